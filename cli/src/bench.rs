@@ -14,15 +14,16 @@ use vattention::plots;
 use vattention::trace::{Trace, write_beside};
 use vattention::{Fraction, PageSize, Placement, Shape, Storage};
 
-use crate::compare::find_backend;
+use crate::backends::find_backend;
 use crate::dtype::Dtype;
+use crate::fail::Failure;
 use crate::fall_back::FallBack;
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, publish};
 use crate::pipelines::{Changes, Loaded};
+use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::Call;
-use crate::{Failure, progress};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

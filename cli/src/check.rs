@@ -8,11 +8,11 @@ use vattention::plugin::{BudgetEstimator, Uniform};
 use vattention::trace::Trace;
 use vattention::{Fraction, PipelineConfig, Shape, Size};
 
-use crate::compare::find_backend;
+use crate::backends::find_backend;
+use crate::fail::{Failure, say};
 #[cfg(feature = "models")]
 use crate::pipelines::fits_model;
 use crate::pipelines::{Changes, fits};
-use crate::{Failure, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -6,16 +6,16 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::experiments::{Comparison, Measured, TraceSettings, compare};
 use vattention::plots;
 use vattention::trace::{Trace, write_beside};
-use vattention::{Backend, Promise, Scope};
 
-use crate::fail::note;
+use crate::backends::find_backend;
+use crate::fail::{Failure, note};
 use crate::layers::{LayerRange, layer_numbers};
-use crate::numbers::{few_digits, percent, short};
+use crate::numbers::{percent, promise, short};
 use crate::outputs::{check_outputs, publish};
 use crate::pipelines::{Loaded, PipelineArgs};
+use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing, inputs};
-use crate::{Failure, progress};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -87,17 +87,6 @@ fn note_unobserved(one: &Measured) {
             one.file, one.unobserved
         ));
     }
-}
-
-/// The backend of that name, or which there are; or why it cannot run here.
-pub(crate) fn find_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
-    let backend = vattention::backend(name).ok_or_else(|| {
-        let all = vattention::all_backends();
-        let known: Vec<_> = all.iter().map(|backend| backend.name()).collect();
-        Failure::input(format!("--backend: no `{name}`; expected one of {}", known.join(", ")))
-    })?;
-    backend.available().map_err(|error| Failure::input(format!("--backend: {error}")))?;
-    Ok(backend)
 }
 
 const HEADER: [&str; 15] = [
@@ -201,15 +190,4 @@ fn cells(pipeline: &Measured) -> [String; 15] {
         or_dash(guarantee.map(|it| it.violations.to_string())),
         or_dash(guarantee.map(|it| it.evidence.to_string())),
     ]
-}
-
-/// `sdpa: 0.1, 0.1, floor 0.05, step`
-pub(crate) fn promise(promise: &Promise) -> String {
-    let Promise { target, epsilon, delta, .. } = promise;
-    let floor = promise.floor.map_or_else(String::new, |floor| format!(", floor {}", floor.get()));
-    let scope = match promise.scope {
-        Scope::Row => "",
-        Scope::Step => ", step",
-    };
-    format!("{target}: {}, {}{floor}{scope}", few_digits(epsilon.get()), delta.get())
 }

@@ -92,3 +92,11 @@ fn render(problem: &dyn miette::Diagnostic) -> String {
     }
     text
 }
+
+/// Prints a line to standard output; a reader that has gone away is no error.
+pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
+        _ => Ok(()),
+    }
+}

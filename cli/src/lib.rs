@@ -4,6 +4,7 @@
 //!
 //! Exit codes: 0 fine, 1 the answer is no, 2 the input is wrong.
 
+mod backends;
 mod bench;
 mod check;
 mod compare;
@@ -18,6 +19,7 @@ mod merge;
 mod models;
 mod numbers;
 mod outputs;
+mod paths;
 mod pipelines;
 mod progress;
 mod provenance;
@@ -33,13 +35,12 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use fail::Failure;
 use sharing::Call;
 
-/// The version, the commit, and whether models are built in, as `--version` says them.
-pub const VERSION: &str = env!("VATTENTION_VERSION");
+pub use sharing::VERSION;
 
 /// Verified sparse attention: compose strategies in TOML, and measure what they promise.
 #[derive(Debug, Parser)]
@@ -125,31 +126,35 @@ fn run_call(command: Command, call: &Call) -> Result<(), Failure> {
     }
 }
 
+/// Runs the command of merged results on them, after `begin`, which runs once the command is known to be one.
+fn replay(
+    command: Vec<String>,
+    shards: Option<usize>,
+    begin: &dyn Fn() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let program = "vattention".to_owned();
+    let cli = Cli::try_parse_from([program].iter().chain(&command)).map_err(Failure::input)?;
+    begin()?;
+    run_call(cli.command, &Call::replay(command, shards))
+}
+
 fn run(command: Command, call: &Call) -> Result<(), Failure> {
     match command {
         Command::Compare(args) => compare::run(&args, call),
         Command::Verify(args) => verify::run(&args, call),
         Command::Study(command) => study::run(command, call),
-        Command::Merge(args) => merge::run(&args),
+        Command::Merge(args) => merge::run(&args, replay),
         Command::Tune(args) => tune::run(&args, call),
         Command::Bench(args) => bench::run(&args, call),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),
         Command::Schema => list::print_schema(),
-        Command::Completions(args) => reference::print_completions(&args),
-        Command::Man(args) => reference::write_man_pages(&args),
+        Command::Completions(args) => reference::print_completions(&args, Cli::command()),
+        Command::Man(args) => reference::write_man_pages(&args, Cli::command()),
         Command::Synth(args) => synth::run(&args),
         Command::Trace(args) => trace::run(&args),
         #[cfg(feature = "models")]
         Command::Models(command) => models::run(&command, call),
-    }
-}
-
-/// Prints a line to standard output; a reader that has gone away is no error.
-fn say(text: &str) -> Result<(), Failure> {
-    match writeln!(std::io::stdout(), "{text}") {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
-        _ => Ok(()),
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use vattention::config::{ComponentEntry, Field, listing, meant_component, schema};
 use vattention::plugin::ComponentKind;
 
-use crate::{Failure, say};
+use crate::fail::{Failure, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

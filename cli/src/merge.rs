@@ -4,14 +4,12 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
-use clap::Parser;
 use vattention::experiments::{Header, Merged, merge_results};
 use vattention::trace::{TraceLayers, check_writable, write_beside};
 
-use crate::fail::note;
-use crate::outputs::{check_plot_name, is_standard_output, refuse_dash, same_file};
-use crate::sharing::{Call, without_wanted};
-use crate::{Cli, Failure, run_call, say};
+use crate::fail::{Failure, note, say};
+use crate::paths::{check_plot_name, is_standard_output, refuse_dash, same_file};
+use crate::sharing::without_wanted;
 
 const HELP: &str = "\
 Files of results: it joins them, and tells what the command that made them tells, of all of \
@@ -48,9 +46,13 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+/// Runs a command on merged results.
+type Replay =
+    fn(Vec<String>, Option<usize>, &dyn Fn() -> Result<(), Failure>) -> Result<(), Failure>;
+
+pub(crate) fn run(args: &Args, replay: Replay) -> Result<(), Failure> {
     args.check_outputs()?;
-    if args.are_results()? { args.join_results() } else { args.join_traces() }
+    if args.are_results()? { args.join_results(replay) } else { args.join_traces() }
 }
 
 impl Args {
@@ -93,7 +95,7 @@ impl Args {
         Ok(first.first().is_none_or(|byte| !byte.is_multiple_of(8)))
     }
 
-    fn join_results(&self) -> Result<(), Failure> {
+    fn join_results(&self, replay: Replay) -> Result<(), Failure> {
         let Merged { header, text } = merge_results(&self.files)?;
         if let (Some(_), Some(of)) =
             (&self.output, header.command.first().filter(|of| *of != "tune"))
@@ -106,10 +108,8 @@ impl Args {
         for (option, path) in results.into_iter().chain(self.outputs()).chain(folder) {
             command.extend([option.to_owned(), path.display().to_string()]);
         }
-        let program = "vattention".to_owned();
-        let cli = Cli::try_parse_from([program].iter().chain(&command)).map_err(Failure::input)?;
-        write_beside(&self.results, text.as_bytes())?;
-        let told = run_call(cli.command, &Call::replay(command, header.shards));
+        let write = || Ok(write_beside(&self.results, text.as_bytes())?);
+        let told = replay(command, header.shards, &write);
         if matches!(told, Err(Failure::Missing)) {
             note(&format!(
                 "run these shards again, each with --results on a copy of {}, and merge again",

@@ -18,7 +18,7 @@ use std::path::Path;
 use clap::Subcommand;
 use vattention::Shape;
 
-use crate::Failure;
+use crate::fail::Failure;
 use crate::sharing::Call;
 
 #[derive(Debug, Subcommand)]

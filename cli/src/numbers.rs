@@ -1,6 +1,6 @@
 //! Numbers as the command shows and reads them.
 
-use vattention::Fraction;
+use vattention::{Fraction, Promise, Scope};
 
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
@@ -20,6 +20,17 @@ pub(crate) fn few_digits(x: f64) -> String {
 pub(crate) fn fraction(text: &str) -> Result<Fraction, String> {
     let number: f64 = text.parse().map_err(|_| "expected a number strictly between 0 and 1")?;
     Fraction::try_from(number)
+}
+
+/// `sdpa: 0.1, 0.1, floor 0.05, step`
+pub(crate) fn promise(promise: &Promise) -> String {
+    let Promise { target, epsilon, delta, .. } = promise;
+    let floor = promise.floor.map_or_else(String::new, |floor| format!(", floor {}", floor.get()));
+    let scope = match promise.scope {
+        Scope::Row => "",
+        Scope::Step => ", step",
+    };
+    format!("{target}: {}, {}{floor}{scope}", few_digits(epsilon.get()), delta.get())
 }
 
 #[cfg(test)]

@@ -10,9 +10,11 @@ use vattention::experiments::{
     Entry, Files, Header, Incomplete, Part, Results, Shard, digest_of_file,
 };
 
-use crate::fail::note;
-use crate::outputs::refuse_dash;
-use crate::{Failure, say};
+use crate::fail::{Failure, note, say};
+use crate::paths::refuse_dash;
+
+/// The version, the commit, and whether models are built in, as `--version` says them.
+pub const VERSION: &str = env!("VATTENTION_VERSION");
 
 /// How a command was called: by the user, or by `merge` to tell what others have computed.
 #[derive(Debug, Default)]
@@ -59,7 +61,7 @@ impl Call {
 
     /// What results depend on.
     pub(crate) fn header(&self, inputs: BTreeMap<String, String>) -> Header {
-        let vattention = crate::VERSION.to_owned();
+        let vattention = VERSION.to_owned();
         Header { vattention, command: canonical(&self.args), inputs, shards: None, shard: None }
     }
 

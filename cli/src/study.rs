@@ -14,14 +14,15 @@ use vattention::plots::study as plots;
 use vattention::trace::{Trace, write_beside};
 use vattention::{Backend, Fraction, PipelineConfig};
 
-use crate::compare::find_backend;
+use crate::backends::find_backend;
+use crate::fail::Failure;
 use crate::layers::{LayerRange, layer_numbers};
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, publish};
 use crate::pipelines::{Lineup, Loaded, PipelineArgs};
+use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing, inputs};
-use crate::{Failure, progress};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {

@@ -7,8 +7,8 @@ use vattention::Shape;
 use vattention::trace::{HeadKind, Synth, TraceInfo, write_trace};
 
 use crate::dtype::Dtype;
+use crate::fail::{Failure, say};
 use crate::outputs::check_outputs;
-use crate::{Failure, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

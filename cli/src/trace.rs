@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use comfy_table::{CellAlignment, Table, presets};
 use vattention::trace::{Layout, Trace};
 
-use crate::{Failure, say};
+use crate::fail::{Failure, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

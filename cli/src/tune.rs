@@ -13,13 +13,13 @@ use vattention::experiments::{
 use vattention::plots;
 use vattention::trace::{Trace, write_beside};
 
-use crate::compare::find_backend;
-use crate::fail::note;
+use crate::backends::find_backend;
+use crate::fail::{Failure, note};
 use crate::layers::{LayerRange, layer_numbers};
 use crate::outputs::{check_outputs, publish};
+use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing};
-use crate::{Failure, progress};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

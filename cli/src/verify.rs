@@ -14,13 +14,14 @@ use vattention::plots;
 use vattention::trace::{Trace, write_beside};
 use vattention::{Fraction, PipelineConfig};
 
-use crate::compare::find_backend;
+use crate::backends::find_backend;
+use crate::fail::Failure;
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, publish};
 use crate::pipelines::{Changes, expect_fit, shapes};
+use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing, inputs};
-use crate::{Failure, progress};
 
 const HELP: &str = "\
 Errors are relative to what the promise says: to the target, or to its floor. A promise about \

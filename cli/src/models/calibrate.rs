@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use vattention::trace::write_beside;
 use vattention_train::{Bases, Channels, Corpus, Gates};
 
+use crate::fail::{Failure, say};
 use crate::outputs::check_outputs;
-use crate::{Failure, say};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {

@@ -11,12 +11,13 @@ use vattention_evaluate::fingerprint;
 use vattention_llm::{Config, LayerPrompt, Model, PrefillOptions};
 
 use crate::dtype::Dtype;
+use crate::fail::{Failure, say};
 use crate::layers::{LayerRange, layer_numbers};
 use crate::merge::LAYERS;
 use crate::models::checkpoint::{Checkpoint, read_text, row_bytes};
 use crate::outputs::check_outputs;
+use crate::progress;
 use crate::sharing::Call;
-use crate::{Failure, progress, say};
 
 const HELP: &str = "\
 The text is tokenized as it is, with what the tokenizer puts before a text, and read by dense \

@@ -2,7 +2,7 @@
 
 use vattention_evaluate::Talk;
 
-use crate::Failure;
+use crate::fail::Failure;
 use crate::models::checkpoint::Checkpoint;
 
 #[derive(Debug, clap::Args)]

@@ -7,8 +7,7 @@ use vattention::experiments::available_memory;
 use vattention::{Shape, Storage};
 use vattention_llm::{ChatTemplate, Config, Model, Tokenizer, weight_bytes};
 
-use crate::Failure;
-use crate::fail::note;
+use crate::fail::{Failure, note};
 
 /// A Hugging Face directory or a GGUF file, but for its weights.
 pub(crate) struct Checkpoint<'a> {

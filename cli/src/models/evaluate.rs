@@ -18,18 +18,20 @@ use vattention_tasks::{Texts, tasks};
 
 use benchmark::Published;
 
-use crate::compare::find_backend;
+use crate::backends::find_backend;
 use crate::dtype::Dtype;
+use crate::fail::Failure;
 use crate::models::chat::ChatArgs;
 use crate::models::checkpoint::{Checkpoint, row_bytes};
 use crate::models::prefill::PrefillArgs;
 use crate::models::setup::Setup;
 use crate::numbers::fraction;
-use crate::outputs::{check_outputs, publish, refuse_dash};
+use crate::outputs::{check_outputs, publish};
+use crate::paths::refuse_dash;
 use crate::pipelines::{Changes, Lineup, Loaded, Variations, fits_model};
+use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::{self, Call, Sharing};
-use crate::{Failure, progress};
 
 /// In a model's folder: words of tasks that it was trained on.
 const VOCABULARY: &str = "vocabulary.json";

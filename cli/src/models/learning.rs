@@ -7,8 +7,9 @@ use vattention::selectors::{Bits, HashAttention};
 use vattention_train::Corpus;
 use vattention_train::hash::{HeldOut, LayerRecall, recall};
 
-use crate::outputs::{check_outputs, same_file};
-use crate::{Failure, say};
+use crate::fail::{Failure, say};
+use crate::outputs::check_outputs;
+use crate::paths::same_file;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Learning {

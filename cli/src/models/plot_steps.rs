@@ -7,10 +7,10 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::plots::{CurvePanel, Figure, Line};
 use vattention::trace::write_beside;
 
+use crate::fail::{Failure, say};
 use crate::models::generate::{Outside, Step, Written};
 use crate::numbers::{percent, short};
 use crate::outputs::check_outputs;
-use crate::{Failure, say};
 
 const HELP: &str = "\
 Columns are means over steps and layers; worst is the layer with the largest mean error; \

@@ -7,8 +7,8 @@ use vattention::trace::write_beside;
 use vattention_train::hash::{Checkpoint, Training, TrainingSettings};
 
 use super::learning::{Learning, bits};
-use crate::fail::note;
-use crate::{Failure, progress};
+use crate::fail::{Failure, note};
+use crate::progress;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

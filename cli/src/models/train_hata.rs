@@ -5,7 +5,8 @@ use vattention::trace::write_beside;
 use vattention_train::hash::{HataSettings, train_hata};
 
 use super::learning::{Learning, bits};
-use crate::{Failure, progress};
+use crate::fail::Failure;
+use crate::progress;
 
 /// The keys of a query that recall is of.
 const BEST: usize = 32;

@@ -7,9 +7,8 @@ use vattention::PipelineConfig;
 use vattention::config::{ConfigError, Loader, Problem};
 use vattention::experiments::Entry;
 
-use super::{LeftOut, Lineup};
-use crate::Failure;
-use crate::fail::note;
+use super::lineup::{LeftOut, Lineup, note_left_out, reasons};
+use crate::fail::Failure;
 
 /// Changes to pipelines.
 #[derive(Debug, clap::Args)]
@@ -124,7 +123,7 @@ impl Reading {
             return Ok(Loaded { lineup: Lineup { run, left_out: Vec::new() }, files });
         }
         let left_out: Vec<LeftOut> = self.refused.into_iter().map(Refused::leave_out).collect();
-        report(&left_out);
+        note_left_out(&reasons(&left_out));
         Ok(Loaded { lineup: Lineup { run: self.entries, left_out }, files: self.files })
     }
 }
@@ -154,20 +153,6 @@ impl Refused {
             self.error.summary()
         };
         LeftOut { name: self.name, file: self.file, reason }
-    }
-}
-
-/// Prints each reason once, with all files that it concerns.
-fn report(left_out: &[LeftOut]) {
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    for LeftOut { file, reason, .. } in left_out {
-        match reasons.iter_mut().find(|(known, _)| known == reason) {
-            Some((_, files)) => files.push(file),
-            None => reasons.push((reason, vec![file])),
-        }
-    }
-    for (reason, files) in reasons {
-        note(&format!("left out: {}: {reason}", files.join(", ")));
     }
 }
 

@@ -7,7 +7,7 @@ use vattention::experiments::study::{
 };
 use vattention::experiments::{Comparison, ErrorSummary, Measured};
 
-use crate::compare::promise;
+use crate::numbers::promise;
 use crate::numbers::{percent, short};
 
 /// A heading, rows under a header, and what the columns mean. Numbers stand at the right.

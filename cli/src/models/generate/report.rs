@@ -4,7 +4,9 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use vattention_llm::{Generation, Stop};
 
-use super::steps::{Beside, Outside};
+use super::request::Tokens;
+use super::steps::{Beside, Outside, Step, Written};
+use super::tally::{LayerRow, Steps};
 use crate::numbers::{percent, short};
 
 /// All that was measured.
@@ -34,47 +36,12 @@ pub(super) struct Report {
     pub(super) bars: Option<Outside>,
 }
 
-/// How many tokens the parts have.
-#[derive(Serialize)]
-pub(super) struct Tokens {
-    pub(super) context: usize,
-    pub(super) question: usize,
-    pub(super) answer: usize,
-}
-
-/// What the steps by the pipeline took.
-#[derive(Serialize)]
-pub(super) struct Steps {
-    pub(super) count: usize,
-    pub(super) median_seconds: f64,
-    /// Of the time of all steps.
-    pub(super) attention_share: f64,
-    /// Of the time that threads spent on KV heads.
-    pub(super) select_share: Option<f64>,
-    pub(super) sample_share: Option<f64>,
-    pub(super) attend_share: Option<f64>,
-}
-
 /// In bytes.
 #[derive(Serialize)]
 pub(super) struct Memory {
     pub(super) weights: u64,
     pub(super) keys_values: u64,
     pub(super) index: u64,
-}
-
-/// One layer, as the mean over steps.
-#[derive(Serialize)]
-pub(super) struct LayerRow {
-    pub(super) layer: usize,
-    /// Share of the visible tokens that a KV head's query heads read together.
-    pub(super) density: f64,
-    /// Tokens drawn for a query head.
-    pub(super) sampled: f64,
-    /// Share of the rows whose certificate held; `None` if nothing is promised.
-    pub(super) held: Option<f64>,
-    /// The mean radius of the error bars; `None` if there are none.
-    pub(super) bar: Option<f64>,
 }
 
 /// Why a generation ended.
@@ -94,6 +61,17 @@ bar      the relative error that a row says is exceeded with probability delta a
 All of them are means over the steps by the pipeline.";
 
 impl Report {
+    /// Document of `--steps`.
+    pub(super) fn with_steps(&self, steps: Vec<Step>) -> Written {
+        Written {
+            model: self.model.clone(),
+            pipeline: self.pipeline.clone(),
+            setup: self.setup.into(),
+            beside: self.beside,
+            steps,
+        }
+    }
+
     pub(super) fn text(&self) -> String {
         let mut parts = Vec::new();
         if !self.layers.is_empty() {

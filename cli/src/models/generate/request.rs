@@ -1,13 +1,14 @@
 //! What the model is asked, in tokens.
 
-use vattention_llm::Generation;
+use serde::Serialize;
+use vattention_llm::{Generation, Session};
 
-use crate::Failure;
+use crate::fail::Failure;
 use crate::models::checkpoint::{Checkpoint, read_text};
 use crate::models::setup::Setup;
+use crate::progress;
 
-use super::Args;
-use super::report::Tokens;
+use super::args::Args;
 
 /// A prompt, cut where the pipeline begins, and the room for its answer.
 pub(super) struct Request {
@@ -91,4 +92,20 @@ fn tokens(
 /// Returns whether the pipeline begins between context and question.
 fn must_split(args: &Args) -> bool {
     args.setup == Setup::B && args.question.is_some()
+}
+
+/// Returns the logits after the last token.
+pub(super) fn read_prompt(session: &mut Session<'_>, tokens: &[u32]) -> Result<Vec<f32>, Failure> {
+    let bar = progress::bar("layers");
+    let logits = session.prefill_with(tokens, |done, total| progress::show(&bar, done, total))?;
+    bar.finish_and_clear();
+    Ok(logits)
+}
+
+/// How many tokens the parts have.
+#[derive(Serialize)]
+pub(super) struct Tokens {
+    pub(super) context: usize,
+    pub(super) question: usize,
+    pub(super) answer: usize,
 }

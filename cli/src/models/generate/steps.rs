@@ -7,12 +7,10 @@ use serde::{Deserialize, Serialize};
 use vattention::Target;
 use vattention::experiments::Bars;
 use vattention_evaluate::{LayerAttended, ObservedBackend, Observer};
-use vattention_llm::{Generation, Session, Stop};
+use vattention_llm::{Generation, LayerReport, Session, Stop};
 
-use super::report::Report;
-use super::request::Request;
-use super::tally::radii;
-use super::{Failure, read_prompt};
+use super::request::{Request, read_prompt};
+use crate::fail::Failure;
 use crate::progress;
 
 /// What `--steps` writes, and `plot-steps` reads.
@@ -122,14 +120,8 @@ impl<'w> Record<'w> {
         Outside::of(&self.steps)
     }
 
-    pub(super) fn written(self, report: &Report) -> Written {
-        Written {
-            model: report.model.clone(),
-            pipeline: report.pipeline.clone(),
-            setup: report.setup.into(),
-            beside: report.beside,
-            steps: self.steps,
-        }
+    pub(super) fn into_steps(self) -> Vec<Step> {
+        self.steps
     }
 }
 
@@ -181,4 +173,10 @@ impl fmt::Display for Beside {
         }
         write!(f, "departs after {same} of {compared} tokens")
     }
+}
+
+/// Of the finite error bars of a layer's rows.
+pub(super) fn radii(report: &LayerReport) -> impl Iterator<Item = f64> + '_ {
+    let bars = report.rows.iter().filter_map(|row| row.certificate.bar);
+    bars.map(|bar| bar.radius).filter(|radius| radius.is_finite())
 }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use vattention::Timings;
 use vattention_llm::{LayerReport, Session};
 
-use super::report::{LayerRow, Steps};
-use super::steps::Record;
+use super::steps::{Record, radii};
 
 /// The steps so far.
 pub(super) struct Tally<'r> {
@@ -136,18 +136,39 @@ impl Layer {
     }
 }
 
-/// Of the finite error bars of a layer's rows.
-pub(super) fn radii(report: &LayerReport) -> impl Iterator<Item = f64> + '_ {
-    let bars = report.rows.iter().filter_map(|row| row.certificate.bar);
-    bars.map(|bar| bar.radius).filter(|radius| radius.is_finite())
-}
-
 /// The middle number, or the mean of the two in the middle.
 fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
     let (low, high) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
     Some(f64::midpoint(sorted[low], sorted[high]))
+}
+
+/// What the steps by the pipeline took.
+#[derive(Serialize)]
+pub(super) struct Steps {
+    pub(super) count: usize,
+    pub(super) median_seconds: f64,
+    /// Of the time of all steps.
+    pub(super) attention_share: f64,
+    /// Of the time that threads spent on KV heads.
+    pub(super) select_share: Option<f64>,
+    pub(super) sample_share: Option<f64>,
+    pub(super) attend_share: Option<f64>,
+}
+
+/// One layer, as the mean over steps.
+#[derive(Serialize)]
+pub(super) struct LayerRow {
+    pub(super) layer: usize,
+    /// Share of the visible tokens that a KV head's query heads read together.
+    pub(super) density: f64,
+    /// Tokens drawn for a query head.
+    pub(super) sampled: f64,
+    /// Share of the rows whose certificate held; `None` if nothing is promised.
+    pub(super) held: Option<f64>,
+    /// The mean radius of the error bars; `None` if there are none.
+    pub(super) bar: Option<f64>,
 }
 
 #[cfg(test)]
