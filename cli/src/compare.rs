@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use vattention::experiments::{Comparison, Measured, TraceSettings, compare};
+use vattention::experiments::{Comparison, Guarantee, Measured, TraceSettings, compare};
 use vattention::plots;
 use vattention::trace::{Trace, write_beside};
 
@@ -16,6 +15,7 @@ use crate::pipelines::{Loaded, PipelineArgs};
 use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing, inputs};
+use crate::table::{self, Column, or_dash};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -89,105 +89,103 @@ fn note_unobserved(one: &Measured) {
     }
 }
 
-const HEADER: [&str; 15] = [
-    "pipeline",
-    "read",
-    "per head",
-    "sampled",
-    "recall",
-    "index",
-    "error mean",
-    "p95",
-    "max",
-    "bar",
-    "outside",
-    "bars",
-    "promise",
-    "violated",
-    "evidence",
-];
-
 fn table(comparison: &Comparison) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    let set = comparison.pipelines.iter().any(|pipeline| pipeline.set.is_some());
-    let evict = comparison.pipelines.iter().any(|pipeline| pipeline.live.is_some());
-    let of_live = if evict { &OF_LIVE[..] } else { &[] };
-    let header = HEADER.iter().chain(of_live).copied();
-    table.set_header(header.chain(set.then_some("set")));
-    for pipeline in &comparison.pipelines {
-        let what = || pipeline.set.clone().unwrap_or_else(|| "-".into());
-        let of_live = evict.then(|| live_cells(pipeline)).into_iter().flatten();
-        table.add_row(cells(pipeline).into_iter().chain(of_live).chain(set.then(what)));
+    let Comparison { trace, backend, pipelines } = comparison;
+    let mut columns = columns();
+    if pipelines.iter().any(|pipeline| pipeline.live.is_some()) {
+        columns.extend(columns_of_evicting());
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
+    if pipelines.iter().any(|pipeline| pipeline.set.is_some()) {
+        let help = "what was set so that the pipeline reads the share asked for";
+        columns.push(Column::new("set", help, |it: &Measured| or_dash(it.set.clone())));
     }
-    let legend = "\
-read      share of the visible tokens that a KV head's query heads read together: with several of them
-          more than a `size`, which each picks for itself (unless `score = \"group\"`)
-per head  share that each query head reads; under `share = \"group\"`, all that any of them picked
-sampled   tokens drawn by chance per row
-recall    attention of the tokens read for certain, relative to that of the best as many
-index     bytes per token that selectors keep beside a KV head's keys and values
-error     |out - exact| / |exact| over all rows
-bar       the relative error that each sample says is exceeded with probability delta at most, mean over
-          rows that are not read as a whole
-outside   share of these rows whose error is larger
-bars      evidence of the rows outside on delta, over all rows; as `evidence` for violations
-promise   target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta; with
-          the floor that errors are relative to at least, and whom it is about if that is a step
-violated  rows whose error of the target exceeded epsilon; if the promise is about a step, steps: all
-          query heads of a layer at one query, of which any may exceed it
-evidence  what that says of delta: \"within delta\", their share is at most delta; \"above delta\", it is
-          more, which may be chance; \"contradicted\", that is less probable than 1e-6 if the promise
-          is kept; query heads that share a token list count as one";
-    let Comparison { trace, backend, .. } = comparison;
-    let of_set = if set {
-        "\nset       what was set so that the pipeline reads the share asked for"
-    } else {
-        ""
+    format!("{trace}, backend {backend}\n\n{}", table::show(&columns, pipelines))
+}
+
+fn columns() -> Vec<Column<'static, Measured>> {
+    let guarantee = |cell: fn(&Guarantee) -> String| {
+        move |it: &Measured| or_dash(it.guarantee.as_ref().map(cell))
     };
-    let of_live = if evict {
-        "
-live      share of the visible tokens that are not evicted
-of live   |out - live| / |live|, mean over all rows, of exact attention over the live tokens alone: what is lost
-          by not reading all of them; the rest of the error is lost by evicting the others"
-    } else {
-        ""
-    };
-    format!("{trace}, backend {backend}\n\n{table}\n\n{legend}{of_live}{of_set}")
+    vec![
+        Column::<Measured>::text("pipeline", "", |it| it.pipeline.clone()),
+        Column::<Measured>::new(
+            "read",
+            "share of the visible tokens that a KV head's query heads read together: with several of \
+             them more than a `size`, which each picks for itself (unless `score = \"group\"`)",
+            |it| percent(it.density),
+        ),
+        Column::<Measured>::new(
+            "per head",
+            "share that each query head reads; under `share = \"group\"`, all that any of them picked",
+            |it| percent(it.density_per_query_head),
+        ),
+        Column::<Measured>::new("sampled", "tokens drawn by chance per row", |it| {
+            or_dash(it.budget.map(|budget| format!("{:.0}", budget.mean)))
+        }),
+        Column::<Measured>::new(
+            "recall",
+            "attention of the tokens that are always read, relative to that of the best as many",
+            |it| percent(it.recall),
+        ),
+        Column::<Measured>::new(
+            "index",
+            "bytes per token that selectors store beside a KV head's keys and values",
+            |it| format!("{:.1}", it.index_bytes_per_token),
+        ),
+        Column::<Measured>::new("error mean", "|out - exact| / |exact| over all rows", |it| {
+            short(it.output_error.mean)
+        }),
+        Column::<Measured>::new("p95", "", |it| short(it.output_error.p95)),
+        Column::<Measured>::new("max", "", |it| short(it.output_error.max)),
+        Column::<Measured>::new(
+            "bar",
+            "relative error that each sample says is exceeded with probability delta at most, mean \
+             over rows that are not read as a whole",
+            |it| or_dash(it.bars.mean.map(short)),
+        ),
+        Column::<Measured>::new("outside", "share of these rows whose error is larger", |it| {
+            or_dash(it.bars.share_outside().map(percent))
+        }),
+        Column::<Measured>::new(
+            "bars",
+            "evidence of the rows outside on delta, over all rows; as `evidence` for violations",
+            |it| or_dash(it.bars.evidence.map(|evidence| evidence.to_string())),
+        ),
+        Column::<Measured>::new(
+            "promise",
+            "target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta; \
+             with the floor that errors are relative to at least, and the scope if it is a step",
+            guarantee(|it| promise(&it.promise)),
+        ),
+        Column::<Measured>::new(
+            "violated",
+            "rows whose error of the target exceeded epsilon; if the promise is about a step, steps: \
+             all query heads of a layer at one query, of which any may exceed it",
+            guarantee(|it| it.violations.to_string()),
+        ),
+        Column::<Measured>::new(
+            "evidence",
+            "evidence of the violations on delta: \"within delta\", their share is at most delta; \
+             \"above delta\", it is more, which may be chance; \"contradicted\", that is less \
+             probable than 1e-6 if the promise is kept; query heads that share a token list count \
+             as one",
+            guarantee(|it| it.evidence.to_string()),
+        ),
+    ]
 }
 
 /// Columns that are shown if a pipeline evicts tokens.
-const OF_LIVE: [&str; 2] = ["live", "of live"];
-
-fn live_cells(pipeline: &Measured) -> [String; 2] {
-    let live = pipeline.live.as_ref();
-    let tokens = live.map_or(1.0, |live| live.tokens.mean);
-    let error = live.map_or(pipeline.output_error.mean, |live| live.output_error.mean);
-    [percent(tokens), short(error)]
-}
-
-fn cells(pipeline: &Measured) -> [String; 15] {
-    let error = pipeline.output_error;
-    let guarantee = pipeline.guarantee.as_ref();
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+fn columns_of_evicting() -> [Column<'static, Measured>; 2] {
     [
-        pipeline.pipeline.clone(),
-        percent(pipeline.density),
-        percent(pipeline.density_per_query_head),
-        or_dash(pipeline.budget.map(|budget| format!("{:.0}", budget.mean))),
-        percent(pipeline.recall),
-        format!("{:.1}", pipeline.index_bytes_per_token),
-        short(error.mean),
-        short(error.p95),
-        short(error.max),
-        or_dash(pipeline.bars.mean.map(short)),
-        or_dash(pipeline.bars.share_outside().map(percent)),
-        or_dash(pipeline.bars.evidence.map(|evidence| evidence.to_string())),
-        or_dash(guarantee.map(|it| promise(&it.promise))),
-        or_dash(guarantee.map(|it| it.violations.to_string())),
-        or_dash(guarantee.map(|it| it.evidence.to_string())),
+        Column::<Measured>::new("live", "share of the visible tokens that are not evicted", |it| {
+            percent(it.live.as_ref().map_or(1.0, |live| live.tokens.mean))
+        }),
+        Column::<Measured>::new(
+            "of live",
+            "|out - live| / |live|, mean over all rows, of exact attention over the live tokens \
+             alone: the error of not reading all of them; the rest of the error is that of evicting \
+             the others",
+            |it| short(it.live.as_ref().map_or(it.output_error.mean, |it| it.output_error.mean)),
+        ),
     ]
 }

@@ -27,6 +27,7 @@ mod reference;
 mod sharing;
 mod study;
 mod synth;
+mod table;
 mod trace;
 mod tune;
 mod verify;

@@ -3,7 +3,6 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::plots::{CurvePanel, Figure, Line};
 use vattention::trace::write_beside;
 
@@ -11,10 +10,10 @@ use crate::fail::{Failure, say};
 use crate::models::generate::{Outside, Step, Written};
 use crate::numbers::{percent, short};
 use crate::outputs::check_outputs;
+use crate::table::{self, Column, or_dash};
 
 const HELP: &str = "\
-Columns are means over steps and layers; worst is the layer with the largest mean error; \
-outside, how many rows had an error larger than their bar, of those with a bar. The plot has the \
+Columns are means over steps and layers. The plot has the \
 means over layers of some 200 parts of the steps above, and those over the steps of each layer \
 below.";
 
@@ -48,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let inputs: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
     check_outputs(&[("--plot", args.plot.as_ref())], &inputs)?;
     let all = inputs.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    say(&table(&all, args.last).to_string())?;
+    say(&table(&all, args.last))?;
     if let Some(path) = &args.plot {
         write_beside(path, figure(&all).svg().as_bytes())?;
     }
@@ -110,41 +109,36 @@ fn bar(step: &Step, layer: usize) -> Option<f64> {
     step.bar[layer].map(f64::from)
 }
 
-fn table(all: &[Written], last: Option<NonZeroUsize>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
-        "pipeline",
-        "steps",
-        "density",
-        "error",
-        "worst",
-        "bar",
-        "outside",
-        "beside dense attention",
-    ]);
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-    for written in all {
+fn table(all: &[Written], last: Option<NonZeroUsize>) -> String {
+    let steps = |written: &Written| {
         let shown = last.map_or(written.steps.len(), |last| last.get().min(written.steps.len()));
-        let steps = &written.steps[written.steps.len() - shown..];
-        let mean = |of| Written::mean(steps, 0..written.layers(), of);
-        table.add_row([
-            written.pipeline.clone(),
-            steps.len().to_string(),
-            or_dash(mean(density).map(percent)),
-            or_dash(mean(error).map(short)),
-            or_dash(
-                written.worst(steps).map(|(at, error)| format!("{} (layer {at})", short(error))),
-            ),
-            or_dash(mean(bar).map(short)),
-            Outside::of(steps).to_string(),
-            or_dash(written.beside.map(|beside| beside.to_string())),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(1).take(6) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+        written.steps.len() - shown..written.steps.len()
+    };
+    let mean = |of: OfLayer, text: fn(f64) -> String| {
+        move |it: &Written| {
+            or_dash(Written::mean(&it.steps[steps(it)], 0..it.layers(), of).map(text))
+        }
+    };
+    let columns = [
+        Column::<Written>::text("pipeline", "", |it| it.pipeline.clone()),
+        Column::<Written>::new("steps", "", |it| steps(it).len().to_string()),
+        Column::<Written>::new("density", "", mean(density, percent)),
+        Column::<Written>::new("error", "", mean(error, short)),
+        Column::<Written>::new("worst", "layer with the largest mean error", |it| {
+            let worst = it.worst(&it.steps[steps(it)]);
+            or_dash(worst.map(|(layer, error)| format!("{} (layer {layer})", short(error))))
+        }),
+        Column::<Written>::new("bar", "", mean(bar, short)),
+        Column::<Written>::new(
+            "outside",
+            "number of rows whose error exceeds their bar, of those with a bar",
+            |it| Outside::of(&it.steps[steps(it)]).to_string(),
+        ),
+        Column::<Written>::text("beside dense attention", "", |it| {
+            or_dash(it.beside.map(|beside| beside.to_string()))
+        }),
+    ];
+    table::show(&columns, all)
 }
 
 fn figure(all: &[Written]) -> Figure {

@@ -1,6 +1,5 @@
 //! What is told of a generation, in words and as JSON.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use vattention_llm::{Generation, Stop};
 
@@ -8,6 +7,7 @@ use super::request::Tokens;
 use super::steps::{Beside, Outside, Step, Written};
 use super::tally::{LayerRow, Steps};
 use crate::numbers::{percent, short};
+use crate::table::{self, Column, or_dash};
 
 /// All that was measured.
 #[derive(Serialize)]
@@ -53,13 +53,6 @@ pub(super) fn stop(generation: &Generation) -> &'static str {
     }
 }
 
-const LEGEND: &str = "\
-density  share of the visible tokens that a KV head's query heads read together
-sampled  tokens drawn by chance for a query head
-held     share of the rows whose certificate says that the promise held
-bar      the relative error that a row says is exceeded with probability delta at most; 0 where all is read
-All of them are means over the steps by the pipeline.";
-
 impl Report {
     /// Document of `--steps`.
     pub(super) fn with_steps(&self, steps: Vec<Step>) -> Written {
@@ -75,7 +68,7 @@ impl Report {
     pub(super) fn text(&self) -> String {
         let mut parts = Vec::new();
         if !self.layers.is_empty() {
-            parts.push(format!("{}\n\n{LEGEND}", self.table()));
+            parts.push(format!("{}\nAll are means over the steps.", self.table()));
         }
         let mut lines =
             vec![self.setup_line(), self.token_line(), self.time_line(), self.memory_line()];
@@ -88,20 +81,30 @@ impl Report {
         parts.join("\n\n")
     }
 
-    fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(["layer", "density", "sampled", "held", "bar"]);
-        for LayerRow { layer, density, sampled, held, bar } in &self.layers {
-            let held = held.map_or_else(|| "-".into(), percent);
-            let bar = bar.map_or_else(|| "-".into(), short);
-            let sampled = format!("{sampled:.0}");
-            table.add_row([layer.to_string(), percent(*density), sampled, held, bar]);
-        }
-        for column in table.column_iter_mut() {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table
+    fn table(&self) -> String {
+        let columns = [
+            Column::<LayerRow>::new("layer", "", |row| row.layer.to_string()),
+            Column::<LayerRow>::new(
+                "density",
+                "share of the visible tokens that a KV head's query heads read together",
+                |row| percent(row.density),
+            ),
+            Column::<LayerRow>::new("sampled", "tokens drawn by chance for a query head", |row| {
+                format!("{:.0}", row.sampled)
+            }),
+            Column::<LayerRow>::new(
+                "held",
+                "share of the rows whose certificate says that the promise held",
+                |row| or_dash(row.held.map(percent)),
+            ),
+            Column::<LayerRow>::new(
+                "bar",
+                "relative error that a row says is exceeded with probability delta at most; 0 where \
+                 all is read",
+                |row| or_dash(row.bar.map(short)),
+            ),
+        ];
+        table::show(&columns, &self.layers)
     }
 
     /// How the prompt was read.
