@@ -4,11 +4,14 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vattention_core::{Fraction, PipelineConfig};
-use vattention_experiments::{Incomplete, Missing, Tuned, made_to_read};
+use vattention_experiments::{Incomplete, Missing, Tuned, Variant, made_to_read};
 use vattention_llm::Prefilled;
 use vattention_tasks::Task;
 
-use crate::{AnswerCache, Error, Evaluation, Prompt, Result, Variant, at_once};
+use crate::answer_cache::AnswerCache;
+use crate::at_once;
+use crate::error::{Error, Result};
+use crate::evaluation::{Evaluation, Prompt};
 
 /// Seeds of these texts, which no case has.
 const SEED: u64 = u64::MAX - DensityTexts::TEXTS as u64;
