@@ -12,6 +12,10 @@ pub(crate) struct BackendArg {
 }
 
 impl BackendArg {
+    pub(crate) fn cpu() -> Self {
+        Self { backend: "cpu".into() }
+    }
+
     /// The backend of that name.
     pub(crate) fn find(&self) -> Result<Box<dyn Backend>, Failure> {
         find_backend(&self.backend)

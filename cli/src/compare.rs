@@ -1,66 +1,37 @@
 //! `vattention compare`: pipelines against exact attention on a trace.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use vattention::experiments::{Comparison, Guarantee, Measured, TraceSettings, compare};
+use vattention::experiments::{Comparison, Guarantee, Measured, compare};
 use vattention::plots;
-use vattention::trace::{Trace, write_beside};
 
-use crate::backends::find_backend;
+use crate::backends::BackendArg;
 use crate::fail::{Failure, note};
-use crate::layers::{LayerRange, layer_numbers};
 use crate::numbers::{percent, promise, short};
-use crate::outputs::{check_outputs, publish};
+use crate::on_trace::OnTrace;
 use crate::pipelines::{Loaded, PipelineArgs};
 use crate::progress;
-use crate::provenance::Provenance;
-use crate::sharing::{Call, Sharing, inputs};
+use crate::sharing::Call;
 use crate::table::{self, Column, or_dash};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     pipelines: PipelineArgs,
-    /// The trace to run them on.
-    #[arg(long, value_name = "FILE")]
-    trace: PathBuf,
-    /// The machine to run them with: cpu, cuda or reference.
-    #[arg(long, default_value = "cpu")]
-    backend: String,
-    /// Layers of the trace, between commas, or ranges such as 9-23; by default, all.
-    #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
-    layers: Option<Vec<LayerRange>>,
-    /// How many of each layer's queries, the last ones; by default, all.
-    #[arg(long, value_name = "N")]
-    queries: Option<usize>,
     #[command(flatten)]
-    sharing: Sharing,
-    /// Write the results as JSON; `-`: to standard output, in place of the table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    machine: BackendArg,
+    #[command(flatten)]
+    on: OnTrace,
     /// Write outputs and selections as safetensors.
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
-    /// Draw error against density, as SVG.
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
-    let backend = find_backend(&args.backend)?;
+    let backend = args.machine.find()?;
     let Loaded { lineup, files } = args.pipelines.load()?;
-    let trace = Trace::open(&args.trace)?;
-    let read: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
-    let inputs_and_results: Vec<&Path> =
-        read.iter().copied().chain(args.sharing.results.as_deref()).collect();
-    let outputs = [("--json", &args.json), ("--dump", &args.dump), ("--plot", &args.plot)];
-    check_outputs(&outputs.map(|(option, path)| (option, path.as_ref())), &inputs_and_results)?;
-    let settings = TraceSettings {
-        layers: layer_numbers(args.layers.as_ref()),
-        queries: args.queries,
-        dump: args.dump.is_some(),
-    };
-    let results = args.sharing.open(call, || inputs(&args.trace, &lineup.run))?;
+    let (trace, settings) = args.on.open(&files, args.dump.as_ref())?;
+    let results = args.on.results(call, &lineup.run)?;
     let lineup = args.pipelines.lineup(lineup, &trace, &*backend, &settings, &results)?;
     let bar = progress::bar("steps");
     let show = |done, total| progress::show(&bar, done, total);
@@ -68,14 +39,13 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     bar.finish_and_clear();
     results.expect_whole()?;
     comparison.pipelines.iter().for_each(note_unobserved);
-    if let Some(path) = &args.plot {
-        write_beside(path, plots::comparison(&comparison).as_bytes())?;
-    }
     if let Some(path) = &args.dump {
         dump.write(path)?;
     }
-    let run = || Provenance::new(call, &read, lineup.pipelines(), Some(backend.name()));
-    publish(args.json.as_deref(), run, &lineup.told(&comparison), &table(&comparison))
+    let pipelines = lineup.pipelines();
+    let found = lineup.told(&comparison);
+    let svg = || plots::comparison(&comparison);
+    args.on.publish(call, &files, pipelines, Some(backend.name()), &found, svg, &table(&comparison))
 }
 
 /// Notes that a pipeline was dense because the trace shows its selectors no prompt.

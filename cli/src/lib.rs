@@ -8,9 +8,7 @@ mod backends;
 mod bench;
 mod check;
 mod compare;
-mod dtype;
 mod fail;
-mod fall_back;
 mod interrupt;
 mod layers;
 mod list;
@@ -18,6 +16,7 @@ mod merge;
 #[cfg(feature = "models")]
 mod models;
 mod numbers;
+mod on_trace;
 mod outputs;
 mod paths;
 mod pipelines;

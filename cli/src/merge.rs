@@ -8,6 +8,7 @@ use vattention::experiments::{Header, Merged, merge_results};
 use vattention::trace::{TraceLayers, check_writable, write_beside};
 
 use crate::fail::{Failure, note, say};
+use crate::outputs::Outputs;
 use crate::paths::{check_plot_name, is_standard_output, refuse_dash, same_file};
 use crate::sharing::without_wanted;
 
@@ -32,12 +33,8 @@ pub(crate) struct Args {
     /// The file of all of them.
     #[arg(long, value_name = "FILE")]
     results: PathBuf,
-    /// Write the results as JSON; `-`: to standard output, in place of the table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draw the results, as SVG.
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
     /// Write outputs and selections as safetensors, of `compare`, if its shards had the option too.
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
@@ -81,8 +78,9 @@ impl Args {
 
     /// Files that are written beside the results.
     fn outputs(&self) -> Vec<(&'static str, &PathBuf)> {
-        let all = [("--json", &self.json), ("--plot", &self.plot), ("--dump", &self.dump)];
-        all.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?))).collect()
+        let [json, plot] = self.outputs.files();
+        let all = [json, plot, ("--dump", self.dump.as_ref())];
+        all.into_iter().filter_map(|(option, path)| Some((option, path?))).collect()
     }
 
     /// Whether the first file is one of results, and no trace.

@@ -1,5 +1,6 @@
 //! Commands that run language models, or learn from traces what selectors rank by: those that need a tensor library.
 
+mod answering;
 mod calibrate;
 mod capture;
 mod chat;
@@ -9,7 +10,6 @@ mod generate;
 mod learning;
 mod plot_steps;
 mod prefill;
-mod setup;
 mod train_hash;
 mod train_hata;
 
@@ -81,6 +81,9 @@ impl From<vattention_llm::Error> for Failure {
 
 impl From<vattention_train::Error> for Failure {
     fn from(error: vattention_train::Error) -> Self {
-        Self::input(error)
+        match error {
+            vattention_train::Error::Trace(error) => error.into(),
+            other => Self::input(other),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Numbers as the command shows and reads them.
 
-use vattention::{Fraction, Promise, Scope};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use vattention::{FallBack, Fraction, Promise, Scope, Storage};
 
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
@@ -14,6 +15,18 @@ pub(crate) fn short(x: f64) -> String {
 /// Formats a number with at most four significant digits; an epsilon from a search has many more.
 pub(crate) fn few_digits(x: f64) -> String {
     format!("{x:.3e}").parse().map_or_else(|_| x.to_string(), |rounded: f64| rounded.to_string())
+}
+
+/// Parses how numbers are stored, by name.
+pub(crate) fn storage() -> impl TypedValueParser<Value = Storage> {
+    let names = PossibleValuesParser::new(Storage::ALL.map(Storage::name));
+    names.try_map(|name| name.parse::<Storage>())
+}
+
+/// Parses when everything is read in place of what a pipeline chose.
+pub(crate) fn fall_back() -> impl TypedValueParser<Value = FallBack> {
+    let names = PossibleValuesParser::new(FallBack::ALL.map(FallBack::name));
+    names.try_map(|name| name.parse::<FallBack>())
 }
 
 /// A number of an option that must lie strictly between 0 and 1.

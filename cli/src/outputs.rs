@@ -42,6 +42,50 @@ impl Interrupt {
     }
 }
 
+/// Files that results are written to.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Outputs {
+    /// Write the results as JSON; `-`: to standard output, in place of the table.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Draw the results, as SVG.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+impl Outputs {
+    /// Files by their options.
+    pub(crate) fn files(&self) -> [(&'static str, Option<&PathBuf>); 2] {
+        [("--json", self.json.as_ref()), ("--plot", self.plot.as_ref())]
+    }
+
+    /// Refuses files that cannot be written, or that would overwrite an input or each other.
+    pub(crate) fn check<'a>(
+        &self,
+        inputs: impl IntoIterator<Item = &'a PathBuf>,
+    ) -> Result<(), Failure> {
+        let inputs: Vec<&Path> = inputs.into_iter().map(PathBuf::as_path).collect();
+        check_outputs(&self.files(), &inputs)
+    }
+
+    /// Draws the results if a plot is wanted, writes them as JSON if that is, and prints `text` unless
+    /// the JSON was printed.
+    pub(crate) fn publish(
+        &self,
+        run: impl FnOnce() -> Result<Provenance, Failure>,
+        results: &impl Serialize,
+        svg: impl FnOnce() -> String,
+        text: &str,
+    ) -> Result<(), Failure> {
+        if let Some(path) = &self.plot {
+            write_beside(path, svg().as_bytes())?;
+        }
+        let Some(path) = &self.json else { return say(text) };
+        write_json(path, run, results)?;
+        if is_standard_output(path) { Ok(()) } else { say(text) }
+    }
+}
+
 /// Refuses outputs that cannot be written, or that would overwrite an input or each other.
 pub(crate) fn check_outputs(
     outputs: &[(&'static str, Option<&PathBuf>)],
@@ -99,22 +143,6 @@ pub(crate) fn write_json(
         return say(&text);
     }
     Ok(write_beside(path, format!("{text}\n").as_bytes())?)
-}
-
-/// Writes results as JSON if `json` is given, and prints `text` unless the JSON was printed.
-pub(crate) fn publish(
-    json: Option<&Path>,
-    run: impl FnOnce() -> Result<Provenance, Failure>,
-    results: &impl Serialize,
-    text: &str,
-) -> Result<(), Failure> {
-    match json {
-        None => say(text),
-        Some(path) => {
-            write_json(path, run, results)?;
-            if is_standard_output(path) { Ok(()) } else { say(text) }
-        }
-    }
 }
 
 /// When the command is interrupted, removes what it was filling and exits with 130.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use vattention::Shape;
 use vattention::trace::{HeadKind, Synth, TraceInfo, write_trace};
+use vattention::{Shape, Storage};
 
-use crate::dtype::Dtype;
 use crate::fail::{Failure, say};
+use crate::numbers::storage;
 use crate::outputs::check_outputs;
 
 #[derive(Debug, clap::Args)]
@@ -46,8 +46,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// How numbers are stored.
-    #[arg(long, value_enum, default_value_t = Dtype::F16)]
-    dtype: Dtype,
+    #[arg(long, default_value_t = Storage::F16, value_parser = storage())]
+    dtype: Storage,
     /// The trace to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -77,6 +77,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         model: Some(format!("synthetic heads, kind {}", args.kind.name())),
         source: Some(format!("vattention synth --seed {}", args.seed)),
     };
-    write_trace(&args.output, &info, &layers, args.dtype.into())?;
+    write_trace(&args.output, &info, &layers, args.dtype)?;
     say(&format!("wrote {}", args.output.display()))
 }

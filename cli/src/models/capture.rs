@@ -10,11 +10,11 @@ use vattention::{Storage, TokenClass};
 use vattention_evaluate::fingerprint;
 use vattention_llm::{Config, LayerPrompt, Model, PrefillOptions};
 
-use crate::dtype::Dtype;
 use crate::fail::{Failure, say};
 use crate::layers::{LayerRange, layer_numbers};
 use crate::merge::LAYERS;
 use crate::models::checkpoint::{Checkpoint, read_text, row_bytes};
+use crate::numbers::storage;
 use crate::outputs::check_outputs;
 use crate::progress;
 use crate::sharing::Call;
@@ -58,8 +58,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
     /// How numbers are stored.
-    #[arg(long, value_enum, default_value_t = Dtype::F16)]
-    dtype: Dtype,
+    #[arg(long, default_value_t = Storage::F16, value_parser = storage())]
+    dtype: Storage,
     /// The trace to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     check_outputs(&[("--output", Some(&args.output))], &inputs)?;
     // In f32, and twice as the file holds them, which is put together in memory.
     let kept = |storage| row_bytes(&config.shape, storage, layers.len(), tokens.len());
-    let rows = kept(Storage::F32).saturating_add(kept(args.dtype.into()).saturating_mul(2));
+    let rows = kept(Storage::F32).saturating_add(kept(args.dtype).saturating_mul(2));
     checkpoint.expect_room(tokens.len(), rows)?;
     let share = args.shard.map(|shard| args.share(shard, &all, call)).transpose()?;
     let layers = if layers.is_empty() {
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     };
     let (model, source) = (Some(describe(config)), Some(args.source()));
     let info = TraceInfo { scale: None, model, source, share };
-    write_trace(&args.output, &info, &layers, args.dtype.into())?;
+    write_trace(&args.output, &info, &layers, args.dtype)?;
     let output = args.output.display();
     match args.shard {
         None => say(&format!("wrote {output}")),

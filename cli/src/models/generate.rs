@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vattention::{Backend, Options, Storage};
+use vattention::{Backend, Options};
 use vattention_evaluate::ObservedBackend;
 use vattention_llm::{Generation, PrefillOptions, Session, Stop, TextStream};
 
@@ -33,21 +33,23 @@ pub(crate) use steps::{Beside, Outside, Step, Written};
 use steps::{Errors, Record};
 
 pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
-    let backend = args.machine.find()?;
+    let backend = args.answering.machine.find()?;
     let (entry, files) = args.changes.load_one(&args.pipeline)?;
-    let reading =
-        PrefillOptions { strategy: args.prefill.strategy()?, ..PrefillOptions::default() };
-    let checkpoint = Checkpoint::open(&args.model)?;
+    let reading = PrefillOptions {
+        strategy: args.answering.prefill.strategy()?,
+        ..PrefillOptions::default()
+    };
+    let checkpoint = Checkpoint::open(&args.answering.model)?;
     fits_model(&entry, &checkpoint.layers(), &*backend)
         .map_err(|reason| Failure::input(format!("{}: {reason}", entry.file)))?;
     let request = Request::new(args, &checkpoint)?;
-    let (config, storage) = (&checkpoint.config, Storage::from(args.dtype));
+    let (config, storage) = (&checkpoint.config, args.answering.dtype);
     let rows = |tokens| row_bytes(&config.shape, storage, config.layers, tokens);
     // The pipeline's; with --steps that of dense attention beside, and of the dense answer.
     let copies = if args.steps.is_some() { 3 } else { 1 };
     checkpoint.expect_room(request.most(), copies * rows(request.most()))?;
     let model_files = checkpoint.files();
-    let texts = args.context.iter().chain(&args.prefill.prefill);
+    let texts = args.context.iter().chain(&args.answering.prefill.prefill);
     let inputs: Vec<&Path> =
         files.iter().chain(&model_files).chain(texts.clone()).map(PathBuf::as_path).collect();
     let interrupt = Interrupt::default();
@@ -57,7 +59,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         sequence: args.sequence,
         storage,
         timed: true,
-        fall_back: args.fall_back.into(),
+        fall_back: args.fall_back,
         ..Options::default()
     };
     let model = checkpoint.load()?;
@@ -87,11 +89,11 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         _ => None,
     };
     let report = Report {
-        model: args.model.display().to_string(),
+        model: args.answering.model.display().to_string(),
         pipeline: entry.pipeline.name.clone(),
         file: entry.file.clone(),
-        backend: args.machine.backend.clone(),
-        setup: args.setup.name(),
+        backend: args.answering.machine.backend.clone(),
+        setup: args.answering.setup.name(),
         answer: checkpoint.tokenizer.decode(&generation.tokens)?,
         stop: report::stop(&generation),
         tokens: request.counts(&generation),
@@ -124,7 +126,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         complain(&format!("\n{}\n", report.text()));
     }
     let ended = matches!(generation.stop, Stop::End(_));
-    let unanswered = ended && report.answer.trim().is_empty() && !args.chat.chat;
+    let unanswered = ended && report.answer.trim().is_empty() && !args.answering.chat.chat;
     if unanswered && checkpoint.has_chat_template() {
         note(UNANSWERED);
     }

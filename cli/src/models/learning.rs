@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use comfy_table::{CellAlignment, Table, presets};
 use vattention::selectors::{Bits, HashAttention};
 use vattention_train::Corpus;
 use vattention_train::hash::{HeldOut, LayerRecall, recall};
@@ -10,6 +9,7 @@ use vattention_train::hash::{HeldOut, LayerRecall, recall};
 use crate::fail::{Failure, say};
 use crate::outputs::check_outputs;
 use crate::paths::same_file;
+use crate::table::{self, Column};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Learning {
@@ -86,20 +86,17 @@ pub(super) fn bits(text: &str) -> Result<Bits, String> {
     Bits::try_from(number)
 }
 
-fn table(found: &[LayerRecall]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["layer", "trained", "worst head", "random hyperplanes"]);
-    for LayerRecall { layer, trained, hyperplanes } in found {
-        let worst = trained.iter().copied().fold(1.0, f64::min);
-        let numbers = [mean(trained), worst, mean(hyperplanes)];
-        let numbers = numbers.map(|x| format!("{x:.3}"));
-        table.add_row(std::iter::once(layer.to_string()).chain(numbers));
-    }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+fn table(found: &[LayerRecall]) -> String {
+    let worst = |it: &LayerRecall| it.trained.iter().copied().fold(1.0, f64::min);
+    let columns = [
+        Column::<LayerRecall>::new("layer", "", |it| it.layer.to_string()),
+        Column::<LayerRecall>::new("trained", "", |it| format!("{:.3}", mean(&it.trained))),
+        Column::<LayerRecall>::new("worst head", "", |it| format!("{:.3}", worst(it))),
+        Column::<LayerRecall>::new("random hyperplanes", "", |it| {
+            format!("{:.3}", mean(&it.hyperplanes))
+        }),
+    ];
+    table::show(&columns, found)
 }
 
 fn mean(numbers: &[f64]) -> f64 {

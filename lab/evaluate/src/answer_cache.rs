@@ -109,7 +109,7 @@ impl AnswerCache {
     fn write(&mut self, line: &Line) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let line = serde_json::to_string(line)
-            .map_err(|error| Error::Setting { option: "--results", reason: error.to_string() })?;
+            .map_err(|error| Error::Setting { field: "results", reason: error.to_string() })?;
         Ok(file.push(&line)?)
     }
 }

@@ -104,10 +104,9 @@ impl Bench {
     /// Every combination of tokens, storage and threads, checked against the memory.
     fn sets(&self, pipelines: usize) -> Result<Vec<Set>> {
         let shape = self.heads.shape();
-        shape.check().map_err(|error| Error::Setting {
-            option: "--query-heads, --kv-heads, --head-dim",
-            reason: error.to_string(),
-        })?;
+        shape
+            .check()
+            .map_err(|error| Error::Setting { field: "shape", reason: error.to_string() })?;
         let allowance = memory::allowance();
         let mut sets = Vec::new();
         for &tokens in &self.tokens {

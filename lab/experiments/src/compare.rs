@@ -140,7 +140,7 @@ pub fn chosen_layers(trace: &Trace, settings: &TraceSettings) -> Result<Vec<(usi
             let find = |number: &usize| {
                 let found = all.iter().find(|(layer, _)| layer == number).copied();
                 found.ok_or_else(|| Error::Setting {
-                    option: "--layers",
+                    field: "layers",
                     reason: format!(
                         "{} has no layer {number}; it has {}",
                         trace.path().display(),
@@ -148,7 +148,7 @@ pub fn chosen_layers(trace: &Trace, settings: &TraceSettings) -> Result<Vec<(usi
                     ),
                 })
             };
-            let refuse = |reason| Err(Error::Setting { option: "--layers", reason });
+            let refuse = |reason| Err(Error::Setting { field: "layers", reason });
             if numbers.is_empty() {
                 return refuse("names no layer; expected at least one".into());
             }
@@ -164,7 +164,7 @@ pub fn chosen_layers(trace: &Trace, settings: &TraceSettings) -> Result<Vec<(usi
         let queries = settings.count(layout);
         if queries == 0 || queries > layout.queries {
             return Err(Error::Setting {
-                option: "--queries",
+                field: "queries",
                 reason: format!(
                     "layer {number} of {} has {} queries; expected 1 to that, got {queries}",
                     trace.path().display(),

@@ -410,14 +410,14 @@ fn expect_enough(trials: u32, layers: &[(usize, Layout)], demand: &Demand) -> Re
         return Ok(());
     }
     let reason = format!("{trials} cannot contradict delta = {delta}; expected at least {least}");
-    Err(Error::Setting { option: "--trials", reason })
+    Err(Error::Setting { field: "trials", reason })
 }
 
 /// What a pipeline demands.
 fn demand(pipeline: &PipelineConfig) -> Result<Demand> {
     pipeline.parts().find_map(PipelineConfig::demand).ok_or_else(|| {
         let reason = format!("{} promises nothing: it has no [estimator]", pipeline.name);
-        Error::Setting { option: "CONFIG", reason }
+        Error::Setting { field: "config", reason }
     })
 }
 

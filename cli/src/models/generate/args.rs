@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::backends::BackendArg;
-use crate::dtype::Dtype;
-use crate::fall_back::FallBack;
-use crate::models::chat::ChatArgs;
-use crate::models::prefill::PrefillArgs;
-use crate::models::setup::Setup;
+use vattention::FallBack;
+
+use crate::models::answering::AnsweringArgs;
+use crate::numbers::fall_back;
 use crate::paths::is_standard_output;
 use crate::pipelines::Changes;
 
@@ -48,17 +46,13 @@ whose error was larger (outside).";
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// The folder of a model, or a GGUF file.
-    #[arg(long, value_name = "PATH")]
-    pub(super) model: PathBuf,
+    #[command(flatten)]
+    pub(super) answering: AnsweringArgs,
     /// The pipeline file, or the name of a built-in pipeline.
     #[arg(long, value_name = "FILE")]
     pub(super) pipeline: PathBuf,
     #[command(flatten)]
     pub(super) changes: Changes,
-    /// Where the pipeline begins: a, with the answer; b, with the question.
-    #[arg(long, value_enum, default_value_t = Setup::B)]
-    pub(super) setup: Setup,
     /// A file of text that is read first.
     #[arg(long, value_name = "FILE", required_unless_present = "prompt")]
     pub(super) context: Option<PathBuf>,
@@ -68,23 +62,14 @@ pub(crate) struct Args {
     /// A text that goes on from it; by default, the answer does.
     #[arg(long, value_name = "TEXT")]
     pub(super) question: Option<String>,
-    #[command(flatten)]
-    pub(super) chat: ChatArgs,
     /// Tokens of the answer, at most.
     #[arg(long, default_value_t = 128, value_name = "N")]
     pub(super) tokens: usize,
-    #[command(flatten)]
-    pub(super) prefill: PrefillArgs,
-    #[command(flatten)]
-    pub(super) machine: BackendArg,
-    /// How keys and values are stored.
-    #[arg(long, value_enum, default_value_t = Dtype::F32)]
-    pub(super) dtype: Dtype,
     /// The sequence's number: with another one, samples are drawn anew.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(super) sequence: u32,
     /// When to read everything in place of what the pipeline chose, because that is faster.
-    #[arg(long, value_enum, default_value = "by-count")]
+    #[arg(long, default_value_t, value_parser = fall_back())]
     pub(super) fall_back: FallBack,
     /// Take no token for the end of the answer: go on to --tokens.
     #[arg(long)]

@@ -1,11 +1,12 @@
 //! What the model is asked, in tokens.
 
 use serde::Serialize;
+use vattention_evaluate::Setup;
 use vattention_llm::{Generation, Session};
 
 use crate::fail::Failure;
 use crate::models::checkpoint::{Checkpoint, read_text};
-use crate::models::setup::Setup;
+
 use crate::progress;
 
 use super::args::Args;
@@ -38,7 +39,7 @@ impl Request {
         }
         let (mut dense, question) = tokens(args, checkpoint, &text, asked.unwrap_or_default())?;
         // If the pipeline begins with the answer, a chat need not be split before the question.
-        let has_question = asked.is_some() && (must_split(args) || !args.chat.chat);
+        let has_question = asked.is_some() && (must_split(args) || !args.answering.chat.chat);
         if dense.is_empty() || has_question && question.is_empty() {
             let option = if dense.is_empty() { option } else { "--question" };
             return Err(Failure::input(format!("{option}: no tokens; expected a text")));
@@ -53,7 +54,7 @@ impl Request {
             );
             Failure::input(format!("{error}; it is {parts}"))
         })?;
-        let sparse = match args.setup {
+        let sparse = match args.answering.setup {
             Setup::A => {
                 dense.extend(question);
                 Vec::new()
@@ -83,7 +84,7 @@ fn tokens(
     question: &str,
 ) -> Result<(Vec<u32>, Vec<u32>), Failure> {
     let tokenizer = &checkpoint.tokenizer;
-    match args.chat.talk(checkpoint)? {
+    match args.answering.chat.talk(checkpoint)? {
         Some(talk) => Ok(talk.tokens(tokenizer, context, question, "", must_split(args))?),
         None => Ok((tokenizer.first(context)?, tokenizer.next(question)?)),
     }
@@ -91,7 +92,7 @@ fn tokens(
 
 /// Returns whether the pipeline begins between context and question.
 fn must_split(args: &Args) -> bool {
-    args.setup == Setup::B && args.question.is_some()
+    args.answering.setup == Setup::B && args.question.is_some()
 }
 
 /// Returns the logits after the last token.

@@ -23,7 +23,7 @@ pub(super) struct Memory(MmapMut);
 
 impl Memory {
     pub(super) fn new(bytes: usize) -> Result<Self> {
-        let mut memory = MmapMut::map_anon(bytes).map_err(|error| refuse("--cold-bytes", error))?;
+        let mut memory = MmapMut::map_anon(bytes).map_err(|error| refuse("cold_bytes", error))?;
         #[cfg(target_os = "linux")]
         // Without huge pages it is a little slower to read, and otherwise the same.
         let _ = memory.advise(memmap2::Advice::HugePage);
@@ -44,11 +44,11 @@ impl Memory {
 /// Threads to read with.
 pub(super) fn pool(threads: usize) -> Result<ThreadPool> {
     let pool = ThreadPoolBuilder::new().num_threads(threads).build();
-    pool.map_err(|error| refuse("--threads", error))
+    pool.map_err(|error| refuse("threads", error))
 }
 
-fn refuse(option: &'static str, error: impl ToString) -> Error {
-    Error::Setting { option, reason: error.to_string() }
+fn refuse(field: &'static str, error: impl ToString) -> Error {
+    Error::Setting { field, reason: error.to_string() }
 }
 
 fn wrapping_add(a: u64, b: u64) -> u64 {

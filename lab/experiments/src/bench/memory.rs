@@ -87,7 +87,7 @@ impl Plan {
                  as much to read in order); {allowance} may be taken, {:.0} % of what is available",
                 100.0 * SHARE
             );
-            return Err(Error::Setting { option: "--tokens", reason });
+            return Err(Error::Setting { field: "tokens", reason });
         }
         // Groups of about equal size.
         let most = (fitting - 1).max(1) as usize;

@@ -53,7 +53,7 @@ pub fn bias(study: &Study<'_>, options: &BiasOptions) -> Result<Bias> {
     let trials = *trials;
     if trials < 2 {
         let reason = format!("{trials}; expected at least 2, to tell a variance");
-        return Err(Error::Setting { option: "--trials", reason });
+        return Err(Error::Setting { field: "trials", reason });
     }
     let rows = study.measure(trials, |row| squares(row, shares, trials))?;
     let size = |(i, share): (usize, &Fraction)| {

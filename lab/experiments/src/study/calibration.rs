@@ -71,7 +71,7 @@ pub fn calibration(
     let with = |(entry, delta): (&Entry, &Fraction)| {
         let reason = || format!("{} has no [estimator], so no error bars", entry.file);
         let made = at_delta(&entry.pipeline, *delta)
-            .ok_or_else(|| Error::Setting { option: "CONFIG", reason: reason() })?;
+            .ok_or_else(|| Error::Setting { field: "config", reason: reason() })?;
         let name = format!("{}, delta {}", made.name, delta.get());
         Ok(Arc::new(PipelineConfig { name, ..(*made).clone() }))
     };

@@ -52,7 +52,7 @@ impl Study<'_> {
     ) -> Result<Vec<T>> {
         if trials == 0 {
             let reason = "0 samples say nothing; expected at least 1".into();
-            return Err(Error::Setting { option: "--trials", reason });
+            return Err(Error::Setting { field: "trials", reason });
         }
         let layers = chosen_layers(self.trace, self.settings)?;
         // Of each unit: the place of its layer, the KV head, the query.

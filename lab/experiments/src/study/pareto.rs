@@ -76,6 +76,6 @@ fn nameless(entry: &Entry) -> Result<Value> {
     let pipeline = PipelineConfig { name: String::new(), ..(*entry.pipeline).clone() };
     serde_json::to_value(pipeline).map_err(|error| {
         let reason = format!("{}: {error}", entry.file);
-        Error::Setting { option: "CONFIG", reason }
+        Error::Setting { field: "config", reason }
     })
 }

@@ -129,7 +129,7 @@ fn expect_unset(candidate: &Candidate, found: &PipelineConfig) -> Result<()> {
         before.pointer(&path) != after.pointer(&path)
     });
     let refuse = |key: &String| Error::Setting {
-        option: "--at",
+        field: "at",
         reason: format!(
             "{}: the search for a density sets {key}, which the grid varies; expected one of them",
             candidate.file
@@ -139,7 +139,7 @@ fn expect_unset(candidate: &Candidate, found: &PipelineConfig) -> Result<()> {
 }
 
 fn not_json(error: serde_json::Error) -> Error {
-    Error::Setting { option: "--results", reason: error.to_string() }
+    Error::Setting { field: "results", reason: error.to_string() }
 }
 
 fn read_back(pipeline: &str) -> Result<Arc<PipelineConfig>> {

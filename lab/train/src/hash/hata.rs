@@ -84,12 +84,8 @@ impl HataSettings {
     /// # Errors
     /// Names the option.
     pub fn check(&self) -> Result<()> {
-        expect_counts([
-            ("--steps", self.steps),
-            ("--queries", self.queries),
-            ("--tokens", self.tokens),
-        ])?;
-        expect_positive([("--learning-rate", self.learning_rate)])
+        expect_counts([("steps", self.steps), ("queries", self.queries), ("tokens", self.tokens)])?;
+        expect_positive([("learning_rate", self.learning_rate)])
     }
 
     /// What reads the weights: each query head by itself.

@@ -149,7 +149,7 @@ pub(super) fn expect_finite(loss: f32, step: usize, layer: usize) -> Result<()> 
     }
     let reason =
         format!("the loss became {loss} in step {step} of layer {layer}; expected a smaller one");
-    Err(Error::setting("--learning-rate", reason))
+    Err(Error::setting("learning_rate", reason))
 }
 
 /// The random numbers of a step, which follow from the seed alone: a resumed training has the

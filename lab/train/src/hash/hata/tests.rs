@@ -112,10 +112,7 @@ fn what_cannot_be_trained_with_is_refused() {
         train_hata(&corpus, &settings, held_out, &mut |_, _, _| {}).unwrap_err().to_string()
     };
     let good = HataSettings::default();
-    assert_eq!(
-        refused(HataSettings { steps: 0, ..good.clone() }),
-        "--steps: 0; expected at least 1"
-    );
+    assert_eq!(refused(HataSettings { steps: 0, ..good.clone() }), "steps: 0; expected at least 1");
     let wild = HataSettings { learning_rate: 1e38, ..good };
-    assert!(refused(wild).starts_with("--learning-rate: the loss became"));
+    assert!(refused(wild).starts_with("learning_rate: the loss became"));
 }
