@@ -17,14 +17,14 @@ use vattention::{FallBack, Fraction, PageSize, Placement, Shape, Storage};
 use crate::backends::BackendArg;
 use crate::fail::Failure;
 use crate::numbers::{fall_back, fraction, storage};
-use crate::outputs::{Outputs, check_outputs};
-use crate::pipelines::{Changes, Loaded};
+use crate::outputs::{OutputArgs, check_outputs};
+use crate::pipelines::{Changes, LoadedPipelines};
 use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::Call;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct BenchArgs {
     /// Pipeline files; by default, pipelines that are built in.
     configs: Vec<PathBuf>,
     /// Measure on the heads of a trace, layer by layer, in place of made-up ones.
@@ -81,12 +81,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = cold_bytes, default_value = "1073741824")]
     cold_bytes: usize,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputArgs,
 }
 
-pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
+pub(crate) fn run(args: &BenchArgs, call: &Call) -> Result<(), Failure> {
     let backend = args.machine.find()?;
-    let Loaded { lineup, files } = load(args)?;
+    let LoadedPipelines { lineup, files } = load(args)?;
     let inputs: Vec<&Path> = files.iter().chain(&args.trace).map(PathBuf::as_path).collect();
     check_outputs(&args.outputs.files(), &inputs)?;
     let bench = bench(args)?;
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     args.outputs.publish(run, &lineup.told(&report), svg, &table)
 }
 
-fn bench(args: &Args) -> Result<Bench, Failure> {
+fn bench(args: &BenchArgs) -> Result<Bench, Failure> {
     let (heads, all_tokens) = heads(args)?;
     Ok(Bench {
         heads,
@@ -128,7 +128,7 @@ fn bench(args: &Args) -> Result<Bench, Failure> {
 }
 
 /// What is measured on, and with how many tokens unless that is said.
-fn heads(args: &Args) -> Result<(BenchHeads, Vec<usize>), Failure> {
+fn heads(args: &BenchArgs) -> Result<(BenchHeads, Vec<usize>), Failure> {
     let Some(path) = &args.trace else {
         let shape = Shape {
             query_heads: args.query_heads,
@@ -150,7 +150,7 @@ fn all_threads() -> Vec<usize> {
 }
 
 /// The pipelines of the files, or those built in.
-fn load(args: &Args) -> Result<Loaded, Failure> {
+fn load(args: &BenchArgs) -> Result<LoadedPipelines, Failure> {
     if args.configs.is_empty() {
         return args.changes.parse(&builtin::texts());
     }

@@ -15,7 +15,7 @@ use crate::pipelines::fits_model;
 use crate::pipelines::{Changes, fits};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CheckArgs {
     /// Pipeline files, or names of built-in pipelines.
     #[arg(required = true)]
     configs: Vec<PathBuf>,
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     model: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let entries = args.changes.load_all(&args.configs)?;
     let trace = args.trace.as_deref().map(Trace::open).transpose()?;
     // What the pipelines must fit, beside themselves.

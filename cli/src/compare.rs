@@ -9,13 +9,13 @@ use crate::backends::BackendArg;
 use crate::fail::{Failure, note};
 use crate::numbers::{percent, promise, short};
 use crate::on_trace::OnTrace;
-use crate::pipelines::{Loaded, PipelineArgs};
+use crate::pipelines::{LoadedPipelines, PipelineArgs};
 use crate::progress;
 use crate::sharing::Call;
 use crate::table::{self, Column, or_dash};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CompareArgs {
     #[command(flatten)]
     pipelines: PipelineArgs,
     #[command(flatten)]
@@ -27,9 +27,9 @@ pub(crate) struct Args {
     dump: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
+pub(crate) fn run(args: &CompareArgs, call: &Call) -> Result<(), Failure> {
     let backend = args.machine.find()?;
-    let Loaded { lineup, files } = args.pipelines.load()?;
+    let LoadedPipelines { lineup, files } = args.pipelines.load()?;
     let (trace, settings) = args.on.open(&files, args.dump.as_ref())?;
     let results = args.on.results(call, &lineup.run)?;
     let lineup = args.pipelines.lineup(lineup, &trace, &*backend, &settings, &results)?;

@@ -53,22 +53,22 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Compare pipelines with exact attention on a trace.
-    Compare(compare::Args),
+    Compare(compare::CompareArgs),
     /// Draw many samples, and tell whether a pipeline keeps its promise on a trace.
-    Verify(verify::Args),
+    Verify(verify::VerifyArgs),
     /// Repeat an experiment of the paper on a trace.
     #[command(subcommand)]
-    Study(study::Command),
+    Study(study::StudyCommand),
     /// Join the files of several shards, and tell what all of them came to.
-    Merge(merge::Args),
+    Merge(merge::MergeArgs),
     /// Find the best settings of methods on traces.
-    Tune(tune::Args),
+    Tune(tune::TuneArgs),
     /// Measure decode speed against dense attention, with cold caches.
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// Show every problem in pipeline files, or the pipelines they make.
-    Check(check::Args),
+    Check(check::CheckArgs),
     /// List what pipeline files may name, with fields, defaults and meanings.
-    List(list::Args),
+    List(list::ListArgs),
     /// Print the JSON Schema of pipeline files, for editors.
     Schema,
     /// Print a script that completes commands and options in a shell.
@@ -76,12 +76,12 @@ enum Command {
     /// Write manual pages, one for each command.
     Man(reference::ManArgs),
     /// Make a trace of synthetic heads of known difficulty.
-    Synth(synth::Args),
+    Synth(synth::SynthArgs),
     /// Show what is in a trace, and check all of it.
-    Trace(trace::Args),
+    Trace(trace::TraceArgs),
     #[cfg(feature = "models")]
     #[command(flatten)]
-    Models(models::Command),
+    Models(models::ModelCommand),
 }
 
 /// Runs the command line that the program was called with.

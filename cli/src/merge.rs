@@ -8,7 +8,7 @@ use vattention::experiments::{Header, Merged, merge_results};
 use vattention::trace::{TraceLayers, check_writable, write_beside};
 
 use crate::fail::{Failure, note, say};
-use crate::outputs::Outputs;
+use crate::outputs::OutputArgs;
 use crate::paths::{check_plot_name, is_standard_output, refuse_dash, same_file};
 use crate::sharing::without_wanted;
 
@@ -26,7 +26,7 @@ there is has been joined. Or the answer of the command is no.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct MergeArgs {
     /// Files that `--results` or `capture --output` named, in any order.
     #[arg(required = true, value_name = "FILES")]
     files: Vec<PathBuf>,
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     results: PathBuf,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputArgs,
     /// Write outputs and selections as safetensors, of `compare`, if its shards had the option too.
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
@@ -47,12 +47,12 @@ pub(crate) struct Args {
 type Replay =
     fn(Vec<String>, Option<usize>, &dyn Fn() -> Result<(), Failure>) -> Result<(), Failure>;
 
-pub(crate) fn run(args: &Args, replay: Replay) -> Result<(), Failure> {
+pub(crate) fn run(args: &MergeArgs, replay: Replay) -> Result<(), Failure> {
     args.check_outputs()?;
     if args.are_results()? { args.join_results(replay) } else { args.join_traces() }
 }
 
-impl Args {
+impl MergeArgs {
     /// Refuses outputs that would overwrite a file to join, or each other.
     fn check_outputs(&self) -> Result<(), Failure> {
         let mut taken: Vec<PathBuf> = self.files.iter().map(|path| same_file(path)).collect();

@@ -10,7 +10,7 @@ use vattention::trace::Trace;
 
 use crate::fail::Failure;
 use crate::layers::{LayerRange, layer_numbers};
-use crate::outputs::{Outputs, check_outputs};
+use crate::outputs::{OutputArgs, check_outputs};
 use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing, pipelines};
 
@@ -29,7 +29,7 @@ pub(crate) struct OnTrace {
     #[command(flatten)]
     sharing: Sharing,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputArgs,
 }
 
 impl OnTrace {

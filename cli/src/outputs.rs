@@ -44,7 +44,7 @@ impl Interrupt {
 
 /// Files that results are written to.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Outputs {
+pub(crate) struct OutputArgs {
     /// Write the results as JSON; `-`: to standard output, in place of the table.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -53,7 +53,7 @@ pub(crate) struct Outputs {
     pub(crate) plot: Option<PathBuf>,
 }
 
-impl Outputs {
+impl OutputArgs {
     /// Files by their options.
     pub(crate) fn files(&self) -> [(&'static str, Option<&PathBuf>); 2] {
         [("--json", self.json.as_ref()), ("--plot", self.plot.as_ref())]

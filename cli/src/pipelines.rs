@@ -19,7 +19,7 @@ use crate::progress;
 #[cfg(feature = "models")]
 pub(crate) use lineup::fits_model;
 pub(crate) use lineup::{Lineup, expect_fit, fits};
-pub(crate) use loading::{Changes, Loaded};
+pub(crate) use loading::{Changes, LoadedPipelines};
 
 /// Pipelines, changed or made to read a share of the tokens.
 #[derive(Debug, clap::Args)]
@@ -52,7 +52,7 @@ pub(crate) struct Variations {
 
 impl PipelineArgs {
     /// Loads the pipelines; those that cannot be used here are left out.
-    pub(crate) fn load(&self) -> Result<Loaded, Failure> {
+    pub(crate) fn load(&self) -> Result<LoadedPipelines, Failure> {
         self.variations.load(&self.configs, &self.changes)
     }
 
@@ -82,7 +82,11 @@ impl PipelineArgs {
 
 impl Variations {
     /// Loads pipelines with each epsilon, and those whose settings stay.
-    pub(crate) fn load(&self, paths: &[PathBuf], changes: &Changes) -> Result<Loaded, Failure> {
+    pub(crate) fn load(
+        &self,
+        paths: &[PathBuf],
+        changes: &Changes,
+    ) -> Result<LoadedPipelines, Failure> {
         if let Some(both) = self.as_they_stand.iter().find(|path| paths.contains(path)) {
             let both = both.display();
             let reason = "it is among the pipelines that read a share; expected a file once";

@@ -16,12 +16,12 @@ use crate::backends::BackendArg;
 use crate::fail::Failure;
 use crate::numbers::fraction;
 use crate::on_trace::OnTrace;
-use crate::pipelines::{Loaded, PipelineArgs};
+use crate::pipelines::{LoadedPipelines, PipelineArgs};
 use crate::progress;
 use crate::sharing::Call;
 
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum StudyCommand {
     /// How many tokens each bound of the denominator asks for, and how often it fails.
     Tightness {
         /// The relative error allowed.
@@ -144,39 +144,39 @@ pub(crate) struct Pipelines {
     on: OnTrace,
 }
 
-pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
+pub(crate) fn run(command: StudyCommand, call: &Call) -> Result<(), Failure> {
     match command {
-        Command::Tightness { epsilon, delta, trials, on } => {
+        StudyCommand::Tightness { epsilon, delta, trials, on } => {
             let options = TightnessOptions { epsilon, delta, trials };
             let run = |study: &Study<'_>| study::tightness(study, &options);
             sample(&on, call, run, plots::tightness, table::tightness)
         }
-        Command::Epsilon { epsilons, delta, trials, on } => {
+        StudyCommand::Epsilon { epsilons, delta, trials, on } => {
             let options = EpsilonOptions { epsilons, delta, trials };
             let run = |study: &Study<'_>| study::epsilon(study, &options);
             sample(&on, call, run, plots::epsilon, table::epsilon)
         }
-        Command::BaseSample { sizes, trials, on } => {
+        StudyCommand::BaseSample { sizes, trials, on } => {
             let options = BaseSampleOptions { sizes, trials };
             let run = |study: &Study<'_>| study::base_sample(study, &options);
             sample(&on, call, run, plots::base_sample, table::base_sample)
         }
-        Command::Normality { sizes, trials, on } => {
+        StudyCommand::Normality { sizes, trials, on } => {
             let options = NormalityOptions { sizes, trials };
             let run = |study: &Study<'_>| study::normality(study, &options);
             sample(&on, call, run, plots::normality, table::normality)
         }
-        Command::Coverage { share, mass, trials, on } => {
+        StudyCommand::Coverage { share, mass, trials, on } => {
             let options = CoverageOptions { share, mass, trials };
             let run = |study: &Study<'_>| study::coverage(study, &options);
             sample(&on, call, run, plots::coverage, table::coverage)
         }
-        Command::Bias { shares, trials, on } => {
+        StudyCommand::Bias { shares, trials, on } => {
             let options = BiasOptions { shares, trials };
             let run = |study: &Study<'_>| study::bias(study, &options);
             sample(&on, call, run, plots::bias, table::bias)
         }
-        Command::Calibration { chosen, deltas, trials, on } => {
+        StudyCommand::Calibration { chosen, deltas, trials, on } => {
             let options = CalibrationOptions { deltas, trials };
             let run = |on: &MeasuredOn<'_>| {
                 let MeasuredOn { trace, settings, results, progress, .. } = *on;
@@ -195,7 +195,7 @@ pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
                 table::calibration,
             )
         }
-        Command::Sensitivity { machine, on } => {
+        StudyCommand::Sensitivity { machine, on } => {
             let backend = machine.find()?;
             let (trace, settings) = on.open(&[], None)?;
             let bar = progress::bar("steps");
@@ -207,7 +207,7 @@ pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
             let (svg, table) = (|| plots::sensitivity(&found), table::sensitivity(&found));
             on.publish(call, &[], [], None, &found, svg, &table)
         }
-        Command::Pareto(Pipelines { chosen, epsilon, delta, machine, on }) => {
+        StudyCommand::Pareto(Pipelines { chosen, epsilon, delta, machine, on }) => {
             let options = PromiseOptions { epsilon, delta };
             let run = |on: &MeasuredOn<'_>| {
                 let MeasuredOn { entries, trace, backend, settings, results, progress } = *on;
@@ -215,7 +215,7 @@ pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
             };
             compare(&chosen, &machine, &on, "steps", call, run, plots::pareto, table::pareto)
         }
-        Command::Limit(Pipelines { chosen, epsilon, delta, machine, on }) => {
+        StudyCommand::Limit(Pipelines { chosen, epsilon, delta, machine, on }) => {
             let options = PromiseOptions { epsilon, delta };
             let run = |on: &MeasuredOn<'_>| {
                 let MeasuredOn { entries, trace, backend, settings, results, progress } = *on;
@@ -268,7 +268,7 @@ fn compare<T: Serialize>(
     table: fn(&T) -> String,
 ) -> Result<(), Failure> {
     let backend = machine.find()?;
-    let Loaded { lineup, files } = chosen.load()?;
+    let LoadedPipelines { lineup, files } = chosen.load()?;
     let (trace, settings) = on.open(&files, None)?;
     let results = on.results(call, &lineup.run)?;
     let lineup = chosen.lineup(lineup, &trace, &*backend, &settings, &results)?;

@@ -11,7 +11,7 @@ use crate::numbers::storage;
 use crate::outputs::check_outputs;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SynthArgs {
     /// What the heads attend to: diffuse, typical, sharp, vsharp, local, osc, needle or heavy.
     #[arg(long)]
     kind: HeadKind,
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     output: PathBuf,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &SynthArgs) -> Result<(), Failure> {
     if !(1..=4096).contains(&args.layers) {
         return Err(Failure::input(format!("--layers: {}; expected 1 to 4096", args.layers)));
     }
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let layer = |number: usize| {
         let seed = args.seed.wrapping_mul(4096).wrapping_add(number as u64);
-        let Args { kind, tokens, queries, prompt_queries: prompt, value_mean, .. } = *args;
+        let SynthArgs { kind, tokens, queries, prompt_queries: prompt, value_mean, .. } = *args;
         let synth = Synth { kind, tokens, shape, queries, prompt, value_mean, seed };
         Ok((number, synth.layer()?))
     };

@@ -8,12 +8,12 @@ use crate::fail::{Failure, say};
 use crate::table::{self, Column};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TraceArgs {
     /// The trace.
     file: PathBuf,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     let trace = Trace::open(&args.file)?;
     let layers: Vec<(usize, Layout)> = trace.layers().collect();
     for (number, _) in &layers {

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use vattention::config::ParameterGrid;
 use vattention::experiments::{
-    Candidate, Files, Goal, TraceSettings, TuneOptions, Tuning, TuningTraces, digest_of_file, tune,
+    Candidate, Files, TraceSettings, TuneOptions, Tuning, TuningGoal, TuningTraces, digest_of_file,
+    tune,
 };
 use vattention::plots;
 use vattention::trace::Trace;
@@ -16,13 +17,13 @@ use vattention::trace::Trace;
 use crate::backends::BackendArg;
 use crate::fail::{Failure, note};
 use crate::layers::{LayerRange, layer_numbers};
-use crate::outputs::{Outputs, check_outputs};
+use crate::outputs::{OutputArgs, check_outputs};
 use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TuneArgs {
     /// Grid files: a pipeline, and values of its keys to try.
     #[arg(required = true)]
     grids: Vec<PathBuf>,
@@ -61,13 +62,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     sharing: Sharing,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputArgs,
     /// Write each of the best as a pipeline file in this folder.
     #[arg(long, short = 'o', value_name = "FOLDER")]
     output: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
+pub(crate) fn run(args: &TuneArgs, call: &Call) -> Result<(), Failure> {
     let backend = args.machine.find()?;
     let goals = args.goals()?;
     let (candidates, files) = candidates(&args.grids)?;
@@ -107,13 +108,13 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     args.tell(&found?, call, &inputs)
 }
 
-impl Args {
-    fn goals(&self) -> Result<Vec<Goal>, Failure> {
+impl TuneArgs {
+    fn goals(&self) -> Result<Vec<TuningGoal>, Failure> {
         let mut goals = Vec::new();
         for text in &self.at {
             let (name, numbers) = text.split_once('=').unwrap_or((text, ""));
             for number in numbers.split(',') {
-                let goal: Goal = format!("{name}={number}")
+                let goal: TuningGoal = format!("{name}={number}")
                     .parse()
                     .map_err(|error| Failure::input(format!("--at {text}: {error}")))?;
                 if goals.contains(&goal) {

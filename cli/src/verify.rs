@@ -18,7 +18,7 @@ use crate::backends::find_backend;
 use crate::fail::Failure;
 use crate::numbers::fraction;
 use crate::on_trace::inputs;
-use crate::outputs::Outputs;
+use crate::outputs::OutputArgs;
 use crate::pipelines::{Changes, expect_fit, shapes};
 use crate::progress;
 use crate::provenance::Provenance;
@@ -81,7 +81,7 @@ of each head (layer) at each query violated, checked, p_value and error_at_delta
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct VerifyArgs {
     /// A pipeline file with an estimator, or the name of such a built-in pipeline.
     config: PathBuf,
     /// The trace to draw samples on.
@@ -102,13 +102,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     sharing: Sharing,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputArgs,
 }
 
 /// What epsilon is multiplied by for the plot, beside 1.
 const FACTORS: [f64; 2] = [0.5, 2.0];
 
-pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
+pub(crate) fn run(args: &VerifyArgs, call: &Call) -> Result<(), Failure> {
     let (entry, files) = args.changes.load_one(&args.config)?;
     let trace = Trace::open(&args.trace)?;
     args.outputs.check(files.iter().chain([&args.trace]).chain(&args.sharing.results))?;
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     }
 }
 
-impl Args {
+impl VerifyArgs {
     /// The pipeline, which must promise something and be able to run on the trace, at the density.
     fn made(&self, entry: Entry, trace: &Trace, results: &Results) -> Result<Entry, Failure> {
         if entry.pipeline.parts().all(|part| part.demand().is_none()) {

@@ -13,7 +13,7 @@ use vattention_llm::{Config, LayerPrompt, Model, PrefillOptions};
 use crate::fail::{Failure, say};
 use crate::layers::{LayerRange, layer_numbers};
 use crate::merge::LAYERS;
-use crate::models::checkpoint::{Checkpoint, read_text, row_bytes};
+use crate::models::checkpoint::{ModelFiles, read_text, row_bytes};
 use crate::numbers::storage;
 use crate::outputs::check_outputs;
 use crate::progress;
@@ -32,7 +32,7 @@ once. The queries are of the last chunk, so they were made without the chunks be
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct CaptureArgs {
     /// The folder of a model (config.json, tokenizer.json and safetensors), or a GGUF file.
     #[arg(long, value_name = "PATH")]
     model: PathBuf,
@@ -65,8 +65,8 @@ pub(crate) struct Args {
     output: PathBuf,
 }
 
-pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
-    let checkpoint = Checkpoint::open(&args.model)?;
+pub(crate) fn run(args: &CaptureArgs, call: &Call) -> Result<(), Failure> {
+    let checkpoint = ModelFiles::open(&args.model)?;
     let config = &checkpoint.config;
     let all = args.layers(config.layers)?;
     let layers = match args.shard {
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     }
 }
 
-impl Args {
+impl CaptureArgs {
     /// The layers to keep, which the model must have.
     fn layers(&self, count: usize) -> Result<Vec<usize>, Failure> {
         let refuse = |reason: String| Err(Failure::input(format!("--layers: {reason}")));
@@ -139,7 +139,7 @@ impl Args {
     }
 
     /// The tokens of the text, of which there must be enough.
-    fn read(&self, checkpoint: &Checkpoint<'_>) -> Result<Vec<u32>, Failure> {
+    fn read(&self, checkpoint: &ModelFiles<'_>) -> Result<Vec<u32>, Failure> {
         let Self { text, tokens: most, queries, prompt_queries: prompt, .. } = self;
         let mut tokens = checkpoint.tokenizer.first(&read_text("--text", text)?)?;
         let (found, most) = (tokens.len(), most.unwrap_or(tokens.len()));

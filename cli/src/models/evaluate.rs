@@ -19,11 +19,11 @@ use benchmark::Published;
 
 use crate::fail::Failure;
 use crate::models::answering::AnsweringArgs;
-use crate::models::checkpoint::{Checkpoint, row_bytes};
+use crate::models::checkpoint::{ModelFiles, row_bytes};
 use crate::numbers::fraction;
-use crate::outputs::Outputs;
+use crate::outputs::OutputArgs;
 use crate::paths::refuse_dash;
-use crate::pipelines::{Changes, Lineup, Loaded, Variations, fits_model};
+use crate::pipelines::{Changes, Lineup, LoadedPipelines, Variations, fits_model};
 use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::{self, Call, Sharing};
@@ -32,7 +32,7 @@ use crate::sharing::{self, Call, Sharing};
 const VOCABULARY: &str = "vocabulary.json";
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct EvaluateArgs {
     #[command(flatten)]
     answering: AnsweringArgs,
     /// Pipeline files, or names of built-in pipelines.
@@ -84,13 +84,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     sharing: Sharing,
     #[command(flatten)]
-    outputs: Outputs,
+    outputs: OutputArgs,
 }
 
-pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
+pub(crate) fn run(args: &EvaluateArgs, call: &Call) -> Result<(), Failure> {
     let backend = args.answering.machine.find()?;
     let prefill = args.answering.prefill.strategy()?;
-    let Loaded { lineup, files } = args.variations.load(&args.pipelines, &args.changes)?;
+    let LoadedPipelines { lineup, files } = args.variations.load(&args.pipelines, &args.changes)?;
     let (texts, tasks, read) = if let Some(benchmark) = args.published.open()? {
         let (tasks, read) = (benchmark.tasks(), benchmark.files().to_vec());
         (texts(args)?.with_benchmark(benchmark), tasks, read)
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         let tasks = tasks.map_err(|error| Failure::input(format!("--tasks: {error}")))?;
         (texts(args)?, tasks, Vec::new())
     };
-    let checkpoint = Checkpoint::open(&args.answering.model)?;
+    let checkpoint = ModelFiles::open(&args.answering.model)?;
     let contexts = contexts(args, &checkpoint)?;
     let read: Vec<PathBuf> =
         read.into_iter().chain(words(args)).chain(args.answering.prefill.prefill.clone()).collect();
@@ -159,7 +159,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
 }
 
 /// The lengths that are asked for.
-fn contexts(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<Vec<usize>, Failure> {
+fn contexts(args: &EvaluateArgs, checkpoint: &ModelFiles<'_>) -> Result<Vec<usize>, Failure> {
     let all = &args.context;
     if let Some(twice) = (1..all.len()).find(|&place| all[..place].contains(&all[place])) {
         let twice = all[twice];
@@ -173,19 +173,19 @@ fn contexts(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<Vec<usize>, Fail
 }
 
 /// The words of tasks: those that were given, or the model's own.
-fn vocabulary(args: &Args) -> Option<PathBuf> {
+fn vocabulary(args: &EvaluateArgs) -> Option<PathBuf> {
     let own = Some(args.answering.model.join(VOCABULARY)).filter(|path| path.exists());
     args.vocabulary.clone().or(own)
 }
 
 /// The files that texts are made of.
-fn words(args: &Args) -> impl Iterator<Item = PathBuf> {
+fn words(args: &EvaluateArgs) -> impl Iterator<Item = PathBuf> {
     let given = [&args.haystack, &args.squad, &args.hotpot];
     vocabulary(args).into_iter().chain(given.into_iter().flatten().cloned())
 }
 
 /// Where the words of tasks come from.
-fn texts(args: &Args) -> Result<Texts, Failure> {
+fn texts(args: &EvaluateArgs) -> Result<Texts, Failure> {
     let mut texts = match vocabulary(args) {
         Some(path) => Texts::open(&path)?,
         None => Texts::ruler(),
@@ -203,7 +203,11 @@ fn texts(args: &Args) -> Result<Texts, Failure> {
 }
 
 /// Refuses outputs that cannot be written or would overwrite what is read.
-fn check_files(args: &Args, read: &[PathBuf], checkpoint: &Checkpoint<'_>) -> Result<(), Failure> {
+fn check_files(
+    args: &EvaluateArgs,
+    read: &[PathBuf],
+    checkpoint: &ModelFiles<'_>,
+) -> Result<(), Failure> {
     let own = checkpoint.files();
     args.outputs.check(read.iter().chain(&args.sharing.results).chain(&own))
 }
@@ -211,9 +215,9 @@ fn check_files(args: &Args, read: &[PathBuf], checkpoint: &Checkpoint<'_>) -> Re
 /// Refuses lengths whose keys and values do not fit into memory: those that were read, those of a
 /// sequence, and those beside it that are attended to densely.
 fn expect_room(
-    args: &Args,
+    args: &EvaluateArgs,
     contexts: &[usize],
-    checkpoint: &Checkpoint<'_>,
+    checkpoint: &ModelFiles<'_>,
 ) -> Result<(), Failure> {
     let config = &checkpoint.config;
     let tokens = contexts.iter().copied().max().unwrap_or(0);
@@ -232,7 +236,7 @@ fn expect_room(
 
 /// Opens the answers: of a shard, with what they depend on.
 fn open_answers(
-    args: &Args,
+    args: &EvaluateArgs,
     call: &Call,
     model: &str,
     entries: &[Entry],

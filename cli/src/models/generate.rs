@@ -17,29 +17,29 @@ use vattention_evaluate::ObservedBackend;
 use vattention_llm::{Generation, PrefillOptions, Session, Stop, TextStream};
 
 use crate::fail::{Failure, complain, note, say};
-use crate::models::checkpoint::{Checkpoint, row_bytes};
+use crate::models::checkpoint::{ModelFiles, row_bytes};
 use crate::outputs::{Interrupt, check_outputs_unless, write_json};
 use crate::pipelines::fits_model;
 
 use crate::provenance::Provenance;
 use crate::sharing::Call;
 
-use report::Report;
+use report::GenerationReport;
 use request::{Request, read_prompt};
-use tally::Tally;
+use tally::StepTally;
 
-pub(crate) use args::Args;
-pub(crate) use steps::{Beside, Outside, Step, Written};
-use steps::{Errors, Record};
+pub(crate) use args::GenerateArgs;
+pub(crate) use steps::{DenseComparison, OutsideCount, StepRow, StepsDocument};
+use steps::{ErrorLog, StepLog};
 
-pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
+pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let backend = args.answering.machine.find()?;
     let (entry, files) = args.changes.load_one(&args.pipeline)?;
     let reading = PrefillOptions {
         strategy: args.answering.prefill.strategy()?,
         ..PrefillOptions::default()
     };
-    let checkpoint = Checkpoint::open(&args.answering.model)?;
+    let checkpoint = ModelFiles::open(&args.answering.model)?;
     fits_model(&entry, &checkpoint.layers(), &*backend)
         .map_err(|reason| Failure::input(format!("{}: {reason}", entry.file)))?;
     let request = Request::new(args, &checkpoint)?;
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         ..Options::default()
     };
     let model = checkpoint.load()?;
-    let observed = ObservedBackend::new(&*backend, true, Errors::default());
+    let observed = ObservedBackend::new(&*backend, true, ErrorLog::default());
     let machine: &dyn Backend = if args.steps.is_some() { &observed } else { &*backend };
     let session = |pipeline, machine: &dyn Backend| -> Result<Session<'_>, Failure> {
         let session =
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         interrupt,
         stream: checkpoint.tokenizer.stream(),
         silent: args.prints_json(),
-        tally: Tally::new(args.steps.as_ref().map(|_| Record::new(&observed))),
+        tally: StepTally::new(args.steps.as_ref().map(|_| StepLog::new(&observed))),
     };
     let (generation, prefill) = answering.answer(&request)?;
     let Answering { session: answered, mut tally, .. } = answering;
@@ -84,11 +84,11 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let beside = match generation.stop {
         Stop::End(_) | Stop::Length if record.is_some() => {
             let dense = session(&Arc::default(), &*backend)?;
-            Some(Beside::new(dense, &request, &generation)?)
+            Some(DenseComparison::new(dense, &request, &generation)?)
         }
         _ => None,
     };
-    let report = Report {
+    let report = GenerationReport {
         model: args.answering.model.display().to_string(),
         pipeline: entry.pipeline.name.clone(),
         file: entry.file.clone(),
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         prefill_seconds: prefill.as_secs_f64(),
         prefill_density: answered.prefill_density(),
         steps: tally.steps(),
-        memory: report::Memory {
+        memory: report::MemoryReport {
             weights: checkpoint.weight_bytes,
             keys_values: rows(answered.len()),
             index: answered.index_bytes() as u64,
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         density: tally.density(),
         layers: tally.layers(),
         beside,
-        bars: record.as_ref().map(Record::outside),
+        bars: record.as_ref().map(StepLog::outside),
     };
     let own = checkpoint.inputs();
     let read: Vec<&Path> = files.iter().chain(texts).chain(&own).map(PathBuf::as_path).collect();
@@ -144,7 +144,7 @@ struct Answering<'m, 't, 'r> {
     stream: TextStream<'t>,
     /// True if the answer is not streamed, because the JSON goes to standard output.
     silent: bool,
-    tally: Tally<'r>,
+    tally: StepTally<'r>,
 }
 
 impl Answering<'_, '_, '_> {

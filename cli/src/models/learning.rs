@@ -26,24 +26,24 @@ pub(super) struct Learning {
 }
 
 /// The traces that are given, opened.
-pub(super) struct Given {
+pub(super) struct OpenedTraces {
     pub(super) corpus: Corpus,
     other: Option<Corpus>,
 }
 
-impl Given {
+impl OpenedTraces {
     pub(super) fn held_out(&self) -> HeldOut<'_> {
         self.other.as_ref().map_or(HeldOut::LastQueries, HeldOut::Traces)
     }
 }
 
 impl Learning {
-    pub(super) fn open(&self) -> Result<Given, Failure> {
+    pub(super) fn open(&self) -> Result<OpenedTraces, Failure> {
         let corpus = Corpus::open(&self.traces)?;
         let other =
             (!self.held_out.is_empty()).then(|| Corpus::open(&self.held_out)).transpose()?;
         expect_apart(&self.traces, &self.held_out)?;
-        Ok(Given { corpus, other })
+        Ok(OpenedTraces { corpus, other })
     }
 
     /// Refuses the output, or one of `more`, if it cannot be written or is one of the traces.
@@ -61,7 +61,7 @@ impl Learning {
         &self,
         selector: &HashAttention,
         best: usize,
-        given: &Given,
+        given: &OpenedTraces,
     ) -> Result<(), Failure> {
         let found = recall(selector, best, &given.corpus, given.held_out())?;
         let header = format!("recall of the best {best} in a sixteenth, of held-out queries");

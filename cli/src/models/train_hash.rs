@@ -11,7 +11,7 @@ use crate::fail::{Failure, note};
 use crate::progress;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TrainHashArgs {
     #[command(flatten)]
     learning: Learning,
     /// Go on from the checkpoint beside the output, which an interrupted training has left.
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &TrainHashArgs) -> Result<(), Failure> {
     let settings = args.settings();
     settings.check()?;
     let given = args.learning.open()?;
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.learning.say_recall(&settings.selector(&args.learning.output), settings.top, &given)
 }
 
-impl Args {
+impl TrainHashArgs {
     fn settings(&self) -> TrainingSettings {
         let Self { bits, steps, queries, tokens, learning_rate, .. } = *self;
         let Self { top, positive_weight, seed, .. } = *self;

@@ -12,12 +12,12 @@ use crate::fail::{Failure, note};
 /// The pipelines that can run, and those that cannot.
 pub(crate) struct Lineup<T> {
     pub(crate) run: Vec<T>,
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) left_out: Vec<LeftOutPipeline>,
 }
 
 /// A pipeline that cannot run.
 #[derive(Debug, Serialize)]
-pub(super) struct LeftOut {
+pub(super) struct LeftOutPipeline {
     #[serde(rename = "pipeline")]
     pub(super) name: String,
     pub(super) file: String,
@@ -52,7 +52,7 @@ impl Lineup<Entry> {
             match make(entry) {
                 Ok(made) => lineup.run.extend(made),
                 Err(error) => {
-                    lineup.left_out.push(LeftOut { name, file, reason: error.to_string() });
+                    lineup.left_out.push(LeftOutPipeline { name, file, reason: error.to_string() });
                 }
             }
         }
@@ -68,22 +68,22 @@ impl Lineup<Entry> {
 impl<T> Lineup<T> {
     /// What was found, with what was left out, for JSON.
     pub(crate) fn told<'a, R: Serialize>(&'a self, found: &'a R) -> impl Serialize + 'a {
-        Told { found, left_out: &self.left_out }
+        WithLeftOut { found, left_out: &self.left_out }
     }
 }
 
 /// Results, and what they lack.
 #[derive(Serialize)]
-struct Told<'a, R> {
+struct WithLeftOut<'a, R> {
     #[serde(flatten)]
     found: &'a R,
-    left_out: &'a [LeftOut],
+    left_out: &'a [LeftOutPipeline],
 }
 
 /// Each reason once, after all files that it concerns.
-pub(super) fn reasons(left_out: &[LeftOut]) -> Vec<String> {
+pub(super) fn reasons(left_out: &[LeftOutPipeline]) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    for LeftOut { file, reason, .. } in left_out {
+    for LeftOutPipeline { file, reason, .. } in left_out {
         match reasons.iter_mut().find(|(known, _)| known == reason) {
             Some((_, files)) => files.push(file),
             None => reasons.push((reason, vec![file])),

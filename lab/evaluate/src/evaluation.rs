@@ -13,8 +13,8 @@ use crate::at_once;
 use crate::collector::Collector;
 use crate::error::{Error, Result};
 use crate::observed::{AttentionSums, ObservedBackend};
-use crate::record::{Answered, Record};
-use crate::report::Report;
+use crate::record::{CaseAnswer, Record};
+use crate::report::EvaluationReport;
 use crate::settings::{EvaluationSettings, Setup};
 use crate::talk::Talk;
 use crate::weights::LazyWeights;
@@ -41,7 +41,7 @@ pub struct Evaluation<'a> {
 }
 
 /// A case in tokens.
-pub(crate) struct Prompt {
+pub(crate) struct CasePrompt {
     pub(crate) case: Case,
     /// Read by the prefill strategy.
     pub(crate) prefill: Vec<u32>,
@@ -66,7 +66,7 @@ impl Evaluation<'_> {
         variants: &[Variant],
         kept: &mut AnswerCache,
         progress: &(dyn Fn(usize, usize) + Sync),
-    ) -> Result<Report> {
+    ) -> Result<EvaluationReport> {
         let places = self.places();
         let part = kept.part();
         let own: Vec<usize> = match part {
@@ -93,7 +93,13 @@ impl Evaluation<'_> {
             let incomplete = Incomplete::new(missing, places.len() * variants.len());
             return Err(vattention_experiments::Error::Incomplete(incomplete).into());
         }
-        Ok(Report::new(&self.settings, &self.config.shape, self.backend.name(), variants, records))
+        Ok(EvaluationReport::new(
+            &self.settings,
+            &self.config.shape,
+            self.backend.name(),
+            variants,
+            records,
+        ))
     }
 
     /// Asks one case of every variant, but for those whose answers are kept. `before` is the prompt
@@ -142,7 +148,7 @@ impl Evaluation<'_> {
         contexts.iter().flat_map(at).collect()
     }
 
-    pub(crate) fn prompt(&self, task: Task, context: usize, seed: u64) -> Result<Prompt> {
+    pub(crate) fn prompt(&self, task: Task, context: usize, seed: u64) -> Result<CasePrompt> {
         let talk = self.talk(task);
         let around = self.around(talk)?;
         // A text that cannot be counted fits nowhere; it is refused below, where it is encoded.
@@ -153,7 +159,7 @@ impl Evaluation<'_> {
             prefill.append(&mut sparse);
         }
         self.config.check_length(prefill.len() + sparse.len() + case.tokens)?;
-        Ok(Prompt { case, prefill, sparse })
+        Ok(CasePrompt { case, prefill, sparse })
     }
 
     /// How a task is put to a model that chats.
@@ -188,7 +194,11 @@ impl Evaluation<'_> {
     }
 
     /// Reads a prompt, but for the beginning that it has in common with the one before.
-    pub(crate) fn read(&self, before: Option<&Prefilled>, prompt: &Prompt) -> Result<Prefilled> {
+    pub(crate) fn read(
+        &self,
+        before: Option<&Prefilled>,
+        prompt: &CasePrompt,
+    ) -> Result<Prefilled> {
         Ok(self.weights.model()?.prefill_after(before, &prompt.prefill, self.reading())?)
     }
 
@@ -201,10 +211,10 @@ impl Evaluation<'_> {
         &self,
         task: Task,
         variant: &Variant,
-        prompt: &Prompt,
+        prompt: &CasePrompt,
         prefilled: &Prefilled,
         case: usize,
-    ) -> Result<Answered> {
+    ) -> Result<CaseAnswer> {
         let failed = |source| Error::pipeline(variant.name(), source);
         let (model, errors) = (self.weights.model()?, self.settings.errors);
         let (tokens, seen) = self
@@ -212,7 +222,7 @@ impl Evaluation<'_> {
             .map_err(failed)?;
         let answer = self.tokenizer.decode(&tokens)?;
         let sparse = self.settings.prefill != Strategy::Dense;
-        Ok(Answered {
+        Ok(CaseAnswer {
             score: task.score(&prompt.case, &answer),
             answer,
             attention: seen.summary(),
@@ -224,7 +234,7 @@ impl Evaluation<'_> {
         &self,
         model: &Model,
         pipeline: &Arc<PipelineConfig>,
-        prompt: &Prompt,
+        prompt: &CasePrompt,
         prefilled: &Prefilled,
         case: usize,
         errors: bool,
@@ -246,7 +256,7 @@ impl Evaluation<'_> {
         &self,
         pipeline: &PipelineConfig,
         task: Task,
-        prompt: &Prompt,
+        prompt: &CasePrompt,
         case: usize,
     ) -> Result<String> {
         let EvaluationSettings { setup, errors, options, .. } = &self.settings;

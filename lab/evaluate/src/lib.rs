@@ -21,9 +21,9 @@ pub use density::DensityTexts;
 pub use error::{Error, Result};
 pub use evaluation::Evaluation;
 pub use observed::{LayerAttended, ObservedBackend, Observer};
-pub use record::{Answered, AttentionSummary, ErrorOf, OtherScore, Record, fingerprint};
+pub use record::{AttentionSummary, CaseAnswer, ErrorOf, OtherScore, Record, fingerprint};
 pub use report::{
-    PrefillResult, Report, TaskScore, VariantResult, effective_cases, mean_of_counted,
+    EvaluationReport, PrefillResult, TaskScore, VariantResult, effective_cases, mean_of_counted,
 };
 pub use settings::{EvaluationSettings, Setup};
 pub use talk::Talk;

@@ -24,7 +24,7 @@ pub struct Record {
     pub case: usize,
     /// What was answered, and how.
     #[serde(flatten)]
-    pub attended: Answered,
+    pub attended: CaseAnswer,
     /// Scores of the answer by what else the publishers of a dataset score it by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherScore>,
@@ -41,7 +41,7 @@ pub struct OtherScore {
 
 /// What a pipeline answers, and what its attention did meanwhile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Answered {
+pub struct CaseAnswer {
     /// The task's, from 0 to 1.
     pub score: f64,
     /// The text.
@@ -94,7 +94,7 @@ impl Record {
         variant: &Variant,
         (task, context, case): (Task, usize, usize),
         asked: &Case,
-        attended: Answered,
+        attended: CaseAnswer,
     ) -> Self {
         let other = |(metric, score): (AnswerMetric, f64)| OtherScore {
             metric: metric.name().to_owned(),

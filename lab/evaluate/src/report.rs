@@ -14,7 +14,7 @@ use crate::settings::{EvaluationSettings, Setup};
 
 /// What variants answered.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct EvaluationReport {
     /// Who read the questions.
     pub setup: Setup,
     /// How the rest of the prompts was read.
@@ -150,7 +150,7 @@ fn countable(scores: impl Iterator<Item = f64>, tasks: usize, least: f64) -> Vec
     counts
 }
 
-impl Report {
+impl EvaluationReport {
     pub(crate) fn new(
         settings: &EvaluationSettings,
         shape: &Shape,
@@ -348,7 +348,7 @@ mod tests {
     use vattention_estimators::Ratio;
 
     use super::*;
-    use crate::record::{Answered, AttentionSummary, ErrorOf};
+    use crate::record::{AttentionSummary, CaseAnswer, ErrorOf};
 
     /// 64 steps of sixteen heads: ten steps in which all are violated, at a rate of 0.16.
     fn evidence_of(share: Share) -> Option<Evidence> {
@@ -369,7 +369,8 @@ mod tests {
     const SHAPE: Shape = Shape { query_heads: 16, kv_heads: 1, head_dim: 8, value_dim: 8 };
 
     fn record(score: f64, attention: AttentionSummary) -> Record {
-        let attended = Answered { score, answer: String::new(), attention, prefill_density: None };
+        let attended =
+            CaseAnswer { score, answer: String::new(), attention, prefill_density: None };
         Record {
             digest: String::new(),
             pipeline: String::new(),

@@ -22,9 +22,9 @@ use std::time::Duration;
 use vattention_core::{Backend, FallBack, PageSize, PipelineConfig, Placement, Storage};
 
 use crate::{Error, Result, Variant};
-use bandwidth::Memory;
+use bandwidth::ColdMemory;
 use group::{Group, Set};
-use memory::Plan;
+use memory::CachePlan;
 
 pub(crate) use density::{BY_LAYER, refusal};
 pub use density::{at_density, decides_itself, sized};
@@ -79,7 +79,7 @@ impl Bench {
         let sets = self.sets(variants.len())?;
         let groups: Vec<(Set, Vec<Variant>)> =
             sets.into_iter().flat_map(|set| grouped(set, variants)).collect();
-        let memory = Memory::new(self.cold_bytes)?;
+        let memory = ColdMemory::new(self.cold_bytes)?;
         let mut report = BenchReport::new(backend.name(), self.heads.path());
         for (i, (set, variants)) in groups.iter().enumerate() {
             let part =
@@ -111,7 +111,7 @@ impl Bench {
         let mut sets = Vec::new();
         for &tokens in &self.tokens {
             for &storage in &self.storages {
-                let plan = Plan::new(
+                let plan = CachePlan::new(
                     &shape,
                     storage,
                     tokens,
@@ -159,7 +159,7 @@ mod tests {
             Variant::as_it_stands(Arc::new(pipeline))
         };
         let names = |together: usize, variants: &[Variant]| -> Vec<String> {
-            let plan = Plan { layers: 2, together };
+            let plan = CachePlan { layers: 2, together };
             let set = Set {
                 tokens: 1,
                 storage: Storage::F32,

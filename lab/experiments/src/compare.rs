@@ -13,7 +13,7 @@ use vattention_trace::{Layout, Trace, TraceLayer};
 
 use crate::classes::expect_classes;
 use crate::dump::{Dump, DumpPart};
-use crate::measured::{Comparison, ExactRow, Measured, Tally};
+use crate::measured::{Comparison, ExactRow, Measured, RowTally};
 use crate::{Entry, Error, Exact, Result, Results};
 
 /// What to compare on.
@@ -31,7 +31,7 @@ pub struct TraceSettings {
 /// What one pipeline came to on one layer.
 #[derive(Serialize, Deserialize)]
 struct OnLayer {
-    tally: Tally,
+    tally: RowTally,
     dump: Option<DumpPart>,
     /// Time spent answering queries.
     seconds: f64,
@@ -99,7 +99,7 @@ fn together(
     trace: &Trace,
     backend: &dyn Backend,
 ) -> (Comparison, Dump) {
-    let mut of_entries: Vec<(Tally, f64)> = vec![Default::default(); entries.len()];
+    let mut of_entries: Vec<(RowTally, f64)> = vec![Default::default(); entries.len()];
     let mut dump = Dump::default();
     for (unit, OnLayer { tally, dump: part, seconds }) in made.into_iter().enumerate() {
         let (layer, i) = (unit / entries.len(), unit % entries.len());
@@ -110,7 +110,7 @@ fn together(
             dump.insert(i, layers[layer].0, part);
         }
     }
-    let measured = |(entry, (tally, seconds)): (&Entry, (Tally, f64))| -> Measured {
+    let measured = |(entry, (tally, seconds)): (&Entry, (RowTally, f64))| -> Measured {
         tally.measured(entry, seconds)
     };
     let comparison = Comparison {
@@ -200,7 +200,7 @@ impl Answers<'_> {
         settings: &TraceSettings,
         mut tick: impl FnMut(),
     ) -> Result<OnLayer> {
-        let (mut tally, mut time) = (Tally::default(), Duration::ZERO);
+        let (mut tally, mut time) = (RowTally::default(), Duration::ZERO);
         let mut dump = settings.dump.then(DumpPart::default);
         let mut rows = exact.chunks(self.layout.shape.query_heads);
         let index_bytes = self.of(entry, backend, |output, taken| {

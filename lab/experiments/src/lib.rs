@@ -40,14 +40,15 @@ pub use metrics::{
     RowError, SUSPICION, ShareInterval, TokenLists, ViolationCount, Violations, binomial,
 };
 pub use tune::{
-    Best, Candidate, Goal, LeftOut, Tried, TuneOptions, Tuning, TuningScore, TuningTraces, tune,
+    Best, Candidate, LeftOutCandidate, Tried, TuneOptions, Tuning, TuningGoal, TuningScore,
+    TuningTraces, tune,
 };
 pub use units::{
     Header, Incomplete, Keep, LineFile, Merged, Missing, Part, Results, Shard, merge_results,
 };
 pub use variant::Variant;
 pub use verify::{
-    Cause, Count, EvidenceCounts, Failures, Fault, HeadCount, JudgedRows, LayerTrials, PromiseTest,
-    PromiseVerdict, RowsTogether, SampleUnit, StepCount, UnitsViolated, Verification, at_delta,
-    at_epsilon, try_layer, verify, verify_all,
+    Count, EvidenceCounts, FailureCause, Failures, HeadCount, HeadFault, JudgedRows, LayerTrials,
+    PromiseTest, PromiseVerdict, RowsTogether, SampleUnit, StepCount, UnitsViolated, Verification,
+    at_delta, at_epsilon, try_layer, verify, verify_all,
 };

@@ -23,11 +23,11 @@ use crate::metrics::{
     Bars, BarsSummary, CountTest, Evidence, LEVEL, SUSPICION, ViolationCount, binomial,
 };
 use crate::{Error, Result, Results};
-use bench::Bench;
+use bench::TrialBench;
 use layer_counts::{KvHeadTrials, LayerCounts};
 use vattention_trace::{Layout, Trace, TraceLayer};
 
-pub use cause::{Cause, Failures};
+pub use cause::{FailureCause, Failures};
 pub use count::{Count, HeadCount, StepCount};
 pub use epsilon::{at_delta, at_epsilon};
 pub use judged_rows::JudgedRows;
@@ -82,7 +82,7 @@ pub struct Verification {
     /// Tests that do not, although their p-values are below [`SUSPICION`] in place of [`LEVEL`].
     pub suspected_by: Vec<PromiseTest>,
     /// Where and why a contradicted promise fails.
-    pub fault: Option<Fault>,
+    pub fault: Option<HeadFault>,
     /// Every query head's own count.
     pub heads: Vec<HeadCount>,
     /// Every layer's count of its heads together, if the promise is about that.
@@ -130,13 +130,13 @@ pub struct EvidenceCounts {
 
 /// Where a violated promise fails most, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Fault {
+pub struct HeadFault {
     /// The layer.
     pub layer: usize,
     /// The query head.
     pub query_head: usize,
     /// What failed in most of its samples that violated the promise.
-    pub cause: Cause,
+    pub cause: FailureCause,
     /// In what share of them.
     pub share: f64,
 }
@@ -221,7 +221,7 @@ pub(crate) fn try_all(
             let layer = trace.layer(number).expect("the layer was listed")?;
             let heads = of_layer.iter().map(|&unit| units[unit].2);
             let (pipeline, demand) = (&pipelines[pipeline], &demands[pipeline]);
-            let bench = Bench::new(pipeline, demand, number, &layer, scale, heads)?;
+            let bench = TrialBench::new(pipeline, demand, number, &layer, scale, heads)?;
             of_layer
                 .par_iter()
                 .try_for_each(|&unit| keep.put(unit, bench.run(units[unit].2, trials, &tick)))
@@ -274,9 +274,9 @@ impl Verification {
             }
         }
         let fault = contradicted_by.first().and_then(|test| match test {
-            PromiseTest::Pooled => Fault::find(&heads, Some(&worst)),
-            PromiseTest::Row => Fault::find(&heads, Some(&worst_row)),
-            PromiseTest::RowsTogether => Fault::find(&heads, None),
+            PromiseTest::Pooled => HeadFault::find(&heads, Some(&worst)),
+            PromiseTest::Row => HeadFault::find(&heads, Some(&worst_row)),
+            PromiseTest::RowsTogether => HeadFault::find(&heads, None),
         });
         let verdict = if !contradicted_by.is_empty() {
             PromiseVerdict::Contradicted
@@ -382,7 +382,7 @@ impl FromIterator<Evidence> for EvidenceCounts {
     }
 }
 
-impl Fault {
+impl HeadFault {
     /// The fault of the head with most violations, of those that `worst` is about.
     fn find(heads: &[HeadCount], worst: Option<&Count>) -> Option<Self> {
         let about = |head: &&HeadCount| {
@@ -433,7 +433,7 @@ pub fn try_layer(
     trials: usize,
 ) -> Result<LayerTrials> {
     let (demand, shape) = (Demand::of(*promise), layer.shape());
-    let bench = Bench::new(pipeline, &demand, 0, layer, scale, 0..shape.kv_heads)?;
+    let bench = TrialBench::new(pipeline, &demand, 0, layer, scale, 0..shape.kv_heads)?;
     let heads = (0..shape.kv_heads).into_par_iter();
     let heads: Vec<KvHeadTrials> = heads.map(|head| bench.run(head, trials, &|| {})).collect();
     let (query_heads, queries) = (shape.query_heads, layer.queries.dim().1);

@@ -14,12 +14,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use crate::fit::Length;
+use crate::fit::TokenLimit;
 use crate::metrics::AnswerMetric;
 use crate::{Case, Error, Result};
 
-use definition::{Counted, Definition, Layout};
-use rows::Row;
+use definition::{Definition, PromptLayout, ScoredPart};
+use rows::DatasetRow;
 
 /// One dataset of a benchmark, or one group of its lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,9 +70,9 @@ impl Dataset {
 
     fn counted(self, answer: &str) -> &str {
         match self.definition().counted {
-            Counted::AllOrNone if answer.is_empty() => "None",
-            Counted::All | Counted::AllOrNone => answer,
-            Counted::FirstLine => {
+            ScoredPart::AllOrNone if answer.is_empty() => "None",
+            ScoredPart::All | ScoredPart::AllOrNone => answer,
+            ScoredPart::FirstLine => {
                 answer.trim_start_matches('\n').split('\n').next().unwrap_or_default()
             }
         }
@@ -81,7 +81,7 @@ impl Dataset {
 
 /// A case, whose context others may have, too: books and articles are asked about many times.
 #[derive(Clone, Debug)]
-struct Stored {
+struct StoredCase {
     context: Arc<str>,
     rest: Case,
 }
@@ -89,7 +89,7 @@ struct Stored {
 /// Cases of a benchmark, read from files.
 #[derive(Clone, Debug)]
 pub struct Benchmark {
-    cases: BTreeMap<Dataset, Vec<Stored>>,
+    cases: BTreeMap<Dataset, Vec<StoredCase>>,
     files: Vec<PathBuf>,
 }
 
@@ -161,11 +161,16 @@ impl Benchmark {
     }
 
     /// A case by its place in the file, and again from the first behind the last, made to fit.
-    pub(crate) fn case(&self, dataset: Dataset, place: u64, length: Length<'_>) -> Result<Case> {
+    pub(crate) fn case(
+        &self,
+        dataset: Dataset,
+        place: u64,
+        length: TokenLimit<'_>,
+    ) -> Result<Case> {
         let task = dataset.name();
         let cases = self.cases.get(&dataset).filter(|cases| !cases.is_empty());
         let cases = cases.ok_or(Error::Missing { task, what: "rows of a benchmark" })?;
-        let Stored { context, rest } = &cases[(place % cases.len() as u64) as usize];
+        let StoredCase { context, rest } = &cases[(place % cases.len() as u64) as usize];
         let case = Case { context: context.to_string(), ..rest.clone() };
         fit::fit(case, dataset.definition().fit, task, length)
     }
@@ -175,7 +180,7 @@ impl Benchmark {
 fn read(
     path: &Path,
     of_file: &[(Dataset, &'static Definition)],
-) -> Result<impl Iterator<Item = (Dataset, Vec<Stored>)>> {
+) -> Result<impl Iterator<Item = (Dataset, Vec<StoredCase>)>> {
     let mut contexts = HashSet::<Arc<str>>::new();
     let mut groups: Vec<_> = of_file.iter().map(|(dataset, _)| (*dataset, Vec::new())).collect();
     let rows = rows::parse(path, |row| {
@@ -192,7 +197,7 @@ fn read(
 }
 
 /// A case that shares its context with those before that have the same.
-fn stored(mut case: Case, contexts: &mut HashSet<Arc<str>>) -> Stored {
+fn stored(mut case: Case, contexts: &mut HashSet<Arc<str>>) -> StoredCase {
     let context = std::mem::take(&mut case.context);
     let known = contexts.get(context.as_str()).cloned();
     let context = known.unwrap_or_else(|| {
@@ -200,19 +205,21 @@ fn stored(mut case: Case, contexts: &mut HashSet<Arc<str>>) -> Stored {
         contexts.insert(context.clone());
         context
     });
-    Stored { context, rest: case }
+    StoredCase { context, rest: case }
 }
 
 /// Returns the cases of a row.
-fn cases(definition: &Definition, row: &Row) -> Result<Vec<Case>, String> {
+fn cases(definition: &Definition, row: &DatasetRow) -> Result<Vec<Case>, String> {
     let Definition { layout, metric, tokens, .. } = definition;
     let cases = match layout {
-        Layout::LongBench { prompt, classes } => vec![longbench::case(prompt, *classes, row)?],
-        Layout::Babilong { prompt, labels } => vec![babilong::case(prompt, labels, row)?],
-        Layout::Loogle { prompt, asked } => loogle::cases(prompt, *asked, row)?,
-        Layout::InfiniteBench { prompt } => vec![infinitebench::case(prompt, *metric, row)?],
-        Layout::Ruler => vec![ruler::case(row)?],
-        Layout::Math => vec![math::case(row)?],
+        PromptLayout::LongBench { prompt, classes } => {
+            vec![longbench::case(prompt, *classes, row)?]
+        }
+        PromptLayout::Babilong { prompt, labels } => vec![babilong::case(prompt, labels, row)?],
+        PromptLayout::Loogle { prompt, asked } => loogle::cases(prompt, *asked, row)?,
+        PromptLayout::InfiniteBench { prompt } => vec![infinitebench::case(prompt, *metric, row)?],
+        PromptLayout::Ruler => vec![ruler::case(row)?],
+        PromptLayout::Math => vec![math::case(row)?],
     };
     Ok(cases.into_iter().map(|case| Case { tokens: *tokens, ..case }).collect())
 }

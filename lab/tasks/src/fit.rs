@@ -9,12 +9,12 @@ const SLOPES: usize = 12;
 
 /// What a text is made for: at most `tokens`, by somebody's count.
 #[derive(Clone, Copy)]
-pub(crate) struct Length<'a> {
+pub(crate) struct TokenLimit<'a> {
     pub(crate) tokens: usize,
     pub(crate) count: &'a dyn Fn(&str) -> usize,
 }
 
-impl Length<'_> {
+impl TokenLimit<'_> {
     /// The longest case of `make`, which takes a number of units (sentences, needles, words), that
     /// fits with its answer. Counts the text O(log tokens) times.
     pub(crate) fn fill(

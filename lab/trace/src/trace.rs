@@ -30,7 +30,7 @@ use vattention_core::{MAX_MAGNITUDE, TokenClass};
 
 use crate::{Error, Result};
 
-use header::{LayerTensors, Tensor, cut_tensor, read_info, read_layers};
+use header::{LayerTensors, StoredTensor, cut_tensor, read_info, read_layers};
 pub use layers::TraceLayers;
 pub use layout::{Layout, TraceInfo, TraceLayer};
 pub use write::write_trace;
@@ -118,7 +118,7 @@ impl Trace {
     }
 
     fn read(&self, layer: &LayerTensors) -> Result<TraceLayer, String> {
-        let limits = |tensor: &Tensor| self.limits(tensor, layer.layout.tokens);
+        let limits = |tensor: &StoredTensor| self.limits(tensor, layer.layout.tokens);
         Ok(TraceLayer {
             queries: self.numbers(&layer.queries)?,
             keys: self.numbers(&layer.keys)?,
@@ -130,11 +130,11 @@ impl Trace {
         })
     }
 
-    fn bytes(&self, tensor: &Tensor) -> &[u8] {
+    fn bytes(&self, tensor: &StoredTensor) -> &[u8] {
         &self.map[self.data_start..][tensor.span.clone()]
     }
 
-    fn numbers(&self, tensor: &Tensor) -> Result<Array3<f32>, String> {
+    fn numbers(&self, tensor: &StoredTensor) -> Result<Array3<f32>, String> {
         let bytes = self.bytes(tensor);
         let numbers: Vec<f32> = match tensor.dtype {
             Dtype::F32 => bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect(),
@@ -172,7 +172,7 @@ impl Trace {
         }
     }
 
-    fn classes(&self, tensor: &Tensor) -> Result<Vec<TokenClass>, String> {
+    fn classes(&self, tensor: &StoredTensor) -> Result<Vec<TokenClass>, String> {
         let class = |(i, &number): (usize, &u8)| {
             TokenClass::from_number(number).ok_or_else(|| {
                 let expected = TokenClass::NUMBERS;
@@ -182,7 +182,7 @@ impl Trace {
         self.bytes(tensor).iter().enumerate().map(class).collect()
     }
 
-    fn limits(&self, tensor: &Tensor, tokens: usize) -> Result<Vec<usize>, String> {
+    fn limits(&self, tensor: &StoredTensor, tokens: usize) -> Result<Vec<usize>, String> {
         let limits = self.bytes(tensor).as_chunks().0.iter().map(|&b| i64::from_le_bytes(b));
         let check = |(i, limit): (usize, i64)| match usize::try_from(limit) {
             Ok(limit) if (1..=tokens).contains(&limit) => Ok(limit),

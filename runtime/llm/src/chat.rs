@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 
 use crate::files::is_gguf;
 use crate::gguf::Gguf;
-use crate::gguf::tokenizer::keys::Keys;
+use crate::gguf::tokenizer::keys::TokenizerKeys;
 use crate::gguf::tokenizer::{BOS, EOS, TOKENS};
 use crate::{Error, Result};
 
@@ -83,7 +83,7 @@ impl ChatTemplate {
 
     fn of_metadata(path: &Path, metadata: &HashMap<String, Metadata>) -> Result<Option<Self>> {
         let refuse = |reason| Error::checkpoint(path, reason);
-        let keys = Keys(metadata);
+        let keys = TokenizerKeys(metadata);
         let Some(source) = keys.text(GGUF_KEY).map_err(refuse)? else { return Ok(None) };
         let tokens = keys.texts(TOKENS).map_err(refuse)?;
         let special = |key| {

@@ -4,16 +4,16 @@ use candle_core::Result as Numbers;
 
 use crate::Result;
 use crate::config::Config;
-use crate::experts::Experts;
+use crate::experts::ExpertNetwork;
 use crate::gated::Gated;
-use crate::linear::Scratch;
+use crate::linear::LinearScratch;
 use crate::weights::Weights;
 
 /// What a layer has.
 #[derive(Clone, Debug)]
 pub(crate) enum FeedForward {
     Gated(Gated),
-    Experts(Experts),
+    Experts(ExpertNetwork),
 }
 
 impl FeedForward {
@@ -26,7 +26,7 @@ impl FeedForward {
     ) -> Result<Self> {
         match config.experts_of(layer) {
             Some(experts) => {
-                Experts::open(weights, name, config.hidden_size, experts).map(Self::Experts)
+                ExpertNetwork::open(weights, name, config.hidden_size, experts).map(Self::Experts)
             }
             None => Gated::open(weights, name, config).map(Self::Gated),
         }
@@ -38,7 +38,7 @@ impl FeedForward {
         x: &[f32],
         n: usize,
         y: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut LinearScratch,
     ) -> Numbers<()> {
         match self {
             Self::Gated(one) => one.add(x, n, y, scratch),

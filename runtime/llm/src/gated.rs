@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use crate::Result;
 use crate::config::Config;
 use crate::exponential::silu_times;
-use crate::linear::{Linear, PART, Scratch};
+use crate::linear::{Linear, LinearScratch, PART};
 use crate::weights::Weights;
 
 /// `down(silu(gate(x)) · up(x))`
@@ -36,7 +36,7 @@ impl Gated {
         x: &[f32],
         n: usize,
         y: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut LinearScratch,
     ) -> Numbers<()> {
         let inner = n * self.gate.outputs();
         let (mut gate, mut up) =

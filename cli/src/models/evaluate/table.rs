@@ -5,7 +5,7 @@ use std::path::Path;
 use vattention::Scope;
 use vattention::experiments::{PairedDifference, ShareInterval, ViolationCount};
 use vattention_evaluate::{
-    Report, Setup, TaskScore, VariantResult, effective_cases, mean_of_counted,
+    EvaluationReport, Setup, TaskScore, VariantResult, effective_cases, mean_of_counted,
 };
 use vattention_llm::Strategy;
 
@@ -13,7 +13,7 @@ use crate::numbers::{percent, short};
 use crate::table::{self, Column, or_dash};
 
 /// What was asked of which model.
-pub(super) fn title(model: &Path, report: &Report) -> String {
+pub(super) fn title(model: &Path, report: &EvaluationReport) -> String {
     let (setup, part) = match report.setup {
         Setup::A => ("a", "prompt"),
         Setup::B => ("b", "context"),
@@ -35,7 +35,7 @@ pub(super) fn title(model: &Path, report: &Report) -> String {
 }
 
 /// `10 cases of each task`, or `2 to 10 cases of a task` where datasets have fewer.
-fn cases(report: &Report) -> String {
+fn cases(report: &EvaluationReport) -> String {
     let scores = report.variants.iter().flat_map(|variant| &variant.scores);
     let counts = || scores.clone().map(|score| score.cases);
     match (counts().min(), counts().max()) {
@@ -45,7 +45,7 @@ fn cases(report: &Report) -> String {
     }
 }
 
-pub(super) fn show(title: &str, report: &Report) -> String {
+pub(super) fn show(title: &str, report: &EvaluationReport) -> String {
     let mut parts = vec![title.to_owned()];
     if report.prefill.strategy != Strategy::Dense {
         let read = percent(report.prefill.density);
@@ -62,7 +62,7 @@ pub(super) fn show(title: &str, report: &Report) -> String {
 }
 
 /// Accuracy on each task at one length.
-fn accuracy(report: &Report, place: usize, context: usize) -> String {
+fn accuracy(report: &EvaluationReport, place: usize, context: usize) -> String {
     let mut table = table::rows(&accuracy_columns(report, place), &report.variants);
     if let Some(others) = others(report, place) {
         table = format!("{table}\n\n{others}");
@@ -78,7 +78,7 @@ fn accuracy(report: &Report, place: usize, context: usize) -> String {
     }
 }
 
-fn accuracy_columns(report: &Report, place: usize) -> Vec<Column<'_, VariantResult>> {
+fn accuracy_columns(report: &EvaluationReport, place: usize) -> Vec<Column<'_, VariantResult>> {
     let scores = move |it: &VariantResult| scores_at(report, it, place).to_vec();
     let difference = move |it: &VariantResult| it.to_dense.get(place).copied().flatten();
     let mut columns = vec![
@@ -122,7 +122,7 @@ fn accuracy_columns(report: &Report, place: usize) -> Vec<Column<'_, VariantResu
 }
 
 /// Scores at one length by the datasets' other metrics, if they have any.
-fn others(report: &Report, place: usize) -> Option<String> {
+fn others(report: &EvaluationReport, place: usize) -> Option<String> {
     let of = |asked| {
         let scores = scores_at(report, asked, place).iter();
         scores.flat_map(|score| score.others.iter().map(move |other| (&score.task, other)))
@@ -152,7 +152,7 @@ fn others(report: &Report, place: usize) -> Option<String> {
 }
 
 /// The tasks that do not count at one length.
-fn left_out(report: &Report, place: usize) -> Option<String> {
+fn left_out(report: &EvaluationReport, place: usize) -> Option<String> {
     let scores = scores_at(report, report.variants.first()?, place).iter();
     let tasks: Vec<&str> =
         scores.filter(|score| !score.counts).map(|score| score.task.as_str()).collect();
@@ -160,7 +160,11 @@ fn left_out(report: &Report, place: usize) -> Option<String> {
 }
 
 /// Scores of each task at one length.
-fn scores_at<'a>(report: &Report, asked: &'a VariantResult, place: usize) -> &'a [TaskScore] {
+fn scores_at<'a>(
+    report: &EvaluationReport,
+    asked: &'a VariantResult,
+    place: usize,
+) -> &'a [TaskScore] {
     let count = report.tasks.len();
     &asked.scores[place * count..][..count]
 }
@@ -177,7 +181,7 @@ fn points(share: f64) -> String {
 }
 
 /// Distance of attention from dense attention.
-fn attention_columns(report: &Report) -> Vec<Column<'static, VariantResult>> {
+fn attention_columns(report: &EvaluationReport) -> Vec<Column<'static, VariantResult>> {
     let share = |share: f64| format!("{:.2} %", 100.0 * share);
     let mut columns = vec![
         Column::<VariantResult>::text("attention", "", |it| it.variant.clone()),

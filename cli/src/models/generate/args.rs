@@ -45,7 +45,7 @@ whose error was larger (outside).";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(super) answering: AnsweringArgs,
     /// The pipeline file, or the name of a built-in pipeline.
@@ -86,7 +86,7 @@ pub(crate) struct Args {
     pub(super) steps: Option<PathBuf>,
 }
 
-impl Args {
+impl GenerateArgs {
     /// Returns whether the JSON goes to standard output.
     pub(super) fn prints_json(&self) -> bool {
         self.json.as_deref().is_some_and(is_standard_output)

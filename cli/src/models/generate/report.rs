@@ -3,15 +3,15 @@
 use serde::Serialize;
 use vattention_llm::{Generation, Stop};
 
-use super::request::Tokens;
-use super::steps::{Beside, Outside, Step, Written};
-use super::tally::{LayerRow, Steps};
+use super::request::TokenCounts;
+use super::steps::{DenseComparison, OutsideCount, StepRow, StepsDocument};
+use super::tally::{LayerRow, StepTimes};
 use crate::numbers::{percent, short};
 use crate::table::{self, Column, or_dash};
 
 /// All that was measured.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct GenerationReport {
     pub(super) model: String,
     pub(super) pipeline: String,
     pub(super) file: String,
@@ -19,26 +19,26 @@ pub(super) struct Report {
     pub(super) setup: &'static str,
     pub(super) answer: String,
     pub(super) stop: &'static str,
-    pub(super) tokens: Tokens,
+    pub(super) tokens: TokenCounts,
     /// Of reading the dense part.
     pub(super) prefill_seconds: f64,
     /// Share of the causal pairs that this read.
     pub(super) prefill_density: Option<f64>,
-    pub(super) steps: Option<Steps>,
-    pub(super) memory: Memory,
+    pub(super) steps: Option<StepTimes>,
+    pub(super) memory: MemoryReport,
     /// The mean over layers and steps by the pipeline.
     pub(super) density: Option<f64>,
     pub(super) layers: Vec<LayerRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) beside: Option<Beside>,
+    pub(super) beside: Option<DenseComparison>,
     /// With `--steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) bars: Option<Outside>,
+    pub(super) bars: Option<OutsideCount>,
 }
 
 /// In bytes.
 #[derive(Serialize)]
-pub(super) struct Memory {
+pub(super) struct MemoryReport {
     pub(super) weights: u64,
     pub(super) keys_values: u64,
     pub(super) index: u64,
@@ -53,10 +53,10 @@ pub(super) fn stop(generation: &Generation) -> &'static str {
     }
 }
 
-impl Report {
+impl GenerationReport {
     /// Document of `--steps`.
-    pub(super) fn with_steps(&self, steps: Vec<Step>) -> Written {
-        Written {
+    pub(super) fn with_steps(&self, steps: Vec<StepRow>) -> StepsDocument {
+        StepsDocument {
             model: self.model.clone(),
             pipeline: self.pipeline.clone(),
             setup: self.setup.into(),
@@ -128,7 +128,7 @@ impl Report {
     }
 
     fn token_line(&self) -> String {
-        let Tokens { context, question, answer } = self.tokens;
+        let TokenCounts { context, question, answer } = self.tokens;
         let why = match self.stop {
             "end" => "the model ended the text",
             "length" => "as many as --tokens allows",
@@ -156,7 +156,7 @@ impl Report {
     }
 
     fn memory_line(&self) -> String {
-        let Memory { weights, keys_values, index } = self.memory;
+        let MemoryReport { weights, keys_values, index } = self.memory;
         let [weights, rows, index] = [weights, keys_values, index].map(size);
         format!(
             "memory: {weights} of weights, {rows} of keys and values, {index} of selectors' indexes"

@@ -5,11 +5,11 @@ use vattention_evaluate::Setup;
 use vattention_llm::{Generation, Session};
 
 use crate::fail::Failure;
-use crate::models::checkpoint::{Checkpoint, read_text};
+use crate::models::checkpoint::{ModelFiles, read_text};
 
 use crate::progress;
 
-use super::args::Args;
+use super::args::GenerateArgs;
 
 /// A prompt, cut where the pipeline begins, and the room for its answer.
 pub(super) struct Request {
@@ -22,7 +22,7 @@ pub(super) struct Request {
 
 impl Request {
     /// Reads and tokenizes what the options say, and refuses what the model cannot place.
-    pub(super) fn new(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<Self, Failure> {
+    pub(super) fn new(args: &GenerateArgs, checkpoint: &ModelFiles<'_>) -> Result<Self, Failure> {
         let (option, text) = match (&args.context, &args.prompt) {
             (Some(path), _) => ("--context", read_text("--context", path)?),
             (None, text) => ("--prompt", text.clone().unwrap_or_default()),
@@ -70,16 +70,16 @@ impl Request {
     }
 
     /// How many tokens each part has.
-    pub(super) fn counts(&self, generation: &Generation) -> Tokens {
+    pub(super) fn counts(&self, generation: &Generation) -> TokenCounts {
         let question = self.dense.len() + self.sparse.len() - self.context;
-        Tokens { context: self.context, question, answer: generation.tokens.len() }
+        TokenCounts { context: self.context, question, answer: generation.tokens.len() }
     }
 }
 
 /// The tokens of context and question, and of what a chat puts around them.
 fn tokens(
-    args: &Args,
-    checkpoint: &Checkpoint<'_>,
+    args: &GenerateArgs,
+    checkpoint: &ModelFiles<'_>,
     context: &str,
     question: &str,
 ) -> Result<(Vec<u32>, Vec<u32>), Failure> {
@@ -91,7 +91,7 @@ fn tokens(
 }
 
 /// Returns whether the pipeline begins between context and question.
-fn must_split(args: &Args) -> bool {
+fn must_split(args: &GenerateArgs) -> bool {
     args.answering.setup == Setup::B && args.question.is_some()
 }
 
@@ -105,7 +105,7 @@ pub(super) fn read_prompt(session: &mut Session<'_>, tokens: &[u32]) -> Result<V
 
 /// How many tokens the parts have.
 #[derive(Serialize)]
-pub(super) struct Tokens {
+pub(super) struct TokenCounts {
     pub(super) context: usize,
     pub(super) question: usize,
     pub(super) answer: usize,

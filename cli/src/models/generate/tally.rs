@@ -6,10 +6,10 @@ use serde::Serialize;
 use vattention::Timings;
 use vattention_llm::{LayerReport, Session};
 
-use super::steps::{Record, radii};
+use super::steps::{StepLog, radii};
 
 /// The steps so far.
-pub(super) struct Tally<'r> {
+pub(super) struct StepTally<'r> {
     /// When the work on the next token began.
     begin: Instant,
     /// Tokens of the sequence after the last step noted.
@@ -19,14 +19,14 @@ pub(super) struct Tally<'r> {
     /// Of all steps, in attention.
     attention: Duration,
     timings: Option<Timings>,
-    layers: Vec<Layer>,
+    layers: Vec<LayerSums>,
     /// Every step by itself, if that is wanted.
-    record: Option<Record<'r>>,
+    record: Option<StepLog<'r>>,
 }
 
 /// The sums of one layer over steps.
 #[derive(Clone, Copy, Default)]
-struct Layer {
+struct LayerSums {
     density: f64,
     sampled: f64,
     /// Rows to which something is promised.
@@ -38,8 +38,8 @@ struct Layer {
     barred: usize,
 }
 
-impl<'r> Tally<'r> {
-    pub(super) fn new(record: Option<Record<'r>>) -> Self {
+impl<'r> StepTally<'r> {
+    pub(super) fn new(record: Option<StepLog<'r>>) -> Self {
         Self {
             begin: Instant::now(),
             seen: 0,
@@ -63,7 +63,7 @@ impl<'r> Tally<'r> {
         }
         self.seconds.push(self.begin.elapsed().as_secs_f64());
         self.seen = session.len();
-        self.layers.resize(session.reports().len(), Layer::default());
+        self.layers.resize(session.reports().len(), LayerSums::default());
         for (layer, report) in self.layers.iter_mut().zip(session.reports()) {
             layer.add(report);
             self.attention += report.time;
@@ -78,19 +78,19 @@ impl<'r> Tally<'r> {
     }
 
     /// Every step by itself, if that was wanted.
-    pub(super) fn take_record(&mut self) -> Option<Record<'r>> {
+    pub(super) fn take_record(&mut self) -> Option<StepLog<'r>> {
         self.record.take()
     }
 
     /// What all steps took; `None` if there were none.
-    pub(super) fn steps(&self) -> Option<Steps> {
+    pub(super) fn steps(&self) -> Option<StepTimes> {
         let all: f64 = self.seconds.iter().sum();
         let share = |part: fn(&Timings) -> Duration| {
             let timings = self.timings.as_ref()?;
             let all = (timings.select + timings.sample + timings.attend).as_secs_f64();
             (all > 0.0).then(|| part(timings).as_secs_f64() / all)
         };
-        Some(Steps {
+        Some(StepTimes {
             count: self.seconds.len(),
             median_seconds: median(&self.seconds)?,
             attention_share: self.attention.as_secs_f64() / all,
@@ -110,7 +110,7 @@ impl<'r> Tally<'r> {
     /// The means of each layer over steps; empty if there were none.
     pub(super) fn layers(&self) -> Vec<LayerRow> {
         let steps = self.seconds.len() as f64;
-        let row = |(number, layer): (usize, &Layer)| LayerRow {
+        let row = |(number, layer): (usize, &LayerSums)| LayerRow {
             layer: number,
             density: layer.density / steps,
             sampled: layer.sampled / steps,
@@ -121,7 +121,7 @@ impl<'r> Tally<'r> {
     }
 }
 
-impl Layer {
+impl LayerSums {
     fn add(&mut self, report: &LayerReport) {
         self.density += report.density();
         self.sampled += report.sampled();
@@ -146,7 +146,7 @@ fn median(numbers: &[f64]) -> Option<f64> {
 
 /// What the steps by the pipeline took.
 #[derive(Serialize)]
-pub(super) struct Steps {
+pub(super) struct StepTimes {
     pub(super) count: usize,
     pub(super) median_seconds: f64,
     /// Of the time of all steps.

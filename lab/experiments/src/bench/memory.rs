@@ -50,14 +50,14 @@ pub fn row_bytes(shape: &Shape, storage: Storage) -> u64 {
 
 /// What the caches of one set take.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct CachePlan {
     /// Layers of each pipeline.
     pub(super) layers: usize,
     /// Pipelines beside dense that are measured together.
     pub(super) together: usize,
 }
 
-impl Plan {
+impl CachePlan {
     /// As many layers as make `cold_bytes`, in whole batches, and as many pipelines together as fit.
     pub(super) fn new(
         shape: &Shape,
@@ -101,16 +101,16 @@ mod tests {
     use super::*;
 
     /// 1024 tokens of 64 bytes in one KV head are 64 KiB.
-    fn plan(cold_bytes: usize, pipelines: usize, allowance: Option<u64>) -> Result<Plan> {
+    fn plan(cold_bytes: usize, pipelines: usize, allowance: Option<u64>) -> Result<CachePlan> {
         let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 16, value_dim: 16 };
-        Plan::new(&shape, Storage::Bf16, 1024, 1, pipelines, cold_bytes, allowance)
+        CachePlan::new(&shape, Storage::Bf16, 1024, 1, pipelines, cold_bytes, allowance)
     }
 
     #[test]
     fn layers_make_up_the_bytes_and_pipelines_fit() {
         let (kib, unlimited) = (1 << 10, None);
-        assert_eq!(plan(1, 7, unlimited).unwrap(), Plan { layers: 2, together: 7 });
-        assert_eq!(plan(200 * kib, 7, unlimited).unwrap(), Plan { layers: 4, together: 7 });
+        assert_eq!(plan(1, 7, unlimited).unwrap(), CachePlan { layers: 2, together: 7 });
+        assert_eq!(plan(200 * kib, 7, unlimited).unwrap(), CachePlan { layers: 4, together: 7 });
         assert_eq!(plan(1 << 30, 1, unlimited).unwrap().layers, 4096);
         // A pipeline takes 256 KiB, and the buffer as much.
         let allow = |pipelines: usize| Some((256 * (1 + pipelines) * kib) as u64);

@@ -12,7 +12,7 @@ use vattention_estimators::{Clt, Ratio};
 use super::measure::Study;
 use super::natural::{Natural, paper_terms};
 use super::options::EpsilonOptions;
-use super::population::Population;
+use super::population::ResidualPopulation;
 use crate::Result;
 use crate::metrics::mean;
 
@@ -62,7 +62,7 @@ pub struct EpsilonPoint {
 }
 
 /// One promise at one epsilon.
-struct Case {
+struct EpsilonCase {
     estimator: Box<dyn BudgetEstimator>,
     target: Target,
     floor: bool,
@@ -76,9 +76,11 @@ pub fn epsilon(study: &Study<'_>, options: &EpsilonOptions) -> Result<EpsilonStu
     let &EpsilonOptions { ref epsilons, delta, trials } = options;
     let kinds: Vec<(usize, bool)> =
         (0..PROMISES.len()).flat_map(|promise| [(promise, false), (promise, true)]).collect();
-    let cases: Vec<Case> = kinds
+    let cases: Vec<EpsilonCase> = kinds
         .iter()
-        .flat_map(|&kind| epsilons.iter().map(move |&epsilon| Case::new(kind, epsilon, delta)))
+        .flat_map(|&kind| {
+            epsilons.iter().map(move |&epsilon| EpsilonCase::new(kind, epsilon, delta))
+        })
         .collect();
     let rows = study.measure(trials, |row| measure(row, &cases, trials))?;
     let series = kinds.iter().enumerate().map(|(i, &(promise, floor))| {
@@ -96,7 +98,7 @@ pub fn epsilon(study: &Study<'_>, options: &EpsilonOptions) -> Result<EpsilonStu
     Ok(EpsilonStudy { trace: study.trace_name(), delta: delta.get(), trials, series })
 }
 
-impl Case {
+impl EpsilonCase {
     fn new((promise, floor): (usize, bool), epsilon: Fraction, delta: Fraction) -> Self {
         let (name, target) = PROMISES[promise];
         let estimator: Box<dyn BudgetEstimator> = if name.ends_with("ratio") {
@@ -109,10 +111,10 @@ impl Case {
 }
 
 /// Tokens and mean error of one row in each case.
-fn measure(row: &Population, cases: &[Case], trials: u32) -> Vec<(f64, f64)> {
+fn measure(row: &ResidualPopulation, cases: &[EpsilonCase], trials: u32) -> Vec<(f64, f64)> {
     let truth = row.truth();
     let base = Natural::default().base.of(row.visible());
-    let size = |case: &Case| {
+    let size = |case: &EpsilonCase| {
         let asked = case.estimator.budget(&truth).tokens;
         if case.floor { asked.max(base).min(row.len()) } else { asked }
     };

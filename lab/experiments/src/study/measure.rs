@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use vattention_trace::{Layout, Trace};
 
-use super::head::Head;
+use super::head::StudyHead;
 use super::natural::Natural;
-use super::population::Population;
+use super::population::ResidualPopulation;
 use crate::compare::chosen_layers;
 use crate::{Error, Result, Results, TraceSettings};
 
@@ -38,7 +38,7 @@ impl Study<'_> {
     pub(super) fn measure<T: Serialize + DeserializeOwned + Send>(
         &self,
         trials: u32,
-        measure: impl Fn(&Population) -> T + Sync,
+        measure: impl Fn(&ResidualPopulation) -> T + Sync,
     ) -> Result<Vec<T>> {
         self.measure_after(&Natural::default(), trials, measure)
     }
@@ -48,7 +48,7 @@ impl Study<'_> {
         &self,
         certain: &Natural,
         trials: u32,
-        measure: impl Fn(&Population) -> T + Sync,
+        measure: impl Fn(&ResidualPopulation) -> T + Sync,
     ) -> Result<Vec<T>> {
         if trials == 0 {
             let reason = "0 samples say nothing; expected at least 1".into();
@@ -75,7 +75,8 @@ impl Study<'_> {
                 let number = layers[units[of_layer[0]].0].0;
                 let layer = self.trace.layer(number).expect("the layer was listed")?;
                 let heads: BTreeSet<usize> = of_layer.iter().map(|&unit| units[unit].1).collect();
-                let head = |head| Ok((head, Head::new(certain, self.trace, number, &layer, head)?));
+                let head =
+                    |head| Ok((head, StudyHead::new(certain, self.trace, number, &layer, head)?));
                 let heads = heads.into_iter().map(head).collect::<Result<BTreeMap<_, _>>>()?;
                 of_layer.par_iter().try_for_each(|&unit| {
                     let (_, head, query) = units[unit];

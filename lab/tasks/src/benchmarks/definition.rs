@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::rows::Row;
+use super::rows::DatasetRow;
 use crate::metrics::AnswerMetric;
 use crate::templates::fill;
 
@@ -19,7 +19,7 @@ pub(super) enum Fit {
 
 /// What of an answer is scored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Counted {
+pub(super) enum ScoredPart {
     All,
     /// The first line, without line breaks before it.
     FirstLine,
@@ -45,18 +45,18 @@ pub(super) struct Definition {
     pub(super) fit: Fit,
     /// Whether it is put to a chat model as a chat.
     pub(super) as_chat: bool,
-    pub(super) counted: Counted,
+    pub(super) counted: ScoredPart,
     /// The value of `length` in a row of this group.
     pub(super) lengths: Option<Range<u64>>,
-    pub(super) layout: Layout,
+    pub(super) layout: PromptLayout,
 }
 
 /// How a row becomes a case.
 #[derive(Debug)]
-pub(super) enum Layout {
+pub(super) enum PromptLayout {
     LongBench { prompt: String, classes: bool },
     Babilong { prompt: String, labels: Vec<String> },
-    Loogle { prompt: String, asked: Asked },
+    Loogle { prompt: String, asked: LoogleTask },
     InfiniteBench { prompt: String },
     Ruler,
     Math,
@@ -70,7 +70,7 @@ pub(super) fn prompt(template: &str, holes: &[(&str, &str)]) -> (String, String)
 
 /// What is asked about a text.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Asked {
+pub(super) enum LoogleTask {
     Questions,
     Clozes,
     Summary,
@@ -78,7 +78,7 @@ pub(super) enum Asked {
 
 impl Definition {
     /// Returns whether a row is of this group of lengths.
-    pub(super) fn has(&self, row: &Row) -> Result<bool, String> {
+    pub(super) fn has(&self, row: &DatasetRow) -> Result<bool, String> {
         self.lengths
             .as_ref()
             .map_or(Ok(true), |lengths| Ok(lengths.contains(&row.number("length")?)))

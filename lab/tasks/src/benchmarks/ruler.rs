@@ -2,9 +2,9 @@
 //! `validation.jsonl`, whose lines have `index`, `input`, `outputs` and `length`; `answer_prefix` is
 //! what newer files have the answer begin with.
 
-use super::definition::{Counted, Definition, Fit, Layout};
+use super::definition::{Definition, Fit, PromptLayout, ScoredPart};
 use crate::Case;
-use crate::benchmarks::rows::Row;
+use crate::benchmarks::rows::DatasetRow;
 use crate::metrics::AnswerMetric;
 
 /// Name of the task, the most tokens of an answer, and its metric.
@@ -39,14 +39,14 @@ fn dataset(name: &str, tokens: usize, metric: AnswerMetric) -> Definition {
         others: &[],
         fit: Fit::Whole,
         as_chat: true,
-        counted: Counted::All,
+        counted: ScoredPart::All,
         lengths: None,
-        layout: Layout::Ruler,
+        layout: PromptLayout::Ruler,
     }
 }
 
 /// The question begins with the last line that says one, or is the last line.
-pub(super) fn case(row: &Row) -> Result<Case, String> {
+pub(super) fn case(row: &DatasetRow) -> Result<Case, String> {
     let input = row.text(&["input"])?;
     let beginning =
         if row.has("answer_prefix") { row.text(&["answer_prefix"])? } else { String::new() };

@@ -25,7 +25,7 @@ use minijinja::{Environment, Error, Output, State, Value};
 use minijinja_contrib::globals;
 use regex::Regex;
 
-use arguments::{Arguments, as_text, bind, given, refuse};
+use arguments::{CallArguments, as_text, bind, given, refuse};
 
 /// Maximum number of steps of a template: many more than a prompt needs, and done within a second.
 const FUEL: u64 = 1_000_000;
@@ -94,7 +94,7 @@ fn write_value(output: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) ->
     Ok(output.write_str(&text::write(value)?)?)
 }
 
-fn join(list: Value, arguments: Arguments) -> Result<String, Error> {
+fn join(list: Value, arguments: CallArguments) -> Result<String, Error> {
     let [separator] = bind(&arguments.into_values(), ["d"])?;
     let separator = given(separator.as_ref()).map_or(Ok(""), as_text)?;
     let texts: Vec<String> =
@@ -103,7 +103,7 @@ fn join(list: Value, arguments: Arguments) -> Result<String, Error> {
     Ok(texts.join(separator))
 }
 
-fn default(value: Value, arguments: Arguments) -> Result<Value, Error> {
+fn default(value: Value, arguments: CallArguments) -> Result<Value, Error> {
     let [default, boolean] = bind(&arguments.into_values(), ["default_value", "boolean"])?;
     let boolean = boolean.is_some_and(|boolean| boolean.is_true());
     let is_replaced = value.is_undefined() || boolean && !value.is_true();

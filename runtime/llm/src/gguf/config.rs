@@ -39,11 +39,11 @@ pub(super) fn interleaved_heads(metadata: &Metadata) -> Option<(usize, usize)> {
 }
 
 fn query_heads(metadata: &Metadata) -> Result<usize, String> {
-    Keys::new(metadata)?.size_of_layers("attention.head_count")
+    ConfigKeys::new(metadata)?.size_of_layers("attention.head_count")
 }
 
 fn kv_heads(metadata: &Metadata) -> Result<usize, String> {
-    let keys = Keys::new(metadata)?;
+    let keys = ConfigKeys::new(metadata)?;
     if keys.has("attention.head_count_kv") {
         keys.size_of_layers("attention.head_count_kv")
     } else {
@@ -54,7 +54,7 @@ fn kv_heads(metadata: &Metadata) -> Result<usize, String> {
 /// Dimensions from metadata; `has` returns whether there is a tensor of a name of Hugging Face.
 pub(super) fn config(metadata: &Metadata, has: impl Fn(&str) -> bool) -> Result<Config, String> {
     let (_, architecture) = architecture(metadata)?;
-    let keys = Keys::new(metadata)?;
+    let keys = ConfigKeys::new(metadata)?;
     let hidden_size = keys.size("embedding_length")?;
     let layers = keys.size("block_count")?;
     if layers > MOST_LAYERS {
@@ -92,7 +92,7 @@ pub(super) fn config(metadata: &Metadata, has: impl Fn(&str) -> bool) -> Result<
 }
 
 /// llama.cpp has no key for whether weights sum to 1: they do.
-fn experts(keys: &Keys<'_>, architecture: Architecture) -> Result<Option<Experts>, String> {
+fn experts(keys: &ConfigKeys<'_>, architecture: Architecture) -> Result<Option<Experts>, String> {
     if architecture != Architecture::Qwen3Moe {
         return Ok(None);
     }
@@ -118,7 +118,7 @@ fn architecture(metadata: &Metadata) -> Result<(&str, Architecture), String> {
 }
 
 fn shape(
-    keys: &Keys<'_>,
+    keys: &ConfigKeys<'_>,
     hidden_size: usize,
     (query_heads, kv_heads): (usize, usize),
 ) -> Result<Shape, String> {
@@ -151,7 +151,7 @@ fn shape(
 }
 
 /// Within its sliding window a model attends to everything.
-fn context(keys: &Keys<'_>, architecture: Architecture) -> Result<(usize, String), String> {
+fn context(keys: &ConfigKeys<'_>, architecture: Architecture) -> Result<(usize, String), String> {
     let positions = keys.size("context_length")?;
     let slides = architecture != Architecture::Qwen2 && keys.has("attention.sliding_window");
     match slides.then(|| keys.number("attention.sliding_window")).transpose()? {
@@ -163,7 +163,7 @@ fn context(keys: &Keys<'_>, architecture: Architecture) -> Result<(usize, String
 }
 
 /// As many as there are tokens, whatever `vocab_size` says.
-fn vocab_size(keys: &Keys<'_>) -> Result<usize, String> {
+fn vocab_size(keys: &ConfigKeys<'_>) -> Result<usize, String> {
     match keys.metadata.get("tokenizer.ggml.tokens") {
         Some(Value::Array(tokens)) if !tokens.is_empty() => Ok(tokens.len()),
         _ => keys.size("vocab_size"),
@@ -171,12 +171,12 @@ fn vocab_size(keys: &Keys<'_>) -> Result<usize, String> {
 }
 
 /// The keys of an architecture, `{architecture}.{key}`.
-struct Keys<'m> {
+struct ConfigKeys<'m> {
     prefix: &'m str,
     metadata: &'m Metadata,
 }
 
-impl<'m> Keys<'m> {
+impl<'m> ConfigKeys<'m> {
     fn new(metadata: &'m Metadata) -> Result<Self, String> {
         Ok(Self { prefix: architecture(metadata)?.0, metadata })
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::reads::{QueryBlock, Reads};
 use crate::dense::softmax;
-use crate::product::{Into, Rows, Threads, times_transposed};
+use crate::product::{Into, RowView, Threads, times_transposed};
 
 /// Each block of a prompt chooses for itself, from some of its queries and all keys up to its last
 /// token; the paper chooses once for the whole prompt. The query heads of a KV head choose together.
@@ -90,13 +90,13 @@ impl SampleAttention {
         let mut masses = vec![0.0; visible];
         let mut queries = Vec::new();
         let mut weights = vec![0.0; block.group * visible];
-        let keys = Rows::dense(&block.keys[..visible * block.head_dim], visible);
+        let keys = RowView::dense(&block.keys[..visible * block.head_dim], visible);
         for token in self.sampled(block.count()) {
             queries.clear();
             for head in 0..block.group {
                 queries.extend(block.query(token, head).iter().map(|number| number * scale));
             }
-            let rows = Rows::dense(&queries, block.group);
+            let rows = RowView::dense(&queries, block.group);
             times_transposed(rows, keys, block.head_dim, &mut weights, Into::Fresh, Threads::One);
             for row in weights.chunks_exact_mut(visible) {
                 let seen = &mut row[..=block.first + token];

@@ -53,7 +53,7 @@ impl Strategy {
 
     fn parse(text: &str) -> Result<Self, String> {
         let said = |error: toml::de::Error| error.to_string().trim_end().to_owned();
-        let Named { strategy } = toml::from_str(text).map_err(said)?;
+        let NamedStrategy { strategy } = toml::from_str(text).map_err(said)?;
         match strategy {
             Name::Dense => toml::from_str(text).map(|Nothing { .. }| Self::Dense),
             Name::SampleAttention => toml::from_str(text).map(Self::SampleAttention),
@@ -72,7 +72,7 @@ impl Strategy {
 
 /// The name alone, whatever the fields are.
 #[derive(Deserialize)]
-struct Named {
+struct NamedStrategy {
     strategy: Name,
 }
 

@@ -33,7 +33,7 @@ fn steps_are_those_of_the_authors_description() {
         let expected = case.targets.concat();
         assert!(targets.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-4), "{targets:?}");
         let example = Example { queries, keys, targets: array(&case.targets) };
-        let mut matrix = Matrix::new(array(&case.weight));
+        let mut matrix = HashMatrix::new(array(&case.weight));
         for loss in case.losses {
             let found = matrix.improve(&example, 0.1);
             assert!((found - loss).abs() < 1e-4 * loss.abs(), "{found} for {loss}");
@@ -48,7 +48,7 @@ fn steps_are_those_of_the_authors_description() {
 #[test]
 fn the_first_matrix_is_orthonormal() {
     for (dim, bits) in [(8, 8), (8, 24), (24, 8)] {
-        let Matrix { weight, .. } = Matrix::random(dim, bits, &mut random(1, 2, 0));
+        let HashMatrix { weight, .. } = HashMatrix::random(dim, bits, &mut random(1, 2, 0));
         let short = if dim < bits { weight.dot(&weight.t()) } else { weight.t().dot(&weight) };
         for ((i, j), &x) in short.indexed_iter() {
             assert!((x - f32::from(i == j)).abs() < 1e-5, "{dim} {bits}: {i} {j} {x}");

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-use super::arguments::{Arguments, as_integer, as_text, bind, given, refuse};
+use super::arguments::{CallArguments, as_integer, as_text, bind, given, refuse};
 use super::text::{DEEPEST, write_float};
 
 /// Maximum number of spaces of a level.
@@ -26,7 +26,7 @@ struct PythonFormatter {
     has_items: bool,
 }
 
-pub(super) fn to_json(value: Value, arguments: Arguments) -> Result<String, Error> {
+pub(super) fn to_json(value: Value, arguments: CallArguments) -> Result<String, Error> {
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
     let [ascii, indent, separators, sorts] = bind(&arguments.into_values(), names)?;
     let value = if sorts.is_some_and(|sorts| sorts.is_true()) { sorted(&value, 0)? } else { value };
