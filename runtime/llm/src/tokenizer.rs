@@ -148,13 +148,11 @@ impl Tokenizer {
     /// # Errors
     /// As [`decode`](Self::decode).
     pub fn classes(&self) -> Result<Classes> {
-        match self.classes.get() {
-            Some(classes) => Ok(classes.clone()),
-            None => {
-                let found = Classes::from_texts(self.texts()?);
-                Ok(self.classes.get_or_init(|| found).clone())
-            }
+        if let Some(classes) = self.classes.get() {
+            return Ok(classes.clone());
         }
+        let found = Classes::from_texts(self.texts()?);
+        Ok(self.classes.get_or_init(|| found).clone())
     }
 
     /// The same, if a pipeline needs it.
