@@ -42,10 +42,9 @@ pub(crate) fn run(args: &CompareArgs, call: &Call) -> Result<(), Failure> {
     if let Some(path) = &args.dump {
         dump.write(path)?;
     }
-    let pipelines = lineup.pipelines();
-    let found = lineup.told(&comparison);
+    let run = || args.on.provenance(call, &files, lineup.pipelines(), Some(backend.name()));
     let svg = || plots::comparison(&comparison);
-    args.on.publish(call, &files, pipelines, Some(backend.name()), &found, svg, &table(&comparison))
+    args.on.outputs.publish(run, &lineup.told(&comparison), svg, &table(&comparison))
 }
 
 /// Notes that a pipeline was dense because the trace shows its selectors no prompt.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use vattention::PipelineConfig;
 use vattention::experiments::{Entry, Results, TraceSettings, digest_of_file};
 use vattention::trace::Trace;
@@ -29,7 +28,7 @@ pub(crate) struct OnTrace {
     #[command(flatten)]
     sharing: Sharing,
     #[command(flatten)]
-    outputs: OutputArgs,
+    pub(crate) outputs: OutputArgs,
 }
 
 impl OnTrace {
@@ -53,20 +52,16 @@ impl OnTrace {
         self.sharing.open(call, || inputs(&self.trace, entries))
     }
 
-    /// Draws, writes and prints results of `pipelines`, for which `files` were read.
-    pub(crate) fn publish<'a>(
+    /// Provenance of results of `pipelines`, for which `files` were read.
+    pub(crate) fn provenance<'a>(
         &self,
         call: &Call,
         files: &[PathBuf],
         pipelines: impl IntoIterator<Item = &'a PipelineConfig>,
         backend: Option<&str>,
-        results: &impl Serialize,
-        svg: impl FnOnce() -> String,
-        text: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<Provenance, Failure> {
         let inputs: Vec<&Path> = files.iter().chain([&self.trace]).map(PathBuf::as_path).collect();
-        let run = || Provenance::new(call, &inputs, pipelines, backend);
-        self.outputs.publish(run, results, svg, text)
+        Provenance::new(call, &inputs, pipelines, backend)
     }
 }
 

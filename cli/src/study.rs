@@ -191,8 +191,7 @@ pub(crate) fn run(command: StudyCommand, call: &Call) -> Result<(), Failure> {
                 "rows",
                 call,
                 run,
-                plots::calibration,
-                table::calibration,
+                (plots::calibration, table::calibration),
             )
         }
         StudyCommand::Sensitivity { machine, on } => {
@@ -204,8 +203,7 @@ pub(crate) fn run(command: StudyCommand, call: &Call) -> Result<(), Failure> {
             let found = study::sensitivity(&trace, &*backend, &settings, &results, &show)?;
             bar.finish_and_clear();
             results.expect_whole()?;
-            let (svg, table) = (|| plots::sensitivity(&found), table::sensitivity(&found));
-            on.publish(call, &[], [], None, &found, svg, &table)
+            publish(&on, call, &found, plots::sensitivity, table::sensitivity)
         }
         StudyCommand::Pareto(Pipelines { chosen, epsilon, delta, machine, on }) => {
             let options = PromiseOptions { epsilon, delta };
@@ -213,7 +211,7 @@ pub(crate) fn run(command: StudyCommand, call: &Call) -> Result<(), Failure> {
                 let MeasuredOn { entries, trace, backend, settings, results, progress } = *on;
                 study::pareto(entries, &options, trace, backend, settings, results, progress)
             };
-            compare(&chosen, &machine, &on, "steps", call, run, plots::pareto, table::pareto)
+            compare(&chosen, &machine, &on, "steps", call, run, (plots::pareto, table::pareto))
         }
         StudyCommand::Limit(Pipelines { chosen, epsilon, delta, machine, on }) => {
             let options = PromiseOptions { epsilon, delta };
@@ -221,18 +219,21 @@ pub(crate) fn run(command: StudyCommand, call: &Call) -> Result<(), Failure> {
                 let MeasuredOn { entries, trace, backend, settings, results, progress } = *on;
                 study::limit(entries, &options, trace, backend, settings, results, progress)
             };
-            compare(&chosen, &machine, &on, "steps", call, run, plots::limit, table::limit)
+            compare(&chosen, &machine, &on, "steps", call, run, (plots::limit, table::limit))
         }
     }
 }
+
+/// Makes a plot or a table of results.
+type View<T> = fn(&T) -> String;
 
 /// Runs and publishes a study that samples rows, and runs no pipelines.
 fn sample<T: Serialize>(
     on: &OnTrace,
     call: &Call,
     run: impl FnOnce(&Study<'_>) -> vattention::experiments::Result<T>,
-    svg: fn(&T) -> String,
-    table: fn(&T) -> String,
+    svg: View<T>,
+    table: View<T>,
 ) -> Result<(), Failure> {
     let (trace, settings) = on.open(&[], None)?;
     let results = on.results(call, &[])?;
@@ -242,7 +243,19 @@ fn sample<T: Serialize>(
     let found = run(&study)?;
     bar.finish_and_clear();
     results.expect_whole()?;
-    on.publish(call, &[], [], None, &found, || svg(&found), &table(&found))
+    publish(on, call, &found, svg, table)
+}
+
+/// Publishes the results of a study that runs no pipelines.
+fn publish<T: Serialize>(
+    on: &OnTrace,
+    call: &Call,
+    found: &T,
+    svg: View<T>,
+    table: View<T>,
+) -> Result<(), Failure> {
+    let run = || on.provenance(call, &[], [], None);
+    on.outputs.publish(run, found, || svg(found), &table(found))
 }
 
 /// Pipelines, and the trace that a study runs them on.
@@ -264,8 +277,7 @@ fn compare<T: Serialize>(
     unit: &str,
     call: &Call,
     run: impl FnOnce(&MeasuredOn<'_>) -> vattention::experiments::Result<T>,
-    svg: fn(&T) -> String,
-    table: fn(&T) -> String,
+    views: (View<T>, View<T>),
 ) -> Result<(), Failure> {
     let backend = machine.find()?;
     let LoadedPipelines { lineup, files } = chosen.load()?;
@@ -284,7 +296,7 @@ fn compare<T: Serialize>(
     })?;
     bar.finish_and_clear();
     results.expect_whole()?;
-    let (pipelines, backend) = (lineup.pipelines(), Some(backend.name()));
-    let (svg, table) = (|| svg(&found), table(&found));
-    on.publish(call, &files, pipelines, backend, &lineup.told(&found), svg, &table)
+    let run = || on.provenance(call, &files, lineup.pipelines(), Some(backend.name()));
+    let (svg, table) = views;
+    on.outputs.publish(run, &lineup.told(&found), || svg(&found), &table(&found))
 }

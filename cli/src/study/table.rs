@@ -220,11 +220,12 @@ pub(super) fn calibration(found: &Calibration) -> String {
     )
 }
 
+type RowColumn<'a> = Column<'a, (&'a Measured, bool)>;
+
 pub(super) fn pareto(found: &Pareto) -> String {
     let pipelines = found.comparison.pipelines.iter().zip(&found.front);
     let mut rows: Vec<(&Measured, bool)> = pipelines.map(|(it, front)| (it, *front)).collect();
     rows.sort_by(|a, b| a.0.density.total_cmp(&b.0.density));
-    type RowColumn<'a> = Column<'a, (&'a Measured, bool)>;
     let columns = [
         RowColumn::text("pipeline", "", |(it, _)| it.pipeline.clone()),
         RowColumn::new(

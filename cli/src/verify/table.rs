@@ -60,9 +60,7 @@ fn columns_of_counts(verdict: &Verification) -> Vec<Column<'_, Count>> {
             format!("{:.4}", binomial::upper_bound(count.violations, count.trials, 0.05))
         }),
         Column::<Count>::new("p-value", "", |count| format!("{:.1e}", count.p_value)),
-        Column::<Count>::new("evidence", "", |count| {
-            verdict.evidence_of(count.clone()).to_string()
-        }),
+        Column::<Count>::new("evidence", "", |count| verdict.evidence_of(*count).to_string()),
     ]
 }
 

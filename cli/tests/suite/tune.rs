@@ -177,18 +177,9 @@ fn the_front_is_told_without_goals_and_measured_on_held_out_texts() {
     let world = World::new();
     let (held_out, plot, folder) =
         (world.path("2.safetensors"), world.path("out.svg"), world.path("best"));
-    let more = [
-        "--held-out",
-        &held_out,
-        "--held-out-layers",
-        "1",
-        "--layers",
-        "0",
-        "--plot",
-        &plot,
-        "--output",
-        &folder,
-    ];
+    let layers = ["--held-out-layers", "1", "--layers", "0"];
+    let outputs = ["--held-out", &held_out, "--plot", &plot, "--output", &folder];
+    let more = [&layers[..], &outputs].concat();
     let (table, found) = world.tune("2", &["quest.toml"], &more);
     let best = list(&found, "best");
     assert!(!best.is_empty() && table.contains("front") && table.contains("held out: read"));
