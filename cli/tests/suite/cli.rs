@@ -202,8 +202,8 @@ fn check_prints_a_pipeline_that_can_be_loaded_again() {
     let path = folder.path().join("again.toml").display().to_string();
     let folder_of_configs = config("dense").replace("dense.toml", "");
     let files = std::fs::read_dir(folder_of_configs).unwrap().map(|entry| entry.unwrap().path());
-    let files = files.map(|path| path.display().to_string());
-    let files: Vec<String> = files.filter(|path| path.ends_with(".toml")).collect();
+    let files = files.filter(|path| path.extension().is_some_and(|end| end == "toml"));
+    let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
     assert!(files.len() >= 9);
     for file in files {
         let first = succeed(&["check", &file]);

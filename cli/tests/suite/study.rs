@@ -36,7 +36,7 @@ impl World {
     #[track_caller]
     fn study(&self, name: &str, more: &[&str]) -> (String, Value) {
         let (trace, json, plot) = (&self.trace, self.path("out.json"), self.path("out.svg"));
-        let line = ["study", name, "--trace", &trace, "--json", &json, "--plot", &plot];
+        let line = ["study", name, "--trace", trace, "--json", &json, "--plot", &plot];
         let table = succeed(&[&line, more].concat());
         let svg = std::fs::read_to_string(&plot).unwrap();
         assert!(svg.starts_with("<svg") && svg.contains("<circle"), "{name}");
