@@ -136,10 +136,7 @@ numbers is sequence
 (1, 2) is sequence
 d is sequence
 n is sequence
-missing is sequence
 range(3) is sequence
-(numbers | map('string')) is sequence
-d.keys() is sequence
 d.items() is iterable
 d.items() is mapping
 d is mapping
@@ -148,18 +145,6 @@ numbers is mapping
 none is mapping
 missing is mapping
 dict(a=1) is mapping
-namespace(a=1) is mapping
-s is callable
-range is callable
-raise_exception is callable
-d.get is callable
-s.upper is callable
-d is callable
-missing is callable
-none is callable
-strftime_now is callable
-joiner() is callable
-cycler(1) is callable
 s is string
 n is string
 none is string
@@ -225,7 +210,6 @@ n is sameas 3
 s is escaped
 s is not none
 not s is none
-s is startingwith 'H'
 s is nosuchtest
 """,
     "methods of strings": """
@@ -235,8 +219,6 @@ s.removesuffix('World')
 s.removesuffix('')
 'a,b,c,d'.rsplit(',', 1)
 'a,b,c,d'.rsplit(',')
-'a b  c'.rsplit()
-'a b  c d'.rsplit(None, 1)
 'a,b'.rsplit(',', maxsplit=1)
 'a,b,c'.rsplit(sep=',', maxsplit=1)
 'a=b=c'.partition('=')
@@ -244,34 +226,14 @@ s.removesuffix('')
 'a=b=c'.rpartition('=')
 'abc'.rpartition('=')
 'abc'.partition('')
-'hello'.index('l')
 'hello'.index('z')
-'hello'.rindex('l')
-'hello'.find('l', 3)
 'hello'.find('z')
-'hello'.find('l', -2)
-'hello'.rfind('l', 0, 3)
 uni.find('é')
-'42'.zfill(5)
-'-42'.zfill(5)
-'+4'.zfill(4)
-'abc'.zfill(2)
-'ab'.center(7)
-'ab'.center(7, '*')
-'abc'.center(6, '-')
-'abc'.center(2)
-'ab'.ljust(5, '.') + '|'
-'ab'.ljust(5) + '|'
-'ab'.rjust(5, '.')
-'ab'.rjust(1)
 'ab'.rjust(5, 'xy')
 s.upper()
 s.lower()
-s.swapcase()
-'ß'.casefold()
 uni.upper()
 s.title()
-"they're bill's".title()
 'hello wORLD'.capitalize()
 ''.capitalize()
 text.strip()
@@ -296,75 +258,52 @@ text.rstrip()
 'abc'.split('')
 'a\\nb\\r\\nc\\n'.splitlines()
 'a\\nb\\n'.splitlines(true)
-'a\\x0bb\\u2028c'.splitlines()
 text.splitlines()
 '</think>' in messages[2].content
 messages[2].content.split('</think>')[-1].lstrip('\\n')
 messages[2].content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n')
 'abc'.startswith('a')
 'abc'.startswith(('x', 'a'))
-'abc'.startswith('b', 1)
 'abc'.endswith('c')
 'abc'.endswith(('x', 'bc'))
-'abc'.endswith('b', 0, 2)
 'abc'.startswith(1)
 'banana'.count('an')
-'banana'.count('a', 2)
 'banana'.count('')
 ', '.join(words)
-', '.join(numbers)
 '-'.join('abc')
 '-'.join(d)
 'abc'.isalpha()
 'ab1'.isalnum()
 '12'.isdigit()
 '½'.isnumeric()
-'½'.isdigit()
 '²'.isdigit()
-'²'.isdecimal()
-'12'.isdecimal()
 ''.isdigit()
 ' \\n'.isspace()
 'abc'.islower()
 'ABC1'.isupper()
-'Abc Def'.istitle()
-'Abc def'.istitle()
-'a_1'.isidentifier()
-'1a'.isidentifier()
 'abc'.isascii()
 uni.isascii()
-'abc'.isprintable()
-'a\\tb'.expandtabs(4)
 '{} and {}'.format(1, 'x')
 '{0}-{1}-{0}'.format('a', 'b')
 '{name}: {age:>4}'.format(name='Bo', age=3)
 '{:.2f}'.format(3.14159)
 '{:,}'.format(1234567)
 '{:05d}'.format(42)
-'{!r}'.format('x')
 '{}'.format(none)
 '{}'.format(1e16)
 '{}'.format([1, 'a'])
 '{0[a]}'.format(d)
 '{'.format(1)
 '{}'.format()
-'abc'.encode() is string
 'abc'.nosuch()
 'abc'.__class__
 s.length
 """,
     "methods of lists and mappings": """
-numbers.index(1)
 numbers.index(9)
-numbers.index(2, 1)
 numbers.index(3, 1)
 numbers.count(3)
 words.count('x')
-numbers.copy()
-d.copy()
-d.copy() == d
-numbers.copy() is sequence
-(1, 2, 3).index(2)
 (1, 2, 2).count(2)
 numbers.append(4)
 d.update({'z': 1})
@@ -378,52 +317,19 @@ d.get()
 d.keys() | list
 d.values() | list
 d.items() | list
-d.items()
-d.keys()
-d.values()
 d.nosuch()
 nested.items() | list | length
 nested.keys() | list
 nested['items']
 nested['keys']
-nested.items is callable
 nested.list
 dict(a=1, b=2)
 dict({'a': 1}, b=2)
-dict([('a', 1), ('b', 2)])
-dict.fromkeys(['a', 'b'], 0)
 namespace(a=1).a
 namespace({'a': 2}).a
-namespace(_a=1)
-n.bit_length()
-f.is_integer()
 """,
     "filters": """
-s | wordcount
-text | wordcount
-"it's a well-known fact" | wordcount
-uni | wordcount
-'a long text that goes on and on' | truncate(15)
-'a long text that goes on and on' | truncate(15, true)
-'a long text that goes on and on' | truncate(15, false, '..')
-'a long text that goes on and on' | truncate(15, false, '...', 0)
-'a long text that goes on and on' | truncate(length=10, killwords=true, end='')
-'short' | truncate(4)
 'a long text' | truncate(2)
-s | truncate
-'a b&c/d?e=f' | urlencode
-uni | urlencode
-{'a': 1, 'b c': 'd/e'} | urlencode
-[('a', 1), ('b', '&')] | urlencode
-'~_.-' | urlencode
-'<b>a &amp; b</b>  <!-- no -->c' | striptags
-'a < b > c' | striptags
-'ab' | center(7)
-'ab' | center(7) | length
-'ab' | center
-[5] | random
-'x' | random
-[] | random
 s | upper
 s | lower
 s | title
@@ -446,9 +352,7 @@ none | length
 d.items() | length
 range(4) | length
 d | dictsort
-d | dictsort(true)
 {'b': 2, 'a': 3} | dictsort(by='value')
-{'b': 2, 'a': 3} | dictsort(false, 'value')
 {'b': 2, 'a': 3} | dictsort(reverse=true)
 d | items | list
 missing | items | list
@@ -459,7 +363,6 @@ numbers | join
 numbers | join(', ')
 floats | join(' ')
 words | join(d='/')
-users | join(', ', attribute='name')
 [none, true, 1.5] | join(' ')
 d | join('')
 missing | default('x')
@@ -484,18 +387,14 @@ n | abs
 'a' | abs
 '42' | int
 '4.7' | int
-'x' | int
 'x' | int(7)
 '0x1f' | int(base=16)
 'ff' | int(0, 16)
 none | int
 f | int
 -2.7 | int
-'1_000' | int
-' 5 ' | int
 yes | int
 '4.5' | float
-'x' | float
 'x' | float(1.5)
 n | float
 '1e3' | float
@@ -517,14 +416,11 @@ numbers | sort
 words | sort
 words | sort(case_sensitive=true)
 numbers | sort(reverse=true)
-numbers | sort(true)
 users | sort(attribute='name') | map(attribute='name') | list
 users | sort(attribute='age,name') | map(attribute='name') | join
-[1, 'a'] | sort
 d | sort
 s | list
 d | list
-none | list
 n | list
 n | string
 f | string
@@ -532,7 +428,6 @@ none | string
 yes | string
 numbers | string
 big | string
-n | bool
 numbers | batch(2) | list
 numbers | batch(2, 0) | list
 range(7) | slice(3) | list
@@ -546,7 +441,6 @@ words | sum
 'a\\nb\\n\\nc' | indent
 'a\\nb\\n\\nc' | indent(2, true)
 'a\\nb\\n\\nc' | indent(2, blank=true)
-'a\\nb' | indent('> ')
 'a\\nb' | indent(first=true, width=1)
 numbers | select('odd') | list
 numbers | reject('odd') | list
@@ -565,33 +459,16 @@ users | map(attribute='on', default='?') | list
 words | map('upper') | list
 words | map('replace', 'p', 'q') | join(' ')
 words | map('nosuch') | list
-numbers | map('string') | length
-users | groupby('age') | list
 users | groupby('age') | map(attribute='grouper') | list
 users | groupby('on', default=false) | map('first') | list
 ['a', 'A', 'b', 'a'] | unique | list
-['a', 'A', 'b'] | unique(true) | list
 users | unique(attribute='age') | map(attribute='name') | list
 '%s is %d' | format('x', 3)
 '%(a)s' | format(a=1)
 '%5.1f|' | format(2.25)
-'<a> & "b"' | escape
-"it's" | e
 '<b>' | safe
-'<b>' | forceescape
 users | attr('name')
-users[0] | attr('name')
-{'a': [1, 'b']} | pprint
 s | nosuchfilter
-1000 | filesizeformat
-1500000 | filesizeformat
-2048 | filesizeformat(true)
-'a b c d' | wordwrap(3)
-'a-b some text' | wordwrap(4, wrapstring='/')
-'see www.x.org' | urlize
-{'a': 'x', 'b': none} | xmlattr
-s | split
-s | lines
 """,
     "tojson": """
 tool | tojson
@@ -614,8 +491,6 @@ numbers | tojson(indent=1)
 numbers | tojson(indent='--')
 numbers | tojson(indent='\\t')
 numbers | tojson(separators=(', ',))
-{1: 'a', 2.5: 'b', true: 'c', none: 'd'} | tojson
-{1: 2, 'a': 3} | tojson(sort_keys=true)
 {10: 1, 9: 2} | tojson(sort_keys=true)
 {(1, 2): 3} | tojson
 (1, 2) | tojson
@@ -625,48 +500,25 @@ numbers | tojson(separators=(', ',))
 [1.0, 2.5, 1e16, 1e-7, 100000.0] | tojson
 [true, false, none] | tojson
 123456789012345678901 | tojson
-'inf' | float | tojson
 missing | tojson
-range(3) | tojson
-d.keys() | tojson
 d.items() | list | tojson
 s | tojson | length
 tool | tojson(nosuch=1)
 tool | tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)
 tool | tojson(false, 2)
-namespace(a=1) | tojson
 [s, n] | map('tojson') | join(';')
 """,
     "percent": """
-'%s' % s
 '%s and %s' % (s, n)
-'%d' % 3.7
 '%d' % 'x'
 '%5d|%-5d|%05d' % (1, 2, 3)
-'%.2f' % 3.14159
 '%x %X %o' % (255, 255, 8)
-'%e' % 12345.678
-'%g' % 0.00001
-'%r' % 'a'
-'%r' % [1, 'b']
-'%s' % none
-'%s' % true
-'%s' % [1, 2]
-'%s' % {'a': 1}
-'%(a)s-%(b)s' % d
-'%(name)s: %(age)03d' % users[0]
 '%(zz)s' % d
 '%%' % ()
 '100%%' % ()
 '%s' % ()
 '%s %s' % 'a'
-'%s' % (1, 2)
 'a' % 1
-'%c' % 65
-'%c' % 'A'
-'%s' % missing
-'%+d' % 5
-'%*d' % (5, 3)
 s % 1
 7 % 3
 -7 % 3
@@ -676,20 +528,11 @@ n % 2 == 1
 n * 7 % 4
 20 // n % 4
 10 - 7 % 4
-'%s' % 1 ~ 'x'
-'a%sc' % 'b' + 'd'
 2 * 3 % 4 * 5
-('%s' % n) | length
 '%s' % n | length
-'%s' % words[0].upper()
-'%s' % -n
-'%s,' % n * 2
 loop_index % 2 if loop_index is defined else 'none'
-['%d' % 1, '%d' % 2] | join
-{'a': '%s' % 1}['a']
 words[4 % 3]
 '%s' % (n if n % 2 else 0)
-'%s' % 2 ** 3
 5 % 3 ** 2
 not 4 % 2
 '{%}' ~ ' % ' ~ '}}'
@@ -704,26 +547,17 @@ strftime_now('%-d %-m %-H')
 strftime_now('%%')
 strftime_now('%e|%F|%T|%D|%R')
 strftime_now('')
-strftime_now('%f')
 strftime_now('%c')
 strftime_now('%x %X')
 strftime_now('%G-W%V-%u')
-strftime_now('%z|%Z|')
 strftime_now()
-strftime_now(1)
-strftime_now(format='%Y')
 raise_exception('no')
 raise_exception()
 range(3) | list
 range(1, 7, 2) | list
 range(3, 0, -1) | list
-range(0)
-range(3)
 range(200000) | length
 range(1, 2, 0)
-lipsum(1) is string
-cycler('a', 'b').next()
-cycler('a', 'b').current
 cycler()
 joiner('-')()
 joiner()() ~ '|'
@@ -760,7 +594,6 @@ floats
 1e3
 -n
 - -n
-+n
 1 + true
 true + true
 n * 1.0
@@ -801,15 +634,11 @@ d.items() | list
 [(1, 'a')]
 nested
 (numbers | map('upper') | list)[0]
-(numbers | map('upper'))[0]
-(numbers | select) is sequence
 numbers | select | first
 s ~ n ~ none ~ f
 s ~ numbers
 1 ~ 2
 'a' ~ missing ~ 'b'
-big ~ ''
-[big] ~ ''
 s[0]
 s[-1]
 s[1:4]
@@ -831,7 +660,6 @@ messages[::-1][0].role
 [1] + (2,)
 {'a': 1}.a
 {'a': 1}['b']
-d['b', 'a']
 {'a': 1, 'a': 2}
 uni[7:9]
 """,
@@ -840,7 +668,6 @@ uni[7:9]
 'x' not in 'abc'
 'a' in d
 1 in d
-1 in s
 s in none
 s in missing
 missing == none
@@ -866,13 +693,10 @@ none + 1
 s - 1
 -s
 s < 'z'
-1 < 'a'
-none < 1
 [1] < [2]
 [1, 2] == [1, 2]
 [1, 2] == (1, 2)
 d == {'a': 'x', 'b': 1, 'C': none}
-d < d
 not none
 not []
 [] or {} or 0 or 'end'
@@ -912,7 +736,6 @@ STATEMENTS = {
         "{% set x = 1 %}{% for i in [1] %}{% set x = 2 %}{% endfor %}{{ x }}",
         "{% set d.x = 1 %}",
         "{% set ns = namespace(a=[]) %}{% set ns.a = ns.a + [1] %}{{ ns.a }}",
-        "{% set ns = namespace() %}{% set ns._x = 1 %}",
         "{% set ns = namespace(a=1) %}{{ ns['a'] }}",
     ],
     "loops": [
@@ -923,7 +746,6 @@ STATEMENTS = {
         "{% for x in [1, 1, 2] %}{{ loop.changed(x) }}{% endfor %}",
         "{% for x in numbers if x > 1 %}{{ x }}{{ loop.length }}{% endfor %}",
         "{% for x in [] %}{{ x }}{% else %}none{% endfor %}",
-        "{% for x in none %}{{ x }}{% endfor %}",
         "{% for x in missing %}{{ x }}{% else %}none{% endfor %}",
         "{% for x in n %}{{ x }}{% endfor %}",
         "{% for x in 'ab' %}{{ x }}.{% endfor %}",
@@ -942,11 +764,7 @@ STATEMENTS = {
         "{{ loop.index }}{% endfor %}",
         "{% break %}",
         "{% for i in range(1, numbers | length) %}{{ numbers[i] }}{% endfor %}",
-        "{% set c = cycler('a', 'b', 'c') %}{% for x in range(4) %}{{ c.next() }}{% endfor %}"
-        "{{ c.current }}{% set _ = c.reset() %}{{ c.current }}",
         "{% set j = joiner() %}{% for x in numbers %}{{ j() }}{{ x }}{% endfor %}",
-        "{% set j = joiner(sep='|') %}{% for x in numbers %}{{ j() }}{{ x }}{% endfor %}",
-        "{% for x in numbers %}{{ '%02d' % x }}{{ ' ' if loop.index % 2 }}{% endfor %}",
         "{% for x in numbers %}{% if loop.index0 % 2 == 0 %}{{ x }}{% endif %}{% endfor %}",
         "{% if (messages[0].role == 'user') != (2 % 2 == 0) %}odd{% else %}even{% endif %}",
         "{% set x = '%s-%s' % (n, s) %}{{ x }}",
@@ -956,7 +774,6 @@ STATEMENTS = {
     ],
     "macros": [
         "{% macro m(a, b='x') %}[{{ a }}{{ b }}]{% endmacro %}{{ m(1) }}{{ m(1, b=2) }}",
-        "{% macro m(a) %}[{{ a }}{{ varargs }}{{ kwargs }}]{% endmacro %}{{ m(1, 2, k=3) }}",
         "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}",
         "{% macro m(a) %}{{ a is defined }}{% endmacro %}{{ m() }}",
         "{% macro m(x) %}{{ x }}{% if x > 0 %}{{ m(x - 1) }}{% endif %}{% endmacro %}{{ m(3) }}",
@@ -977,15 +794,12 @@ STATEMENTS = {
         "a\n{# comment #}\nb {#- c -#} d\n",
         "  {# comment #}  \nx",
         "{% raw %}{{ n }}{% if %}{% endraw %}",
-        "{% raw %}{% generation %}{{ 1 % 2 }}{% endraw %}",
         "{# {% generation %} '%s' % 1 #}x",
         "a{%- set x = 1 -%} b",
         "{% if true %}\n\n{% endif %}|",
         "\r\n{% if true %}\r\nx\r\n{% endif %}\r\n",
-        "{{ '{{' }}{{ '%}' }}{{ '{% generation %}' }}",
         "a\n\n",
         "100 % sure {% if 5 % 3 %}5 % 3{% endif %}",
-        "{{\n  '%s'\n  % n\n}}",
     ],
     "generation": [
         "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
@@ -1005,7 +819,6 @@ STATEMENTS = {
         "{% filter upper %}a{{ n }}b{% endfilter %}",
         "{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{{ a }}",
         "{% block x %}a{% endblock %}",
-        "{% autoescape true %}{{ '<' }}{% endautoescape %}",
         "{% do n %}",
         "{% nosuch %}",
         "{% include 'x' %}",
@@ -1015,12 +828,8 @@ STATEMENTS = {
         "{{ n",
         "{{ }}",
         "{{ 1 + }}",
-        "{% set loop = 1 %}{{ loop }}",
-        "{{ self is defined }}",
         "{% set n = n + 1 %}{{ n }}",
         "{% if x is not defined %}{% set x = 'set' %}{% endif %}{{ x }}",
-        "{% set fmt = '%s!' %}{{ fmt % s }}",
-        "{% set t = (1, 2) %}{{ '%s-%s' % t }}",
         "{% set role = {'user': 'U'}.get('user', 'X') %}{{ role }}",
         "{{ {'a': 1,} }}{{ [1,] }}",
     ],

@@ -11,21 +11,20 @@ use vattention::experiments::{
     Bench, BenchHeads, Entry, TracedHeads, Variant, at_density, decides_itself,
 };
 use vattention::plots;
-use vattention::trace::{Trace, write_beside};
-use vattention::{Fraction, PageSize, Placement, Shape, Storage};
+use vattention::trace::Trace;
+use vattention::{FallBack, Fraction, PageSize, Placement, Shape, Storage};
 
-use crate::compare::find_backend;
-use crate::dtype::Dtype;
-use crate::fall_back::FallBack;
-use crate::numbers::fraction;
-use crate::outputs::{check_outputs, publish};
-use crate::pipelines::{Changes, Loaded};
+use crate::backends::BackendArg;
+use crate::fail::Failure;
+use crate::numbers::{fall_back, fraction, storage};
+use crate::outputs::{OutputArgs, check_outputs};
+use crate::pipelines::{Changes, LoadedPipelines};
+use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::Call;
-use crate::{Failure, progress};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct BenchArgs {
     /// Pipeline files; by default, pipelines that are built in.
     configs: Vec<PathBuf>,
     /// Measure on the heads of a trace, layer by layer, in place of made-up ones.
@@ -45,8 +44,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 128)]
     head_dim: usize,
     /// How numbers are stored, between commas.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "bf16")]
-    dtype: Vec<Dtype>,
+    #[arg(long, value_delimiter = ',', default_value = "bf16", value_parser = storage())]
+    dtype: Vec<Storage>,
     /// Shares of the tokens to read beside sink and window, between commas: half by the selector
     /// that has a size and half by an estimator that has one, or all by the one there is. An estimator
     /// without a size decides itself. By default, pipelines run as they stand.
@@ -55,9 +54,8 @@ pub(crate) struct Args {
     /// Threads, between commas; by default, 1 and as many as the machine runs at once.
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Option<Vec<usize>>,
-    /// The machine to run on: cpu, cuda or reference.
-    #[arg(long, default_value = "cpu")]
-    backend: String,
+    #[command(flatten)]
+    machine: BackendArg,
     /// Keep rows in the host's memory, from which a GPU fetches those that it reads.
     #[arg(long)]
     offload: bool,
@@ -65,7 +63,7 @@ pub(crate) struct Args {
     #[arg(long)]
     small_pages: bool,
     /// When to read everything in place of what a pipeline chose, because that is faster.
-    #[arg(long, value_enum, default_value = "by-count")]
+    #[arg(long, default_value_t, value_parser = fall_back())]
     fall_back: FallBack,
     /// Do not look at samples of a given size: steps are faster, and their rows have no error bar.
     #[arg(long)]
@@ -82,19 +80,15 @@ pub(crate) struct Args {
     /// order: many times what the processor keeps.
     #[arg(long, value_name = "BYTES", value_parser = cold_bytes, default_value = "1073741824")]
     cold_bytes: usize,
-    /// Write the results as JSON; `-`: to standard output, in place of the table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draw the time of a step, and what it reads, against the tokens, as SVG.
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: OutputArgs,
 }
 
-pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
-    let backend = find_backend(&args.backend)?;
-    let Loaded { lineup, files } = load(args)?;
+pub(crate) fn run(args: &BenchArgs, call: &Call) -> Result<(), Failure> {
+    let backend = args.machine.find()?;
+    let LoadedPipelines { lineup, files } = load(args)?;
     let inputs: Vec<&Path> = files.iter().chain(&args.trace).map(PathBuf::as_path).collect();
-    check_outputs(&[("--json", args.json.as_ref()), ("--plot", args.plot.as_ref())], &inputs)?;
+    check_outputs(&args.outputs.files(), &inputs)?;
     let bench = bench(args)?;
     let count = lineup.run.len() * args.density.len().max(1);
     let most = bench.most_layers(count)?;
@@ -110,22 +104,20 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         progress::show(&bar, done, total);
     })?;
     bar.finish_and_clear();
-    if let Some(path) = &args.plot {
-        write_beside(path, plots::bench(&report).as_bytes())?;
-    }
     let pipelines = lineup.run.iter().map(|variant| &*variant.pipeline);
     let run = || Provenance::new(call, &inputs, pipelines, Some(backend.name()));
-    publish(args.json.as_deref(), run, &lineup.told(&report), &table::show(&report))
+    let (svg, table) = (|| plots::bench(&report), table::show(&report));
+    args.outputs.publish(run, &lineup.told(&report), svg, &table)
 }
 
-fn bench(args: &Args) -> Result<Bench, Failure> {
+fn bench(args: &BenchArgs) -> Result<Bench, Failure> {
     let (heads, all_tokens) = heads(args)?;
     Ok(Bench {
         heads,
         tokens: args.tokens.clone().unwrap_or(all_tokens),
-        storages: args.dtype.iter().map(|&dtype| Storage::from(dtype)).collect(),
+        storages: args.dtype.clone(),
         threads: args.threads.clone().unwrap_or_else(all_threads),
-        fall_back: args.fall_back.into(),
+        fall_back: args.fall_back,
         omit_error_bars: args.omit_error_bars,
         sequences: args.sequences,
         page_size: if args.small_pages { PageSize::Small } else { PageSize::Huge },
@@ -136,7 +128,7 @@ fn bench(args: &Args) -> Result<Bench, Failure> {
 }
 
 /// What is measured on, and with how many tokens unless that is said.
-fn heads(args: &Args) -> Result<(BenchHeads, Vec<usize>), Failure> {
+fn heads(args: &BenchArgs) -> Result<(BenchHeads, Vec<usize>), Failure> {
     let Some(path) = &args.trace else {
         let shape = Shape {
             query_heads: args.query_heads,
@@ -158,7 +150,7 @@ fn all_threads() -> Vec<usize> {
 }
 
 /// The pipelines of the files, or those built in.
-fn load(args: &Args) -> Result<Loaded, Failure> {
+fn load(args: &BenchArgs) -> Result<LoadedPipelines, Failure> {
     if args.configs.is_empty() {
         return args.changes.parse(&builtin::texts());
     }

@@ -8,14 +8,14 @@ use vattention::plugin::{Estimator, Schedule, Uniform};
 use vattention::trace::Trace;
 use vattention::{Fraction, PipelineConfig, Shape, Size};
 
-use crate::compare::find_backend;
+use crate::backends::find_backend;
+use crate::fail::{Failure, say};
 #[cfg(feature = "models")]
 use crate::pipelines::fits_model;
 use crate::pipelines::{Changes, fits};
-use crate::{Failure, say};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CheckArgs {
     /// Pipeline files, or names of built-in pipelines.
     #[arg(required = true)]
     configs: Vec<PathBuf>,
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     model: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let entries = args.changes.load_all(&args.configs)?;
     let trace = args.trace.as_deref().map(Trace::open).transpose()?;
     // What the pipelines must fit, beside themselves.

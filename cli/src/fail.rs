@@ -26,6 +26,16 @@ impl Failure {
         Self::Input(message.to_string())
     }
 
+    /// A setting of a library that is wrong, named as the option that sets it.
+    fn option(field: &str, reason: &str) -> Self {
+        let option = match field {
+            "config" | "files" => field.to_uppercase(),
+            "shape" => "--query-heads, --kv-heads, --head-dim".into(),
+            _ => format!("--{}", field.replace('_', "-")),
+        };
+        Self::input(format!("{option}: {reason}"))
+    }
+
     /// Several things that are wrong, a line each.
     pub(crate) fn all(messages: &[String]) -> Self {
         Self::Input(messages.join("\nerror: "))
@@ -57,7 +67,10 @@ impl Failure {
 
 impl From<vattention::trace::Error> for Failure {
     fn from(error: vattention::trace::Error) -> Self {
-        Self::input(error)
+        match error {
+            vattention::trace::Error::Setting { field, reason } => Self::option(field, &reason),
+            other => Self::input(other),
+        }
     }
 }
 
@@ -65,6 +78,10 @@ impl From<vattention::experiments::Error> for Failure {
     fn from(error: vattention::experiments::Error) -> Self {
         match error {
             vattention::experiments::Error::Incomplete(incomplete) => Self::Incomplete(incomplete),
+            vattention::experiments::Error::Setting { field, reason } => {
+                Self::option(field, &reason)
+            }
+            vattention::experiments::Error::Trace(error) => error.into(),
             other => Self::input(other),
         }
     }
@@ -91,4 +108,12 @@ fn render(problem: &dyn miette::Diagnostic) -> String {
         text = format!("{problem}\n");
     }
     text
+}
+
+/// Prints a line to standard output; a reader that has gone away is no error.
+pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
+        _ => Ok(()),
+    }
 }

@@ -4,12 +4,11 @@
 //!
 //! Exit codes: 0 fine, 1 the answer is no, 2 the input is wrong.
 
+mod backends;
 mod bench;
 mod check;
 mod compare;
-mod dtype;
 mod fail;
-mod fall_back;
 mod interrupt;
 mod layers;
 mod list;
@@ -17,7 +16,9 @@ mod merge;
 #[cfg(feature = "models")]
 mod models;
 mod numbers;
+mod on_trace;
 mod outputs;
+mod paths;
 mod pipelines;
 mod progress;
 mod provenance;
@@ -25,6 +26,7 @@ mod reference;
 mod sharing;
 mod study;
 mod synth;
+mod table;
 mod trace;
 mod tune;
 mod verify;
@@ -33,13 +35,12 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use fail::Failure;
 use sharing::Call;
 
-/// The version, the commit, and whether models are built in, as `--version` says them.
-pub const VERSION: &str = env!("VATTENTION_VERSION");
+pub use sharing::VERSION;
 
 /// Verified sparse attention: compose strategies in TOML, and measure what they promise.
 #[derive(Debug, Parser)]
@@ -52,22 +53,22 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Compare pipelines with exact attention on a trace.
-    Compare(compare::Args),
+    Compare(compare::CompareArgs),
     /// Draw many samples, and tell whether a pipeline keeps its promise on a trace.
-    Verify(verify::Args),
+    Verify(verify::VerifyArgs),
     /// Repeat an experiment of the paper on a trace.
     #[command(subcommand)]
-    Study(study::Command),
+    Study(study::StudyCommand),
     /// Join the files of several shards, and tell what all of them came to.
-    Merge(merge::Args),
+    Merge(merge::MergeArgs),
     /// Find the best settings of methods on traces.
-    Tune(tune::Args),
+    Tune(tune::TuneArgs),
     /// Measure decode speed against dense attention, with cold caches.
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// Show every problem in pipeline files, or the pipelines they make.
-    Check(check::Args),
+    Check(check::CheckArgs),
     /// List what pipeline files may name, with fields, defaults and meanings.
-    List(list::Args),
+    List(list::ListArgs),
     /// Print the JSON Schema of pipeline files, for editors.
     Schema,
     /// Print a script that completes commands and options in a shell.
@@ -75,12 +76,12 @@ enum Command {
     /// Write manual pages, one for each command.
     Man(reference::ManArgs),
     /// Make a trace of synthetic heads of known difficulty.
-    Synth(synth::Args),
+    Synth(synth::SynthArgs),
     /// Show what is in a trace, and check all of it.
-    Trace(trace::Args),
+    Trace(trace::TraceArgs),
     #[cfg(feature = "models")]
     #[command(flatten)]
-    Models(models::Command),
+    Models(models::ModelCommand),
 }
 
 /// Runs the command line that the program was called with.
@@ -125,31 +126,35 @@ fn run_call(command: Command, call: &Call) -> Result<(), Failure> {
     }
 }
 
+/// Runs the command of merged results on them, after `begin`, which runs once the command is known to be one.
+fn replay(
+    command: Vec<String>,
+    shards: Option<usize>,
+    begin: &dyn Fn() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let program = "vattention".to_owned();
+    let cli = Cli::try_parse_from([program].iter().chain(&command)).map_err(Failure::input)?;
+    begin()?;
+    run_call(cli.command, &Call::replay(command, shards))
+}
+
 fn run(command: Command, call: &Call) -> Result<(), Failure> {
     match command {
         Command::Compare(args) => compare::run(&args, call),
         Command::Verify(args) => verify::run(&args, call),
         Command::Study(command) => study::run(command, call),
-        Command::Merge(args) => merge::run(&args),
+        Command::Merge(args) => merge::run(&args, replay),
         Command::Tune(args) => tune::run(&args, call),
         Command::Bench(args) => bench::run(&args, call),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),
         Command::Schema => list::print_schema(),
-        Command::Completions(args) => reference::print_completions(&args),
-        Command::Man(args) => reference::write_man_pages(&args),
+        Command::Completions(args) => reference::print_completions(&args, Cli::command()),
+        Command::Man(args) => reference::write_man_pages(&args, Cli::command()),
         Command::Synth(args) => synth::run(&args),
         Command::Trace(args) => trace::run(&args),
         #[cfg(feature = "models")]
         Command::Models(command) => models::run(&command, call),
-    }
-}
-
-/// Prints a line to standard output; a reader that has gone away is no error.
-fn say(text: &str) -> Result<(), Failure> {
-    match writeln!(std::io::stdout(), "{text}") {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
-        _ => Ok(()),
     }
 }
 

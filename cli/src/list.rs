@@ -4,10 +4,10 @@ use serde_json::{Map, Value, json};
 use vattention::config::{ComponentEntry, Field, listing, meant_component, schema};
 use vattention::plugin::ComponentKind;
 
-use crate::{Failure, say};
+use crate::fail::{Failure, say};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ListArgs {
     /// The component to show; by default, all.
     name: Option<String>,
     /// Print JSON.
@@ -22,7 +22,7 @@ const KINDS: [(ComponentKind, &str, &str); 3] = [
     (ComponentKind::Estimator, "estimators", "Estimators, [estimator]"),
 ];
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &ListArgs) -> Result<(), Failure> {
     let is_asked = |name: &str| args.name.as_ref().is_none_or(|asked| asked == name);
     let kinds = KINDS.map(|(kind, key, title)| {
         let mut components = listing(kind);

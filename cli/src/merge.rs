@@ -4,14 +4,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
-use clap::Parser;
 use vattention::experiments::{Header, Merged, merge_results};
 use vattention::trace::{TraceLayers, check_writable, write_beside};
 
-use crate::fail::note;
-use crate::outputs::{check_plot_name, is_standard_output, refuse_dash, same_file};
-use crate::sharing::{Call, without_wanted};
-use crate::{Cli, Failure, run_call, say};
+use crate::fail::{Failure, note, say};
+use crate::outputs::OutputArgs;
+use crate::paths::{check_plot_name, is_standard_output, refuse_dash, same_file};
+use crate::sharing::without_wanted;
 
 const HELP: &str = "\
 Files of results: it joins them, and tells what the command that made them tells, of all of \
@@ -27,19 +26,15 @@ there is has been joined. Or the answer of the command is no.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct MergeArgs {
     /// Files that `--results` or `capture --output` named, in any order.
     #[arg(required = true, value_name = "FILES")]
     files: Vec<PathBuf>,
     /// The file of all of them.
     #[arg(long, value_name = "FILE")]
     results: PathBuf,
-    /// Write the results as JSON; `-`: to standard output, in place of the table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draw the results, as SVG.
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: OutputArgs,
     /// Write outputs and selections as safetensors, of `compare`, if its shards had the option too.
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
@@ -48,12 +43,16 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+/// Runs a command on merged results.
+type Replay =
+    fn(Vec<String>, Option<usize>, &dyn Fn() -> Result<(), Failure>) -> Result<(), Failure>;
+
+pub(crate) fn run(args: &MergeArgs, replay: Replay) -> Result<(), Failure> {
     args.check_outputs()?;
-    if args.are_results()? { args.join_results() } else { args.join_traces() }
+    if args.are_results()? { args.join_results(replay) } else { args.join_traces() }
 }
 
-impl Args {
+impl MergeArgs {
     /// Refuses outputs that would overwrite a file to join, or each other.
     fn check_outputs(&self) -> Result<(), Failure> {
         let mut taken: Vec<PathBuf> = self.files.iter().map(|path| same_file(path)).collect();
@@ -79,8 +78,9 @@ impl Args {
 
     /// Files that are written beside the results.
     fn outputs(&self) -> Vec<(&'static str, &PathBuf)> {
-        let all = [("--json", &self.json), ("--plot", &self.plot), ("--dump", &self.dump)];
-        all.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?))).collect()
+        let [json, plot] = self.outputs.files();
+        let all = [json, plot, ("--dump", self.dump.as_ref())];
+        all.into_iter().filter_map(|(option, path)| Some((option, path?))).collect()
     }
 
     /// Whether the first file is one of results, and no trace.
@@ -93,7 +93,7 @@ impl Args {
         Ok(first.first().is_none_or(|byte| !byte.is_multiple_of(8)))
     }
 
-    fn join_results(&self) -> Result<(), Failure> {
+    fn join_results(&self, replay: Replay) -> Result<(), Failure> {
         let Merged { header, text } = merge_results(&self.files)?;
         if let (Some(_), Some(of)) =
             (&self.output, header.command.first().filter(|of| *of != "tune"))
@@ -106,10 +106,8 @@ impl Args {
         for (option, path) in results.into_iter().chain(self.outputs()).chain(folder) {
             command.extend([option.to_owned(), path.display().to_string()]);
         }
-        let program = "vattention".to_owned();
-        let cli = Cli::try_parse_from([program].iter().chain(&command)).map_err(Failure::input)?;
-        write_beside(&self.results, text.as_bytes())?;
-        let told = run_call(cli.command, &Call::replay(command, header.shards));
+        let write = || Ok(write_beside(&self.results, text.as_bytes())?);
+        let told = replay(command, header.shards, &write);
         if matches!(told, Err(Failure::Missing)) {
             note(&format!(
                 "run these shards again, each with --results on a copy of {}, and merge again",

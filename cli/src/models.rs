@@ -1,5 +1,6 @@
 //! Commands that run language models, or learn from traces what selectors rank by: those that need a tensor library.
 
+mod answering;
 mod calibrate;
 mod capture;
 mod chat;
@@ -9,7 +10,6 @@ mod generate;
 mod learning;
 mod plot_steps;
 mod prefill;
-mod setup;
 mod train_hash;
 mod train_hata;
 
@@ -18,37 +18,37 @@ use std::path::Path;
 use clap::Subcommand;
 use vattention::Shape;
 
-use crate::Failure;
+use crate::fail::Failure;
 use crate::sharing::Call;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum ModelCommand {
     /// Let a language model answer by a pipeline, and tell what that read.
-    Generate(generate::Args),
+    Generate(generate::GenerateArgs),
     /// Show what `generate --steps` wrote: how errors, densities and error bars went.
-    PlotSteps(plot_steps::Args),
+    PlotSteps(plot_steps::PlotStepsArgs),
     /// Ask a model tasks whose answers lie far back, and judge pipelines by what it answers.
-    Evaluate(Box<evaluate::Args>),
+    Evaluate(Box<evaluate::EvaluateArgs>),
     /// Make a trace of a language model and a text.
-    Capture(capture::Args),
+    Capture(capture::CaptureArgs),
     /// Find in traces what a selector ranks by.
     #[command(subcommand)]
-    Calibrate(calibrate::Command),
+    Calibrate(calibrate::CalibrateCommand),
     /// Train the maps of `hash-attention` on traces.
-    TrainHash(train_hash::Args),
+    TrainHash(train_hash::TrainHashArgs),
     /// Train one matrix for each KV head for `hash-attention`, as HATA has them, on traces.
-    TrainHata(train_hata::Args),
+    TrainHata(train_hata::TrainHataArgs),
 }
 
-pub(crate) fn run(command: &Command, call: &Call) -> Result<(), Failure> {
+pub(crate) fn run(command: &ModelCommand, call: &Call) -> Result<(), Failure> {
     match command {
-        Command::Generate(args) => generate::run(args, call),
-        Command::PlotSteps(args) => plot_steps::run(args),
-        Command::Evaluate(args) => evaluate::run(args, call),
-        Command::Capture(args) => capture::run(args, call),
-        Command::Calibrate(command) => calibrate::run(command),
-        Command::TrainHash(args) => train_hash::run(args),
-        Command::TrainHata(args) => train_hata::run(args),
+        ModelCommand::Generate(args) => generate::run(args, call),
+        ModelCommand::PlotSteps(args) => plot_steps::run(args),
+        ModelCommand::Evaluate(args) => evaluate::run(args, call),
+        ModelCommand::Capture(args) => capture::run(args, call),
+        ModelCommand::Calibrate(command) => calibrate::run(command),
+        ModelCommand::TrainHash(args) => train_hash::run(args),
+        ModelCommand::TrainHata(args) => train_hata::run(args),
     }
 }
 
@@ -81,6 +81,9 @@ impl From<vattention_llm::Error> for Failure {
 
 impl From<vattention_train::Error> for Failure {
     fn from(error: vattention_train::Error) -> Self {
-        Self::input(error)
+        match error {
+            vattention_train::Error::Trace(error) => error.into(),
+            other => Self::input(other),
+        }
     }
 }

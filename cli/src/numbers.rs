@@ -1,6 +1,7 @@
 //! Numbers as the command shows and reads them.
 
-use vattention::Fraction;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use vattention::{FallBack, Fraction, Promise, Scope, Storage};
 
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
@@ -16,10 +17,33 @@ pub(crate) fn few_digits(x: f64) -> String {
     format!("{x:.3e}").parse().map_or_else(|_| x.to_string(), |rounded: f64| rounded.to_string())
 }
 
+/// Parses how numbers are stored, by name.
+pub(crate) fn storage() -> impl TypedValueParser<Value = Storage> {
+    let names = PossibleValuesParser::new(Storage::ALL.map(Storage::name));
+    names.try_map(|name| name.parse::<Storage>())
+}
+
+/// Parses when everything is read in place of what a pipeline chose.
+pub(crate) fn fall_back() -> impl TypedValueParser<Value = FallBack> {
+    let names = PossibleValuesParser::new(FallBack::ALL.map(FallBack::name));
+    names.try_map(|name| name.parse::<FallBack>())
+}
+
 /// A number of an option that must lie strictly between 0 and 1.
 pub(crate) fn fraction(text: &str) -> Result<Fraction, String> {
     let number: f64 = text.parse().map_err(|_| "expected a number strictly between 0 and 1")?;
     Fraction::try_from(number)
+}
+
+/// `sdpa: 0.1, 0.1, floor 0.05, step`
+pub(crate) fn promise(promise: &Promise) -> String {
+    let Promise { target, epsilon, delta, .. } = promise;
+    let floor = promise.floor.map_or_else(String::new, |floor| format!(", floor {}", floor.get()));
+    let scope = match promise.scope {
+        Scope::Row => "",
+        Scope::Step => ", step",
+    };
+    format!("{target}: {}, {}{floor}{scope}", few_digits(epsilon.get()), delta.get())
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 use vattention::trace::{check_writable, partial_path, write_beside};
 
+use crate::fail::{Failure, say};
+use crate::paths::{check_plot_name, is_standard_output, refuse_dash, same_file};
 use crate::provenance::Provenance;
-use crate::{Failure, say};
 
 /// What Ctrl-C ends: the command, or at some point only its work, of which it then tells.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +39,50 @@ impl Interrupt {
             self.asked.store(true, Ordering::Relaxed);
         }
         taken
+    }
+}
+
+/// Files that results are written to.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OutputArgs {
+    /// Write the results as JSON; `-`: to standard output, in place of the table.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Draw the results, as SVG.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+impl OutputArgs {
+    /// Files by their options.
+    pub(crate) fn files(&self) -> [(&'static str, Option<&PathBuf>); 2] {
+        [("--json", self.json.as_ref()), ("--plot", self.plot.as_ref())]
+    }
+
+    /// Refuses files that cannot be written, or that would overwrite an input or each other.
+    pub(crate) fn check<'a>(
+        &self,
+        inputs: impl IntoIterator<Item = &'a PathBuf>,
+    ) -> Result<(), Failure> {
+        let inputs: Vec<&Path> = inputs.into_iter().map(PathBuf::as_path).collect();
+        check_outputs(&self.files(), &inputs)
+    }
+
+    /// Draws the results if a plot is wanted, writes them as JSON if that is, and prints `text` unless
+    /// the JSON was printed.
+    pub(crate) fn publish(
+        &self,
+        run: impl FnOnce() -> Result<Provenance, Failure>,
+        results: &impl Serialize,
+        svg: impl FnOnce() -> String,
+        text: &str,
+    ) -> Result<(), Failure> {
+        if let Some(path) = &self.plot {
+            write_beside(path, svg().as_bytes())?;
+        }
+        let Some(path) = &self.json else { return say(text) };
+        write_json(path, run, results)?;
+        if is_standard_output(path) { Ok(()) } else { say(text) }
     }
 }
 
@@ -78,14 +123,6 @@ pub(crate) fn check_outputs_unless(
     leave_nothing_half_written(partial.collect(), interrupt.clone())
 }
 
-/// Value of `--json` that means standard output.
-const STANDARD_OUTPUT: &str = "-";
-
-/// Returns whether the JSON goes to standard output; then nothing else may be printed there.
-pub(crate) fn is_standard_output(path: &Path) -> bool {
-    path == Path::new(STANDARD_OUTPUT)
-}
-
 /// Results with their provenance.
 #[derive(Serialize)]
 struct Document<'a, R> {
@@ -108,41 +145,6 @@ pub(crate) fn write_json(
     Ok(write_beside(path, format!("{text}\n").as_bytes())?)
 }
 
-/// Writes results as JSON if `json` is given, and prints `text` unless the JSON was printed.
-pub(crate) fn publish(
-    json: Option<&Path>,
-    run: impl FnOnce() -> Result<Provenance, Failure>,
-    results: &impl Serialize,
-    text: &str,
-) -> Result<(), Failure> {
-    match json {
-        None => say(text),
-        Some(path) => {
-            write_json(path, run, results)?;
-            if is_standard_output(path) { Ok(()) } else { say(text) }
-        }
-    }
-}
-
-/// Refuses `-` as the name of a file: only `--json` writes to standard output.
-pub(crate) fn refuse_dash(option: &str, path: &Path) -> Result<(), Failure> {
-    if !is_standard_output(path) {
-        return Ok(());
-    }
-    let expected = "only --json writes to standard output; expected the name of a file";
-    Err(Failure::input(format!("{option} -: {expected}")))
-}
-
-/// Refuses a plot whose name does not end in `.svg`.
-pub(crate) fn check_plot_name(path: &Path) -> Result<(), Failure> {
-    let is_svg = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
-    if is_svg {
-        return Ok(());
-    }
-    let path = path.display();
-    Err(Failure::input(format!("--plot {path}: plots are SVG; expected a name that ends in .svg")))
-}
-
 /// When the command is interrupted, removes what it was filling and exits with 130.
 fn leave_nothing_half_written(partial: Vec<PathBuf>, interrupt: Interrupt) -> Result<(), Failure> {
     let clean_up = move || {
@@ -157,13 +159,4 @@ fn leave_nothing_half_written(partial: Vec<PathBuf>, interrupt: Interrupt) -> Re
         std::process::exit(130);
     };
     ctrlc::set_handler(clean_up).map_err(Failure::input)
-}
-
-/// A path that compares equal however it is written: of a file that exists, or else of its folder.
-pub(crate) fn same_file(path: &Path) -> PathBuf {
-    let in_folder = || {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        Some(folder.unwrap_or(Path::new(".")).canonicalize().ok()?.join(path.file_name()?))
-    };
-    path.canonicalize().ok().or_else(in_folder).unwrap_or_else(|| path.to_path_buf())
 }

@@ -1,24 +1,25 @@
 //! Pipelines as commands are given them, and those that are left out because they cannot run.
 
+mod lineup;
 mod loading;
 
-use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Serialize;
-use vattention::config::file_advice;
 use vattention::experiments::{
     Entry, Results, TraceSettings, at_densities, at_epsilon, chosen_layers, expect_classes,
 };
 use vattention::trace::Trace;
-use vattention::{Backend, Fraction, Options, PipelineConfig, Shape};
+use vattention::{Backend, Fraction, Shape};
 
-use crate::fail::note;
+use crate::fail::Failure;
 use crate::numbers::fraction;
-use crate::{Failure, progress};
+use crate::progress;
 
-pub(crate) use loading::{Changes, Loaded};
+#[cfg(feature = "models")]
+pub(crate) use lineup::fits_model;
+pub(crate) use lineup::{Lineup, expect_fit, fits};
+pub(crate) use loading::{Changes, LoadedPipelines};
 
 /// Pipelines, changed or made to read a share of the tokens.
 #[derive(Debug, clap::Args)]
@@ -51,7 +52,7 @@ pub(crate) struct Variations {
 
 impl PipelineArgs {
     /// Loads the pipelines; those that cannot be used here are left out.
-    pub(crate) fn load(&self) -> Result<Loaded, Failure> {
+    pub(crate) fn load(&self) -> Result<LoadedPipelines, Failure> {
         self.variations.load(&self.configs, &self.changes)
     }
 
@@ -81,7 +82,11 @@ impl PipelineArgs {
 
 impl Variations {
     /// Loads pipelines with each epsilon, and those whose settings stay.
-    pub(crate) fn load(&self, paths: &[PathBuf], changes: &Changes) -> Result<Loaded, Failure> {
+    pub(crate) fn load(
+        &self,
+        paths: &[PathBuf],
+        changes: &Changes,
+    ) -> Result<LoadedPipelines, Failure> {
         if let Some(both) = self.as_they_stand.iter().find(|path| paths.contains(path)) {
             let both = both.display();
             let reason = "it is among the pipelines that read a share; expected a file once";
@@ -140,122 +145,6 @@ impl Variations {
             own.into_iter().collect()
         })
     }
-}
-
-/// The pipelines that can run, and those that cannot.
-pub(crate) struct Lineup<T> {
-    pub(crate) run: Vec<T>,
-    left_out: Vec<LeftOut>,
-}
-
-/// A pipeline that cannot run.
-#[derive(Debug, Serialize)]
-struct LeftOut {
-    #[serde(rename = "pipeline")]
-    name: String,
-    file: String,
-    reason: String,
-}
-
-impl Lineup<Entry> {
-    /// The pipelines that run.
-    pub(crate) fn pipelines(&self) -> impl Iterator<Item = &PipelineConfig> {
-        self.run.iter().map(|entry| &*entry.pipeline)
-    }
-
-    /// Leaves out what cannot run on some of the layers.
-    pub(crate) fn fitting(
-        self,
-        layers: &[(usize, Shape)],
-        backend: &dyn Backend,
-    ) -> Result<Self, Failure> {
-        self.each(|entry| fits(&entry, layers, backend).map(|()| vec![entry]))
-    }
-
-    /// What `make` makes of each pipeline. Those of which it makes nothing are left out, and it is said
-    /// why; it is an error if they all are.
-    pub(crate) fn each<T, E: Display>(
-        self,
-        mut make: impl FnMut(Entry) -> Result<Vec<T>, E>,
-    ) -> Result<Lineup<T>, Failure> {
-        let mut lineup = Lineup { run: Vec::new(), left_out: self.left_out };
-        let before = lineup.left_out.len();
-        for entry in self.run {
-            let (name, file) = (entry.pipeline.name.clone(), entry.file.clone());
-            match make(entry) {
-                Ok(made) => lineup.run.extend(made),
-                Err(error) => {
-                    lineup.left_out.push(LeftOut { name, file, reason: error.to_string() });
-                }
-            }
-        }
-        let line = |one: &LeftOut| format!("{}: {}", one.file, one.reason);
-        let new: Vec<String> = lineup.left_out[before..].iter().map(line).collect();
-        if lineup.run.is_empty() && !new.is_empty() {
-            return Err(Failure::all(&new));
-        }
-        for line in &new {
-            note(&format!("left out: {line}"));
-        }
-        Ok(lineup)
-    }
-}
-
-impl<T> Lineup<T> {
-    /// What was found, with what was left out, for JSON.
-    pub(crate) fn told<'a, R: Serialize>(&'a self, found: &'a R) -> impl Serialize + 'a {
-        Told { found, left_out: &self.left_out }
-    }
-}
-
-/// Results, and what they lack.
-#[derive(Serialize)]
-struct Told<'a, R> {
-    #[serde(flatten)]
-    found: &'a R,
-    left_out: &'a [LeftOut],
-}
-
-/// Builds a pipeline for layers, or says why it cannot run there.
-pub(crate) fn fits(
-    entry: &Entry,
-    layers: &[(usize, Shape)],
-    backend: &dyn Backend,
-) -> Result<(), String> {
-    layers.iter().try_for_each(|&(layer, shape)| {
-        let started = backend.start(&entry.pipeline, layer, shape, &Options::default());
-        started.map(drop).map_err(|error| {
-            let reason = format!("on layer {layer}: {error}");
-            // A file that holds other things than expected may be right, and the pipeline wrong.
-            let lacks = error.to_string().contains("there is no ");
-            match file_advice(&entry.pipeline, &reason).filter(|_| lacks) {
-                Some(advice) => format!("{reason}; {advice}"),
-                None => reason,
-            }
-        })
-    })
-}
-
-/// Builds a pipeline for all layers of a model, or returns why it cannot run there. A pipeline that
-/// names layers that the model does not have cannot run.
-#[cfg(feature = "models")]
-pub(crate) fn fits_model(
-    entry: &Entry,
-    layers: &[(usize, Shape)],
-    backend: &dyn Backend,
-) -> Result<(), String> {
-    entry.pipeline.expect_layers(layers.len()).map_err(|error| error.to_string())?;
-    fits(entry, layers, backend)
-}
-
-/// Refuses a pipeline that cannot run on some of the layers.
-pub(crate) fn expect_fit(
-    entry: &Entry,
-    layers: &[(usize, Shape)],
-    backend: &dyn Backend,
-) -> Result<(), Failure> {
-    fits(entry, layers, backend)
-        .map_err(|reason| Failure::input(format!("{}: {reason}", entry.file)))
 }
 
 /// The layers of a trace that settings name, checked against it, and their shapes.

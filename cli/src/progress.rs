@@ -55,7 +55,8 @@ fn tell(bar: &ProgressBar, done: usize, total: usize) {
     }
     *last = Some(Instant::now());
     // When nobody can read it, there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "progress: {done}/{total} {}", bar.message());
+    let left = time_left(done as u64, bar.eta());
+    let _ = writeln!(std::io::stderr(), "progress: {done}/{total} {}{left}", bar.message());
 }
 
 #[cfg(test)]

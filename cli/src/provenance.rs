@@ -7,8 +7,8 @@ use serde::Serialize;
 use vattention::PipelineConfig;
 use vattention::experiments::{Files, Machine, named_files};
 
-use crate::Failure;
-use crate::sharing::Call;
+use crate::fail::Failure;
+use crate::sharing::{Call, VERSION};
 
 /// Everything that results depend on: program, command line, inputs, pipelines, machine.
 #[derive(Debug, Serialize)]
@@ -51,7 +51,7 @@ impl Provenance {
         let known = Files::default();
         let digest = |path: PathBuf| Ok((path.display().to_string(), known.digest(path)?));
         Ok(Self {
-            vattention: crate::VERSION,
+            vattention: VERSION,
             command: call.command_of_results(),
             inputs: files
                 .filter(|path| path.is_file())

@@ -4,15 +4,15 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use vattention::experiments::{
-    Entry, Files, Header, Incomplete, Part, Results, Shard, digest_of_file,
-};
+use vattention::experiments::{Entry, Files, Header, Incomplete, Part, Results, Shard};
 
-use crate::fail::note;
-use crate::outputs::refuse_dash;
-use crate::{Failure, say};
+use crate::fail::{Failure, note, say};
+use crate::paths::refuse_dash;
+
+/// The version, the commit, and whether models are built in, as `--version` says them.
+pub const VERSION: &str = env!("VATTENTION_VERSION");
 
 /// How a command was called: by the user, or by `merge` to tell what others have computed.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl Call {
 
     /// What results depend on.
     pub(crate) fn header(&self, inputs: BTreeMap<String, String>) -> Header {
-        let vattention = crate::VERSION.to_owned();
+        let vattention = VERSION.to_owned();
         Header { vattention, command: canonical(&self.args), inputs, shards: None, shard: None }
     }
 
@@ -133,13 +133,6 @@ fn of_slurm() -> Result<Option<Shard>, Failure> {
         "--shard {shard}, as SLURM_ARRAY_TASK_ID {text} says; --shard 1/1 does all of the work"
     ));
     Ok(Some(shard))
-}
-
-/// Digests of a trace, and of pipelines with the files that they name.
-pub(crate) fn inputs(trace: &Path, entries: &[Entry]) -> Result<BTreeMap<String, String>, Failure> {
-    let mut inputs = pipelines(entries)?;
-    inputs.insert("the trace".into(), digest_of_file(trace)?);
-    Ok(inputs)
 }
 
 /// Digests of pipelines with the files that they name.

@@ -2,8 +2,6 @@
 
 mod table;
 
-use std::path::{Path, PathBuf};
-
 use serde::Serialize;
 use vattention::experiments::study::{
     self, BaseSampleOptions, BiasOptions, CalibrationOptions, CoverageOptions, EpsilonOptions,
@@ -11,20 +9,19 @@ use vattention::experiments::study::{
 };
 use vattention::experiments::{Entry, Results, TraceSettings};
 use vattention::plots::study as plots;
-use vattention::trace::{Trace, write_beside};
-use vattention::{Backend, Fraction, PipelineConfig};
+use vattention::trace::Trace;
+use vattention::{Backend, Fraction};
 
-use crate::compare::find_backend;
-use crate::layers::{LayerRange, layer_numbers};
+use crate::backends::BackendArg;
+use crate::fail::Failure;
 use crate::numbers::fraction;
-use crate::outputs::{check_outputs, publish};
-use crate::pipelines::{Lineup, Loaded, PipelineArgs};
-use crate::provenance::Provenance;
-use crate::sharing::{Call, Sharing, inputs};
-use crate::{Failure, progress};
+use crate::on_trace::OnTrace;
+use crate::pipelines::{LoadedPipelines, PipelineArgs};
+use crate::progress;
+use crate::sharing::Call;
 
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum StudyCommand {
     /// How many tokens each bound of the denominator asks for, and how often it fails.
     Tightness {
         /// The relative error allowed.
@@ -37,7 +34,7 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = TightnessOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
-        on: On,
+        on: OnTrace,
     },
     /// How the mean error follows epsilon, for denominator, numerator and output.
     Epsilon {
@@ -52,7 +49,7 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = EpsilonOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
-        on: On,
+        on: OnTrace,
     },
     /// How well base samples of several sizes know the variances that budgets rest on.
     BaseSample {
@@ -64,7 +61,7 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = BaseSampleOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
-        on: On,
+        on: OnTrace,
     },
     /// How near to normal the estimate of the denominator is, by the size of the sample.
     Normality {
@@ -76,7 +73,7 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = NormalityOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
-        on: On,
+        on: OnTrace,
     },
     /// What top-k, top-p and a sample see of each row, and how far off they are.
     Coverage {
@@ -90,7 +87,7 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = CoverageOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
-        on: On,
+        on: OnTrace,
     },
     /// What of the output's error is bias, and what variance, after top-k and after a sample.
     Bias {
@@ -102,7 +99,7 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = BiasOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
-        on: On,
+        on: OnTrace,
     },
     /// Whether error bars are as sure as they say, at several confidences.
     Calibration {
@@ -116,48 +113,19 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = CalibrationOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
-        on: On,
+        on: OnTrace,
     },
     /// Error and density of the paper's natural configuration, one parameter at a time.
     Sensitivity {
         #[command(flatten)]
-        machine: Machine,
+        machine: BackendArg,
         #[command(flatten)]
-        on: On,
+        on: OnTrace,
     },
     /// Error against density of pipelines, each with a sample of the rest and without.
     Pareto(Pipelines),
     /// What pipelines read beside the fewest tokens that independent sampling needs.
     Limit(Pipelines),
-}
-
-/// What is measured on, and what is written.
-#[derive(Debug, clap::Args)]
-pub(crate) struct On {
-    /// The trace to measure on.
-    #[arg(long, value_name = "FILE")]
-    trace: PathBuf,
-    /// Layers of the trace, between commas, or ranges such as 9-23; by default, all.
-    #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
-    layers: Option<Vec<LayerRange>>,
-    /// How many of each layer's queries, the last ones; by default, all.
-    #[arg(long, value_name = "N")]
-    queries: Option<usize>,
-    #[command(flatten)]
-    sharing: Sharing,
-    /// Write the results as JSON; `-`: to standard output, in place of the table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draw the results, as SVG.
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Machine {
-    /// The machine to run pipelines with: cpu, cuda or reference.
-    #[arg(long, default_value = "cpu")]
-    backend: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -171,227 +139,164 @@ pub(crate) struct Pipelines {
     #[arg(long, default_value_t = PromiseOptions::default().delta, value_parser = fraction)]
     delta: Fraction,
     #[command(flatten)]
-    machine: Machine,
+    machine: BackendArg,
     #[command(flatten)]
-    on: On,
+    on: OnTrace,
 }
 
-pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
+pub(crate) fn run(command: StudyCommand, call: &Call) -> Result<(), Failure> {
     match command {
-        Command::Tightness { epsilon, delta, trials, on } => {
+        StudyCommand::Tightness { epsilon, delta, trials, on } => {
             let options = TightnessOptions { epsilon, delta, trials };
-            let found = on.sampled(call, |study| study::tightness(study, &options))?;
-            on.publish_alone(call, &found, plots::tightness, table::tightness)
+            let run = |study: &Study<'_>| study::tightness(study, &options);
+            sample(&on, call, run, plots::tightness, table::tightness)
         }
-        Command::Epsilon { epsilons, delta, trials, on } => {
+        StudyCommand::Epsilon { epsilons, delta, trials, on } => {
             let options = EpsilonOptions { epsilons, delta, trials };
-            let found = on.sampled(call, |study| study::epsilon(study, &options))?;
-            on.publish_alone(call, &found, plots::epsilon, table::epsilon)
+            let run = |study: &Study<'_>| study::epsilon(study, &options);
+            sample(&on, call, run, plots::epsilon, table::epsilon)
         }
-        Command::BaseSample { sizes, trials, on } => {
+        StudyCommand::BaseSample { sizes, trials, on } => {
             let options = BaseSampleOptions { sizes, trials };
-            let found = on.sampled(call, |study| study::base_sample(study, &options))?;
-            on.publish_alone(call, &found, plots::base_sample, table::base_sample)
+            let run = |study: &Study<'_>| study::base_sample(study, &options);
+            sample(&on, call, run, plots::base_sample, table::base_sample)
         }
-        Command::Normality { sizes, trials, on } => {
+        StudyCommand::Normality { sizes, trials, on } => {
             let options = NormalityOptions { sizes, trials };
-            let found = on.sampled(call, |study| study::normality(study, &options))?;
-            on.publish_alone(call, &found, plots::normality, table::normality)
+            let run = |study: &Study<'_>| study::normality(study, &options);
+            sample(&on, call, run, plots::normality, table::normality)
         }
-        Command::Coverage { share, mass, trials, on } => {
+        StudyCommand::Coverage { share, mass, trials, on } => {
             let options = CoverageOptions { share, mass, trials };
-            let found = on.sampled(call, |study| study::coverage(study, &options))?;
-            on.publish_alone(call, &found, plots::coverage, table::coverage)
+            let run = |study: &Study<'_>| study::coverage(study, &options);
+            sample(&on, call, run, plots::coverage, table::coverage)
         }
-        Command::Bias { shares, trials, on } => {
+        StudyCommand::Bias { shares, trials, on } => {
             let options = BiasOptions { shares, trials };
-            let found = on.sampled(call, |study| study::bias(study, &options))?;
-            on.publish_alone(call, &found, plots::bias, table::bias)
+            let run = |study: &Study<'_>| study::bias(study, &options);
+            sample(&on, call, run, plots::bias, table::bias)
         }
-        Command::Calibration { chosen, deltas, trials, on } => {
-            let backend = find_backend("cpu")?;
-            let Loaded { lineup, files } = chosen.load()?;
-            let (trace, settings) = on.open(&files)?;
-            let results = on.results(call, &lineup.run)?;
-            let lineup = chosen.lineup(lineup, &trace, &*backend, &settings, &results)?;
+        StudyCommand::Calibration { chosen, deltas, trials, on } => {
             let options = CalibrationOptions { deltas, trials };
-            let found = sampled(&trace, &settings, &results, |study| {
-                study::calibration(study, &lineup.run, &options)
-            })?;
-            let ran = Ran::new(&files, &lineup, &*backend);
-            on.publish(
+            let run = |on: &MeasuredOn<'_>| {
+                let MeasuredOn { trace, settings, results, progress, .. } = *on;
+                let study = Study { trace, settings, results, progress };
+                study::calibration(&study, on.entries, &options)
+            };
+            let machine = BackendArg::cpu();
+            compare(
+                &chosen,
+                &machine,
+                &on,
+                "rows",
                 call,
-                &ran,
-                &lineup.told(&found),
-                || plots::calibration(&found),
-                &table::calibration(&found),
+                run,
+                (plots::calibration, table::calibration),
             )
         }
-        Command::Sensitivity { machine, on } => {
-            let backend = find_backend(&machine.backend)?;
-            let (trace, settings) = on.open(&[])?;
+        StudyCommand::Sensitivity { machine, on } => {
+            let backend = machine.find()?;
+            let (trace, settings) = on.open(&[], None)?;
             let bar = progress::bar("steps");
             let show = |done, total| progress::show(&bar, done, total);
             let results = on.results(call, &[])?;
             let found = study::sensitivity(&trace, &*backend, &settings, &results, &show)?;
             bar.finish_and_clear();
             results.expect_whole()?;
-            on.publish_alone(call, &found, plots::sensitivity, table::sensitivity)
+            publish(&on, call, &found, plots::sensitivity, table::sensitivity)
         }
-        Command::Pareto(pipelines) => pipelines.pareto(call),
-        Command::Limit(pipelines) => pipelines.limit(call),
-    }
-}
-
-impl Pipelines {
-    fn pareto(&self, call: &Call) -> Result<(), Failure> {
-        let options = PromiseOptions { epsilon: self.epsilon, delta: self.delta };
-        let compared =
-            self.compared(call, |entries, trace, backend, settings, results, progress| {
+        StudyCommand::Pareto(Pipelines { chosen, epsilon, delta, machine, on }) => {
+            let options = PromiseOptions { epsilon, delta };
+            let run = |on: &MeasuredOn<'_>| {
+                let MeasuredOn { entries, trace, backend, settings, results, progress } = *on;
                 study::pareto(entries, &options, trace, backend, settings, results, progress)
-            })?;
-        compared.publish(&self.on, call, plots::pareto, table::pareto)
-    }
-
-    fn limit(&self, call: &Call) -> Result<(), Failure> {
-        let options = PromiseOptions { epsilon: self.epsilon, delta: self.delta };
-        let compared =
-            self.compared(call, |entries, trace, backend, settings, results, progress| {
-                study::limit(entries, &options, trace, backend, settings, results, progress)
-            })?;
-        compared.publish(&self.on, call, plots::limit, table::limit)
-    }
-
-    /// Runs a study of those pipelines that can run on the trace.
-    fn compared<T>(
-        &self,
-        call: &Call,
-        run: impl FnOnce(
-            &[Entry],
-            &Trace,
-            &dyn Backend,
-            &TraceSettings,
-            &Results,
-            &dyn Fn(usize, usize),
-        ) -> vattention::experiments::Result<T>,
-    ) -> Result<Compared<T>, Failure> {
-        let backend = find_backend(&self.machine.backend)?;
-        let Loaded { lineup, files } = self.chosen.load()?;
-        let (trace, settings) = self.on.open(&files)?;
-        let results = self.on.results(call, &lineup.run)?;
-        let lineup = self.chosen.lineup(lineup, &trace, &*backend, &settings, &results)?;
-        let bar = progress::bar("steps");
-        let show = |done, total| progress::show(&bar, done, total);
-        let found = run(&lineup.run, &trace, &*backend, &settings, &results, &show)?;
-        bar.finish_and_clear();
-        results.expect_whole()?;
-        Ok(Compared { found, lineup, files, backend })
-    }
-}
-
-/// Result of a study of several pipelines, and its inputs.
-struct Compared<T> {
-    found: T,
-    lineup: Lineup<Entry>,
-    files: Vec<PathBuf>,
-    backend: Box<dyn Backend>,
-}
-
-impl<T: Serialize> Compared<T> {
-    fn publish(
-        &self,
-        on: &On,
-        call: &Call,
-        svg: fn(&T) -> String,
-        table: fn(&T) -> String,
-    ) -> Result<(), Failure> {
-        let Self { found, lineup, files, backend } = self;
-        let ran = Ran::new(files, lineup, &**backend);
-        on.publish(call, &ran, &lineup.told(found), || svg(found), &table(found))
-    }
-}
-
-/// Pipelines that a study ran, none by default.
-#[derive(Default)]
-struct Ran<'a> {
-    files: &'a [PathBuf],
-    pipelines: Vec<&'a PipelineConfig>,
-    backend: Option<&'a str>,
-}
-
-impl<'a> Ran<'a> {
-    fn new(files: &'a [PathBuf], lineup: &'a Lineup<Entry>, backend: &'a dyn Backend) -> Self {
-        Self { files, pipelines: lineup.pipelines().collect(), backend: Some(backend.name()) }
-    }
-}
-
-impl On {
-    /// Runs a study that samples rows.
-    fn sampled<T>(
-        &self,
-        call: &Call,
-        run: impl FnOnce(&Study<'_>) -> vattention::experiments::Result<T>,
-    ) -> Result<T, Failure> {
-        let (trace, settings) = self.open(&[])?;
-        sampled(&trace, &settings, &self.results(call, &[])?, run)
-    }
-
-    /// Opens the results of these pipelines on the trace.
-    fn results(&self, call: &Call, entries: &[Entry]) -> Result<Results, Failure> {
-        self.sharing.open(call, || inputs(&self.trace, entries))
-    }
-
-    /// Opens the trace, and checks the outputs against it and `files`.
-    fn open(&self, files: &[PathBuf]) -> Result<(Trace, TraceSettings), Failure> {
-        let trace = Trace::open(&self.trace)?;
-        let read = files.iter().chain([&self.trace]).chain(&self.sharing.results);
-        let read: Vec<&Path> = read.map(PathBuf::as_path).collect();
-        check_outputs(&[("--json", self.json.as_ref()), ("--plot", self.plot.as_ref())], &read)?;
-        let (layers, queries) = (layer_numbers(self.layers.as_ref()), self.queries);
-        Ok((trace, TraceSettings { layers, queries, dump: false }))
-    }
-
-    /// Writes and prints the results of a study that runs no pipelines.
-    fn publish_alone<T: Serialize>(
-        &self,
-        call: &Call,
-        found: &T,
-        svg: fn(&T) -> String,
-        table: fn(&T) -> String,
-    ) -> Result<(), Failure> {
-        self.publish(call, &Ran::default(), found, || svg(found), &table(found))
-    }
-
-    /// Writes and prints the results.
-    fn publish(
-        &self,
-        call: &Call,
-        ran: &Ran<'_>,
-        found: &impl Serialize,
-        svg: impl FnOnce() -> String,
-        table: &str,
-    ) -> Result<(), Failure> {
-        if let Some(path) = &self.plot {
-            write_beside(path, svg().as_bytes())?;
+            };
+            compare(&chosen, &machine, &on, "steps", call, run, (plots::pareto, table::pareto))
         }
-        let inputs: Vec<&Path> =
-            ran.files.iter().chain([&self.trace]).map(PathBuf::as_path).collect();
-        let run = || Provenance::new(call, &inputs, ran.pipelines.iter().copied(), ran.backend);
-        publish(self.json.as_deref(), run, found, table)
+        StudyCommand::Limit(Pipelines { chosen, epsilon, delta, machine, on }) => {
+            let options = PromiseOptions { epsilon, delta };
+            let run = |on: &MeasuredOn<'_>| {
+                let MeasuredOn { entries, trace, backend, settings, results, progress } = *on;
+                study::limit(entries, &options, trace, backend, settings, results, progress)
+            };
+            compare(&chosen, &machine, &on, "steps", call, run, (plots::limit, table::limit))
+        }
     }
 }
 
-/// Runs a study that samples rows.
-fn sampled<T>(
-    trace: &Trace,
-    settings: &TraceSettings,
-    results: &Results,
+/// Makes a plot or a table of results.
+type View<T> = fn(&T) -> String;
+
+/// Runs and publishes a study that samples rows, and runs no pipelines.
+fn sample<T: Serialize>(
+    on: &OnTrace,
+    call: &Call,
     run: impl FnOnce(&Study<'_>) -> vattention::experiments::Result<T>,
-) -> Result<T, Failure> {
+    svg: View<T>,
+    table: View<T>,
+) -> Result<(), Failure> {
+    let (trace, settings) = on.open(&[], None)?;
+    let results = on.results(call, &[])?;
     let bar = progress::bar("rows");
     let show = |done, total| progress::show(&bar, done, total);
-    let found = run(&Study { trace, settings, results, progress: &show })?;
+    let study = Study { trace: &trace, settings: &settings, results: &results, progress: &show };
+    let found = run(&study)?;
     bar.finish_and_clear();
     results.expect_whole()?;
-    Ok(found)
+    publish(on, call, &found, svg, table)
+}
+
+/// Publishes the results of a study that runs no pipelines.
+fn publish<T: Serialize>(
+    on: &OnTrace,
+    call: &Call,
+    found: &T,
+    svg: View<T>,
+    table: View<T>,
+) -> Result<(), Failure> {
+    let run = || on.provenance(call, &[], [], None);
+    on.outputs.publish(run, found, || svg(found), &table(found))
+}
+
+/// Pipelines, and the trace that a study runs them on.
+#[derive(Clone, Copy)]
+struct MeasuredOn<'a> {
+    entries: &'a [Entry],
+    trace: &'a Trace,
+    backend: &'a dyn Backend,
+    settings: &'a TraceSettings,
+    results: &'a Results,
+    progress: &'a (dyn Fn(usize, usize) + Sync),
+}
+
+/// Runs and publishes a study of those pipelines that can run on the trace.
+fn compare<T: Serialize>(
+    chosen: &PipelineArgs,
+    machine: &BackendArg,
+    on: &OnTrace,
+    unit: &str,
+    call: &Call,
+    run: impl FnOnce(&MeasuredOn<'_>) -> vattention::experiments::Result<T>,
+    views: (View<T>, View<T>),
+) -> Result<(), Failure> {
+    let backend = machine.find()?;
+    let LoadedPipelines { lineup, files } = chosen.load()?;
+    let (trace, settings) = on.open(&files, None)?;
+    let results = on.results(call, &lineup.run)?;
+    let lineup = chosen.lineup(lineup, &trace, &*backend, &settings, &results)?;
+    let bar = progress::bar(unit);
+    let show = |done, total| progress::show(&bar, done, total);
+    let found = run(&MeasuredOn {
+        entries: &lineup.run,
+        trace: &trace,
+        backend: &*backend,
+        settings: &settings,
+        results: &results,
+        progress: &show,
+    })?;
+    bar.finish_and_clear();
+    results.expect_whole()?;
+    let run = || on.provenance(call, &files, lineup.pipelines(), Some(backend.name()));
+    let (svg, table) = views;
+    on.outputs.publish(run, &lineup.told(&found), || svg(&found), &table(&found))
 }

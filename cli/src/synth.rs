@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use vattention::Shape;
 use vattention::trace::{HeadKind, Synth, TraceInfo, write_trace};
+use vattention::{Shape, Storage};
 
-use crate::dtype::Dtype;
+use crate::fail::{Failure, say};
+use crate::numbers::storage;
 use crate::outputs::check_outputs;
-use crate::{Failure, say};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SynthArgs {
     /// What the heads attend to: diffuse, typical, sharp, vsharp, local, osc, needle or heavy.
     #[arg(long)]
     kind: HeadKind,
@@ -46,14 +46,14 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// How numbers are stored.
-    #[arg(long, value_enum, default_value_t = Dtype::F16)]
-    dtype: Dtype,
+    #[arg(long, default_value_t = Storage::F16, value_parser = storage())]
+    dtype: Storage,
     /// The trace to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &SynthArgs) -> Result<(), Failure> {
     if !(1..=4096).contains(&args.layers) {
         return Err(Failure::input(format!("--layers: {}; expected 1 to 4096", args.layers)));
     }
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let layer = |number: usize| {
         let seed = args.seed.wrapping_mul(4096).wrapping_add(number as u64);
-        let Args { kind, tokens, queries, prompt_queries: prompt, value_mean, .. } = *args;
+        let SynthArgs { kind, tokens, queries, prompt_queries: prompt, value_mean, .. } = *args;
         let synth = Synth { kind, tokens, shape, queries, prompt, value_mean, seed };
         Ok((number, synth.layer()?))
     };
@@ -77,6 +77,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         model: Some(format!("synthetic heads, kind {}", args.kind.name())),
         source: Some(format!("vattention synth --seed {}", args.seed)),
     };
-    write_trace(&args.output, &info, &layers, args.dtype.into())?;
+    write_trace(&args.output, &info, &layers, args.dtype)?;
     say(&format!("wrote {}", args.output.display()))
 }

@@ -2,42 +2,22 @@
 
 use std::path::PathBuf;
 
-use comfy_table::{CellAlignment, Table, presets};
 use vattention::trace::{Layout, Trace};
 
-use crate::{Failure, say};
+use crate::fail::{Failure, say};
+use crate::table::{self, Column};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TraceArgs {
     /// The trace.
     file: PathBuf,
 }
 
-const HEADER: [&str; 10] = [
-    "layer",
-    "query heads",
-    "KV heads",
-    "head dim",
-    "value dim",
-    "tokens",
-    "queries",
-    "prompt",
-    "classes",
-    "stored",
-];
-
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     let trace = Trace::open(&args.file)?;
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(HEADER);
-    for (number, layout) in trace.layers() {
-        if let Some(layer) = trace.layer(number) {
-            layer?;
-        }
-        table.add_row(cells(number, &layout));
-    }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
+    let layers: Vec<(usize, Layout)> = trace.layers().collect();
+    for (number, _) in &layers {
+        trace.layer(*number).expect("the layer was listed")?;
     }
     let info = trace.info();
     say(&args.file.display().to_string())?;
@@ -48,21 +28,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             say(&format!("{key:8}{value}"))?;
         }
     }
-    say(&format!("\n{table}"))
+    say(&format!("\n{}", table::show(&columns(), &layers)))
 }
 
-fn cells(number: usize, layout: &Layout) -> [String; 10] {
-    let causal = if layout.causal { " (causal)" } else { "" };
-    [
-        number.to_string(),
-        layout.shape.query_heads.to_string(),
-        layout.shape.kv_heads.to_string(),
-        layout.shape.head_dim.to_string(),
-        layout.shape.value_dim.to_string(),
-        layout.tokens.to_string(),
-        format!("{}{causal}", layout.queries),
-        layout.prompt.to_string(),
-        if layout.classes { "yes" } else { "no" }.into(),
-        layout.storage.name().into(),
+fn columns() -> Vec<Column<'static, (usize, Layout)>> {
+    type LayerColumn = Column<'static, (usize, Layout)>;
+    vec![
+        LayerColumn::new("layer", "", |(number, _)| number.to_string()),
+        LayerColumn::new("query heads", "", |(_, it)| it.shape.query_heads.to_string()),
+        LayerColumn::new("KV heads", "", |(_, it)| it.shape.kv_heads.to_string()),
+        LayerColumn::new("head dim", "", |(_, it)| it.shape.head_dim.to_string()),
+        LayerColumn::new("value dim", "", |(_, it)| it.shape.value_dim.to_string()),
+        LayerColumn::new("tokens", "", |(_, it)| it.tokens.to_string()),
+        LayerColumn::new("queries", "", |(_, it)| {
+            format!("{}{}", it.queries, if it.causal { " (causal)" } else { "" })
+        }),
+        LayerColumn::new("prompt", "", |(_, it)| it.prompt.to_string()),
+        LayerColumn::new("classes", "", |(_, it)| if it.classes { "yes" } else { "no" }.into()),
+        LayerColumn::new("stored", "", |(_, it)| it.storage.name().into()),
     ]
 }

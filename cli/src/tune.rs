@@ -8,21 +8,22 @@ use std::path::{Path, PathBuf};
 
 use vattention::config::ParameterGrid;
 use vattention::experiments::{
-    Candidate, Files, Goal, TraceSettings, TuneOptions, Tuning, TuningTraces, digest_of_file, tune,
+    Candidate, Files, TraceSettings, TuneOptions, Tuning, TuningGoal, TuningTraces, digest_of_file,
+    tune,
 };
 use vattention::plots;
-use vattention::trace::{Trace, write_beside};
+use vattention::trace::Trace;
 
-use crate::compare::find_backend;
-use crate::fail::note;
+use crate::backends::BackendArg;
+use crate::fail::{Failure, note};
 use crate::layers::{LayerRange, layer_numbers};
-use crate::outputs::{check_outputs, publish};
+use crate::outputs::{OutputArgs, check_outputs};
+use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing};
-use crate::{Failure, progress};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TuneArgs {
     /// Grid files: a pipeline, and values of its keys to try.
     #[arg(required = true)]
     grids: Vec<PathBuf>,
@@ -56,24 +57,19 @@ pub(crate) struct Args {
     /// The share of each method's candidates that is measured again.
     #[arg(long, default_value_t = TuneOptions::default().keep, value_name = "SHARE", value_parser = share)]
     keep: f64,
-    /// The machine to run pipelines with: cpu, cuda or reference.
-    #[arg(long, default_value = "cpu")]
-    backend: String,
+    #[command(flatten)]
+    machine: BackendArg,
     #[command(flatten)]
     sharing: Sharing,
-    /// Write the results as JSON; `-`: to standard output, in place of the table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draw error against density of the best, as SVG.
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: OutputArgs,
     /// Write each of the best as a pipeline file in this folder.
     #[arg(long, short = 'o', value_name = "FOLDER")]
     output: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
-    let backend = find_backend(&args.backend)?;
+pub(crate) fn run(args: &TuneArgs, call: &Call) -> Result<(), Failure> {
+    let backend = args.machine.find()?;
     let goals = args.goals()?;
     let (candidates, files) = candidates(&args.grids)?;
     let (chosen, held_out) = (open(&args.trace)?, open(&args.held_out)?);
@@ -82,14 +78,8 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         .flatten()
         .map(PathBuf::as_path)
         .collect();
-    check_outputs(
-        &[
-            ("--json", args.json.as_ref()),
-            ("--plot", args.plot.as_ref()),
-            ("--results", args.sharing.results.as_ref()),
-        ],
-        &inputs,
-    )?;
+    let [json, plot] = args.outputs.files();
+    check_outputs(&[json, plot, ("--results", args.sharing.results.as_ref())], &inputs)?;
     if let Some(folder) = &args.output {
         files::check_folder(folder)?;
     }
@@ -118,13 +108,13 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     args.tell(&found?, call, &inputs)
 }
 
-impl Args {
-    fn goals(&self) -> Result<Vec<Goal>, Failure> {
+impl TuneArgs {
+    fn goals(&self) -> Result<Vec<TuningGoal>, Failure> {
         let mut goals = Vec::new();
         for text in &self.at {
             let (name, numbers) = text.split_once('=').unwrap_or((text, ""));
             for number in numbers.split(',') {
-                let goal: Goal = format!("{name}={number}")
+                let goal: TuningGoal = format!("{name}={number}")
                     .parse()
                     .map_err(|error| Failure::input(format!("--at {text}: {error}")))?;
                 if goals.contains(&goal) {
@@ -144,15 +134,12 @@ impl Args {
         for one in &left_out {
             note(&format!("left out: {one}"));
         }
-        if let Some(path) = &self.plot {
-            write_beside(path, plots::tuning(found).as_bytes())?;
-        }
         if let Some(folder) = &self.output {
             files::write(folder, found)?;
         }
         let pipelines = found.tried.iter().map(|tried| &*tried.pipeline);
         let run = || Provenance::new(call, inputs, pipelines, Some(&found.backend));
-        publish(self.json.as_deref(), run, found, &table::table(found))
+        self.outputs.publish(run, found, || plots::tuning(found), &table::table(found))
     }
 }
 

@@ -11,16 +11,18 @@ use vattention::experiments::{
     expect_classes, verify_all,
 };
 use vattention::plots;
-use vattention::trace::{Trace, write_beside};
+use vattention::trace::Trace;
 use vattention::{Fraction, PipelineConfig};
 
-use crate::compare::find_backend;
+use crate::backends::find_backend;
+use crate::fail::Failure;
 use crate::numbers::fraction;
-use crate::outputs::{check_outputs, publish};
+use crate::on_trace::inputs;
+use crate::outputs::OutputArgs;
 use crate::pipelines::{Changes, expect_fit, shapes};
+use crate::progress;
 use crate::provenance::Provenance;
-use crate::sharing::{Call, Sharing, inputs};
-use crate::{Failure, progress};
+use crate::sharing::{Call, Sharing};
 
 const HELP: &str = "\
 Errors are relative to the target. A promise about \
@@ -58,6 +60,9 @@ Of a contradicted promise the most frequent fault in the worst head's failing sa
              errors are relative to, is below half of the residual's
   normal     neither
 
+--plot draws errors of heads and rows against epsilon, at half of it, at it and at twice it, for a \
+pipeline that promises an epsilon.
+
 JSON: run (the provenance: version, command line, digests of inputs, pipelines in full, machine); \
 goal (target, delta, scope, and epsilon and limit, or size); bars (rows, outside, unbounded, mean, \
 widest, evidence); violations (unit, violated, checked); worst and worst_row, \
@@ -76,7 +81,7 @@ of each head (layer) at each query violated, checked, p_value and error_at_delta
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct VerifyArgs {
     /// A pipeline file with an estimator, or the name of such a built-in pipeline.
     config: PathBuf,
     /// The trace to draw samples on.
@@ -94,34 +99,24 @@ pub(crate) struct Args {
     /// Show every query head: what it reads, its errors, and how its residual is spread.
     #[arg(long)]
     heads: bool,
-    /// Draw errors of heads and rows against epsilon, at half of it, at it and at twice it, as SVG; for a
-    /// pipeline that promises an epsilon.
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
     #[command(flatten)]
     sharing: Sharing,
-    /// Write the verdict as JSON, with all that `--heads` shows of every head; `-`: to standard
-    /// output, in place of the table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: OutputArgs,
 }
 
 /// What epsilon is multiplied by for the plot, beside 1.
 const FACTORS: [f64; 2] = [0.5, 2.0];
 
-pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
+pub(crate) fn run(args: &VerifyArgs, call: &Call) -> Result<(), Failure> {
     let (entry, files) = args.changes.load_one(&args.config)?;
-    let read: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
-    let inputs_and_results: Vec<&Path> =
-        read.iter().copied().chain(args.sharing.results.as_deref()).collect();
     let trace = Trace::open(&args.trace)?;
-    let outputs = [("--json", args.json.as_ref()), ("--plot", args.plot.as_ref())];
-    check_outputs(&outputs, &inputs_and_results)?;
+    args.outputs.check(files.iter().chain([&args.trace]).chain(&args.sharing.results))?;
     let own = std::slice::from_ref(&entry);
     let results = args.sharing.open(call, || inputs(&args.trace, own))?;
     let pipeline = &args.made(entry, &trace, &results)?.pipeline;
     let mut runs = vec![pipeline.clone()];
-    if args.plot.is_some() {
+    if args.outputs.plot.is_some() {
         runs.extend(others(pipeline));
     }
     let bar = progress::bar("samples");
@@ -130,13 +125,11 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     bar.finish_and_clear();
     results.expect_whole()?;
     let verdict = &verdicts[0];
-    if let Some(path) = &args.plot {
-        write_beside(path, plots::verification(&verdicts).as_bytes())?;
-    }
     let table = if args.heads { table::all(verdict) } else { table::worst(verdict) };
-    let run = || Provenance::new(call, &read, [&**pipeline], Some("cpu"));
     let text = format!("{table}\n\n{}", summary::text(verdict));
-    publish(args.json.as_deref(), run, verdict, &text)?;
+    let read: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
+    let run = || Provenance::new(call, &read, [&**pipeline], Some("cpu"));
+    args.outputs.publish(run, verdict, || plots::verification(&verdicts), &text)?;
     match verdict.verdict {
         PromiseVerdict::Held => Ok(()),
         PromiseVerdict::Contradicted => Err(Failure::No),
@@ -144,14 +137,14 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     }
 }
 
-impl Args {
+impl VerifyArgs {
     /// The pipeline, which must promise something and be able to run on the trace, at the density.
     fn made(&self, entry: Entry, trace: &Trace, results: &Results) -> Result<Entry, Failure> {
         if entry.pipeline.parts().all(|part| part.goal().is_none()) {
             let message = "promises nothing; expected an [estimator]";
             return Err(Failure::input(format!("{}: {message}", entry.file)));
         }
-        if self.plot.is_some() && entry.pipeline.promise().is_none() {
+        if self.outputs.plot.is_some() && entry.pipeline.promise().is_none() {
             let message = "--plot draws errors against epsilon; expected an [estimator] with one";
             return Err(Failure::input(format!("{}: {message}", entry.file)));
         }

@@ -399,19 +399,9 @@ fn check_count(name: &str, got: usize, expected: usize) -> PyResult<()> {
 
 /// How rows are stored, by name.
 pub(crate) fn storage_named(name: &str) -> PyResult<Storage> {
-    let found = Storage::ALL.into_iter().find(|storage| storage.name() == name);
-    found.ok_or_else(|| {
-        PyValueError::new_err(format!("storage: expected f32, f16 or bf16, got {name:?}"))
-    })
+    name.parse().map_err(|error| PyValueError::new_err(format!("storage: {error}")))
 }
 
 fn fall_back_named(name: &str) -> PyResult<FallBack> {
-    match name {
-        "never" => Ok(FallBack::Never),
-        "by-count" => Ok(FallBack::ByCount),
-        "by-clock" => Ok(FallBack::ByClock),
-        _ => Err(PyValueError::new_err(format!(
-            "fall_back: expected never, by-count or by-clock, got {name:?}"
-        ))),
-    }
+    name.parse().map_err(|error| PyValueError::new_err(format!("fall_back: {error}")))
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ndarray::{Array3, s};
 use serde::{Deserialize, Serialize};
 use vattention::experiments::{
-    Cause, Entry, Evidence, LEVEL, PromiseTest, PromiseVerdict, Results, RowsTogether, TokenLists,
-    TraceSettings, Verification, ViolationCount, at_epsilon, compare, verify,
+    Entry, Evidence, FailureCause, LEVEL, PromiseTest, PromiseVerdict, Results, RowsTogether,
+    TokenLists, TraceSettings, Verification, ViolationCount, at_epsilon, compare, verify,
 };
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
@@ -101,7 +101,7 @@ fn rows_that_always_fail_are_not_hidden_by_few_samples() {
     assert!(worst.at_least == 2 && worst.units > 50 && worst.allowed < 40, "{worst:?}");
     assert_eq!(bad.contradicted_by, [PromiseTest::RowsTogether]);
     assert_eq!((bad.verdict, bad.held), (PromiseVerdict::Contradicted, false));
-    assert_eq!(bad.fault.unwrap().cause, Cause::TailSeen);
+    assert_eq!(bad.fault.unwrap().cause, FailureCause::TailSeen);
     let good = run(layer_of(1000, &[]), 2000).unwrap();
     assert_eq!((good.verdict, good.held, good.fault), (PromiseVerdict::Undecided, false, None));
     assert_eq!((good.row_coverage.judged, good.row_coverage.unjudged), (0, 1000));
@@ -314,23 +314,28 @@ fn the_assumption_that_fails_is_named() {
     // Three far tokens are nearly all of the attention, and most samples miss them.
     let bad = run(layer(Some(7)), 2000).unwrap();
     let fault = bad.fault.unwrap();
-    assert_eq!((fault.cause, fault.layer, fault.query_head), (Cause::TailSeen, 0, 0));
+    assert_eq!((fault.cause, fault.layer, fault.query_head), (FailureCause::TailSeen, 0, 0));
     assert!(fault.share > 0.95, "{fault:?}");
     assert_eq!(
-        bad.heads[0].failures.tail_seen + bad.heads[0].failures.of(Cause::Normal),
+        bad.heads[0].failures.tail_seen + bad.heads[0].failures.of(FailureCause::Normal),
         bad.violations.violated
     );
 
     // Values 1 and 3 in turn: of two tokens that miss the mean, both are alike.
     let two = checked(flat(1, |token| [1.0, 3.0][token % 2]), 2, stubborn(2, 0.4));
     let fault = two.fault.unwrap();
-    assert_eq!((fault.cause, fault.share), (Cause::Moments, 1.0), "{:?}", two.heads[0].failures);
+    assert_eq!(
+        (fault.cause, fault.share),
+        (FailureCause::Moments, 1.0),
+        "{:?}",
+        two.heads[0].failures
+    );
 
     // A hundred of 0 and 2 tell mean and variance well, but 5 % is half a standard deviation.
     let coin = |token: usize| 2.0 * (token % 2) as f32;
     let hundred = checked(flat(1, coin), 100, stubborn(100, 0.05));
     let fault = hundred.fault.unwrap();
-    assert!(fault.cause == Cause::Normal && fault.share > 0.99, "{fault:?}");
+    assert!(fault.cause == FailureCause::Normal && fault.share > 0.99, "{fault:?}");
     assert!(!hundred.held && checked(flat(1, coin), 100, stubborn(100, 0.2)).held);
 }
 
@@ -342,10 +347,10 @@ fn heavy_tokens_that_another_sampler_left_undrawn_are_named() {
         assert!(verdict.heads[0].nu.is_none());
         verdict.fault.unwrap()
     };
-    assert_eq!(verdict(layer(None)).cause, Cause::MomentsOrNormal);
+    assert_eq!(verdict(layer(None)).cause, FailureCause::MomentsOrNormal);
     let mut heavy = layer(Some(0));
     heavy.queries = heavy.queries.slice_move(s![.., 0..1, ..]);
-    assert_eq!(verdict(heavy).cause, Cause::TailSeen);
+    assert_eq!(verdict(heavy).cause, FailureCause::TailSeen);
 }
 
 /// Heads that are each within a tenth, but not all of them together.
@@ -369,7 +374,7 @@ fn a_promise_about_a_step_is_about_all_heads_of_a_layer() {
     let all: usize = step.heads.iter().map(|head| head.violations).sum();
     let together = step.steps[0].violations;
     assert!(worst < 300 && together > 1000 && together <= all, "{worst}, {together}, {all}");
-    assert_eq!(step.fault.unwrap().cause, Cause::Normal);
+    assert_eq!(step.fault.unwrap().cause, FailureCause::Normal);
 }
 
 #[test]

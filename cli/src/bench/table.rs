@@ -1,52 +1,12 @@
 //! What is printed of a bench.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::experiments::{BenchReport, BenchRow};
 
-const HEADER: [&str; 17] = [
-    "pipeline",
-    "tokens",
-    "threads",
-    "dtype",
-    "density",
-    "sampled",
-    "ms",
-    "GB/s",
-    "of read",
-    "speed-up",
-    "error",
-    "violated",
-    "select",
-    "sample",
-    "attend",
-    "huge",
-    "fall-back",
-];
-
-const LEGEND: &str = "\
-density   share of the visible tokens that a KV head's query heads read together
-sampled   residual tokens drawn per row
-ms        one decode step of one layer, the median over rounds
-GB/s      keys and values read: of a shared list once for its KV head, of per-head lists each
-of read   that, of the speed of reading memory in order in the same round
-speed-up  the time of dense attention in the same round over this one's
-error     of the output, relative to dense attention's in the same round; the mean over all rows that were timed
-violated  rows whose error exceeded what the pipeline promises, or steps, if it promises that of whole steps
-select, sample, attend  shares of the time; - where the backend does not tell
-huge      the share of the process's memory that is in huge pages, without which gathered rows are slower
-fall-back share of the rows for which everything was read, because that is faster than the list";
+use crate::numbers::percent;
+use crate::table::{self, Column, or_dash};
 
 pub(super) fn show(report: &BenchReport) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(HEADER);
-    for row in &report.rows {
-        table.add_row(cells(row));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    format!("{}\n\n{table}\n\n{LEGEND}", heading(report))
+    format!("{}\n\n{}", heading(report), table::show(&columns(), &report.rows))
 }
 
 fn heading(report: &BenchReport) -> String {
@@ -71,28 +31,73 @@ fn heading(report: &BenchReport) -> String {
     lines.join("\n")
 }
 
-fn cells(row: &BenchRow) -> [String; 17] {
-    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let part = |share: Option<f64>| {
-        share.map_or_else(|| "-".into(), |share| format!("{:.0} %", 100.0 * share))
+fn columns() -> Vec<Column<'static, BenchRow>> {
+    let part = |part: fn(&BenchRow) -> Option<f64>| {
+        move |row: &BenchRow| or_dash(part(row).map(|share| format!("{:.0} %", 100.0 * share)))
     };
-    [
-        row.pipeline.clone(),
-        row.tokens.to_string(),
-        row.threads.to_string(),
-        row.dtype.clone(),
-        percent(row.density),
-        format!("{:.0}", row.sampled),
-        format!("{:.3}", row.ms),
-        format!("{:.2}", row.gb_s),
-        percent(row.of_bandwidth),
-        format!("{:.2} x", row.speedup_over_dense),
-        if row.error == 0.0 { "-".into() } else { format!("{:.4}", row.error) },
-        row.violations.map_or_else(|| "-".into(), |counts| counts.to_string()),
-        part(row.select_share),
-        part(row.sample_share),
-        part(row.attend_share),
-        part(row.huge_pages),
-        if row.fell_back == 0.0 { "-".into() } else { percent(row.fell_back) },
+    let unless_zero = |x: f64, text: String| if x == 0.0 { "-".into() } else { text };
+    vec![
+        Column::<BenchRow>::text("pipeline", "", |row| row.pipeline.clone()),
+        Column::<BenchRow>::new("tokens", "", |row| row.tokens.to_string()),
+        Column::<BenchRow>::new("threads", "", |row| row.threads.to_string()),
+        Column::<BenchRow>::new("dtype", "", |row| row.dtype.clone()),
+        Column::<BenchRow>::new(
+            "density",
+            "share of the visible tokens that a KV head's query heads read together",
+            |row| percent(row.density),
+        ),
+        Column::<BenchRow>::new("sampled", "residual tokens drawn per row", |row| {
+            format!("{:.0}", row.sampled)
+        }),
+        Column::<BenchRow>::new(
+            "ms",
+            "one decode step of one layer, the median over rounds",
+            |row| format!("{:.3}", row.ms),
+        ),
+        Column::<BenchRow>::new(
+            "GB/s",
+            "keys and values read: of a shared list once for its KV head, of per-head lists each",
+            |row| format!("{:.2}", row.gb_s),
+        ),
+        Column::<BenchRow>::new(
+            "of read",
+            "that, of the speed of reading memory in order in the same round",
+            |row| percent(row.of_bandwidth),
+        ),
+        Column::<BenchRow>::new(
+            "speed-up",
+            "the time of dense attention in the same round over this one's",
+            |row| format!("{:.2} x", row.speedup_over_dense),
+        ),
+        Column::<BenchRow>::new(
+            "error",
+            "of the output, relative to dense attention's in the same round; the mean over all rows \
+             that were timed",
+            move |row| unless_zero(row.error, format!("{:.4}", row.error)),
+        ),
+        Column::<BenchRow>::new(
+            "violated",
+            "rows whose error exceeded what the pipeline promises, or steps, if it promises that of \
+             whole steps",
+            |row| or_dash(row.violations.map(|counts| counts.to_string())),
+        ),
+        Column::<BenchRow>::new(
+            "select",
+            "share of the time, as `sample` and `attend`; - where the backend does not report it",
+            part(|row| row.select_share),
+        ),
+        Column::<BenchRow>::new("sample", "", part(|row| row.sample_share)),
+        Column::<BenchRow>::new("attend", "", part(|row| row.attend_share)),
+        Column::<BenchRow>::new(
+            "huge",
+            "share of the process's memory that is in huge pages, without which gathered rows are \
+             slower",
+            part(|row| row.huge_pages),
+        ),
+        Column::<BenchRow>::new(
+            "fall-back",
+            "share of the rows for which everything was read, because that is faster than the list",
+            move |row| unless_zero(row.fell_back, percent(row.fell_back)),
+        ),
     ]
 }

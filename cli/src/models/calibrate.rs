@@ -5,21 +5,21 @@ use std::path::{Path, PathBuf};
 use vattention::trace::write_beside;
 use vattention_train::{Bases, Channels, Corpus, Gates};
 
+use crate::fail::{Failure, say};
 use crate::outputs::check_outputs;
-use crate::{Failure, say};
 
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CalibrateCommand {
     /// The channels that carry most of q·k, as JSON with the authors' keys.
-    DoubleSparsity(Args),
+    DoubleSparsity(CalibrateArgs),
     /// How far the output moves at each KV head if it reads the first and the recent tokens alone, as text.
-    DuoAttention(Args),
+    DuoAttention(CalibrateArgs),
     /// The principal directions of the keys, as safetensors.
-    Loki(Args),
+    Loki(CalibrateArgs),
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CalibrateArgs {
     /// Traces of one model.
     #[arg(long = "trace", value_name = "FILE", num_args = 1.., required = true)]
     traces: Vec<PathBuf>,
@@ -28,15 +28,15 @@ pub(crate) struct Args {
     output: PathBuf,
 }
 
-pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+pub(crate) fn run(command: &CalibrateCommand) -> Result<(), Failure> {
     match command {
-        Command::DoubleSparsity(args) => double_sparsity(args),
-        Command::DuoAttention(args) => duo_attention(args),
-        Command::Loki(args) => loki(args),
+        CalibrateCommand::DoubleSparsity(args) => double_sparsity(args),
+        CalibrateCommand::DuoAttention(args) => duo_attention(args),
+        CalibrateCommand::Loki(args) => loki(args),
     }
 }
 
-fn double_sparsity(args: &Args) -> Result<(), Failure> {
+fn double_sparsity(args: &CalibrateArgs) -> Result<(), Failure> {
     let channels = Channels::calibrate(&args.open()?)?;
     write_beside(&args.output, channels.to_json().as_bytes())?;
     let found = match channels.pairs {
@@ -53,19 +53,19 @@ traces with `--prompt-queries 512`, say"
     say(&format!("wrote {}\n{found}", args.output.display()))
 }
 
-fn duo_attention(args: &Args) -> Result<(), Failure> {
+fn duo_attention(args: &CalibrateArgs) -> Result<(), Failure> {
     let gates = Gates::calibrate(&args.open()?)?;
     write_beside(&args.output, gates.to_tsv().as_bytes())?;
     say(&format!("wrote {}", args.output.display()))
 }
 
-fn loki(args: &Args) -> Result<(), Failure> {
+fn loki(args: &CalibrateArgs) -> Result<(), Failure> {
     let bases = Bases::calibrate(&args.open()?)?;
     write_beside(&args.output, &bases.to_bytes())?;
     say(&format!("wrote {}", args.output.display()))
 }
 
-impl Args {
+impl CalibrateArgs {
     fn open(&self) -> Result<Corpus, Failure> {
         let corpus = Corpus::open(&self.traces)?;
         let inputs: Vec<&Path> = self.traces.iter().map(PathBuf::as_path).collect();

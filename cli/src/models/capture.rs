@@ -10,13 +10,14 @@ use vattention::{Storage, TokenClass};
 use vattention_evaluate::fingerprint;
 use vattention_llm::{Config, LayerPrompt, Model, PrefillOptions};
 
-use crate::dtype::Dtype;
+use crate::fail::{Failure, say};
 use crate::layers::{LayerRange, layer_numbers};
 use crate::merge::LAYERS;
-use crate::models::checkpoint::{Checkpoint, read_text, row_bytes};
+use crate::models::checkpoint::{ModelFiles, read_text, row_bytes};
+use crate::numbers::storage;
 use crate::outputs::check_outputs;
+use crate::progress;
 use crate::sharing::Call;
-use crate::{Failure, progress, say};
 
 const HELP: &str = "\
 The text is tokenized as it is, with what the tokenizer puts before a text, and read by dense \
@@ -31,7 +32,7 @@ once. The queries are of the last chunk, so they were made without the chunks be
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct CaptureArgs {
     /// The folder of a model (config.json, tokenizer.json and safetensors), or a GGUF file.
     #[arg(long, value_name = "PATH")]
     model: PathBuf,
@@ -57,15 +58,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
     /// How numbers are stored.
-    #[arg(long, value_enum, default_value_t = Dtype::F16)]
-    dtype: Dtype,
+    #[arg(long, default_value_t = Storage::F16, value_parser = storage())]
+    dtype: Storage,
     /// The trace to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
 
-pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
-    let checkpoint = Checkpoint::open(&args.model)?;
+pub(crate) fn run(args: &CaptureArgs, call: &Call) -> Result<(), Failure> {
+    let checkpoint = ModelFiles::open(&args.model)?;
     let config = &checkpoint.config;
     let all = args.layers(config.layers)?;
     let layers = match args.shard {
@@ -78,7 +79,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     check_outputs(&[("--output", Some(&args.output))], &inputs)?;
     // In f32, and twice as the file holds them, which is put together in memory.
     let kept = |storage| row_bytes(&config.shape, storage, layers.len(), tokens.len());
-    let rows = kept(Storage::F32).saturating_add(kept(args.dtype.into()).saturating_mul(2));
+    let rows = kept(Storage::F32).saturating_add(kept(args.dtype).saturating_mul(2));
     checkpoint.expect_room(tokens.len(), rows)?;
     let share = args.shard.map(|shard| args.share(shard, &all, call)).transpose()?;
     let layers = if layers.is_empty() {
@@ -89,7 +90,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     };
     let (model, source) = (Some(describe(config)), Some(args.source()));
     let info = TraceInfo { scale: None, model, source, share };
-    write_trace(&args.output, &info, &layers, args.dtype.into())?;
+    write_trace(&args.output, &info, &layers, args.dtype)?;
     let output = args.output.display();
     match args.shard {
         None => say(&format!("wrote {output}")),
@@ -101,7 +102,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     }
 }
 
-impl Args {
+impl CaptureArgs {
     /// The layers to keep, which the model must have.
     fn layers(&self, count: usize) -> Result<Vec<usize>, Failure> {
         let refuse = |reason: String| Err(Failure::input(format!("--layers: {reason}")));
@@ -138,7 +139,7 @@ impl Args {
     }
 
     /// The tokens of the text, of which there must be enough.
-    fn read(&self, checkpoint: &Checkpoint<'_>) -> Result<Vec<u32>, Failure> {
+    fn read(&self, checkpoint: &ModelFiles<'_>) -> Result<Vec<u32>, Failure> {
         let Self { text, tokens: most, queries, prompt_queries: prompt, .. } = self;
         let mut tokens = checkpoint.tokenizer.first(&read_text("--text", text)?)?;
         let (found, most) = (tokens.len(), most.unwrap_or(tokens.len()));

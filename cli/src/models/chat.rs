@@ -2,8 +2,8 @@
 
 use vattention_evaluate::Talk;
 
-use crate::Failure;
-use crate::models::checkpoint::Checkpoint;
+use crate::fail::Failure;
+use crate::models::checkpoint::ModelFiles;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChatArgs {
@@ -17,7 +17,7 @@ pub(crate) struct ChatArgs {
 
 impl ChatArgs {
     /// The model's template, if there is to be a chat.
-    pub(crate) fn talk(&self, checkpoint: &Checkpoint<'_>) -> Result<Option<Talk>, Failure> {
+    pub(crate) fn talk(&self, checkpoint: &ModelFiles<'_>) -> Result<Option<Talk>, Failure> {
         if !self.chat {
             return Ok(None);
         }

@@ -7,11 +7,10 @@ use vattention::experiments::available_memory;
 use vattention::{Shape, Storage};
 use vattention_llm::{ChatTemplate, Config, Model, Tokenizer, weight_bytes};
 
-use crate::Failure;
-use crate::fail::note;
+use crate::fail::{Failure, note};
 
 /// A Hugging Face directory or a GGUF file, but for its weights.
-pub(crate) struct Checkpoint<'a> {
+pub(crate) struct ModelFiles<'a> {
     path: &'a Path,
     pub(crate) config: Config,
     pub(crate) tokenizer: Tokenizer,
@@ -56,7 +55,7 @@ fn hub_folder(path: &Path) -> Option<&str> {
     (is_name(owner) && is_name(name) && !elsewhere).then_some(name)
 }
 
-impl<'a> Checkpoint<'a> {
+impl<'a> ModelFiles<'a> {
     /// Reads all but the weights.
     pub(crate) fn open(path: &'a Path) -> Result<Self, Failure> {
         expect_exists(path)?;

@@ -8,7 +8,6 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use vattention::experiments::{Entry, Part, digest_of_file};
-use vattention::trace::write_beside;
 use vattention::{FallBack, Fraction, Options, Storage};
 use vattention_evaluate::{
     AnswerCache, DensityTexts, Evaluation, EvaluationSettings, Files, LazyWeights, Variant,
@@ -18,28 +17,24 @@ use vattention_tasks::{Texts, tasks};
 
 use benchmark::Published;
 
-use crate::compare::find_backend;
-use crate::dtype::Dtype;
-use crate::models::chat::ChatArgs;
-use crate::models::checkpoint::{Checkpoint, row_bytes};
-use crate::models::prefill::PrefillArgs;
-use crate::models::setup::Setup;
+use crate::fail::Failure;
+use crate::models::answering::AnsweringArgs;
+use crate::models::checkpoint::{ModelFiles, row_bytes};
 use crate::numbers::fraction;
-use crate::outputs::{check_outputs, publish, refuse_dash};
-use crate::pipelines::{Changes, Lineup, Loaded, Variations, fits_model};
+use crate::outputs::OutputArgs;
+use crate::paths::refuse_dash;
+use crate::pipelines::{Changes, Lineup, LoadedPipelines, Variations, fits_model};
+use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::{self, Call, Sharing};
-use crate::{Failure, progress};
 
 /// In a model's folder: words of tasks that it was trained on.
 const VOCABULARY: &str = "vocabulary.json";
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// A model's folder as Hugging Face has it (config.json, tokenizer.json, safetensors), or a GGUF
-    /// file.
-    #[arg(long, value_name = "PATH")]
-    model: PathBuf,
+pub(crate) struct EvaluateArgs {
+    #[command(flatten)]
+    answering: AnsweringArgs,
     /// Pipeline files, or names of built-in pipelines.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     pipelines: Vec<PathBuf>,
@@ -62,20 +57,6 @@ pub(crate) struct Args {
     /// Equal seeds make equal cases.
     #[arg(long, default_value_t = 0)]
     seed: u32,
-    /// What the pipeline reads of a prompt. a: nothing, it makes the answer only; b: the question,
-    /// too.
-    #[arg(long, value_enum, default_value_t = Setup::B)]
-    setup: Setup,
-    #[command(flatten)]
-    prefill: PrefillArgs,
-    #[command(flatten)]
-    chat: ChatArgs,
-    /// The machine to run on: cpu, cuda or reference.
-    #[arg(long, default_value = "cpu")]
-    backend: String,
-    /// How keys and values are stored.
-    #[arg(long, value_enum, default_value_t = Dtype::F32)]
-    dtype: Dtype,
     /// Leave out the comparison of every step with dense attention.
     #[arg(long)]
     no_errors: bool,
@@ -102,18 +83,14 @@ pub(crate) struct Args {
     hotpot: Option<PathBuf>,
     #[command(flatten)]
     sharing: Sharing,
-    /// Write the results as JSON; `-`: to standard output, in place of the table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draw accuracy against density, as SVG.
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: OutputArgs,
 }
 
-pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
-    let backend = find_backend(&args.backend)?;
-    let prefill = args.prefill.strategy()?;
-    let Loaded { lineup, files } = args.variations.load(&args.pipelines, &args.changes)?;
+pub(crate) fn run(args: &EvaluateArgs, call: &Call) -> Result<(), Failure> {
+    let backend = args.answering.machine.find()?;
+    let prefill = args.answering.prefill.strategy()?;
+    let LoadedPipelines { lineup, files } = args.variations.load(&args.pipelines, &args.changes)?;
     let (texts, tasks, read) = if let Some(benchmark) = args.published.open()? {
         let (tasks, read) = (benchmark.tasks(), benchmark.files().to_vec());
         (texts(args)?.with_benchmark(benchmark), tasks, read)
@@ -122,39 +99,39 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         let tasks = tasks.map_err(|error| Failure::input(format!("--tasks: {error}")))?;
         (texts(args)?, tasks, Vec::new())
     };
-    let checkpoint = Checkpoint::open(&args.model)?;
+    let checkpoint = ModelFiles::open(&args.answering.model)?;
     let contexts = contexts(args, &checkpoint)?;
     let read: Vec<PathBuf> =
-        read.into_iter().chain(words(args)).chain(args.prefill.prefill.clone()).collect();
+        read.into_iter().chain(words(args)).chain(args.answering.prefill.prefill.clone()).collect();
     check_files(args, &[&files[..], &read].concat(), &checkpoint)?;
     if call.replay.is_none() {
         expect_room(args, &contexts, &checkpoint)?;
     }
-    let fingerprint = fingerprint(&args.model)?;
+    let fingerprint = fingerprint(&args.answering.model)?;
     let mut kept = open_answers(args, call, &fingerprint, &lineup.run, &read)?;
     let lineup = lineup
         .each(|entry| fits_model(&entry, &checkpoint.layers(), &*backend).map(|()| vec![entry]))?;
-    let talk = args.chat.talk(&checkpoint)?;
+    let talk = args.answering.chat.talk(&checkpoint)?;
     let settings = EvaluationSettings {
         tasks,
         contexts,
         cases: args.cases as usize,
         seed: args.seed.into(),
-        setup: args.setup.into(),
+        setup: args.answering.setup,
         prefill,
         talk,
         errors: !args.no_errors,
         leave_out_below: args.leave_out_below.map_or(0.0, Fraction::get),
         at_once: args.at_once,
         options: Options {
-            storage: args.dtype.into(),
+            storage: args.answering.dtype,
             fall_back: FallBack::Never,
             ..Options::default()
         },
     };
     let evaluation = Evaluation {
         config: &checkpoint.config,
-        weights: LazyWeights::on_demand(&args.model),
+        weights: LazyWeights::on_demand(&args.answering.model),
         fingerprint,
         tokenizer: &checkpoint.tokenizer,
         texts: &texts,
@@ -172,19 +149,17 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     if let Some(model) = evaluation.weights.loaded() {
         checkpoint.note_untied(model);
     }
-    let title = table::title(&args.model, &report);
-    if let Some(path) = &args.plot {
-        write_beside(path, figure::figure(&report, &title).svg().as_bytes())?;
-    }
+    let title = table::title(&args.answering.model, &report);
     let own = checkpoint.inputs();
     let inputs: Vec<&Path> = files.iter().chain(&read).chain(&own).map(PathBuf::as_path).collect();
     let pipelines = lineup.run.iter().map(|variant| &*variant.pipeline);
     let run = || Provenance::new(call, &inputs, pipelines, Some(backend.name()));
-    publish(args.json.as_deref(), run, &lineup.told(&report), &table::show(&title, &report))
+    let svg = || figure::figure(&report, &title).svg();
+    args.outputs.publish(run, &lineup.told(&report), svg, &table::show(&title, &report))
 }
 
 /// The lengths that are asked for.
-fn contexts(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<Vec<usize>, Failure> {
+fn contexts(args: &EvaluateArgs, checkpoint: &ModelFiles<'_>) -> Result<Vec<usize>, Failure> {
     let all = &args.context;
     if let Some(twice) = (1..all.len()).find(|&place| all[..place].contains(&all[place])) {
         let twice = all[twice];
@@ -198,19 +173,19 @@ fn contexts(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<Vec<usize>, Fail
 }
 
 /// The words of tasks: those that were given, or the model's own.
-fn vocabulary(args: &Args) -> Option<PathBuf> {
-    let own = Some(args.model.join(VOCABULARY)).filter(|path| path.exists());
+fn vocabulary(args: &EvaluateArgs) -> Option<PathBuf> {
+    let own = Some(args.answering.model.join(VOCABULARY)).filter(|path| path.exists());
     args.vocabulary.clone().or(own)
 }
 
 /// The files that texts are made of.
-fn words(args: &Args) -> impl Iterator<Item = PathBuf> {
+fn words(args: &EvaluateArgs) -> impl Iterator<Item = PathBuf> {
     let given = [&args.haystack, &args.squad, &args.hotpot];
     vocabulary(args).into_iter().chain(given.into_iter().flatten().cloned())
 }
 
 /// Where the words of tasks come from.
-fn texts(args: &Args) -> Result<Texts, Failure> {
+fn texts(args: &EvaluateArgs) -> Result<Texts, Failure> {
     let mut texts = match vocabulary(args) {
         Some(path) => Texts::open(&path)?,
         None => Texts::ruler(),
@@ -228,19 +203,21 @@ fn texts(args: &Args) -> Result<Texts, Failure> {
 }
 
 /// Refuses outputs that cannot be written or would overwrite what is read.
-fn check_files(args: &Args, read: &[PathBuf], checkpoint: &Checkpoint<'_>) -> Result<(), Failure> {
+fn check_files(
+    args: &EvaluateArgs,
+    read: &[PathBuf],
+    checkpoint: &ModelFiles<'_>,
+) -> Result<(), Failure> {
     let own = checkpoint.files();
-    let inputs: Vec<&Path> =
-        read.iter().chain(&args.sharing.results).chain(&own).map(PathBuf::as_path).collect();
-    check_outputs(&[("--json", args.json.as_ref()), ("--plot", args.plot.as_ref())], &inputs)
+    args.outputs.check(read.iter().chain(&args.sharing.results).chain(&own))
 }
 
 /// Refuses lengths whose keys and values do not fit into memory: those that were read, those of a
 /// sequence, and those beside it that are attended to densely.
 fn expect_room(
-    args: &Args,
+    args: &EvaluateArgs,
     contexts: &[usize],
-    checkpoint: &Checkpoint<'_>,
+    checkpoint: &ModelFiles<'_>,
 ) -> Result<(), Failure> {
     let config = &checkpoint.config;
     let tokens = contexts.iter().copied().max().unwrap_or(0);
@@ -253,13 +230,13 @@ fn expect_room(
     let bytes = rows(Storage::F32).saturating_mul(at_once.saturating_mul(2).max(texts));
     checkpoint.expect_room(
         tokens,
-        bytes.saturating_add(rows(args.dtype.into()).saturating_mul(sequences)),
+        bytes.saturating_add(rows(args.answering.dtype).saturating_mul(sequences)),
     )
 }
 
 /// Opens the answers: of a shard, with what they depend on.
 fn open_answers(
-    args: &Args,
+    args: &EvaluateArgs,
     call: &Call,
     model: &str,
     entries: &[Entry],

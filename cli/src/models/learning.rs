@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use comfy_table::{CellAlignment, Table, presets};
 use vattention::selectors::{Bits, HashAttention};
 use vattention_train::Corpus;
 use vattention_train::hash::{HeldOut, LayerRecall, recall};
 
-use crate::outputs::{check_outputs, same_file};
-use crate::{Failure, say};
+use crate::fail::{Failure, say};
+use crate::outputs::check_outputs;
+use crate::paths::same_file;
+use crate::table::{self, Column};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Learning {
@@ -25,24 +26,24 @@ pub(super) struct Learning {
 }
 
 /// The traces that are given, opened.
-pub(super) struct Given {
+pub(super) struct OpenedTraces {
     pub(super) corpus: Corpus,
     other: Option<Corpus>,
 }
 
-impl Given {
+impl OpenedTraces {
     pub(super) fn held_out(&self) -> HeldOut<'_> {
         self.other.as_ref().map_or(HeldOut::LastQueries, HeldOut::Traces)
     }
 }
 
 impl Learning {
-    pub(super) fn open(&self) -> Result<Given, Failure> {
+    pub(super) fn open(&self) -> Result<OpenedTraces, Failure> {
         let corpus = Corpus::open(&self.traces)?;
         let other =
             (!self.held_out.is_empty()).then(|| Corpus::open(&self.held_out)).transpose()?;
         expect_apart(&self.traces, &self.held_out)?;
-        Ok(Given { corpus, other })
+        Ok(OpenedTraces { corpus, other })
     }
 
     /// Refuses the output, or one of `more`, if it cannot be written or is one of the traces.
@@ -60,7 +61,7 @@ impl Learning {
         &self,
         selector: &HashAttention,
         best: usize,
-        given: &Given,
+        given: &OpenedTraces,
     ) -> Result<(), Failure> {
         let found = recall(selector, best, &given.corpus, given.held_out())?;
         let header = format!("recall of the best {best} in a sixteenth, of held-out queries");
@@ -85,20 +86,17 @@ pub(super) fn bits(text: &str) -> Result<Bits, String> {
     Bits::try_from(number)
 }
 
-fn table(found: &[LayerRecall]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["layer", "trained", "worst head", "random hyperplanes"]);
-    for LayerRecall { layer, trained, hyperplanes } in found {
-        let worst = trained.iter().copied().fold(1.0, f64::min);
-        let numbers = [mean(trained), worst, mean(hyperplanes)];
-        let numbers = numbers.map(|x| format!("{x:.3}"));
-        table.add_row(std::iter::once(layer.to_string()).chain(numbers));
-    }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+fn table(found: &[LayerRecall]) -> String {
+    let worst = |it: &LayerRecall| it.trained.iter().copied().fold(1.0, f64::min);
+    let columns = [
+        Column::<LayerRecall>::new("layer", "", |it| it.layer.to_string()),
+        Column::<LayerRecall>::new("trained", "", |it| format!("{:.3}", mean(&it.trained))),
+        Column::<LayerRecall>::new("worst head", "", |it| format!("{:.3}", worst(it))),
+        Column::<LayerRecall>::new("random hyperplanes", "", |it| {
+            format!("{:.3}", mean(&it.hyperplanes))
+        }),
+    ];
+    table::show(&columns, found)
 }
 
 fn mean(numbers: &[f64]) -> f64 {

@@ -3,18 +3,17 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::plots::{CurvePanel, Figure, Line};
 use vattention::trace::write_beside;
 
-use crate::models::generate::{Outside, Step, Written};
+use crate::fail::{Failure, say};
+use crate::models::generate::{OutsideCount, StepRow, StepsDocument};
 use crate::numbers::{percent, short};
 use crate::outputs::check_outputs;
-use crate::{Failure, say};
+use crate::table::{self, Column, or_dash};
 
 const HELP: &str = "\
-Columns are means over steps and layers; worst is the layer with the largest mean error; \
-outside, how many rows had an error larger than their bar, of those with a bar. The plot has the \
+Columns are means over steps and layers. The plot has the \
 means over layers of some 200 parts of the steps above, and those over the steps of each layer \
 below.";
 
@@ -23,7 +22,7 @@ const PARTS: usize = 200;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct PlotStepsArgs {
     /// What `generate --steps` wrote.
     #[arg(required = true, value_name = "FILES")]
     files: Vec<PathBuf>,
@@ -36,7 +35,7 @@ pub(crate) struct Args {
 }
 
 /// A number of one layer at a step, if there is one.
-type OfLayer = fn(&Step, usize) -> Option<f64>;
+type OfLayer = fn(&StepRow, usize) -> Option<f64>;
 
 const MEASURES: [(&str, bool, OfLayer); 3] = [
     ("relative error", true, error),
@@ -44,27 +43,27 @@ const MEASURES: [(&str, bool, OfLayer); 3] = [
     ("error bar", true, bar),
 ];
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &PlotStepsArgs) -> Result<(), Failure> {
     let inputs: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
     check_outputs(&[("--plot", args.plot.as_ref())], &inputs)?;
     let all = inputs.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    say(&table(&all, args.last).to_string())?;
+    say(&table(&all, args.last))?;
     if let Some(path) = &args.plot {
         write_beside(path, figure(&all).svg().as_bytes())?;
     }
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Written, Failure> {
+fn read(path: &Path) -> Result<StepsDocument, Failure> {
     const EXPECTED: &str = "expected what `vattention generate --steps` writes";
     let failed = |reason: &dyn std::fmt::Display| {
         Failure::input(format!("{}: {reason}; {EXPECTED}", path.display()))
     };
     let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
-    let written: Written = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+    let written: StepsDocument = serde_json::from_str(&text).map_err(|error| failed(&error))?;
     let layers = written.layers();
-    let fits = |step: &Step| {
-        let Step { error, density, bar, barred, outside, .. } = step;
+    let fits = |step: &StepRow| {
+        let StepRow { error, density, bar, barred, outside, .. } = step;
         [error.len(), density.len(), bar.len(), barred.len(), outside.len()] == [layers; 5]
     };
     if layers == 0 {
@@ -76,13 +75,13 @@ fn read(path: &Path) -> Result<Written, Failure> {
     }
 }
 
-impl Written {
+impl StepsDocument {
     fn layers(&self) -> usize {
         self.steps.first().map_or(0, |step| step.error.len())
     }
 
     /// The mean over some steps and layers of what is known; `None` if nothing is.
-    fn mean(steps: &[Step], layers: std::ops::Range<usize>, of: OfLayer) -> Option<f64> {
+    fn mean(steps: &[StepRow], layers: std::ops::Range<usize>, of: OfLayer) -> Option<f64> {
         let known =
             steps.iter().flat_map(|step| layers.clone().filter_map(|layer| of(step, layer)));
         let (sum, count) = known.fold((0.0, 0), |(sum, count), x| (sum + x, count + 1));
@@ -90,68 +89,64 @@ impl Written {
     }
 
     /// The layer with the largest mean error over some steps, and that.
-    fn worst(&self, steps: &[Step]) -> Option<(usize, f64)> {
+    fn worst(&self, steps: &[StepRow]) -> Option<(usize, f64)> {
         let of_layer = |at| Some((at, Self::mean(steps, at..at + 1, error)?));
         let layers = (0..self.layers()).filter_map(of_layer);
         layers.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
 
-fn error(step: &Step, layer: usize) -> Option<f64> {
+fn error(step: &StepRow, layer: usize) -> Option<f64> {
     step.error[layer].map(f64::from)
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "as what may be missing")]
-fn density(step: &Step, layer: usize) -> Option<f64> {
+fn density(step: &StepRow, layer: usize) -> Option<f64> {
     Some(f64::from(step.density[layer]))
 }
 
-fn bar(step: &Step, layer: usize) -> Option<f64> {
+fn bar(step: &StepRow, layer: usize) -> Option<f64> {
     step.bar[layer].map(f64::from)
 }
 
-fn table(all: &[Written], last: Option<NonZeroUsize>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
-        "pipeline",
-        "steps",
-        "density",
-        "error",
-        "worst",
-        "bar",
-        "outside",
-        "beside dense attention",
-    ]);
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-    for written in all {
+fn table(all: &[StepsDocument], last: Option<NonZeroUsize>) -> String {
+    let steps = |written: &StepsDocument| {
         let shown = last.map_or(written.steps.len(), |last| last.get().min(written.steps.len()));
-        let steps = &written.steps[written.steps.len() - shown..];
-        let mean = |of| Written::mean(steps, 0..written.layers(), of);
-        table.add_row([
-            written.pipeline.clone(),
-            steps.len().to_string(),
-            or_dash(mean(density).map(percent)),
-            or_dash(mean(error).map(short)),
-            or_dash(
-                written.worst(steps).map(|(at, error)| format!("{} (layer {at})", short(error))),
-            ),
-            or_dash(mean(bar).map(short)),
-            Outside::of(steps).to_string(),
-            or_dash(written.beside.map(|beside| beside.to_string())),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(1).take(6) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+        written.steps.len() - shown..written.steps.len()
+    };
+    let mean = |of: OfLayer, text: fn(f64) -> String| {
+        move |it: &StepsDocument| {
+            or_dash(StepsDocument::mean(&it.steps[steps(it)], 0..it.layers(), of).map(text))
+        }
+    };
+    let columns = [
+        Column::<StepsDocument>::text("pipeline", "", |it| it.pipeline.clone()),
+        Column::<StepsDocument>::new("steps", "", |it| steps(it).len().to_string()),
+        Column::<StepsDocument>::new("density", "", mean(density, percent)),
+        Column::<StepsDocument>::new("error", "", mean(error, short)),
+        Column::<StepsDocument>::new("worst", "layer with the largest mean error", |it| {
+            let worst = it.worst(&it.steps[steps(it)]);
+            or_dash(worst.map(|(layer, error)| format!("{} (layer {layer})", short(error))))
+        }),
+        Column::<StepsDocument>::new("bar", "", mean(bar, short)),
+        Column::<StepsDocument>::new(
+            "outside",
+            "number of rows whose error exceeds their bar, of those with a bar",
+            |it| OutsideCount::of(&it.steps[steps(it)]).to_string(),
+        ),
+        Column::<StepsDocument>::text("beside dense attention", "", |it| {
+            or_dash(it.beside.map(|beside| beside.to_string()))
+        }),
+    ];
+    table::show(&columns, all)
 }
 
-fn figure(all: &[Written]) -> Figure {
-    let curves = |points: fn(&Written, OfLayer) -> Vec<(f64, f64)>, of: OfLayer| -> Vec<Line> {
-        all.iter().map(|written| (written.pipeline.clone(), points(written, of))).collect()
-    };
-    let panels = |x, points: fn(&Written, OfLayer) -> Vec<(f64, f64)>| {
+fn figure(all: &[StepsDocument]) -> Figure {
+    let curves =
+        |points: fn(&StepsDocument, OfLayer) -> Vec<(f64, f64)>, of: OfLayer| -> Vec<Line> {
+            all.iter().map(|written| (written.pipeline.clone(), points(written, of))).collect()
+        };
+    let panels = |x, points: fn(&StepsDocument, OfLayer) -> Vec<(f64, f64)>| {
         MEASURES.map(|(y, log, of)| CurvePanel { x, y, log, curves: curves(points, of) })
     };
     let panels = panels("steps", over_steps).into_iter().chain(panels("layer", over_layers));
@@ -160,18 +155,19 @@ fn figure(all: &[Written]) -> Figure {
     Figure::curves(&title, MEASURES.len(), panels.collect())
 }
 
-fn over_steps(written: &Written, of: OfLayer) -> Vec<(f64, f64)> {
+fn over_steps(written: &StepsDocument, of: OfLayer) -> Vec<(f64, f64)> {
     let part = written.steps.len().div_ceil(PARTS);
     let parts = written.steps.chunks(part).enumerate();
-    let mean = |(number, steps): (usize, &[Step])| {
+    let mean = |(number, steps): (usize, &[StepRow])| {
         let middle = (number * part) as f64 + steps.len() as f64 / 2.0;
-        Some((middle, Written::mean(steps, 0..written.layers(), of)?))
+        Some((middle, StepsDocument::mean(steps, 0..written.layers(), of)?))
     };
     parts.filter_map(mean).collect()
 }
 
-fn over_layers(written: &Written, of: OfLayer) -> Vec<(f64, f64)> {
-    let point =
-        |layer: usize| Some((layer as f64, Written::mean(&written.steps, layer..layer + 1, of)?));
+fn over_layers(written: &StepsDocument, of: OfLayer) -> Vec<(f64, f64)> {
+    let point = |layer: usize| {
+        Some((layer as f64, StepsDocument::mean(&written.steps, layer..layer + 1, of)?))
+    };
     (0..written.layers()).filter_map(point).collect()
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use vattention_llm::Strategy;
 
-use crate::Failure;
+use crate::fail::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PrefillArgs {

@@ -1,17 +1,15 @@
 //! `vattention train-hash`: maps for `hash-attention`, trained on traces.
 
-use std::time::{Duration, Instant};
-
 use vattention::selectors::Bits;
 use vattention::trace::write_beside;
 use vattention_train::hash::{Checkpoint, Training, TrainingSettings};
 
 use super::learning::{Learning, bits};
-use crate::fail::note;
-use crate::{Failure, progress};
+use crate::fail::Failure;
+use crate::progress;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TrainHashArgs {
     #[command(flatten)]
     learning: Learning,
     /// Go on from the checkpoint beside the output, which an interrupted training has left.
@@ -46,7 +44,7 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &TrainHashArgs) -> Result<(), Failure> {
     let settings = args.settings();
     settings.check()?;
     let given = args.learning.open()?;
@@ -56,12 +54,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     expect_checkpoint(&checkpoint, args.resume)?;
     let training = Training { corpus, settings: &settings, held_out, checkpoint: &checkpoint };
     let bar = progress::bar("steps");
-    let mut forecast = Forecast::default();
     let weights = training.run(args.resume, &mut |done, total, _| {
         progress::show(&bar, done, total);
-        if let Some(left) = forecast.left(done, total, Instant::now()) {
-            note(&format!("{total} steps; some {} minutes are left", left.as_secs().div_ceil(60)));
-        }
     })?;
     bar.finish_and_clear();
     write_beside(&args.learning.output, &weights.to_bytes()?)?;
@@ -69,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.learning.say_recall(&settings.selector(&args.learning.output), settings.top, &given)
 }
 
-impl Args {
+impl TrainHashArgs {
     fn settings(&self) -> TrainingSettings {
         let Self { bits, steps, queries, tokens, learning_rate, .. } = *self;
         let Self { top, positive_weight, seed, .. } = *self;
@@ -88,30 +82,6 @@ impl Args {
     }
 }
 
-/// How long it will take, as the first steps tell.
-#[derive(Default)]
-struct Forecast {
-    /// The first step that was seen, and when.
-    first: Option<(usize, Instant)>,
-    told: bool,
-}
-
-impl Forecast {
-    /// Steps that are timed.
-    const TIMED: usize = 4;
-
-    /// The time left, once, if it is worth telling.
-    fn left(&mut self, done: usize, total: usize, now: Instant) -> Option<Duration> {
-        let (first, begin) = *self.first.get_or_insert((done, now));
-        if self.told || done - first < Self::TIMED {
-            return None;
-        }
-        self.told = true;
-        let left = now.duration_since(begin).mul_f64((total - done) as f64 / (done - first) as f64);
-        (left > Duration::from_mins(1)).then_some(left)
-    }
-}
-
 /// A checkpoint is gone on from when asked for, and never overwritten by another training.
 fn expect_checkpoint(checkpoint: &Checkpoint, resume: bool) -> Result<(), Failure> {
     let path = checkpoint.path().display();
@@ -121,24 +91,5 @@ fn expect_checkpoint(checkpoint: &Checkpoint, resume: bool) -> Result<(), Failur
             "{path}: left by an interrupted training; expected --resume to go on, or no such file"
         ))),
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Told once, after four steps, from where a training goes on; nothing of what takes a minute.
-    #[test]
-    fn the_first_steps_tell_how_long_it_will_take() {
-        let begin = Instant::now();
-        let after = |seconds: u64| begin + Duration::from_secs(seconds);
-        let mut forecast = Forecast::default();
-        assert_eq!(forecast.left(10, 100, begin), None);
-        assert_eq!(forecast.left(13, 100, after(30)), None);
-        assert_eq!(forecast.left(14, 100, after(40)), Some(Duration::from_secs(860)));
-        assert_eq!(forecast.left(15, 100, after(50)), None);
-        let mut short = Forecast::default();
-        assert_eq!([(0, 0), (4, 40)].map(|(done, at)| short.left(done, 10, after(at))), [None; 2]);
     }
 }

@@ -5,13 +5,14 @@ use vattention::trace::write_beside;
 use vattention_train::hash::{HataSettings, train_hata};
 
 use super::learning::{Learning, bits};
-use crate::{Failure, progress};
+use crate::fail::Failure;
+use crate::progress;
 
 /// The keys of a query that recall is of.
 const BEST: usize = 32;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TrainHataArgs {
     #[command(flatten)]
     learning: Learning,
     /// Signs in a code, 1 to 128.
@@ -34,7 +35,7 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &TrainHataArgs) -> Result<(), Failure> {
     let settings = args.settings();
     settings.check()?;
     let given = args.learning.open()?;
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.learning.say_recall(&settings.selector(&args.learning.output), BEST, &given)
 }
 
-impl Args {
+impl TrainHataArgs {
     fn settings(&self) -> HataSettings {
         let Self { bits, steps, queries, tokens, learning_rate, seed, .. } = *self;
         HataSettings { bits, steps, queries, tokens, learning_rate, seed }

@@ -7,9 +7,8 @@ use vattention::PipelineConfig;
 use vattention::config::{ConfigError, Loader, Problem};
 use vattention::experiments::Entry;
 
-use super::{LeftOut, Lineup};
-use crate::Failure;
-use crate::fail::note;
+use super::lineup::{LeftOutPipeline, Lineup, note_left_out, reasons};
+use crate::fail::Failure;
 
 /// Changes to pipelines.
 #[derive(Debug, clap::Args)]
@@ -21,7 +20,7 @@ pub(crate) struct Changes {
 }
 
 /// Pipelines, and the files that were read for them.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedPipelines {
     pub(crate) lineup: Lineup<Entry>,
     pub(crate) files: Vec<PathBuf>,
 }
@@ -31,14 +30,14 @@ type Parsed = Result<(Arc<PipelineConfig>, Vec<PathBuf>), ConfigError>;
 
 /// Pipeline files that were read, and those that were refused.
 #[derive(Default)]
-struct Reading {
+struct PipelineReading {
     entries: Vec<Entry>,
     files: Vec<PathBuf>,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedFile>,
 }
 
 /// A pipeline file that cannot be used.
-struct Refused {
+struct RefusedFile {
     name: String,
     file: String,
     error: ConfigError,
@@ -61,7 +60,7 @@ impl Changes {
     ///
     /// # Errors
     /// If a file has an error of its own, or if all pipelines are left out.
-    pub(crate) fn load(&self, paths: &[PathBuf]) -> Result<Loaded, Failure> {
+    pub(crate) fn load(&self, paths: &[PathBuf]) -> Result<LoadedPipelines, Failure> {
         self.read_files(paths).leave_out()
     }
 
@@ -77,8 +76,8 @@ impl Changes {
     }
 
     /// Parses texts with their names, and leaves out those that cannot take the changes.
-    pub(crate) fn parse(&self, texts: &[(String, String)]) -> Result<Loaded, Failure> {
-        let mut reading = Reading::default();
+    pub(crate) fn parse(&self, texts: &[(String, String)]) -> Result<LoadedPipelines, Failure> {
+        let mut reading = PipelineReading::default();
         for (name, text) in texts {
             let parse = |loader: &Loader| Ok((loader.parse(name, text)?, Vec::new()));
             reading.add(name.clone(), &self.set, parse);
@@ -86,8 +85,8 @@ impl Changes {
         reading.leave_out()
     }
 
-    fn read_files(&self, paths: &[PathBuf]) -> Reading {
-        let mut reading = Reading::default();
+    fn read_files(&self, paths: &[PathBuf]) -> PipelineReading {
+        let mut reading = PipelineReading::default();
         for path in paths {
             let load = |loader: &Loader| loader.load_with_files(path);
             reading.add(path.display().to_string(), &self.set, load);
@@ -96,7 +95,7 @@ impl Changes {
     }
 }
 
-impl Reading {
+impl PipelineReading {
     fn add(&mut self, file: String, set: &[String], load: impl Fn(&Loader) -> Parsed) {
         match load(&Loader { set: set.to_vec() }) {
             Ok((pipeline, files)) => {
@@ -105,7 +104,7 @@ impl Reading {
             }
             Err(error) => {
                 let unchanged = (!set.is_empty()).then(|| load(&Loader::default()));
-                self.refused.push(Refused::new(file, error, unchanged));
+                self.refused.push(RefusedFile::new(file, error, unchanged));
             }
         }
     }
@@ -117,19 +116,20 @@ impl Reading {
         Err(Failure::Config(vec![ConfigError { problems: problems(self.refused) }]))
     }
 
-    fn leave_out(self) -> Result<Loaded, Failure> {
+    fn leave_out(self) -> Result<LoadedPipelines, Failure> {
         let is_wrong = self.refused.iter().any(|refused| refused.reason == Refusal::Wrong);
         if is_wrong || self.entries.is_empty() {
             let (run, files) = self.expect_all()?;
-            return Ok(Loaded { lineup: Lineup { run, left_out: Vec::new() }, files });
+            return Ok(LoadedPipelines { lineup: Lineup { run, left_out: Vec::new() }, files });
         }
-        let left_out: Vec<LeftOut> = self.refused.into_iter().map(Refused::leave_out).collect();
-        report(&left_out);
-        Ok(Loaded { lineup: Lineup { run: self.entries, left_out }, files: self.files })
+        let left_out: Vec<LeftOutPipeline> =
+            self.refused.into_iter().map(RefusedFile::leave_out).collect();
+        note_left_out(&reasons(&left_out));
+        Ok(LoadedPipelines { lineup: Lineup { run: self.entries, left_out }, files: self.files })
     }
 }
 
-impl Refused {
+impl RefusedFile {
     /// A file with its problems; `unchanged` is the result of loading it without the changes.
     fn new(file: String, error: ConfigError, unchanged: Option<Parsed>) -> Self {
         let stem = Path::new(&file).file_stem().unwrap_or_default();
@@ -146,28 +146,14 @@ impl Refused {
         Self { name, file, error, reason }
     }
 
-    fn leave_out(self) -> LeftOut {
+    fn leave_out(self) -> LeftOutPipeline {
         let reason = if self.reason == Refusal::Change {
             let messages = self.error.problems.iter().map(Problem::message);
             format!("--set: {}", messages.collect::<Vec<_>>().join("; "))
         } else {
             self.error.summary()
         };
-        LeftOut { name: self.name, file: self.file, reason }
-    }
-}
-
-/// Prints each reason once, with all files that it concerns.
-fn report(left_out: &[LeftOut]) {
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    for LeftOut { file, reason, .. } in left_out {
-        match reasons.iter_mut().find(|(known, _)| known == reason) {
-            Some((_, files)) => files.push(file),
-            None => reasons.push((reason, vec![file])),
-        }
-    }
-    for (reason, files) in reasons {
-        note(&format!("left out: {}: {reason}", files.join(", ")));
+        LeftOutPipeline { name: self.name, file: self.file, reason }
     }
 }
 
@@ -176,9 +162,9 @@ const NAMED: usize = 3;
 
 /// Problems of all files. A problem that a change causes in several files is listed once, with
 /// their names.
-fn problems(refused: Vec<Refused>) -> Vec<Problem> {
+fn problems(refused: Vec<RefusedFile>) -> Vec<Problem> {
     let mut found: Vec<(Problem, Vec<String>)> = Vec::new();
-    for Refused { file, error, .. } in refused {
+    for RefusedFile { file, error, .. } in refused {
         for problem in error.problems {
             let is_known = |(known, _): &&mut (Problem, Vec<String>)| is_same(known, &problem);
             match found.iter_mut().find(is_known) {

@@ -8,7 +8,7 @@ use vattention::experiments::Tuning;
 use vattention::trace::write_beside;
 
 use super::table::settings;
-use crate::Failure;
+use crate::fail::Failure;
 use crate::numbers::{percent, short};
 
 /// Refuses what is no folder, and makes one that is missing.

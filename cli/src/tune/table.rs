@@ -1,10 +1,10 @@
 //! What was found, as a table.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::PipelineConfig;
 use vattention::experiments::{Best, Tried, Tuning, TuningScore};
 
 use crate::numbers::{percent, short};
+use crate::table::{self, Column, or_dash};
 
 /// `selectors.2.page = 16, share = head`
 pub(crate) fn written(settings: &[(String, String)]) -> String {
@@ -35,63 +35,70 @@ fn named(key: &str, pipeline: &PipelineConfig) -> String {
 }
 
 pub(crate) fn table(found: &Tuning) -> String {
-    let held_out = !found.held_out.is_empty();
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    let more = held_out.then_some(["held out: read", "error", "violated"]).into_iter().flatten();
-    table.set_header(
-        ["method", "at", "read", "error", "violated"]
-            .into_iter()
-            .chain(more)
-            .chain(["best settings"]),
-    );
-    for best in &found.best {
-        table.add_row(cells(found, best, held_out));
-    }
-    for column in table.column_iter_mut().skip(2).take(if held_out { 6 } else { 3 }) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
     let tried = found.tried.len();
     let queries: Vec<String> = found.queries.iter().map(usize::to_string).collect();
-    let texts = |files: &[String]| files.join(", ");
     let chosen = format!(
         "settings chosen on {}, backend {}: {tried} candidates, {} queries of each layer\n",
-        texts(&found.traces),
+        found.traces.join(", "),
         found.backend,
         queries.join(", then ")
     );
-    let shown =
-        if held_out { format!("held out: {}\n", texts(&found.held_out)) } else { String::new() };
-    format!("{chosen}{shown}\n{table}\n\n{LEGEND}")
+    let held_out = if found.held_out.is_empty() {
+        String::new()
+    } else {
+        format!("held out: {}\n", found.held_out.join(", "))
+    };
+    format!("{chosen}{held_out}\n{}", table::show(&columns(found), &found.best))
 }
 
-const LEGEND: &str = "\
-at        what settings are the best for: a density, the least error of what reads at most that share (up to
-          2 % more of it); an error, the least read of what errs at most so much; front, nothing beats them
-read      share of the visible tokens that a KV head's query heads read together, mean over rows
-error     |out - exact| / |exact|, mean over rows
-violated  rows (or steps, if the promise is about them) that violated a promise
--         nothing meets it; of what comes nearest, `best settings` tells";
-
-fn cells(found: &Tuning, best: &Best, held_out: bool) -> Vec<String> {
-    let goal = best.goal.map_or_else(|| "front".into(), |goal| goal.to_string());
-    let mut cells = vec![best.method.clone(), goal];
-    let one = best.tried.map(|number| &found.tried[number]);
-    cells.extend(scores(one.map(|one| &one.score)));
-    if held_out {
-        cells.extend(scores(best.held_out.as_ref()));
-    }
+fn columns(found: &Tuning) -> Vec<Column<'_, Best>> {
+    let tried = |best: &Best| best.tried.map(|number| &found.tried[number]);
+    let chosen = move |cell: fn(&TuningScore) -> String| {
+        move |best: &Best| or_dash(tried(best).map(|tried| cell(&tried.score)))
+    };
+    let held_out = |cell: fn(&TuningScore) -> String| {
+        move |best: &Best| or_dash(best.held_out.as_ref().map(cell))
+    };
+    let density = |score: &TuningScore| percent(score.density);
+    let error = |score: &TuningScore| short(score.error);
+    let violated = |score: &TuningScore| or_dash(score.violations.map(|it| it.to_string()));
     let nearest = |number: usize| {
         let Tried { score, .. } = &found.tried[number];
         let place = format!("reads {}, errs {}", percent(score.density), short(score.error));
         format!("nearest {place}: {}", settings(&found.tried[number]))
     };
-    cells.push(one.map_or_else(|| best.nearest.map_or_else(String::new, nearest), settings));
-    cells
-}
-
-fn scores(score: Option<&TuningScore>) -> [String; 3] {
-    let Some(score) = score else { return ["-", "-", "-"].map(Into::into) };
-    let violated = score.violations.map(|counts| counts.to_string());
-    [percent(score.density), short(score.error), violated.unwrap_or_else(|| "-".into())]
+    let mut columns = vec![
+        Column::<Best>::text("method", "", |best| best.method.clone()),
+        Column::<Best>::text(
+            "at",
+            "what settings are the best for: a density, the least error of what reads at most that \
+             share (up to 2 % more of it); an error, the least read of what errs at most so much; \
+             front, nothing beats them",
+            |best| best.goal.map_or_else(|| "front".into(), |goal| goal.to_string()),
+        ),
+        Column::<Best>::new(
+            "read",
+            "share of the visible tokens that a KV head's query heads read together, mean over rows; \
+             - if nothing meets the goal: `best settings` has what comes nearest",
+            chosen(density),
+        ),
+        Column::<Best>::new("error", "|out - exact| / |exact|, mean over rows", chosen(error)),
+        Column::<Best>::new(
+            "violated",
+            "rows (or steps, if the promise is about them) that violated a promise",
+            chosen(violated),
+        ),
+    ];
+    if !found.held_out.is_empty() {
+        columns.extend([
+            Column::<Best>::new("held out: read", "", held_out(density)),
+            Column::<Best>::new("error", "", held_out(error)),
+            Column::<Best>::new("violated", "", held_out(violated)),
+        ]);
+    }
+    columns.push(Column::<Best>::text("best settings", "", move |best| {
+        let none = || best.nearest.map_or_else(String::new, nearest);
+        tried(best).map_or_else(none, settings)
+    }));
+    columns
 }

@@ -1,7 +1,7 @@
 //! The verdict in words.
 
 use vattention::experiments::{
-    Count, CountTest, Evidence, EvidenceCounts, Fault, JudgedRows, LEVEL, PromiseTest,
+    Count, CountTest, Evidence, EvidenceCounts, HeadFault, JudgedRows, LEVEL, PromiseTest,
     PromiseVerdict, RowsTogether, SUSPICION, UnitsViolated, Verification,
 };
 use vattention::{Goal, Scope, plugin::Assumption};
@@ -219,8 +219,8 @@ fn visible(test: &CountTest, samples: &str, of: &str) -> String {
     format!("{rate} in {} {samples} of a {of}", test.trials)
 }
 
-fn fails(fault: &Fault, verdict: &Verification) -> String {
-    let Fault { layer, query_head, cause, share } = fault;
+fn fails(fault: &HeadFault, verdict: &Verification) -> String {
+    let HeadFault { layer, query_head, cause, share } = fault;
     let named = cause.assumptions().iter().any(|assumption| verdict.assumes.contains(assumption));
     let unnamed = if named { "" } else { "; no certificate names it" };
     format!(

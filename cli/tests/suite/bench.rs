@@ -1,10 +1,10 @@
 //! `vattention bench`, run as a user runs it, on caches that are small.
 
-use std::process::{Command, Output};
+use std::process::Command;
 
-use crate::world::said;
 #[cfg(target_os = "linux")]
 use crate::world::wait_until_interruptible;
+use crate::world::{config, keys, list, read_json, said, vattention};
 use serde_json::Value;
 
 /// A layer of 1024 tokens of 128 elements in two KV heads takes 512 KiB, so there are four.
@@ -12,10 +12,6 @@ fn small<'a>(tokens: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let text =
         "bench --query-heads 4 --kv-heads 2 --head-dim 64 --seconds 0.05 --cold-bytes 2097152";
     text.split(' ').chain(["--tokens", tokens]).chain(more.iter().copied()).collect()
-}
-
-fn vattention(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vattention")).args(args).output().unwrap()
 }
 
 /// What is printed, and the JSON.
@@ -34,7 +30,7 @@ fn report(args: &[&str]) -> (String, Value) {
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.is_empty(), "nothing on standard error without a terminal: {said}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "only the JSON is left");
-    let report = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    let report = read_json(json);
     (String::from_utf8(output.stdout).unwrap(), report)
 }
 
@@ -46,67 +42,30 @@ fn refuse(more: &[&str]) -> String {
     said(&output)
 }
 
-fn config(name: &str) -> String {
-    format!("{}/../configs/{name}.toml", env!("CARGO_MANIFEST_DIR"))
-}
-
-fn keys(value: &Value) -> Vec<&str> {
-    let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
-    keys.sort_unstable();
-    keys
-}
-
 fn number(row: &Value, key: &str) -> f64 {
     row[key].as_f64().unwrap_or_else(|| panic!("{key} of {row}"))
-}
-
-fn rows(report: &Value) -> &Vec<Value> {
-    report["rows"].as_array().unwrap()
 }
 
 #[test]
 fn the_json_has_the_keys_that_other_tools_read() {
     let (_, report) = measure("1024", &["--threads", "1,2", "--density", "0.1"]);
-    assert_eq!(
-        keys(&report),
-        ["backend", "bandwidth_gb_s", "left_out", "machine", "rows", "run", "trace"]
-    );
-    assert_eq!(keys(&report["machine"]), ["arch", "cores", "cpu"]);
+    assert_eq!(keys(&report), "backend bandwidth_gb_s left_out machine rows run trace");
+    assert_eq!(keys(&report["machine"]), "arch cores cpu");
     let bandwidth = report["bandwidth_gb_s"].as_array().unwrap();
     assert_eq!(bandwidth.len(), 2);
     for (one, threads) in bandwidth.iter().zip([1, 2]) {
-        assert_eq!((keys(one), &one["threads"]), (vec!["gb_s", "threads"], &threads.into()));
+        assert_eq!((keys(one), &one["threads"]), ("gb_s threads".to_owned(), &threads.into()));
         assert!(number(one, "gb_s") > 0.0);
     }
-    assert_eq!(rows(&report).len(), 10, "dense and four built in, on one and on two threads");
-    for row in rows(&report) {
+    assert_eq!(
+        list(&report, "rows").len(),
+        10,
+        "dense and four built in, on one and on two threads"
+    );
+    for row in list(&report, "rows") {
         assert_eq!(
             keys(row),
-            [
-                "append_ns",
-                "asked_density",
-                "attend_share",
-                "density",
-                "dtype",
-                "error",
-                "fell_back",
-                "gb_s",
-                "group",
-                "huge_pages",
-                "layers",
-                "ms",
-                "of_bandwidth",
-                "pipeline",
-                "rounds",
-                "sample_share",
-                "sampled",
-                "select_share",
-                "sequences",
-                "speedup_over_dense",
-                "threads",
-                "tokens",
-                "violations",
-            ]
+            "append_ns asked_density attend_share density dtype error fell_back gb_s group huge_pages layers ms of_bandwidth pipeline rounds sample_share sampled select_share sequences speedup_over_dense threads tokens violations"
         );
         for key in ["ms", "gb_s", "of_bandwidth", "speedup_over_dense", "density"] {
             assert!(number(row, key) > 0.0, "{key} of {row}");
@@ -126,10 +85,10 @@ fn the_json_has_the_keys_that_other_tools_read() {
 fn sequences_attend_at_once() {
     let (table, report) = measure("1024", &["--threads", "2", "--sequences", "3"]);
     assert!(table.contains("3 sequences at once, of about half of the tokens to all\n"), "{table}");
-    for row in rows(&report) {
+    for row in list(&report, "rows") {
         assert_eq!((&row["sequences"], &row["layers"]), (&3.into(), &6.into()), "{row}");
     }
-    let dense = &rows(&report)[0];
+    let dense = &list(&report, "rows")[0];
     let bytes = number(dense, "gb_s") * 1e6 * number(dense, "ms");
     assert!((bytes / (2561.0 / 3.0 * 2.0 * 256.0) - 1.0).abs() < 0.1, "{bytes}");
     assert!(refuse(&["--sequences", "0"]).contains("expected a whole number from 1 to 1024"));
@@ -138,8 +97,8 @@ fn sequences_attend_at_once() {
 #[test]
 fn every_group_begins_with_dense_attention() {
     let (table, report) = measure("1024", &["--threads", "1", "--dtype", "f32,f16"]);
-    assert_eq!(rows(&report).len(), 10);
-    for (group, rows) in rows(&report).chunks(5).enumerate() {
+    assert_eq!(list(&report, "rows").len(), 10);
+    for (group, rows) in list(&report, "rows").chunks(5).enumerate() {
         assert_eq!(rows[0]["pipeline"], "dense");
         assert_eq!(
             (number(&rows[0], "density"), number(&rows[0], "speedup_over_dense")),
@@ -163,12 +122,12 @@ fn heads_of_a_trace_are_measured_by_files_that_know_its_layers() {
     let args = [&args[..], &["--cold-bytes", "18000000"]].concat();
     let (table, once) = report(&args);
     assert!(table.contains("heads of") && once["trace"] == trace, "{table}");
-    assert_eq!((rows(&once).len(), &once["left_out"]), (3, &Value::Array(Vec::new())));
-    assert!(rows(&once).iter().all(|row| row["tokens"] == 6144 && row["layers"] == 4));
+    assert_eq!((list(&once, "rows").len(), &once["left_out"]), (3, &Value::Array(Vec::new())));
+    assert!(list(&once, "rows").iter().all(|row| row["tokens"] == 6144 && row["layers"] == 4));
     let (_, again) = report(&[&args[..], &["--tokens", "3000,12288"]].concat());
-    assert_eq!(rows(&again).len(), 6);
-    for row in [&rows(&again)[2], &rows(&again)[5]] {
-        assert_eq!(row["pipeline"], rows(&once)[2]["pipeline"]);
+    assert_eq!(list(&again, "rows").len(), 6);
+    for row in [&list(&again, "rows")[2], &list(&again, "rows")[5]] {
+        assert_eq!(row["pipeline"], list(&once, "rows")[2]["pipeline"]);
         assert!(number(row, "density") < 0.5 && number(row, "error") < 0.1, "{row}");
     }
 }
@@ -198,7 +157,7 @@ fn a_trace_that_cannot_be_measured_is_refused() {
 fn huge_pages_can_be_forbidden() {
     let share = |more: &[&str]| {
         let (_, report) = measure("16384", &[&["--threads", "1"], more].concat());
-        rows(&report)[0]["huge_pages"].as_f64()
+        list(&report, "rows")[0]["huge_pages"].as_f64()
     };
     let (Some(with), Some(without)) = (share(&[]), share(&["--small-pages"])) else { return };
     assert!((0.0..=1.0).contains(&with) && without <= with, "{with}, {without}");
@@ -228,7 +187,7 @@ fn the_density_is_what_is_read_beside_sink_and_window() {
     let group = "selectors.2.score=\"group\"";
     let args = ["--threads", "1", "--density", "0.1,0.2", "--set", group, &hybrid, &top_k];
     let (_, report) = measure("1024", &args);
-    let found: Vec<(&str, Option<f64>, f64, f64)> = rows(&report)
+    let found: Vec<(&str, Option<f64>, f64, f64)> = list(&report, "rows")
         .iter()
         .map(|row| {
             let read = (number(row, "density") * 1024.0).round();
@@ -253,7 +212,8 @@ fn the_density_is_what_is_read_beside_sink_and_window() {
 fn what_is_evicted_is_not_read() {
     let (h2o, snapkv) = (config("h2o"), config("snapkv"));
     let (_, report) = measure("1024", &["--threads", "1", &h2o, &snapkv]);
-    let read: Vec<f64> = rows(&report).iter().map(|row| number(row, "density") * 1024.0).collect();
+    let read: Vec<f64> =
+        list(&report, "rows").iter().map(|row| number(row, "density") * 1024.0).collect();
     assert_eq!(read.into_iter().map(f64::round).collect::<Vec<_>>(), [1024.0, 204.0, 102.0]);
 }
 
@@ -263,8 +223,8 @@ fn a_promise_is_met_by_a_sample() {
     let vattention = config("vattention-oracle");
     let args = ["--threads", "1", "--density", "0.1,0.2", &vattention];
     let (_, report) = measure("8192", &args);
-    assert_eq!(rows(&report).len(), 2, "its estimator decides, so it runs once");
-    let (row, sampled) = (&rows(&report)[1], number(&rows(&report)[1], "sampled"));
+    assert_eq!(list(&report, "rows").len(), 2, "its estimator decides, so it runs once");
+    let (row, sampled) = (&list(&report, "rows")[1], number(&list(&report, "rows")[1], "sampled"));
     assert!(row["asked_density"].is_null());
     assert!((128.0..4000.0).contains(&sampled), "{row}");
 }
@@ -283,8 +243,8 @@ fn what_cannot_run_is_left_out() {
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].starts_with(&format!("note: left out: {hash}: on layer 0: hash-")), "{said}");
     assert!(lines[1].contains("MagicPIG: has no size to set"), "{said}");
-    let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
-    assert_eq!(rows(&report).len(), 2, "dense and hybrid");
+    let report: Value = read_json(json);
+    assert_eq!(list(&report, "rows").len(), 2, "dense and hybrid");
     assert_eq!(report["left_out"][1]["file"], sizeless);
 }
 

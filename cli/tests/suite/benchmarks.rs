@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::world::{World, recall, root};
+use crate::world::{World, recall, root, words};
 
 /// Arguments for a benchmark of `data/benchmarks`, or of a folder of the world.
 fn args(benchmark: &str, files: &str, more: &[&str]) -> Vec<String> {
@@ -148,17 +148,10 @@ fn a_prompt_that_may_not_be_cut_must_fit() {
 #[test]
 fn what_else_a_dataset_is_scored_by_is_told() {
     let world = World::new();
-    let more = [
-        "--datasets",
-        "shortdep_qa,shortdep_cloze",
-        "--context",
-        "700",
-        "--no-errors",
-        "--json",
-        "out.json",
-        "--results",
-        "kept.jsonl",
-    ];
+    let more = words(
+        "--datasets shortdep_qa,shortdep_cloze --context 700 --no-errors --json out.json \
+         --results kept.jsonl",
+    );
     let said = succeed(&world, "loogle", "loogle", &more);
     assert!(said.contains("shortdep_qa, rouge-1-recall"), "{said}");
     assert!(said.contains("shortdep_cloze, cloze-partial"), "{said}");

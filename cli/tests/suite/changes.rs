@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::world::{World, recall, root, said};
+use crate::world::{World, recall, root, said, words};
 
 const CONFIGS: [&str; 4] = ["dense", "vattention-oracle", "quest", "hybrid"];
 
@@ -24,10 +24,6 @@ fn world() -> World {
 fn left_out(found: &Value) -> Vec<&str> {
     let left_out = found["left_out"].as_array().unwrap();
     left_out.iter().map(|one| one["file"].as_str().unwrap()).collect()
-}
-
-fn words(text: &str) -> Vec<&str> {
-    text.split(' ').collect()
 }
 
 #[track_caller]

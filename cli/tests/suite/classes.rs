@@ -1,7 +1,7 @@
 //! A selector that needs to know which tokens are special and which are punctuation, run as a user runs it: on models and traces that
 //! know it, and on traces that do not.
 
-use crate::world::{QUESTION, World, recall, said};
+use crate::world::{QUESTION, World, recall, said, words};
 
 const FASTGEN: &str = r#"
     name = "fastgen"
@@ -40,17 +40,8 @@ fn captured() -> World {
 
 fn synthetic() -> World {
     let world = world();
-    world.succeed(&[
-        "synth",
-        "--kind",
-        "typical",
-        "--tokens",
-        "600",
-        "--queries",
-        "2",
-        "-o",
-        "trace.safetensors",
-    ]);
+    let synth = "synth --kind typical --tokens 600 --queries 2 -o trace.safetensors";
+    world.succeed(&words(synth));
     world
 }
 
@@ -97,18 +88,9 @@ fn models_tell_the_classes_of_tokens() {
     world.succeed(&generate.concat());
     let density = world.json("out.json")["density"].as_f64().unwrap();
     assert!(density > 0.01 && density < 0.9, "{density}");
-    let asked =
-        ["--tasks", "niah_single_1", "--context", "400", "--cases", "2", "--json", "out.json"];
-    let evaluate = [
-        "evaluate",
-        "--model",
-        &model,
-        "--pipelines",
-        "dense.toml",
-        "fastgen.toml",
-        "sampled.toml",
-    ];
-    world.succeed(&[&evaluate[..], &asked].concat());
+    let asked = "--pipelines dense.toml fastgen.toml sampled.toml --tasks niah_single_1 \
+                 --context 400 --cases 2 --json out.json";
+    world.succeed(&[&["evaluate", "--model", &model], &words(asked)[..]].concat());
     let variants = world.json("out.json")["variants"].clone();
     let density = |i: usize| variants[i]["density"].as_f64().unwrap();
     assert!(density(0) == 1.0 && density(1) < 0.9 && density(1) < density(2), "{variants}");

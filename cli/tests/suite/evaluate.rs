@@ -2,24 +2,14 @@
 
 use std::fs;
 
-use crate::world::{World, llama3, recall, said};
+use crate::world::{World, llama3, recall, said, words};
 use serde_json::{Value, json};
 
 /// Arguments that work, with more after them.
 fn args<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let common = [
-        "evaluate",
-        "--model",
-        model,
-        "--tasks",
-        "niah_single_1,vt",
-        "--context",
-        "400",
-        "--cases",
-        "2",
-    ];
-    let pipelines = ["--pipelines", "dense.toml", "promised.toml"];
-    common.into_iter().chain(pipelines).chain(more.iter().copied()).collect()
+    let common = "--tasks niah_single_1,vt --context 400 --cases 2 \
+                  --pipelines dense.toml promised.toml";
+    [&["evaluate", "--model", model], &words(common)[..], more].concat()
 }
 
 fn model() -> String {
@@ -117,15 +107,8 @@ fn prompts_may_be_read_by_a_strategy() {
     world.write("snapkv.toml", "[[selectors]]\ntype = \"snapkv\"\nsize = 80\n");
     let lines = || fs::read_to_string(world.path("kept.jsonl")).unwrap().lines().count();
     let ask = |prefill: &[&str]| {
-        let more = [
-            "--pipelines",
-            "h2o.toml",
-            "snapkv.toml",
-            "--results",
-            "kept.jsonl",
-            "--json",
-            "out.json",
-        ];
+        let more = "--pipelines h2o.toml snapkv.toml --results kept.jsonl --json out.json";
+        let more = words(more);
         let said = world.succeed(&args(&model(), &[&more[..], prefill].concat()));
         let mut report = world.json("out.json");
         report.as_object_mut().unwrap().remove("run");

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use crate::world::{QUESTION, World, recall};
+use crate::world::{QUESTION, World, recall, words};
 use serde_json::{Value, json};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/chat.gguf");
@@ -111,18 +111,9 @@ fn what_is_wrong_with_a_file_is_said() {
     let long = "chat.gguf: context: the sequence would have";
     refuse(MODEL, &["--tokens", "3000"], long);
     refuse(MODEL, &["--tokens", "3000"], "expected at most `llama.context_length` = 2048");
+    let asked = words("--pipelines dense.toml --context 3000 --tasks niah_single_1");
     world.refuse(
-        &[
-            "evaluate",
-            "--model",
-            MODEL,
-            "--pipelines",
-            "dense.toml",
-            "--context",
-            "3000",
-            "--tasks",
-            "niah_single_1",
-        ],
+        &[&["evaluate", "--model", MODEL], &asked[..]].concat(),
         "chat.gguf: context: the sequence would have 3000 tokens",
     );
     refuse(MODEL, &["--system", "Be brief."], "--chat");
@@ -250,22 +241,8 @@ fn a_header_that_cannot_be_is_refused_by_every_command() {
             &[&["generate", "--model", name, "--prompt", "Hello"], &pipeline[..]].concat(),
             expected,
         );
-        world.refuse(
-            &[
-                "evaluate",
-                "--model",
-                name,
-                "--pipelines",
-                "dense.toml",
-                "--context",
-                "500",
-                "--tasks",
-                "niah_single_1",
-                "--cases",
-                "1",
-            ],
-            expected,
-        );
+        let asked = words("--pipelines dense.toml --context 500 --tasks niah_single_1 --cases 1");
+        world.refuse(&[&["evaluate", "--model", name], &asked[..]].concat(), expected);
         let capture = ["capture", "--model", name, "--text", "context.txt", "--tokens", "100"];
         world.refuse(&[&capture[..], &["-o", "never.safetensors"]].concat(), expected);
         assert!(!world.path("never.safetensors").exists());

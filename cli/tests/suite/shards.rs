@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::world::{World, recall, said};
+use crate::world::{World, recall, said, words};
 
 /// A world with `a.trace` of three layers, and `b.trace` of other numbers.
 fn world() -> World {
@@ -16,11 +16,6 @@ fn world() -> World {
         world.succeed(&args);
     }
     world
-}
-
-/// Arguments of one text.
-fn words(text: &str) -> Vec<&str> {
-    text.split(' ').collect()
 }
 
 /// The exit code, and what is said on standard output and error.

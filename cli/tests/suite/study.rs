@@ -1,68 +1,27 @@
 //! `study`, run as a user runs it.
 
 use std::path::Path;
-use std::process::{Command, Output};
 
-use crate::world::said;
+use crate::world::{
+    TraceWorld as World, config, keys, list, number, read_json, said, succeed, vattention,
+};
 use serde_json::Value;
 use vattention::Storage;
 use vattention::experiments::binomial;
 use vattention::ndarray::s;
 use vattention::trace::{Trace, write_trace};
 
-fn run(line: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vattention")).args(line).output().unwrap()
-}
-
-#[track_caller]
-fn succeed(line: &[&str]) -> String {
-    let output = run(line);
-    let said = said(&output);
-    assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{line:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// The exit code must be 2, with `expected` in the message.
 #[track_caller]
 fn refuse(line: &[&str], expected: &str) {
-    let output = run(line);
-    let said = said(&output);
-    assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true), "{line:?}");
+    let said = crate::world::refuse(line);
     assert!(said.contains(expected), "{line:?}: {said}");
 }
 
-fn config(name: &str) -> String {
-    format!("{}/../configs/{name}.toml", env!("CARGO_MANIFEST_DIR"))
-}
-
-/// A folder with a synthetic trace of two layers, four query heads and two KV heads.
-struct World {
-    folder: tempfile::TempDir,
-}
-
 impl World {
-    fn new() -> Self {
-        let world = Self { folder: tempfile::tempdir().unwrap() };
-        let line = format!(
-            "synth --kind typical --tokens 1024 --query-heads 4 --kv-heads 2 --head-dim 16 \
-             --value-dim 12 --queries 5 --layers 2 --seed 3 -o {}",
-            world.trace()
-        );
-        succeed(&line.split_whitespace().collect::<Vec<_>>());
-        world
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    fn trace(&self) -> String {
-        self.path("trace.safetensors")
-    }
-
     /// The first layer's first 300 tokens, as a trace of their own.
     fn short_trace(&self) -> String {
-        let trace = Trace::open(Path::new(&self.trace())).unwrap();
+        let trace = Trace::open(Path::new(&self.trace)).unwrap();
         let mut layer = trace.layer(0).unwrap().unwrap();
         layer.keys = layer.keys.slice(s![.., ..300, ..]).to_owned();
         layer.values = layer.values.slice(s![.., ..300, ..]).to_owned();
@@ -76,29 +35,14 @@ impl World {
     /// What a study prints and writes; it must draw something, too.
     #[track_caller]
     fn study(&self, name: &str, more: &[&str]) -> (String, Value) {
-        let (trace, json, plot) = (self.trace(), self.path("out.json"), self.path("out.svg"));
-        let line = ["study", name, "--trace", &trace, "--json", &json, "--plot", &plot];
+        let (trace, json, plot) = (&self.trace, self.path("out.json"), self.path("out.svg"));
+        let line = ["study", name, "--trace", trace, "--json", &json, "--plot", &plot];
         let table = succeed(&[&line, more].concat());
         let svg = std::fs::read_to_string(&plot).unwrap();
         assert!(svg.starts_with("<svg") && svg.contains("<circle"), "{name}");
-        let json = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        let json = read_json(&json);
         (table, json)
     }
-}
-
-fn keys(value: &Value) -> Vec<&str> {
-    let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
-    keys.sort_unstable();
-    keys
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
-    value[key].as_array().unwrap()
-}
-
-#[track_caller]
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap()
 }
 
 /// Each number must be below the one before.
@@ -111,7 +55,7 @@ fn falls(numbers: impl Iterator<Item = f64>) {
 #[test]
 fn hoeffding_needs_more_than_the_central_limit_theorem_and_fails_less() {
     let (table, found) = World::new().study("tightness", &["--epsilon", "0.02"]);
-    assert_eq!(keys(&found), ["bounds", "delta", "epsilon", "heads", "run", "trace", "trials"]);
+    assert_eq!(keys(&found), "bounds delta epsilon heads run trace trials");
     let of = |floor: bool| list(&found, "bounds").iter().filter(move |one| one["floor"] == floor);
     let column = |floor, key: &str| of(floor).map(|one| number(&one[key])).collect::<Vec<_>>();
     let tokens = column(false, "tokens");
@@ -142,7 +86,7 @@ fn method<'a>(found: &'a Value, name: &str) -> &'a Value {
 fn top_p_holds_its_mass_and_top_k_its_share() {
     let line = ["--share", "0.1", "--mass", "0.8"];
     let (table, found) = World::new().study("coverage", &line);
-    assert_eq!(keys(&found), ["mass", "methods", "rows", "run", "share", "trace", "trials"]);
+    assert_eq!(keys(&found), "mass methods rows run share trace trials");
     assert_eq!(list(&found, "rows").len(), 4 * 2 * 4 * 5, "methods, layers, heads, queries");
     let of = |name: &str, key: &str| number(&method(&found, name)[key]);
     // Sink and window are a quarter of 1024 tokens, to which a tenth is added.
@@ -162,7 +106,7 @@ fn top_p_holds_its_mass_and_top_k_its_share() {
 #[test]
 fn a_sample_deviates_and_top_k_is_biased() {
     let (table, found) = World::new().study("bias", &["--shares", "0.02,0.08,0.32"]);
-    assert_eq!(keys(&found), ["run", "sizes", "trace", "trials"]);
+    assert_eq!(keys(&found), "run sizes trace trials");
     let column = |key: &str| list(&found, "sizes").iter().map(|one| number(&one[key])).collect();
     let [top_k, bias, deviation]: [Vec<f64>; 3] = ["top_k", "bias", "deviation"].map(column);
     falls(top_k.iter().copied());
@@ -179,7 +123,7 @@ fn a_sample_deviates_and_top_k_is_biased() {
 #[test]
 fn errors_follow_epsilon() {
     let (_, found) = World::new().study("epsilon", &["--epsilons", "0.02,0.04,0.06,0.08"]);
-    assert_eq!(keys(&found), ["delta", "run", "series", "trace", "trials"]);
+    assert_eq!(keys(&found), "delta run series trace trials");
     let series = list(&found, "series");
     assert_eq!(series.len(), 8, "4 promises, 2 floors");
     for one in series.iter().filter(|one| one["floor"] == false) {
@@ -199,7 +143,7 @@ fn errors_follow_epsilon() {
 #[test]
 fn larger_base_samples_know_the_spread_better() {
     let (table, found) = World::new().study("base-sample", &["--trials", "20"]);
-    assert_eq!(keys(&found), ["run", "sizes", "trace", "trials"]);
+    assert_eq!(keys(&found), "run sizes trace trials");
     let sizes = list(&found, "sizes");
     let tokens: Vec<u64> = sizes.iter().map(|size| size["tokens"].as_u64().unwrap()).collect();
     assert_eq!(tokens, [64, 128, 256, 512], "717 tokens are left");
@@ -213,7 +157,7 @@ fn larger_base_samples_know_the_spread_better() {
 fn larger_samples_are_nearer_to_normal() {
     let (_, found) = World::new().study("normality", &["--sizes", "256,2,16"]);
     let sizes = list(&found, "sizes");
-    assert_eq!(keys(&sizes[0]), ["beyond", "kolmogorov", "quantiles", "tokens"]);
+    assert_eq!(keys(&sizes[0]), "beyond kolmogorov quantiles tokens");
     falls(sizes.iter().map(|size| number(&size["kolmogorov"])));
     let last = &sizes[2];
     assert!(number(&last["kolmogorov"]) < 0.05, "{last}");
@@ -226,7 +170,7 @@ fn larger_samples_are_nearer_to_normal() {
 #[test]
 fn one_parameter_is_varied_at_a_time() {
     let (_, found) = World::new().study("sensitivity", &["--queries", "2"]);
-    assert_eq!(keys(&found), ["backend", "run", "trace", "variations"]);
+    assert_eq!(keys(&found), "backend run trace variations");
     let variations = list(&found, "variations");
     assert_eq!(variations.len(), 60, "2 targets, 6 parameters, 5 values");
     for target in ["denominator", "numerator"] {
@@ -249,7 +193,7 @@ fn the_front_holds_what_nothing_beats() {
     let configs = ["dense", "hybrid", "oracle-top-k", "streaming-llm"].map(config);
     let more: Vec<&str> = configs.iter().map(String::as_str).collect();
     let (table, found) = World::new().study("pareto", &more);
-    assert_eq!(keys(&found), ["backend", "front", "left_out", "pipelines", "run", "trace"]);
+    assert_eq!(keys(&found), "backend front left_out pipelines run trace");
     let place = |one: &Value| (number(&one["density"]), number(&one["output_error"]["mean"]));
     let places: Vec<(f64, f64)> = list(&found, "pipelines").iter().map(place).collect();
     let front: Vec<bool> =
@@ -289,12 +233,12 @@ fn pipelines_are_changed_and_left_out_as_compare_does() {
     let (hash, hybrid) = (config("hash-attention"), config("hybrid"));
     let json = world.path("left.json");
     for study in ["pareto", "limit"] {
-        let args = ["study", study, &hash, &hybrid, "--trace", &world.trace(), "--json", &json];
+        let args = ["study", study, &hash, &hybrid, "--trace", &world.trace, "--json", &json];
         let more = ["--set", "name=changed", "--density", "0.3"];
-        let output = run(&[&args[..], &more].concat());
+        let output = vattention(&[&args[..], &more].concat());
         let said = said(&output);
         assert!(said.starts_with("note: left out: ") && said.lines().count() == 1, "{said}");
-        let found: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        let found: Value = read_json(&json);
         assert_eq!(found["left_out"][0]["file"], hash);
         let read = &found["pipelines"][0];
         assert_eq!(read["pipeline"], "changed, 30 %");
@@ -325,7 +269,7 @@ fn bars_are_as_sure_as_they_say() {
         assert!(!budget || radii(&at[1]) < radii(&at[0]), "less sure, and so narrower: {pipeline}");
     }
     refuse(
-        &["study", "calibration", &config("dense"), "--trace", &world.trace()],
+        &["study", "calibration", &config("dense"), "--trace", &world.trace],
         "has no [estimator], so no error bars",
     );
 }
@@ -344,9 +288,9 @@ fn studies_are_deterministic_and_measure_what_was_asked_for() {
 #[test]
 fn bad_input_is_refused() {
     let world = World::new();
-    let trace = world.trace();
+    let trace = &world.trace;
     let on = |name: &'static str, more: &[&'static str], expected: &str| {
-        refuse(&[&["study", name, "--trace", &trace], more].concat(), expected);
+        refuse(&[&["study", name, "--trace", trace], more].concat(), expected);
     };
     on("tightness", &["--trials", "0"], "--trials: 0 samples say nothing");
     on("tightness", &["--epsilon", "1"], "must lie strictly between 0 and 1");
@@ -363,7 +307,7 @@ fn bad_input_is_refused() {
     on("limit", &["nothing.toml"], "nothing.toml");
     let left = "layer 0, query 0: sink, window and top-k leave";
     refuse(&["study", "tightness", "--trace", &world.short_trace()], left);
-    refuse(&["study", "tightness", "--trace", &trace, "--json", &trace], "expected another file");
+    refuse(&["study", "tightness", "--trace", trace, "--json", trace], "expected another file");
     refuse(&["study", "tightness", "--trace", &config("dense")], "not a whole safetensors file");
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::process::{Command, Output};
 
-use crate::world::said;
+use crate::world::{list, number, read_json, said};
 use serde_json::Value;
 
 fn run_with(threads: &str, line: &[&str]) -> Output {
@@ -80,18 +80,9 @@ impl World {
         let output = run_with(threads, &line);
         let said = said(&output);
         assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{line:?}");
-        let found = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+        let found = read_json(json);
         (String::from_utf8(output.stdout).unwrap(), found)
     }
-}
-
-#[track_caller]
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap()
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
-    value[key].as_array().unwrap()
 }
 
 /// What a best entry is about: the candidate that meets the goal, or comes nearest.
@@ -186,18 +177,9 @@ fn the_front_is_told_without_goals_and_measured_on_held_out_texts() {
     let world = World::new();
     let (held_out, plot, folder) =
         (world.path("2.safetensors"), world.path("out.svg"), world.path("best"));
-    let more = [
-        "--held-out",
-        &held_out,
-        "--held-out-layers",
-        "1",
-        "--layers",
-        "0",
-        "--plot",
-        &plot,
-        "--output",
-        &folder,
-    ];
+    let layers = ["--held-out-layers", "1", "--layers", "0"];
+    let outputs = ["--held-out", &held_out, "--plot", &plot, "--output", &folder];
+    let more = [&layers[..], &outputs].concat();
     let (table, found) = world.tune("2", &["quest.toml"], &more);
     let best = list(&found, "best");
     assert!(!best.is_empty() && table.contains("front") && table.contains("held out: read"));
@@ -224,7 +206,7 @@ fn the_front_is_told_without_goals_and_measured_on_held_out_texts() {
     line.extend(files.iter().map(String::as_str));
     line.extend(["--trace", &trace, "--layers", "0", "--json", &json]);
     assert_eq!(run(&line).status.code(), Some(0));
-    let compared: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let compared: Value = read_json(json);
     let errors = |all: Vec<&Value>| {
         let mut errors: Vec<f64> = all.into_iter().map(number).collect();
         errors.sort_by(f64::total_cmp);
@@ -291,7 +273,7 @@ fn shards_come_to_what_one_run_does() {
             std::fs::copy(&all, file).unwrap();
         }
     }
-    let together: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let together: Value = read_json(json);
     assert_eq!(alone, together);
     let [alone, together] = folders.map(|folder| files_of(&folder));
     assert!(!alone.is_empty() && alone == together);

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use vattention_experiments::{Error, Header, LineFile, Part};
 
-use crate::{Answered, Record, Result};
+use crate::{CaseAnswer, Record, Result};
 
 /// Answers and densities by what they depend on, and the file that they are kept in: a line of JSON
 /// for each.
@@ -15,14 +15,14 @@ use crate::{Answered, Record, Result};
 pub struct AnswerCache {
     part: Part,
     file: Option<LineFile>,
-    answers: HashMap<String, Answered>,
+    answers: HashMap<String, CaseAnswer>,
     densities: HashMap<String, Option<f64>>,
 }
 
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum StoredLine {
     Answer(Box<Record>),
     Density(Density),
 }
@@ -67,11 +67,11 @@ impl AnswerCache {
                 reason: format!("{error}; expected an answer that `vattention evaluate` kept"),
             })?;
             match line {
-                Line::Answer(record) => {
+                StoredLine::Answer(record) => {
                     let Record { digest, attended, .. } = *record;
                     answers.insert(digest, attended);
                 }
-                Line::Density(found) => {
+                StoredLine::Density(found) => {
                     densities.insert(found.digest, found.density);
                 }
             }
@@ -85,7 +85,7 @@ impl AnswerCache {
     }
 
     /// The answer that depends on the same.
-    pub(crate) fn find(&self, digest: &str) -> Option<Answered> {
+    pub(crate) fn find(&self, digest: &str) -> Option<CaseAnswer> {
         self.answers.get(digest).cloned()
     }
 
@@ -97,19 +97,19 @@ impl AnswerCache {
     /// Keeps a density.
     pub(crate) fn push_density(&mut self, digest: String, density: Option<f64>) -> Result<()> {
         self.densities.insert(digest.clone(), density);
-        self.write(&Line::Density(Density { digest, density }))
+        self.write(&StoredLine::Density(Density { digest, density }))
     }
 
     /// Keeps an answer.
     pub(crate) fn push(&mut self, record: Record) -> Result<()> {
         self.answers.insert(record.digest.clone(), record.attended.clone());
-        self.write(&Line::Answer(Box::new(record)))
+        self.write(&StoredLine::Answer(Box::new(record)))
     }
 
-    fn write(&mut self, line: &Line) -> Result<()> {
+    fn write(&mut self, line: &StoredLine) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let line = serde_json::to_string(line)
-            .map_err(|error| Error::Setting { option: "--results", reason: error.to_string() })?;
+            .map_err(|error| Error::Setting { field: "results", reason: error.to_string() })?;
         Ok(file.push(&line)?)
     }
 }

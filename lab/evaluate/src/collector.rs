@@ -4,17 +4,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vattention_experiments::Part;
 
-use crate::{AnswerCache, Answered, Record, Result};
+use crate::{AnswerCache, CaseAnswer, Record, Result};
 
 /// Keeps answers, counts them, and says how many there are.
 pub(crate) struct Collector<'a> {
-    state: Mutex<State<'a>>,
+    state: Mutex<CollectorState<'a>>,
     /// Answers that there will be.
     total: usize,
     progress: &'a (dyn Fn(usize, usize) + Sync),
 }
 
-struct State<'a> {
+struct CollectorState<'a> {
     kept: &'a mut AnswerCache,
     done: usize,
 }
@@ -25,11 +25,11 @@ impl<'a> Collector<'a> {
         total: usize,
         progress: &'a (dyn Fn(usize, usize) + Sync),
     ) -> Self {
-        Self { state: Mutex::new(State { kept, done: 0 }), total, progress }
+        Self { state: Mutex::new(CollectorState { kept, done: 0 }), total, progress }
     }
 
     /// The answer that depends on the same, if it was kept.
-    pub(crate) fn find(&self, digest: &str) -> Option<Answered> {
+    pub(crate) fn find(&self, digest: &str) -> Option<CaseAnswer> {
         self.state().kept.find(digest)
     }
 
@@ -50,7 +50,7 @@ impl<'a> Collector<'a> {
         (self.progress)(state.done, self.total);
     }
 
-    fn state(&self) -> MutexGuard<'_, State<'a>> {
+    fn state(&self) -> MutexGuard<'_, CollectorState<'a>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

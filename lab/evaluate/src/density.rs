@@ -4,11 +4,14 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vattention_core::{Fraction, PipelineConfig};
-use vattention_experiments::{Incomplete, Missing, Tuned, made_to_read};
+use vattention_experiments::{Incomplete, Missing, Tuned, Variant, made_to_read};
 use vattention_llm::Prefilled;
 use vattention_tasks::Task;
 
-use crate::{AnswerCache, Error, Evaluation, Prompt, Result, Variant, at_once};
+use crate::answer_cache::AnswerCache;
+use crate::at_once;
+use crate::error::{Error, Result};
+use crate::evaluation::{CasePrompt, Evaluation};
 
 /// Seeds of these texts, which no case has.
 const SEED: u64 = u64::MAX - DensityTexts::TEXTS as u64;
@@ -19,13 +22,13 @@ const TOKENS: usize = 8;
 /// Texts to measure densities on.
 #[allow(missing_debug_implementations)]
 pub struct DensityTexts {
-    texts: Vec<Text>,
+    texts: Vec<DensityText>,
 }
 
 /// A text that is read when something is first measured on it.
-struct Text {
+struct DensityText {
     task: Task,
-    prompt: Prompt,
+    prompt: CasePrompt,
     read: OnceLock<Prefilled>,
 }
 
@@ -47,7 +50,7 @@ impl Evaluation<'_> {
         let texts = some.map(|((task, context, _), seed)| {
             let mut prompt = self.prompt(task, context, seed)?;
             prompt.case.tokens = prompt.case.tokens.min(TOKENS);
-            Ok(Text { task, prompt, read: OnceLock::new() })
+            Ok(DensityText { task, prompt, read: OnceLock::new() })
         });
         Ok(DensityTexts { texts: texts.collect::<Result<_>>()? })
     }
@@ -154,7 +157,7 @@ impl Evaluation<'_> {
     fn density_on(
         &self,
         pipeline: &Arc<PipelineConfig>,
-        text: &Text,
+        text: &DensityText,
         i: usize,
     ) -> Result<Option<f64>> {
         let failed = |source| Error::pipeline(pipeline.name.clone(), source);

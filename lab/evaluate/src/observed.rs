@@ -64,7 +64,7 @@ struct ObservedAttention<W> {
 
 /// Sums over rows.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct AttentionSums {
     rows: usize,
     density: f64,
     held: usize,
@@ -174,7 +174,7 @@ impl<W: Observer> Attention for ObservedAttention<W> {
     }
 }
 
-impl Observer for Seen {
+impl Observer for AttentionSums {
     fn see(&mut self, attended: &LayerAttended<'_>) {
         self.add(attended.output);
         if attended.exact.is_some() {
@@ -183,7 +183,7 @@ impl Observer for Seen {
     }
 }
 
-impl Seen {
+impl AttentionSums {
     fn add(&mut self, output: &Output) {
         self.rows += output.rows.len();
         for row in &output.rows {

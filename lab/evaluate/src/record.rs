@@ -4,11 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Deserializer, Serialize};
-use vattention_core::PipelineConfig;
-use vattention_experiments::{Bars, Digest, Violations, digest_of_file};
+use vattention_experiments::{Bars, Digest, Variant, Violations, digest_of_file};
 use vattention_tasks::{AnswerMetric, Case, Task};
 
-use crate::{Error, Result, Variant};
+use crate::{Error, Result};
 
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,7 +24,7 @@ pub struct Record {
     pub case: usize,
     /// What was answered, and how.
     #[serde(flatten)]
-    pub attended: Answered,
+    pub attended: CaseAnswer,
     /// Scores of the answer by what else the publishers of a dataset score it by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherScore>,
@@ -42,7 +41,7 @@ pub struct OtherScore {
 
 /// What a pipeline answers, and what its attention did meanwhile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Answered {
+pub struct CaseAnswer {
     /// The task's, from 0 to 1.
     pub score: f64,
     /// The text.
@@ -67,7 +66,6 @@ pub struct AttentionSummary {
     /// `|out - dense| / |dense|`, if it was measured.
     pub error: Option<ErrorOf>,
     /// Error bars, where errors were measured.
-    #[serde(default)]
     pub bars: Bars,
 }
 
@@ -96,7 +94,7 @@ impl Record {
         variant: &Variant,
         (task, context, case): (Task, usize, usize),
         asked: &Case,
-        attended: Answered,
+        attended: CaseAnswer,
     ) -> Self {
         let other = |(metric, score): (AnswerMetric, f64)| OtherScore {
             metric: metric.name().to_owned(),
@@ -106,20 +104,6 @@ impl Record {
         let (pipeline, task) = (variant.name(), task.to_string());
         Self { digest, pipeline, task, context, case, attended, others }
     }
-}
-
-/// A digest with a pipeline in it.
-pub(crate) fn add_pipeline(digest: Digest, pipeline: &PipelineConfig) -> Digest {
-    digest.with_text(&in_first_words(serde_json::to_string(pipeline).unwrap_or_default()))
-}
-
-/// A pipeline's text with the values that two options had when the first answers were kept: these took hours, and are still
-/// right.
-fn in_first_words(text: String) -> String {
-    ["codes", "labels"].iter().fold(text, |text, option| {
-        text.replace(&format!("\"{option}\":\"head\""), &format!("\"{option}\":\"query-head\""))
-            .replace(&format!("\"{option}\":\"group\""), &format!("\"{option}\":\"kv-head\""))
-    })
 }
 
 /// What changes when a model does: all bytes of a GGUF file, or of a directory's files that are read, by their names.
@@ -142,20 +126,4 @@ pub fn fingerprint(model: &Path) -> Result<String> {
     }
     files.sort();
     Ok(Digest::default().with(&files).finish())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pipelines_are_digested_in_their_first_words() {
-        let of = |text: &str| in_first_words(text.into());
-        let now = r#"{"codes":"head","labels":"group","score":"head","name":"codes: head"}"#;
-        let first =
-            r#"{"codes":"query-head","labels":"kv-head","score":"head","name":"codes: head"}"#;
-        assert_eq!(of(now), first);
-        let other = r#"{"codes":"group","labels":"head"}"#;
-        assert_eq!(of(other), r#"{"codes":"kv-head","labels":"query-head"}"#);
-    }
 }

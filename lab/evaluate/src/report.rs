@@ -3,18 +3,18 @@
 use serde::Serialize;
 use vattention_core::{PipelineConfig, Promise, Shape};
 use vattention_experiments::{
-    Bars, BarsSummary, Evidence, PairedDifference, ShareInterval, TokenLists, ViolationCount,
-    Violations,
+    Bars, BarsSummary, Evidence, PairedDifference, ShareInterval, TokenLists, Variant,
+    ViolationCount, Violations,
 };
 use vattention_llm::Strategy;
 use vattention_tasks::Task;
 
-use crate::record::AttentionSummary;
-use crate::{Evaluation, OtherScore, Record, Setup, Variant};
+use crate::record::{AttentionSummary, OtherScore, Record};
+use crate::settings::{EvaluationSettings, Setup};
 
 /// What variants answered.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct EvaluationReport {
     /// Who read the questions.
     pub setup: Setup,
     /// How the rest of the prompts was read.
@@ -150,13 +150,14 @@ fn countable(scores: impl Iterator<Item = f64>, tasks: usize, least: f64) -> Vec
     counts
 }
 
-impl Report {
+impl EvaluationReport {
     pub(crate) fn new(
-        evaluation: &Evaluation<'_>,
+        settings: &EvaluationSettings,
+        shape: &Shape,
+        backend: &str,
         variants: &[Variant],
         records: Vec<Record>,
     ) -> Self {
-        let settings = &evaluation.settings;
         let own = |i: usize| records.iter().skip(i).step_by(variants.len()).collect::<Vec<_>>();
         let dense = variants.iter().position(|variant| variant.pipeline.is_dense());
         let (contexts, tasks) = (settings.contexts.len(), settings.tasks.len());
@@ -172,7 +173,6 @@ impl Report {
                 Some(dense) => differences(&own(i), &own(dense), &counts, tasks),
                 None => Vec::new(),
             };
-            let shape = &evaluation.config.shape;
             VariantResult { to_dense, ..VariantResult::new(variant, shape, &own(i), &counts) }
         });
         Self {
@@ -182,7 +182,7 @@ impl Report {
                 records.iter().step_by(variants.len().max(1)),
             ),
             chat: settings.talk.is_some(),
-            backend: evaluation.backend.name().into(),
+            backend: backend.into(),
             tasks: settings.tasks.iter().map(ToString::to_string).collect(),
             contexts: settings.contexts.clone(),
             cases: settings.cases,
@@ -348,7 +348,7 @@ mod tests {
     use vattention_estimators::Ratio;
 
     use super::*;
-    use crate::record::{Answered, AttentionSummary, ErrorOf};
+    use crate::record::{AttentionSummary, CaseAnswer, ErrorOf};
 
     /// 64 steps of sixteen heads: ten steps in which all are violated, at a rate of 0.16.
     fn evidence_of(share: Share) -> Option<Evidence> {
@@ -369,7 +369,8 @@ mod tests {
     const SHAPE: Shape = Shape { query_heads: 16, kv_heads: 1, head_dim: 8, value_dim: 8 };
 
     fn record(score: f64, attention: AttentionSummary) -> Record {
-        let attended = Answered { score, answer: String::new(), attention, prefill_density: None };
+        let attended =
+            CaseAnswer { score, answer: String::new(), attention, prefill_density: None };
         Record {
             digest: String::new(),
             pipeline: String::new(),

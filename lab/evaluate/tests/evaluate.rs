@@ -11,8 +11,8 @@ use vattention_backends::Cpu;
 use vattention_config::Loader;
 use vattention_core::{FallBack, Fraction, Options, PipelineConfig, engine::Selection};
 use vattention_evaluate::{
-    AnswerCache, Error, Evaluation, EvaluationSettings, Files, LayerAttended, LazyWeights,
-    ObservedBackend, Observer, Report, Setup, Variant, fingerprint,
+    AnswerCache, Error, Evaluation, EvaluationReport, EvaluationSettings, Files, LayerAttended,
+    LazyWeights, ObservedBackend, Observer, Setup, Variant, fingerprint,
 };
 use vattention_experiments::{self as experiments, Evidence, Header, Part, Shard, merge_results};
 use vattention_llm::{
@@ -103,7 +103,7 @@ fn variants() -> Vec<Variant> {
     pipelines.into_iter().map(Variant::as_it_stands).collect()
 }
 
-fn run(evaluation: &Evaluation<'_>, kept: &mut AnswerCache) -> Report {
+fn run(evaluation: &Evaluation<'_>, kept: &mut AnswerCache) -> EvaluationReport {
     evaluation.run(&variants(), kept, &|_, _| ()).unwrap()
 }
 

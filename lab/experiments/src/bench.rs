@@ -25,9 +25,9 @@ use vattention_core::{
 };
 
 use crate::{Error, Result, Variant};
-use bandwidth::Memory;
+use bandwidth::ColdMemory;
 use group::{Group, Set};
-use memory::Plan;
+use memory::CachePlan;
 
 pub(crate) use density::{BY_LAYER, refusal};
 pub use density::{at_density, decides_itself, sized};
@@ -82,7 +82,7 @@ impl Bench {
         let sets = self.sets(variants.len())?;
         let groups: Vec<(Set, Vec<Variant>)> =
             sets.into_iter().flat_map(|set| grouped(set, variants)).collect();
-        let memory = Memory::new(self.cold_bytes)?;
+        let memory = ColdMemory::new(self.cold_bytes)?;
         let mut report = BenchReport::new(backend.name(), self.heads.path());
         for (i, (set, variants)) in groups.iter().enumerate() {
             let part =
@@ -106,15 +106,23 @@ impl Bench {
 
     /// Every combination of tokens, storage and threads, checked against the memory.
     fn sets(&self, pipelines: usize) -> Result<Vec<Set>> {
-        self.heads.shape().check().map_err(|error| Error::Setting {
-            option: "--query-heads, --kv-heads, --head-dim",
-            reason: error.to_string(),
-        })?;
+        let shape = self.heads.shape();
+        shape
+            .check()
+            .map_err(|error| Error::Setting { field: "shape", reason: error.to_string() })?;
         let allowance = memory::allowance();
         let mut sets = Vec::new();
         for &tokens in &self.tokens {
             for &storage in &self.storages {
-                let plan = Plan::new(self, tokens, storage, pipelines, allowance)?;
+                let plan = CachePlan::new(
+                    &shape,
+                    storage,
+                    tokens,
+                    self.sequences,
+                    pipelines,
+                    self.cold_bytes,
+                    allowance,
+                )?;
                 sets.extend(self.threads.iter().map(|&threads| Set {
                     tokens,
                     storage,
@@ -154,7 +162,7 @@ mod tests {
             Variant::as_it_stands(Arc::new(pipeline))
         };
         let names = |together: usize, variants: &[Variant]| -> Vec<String> {
-            let plan = Plan { layers: 2, together };
+            let plan = CachePlan { layers: 2, together };
             let set = Set {
                 tokens: 1,
                 storage: Storage::F32,

@@ -13,8 +13,8 @@ use vattention_trace::{Layout, Trace, TraceLayer};
 
 use crate::classes::expect_classes;
 use crate::dump::{Dump, DumpPart};
-use crate::measured::{Comparison, ExactRow, Measured, Tally};
-use crate::{Error, Exact, Result, Results};
+use crate::measured::{Comparison, ExactRow, Measured, RowTally};
+use crate::{Entry, Error, Exact, Result, Results};
 
 /// What to compare on.
 #[derive(Clone, Debug, Default)]
@@ -28,21 +28,10 @@ pub struct TraceSettings {
     pub dump: bool,
 }
 
-/// A pipeline to measure.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// The pipeline.
-    pub pipeline: Arc<PipelineConfig>,
-    /// Its file, as given.
-    pub file: String,
-    /// What was set so that it reads a share of the tokens, if that was asked for.
-    pub set: Option<String>,
-}
-
 /// What one pipeline came to on one layer.
 #[derive(Serialize, Deserialize)]
 struct OnLayer {
-    tally: Tally,
+    tally: RowTally,
     dump: Option<DumpPart>,
     /// Time spent answering queries.
     seconds: f64,
@@ -110,7 +99,7 @@ fn together(
     trace: &Trace,
     backend: &dyn Backend,
 ) -> (Comparison, Dump) {
-    let mut of_entries: Vec<(Tally, f64)> = vec![Default::default(); entries.len()];
+    let mut of_entries: Vec<(RowTally, f64)> = vec![Default::default(); entries.len()];
     let mut dump = Dump::default();
     for (unit, OnLayer { tally, dump: part, seconds }) in made.into_iter().enumerate() {
         let (layer, i) = (unit / entries.len(), unit % entries.len());
@@ -121,7 +110,7 @@ fn together(
             dump.insert(i, layers[layer].0, part);
         }
     }
-    let measured = |(entry, (tally, seconds)): (&Entry, (Tally, f64))| -> Measured {
+    let measured = |(entry, (tally, seconds)): (&Entry, (RowTally, f64))| -> Measured {
         tally.measured(entry, seconds)
     };
     let comparison = Comparison {
@@ -151,7 +140,7 @@ pub fn chosen_layers(trace: &Trace, settings: &TraceSettings) -> Result<Vec<(usi
             let find = |number: &usize| {
                 let found = all.iter().find(|(layer, _)| layer == number).copied();
                 found.ok_or_else(|| Error::Setting {
-                    option: "--layers",
+                    field: "layers",
                     reason: format!(
                         "{} has no layer {number}; it has {}",
                         trace.path().display(),
@@ -159,7 +148,7 @@ pub fn chosen_layers(trace: &Trace, settings: &TraceSettings) -> Result<Vec<(usi
                     ),
                 })
             };
-            let refuse = |reason| Err(Error::Setting { option: "--layers", reason });
+            let refuse = |reason| Err(Error::Setting { field: "layers", reason });
             if numbers.is_empty() {
                 return refuse("names no layer; expected at least one".into());
             }
@@ -175,7 +164,7 @@ pub fn chosen_layers(trace: &Trace, settings: &TraceSettings) -> Result<Vec<(usi
         let queries = settings.count(layout);
         if queries == 0 || queries > layout.queries {
             return Err(Error::Setting {
-                option: "--queries",
+                field: "queries",
                 reason: format!(
                     "layer {number} of {} has {} queries; expected 1 to that, got {queries}",
                     trace.path().display(),
@@ -211,7 +200,7 @@ impl Answers<'_> {
         settings: &TraceSettings,
         mut tick: impl FnMut(),
     ) -> Result<OnLayer> {
-        let (mut tally, mut time) = (Tally::default(), Duration::ZERO);
+        let (mut tally, mut time) = (RowTally::default(), Duration::ZERO);
         let mut dump = settings.dump.then(DumpPart::default);
         let mut rows = exact.chunks(self.layout.shape.query_heads);
         let index_bytes = self.of(entry, backend, |output, taken| {

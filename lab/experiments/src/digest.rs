@@ -19,14 +19,9 @@ pub struct Digest(Sha256);
 impl Digest {
     /// With what can be written as JSON.
     #[must_use]
-    pub fn with(self, part: &impl Serialize) -> Self {
+    pub fn with(mut self, part: &impl Serialize) -> Self {
         // What cannot be written as JSON, as maps with odd keys, is in none of the parts.
-        self.with_text(&serde_json::to_string(part).unwrap_or_default())
-    }
-
-    /// With a text.
-    #[must_use]
-    pub fn with_text(mut self, text: &str) -> Self {
+        let text = serde_json::to_string(part).unwrap_or_default();
         self.0.update((text.len() as u64).to_le_bytes());
         self.0.update(text);
         self

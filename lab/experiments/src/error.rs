@@ -1,6 +1,6 @@
 //! What can be wrong with an experiment.
 
-/// Every refusal names the file, the option or the pipeline.
+/// Every refusal names the file, the field of the settings or the pipeline.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -8,10 +8,10 @@ pub enum Error {
     #[error(transparent)]
     Trace(#[from] vattention_trace::Error),
     /// A setting that does not fit the trace.
-    #[error("{option}: {reason}")]
+    #[error("{field}: {reason}")]
     Setting {
-        /// The option, as on the command line.
-        option: &'static str,
+        /// The field of the settings.
+        field: &'static str,
         /// What is wrong and what was expected.
         reason: String,
     },

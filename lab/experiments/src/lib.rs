@@ -8,6 +8,7 @@ mod compare;
 mod density;
 mod digest;
 mod dump;
+mod entry;
 mod error;
 mod exact;
 mod limit;
@@ -25,10 +26,11 @@ pub use bench::{
 };
 pub use beside::DenseBeside;
 pub use classes::expect_classes;
-pub use compare::{Entry, TraceSettings, chosen_layers, compare};
+pub use compare::{TraceSettings, chosen_layers, compare};
 pub use density::{Tuned, at_densities, made_to_read, named};
 pub use digest::{Digest, Files, digest_of_file, named_files};
 pub use dump::Dump;
+pub use entry::Entry;
 pub use error::{Error, Result};
 pub use exact::Exact;
 pub use limit::{Certain, RowLimit, limit, limits};
@@ -38,14 +40,15 @@ pub use metrics::{
     RowError, SUSPICION, ShareInterval, TokenLists, ViolationCount, Violations, binomial,
 };
 pub use tune::{
-    Best, Candidate, Goal, LeftOut, Tried, TuneOptions, Tuning, TuningScore, TuningTraces, tune,
+    Best, Candidate, LeftOutCandidate, Tried, TuneOptions, Tuning, TuningGoal, TuningScore,
+    TuningTraces, tune,
 };
 pub use units::{
     Header, Incomplete, Keep, LineFile, Merged, Missing, Part, Results, Shard, merge_results,
 };
 pub use variant::Variant;
 pub use verify::{
-    Cause, Count, EvidenceCounts, Failures, Fault, HeadCount, JudgedRows, LayerTrials, PromiseTest,
-    PromiseVerdict, RowsTogether, SampleUnit, StepCount, UnitsViolated, Verification, at_delta,
-    at_epsilon, try_layer, verify, verify_all,
+    Count, EvidenceCounts, FailureCause, Failures, HeadCount, HeadFault, JudgedRows, LayerTrials,
+    PromiseTest, PromiseVerdict, RowsTogether, SampleUnit, StepCount, UnitsViolated, Verification,
+    at_delta, at_epsilon, try_layer, verify, verify_all,
 };

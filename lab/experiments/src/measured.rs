@@ -6,7 +6,7 @@ use vattention_core::{Kind, Output, PipelineConfig, Promise, RowReport, Target};
 use vattention_trace::{Layout, TraceLayer};
 
 use crate::metrics::{
-    Attention, Bars, BarsSummary, ErrorSummary, Evidence, MeanMax, RowError, TokenLists,
+    Bars, BarsSummary, ErrorSummary, Evidence, ExactWeights, MeanMax, RowError, TokenLists,
     ViolationCount, Violations,
 };
 use crate::{Entry, Exact};
@@ -109,7 +109,7 @@ pub struct Guarantee {
 /// Measurements of one pipeline, row by row.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[allow(clippy::unsafe_derive_deserialize)] // What is unsafe is within `s!`.
-pub(crate) struct Tally {
+pub(crate) struct RowTally {
     /// Errors of the output, the denominator and the numerator.
     errors: [Vec<f64>; 3],
     recalls: Vec<f64>,
@@ -131,23 +131,23 @@ pub(crate) struct Tally {
     unobserved: usize,
 }
 
-/// What [`Tally`] has errors of.
+/// What [`RowTally`] has errors of.
 const TARGETS: [Target; 3] = [Target::Sdpa, Target::Denominator, Target::Numerator];
 
 /// What one row is measured against.
 #[derive(Clone)]
 pub(crate) struct ExactRow {
     exact: Exact,
-    attention: Attention,
+    attention: ExactWeights,
 }
 
 impl ExactRow {
     pub(crate) fn new(exact: Exact, weights: ArrayView1<'_, f64>) -> Self {
-        Self { exact, attention: Attention::new(weights) }
+        Self { exact, attention: ExactWeights::new(weights) }
     }
 }
 
-impl Tally {
+impl RowTally {
     /// Adds the output of a pipeline for one query of a layer, with its selection.
     pub(crate) fn add(
         &mut self,
@@ -353,7 +353,8 @@ mod tests {
             let layer = |rows: std::ops::Range<usize>, recall, index_bytes, (share, of_live)| {
                 let (recalls, index_bytes) = (vec![recall], vec![index_bytes]);
                 let (live, evicts) = ([vec![share], vec![of_live]], share < 1.0);
-                let mut tally = Tally { recalls, index_bytes, live, evicts, ..Tally::default() };
+                let mut tally =
+                    RowTally { recalls, index_bytes, live, evicts, ..RowTally::default() };
                 tally.lists = TokenLists::new(rows.len(), rows.len());
                 tally.add_step(&errors[rows.clone()], &reports[rows], promise.as_ref());
                 tally

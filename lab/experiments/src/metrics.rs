@@ -19,4 +19,9 @@ pub use violations::{TokenLists, ViolationCount, Violations};
 
 pub(crate) use bars::ROUNDING;
 pub(crate) use errors::{exceeds, largest, quantile, sorted};
-pub(crate) use recall::Attention;
+pub(crate) use recall::ExactWeights;
+
+/// Mean of numbers; 0 without any.
+pub(crate) fn mean(numbers: impl Iterator<Item = f64>) -> f64 {
+    MeanMax::new(numbers).mean
+}

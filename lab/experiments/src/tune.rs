@@ -18,8 +18,8 @@ use vattention_core::Backend;
 use crate::{Result, Results};
 
 pub use candidate::Candidate;
-pub use found::{Best, LeftOut, Tried, Tuning};
-pub use goal::Goal;
+pub use found::{Best, LeftOutCandidate, Tried, Tuning};
+pub use goal::TuningGoal;
 pub use halving::TuneOptions;
 pub use score::{TuningScore, TuningTraces};
 

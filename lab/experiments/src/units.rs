@@ -174,8 +174,7 @@ impl Results {
 
     fn keep<T: Serialize>(&self, key: &str, made: &T) -> Result<()> {
         let Some(mut store) = self.store() else { return Ok(()) };
-        let failed =
-            |error| Error::Setting { option: "--results", reason: format!("{key}: {error}") };
+        let failed = |error| Error::Setting { field: "results", reason: format!("{key}: {error}") };
         let value = value::to_text(made).map_err(failed)?;
         let line = serde_json::to_string(&Unit { unit: key.into(), value });
         store.file.push(&line.map_err(|error| failed(error.to_string()))?)

@@ -23,14 +23,15 @@ use crate::metrics::{
     Bars, BarsSummary, CountTest, Evidence, LEVEL, SUSPICION, ViolationCount, binomial,
 };
 use crate::{Error, Result, Results};
-use bench::Bench;
+use bench::TrialBench;
 use layer_counts::{KvHeadTrials, LayerCounts};
 use vattention_trace::{Layout, Trace, TraceLayer};
 
-pub use cause::{Cause, Failures};
+pub use cause::{FailureCause, Failures};
 pub use count::{Count, HeadCount, StepCount};
 pub use epsilon::{at_delta, at_epsilon};
 pub use judged_rows::JudgedRows;
+pub use layer_counts::LayerTrials;
 pub use rows_together::{RowsTogether, SampleUnit, UnitsViolated};
 
 /// The verdict on a promise, or on error bars where a size is asked for.
@@ -81,7 +82,7 @@ pub struct Verification {
     /// Tests that do not, although their p-values are below [`SUSPICION`] in place of [`LEVEL`].
     pub suspected_by: Vec<PromiseTest>,
     /// Where and why a contradicted promise fails.
-    pub fault: Option<Fault>,
+    pub fault: Option<HeadFault>,
     /// Every query head's own count.
     pub heads: Vec<HeadCount>,
     /// Every layer's count of its heads together, if the promise is about that.
@@ -129,13 +130,13 @@ pub struct EvidenceCounts {
 
 /// Where a violated promise fails most, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Fault {
+pub struct HeadFault {
     /// The layer.
     pub layer: usize,
     /// The query head.
     pub query_head: usize,
     /// What failed in most of its samples that violated the promise.
-    pub cause: Cause,
+    pub cause: FailureCause,
     /// In what share of them.
     pub share: f64,
 }
@@ -220,7 +221,7 @@ pub(crate) fn try_all(
             let layer = trace.layer(number).expect("the layer was listed")?;
             let heads = of_layer.iter().map(|&unit| units[unit].2);
             let (pipeline, goal) = (&pipelines[pipeline], &goals[pipeline]);
-            let bench = Bench::new(pipeline, goal, number, &layer, scale, heads)?;
+            let bench = TrialBench::new(pipeline, goal, number, &layer, scale, heads)?;
             of_layer
                 .par_iter()
                 .try_for_each(|&unit| keep.put(unit, bench.run(units[unit].2, trials, &tick)))
@@ -273,9 +274,9 @@ impl Verification {
             }
         }
         let fault = contradicted_by.first().and_then(|test| match test {
-            PromiseTest::Pooled => Fault::find(&heads, Some(&worst)),
-            PromiseTest::Row => Fault::find(&heads, Some(&worst_row)),
-            PromiseTest::RowsTogether => Fault::find(&heads, None),
+            PromiseTest::Pooled => HeadFault::find(&heads, Some(&worst)),
+            PromiseTest::Row => HeadFault::find(&heads, Some(&worst_row)),
+            PromiseTest::RowsTogether => HeadFault::find(&heads, None),
         });
         let verdict = if !contradicted_by.is_empty() {
             PromiseVerdict::Contradicted
@@ -381,7 +382,7 @@ impl FromIterator<Evidence> for EvidenceCounts {
     }
 }
 
-impl Fault {
+impl HeadFault {
     /// The fault of the head with most violations, of those that `worst` is about.
     fn find(heads: &[HeadCount], worst: Option<&Count>) -> Option<Self> {
         let about = |head: &&HeadCount| {
@@ -409,36 +410,14 @@ fn expect_enough(trials: u32, layers: &[(usize, Layout)], goal: &Goal) -> Result
         return Ok(());
     }
     let reason = format!("{trials} cannot contradict delta = {delta}; expected at least {least}");
-    Err(Error::Setting { option: "--trials", reason })
-}
-
-/// What many samples of one layer came to.
-#[derive(Clone, Debug)]
-pub struct LayerTrials {
-    /// Every query head's own count.
-    pub heads: Vec<HeadCount>,
-    /// Every row's own count.
-    pub rows: Vec<Count>,
-    /// The rows by the samples that they share.
-    pub units: Vec<SampleUnit>,
-    /// All query heads together, if the promise is about that.
-    pub step: Option<StepCount>,
-    /// Tokens drawn at random for a query head, on average.
-    pub mean_sampled: f64,
-}
-
-impl LayerTrials {
-    /// Number of queries.
-    fn queries(&self) -> usize {
-        self.rows.iter().filter_map(|row| row.query).max().map_or(0, |last| last + 1)
-    }
+    Err(Error::Setting { field: "trials", reason })
 }
 
 /// What a pipeline goals.
 fn goal(pipeline: &PipelineConfig) -> Result<Goal> {
     pipeline.parts().find_map(PipelineConfig::goal).ok_or_else(|| {
         let reason = format!("{} promises nothing: it has no [estimator]", pipeline.name);
-        Error::Setting { option: "CONFIG", reason }
+        Error::Setting { field: "config", reason }
     })
 }
 
@@ -454,7 +433,7 @@ pub fn try_layer(
     trials: usize,
 ) -> Result<LayerTrials> {
     let (goal, shape) = (Goal::from(*promise), layer.shape());
-    let bench = Bench::new(pipeline, &goal, 0, layer, scale, 0..shape.kv_heads)?;
+    let bench = TrialBench::new(pipeline, &goal, 0, layer, scale, 0..shape.kv_heads)?;
     let heads = (0..shape.kv_heads).into_par_iter();
     let heads: Vec<KvHeadTrials> = heads.map(|head| bench.run(head, trials, &|| {})).collect();
     let (query_heads, queries) = (shape.query_heads, layer.queries.dim().1);

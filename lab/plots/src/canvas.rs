@@ -5,7 +5,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 pub(crate) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-pub(crate) type Failure<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
+pub(crate) type DrawFailure<'a> =
+    DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
 
 /// Of most texts, in pixels.
 pub(crate) const FONT: i32 = 13;
@@ -16,7 +17,7 @@ pub(crate) type Pixel = (i32, i32);
 /// What `draw` draws on a white picture of `size` pixels.
 pub(crate) fn picture(
     size: (u32, u32),
-    draw: impl for<'a> FnOnce(&Canvas<'a>) -> Result<(), Failure<'a>>,
+    draw: impl for<'a> FnOnce(&Canvas<'a>) -> Result<(), DrawFailure<'a>>,
 ) -> String {
     let mut svg = String::new();
     let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
@@ -37,7 +38,7 @@ pub(crate) fn write<'a>(
     text: &str,
     at: Pixel,
     colour: RGBColor,
-) -> Result<(), Failure<'a>> {
+) -> Result<(), DrawFailure<'a>> {
     write_from(on, text, at, HPos::Left, colour)
 }
 
@@ -48,7 +49,7 @@ pub(crate) fn write_from<'a>(
     at: Pixel,
     end: HPos,
     colour: RGBColor,
-) -> Result<(), Failure<'a>> {
+) -> Result<(), DrawFailure<'a>> {
     let style = ("sans-serif", FONT).into_font().color(&colour);
     on.draw(&Text::new(text, at, style.pos(Pos::new(end, VPos::Center))))
 }

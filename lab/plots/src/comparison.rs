@@ -6,8 +6,8 @@ use vattention_experiments::Evidence;
 use vattention_experiments::{Comparison, LEVEL, Measured};
 
 use crate::axis::{Axis, Ticked};
-use crate::canvas::{Canvas, FONT, Failure, Pixel, picture, text_width, write, write_from};
-use crate::labels::{Area, Label, Labels};
+use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, picture, text_width, write, write_from};
+use crate::labels::{Area, Label, PlotLabels};
 use crate::style::Style;
 
 /// Of what is left of the list.
@@ -48,7 +48,7 @@ pub(crate) fn comparison_with_limit(comparison: &Comparison, limit: Option<f64>)
 /// What is drawn.
 struct Scatter<'a> {
     title: String,
-    points: Vec<Point<'a>>,
+    points: Vec<ComparisonPoint<'a>>,
     x: Ticked,
     y: Ticked,
     /// Where a line stands.
@@ -61,7 +61,7 @@ fn worst_evidence(one: &Measured) -> Option<Evidence> {
 }
 
 /// A pipeline, and where it lies on both axes.
-struct Point<'a> {
+struct ComparisonPoint<'a> {
     name: &'a str,
     style: Style,
     front: bool,
@@ -88,7 +88,7 @@ impl<'a> Scatter<'a> {
         let point = |(one, front): (&'a Measured, bool)| {
             let error = one.output_error.mean;
             let place = if error < ROUNDING { below } else { up.clamp(error.log10()) };
-            Point {
+            ComparisonPoint {
                 name: &one.pipeline,
                 style: Style::of_evidence(worst_evidence(one)),
                 front,
@@ -115,7 +115,7 @@ impl<'a> Scatter<'a> {
         found
     }
 
-    fn chart<'c>(&self, root: &Canvas<'c>) -> Result<Chart<'c>, Failure<'c>> {
+    fn chart<'c>(&self, root: &Canvas<'c>) -> Result<Chart<'c>, DrawFailure<'c>> {
         let mut chart = ChartBuilder::on(&root.clone().shrink((0, 0), (WIDTH, HEIGHT)))
             .margin(16)
             .margin_top(TOP)
@@ -137,7 +137,7 @@ impl<'a> Scatter<'a> {
         root: &Canvas<'c>,
         places: &[Pixel],
         names: &Names,
-    ) -> Result<(), Failure<'c>> {
+    ) -> Result<(), DrawFailure<'c>> {
         let chart = self.chart(root)?;
         root.draw(&Text::new(self.title.as_str(), (24, 12), ("sans-serif", 15)))?;
         Self::legend(root)?;
@@ -160,7 +160,7 @@ impl<'a> Scatter<'a> {
         self.list(root, &names.listed)
     }
 
-    fn legend<'c>(root: &Canvas<'c>) -> Result<(), Failure<'c>> {
+    fn legend<'c>(root: &Canvas<'c>) -> Result<(), DrawFailure<'c>> {
         let kinds = Evidence::ALL.map(Some).into_iter().chain([None]);
         let mut x = 30;
         for evidence in kinds {
@@ -180,7 +180,7 @@ impl<'a> Scatter<'a> {
     }
 
     /// The pipelines that have numbers.
-    fn list<'c>(&self, root: &Canvas<'c>, listed: &[usize]) -> Result<(), Failure<'c>> {
+    fn list<'c>(&self, root: &Canvas<'c>, listed: &[usize]) -> Result<(), DrawFailure<'c>> {
         let left = WIDTH as i32;
         for (line, &i) in listed.iter().enumerate() {
             let (point, y) = (&self.points[i], TOP + LINE * line as i32);
@@ -207,9 +207,9 @@ struct Names {
 }
 
 impl Names {
-    fn new(points: &[Point<'_>], within: Area, places: &[Pixel]) -> Self {
+    fn new(points: &[ComparisonPoint<'_>], within: Area, places: &[Pixel]) -> Self {
         let few = points.len() <= FEW;
-        let mut labels = Labels::new(within, places, &front(points, places));
+        let mut labels = PlotLabels::new(within, places, &front(points, places));
         let (mut beside, mut listed) = (Vec::new(), Vec::new());
         for (i, point) in points.iter().enumerate() {
             let name = || format!("{}{}", point.name, point.note);
@@ -230,7 +230,7 @@ impl Names {
 }
 
 /// The path through the points on the front, from left to right.
-fn front(points: &[Point<'_>], places: &[Pixel]) -> Vec<Pixel> {
+fn front(points: &[ComparisonPoint<'_>], places: &[Pixel]) -> Vec<Pixel> {
     let on_front = points.iter().zip(places).filter(|(point, _)| point.front);
     let mut front: Vec<Pixel> = on_front.map(|(_, &place)| place).collect();
     front.sort_unstable();

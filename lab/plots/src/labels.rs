@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use crate::canvas::{Canvas, FONT, Failure, Pixel, text_width, write_from};
+use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, text_width, write_from};
 
 /// How far from its point a text may begin, in pixels.
 const DISTANCES: [i32; 10] = [10, 16, 24, 34, 46, 60, 78, 100, 130, 160];
@@ -41,7 +41,7 @@ impl Label {
         on: &Canvas<'a>,
         text: &str,
         colour: RGBColor,
-    ) -> Result<(), Failure<'a>> {
+    ) -> Result<(), DrawFailure<'a>> {
         if let Some(leader) = self.leader {
             on.draw(&PathElement::new(leader, colour.mix(0.5)))?;
         }
@@ -50,7 +50,7 @@ impl Label {
 }
 
 /// Places texts one after the other, over no point and no other text.
-pub(crate) struct Labels {
+pub(crate) struct PlotLabels {
     within: Area,
     points: Vec<Area>,
     texts: Vec<Area>,
@@ -59,7 +59,7 @@ pub(crate) struct Labels {
     leaders: Vec<[Pixel; 2]>,
 }
 
-impl Labels {
+impl PlotLabels {
     /// Texts `within` an area, beside `points`, and not over a path if there is as good a place.
     pub(crate) fn new(within: Area, points: &[Pixel], path: &[Pixel]) -> Self {
         let area =
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_text_alone_stands_beside_its_point() {
-        let at = |point| Labels::new(PICTURE, &[point], &[]).place("name", point);
+        let at = |point| PlotLabels::new(PICTURE, &[point], &[]).place("name", point);
         for (point, at_x, end) in [((100, 100), 110, HPos::Left), ((590, 100), 580, HPos::Right)] {
             let label = at(point).expect("there is room");
             assert_eq!((label.at, label.leader), ((at_x, 100), None));
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_text_leaves_a_path_free_if_it_can() {
         let (point, path) = ((300, 200), [(300, 200), (500, 210)]);
-        let label = Labels::new(PICTURE, &[point], &path).place("name", point);
+        let label = PlotLabels::new(PICTURE, &[point], &path).place("name", point);
         assert!(label.is_some_and(|label| label.at.0 < 300 && label.leader.is_none()));
     }
 
@@ -188,7 +188,7 @@ mod tests {
         for (count, spread) in [(12, 120), (24, 40)] {
             let point = |i: i32| (280 + i * 37 % spread, 180 + i * 53 % spread);
             let points: Vec<Pixel> = (0..count).map(point).collect();
-            let mut labels = Labels::new(PICTURE, &points, &[]);
+            let mut labels = PlotLabels::new(PICTURE, &points, &[]);
             assert!(points.iter().all(|&point| labels.place("17", point).is_some()));
             for (i, area) in labels.texts.iter().enumerate() {
                 let mut before = labels.points.iter().chain(&labels.texts[..i]);
@@ -205,6 +205,6 @@ mod tests {
     #[test]
     fn what_has_no_room_is_not_placed() {
         let small = Area { from: (0, 0), to: (50, 30) };
-        assert!(Labels::new(small, &[(20, 15)], &[]).place("a long name", (20, 15)).is_none());
+        assert!(PlotLabels::new(small, &[(20, 15)], &[]).place("a long name", (20, 15)).is_none());
     }
 }

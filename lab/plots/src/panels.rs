@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use crate::axis::Ticked;
-use crate::canvas::{Canvas, FONT, Failure, Pixel, picture, text_width, write};
+use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, picture, text_width, write};
 use crate::figure::{Figure, Panel, Series};
 use crate::style::Style;
 
@@ -95,7 +95,7 @@ impl Panel {
         root: &Canvas<'a>,
         area: &Canvas<'a>,
         names: &[&str],
-    ) -> Result<(), Failure<'a>> {
+    ) -> Result<(), DrawFailure<'a>> {
         let all: Vec<(f64, f64)> = self.series.iter().flat_map(|one| self.places(one)).collect();
         let level = self.level.and_then(|level| self.y.place(level));
         let x = Ticked::new(&self.x, all.iter().map(|point| point.0));

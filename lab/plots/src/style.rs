@@ -6,7 +6,7 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use vattention_experiments::Evidence;
 
-use crate::canvas::{Canvas, Failure, Pixel};
+use crate::canvas::{Canvas, DrawFailure, Pixel};
 
 /// Colours that most people tell apart (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
@@ -78,7 +78,7 @@ impl Style {
         on: &Canvas<'a>,
         (x, y): Pixel,
         radius: i32,
-    ) -> Result<(), Failure<'a>> {
+    ) -> Result<(), DrawFailure<'a>> {
         let fill = self.colour.mix(0.85).filled();
         let corners = |count: u32, turn: f64, radius: f64| -> Vec<Pixel> {
             let corner = |i: u32| {
@@ -114,7 +114,7 @@ impl Style {
         self,
         on: &Canvas<'a>,
         places: Vec<Pixel>,
-    ) -> Result<(), Failure<'a>> {
+    ) -> Result<(), DrawFailure<'a>> {
         let style = self.colour.stroke_width(2);
         match self.dash {
             None => on.draw(&PathElement::new(places, style)),

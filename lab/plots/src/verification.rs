@@ -5,8 +5,8 @@ use vattention_core::{Fraction, Scope};
 use vattention_experiments::{Count, Evidence, Verification};
 
 use crate::axis::{Axis, Ticked};
-use crate::canvas::{Canvas, FONT, Failure, Pixel, picture, text_width, write};
-use crate::labels::{Area, Labels};
+use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, picture, text_width, write};
+use crate::labels::{Area, PlotLabels};
 use crate::style::Style;
 
 const SIZE: (u32, u32) = (900, 700);
@@ -28,7 +28,7 @@ const NAMED: usize = 8;
 const MEAN: RGBColor = RGBColor(150, 150, 150);
 
 /// Errors of one head (a layer), or of one row, at one epsilon.
-struct Point {
+struct HeadPoint {
     name: String,
     epsilon: f64,
     at_delta: f64,
@@ -38,10 +38,10 @@ struct Point {
 }
 
 /// Points at one epsilon.
-struct Column {
+struct HeadColumn {
     epsilon: f64,
-    heads: Vec<Point>,
-    rows: Vec<Point>,
+    heads: Vec<HeadPoint>,
+    rows: Vec<HeadPoint>,
 }
 
 /// The (1 − delta)-quantile and the mean of each head's errors (of each layer's largest errors, if
@@ -54,32 +54,33 @@ struct Column {
 /// have names beside them: `layer.head` for heads, `layer.head@query` for rows that contradict
 /// delta, at most eight at each epsilon.
 pub fn verification(verdicts: &[Verification]) -> String {
-    let mut columns: Vec<Column> = verdicts.iter().map(Column::new).collect();
+    let mut columns: Vec<HeadColumn> = verdicts.iter().map(HeadColumn::new).collect();
     columns.sort_by(|a, b| a.epsilon.total_cmp(&b.epsilon));
     picture(SIZE, |root| draw(root, &verdicts[0], &columns))
 }
 
-impl Column {
+impl HeadColumn {
     /// Points of a verdict: all heads, and the rows with the largest errors.
     fn new(verdict: &Verification) -> Self {
         let epsilon = verdict.goal.epsilon().map_or(f64::NAN, Fraction::get);
-        let mut rows: Vec<Point> = verdict.rows.iter().map(|row| row_point(verdict, row)).collect();
+        let mut rows: Vec<HeadPoint> =
+            verdict.rows.iter().map(|row| row_point(verdict, row)).collect();
         rows.sort_by(|a, b| b.evidence.cmp(&a.evidence).then(b.at_delta.total_cmp(&a.at_delta)));
         let suspicious = rows.iter().filter(|row| row.evidence != Evidence::WithinDelta).count();
         rows.truncate(suspicious + ROWS);
         Self { epsilon, heads: points(verdict), rows }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Point> {
+    fn all(&self) -> impl Iterator<Item = &HeadPoint> {
         self.heads.iter().chain(&self.rows)
     }
 }
 
 /// Point of one row.
-fn row_point(verdict: &Verification, row: &Count) -> Point {
+fn row_point(verdict: &Verification, row: &Count) -> HeadPoint {
     let head = row.query_head.map_or_else(String::new, |head| format!(".{head}"));
     let query = row.query.map_or_else(String::new, |query| format!("@{query}"));
-    Point {
+    HeadPoint {
         name: format!("{}{head}{query}", row.layer),
         epsilon: verdict.goal.epsilon().map_or(f64::NAN, Fraction::get),
         at_delta: row.error_at_delta,
@@ -89,16 +90,16 @@ fn row_point(verdict: &Verification, row: &Count) -> Point {
 }
 
 /// Of each verdict, what the promise is judged by, in the same order in all.
-fn points(verdict: &Verification) -> Vec<Point> {
+fn points(verdict: &Verification) -> Vec<HeadPoint> {
     let epsilon = verdict.goal.epsilon().map_or(f64::NAN, Fraction::get);
-    let heads = verdict.heads.iter().map(|head| Point {
+    let heads = verdict.heads.iter().map(|head| HeadPoint {
         name: format!("{}.{}", head.layer, head.query_head),
         epsilon,
         at_delta: head.error_at_delta,
         mean: Some(head.error.mean),
         evidence: verdict.evidence_of(head),
     });
-    let steps = verdict.steps.iter().map(|step| Point {
+    let steps = verdict.steps.iter().map(|step| HeadPoint {
         name: format!("layer {}", step.layer),
         epsilon,
         at_delta: step.error_at_delta,
@@ -114,8 +115,8 @@ fn points(verdict: &Verification) -> Vec<Point> {
 fn draw<'a>(
     root: &Canvas<'a>,
     verdict: &Verification,
-    columns: &[Column],
-) -> Result<(), Failure<'a>> {
+    columns: &[HeadColumn],
+) -> Result<(), DrawFailure<'a>> {
     let [x, y] = [Axis::log("epsilon promised"), Axis::log("error measured")];
     let epsilons: Vec<f64> = columns.iter().map(|column| column.epsilon).collect();
     let across = Ticked::at(&x, &epsilons);
@@ -140,7 +141,7 @@ fn draw<'a>(
     let place = |epsilon: f64, error: f64| -> Pixel {
         chart.backend_coord(&(epsilon.log10(), up.clamp(error.log10())))
     };
-    let at_delta = |point: &Point| place(point.epsilon, point.at_delta);
+    let at_delta = |point: &HeadPoint| place(point.epsilon, point.at_delta);
     for i in 0..columns[0].heads.len() {
         let path: Vec<Pixel> = columns.iter().map(|column| at_delta(&column.heads[i])).collect();
         root.draw(&PathElement::new(path, Style::of_evidence(None).colour.mix(0.25)))?;
@@ -165,7 +166,7 @@ fn draw<'a>(
     let places: Vec<Pixel> =
         heads().map(at_delta).chain(rows.map(|row| beside(at_delta(row)))).collect();
     let diagonal = diagonal.map(|ends| chart.backend_coord(&ends));
-    let mut labels = Labels::new(within, &places, &diagonal);
+    let mut labels = PlotLabels::new(within, &places, &diagonal);
     for point in columns.iter().flat_map(named) {
         let colour = Style::of_evidence(Some(point.evidence)).colour;
         let place = at_delta(point);
@@ -178,9 +179,9 @@ fn draw<'a>(
 
 /// Points with names at one epsilon: rows that contradict delta, then heads above the diagonal, the
 /// worst first. If there are none, the worst head.
-fn named(column: &Column) -> Vec<&Point> {
+fn named(column: &HeadColumn) -> Vec<&HeadPoint> {
     let contradict = column.rows.iter().filter(|row| row.evidence == Evidence::Contradicted);
-    let mut heads: Vec<&Point> = column.heads.iter().collect();
+    let mut heads: Vec<&HeadPoint> = column.heads.iter().collect();
     heads.sort_by(|a, b| b.at_delta.total_cmp(&a.at_delta));
     let above = heads.iter().filter(|point| point.at_delta > point.epsilon).count();
     heads.truncate(above.max(1));
@@ -188,16 +189,16 @@ fn named(column: &Column) -> Vec<&Point> {
 }
 
 /// Errors to show: all, but for those far below.
-fn errors(columns: &[Column]) -> Vec<f64> {
+fn errors(columns: &[HeadColumn]) -> Vec<f64> {
     let least = LEAST * columns.iter().map(|column| column.epsilon).fold(1.0, f64::min);
-    let points = columns.iter().flat_map(Column::all);
+    let points = columns.iter().flat_map(HeadColumn::all);
     let of_point =
-        |point: &Point| [point.epsilon, point.at_delta, point.mean.unwrap_or(point.at_delta)];
+        |point: &HeadPoint| [point.epsilon, point.at_delta, point.mean.unwrap_or(point.at_delta)];
     let all = points.flat_map(of_point);
     all.map(|error| error.max(least)).collect()
 }
 
-fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), Failure<'a>> {
+fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), DrawFailure<'a>> {
     let delta = verdict.goal.delta.get();
     let judged = match verdict.goal.scope {
         Scope::Row => "of each head",
@@ -240,13 +241,13 @@ fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), Failure<'
 mod tests {
     use super::*;
 
-    fn point(name: &str, epsilon: f64, at_delta: f64) -> Point {
+    fn point(name: &str, epsilon: f64, at_delta: f64) -> HeadPoint {
         let evidence = Evidence::WithinDelta;
-        Point { name: name.into(), epsilon, at_delta, mean: Some(at_delta / 10.0), evidence }
+        HeadPoint { name: name.into(), epsilon, at_delta, mean: Some(at_delta / 10.0), evidence }
     }
 
-    fn column(epsilon: f64, heads: Vec<Point>) -> Column {
-        Column { epsilon, heads, rows: Vec::new() }
+    fn column(epsilon: f64, heads: Vec<HeadPoint>) -> HeadColumn {
+        HeadColumn { epsilon, heads, rows: Vec::new() }
     }
 
     #[test]
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn rows_that_contradict_are_named_and_heads_above_the_diagonal_or_else_the_worst() {
-        let names = |column: &Column| -> Vec<String> {
+        let names = |column: &HeadColumn| -> Vec<String> {
             named(column).into_iter().map(|point| point.name.clone()).collect()
         };
         let heads =
@@ -272,8 +273,9 @@ mod tests {
         assert_eq!(names(&column(0.1, low)), ["0.1"]);
         let many = (0..20).map(|i| point("x", 0.1, 0.2 + f64::from(i))).collect();
         assert_eq!(named(&column(0.1, many)).len(), NAMED);
-        let bad = Point { evidence: Evidence::Contradicted, ..point("0.0@3", 0.1, 0.5) };
-        let with_row = Column { rows: vec![bad, point("0.0@4", 0.1, 0.2)], ..column(0.1, heads()) };
+        let bad = HeadPoint { evidence: Evidence::Contradicted, ..point("0.0@3", 0.1, 0.5) };
+        let with_row =
+            HeadColumn { rows: vec![bad, point("0.0@4", 0.1, 0.2)], ..column(0.1, heads()) };
         assert_eq!(names(&with_row), ["0.0@3", "2.3", "0.0"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Datasets of published benchmarks, from the files that users have.
 
 mod babilong;
+mod definition;
 mod fit;
 mod infinitebench;
 mod longbench;
@@ -10,76 +11,19 @@ mod rows;
 mod ruler;
 
 use std::collections::{BTreeMap, HashSet};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use crate::fit::Length;
+use crate::fit::TokenLimit;
 use crate::metrics::AnswerMetric;
-use crate::templates::fill;
-use crate::{Case, Error, Result, Task};
+use crate::{Case, Error, Result};
 
-use rows::Row;
+use definition::{Definition, PromptLayout, ScoredPart};
+use rows::DatasetRow;
 
 /// One dataset of a benchmark, or one group of its lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dataset(usize);
-
-/// How a case comes to fit in a number of tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fit {
-    /// The middle of a prompt that is too long is cut out, so that as many tokens of either end stay.
-    CutMiddle,
-    /// A prompt that is too long is refused.
-    Whole,
-    /// The answer takes what the prompt leaves, at most its tokens.
-    RestForAnswer,
-}
-
-/// What of an answer is scored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counted {
-    All,
-    /// The first line, without line breaks before it.
-    FirstLine,
-    /// All; an empty answer is scored as the word None.
-    AllOrNone,
-}
-
-/// What is known of a dataset.
-#[derive(Debug)]
-struct Definition {
-    benchmark: &'static str,
-    /// Of the dataset, as its publishers call it: what users ask for.
-    dataset: String,
-    /// Of the dataset and the group of lengths.
-    name: String,
-    /// Where its file may lie in the folder, without the ending.
-    files: Vec<String>,
-    /// The most tokens of an answer.
-    tokens: usize,
-    metric: AnswerMetric,
-    /// What else its publishers score answers by.
-    others: &'static [AnswerMetric],
-    fit: Fit,
-    /// Whether it is put to a chat model as a chat.
-    as_chat: bool,
-    counted: Counted,
-    /// The value of `length` in a row of this group.
-    lengths: Option<Range<u64>>,
-    layout: Layout,
-}
-
-/// How a row becomes a case.
-#[derive(Debug)]
-enum Layout {
-    LongBench { prompt: String, classes: bool },
-    Babilong { prompt: String, labels: Vec<String> },
-    Loogle { prompt: String, asked: loogle::Asked },
-    InfiniteBench { prompt: String },
-    Ruler,
-    Math,
-}
 
 static ALL: LazyLock<Vec<Definition>> = LazyLock::new(|| {
     [
@@ -126,9 +70,9 @@ impl Dataset {
 
     fn counted(self, answer: &str) -> &str {
         match self.definition().counted {
-            Counted::AllOrNone if answer.is_empty() => "None",
-            Counted::All | Counted::AllOrNone => answer,
-            Counted::FirstLine => {
+            ScoredPart::AllOrNone if answer.is_empty() => "None",
+            ScoredPart::All | ScoredPart::AllOrNone => answer,
+            ScoredPart::FirstLine => {
                 answer.trim_start_matches('\n').split('\n').next().unwrap_or_default()
             }
         }
@@ -137,7 +81,7 @@ impl Dataset {
 
 /// A case, whose context others may have, too: books and articles are asked about many times.
 #[derive(Clone, Debug)]
-struct Stored {
+struct StoredCase {
     context: Arc<str>,
     rest: Case,
 }
@@ -145,7 +89,7 @@ struct Stored {
 /// Cases of a benchmark, read from files.
 #[derive(Clone, Debug)]
 pub struct Benchmark {
-    cases: BTreeMap<Dataset, Vec<Stored>>,
+    cases: BTreeMap<Dataset, Vec<StoredCase>>,
     files: Vec<PathBuf>,
 }
 
@@ -207,8 +151,8 @@ impl Benchmark {
     }
 
     /// The datasets that there are cases of.
-    pub fn tasks(&self) -> Vec<Task> {
-        self.cases.keys().map(|dataset| Task::Dataset(*dataset)).collect()
+    pub(crate) fn datasets(&self) -> impl Iterator<Item = Dataset> {
+        self.cases.keys().copied()
     }
 
     /// How many cases a dataset has.
@@ -217,11 +161,16 @@ impl Benchmark {
     }
 
     /// A case by its place in the file, and again from the first behind the last, made to fit.
-    pub(crate) fn case(&self, dataset: Dataset, place: u64, length: Length<'_>) -> Result<Case> {
-        let task = Task::Dataset(dataset);
+    pub(crate) fn case(
+        &self,
+        dataset: Dataset,
+        place: u64,
+        length: TokenLimit<'_>,
+    ) -> Result<Case> {
+        let task = dataset.name();
         let cases = self.cases.get(&dataset).filter(|cases| !cases.is_empty());
         let cases = cases.ok_or(Error::Missing { task, what: "rows of a benchmark" })?;
-        let Stored { context, rest } = &cases[(place % cases.len() as u64) as usize];
+        let StoredCase { context, rest } = &cases[(place % cases.len() as u64) as usize];
         let case = Case { context: context.to_string(), ..rest.clone() };
         fit::fit(case, dataset.definition().fit, task, length)
     }
@@ -231,14 +180,14 @@ impl Benchmark {
 fn read(
     path: &Path,
     of_file: &[(Dataset, &'static Definition)],
-) -> Result<impl Iterator<Item = (Dataset, Vec<Stored>)>> {
+) -> Result<impl Iterator<Item = (Dataset, Vec<StoredCase>)>> {
     let mut contexts = HashSet::<Arc<str>>::new();
     let mut groups: Vec<_> = of_file.iter().map(|(dataset, _)| (*dataset, Vec::new())).collect();
     let rows = rows::parse(path, |row| {
         let group = of_file.iter().map(|(_, definition)| definition.has(row));
         let group = group.collect::<Result<Vec<bool>, String>>()?.iter().position(|has| *has);
         let group = group.ok_or("its length is in no group")?;
-        let cases = of_file[group].1.cases(row)?.into_iter();
+        let cases = cases(of_file[group].1, row)?.into_iter();
         Ok((group, cases.map(|case| stored(case, &mut contexts)).collect::<Vec<_>>()))
     })?;
     for (group, cases) in rows {
@@ -248,7 +197,7 @@ fn read(
 }
 
 /// A case that shares its context with those before that have the same.
-fn stored(mut case: Case, contexts: &mut HashSet<Arc<str>>) -> Stored {
+fn stored(mut case: Case, contexts: &mut HashSet<Arc<str>>) -> StoredCase {
     let context = std::mem::take(&mut case.context);
     let known = contexts.get(context.as_str()).cloned();
     let context = known.unwrap_or_else(|| {
@@ -256,36 +205,23 @@ fn stored(mut case: Case, contexts: &mut HashSet<Arc<str>>) -> Stored {
         contexts.insert(context.clone());
         context
     });
-    Stored { context, rest: case }
+    StoredCase { context, rest: case }
 }
 
-impl Definition {
-    fn has(&self, row: &Row) -> Result<bool, String> {
-        self.lengths
-            .as_ref()
-            .map_or(Ok(true), |lengths| Ok(lengths.contains(&row.number("length")?)))
-    }
-
-    /// The cases of a row.
-    fn cases(&self, row: &Row) -> Result<Vec<Case>, String> {
-        let cases = match &self.layout {
-            Layout::LongBench { prompt, classes } => vec![longbench::case(prompt, *classes, row)?],
-            Layout::Babilong { prompt, labels } => vec![babilong::case(prompt, labels, row)?],
-            Layout::Loogle { prompt, asked } => loogle::cases(prompt, *asked, row)?,
-            Layout::InfiniteBench { prompt } => {
-                vec![infinitebench::case(prompt, self.metric, row)?]
-            }
-            Layout::Ruler => vec![ruler::case(row)?],
-            Layout::Math => vec![math::case(row)?],
-        };
-        Ok(cases.into_iter().map(|case| Case { tokens: self.tokens, ..case }).collect())
-    }
-}
-
-/// A prompt whose context ends where its `{context}` does.
-fn prompt(template: &str, holes: &[(&str, &str)]) -> (String, String) {
-    let (before, after) = template.split_once("{context}").unwrap_or((template, ""));
-    (fill(&format!("{before}{{context}}"), holes), fill(after, holes))
+/// Returns the cases of a row.
+fn cases(definition: &Definition, row: &DatasetRow) -> Result<Vec<Case>, String> {
+    let Definition { layout, metric, tokens, .. } = definition;
+    let cases = match layout {
+        PromptLayout::LongBench { prompt, classes } => {
+            vec![longbench::case(prompt, *classes, row)?]
+        }
+        PromptLayout::Babilong { prompt, labels } => vec![babilong::case(prompt, labels, row)?],
+        PromptLayout::Loogle { prompt, asked } => loogle::cases(prompt, *asked, row)?,
+        PromptLayout::InfiniteBench { prompt } => vec![infinitebench::case(prompt, *metric, row)?],
+        PromptLayout::Ruler => vec![ruler::case(row)?],
+        PromptLayout::Math => vec![math::case(row)?],
+    };
+    Ok(cases.into_iter().map(|case| Case { tokens: *tokens, ..case }).collect())
 }
 
 fn find(dir: &Path, files: &[String]) -> Option<PathBuf> {

@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::iter::repeat_n;
 
-use crate::draw::Draw;
-use crate::fit::Length;
+use crate::draw::SeededDraw;
+use crate::fit::TokenLimit;
 use crate::words::{SENTENCES, different};
 use crate::{Case, Result, Task};
 
@@ -36,7 +36,7 @@ fn numbered<T: Display>(words: &[T]) -> String {
 
 /// Different words, the first ten of them common. No common word is part of another, so that to tell
 /// one is not to tell two.
-fn chosen(rare: usize, draw: &mut Draw) -> (Vec<String>, Vec<String>) {
+fn chosen(rare: usize, draw: &mut SeededDraw) -> (Vec<String>, Vec<String>) {
     let (mut common, mut others) = (Vec::<String>::new(), Vec::new());
     // Twice as many as are needed: few words are parts of others.
     for word in different(2 * COMMON + rare, draw) {
@@ -51,7 +51,7 @@ fn chosen(rare: usize, draw: &mut Draw) -> (Vec<String>, Vec<String>) {
     (common, others)
 }
 
-fn list(repeats: Repeats, rare: usize, draw: &mut Draw) -> Case {
+fn list(repeats: Repeats, rare: usize, draw: &mut SeededDraw) -> Case {
     let (answers, others) = chosen(rare, draw);
     let common = answers.iter().flat_map(|word| repeat_n(word, repeats.common));
     let rare = others.iter().flat_map(|word| repeat_n(word, repeats.rare));
@@ -63,13 +63,13 @@ fn list(repeats: Repeats, rare: usize, draw: &mut Draw) -> Case {
 }
 
 /// The case, filled up with rare words; before it an example with its answer.
-pub(crate) fn case(length: Length, draw: &Draw) -> Result<Case> {
+pub(crate) fn case(length: TokenLimit, draw: &SeededDraw) -> Result<Case> {
     let mut draw = draw.clone();
     let (repeats, in_example, rare) = repeats(length.tokens);
     let example = list(in_example, rare, &mut draw);
     let example =
         format!("{}{} {}\n", example.context, example.question, numbered(&example.answers));
-    length.fill(Task::Cwe, 1..=length.tokens, |rare| {
+    length.fill(Task::Cwe.name(), 1..=length.tokens, |rare| {
         let case = list(repeats, rare, &mut draw.clone());
         Case { context: format!("{example}{}", case.context), ..case }
     })

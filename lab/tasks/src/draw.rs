@@ -9,9 +9,9 @@ use crate::Task;
 
 /// The random numbers of one text.
 #[derive(Clone, Debug)]
-pub(crate) struct Draw(ChaCha8Rng);
+pub(crate) struct SeededDraw(ChaCha8Rng);
 
-impl Draw {
+impl SeededDraw {
     /// The key of the stream is (seed, tokens, name): no two texts share one.
     pub(crate) fn new(task: Task, tokens: usize, seed: u64) -> Self {
         let mut key = [0; 32];
@@ -104,8 +104,8 @@ mod tests {
     use super::*;
 
     /// Whether each of `outcomes` outcomes comes as often as any other, within 5 standard deviations.
-    fn assert_even(outcomes: usize, mut make: impl FnMut(&mut Draw) -> Vec<usize>) {
-        let mut draw = Draw::new(Task::Vt, 0, 0);
+    fn assert_even(outcomes: usize, mut make: impl FnMut(&mut SeededDraw) -> Vec<usize>) {
+        let mut draw = SeededDraw::new(Task::Vt, 0, 0);
         let mut counts = BTreeMap::<_, f64>::new();
         for _ in 0..1000 * outcomes {
             *counts.entry(make(&mut draw)).or_default() += 1.0;
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn no_more_are_drawn_than_there_are() {
-        let mut draw = Draw::new(Task::Vt, 0, 0);
+        let mut draw = SeededDraw::new(Task::Vt, 0, 0);
         assert_eq!(draw.places(9, 3), BTreeSet::from([0, 1, 2]));
         assert_eq!(draw.some(9, &[5]), [&5]);
         assert_eq!(draw.merge(vec![], vec![1, 2]), [1, 2]);

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Task;
-
 /// Every refusal names the file or the task.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -36,7 +34,7 @@ pub enum Error {
     #[error("`{task}` does not fit in {tokens} tokens; expected {least} or more")]
     TooShort {
         /// The task.
-        task: Task,
+        task: &'static str,
         /// The tokens there are.
         tokens: usize,
         /// The tokens of the shortest text, with the room for its answer.
@@ -48,7 +46,7 @@ pub enum Error {
         /// The vocabulary's file.
         path: PathBuf,
         /// The task.
-        task: Task,
+        task: &'static str,
     },
     /// A folder has no file of a benchmark.
     #[error("{}: there is no such file; expected {expected}", .dir.display())]
@@ -62,7 +60,7 @@ pub enum Error {
     #[error("`{task}` asks about {what}; expected a file with them")]
     Missing {
         /// The task.
-        task: Task,
+        task: &'static str,
         /// What the file should have.
         what: &'static str,
     },

@@ -2,24 +2,24 @@
 
 use std::ops::RangeInclusive;
 
-use crate::{Case, Error, Result, Task};
+use crate::{Case, Error, Result};
 
 /// Measurements by slope; later ones halve what is left.
 const SLOPES: usize = 12;
 
 /// What a text is made for: at most `tokens`, by somebody's count.
 #[derive(Clone, Copy)]
-pub(crate) struct Length<'a> {
+pub(crate) struct TokenLimit<'a> {
     pub(crate) tokens: usize,
     pub(crate) count: &'a dyn Fn(&str) -> usize,
 }
 
-impl Length<'_> {
+impl TokenLimit<'_> {
     /// The longest case of `make`, which takes a number of units (sentences, needles, words), that
     /// fits with its answer. Counts the text O(log tokens) times.
     pub(crate) fn fill(
         self,
-        task: Task,
+        task: &'static str,
         units: RangeInclusive<usize>,
         make: impl Fn(usize) -> Case,
     ) -> Result<Case> {

@@ -2,8 +2,8 @@
 
 use std::iter::repeat_n;
 
-use crate::draw::Draw;
-use crate::fit::Length;
+use crate::draw::SeededDraw;
+use crate::fit::TokenLimit;
 use crate::words::{SENTENCES, letters};
 use crate::{Case, Result, Task};
 
@@ -24,7 +24,7 @@ fn frequency(words: usize, rank: usize) -> usize {
     (words as f64 / (rank * rank) as f64 / ZETA) as usize
 }
 
-fn text(vocabulary: &[String], words: usize, mut draw: Draw) -> Case {
+fn text(vocabulary: &[String], words: usize, mut draw: SeededDraw) -> Case {
     let ranked = vocabulary.iter().enumerate();
     let mut coded: Vec<&str> =
         ranked.flat_map(|(i, word)| repeat_n(word.as_str(), frequency(words, i + 1))).collect();
@@ -41,7 +41,7 @@ fn text(vocabulary: &[String], words: usize, mut draw: Draw) -> Case {
 }
 
 /// The case, filled up with coded words.
-pub(crate) fn case(length: Length, draw: &Draw) -> Result<Case> {
+pub(crate) fn case(length: TokenLimit, draw: &SeededDraw) -> Result<Case> {
     let mut draw = draw.clone();
     let words = length.tokens.saturating_sub(ANSWER_TOKENS) / TOKENS_PER_WORD;
     let mut vocabulary = vec![PLACEHOLDER.to_owned()];
@@ -50,7 +50,7 @@ pub(crate) fn case(length: Length, draw: &Draw) -> Result<Case> {
     vocabulary.extend(draw.different(coded, |draw| letters(LETTERS, b'a', draw)));
     // Some of the law's mass is in ranks that the vocabulary does not have.
     let most = LEAST.max(2 * length.tokens);
-    length.fill(Task::Fwe, LEAST..=most, |words| text(&vocabulary, words, draw.clone()))
+    length.fill(Task::Fwe.name(), LEAST..=most, |words| text(&vocabulary, words, draw.clone()))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Needles in a haystack.
 
-use crate::draw::Draw;
-use crate::fit::Length;
-use crate::source::{Class, Hay, Source};
+use crate::draw::SeededDraw;
+use crate::fit::TokenLimit;
+use crate::source::{Class, Hay, WordSource};
 use crate::templates::fill;
 use crate::{Case, Result, Task};
 
@@ -42,7 +42,7 @@ impl Needles {
     }
 
     /// The text with `hay` sentences of hay.
-    fn text(self, source: &dyn Source, hay: usize, mut draw: Draw) -> Case {
+    fn text(self, source: &dyn WordSource, hay: usize, mut draw: SeededDraw) -> Case {
         let niah = &source.templates().niah;
         let kinds = &niah.kinds[self.kind()];
         // Drawn apart from places: that the next sentence was too long must not say where needles are.
@@ -80,7 +80,12 @@ impl Needles {
 }
 
 /// `count` values, all different as long as the class has that many.
-fn values(source: &dyn Source, class: Class, count: usize, draw: &mut Draw) -> Vec<String> {
+fn values(
+    source: &dyn WordSource,
+    class: Class,
+    count: usize,
+    draw: &mut SeededDraw,
+) -> Vec<String> {
     let mut values = Vec::with_capacity(count);
     while values.len() < count {
         values.extend(source.words(class, count - values.len(), draw));
@@ -89,15 +94,24 @@ fn values(source: &dyn Source, class: Class, count: usize, draw: &mut Draw) -> V
 }
 
 /// The case of one of the eight tasks, filled up with sentences or needles.
-pub(crate) fn case(task: Task, source: &dyn Source, length: Length, draw: &Draw) -> Result<Case> {
+pub(crate) fn case(
+    task: Task,
+    source: &dyn WordSource,
+    length: TokenLimit,
+    draw: &SeededDraw,
+) -> Result<Case> {
     let needles = Needles::of(task);
     if needles.hay != Hay::Needles {
-        return length.fill(task, 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
+        return length
+            .fill(task.name(), 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
     }
     if let Some(keys) = source.needles(length.tokens) {
         let needles = Needles { keys, ..needles };
-        return length.fill(task, 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
+        return length
+            .fill(task.name(), 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
     }
     let most = length.tokens.clamp(1, source.most(needles.key));
-    length.fill(task, 1..=most, |keys| Needles { keys, ..needles }.text(source, 0, draw.clone()))
+    length.fill(task.name(), 1..=most, |keys| {
+        Needles { keys, ..needles }.text(source, 0, draw.clone())
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::draw::Draw;
+use crate::draw::SeededDraw;
 use crate::error::read;
 use crate::{Error, Result};
 
@@ -43,7 +43,7 @@ fn sentences(text: &str) -> Vec<String> {
 }
 
 /// A sentence of filler: 4 to 14 random words.
-pub(crate) fn filler(words: &[String], draw: &mut Draw) -> String {
+pub(crate) fn filler(words: &[String], draw: &mut SeededDraw) -> String {
     let count = 4 + draw.below(11);
     let words: Vec<&str> = (0..count).map(|_| draw.one(words).as_str()).collect();
     words.join(" ") + "."

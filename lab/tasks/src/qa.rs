@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::draw::Draw;
-use crate::fit::Length;
+use crate::draw::SeededDraw;
+use crate::fit::TokenLimit;
 use crate::words::SENTENCES;
 use crate::{Case, Result, Task};
 
@@ -31,7 +31,7 @@ pub(crate) struct Questions {
 
 impl Questions {
     /// The documents to be added to those of a question, in random order: those near it first.
-    fn others(&self, question: &Question, draw: &mut Draw) -> Vec<usize> {
+    fn others(&self, question: &Question, draw: &mut SeededDraw) -> Vec<usize> {
         let own: BTreeSet<_> = question.documents.iter().copied().collect();
         let group = question.near.map_or(&[][..], |group| &self.groups[group]);
         let near: BTreeSet<_> = group.iter().copied().filter(|i| !own.contains(i)).collect();
@@ -44,7 +44,7 @@ impl Questions {
         others
     }
 
-    fn text(&self, question: &Question, mut documents: Vec<usize>, mut draw: Draw) -> Case {
+    fn text(&self, question: &Question, mut documents: Vec<usize>, mut draw: SeededDraw) -> Case {
         draw.shuffle(&mut documents);
         let documents: Vec<_> = documents
             .iter()
@@ -63,11 +63,11 @@ impl Questions {
     }
 
     /// The case of a random question, filled up with documents.
-    pub(crate) fn case(&self, task: Task, length: Length, draw: &Draw) -> Result<Case> {
+    pub(crate) fn case(&self, task: Task, length: TokenLimit, draw: &SeededDraw) -> Result<Case> {
         let mut draw = draw.clone();
         let question = draw.one(&self.asked);
         let others = self.others(question, &mut draw);
-        length.fill(task, 0..=others.len(), |count| {
+        length.fill(task.name(), 0..=others.len(), |count| {
             let documents = question.documents.iter().chain(&others[..count]).copied().collect();
             self.text(question, documents, draw.clone())
         })

@@ -1,6 +1,6 @@
 //! Where needles and variables get their words from.
 
-use crate::draw::Draw;
+use crate::draw::SeededDraw;
 use crate::templates::Templates;
 
 /// What a word is for.
@@ -34,17 +34,17 @@ pub(crate) enum Hay {
 }
 
 /// Words and sentences: of RULER's kind, or of a vocabulary.
-pub(crate) trait Source {
+pub(crate) trait WordSource {
     fn templates(&self) -> &Templates;
 
     /// As many different words of a class, or as there are.
-    fn words(&self, class: Class, count: usize, draw: &mut Draw) -> Vec<String>;
+    fn words(&self, class: Class, count: usize, draw: &mut SeededDraw) -> Vec<String>;
 
     /// The most words of a class that `words` should be asked for.
     fn most(&self, class: Class) -> usize;
 
     /// The first sentences of a haystack of noise or prose.
-    fn hay(&self, hay: Hay, sentences: usize, draw: &mut Draw) -> Vec<String>;
+    fn hay(&self, hay: Hay, sentences: usize, draw: &mut SeededDraw) -> Vec<String>;
 
     /// What stands between the sentences of a haystack.
     fn between(&self, hay: Hay) -> &'static str;

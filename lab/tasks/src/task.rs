@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Dataset, Error, Result};
+use crate::{AnswerMetric, Benchmark, Case, Dataset, Error, Result};
 
 /// One of RULER's thirteen tasks, or a dataset of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +74,33 @@ impl Task {
             Self::Qa2 => "qa_2",
             Self::Dataset(dataset) => dataset.name(),
         }
+    }
+}
+
+impl Task {
+    /// The score of an answer in [0, 1]. RULER's ignores case: the share of the right words that it
+    /// has; for `qa_1` and `qa_2` 1 if it has any of the right answers. A dataset has its own metric.
+    pub fn score(&self, case: &Case, answer: &str) -> f64 {
+        match self {
+            Self::Qa1 | Self::Qa2 => AnswerMetric::MatchPart.score(case, answer),
+            Self::Dataset(dataset) => dataset.score(case, answer),
+            _ => AnswerMetric::MatchAll.score(case, answer),
+        }
+    }
+
+    /// Scores of an answer by what else its publishers score it by.
+    pub fn other_scores(&self, case: &Case, answer: &str) -> Vec<(AnswerMetric, f64)> {
+        match self {
+            Self::Dataset(dataset) => dataset.other_scores(case, answer),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Benchmark {
+    /// The datasets that there are cases of.
+    pub fn tasks(&self) -> Vec<Task> {
+        self.datasets().map(Task::Dataset).collect()
     }
 }
 
@@ -164,5 +191,31 @@ mod tests {
             "there is no task `VT`; expected one of ruler, ruler-hard, niah_single_1, "
         ));
         assert!(told.ends_with(", cwe, fwe, qa_1, qa_2"), "{told}");
+    }
+
+    fn case(answers: &[&str]) -> Case {
+        let answers = answers.iter().map(ToString::to_string).collect();
+        let [context, question, beginning] = Default::default();
+        Case { context, question, beginning, answers, labels: Vec::new(), tokens: 1 }
+    }
+
+    #[test]
+    fn words_are_scored_by_the_share_that_is_told() {
+        let case = case(&["1234567", "Amber-Fox", "7654321", "Bold-Owl"]);
+        let score = |answer| Task::NiahMultiquery.score(&case, answer);
+        assert_eq!(score(""), 0.0);
+        assert_eq!(score("It is 1234567."), 0.25);
+        assert_eq!(score("amber-fox,\n1234567"), 0.5);
+        assert_eq!(score("7654321 AMBER-FOX 1234567 BOLD-OWL"), 1.0);
+    }
+
+    #[test]
+    fn one_right_answer_is_enough_for_a_question() {
+        let case = case(&["Émile", "the writer Émile"]);
+        for task in [Task::Qa1, Task::Qa2] {
+            assert_eq!(task.score(&case, "éMILE, of course"), 1.0);
+            assert_eq!(task.score(&case, "Emil"), 0.0);
+        }
+        assert_eq!(Task::Vt.score(&case, "Émile"), 0.5);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::draw::Draw;
-use crate::fit::Length;
+use crate::draw::SeededDraw;
+use crate::fit::TokenLimit;
 use crate::prose::Prose;
 use crate::qa::Questions;
-use crate::source::Source;
+use crate::source::WordSource;
 use crate::vocabulary::Vocabulary;
 use crate::words::Ruler;
 use crate::{Benchmark, Case, Error, Result, Task, cwe, fwe, niah, qa_files, vt};
@@ -110,17 +110,18 @@ impl Texts {
         seed: u64,
         count: &dyn Fn(&str) -> usize,
     ) -> Result<Case> {
-        let length = Length { tokens, count };
+        let length = TokenLimit { tokens, count };
         if let Task::Dataset(dataset) = task {
             let files = self.benchmark.as_ref();
-            let files = files.ok_or(Error::Missing { task, what: "rows of a benchmark" })?;
+            let files =
+                files.ok_or(Error::Missing { task: task.name(), what: "rows of a benchmark" })?;
             return files.case(dataset, seed, length);
         }
-        let draw = Draw::new(task, tokens, seed);
+        let draw = SeededDraw::new(task, tokens, seed);
         if let (Words::Vocabulary(words), Task::Cwe | Task::Fwe | Task::Qa1 | Task::Qa2) =
             (&self.words, task)
         {
-            return Err(Error::Wordless { path: words.path.clone(), task });
+            return Err(Error::Wordless { path: words.path.clone(), task: task.name() });
         }
         match task {
             Task::Vt => vt::case(self.source(), length, &draw),
@@ -135,7 +136,7 @@ impl Texts {
         }
     }
 
-    fn source(&self) -> &dyn Source {
+    fn source(&self) -> &dyn WordSource {
         match &self.words {
             Words::Ruler(words) => words,
             Words::Vocabulary(words) => words.as_ref(),
@@ -148,5 +149,5 @@ fn asked<'a>(
     task: Task,
     what: &'static str,
 ) -> Result<&'a Questions> {
-    questions.ok_or(Error::Missing { task, what })
+    questions.ok_or(Error::Missing { task: task.name(), what })
 }

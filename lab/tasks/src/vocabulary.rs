@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::draw::Draw;
+use crate::draw::SeededDraw;
 use crate::error::read;
 use crate::prose::filler;
-use crate::source::{Class, Hay, Source};
+use crate::source::{Class, Hay, WordSource};
 use crate::templates::{Frame, Templates, holes};
 use crate::{Error, Result};
 
@@ -153,12 +153,12 @@ fn check_holes(place: &str, template: &str, known: &[&str], needed: &[&str]) -> 
     }
 }
 
-impl Source for Vocabulary {
+impl WordSource for Vocabulary {
     fn templates(&self) -> &Templates {
         &self.content.templates
     }
 
-    fn words(&self, class: Class, count: usize, draw: &mut Draw) -> Vec<String> {
+    fn words(&self, class: Class, count: usize, draw: &mut SeededDraw) -> Vec<String> {
         draw.some(count, self.class(class)).into_iter().cloned().collect()
     }
 
@@ -166,7 +166,7 @@ impl Source for Vocabulary {
         self.class(class).len()
     }
 
-    fn hay(&self, hay: Hay, sentences: usize, draw: &mut Draw) -> Vec<String> {
+    fn hay(&self, hay: Hay, sentences: usize, draw: &mut SeededDraw) -> Vec<String> {
         match hay {
             Hay::Noise => self.content.noise.iter().cycle().take(sentences).cloned().collect(),
             Hay::Prose | Hay::Needles => {

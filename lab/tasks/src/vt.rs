@@ -1,8 +1,8 @@
 //! Variables to follow along a chain of assignments.
 
-use crate::draw::Draw;
-use crate::fit::{Length, largest};
-use crate::source::{Class, Hay, Source};
+use crate::draw::SeededDraw;
+use crate::fit::{TokenLimit, largest};
+use crate::source::{Class, Hay, WordSource};
 use crate::templates::fill;
 use crate::{Case, Result, Task};
 
@@ -12,7 +12,7 @@ const VARIABLES: usize = 5;
 const EXAMPLE_TOKENS: usize = 500;
 
 /// A chain in `noise` sentences of noise, and the question for all of its variables.
-fn text(source: &dyn Source, class: Class, noise: usize, mut draw: Draw) -> Case {
+fn text(source: &dyn WordSource, class: Class, noise: usize, mut draw: SeededDraw) -> Case {
     let vt = &source.templates().vt;
     let variables = source.words(class, VARIABLES, &mut draw);
     let value = source.words(Class::Assigned, 1, &mut draw).concat();
@@ -38,7 +38,7 @@ fn text(source: &dyn Source, class: Class, noise: usize, mut draw: Draw) -> Case
 }
 
 /// A short text with its answer, as long as fits; with no noise at all if nothing does.
-fn example(source: &dyn Source, length: Length, draw: &Draw) -> String {
+fn example(source: &dyn WordSource, length: TokenLimit, draw: &SeededDraw) -> String {
     let most = EXAMPLE_TOKENS.min(length.tokens / 4);
     let make = |noise| text(source, Class::ShortVariable, noise, draw.clone());
     let size = |noise| length.of(&make(noise));
@@ -47,11 +47,11 @@ fn example(source: &dyn Source, length: Length, draw: &Draw) -> String {
 }
 
 /// The case, filled up with noise.
-pub(crate) fn case(source: &dyn Source, length: Length, draw: &Draw) -> Result<Case> {
+pub(crate) fn case(source: &dyn WordSource, length: TokenLimit, draw: &SeededDraw) -> Result<Case> {
     let mut draw = draw.clone();
     let example = if source.has_example() { example(source, length, &draw) } else { String::new() };
     draw.bits(); // The text is not that of the example.
-    length.fill(Task::Vt, 0..=length.tokens, |noise| {
+    length.fill(Task::Vt.name(), 0..=length.tokens, |noise| {
         let case = text(source, Class::Variable, noise, draw.clone());
         Case { context: format!("{example}{}", case.context), ..case }
     })

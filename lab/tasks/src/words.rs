@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::draw::Draw;
+use crate::draw::SeededDraw;
 use crate::prose::{Prose, filler};
-use crate::source::{Class, Hay, Source};
+use crate::source::{Class, Hay, WordSource};
 use crate::templates::{Frame, Templates};
 
 /// RULER's sentences, of all tasks.
@@ -37,7 +37,7 @@ fn list(lines: &str) -> Vec<String> {
 }
 
 /// `count` different words: single ones, and pairs once there are no more, in random order.
-pub(crate) fn different(count: usize, draw: &mut Draw) -> Vec<String> {
+pub(crate) fn different(count: usize, draw: &mut SeededDraw) -> Vec<String> {
     let mut words: Vec<String> = draw.some(count, &ALL).into_iter().cloned().collect();
     words.extend(draw.different(count - words.len(), pair));
     draw.shuffle(&mut words);
@@ -45,23 +45,23 @@ pub(crate) fn different(count: usize, draw: &mut Draw) -> Vec<String> {
 }
 
 /// An adjective and a noun.
-fn pair(draw: &mut Draw) -> String {
+fn pair(draw: &mut SeededDraw) -> String {
     format!("{}-{}", draw.one(&ADJECTIVES), draw.one(&NOUNS))
 }
 
 /// A number of some digits, the first of them not 0.
-fn digits(count: u32, draw: &mut Draw) -> String {
+fn digits(count: u32, draw: &mut SeededDraw) -> String {
     let least = 10_usize.pow(count - 1);
     (least + draw.below(9 * least)).to_string()
 }
 
 /// A word of random letters from `first` on.
-pub(crate) fn letters(count: usize, first: u8, draw: &mut Draw) -> String {
+pub(crate) fn letters(count: usize, first: u8, draw: &mut SeededDraw) -> String {
     (0..count).map(|_| char::from(first + draw.below(26) as u8)).collect()
 }
 
 /// A random UUID (version 4, variant 1).
-fn uuid(draw: &mut Draw) -> String {
+fn uuid(draw: &mut SeededDraw) -> String {
     let bits = draw.bits() & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
     let hex = format!("{bits:032x}");
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
@@ -79,13 +79,13 @@ pub(crate) struct Ruler {
     pub(crate) prose: Option<Prose>,
 }
 
-impl Source for Ruler {
+impl WordSource for Ruler {
     fn templates(&self) -> &Templates {
         &SENTENCES.haystacks
     }
 
-    fn words(&self, class: Class, count: usize, draw: &mut Draw) -> Vec<String> {
-        let make: fn(&mut Draw) -> String = match class {
+    fn words(&self, class: Class, count: usize, draw: &mut SeededDraw) -> Vec<String> {
+        let make: fn(&mut SeededDraw) -> String = match class {
             Class::Key => pair,
             Class::UuidKey | Class::Uuid => uuid,
             Class::Number => |draw| digits(7, draw),
@@ -104,7 +104,7 @@ impl Source for Ruler {
         }
     }
 
-    fn hay(&self, hay: Hay, sentences: usize, draw: &mut Draw) -> Vec<String> {
+    fn hay(&self, hay: Hay, sentences: usize, draw: &mut SeededDraw) -> Vec<String> {
         match (hay, &self.prose) {
             (Hay::Noise, _) => vec![SENTENCES.noise.clone(); sentences],
             (_, Some(prose)) => prose.first(sentences),
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn uuids_are_of_version_4() {
-        let mut draw = Draw::new(Task::NiahSingle3, 0, 0);
+        let mut draw = SeededDraw::new(Task::NiahSingle3, 0, 0);
         for _ in 0..100 {
             let uuid = uuid(&mut draw);
             let lengths: Vec<_> = uuid.split('-').map(str::len).collect();
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn numbers_use_their_whole_range() {
-        let mut draw = Draw::new(Task::NiahSingle1, 0, 0);
+        let mut draw = SeededDraw::new(Task::NiahSingle1, 0, 0);
         let made = draw.different(90, |draw| digits(2, draw));
         assert_eq!(made.iter().collect::<BTreeSet<_>>().len(), 90, "10 to 99, and no other");
         assert!(made.iter().all(|number| number.len() == 2));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn pairs_follow_when_single_words_run_out() {
-        let mut draw = Draw::new(Task::Cwe, 0, 0);
+        let mut draw = SeededDraw::new(Task::Cwe, 0, 0);
         let pairs = |words: &[String]| words.iter().filter(|word| word.contains('-')).count();
         assert_eq!(pairs(&different(ALL.len(), &mut draw)), 0);
         let more = different(ALL.len() + 500, &mut draw);

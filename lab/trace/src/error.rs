@@ -23,10 +23,10 @@ pub enum Error {
         reason: String,
     },
     /// Heads that cannot be made.
-    #[error("{option}: {reason}")]
+    #[error("{field}: {reason}")]
     Setting {
-        /// The option, as on the command line.
-        option: &'static str,
+        /// The field of the settings.
+        field: &'static str,
         /// What is wrong and what was expected.
         reason: String,
     },

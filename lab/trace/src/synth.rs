@@ -57,7 +57,7 @@ impl Synth {
     /// Makes the layer.
     ///
     /// # Errors
-    /// [`Error::Setting`] naming the option that is out of range.
+    /// [`Error::Setting`] naming the field that is out of range.
     pub fn layer(&self) -> Result<TraceLayer> {
         self.check()?;
         let Shape { query_heads, kv_heads, head_dim, value_dim } = self.shape;
@@ -80,23 +80,23 @@ impl Synth {
 
     fn check(&self) -> Result<()> {
         self.check_shape()?;
-        let within = |option, value: usize, least: usize, most: usize| {
+        let within = |field, value: usize, least: usize, most: usize| {
             let reason = format!("{value}; expected {least} to {most}");
-            if (least..=most).contains(&value) { Ok(()) } else { refuse(option, reason) }
+            if (least..=most).contains(&value) { Ok(()) } else { refuse(field, reason) }
         };
-        within("--tokens", self.tokens, FEWEST_TOKENS, MOST_TOKENS)?;
-        within("--queries", self.queries, 1, self.tokens)?;
-        within("--prompt-queries", self.prompt, 0, self.tokens)?;
-        within("--head-dim", self.shape.head_dim, 1, MOST_DIM)?;
-        within("--value-dim", self.shape.value_dim, 1, MOST_DIM)?;
+        within("tokens", self.tokens, FEWEST_TOKENS, MOST_TOKENS)?;
+        within("queries", self.queries, 1, self.tokens)?;
+        within("prompt_queries", self.prompt, 0, self.tokens)?;
+        within("head_dim", self.shape.head_dim, 1, MOST_DIM)?;
+        within("value_dim", self.shape.value_dim, 1, MOST_DIM)?;
         let numbers = self.shape.kv_heads * self.tokens;
         let numbers = numbers * self.shape.head_dim.max(self.shape.value_dim);
         if numbers > MOST_NUMBERS {
             let reason = format!("{numbers} numbers in a layer; expected at most {MOST_NUMBERS}");
-            return refuse("--tokens", reason);
+            return refuse("tokens", reason);
         }
         if !(0.0..=1000.0).contains(&self.value_mean) {
-            return refuse("--value-mean", format!("{}; expected 0 to 1000", self.value_mean));
+            return refuse("value_mean", format!("{}; expected 0 to 1000", self.value_mean));
         }
         Ok(())
     }
@@ -104,29 +104,24 @@ impl Synth {
     fn check_shape(&self) -> Result<()> {
         if let Err(error) = self.shape.check() {
             let text = error.to_string();
-            let at_fault = |(name, _): &(&str, _)| text.starts_with(name);
-            let options = [
-                ("kv_heads", "--kv-heads"),
-                ("head_dim", "--head-dim"),
-                ("value_dim", "--value-dim"),
-            ];
-            let option = options.into_iter().find(at_fault).map_or("--query-heads", |(_, o)| o);
-            return refuse(option, text);
+            let fields = ["kv_heads", "head_dim", "value_dim"];
+            let field = fields.into_iter().find(|name| text.starts_with(name));
+            return refuse(field.unwrap_or("query_heads"), text);
         }
         let dim = self.shape.head_dim;
         if !dim.is_multiple_of(2) {
             let reason = format!("{dim}; expected an even number, for rotary pairs");
-            return refuse("--head-dim", reason);
+            return refuse("head_dim", reason);
         }
         let least = 2 * OSCILLATING.end;
         if self.kind == HeadKind::Osc && dim < least {
             let reason = format!("{dim}; expected at least {least} for kind `osc`");
-            return refuse("--head-dim", reason);
+            return refuse("head_dim", reason);
         }
         Ok(())
     }
 }
 
-fn refuse<T>(option: &'static str, reason: String) -> Result<T> {
-    Err(Error::Setting { option, reason })
+fn refuse<T>(field: &'static str, reason: String) -> Result<T> {
+    Err(Error::Setting { field, reason })
 }

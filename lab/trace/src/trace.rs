@@ -15,26 +15,25 @@
 
 mod header;
 mod layers;
+mod layout;
 mod write;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use memmap2::Mmap;
 use ndarray::Array3;
 use safetensors::tensor::{Dtype, SafeTensors};
-use vattention_core::{Shape, Storage, TokenClass, step::MAX_MAGNITUDE};
+use vattention_core::{TokenClass, step::MAX_MAGNITUDE};
 
 use crate::{Error, Result};
 
-use header::{LayerTensors, Tensor, cut_tensor, read_info, read_layers};
+use header::{LayerTensors, StoredTensor, cut_tensor, read_info, read_layers};
 pub use layers::TraceLayers;
+pub use layout::{Layout, TraceInfo, TraceLayer};
 pub use write::write_trace;
-
-const FORMAT: &str = "vattention-trace/1";
 
 /// First bytes of a Git LFS pointer, which a clone without `git lfs` has in place of a file.
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
@@ -49,89 +48,6 @@ pub struct Trace {
     data_start: usize,
     info: TraceInfo,
     layers: BTreeMap<usize, LayerTensors>,
-}
-
-/// What a trace says about itself.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TraceInfo {
-    /// What queries are multiplied by; `None` is `1 / √head_dim`.
-    pub scale: Option<f32>,
-    /// The model it was captured from.
-    pub model: Option<String>,
-    /// The text it was captured on.
-    pub source: Option<String>,
-    /// Of a trace that has a share of a model's layers: whose share, and what all shares depend on.
-    pub share: Option<String>,
-}
-
-/// One layer's dimensions, known without reading its numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Heads and their dimensions.
-    pub shape: Shape,
-    /// Tokens in the cache.
-    pub tokens: usize,
-    /// Queries.
-    pub queries: usize,
-    /// Prompt queries, 0 if there are none.
-    pub prompt: usize,
-    /// Whether each query has its own limit of what it sees.
-    pub causal: bool,
-    /// Whether it is known what each token is in the text.
-    pub classes: bool,
-    /// How keys and values are stored.
-    pub storage: Storage,
-}
-
-/// One layer's numbers.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TraceLayer {
-    /// `[query_heads, queries, head_dim]`, not scaled.
-    pub queries: Array3<f32>,
-    /// `[kv_heads, tokens, head_dim]`.
-    pub keys: Array3<f32>,
-    /// `[kv_heads, tokens, value_dim]`.
-    pub values: Array3<f32>,
-    /// Tokens that each query sees, `[queries]`; `None`: all.
-    pub visible: Option<Vec<usize>>,
-    /// Queries of the prompt's last tokens, `[query_heads, prompt, head_dim]`, not scaled.
-    pub prompt: Option<Array3<f32>>,
-    /// Tokens of the prompt, no fewer than its queries; those after them came later. `None`: all.
-    pub prompt_tokens: Option<usize>,
-    /// What each token is in the text, `[tokens]`.
-    pub classes: Option<Vec<TokenClass>>,
-}
-
-impl TraceLayer {
-    /// How many of the tokens are there when pipelines see the prompt queries: without any, all.
-    pub fn prompt_end(&self) -> usize {
-        let tokens = self.keys.dim().1;
-        let end = self.prompt.as_ref().and(self.prompt_tokens);
-        end.map_or(tokens, |end| end.min(tokens))
-    }
-
-    /// What some of the tokens are in the text, if that is known.
-    ///
-    /// # Panics
-    /// If there are fewer tokens.
-    pub fn classes_of(&self, tokens: Range<usize>) -> Option<&[TokenClass]> {
-        Some(&self.classes.as_ref()?[tokens])
-    }
-
-    /// How many of the first tokens a query sees.
-    ///
-    /// # Panics
-    /// If there are fewer queries.
-    pub fn visible_to(&self, query: usize) -> usize {
-        self.visible.as_ref().map_or(self.keys.dim().1, |visible| visible[query])
-    }
-
-    /// Heads and their dimensions.
-    pub fn shape(&self) -> Shape {
-        let (query_heads, _, head_dim) = self.queries.dim();
-        let (kv_heads, _, value_dim) = self.values.dim();
-        Shape { query_heads, kv_heads, head_dim, value_dim }
-    }
 }
 
 impl Trace {
@@ -202,7 +118,7 @@ impl Trace {
     }
 
     fn read(&self, layer: &LayerTensors) -> Result<TraceLayer, String> {
-        let limits = |tensor: &Tensor| self.limits(tensor, layer.layout.tokens);
+        let limits = |tensor: &StoredTensor| self.limits(tensor, layer.layout.tokens);
         Ok(TraceLayer {
             queries: self.numbers(&layer.queries)?,
             keys: self.numbers(&layer.keys)?,
@@ -214,11 +130,11 @@ impl Trace {
         })
     }
 
-    fn bytes(&self, tensor: &Tensor) -> &[u8] {
+    fn bytes(&self, tensor: &StoredTensor) -> &[u8] {
         &self.map[self.data_start..][tensor.span.clone()]
     }
 
-    fn numbers(&self, tensor: &Tensor) -> Result<Array3<f32>, String> {
+    fn numbers(&self, tensor: &StoredTensor) -> Result<Array3<f32>, String> {
         let bytes = self.bytes(tensor);
         let numbers: Vec<f32> = match tensor.dtype {
             Dtype::F32 => bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect(),
@@ -256,7 +172,7 @@ impl Trace {
         }
     }
 
-    fn classes(&self, tensor: &Tensor) -> Result<Vec<TokenClass>, String> {
+    fn classes(&self, tensor: &StoredTensor) -> Result<Vec<TokenClass>, String> {
         let class = |(i, &number): (usize, &u8)| {
             TokenClass::from_number(number).ok_or_else(|| {
                 let expected = TokenClass::NUMBERS;
@@ -266,7 +182,7 @@ impl Trace {
         self.bytes(tensor).iter().enumerate().map(class).collect()
     }
 
-    fn limits(&self, tensor: &Tensor, tokens: usize) -> Result<Vec<usize>, String> {
+    fn limits(&self, tensor: &StoredTensor, tokens: usize) -> Result<Vec<usize>, String> {
         let limits = self.bytes(tensor).as_chunks().0.iter().map(|&b| i64::from_le_bytes(b));
         let check = |(i, limit): (usize, i64)| match usize::try_from(limit) {
             Ok(limit) if (1..=tokens).contains(&limit) => Ok(limit),

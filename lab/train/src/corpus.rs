@@ -24,7 +24,7 @@ impl Corpus {
     pub fn open(paths: &[PathBuf]) -> Result<Self> {
         let traces = paths.iter().map(|path| Trace::open(path)).collect::<Result<Vec<_>, _>>()?;
         let Some(first) = traces.first() else {
-            return Err(Error::setting("--trace", "none; expected at least one"));
+            return Err(Error::setting("trace", "none; expected at least one"));
         };
         let corpus = Self { layers: shapes(first), traces };
         corpus.traces.iter().try_for_each(|trace| corpus.expect_same(trace))?;

@@ -17,12 +17,12 @@ use vattention_trace::TraceLayer;
 use crate::{Corpus, Result};
 
 /// The channels of one layer's heads: for each head, all of them by falling importance.
-type Order = Vec<Vec<usize>>;
+type ChannelOrder = Vec<Vec<usize>>;
 
 /// Channel lists of some layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Channels {
-    lists: BTreeMap<String, Order>,
+    lists: BTreeMap<String, ChannelOrder>,
     /// Pairs of a query and the key of its own token, of each head in the layer that has the fewest; in a
     /// layer without any `qk` is a product of means.
     pub pairs: usize,
@@ -36,7 +36,7 @@ impl Channels {
     pub fn calibrate(corpus: &Corpus) -> Result<Self> {
         let mut channels = Self { lists: BTreeMap::new(), pairs: usize::MAX };
         for (number, _) in corpus.layers() {
-            let mut sums = Sums::default();
+            let mut sums = ChannelSums::default();
             for layer in corpus.layer(number) {
                 sums.add(&layer?);
             }
@@ -54,12 +54,12 @@ impl Channels {
     /// The file: the authors' keys `model.layers.{l}.self_attn.{q,k,qk}_proj` with a list for each
     /// query head, and the same with `_group` at the end with a list for each KV head.
     pub fn to_json(&self) -> String {
-        let line = |(key, order): (&String, &Order)| format!("  \"{key}\": {order:?}");
+        let line = |(key, order): (&String, &ChannelOrder)| format!("  \"{key}\": {order:?}");
         let lines: Vec<String> = self.lists.iter().map(line).collect();
         format!("{{\n{}\n}}\n", lines.join(",\n"))
     }
 
-    fn push(&mut self, layer: usize, sums: &Sums) {
+    fn push(&mut self, layer: usize, sums: &ChannelSums) {
         let queries = sums.queries.mean();
         let group = queries.nrows() / sums.keys.total.nrows();
         let keys = each(&sums.keys.mean(), group);
@@ -74,12 +74,12 @@ impl Channels {
 
 /// A sum over rows of some heads, `[heads, head_dim]`.
 #[derive(Default)]
-struct Mean {
+struct ChannelMean {
     total: Array2<f64>,
     count: usize,
 }
 
-impl Mean {
+impl ChannelMean {
     fn add(&mut self, magnitudes: &Array3<f64>) {
         let sum = magnitudes.sum_axis(Axis(1));
         self.total = if self.count == 0 { sum } else { &self.total + &sum };
@@ -92,13 +92,13 @@ impl Mean {
 }
 
 #[derive(Default)]
-struct Sums {
-    queries: Mean,
-    keys: Mean,
-    pairs: Mean,
+struct ChannelSums {
+    queries: ChannelMean,
+    keys: ChannelMean,
+    pairs: ChannelMean,
 }
 
-impl Sums {
+impl ChannelSums {
     fn add(&mut self, layer: &TraceLayer) {
         let magnitudes = |rows: ArrayView3<'_, f32>| rows.mapv(|x| f64::from(x).abs());
         let keys = magnitudes(layer.keys.view());
@@ -133,7 +133,7 @@ fn summed(rows: &Array2<f64>, group: usize) -> Array2<f64> {
 }
 
 /// All channels of each head by falling importance, the lower first where equal.
-fn ranked(importance: &Array2<f64>) -> Order {
+fn ranked(importance: &Array2<f64>) -> ChannelOrder {
     let order = |row: ndarray::ArrayView1<'_, f64>| {
         let mut channels: Vec<usize> = (0..row.len()).collect();
         channels.sort_by(|&a, &b| row[b].total_cmp(&row[a]));

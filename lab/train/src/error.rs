@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Every refusal names the file or the option that is wrong.
+/// Every refusal names the file or the field of the settings that is wrong.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -33,8 +33,8 @@ impl Error {
         vattention_trace::Error::Trace { path: path.into(), reason: reason.into() }.into()
     }
 
-    pub(crate) fn setting(option: &'static str, reason: impl Into<String>) -> Self {
-        vattention_trace::Error::Setting { option, reason: reason.into() }.into()
+    pub(crate) fn setting(field: &'static str, reason: impl Into<String>) -> Self {
+        vattention_trace::Error::Setting { field, reason: reason.into() }.into()
     }
 
     pub(crate) fn checkpoint(path: &Path, reason: impl Into<String>) -> Self {

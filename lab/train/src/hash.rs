@@ -18,6 +18,7 @@ mod batch;
 mod checkpoint;
 mod hata;
 mod labels;
+mod learner;
 mod loss;
 mod model;
 mod recall;

@@ -13,7 +13,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use half::bf16;
 
-use blocks::Block;
+use blocks::QuantBlock;
 
 #[path = "../src/blocks.rs"]
 mod blocks;

@@ -16,7 +16,7 @@ const HALF: usize = BLOCK / 2;
 const PART: usize = 1 << 11;
 
 /// The numbers of a block in f32, so that no time goes into widening them, and its weights.
-pub(crate) trait Block: Copy + Sync {
+pub(crate) trait QuantBlock: Copy + Sync {
     /// From a file's bytes, which are whole blocks.
     fn read(bytes: &[u8]) -> Vec<Self>;
     fn scale(&self) -> f32;
@@ -45,7 +45,7 @@ fn number(low: u8, high: u8) -> f32 {
     f16::from_le_bytes([low, high]).to_f32()
 }
 
-impl Block for Q4_1 {
+impl QuantBlock for Q4_1 {
     fn read(bytes: &[u8]) -> Vec<Self> {
         let block = |&[a, b, c, d, ref quanta @ ..]: &[u8; 4 + HALF]| Self {
             scale: number(a, b),
@@ -72,7 +72,7 @@ impl Block for Q4_1 {
     }
 }
 
-impl Block for Q8_0 {
+impl QuantBlock for Q8_0 {
     fn read(bytes: &[u8]) -> Vec<Self> {
         let block = |&[a, b, ref quanta @ ..]: &[u8; 2 + BLOCK]| Self {
             scale: number(a, b),
@@ -98,7 +98,7 @@ impl Block for Q8_0 {
 }
 
 /// All weights in f32, on all threads.
-pub(crate) fn widen<B: Block>(blocks: &[B], wide: &mut [f32]) {
+pub(crate) fn widen<B: QuantBlock>(blocks: &[B], wide: &mut [f32]) {
     let wide = wide.as_chunks_mut::<BLOCK>().0;
     wide.par_chunks_mut(PART).zip(blocks.par_chunks(PART)).for_each(|(wide, blocks)| {
         widen_part(blocks, wide);
@@ -106,7 +106,7 @@ pub(crate) fn widen<B: Block>(blocks: &[B], wide: &mut [f32]) {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
-fn widen_part<B: Block>(blocks: &[B], wide: &mut [[f32; BLOCK]]) {
+fn widen_part<B: QuantBlock>(blocks: &[B], wide: &mut [[f32; BLOCK]]) {
     for (block, wide) in blocks.iter().zip(wide) {
         for (i, wide) in wide.iter_mut().enumerate() {
             *wide = block.quantum(i) * block.scale() + block.least();
@@ -116,7 +116,7 @@ fn widen_part<B: Block>(blocks: &[B], wide: &mut [[f32; BLOCK]]) {
 
 /// The dot product of `x` with each row of blocks `[y.len(), x.len() / 32]`, on all threads. The
 /// result does not depend on how many there are.
-pub(crate) fn product<B: Block>(x: &[f32], blocks: &[B], y: &mut [f32]) {
+pub(crate) fn product<B: QuantBlock>(x: &[f32], blocks: &[B], y: &mut [f32]) {
     let x = x.as_chunks::<BLOCK>().0;
     assert_eq!(blocks.len(), x.len() * y.len());
     let sums: Vec<f32> = x.iter().map(|x| x.iter().sum()).collect();
@@ -128,7 +128,7 @@ pub(crate) fn product<B: Block>(x: &[f32], blocks: &[B], y: &mut [f32]) {
 
 /// `sums` are those of each block of `x`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
-fn dots<B: Block>(x: &[[f32; BLOCK]], sums: &[f32], blocks: &[B], y: &mut [f32]) {
+fn dots<B: QuantBlock>(x: &[[f32; BLOCK]], sums: &[f32], blocks: &[B], y: &mut [f32]) {
     for (y, blocks) in y.iter_mut().zip(blocks.chunks_exact(x.len())) {
         let (mut scaled, mut least) = ([0.0_f32; HALF], 0.0);
         for ((x, sum), block) in x.iter().zip(sums).zip(blocks) {
@@ -169,7 +169,7 @@ mod tests {
         (0..count).map(block).collect()
     }
 
-    fn check<B: Block>(blocks: &[B], outputs: usize) {
+    fn check<B: QuantBlock>(blocks: &[B], outputs: usize) {
         let mut wide = vec![0.0; blocks.len() * BLOCK];
         let x: Vec<f32> = (0..wide.len() / outputs).map(|i| (i as f32 * 1.7).sin()).collect();
         widen(blocks, &mut wide);

@@ -11,9 +11,10 @@ use candle_core::quantized::gguf_file::Value as Metadata;
 use minijinja::{Environment, Value, context};
 use serde_json::Value as Json;
 
-use crate::gguf::tokenizer::keys::Keys;
+use crate::files::is_gguf;
+use crate::gguf::Gguf;
+use crate::gguf::tokenizer::keys::TokenizerKeys;
 use crate::gguf::tokenizer::{BOS, EOS, TOKENS};
-use crate::gguf::{self, Gguf};
 use crate::{Error, Result};
 
 const GGUF_KEY: &str = "tokenizer.chat_template";
@@ -55,7 +56,7 @@ impl ChatTemplate {
     /// [`Error::File`], or [`Error::Checkpoint`] if one of the files is not what it should be or
     /// the template is no template.
     pub fn open(path: &Path) -> Result<Option<Self>> {
-        if gguf::is_one(path) {
+        if is_gguf(path) {
             Self::of_metadata(path, &Gguf::open(path)?.metadata)
         } else {
             Self::of_directory(path)
@@ -82,7 +83,7 @@ impl ChatTemplate {
 
     fn of_metadata(path: &Path, metadata: &HashMap<String, Metadata>) -> Result<Option<Self>> {
         let refuse = |reason| Error::checkpoint(path, reason);
-        let keys = Keys(metadata);
+        let keys = TokenizerKeys(metadata);
         let Some(source) = keys.text(GGUF_KEY).map_err(refuse)? else { return Ok(None) };
         let tokens = keys.texts(TOKENS).map_err(refuse)?;
         let special = |key| {

@@ -3,54 +3,28 @@
 use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
-use vattention_core::{PipelineConfig, TokenClass};
-
-use crate::{Result, Tokenizer};
+use vattention_core::TokenClass;
 
 /// The class of each token of a vocabulary. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Classes(Arc<[TokenClass]>);
 
 impl Classes {
-    /// Those of tokens, `[tokens]`. A token beyond the tokenizer's vocabulary, as models have some, is
-    /// [`Other`](TokenClass::Other).
-    pub fn of(&self, tokens: &[u32]) -> Vec<TokenClass> {
-        let class = |&token: &u32| self.0.get(token as usize).copied().unwrap_or_default();
-        tokens.iter().map(class).collect()
-    }
-}
-
-impl Tokenizer {
-    /// The class of each token: special as the tokenizer says, such as `<bos>` and the marks of a chat template that are tokens of
-    /// their own; punctuation if its text, but for white space around it, is of Unicode's punctuation (category P) alone.
-    ///
-    /// Cost: the first time it decodes the vocabulary, a token at a time.
-    ///
-    /// # Errors
-    /// As [`decode`](Self::decode).
-    pub fn classes(&self) -> Result<Classes> {
-        match self.classes.get() {
-            Some(classes) => Ok(classes.clone()),
-            None => self.find_classes().map(|found| self.classes.get_or_init(|| found).clone()),
-        }
-    }
-
-    /// The same, if a pipeline needs it.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn classes_for(&self, pipeline: &PipelineConfig) -> Result<Option<Classes>> {
-        pipeline.needs_classes().map(|_| self.classes()).transpose()
-    }
-
-    fn find_classes(&self) -> Result<Classes> {
-        let texts = self.texts()?;
+    /// Classes of tokens with their texts; a special token has none.
+    pub(crate) fn from_texts(texts: Vec<(u32, Option<String>)>) -> Self {
         let size = texts.iter().map(|(token, _)| *token as usize + 1).max().unwrap_or(0);
         let mut classes = vec![TokenClass::Other; size];
         for (token, text) in texts {
             classes[token as usize] = text.map_or(TokenClass::Special, |text| class(&text));
         }
-        Ok(Classes(classes.into()))
+        Self(classes.into())
+    }
+
+    /// Those of tokens, `[tokens]`. A token beyond the tokenizer's vocabulary, as models have some, is
+    /// [`Other`](TokenClass::Other).
+    pub fn of(&self, tokens: &[u32]) -> Vec<TokenClass> {
+        let class = |&token: &u32| self.0.get(token as usize).copied().unwrap_or_default();
+        tokens.iter().map(class).collect()
     }
 }
 

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use vattention_core::Shape;
 
-use crate::files::{find_gguf, read_json};
+use crate::files::{find_gguf, is_gguf, read_json};
 use crate::rope::{Scaling, Sharpening};
-use crate::{Error, Result, gguf};
+use crate::{Error, Result};
 
-use raw::{Generation, Raw, size};
+use raw::{GenerationFile, Raw, size};
 
 /// An architecture that is known here, by its name in `architectures`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Config {
     /// # Errors
     /// [`Error::File`], or [`Error::Checkpoint`] that names the file and the key.
     pub fn open(path: &Path) -> Result<Self> {
-        if gguf::is_one(path) { Self::of_gguf(path) } else { Self::of_directory(path) }
+        if is_gguf(path) { Self::of_gguf(path) } else { Self::of_directory(path) }
     }
 
     fn of_directory(dir: &Path) -> Result<Self> {
@@ -128,7 +128,7 @@ impl Config {
         let mut config = Self::from_raw(&raw).map_err(|reason| Error::checkpoint(&path, reason))?;
         let generation = dir.join("generation_config.json");
         if generation.exists() {
-            let generation: Generation = read_json(&generation)?;
+            let generation: GenerationFile = read_json(&generation)?;
             if let Some(ends) = generation.eos_token_id {
                 config.ends = ends.into();
             }

@@ -6,8 +6,8 @@ use ndarray::{Array3, Axis};
 use rayon::prelude::*;
 
 use crate::exponential::exp_all;
-use crate::prefill::strategy::{Reads, TILE as QUERIES};
-use crate::product::{Into, Rows, Threads, times, times_transposed};
+use crate::prefill::reads::{Reads, TILE as QUERIES};
+use crate::product::{Into, RowView, Threads, times, times_transposed};
 
 /// Keys of a tile.
 const KEYS: usize = 256;
@@ -98,7 +98,8 @@ impl Causal<'_> {
         }
         for start in (reads.map_or(0, Reads::from)..visible).step_by(KEYS) {
             let size = KEYS.min(visible - start);
-            let rows = |numbers, width: usize| Rows::dense(part(numbers, start, size, width), size);
+            let rows =
+                |numbers, width: usize| RowView::dense(part(numbers, start, size, width), size);
             tile.weigh(rows(keys, head_dim), head_dim, |row| {
                 (first + row / group + 1).saturating_sub(start)
             });
@@ -152,10 +153,10 @@ impl Tile {
 
     /// Makes the weights of some keys, of which each row sees the first `visible`. What was summed
     /// before becomes relative to the largest logit so far.
-    fn weigh(&mut self, keys: Rows<'_>, head_dim: usize, visible: impl Fn(usize) -> usize) {
+    fn weigh(&mut self, keys: RowView<'_>, head_dim: usize, visible: impl Fn(usize) -> usize) {
         let rows = self.totals.len();
         self.weights.resize(rows * keys.count, 0.0);
-        let queries = Rows::dense(&self.queries, rows);
+        let queries = RowView::dense(&self.queries, rows);
         times_transposed(queries, keys, head_dim, &mut self.weights, Into::Fresh, Threads::One);
         let value_dim = self.sums.len() / rows;
         let sums = self.sums.chunks_exact_mut(value_dim);
@@ -199,14 +200,14 @@ impl Tile {
             some_keys.extend_from_slice(part(keys, key, 1, head_dim));
             some_values.extend_from_slice(part(values, key, 1, value_dim));
         }
-        self.weigh(Rows::dense(&some_keys, some.len()), head_dim, |_| some.len());
-        self.add(Rows::dense(&some_values, some.len()), value_dim);
+        self.weigh(RowView::dense(&some_keys, some.len()), head_dim, |_| some.len());
+        self.add(RowView::dense(&some_values, some.len()), value_dim);
         self.gathered = [some_keys, some_values];
     }
 
     /// Adds the values of the keys that were weighed.
-    fn add(&mut self, values: Rows<'_>, value_dim: usize) {
-        let weights = Rows::dense(&self.weights, self.totals.len());
+    fn add(&mut self, values: RowView<'_>, value_dim: usize) {
+        let weights = RowView::dense(&self.weights, self.totals.len());
         times(weights, values, value_dim, &mut self.sums, Into::Added, Threads::One);
     }
 }

@@ -3,14 +3,14 @@
 use candle_core::Result as Numbers;
 
 use crate::config::Experts as Config;
-use crate::feed_forward::Gated;
-use crate::linear::{Linear, Scratch};
+use crate::gated::Gated;
+use crate::linear::{Linear, LinearScratch};
 use crate::weights::Weights;
 use crate::{Error, Result};
 
 /// The router, and the experts that it chooses from.
 #[derive(Clone, Debug)]
-pub(crate) struct Experts {
+pub(crate) struct ExpertNetwork {
     router: Linear,
     all: Vec<Gated>,
     per_token: usize,
@@ -19,12 +19,12 @@ pub(crate) struct Experts {
 
 /// A token that an expert was chosen for, and the expert's weight in its sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Chosen {
+struct RoutedToken {
     token: usize,
     weight: f32,
 }
 
-impl Experts {
+impl ExpertNetwork {
     pub(crate) fn open(
         weights: &mut Weights,
         name: &str,
@@ -51,7 +51,7 @@ impl Experts {
         x: &[f32],
         n: usize,
         y: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut LinearScratch,
     ) -> Numbers<()> {
         let size = x.len() / n;
         let mut logits = vec![0.0; n * self.all.len()];
@@ -66,7 +66,7 @@ impl Experts {
             out.clear();
             out.resize(rows.len(), 0.0);
             expert.add(&rows, chosen.len(), &mut out, scratch)?;
-            for (Chosen { token, weight }, out) in chosen.iter().zip(out.chunks_exact(size)) {
+            for (RoutedToken { token, weight }, out) in chosen.iter().zip(out.chunks_exact(size)) {
                 let y = &mut y[token * size..(token + 1) * size];
                 y.iter_mut().zip(out).for_each(|(y, out)| *y += weight * out);
             }
@@ -75,11 +75,11 @@ impl Experts {
     }
 
     /// For each expert the tokens that chose it, from the router's logits `[n, experts]`.
-    fn choose(&self, logits: &[f32]) -> Vec<Vec<Chosen>> {
+    fn choose(&self, logits: &[f32]) -> Vec<Vec<RoutedToken>> {
         let mut chosen = vec![Vec::new(); self.all.len()];
         for (token, logits) in logits.chunks_exact(self.all.len()).enumerate() {
             for (expert, weight) in preferred(logits, self.per_token, self.normalises) {
-                chosen[expert].push(Chosen { token, weight });
+                chosen[expert].push(RoutedToken { token, weight });
             }
         }
         chosen
@@ -123,7 +123,7 @@ mod tests {
     }
 
     /// Experts of 2 inputs and 1 element within, which give their number + 1 times `silu(x0) x0`; one has no numbers at all.
-    fn experts(poisoned: Option<usize>) -> Experts {
+    fn experts(poisoned: Option<usize>) -> ExpertNetwork {
         let linear = |numbers: Vec<f32>, shape| Linear::new(Matrix::f32(numbers, shape));
         let expert = |number: usize| {
             let one = if poisoned == Some(number) { f32::NAN } else { 1.0 };
@@ -133,12 +133,12 @@ mod tests {
         };
         // Expert 0 likes the second input, expert 1 dislikes it, expert 2 is in between.
         let router = linear(vec![0.0, 1.0, 0.0, -1.0, 0.0, 0.0], [3, 2]);
-        Experts { router, all: (0..3).map(expert).collect(), per_token: 1, normalises: true }
+        ExpertNetwork { router, all: (0..3).map(expert).collect(), per_token: 1, normalises: true }
     }
 
-    fn added(experts: &Experts, x: &[f32]) -> Vec<f32> {
+    fn added(experts: &ExpertNetwork, x: &[f32]) -> Vec<f32> {
         let mut y = vec![10.0; x.len()];
-        experts.add(x, x.len() / 2, &mut y, &mut Scratch::default()).unwrap();
+        experts.add(x, x.len() / 2, &mut y, &mut LinearScratch::default()).unwrap();
         y
     }
 

@@ -1,28 +1,19 @@
 //! The feed-forward network of a layer: one for all tokens, or experts.
 
 use candle_core::Result as Numbers;
-use rayon::prelude::*;
 
+use crate::Result;
 use crate::config::Config;
-use crate::experts::Experts;
-use crate::exponential::silu_times;
-use crate::linear::{Linear, PART, Scratch};
+use crate::experts::ExpertNetwork;
+use crate::gated::Gated;
+use crate::linear::LinearScratch;
 use crate::weights::Weights;
-use crate::{Error, Result};
 
 /// What a layer has.
 #[derive(Clone, Debug)]
 pub(crate) enum FeedForward {
     Gated(Gated),
-    Experts(Experts),
-}
-
-/// `down(silu(gate(x)) · up(x))`
-#[derive(Clone, Debug)]
-pub(crate) struct Gated {
-    pub(crate) gate: Linear,
-    pub(crate) up: Linear,
-    pub(crate) down: Linear,
+    Experts(ExpertNetwork),
 }
 
 impl FeedForward {
@@ -35,7 +26,7 @@ impl FeedForward {
     ) -> Result<Self> {
         match config.experts_of(layer) {
             Some(experts) => {
-                Experts::open(weights, name, config.hidden_size, experts).map(Self::Experts)
+                ExpertNetwork::open(weights, name, config.hidden_size, experts).map(Self::Experts)
             }
             None => Gated::open(weights, name, config).map(Self::Gated),
         }
@@ -47,46 +38,11 @@ impl FeedForward {
         x: &[f32],
         n: usize,
         y: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut LinearScratch,
     ) -> Numbers<()> {
         match self {
             Self::Gated(one) => one.add(x, n, y, scratch),
             Self::Experts(experts) => experts.add(x, n, y, scratch),
         }
-    }
-}
-
-impl Gated {
-    fn open(weights: &mut Weights, name: &str, config: &Config) -> Result<Self> {
-        let (outer, inner) = (config.hidden_size, config.intermediate_size);
-        let mut linear = |part: &str, sizes| {
-            Linear::open(weights, &format!("{name}.{part}"), sizes, config.biases.feed_forward)
-        };
-        Ok::<_, Error>(Self {
-            gate: linear("gate_proj", [outer, inner])?,
-            up: linear("up_proj", [outer, inner])?,
-            down: linear("down_proj", [inner, outer])?,
-        })
-    }
-
-    /// Of `n` rows `x` `[n, hidden_size]`, added to `y` of the same shape.
-    pub(crate) fn add(
-        &self,
-        x: &[f32],
-        n: usize,
-        y: &mut [f32],
-        scratch: &mut Scratch,
-    ) -> Numbers<()> {
-        let inner = n * self.gate.outputs();
-        let (mut gate, mut up) =
-            (std::mem::take(&mut scratch.gate), std::mem::take(&mut scratch.up));
-        gate.resize(inner, 0.0);
-        up.resize(inner, 0.0);
-        self.gate.apply(x, &mut gate, scratch)?;
-        self.up.apply(x, &mut up, scratch)?;
-        gate.par_chunks_mut(PART).zip(up.par_chunks(PART)).for_each(|(g, u)| silu_times(g, u));
-        self.down.add(&gate, y, scratch)?;
-        (scratch.gate, scratch.up) = (gate, up);
-        Ok(())
     }
 }

@@ -80,6 +80,11 @@ fn find_not_json(text: &str, line: usize, column: usize) -> Option<String> {
     Some(format!("line {line}: {key}{found}, which is not JSON; expected a finite number or null"))
 }
 
+/// Returns whether a checkpoint is a GGUF file, not a directory.
+pub(crate) fn is_gguf(path: &Path) -> bool {
+    path.is_file()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

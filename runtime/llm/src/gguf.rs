@@ -18,20 +18,25 @@ use candle_core::quantized::gguf_file::{TensorInfo, Value};
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use half::bf16;
 
-use crate::blocks::{BLOCK, Block, Q4_1, Q8_0};
+use crate::blocks::{BLOCK, Q4_1, Q8_0, QuantBlock};
+use crate::config::Config;
 use crate::files::refuse_pointer;
 use crate::matrix::{Matrix, candle_is_fast};
 use crate::weights::finite;
 use crate::{Error, Result};
 
-use header::Header;
+use header::GgufHeader;
 
 /// What Llama 3's rotary frequencies are divided by.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 
-/// Whether a checkpoint is a GGUF file, not a directory.
-pub(crate) fn is_one(path: &Path) -> bool {
-    path.is_file()
+impl Config {
+    /// Of a GGUF file.
+    pub(crate) fn of_gguf(path: &Path) -> Result<Self> {
+        let file = Gguf::open(path)?;
+        config::config(&file.metadata, |name| file.has(name))
+            .map_err(|reason| Error::checkpoint(path, reason))
+    }
 }
 
 /// An open file, and its tensors that nobody has asked for yet.
@@ -58,7 +63,7 @@ impl Gguf {
         let file = File::open(path).map_err(|source| Error::file(path, source))?;
         let length = file.metadata().map_err(|source| Error::file(path, source))?.len();
         let refuse = |reason| Error::checkpoint(path, reason);
-        let header = Header::read(BufReader::new(&file), length).map_err(refuse)?;
+        let header = GgufHeader::read(BufReader::new(&file), length).map_err(refuse)?;
         check_places(&header, length).map_err(refuse)?;
         Ok(Self {
             path: path.into(),
@@ -174,7 +179,7 @@ impl Gguf {
 
 /// Refuses tensors that are misaligned, overlap, or do not lie completely within a file of `length`
 /// bytes. Sizes in the header may be arbitrarily large.
-fn check_places(header: &Header, length: u64) -> Result<(), String> {
+fn check_places(header: &GgufHeader, length: u64) -> Result<(), String> {
     let mut places = Vec::new();
     for (name, info) in &header.tensors {
         let place = find_place(info, header, length)
@@ -196,14 +201,14 @@ fn check_places(header: &Header, length: u64) -> Result<(), String> {
 }
 
 /// Byte range of a tensor in a file of `length` bytes.
-fn find_place(info: &TensorInfo, header: &Header, length: u64) -> Result<Range<u64>, String> {
+fn find_place(info: &TensorInfo, header: &GgufHeader, length: u64) -> Result<Range<u64>, String> {
     let size = bytes(info).ok_or_else(|| {
         let (shape, block) = (info.shape.dims(), info.ggml_dtype.block_size());
         format!(
             " has shape {shape:?}; expected rows of a multiple of {block} elements, and less in all"
         )
     })?;
-    let Header { start, alignment, .. } = *header;
+    let GgufHeader { start, alignment, .. } = *header;
     if !info.offset.is_multiple_of(alignment) {
         return Err(format!(
             " begins {} bytes behind the header; expected a multiple of the alignment, {alignment}",
@@ -267,7 +272,7 @@ fn matrix(dtype: GgmlDType, bytes: &[u8], shape: [usize; 2]) -> Result<Matrix, S
 }
 
 /// Blocks, if their numbers are finite.
-fn finite_blocks<B: Block>(bytes: &[u8]) -> Result<Vec<B>, String> {
+fn finite_blocks<B: QuantBlock>(bytes: &[u8]) -> Result<Vec<B>, String> {
     let blocks = B::read(bytes);
     match blocks.iter().position(|block| !(block.scale() + block.least()).is_finite()) {
         None => Ok(blocks),

@@ -5,13 +5,13 @@ use candle_core::Result as Numbers;
 use crate::Result;
 use crate::config::Config;
 use crate::feed_forward::FeedForward;
-use crate::linear::{Linear, Norm, Scratch};
+use crate::linear::{Linear, LinearScratch, Norm};
 use crate::rope::Angles;
 use crate::weights::Weights;
 
 /// The weights of one layer. Tokens are rows: `x` is `[tokens, hidden_size]`.
 #[derive(Clone, Debug)]
-pub(crate) struct Layer {
+pub(crate) struct DecoderLayer {
     input_norm: Norm,
     query: Projection,
     key: Projection,
@@ -29,7 +29,7 @@ struct Projection {
     norm: Option<Norm>,
 }
 
-impl Layer {
+impl DecoderLayer {
     pub(crate) fn open(weights: &mut Weights, number: usize, config: &Config) -> Result<Self> {
         let (hidden, epsilon) = (config.hidden_size, config.norm_epsilon);
         let (query_heads, kv_heads) = (config.shape.query_heads, config.shape.kv_heads);
@@ -66,7 +66,7 @@ impl Layer {
         normed: &[f32],
         angles: Angles<'_>,
         queries: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut LinearScratch,
     ) -> Numbers<()> {
         self.query.apply(normed, queries, scratch)?;
         angles.turn(queries);
@@ -80,7 +80,7 @@ impl Layer {
         normed: &[f32],
         angles: Angles<'_>,
         keys: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut LinearScratch,
     ) -> Numbers<()> {
         self.key.apply(normed, keys, scratch)?;
         angles.turn(keys);
@@ -92,7 +92,7 @@ impl Layer {
         &self,
         normed: &[f32],
         values: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut LinearScratch,
     ) -> Numbers<()> {
         self.value.apply(normed, values, scratch)
     }
@@ -104,7 +104,7 @@ impl Layer {
         x: &mut [f32],
         attended: &[f32],
         normed: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut LinearScratch,
     ) -> Numbers<()> {
         self.output.add(attended, x, scratch)?;
         self.feed_forward_norm.apply(x, normed);
@@ -131,7 +131,7 @@ impl Projection {
     }
 
     /// `[tokens, hidden_size]` to `[tokens, heads, head_dim]`
-    fn apply(&self, x: &[f32], y: &mut [f32], scratch: &mut Scratch) -> Numbers<()> {
+    fn apply(&self, x: &[f32], y: &mut [f32], scratch: &mut LinearScratch) -> Numbers<()> {
         self.linear.apply(x, y, scratch)?;
         if let Some(norm) = &self.norm {
             norm.apply_in_place(y);

@@ -34,6 +34,7 @@ mod experts;
 mod exponential;
 mod feed_forward;
 mod files;
+mod gated;
 mod generate;
 mod gguf;
 mod layer;

@@ -27,7 +27,7 @@ pub(crate) struct Norm {
 
 /// Memory for what is between two products, used again for each block of tokens and each layer.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct LinearScratch {
     /// A matrix in f32.
     wide: Vec<f32>,
     /// Between the products of a feed-forward network.
@@ -54,14 +54,19 @@ impl Linear {
     }
 
     /// `[n, in]` to `[n, out]`, in the place of what `y` holds.
-    pub(crate) fn apply(&self, x: &[f32], y: &mut [f32], scratch: &mut Scratch) -> Numbers<()> {
+    pub(crate) fn apply(
+        &self,
+        x: &[f32],
+        y: &mut [f32],
+        scratch: &mut LinearScratch,
+    ) -> Numbers<()> {
         self.weight.apply(x, y, Into::Fresh, &mut scratch.wide)?;
         self.add_bias(y);
         Ok(())
     }
 
     /// `[n, in]` to `[n, out]`, added to what `y` holds.
-    pub(crate) fn add(&self, x: &[f32], y: &mut [f32], scratch: &mut Scratch) -> Numbers<()> {
+    pub(crate) fn add(&self, x: &[f32], y: &mut [f32], scratch: &mut LinearScratch) -> Numbers<()> {
         self.weight.apply(x, y, Into::Added, &mut scratch.wide)?;
         self.add_bias(y);
         Ok(())

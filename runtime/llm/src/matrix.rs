@@ -8,8 +8,8 @@ use candle_core::{Device, Result as Numbers, Tensor};
 use half::bf16;
 use rayon::prelude::*;
 
-use crate::blocks::{BLOCK, Block, Q4_1, Q8_0};
-use crate::product::{Into, Rows, Threads, times_transposed};
+use crate::blocks::{BLOCK, Q4_1, Q8_0, QuantBlock};
+use crate::product::{Into, RowView, Threads, times_transposed};
 use crate::{blocks, row};
 
 /// Weights that a thread dequantises at once.
@@ -20,11 +20,11 @@ const PART: usize = 1 << 16;
 pub(crate) struct Matrix {
     outputs: usize,
     inputs: usize,
-    weights: Weights,
+    weights: MatrixData,
 }
 
 #[derive(Clone, Debug)]
-enum Weights {
+enum MatrixData {
     F32(Arc<Vec<f32>>),
     Bf16(Arc<Vec<bf16>>),
     Q4_1(Arc<Vec<Q4_1>>),
@@ -36,28 +36,28 @@ enum Weights {
 impl Matrix {
     pub(crate) fn f32(weights: Vec<f32>, [outputs, inputs]: [usize; 2]) -> Self {
         assert_eq!(weights.len(), outputs * inputs);
-        Self { outputs, inputs, weights: Weights::F32(Arc::new(weights)) }
+        Self { outputs, inputs, weights: MatrixData::F32(Arc::new(weights)) }
     }
 
     pub(crate) fn bf16(weights: Vec<bf16>, [outputs, inputs]: [usize; 2]) -> Self {
         assert_eq!(weights.len(), outputs * inputs);
-        Self { outputs, inputs, weights: Weights::Bf16(Arc::new(weights)) }
+        Self { outputs, inputs, weights: MatrixData::Bf16(Arc::new(weights)) }
     }
 
     pub(crate) fn q4_1(blocks: Vec<Q4_1>, [outputs, inputs]: [usize; 2]) -> Self {
         assert_eq!(blocks.len() * BLOCK, outputs * inputs);
-        Self { outputs, inputs, weights: Weights::Q4_1(Arc::new(blocks)) }
+        Self { outputs, inputs, weights: MatrixData::Q4_1(Arc::new(blocks)) }
     }
 
     pub(crate) fn q8_0(blocks: Vec<Q8_0>, [outputs, inputs]: [usize; 2]) -> Self {
         assert_eq!(blocks.len() * BLOCK, outputs * inputs);
-        Self { outputs, inputs, weights: Weights::Q8_0(Arc::new(blocks)) }
+        Self { outputs, inputs, weights: MatrixData::Q8_0(Arc::new(blocks)) }
     }
 
     /// Of two dimensions, whose rows are whole blocks.
     pub(crate) fn quantised(weights: QTensor) -> Numbers<Self> {
         let (outputs, inputs) = weights.shape().dims2()?;
-        Ok(Self { outputs, inputs, weights: Weights::Quantised(Arc::new(weights)) })
+        Ok(Self { outputs, inputs, weights: MatrixData::Quantised(Arc::new(weights)) })
     }
 
     pub(crate) fn outputs(&self) -> usize {
@@ -68,11 +68,11 @@ impl Matrix {
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = match &self.weights {
-            Weights::F32(weights) => 4 * weights.len(),
-            Weights::Bf16(weights) => 2 * weights.len(),
-            Weights::Q4_1(blocks) => size_of_val(blocks.as_slice()),
-            Weights::Q8_0(blocks) => size_of_val(blocks.as_slice()),
-            Weights::Quantised(weights) => weights.storage_size_in_bytes(),
+            MatrixData::F32(weights) => 4 * weights.len(),
+            MatrixData::Bf16(weights) => 2 * weights.len(),
+            MatrixData::Q4_1(blocks) => size_of_val(blocks.as_slice()),
+            MatrixData::Q8_0(blocks) => size_of_val(blocks.as_slice()),
+            MatrixData::Quantised(weights) => weights.storage_size_in_bytes(),
         };
         bytes as u64
     }
@@ -81,11 +81,11 @@ impl Matrix {
     pub(crate) fn row(&self, i: usize) -> Numbers<Vec<f32>> {
         let at = i * self.inputs..(i + 1) * self.inputs;
         Ok(match &self.weights {
-            Weights::F32(weights) => weights[at].to_vec(),
-            Weights::Bf16(weights) => weights[at].iter().map(|weight| weight.to_f32()).collect(),
-            Weights::Q4_1(blocks) => widened(&blocks[at.start / BLOCK..at.end / BLOCK]),
-            Weights::Q8_0(blocks) => widened(&blocks[at.start / BLOCK..at.end / BLOCK]),
-            Weights::Quantised(weights) => dequantised(weights, i, 1)?,
+            MatrixData::F32(weights) => weights[at].to_vec(),
+            MatrixData::Bf16(weights) => weights[at].iter().map(|weight| weight.to_f32()).collect(),
+            MatrixData::Q4_1(blocks) => widened(&blocks[at.start / BLOCK..at.end / BLOCK]),
+            MatrixData::Q8_0(blocks) => widened(&blocks[at.start / BLOCK..at.end / BLOCK]),
+            MatrixData::Quantised(weights) => dequantised(weights, i, 1)?,
         })
     }
 
@@ -123,18 +123,18 @@ impl Matrix {
             return Ok(());
         }
         let weights = self.widened(wide)?;
-        let (x, w) = (Rows::dense(x, n), Rows::dense(weights, self.outputs));
+        let (x, w) = (RowView::dense(x, n), RowView::dense(weights, self.outputs));
         times_transposed(x, w, self.inputs, y, into, Threads::All);
         Ok(())
     }
 
     fn apply_to_row(&self, x: &[f32], y: &mut [f32]) -> Numbers<()> {
         match &self.weights {
-            Weights::F32(weights) => row::product(x, weights, y),
-            Weights::Bf16(weights) => row::product(x, weights, y),
-            Weights::Q4_1(blocks) => blocks::product(x, blocks, y),
-            Weights::Q8_0(blocks) => blocks::product(x, blocks, y),
-            Weights::Quantised(weights) => {
+            MatrixData::F32(weights) => row::product(x, weights, y),
+            MatrixData::Bf16(weights) => row::product(x, weights, y),
+            MatrixData::Q4_1(blocks) => blocks::product(x, blocks, y),
+            MatrixData::Q8_0(blocks) => blocks::product(x, blocks, y),
+            MatrixData::Quantised(weights) => {
                 let x = Tensor::new(x, &Device::Cpu)?.unsqueeze(0)?;
                 let product = x.apply_op1_no_bwd(&**weights)?;
                 y.copy_from_slice(&product.flatten_all()?.to_vec1::<f32>()?);
@@ -145,16 +145,16 @@ impl Matrix {
 
     /// All numbers in f32: these, or `wide` filled with them.
     fn widened<'a>(&'a self, wide: &'a mut Vec<f32>) -> Numbers<&'a [f32]> {
-        if let Weights::F32(weights) = &self.weights {
+        if let MatrixData::F32(weights) = &self.weights {
             return Ok(weights);
         }
         wide.resize(self.outputs * self.inputs, 0.0);
         match &self.weights {
-            Weights::F32(_) => {}
-            Weights::Bf16(weights) => row::widen(weights, wide),
-            Weights::Q4_1(blocks) => blocks::widen(blocks, wide),
-            Weights::Q8_0(blocks) => blocks::widen(blocks, wide),
-            Weights::Quantised(weights) => {
+            MatrixData::F32(_) => {}
+            MatrixData::Bf16(weights) => row::widen(weights, wide),
+            MatrixData::Q4_1(blocks) => blocks::widen(blocks, wide),
+            MatrixData::Q8_0(blocks) => blocks::widen(blocks, wide),
+            MatrixData::Quantised(weights) => {
                 let rows = PART.div_ceil(self.inputs);
                 let parts = wide.par_chunks_mut(rows * self.inputs).enumerate();
                 parts.try_for_each(|(part, wide)| {
@@ -176,7 +176,7 @@ pub(crate) fn candle_is_fast(dtype: GgmlDType) -> bool {
 }
 
 /// The weights of some blocks.
-fn widened<B: Block>(blocks: &[B]) -> Vec<f32> {
+fn widened<B: QuantBlock>(blocks: &[B]) -> Vec<f32> {
     let mut wide = vec![0.0; blocks.len() * BLOCK];
     blocks::widen(blocks, &mut wide);
     wide

@@ -5,8 +5,8 @@ use std::path::Path;
 use candle_core::Result as Numbers;
 
 use crate::config::Config;
-use crate::layer::Layer;
-use crate::linear::{Linear, Norm, Scratch};
+use crate::layer::DecoderLayer;
+use crate::linear::{Linear, LinearScratch, Norm};
 use crate::matrix::Matrix;
 use crate::rope::Rope;
 use crate::weights::{EMBEDDINGS, HEAD, Weights};
@@ -20,7 +20,7 @@ pub struct Model {
     config: Config,
     /// `[vocab_size, hidden_size]`
     embeddings: Matrix,
-    pub(crate) layers: Vec<Layer>,
+    pub(crate) layers: Vec<DecoderLayer>,
     pub(crate) rope: Rope,
     norm: Norm,
     head: Linear,
@@ -42,7 +42,8 @@ impl Model {
         let mut weights = Weights::open(path)?;
         let (embeddings, head) = open_ends(&mut weights, &config)?;
         config.tied = head.is_none();
-        let layers = (0..config.layers).map(|number| Layer::open(&mut weights, number, &config));
+        let layers =
+            (0..config.layers).map(|number| DecoderLayer::open(&mut weights, number, &config));
         let layers = layers.collect::<Result<_>>()?;
         let norm = Norm::open(&mut weights, "model.norm", config.hidden_size, config.norm_epsilon)?;
         let head = Linear::new(head.unwrap_or_else(|| embeddings.clone()));
@@ -103,7 +104,7 @@ impl Model {
         let mut last = x[x.len() - self.config.hidden_size..].to_vec();
         self.norm.apply_in_place(&mut last);
         let mut logits = vec![0.0; self.config.vocab_size];
-        self.head.apply(&last, &mut logits, &mut Scratch::default())?;
+        self.head.apply(&last, &mut logits, &mut LinearScratch::default())?;
         Ok(logits)
     }
 }

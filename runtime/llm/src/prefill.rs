@@ -1,22 +1,22 @@
 //! Reading a prompt, layer by layer, by dense attention or another strategy.
 
-pub(crate) mod strategy;
-
+pub(crate) mod reads;
 mod sample_attention;
+mod strategy;
 
 use candle_core::Result as Numbers;
 use ndarray::{Array3, Axis, s};
 use rayon::prelude::*;
 
 use crate::dense::Causal;
-use crate::layer::Layer;
-use crate::linear::Scratch;
+use crate::layer::DecoderLayer;
+use crate::linear::LinearScratch;
 use crate::rope::Table;
 use crate::{Error, Model, Result};
 
+use reads::{QueryBlock, Reads, TILE, causal_pairs};
 pub use sample_attention::SampleAttention;
 pub use strategy::Strategy;
-use strategy::{QueryBlock, Reads, TILE, causal_pairs};
 
 /// How a prompt is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -154,7 +154,7 @@ impl Model {
         let (common, block) = (other.map_or(0, |other| other.common(tokens)), reading.block.max(1));
         // Whole blocks, so that the others are computed as if all were.
         let known = common.min(most) / block * block;
-        let mut prompt = Prompt::new(self, tokens, known, block, reading.strategy)?;
+        let mut prompt = PromptQueries::new(self, tokens, known, block, reading.strategy)?;
         for (number, layer) in self.layers.iter().enumerate() {
             let known = other.map(|other| &other.layers[number]);
             each(number, prompt.pass(layer, known, observed)?)?;
@@ -198,7 +198,7 @@ pub(crate) fn check_finite(logits: Vec<f32>) -> Result<Vec<f32>> {
 }
 
 /// A prompt on its way through the layers.
-struct Prompt<'m> {
+struct PromptQueries<'m> {
     model: &'m Model,
     /// What the next layer reads of the tokens that are not known, `[tokens - known, hidden_size]`.
     x: Vec<f32>,
@@ -212,10 +212,10 @@ struct Prompt<'m> {
     normed: Vec<f32>,
     /// Of a block: keys or values, queries, and what attention makes of them.
     rows: [Vec<f32>; 3],
-    scratch: Scratch,
+    scratch: LinearScratch,
 }
 
-impl<'m> Prompt<'m> {
+impl<'m> PromptQueries<'m> {
     fn new(
         model: &'m Model,
         tokens: &[u32],
@@ -232,14 +232,14 @@ impl<'m> Prompt<'m> {
             strategy,
             normed: Vec::new(),
             rows: Default::default(),
-            scratch: Scratch::default(),
+            scratch: LinearScratch::default(),
         })
     }
 
     /// Goes through a layer. What is `known` of it covers at least these tokens.
     fn pass(
         &mut self,
-        layer: &Layer,
+        layer: &DecoderLayer,
         known: Option<&LayerPrompt>,
         observed: usize,
     ) -> Numbers<LayerPrompt> {
@@ -264,7 +264,7 @@ impl<'m> Prompt<'m> {
     /// Keys and values of the tokens that are not known, into their places.
     fn keys_values(
         &mut self,
-        layer: &Layer,
+        layer: &DecoderLayer,
         keys: &mut Array3<f32>,
         values: &mut Array3<f32>,
     ) -> Numbers<()> {
@@ -289,7 +289,7 @@ impl<'m> Prompt<'m> {
     /// room for. Returns the pairs that each block read.
     fn attend(
         &mut self,
-        layer: &Layer,
+        layer: &DecoderLayer,
         keys: &Array3<f32>,
         values: &Array3<f32>,
         observed: &mut Array3<f32>,

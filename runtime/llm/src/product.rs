@@ -4,7 +4,7 @@ use gemm::Parallelism;
 
 /// Rows that lie one after the other, each `stride` numbers after the one before.
 #[derive(Clone, Copy)]
-pub(crate) struct Rows<'a> {
+pub(crate) struct RowView<'a> {
     pub(crate) numbers: &'a [f32],
     pub(crate) count: usize,
     pub(crate) stride: usize,
@@ -28,7 +28,7 @@ pub(crate) enum Threads {
     All,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowView<'a> {
     /// `count` rows without gaps.
     pub(crate) fn dense(numbers: &'a [f32], count: usize) -> Self {
         Self { numbers, count, stride: numbers.len() / count.max(1) }
@@ -43,8 +43,8 @@ impl<'a> Rows<'a> {
 
 /// `x Wᵀ`: `x` is `[n, inner]`, `w` `[m, inner]`, `y` `[n, m]` without gaps.
 pub(crate) fn times_transposed(
-    x: Rows<'_>,
-    w: Rows<'_>,
+    x: RowView<'_>,
+    w: RowView<'_>,
     inner: usize,
     y: &mut [f32],
     into: Into,
@@ -58,8 +58,8 @@ pub(crate) fn times_transposed(
 
 /// `x W`: `x` is `[n, inner]`, `w` `[inner, m]`, `y` `[n, m]` without gaps.
 pub(crate) fn times(
-    x: Rows<'_>,
-    w: Rows<'_>,
+    x: RowView<'_>,
+    w: RowView<'_>,
     m: usize,
     y: &mut [f32],
     into: Into,
@@ -72,7 +72,7 @@ pub(crate) fn times(
 
 /// `w` is `[inner, m]` with these strides, and lies within its slice, as `x` does.
 fn multiply(
-    x: Rows<'_>,
+    x: RowView<'_>,
     (w, (w_row, w_column)): (&[f32], (usize, usize)),
     [n, inner, m]: [usize; 3],
     y: &mut [f32],
@@ -123,7 +123,7 @@ mod tests {
 
     /// Of `[n, inner]` and `[inner, m]` with these strides, in f64.
     fn expected(
-        x: Rows<'_>,
+        x: RowView<'_>,
         w: &[f32],
         (row, column): (usize, usize),
         [n, inner, m]: [usize; 3],
@@ -143,7 +143,7 @@ mod tests {
             for gap in [0, 3] {
                 for (into, threads) in [(Into::Fresh, Threads::One), (Into::Added, Threads::All)] {
                     let (x, stride) = (numbers(n * (inner + gap), 0.1), inner + gap);
-                    let x = Rows { numbers: &x, count: n, stride };
+                    let x = RowView { numbers: &x, count: n, stride };
                     let before = numbers(n * m, 0.7);
                     let old =
                         |i: usize| if into == Into::Added { f64::from(before[i]) } else { 0.0 };
@@ -156,12 +156,12 @@ mod tests {
                             .all(|(i, &y)| (f64::from(y) - old(i) - expected[i]).abs() < limit)
                     };
                     let w = numbers(m * (inner + gap), 0.3);
-                    let rows = Rows { numbers: &w, count: m, stride };
+                    let rows = RowView { numbers: &w, count: m, stride };
                     let mut y = before.clone();
                     times_transposed(x, rows, inner, &mut y, into, threads);
                     assert!(close(&y, &expected(x, &w, (1, stride), [n, inner, m])));
                     let w = numbers(inner * (m + gap), 0.3);
-                    let rows = Rows { numbers: &w, count: inner, stride: m + gap };
+                    let rows = RowView { numbers: &w, count: inner, stride: m + gap };
                     let mut y = before.clone();
                     times(x, rows, m, &mut y, into, threads);
                     assert!(close(&y, &expected(x, &w, (m + gap, 1), [n, inner, m])));
@@ -174,7 +174,7 @@ mod tests {
     #[should_panic(expected = "rows end behind their numbers")]
     fn rows_that_are_not_there_are_not_read() {
         let numbers = [0.0; 11];
-        let rows = Rows { numbers: &numbers, count: 3, stride: 4 };
+        let rows = RowView { numbers: &numbers, count: 3, stride: 4 };
         times_transposed(rows, rows, 4, &mut [0.0; 9], Into::Fresh, Threads::One);
     }
 }

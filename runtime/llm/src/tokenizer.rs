@@ -8,7 +8,9 @@ use tokenizers::{
     PreTokenizerWrapper, Token,
 };
 
-use crate::files::read_text;
+use vattention_core::PipelineConfig;
+
+use crate::files::{is_gguf, read_text};
 use crate::gguf::{self, Gguf};
 use crate::{Classes, Config, Error, Result};
 
@@ -22,7 +24,7 @@ pub struct Tokenizer {
     /// Number of tokens in the model's vocabulary.
     vocab_size: usize,
     /// Once somebody has asked.
-    pub(crate) classes: OnceLock<Classes>,
+    classes: OnceLock<Classes>,
 }
 
 impl Tokenizer {
@@ -33,7 +35,7 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::File`], or [`Error::Checkpoint`] if it is no tokenizer.
     pub fn open(path: &Path, config: &Config) -> Result<Self> {
-        if gguf::is_one(path) {
+        if is_gguf(path) {
             let inner = gguf::tokenizer::tokenizer(&Gguf::open(path)?.metadata);
             let inner = inner.map_err(|reason| Error::checkpoint(path, reason))?;
             return Self::from_parts(path, inner, config);
@@ -136,6 +138,29 @@ impl Tokenizer {
 
     fn refuse(&self, error: &tokenizers::Error) -> Error {
         Error::checkpoint(&self.path, error.to_string())
+    }
+
+    /// The class of each token: special as the tokenizer says, such as `<bos>` and the marks of a chat template that are tokens of
+    /// their own; punctuation if its text, but for white space around it, is of Unicode's punctuation (category P) alone.
+    ///
+    /// Cost: the first time it decodes the vocabulary, a token at a time.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    pub fn classes(&self) -> Result<Classes> {
+        if let Some(classes) = self.classes.get() {
+            return Ok(classes.clone());
+        }
+        let found = Classes::from_texts(self.texts()?);
+        Ok(self.classes.get_or_init(|| found).clone())
+    }
+
+    /// The same, if a pipeline needs it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn classes_for(&self, pipeline: &PipelineConfig) -> Result<Option<Classes>> {
+        pipeline.needs_classes().map(|_| self.classes()).transpose()
     }
 }
 

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use crate::Result;
 use crate::config::Config;
-use crate::gguf::{self, Gguf};
+use crate::files::is_gguf;
+use crate::gguf::Gguf;
 use crate::matrix::Matrix;
 
 use folder::Folder;
@@ -47,7 +48,7 @@ impl Weights {
     /// Opens the files of a checkpoint, and checks that they are whole. Numbers are read when they
     /// are asked for.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        if gguf::is_one(path) {
+        if is_gguf(path) {
             Ok(Self::Gguf(Gguf::open(path)?))
         } else {
             Ok(Self::Folder(Folder::open(path)?))

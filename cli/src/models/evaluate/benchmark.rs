@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use vattention_tasks::Benchmark;
 
-use crate::Failure;
+use crate::fail::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Published {

@@ -2,7 +2,7 @@
 
 use vattention::experiments::Evidence;
 use vattention::plots::{Figure, Line, LinePanel};
-use vattention_evaluate::{Report, VariantResult};
+use vattention_evaluate::{EvaluationReport, VariantResult};
 
 /// What y is of a variant, if it was measured.
 type Measure = fn(&VariantResult) -> Option<f64>;
@@ -10,7 +10,7 @@ type Measure = fn(&VariantResult) -> Option<f64>;
 /// Accuracy, and the error of attention if it was measured, against density: a line through the
 /// variants of one pipeline, with a mark where its promise was violated, or errors exceeded their
 /// bars, more often than delta allows.
-pub(super) fn figure(report: &Report, title: &str) -> Figure {
+pub(super) fn figure(report: &EvaluationReport, title: &str) -> Figure {
     let panel = |y, log, of: Measure| LinePanel {
         y,
         log,

@@ -1,15 +1,17 @@
 //! What is told of a generation, in words and as JSON.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use vattention_llm::{Generation, Stop};
 
-use super::steps::{Beside, Outside};
+use super::request::TokenCounts;
+use super::steps::{DenseComparison, OutsideCount, StepRow, StepsDocument};
+use super::tally::{LayerRow, StepTimes};
 use crate::numbers::{percent, short};
+use crate::table::{self, Column, or_dash};
 
 /// All that was measured.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct GenerationReport {
     pub(super) model: String,
     pub(super) pipeline: String,
     pub(super) file: String,
@@ -17,64 +19,29 @@ pub(super) struct Report {
     pub(super) setup: &'static str,
     pub(super) answer: String,
     pub(super) stop: &'static str,
-    pub(super) tokens: Tokens,
+    pub(super) tokens: TokenCounts,
     /// Of reading the dense part.
     pub(super) prefill_seconds: f64,
     /// Share of the causal pairs that this read.
     pub(super) prefill_density: Option<f64>,
-    pub(super) steps: Option<Steps>,
-    pub(super) memory: Memory,
+    pub(super) steps: Option<StepTimes>,
+    pub(super) memory: MemoryReport,
     /// The mean over layers and steps by the pipeline.
     pub(super) density: Option<f64>,
     pub(super) layers: Vec<LayerRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) beside: Option<Beside>,
+    pub(super) beside: Option<DenseComparison>,
     /// With `--steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) bars: Option<Outside>,
-}
-
-/// How many tokens the parts have.
-#[derive(Serialize)]
-pub(super) struct Tokens {
-    pub(super) context: usize,
-    pub(super) question: usize,
-    pub(super) answer: usize,
-}
-
-/// What the steps by the pipeline took.
-#[derive(Serialize)]
-pub(super) struct Steps {
-    pub(super) count: usize,
-    pub(super) median_seconds: f64,
-    /// Of the time of all steps.
-    pub(super) attention_share: f64,
-    /// Of the time that threads spent on KV heads.
-    pub(super) select_share: Option<f64>,
-    pub(super) sample_share: Option<f64>,
-    pub(super) attend_share: Option<f64>,
+    pub(super) bars: Option<OutsideCount>,
 }
 
 /// In bytes.
 #[derive(Serialize)]
-pub(super) struct Memory {
+pub(super) struct MemoryReport {
     pub(super) weights: u64,
     pub(super) keys_values: u64,
     pub(super) index: u64,
-}
-
-/// One layer, as the mean over steps.
-#[derive(Serialize)]
-pub(super) struct LayerRow {
-    pub(super) layer: usize,
-    /// Share of the visible tokens that a KV head's query heads read together.
-    pub(super) density: f64,
-    /// Tokens drawn for a query head.
-    pub(super) sampled: f64,
-    /// Share of the rows whose certificate held; `None` if nothing is promised.
-    pub(super) held: Option<f64>,
-    /// The mean radius of the error bars; `None` if there are none.
-    pub(super) bar: Option<f64>,
 }
 
 /// Why a generation ended.
@@ -86,18 +53,22 @@ pub(super) fn stop(generation: &Generation) -> &'static str {
     }
 }
 
-const LEGEND: &str = "\
-density  share of the visible tokens that a KV head's query heads read together
-sampled  tokens drawn by chance for a query head
-held     share of the rows whose certificate says that the promise held
-bar      the relative error that a row says is exceeded with probability delta at most; 0 where all is read
-All of them are means over the steps by the pipeline.";
+impl GenerationReport {
+    /// Document of `--steps`.
+    pub(super) fn with_steps(&self, steps: Vec<StepRow>) -> StepsDocument {
+        StepsDocument {
+            model: self.model.clone(),
+            pipeline: self.pipeline.clone(),
+            setup: self.setup.into(),
+            beside: self.beside,
+            steps,
+        }
+    }
 
-impl Report {
     pub(super) fn text(&self) -> String {
         let mut parts = Vec::new();
         if !self.layers.is_empty() {
-            parts.push(format!("{}\n\n{LEGEND}", self.table()));
+            parts.push(format!("{}\nAll are means over the steps.", self.table()));
         }
         let mut lines =
             vec![self.setup_line(), self.token_line(), self.time_line(), self.memory_line()];
@@ -110,20 +81,30 @@ impl Report {
         parts.join("\n\n")
     }
 
-    fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(["layer", "density", "sampled", "held", "bar"]);
-        for LayerRow { layer, density, sampled, held, bar } in &self.layers {
-            let held = held.map_or_else(|| "-".into(), percent);
-            let bar = bar.map_or_else(|| "-".into(), short);
-            let sampled = format!("{sampled:.0}");
-            table.add_row([layer.to_string(), percent(*density), sampled, held, bar]);
-        }
-        for column in table.column_iter_mut() {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table
+    fn table(&self) -> String {
+        let columns = [
+            Column::<LayerRow>::new("layer", "", |row| row.layer.to_string()),
+            Column::<LayerRow>::new(
+                "density",
+                "share of the visible tokens that a KV head's query heads read together",
+                |row| percent(row.density),
+            ),
+            Column::<LayerRow>::new("sampled", "tokens drawn by chance for a query head", |row| {
+                format!("{:.0}", row.sampled)
+            }),
+            Column::<LayerRow>::new(
+                "held",
+                "share of the rows whose certificate says that the promise held",
+                |row| or_dash(row.held.map(percent)),
+            ),
+            Column::<LayerRow>::new(
+                "bar",
+                "relative error that a row says is exceeded with probability delta at most; 0 where \
+                 all is read",
+                |row| or_dash(row.bar.map(short)),
+            ),
+        ];
+        table::show(&columns, &self.layers)
     }
 
     /// How the prompt was read.
@@ -147,7 +128,7 @@ impl Report {
     }
 
     fn token_line(&self) -> String {
-        let Tokens { context, question, answer } = self.tokens;
+        let TokenCounts { context, question, answer } = self.tokens;
         let why = match self.stop {
             "end" => "the model ended the text",
             "length" => "as many as --tokens allows",
@@ -175,7 +156,7 @@ impl Report {
     }
 
     fn memory_line(&self) -> String {
-        let Memory { weights, keys_values, index } = self.memory;
+        let MemoryReport { weights, keys_values, index } = self.memory;
         let [weights, rows, index] = [weights, keys_values, index].map(size);
         format!(
             "memory: {weights} of weights, {rows} of keys and values, {index} of selectors' indexes"

@@ -1,13 +1,15 @@
 //! What the model is asked, in tokens.
 
-use vattention_llm::Generation;
+use serde::Serialize;
+use vattention_evaluate::Setup;
+use vattention_llm::{Generation, Session};
 
-use crate::Failure;
-use crate::models::checkpoint::{Checkpoint, read_text};
-use crate::models::setup::Setup;
+use crate::fail::Failure;
+use crate::models::checkpoint::{ModelFiles, read_text};
 
-use super::Args;
-use super::report::Tokens;
+use crate::progress;
+
+use super::args::GenerateArgs;
 
 /// A prompt, cut where the pipeline begins, and the room for its answer.
 pub(super) struct Request {
@@ -20,7 +22,7 @@ pub(super) struct Request {
 
 impl Request {
     /// Reads and tokenizes what the options say, and refuses what the model cannot place.
-    pub(super) fn new(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<Self, Failure> {
+    pub(super) fn new(args: &GenerateArgs, checkpoint: &ModelFiles<'_>) -> Result<Self, Failure> {
         let (option, text) = match (&args.context, &args.prompt) {
             (Some(path), _) => ("--context", read_text("--context", path)?),
             (None, text) => ("--prompt", text.clone().unwrap_or_default()),
@@ -37,7 +39,7 @@ impl Request {
         }
         let (mut dense, question) = tokens(args, checkpoint, &text, asked.unwrap_or_default())?;
         // If the pipeline begins with the answer, a chat need not be split before the question.
-        let has_question = asked.is_some() && (must_split(args) || !args.chat.chat);
+        let has_question = asked.is_some() && (must_split(args) || !args.answering.chat.chat);
         if dense.is_empty() || has_question && question.is_empty() {
             let option = if dense.is_empty() { option } else { "--question" };
             return Err(Failure::input(format!("{option}: no tokens; expected a text")));
@@ -52,7 +54,7 @@ impl Request {
             );
             Failure::input(format!("{error}; it is {parts}"))
         })?;
-        let sparse = match args.setup {
+        let sparse = match args.answering.setup {
             Setup::A => {
                 dense.extend(question);
                 Vec::new()
@@ -68,27 +70,43 @@ impl Request {
     }
 
     /// How many tokens each part has.
-    pub(super) fn counts(&self, generation: &Generation) -> Tokens {
+    pub(super) fn counts(&self, generation: &Generation) -> TokenCounts {
         let question = self.dense.len() + self.sparse.len() - self.context;
-        Tokens { context: self.context, question, answer: generation.tokens.len() }
+        TokenCounts { context: self.context, question, answer: generation.tokens.len() }
     }
 }
 
 /// The tokens of context and question, and of what a chat puts around them.
 fn tokens(
-    args: &Args,
-    checkpoint: &Checkpoint<'_>,
+    args: &GenerateArgs,
+    checkpoint: &ModelFiles<'_>,
     context: &str,
     question: &str,
 ) -> Result<(Vec<u32>, Vec<u32>), Failure> {
     let tokenizer = &checkpoint.tokenizer;
-    match args.chat.talk(checkpoint)? {
+    match args.answering.chat.talk(checkpoint)? {
         Some(talk) => Ok(talk.tokens(tokenizer, context, question, "", must_split(args))?),
         None => Ok((tokenizer.first(context)?, tokenizer.next(question)?)),
     }
 }
 
 /// Returns whether the pipeline begins between context and question.
-fn must_split(args: &Args) -> bool {
-    args.setup == Setup::B && args.question.is_some()
+fn must_split(args: &GenerateArgs) -> bool {
+    args.answering.setup == Setup::B && args.question.is_some()
+}
+
+/// Returns the logits after the last token.
+pub(super) fn read_prompt(session: &mut Session<'_>, tokens: &[u32]) -> Result<Vec<f32>, Failure> {
+    let bar = progress::bar("layers");
+    let logits = session.prefill_with(tokens, |done, total| progress::show(&bar, done, total))?;
+    bar.finish_and_clear();
+    Ok(logits)
+}
+
+/// How many tokens the parts have.
+#[derive(Serialize)]
+pub(super) struct TokenCounts {
+    pub(super) context: usize,
+    pub(super) question: usize,
+    pub(super) answer: usize,
 }

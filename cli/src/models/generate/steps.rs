@@ -7,28 +7,26 @@ use serde::{Deserialize, Serialize};
 use vattention::Target;
 use vattention::experiments::Bars;
 use vattention_evaluate::{LayerAttended, ObservedBackend, Observer};
-use vattention_llm::{Generation, Session, Stop};
+use vattention_llm::{Generation, LayerReport, Session, Stop};
 
-use super::report::Report;
-use super::request::Request;
-use super::tally::radii;
-use super::{Failure, read_prompt};
+use super::request::{Request, read_prompt};
+use crate::fail::Failure;
 use crate::progress;
 
 /// What `--steps` writes, and `plot-steps` reads.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Written {
+pub(crate) struct StepsDocument {
     pub(crate) model: String,
     pub(crate) pipeline: String,
     pub(crate) setup: String,
     /// `None` if the answer was interrupted.
-    pub(crate) beside: Option<Beside>,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) beside: Option<DenseComparison>,
+    pub(crate) steps: Vec<StepRow>,
 }
 
 /// One step, `[layers]` each.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Step {
+pub(crate) struct StepRow {
     /// Of the sequence, this one included.
     pub(crate) tokens: usize,
     /// The mean relative error of the query heads; `None` if it is infinite.
@@ -45,7 +43,7 @@ pub(crate) struct Step {
 
 /// How often the truth was outside of an error bar, over all steps and layers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Outside {
+pub(crate) struct OutsideCount {
     /// Rows that have an error bar and did not read everything.
     pub(crate) rows: usize,
     /// Those whose error was larger.
@@ -54,7 +52,7 @@ pub(crate) struct Outside {
 
 /// An answer beside the one by dense attention.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Beside {
+pub(crate) struct DenseComparison {
     /// Tokens that were compared, that which ended the text among them.
     pub(crate) compared: usize,
     /// Those before the first that differs.
@@ -63,7 +61,7 @@ pub(crate) struct Beside {
 
 /// How far each layer's last attention was off.
 #[derive(Debug, Default)]
-pub(super) struct Errors {
+pub(super) struct ErrorLog {
     of_layers: Vec<LayerErrors>,
 }
 
@@ -75,12 +73,12 @@ struct LayerErrors {
 }
 
 /// The steps so far.
-pub(super) struct Record<'w> {
-    observed: &'w ObservedBackend<'w, Errors>,
-    steps: Vec<Step>,
+pub(super) struct StepLog<'w> {
+    observed: &'w ObservedBackend<'w, ErrorLog>,
+    steps: Vec<StepRow>,
 }
 
-impl Observer for Errors {
+impl Observer for ErrorLog {
     fn see(&mut self, attended: &LayerAttended<'_>) {
         let errors = attended.errors();
         let sum: f64 = errors.iter().map(|row| row.of(Target::Sdpa)).sum();
@@ -95,8 +93,8 @@ impl Observer for Errors {
     }
 }
 
-impl<'w> Record<'w> {
-    pub(super) fn new(observed: &'w ObservedBackend<'w, Errors>) -> Self {
+impl<'w> StepLog<'w> {
+    pub(super) fn new(observed: &'w ObservedBackend<'w, ErrorLog>) -> Self {
         Self { observed, steps: Vec::new() }
     }
 
@@ -107,7 +105,7 @@ impl<'w> Record<'w> {
         let reports = session.reports();
         let observer = self.observed.observer();
         let errors = &observer.of_layers;
-        self.steps.push(Step {
+        self.steps.push(StepRow {
             tokens: session.len(),
             error: errors.iter().map(|layer| finite(layer.mean)).collect(),
             density: reports.iter().map(|layer| layer.density() as f32).collect(),
@@ -118,35 +116,29 @@ impl<'w> Record<'w> {
     }
 
     /// How often the truth was outside.
-    pub(super) fn outside(&self) -> Outside {
-        Outside::of(&self.steps)
+    pub(super) fn outside(&self) -> OutsideCount {
+        OutsideCount::of(&self.steps)
     }
 
-    pub(super) fn written(self, report: &Report) -> Written {
-        Written {
-            model: report.model.clone(),
-            pipeline: report.pipeline.clone(),
-            setup: report.setup.into(),
-            beside: report.beside,
-            steps: self.steps,
-        }
+    pub(super) fn into_steps(self) -> Vec<StepRow> {
+        self.steps
     }
 }
 
-impl Outside {
-    pub(crate) fn of(steps: &[Step]) -> Self {
-        let sum = |of: fn(&Step) -> &Vec<usize>| steps.iter().flat_map(of).sum();
+impl OutsideCount {
+    pub(crate) fn of(steps: &[StepRow]) -> Self {
+        let sum = |of: fn(&StepRow) -> &Vec<usize>| steps.iter().flat_map(of).sum();
         Self { rows: sum(|step| &step.barred), outside: sum(|step| &step.outside) }
     }
 }
 
-impl fmt::Display for Outside {
+impl fmt::Display for OutsideCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {}", self.outside, self.rows)
     }
 }
 
-impl Beside {
+impl DenseComparison {
     /// Lets an empty session answer the same request, as long as it answers alike.
     pub(super) fn new(
         mut session: Session<'_>,
@@ -173,7 +165,7 @@ impl Beside {
     }
 }
 
-impl fmt::Display for Beside {
+impl fmt::Display for DenseComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { compared, same } = self;
         if same == compared {
@@ -181,4 +173,10 @@ impl fmt::Display for Beside {
         }
         write!(f, "departs after {same} of {compared} tokens")
     }
+}
+
+/// Of the finite error bars of a layer's rows.
+pub(super) fn radii(report: &LayerReport) -> impl Iterator<Item = f64> + '_ {
+    let bars = report.rows.iter().filter_map(|row| row.certificate.bar);
+    bars.map(|bar| bar.radius).filter(|radius| radius.is_finite())
 }

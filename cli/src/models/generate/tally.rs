@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use vattention::Timings;
 use vattention_llm::{LayerReport, Session};
 
-use super::report::{LayerRow, Steps};
-use super::steps::Record;
+use super::steps::{StepLog, radii};
 
 /// The steps so far.
-pub(super) struct Tally<'r> {
+pub(super) struct StepTally<'r> {
     /// When the work on the next token began.
     begin: Instant,
     /// Tokens of the sequence after the last step noted.
@@ -19,14 +19,14 @@ pub(super) struct Tally<'r> {
     /// Of all steps, in attention.
     attention: Duration,
     timings: Option<Timings>,
-    layers: Vec<Layer>,
+    layers: Vec<LayerSums>,
     /// Every step by itself, if that is wanted.
-    record: Option<Record<'r>>,
+    record: Option<StepLog<'r>>,
 }
 
 /// The sums of one layer over steps.
 #[derive(Clone, Copy, Default)]
-struct Layer {
+struct LayerSums {
     density: f64,
     sampled: f64,
     /// Rows to which something is promised.
@@ -38,8 +38,8 @@ struct Layer {
     barred: usize,
 }
 
-impl<'r> Tally<'r> {
-    pub(super) fn new(record: Option<Record<'r>>) -> Self {
+impl<'r> StepTally<'r> {
+    pub(super) fn new(record: Option<StepLog<'r>>) -> Self {
         Self {
             begin: Instant::now(),
             seen: 0,
@@ -63,7 +63,7 @@ impl<'r> Tally<'r> {
         }
         self.seconds.push(self.begin.elapsed().as_secs_f64());
         self.seen = session.len();
-        self.layers.resize(session.reports().len(), Layer::default());
+        self.layers.resize(session.reports().len(), LayerSums::default());
         for (layer, report) in self.layers.iter_mut().zip(session.reports()) {
             layer.add(report);
             self.attention += report.time;
@@ -78,19 +78,19 @@ impl<'r> Tally<'r> {
     }
 
     /// Every step by itself, if that was wanted.
-    pub(super) fn take_record(&mut self) -> Option<Record<'r>> {
+    pub(super) fn take_record(&mut self) -> Option<StepLog<'r>> {
         self.record.take()
     }
 
     /// What all steps took; `None` if there were none.
-    pub(super) fn steps(&self) -> Option<Steps> {
+    pub(super) fn steps(&self) -> Option<StepTimes> {
         let all: f64 = self.seconds.iter().sum();
         let share = |part: fn(&Timings) -> Duration| {
             let timings = self.timings.as_ref()?;
             let all = (timings.select + timings.sample + timings.attend).as_secs_f64();
             (all > 0.0).then(|| part(timings).as_secs_f64() / all)
         };
-        Some(Steps {
+        Some(StepTimes {
             count: self.seconds.len(),
             median_seconds: median(&self.seconds)?,
             attention_share: self.attention.as_secs_f64() / all,
@@ -110,7 +110,7 @@ impl<'r> Tally<'r> {
     /// The means of each layer over steps; empty if there were none.
     pub(super) fn layers(&self) -> Vec<LayerRow> {
         let steps = self.seconds.len() as f64;
-        let row = |(number, layer): (usize, &Layer)| LayerRow {
+        let row = |(number, layer): (usize, &LayerSums)| LayerRow {
             layer: number,
             density: layer.density / steps,
             sampled: layer.sampled / steps,
@@ -121,7 +121,7 @@ impl<'r> Tally<'r> {
     }
 }
 
-impl Layer {
+impl LayerSums {
     fn add(&mut self, report: &LayerReport) {
         self.density += report.density();
         self.sampled += report.sampled();
@@ -136,18 +136,39 @@ impl Layer {
     }
 }
 
-/// Of the finite error bars of a layer's rows.
-pub(super) fn radii(report: &LayerReport) -> impl Iterator<Item = f64> + '_ {
-    let bars = report.rows.iter().filter_map(|row| row.certificate.bar);
-    bars.map(|bar| bar.radius).filter(|radius| radius.is_finite())
-}
-
 /// The middle number, or the mean of the two in the middle.
 fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
     let (low, high) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
     Some(f64::midpoint(sorted[low], sorted[high]))
+}
+
+/// What the steps by the pipeline took.
+#[derive(Serialize)]
+pub(super) struct StepTimes {
+    pub(super) count: usize,
+    pub(super) median_seconds: f64,
+    /// Of the time of all steps.
+    pub(super) attention_share: f64,
+    /// Of the time that threads spent on KV heads.
+    pub(super) select_share: Option<f64>,
+    pub(super) sample_share: Option<f64>,
+    pub(super) attend_share: Option<f64>,
+}
+
+/// One layer, as the mean over steps.
+#[derive(Serialize)]
+pub(super) struct LayerRow {
+    pub(super) layer: usize,
+    /// Share of the visible tokens that a KV head's query heads read together.
+    pub(super) density: f64,
+    /// Tokens drawn for a query head.
+    pub(super) sampled: f64,
+    /// Share of the rows whose certificate held; `None` if nothing is promised.
+    pub(super) held: Option<f64>,
+    /// The mean radius of the error bars; `None` if there are none.
+    pub(super) bar: Option<f64>,
 }
 
 #[cfg(test)]

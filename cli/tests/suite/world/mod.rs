@@ -30,6 +30,86 @@ fn progress_is_no_part_of_what_a_command_says() {
     assert_eq!(without_progress(text), "note: left out\nnote: more\n");
 }
 
+/// Runs the command.
+pub(crate) fn vattention(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vattention")).args(args).output().unwrap()
+}
+
+/// Standard output; the exit code must be 0, and nothing on standard error.
+#[track_caller]
+pub(crate) fn succeed(args: &[&str]) -> String {
+    let output = vattention(args);
+    assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), ""), "{args:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Standard error; the exit code must be 2, and nothing on standard output.
+#[track_caller]
+pub(crate) fn refuse(args: &[&str]) -> String {
+    let output = vattention(args);
+    assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true), "{args:?}");
+    said(&output)
+}
+
+/// Path of a shipped pipeline.
+pub(crate) fn config(name: &str) -> String {
+    format!("{}/../configs/{name}.toml", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Arguments of one text.
+pub(crate) fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+pub(crate) fn read_json(path: impl AsRef<Path>) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// Keys of an object in order, with spaces between them.
+pub(crate) fn keys(value: &Value) -> String {
+    let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys.join(" ")
+}
+
+pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
+    value[key].as_array().unwrap()
+}
+
+#[track_caller]
+pub(crate) fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// A folder with a synthetic trace of two layers, four query heads and two KV heads.
+pub(crate) struct TraceWorld {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) trace: String,
+}
+
+impl TraceWorld {
+    pub(crate) fn new() -> Self {
+        Self::of_kind("typical")
+    }
+
+    pub(crate) fn of_kind(kind: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("synth.safetensors").display().to_string();
+        let size = "--tokens 1024 --query-heads 4 --kv-heads 2 --head-dim 16 --value-dim 12";
+        let more = format!("synth --kind {kind} {size} --queries 5 --layers 2 --seed 3 -o");
+        succeed(&[&words(&more)[..], &[&trace]].concat());
+        Self { folder, trace }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    pub(crate) fn files(&self) -> usize {
+        fs::read_dir(self.folder.path()).unwrap().count()
+    }
+}
+
 /// Waits until a command can be interrupted: until it catches the signal that ends processes.
 #[cfg(target_os = "linux")]
 pub(crate) fn wait_until_interruptible(child: &mut Child) {

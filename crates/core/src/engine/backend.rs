@@ -1,6 +1,8 @@
 //! The interface of a machine that runs pipelines, and its reports.
 
+use std::fmt;
 use std::ops::AddAssign;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -225,6 +227,35 @@ pub enum FallBack {
     ByClock,
 }
 
+impl FallBack {
+    /// All modes.
+    pub const ALL: [Self; 3] = [Self::Never, Self::ByCount, Self::ByClock];
+
+    /// Name in options: never, by-count or by-clock.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::ByCount => "by-count",
+            Self::ByClock => "by-clock",
+        }
+    }
+}
+
+impl fmt::Display for FallBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for FallBack {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|fall_back| fall_back.name() == name);
+        found.ok_or_else(|| format!("expected never, by-count or by-clock, got {name:?}"))
+    }
+}
+
 /// Where a device keeps rows. Backends in host memory ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
@@ -269,6 +300,21 @@ impl Storage {
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
         }
+    }
+}
+
+impl fmt::Display for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Storage {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|storage| storage.name() == name);
+        found.ok_or_else(|| format!("expected f32, f16 or bf16, got {name:?}"))
     }
 }
 

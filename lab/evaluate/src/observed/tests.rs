@@ -110,7 +110,7 @@ fn violated(
 ) -> (usize, usize) {
     let backend = Off(off);
     let scope = pipeline.promise().unwrap().scope;
-    let observed = ObservedBackend::new(&backend, true, Seen::default());
+    let observed = ObservedBackend::new(&backend, true, AttentionSums::default());
     let shape = Shape { query_heads: HEADS, kv_heads: 1, head_dim: 2, value_dim: 2 };
     let mut attention = observed.start(&Arc::new(pipeline), 0, shape, &Options::default()).unwrap();
     let values = Array3::from_shape_vec((1, 2, 2), vec![3.0, 4.0, other, 4.0]).unwrap();

@@ -19,11 +19,11 @@ const PIECE: usize = 16 << 20;
 const LANES: usize = 64;
 
 /// Memory to be read.
-pub(super) struct Memory(MmapMut);
+pub(super) struct ColdMemory(MmapMut);
 
-impl Memory {
+impl ColdMemory {
     pub(super) fn new(bytes: usize) -> Result<Self> {
-        let mut memory = MmapMut::map_anon(bytes).map_err(|error| refuse("--cold-bytes", error))?;
+        let mut memory = MmapMut::map_anon(bytes).map_err(|error| refuse("cold_bytes", error))?;
         #[cfg(target_os = "linux")]
         // Without huge pages it is a little slower to read, and otherwise the same.
         let _ = memory.advise(memmap2::Advice::HugePage);
@@ -44,11 +44,11 @@ impl Memory {
 /// Threads to read with.
 pub(super) fn pool(threads: usize) -> Result<ThreadPool> {
     let pool = ThreadPoolBuilder::new().num_threads(threads).build();
-    pool.map_err(|error| refuse("--threads", error))
+    pool.map_err(|error| refuse("threads", error))
 }
 
-fn refuse(option: &'static str, error: impl ToString) -> Error {
-    Error::Setting { option, reason: error.to_string() }
+fn refuse(field: &'static str, error: impl ToString) -> Error {
+    Error::Setting { field, reason: error.to_string() }
 }
 
 fn wrapping_add(a: u64, b: u64) -> u64 {
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn all_of_it_is_read() {
-        let memory = Memory::new(3 * PIECE + 512).unwrap();
+        let memory = ColdMemory::new(3 * PIECE + 512).unwrap();
         let ones = u64::from_ne_bytes([1; 8]);
         let words = memory.0.len() as u64 / 8;
         let total: u64 = memory.0.chunks(PIECE).map(sum).fold(0, wrapping_add);

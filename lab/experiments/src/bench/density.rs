@@ -50,7 +50,7 @@ pub fn sized(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<Pipelin
 
 /// Why a pipeline cannot be made to read a share.
 pub(crate) fn refusal(pipeline: &PipelineConfig, reason: String) -> Error {
-    Error::Setting { option: "--density", reason: format!("{}: {reason}", pipeline.name) }
+    Error::Setting { field: "density", reason: format!("{}: {reason}", pipeline.name) }
 }
 
 /// The pipeline with its sizes set to equal parts of a density, and how many parts there are.
@@ -197,7 +197,7 @@ mod tests {
             score: Score::Head,
         };
         for none in [pipeline(0, None), with(by_mass)] {
-            assert!(refusal(&none).contains("--density: some: has no size to set"));
+            assert!(refusal(&none).contains("density: some: has no size to set"));
         }
         assert!(refusal(&pipeline(2, None)).contains("selectors 1 and 2 have a size"));
         let layers = vec![LayerSettings { at: vec![0.into()], pipeline: Arc::default() }];

@@ -9,10 +9,10 @@ use vattention_core::{
     engine::{PageSize, Placement, Turn},
 };
 
-use super::bandwidth::{Memory, pool};
+use super::bandwidth::{ColdMemory, pool};
 use super::heads::BenchHeads;
-use super::memory::{Plan, huge_share, row_bytes};
-use super::tally::{Measured, Tally};
+use super::memory::{CachePlan, huge_share, row_bytes};
+use super::tally::{BenchTally, MeasuredGroup};
 use crate::{Error, Result, Variant};
 
 /// Tokens appended at a time.
@@ -34,7 +34,7 @@ pub(super) struct Set {
     pub(super) omit_error_bars: bool,
     /// Sequences that attend at once: so many layers that follow each other are the same one of as many sequences.
     pub(super) sequences: usize,
-    pub(super) plan: Plan,
+    pub(super) plan: CachePlan,
 }
 
 impl Set {
@@ -57,7 +57,7 @@ pub(super) struct Group<'a> {
 struct Runner<'a> {
     variant: &'a Variant,
     layers: Vec<Box<dyn Attention>>,
-    tally: Tally,
+    tally: BenchTally,
 }
 
 impl<'a> Group<'a> {
@@ -88,7 +88,7 @@ impl<'a> Group<'a> {
             };
             let layers = (0..set.plan.layers).map(start).collect::<Result<_>>()?;
             let bytes = row_bytes(&shape, set.storage);
-            let tally = Tally::new(variant.pipeline.share, shape.group(), bytes);
+            let tally = BenchTally::new(variant.pipeline.share, shape.group(), bytes);
             Ok(Runner { variant, layers, tally })
         };
         let runners = variants.iter().map(runner).collect::<Result<_>>()?;
@@ -121,10 +121,10 @@ impl<'a> Group<'a> {
     /// Measures until `time` is over. `progress` is told the share that is done.
     pub(super) fn measure(
         mut self,
-        memory: &Memory,
+        memory: &ColdMemory,
         time: Duration,
         progress: &dyn Fn(f64),
-    ) -> Result<Measured<'a>> {
+    ) -> Result<MeasuredGroup<'a>> {
         let pool = pool(self.set.threads)?;
         for round in 0..WARM_UP {
             memory.read(&pool);
@@ -141,7 +141,7 @@ impl<'a> Group<'a> {
             progress(of_rounds.min(of_time).min(1.0));
         }
         let tallies = self.runners.into_iter().map(|runner| (runner.variant, runner.tally));
-        Ok(Measured { bandwidth, huge_pages, tallies: tallies.collect() })
+        Ok(MeasuredGroup { bandwidth, huge_pages, tallies: tallies.collect() })
     }
 
     /// Lets every pipeline make a pass with the same queries, dense attention first, whose outputs the others' are

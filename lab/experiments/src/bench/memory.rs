@@ -2,7 +2,6 @@
 
 use vattention_core::{Shape, Storage};
 
-use super::Bench;
 use crate::{Error, Result};
 
 /// The share of the available memory that caches and the buffer may take.
@@ -51,31 +50,31 @@ pub fn row_bytes(shape: &Shape, storage: Storage) -> u64 {
 
 /// What the caches of one set take.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct CachePlan {
     /// Layers of each pipeline.
     pub(super) layers: usize,
     /// Pipelines beside dense that are measured together.
     pub(super) together: usize,
 }
 
-impl Plan {
+impl CachePlan {
     /// As many layers as make `cold_bytes`, in whole batches, and as many pipelines together as fit.
     pub(super) fn new(
-        bench: &Bench,
-        tokens: usize,
+        shape: &Shape,
         storage: Storage,
+        tokens: usize,
+        sequences: usize,
         pipelines: usize,
+        cold_bytes: usize,
         allowance: Option<u64>,
     ) -> Result<Self> {
-        let shape = bench.heads.shape();
-        let layer = row_bytes(&shape, storage)
+        let layer = row_bytes(shape, storage)
             .saturating_mul(shape.kv_heads as u64)
             .saturating_mul(tokens as u64);
-        let layers = (bench.cold_bytes as u64).div_ceil(layer).clamp(2, MOST_LAYERS);
-        let batch = bench.sequences as u64;
+        let (buffer, batch) = (cold_bytes as u64, sequences as u64);
+        let layers = buffer.div_ceil(layer).clamp(2, MOST_LAYERS);
         let layers = layers.next_multiple_of(batch).min(MOST_LAYERS / batch * batch);
         let caches = layer.saturating_mul(layers);
-        let buffer = bench.cold_bytes as u64;
         let Some(allowance) = allowance else {
             return Ok(Self { layers: layers as usize, together: pipelines });
         };
@@ -88,7 +87,7 @@ impl Plan {
                  as much to read in order); {allowance} may be taken, {:.0} % of what is available",
                 100.0 * SHARE
             );
-            return Err(Error::Setting { option: "--tokens", reason });
+            return Err(Error::Setting { field: "tokens", reason });
         }
         // Groups of about equal size.
         let most = (fitting - 1).max(1) as usize;
@@ -99,40 +98,19 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use vattention_core::{
-        FallBack,
-        engine::{PageSize, Placement},
-    };
-
     use super::*;
-    use crate::bench::BenchHeads;
 
     /// 1024 tokens of 64 bytes in one KV head are 64 KiB.
-    fn plan(cold_bytes: usize, pipelines: usize, allowance: Option<u64>) -> Result<Plan> {
+    fn plan(cold_bytes: usize, pipelines: usize, allowance: Option<u64>) -> Result<CachePlan> {
         let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 16, value_dim: 16 };
-        let bench = Bench {
-            heads: BenchHeads::MadeUp(shape),
-            tokens: vec![1024],
-            storages: vec![Storage::Bf16],
-            threads: vec![1],
-            placement: Placement::Device,
-            page_size: PageSize::Huge,
-            fall_back: FallBack::ByCount,
-            omit_error_bars: false,
-            sequences: 1,
-            time: Duration::ZERO,
-            cold_bytes,
-        };
-        Plan::new(&bench, 1024, Storage::Bf16, pipelines, allowance)
+        CachePlan::new(&shape, Storage::Bf16, 1024, 1, pipelines, cold_bytes, allowance)
     }
 
     #[test]
     fn layers_make_up_the_bytes_and_pipelines_fit() {
         let (kib, unlimited) = (1 << 10, None);
-        assert_eq!(plan(1, 7, unlimited).unwrap(), Plan { layers: 2, together: 7 });
-        assert_eq!(plan(200 * kib, 7, unlimited).unwrap(), Plan { layers: 4, together: 7 });
+        assert_eq!(plan(1, 7, unlimited).unwrap(), CachePlan { layers: 2, together: 7 });
+        assert_eq!(plan(200 * kib, 7, unlimited).unwrap(), CachePlan { layers: 4, together: 7 });
         assert_eq!(plan(1 << 30, 1, unlimited).unwrap().layers, 4096);
         // A pipeline takes 256 KiB, and the buffer as much.
         let allow = |pipelines: usize| Some((256 * (1 + pipelines) * kib) as u64);

@@ -17,7 +17,7 @@ const MEAN_VALUE: f32 = 0.7;
 
 /// What a number is of; keeps their streams apart.
 #[derive(Clone, Copy)]
-enum Part {
+enum NumberPart {
     Key = 1,
     Value = 2,
     Mean = 3,
@@ -27,7 +27,7 @@ enum Part {
 /// Keys `[kv_heads, count, head_dim]` of the tokens from `first` on.
 pub(super) fn keys(shape: &Shape, layer: usize, first: usize, count: usize) -> Array3<f32> {
     rows([shape.kv_heads, count, shape.head_dim], |head, token, row| {
-        let place = place(Part::Key, layer, head, first + token);
+        let place = place(NumberPart::Key, layer, head, first + token);
         fill(place, row);
         if mix(!place).is_multiple_of(HEAVY_EVERY) {
             for x in row {
@@ -40,10 +40,10 @@ pub(super) fn keys(shape: &Shape, layer: usize, first: usize, count: usize) -> A
 /// Values `[kv_heads, count, value_dim]` of the tokens from `first` on.
 pub(super) fn values(shape: &Shape, layer: usize, first: usize, count: usize) -> Array3<f32> {
     let means = rows([shape.kv_heads, 1, shape.value_dim], |head, _, row| {
-        fill(place(Part::Mean, layer, head, 0), row);
+        fill(place(NumberPart::Mean, layer, head, 0), row);
     });
     rows([shape.kv_heads, count, shape.value_dim], |head, token, row| {
-        fill(place(Part::Value, layer, head, first + token), row);
+        fill(place(NumberPart::Value, layer, head, first + token), row);
         let mean = means.slice(s![head, 0, ..]);
         row.iter_mut().zip(mean).for_each(|(x, mean)| *x += MEAN_VALUE * mean);
     })
@@ -52,7 +52,7 @@ pub(super) fn values(shape: &Shape, layer: usize, first: usize, count: usize) ->
 /// Queries `[query_heads, 1, head_dim]` of one step.
 pub(super) fn queries(shape: &Shape, layer: usize, step: usize) -> Array3<f32> {
     rows([shape.query_heads, 1, shape.head_dim], |head, _, row| {
-        fill(place(Part::Query, layer, head, step), row);
+        fill(place(NumberPart::Query, layer, head, step), row);
     })
 }
 
@@ -67,7 +67,7 @@ fn rows(dim: [usize; 3], mut make: impl FnMut(usize, usize, &mut [f32])) -> Arra
 }
 
 /// The key of a row's numbers.
-fn place(part: Part, layer: usize, head: usize, token: usize) -> u64 {
+fn place(part: NumberPart, layer: usize, head: usize, token: usize) -> u64 {
     mix(((part as u64) << 56) ^ ((layer as u64) << 44) ^ ((head as u64) << 32) ^ token as u64)
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::group::Set;
-use super::tally::{Measured, Pass, Tally};
+use super::tally::{BenchTally, MeasuredGroup, PassResult};
 use crate::metrics::ViolationCount;
 
 /// All that was measured.
@@ -108,8 +108,8 @@ impl BenchReport {
         }
     }
 
-    pub(super) fn add(&mut self, group: usize, set: &Set, measured: Measured<'_>) {
-        let Measured { bandwidth, huge_pages, tallies } = measured;
+    pub(super) fn add(&mut self, group: usize, set: &Set, measured: MeasuredGroup<'_>) {
+        let MeasuredGroup { bandwidth, huge_pages, tallies } = measured;
         let Some((_, dense)) = tallies.first() else { return };
         for (variant, tally) in &tallies {
             let mut row = BenchRow::new(group, set, tally, dense, &bandwidth);
@@ -137,8 +137,14 @@ impl BenchReport {
 }
 
 impl BenchRow {
-    fn new(group: usize, set: &Set, tally: &Tally, dense: &Tally, bandwidth: &[f64]) -> Self {
-        let of = |value: fn(&Pass) -> f64| tally.passes().iter().map(value);
+    fn new(
+        group: usize,
+        set: &Set,
+        tally: &BenchTally,
+        dense: &BenchTally,
+        bandwidth: &[f64],
+    ) -> Self {
+        let of = |value: fn(&PassResult) -> f64| tally.passes().iter().map(value);
         let dense = dense.passes().iter().map(|pass| pass.seconds);
         let shares = tally.shares();
         Self {

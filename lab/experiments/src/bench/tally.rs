@@ -10,24 +10,24 @@ use crate::Variant;
 use crate::metrics::{RowError, Violations};
 
 /// What a group came to, round by round.
-pub(super) struct Measured<'a> {
+pub(super) struct MeasuredGroup<'a> {
     /// GB/s of the sequential read in each round.
     pub(super) bandwidth: Vec<f64>,
     /// The share of memory in huge pages, where the system says so.
     pub(super) huge_pages: Option<f64>,
     /// Dense attention, then the others, with a pass of each in each round.
-    pub(super) tallies: Vec<(&'a Variant, Tally)>,
+    pub(super) tallies: Vec<(&'a Variant, BenchTally)>,
 }
 
 /// The passes of one pipeline.
 #[derive(Clone, Debug)]
-pub(super) struct Tally {
+pub(super) struct BenchTally {
     share: Share,
     group: usize,
     row_bytes: u64,
     /// How long appending took, and how many rows were appended.
     appended: (Duration, usize),
-    passes: Vec<Pass>,
+    passes: Vec<PassResult>,
     rows: usize,
     density: f64,
     sampled: usize,
@@ -41,14 +41,14 @@ pub(super) struct Tally {
 
 /// One step in each layer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pass {
+pub(super) struct PassResult {
     /// Of one step, on average over the layers.
     pub(super) seconds: f64,
     /// Keys and values read in all layers over the time of the pass.
     pub(super) gb_s: f64,
 }
 
-impl Tally {
+impl BenchTally {
     /// `group` query heads share a KV head, whose key and value of a token are `row_bytes`.
     pub(super) fn new(share: Share, group: usize, row_bytes: u64) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Tally {
         let seconds = time.as_secs_f64().max(1e-9);
         let reads: f64 = outputs.iter().map(|output| self.rows_read(output)).sum();
         let gb_s = reads * self.row_bytes as f64 / seconds / 1e9;
-        self.passes.push(Pass { seconds: seconds / outputs.len() as f64, gb_s });
+        self.passes.push(PassResult { seconds: seconds / outputs.len() as f64, gb_s });
         for output in outputs {
             self.rows += output.rows.len();
             self.density += output.rows.iter().map(RowReport::density_of_group).sum::<f64>();
@@ -142,7 +142,7 @@ impl Tally {
         output.rows.iter().map(reads).sum()
     }
 
-    pub(super) fn passes(&self) -> &[Pass] {
+    pub(super) fn passes(&self) -> &[PassResult] {
         &self.passes
     }
 
@@ -217,8 +217,8 @@ mod tests {
         }
     }
 
-    fn tally(share: Share, outputs: &[Output]) -> Tally {
-        let mut tally = Tally::new(share, 2, 1000);
+    fn tally(share: Share, outputs: &[Output]) -> BenchTally {
+        let mut tally = BenchTally::new(share, 2, 1000);
         tally.add(Duration::from_secs(9), outputs);
         tally.forget();
         tally.add(Duration::from_micros(1), outputs);
@@ -253,7 +253,7 @@ mod tests {
             delta: Fraction::of_percent(10.0).unwrap(),
             scope: Scope::Row,
         };
-        let mut tally = Tally::new(Share::Group, 2, 1000);
+        let mut tally = BenchTally::new(Share::Group, 2, 1000);
         tally.add(Duration::from_micros(1), std::slice::from_ref(&sparse));
         tally.compare(&[sparse.clone()], &[dense.clone()], Some(&promise));
         assert!((tally.error() - 0.175).abs() < 1e-6, "{}", tally.error());

@@ -6,9 +6,9 @@ use crate::Exact;
 
 /// The attention of one row, by token.
 #[derive(Clone, Debug)]
-pub(crate) struct Attention(Vec<f32>);
+pub(crate) struct ExactWeights(Vec<f32>);
 
-impl Attention {
+impl ExactWeights {
     /// Of `e / D`, `[visible]`. 4 bytes per token are kept.
     pub(crate) fn new(weights: ArrayView1<'_, f64>) -> Self {
         Self(weights.iter().map(|&weight| weight as f32).collect())
@@ -54,7 +54,7 @@ mod tests {
     /// Of weights 0.1, 0.4, 0.2, 0.3 the second and the last are 4/7 and 3/7 of what they hold.
     #[test]
     fn attention_over_some_tokens_is_their_weights_to_a_sum_of_one() {
-        let attention = Attention::new(array![0.1, 0.4, 0.2, 0.3].view());
+        let attention = ExactWeights::new(array![0.1, 0.4, 0.2, 0.3].view());
         let values = array![[9.0_f32, 9.0], [7.0, 0.0], [9.0, 9.0], [0.0, 14.0]];
         let exact = attention.over(&[1, 3], &values.view());
         let expected = array![4.0, 6.0];
@@ -64,13 +64,13 @@ mod tests {
 
     #[test]
     fn recall_is_relative_to_the_best_of_as_many() {
-        let attention = Attention::new(array![0.1, 0.4, 0.2, 0.3].view());
+        let attention = ExactWeights::new(array![0.1, 0.4, 0.2, 0.3].view());
         let recall = |tokens: &[usize]| attention.recall(tokens.iter().copied());
         assert!((recall(&[1, 3]) - 1.0).abs() < 1e-6);
         assert!((recall(&[0, 3]) - 4.0 / 7.0).abs() < 1e-6);
         assert!((recall(&[0]) - 0.25).abs() < 1e-6);
         assert!((recall(&[0, 1, 2, 3]) - 1.0).abs() < 1e-6);
         assert_eq!(recall(&[]), 1.0);
-        assert_eq!(Attention::new(array![0.0, 0.0].view()).recall([1].into_iter()), 1.0);
+        assert_eq!(ExactWeights::new(array![0.0, 0.0].view()).recall([1].into_iter()), 1.0);
     }
 }

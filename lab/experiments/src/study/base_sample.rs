@@ -7,9 +7,10 @@
 use serde::Serialize;
 use vattention_core::SampleStats;
 
-use super::population::Population;
+use super::measure::Study;
+use super::options::BaseSampleOptions;
+use super::population::ResidualPopulation;
 use super::sizes::{ascending, common};
-use super::{BaseSampleOptions, Study};
 use crate::{ErrorSummary, Result};
 
 /// What the study found.
@@ -37,7 +38,7 @@ pub struct BaseSize {
 }
 
 /// Relative errors of one look: `e`, `e v`, `w`.
-type Look = [f64; 3];
+type BaseSampleErrors = [f64; 3];
 
 /// Measures base samples of several sizes.
 ///
@@ -63,7 +64,7 @@ pub fn base_sample(study: &Study<'_>, options: &BaseSampleOptions) -> Result<Bas
 }
 
 /// The looks at one row, for each size that is smaller than its residual.
-fn looks(row: &Population, sizes: &[usize], trials: u32) -> Vec<Vec<Look>> {
+fn looks(row: &ResidualPopulation, sizes: &[usize], trials: u32) -> Vec<Vec<BaseSampleErrors>> {
     let truth = row.truth();
     let fit = sizes.partition_point(|&size| size < row.len());
     let mut looks = vec![Vec::new(); fit];
@@ -76,7 +77,7 @@ fn looks(row: &Population, sizes: &[usize], trials: u32) -> Vec<Vec<Look>> {
     looks
 }
 
-fn errors(look: &SampleStats, truth: &SampleStats) -> Look {
+fn errors(look: &SampleStats, truth: &SampleStats) -> BaseSampleErrors {
     let relative = |a: f64, b: f64| if a == b { 0.0 } else { (a - b).abs() / b };
     [
         relative(look.var_e, truth.var_e),

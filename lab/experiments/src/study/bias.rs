@@ -10,8 +10,10 @@ use ndarray::Array1;
 use serde::Serialize;
 use vattention_core::{Fraction, Size};
 
-use super::population::Population;
-use super::{BiasOptions, Study, mean};
+use super::measure::Study;
+use super::options::BiasOptions;
+use super::population::ResidualPopulation;
+use crate::metrics::mean;
 use crate::{Error, Result};
 
 /// What the study found.
@@ -40,7 +42,7 @@ pub struct BiasSize {
 
 /// Squares of one row at one size, relative to its output's: top-k's error, a sample's bias, its
 /// variance.
-type Squares = [f64; 3];
+type SquareSums = [f64; 3];
 
 /// Measures bias and variance of outputs that read shares of the tokens besides.
 ///
@@ -51,7 +53,7 @@ pub fn bias(study: &Study<'_>, options: &BiasOptions) -> Result<Bias> {
     let trials = *trials;
     if trials < 2 {
         let reason = format!("{trials}; expected at least 2, to tell a variance");
-        return Err(Error::Setting { option: "--trials", reason });
+        return Err(Error::Setting { field: "trials", reason });
     }
     let rows = study.measure(trials, |row| squares(row, shares, trials))?;
     let size = |(i, share): (usize, &Fraction)| {
@@ -63,17 +65,17 @@ pub fn bias(study: &Study<'_>, options: &BiasOptions) -> Result<Bias> {
     Ok(Bias { trace: study.trace_name(), trials, sizes })
 }
 
-fn squares(row: &Population, shares: &[Fraction], trials: u32) -> Vec<Squares> {
+fn squares(row: &ResidualPopulation, shares: &[Fraction], trials: u32) -> Vec<SquareSums> {
     let tokens = |&share: &Fraction| Size::Share(share).of(row.visible()).clamp(1, row.len());
     let sizes: Vec<usize> = shares.iter().map(tokens).collect();
-    let mut sums = vec![Sums::default(); sizes.len()];
+    let mut sums = vec![BiasSums::default(); sizes.len()];
     for trial in 0..trials {
         let deviations = row.deviations(&row.order(trial), &sizes);
         sums.iter_mut().zip(deviations).for_each(|(sums, deviation)| sums.add(deviation));
     }
     let order = row.by_weight();
     let relative = |square: f64| if square == 0.0 { 0.0 } else { square / row.square() };
-    let squares = |(sums, &size): (&Sums, &usize)| {
+    let squares = |(sums, &size): (&BiasSums, &usize)| {
         let top_k = row.with_certain(&order[..size]).deviations(&[], &[0]);
         let [bias, variance] = sums.bias_and_variance();
         [square(&top_k[0]), bias, variance].map(relative)
@@ -83,13 +85,13 @@ fn squares(row: &Population, shares: &[Fraction], trials: u32) -> Vec<Squares> {
 
 /// Sums over samples of an output's deviation from the exact one.
 #[derive(Clone, Default)]
-struct Sums {
+struct BiasSums {
     deviation: Array1<f64>,
     square: f64,
     count: f64,
 }
 
-impl Sums {
+impl BiasSums {
     fn add(&mut self, deviation: Array1<f64>) {
         self.square += square(&deviation);
         self.count += 1.0;
@@ -114,7 +116,7 @@ mod tests {
 
     #[test]
     fn bias_and_variance_are_those_of_the_definition() {
-        let mut sums = Sums::default();
+        let mut sums = BiasSums::default();
         for x in [[3.0, 0.0], [5.0, 1.0], [4.0, -1.0]] {
             sums.add(Array1::from_vec(x.to_vec()));
         }

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use serde::Serialize;
 use vattention_core::{Fraction, PipelineConfig};
 
-use super::{CalibrationOptions, Study};
+use super::measure::Study;
+use super::options::CalibrationOptions;
 use crate::compare::chosen_layers;
+use crate::metrics::mean;
 use crate::metrics::{Bars, BarsSummary, Evidence, LEVEL, binomial};
 use crate::verify::{HeadCount, at_delta, try_all};
 use crate::{Entry, Error, Result};
@@ -69,7 +71,7 @@ pub fn calibration(
     let with = |(entry, delta): (&Entry, &Fraction)| {
         let reason = || format!("{} has no [estimator], so no error bars", entry.file);
         let made = at_delta(&entry.pipeline, *delta)
-            .ok_or_else(|| Error::Setting { option: "CONFIG", reason: reason() })?;
+            .ok_or_else(|| Error::Setting { field: "config", reason: reason() })?;
         let name = format!("{}, delta {}", made.name, delta.get());
         Ok(Arc::new(PipelineConfig { name, ..(*made).clone() }))
     };
@@ -108,7 +110,7 @@ impl AtDelta {
             p_value: p_values.fold(1.0, f64::min),
             bars: heads.iter().map(|head| head.bars).sum::<Bars>().summary(evidence.max()),
             worst: outside.fold(0.0, f64::max),
-            density: super::mean(heads.iter().map(|head| head.density)),
+            density: mean(heads.iter().map(|head| head.density)),
         }
     }
 }

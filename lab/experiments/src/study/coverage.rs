@@ -8,9 +8,11 @@
 use serde::Serialize;
 use vattention_core::{Fraction, Size, Target};
 
+use super::measure::Study;
 use super::natural::Natural;
-use super::population::Population;
-use super::{CoverageOptions, Study, mean};
+use super::options::CoverageOptions;
+use super::population::ResidualPopulation;
+use crate::metrics::mean;
 use crate::{ErrorSummary, Result};
 
 /// The methods, by what is printed of them.
@@ -73,10 +75,10 @@ pub struct RowCoverage {
 /// A setting that does not fit the trace, or a trace that is damaged or too short.
 pub fn coverage(study: &Study<'_>, options: &CoverageOptions) -> Result<Coverage> {
     let &CoverageOptions { share, mass, trials } = options;
-    let of = |row: &Population| (row.head(), methods(row, share, mass, trials));
-    let rows: Vec<((usize, usize), [Read; 4])> =
+    let of = |row: &ResidualPopulation| (row.head(), methods(row, share, mass, trials));
+    let rows: Vec<((usize, usize), [ReadSet; 4])> =
         study.measure_after(&Natural::ends(), trials, of)?;
-    let of_row = |&((layer, query_head), reads): &((usize, usize), [Read; 4])| {
+    let of_row = |&((layer, query_head), reads): &((usize, usize), [ReadSet; 4])| {
         METHODS.into_iter().zip(reads).map(move |(method, [density, coverage, error])| {
             RowCoverage { layer, query_head, method, density, coverage, error }
         })
@@ -93,10 +95,10 @@ pub fn coverage(study: &Study<'_>, options: &CoverageOptions) -> Result<Coverage
 }
 
 /// Density, coverage and error of one method on one row.
-type Read = [f64; 3];
+type ReadSet = [f64; 3];
 
 /// In the order of [`METHODS`].
-fn methods(row: &Population, share: Fraction, mass: Fraction, trials: u32) -> [Read; 4] {
+fn methods(row: &ResidualPopulation, share: Fraction, mass: Fraction, trials: u32) -> [ReadSet; 4] {
     let order = row.by_weight();
     let tokens = Size::Share(share).of(row.visible()).clamp(1, row.len());
     let holding = tokens_holding(row, &order, mass.get());
@@ -110,13 +112,13 @@ fn methods(row: &Population, share: Fraction, mass: Fraction, trials: u32) -> [R
 }
 
 /// How many of the first tokens of an order hold `mass`, together with what is read for certain.
-fn tokens_holding(row: &Population, order: &[usize], mass: f64) -> usize {
+fn tokens_holding(row: &ResidualPopulation, order: &[usize], mass: f64) -> usize {
     let counts: Vec<usize> = (0..order.len()).collect();
     counts.partition_point(|&count| row.mass(&order[..count]) < mass)
 }
 
 /// A row that reads the tokens `top`, and samples of `sampled` others.
-fn read(row: &Population, top: &[usize], sampled: usize, trials: u32) -> Read {
+fn read(row: &ResidualPopulation, top: &[usize], sampled: usize, trials: u32) -> ReadSet {
     let picked = row.with_certain(top);
     let of_trial = |trial| {
         let order = picked.order(trial);

@@ -9,10 +9,12 @@ use serde::Serialize;
 use vattention_core::{Estimator, Fraction, Target, pipeline::required_size};
 use vattention_estimators::{Clt, Ratio};
 
+use super::measure::Study;
 use super::natural::{Natural, paper_terms};
-use super::population::Population;
-use super::{EpsilonOptions, Study, mean};
+use super::options::EpsilonOptions;
+use super::population::ResidualPopulation;
 use crate::Result;
+use crate::metrics::mean;
 
 /// What is promised, and by what.
 const PROMISES: [(&str, Target); 4] = [
@@ -60,7 +62,7 @@ pub struct EpsilonPoint {
 }
 
 /// One promise at one epsilon.
-struct Case {
+struct EpsilonCase {
     estimator: Box<dyn Estimator>,
     target: Target,
     floor: bool,
@@ -74,9 +76,11 @@ pub fn epsilon(study: &Study<'_>, options: &EpsilonOptions) -> Result<EpsilonStu
     let &EpsilonOptions { ref epsilons, delta, trials } = options;
     let kinds: Vec<(usize, bool)> =
         (0..PROMISES.len()).flat_map(|promise| [(promise, false), (promise, true)]).collect();
-    let cases: Vec<Case> = kinds
+    let cases: Vec<EpsilonCase> = kinds
         .iter()
-        .flat_map(|&kind| epsilons.iter().map(move |&epsilon| Case::new(kind, epsilon, delta)))
+        .flat_map(|&kind| {
+            epsilons.iter().map(move |&epsilon| EpsilonCase::new(kind, epsilon, delta))
+        })
         .collect();
     let rows = study.measure(trials, |row| measure(row, &cases, trials))?;
     let series = kinds.iter().enumerate().map(|(i, &(promise, floor))| {
@@ -94,7 +98,7 @@ pub fn epsilon(study: &Study<'_>, options: &EpsilonOptions) -> Result<EpsilonStu
     Ok(EpsilonStudy { trace: study.trace_name(), delta: delta.get(), trials, series })
 }
 
-impl Case {
+impl EpsilonCase {
     fn new((promise, floor): (usize, bool), epsilon: Fraction, delta: Fraction) -> Self {
         let (name, target) = PROMISES[promise];
         let estimator: Box<dyn Estimator> = if name.ends_with("ratio") {
@@ -107,10 +111,10 @@ impl Case {
 }
 
 /// Tokens and mean error of one row in each case.
-fn measure(row: &Population, cases: &[Case], trials: u32) -> Vec<(f64, f64)> {
+fn measure(row: &ResidualPopulation, cases: &[EpsilonCase], trials: u32) -> Vec<(f64, f64)> {
     let truth = row.truth();
     let base = Natural::default().base.of(row.visible());
-    let size = |case: &Case| {
+    let size = |case: &EpsilonCase| {
         let asked = required_size(&*case.estimator, &truth).tokens;
         if case.floor { asked.max(base).min(row.len()) } else { asked }
     };

@@ -7,14 +7,14 @@ use vattention_core::{NewTokens, Pipeline, Site, Step, Tokens};
 use vattention_trace::{Trace, TraceLayer};
 
 use super::natural::Natural;
-use super::population::Population;
+use super::population::ResidualPopulation;
 use crate::{Error, Result};
 
 /// Moments of fewer tokens mean little.
 const LEAST_RESIDUAL: usize = 128;
 
 /// One KV head of a layer, whose selectors have seen all tokens.
-pub(super) struct Head<'a> {
+pub(super) struct StudyHead<'a> {
     trace: &'a Trace,
     pipeline: Pipeline,
     layer: &'a TraceLayer,
@@ -22,7 +22,7 @@ pub(super) struct Head<'a> {
     values: Tokens<'a>,
 }
 
-impl<'a> Head<'a> {
+impl<'a> StudyHead<'a> {
     pub(super) fn new(
         certain: &Natural,
         trace: &'a Trace,
@@ -47,7 +47,7 @@ impl<'a> Head<'a> {
     }
 
     /// The rows of one query, a member of the group each.
-    pub(super) fn rows(&self, query: usize) -> Result<Vec<Population>> {
+    pub(super) fn rows(&self, query: usize) -> Result<Vec<ResidualPopulation>> {
         let site = self.pipeline.site();
         let group = site.shape.group();
         let scale = self.trace.info().scale.unwrap_or(site.shape.default_scale());
@@ -62,7 +62,7 @@ impl<'a> Head<'a> {
             let taken = reading.list(member).indices;
             let left = visible - taken.len();
             if left >= LEAST_RESIDUAL {
-                return Ok(Population::new(&step.row(member), &taken));
+                return Ok(ResidualPopulation::new(&step.row(member), &taken));
             }
             let reason = format!(
                 "layer {}, query {query}: sink, window and top-k leave {left} of {visible} tokens \

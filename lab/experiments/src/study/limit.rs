@@ -8,7 +8,7 @@ use serde::Serialize;
 use vattention_core::{Backend, Promise, Target};
 use vattention_trace::Trace;
 
-use super::PromiseOptions;
+use super::options::PromiseOptions;
 use crate::compare::chosen_layers;
 use crate::metrics::MeanMax;
 use crate::units::both;

@@ -7,9 +7,10 @@
 use serde::Serialize;
 use vattention_estimators::formula::{z_one, z_two};
 
-use super::population::Population;
+use super::measure::Study;
+use super::options::NormalityOptions;
+use super::population::ResidualPopulation;
 use super::sizes::{ascending, common};
-use super::{NormalityOptions, Study};
 use crate::Result;
 
 /// Quantiles that are told, beside their mirror images.
@@ -58,7 +59,7 @@ pub fn normality(study: &Study<'_>, options: &NormalityOptions) -> Result<Normal
 
 /// The standardised errors of one row, for each size that is smaller than its residual. Where all
 /// weights are equal there is no error to standardise; it counts as 0.
-fn standardised(row: &Population, sizes: &[usize], trials: u32) -> Vec<Vec<f64>> {
+fn standardised(row: &ResidualPopulation, sizes: &[usize], trials: u32) -> Vec<Vec<f64>> {
     let truth = row.truth();
     let n_s = row.len() as f64;
     let fit = sizes.partition_point(|&size| size < row.len());

@@ -8,7 +8,7 @@ use vattention_core::{Backend, Estimator, Fraction, PipelineConfig};
 use vattention_estimators::Ratio;
 use vattention_trace::Trace;
 
-use super::PromiseOptions;
+use super::options::PromiseOptions;
 use crate::{Comparison, Entry, Error, Result, Results, TraceSettings, compare};
 
 /// What the study found.
@@ -76,6 +76,6 @@ fn nameless(entry: &Entry) -> Result<Value> {
     let pipeline = PipelineConfig { name: String::new(), ..(*entry.pipeline).clone() };
     serde_json::to_value(pipeline).map_err(|error| {
         let reason = format!("{}: {error}", entry.file);
-        Error::Setting { option: "CONFIG", reason }
+        Error::Setting { field: "config", reason }
     })
 }

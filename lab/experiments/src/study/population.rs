@@ -11,7 +11,7 @@ use crate::Exact;
 use crate::metrics::RowError;
 
 /// One row: what was picked of it for certain, and every token that was left.
-pub(super) struct Population {
+pub(super) struct ResidualPopulation {
     site: Site,
     member: usize,
     query: u32,
@@ -26,7 +26,7 @@ pub(super) struct Population {
     exact: Exact,
 }
 
-impl Population {
+impl ResidualPopulation {
     /// A row that reads the tokens `taken`, ascending, for certain.
     pub(super) fn new(row: &Row<'_>, taken: &[u32]) -> Self {
         let dim = row.values().dim();
@@ -223,7 +223,7 @@ mod tests {
 
     /// Six tokens of logits 0 to 5 and of values 1, 2, 4, ..., of which the first and the fourth
     /// are certain.
-    fn population() -> Population {
+    fn population() -> ResidualPopulation {
         let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };
         let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
         let keys = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
@@ -236,7 +236,7 @@ mod tests {
             visible: 6,
             step: 0,
         };
-        Population::new(&step.row(0), &[0, 3])
+        ResidualPopulation::new(&step.row(0), &[0, 3])
     }
 
     /// `Σ e` and `Σ e v` of tokens, relative to the largest logit.

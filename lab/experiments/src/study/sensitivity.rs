@@ -79,8 +79,8 @@ pub fn sensitivity(
     results: &Results,
     progress: &dyn Fn(usize, usize),
 ) -> Result<Sensitivity> {
-    let cases: Vec<Case> = TARGETS.into_iter().flat_map(cases_of).collect();
-    let entry = |case: &Case| Entry {
+    let cases: Vec<ParameterCase> = TARGETS.into_iter().flat_map(cases_of).collect();
+    let entry = |case: &ParameterCase| Entry {
         pipeline: case.natural().pipeline(case.target),
         file: format!("the natural configuration, {} = {}", case.parameter.name, case.value),
         set: None,
@@ -93,19 +93,19 @@ pub fn sensitivity(
 }
 
 /// One value of one parameter, for a promise of one target.
-struct Case {
+struct ParameterCase {
     target: Target,
     parameter: &'static Parameter,
     value: f64,
 }
 
-fn cases_of(target: Target) -> impl Iterator<Item = Case> {
+fn cases_of(target: Target) -> impl Iterator<Item = ParameterCase> {
     PARAMETERS.iter().flat_map(move |parameter| {
-        parameter.values.iter().map(move |&value| Case { target, parameter, value })
+        parameter.values.iter().map(move |&value| ParameterCase { target, parameter, value })
     })
 }
 
-impl Case {
+impl ParameterCase {
     fn natural(&self) -> Natural {
         let mut natural = Natural::default();
         (self.parameter.set)(&mut natural, self.value);

@@ -14,7 +14,7 @@ pub(super) fn ascending(sizes: &[usize], least: usize) -> Result<Vec<usize>> {
         return Ok(sizes);
     }
     let reason = format!("expected sizes of at least {least}, between commas");
-    Err(Error::Setting { option: "--sizes", reason })
+    Err(Error::Setting { field: "sizes", reason })
 }
 
 /// How many of the sizes, ascending, were measured on every row; each row measured the first ones.
@@ -27,7 +27,7 @@ pub(super) fn common<T>(sizes: &[usize], rows: &[Vec<T>]) -> Result<usize> {
         _ => {
             let least = sizes[0];
             let reason = format!("{least} tokens are all that is left of some row; expected fewer");
-            Err(Error::Setting { option: "--sizes", reason })
+            Err(Error::Setting { field: "sizes", reason })
         }
     }
 }

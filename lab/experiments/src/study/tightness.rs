@@ -11,15 +11,19 @@
 //!
 //! Each as it stands, and with the natural configuration's base sample as the least.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use vattention_core::{Estimator, Target, pipeline::required_size};
 use vattention_estimators::{Clt, Hoeffding, SubGaussian};
 
+use super::measure::Study;
 use super::natural::{Natural, paper_terms};
-use super::population::Population;
-use super::{Study, TightnessOptions, distinct, mean};
+use super::options::TightnessOptions;
+use super::population::ResidualPopulation;
 use crate::Result;
 use crate::metrics::exceeds;
+use crate::metrics::mean;
 
 /// The bounds, by their names in pipeline files.
 const BOUNDS: [&str; 3] = ["clt", "sub-gaussian", "hoeffding"];
@@ -78,11 +82,11 @@ pub struct HeadBound {
 }
 
 /// A bound, by its place in [`BOUNDS`], and whether it has the floor.
-type Case = (usize, bool);
+type BoundCase = (usize, bool);
 
 /// What one row came to in each case.
 #[derive(Serialize, Deserialize)]
-struct RowCounts {
+struct BoundRow {
     head: (usize, usize),
     tokens: Vec<usize>,
     failures: Vec<usize>,
@@ -101,9 +105,9 @@ pub fn tightness(study: &Study<'_>, options: &TightnessOptions) -> Result<Tightn
         ..Hoeffding::new(Target::Denominator, epsilon, delta)
     };
     let bounds: [&dyn Estimator; 3] = [&Clt(terms.clone()), &SubGaussian(terms), &hoeffding];
-    let rows = study.measure(trials, |row| RowCounts::new(row, bounds, epsilon.get(), trials))?;
+    let rows = study.measure(trials, |row| BoundRow::new(row, bounds, epsilon.get(), trials))?;
     let by_head = |&head: &(usize, usize)| {
-        let own: Vec<&RowCounts> = rows.iter().filter(|row| row.head == head).collect();
+        let own: Vec<&BoundRow> = rows.iter().filter(|row| row.head == head).collect();
         let case = |(i, case)| HeadBound::new(&own, i, case, trials);
         cases().enumerate().map(case).collect::<Vec<_>>()
     };
@@ -120,15 +124,20 @@ pub fn tightness(study: &Study<'_>, options: &TightnessOptions) -> Result<Tightn
 }
 
 /// Every bound as it stands, then every bound with the floor.
-fn cases() -> impl Iterator<Item = Case> {
+fn cases() -> impl Iterator<Item = BoundCase> {
     [false, true].into_iter().flat_map(|floor| (0..BOUNDS.len()).map(move |bound| (bound, floor)))
 }
 
-impl RowCounts {
-    fn new(row: &Population, bounds: [&dyn Estimator; 3], epsilon: f64, trials: u32) -> Self {
+impl BoundRow {
+    fn new(
+        row: &ResidualPopulation,
+        bounds: [&dyn Estimator; 3],
+        epsilon: f64,
+        trials: u32,
+    ) -> Self {
         let truth = row.truth();
         let base = Natural::default().base.of(row.visible());
-        let size = |(bound, floor): Case| {
+        let size = |(bound, floor): BoundCase| {
             let asked = required_size(bounds[bound], &truth).tokens;
             if floor { asked.max(base).min(row.len()) } else { asked }
         };
@@ -146,7 +155,7 @@ impl RowCounts {
 
 impl HeadBound {
     /// The `i`-th case over the rows of a head.
-    fn new(rows: &[&RowCounts], i: usize, (bound, floor): Case, trials: u32) -> Self {
+    fn new(rows: &[&BoundRow], i: usize, (bound, floor): BoundCase, trials: u32) -> Self {
         let (layer, query_head) = rows[0].head;
         Self {
             layer,
@@ -166,7 +175,7 @@ impl HeadBound {
 }
 
 impl BoundCount {
-    fn new(heads: &[HeadBound], (bound, floor): Case) -> Self {
+    fn new(heads: &[HeadBound], (bound, floor): BoundCase) -> Self {
         let of = |bound| {
             heads.iter().filter(move |head| head.bound == BOUNDS[bound] && head.floor == floor)
         };
@@ -180,4 +189,9 @@ impl BoundCount {
             worst_rate: of(bound).map(HeadBound::rate).fold(0.0, f64::max),
         }
     }
+}
+
+/// Heads (layer, query head), ascending, each once.
+fn distinct(heads: impl Iterator<Item = (usize, usize)>) -> Vec<(usize, usize)> {
+    heads.collect::<BTreeSet<_>>().into_iter().collect()
 }

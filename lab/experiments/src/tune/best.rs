@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::rank::{Place, best};
-use super::{Best, Candidate, Goal, Tried};
+use super::rank::{RankPlace, best};
+use super::{Best, Candidate, Tried, TuningGoal};
 use crate::measured::front;
 
 /// The place of each method among those given.
@@ -19,7 +19,7 @@ pub(super) fn order(candidates: &[Candidate]) -> BTreeMap<&str, usize> {
 /// Marks what nothing beats among what reached the last rung.
 pub(super) fn mark_front(tried: &mut [Tried], last: usize) {
     let mut there: Vec<&mut Tried> = tried.iter_mut().filter(|one| one.rung == last).collect();
-    let places: Vec<Place> = there.iter().map(|one| one.score.place()).collect();
+    let places: Vec<RankPlace> = there.iter().map(|one| one.score.place()).collect();
     for (one, is_front) in there.iter_mut().zip(front(&places)) {
         one.front = is_front;
     }
@@ -28,7 +28,7 @@ pub(super) fn mark_front(tried: &mut [Tried], last: usize) {
 /// The best of each method for each goal; without goals, the front.
 pub(super) fn bests(
     tried: &[Tried],
-    goals: &[Goal],
+    goals: &[TuningGoal],
     last: usize,
     order: &BTreeMap<&str, usize>,
 ) -> Vec<Best> {
@@ -54,7 +54,7 @@ pub(super) fn bests(
             };
             let all: Vec<(usize, &Tried)> = tried.iter().enumerate().collect();
             let own: Vec<_> = all.iter().filter(own).collect();
-            let places: Vec<Place> = own.iter().map(|(_, one)| one.score.place()).collect();
+            let places: Vec<RankPlace> = own.iter().map(|(_, one)| one.score.place()).collect();
             let Some((i, meets)) = best(&places, goal) else { continue };
             let number = Some(own[i].0);
             bests.push(Best {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::{Backend, Fraction, PipelineConfig};
 
 use super::score::read;
-use super::{Goal, LeftOut, Tried, TuningScore, TuningTraces};
+use super::{LeftOutCandidate, Tried, TuningGoal, TuningScore, TuningTraces};
 use crate::{Entry, Error, Result, made_to_read};
 
 /// A pipeline to try, and what tells it from the others of its method.
@@ -33,7 +33,7 @@ pub(super) struct Arm<'a> {
 
 /// What an arm came to on a rung, as it is kept.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Outcome {
+pub(super) struct SearchOutcome {
     /// As JSON.
     pipeline: String,
     set: Option<String>,
@@ -41,8 +41,8 @@ pub(super) struct Outcome {
 }
 
 /// What there is to measure, in an order that does not depend on that of the candidates.
-pub(super) fn arms<'a>(candidates: &'a [Candidate], goals: &[Goal]) -> Vec<Arm<'a>> {
-    let densities = || goals.iter().filter_map(Goal::density);
+pub(super) fn arms<'a>(candidates: &'a [Candidate], goals: &[TuningGoal]) -> Vec<Arm<'a>> {
+    let densities = || goals.iter().filter_map(TuningGoal::density);
     let searches = densities().next().is_some();
     let stands = goals.len() > densities().count() || goals.is_empty();
     let mut arms = Vec::new();
@@ -74,14 +74,14 @@ impl<'a> Arm<'a> {
         format!("{what}, {}: {method} ({}){share}", number + 1, settings.join(", "))
     }
 
-    pub(super) fn left_out(&self, reason: String) -> LeftOut {
+    pub(super) fn left_out(&self, reason: String) -> LeftOutCandidate {
         let Candidate { method, settings, .. } = self.candidate;
-        LeftOut { method: method.clone(), settings: settings.clone(), reason }
+        LeftOutCandidate { method: method.clone(), settings: settings.clone(), reason }
     }
 
-    pub(super) fn tried(&self, outcome: Outcome, rung: usize) -> Result<Tried> {
+    pub(super) fn tried(&self, outcome: SearchOutcome, rung: usize) -> Result<Tried> {
         let Candidate { method, settings, file, .. } = self.candidate;
-        let Outcome { pipeline, set, score } = outcome;
+        let SearchOutcome { pipeline, set, score } = outcome;
         Ok(Tried {
             method: method.clone(),
             file: file.clone(),
@@ -100,7 +100,7 @@ impl<'a> Arm<'a> {
         &self,
         texts: TuningTraces<'_>,
         backend: &dyn Backend,
-    ) -> Result<Outcome> {
+    ) -> Result<SearchOutcome> {
         let candidate = self.candidate;
         let mut entry =
             Entry { pipeline: candidate.pipeline.clone(), file: candidate.file.clone(), set: None };
@@ -115,7 +115,7 @@ impl<'a> Arm<'a> {
         }
         let score = TuningScore::of(&entry, texts, backend)?;
         let pipeline = serde_json::to_string(&*entry.pipeline).map_err(not_json)?;
-        Ok(Outcome { pipeline, set: entry.set, score })
+        Ok(SearchOutcome { pipeline, set: entry.set, score })
     }
 }
 
@@ -129,7 +129,7 @@ fn expect_unset(candidate: &Candidate, found: &PipelineConfig) -> Result<()> {
         before.pointer(&path) != after.pointer(&path)
     });
     let refuse = |key: &String| Error::Setting {
-        option: "--at",
+        field: "at",
         reason: format!(
             "{}: the search for a density sets {key}, which the grid varies; expected one of them",
             candidate.file
@@ -139,7 +139,7 @@ fn expect_unset(candidate: &Candidate, found: &PipelineConfig) -> Result<()> {
 }
 
 fn not_json(error: serde_json::Error) -> Error {
-    Error::Setting { option: "--results", reason: error.to_string() }
+    Error::Setting { field: "results", reason: error.to_string() }
 }
 
 fn read_back(pipeline: &str) -> Result<Arc<PipelineConfig>> {

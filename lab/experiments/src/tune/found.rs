@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use vattention_core::{Fraction, PipelineConfig};
 
-use super::{Goal, TuningScore};
+use super::{TuningGoal, TuningScore};
 
 /// What was found.
 #[derive(Clone, Debug, Serialize)]
@@ -23,7 +23,7 @@ pub struct Tuning {
     /// For each method and goal, what is best; without goals, the front of all methods.
     pub best: Vec<Best>,
     /// What could not be measured.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<LeftOutCandidate>,
 }
 
 /// A candidate, as it was measured last.
@@ -58,7 +58,7 @@ pub struct Best {
     #[serde(rename = "pipeline")]
     pub method: String,
     /// What for; `None`: it is on the front.
-    pub goal: Option<Goal>,
+    pub goal: Option<TuningGoal>,
     /// Its number in [`Tuning::tried`]; `None` if no candidate meets the goal.
     pub tried: Option<usize>,
     /// The number of the candidate that comes nearest to the goal, if none meets it.
@@ -69,7 +69,7 @@ pub struct Best {
 
 /// A candidate that could not be measured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct LeftOut {
+pub struct LeftOutCandidate {
     /// Its method.
     #[serde(rename = "pipeline")]
     pub method: String,

@@ -8,7 +8,7 @@ use vattention_core::Fraction;
 
 /// What settings must be best at.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Goal {
+pub enum TuningGoal {
     /// The least error of those that read at most this share.
     Density(Fraction),
     /// The least read of those that err at most so much on average.
@@ -18,7 +18,7 @@ pub enum Goal {
 /// A density is met by what reads at most this much more: searches come as near.
 const NEAR: f64 = 1.02;
 
-impl Goal {
+impl TuningGoal {
     /// The density, if it is one.
     pub fn density(&self) -> Option<Fraction> {
         if let Self::Density(density) = self { Some(*density) } else { None }
@@ -33,7 +33,7 @@ impl Goal {
     }
 }
 
-impl fmt::Display for Goal {
+impl fmt::Display for TuningGoal {
     /// As it is written.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -43,7 +43,7 @@ impl fmt::Display for Goal {
     }
 }
 
-impl FromStr for Goal {
+impl FromStr for TuningGoal {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -59,7 +59,7 @@ impl FromStr for Goal {
     }
 }
 
-impl Serialize for Goal {
+impl Serialize for TuningGoal {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use vattention_core::Backend;
 
-use super::candidate::{Arm, Outcome, arms};
-use super::rank::{Place, survivors};
+use super::candidate::{Arm, SearchOutcome, arms};
+use super::rank::{RankPlace, survivors};
 use super::score::{queries_of, told};
-use super::{Candidate, Goal, LeftOut, Tried, TuningTraces};
+use super::{Candidate, LeftOutCandidate, Tried, TuningGoal, TuningTraces};
 use crate::{Result, Results, TraceSettings};
 
 /// How the best is looked for.
 #[derive(Clone, Debug)]
 pub struct TuneOptions {
     /// What it must be best at; none: on the front, where nothing reads as little and errs as little.
-    pub goals: Vec<Goal>,
+    pub goals: Vec<TuningGoal>,
     /// How often candidates are measured, each time on twice as many queries as before; the last time on all. One: an
     /// exhaustive search.
     pub rungs: usize,
@@ -33,7 +33,7 @@ pub(super) struct Halved {
     /// Queries of each layer, rung by rung.
     pub(super) queries: Vec<usize>,
     pub(super) tried: Vec<Tried>,
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) left_out: Vec<LeftOutCandidate>,
 }
 
 /// Measures the candidates on `chosen`, rung by rung.
@@ -92,7 +92,7 @@ fn measured(
     backend: &dyn Backend,
     results: &Results,
     progress: &dyn Fn(usize, usize),
-) -> Result<Vec<Result<Outcome, String>>> {
+) -> Result<Vec<Result<SearchOutcome, String>>> {
     let queries = texts.settings.queries.unwrap_or_default();
     let what = format!("rung {} of {queries} queries", rung + 1);
     let keys: Vec<String> = arms.iter().enumerate().map(|(i, arm)| arm.key(&what, i)).collect();
@@ -106,7 +106,7 @@ fn measured(
 }
 
 /// Which arms go on: those of each method and density by themselves.
-fn survive(arms: &[(Arm<'_>, Outcome)], options: &TuneOptions, last: bool) -> Vec<bool> {
+fn survive(arms: &[(Arm<'_>, SearchOutcome)], options: &TuneOptions, last: bool) -> Vec<bool> {
     let mut survive = vec![last; arms.len()];
     let mut groups: BTreeMap<(&str, Option<u64>), Vec<usize>> = BTreeMap::new();
     for (i, (arm, _)) in arms.iter().enumerate() {
@@ -114,12 +114,12 @@ fn survive(arms: &[(Arm<'_>, Outcome)], options: &TuneOptions, last: bool) -> Ve
         groups.entry((&arm.candidate.method, density)).or_default().push(i);
     }
     for ((_, density), group) in groups {
-        let places: Vec<Place> = group.iter().map(|&i| arms[i].1.score.place()).collect();
+        let places: Vec<RankPlace> = group.iter().map(|&i| arms[i].1.score.place()).collect();
         let count = ((group.len() as f64 * options.keep).ceil() as usize).max(1);
-        let own = |goal: &&Goal| {
+        let own = |goal: &&TuningGoal| {
             density.is_none() || goal.density().map(|it| it.get().to_bits()) == density
         };
-        let goals: Vec<Goal> = options.goals.iter().filter(own).copied().collect();
+        let goals: Vec<TuningGoal> = options.goals.iter().filter(own).copied().collect();
         for i in survivors(&places, &goals, count) {
             survive[group[i]] = true;
         }

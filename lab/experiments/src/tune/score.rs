@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::Backend;
 use vattention_trace::{Layout, Trace};
 
-use super::rank::Place;
+use super::rank::RankPlace;
 use crate::density::density_on;
 use crate::metrics::ViolationCount;
 use crate::{Entry, Error, Result, Results, TraceSettings, chosen_layers, compare};
@@ -72,7 +72,7 @@ impl TuningScore {
     }
 
     /// Where it lies.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> RankPlace {
         (self.density, self.error)
     }
 

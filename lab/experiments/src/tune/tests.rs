@@ -3,32 +3,32 @@
 use proptest::prelude::*;
 use vattention_core::Fraction;
 
-use super::Goal;
-use super::rank::{Place, best, survivors};
+use super::TuningGoal;
+use super::rank::{RankPlace, best, survivors};
 
-fn density(share: f64) -> Goal {
-    Goal::Density(Fraction::try_from(share).unwrap())
+fn density(share: f64) -> TuningGoal {
+    TuningGoal::Density(Fraction::try_from(share).unwrap())
 }
 
 /// Places on a coarse lattice, so that many are equal in one of both or in both.
-fn places() -> impl Strategy<Value = Vec<Place>> {
+fn places() -> impl Strategy<Value = Vec<RankPlace>> {
     let number = (1..20_u32).prop_map(|n| f64::from(n) / 20.0);
     prop::collection::vec((number.clone(), number), 1..30)
 }
 
-fn goals() -> impl Strategy<Value = Vec<Goal>> {
+fn goals() -> impl Strategy<Value = Vec<TuningGoal>> {
     let share = || (1..20_u32).prop_map(|n| f64::from(n) / 20.0);
-    let goal = prop_oneof![share().prop_map(density), share().prop_map(Goal::Error)];
+    let goal = prop_oneof![share().prop_map(density), share().prop_map(TuningGoal::Error)];
     prop::collection::vec(goal, 0..4)
 }
 
-fn beats(a: Place, b: Place) -> bool {
+fn beats(a: RankPlace, b: RankPlace) -> bool {
     a.0 <= b.0 && a.1 <= b.1 && a != b
 }
 
 /// The places of those that go on, sorted.
-fn surviving(places: &[Place], goals: &[Goal], count: usize) -> Vec<Place> {
-    let mut kept: Vec<Place> =
+fn surviving(places: &[RankPlace], goals: &[TuningGoal], count: usize) -> Vec<RankPlace> {
+    let mut kept: Vec<RankPlace> =
         survivors(places, goals, count).into_iter().map(|i| places[i]).collect();
     kept.sort_by(|a, b| a.partial_cmp(b).unwrap());
     kept
@@ -54,15 +54,15 @@ proptest! {
             prop_assert!(kept.iter().any(|&k| places[k] == places[i]));
             let (read, error) = places[i];
             prop_assert_eq!(meets, goal.is_met(read, error));
-            let met: Vec<Place> = places.iter().filter(|p| goal.is_met(p.0, p.1)).copied().collect();
+            let met: Vec<RankPlace> = places.iter().filter(|p| goal.is_met(p.0, p.1)).copied().collect();
             prop_assert_eq!(meets, !met.is_empty());
             for other in &met {
                 let better = match goal {
-                    Goal::Density(density) => {
+                    TuningGoal::Density(density) => {
                         prop_assert!(read <= 1.02 * density.get());
                         other.1 < error
                     }
-                    Goal::Error(most) => {
+                    TuningGoal::Error(most) => {
                         prop_assert!(error <= most);
                         other.0 < read
                     }
@@ -94,7 +94,7 @@ proptest! {
     ) {
         prop_assert_eq!(surviving(&places, &goals, count), surviving(&shuffled, &goals, count));
         for goal in goals {
-            let place = |all: &[Place]| all[best(all, goal).unwrap().0];
+            let place = |all: &[RankPlace]| all[best(all, goal).unwrap().0];
             prop_assert_eq!(place(&places), place(&shuffled));
         }
     }
@@ -109,7 +109,7 @@ proptest! {
 #[test]
 fn goals_are_written_as_they_are_read() {
     for text in ["density=0.05", "error=0.01"] {
-        assert_eq!(text.parse::<Goal>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<TuningGoal>().unwrap().to_string(), text);
     }
     for (bad, expected) in [
         ("density=10", "10 % is 0.1"),
@@ -118,7 +118,7 @@ fn goals_are_written_as_they_are_read() {
         ("error=nan", "above 0"),
         ("speed=1", "expected density=SHARE"),
     ] {
-        let error = bad.parse::<Goal>().unwrap_err();
+        let error = bad.parse::<TuningGoal>().unwrap_err();
         assert!(error.contains(expected), "{bad}: {error}");
     }
 }
@@ -129,6 +129,6 @@ fn a_density_is_a_limit() {
     let places = [(0.2, 0.001), (0.101, 0.3), (0.05, 0.5), (0.103, 0.1)];
     assert_eq!(best(&places, density(0.1)), Some((1, true)));
     assert_eq!(best(&places, density(0.01)), Some((2, false)));
-    assert_eq!(best(&places, Goal::Error(0.2)), Some((3, true)));
+    assert_eq!(best(&places, TuningGoal::Error(0.2)), Some((3, true)));
     assert_eq!(best(&[], density(0.1)), None);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::lines::LineFile;
+use super::lines::{BEGINNINGS, LineFile};
 use super::shard::Part;
 use crate::{Error, Result};
 
@@ -24,9 +24,6 @@ pub struct Header {
     /// The number of the shard, if the results are of one.
     pub shard: Option<usize>,
 }
-
-/// How lines of results begin: the header, those of units, and those of an evaluation's answers.
-pub(super) const BEGINNINGS: [&str; 3] = ["{\"vattention\":\"", "{\"unit\":\"", "{\"digest\":\""];
 
 impl Header {
     /// The first difference in what results depend on, if any: what it is here, and there.

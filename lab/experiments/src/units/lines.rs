@@ -4,7 +4,6 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::header::BEGINNINGS;
 use crate::{Error, Result};
 
 /// A file of lines of JSON that is open to take more. A line is written at once, so that a killed run cuts the last
@@ -106,3 +105,6 @@ pub(super) fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
 fn file_error(path: &Path, source: std::io::Error) -> Error {
     vattention_trace::Error::File { path: path.into(), source }.into()
 }
+
+/// How lines of results begin: the header, those of units, and those of an evaluation's answers.
+pub(super) const BEGINNINGS: [&str; 3] = ["{\"vattention\":\"", "{\"unit\":\"", "{\"digest\":\""];

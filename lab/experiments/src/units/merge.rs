@@ -63,7 +63,7 @@ pub fn merge_results(paths: &[PathBuf]) -> Result<Merged> {
             }
         }
     }
-    let nothing = || Error::Setting { option: "FILES", reason: "expected at least one".into() };
+    let nothing = || Error::Setting { field: "files", reason: "expected at least one".into() };
     let (header, _) = joined.ok_or_else(nothing)?;
     let all = std::iter::once(header.line()).chain(lines).map(|line| line + "\n");
     Ok(Merged { text: all.collect(), header })

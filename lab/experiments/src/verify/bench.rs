@@ -15,7 +15,7 @@ use super::trials::{RowTrials, Trying};
 use crate::{Error, Exact, Result};
 
 /// One layer, ready for trials.
-pub(super) struct Bench<'a> {
+pub(super) struct TrialBench<'a> {
     goal: &'a Goal,
     shape: Shape,
     queries: usize,
@@ -23,11 +23,11 @@ pub(super) struct Bench<'a> {
     exact: Vec<Exact>,
     visible: Vec<usize>,
     /// Those that are tried.
-    heads: BTreeMap<usize, Head<'a>>,
+    heads: BTreeMap<usize, BenchHead<'a>>,
 }
 
 /// One KV head: its pipeline, which has seen all tokens, and its rows.
-struct Head<'a> {
+struct BenchHead<'a> {
     pipeline: Pipeline,
     keys: Tokens<'a>,
     values: Tokens<'a>,
@@ -35,7 +35,7 @@ struct Head<'a> {
     queries: Vec<Vec<f32>>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> TrialBench<'a> {
     pub(super) fn new(
         pipeline: &Arc<PipelineConfig>,
         goal: &'a Goal,
@@ -49,10 +49,10 @@ impl<'a> Bench<'a> {
         let shape = layer.shape();
         let scale = scale.unwrap_or(shape.default_scale());
         let (queries, tokens) = (layer.queries.dim().1, layer.keys.dim().1);
-        let head = |kv_head: usize| -> Result<(usize, Head<'a>)> {
+        let head = |kv_head: usize| -> Result<(usize, BenchHead<'a>)> {
             let site = Site { seed: pipeline.seed, sequence: 0, layer: number, kv_head, shape };
             let pipeline = Pipeline::new(pipeline, site).map_err(refuse)?;
-            Ok((kv_head, Head::new(pipeline, layer, kv_head, scale).map_err(refuse)?))
+            Ok((kv_head, BenchHead::new(pipeline, layer, kv_head, scale).map_err(refuse)?))
         };
         Ok(Self {
             goal,
@@ -119,7 +119,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-impl<'a> Head<'a> {
+impl<'a> BenchHead<'a> {
     fn new(
         mut pipeline: Pipeline,
         layer: &'a TraceLayer,

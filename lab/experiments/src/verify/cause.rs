@@ -8,7 +8,7 @@ use vattention_core::promise::{Assumption, Assumptions};
 /// What failed in a sample whose error exceeded epsilon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cause {
+pub enum FailureCause {
     /// Reading the undrawn tokens that outweigh every drawn one, at most a hundredth of those
     /// undrawn, would have more than halved the error. A token weighs `e |v − o|` (`sdpa`),
     /// `e |v|` (`numerator`) or `e` (`denominator`).
@@ -22,7 +22,7 @@ pub enum Cause {
     MomentsOrNormal,
 }
 
-impl Cause {
+impl FailureCause {
     const ALL: [Self; 4] = [Self::TailSeen, Self::Moments, Self::Normal, Self::MomentsOrNormal];
 
     /// The assumptions of which one failed.
@@ -36,7 +36,7 @@ impl Cause {
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for FailureCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MomentsOrNormal => write!(f, "{} or {}", Self::Moments, Self::Normal),
@@ -45,43 +45,43 @@ impl fmt::Display for Cause {
     }
 }
 
-/// In how many samples that violated a promise each [`Cause`] was found.
+/// In how many samples that violated a promise each [`FailureCause`] was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
-    /// [`Cause::TailSeen`].
+    /// [`FailureCause::TailSeen`].
     pub tail_seen: usize,
-    /// [`Cause::Moments`].
+    /// [`FailureCause::Moments`].
     pub moments: usize,
-    /// [`Cause::Normal`].
+    /// [`FailureCause::Normal`].
     pub normal: usize,
-    /// [`Cause::MomentsOrNormal`].
+    /// [`FailureCause::MomentsOrNormal`].
     pub moments_or_normal: usize,
 }
 
 impl Failures {
     /// How many.
-    pub fn of(&self, cause: Cause) -> usize {
+    pub fn of(&self, cause: FailureCause) -> usize {
         match cause {
-            Cause::TailSeen => self.tail_seen,
-            Cause::Moments => self.moments,
-            Cause::Normal => self.normal,
-            Cause::MomentsOrNormal => self.moments_or_normal,
+            FailureCause::TailSeen => self.tail_seen,
+            FailureCause::Moments => self.moments,
+            FailureCause::Normal => self.normal,
+            FailureCause::MomentsOrNormal => self.moments_or_normal,
         }
     }
 
     /// The cause found most often.
-    pub fn most(&self) -> Cause {
-        let causes = Cause::ALL.into_iter().rev();
+    pub fn most(&self) -> FailureCause {
+        let causes = FailureCause::ALL.into_iter().rev();
         causes.max_by_key(|&cause| self.of(cause)).expect("there are four")
     }
 
     /// Counts one more.
-    pub(super) fn add(&mut self, cause: Cause) {
+    pub(super) fn add(&mut self, cause: FailureCause) {
         match cause {
-            Cause::TailSeen => self.tail_seen += 1,
-            Cause::Moments => self.moments += 1,
-            Cause::Normal => self.normal += 1,
-            Cause::MomentsOrNormal => self.moments_or_normal += 1,
+            FailureCause::TailSeen => self.tail_seen += 1,
+            FailureCause::Moments => self.moments += 1,
+            FailureCause::Normal => self.normal += 1,
+            FailureCause::MomentsOrNormal => self.moments_or_normal += 1,
         }
     }
 

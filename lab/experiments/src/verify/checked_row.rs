@@ -8,7 +8,7 @@ use vattention_core::{
     step::Softmax,
 };
 
-use super::cause::Cause;
+use super::cause::FailureCause;
 use crate::Exact;
 use crate::metrics::RowError;
 
@@ -77,16 +77,16 @@ impl<'a> CheckedRow<'a> {
 
     /// What failed in a sample whose error is `error`, given the `truth` of its residual, which
     /// there is none of unless it is uniform.
-    pub(super) fn cause(&self, read: &Read, error: f64, truth: Option<&Truth>) -> Cause {
+    pub(super) fn cause(&self, read: &Read, error: f64, truth: Option<&Truth>) -> FailureCause {
         if self.tail_is_unseen(&read.list(), error) {
-            return Cause::TailSeen;
+            return FailureCause::TailSeen;
         }
         let (Some(truth), Some(picks)) = (truth, read.picks()) else {
-            return Cause::MomentsOrNormal;
+            return FailureCause::MomentsOrNormal;
         };
         let estimate = self.relative_variance(&self.stats(picks, read.drawn()));
         let low = estimate < self.relative_variance(&truth.stats) / 2.0;
-        if low { Cause::Moments } else { Cause::Normal }
+        if low { FailureCause::Moments } else { FailureCause::Normal }
     }
 
     /// Whether undrawn tokens that outweigh every drawn one, few as they are, make up more than

@@ -4,7 +4,7 @@ use serde::Serialize;
 use vattention_core::{Goal, Kind, promise::Assumptions};
 
 use super::cause::Failures;
-use super::trials::{RowTrials, Spread};
+use super::trials::{ResidualSpread, RowTrials};
 use crate::metrics::{Bars, ErrorSummary, Evidence, binomial, quantile, sorted};
 
 /// One query head's samples. Heads that share a sample are counted apart.
@@ -98,7 +98,7 @@ impl HeadCount {
         let Tested { violations, trials, p_value } = Tested::new(violated, goal);
         let per_trial = |sum: f64| sum / trials as f64;
         let residuals: Vec<_> = rows.iter().filter_map(|row| row.spread).collect();
-        let mean = |of: fn(&Spread) -> f64| {
+        let mean = |of: fn(&ResidualSpread) -> f64| {
             let sum: f64 = residuals.iter().map(of).sum();
             (!residuals.is_empty()).then(|| sum / residuals.len() as f64)
         };

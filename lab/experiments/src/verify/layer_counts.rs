@@ -2,7 +2,6 @@
 
 use vattention_core::{Goal, Scope};
 
-use super::LayerTrials;
 use super::count::{Count, HeadCount, StepCount};
 use super::rows_together::SampleUnit;
 use super::trials::RowTrials;
@@ -103,4 +102,26 @@ fn unit_of_list(rows: &[RowTrials]) -> SampleUnit {
 /// Unit of a layer's heads at one query, of which the promise is about all together.
 fn unit_of_step(step: &Count) -> SampleUnit {
     SampleUnit { samples: step.trials, heads: 1, violations: step.violations }
+}
+
+/// What many samples of one layer came to.
+#[derive(Clone, Debug)]
+pub struct LayerTrials {
+    /// Every query head's own count.
+    pub heads: Vec<HeadCount>,
+    /// Every row's own count.
+    pub rows: Vec<Count>,
+    /// The rows by the samples that they share.
+    pub units: Vec<SampleUnit>,
+    /// All query heads together, if the promise is about that.
+    pub step: Option<StepCount>,
+    /// Tokens drawn at random for a query head, on average.
+    pub mean_sampled: f64,
+}
+
+impl LayerTrials {
+    /// Number of queries.
+    pub(super) fn queries(&self) -> usize {
+        self.rows.iter().filter_map(|row| row.query).max().map_or(0, |last| last + 1)
+    }
 }

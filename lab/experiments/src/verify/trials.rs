@@ -29,12 +29,12 @@ pub(super) struct RowTrials {
     /// Why samples violated the promise.
     pub(super) failures: Failures,
     /// Of the whole residual, if an estimator sampled it.
-    pub(super) spread: Option<Spread>,
+    pub(super) spread: Option<ResidualSpread>,
 }
 
 /// How a residual is spread.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Spread {
+pub(super) struct ResidualSpread {
     /// The effective rank of the covariance of `w = e (v − o)`.
     pub(super) nu: f64,
     /// The kurtosis of `w`.
@@ -90,7 +90,8 @@ impl<'a> Trying<'a> {
     }
 
     pub(super) fn finish(self) -> RowTrials {
-        let spread = |truth: Truth| Spread { nu: truth.nu, kurtosis: truth.stats.kurtosis_w };
+        let spread =
+            |truth: Truth| ResidualSpread { nu: truth.nu, kurtosis: truth.stats.kurtosis_w };
         RowTrials { spread: self.truth.map(spread), ..self.trials }
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Counted, Definition, Fit, Layout, prompt};
+use super::definition::{Definition, Fit, PromptLayout, ScoredPart, prompt};
 use crate::Case;
-use crate::benchmarks::rows::Row;
+use crate::benchmarks::rows::DatasetRow;
 use crate::metrics::AnswerMetric;
 
 /// `babilong/prompts.py` with instruction, examples and post-prompt, and labels of `metrics.py`.
@@ -41,9 +41,9 @@ pub(super) fn datasets() -> Vec<Definition> {
             others: &[],
             fit: Fit::Whole,
             as_chat: true,
-            counted: Counted::All,
+            counted: ScoredPart::All,
             lengths: None,
-            layout: Layout::Babilong { prompt: of.prompt.clone(), labels: of.labels.clone() },
+            layout: PromptLayout::Babilong { prompt: of.prompt.clone(), labels: of.labels.clone() },
         })
     };
     let mut tasks: Vec<_> = tasks.into_iter().collect();
@@ -52,7 +52,7 @@ pub(super) fn datasets() -> Vec<Definition> {
 }
 
 /// Labels in the question are no answers.
-pub(super) fn case(template: &str, labels: &[String], row: &Row) -> Result<Case, String> {
+pub(super) fn case(template: &str, labels: &[String], row: &DatasetRow) -> Result<Case, String> {
     let (context, question) = (row.text(&["input"])?, row.text(&["question"])?);
     let asked = question.to_lowercase();
     let labels: Vec<String> =

@@ -1,11 +1,16 @@
 //! Prompts that are made to fit.
 
-use super::Fit;
-use crate::fit::{Length, largest};
-use crate::{Case, Error, Result, Task};
+use super::definition::Fit;
+use crate::fit::{TokenLimit, largest};
+use crate::{Case, Error, Result};
 
 /// The case with its answer in the tokens there are.
-pub(super) fn fit(case: Case, how: Fit, task: Task, length: Length<'_>) -> Result<Case> {
+pub(super) fn fit(
+    case: Case,
+    how: Fit,
+    task: &'static str,
+    length: TokenLimit<'_>,
+) -> Result<Case> {
     let prompt = length.of(&case);
     let too_short = |least| Error::TooShort { task, tokens: length.tokens, least };
     match how {
@@ -26,7 +31,7 @@ pub(super) fn fit(case: Case, how: Fit, task: Task, length: Length<'_>) -> Resul
 }
 
 /// As many tokens of the prompt's beginning as of its end.
-fn cut_middle(case: &Case, length: Length<'_>) -> Option<Case> {
+fn cut_middle(case: &Case, length: TokenLimit<'_>) -> Option<Case> {
     let all = format!("{}{}", case.context, case.question);
     let mut half = length.tokens.checked_sub(case.tokens)? / 2;
     while half > 0 {

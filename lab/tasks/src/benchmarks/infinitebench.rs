@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Counted, Definition, Fit, Layout, prompt};
+use super::definition::{Definition, Fit, PromptLayout, ScoredPart, prompt};
 use crate::Case;
-use crate::benchmarks::rows::Row;
+use crate::benchmarks::rows::DatasetRow;
 use crate::metrics::AnswerMetric;
 use crate::templates::holes;
 
@@ -50,16 +50,16 @@ pub(super) fn datasets() -> Vec<Definition> {
         },
         fit: if name == "math_calc" { Fit::RestForAnswer } else { Fit::CutMiddle },
         as_chat: true,
-        counted: Counted::All,
+        counted: ScoredPart::All,
         lengths: None,
-        layout: Layout::InfiniteBench {
+        layout: PromptLayout::InfiniteBench {
             prompt: prompts.remove(name).expect("each dataset has a prompt"),
         },
     };
     DATASETS.map(of).into()
 }
 
-pub(super) fn case(template: &str, metric: AnswerMetric, row: &Row) -> Result<Case, String> {
+pub(super) fn case(template: &str, metric: AnswerMetric, row: &DatasetRow) -> Result<Case, String> {
     let texts: Vec<(&str, String)> =
         holes(template).map(|hole| Ok((hole, text(hole, row)?))).collect::<Result<_, String>>()?;
     let texts: Vec<(&str, &str)> =
@@ -71,7 +71,7 @@ pub(super) fn case(template: &str, metric: AnswerMetric, row: &Row) -> Result<Ca
 }
 
 /// What goes into a hole of a template.
-fn text(hole: &str, row: &Row) -> Result<String, String> {
+fn text(hole: &str, row: &DatasetRow) -> Result<String, String> {
     let call = || {
         if row.has("func_call") {
             row.text(&["func_call"])
@@ -94,7 +94,7 @@ fn text(hole: &str, row: &Row) -> Result<String, String> {
     }
 }
 
-fn options(row: &Row) -> Result<Vec<String>, String> {
+fn options(row: &DatasetRow) -> Result<Vec<String>, String> {
     let options = row.texts("options")?;
     match options.len() {
         4 => Ok(options),
@@ -126,7 +126,7 @@ fn target(input: &str) -> Result<String, String> {
 }
 
 /// What is right: of a choice, the option and its letter.
-fn answers(metric: AnswerMetric, row: &Row) -> Result<Vec<String>, String> {
+fn answers(metric: AnswerMetric, row: &DatasetRow) -> Result<Vec<String>, String> {
     let answers = row.texts_or_numbers("answer")?;
     let number = |text: &String| text.parse::<f64>().is_ok();
     match metric {

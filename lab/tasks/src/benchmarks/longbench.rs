@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Counted, Definition, Fit, Layout, prompt};
-use crate::benchmarks::rows::Row;
+use super::definition::{Definition, Fit, PromptLayout, ScoredPart, prompt};
+use crate::benchmarks::rows::DatasetRow;
 use crate::metrics::AnswerMetric;
 use crate::{Case, Error, Result};
 
@@ -52,9 +52,9 @@ pub(super) fn datasets() -> Vec<Definition> {
             others: &[],
             fit: Fit::CutMiddle,
             as_chat,
-            counted: if first_line { Counted::FirstLine } else { Counted::All },
+            counted: if first_line { ScoredPart::FirstLine } else { ScoredPart::All },
             lengths,
-            layout: Layout::LongBench {
+            layout: PromptLayout::LongBench {
                 prompt: prompt.clone(),
                 classes: metric == AnswerMetric::Classification,
             },
@@ -72,7 +72,7 @@ pub(super) fn datasets() -> Vec<Definition> {
     datasets
 }
 
-pub(super) fn case(template: &str, classes: bool, row: &Row) -> Result<Case, String> {
+pub(super) fn case(template: &str, classes: bool, row: &DatasetRow) -> Result<Case, String> {
     let (context, input) = (row.text(&["context"])?, row.text(&["input"])?);
     let (context, question) = prompt(template, &[("context", &context), ("input", &input)]);
     let labels = if classes { row.texts("all_classes")? } else { Vec::new() };

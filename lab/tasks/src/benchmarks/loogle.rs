@@ -5,38 +5,30 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Counted, Definition, Fit, Layout, prompt};
+use super::definition::{Definition, Fit, LoogleTask, PromptLayout, ScoredPart, prompt};
 use crate::Case;
-use crate::benchmarks::rows::{Row, kind};
+use crate::benchmarks::rows::{DatasetRow, kind};
 use crate::metrics::AnswerMetric;
 use crate::python;
 
 /// `config/task2prompt.json`, with `{context}` for its `{input}` and `{question}` for its `{Q}`.
 const PROMPTS: &str = include_str!("../../prompts/loogle.json");
 
-/// What is asked about a text.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Asked {
-    Questions,
-    Clozes,
-    Summary,
-}
-
 /// Name, the most tokens of an answer (`config/task2maxlen.json`), and what is asked.
-const DATASETS: [(&str, usize, Asked); 4] = [
-    ("shortdep_qa", 300, Asked::Questions),
-    ("longdep_qa", 500, Asked::Questions),
-    ("longdep_summarization", 500, Asked::Summary),
-    ("shortdep_cloze", 50, Asked::Clozes),
+const DATASETS: [(&str, usize, LoogleTask); 4] = [
+    ("shortdep_qa", 300, LoogleTask::Questions),
+    ("longdep_qa", 500, LoogleTask::Questions),
+    ("longdep_summarization", 500, LoogleTask::Summary),
+    ("shortdep_cloze", 50, LoogleTask::Clozes),
 ];
 
 pub(super) fn datasets() -> Vec<Definition> {
     let mut prompts: BTreeMap<String, String> =
         serde_json::from_str(PROMPTS).expect("the file is an object of texts");
-    let of = |(name, tokens, asked): (&str, usize, Asked)| {
+    let of = |(name, tokens, asked): (&str, usize, LoogleTask)| {
         let (metric, others): (_, &[_]) = match asked {
-            Asked::Clozes => (AnswerMetric::ClozeExact, &[AnswerMetric::ClozePartial]),
-            Asked::Questions | Asked::Summary => (
+            LoogleTask::Clozes => (AnswerMetric::ClozeExact, &[AnswerMetric::ClozePartial]),
+            LoogleTask::Questions | LoogleTask::Summary => (
                 AnswerMetric::RougeRecall,
                 &[
                     AnswerMetric::Rouge1Recall,
@@ -56,9 +48,9 @@ pub(super) fn datasets() -> Vec<Definition> {
             others,
             fit: Fit::CutMiddle,
             as_chat: true,
-            counted: Counted::AllOrNone,
+            counted: ScoredPart::AllOrNone,
             lengths: None,
-            layout: Layout::Loogle {
+            layout: PromptLayout::Loogle {
                 prompt: prompts.remove(name).expect("each dataset has a prompt"),
                 asked,
             },
@@ -67,21 +59,25 @@ pub(super) fn datasets() -> Vec<Definition> {
     DATASETS.map(of).into()
 }
 
-pub(super) fn cases(template: &str, asked: Asked, row: &Row) -> Result<Vec<Case>, String> {
+pub(super) fn cases(
+    template: &str,
+    asked: LoogleTask,
+    row: &DatasetRow,
+) -> Result<Vec<Case>, String> {
     let text = row.text(&["input"])?;
     let make = |question: &str, (answers, labels)| {
         let holes = [("context", text.as_str()), ("question", question)];
         let (context, question) = prompt(template, &holes);
         Case { context, question, beginning: String::new(), answers, labels, tokens: 0 }
     };
-    if matches!(asked, Asked::Summary) {
+    if matches!(asked, LoogleTask::Summary) {
         return Ok(vec![make("", (vec![row.text(&["output"])?], Vec::new()))]);
     }
     let pairs = pairs(row)?;
     let case = |(number, pair): (usize, Value)| {
         let case = match pair {
             Value::Object(pair) => match asked {
-                Asked::Clozes => names(&pair),
+                LoogleTask::Clozes => names(&pair),
                 _ => right(&pair),
             }
             .and_then(|right| Ok(make(&text_of(&pair, "Q")?, right))),
@@ -93,7 +89,7 @@ pub(super) fn cases(template: &str, asked: Asked, row: &Row) -> Result<Vec<Case>
 }
 
 /// Questions with answers, as a list or as Python writes one.
-fn pairs(row: &Row) -> Result<Vec<Value>, String> {
+fn pairs(row: &DatasetRow) -> Result<Vec<Value>, String> {
     let found = row.column(&["qa_pairs"])?;
     let read = match found {
         Value::String(text) => python::literal(text),

@@ -1,9 +1,9 @@
 //! MATH-500 (Lightman et al., <https://arxiv.org/abs/2305.20050>) and AIME 2024 and 2025: a line has a
 //! problem and its answer.
 
-use super::{Counted, Definition, Fit, Layout};
+use super::definition::{Definition, Fit, PromptLayout, ScoredPart};
 use crate::Case;
-use crate::benchmarks::rows::Row;
+use crate::benchmarks::rows::DatasetRow;
 use crate::metrics::AnswerMetric;
 
 /// Reports on reasoning models mostly ask so; the benchmarks publish no prompt.
@@ -22,9 +22,9 @@ pub(super) fn datasets() -> Vec<Definition> {
         others: &[],
         fit: Fit::RestForAnswer,
         as_chat: true,
-        counted: Counted::All,
+        counted: ScoredPart::All,
         lengths: None,
-        layout: Layout::Math,
+        layout: PromptLayout::Math,
     };
     vec![
         define("math500", &["math500", "test"], AnswerMetric::Boxed),
@@ -33,7 +33,7 @@ pub(super) fn datasets() -> Vec<Definition> {
     ]
 }
 
-pub(super) fn case(row: &Row) -> Result<Case, String> {
+pub(super) fn case(row: &DatasetRow) -> Result<Case, String> {
     let context = row.text(&["problem", "Problem", "question"])?;
     let answers = vec![row.text(&["answer", "Answer"])?];
     let (question, beginning) = (INSTRUCTION.to_owned(), String::new());

@@ -18,9 +18,9 @@ pub(super) const ENDINGS: &[&str] = &["jsonl", "json", "parquet"];
 const TOLD: usize = 20;
 
 /// A row of a file: values by the names of their columns.
-pub(super) struct Row(Map<String, Value>);
+pub(super) struct DatasetRow(Map<String, Value>);
 
-impl Row {
+impl DatasetRow {
     pub(super) fn column(&self, names: &[&str]) -> Result<&Value, String> {
         names.iter().find_map(|name| self.0.get(*name)).ok_or_else(|| {
             let has: Vec<&str> = self.0.keys().map(String::as_str).collect();
@@ -89,7 +89,7 @@ pub(super) fn kind(value: &Value) -> &'static str {
 /// What `make` makes of each row, or every row of which it makes nothing.
 pub(super) fn parse<T>(
     path: &Path,
-    mut make: impl FnMut(&Row) -> Result<T, String>,
+    mut make: impl FnMut(&DatasetRow) -> Result<T, String>,
 ) -> Result<Vec<T>> {
     let (mut made, mut wrong) = (Vec::new(), Vec::new());
     let rows = match path.extension() {
@@ -118,12 +118,12 @@ pub(super) fn parse<T>(
 }
 
 /// Where each row is, and the row or what is wrong with it.
-type PlacedRow = (String, Result<Row, String>);
+type PlacedRow = (String, Result<DatasetRow, String>);
 /// Rows, one after the other, because files may be large.
-type Rows = Box<dyn Iterator<Item = Result<PlacedRow>>>;
+type DatasetRows = Box<dyn Iterator<Item = Result<PlacedRow>>>;
 
 /// The lines of a file that are not blank, each a JSON object.
-fn lines(path: &Path) -> Result<Rows> {
+fn lines(path: &Path) -> Result<DatasetRows> {
     let (path, mut number, mut begins) = (path.to_owned(), 0, 0);
     let failed = |path: &Path, source| Error::File { path: path.into(), source };
     let mut file = BufReader::new(File::open(&path).map_err(|source| failed(&path, source))?);
@@ -146,8 +146,8 @@ fn lines(path: &Path) -> Result<Rows> {
     Ok(Box::new(std::iter::from_fn(move || next().transpose())))
 }
 
-fn object(line: &str) -> Result<Row, String> {
-    serde_json::from_str(line).map(Row).map_err(|error| {
+fn object(line: &str) -> Result<DatasetRow, String> {
+    serde_json::from_str(line).map(DatasetRow).map_err(|error| {
         let told = error.to_string();
         let what = told.split(" at line ").next().unwrap_or_default();
         format!("{what} at column {}; expected a JSON object", error.column())
@@ -155,7 +155,7 @@ fn object(line: &str) -> Result<Row, String> {
 }
 
 /// The items of a JSON array of objects, or lines.
-fn items(path: &Path) -> Result<Rows> {
+fn items(path: &Path) -> Result<DatasetRows> {
     let text = read(path)?;
     if !text.trim_start().starts_with('[') {
         return lines(path);
@@ -163,7 +163,7 @@ fn items(path: &Path) -> Result<Rows> {
     let items: Vec<Value> = serde_json::from_str(&text)
         .map_err(|error| Error::malformed(path, format!("{error}; expected a JSON array")))?;
     let row = |item| match item {
-        Value::Object(columns) => Ok(Row(columns)),
+        Value::Object(columns) => Ok(DatasetRow(columns)),
         other => Err(format!("it is {}; expected an object", kind(&other))),
     };
     let place = move |(number, item)| Ok((format!("item {}", number + 1), row(item)));
@@ -171,7 +171,7 @@ fn items(path: &Path) -> Result<Rows> {
 }
 
 /// The rows of a parquet file; the library panics at some that are damaged.
-fn whole_parquet(path: &Path) -> Result<Rows> {
+fn whole_parquet(path: &Path) -> Result<DatasetRows> {
     let damaged = |_| Err(Error::malformed(path, "it is damaged; expected a parquet file"));
     let rows = std::panic::catch_unwind(|| parquet_rows(path)).unwrap_or_else(damaged)?;
     Ok(Box::new(rows.into_iter().map(Ok)))
@@ -206,7 +206,7 @@ fn parquet_rows(path: &Path) -> Result<Vec<PlacedRow>> {
     let mut rows = Vec::new();
     for (number, row) in reader.get_row_iter(None).map_err(wrong)?.enumerate() {
         let row = match row.map_err(wrong)?.to_json_value() {
-            Value::Object(columns) => Ok(Row(columns)),
+            Value::Object(columns) => Ok(DatasetRow(columns)),
             other => Err(format!("it is {}; expected columns", kind(&other))),
         };
         rows.push((format!("row {}", number + 1), row));

@@ -2,24 +2,33 @@
 //! `validation.jsonl`, whose lines have `index`, `input`, `outputs` and `length`; `answer_prefix` is
 //! what newer files have the answer begin with.
 
-use super::{Counted, Definition, Fit, Layout};
-use crate::benchmarks::rows::Row;
+use super::definition::{Definition, Fit, PromptLayout, ScoredPart};
+use crate::Case;
+use crate::benchmarks::rows::DatasetRow;
 use crate::metrics::AnswerMetric;
-use crate::{Case, Task};
+
+/// Name of the task, the most tokens of an answer, and its metric.
+const DATASETS: [(&str, usize, AnswerMetric); 13] = [
+    ("niah_single_1", 128, AnswerMetric::MatchAll),
+    ("niah_single_2", 128, AnswerMetric::MatchAll),
+    ("niah_single_3", 128, AnswerMetric::MatchAll),
+    ("niah_multikey_1", 128, AnswerMetric::MatchAll),
+    ("niah_multikey_2", 128, AnswerMetric::MatchAll),
+    ("niah_multikey_3", 128, AnswerMetric::MatchAll),
+    ("niah_multivalue", 128, AnswerMetric::MatchAll),
+    ("niah_multiquery", 128, AnswerMetric::MatchAll),
+    ("vt", 30, AnswerMetric::MatchAll),
+    ("cwe", 120, AnswerMetric::MatchAll),
+    ("fwe", 50, AnswerMetric::MatchAll),
+    ("qa_1", 32, AnswerMetric::MatchPart),
+    ("qa_2", 32, AnswerMetric::MatchPart),
+];
 
 pub(super) fn datasets() -> Vec<Definition> {
-    Task::ALL.iter().map(|task| dataset(*task)).collect()
+    DATASETS.iter().map(|&(name, tokens, metric)| dataset(name, tokens, metric)).collect()
 }
 
-fn dataset(task: Task) -> Definition {
-    let name = task.name();
-    let (tokens, metric) = match task {
-        Task::Vt => (30, AnswerMetric::MatchAll),
-        Task::Cwe => (120, AnswerMetric::MatchAll),
-        Task::Fwe => (50, AnswerMetric::MatchAll),
-        Task::Qa1 | Task::Qa2 => (32, AnswerMetric::MatchPart),
-        _ => (128, AnswerMetric::MatchAll),
-    };
+fn dataset(name: &str, tokens: usize, metric: AnswerMetric) -> Definition {
     Definition {
         benchmark: "ruler",
         dataset: name.into(),
@@ -30,14 +39,14 @@ fn dataset(task: Task) -> Definition {
         others: &[],
         fit: Fit::Whole,
         as_chat: true,
-        counted: Counted::All,
+        counted: ScoredPart::All,
         lengths: None,
-        layout: Layout::Ruler,
+        layout: PromptLayout::Ruler,
     }
 }
 
 /// The question begins with the last line that says one, or is the last line.
-pub(super) fn case(row: &Row) -> Result<Case, String> {
+pub(super) fn case(row: &DatasetRow) -> Result<Case, String> {
     let input = row.text(&["input"])?;
     let beginning =
         if row.has("answer_prefix") { row.text(&["answer_prefix"])? } else { String::new() };

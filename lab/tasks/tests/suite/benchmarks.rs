@@ -40,13 +40,20 @@ fn case(benchmark: &Benchmark, task: Task, tokens: usize, place: u64) -> Result<
     Texts::ruler().with_benchmark(benchmark.clone()).case(task, tokens, place, &chars)
 }
 
+/// The only task of a file with one row, its case, and the benchmark.
+#[track_caller]
+fn only(name: &str, file: &str, row: &Value) -> (Task, Case, Benchmark) {
+    let dir = folder(&[(file, std::slice::from_ref(row))]);
+    let benchmark = open(name, dir.path(), &[]).unwrap();
+    let [task] = benchmark.tasks()[..] else { panic!("{file}") };
+    (task, case(&benchmark, task, 100_000, 0).unwrap(), benchmark)
+}
+
 #[test]
 fn a_row_of_longbench_becomes_its_published_prompt() {
-    let dir = folder(&[("hotpotqa.jsonl", &[row("Ann kept the {input} light.", 6)])]);
-    let benchmark = open("longbench", dir.path(), &[]).unwrap();
-    let [task] = benchmark.tasks()[..] else { panic!() };
+    let of = row("Ann kept the {input} light.", 6);
+    let (task, case, _) = only("longbench", "hotpotqa.jsonl", &of);
     assert_eq!(task.name(), "hotpotqa");
-    let case = case(&benchmark, task, 10_000, 0).unwrap();
     assert!(case.context.starts_with("Answer the question based on the given passages. Only give"));
     assert!(
         case.context.ends_with("The following are given passages.\nAnn kept the {input} light.")
@@ -62,10 +69,7 @@ fn a_row_of_longbench_becomes_its_published_prompt() {
 #[test]
 fn a_long_prompt_loses_its_middle() {
     let context: String = (0..5000).map(|i| char::from(b'a' + (i % 26) as u8)).collect();
-    let dir = folder(&[("lcc.jsonl", &[row(&context, 1)])]);
-    let benchmark = open("longbench", dir.path(), &[]).unwrap();
-    let task = benchmark.tasks()[0];
-    let whole = case(&benchmark, task, 100_000, 0).unwrap();
+    let (task, whole, benchmark) = only("longbench", "lcc.jsonl", &row(&context, 1));
     let cut = case(&benchmark, task, 1000, 0).unwrap();
     let all = |case: &Case| format!("{}{}", case.context, case.question);
     // 64 tokens are the answer's: 468 of either end.
@@ -78,10 +82,10 @@ fn a_long_prompt_loses_its_middle() {
 
 #[test]
 fn wide_characters_are_not_cut_through() {
-    let dir = folder(&[("gov_report.jsonl", &[row(&"über 日本 ".repeat(400), 1)])]);
-    let benchmark = open("longbench", dir.path(), &[]).unwrap();
+    let of = row(&"über 日本 ".repeat(400), 1);
+    let (task, _, benchmark) = only("longbench", "gov_report.jsonl", &of);
     for tokens in 700..720 {
-        let case = case(&benchmark, benchmark.tasks()[0], tokens, 0).unwrap();
+        let case = case(&benchmark, task, tokens, 0).unwrap();
         let size = chars(&case.context) + chars(&case.question) + case.tokens;
         assert!(size <= tokens && size + 1 >= tokens, "{size} of {tokens}");
     }
@@ -107,12 +111,9 @@ fn first_lines_and_classes_count_where_longbench_has_it_so() {
     let mut of = row("Type of question: person", 1);
     of["answers"] = json!(["Human being"]);
     of["all_classes"] = json!(["Human", "Human being", "Date"]);
-    let dir = folder(&[("trec.jsonl", &[of])]);
-    let benchmark = open("longbench", dir.path(), &[]).unwrap();
-    let Task::Dataset(dataset) = benchmark.tasks()[0] else { panic!() };
-    assert!(!dataset.as_chat());
-    let case = case(&benchmark, benchmark.tasks()[0], 10_000, 0).unwrap();
-    let score = |answer| benchmark.tasks()[0].score(&case, answer);
+    let (task, case, _) = only("longbench", "trec.jsonl", &of);
+    assert!(matches!(task, Task::Dataset(dataset) if !dataset.as_chat()));
+    let score = |answer| task.score(&case, answer);
     assert_eq!(score("\nHuman being\nDate"), 1.0);
     assert_eq!(score("Human being, Date"), 0.5);
     assert_eq!(score("Date\nHuman being"), 0.0);
@@ -144,10 +145,7 @@ fn a_file_of_ruler_is_asked_as_it_is() {
 fn the_question_of_babilong_names_no_right_label() {
     let of = json!({ "input": " Mary is here. ", "question": "Where was Mary before the office?",
                      "target": "garden" });
-    let dir = folder(&[("qa2/4k.jsonl", &[of])]);
-    let benchmark = open("babilong", dir.path(), &["qa2_4k"]).unwrap();
-    let task = benchmark.tasks()[0];
-    let case = case(&benchmark, task, 10_000, 0).unwrap();
+    let (task, case, _) = only("babilong", "qa2/4k.jsonl", &of);
     assert!(case.context.ends_with("\n\n<context>\nMary is here."));
     assert_eq!(case.question, "\n</context>\n\nQuestion: Where was Mary before the office?");
     assert_eq!(task.score(&case, "Before the office, the garden."), 1.0);
@@ -205,10 +203,7 @@ fn each_question_about_a_text_of_loogle_is_a_case() {
 #[test]
 fn an_empty_answer_to_loogle_is_the_word_none() {
     let of = json!({ "input": "A text.", "qa_pairs": [{ "Q": "How many?", "A": "None of them" }] });
-    let dir = folder(&[("longdep_qa.jsonl", &[of])]);
-    let benchmark = open("loogle", dir.path(), &[]).unwrap();
-    let task = benchmark.tasks()[0];
-    let case = case(&benchmark, task, 10_000, 0).unwrap();
+    let (task, case, _) = only("loogle", "longdep_qa.jsonl", &of);
     assert_eq!(task.score(&case, ""), 1.0 / 3.0);
     assert_eq!(task.score(&case, " "), 0.0);
 }
@@ -241,12 +236,8 @@ fn clozes_of_loogle_are_answered_by_masks_and_papers_by_summaries() {
 
 /// Asks of a row as Hugging Face has it.
 #[track_caller]
-fn infinite(name: &str, row: &Value) -> (Benchmark, Case) {
-    let file = format!("{name}.jsonl");
-    let dir = folder(&[(&file, std::slice::from_ref(row))]);
-    let benchmark = open("infinitebench", dir.path(), &[]).unwrap();
-    let case = case(&benchmark, benchmark.tasks()[0], 100_000, 0).unwrap();
-    (benchmark, case)
+fn infinite(name: &str, row: &Value) -> (Task, Case, Benchmark) {
+    only("infinitebench", &format!("{name}.jsonl"), row)
 }
 
 #[test]
@@ -310,7 +301,7 @@ fn rows_of_infinitebench_become_their_published_prompts() {
             vec!["安"],
         ),
     ] {
-        let (_, case) = infinite(name, &row(input, answer));
+        let (_, case, _) = infinite(name, &row(input, answer));
         assert_eq!(format!("{}|{}", case.context, case.question), prompt, "{name}");
         assert_eq!(case.answers, answers, "{name}");
     }
@@ -323,9 +314,8 @@ fn rows_of_infinitebench_become_their_published_prompts() {
 fn infinitebench_takes_metrics_and_lengths_of_its_scripts() {
     let row =
         |context: &str, answer: Value| json!({ "context": context, "input": "", "answer": answer });
-    let (benchmark, case) =
-        infinite("longbook_sum_eng", &row(&"a ".repeat(3000), json!(["A keeper.\nA bell."])));
-    let task = benchmark.tasks()[0];
+    let of = row(&"a ".repeat(3000), json!(["A keeper.\nA bell."]));
+    let (task, case, benchmark) = infinite("longbook_sum_eng", &of);
     assert_eq!((case.tokens, task.score(&case, "a bell\na keeper")), (1200, 1.0));
     let names: Vec<_> =
         task.other_scores(&case, "").iter().map(|(metric, _)| metric.name()).collect();
@@ -334,8 +324,8 @@ fn infinitebench_takes_metrics_and_lengths_of_its_scripts() {
         ["rouge-score-lsum-stemmed", "rouge-score-1", "rouge-score-2", "rouge-score-l"]
     );
     let names = json!(["ECKER", "COMMANDER BILL ECKER"]);
-    let (dialogues, dialogue) = infinite("longdialogue_qa_eng", &row("A scene.", names));
-    let score = |answer| dialogues.tasks()[0].score(&dialogue, answer);
+    let (dialogues, dialogue, _) = infinite("longdialogue_qa_eng", &row("A scene.", names));
+    let score = |answer| dialogues.score(&dialogue, answer);
     assert_eq!(["Commander Bill Ecker", "it is ecker.", "Bill"].map(score), [1.0, 1.0, 0.0]);
     // 1200 tokens are the answer's: 400 of either end.
     let cut = self::case(&benchmark, task, 2000, 0).unwrap();
@@ -343,8 +333,7 @@ fn infinitebench_takes_metrics_and_lengths_of_its_scripts() {
     let whole = all(&case);
     assert_eq!(all(&cut), format!("{}{}", &whole[..400], &whole[whole.len() - 400..]));
     // A sum is not cut; its answer takes what is left.
-    let (benchmark, case) = infinite("math_calc", &row("1 + 2", json!([1, 3])));
-    let task = benchmark.tasks()[0];
+    let (task, case, benchmark) = infinite("math_calc", &row("1 + 2", json!([1, 3])));
     let prompt = chars(&all(&case));
     assert_eq!((case.tokens, task.score(&case, "[1, 4")), (30_000, 0.5));
     assert_eq!(self::case(&benchmark, task, prompt + 9, 0).unwrap().tokens, 9);

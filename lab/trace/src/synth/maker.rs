@@ -27,14 +27,14 @@ pub(super) struct Maker<'a> {
 }
 
 /// What keys and values have in common.
-struct Text {
+struct SynthText {
     /// Each token's segment.
     segments: Vec<usize>,
     /// `[tokens, head_dim]`, correlated over a few tokens.
     noise: Array2<f64>,
 }
 
-impl Text {
+impl SynthText {
     fn segment_count(&self) -> usize {
         self.segments.last().map_or(0, |last| last + 1)
     }
@@ -102,7 +102,7 @@ impl<'a> Maker<'a> {
         direction * (self.normal(direction.len()) * amount + 1.0)
     }
 
-    fn text(&mut self) -> Text {
+    fn text(&mut self) -> SynthText {
         let Synth { tokens, shape, .. } = *self.synth;
         let mut segment = 0;
         let mut next = |_| {
@@ -115,11 +115,11 @@ impl<'a> Maker<'a> {
             let (before, mut row) = noise.multi_slice_mut((s![i - 1, ..], s![i, ..]));
             row.zip_mut_with(&before, |x, before| *x = 0.6 * before + 0.8 * *x);
         }
-        Text { segments, noise }
+        SynthText { segments, noise }
     }
 
     /// The keys before planting, and the base query's direction before it is rotated.
-    fn keys(&mut self, text: &Text) -> (Array2<f64>, Array1<f64>) {
+    fn keys(&mut self, text: &SynthText) -> (Array2<f64>, Array1<f64>) {
         let dim = self.synth.shape.head_dim;
         let topics = self.normals(text.segment_count(), dim) * self.recipe.topic;
         let mut keys = topics.select(Axis(0), &text.segments) + &text.noise;
@@ -249,7 +249,7 @@ impl<'a> Maker<'a> {
     }
 
     /// A mean, a part for the segment, a part that the key explains, and noise; sinks have little.
-    fn values(&mut self, text: &Text, hitters: &[usize]) -> Array2<f64> {
+    fn values(&mut self, text: &SynthText, hitters: &[usize]) -> Array2<f64> {
         let Synth { tokens, shape, value_mean, .. } = *self.synth;
         let (from, to) = (shape.head_dim, shape.value_dim);
         let mean = self.normal(to) * value_mean;

@@ -162,19 +162,19 @@ fn settings_out_of_range_are_refused() {
         synth
     };
     for (bad, expected) in [
-        (Synth { tokens: 511, ..good.clone() }, "--tokens: 511; expected 512 to"),
-        (Synth { tokens: 1 << 25, ..good.clone() }, "--tokens: 33554432; expected"),
-        (Synth { queries: 0, ..good.clone() }, "--queries: 0; expected 1 to 2048"),
-        (Synth { queries: 2049, ..good.clone() }, "--queries: 2049"),
-        (Synth { prompt: 2049, ..good.clone() }, "--prompt-queries: 2049; expected 0 to 2048"),
-        (Synth { value_mean: f64::NAN, ..good.clone() }, "--value-mean: NaN"),
-        (Synth { value_mean: 1e4, ..good.clone() }, "--value-mean: 10000; expected 0 to"),
-        (shaped(|s| s.head_dim = 65), "--head-dim: 65; expected an even"),
-        (shaped(|s| s.head_dim = 34), "--head-dim: 34; expected at least 36 for kind `osc`"),
-        (shaped(|s| s.head_dim = 0), "--head-dim: head_dim"),
-        (shaped(|s| s.value_dim = 0), "--value-dim: value_dim"),
-        (shaped(|s| s.kv_heads = 0), "--kv-heads: kv_heads"),
-        (shaped(|s| s.query_heads = 3), "--query-heads: query_heads"),
+        (Synth { tokens: 511, ..good.clone() }, "tokens: 511; expected 512 to"),
+        (Synth { tokens: 1 << 25, ..good.clone() }, "tokens: 33554432; expected"),
+        (Synth { queries: 0, ..good.clone() }, "queries: 0; expected 1 to 2048"),
+        (Synth { queries: 2049, ..good.clone() }, "queries: 2049"),
+        (Synth { prompt: 2049, ..good.clone() }, "prompt_queries: 2049; expected 0 to 2048"),
+        (Synth { value_mean: f64::NAN, ..good.clone() }, "value_mean: NaN"),
+        (Synth { value_mean: 1e4, ..good.clone() }, "value_mean: 10000; expected 0 to"),
+        (shaped(|s| s.head_dim = 65), "head_dim: 65; expected an even"),
+        (shaped(|s| s.head_dim = 34), "head_dim: 34; expected at least 36 for kind `osc`"),
+        (shaped(|s| s.head_dim = 0), "head_dim: head_dim"),
+        (shaped(|s| s.value_dim = 0), "value_dim: value_dim"),
+        (shaped(|s| s.kv_heads = 0), "kv_heads: kv_heads"),
+        (shaped(|s| s.query_heads = 3), "query_heads: query_heads"),
     ] {
         let error = bad.layer().unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");

@@ -6,23 +6,23 @@ use std::ops::Range;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use vattention_core::{Shape, Storage};
 
-use super::{FORMAT, Layout, TraceInfo};
+use super::layout::{FORMAT, Layout, TraceInfo};
 
 #[derive(Debug)]
 pub(super) struct LayerTensors {
     pub(super) layout: Layout,
-    pub(super) queries: Tensor,
-    pub(super) keys: Tensor,
-    pub(super) values: Tensor,
-    pub(super) visible: Option<Tensor>,
-    pub(super) prompt: Option<Tensor>,
-    pub(super) prompt_tokens: Option<Tensor>,
-    pub(super) classes: Option<Tensor>,
+    pub(super) queries: StoredTensor,
+    pub(super) keys: StoredTensor,
+    pub(super) values: StoredTensor,
+    pub(super) visible: Option<StoredTensor>,
+    pub(super) prompt: Option<StoredTensor>,
+    pub(super) prompt_tokens: Option<StoredTensor>,
+    pub(super) classes: Option<StoredTensor>,
 }
 
 /// A tensor of the file: its name, type, shape and bytes.
 #[derive(Clone, Debug)]
-pub(super) struct Tensor {
+pub(super) struct StoredTensor {
     pub(super) name: String,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
@@ -61,10 +61,10 @@ pub(super) fn read_info(metadata: Option<&HashMap<String, String>>) -> Result<Tr
 }
 
 pub(super) fn read_layers(metadata: &Metadata) -> Result<BTreeMap<usize, LayerTensors>, String> {
-    let mut found: BTreeMap<usize, BTreeMap<String, Tensor>> = BTreeMap::new();
+    let mut found: BTreeMap<usize, BTreeMap<String, StoredTensor>> = BTreeMap::new();
     for (name, info) in metadata.tensors() {
         let (layer, part) = parse_name(&name)?;
-        let tensor = Tensor::new(name, info);
+        let tensor = StoredTensor::new(name, info);
         found.entry(layer).or_default().insert(part, tensor);
     }
     if found.is_empty() {
@@ -92,7 +92,7 @@ pub(super) fn parse_name(name: &str) -> Result<(usize, String), String> {
     })
 }
 
-impl Tensor {
+impl StoredTensor {
     fn new(name: String, info: &TensorInfo) -> Self {
         let (start, end) = info.data_offsets;
         Self { name, dtype: info.dtype, shape: info.shape.clone(), span: start..end }
@@ -133,7 +133,7 @@ impl Tensor {
 }
 
 impl LayerTensors {
-    fn new(number: usize, mut parts: BTreeMap<String, Tensor>) -> Result<Self, String> {
+    fn new(number: usize, mut parts: BTreeMap<String, StoredTensor>) -> Result<Self, String> {
         let mut take = |part: &str| {
             let missing = || format!("no tensor `layers.{number}.{part}`");
             parts.remove(part).ok_or_else(missing)

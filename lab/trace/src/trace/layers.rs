@@ -6,8 +6,8 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors};
 
-use super::TraceInfo;
 use super::header::{PARTS, parse_name, read_info};
+use super::layout::TraceInfo;
 use super::write::metadata;
 use crate::tensors::Tensors;
 use crate::{Error, Result, write_beside};
@@ -17,14 +17,14 @@ use crate::{Error, Result, write_beside};
 pub struct TraceLayers {
     /// What the trace says about itself.
     pub info: TraceInfo,
-    layers: BTreeMap<usize, Layer>,
+    layers: BTreeMap<usize, RawLayer>,
 }
 
 /// By the name of the part.
-type Layer = BTreeMap<String, Tensor>;
+type RawLayer = BTreeMap<String, LayerTensor>;
 
 #[derive(Clone, Debug, PartialEq)]
-struct Tensor {
+struct LayerTensor {
     dtype: Dtype,
     shape: Vec<usize>,
     bytes: Vec<u8>,
@@ -43,11 +43,11 @@ impl TraceLayers {
         };
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(damaged)?;
         let info = read_info(header.metadata().as_ref()).map_err(refuse)?;
-        let mut layers: BTreeMap<usize, Layer> = BTreeMap::new();
+        let mut layers: BTreeMap<usize, RawLayer> = BTreeMap::new();
         for (name, view) in SafeTensors::deserialize(&bytes).map_err(damaged)?.iter() {
             let (layer, part) = parse_name(name).map_err(refuse)?;
             let (dtype, shape) = (view.dtype(), view.shape().to_vec());
-            let tensor = Tensor { dtype, shape, bytes: view.data().to_vec() };
+            let tensor = LayerTensor { dtype, shape, bytes: view.data().to_vec() };
             layers.entry(layer).or_default().insert(part, tensor);
         }
         Ok(Self { info, layers })
@@ -71,7 +71,7 @@ impl TraceLayers {
         Ok(())
     }
 
-    /// Writes them as [`write_trace`](super::write_trace) does.
+    /// Writes them as [`write_trace`](super::write::write_trace) does.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be written.

@@ -8,7 +8,7 @@ use ndarray::Array3;
 use safetensors::Dtype;
 use vattention_core::{Storage, step::MAX_MAGNITUDE};
 
-use super::{FORMAT, TraceInfo, TraceLayer};
+use super::layout::{FORMAT, TraceInfo, TraceLayer};
 use crate::tensors::Tensors;
 use crate::{Error, Result, write_beside};
 

@@ -9,12 +9,12 @@ const TINY: f64 = 1e-8;
 /// The moments of each parameter, in the parameters' order.
 #[derive(Debug)]
 pub(super) struct Adam {
-    pub(super) moments: Vec<Moments>,
+    pub(super) moments: Vec<AdamMoments>,
 }
 
 /// Running means of a parameter's gradient and of its square.
 #[derive(Debug)]
-pub(super) struct Moments {
+pub(super) struct AdamMoments {
     pub(super) first: Tensor,
     pub(super) second: Tensor,
 }
@@ -22,7 +22,7 @@ pub(super) struct Moments {
 impl Adam {
     pub(super) fn new(parameters: &[(String, &Var)]) -> Result<Self> {
         let zero = |(_, var): &(String, &Var)| {
-            Ok(Moments { first: var.zeros_like()?, second: var.zeros_like()? })
+            Ok(AdamMoments { first: var.zeros_like()?, second: var.zeros_like()? })
         };
         Ok(Self { moments: parameters.iter().map(zero).collect::<Result<_>>()? })
     }

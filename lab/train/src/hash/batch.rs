@@ -38,12 +38,12 @@ pub(super) struct Wanted {
 }
 
 /// Random queries of a trace, and a random run of its tokens: what all heads learn from in a step.
-pub(super) struct Drawn {
+pub(super) struct DrawnBatch {
     pub(super) queries: Vec<usize>,
     pub(super) run: Range<usize>,
 }
 
-impl Drawn {
+impl DrawnBatch {
     /// `queries` of the first `among`, and a run of `tokens`, or as many as there are.
     pub(super) fn new(
         layer: &TraceLayer,
@@ -71,7 +71,7 @@ impl Batch {
         settings: &TrainingSettings,
         rng: &mut impl RngCore,
     ) -> Result<Vec<Self>> {
-        let drawn = Drawn::new(layer, queries, (settings.queries, settings.tokens), rng);
+        let drawn = DrawnBatch::new(layer, queries, (settings.queries, settings.tokens), rng);
         let of = |head| Self::of(layer, head, &drawn.queries, drawn.run.clone(), settings.top);
         let heads = (0..layer.shape().query_heads).into_par_iter().map(of);
         Ok(heads.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())

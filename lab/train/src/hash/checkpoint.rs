@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use vattention_trace::{Tensors, write_beside};
 
 use super::TrainingSettings;
-use super::adam::Moments;
-use super::train::Learner;
+use super::adam::AdamMoments;
+use super::learner::{Learner, Parameters};
 use crate::{Corpus, Error, Result};
 
 const FORMAT: &str = "vattention-hash-checkpoint/1";
@@ -20,11 +20,8 @@ pub struct Checkpoint {
     path: PathBuf,
 }
 
-/// The parameters of one layer, by their names in a file of weights.
-pub(super) type Parameters = Vec<(String, Tensor)>;
-
 /// What a checkpoint holds.
-pub(super) struct State {
+pub(super) struct TrainingState {
     /// The layer at work.
     pub(super) layer: usize,
     /// Steps done in it.
@@ -84,7 +81,7 @@ impl Checkpoint {
     }
 
     /// Reads the state of the same training.
-    pub(super) fn read(&self, training: &Value) -> Result<State> {
+    pub(super) fn read(&self, training: &Value) -> Result<TrainingState> {
         let refuse = |reason: String| Error::checkpoint(&self.path, reason);
         let bytes = std::fs::read(&self.path)
             .map_err(|source| vattention_trace::Error::File { path: self.path.clone(), source })?;
@@ -116,11 +113,11 @@ impl Checkpoint {
         }
         let tensors = safetensors::load_buffer(&bytes, &Device::Cpu)
             .map_err(|error| refuse(error.to_string()))?;
-        Ok(State { layer, step, tensors, path: self.path.clone() })
+        Ok(TrainingState { layer, step, tensors, path: self.path.clone() })
     }
 }
 
-impl State {
+impl TrainingState {
     /// The parameters of a layer that is done.
     pub(super) fn parameters(&self, layer: usize, learner: &Learner) -> Result<Parameters> {
         let read = |(name, like): (String, Tensor)| {
@@ -135,7 +132,7 @@ impl State {
         let Learner { maps, adam, step } = learner;
         for ((name, var), moments) in maps.parameters().into_iter().zip(&mut adam.moments) {
             var.set(self.tensor(&format!("layers.{}.{name}", self.layer), var)?)?;
-            *moments = Moments {
+            *moments = AdamMoments {
                 first: self.tensor(&format!("first.{name}"), var)?.clone(),
                 second: self.tensor(&format!("second.{name}"), var)?.clone(),
             };

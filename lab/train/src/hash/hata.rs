@@ -27,9 +27,9 @@ use vattention_core::{Shape, step::Score};
 use vattention_selectors::{Activation, Bits, HashAttention, IndexOf};
 use vattention_trace::TraceLayer;
 
-use super::batch::{Drawn, below, within};
-use super::checkpoint::Parameters;
-use super::recall::sixteenth;
+use super::batch::{DrawnBatch, below, within};
+use super::learner::Parameters;
+use super::settings::sixteenth;
 use super::settings::{expect_counts, expect_positive};
 use super::train::{expect_apart, expect_finite, random};
 use super::{HeldOut, Weights};
@@ -84,12 +84,8 @@ impl HataSettings {
     /// # Errors
     /// Names the option.
     pub fn check(&self) -> Result<()> {
-        expect_counts([
-            ("--steps", self.steps),
-            ("--queries", self.queries),
-            ("--tokens", self.tokens),
-        ])?;
-        expect_positive([("--learning-rate", self.learning_rate)])
+        expect_counts([("steps", self.steps), ("queries", self.queries), ("tokens", self.tokens)])?;
+        expect_positive([("learning_rate", self.learning_rate)])
     }
 
     /// What reads the weights: each query head by itself.
@@ -126,8 +122,9 @@ pub fn train_hata(
             let mut rng = random(settings.seed, number, step);
             let layer = &traces[below(traces.len(), &mut rng)];
             let among = held_out.learnt(layer.queries.dim().1);
-            let drawn = Drawn::new(layer, among, (settings.queries, settings.tokens), &mut rng);
-            let improve = |(head, matrix): (usize, &mut Matrix)| {
+            let drawn =
+                DrawnBatch::new(layer, among, (settings.queries, settings.tokens), &mut rng);
+            let improve = |(head, matrix): (usize, &mut HashMatrix)| {
                 matrix.improve(&example(layer, head, &drawn), settings.learning_rate as f32)
             };
             let losses: Vec<f32> = heads.par_iter_mut().enumerate().map(improve).collect();
@@ -141,14 +138,14 @@ pub fn train_hata(
 }
 
 /// Random matrices of a layer's KV heads.
-fn start(shape: Shape, settings: &HataSettings, number: usize) -> Vec<Matrix> {
+fn start(shape: Shape, settings: &HataSettings, number: usize) -> Vec<HashMatrix> {
     let mut rng = random(settings.seed, number, 0);
     let bits = usize::from(settings.bits.get());
-    (0..shape.kv_heads).map(|_| Matrix::random(shape.head_dim, bits, &mut rng)).collect()
+    (0..shape.kv_heads).map(|_| HashMatrix::random(shape.head_dim, bits, &mut rng)).collect()
 }
 
 /// The matrices as networks of one layer without bias, the same for queries and keys.
-fn parameters(heads: &[Matrix]) -> Result<Parameters> {
+fn parameters(heads: &[HashMatrix]) -> Result<Parameters> {
     let (dim, bits) = heads[0].weight.dim();
     let numbers = heads.iter().flat_map(|head| head.weight.iter().copied()).collect();
     let weight = Tensor::from_vec(numbers, (heads.len(), dim, bits), &Device::Cpu)?;
@@ -161,7 +158,11 @@ fn parameters(heads: &[Matrix]) -> Result<Parameters> {
 }
 
 /// What one KV head learns from: the queries of its whole group.
-fn example(layer: &TraceLayer, kv_head: usize, Drawn { queries: chosen, run }: &Drawn) -> Example {
+fn example(
+    layer: &TraceLayer,
+    kv_head: usize,
+    DrawnBatch { queries: chosen, run }: &DrawnBatch,
+) -> Example {
     let group = layer.shape().group();
     let mut queries = Array2::zeros((0, layer.queries.dim().2));
     let mut targets = Array2::zeros((0, run.len()));
@@ -205,13 +206,13 @@ struct Example {
 
 /// The matrix of one KV head, and how it moves.
 #[derive(Debug)]
-struct Matrix {
+struct HashMatrix {
     /// `[dim, bits]`.
     weight: Array2<f32>,
     velocity: Array2<f32>,
 }
 
-impl Matrix {
+impl HashMatrix {
     fn new(weight: Array2<f32>) -> Self {
         let velocity = Array2::zeros(weight.dim());
         Self { weight, velocity }

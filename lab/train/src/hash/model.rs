@@ -12,10 +12,10 @@ pub(super) struct Maps {
 
 /// Affine layers with SiLU between them.
 #[derive(Debug)]
-struct Mlp(Vec<Affine>);
+struct Mlp(Vec<AffineMap>);
 
 #[derive(Debug)]
-struct Affine {
+struct AffineMap {
     /// `[heads, in, out]`.
     weight: Var,
     /// `[heads, out]`.
@@ -50,7 +50,7 @@ impl Maps {
     pub(super) fn parameters(&self) -> Vec<(String, &Var)> {
         let mut all = Vec::new();
         for (side, mlp) in [("query", &self.query), ("key", &self.key)] {
-            for (i, Affine { weight, bias }) in mlp.0.iter().enumerate() {
+            for (i, AffineMap { weight, bias }) in mlp.0.iter().enumerate() {
                 all.push((format!("{side}.{i}.weight"), weight));
                 all.push((format!("{side}.{i}.bias"), bias));
             }
@@ -61,7 +61,7 @@ impl Maps {
 
 impl Mlp {
     fn random(heads: usize, widths: &[usize], rng: &mut impl RngCore) -> Result<Self> {
-        let layer = |pair: &[usize]| Affine::random(heads, pair[0], pair[1], rng);
+        let layer = |pair: &[usize]| AffineMap::random(heads, pair[0], pair[1], rng);
         Ok(Self(widths.windows(2).map(layer).collect::<Result<_>>()?))
     }
 
@@ -79,7 +79,7 @@ impl Mlp {
     }
 }
 
-impl Affine {
+impl AffineMap {
     /// Uniform within `1 / √inputs`, as the authors' library has it.
     fn random(heads: usize, inputs: usize, outputs: usize, rng: &mut impl RngCore) -> Result<Self> {
         let most = 1.0 / (inputs as f32).sqrt();

@@ -3,20 +3,13 @@
 use std::ops::Range;
 
 use ndarray::s;
-use vattention_core::{
-    Fraction, NewTokens, Picks, Selector, SelectorConfig, Shape, Site, Size, Step, Tokens,
-};
+use vattention_core::{NewTokens, Picks, Selector, SelectorConfig, Shape, Site, Step, Tokens};
 use vattention_selectors::HashAttention;
 use vattention_trace::TraceLayer;
 
 use super::HeldOut;
 use super::labels::{middle, top};
 use crate::{Corpus, Result};
-
-/// The share of the tokens that may be picked.
-pub(super) fn sixteenth() -> Size {
-    Size::Share(Fraction::try_from(1.0 / 16.0).expect("a sixteenth lies between 0 and 1"))
-}
 
 /// The mean share of a query's best keys among the picks, of one layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,7 +36,7 @@ pub fn recall(
     let hyperplanes = HashAttention { weights: None, ..trained.clone() };
     let judged = if let HeldOut::Traces(other) = held_out { other } else { corpus };
     let of_layer = |(number, shape): (usize, Shape)| -> Result<LayerRecall> {
-        let none = vec![Mean::default(); shape.query_heads];
+        let none = vec![HitMean::default(); shape.query_heads];
         let mut found = [none.clone(), none];
         let scale = judged.scale().unwrap_or(shape.default_scale());
         for layer in judged.layer(number) {
@@ -57,19 +50,19 @@ pub fn recall(
                 add(config, number, &layer, first..queries, scale, best, means)?;
             }
         }
-        let [trained, hyperplanes] = found.map(|means| means.iter().map(Mean::get).collect());
+        let [trained, hyperplanes] = found.map(|means| means.iter().map(HitMean::get).collect());
         Ok(LayerRecall { layer: number, trained, hyperplanes })
     };
     judged.layers().map(of_layer).collect()
 }
 
 #[derive(Clone, Default)]
-struct Mean {
+struct HitMean {
     total: f64,
     count: usize,
 }
 
-impl Mean {
+impl HitMean {
     fn add(&mut self, x: f64) {
         self.total += x;
         self.count += 1;
@@ -88,7 +81,7 @@ fn add(
     queries: Range<usize>,
     scale: f32,
     best: usize,
-    means: &mut [Mean],
+    means: &mut [HitMean],
 ) -> Result<()> {
     let shape = layer.shape();
     for kv_head in 0..shape.kv_heads {

@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use vattention_core::step::Score;
+use vattention_core::{Fraction, Size, step::Score};
 use vattention_selectors::{Activation, Bits, HashAttention, IndexOf};
 
-use super::recall::sixteenth;
 use crate::{Error, Result};
 
 /// Many times a head's width; the square of many more would not fit into memory.
@@ -58,25 +57,25 @@ impl TrainingSettings {
     /// Refuses what cannot be trained with.
     ///
     /// # Errors
-    /// Names the option.
+    /// Names the field.
     pub fn check(&self) -> Result<()> {
-        let widths = self.hidden.iter().flatten().map(|&width| ("--hidden", width));
+        let widths = self.hidden.iter().flatten().map(|&width| ("hidden", width));
         let counts = [
-            ("--steps", self.steps),
-            ("--queries", self.queries),
-            ("--tokens", self.tokens),
-            ("--top", self.top),
+            ("steps", self.steps),
+            ("queries", self.queries),
+            ("tokens", self.tokens),
+            ("top", self.top),
         ];
         expect_counts(counts.into_iter().chain(widths.clone()))?;
-        let most = widths.map(|(option, width)| (option, width, WIDEST));
-        for (option, n, most) in most.chain([("--steps", self.steps, LONGEST)]) {
+        let most = widths.map(|(field, width)| (field, width, WIDEST));
+        for (field, n, most) in most.chain([("steps", self.steps, LONGEST)]) {
             if n > most {
-                return Err(Error::setting(option, format!("{n}; expected at most {most}")));
+                return Err(Error::setting(field, format!("{n}; expected at most {most}")));
             }
         }
         expect_positive([
-            ("--learning-rate", self.learning_rate),
-            ("--positive-weight", self.positive_weight),
+            ("learning_rate", self.learning_rate),
+            ("positive_weight", self.positive_weight),
         ])
     }
 
@@ -101,23 +100,28 @@ impl TrainingSettings {
     }
 }
 
-/// Refuses options that count nothing.
+/// Refuses settings that count nothing.
 pub(super) fn expect_counts(counts: impl IntoIterator<Item = (&'static str, usize)>) -> Result<()> {
     match counts.into_iter().find(|&(_, n)| n == 0) {
-        Some((option, _)) => Err(Error::setting(option, "0; expected at least 1")),
+        Some((field, _)) => Err(Error::setting(field, "0; expected at least 1")),
         None => Ok(()),
     }
 }
 
-/// Refuses options that are not positive, or infinite in f32, which training is in.
+/// Refuses settings that are not positive, or infinite in f32, which training is in.
 pub(super) fn expect_positive(
     numbers: impl IntoIterator<Item = (&'static str, f64)>,
 ) -> Result<()> {
     match numbers.into_iter().find(|&(_, x)| !((x as f32).is_finite() && x > 0.0)) {
-        Some((option, x)) => {
+        Some((field, x)) => {
             let reason = format!("{x:?}; expected above 0 and at most {:e}", f32::MAX);
-            Err(Error::setting(option, reason))
+            Err(Error::setting(field, reason))
         }
         None => Ok(()),
     }
+}
+
+/// The share of the tokens that may be picked.
+pub(super) fn sixteenth() -> Size {
+    Size::Share(Fraction::try_from(1.0 / 16.0).expect("a sixteenth lies between 0 and 1"))
 }

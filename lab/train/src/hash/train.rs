@@ -2,18 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::{Tensor, Var};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use rayon::prelude::*;
 use serde_json::Value;
 use vattention_core::Shape;
 use vattention_trace::{Tensors, TraceLayer};
 
 use super::adam::Adam;
 use super::batch::{Batch, below};
-use super::checkpoint::{Parameters, identity, push_all};
-use super::loss::loss;
+use super::checkpoint::{identity, push_all};
+use super::learner::{Learner, Parameters};
 use super::model::Maps;
 use super::{Checkpoint, TrainingSettings};
 use crate::{Corpus, Error, Result};
@@ -48,21 +46,6 @@ pub struct Training<'a> {
 pub struct Weights {
     layers: BTreeMap<usize, Parameters>,
     scale: Option<f32>,
-}
-
-/// One layer's maps on their way.
-#[derive(Debug)]
-pub(super) struct Learner {
-    pub(super) maps: Maps,
-    pub(super) adam: Adam,
-    /// Steps done.
-    pub(super) step: usize,
-}
-
-/// What one batch adds to the loss, and to the gradient of each parameter of its head.
-struct Slope {
-    loss: f32,
-    gradients: Vec<Tensor>,
 }
 
 impl HeldOut<'_> {
@@ -166,7 +149,7 @@ pub(super) fn expect_finite(loss: f32, step: usize, layer: usize) -> Result<()> 
     }
     let reason =
         format!("the loss became {loss} in step {step} of layer {layer}; expected a smaller one");
-    Err(Error::setting("--learning-rate", reason))
+    Err(Error::setting("learning_rate", reason))
 }
 
 /// The random numbers of a step, which follow from the seed alone: a resumed training has the
@@ -177,49 +160,6 @@ pub(super) fn random(seed: u64, layer: usize, step: usize) -> ChaCha8Rng {
         bytes[8 * place..][..8].copy_from_slice(&number.to_le_bytes());
     }
     ChaCha8Rng::from_seed(bytes)
-}
-
-impl Learner {
-    pub(super) fn parameters(&self) -> Parameters {
-        let copy = |(name, var): (String, &Var)| (name, var.as_tensor().clone());
-        self.maps.parameters().into_iter().map(copy).collect()
-    }
-
-    /// One step; the loss before it, averaged over what counts.
-    fn improve(&mut self, batches: &[Batch], settings: &TrainingSettings) -> Result<f32> {
-        let counted: usize = batches.iter().map(Batch::counted).sum();
-        let slope = |batch| self.slope(batch, settings.positive_weight, counted.max(1));
-        let slopes = batches.par_iter().map(slope).collect::<Result<Vec<_>>>()?;
-        let gradients = self.gradients(batches, &slopes)?;
-        self.step += 1;
-        self.adam.update(&self.maps.parameters(), &gradients, self.step, settings.learning_rate)?;
-        Ok(slopes.iter().map(|slope| slope.loss).sum())
-    }
-
-    /// What one batch adds to the loss and to the gradients of its head.
-    fn slope(&self, batch: &Batch, positive_weight: f64, counted: usize) -> Result<Slope> {
-        let maps = self.maps.head(batch.head)?;
-        let loss = (loss(&maps, batch, positive_weight as f32)? / counted as f64)?;
-        let gradients = loss.backward()?;
-        let of = |(_, var): (String, &Var)| match gradients.get(var) {
-            Some(gradient) => Ok(gradient.clone()),
-            None => var.zeros_like(),
-        };
-        let gradients = maps.parameters().into_iter().map(of).collect::<Result<_, _>>()?;
-        Ok(Slope { loss: loss.to_scalar()?, gradients })
-    }
-
-    /// The gradients of all heads, in the parameters' order.
-    fn gradients(&self, batches: &[Batch], slopes: &[Slope]) -> Result<Vec<Tensor>> {
-        let of = |(i, (_, var)): (usize, (String, &Var))| {
-            let mut heads = vec![var.as_tensor().narrow(0, 0, 1)?.zeros_like()?; var.dim(0)?];
-            for (batch, slope) in batches.iter().zip(slopes) {
-                heads[batch.head] = (&heads[batch.head] + &slope.gradients[i])?;
-            }
-            Ok(Tensor::cat(&heads, 0)?)
-        };
-        self.maps.parameters().into_iter().enumerate().map(of).collect()
-    }
 }
 
 impl Weights {

@@ -1,28 +1,31 @@
-//! The environment in which Hugging Face transformers renders chat templates: jinja2's immutable
-//! sandbox with its extensions and functions.
+//! The environment in which Hugging Face transformers renders chat templates, as far as templates
+//! of models use it: jinja2's immutable sandbox with transformers' functions and extensions.
+//!
+//! minijinja renders. What is added here is the text of values as in Python (`True`, `None`, lists
+//! and mappings), `tojson`, methods of strings, and the tags `{% generation %}`. What no template of
+//! a known model uses is as in minijinja, or refused: text of large floats after `~`, comparisons of
+//! values of different types, formatting by `%` without parentheses, filters for web pages.
 
 mod arguments;
-mod checks;
-mod filters;
-mod functions;
 mod json;
 mod methods;
-mod objects;
-mod operators;
-mod percent;
-mod source;
-mod strings;
 #[cfg(test)]
 mod tests;
 mod text;
 
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::sync::LazyLock;
 use std::thread;
 
 use chrono::NaiveDateTime;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{AutoEscape, Environment, Error, Output, State, Value};
+use minijinja::value::ValueKind;
+use minijinja::{Environment, Error, Output, State, Value};
+use minijinja_contrib::globals;
+use regex::Regex;
 
-pub(super) use source::rewrite;
+use arguments::{CallArguments, as_text, bind, given, refuse};
 
 /// Maximum number of steps of a template: many more than a prompt needs, and done within a second.
 const FUEL: u64 = 1_000_000;
@@ -48,22 +51,61 @@ pub(super) fn new(now: fn() -> NaiveDateTime) -> Result<Environment<'static>, Er
     environment.set_fuel(Some(FUEL));
     environment.set_unknown_method_callback(methods::call);
     environment.set_formatter(write_value);
-    checks::add(&mut environment);
-    filters::add(&mut environment);
-    functions::add(&mut environment, now);
-    operators::add(&mut environment);
+    environment.add_filter("tojson", json::to_json);
+    environment.add_filter("string", |value: Value| text::write(&value));
+    environment.add_filter("join", join);
+    environment.add_filter("default", default);
+    environment.add_filter("d", default);
+    environment.add_test("iterable", |value: Value| !value.is_none() && value.try_iter().is_ok());
+    environment.add_test("sequence", |value: Value| {
+        let kind = value.kind();
+        matches!(kind, ValueKind::String | ValueKind::Map | ValueKind::Seq | ValueKind::Iterable)
+    });
+    environment.add_function("raise_exception", |message: Cow<'_, str>| -> Result<Value, Error> {
+        Err(refuse(message.into_owned()))
+    });
+    environment.add_function("joiner", globals::joiner);
+    environment.add_function("strftime_now", move |format: Cow<'_, str>| {
+        let mut text = String::new();
+        let written = write!(text, "{}", now().format(&format));
+        written.map_err(|_| refuse(format!("strftime_now: `{format}` is no format of a time")))?;
+        Ok::<_, Error>(text)
+    });
     Ok(environment)
 }
 
-fn write_value(
-    output: &mut Output<'_>,
-    state: &mut State<'_, '_>,
-    value: &Value,
-) -> Result<(), Error> {
-    let text = text::write(value)?;
-    match state.auto_escape() {
-        AutoEscape::Html if !value.is_safe() => output.write_str(&filters::escape(&text))?,
-        _ => output.write_str(&text)?,
-    }
-    Ok(())
+/// Replaces what minijinja parses otherwise: the tags that mark the assistant's text for training,
+/// which open a scope; a text that is formatted by `%` with values in parentheses; and line endings.
+pub(super) fn rewrite(source: &str) -> String {
+    static GENERATION: LazyLock<Regex> =
+        LazyLock::new(|| expression(r"\{%([-+]?[ \n\t]*)(end)?generation([ \n\t]*[-+]?)%\}"));
+    static FORMAT: LazyLock<Regex> =
+        LazyLock::new(|| expression(r#"('[^'\n]*'|"[^"\n]*")[ \n\t]*%[ \n\t]*\("#));
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
+    let source = GENERATION.replace_all(&source, "{%${1}${2}with${3}%}");
+    FORMAT.replace_all(&source, "${1} | format(").into_owned()
+}
+
+fn expression(text: &str) -> Regex {
+    Regex::new(text).expect("the expression is valid")
+}
+
+fn write_value(output: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    Ok(output.write_str(&text::write(value)?)?)
+}
+
+fn join(list: Value, arguments: CallArguments) -> Result<String, Error> {
+    let [separator] = bind(&arguments.into_values(), ["d"])?;
+    let separator = given(separator.as_ref()).map_or(Ok(""), as_text)?;
+    let texts: Vec<String> =
+        list.try_iter()?.map(|it| text::write(&it)).collect::<Result<_, _>>()?;
+    text::check_length(texts.iter().map(|text| text.len() + separator.len()).sum())?;
+    Ok(texts.join(separator))
+}
+
+fn default(value: Value, arguments: CallArguments) -> Result<Value, Error> {
+    let [default, boolean] = bind(&arguments.into_values(), ["default_value", "boolean"])?;
+    let boolean = boolean.is_some_and(|boolean| boolean.is_true());
+    let is_replaced = value.is_undefined() || boolean && !value.is_true();
+    Ok(if is_replaced { default.unwrap_or(Value::from("")) } else { value })
 }

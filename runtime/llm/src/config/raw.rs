@@ -76,7 +76,7 @@ struct Rotary {
 
 /// What `generation_config.json` says that matters here.
 #[derive(Debug, Deserialize)]
-pub(super) struct Generation {
+pub(super) struct GenerationFile {
     pub(super) eos_token_id: Option<Ends>,
 }
 

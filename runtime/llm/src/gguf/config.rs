@@ -1,17 +1,14 @@
 //! A model's dimensions from GGUF's metadata.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use candle_core::quantized::gguf_file::Value;
 use vattention_core::Shape;
 
-use super::Gguf;
 use super::value::{shown, typed, whole_number};
 use crate::config::{Architecture, Biases, Config, Experts, MOST_LAYERS};
 use crate::gguf::tokenizer::ends;
 use crate::rope::{Scaling, Sharpening, yarn_length};
-use crate::{Error, Result};
 
 /// Architectures by the names that llama.cpp gives them.
 const ARCHITECTURES: [(&str, Architecture); 5] = [
@@ -33,14 +30,6 @@ const WIDEST: usize = 1 << 14;
 
 type Metadata = HashMap<String, Value>;
 
-impl Config {
-    /// Of a GGUF file.
-    pub(crate) fn of_gguf(path: &Path) -> Result<Self> {
-        let file = Gguf::open(path)?;
-        config(&file).map_err(|reason| Error::checkpoint(path, reason))
-    }
-}
-
 /// Query heads and KV heads, where llama.cpp turns neighbours: their rows are in interleaved rotary
 /// order.
 pub(super) fn interleaved_heads(metadata: &Metadata) -> Option<(usize, usize)> {
@@ -50,11 +39,11 @@ pub(super) fn interleaved_heads(metadata: &Metadata) -> Option<(usize, usize)> {
 }
 
 fn query_heads(metadata: &Metadata) -> Result<usize, String> {
-    Keys::new(metadata)?.size_of_layers("attention.head_count")
+    ConfigKeys::new(metadata)?.size_of_layers("attention.head_count")
 }
 
 fn kv_heads(metadata: &Metadata) -> Result<usize, String> {
-    let keys = Keys::new(metadata)?;
+    let keys = ConfigKeys::new(metadata)?;
     if keys.has("attention.head_count_kv") {
         keys.size_of_layers("attention.head_count_kv")
     } else {
@@ -62,10 +51,10 @@ fn kv_heads(metadata: &Metadata) -> Result<usize, String> {
     }
 }
 
-fn config(file: &Gguf) -> Result<Config, String> {
-    let metadata = &file.metadata;
+/// Dimensions from metadata; `has` returns whether there is a tensor of a name of Hugging Face.
+pub(super) fn config(metadata: &Metadata, has: impl Fn(&str) -> bool) -> Result<Config, String> {
     let (_, architecture) = architecture(metadata)?;
-    let keys = Keys::new(metadata)?;
+    let keys = ConfigKeys::new(metadata)?;
     let hidden_size = keys.size("embedding_length")?;
     let layers = keys.size("block_count")?;
     if layers > MOST_LAYERS {
@@ -76,7 +65,7 @@ fn config(file: &Gguf) -> Result<Config, String> {
     let shape = shape(&keys, hidden_size, (query_heads(metadata)?, kv_heads(metadata)?))?;
     let (context, context_key) = context(&keys, architecture)?;
     let vocab_size = vocab_size(&keys)?;
-    let tied = !file.has("lm_head.weight");
+    let tied = !has("lm_head.weight");
     Ok(Config {
         architecture,
         hidden_size,
@@ -94,16 +83,16 @@ fn config(file: &Gguf) -> Result<Config, String> {
         norm_epsilon: f64::from(keys.positive("attention.layer_norm_rms_epsilon")?),
         tied,
         biases: Biases {
-            inputs: file.has("model.layers.0.self_attn.q_proj.bias"),
-            output: file.has("model.layers.0.self_attn.o_proj.bias"),
-            feed_forward: file.has("model.layers.0.mlp.gate_proj.bias"),
+            inputs: has("model.layers.0.self_attn.q_proj.bias"),
+            output: has("model.layers.0.self_attn.o_proj.bias"),
+            feed_forward: has("model.layers.0.mlp.gate_proj.bias"),
         },
         ends: ends(metadata, vocab_size)?,
     })
 }
 
 /// llama.cpp has no key for whether weights sum to 1: they do.
-fn experts(keys: &Keys<'_>, architecture: Architecture) -> Result<Option<Experts>, String> {
+fn experts(keys: &ConfigKeys<'_>, architecture: Architecture) -> Result<Option<Experts>, String> {
     if architecture != Architecture::Qwen3Moe {
         return Ok(None);
     }
@@ -129,7 +118,7 @@ fn architecture(metadata: &Metadata) -> Result<(&str, Architecture), String> {
 }
 
 fn shape(
-    keys: &Keys<'_>,
+    keys: &ConfigKeys<'_>,
     hidden_size: usize,
     (query_heads, kv_heads): (usize, usize),
 ) -> Result<Shape, String> {
@@ -162,7 +151,7 @@ fn shape(
 }
 
 /// Within its sliding window a model attends to everything.
-fn context(keys: &Keys<'_>, architecture: Architecture) -> Result<(usize, String), String> {
+fn context(keys: &ConfigKeys<'_>, architecture: Architecture) -> Result<(usize, String), String> {
     let positions = keys.size("context_length")?;
     let slides = architecture != Architecture::Qwen2 && keys.has("attention.sliding_window");
     match slides.then(|| keys.number("attention.sliding_window")).transpose()? {
@@ -174,7 +163,7 @@ fn context(keys: &Keys<'_>, architecture: Architecture) -> Result<(usize, String
 }
 
 /// As many as there are tokens, whatever `vocab_size` says.
-fn vocab_size(keys: &Keys<'_>) -> Result<usize, String> {
+fn vocab_size(keys: &ConfigKeys<'_>) -> Result<usize, String> {
     match keys.metadata.get("tokenizer.ggml.tokens") {
         Some(Value::Array(tokens)) if !tokens.is_empty() => Ok(tokens.len()),
         _ => keys.size("vocab_size"),
@@ -182,12 +171,12 @@ fn vocab_size(keys: &Keys<'_>) -> Result<usize, String> {
 }
 
 /// The keys of an architecture, `{architecture}.{key}`.
-struct Keys<'m> {
+struct ConfigKeys<'m> {
     prefix: &'m str,
     metadata: &'m Metadata,
 }
 
-impl<'m> Keys<'m> {
+impl<'m> ConfigKeys<'m> {
     fn new(metadata: &'m Metadata) -> Result<Self, String> {
         Ok(Self { prefix: architecture(metadata)?.0, metadata })
     }

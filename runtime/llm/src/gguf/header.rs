@@ -21,7 +21,7 @@ const MOST_DIMENSIONS: u32 = 4;
 /// Type number of arrays.
 const ARRAY: u32 = 9;
 
-pub(super) struct Header {
+pub(super) struct GgufHeader {
     pub(super) metadata: HashMap<String, Value>,
     /// Tensors in the order of the file; their names differ.
     pub(super) tensors: Vec<(String, TensorInfo)>,
@@ -31,11 +31,11 @@ pub(super) struct Header {
     pub(super) alignment: u64,
 }
 
-impl Header {
+impl GgufHeader {
     /// Reads the header of a file of `length` bytes. Never reserves more memory than a small
     /// multiple of this length, whatever the header claims.
     pub(super) fn read(input: impl Read, length: u64) -> Result<Self, String> {
-        let mut reader = Reader { input, left: length, wide: true };
+        let mut reader = HeaderReader { input, left: length, wide: true };
         let not_whole = |reason| format!("not a whole GGUF file: {reason}");
         let (tensor_count, key_count) = reader.counts()?;
         let mut metadata = HashMap::new();
@@ -79,7 +79,7 @@ fn read_alignment(metadata: &HashMap<String, Value>) -> Result<u64, String> {
 }
 
 /// Reader of the bytes of a header.
-struct Reader<R> {
+struct HeaderReader<R> {
     input: R,
     /// Number of bytes of the file that have not been read.
     left: u64,
@@ -87,7 +87,7 @@ struct Reader<R> {
     wide: bool,
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> HeaderReader<R> {
     /// Reads the beginning up to the first key: the numbers of tensors and keys.
     fn counts(&mut self) -> Result<(u64, u64), String> {
         let not_whole = |reason| format!("not a whole GGUF file: {reason}");

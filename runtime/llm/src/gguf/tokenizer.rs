@@ -15,8 +15,8 @@ use tokenizers::Tokenizer;
 use tokenizers::processors::template::{SpecialToken, TemplateProcessing};
 
 use super::value::quoted;
-use keys::{Keys, missing};
-use vocabulary::Vocabulary;
+use keys::{TokenizerKeys, missing};
+use vocabulary::GgufVocabulary;
 
 const MODEL: &str = "tokenizer.ggml.model";
 pub(crate) const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -56,16 +56,16 @@ fn ends_a_text(text: &str) -> bool {
 /// # Errors
 /// The key, what it is and what was expected.
 pub(crate) fn tokenizer(metadata: &HashMap<String, Value>) -> Result<Tokenizer, String> {
-    let keys = Keys(metadata);
+    let keys = TokenizerKeys(metadata);
     let model = keys.text(MODEL)?.ok_or_else(|| missing(MODEL, "`gpt2` or `llama`"))?;
     let (mut tokenizer, vocabulary, add_bos) = match model {
         "gpt2" => {
             let pre = pre::read(keys)?;
-            let vocabulary = Vocabulary::read(keys)?;
+            let vocabulary = GgufVocabulary::read(keys)?;
             (byte_level::tokenizer(keys, &vocabulary, pre)?, vocabulary, pre.add_bos)
         }
         "llama" => {
-            let vocabulary = Vocabulary::read(keys)?;
+            let vocabulary = GgufVocabulary::read(keys)?;
             (sentence_piece::tokenizer(keys, &vocabulary)?, vocabulary, true)
         }
         other => {
@@ -86,7 +86,7 @@ pub(crate) fn ends(
     metadata: &HashMap<String, Value>,
     vocab_size: usize,
 ) -> Result<Vec<u32>, String> {
-    let keys = Keys(metadata);
+    let keys = TokenizerKeys(metadata);
     let texts = if metadata.contains_key(TOKENS) { keys.texts(TOKENS)? } else { Vec::new() };
     let mut ends = Vec::new();
     for key in [EOS, EOT, EOM] {
@@ -106,7 +106,11 @@ struct Around {
 }
 
 impl Around {
-    fn read(keys: Keys, vocabulary: &Vocabulary, add_bos: bool) -> Result<Self, String> {
+    fn read(
+        keys: TokenizerKeys,
+        vocabulary: &GgufVocabulary,
+        add_bos: bool,
+    ) -> Result<Self, String> {
         let read = |add: &str, default, key| {
             let id = keys.token(key, vocabulary.texts.len())?;
             if !keys.flag(add)?.unwrap_or(default) {

@@ -6,7 +6,7 @@ use candle_core::quantized::gguf_file::Value;
 const SHOWN: usize = 40;
 
 /// Returns a number of any integer type; `None` for other types and numbers beyond `i64`.
-pub(in crate::gguf) fn whole_number(value: &Value) -> Option<i64> {
+pub(crate) fn whole_number(value: &Value) -> Option<i64> {
     match *value {
         Value::U8(number) => Some(number.into()),
         Value::I8(number) => Some(number.into()),
@@ -21,7 +21,7 @@ pub(in crate::gguf) fn whole_number(value: &Value) -> Option<i64> {
 }
 
 /// Beginning of a text from a file, for messages.
-pub(in crate::gguf) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{:?}...", &text[..end]),
         None => format!("{text:?}"),
@@ -29,7 +29,7 @@ pub(in crate::gguf) fn quoted(text: &str) -> String {
 }
 
 /// Text of a value that has the right type, for messages.
-pub(in crate::gguf) fn shown(value: &Value) -> String {
+pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
         Value::Array(values) => format!("an array of {}", values.len()),
@@ -48,7 +48,7 @@ pub(in crate::gguf) fn shown(value: &Value) -> String {
 }
 
 /// Text of a value with its type, for messages about wrong types.
-pub(in crate::gguf) fn typed(value: &Value) -> String {
+pub(crate) fn typed(value: &Value) -> String {
     let kind = match value {
         Value::String(_) | Value::Array(_) | Value::Bool(_) => return shown(value),
         Value::U8(_) => "u8",

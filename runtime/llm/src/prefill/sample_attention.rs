@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::strategy::{QueryBlock, Reads, share};
+use super::reads::{QueryBlock, Reads};
 use crate::dense::softmax;
-use crate::product::{Into, Rows, Threads, times_transposed};
+use crate::product::{Into, RowView, Threads, times_transposed};
 
 /// Each block of a prompt chooses for itself, from some of its queries and all keys up to its last
 /// token; the paper chooses once for the whole prompt. The query heads of a KV head choose together.
@@ -40,7 +39,7 @@ impl Default for SampleAttention {
 #[serde(deny_unknown_fields, default)]
 struct Fields {
     #[serde(rename = "strategy")]
-    _name: IgnoredAny,
+    _name: de::IgnoredAny,
     #[serde(deserialize_with = "share")]
     sample: f64,
     #[serde(deserialize_with = "share")]
@@ -52,7 +51,7 @@ struct Fields {
 impl Default for Fields {
     fn default() -> Self {
         let SampleAttention { sample, coverage, window } = SampleAttention::default();
-        Self { _name: IgnoredAny, sample, coverage, window }
+        Self { _name: de::IgnoredAny, sample, coverage, window }
     }
 }
 
@@ -91,13 +90,13 @@ impl SampleAttention {
         let mut masses = vec![0.0; visible];
         let mut queries = Vec::new();
         let mut weights = vec![0.0; block.group * visible];
-        let keys = Rows::dense(&block.keys[..visible * block.head_dim], visible);
+        let keys = RowView::dense(&block.keys[..visible * block.head_dim], visible);
         for token in self.sampled(block.count()) {
             queries.clear();
             for head in 0..block.group {
                 queries.extend(block.query(token, head).iter().map(|number| number * scale));
             }
-            let rows = Rows::dense(&queries, block.group);
+            let rows = RowView::dense(&queries, block.group);
             times_transposed(rows, keys, block.head_dim, &mut weights, Into::Fresh, Threads::One);
             for row in weights.chunks_exact_mut(visible) {
                 let seen = &mut row[..=block.first + token];
@@ -124,6 +123,16 @@ fn fewest(masses: &[f64], share: f64) -> Vec<usize> {
     order
 }
 
+/// A number above 0, at most 1.
+fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let share = f64::deserialize(deserializer)?;
+    if share > 0.0 && share <= 1.0 {
+        Ok(share)
+    } else {
+        Err(de::Error::custom(format!("{share}; expected a number above 0, at most 1")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use ndarray::Array3;
@@ -131,7 +140,7 @@ mod tests {
 
     use super::*;
     use crate::dense::Causal;
-    use crate::prefill::strategy::TILE;
+    use crate::prefill::reads::TILE;
 
     const HEAD_DIM: usize = 8;
 

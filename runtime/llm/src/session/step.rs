@@ -6,7 +6,7 @@ use ndarray::{Array3, ArrayView3, Axis};
 use vattention_core::{Attention, Output, TokenClass};
 
 use super::Session;
-use crate::linear::Scratch;
+use crate::linear::LinearScratch;
 use crate::{Error, LayerReport, Result};
 
 /// Known tokens from which on their linear maps are made together: weights are widened for that, which
@@ -60,7 +60,7 @@ impl Session<'_> {
         let classes = self.classes_of(tokens);
         let mut x = self.model.embed(tokens)?;
         let table = self.model.rope.table(self.len, tokens.len());
-        let (angles, scratch) = (table.all(), &mut Scratch::default());
+        let (angles, scratch) = (table.all(), &mut LinearScratch::default());
         let mut normed = vec![0.0; x.len()];
         let rows = |heads, dim| Array3::zeros((tokens.len(), heads, dim));
         let mut queries = rows(shape.query_heads, shape.head_dim);

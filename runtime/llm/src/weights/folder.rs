@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::shard::Shard;
+use super::shard::WeightShard;
 use crate::files::{find_gguf, read_json};
 use crate::matrix::Matrix;
 use crate::{Error, Result};
@@ -21,13 +21,13 @@ const IGNORED: &str = ".rotary_emb.inv_freq";
 pub(crate) struct Folder {
     /// The file that lists the tensors.
     listing: PathBuf,
-    shards: Vec<Shard>,
+    shards: Vec<WeightShard>,
     /// In which shard a tensor is.
     places: BTreeMap<String, usize>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Index {
+struct ShardIndex {
     weight_map: BTreeMap<String, String>,
 }
 
@@ -37,7 +37,7 @@ impl Folder {
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         let (single, index) = (dir.join(SINGLE), dir.join(INDEX));
         if single.exists() {
-            let shard = Shard::open(&single)?;
+            let shard = WeightShard::open(&single)?;
             let places = shard.names().map(|name| (name.to_owned(), 0)).collect();
             Ok(Self { listing: single, shards: vec![shard], places })
         } else if index.exists() {
@@ -52,7 +52,7 @@ impl Folder {
     }
 
     fn open_shards(dir: &Path, listing: PathBuf) -> Result<Self> {
-        let index: Index = read_json(&listing)?;
+        let index: ShardIndex = read_json(&listing)?;
         let files: Vec<&String> =
             index.weight_map.values().collect::<BTreeSet<_>>().into_iter().collect();
         let outside = |file: &str| Path::new(file).file_name().is_none_or(|name| name != file);
@@ -60,8 +60,8 @@ impl Folder {
             let reason = format!("`weight_map` names {file:?}; expected a file of this directory");
             return Err(Error::checkpoint(&listing, reason));
         }
-        let shards: Vec<Shard> =
-            files.iter().map(|file| Shard::open(&dir.join(file))).collect::<Result<_>>()?;
+        let shards: Vec<WeightShard> =
+            files.iter().map(|file| WeightShard::open(&dir.join(file))).collect::<Result<_>>()?;
         let mut places = BTreeMap::new();
         for (name, file) in &index.weight_map {
             let place = files.binary_search(&file).unwrap_or_default();
@@ -85,7 +85,7 @@ impl Folder {
     }
 
     /// Where a tensor is that should have this shape. It is asked for once.
-    fn shard(&mut self, name: &str, shape: &[usize]) -> Result<&mut Shard> {
+    fn shard(&mut self, name: &str, shape: &[usize]) -> Result<&mut WeightShard> {
         let Some(place) = self.places.remove(name) else {
             let reason = format!("no tensor `{name}`; expected one of shape {shape:?}");
             return Err(Error::checkpoint(&self.listing, reason));

@@ -3,24 +3,24 @@
 use std::fmt::Display;
 
 /// A number that may be none.
-pub(crate) trait Number: Copy + Display {
+pub(crate) trait StoredNumber: Copy + Display {
     fn is_finite(self) -> bool;
 }
 
-impl Number for f32 {
+impl StoredNumber for f32 {
     fn is_finite(self) -> bool {
         self.is_finite()
     }
 }
 
-impl Number for half::bf16 {
+impl StoredNumber for half::bf16 {
     fn is_finite(self) -> bool {
         self.is_finite()
     }
 }
 
 /// Numbers, if all are finite; else what is to be said behind the name of their tensor.
-pub(crate) fn finite<T: Number>(numbers: Vec<T>) -> Result<Vec<T>, String> {
+pub(crate) fn finite<T: StoredNumber>(numbers: Vec<T>) -> Result<Vec<T>, String> {
     match numbers.iter().position(|x| !x.is_finite()) {
         None => Ok(numbers),
         Some(i) => Err(format!(": number {i} is {}; expected finite numbers", numbers[i])),

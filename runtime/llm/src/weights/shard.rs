@@ -14,7 +14,7 @@ use crate::{Error, Result};
 
 /// An open file whose header is consistent with its length.
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(super) struct WeightShard {
     path: PathBuf,
     file: File,
     /// Where the first tensor begins.
@@ -23,7 +23,7 @@ pub(super) struct Shard {
     metadata: Metadata,
 }
 
-impl Shard {
+impl WeightShard {
     pub(super) fn open(path: &Path) -> Result<Self> {
         refuse_pointer(path)?;
         let failed = |source| Error::file(path, source);
@@ -134,7 +134,8 @@ mod tests {
     fn what_a_tensor_takes_in_memory_is_foretold() {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
         for (case, bytes) in [("llama3", 2), ("mistral", 4), ("qwen3", 4)] {
-            let mut shard = Shard::open(&golden.join(case).join("model.safetensors")).unwrap();
+            let mut shard =
+                WeightShard::open(&golden.join(case).join("model.safetensors")).unwrap();
             for name in shard.names.clone() {
                 let found = match *shard.metadata.info(&name).unwrap().shape {
                     [rows, columns] => {

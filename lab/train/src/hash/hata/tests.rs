@@ -33,7 +33,7 @@ fn steps_are_those_of_the_authors_description() {
         let expected = case.targets.concat();
         assert!(targets.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-4), "{targets:?}");
         let example = Example { queries, keys, targets: array(&case.targets) };
-        let mut matrix = Matrix::new(array(&case.weight));
+        let mut matrix = HashMatrix::new(array(&case.weight));
         for loss in case.losses {
             let found = matrix.improve(&example, 0.1);
             assert!((found - loss).abs() < 1e-4 * loss.abs(), "{found} for {loss}");
@@ -48,7 +48,7 @@ fn steps_are_those_of_the_authors_description() {
 #[test]
 fn the_first_matrix_is_orthonormal() {
     for (dim, bits) in [(8, 8), (8, 24), (24, 8)] {
-        let Matrix { weight, .. } = Matrix::random(dim, bits, &mut random(1, 2, 0));
+        let HashMatrix { weight, .. } = HashMatrix::random(dim, bits, &mut random(1, 2, 0));
         let short = if dim < bits { weight.dot(&weight.t()) } else { weight.t().dot(&weight) };
         for ((i, j), &x) in short.indexed_iter() {
             assert!((x - f32::from(i == j)).abs() < 1e-5, "{dim} {bits}: {i} {j} {x}");
@@ -112,10 +112,7 @@ fn what_cannot_be_trained_with_is_refused() {
         train_hata(&corpus, &settings, held_out, &mut |_, _, _| {}).unwrap_err().to_string()
     };
     let good = HataSettings::default();
-    assert_eq!(
-        refused(HataSettings { steps: 0, ..good.clone() }),
-        "--steps: 0; expected at least 1"
-    );
+    assert_eq!(refused(HataSettings { steps: 0, ..good.clone() }), "steps: 0; expected at least 1");
     let wild = HataSettings { learning_rate: 1e38, ..good };
-    assert!(refused(wild).starts_with("--learning-rate: the loss became"));
+    assert!(refused(wild).starts_with("learning_rate: the loss became"));
 }

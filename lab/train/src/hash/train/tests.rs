@@ -114,7 +114,7 @@ fn a_loss_that_is_not_finite_ends_the_training() {
     let setup = Setup::new();
     let wild = TrainingSettings { learning_rate: 1e38, ..settings(20) };
     let refused = setup.run(&wild, false, &mut Vec::new()).unwrap_err().to_string();
-    assert!(refused.starts_with("--learning-rate: the loss became"), "{refused}");
+    assert!(refused.starts_with("learning_rate: the loss became"), "{refused}");
 }
 
 /// A checkpoint with other metadata, or another shape of one of its tensors.

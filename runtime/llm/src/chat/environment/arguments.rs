@@ -4,7 +4,7 @@ use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Error, ErrorKind, Value};
 
 /// Positional and named arguments of a call.
-pub(super) type Arguments = Rest<ValueOrKwargs>;
+pub(super) type CallArguments = Rest<ValueOrKwargs>;
 
 pub(super) fn refuse(reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason.into())

@@ -3,12 +3,11 @@
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use minijinja::value::{DynObject, ObjectRepr, ValueKind};
+use minijinja::value::ValueKind;
 use minijinja::{Error, Value};
 use regex::Regex;
 
 use super::arguments::refuse;
-use super::objects::{Generator, PythonList};
 
 /// Maximum nesting of values that are written or compared; Python has such a limit, too.
 pub(super) const DEEPEST: usize = 200;
@@ -19,16 +18,11 @@ const LONGEST: usize = 64_000_000;
 static NOT_PRINTED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^[\p{C}\p{Zl}\p{Zp}\p{Zs}]$").expect("the expression is valid"));
 
-pub(super) fn is_printable(c: char) -> bool {
+fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
     !NOT_PRINTED.is_match(c.encode_utf8(&mut [0; 4]))
-}
-
-/// Python's white space: that of Unicode, and four separators.
-pub(super) fn is_space(c: char) -> bool {
-    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
 /// Refuses to make a text of more than the maximum length.
@@ -52,7 +46,7 @@ pub(super) fn write(value: &Value) -> Result<String, Error> {
 ///
 /// # Errors
 /// Values that are nested too deep, and texts that are too long.
-pub(super) fn repr(value: &Value) -> Result<String, Error> {
+fn repr(value: &Value) -> Result<String, Error> {
     let mut text = String::new();
     push_repr(&mut text, value, 0)?;
     Ok(text)
@@ -80,12 +74,7 @@ fn push_repr(text: &mut String, value: &Value, depth: usize) -> Result<(), Error
             text.push('}');
         }
         ValueKind::Seq | ValueKind::Iterable => {
-            if let Some(list) = value.downcast_object_ref::<PythonList>() {
-                return list.push_repr(text, |text, item| push_repr(text, item, depth + 1));
-            }
-            let is_group = |object: &DynObject| object.type_name().ends_with("GroupTuple");
-            let is_tuple = value.is_tuple() || value.as_object().is_some_and(is_group);
-            let [open, close] = if is_tuple { ["(", ")"] } else { ["[", "]"] };
+            let [open, close] = if value.is_tuple() { ["(", ")"] } else { ["[", "]"] };
             text.push_str(open);
             push_items(text, value, depth)?;
             text.push_str(if value.is_tuple() && value.len() == Some(1) { "," } else { "" });
@@ -141,14 +130,4 @@ pub(super) fn write_float(value: f64) -> String {
         }
         None => text,
     }
-}
-
-/// Returns whether a value is a list in Python, not a text, mapping, tuple, view or generator.
-pub(super) fn is_list(value: &Value) -> bool {
-    let is_listed = value.as_object().is_some_and(|object| {
-        matches!(object.repr(), ObjectRepr::Seq | ObjectRepr::Iterable)
-            && !object.is::<PythonList>()
-            && !object.is::<Generator>()
-    });
-    is_listed && !value.is_tuple()
 }

@@ -6,16 +6,16 @@ use tokenizers::Tokenizer;
 use tokenizers::models::bpe::{BPE, Merges};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
-use super::keys::Keys;
+use super::keys::TokenizerKeys;
 use super::pre::PreTokenizer;
-use super::vocabulary::Vocabulary;
+use super::vocabulary::GgufVocabulary;
 use crate::gguf::value::quoted;
 
 const MERGES: &str = "tokenizer.ggml.merges";
 
 pub(super) fn tokenizer(
-    keys: Keys,
-    vocabulary: &Vocabulary,
+    keys: TokenizerKeys,
+    vocabulary: &GgufVocabulary,
     pre: &PreTokenizer,
 ) -> Result<Tokenizer, String> {
     let merges = merges(&keys.texts(MERGES)?, vocabulary)?;
@@ -31,7 +31,7 @@ pub(super) fn tokenizer(
     Ok(tokenizer)
 }
 
-fn merges(lines: &[&str], vocabulary: &Vocabulary) -> Result<Merges, String> {
+fn merges(lines: &[&str], vocabulary: &GgufVocabulary) -> Result<Merges, String> {
     let mut seen = HashSet::with_capacity(lines.len());
     let merge = |(place, line)| {
         let refuse = |expected: &str| {

@@ -8,9 +8,9 @@ use crate::gguf::value::{typed, whole_number};
 
 /// The metadata of a GGUF file.
 #[derive(Clone, Copy)]
-pub(crate) struct Keys<'m>(pub(crate) &'m HashMap<String, Value>);
+pub(crate) struct TokenizerKeys<'m>(pub(crate) &'m HashMap<String, Value>);
 
-impl<'m> Keys<'m> {
+impl<'m> TokenizerKeys<'m> {
     fn read<T>(
         self,
         key: &str,

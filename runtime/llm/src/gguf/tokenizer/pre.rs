@@ -9,25 +9,25 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::tokenizer::SplitDelimiterBehavior;
 use tokenizers::{NormalizerWrapper, PreTokenizerWrapper};
 
-use super::keys::{Keys, missing};
+use super::keys::{TokenizerKeys, missing};
 use crate::gguf::value::quoted;
 
 const PRE: &str = "tokenizer.ggml.pre";
 
 /// A step cuts what the steps before it have left in one piece.
-enum Step {
+enum SplitStep {
     /// What an expression matches, and what is between its matches.
     Split(&'static str),
     /// Every digit by itself.
     Digits,
 }
 
-use Step::{Digits as EachDigit, Split as Match};
+use SplitStep::{Digits as EachDigit, Split as Match};
 
 /// The tokenizers that cut a text in one way.
 pub(super) struct PreTokenizer {
     names: &'static [&'static str],
-    steps: &'static [Step],
+    steps: &'static [SplitStep],
     /// Whether characters are composed first.
     nfc: bool,
     /// Whether a word that is a token stays whole, even where merges do not make it.
@@ -315,7 +315,7 @@ const PLAIN: PreTokenizer =
     PreTokenizer { names: &[], steps: &[], nfc: false, ignore_merges: false, add_bos: false };
 
 /// The way that the metadata name.
-pub(super) fn read(keys: Keys) -> Result<&'static PreTokenizer, String> {
+pub(super) fn read(keys: TokenizerKeys) -> Result<&'static PreTokenizer, String> {
     let name = keys.text(PRE)?.ok_or_else(|| missing(PRE, "the name of a pre-tokenizer"))?;
     let known = KNOWN.iter().find(|known| known.names.contains(&name));
     known.ok_or_else(|| format!("`{PRE}` is {}; expected {}", quoted(name), expected(name)))
@@ -350,13 +350,13 @@ impl PreTokenizer {
     }
 
     pub(super) fn sequence(&self) -> Result<Sequence, String> {
-        let mut steps = self.steps.iter().map(Step::wrapped).collect::<Result<Vec<_>, _>>()?;
+        let mut steps = self.steps.iter().map(SplitStep::wrapped).collect::<Result<Vec<_>, _>>()?;
         steps.push(ByteLevel::new(false, true, false).into());
         Ok(Sequence::new(steps))
     }
 }
 
-impl Step {
+impl SplitStep {
     fn wrapped(&self) -> Result<PreTokenizerWrapper, String> {
         Ok(match self {
             Self::Split(expression) => {

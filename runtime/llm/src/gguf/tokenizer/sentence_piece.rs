@@ -10,8 +10,8 @@ use tokenizers::normalizers::{Prepend, Replace};
 use tokenizers::{DecoderWrapper, NormalizerWrapper, Tokenizer};
 
 use super::TOKENS;
-use super::keys::Keys;
-use super::vocabulary::{Kind, Vocabulary};
+use super::keys::TokenizerKeys;
+use super::vocabulary::{GgufVocabulary, TokenKind};
 use crate::gguf::value::quoted;
 
 const SCORES: &str = "tokenizer.ggml.scores";
@@ -22,7 +22,10 @@ const SPACE: &str = "▁";
 /// All splits of a piece are looked up: a piece far longer than any real one would take forever.
 const LONGEST: usize = 1024;
 
-pub(super) fn tokenizer(keys: Keys, vocabulary: &Vocabulary) -> Result<Tokenizer, String> {
+pub(super) fn tokenizer(
+    keys: TokenizerKeys,
+    vocabulary: &GgufVocabulary,
+) -> Result<Tokenizer, String> {
     let scores = keys.numbers(SCORES)?;
     if scores.len() != vocabulary.texts.len() {
         return Err(format!(
@@ -50,7 +53,7 @@ pub(super) fn tokenizer(keys: Keys, vocabulary: &Vocabulary) -> Result<Tokenizer
 
 /// Every split of a piece into two pieces: by score, and of one score those with the longest left
 /// piece first, as Hugging Face's converter orders them.
-fn merges(vocabulary: &Vocabulary, scores: &[f32]) -> Result<Merges, String> {
+fn merges(vocabulary: &GgufVocabulary, scores: &[f32]) -> Result<Merges, String> {
     let mut found = Vec::new();
     for (id, &text) in vocabulary.texts.iter().enumerate() {
         if !merged(vocabulary, text, id) {
@@ -73,26 +76,29 @@ fn merges(vocabulary: &Vocabulary, scores: &[f32]) -> Result<Merges, String> {
     Ok(found.into_iter().map(|(_, _, left, right)| (left.into(), right.into())).collect())
 }
 
-fn piece(vocabulary: &Vocabulary, text: &str) -> bool {
+fn piece(vocabulary: &GgufVocabulary, text: &str) -> bool {
     vocabulary.id(text).is_some_and(|id| merged(vocabulary, text, id as usize))
 }
 
 /// Whether a token takes part in merges. Special and user-defined tokens are found before, and
 /// bytes are what is left after.
-fn merged(vocabulary: &Vocabulary, text: &str, id: usize) -> bool {
-    matches!(vocabulary.kinds[id], Kind::Normal | Kind::Unused)
+fn merged(vocabulary: &GgufVocabulary, text: &str, id: usize) -> bool {
+    matches!(vocabulary.kinds[id], TokenKind::Normal | TokenKind::Unused)
         && vocabulary.id(text) == Some(id as u32)
 }
 
 /// The text of the token for what has no piece and no bytes.
-fn unknown<'m>(keys: Keys, vocabulary: &Vocabulary<'m>) -> Result<Option<&'m str>, String> {
+fn unknown<'m>(
+    keys: TokenizerKeys,
+    vocabulary: &GgufVocabulary<'m>,
+) -> Result<Option<&'m str>, String> {
     let named = keys.token(UNKNOWN, vocabulary.texts.len())?.map(|id| id as usize);
-    let id = named.or_else(|| vocabulary.kinds.iter().position(|&kind| kind == Kind::Unknown));
+    let id = named.or_else(|| vocabulary.kinds.iter().position(|&kind| kind == TokenKind::Unknown));
     Ok(id.map(|id| vocabulary.texts[id]).filter(|text| !text.is_empty()))
 }
 
 /// Without a token for the unknown, text that has no piece would vanish if a byte had none.
-fn all_bytes(vocabulary: &Vocabulary) -> Result<(), String> {
+fn all_bytes(vocabulary: &GgufVocabulary) -> Result<(), String> {
     for byte in 0..=u8::MAX {
         let text = format!("<0x{byte:02X}>");
         if vocabulary.id(&text).is_none() {

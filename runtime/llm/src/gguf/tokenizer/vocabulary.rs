@@ -6,13 +6,13 @@ use std::collections::hash_map::Entry;
 use tokenizers::AddedToken;
 use tokenizers::models::bpe::Vocab;
 
-use super::keys::Keys;
+use super::keys::TokenizerKeys;
 use super::{TOKEN_TYPE, TOKENS, ends_a_text};
 use crate::gguf::value::quoted;
 
 /// What a token is for, as `tokenizer.ggml.token_type` numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     /// A piece of text.
     Normal,
     /// Stands for what the vocabulary lacks.
@@ -27,16 +27,16 @@ pub(super) enum Kind {
     Byte,
 }
 
-pub(super) struct Vocabulary<'m> {
+pub(super) struct GgufVocabulary<'m> {
     /// Of each token.
     pub(super) texts: Vec<&'m str>,
     /// Of each token.
-    pub(super) kinds: Vec<Kind>,
+    pub(super) kinds: Vec<TokenKind>,
     ids: HashMap<&'m str, u32>,
 }
 
-impl<'m> Vocabulary<'m> {
-    pub(super) fn read(keys: Keys<'m>) -> Result<Self, String> {
+impl<'m> GgufVocabulary<'m> {
+    pub(super) fn read(keys: TokenizerKeys<'m>) -> Result<Self, String> {
         let texts = keys.texts(TOKENS)?;
         if texts.is_empty() {
             return Err(format!("`{TOKENS}` is empty; expected the model's tokens"));
@@ -63,18 +63,18 @@ impl<'m> Vocabulary<'m> {
     pub(super) fn added(&self) -> impl Iterator<Item = AddedToken> {
         self.texts.iter().zip(&self.kinds).filter_map(|(&text, kind)| {
             let special = match kind {
-                Kind::Unknown | Kind::Control => true,
-                Kind::UserDefined => false,
-                Kind::Normal | Kind::Unused | Kind::Byte => return None,
+                TokenKind::Unknown | TokenKind::Control => true,
+                TokenKind::UserDefined => false,
+                TokenKind::Normal | TokenKind::Unused | TokenKind::Byte => return None,
             };
             Some(AddedToken::from(text, special).normalized(false))
         })
     }
 }
 
-fn kinds(keys: Keys, texts: &[&str]) -> Result<Vec<Kind>, String> {
+fn kinds(keys: TokenizerKeys, texts: &[&str]) -> Result<Vec<TokenKind>, String> {
     let Some(numbers) = keys.integers(TOKEN_TYPE)? else {
-        return Ok(texts.iter().map(|text| overruled(text, Kind::Normal)).collect());
+        return Ok(texts.iter().map(|text| overruled(text, TokenKind::Normal)).collect());
     };
     if numbers.len() != texts.len() {
         return Err(format!(
@@ -85,12 +85,12 @@ fn kinds(keys: Keys, texts: &[&str]) -> Result<Vec<Kind>, String> {
     }
     let kind = |(place, (&number, &text)): (usize, (&i64, &&str))| {
         let kind = match number {
-            1 => Kind::Normal,
-            2 => Kind::Unknown,
-            3 => Kind::Control,
-            4 => Kind::UserDefined,
-            5 => Kind::Unused,
-            6 => Kind::Byte,
+            1 => TokenKind::Normal,
+            2 => TokenKind::Unknown,
+            3 => TokenKind::Control,
+            4 => TokenKind::UserDefined,
+            5 => TokenKind::Unused,
+            6 => TokenKind::Byte,
             _ => {
                 return Err(format!("`{TOKEN_TYPE}`: item {place} is {number}; expected 1 to 6"));
             }
@@ -101,13 +101,13 @@ fn kinds(keys: Keys, texts: &[&str]) -> Result<Vec<Kind>, String> {
 }
 
 /// Files are common in which tokens such as `<|im_end|>` have a wrong type.
-fn overruled(text: &str, kind: Kind) -> Kind {
-    if ends_a_text(text) { Kind::Control } else { kind }
+fn overruled(text: &str, kind: TokenKind) -> TokenKind {
+    if ends_a_text(text) { TokenKind::Control } else { kind }
 }
 
 /// Of two tokens with one text, the first has it if one of them is unused. A token without text
 /// fills the vocabulary up as well.
-fn ids<'m>(texts: &[&'m str], kinds: &[Kind]) -> Result<HashMap<&'m str, u32>, String> {
+fn ids<'m>(texts: &[&'m str], kinds: &[TokenKind]) -> Result<HashMap<&'m str, u32>, String> {
     let mut ids = HashMap::with_capacity(texts.len());
     for (id, (&text, kind)) in texts.iter().zip(kinds).enumerate() {
         if text.is_empty() {
@@ -119,7 +119,7 @@ fn ids<'m>(texts: &[&'m str], kinds: &[Kind]) -> Result<HashMap<&'m str, u32>, S
             }
             Entry::Occupied(first) => {
                 let first = *first.get();
-                if *kind != Kind::Unused && kinds[first as usize] != Kind::Unused {
+                if *kind != TokenKind::Unused && kinds[first as usize] != TokenKind::Unused {
                     return Err(format!(
                         "`{TOKENS}`: items {first} and {id} are both {}; expected different \
                          texts, except of unused tokens",

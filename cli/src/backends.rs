@@ -1,0 +1,34 @@
+//! The machine that runs pipelines.
+
+use vattention::Backend;
+
+use crate::fail::Failure;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BackendArg {
+    /// The machine to run pipelines with: cpu, cuda or reference.
+    #[arg(long, default_value = "cpu")]
+    pub(crate) backend: String,
+}
+
+impl BackendArg {
+    pub(crate) fn cpu() -> Self {
+        Self { backend: "cpu".into() }
+    }
+
+    /// The backend of that name.
+    pub(crate) fn find(&self) -> Result<Box<dyn Backend>, Failure> {
+        find_backend(&self.backend)
+    }
+}
+
+/// The backend of that name, or which there are; or why it cannot run here.
+pub(crate) fn find_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
+    let backend = vattention::backend(name).ok_or_else(|| {
+        let all = vattention::all_backends();
+        let known: Vec<_> = all.iter().map(|backend| backend.name()).collect();
+        Failure::input(format!("--backend: no `{name}`; expected one of {}", known.join(", ")))
+    })?;
+    backend.available().map_err(|error| Failure::input(format!("--backend: {error}")))?;
+    Ok(backend)
+}

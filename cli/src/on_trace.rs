@@ -1,0 +1,73 @@
+//! Options of work on a trace.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use vattention::PipelineConfig;
+use vattention::experiments::{Entry, Results, TraceSettings, digest_of_file};
+use vattention::trace::Trace;
+
+use crate::fail::Failure;
+use crate::layers::{LayerRange, layer_numbers};
+use crate::outputs::{OutputArgs, check_outputs};
+use crate::provenance::Provenance;
+use crate::sharing::{Call, Sharing, pipelines};
+
+/// A trace, its layers and queries that are measured, and files for the results.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OnTrace {
+    /// The trace to measure on.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: PathBuf,
+    /// Layers of the trace, between commas, or ranges such as 9-23; by default, all.
+    #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
+    layers: Option<Vec<LayerRange>>,
+    /// How many of each layer's queries, the last ones; by default, all.
+    #[arg(long, value_name = "N")]
+    queries: Option<usize>,
+    #[command(flatten)]
+    sharing: Sharing,
+    #[command(flatten)]
+    pub(crate) outputs: OutputArgs,
+}
+
+impl OnTrace {
+    /// Opens the trace, and checks the outputs, with one more, against it and `files`.
+    pub(crate) fn open(
+        &self,
+        files: &[PathBuf],
+        dump: Option<&PathBuf>,
+    ) -> Result<(Trace, TraceSettings), Failure> {
+        let trace = Trace::open(&self.trace)?;
+        let read = files.iter().chain([&self.trace]).chain(&self.sharing.results);
+        let read: Vec<&Path> = read.map(PathBuf::as_path).collect();
+        let [json, plot] = self.outputs.files();
+        check_outputs(&[json, ("--dump", dump), plot], &read)?;
+        let (layers, queries) = (layer_numbers(self.layers.as_ref()), self.queries);
+        Ok((trace, TraceSettings { layers, queries, dump: dump.is_some() }))
+    }
+
+    /// Opens the results of these pipelines on the trace.
+    pub(crate) fn results(&self, call: &Call, entries: &[Entry]) -> Result<Results, Failure> {
+        self.sharing.open(call, || inputs(&self.trace, entries))
+    }
+
+    /// Provenance of results of `pipelines`, for which `files` were read.
+    pub(crate) fn provenance<'a>(
+        &self,
+        call: &Call,
+        files: &[PathBuf],
+        pipelines: impl IntoIterator<Item = &'a PipelineConfig>,
+        backend: Option<&str>,
+    ) -> Result<Provenance, Failure> {
+        let inputs: Vec<&Path> = files.iter().chain([&self.trace]).map(PathBuf::as_path).collect();
+        Provenance::new(call, &inputs, pipelines, backend)
+    }
+}
+
+/// Digests of a trace, and of pipelines with the files that they name.
+pub(crate) fn inputs(trace: &Path, entries: &[Entry]) -> Result<BTreeMap<String, String>, Failure> {
+    let mut inputs = pipelines(entries)?;
+    inputs.insert("the trace".into(), digest_of_file(trace)?);
+    Ok(inputs)
+}

@@ -1,0 +1,107 @@
+//! Tables: each column has a title, a meaning and its cells.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// A column of a table of `T`s.
+pub(crate) struct Column<'a, T> {
+    title: String,
+    /// Meaning of the title; empty if it explains itself or another column's does.
+    help: &'static str,
+    cell: Box<dyn Fn(&T) -> String + 'a>,
+    alignment: CellAlignment,
+}
+
+impl<'a, T> Column<'a, T> {
+    /// A column of numbers, which stand at the right.
+    pub(crate) fn new(
+        title: impl Into<String>,
+        help: &'static str,
+        cell: impl Fn(&T) -> String + 'a,
+    ) -> Self {
+        let alignment = CellAlignment::Right;
+        Self { title: title.into(), help, cell: Box::new(cell), alignment }
+    }
+
+    /// A column of texts, which stand at the left.
+    pub(crate) fn text(
+        title: impl Into<String>,
+        help: &'static str,
+        cell: impl Fn(&T) -> String + 'a,
+    ) -> Self {
+        Self { alignment: CellAlignment::Left, ..Self::new(title, help, cell) }
+    }
+}
+
+/// A row for each item, and below it the meanings of the columns, if any has one.
+pub(crate) fn show<'i, T: 'i>(
+    columns: &[Column<'_, T>],
+    items: impl IntoIterator<Item = &'i T>,
+) -> String {
+    let (rows, legend) = (rows(columns, items), legend(columns));
+    if legend.is_empty() { rows } else { format!("{rows}\n\n{legend}") }
+}
+
+/// The titles, and a row for each item.
+pub(crate) fn rows<'i, T: 'i>(
+    columns: &[Column<'_, T>],
+    items: impl IntoIterator<Item = &'i T>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(columns.iter().map(|column| &column.title));
+    for item in items {
+        table.add_row(columns.iter().map(|column| (column.cell)(item)));
+    }
+    for (shown, column) in table.column_iter_mut().zip(columns) {
+        shown.set_cell_alignment(column.alignment);
+    }
+    table.to_string()
+}
+
+/// Characters in a line of a legend.
+const WIDTH: usize = 100;
+
+/// Titles with their meanings, wrapped.
+pub(crate) fn legend<T>(columns: &[Column<'_, T>]) -> String {
+    let explained = || columns.iter().filter(|column| !column.help.is_empty());
+    let indent = explained().map(|column| column.title.len() + 2).max().unwrap_or(0);
+    let mut lines: Vec<String> = Vec::new();
+    for Column { title, help, .. } in explained() {
+        lines.push(format!("{title:<indent$}"));
+        for word in help.split(' ') {
+            let line = lines.last_mut().expect("the line of the title");
+            if line.len() > indent && line.len() + 1 + word.len() > WIDTH {
+                lines.push(format!("{:indent$}{word}", ""));
+                continue;
+            }
+            let gap = if line.len() > indent { " " } else { "" };
+            *line = format!("{line}{gap}{word}");
+        }
+    }
+    lines.join("\n")
+}
+
+/// The text, or a dash for nothing.
+pub(crate) fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_make_header_cells_and_legend() {
+        let long = "the number, which is explained at such a length that its explanation does not \
+                    fit into a line of the legend";
+        let columns = [
+            Column::text("name", "", |n: &u32| format!("n{n}")),
+            Column::new("value", long, ToString::to_string),
+        ];
+        let expected = "\
+ name  value \n n7        7 \n n12      12 \n
+value  the number, which is explained at such a length that its explanation does not fit into a line
+       of the legend";
+        assert_eq!(show(&columns, &[7, 12]), expected);
+    }
+}

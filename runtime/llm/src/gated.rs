@@ -1,0 +1,53 @@
+//! Gated feed-forward network.
+
+use candle_core::Result as Numbers;
+use rayon::prelude::*;
+
+use crate::Result;
+use crate::config::Config;
+use crate::exponential::silu_times;
+use crate::linear::{Linear, LinearScratch, PART};
+use crate::weights::Weights;
+
+/// `down(silu(gate(x)) · up(x))`
+#[derive(Clone, Debug)]
+pub(crate) struct Gated {
+    pub(crate) gate: Linear,
+    pub(crate) up: Linear,
+    pub(crate) down: Linear,
+}
+
+impl Gated {
+    pub(crate) fn open(weights: &mut Weights, name: &str, config: &Config) -> Result<Self> {
+        let (outer, inner) = (config.hidden_size, config.intermediate_size);
+        let mut linear = |part: &str, sizes| {
+            Linear::open(weights, &format!("{name}.{part}"), sizes, config.biases.feed_forward)
+        };
+        Ok(Self {
+            gate: linear("gate_proj", [outer, inner])?,
+            up: linear("up_proj", [outer, inner])?,
+            down: linear("down_proj", [inner, outer])?,
+        })
+    }
+
+    /// Of `n` rows `x` `[n, hidden_size]`, added to `y` of the same shape.
+    pub(crate) fn add(
+        &self,
+        x: &[f32],
+        n: usize,
+        y: &mut [f32],
+        scratch: &mut LinearScratch,
+    ) -> Numbers<()> {
+        let inner = n * self.gate.outputs();
+        let (mut gate, mut up) =
+            (std::mem::take(&mut scratch.gate), std::mem::take(&mut scratch.up));
+        gate.resize(inner, 0.0);
+        up.resize(inner, 0.0);
+        self.gate.apply(x, &mut gate, scratch)?;
+        self.up.apply(x, &mut up, scratch)?;
+        gate.par_chunks_mut(PART).zip(up.par_chunks(PART)).for_each(|(g, u)| silu_times(g, u));
+        self.down.add(&gate, y, scratch)?;
+        (scratch.gate, scratch.up) = (gate, up);
+        Ok(())
+    }
+}
