@@ -123,7 +123,7 @@ fn columns() -> Vec<Column<'static, Measured>> {
         Column::<Measured>::new(
             "promise",
             "target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta; \
-             with the floor that errors are relative to at least, and the scope if it is a step",
+             with the scope if it is a step",
             guarantee(|it| promise(&it.promise)),
         ),
         Column::<Measured>::new(

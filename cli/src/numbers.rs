@@ -35,15 +35,14 @@ pub(crate) fn fraction(text: &str) -> Result<Fraction, String> {
     Fraction::try_from(number)
 }
 
-/// `sdpa: 0.1, 0.1, floor 0.05, step`
+/// `sdpa: 0.1, 0.1, step`
 pub(crate) fn promise(promise: &Promise) -> String {
     let Promise { target, epsilon, delta, .. } = promise;
-    let floor = promise.floor.map_or_else(String::new, |floor| format!(", floor {}", floor.get()));
     let scope = match promise.scope {
         Scope::Row => "",
         Scope::Step => ", step",
     };
-    format!("{target}: {}, {}{floor}{scope}", few_digits(epsilon.get()), delta.get())
+    format!("{target}: {}, {}{scope}", few_digits(epsilon.get()), delta.get())
 }
 
 #[cfg(test)]
