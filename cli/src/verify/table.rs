@@ -34,7 +34,7 @@ evidence  what they say of delta: their share is \"within delta\", or \"above de
           or delta is \"contradicted\": the p-value is below the limit
 nu        effective rank of the covariance of w = e (v - o) over the whole residual, mean over queries
 kurtosis  of w over the whole residual, mean over queries; 1 if it is as long everywhere
-held      samples that the last look found large enough";
+held      samples that the last check found large enough";
 
 /// The heads that violated the promise most often; before them all layers, if it is about all heads of
 /// one together.
