@@ -231,7 +231,7 @@ fn check_shows_the_sampler_and_what_shares_come_to() {
     assert_eq!(row(&succeed(&base), "sampler.base"), ["0.1", "409", "3276", "13107"]);
     let fixed = succeed(&["check", &config("hybrid")]);
     assert_eq!(row(&fixed, "estimator.size"), ["0.05", "204", "1638", "6553"]);
-    assert!(!fixed.contains("[sampler]"), "a fixed sample has no first look: {fixed}");
+    assert!(!fixed.contains("[sampler]"), "a fixed sample is not checked: {fixed}");
     assert!(!succeed(&["check", &config("dense")]).contains("tokens"));
 }
 

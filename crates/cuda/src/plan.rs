@@ -79,11 +79,11 @@ impl Plan {
         if pipelines[0].is_dense() {
             return None;
         }
-        let op = |(place, selector): (usize, &Box<dyn SelectorConfig>)| {
+        let op = |place: usize| {
             let workers = pipelines.iter().filter_map(|pipeline| pipeline.selectors().nth(place));
-            Op::new(&**selector, workers, shape, layout)
+            Op::new(&*config.selectors[place], workers, shape, layout)
         };
-        let ops: Vec<Op> = config.selectors.iter().enumerate().map(op).collect::<Option<_>>()?;
+        let ops: Vec<Op> = (0..config.selectors.len()).map(op).collect::<Option<_>>()?;
         let sample = match config.estimator.as_deref() {
             Some(estimator) => Some(PlannedSample::new(estimator, config.sampler(), shape)?),
             None if config.draws() => return None,

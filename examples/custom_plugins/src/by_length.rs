@@ -5,7 +5,7 @@
 //! are asked for. Without `m²` a value of 0 would never be drawn, and its weight be missed in the
 //! denominator.
 //!
-//! Cost: O(visible) for each look; 4 bytes per token.
+//! Cost: O(visible) for each check; 4 bytes per token.
 //!
 //! # Guarantee
 //! Unbiased totals, of variance `Σ x² (1/π − 1)`.
@@ -20,7 +20,7 @@ use vattention::plugin::{
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ByLength {
-    /// Tokens in the first look at the residual.
+    /// Tokens at the first check.
     pub base: Size,
 }
 

@@ -48,7 +48,7 @@ pub struct Verification {
     pub kind: Kind,
     /// What any certificate took for granted.
     pub assumes: Assumptions,
-    /// Share of the query heads' trials whose last look asked for a larger sample.
+    /// Share of the query heads' trials whose last check asked for a larger sample.
     pub not_held: f64,
     /// Trials of all units of the promise, and the number of them in which the error of the target
     /// exceeded epsilon; or exceeded the error bar, if the estimator has a size or a limit did not

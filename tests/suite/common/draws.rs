@@ -12,7 +12,7 @@ use vattention_testkit::promises::{PromiseHead, PromiseTrials};
 
 pub(crate) const BASE: usize = 64;
 
-/// The first look of every sample.
+/// The base of every sample.
 pub(crate) const FIRST: Size = Size::Tokens(BASE);
 
 /// Sinks and a window together.

@@ -26,7 +26,7 @@ pub struct HeadCount {
     /// Its error bars.
     #[serde(serialize_with = "Bars::serialize_summary")]
     pub bars: Bars,
-    /// Trials in which the last look found the sample large enough.
+    /// Trials in which the last check found the sample large enough.
     pub held: usize,
     /// What the promise rested on, at its weakest.
     pub kind: Kind,

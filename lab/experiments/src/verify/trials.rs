@@ -20,7 +20,7 @@ pub(super) struct RowTrials {
     pub(super) sampled: usize,
     /// Shares of the visible tokens read, over all samples.
     pub(super) density: f64,
-    /// Samples that the last look found large enough.
+    /// Samples that the last check found large enough.
     pub(super) held: usize,
     /// What the promise rested on, at its weakest.
     pub(super) kind: Kind,
