@@ -2,10 +2,7 @@
 
 pub(crate) mod agreement;
 pub(crate) mod devices;
-pub(crate) mod draws;
 mod files;
-pub(crate) mod forgetful;
-pub(crate) mod mistakes;
 pub(crate) mod peer;
 
 use std::path::{Path, PathBuf};
