@@ -19,7 +19,7 @@ use vattention::{
 };
 
 use crate::common::agreement::{compare_picks, compare_reports};
-use crate::common::devices::Counting;
+use crate::common::devices::Watched;
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };
 
@@ -183,7 +183,7 @@ fn odd_recipes_are_followed_as_they_are_meant() {
             format!("{hash}{odd}{odd}[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 9\n"),
         ];
         for text in alone.iter().chain(&beside) {
-            let device = Counting::new(emulator.clone());
+            let device = Watched::new(emulator.clone());
             let mut ours = started(&Gpu::new(device.clone()), &parsed(text), 250);
             let mut expected = started(&Reference, &parsed(text), 250);
             for (new, visible) in [(250..251, by_routine), (251..260, &[31, 90, 255])] {
@@ -261,7 +261,7 @@ fn bounds_that_the_device_cannot_find_are_left_to_the_host() {
     let hoeffding =
         "[estimator]\ntype = \"hoeffding\"\ntarget = \"denominator\"\nepsilon = 0.2\ndelta = 0.2\n";
     for (selectors, replays) in [(top, 1), (quest, 0), (&format!("{top}{quest}"), 0)] {
-        let device = Counting::new(emulator.clone());
+        let device = Watched::new(emulator.clone());
         let pipeline = parsed(&format!("share = \"head\"\n{selectors}{hoeffding}"));
         let mut ours = started(&Gpu::new(device.clone()), &pipeline, 700);
         device.take();
