@@ -6,6 +6,11 @@ check:
 test:
     cargo test --release --workspace
 
+# The tests that take little time: all but the table of promises, every pipeline on every backend,
+# and steps on an emulated GPU.
+quick:
+    cargo test --release --workspace -- --skip promise_table:: --skip backends:: --skip cuda --skip promises:: --skip kernels::
+
 # Every pipeline against exact attention on the shipped trace.
 compare *ARGS:
     cargo run --release -- compare configs/*.toml --trace data/smollm2.safetensors {{ARGS}}

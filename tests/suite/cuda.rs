@@ -16,7 +16,7 @@ use vattention::{
 };
 use vattention_cuda_emulator::Emulator;
 
-use crate::common::devices::{Calls, Counting, Mortal};
+use crate::common::devices::{Calls, Watched};
 use crate::common::{MODEL, MODEL_LAYER};
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };
@@ -60,7 +60,7 @@ fn state(attention: &dyn Attention, shape: Shape) -> (usize, Vec<u32>, Selection
 
 /// Lets one call to the device after the other fail, until all succeed; says how many there are.
 fn each_failure<D: Device, T>(
-    device: &Mortal<D>,
+    device: &Watched<D>,
     mut run: impl FnMut() -> Result<T>,
     mut check: impl FnMut(),
 ) -> (usize, T) {
@@ -91,7 +91,7 @@ fn check_failures<D: Device>(emulator: &D, pipeline: &Arc<PipelineConfig>) {
     let queries = numbers(SHAPE.query_heads, 3, SHAPE.head_dim);
 
     let mut untouched = start(&Gpu::new(emulator.clone())).unwrap();
-    let device = Mortal::new(emulator.clone());
+    let device = Watched::new(emulator.clone());
     let gpu = Gpu::new(device.clone());
     let (calls, mut attention) = each_failure(&device, || start(&gpu), || ());
     assert!(calls >= 2, "compiles two kernels, but has made {calls} calls");
@@ -219,7 +219,7 @@ fn a_step_is_one_copy_there_one_start_and_one_copy_back() {
     let Some(emulator) = common::emulator() else { return };
     for path in common::configs() {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let device = Counting::new(emulator.clone());
+        let device = Watched::new(emulator.clone());
         let pipeline = load(&path).unwrap();
         let mut attention = Gpu::new(device.clone())
             .start(&pipeline, MODEL_LAYER, MODEL, &Options::default())
@@ -268,7 +268,7 @@ fn the_host_keeps_no_index_that_nobody_asks_for() {
 #[test]
 fn forks_share_networks() {
     let Some(emulator) = common::emulator() else { return };
-    let device = Counting::new(emulator);
+    let device = Watched::new(emulator.clone());
     let gpu = Gpu::new(device.clone());
     let allocations = |pipeline: &Arc<PipelineConfig>| {
         device.take();
@@ -316,7 +316,7 @@ fn rows_of_the_host_are_read_as_those_of_the_device() {
     let Some(emulator) = common::emulator() else { return };
     for pipeline in [learning(), whole()] {
         let [near, far] = [Placement::Device, Placement::Host].map(|placement| {
-            let device = Counting::new(emulator.clone());
+            let device = Watched::new(emulator.clone());
             let options = Options { return_selection: true, placement, ..Options::default() };
             let mut attention =
                 Gpu::new(device.clone()).start(&pipeline, 0, SHAPE, &options).unwrap();

@@ -10,7 +10,7 @@ use vattention::cuda::Gpu;
 use vattention::{Attention, Backend, Options, Output, PipelineConfig, Shape};
 
 use crate::common::agreement::{compare_picks, compare_reports};
-use crate::common::devices::Counting;
+use crate::common::devices::Watched;
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };
 
@@ -104,7 +104,7 @@ fn bounds_that_the_device_cannot_find_are_left_to_the_host() {
     let hoeffding =
         "[estimator]\ntype = \"hoeffding\"\ntarget = \"denominator\"\nepsilon = 0.2\ndelta = 0.2\n";
     for (selectors, replays) in [(top, 1), (quest, 0), (&format!("{top}{quest}"), 0)] {
-        let device = Counting::new(emulator.clone());
+        let device = Watched::new(emulator.clone());
         let pipeline = parsed(&format!("share = \"head\"\n{selectors}{hoeffding}"));
         let mut ours = started(&Gpu::new(device.clone()), &pipeline, 700);
         device.take();

@@ -3,10 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod adversaries;
 mod append;
 mod backends;
-mod bars;
 mod cache;
 mod certificates;
 mod combinations;
@@ -25,18 +23,14 @@ mod golden_hash;
 mod golden_magic_pig;
 mod golden_pq;
 mod golden_quest;
-mod guarantee;
 mod inclusion;
 mod invariants;
 mod layers;
 mod magnitudes;
-mod modes;
 mod names;
 mod nothing_drawn;
 mod parity;
-mod priority;
 mod promises;
-mod stratified;
 mod taken_back;
 mod told;
 mod verify;

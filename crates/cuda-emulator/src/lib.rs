@@ -113,19 +113,20 @@ impl Device for Emulator {
     }
 }
 
-/// What an emulation needs, or `None`, said on stderr, where it is missing.
+/// Variable of the environment without which tests that need the emulator may be skipped.
+pub const REQUIRE_EMULATOR: &str = "VATTENTION_REQUIRE_EMULATOR";
+
+/// Returns what a test needs, or prints `skipped: ` and the reason to stderr and returns `None`.
 ///
 /// # Panics
-/// If it is missing and the environment has `VATTENTION_REQUIRE_EMULATOR`.
-pub fn or_skip<T>(needed: Result<T, impl Display>) -> Option<T> {
+/// If it is missing and the environment has the variable `required`.
+pub fn or_skip<T>(needed: Result<T, impl Display>, required: &str) -> Option<T> {
     match needed {
         Ok(needed) => Some(needed),
-        Err(error) if std::env::var_os("VATTENTION_REQUIRE_EMULATOR").is_some() => {
-            panic!("{error}")
-        }
+        Err(error) if std::env::var_os(required).is_some() => panic!("{required} is set: {error}"),
         Err(error) => {
-            // Written to the stream itself: what is printed by a test that passes is not shown.
-            let _ = writeln!(std::io::stderr(), "\nskipped, no emulation of a GPU: {error}");
+            // Written to the stream itself: output of a test that passes is not shown.
+            let _ = writeln!(std::io::stderr(), "\nskipped: {error}");
             None
         }
     }

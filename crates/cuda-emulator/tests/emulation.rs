@@ -4,7 +4,9 @@
 
 use vattention_core::Result;
 use vattention_cuda::{Argument, Device, Grid, Kernel, Program, Source};
-use vattention_cuda_emulator::{Emulator, ThreadOrder, ThreadSchedule, or_skip, run_sanitized};
+use vattention_cuda_emulator::{
+    Emulator, REQUIRE_EMULATOR, Schedule, ThreadOrder, or_skip, run_sanitized,
+};
 
 /// Kernels of two warps.
 const KERNELS: Source = Source {
@@ -61,7 +63,7 @@ KERNEL(one_beyond_in_shared, 64, u32* numbers) {
 };
 
 fn emulator() -> Option<Emulator> {
-    or_skip(Emulator::new())
+    or_skip(Emulator::new(), REQUIRE_EMULATOR)
 }
 
 /// Runs a kernel in so many blocks over numbers, and returns what they are then.
@@ -184,7 +186,7 @@ fn accesses_out_of_bounds_end_the_process() {
     let faults =
         [("reads_beyond", "heap-buffer-overflow"), ("writes_beyond", "index 64 out of bounds")];
     for (test, fault) in faults {
-        let Some(output) = or_skip(run_sanitized(test)) else { return };
+        let Some(output) = or_skip(run_sanitized(test), REQUIRE_EMULATOR) else { return };
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{said}");
         assert!(said.contains(fault) && said.contains("emulation.cu:"), "{said}");

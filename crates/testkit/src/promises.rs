@@ -4,6 +4,7 @@
 //! nothing is promised, more than its error bar. Over many samples of a row that may happen to a share
 //! delta of them; the count is judged by its exact binomial probability.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,13 +14,14 @@ use rand_chacha::ChaCha8Rng;
 use statrs::function::beta::beta_reg;
 use vattention_core::ndarray::ArrayView3;
 use vattention_core::{
-    Certificate, Kind, NewTokens, Pipeline, PipelineConfig, Shape, Site, Step, Target, TokenClass,
-    Tokens,
+    Certificate, Fraction, Kind, NewTokens, Pipeline, PipelineConfig, RowReport, Shape, Site, Step,
+    Target, TokenClass, Tokens,
     pipeline::{Choice, Read, Reading},
     plugin::{Attended, PromptQueries},
     promise::{Assumption, Assumptions},
 };
 
+use crate::adversarial::AdversarialHead;
 use crate::laws::{Verdict, ensure};
 
 /// Tokens of each head.
@@ -59,6 +61,11 @@ pub enum PromiseHead {
     Signs(f64),
     /// Values that change their sign along the sequence.
     SignChanges(SignChanges),
+    /// 6 % of the tokens have equal logits and hold half of the attention; the last of them have
+    /// values of another kind.
+    TwoPoint,
+    /// A population of heads that is built to break a promise.
+    Adversary(AdversarialHead),
 }
 
 /// Values of 1 in one direction, and of -1 after each second change, plus what gives them a mean.
@@ -127,36 +134,84 @@ pub const CANCELLING: [PromiseHead; 5] = [
     PromiseHead::Signs(0.2),
 ];
 
-/// What many samples of a head came to. Counts are of the worst query head.
+/// Number of samples in which an event occurred, for the query head with the most of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Count {
+    /// Events in all samples of a query head, over all heads of a population.
+    pub total: usize,
+    /// Samples of a query head, over all heads of a population.
+    pub trials: usize,
+    /// Events of the worst head of a population.
+    pub worst: usize,
+    /// Samples of each head of a population.
+    pub trials_of_head: usize,
+}
+
+impl Count {
+    /// Returns true if this number of events contradicts a failure rate of delta: all of them, or
+    /// those of one head.
+    pub fn contradicts(&self, delta: f64) -> bool {
+        exceeds_rate(self.total, self.trials, delta)
+            || exceeds_rate(self.worst, self.trials_of_head, delta)
+    }
+
+    fn new(heads: &[Vec<RowCounts>], trials_of_head: u32, count: fn(&RowCounts) -> usize) -> Self {
+        let of_row = |row: usize| heads.iter().map(move |head| count(&head[row]));
+        let rows = 0..heads[0].len();
+        Self {
+            total: rows.clone().map(|row| of_row(row).sum()).max().unwrap_or_default(),
+            trials: heads.len() * trials_of_head as usize,
+            worst: rows.flat_map(of_row).max().unwrap_or_default(),
+            trials_of_head: trials_of_head as usize,
+        }
+    }
+}
+
+/// Results of many samples of a head.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Counts {
     /// Samples that broke what their certificates say.
-    pub violated: usize,
+    pub violated: Count,
+    /// Samples that broke it although the head violates no assumption of the certificate.
+    pub unfounded: Count,
     /// Samples whose error was larger than their error bar.
-    pub outside: usize,
+    pub outside: Count,
+    /// Samples whose error was larger than [`narrowing`](PromiseTrials::narrowing) of what their
+    /// certificates allow.
+    pub narrowed: Count,
+    /// Rows that hold a promise, and assume nothing that the head violates.
+    pub founded: usize,
     /// Rows that promise nothing.
     pub withheld: usize,
     /// Rows whose last look did not find the sample large enough for the promise.
     pub unheld: usize,
+    /// Rows that hold a promise with a bar larger than epsilon.
+    pub loose: usize,
     /// Rows that read everything.
     pub exact: usize,
+    /// Rows of all samples.
+    pub rows: usize,
     /// Tokens read for a row, on average.
     pub read: f64,
+    /// Tokens drawn for a row, on average.
+    pub drawn: f64,
     /// The most tokens that were drawn for a row.
     pub most_drawn: usize,
     /// The mean radius of the error bars.
     pub radius: f64,
+    /// The weakest kind of the certificates.
+    pub kind: Kind,
     /// Assumptions that any of the certificates makes.
     pub assumes: Assumptions,
 }
 
 /// Counts of one query head.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RowCounts {
-    /// Samples whose error exceeded what their certificates allow.
-    pub violated: usize,
-    /// Samples whose error exceeded their error bar.
-    pub outside: usize,
+#[derive(Clone, Copy, Debug, Default)]
+struct RowCounts {
+    violated: usize,
+    unfounded: usize,
+    outside: usize,
+    narrowed: usize,
 }
 
 /// Queries, keys and values of one KV head.
@@ -182,6 +237,10 @@ pub struct PromiseTrials {
     pipeline: Pipeline,
     /// What the selectors picked, which does not depend on the sample.
     choice: Choice,
+    /// True if the selectors leave tokens that are much heavier than those that a sample draws.
+    pub tail_is_hidden: bool,
+    /// Share of the error that certificates allow, for the count [`narrowed`](Counts::narrowed).
+    pub narrowing: f64,
 }
 
 /// Exact attention of one row.
@@ -228,11 +287,11 @@ pub fn check(config: PipelineConfig) {
 /// If the pipeline cannot run or certifies nothing.
 pub fn keeps_promise(config: &Arc<PipelineConfig>) -> Verdict {
     let (drawn, broken) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    for_each_head(|kind| {
-        let counts = PromiseTrials::new(kind, config).run();
+    for_each(&HEADS, |&kind| {
+        let counts = try_head(kind, config);
         drawn.fetch_max(counts.most_drawn, Ordering::Relaxed);
         let delta = delta(config);
-        if contradicted(counts.violated, delta) {
+        if counts.violated.contradicts(delta) {
             let mut broken = broken.lock().expect("no case panics while it holds the lock");
             broken.push(explain(kind, delta, &counts));
         }
@@ -252,7 +311,7 @@ pub fn keeps_promise(config: &Arc<PipelineConfig>) -> Verdict {
 
 /// Message about a broken promise.
 fn explain(kind: PromiseHead, delta: f64, counts: &Counts) -> String {
-    let violated = counts.violated;
+    let violated = counts.violated.total;
     let what =
         format!("{kind:?}: {violated} of {TRIALS} samples break a promise with delta {delta}");
     let why = match kind.hazard() {
@@ -269,11 +328,6 @@ fn explain(kind: PromiseHead, delta: f64, counts: &Counts) -> String {
     format!("{what}; {why} ({counts:?})")
 }
 
-/// Runs a case for each kind of head, on two threads.
-pub fn for_each_head(case: impl Fn(PromiseHead) + Sync) {
-    for_each(&HEADS, |&kind| case(kind));
-}
-
 /// Runs a case for each item, on two threads.
 pub fn for_each<T: Sync>(items: &[T], case: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
@@ -288,14 +342,50 @@ pub fn for_each<T: Sync>(items: &[T], case: impl Fn(&T) + Sync) {
     });
 }
 
-/// Whether `violated` of [`TRIALS`] samples contradict a failure rate of delta.
-pub fn contradicted(violated: usize, delta: f64) -> bool {
-    contradicted_of(violated, TRIALS as usize, delta)
+/// Returns true if this number of events in this number of trials contradicts a rate: if so many
+/// have a probability below [`LEVEL`].
+pub fn exceeds_rate(events: usize, trials: usize, rate: f64) -> bool {
+    events > 0 && beta_reg(events as f64, (trials - events + 1) as f64, rate) < LEVEL
 }
 
-/// Whether `violated` of `trials` samples contradict a failure rate of delta.
-pub fn contradicted_of(violated: usize, trials: usize, delta: f64) -> bool {
-    violated > 0 && beta_reg(violated as f64, (trials - violated + 1) as f64, delta) < LEVEL
+/// Draws [`TRIALS`] samples of a head, or of all heads of a population together.
+///
+/// # Panics
+/// If the pipeline cannot run, or certifies nothing.
+pub fn try_head(kind: PromiseHead, config: &Arc<PipelineConfig>) -> Counts {
+    try_head_as(kind, config, |_| {})
+}
+
+/// As [`try_head`], with settings of the trials.
+///
+/// # Panics
+/// If the pipeline cannot run, or certifies nothing.
+pub fn try_head_as(
+    kind: PromiseHead,
+    config: &Arc<PipelineConfig>,
+    set: impl Fn(&mut PromiseTrials),
+) -> Counts {
+    let seeds = kind.seeds();
+    let trials = TRIALS / seeds.end.abs_diff(seeds.start);
+    let mut counts = Counts::none();
+    let mut heads = Vec::new();
+    for seed in seeds {
+        let mut head = PromiseTrials::with_data(kind.data(seed), config, seed.into());
+        set(&mut head);
+        heads.push(head.run(trials, &mut counts));
+    }
+    let count = |count| Count::new(&heads, trials, count);
+    counts.violated = count(|row| row.violated);
+    counts.unfounded = count(|row| row.unfounded);
+    counts.outside = count(|row| row.outside);
+    counts.narrowed = count(|row| row.narrowed);
+    let rows = counts.rows as f64;
+    Counts {
+        read: counts.read / rows,
+        drawn: counts.drawn / rows,
+        radius: counts.radius / rows,
+        ..counts
+    }
 }
 
 /// The failure probability that a row is given.
@@ -330,7 +420,7 @@ impl PromiseHead {
                  show it; add a selector that finds heavy tokens (`oracle-top-k`), or draw by a \
                  sampler that does (`priority`)",
             )),
-            Self::LogNormal(_) | Self::Pareto(_) => Some((
+            Self::LogNormal(_) | Self::Pareto(_) | Self::TwoPoint => Some((
                 Assumption::TailSeen,
                 "few tokens hold most of the attention, and a sample that misses them does not \
                  show it; add a selector that finds heavy tokens (`oracle-top-k`), or draw by a \
@@ -341,7 +431,9 @@ impl PromiseHead {
                 "few values are much longer than the others, so sums over a sample are skewed; raise \
                  variances by an allowance, or draw by a sampler that knows values (`priority`)",
             )),
-            Self::Flat | Self::Gaussian | Self::Cancelling | Self::Tiny => None,
+            Self::Flat | Self::Gaussian | Self::Cancelling | Self::Tiny | Self::Adversary(_) => {
+                None
+            }
             Self::Balanced | Self::Signs(_) | Self::SignChanges(_) => Some((
                 Assumption::Moments,
                 "values cancel, so the norm of the output is estimated badly; take `mode = \"rigorous\"`",
@@ -358,7 +450,9 @@ impl PromiseHead {
             Self::Balanced | Self::Signs(_) => normal,
             Self::SignChanges(SignChanges { spread, .. }) => spread * normal,
             Self::Needle if token.is_multiple_of(TOKENS / 8) => 6.1 + 0.3 * normal,
-            Self::Needle => 0.3 * normal,
+            Self::TwoPoint if token % 50 < 3 => 2.8,
+            Self::Needle | Self::TwoPoint => 0.3 * normal,
+            Self::Adversary(_) => unreachable!("a population makes its own tokens"),
             Self::Pareto(index) => {
                 Pareto::new(1.0, index).expect("a positive index").sample(rng).ln()
             }
@@ -393,7 +487,7 @@ impl PromiseHead {
 
     /// Whether scores are equal even after rounding, so that tokens are ranked by position.
     fn has_equal_scores(self) -> bool {
-        matches!(self, Self::SignChanges(SignChanges { spread: 0.0, .. }))
+        matches!(self, Self::SignChanges(SignChanges { spread: 0.0, .. }) | Self::TwoPoint)
     }
 
     fn value(
@@ -419,6 +513,12 @@ impl PromiseHead {
                 value[0] = changes.value(token);
                 return value;
             }
+            Self::TwoPoint if token % 50 < 3 && token > TOKENS * 5 / 6 => {
+                return value.map(|_| {
+                    let noise: f64 = StandardNormal.sample(rng);
+                    3.0 + 0.5 * noise
+                });
+            }
             _ => {}
         }
         for (j, x) in value.iter_mut().enumerate() {
@@ -437,8 +537,17 @@ impl PromiseHead {
         if self == Self::Tiny { 1e12 } else { 1.0 }
     }
 
-    /// Two query heads with 4 elements, and [`TOKENS`] tokens.
-    fn data(self) -> HeadData {
+    /// Seeds of the heads on which promises are tried.
+    fn seeds(self) -> Range<u32> {
+        if matches!(self, Self::Adversary(_)) { 0..8 } else { 1..2 }
+    }
+
+    /// Two query heads with 4 elements, and [`TOKENS`] tokens; or the head of a population with a
+    /// seed.
+    pub fn data(self, seed: u32) -> HeadData {
+        if let Self::Adversary(head) = self {
+            return AdversarialHead { seed: seed.into(), ..head }.data();
+        }
         let (keys, values) = self.rows();
         let query = self.query();
         let queries = vec![query, 0.0, query, 0.0, 0.0, query, 0.0, query];
@@ -474,14 +583,6 @@ impl HeadData {
 }
 
 impl PromiseTrials {
-    /// A head of that kind, of which the pipeline has seen all tokens.
-    ///
-    /// # Panics
-    /// If the pipeline cannot run.
-    pub fn new(kind: PromiseHead, config: &Arc<PipelineConfig>) -> Self {
-        Self::with_data(kind.data(), config, 1)
-    }
-
     /// A head whose tokens the pipeline, with this seed, has seen. The selectors are shown them as
     /// a prompt and given feedback for a step before the trials, so those that learn have learned.
     ///
@@ -498,7 +599,7 @@ impl PromiseTrials {
         teach(&mut pipeline, &head);
         let choice = pipeline.choose(&step);
         let exact = (0..head.group).map(|member| Exact::new(&step, &head.values, member)).collect();
-        Self { head, exact, pipeline, choice }
+        Self { head, exact, pipeline, choice, tail_is_hidden: false, narrowing: 1.0 }
     }
 
     /// Reads as `sequence`, and shows what was read.
@@ -517,47 +618,69 @@ impl PromiseTrials {
         show(&step, &pipeline.complete(&step, &self.choice))
     }
 
-    /// Draws [`TRIALS`] samples.
-    ///
-    /// # Panics
-    /// If a row certifies nothing.
-    pub fn run(&self) -> Counts {
-        self.run_trials(TRIALS).0
-    }
-
-    /// Draws this number of samples; also returns the counts of each query head.
-    ///
-    /// # Panics
-    /// If a row certifies nothing.
-    pub fn run_trials(&self, trials: u32) -> (Counts, Vec<RowCounts>) {
+    /// Draws this number of samples, and returns the counts of each query head.
+    fn run(&self, trials: u32, counts: &mut Counts) -> Vec<RowCounts> {
         let mut rows = vec![RowCounts::default(); self.head.group];
-        let mut found = Counts::default();
-        let each = 1.0 / (f64::from(trials) * rows.len() as f64);
         let mut pipeline = self.pipeline.clone();
         for sequence in 0..trials {
             self.read_by(&mut pipeline, sequence, |_, reading| {
-                for (member, (exact, row)) in self.exact.iter().zip(&mut rows).enumerate() {
-                    let report = reading.report(member);
-                    let certificate = report.certificate;
-                    let error = exact.error(&self.head.values, reading, member);
-                    row.violated += usize::from(exceeds(error, allowed(&certificate)));
-                    let radius = certificate.bar.map_or(f64::INFINITY, |bar| bar.radius);
-                    row.outside += usize::from(exceeds(error, radius + ROUNDING));
-                    found.radius += radius * each;
-                    found.read += (report.certain + report.sampled) as f64 * each;
-                    found.most_drawn = found.most_drawn.max(report.sampled);
-                    found.withheld += usize::from(certificate.promise.is_none());
-                    found.unheld += usize::from(!certificate.held);
-                    found.exact += usize::from(certificate.kind == Kind::Exact);
-                    found.assumes = found.assumes | certificate.assumes;
+                for (member, row) in rows.iter_mut().enumerate() {
+                    let error = self.exact[member].error(&self.head.values, reading, member);
+                    self.count(error, &reading.report(member), row, counts);
                 }
             });
         }
-        for row in &rows {
-            found.violated = found.violated.max(row.violated);
-            found.outside = found.outside.max(row.outside);
+        rows
+    }
+
+    fn count(&self, error: f64, report: &RowReport, row: &mut RowCounts, counts: &mut Counts) {
+        let certificate = report.certificate;
+        let radius = certificate.bar.map_or(f64::INFINITY, |bar| bar.radius);
+        let violated = exceeds(error, allowed(&certificate));
+        let hidden = self.tail_is_hidden && certificate.assumes.contains(Assumption::TailSeen);
+        let founded = certificate.held && !hidden;
+        row.violated += usize::from(violated);
+        row.unfounded += usize::from(violated && founded);
+        row.outside += usize::from(exceeds(error, radius + ROUNDING));
+        row.narrowed += usize::from(exceeds(error, self.narrowing * allowed(&certificate)));
+        counts.founded += usize::from(founded);
+        counts.withheld += usize::from(certificate.promise.is_none());
+        counts.unheld += usize::from(!certificate.held);
+        let epsilon = certificate.promise.map_or(f64::INFINITY, |promise| promise.epsilon.get());
+        counts.loose += usize::from(certificate.held && radius > epsilon * (1.0 + ROUNDING));
+        counts.exact += usize::from(certificate.kind == Kind::Exact);
+        counts.rows += 1;
+        counts.read += (report.certain + report.sampled) as f64;
+        counts.drawn += report.sampled as f64;
+        counts.most_drawn = counts.most_drawn.max(report.sampled);
+        counts.radius += radius;
+        counts.kind = counts.kind.min(certificate.kind);
+        counts.assumes = counts.assumes | certificate.assumes;
+    }
+}
+
+impl Counts {
+    /// Counts of no samples.
+    fn none() -> Self {
+        let none = Count::default();
+        Self {
+            violated: none,
+            unfounded: none,
+            outside: none,
+            narrowed: none,
+            founded: 0,
+            withheld: 0,
+            unheld: 0,
+            loose: 0,
+            exact: 0,
+            rows: 0,
+            read: 0.0,
+            drawn: 0.0,
+            most_drawn: 0,
+            radius: 0.0,
+            kind: Kind::Exact,
+            assumes: Assumptions::NONE,
         }
-        (found, rows)
     }
 }
 

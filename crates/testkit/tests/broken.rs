@@ -4,6 +4,8 @@
 
 #[path = "broken/samplers.rs"]
 mod samplers;
+#[path = "broken/table.rs"]
+mod table;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,16 +20,6 @@ use vattention_core::{
     step::Score,
     typetag,
 };
-use vattention_testkit::{LAWS, run};
-
-/// The laws that a selector breaks.
-fn broken(config: &dyn SelectorConfig) -> Vec<&'static str> {
-    let breaks = |law| {
-        let attempt = std::panic::AssertUnwindSafe(|| run(law, config, 64));
-        std::panic::catch_unwind(attempt).is_err()
-    };
-    LAWS.iter().filter(|(_, law)| breaks(*law)).map(|(name, _)| *name).collect()
-}
 
 /// Takes the last token appended of every eight, from an index; broken in one way, or none.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -207,27 +199,6 @@ impl Selector for Index {
     }
 }
 
-#[test]
-fn broken_selectors_fail_exactly_the_laws_they_break() {
-    let broken_by = |how| broken(&Broken { how });
-    assert_eq!(broken_by(How::NotAtAll), [""; 0]);
-    assert_eq!(broken(&Lossy { tokens: 3 }), ["round_trips"]);
-    assert_eq!(broken_by(How::Moody), ["repeats", "forks"], "its clones share the mood");
-    assert_eq!(broken_by(How::CountsCalls), ["grows", "causal"], "later calls count too");
-    assert_eq!(broken_by(How::Jealous), ["adds"]);
-    assert_eq!(broken_by(How::SharedIndex), ["forks"]);
-    assert_eq!(broken_by(How::SharedByToken), ["forks"]);
-    assert_eq!(broken_by(How::SharedFeedback), ["forks"]);
-    assert_eq!(broken_by(How::BoundOfAll), ["bounds", "causal"], "later tokens change the bound");
-    assert_eq!(broken_by(How::Boastful), ["bounds"]);
-    assert_eq!(broken_by(How::Divided), ["agrees"]);
-    assert_eq!(broken_by(How::BoundOfOne), ["agrees"]);
-    assert_eq!(broken_by(How::HalfOfAll), ["causal"]);
-    assert_eq!(broken_by(How::MeanOfAll), ["causal"]);
-    assert_eq!(broken_by(How::Undead), ["evicts"]);
-    assert_eq!(broken_by(How::Returning), ["evicts"]);
-}
-
 vattention_testkit::laws!(
     top_k_by_head,
     vattention_selectors::OracleTopK { size: Size::Tokens(7), score: Score::Head }
@@ -279,13 +250,6 @@ impl Estimator for Trusting {
     }
 }
 
-#[test]
-#[should_panic(expected = "the radius is 1, but")]
-fn an_estimator_that_drops_what_is_not_a_number_is_found_out() {
-    let trusting = Trusting { epsilon: Fraction::try_from(0.1).unwrap() };
-    vattention_testkit::run_estimator(vattention_testkit::estimator_laws::distrusts, &trusting, 1);
-}
-
 /// An estimator whose rule changes at an epsilon of 0.3, and asks for more beyond it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Jumping {
@@ -309,24 +273,4 @@ impl Estimator for Jumping {
         let Self { epsilon, delta } = self;
         Some(TunableGoal { epsilon: Some(epsilon), size: None, delta })
     }
-}
-
-#[test]
-#[should_panic(expected = "at a smaller one")]
-fn an_estimator_that_asks_for_more_where_more_is_allowed_is_found_out() {
-    let tenth = Fraction::try_from(0.1).unwrap();
-    let jumping = Jumping { epsilon: tenth, delta: tenth };
-    vattention_testkit::run_estimator(
-        vattention_testkit::estimator_laws::is_monotone,
-        &jumping,
-        64,
-    );
-}
-
-#[test]
-#[should_panic(expected = "epsilon or size were set to")]
-fn an_estimator_that_does_not_demand_what_is_set_is_found_out() {
-    let tenth = Fraction::try_from(0.1).unwrap();
-    let deaf = Deaf { epsilon: tenth, ignored: tenth };
-    vattention_testkit::run_estimator(vattention_testkit::estimator_laws::is_set, &deaf, 1);
 }

@@ -1,101 +1,11 @@
-//! Devices that fail, and devices that count.
+//! A device that counts its calls, and of which one call can fail.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vattention::cuda::{Device, Kernel, Program};
 use vattention::{Error, Result};
 
-/// A device of which one call fails: of those from now on, the one of that number.
-#[derive(Clone, Debug)]
-pub(crate) struct Mortal<D> {
-    device: D,
-    calls: Arc<AtomicUsize>,
-}
-
-/// No call fails. It is also what follows 0.
-const IMMORTAL: usize = usize::MAX;
-
-impl<D: Device> Mortal<D> {
-    pub(crate) fn new(device: D) -> Self {
-        Self { device, calls: Arc::new(AtomicUsize::new(IMMORTAL)) }
-    }
-
-    pub(crate) fn fail_at(&self, call: usize) {
-        self.calls.store(call, Ordering::Relaxed);
-    }
-
-    /// Whether that call was reached; none fails any more.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.calls.swap(IMMORTAL, Ordering::Relaxed) == IMMORTAL
-    }
-
-    fn live(&self) -> Result<()> {
-        let left = self.calls.load(Ordering::Relaxed);
-        let next = if left == IMMORTAL { IMMORTAL } else { left.wrapping_sub(1) };
-        self.calls.store(next, Ordering::Relaxed);
-        if left == 0 { Err(Error::Memory { bytes: 1 }) } else { Ok(()) }
-    }
-}
-
-#[allow(unsafe_code, reason = "the trait's launch is")]
-impl<D: Device> Device for Mortal<D> {
-    type Memory = D::Memory;
-    type Module = D::Module;
-    type Graph = D::Graph;
-
-    fn summary(&self) -> String {
-        self.device.summary()
-    }
-
-    fn allocate(&self, bytes: usize) -> Result<D::Memory> {
-        self.live()?;
-        self.device.allocate(bytes)
-    }
-
-    fn allocate_on_host(&self, bytes: usize) -> Result<D::Memory> {
-        self.live()?;
-        self.device.allocate_on_host(bytes)
-    }
-
-    fn address(&self, memory: &D::Memory) -> u64 {
-        self.device.address(memory)
-    }
-
-    fn write(&self, bytes: &[u8], memory: &D::Memory, at: usize) -> Result<()> {
-        self.live()?;
-        self.device.write(bytes, memory, at)
-    }
-
-    fn read(&self, memory: &D::Memory, at: usize, bytes: &mut [u8]) -> Result<()> {
-        self.live()?;
-        self.device.read(memory, at, bytes)
-    }
-
-    fn compile(&self, program: &Program) -> Result<D::Module> {
-        self.live()?;
-        self.device.compile(program)
-    }
-
-    unsafe fn launch(&self, kernel: &Kernel<D::Module>) -> Result<()> {
-        self.live()?;
-        // SAFETY: the caller vouches for the arguments.
-        unsafe { self.device.launch(kernel) }
-    }
-
-    unsafe fn record(&self, kernels: &[Kernel<D::Module>]) -> Result<D::Graph> {
-        self.live()?;
-        // SAFETY: the caller vouches for the arguments.
-        unsafe { self.device.record(kernels) }
-    }
-
-    fn replay(&self, graph: &D::Graph) -> Result<()> {
-        self.live()?;
-        self.device.replay(graph)
-    }
-}
-
-/// What a device was asked to do.
+/// Number of calls to a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Calls {
     pub(crate) allocations: usize,
@@ -106,30 +16,46 @@ pub(crate) struct Calls {
     pub(crate) replays: usize,
 }
 
-/// A device that counts.
+/// A device that counts its calls, and of which one call can fail.
 #[derive(Clone, Debug)]
-pub(crate) struct Counting<D> {
+pub(crate) struct Watched<D> {
     device: D,
     calls: Arc<Mutex<Calls>>,
+    /// Number of calls before the one that fails.
+    left: Arc<Mutex<Option<usize>>>,
 }
 
-impl<D: Device> Counting<D> {
+impl<D: Device> Watched<D> {
     pub(crate) fn new(device: D) -> Self {
-        Self { device, calls: Arc::default() }
+        Self { device, calls: Arc::default(), left: Arc::default() }
     }
 
-    fn count(&self, which: impl Fn(&mut Calls) -> &mut usize) {
-        *which(&mut self.calls.lock().unwrap()) += 1;
-    }
-
-    /// The calls since it was asked last.
+    /// The calls since the last time.
     pub(crate) fn take(&self) -> Calls {
         std::mem::take(&mut self.calls.lock().unwrap())
+    }
+
+    /// Lets the call of this number fail, counted from now on.
+    pub(crate) fn fail_at(&self, call: usize) {
+        *self.left.lock().unwrap() = Some(call);
+    }
+
+    /// True if that call was reached; none fails any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.left.lock().unwrap().take().is_none()
+    }
+
+    fn begin(&self, count: impl FnOnce(&mut Calls)) -> Result<()> {
+        count(&mut self.calls.lock().unwrap());
+        let mut left = self.left.lock().unwrap();
+        let fails = *left == Some(0);
+        *left = left.and_then(|left| left.checked_sub(1));
+        if fails { Err(Error::Memory { bytes: 1 }) } else { Ok(()) }
     }
 }
 
 #[allow(unsafe_code, reason = "the trait's launch is")]
-impl<D: Device> Device for Counting<D> {
+impl<D: Device> Device for Watched<D> {
     type Memory = D::Memory;
     type Module = D::Module;
     type Graph = D::Graph;
@@ -139,12 +65,12 @@ impl<D: Device> Device for Counting<D> {
     }
 
     fn allocate(&self, bytes: usize) -> Result<D::Memory> {
-        self.count(|calls| &mut calls.allocations);
+        self.begin(|calls| calls.allocations += 1)?;
         self.device.allocate(bytes)
     }
 
     fn allocate_on_host(&self, bytes: usize) -> Result<D::Memory> {
-        self.count(|calls| &mut calls.on_host);
+        self.begin(|calls| calls.on_host += 1)?;
         self.device.allocate_on_host(bytes)
     }
 
@@ -153,32 +79,34 @@ impl<D: Device> Device for Counting<D> {
     }
 
     fn write(&self, bytes: &[u8], memory: &D::Memory, at: usize) -> Result<()> {
-        self.count(|calls| &mut calls.writes);
+        self.begin(|calls| calls.writes += 1)?;
         self.device.write(bytes, memory, at)
     }
 
     fn read(&self, memory: &D::Memory, at: usize, bytes: &mut [u8]) -> Result<()> {
-        self.count(|calls| &mut calls.reads);
+        self.begin(|calls| calls.reads += 1)?;
         self.device.read(memory, at, bytes)
     }
 
     fn compile(&self, program: &Program) -> Result<D::Module> {
+        self.begin(|_| ())?;
         self.device.compile(program)
     }
 
     unsafe fn launch(&self, kernel: &Kernel<D::Module>) -> Result<()> {
-        self.count(|calls| &mut calls.launches);
+        self.begin(|calls| calls.launches += 1)?;
         // SAFETY: the caller vouches for the arguments.
         unsafe { self.device.launch(kernel) }
     }
 
     unsafe fn record(&self, kernels: &[Kernel<D::Module>]) -> Result<D::Graph> {
+        self.begin(|_| ())?;
         // SAFETY: the caller vouches for the arguments.
         unsafe { self.device.record(kernels) }
     }
 
     fn replay(&self, graph: &D::Graph) -> Result<()> {
-        self.count(|calls| &mut calls.replays);
+        self.begin(|calls| calls.replays += 1)?;
         self.device.replay(graph)
     }
 }

@@ -2,10 +2,7 @@
 
 pub(crate) mod agreement;
 pub(crate) mod devices;
-pub(crate) mod draws;
 mod files;
-pub(crate) mod forgetful;
-pub(crate) mod mistakes;
 pub(crate) mod peer;
 
 use std::path::{Path, PathBuf};
@@ -17,7 +14,7 @@ use ndarray_rand::rand_distr::StandardNormal;
 use rand_chacha::ChaCha8Rng;
 use vattention::cuda::Gpu;
 use vattention::{Attention, Backend, Shape, TokenClass, available_backends};
-use vattention_cuda_emulator::{Emulator, or_skip};
+use vattention_cuda_emulator::{Emulator, REQUIRE_EMULATOR, or_skip};
 
 pub(crate) use files::{configs, crates, root, sources};
 
@@ -63,7 +60,7 @@ pub(crate) fn backends() -> Vec<Box<dyn Backend>> {
 
 /// An emulation of a GPU, if there is a C++ compiler.
 pub(crate) fn emulator() -> Option<Emulator> {
-    or_skip(Emulator::new())
+    or_skip(Emulator::new(), REQUIRE_EMULATOR)
 }
 
 /// Known outputs.

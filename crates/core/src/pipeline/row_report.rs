@@ -13,7 +13,7 @@ pub struct RowReport {
     pub sampled: usize,
     /// Distinct rows that the query heads of this KV head read together at this step.
     pub read_by_group: usize,
-    /// Tokens that the estimator asked for at the last look.
+    /// Tokens that the estimator asked for at the last check.
     pub budget: Option<usize>,
     /// Whether everything was read because that is faster than a long list.
     pub fell_back: bool,

@@ -18,19 +18,33 @@ use vattention_core::{
     typetag,
 };
 
+/// Makes configs of toys that are their own selectors.
+macro_rules! selectors {
+    ($($name:literal: $selector:ident),* $(,)?) => {$(
+        #[typetag::serde(name = $name)]
+        impl SelectorConfig for $selector {
+            fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+                Ok(Box::new(self.clone()))
+            }
+        }
+    )*};
+}
+
+selectors! {
+    "take": Take,
+    "take-rest": TakeRest,
+    "count-picks": CountPicks,
+    "noting": Noting,
+    "take-for-all": TakeForAll,
+    "bound-second": BoundSecond,
+}
+
 /// Takes given tokens, offset by the member's number.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Take {
     tokens: Vec<usize>,
     #[serde(default)]
     per_member: usize,
-}
-
-#[typetag::serde(name = "take")]
-impl SelectorConfig for Take {
-    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(self.clone()))
-    }
 }
 
 impl Selector for Take {
@@ -44,13 +58,6 @@ impl Selector for Take {
 /// Takes every visible token that the selectors before it left.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct TakeRest {}
-
-#[typetag::serde(name = "take-rest")]
-impl SelectorConfig for TakeRest {
-    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(self.clone()))
-    }
-}
 
 impl Selector for TakeRest {
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
@@ -421,13 +428,6 @@ fn rule_5_a_row_sees_only_its_own_picks() {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct CountPicks {}
 
-#[typetag::serde(name = "count-picks")]
-impl SelectorConfig for CountPicks {
-    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(self.clone()))
-    }
-}
-
 impl Selector for CountPicks {
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
         let count = picks.len();
@@ -475,13 +475,6 @@ static STREAMS: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
 /// Notes its random numbers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Noting {}
-
-#[typetag::serde(name = "noting")]
-impl SelectorConfig for Noting {
-    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(self.clone()))
-    }
-}
 
 impl Selector for Noting {
     fn select(&self, row: &Row<'_>, _: &mut Picks) {
@@ -704,13 +697,6 @@ fn a_list_falls_back_when_what_is_left_to_read_is_as_long_as_the_machine_says() 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct TakeForAll {}
 
-#[typetag::serde(name = "take-for-all")]
-impl SelectorConfig for TakeForAll {
-    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(self.clone()))
-    }
-}
-
 impl Selector for TakeForAll {
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
         picks.take(60);
@@ -756,13 +742,6 @@ impl Estimator for ProvedIfBounded {
 /// Promises a bound for the second member.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct BoundSecond {}
-
-#[typetag::serde(name = "bound-second")]
-impl SelectorConfig for BoundSecond {
-    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(self.clone()))
-    }
-}
 
 impl Selector for BoundSecond {
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

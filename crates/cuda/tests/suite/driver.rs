@@ -1,17 +1,14 @@
 //! The GPU of this machine, or why there is none.
 
-use std::io::Write;
-
 use vattention_core::{Backend, Error, Options, PipelineConfig, Shape};
 use vattention_cuda::{Cuda, Device, Driver};
+use vattention_cuda_emulator::or_skip;
+
+/// Variable of the environment without which tests that need a GPU may be skipped.
+pub(crate) const REQUIRE_GPU: &str = "VATTENTION_REQUIRE_GPU";
 
 fn driver() -> Option<Driver> {
-    let driver = Driver::open();
-    if let Err(error) = &driver {
-        // Written to the stream itself: what is printed by a test that passes is not shown.
-        let _ = writeln!(std::io::stderr(), "\nskipped: {error}");
-    }
-    driver.ok()
+    or_skip(Driver::open(), REQUIRE_GPU)
 }
 
 /// Opening, asking and starting agree, and never panic.

@@ -1,13 +1,16 @@
 //! The kernels once more, with every access checked: in a process of its own, because the
 //! sanitizer's runtime must be there before anything else.
 
-use vattention_cuda_emulator::{Emulator, ThreadSchedule, or_skip, run_sanitized};
+use vattention_cuda_emulator::{Emulator, REQUIRE_EMULATOR, Schedule, or_skip, run_sanitized};
 
 use super::check_kernels;
 
 #[test]
 fn every_access_is_within_bounds() {
-    let Some(output) = or_skip(run_sanitized("kernels::sanitizer::all_kernels")) else { return };
+    let Some(output) = or_skip(run_sanitized("kernels::sanitizer::all_kernels"), REQUIRE_EMULATOR)
+    else {
+        return;
+    };
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));

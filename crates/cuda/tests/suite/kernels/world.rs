@@ -6,11 +6,11 @@ use half::{bf16, f16};
 use vattention_core::{Storage, step::Softmax};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, Attend, CombineSums, Lists, Logits, Pages, RowLayout};
-use vattention_cuda_emulator::{Emulator, or_skip};
+use vattention_cuda_emulator::{Emulator, REQUIRE_EMULATOR, or_skip};
 
 /// The emulator, or `None`, said on stderr, where there is no compiler.
 pub(crate) fn emulator() -> Option<Emulator> {
-    or_skip(Emulator::new())
+    or_skip(Emulator::new(), REQUIRE_EMULATOR)
 }
 
 /// Uniform numbers in [−1, 1).

@@ -1,0 +1,171 @@
+//! One line of the table, and the counts that are demanded of it.
+
+use std::sync::{Arc, Mutex};
+
+use vattention_core::PipelineConfig;
+use vattention_testkit::promises::{Counts, PromiseHead, for_each, try_head_as};
+// The parts that pipelines are read with.
+use {vattention_estimators as _, vattention_samplers as _, vattention_selectors as _};
+
+/// A few sinks and a window, which every pipeline reads.
+pub(crate) const ENDS: &str = "{ type = 'sink', size = 8 }, { type = 'window', size = 8 }";
+
+/// The heaviest tokens.
+pub(crate) const TOP: &str = "{ type = 'oracle-top-k', size = 0.05, score = 'head' }";
+
+/// The first look of most samples.
+pub(crate) const BASE: usize = 64;
+
+/// What an estimator is asked for, with a delta.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Goal {
+    Epsilon(f64, f64),
+    Size(usize, f64),
+}
+
+use Goal::{Epsilon, Size};
+
+impl Goal {
+    pub(crate) fn delta(self) -> f64 {
+        let (Epsilon(_, delta) | Size(_, delta)) = self;
+        delta
+    }
+}
+
+/// A pipeline, what it is asked for, and the heads on which it is tried.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) share: &'static str,
+    pub(crate) selectors: Vec<&'static str>,
+    /// Type and further fields.
+    pub(crate) sampler: &'static str,
+    pub(crate) base: usize,
+    /// Type and further fields.
+    pub(crate) estimator: String,
+    pub(crate) goals: Vec<Goal>,
+    pub(crate) heads: Vec<PromiseHead>,
+    /// Heads on which the selectors leave tokens that a sample cannot see.
+    pub(crate) hidden: fn(PromiseHead) -> bool,
+}
+
+/// Results of one head and goal.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    pub(crate) head: PromiseHead,
+    pub(crate) goal: Goal,
+    pub(crate) counts: Counts,
+}
+
+impl Line {
+    /// Each query head by itself.
+    pub(crate) fn new(
+        heads: &[PromiseHead],
+        selectors: &[&'static str],
+        sampler: &'static str,
+        estimator: &str,
+        goals: &[Goal],
+    ) -> Self {
+        Self {
+            share: "head",
+            selectors: selectors.to_vec(),
+            sampler,
+            base: BASE,
+            estimator: estimator.to_owned(),
+            goals: goals.to_vec(),
+            heads: heads.to_vec(),
+            hidden: |_| false,
+        }
+    }
+
+    pub(crate) fn pipeline(&self, goal: Goal) -> Arc<PipelineConfig> {
+        let Self { share, sampler, base, estimator, .. } = self;
+        let selectors = self.selectors.join(", ");
+        let (asked, delta) = match goal {
+            Epsilon(epsilon, delta) => (format!("epsilon = {epsilon}"), delta),
+            Size(size, delta) => (format!("size = {size}"), delta),
+        };
+        let text = format!(
+            "share = '{share}'\nselectors = [{selectors}]\n\
+             sampler = {{ base = {base}, type = {sampler} }}\n\
+             estimator = {{ {asked}, delta = {delta}, type = {estimator} }}"
+        );
+        Arc::new(toml::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}")))
+    }
+
+    /// Tries every goal on every head.
+    ///
+    /// # Panics
+    /// If counts contradict what certificates say.
+    pub(crate) fn check(&self) -> Vec<Cell> {
+        let cells: Vec<_> = self
+            .heads
+            .iter()
+            .flat_map(|&head| self.goals.iter().map(move |&goal| (head, goal)))
+            .collect();
+        // Bars of half the width are bars from a quarter of the variance.
+        let cells = self.run(&cells, 0.5, |goal| goal);
+        for Cell { head, goal, counts } in &cells {
+            println!("{head:?}, {}, {}, {goal:?}: {counts:?}", self.sampler, self.estimator);
+            let said = match goal {
+                Epsilon(..) => counts.unfounded,
+                Size(..) => counts.outside,
+            };
+            let violated = counts.violated.contradicts(goal.delta());
+            // Where a promise is broken, no certificate claims it without the hidden tail.
+            let excused = (self.hidden)(*head) && said.total == 0;
+            let broken = said.contradicts(goal.delta()) || violated && !excused;
+            assert!(!broken, "{head:?}, {goal:?}, {self:?}: {counts:?}");
+        }
+        cells
+    }
+
+    /// Tries the same with an error that is judged by a share of its variance, in cells where the
+    /// sample is larger than its first look.
+    ///
+    /// # Panics
+    /// If fewer than `least` counts find that.
+    pub(crate) fn finds(&self, share_of_variance: f64, cells: &[Cell], least: usize) {
+        let factor = share_of_variance.sqrt();
+        let cells: Vec<_> = cells
+            .iter()
+            .filter(|cell| cell.counts.drawn >= 2.0 * self.base as f64)
+            .map(|cell| (cell.head, cell.goal))
+            .collect();
+        let cells = self.run(&cells, factor, |goal| match goal {
+            Epsilon(epsilon, delta) => Epsilon(epsilon / factor, delta),
+            Size(..) => goal,
+        });
+        let found = count(&cells, |cell| cell.counts.narrowed.contradicts(cell.goal.delta()));
+        println!("{found} of {} cells find {share_of_variance} of the variance", cells.len());
+        assert!(found >= least, "only {found} cells find a planted mistake: {self:?}");
+    }
+
+    fn run(
+        &self,
+        cells: &[(PromiseHead, Goal)],
+        narrowing: f64,
+        change: impl Fn(Goal) -> Goal + Sync,
+    ) -> Vec<Cell> {
+        let results = Mutex::new(Vec::new());
+        for_each(cells, |&(head, goal)| {
+            let counts = try_head_as(head, &self.pipeline(change(goal)), |trials| {
+                trials.tail_is_hidden = (self.hidden)(head);
+                trials.narrowing = narrowing;
+            });
+            results.lock().unwrap().push(Cell { head, goal, counts });
+        });
+        results.into_inner().unwrap()
+    }
+}
+
+/// Number of cells for which a condition holds.
+pub(crate) fn count(cells: &[Cell], condition: impl Fn(&Cell) -> bool) -> usize {
+    cells.iter().filter(|cell| condition(cell)).count()
+}
+
+/// Asserts a condition of every cell.
+pub(crate) fn all(cells: &[Cell], condition: impl Fn(&Cell) -> bool) {
+    for cell in cells {
+        assert!(condition(cell), "{cell:?}");
+    }
+}

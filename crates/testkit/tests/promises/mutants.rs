@@ -1,0 +1,55 @@
+//! Parts with a mistake, which the table and the messages of a broken promise need.
+
+use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
+use vattention_core::{
+    BudgetEstimator, Demand, Picks, Result, Row, SampleStats, Selector, SelectorConfig, Site, Size,
+    plugin::Radius, register, step::Score, typetag,
+};
+use vattention_estimators::Ratio;
+
+/// Exact top-k that overlooks one token of eleven, among them one of the needles.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+struct Forgetful {
+    size: Size,
+}
+
+#[typetag::serde(name = "forgetful")]
+impl SelectorConfig for Forgetful {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+register!(Selector, "forgetful", Forgetful, "exact top-k that overlooks tokens");
+
+impl Selector for Forgetful {
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        let mut scores = row.scores(Score::Head);
+        for score in scores.iter_mut().skip(3).step_by(11) {
+            *score = f32::NEG_INFINITY;
+        }
+        picks.take_top(self.size.of(row.visible()), &scores);
+    }
+}
+
+/// `ratio` with error bars that are 0.3 times as wide as they should be.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+struct Narrow {
+    #[serde(flatten)]
+    ratio: Ratio,
+}
+
+#[typetag::serde(name = "narrow")]
+impl BudgetEstimator for Narrow {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let Radius { relative, kind, assumes } = self.ratio.radius(stats);
+        Radius::new(0.3 * relative, kind, assumes)
+    }
+
+    fn demand(&self) -> Demand {
+        self.ratio.demand()
+    }
+}
+
+register!(Estimator, "narrow", Narrow, "error bars that are too narrow");
