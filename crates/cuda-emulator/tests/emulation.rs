@@ -5,7 +5,7 @@
 use vattention_core::Result;
 use vattention_cuda::{Argument, Device, Grid, Kernel, Program, Source};
 use vattention_cuda_emulator::{
-    Emulator, REQUIRE_EMULATOR, Schedule, ThreadOrder, or_skip, run_sanitized,
+    Emulator, REQUIRE_EMULATOR, ThreadOrder, ThreadSchedule, or_skip, run_sanitized,
 };
 
 /// Kernels of two warps.

@@ -14,8 +14,8 @@ use rand_chacha::ChaCha8Rng;
 use statrs::function::beta::beta_reg;
 use vattention_core::ndarray::ArrayView3;
 use vattention_core::{
-    Certificate, Fraction, Kind, NewTokens, Pipeline, PipelineConfig, RowReport, Shape, Site, Step,
-    Target, TokenClass, Tokens,
+    Certificate, Kind, NewTokens, Pipeline, PipelineConfig, RowReport, Shape, Site, Step, Target,
+    TokenClass, Tokens,
     pipeline::{Choice, Read, Reading},
     plugin::{Attended, PromptQueries},
     promise::{Assumption, Assumptions},

@@ -3,13 +3,14 @@
 //! Without NVRTC 13.0, for which the budgets hold, the tests say so and return, unless
 //! `VATTENTION_REQUIRE_NVRTC` is set.
 
-use vattention_core::{Activation, Storage};
+use vattention_core::Storage;
 use vattention_cuda::launch::{
     Attend, BudgetCheck, CombineSums, Draw, Encode, ListTaken, Look, NetworkShape, RowLayout,
     ScoreCodes, ScoreLogits, ScorePages, Select, Take,
 };
 use vattention_cuda::{Compiler, Driver, Program, Source};
 use vattention_cuda_emulator::or_skip;
+use vattention_selectors::Activation;
 
 const ARCHITECTURES: [&str; 3] = ["sm_80", "sm_90", "sm_120"];
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    BudgetEstimator, Demand, Picks, Result, Row, SampleStats, Selector, SelectorConfig, Site, Size,
+    Estimator, Goal, Picks, Result, Row, SampleStats, Selector, SelectorConfig, Site, Size,
     plugin::Radius, register, step::Score, typetag,
 };
 use vattention_estimators::Ratio;
@@ -41,14 +41,14 @@ struct Narrow {
 }
 
 #[typetag::serde(name = "narrow")]
-impl BudgetEstimator for Narrow {
+impl Estimator for Narrow {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let Radius { relative, kind, assumes } = self.ratio.radius(stats);
         Radius::new(0.3 * relative, kind, assumes)
     }
 
-    fn demand(&self) -> Demand {
-        self.ratio.demand()
+    fn goal(&self) -> Result<Goal, &'static str> {
+        self.ratio.goal()
     }
 }
 

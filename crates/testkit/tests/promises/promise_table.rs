@@ -365,18 +365,6 @@ fn bars_hold_where_values_cancel() {
     }
 }
 
-/// Errors are relative to the output's norm or to its floor, whichever is larger.
-#[test]
-fn bars_hold_near_their_floor() {
-    for (floor, delta) in [(0.05, 0.1), (0.1, 0.1), (0.2, 0.1), (0.1, 0.3), (0.2, 0.3)] {
-        for sampler in SAMPLERS {
-            let estimator = format!("{RATIO}, floor = {floor}");
-            let cells = least(&CANCELLING[1..], sampler, &estimator, &[Size(400, delta)]).check();
-            all(&cells, |cell| cell.counts.radius.is_finite());
-        }
-    }
-}
-
 /// The bar of a row that holds its promise is at most epsilon.
 #[test]
 fn promises_are_kept_where_values_cancel() {

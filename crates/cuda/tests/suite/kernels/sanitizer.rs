@@ -1,7 +1,9 @@
 //! The kernels once more, with every access checked: in a process of its own, because the
 //! sanitizer's runtime must be there before anything else.
 
-use vattention_cuda_emulator::{Emulator, REQUIRE_EMULATOR, Schedule, or_skip, run_sanitized};
+use vattention_cuda_emulator::{
+    Emulator, REQUIRE_EMULATOR, ThreadSchedule, or_skip, run_sanitized,
+};
 
 use super::check_kernels;
 
