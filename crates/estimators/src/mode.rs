@@ -8,7 +8,7 @@ use vattention_core::{
     Kind, SampleStats, Target,
     plugin::{Evidence, Radius, Schedule},
     promise::{Assumption, Assumptions},
-    sample::ALLOWANCE,
+    sample::{ALLOWANCE, max_or_nan},
 };
 
 use crate::conversion::Conversion;
@@ -68,7 +68,9 @@ impl Mode {
         let (relative, assumes) = match (self, &stats.unseen, stats.bound) {
             (_, Some(unseen), _) => {
                 let shift = unseen::shift(target, stats, unseen, missed);
-                let radius = unseen::radius(self, asymptotic(stats, others), shift);
+                let of_sums = asymptotic(stats, others);
+                let strict = self == Self::Strict;
+                let radius = if strict { of_sums + shift } else { max_or_nan(of_sums, shift) };
                 (bar(radius, others), if unseen.proved { tail_counted } else { Assumptions::ALL })
             }
             (Self::Strict, None, Some(bound)) => {

@@ -10,17 +10,7 @@
 //! (docs/guarantees.md, theorem 6.) Asymptotic. Of the tail nothing is assumed, if the design proved what
 //! it says.
 
-use vattention_core::{
-    SampleStats, Target,
-    sample::{Unseen, max_or_nan},
-};
-
-use crate::Mode;
-
-/// The radius, given that of the sums and the shift by missed tokens.
-pub(crate) fn radius(mode: Mode, of_sums: f64, shift: f64) -> f64 {
-    if mode == Mode::Strict { of_sums + shift } else { max_or_nan(of_sums, shift) }
-}
+use vattention_core::{SampleStats, Target, sample::Unseen};
 
 /// Shift of the target, relative to it, by tokens that are missed with probability delta.
 pub(crate) fn shift(target: Target, stats: &SampleStats, unseen: &Unseen, delta: f64) -> f64 {

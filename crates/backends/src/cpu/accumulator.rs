@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use vattention_core::{
     Picks, SampleStats,
     pipeline::Read,
-    sample::{Accumulator, Residual, Sample as Shown, Stratification, Weighed},
+    sample::{
+        Accumulator, Residual, Sample as Shown, Stratification, Weighed, weighed_by_definition,
+    },
     step::Softmax,
 };
 
@@ -182,7 +184,7 @@ impl<E: Stored> Accumulator for CpuAccumulator<'_, E> {
         strata: Option<&Stratification>,
     ) -> Weighed {
         let weighed = self.sample.weighed(self.readers, &self.certain, reader, p, strata);
-        weighed.unwrap_or_else(|| Weighed::by_definition(self, reader, residual, p, strata))
+        weighed.unwrap_or_else(|| weighed_by_definition(self, reader, residual, p, strata))
     }
 
     fn dense_from(&self, checked: bool) -> usize {

@@ -1,8 +1,7 @@
 //! The part of a machine in sampling: it reads rows, and computes the sample's statistics.
 
-use crate::sample::Residual;
 use crate::{
-    sample::{Sample, SampleStats, Stratification, Weighed},
+    sample::{Residual, Sample, SampleStats, Stratification, Weighed},
     step::{Picks, Row, Softmax},
 };
 
@@ -41,7 +40,7 @@ pub trait Accumulator {
         p: &[f64],
         strata: Option<&Stratification>,
     ) -> Weighed {
-        Weighed::by_definition(self, reader, residual, p, strata)
+        weighed_by_definition(self, reader, residual, p, strata)
     }
 
     /// The number of rows left to read from which reading all visible tokens in order is faster; if
@@ -50,6 +49,21 @@ pub trait Accumulator {
         let _ = checked;
         usize::MAX
     }
+}
+
+/// Statistics of a weighed sample by their definition, from the sample that an accumulator shows.
+pub fn weighed_by_definition<T: Accumulator + ?Sized>(
+    accumulator: &mut T,
+    reader: usize,
+    residual: &Residual,
+    p: &[f64],
+    strata: Option<&Stratification>,
+) -> Weighed {
+    let mut weighed = Weighed::default();
+    accumulator.sample(reader, residual, &mut |sample, shift| {
+        weighed = Weighed::new(sample, p, strata, shift);
+    });
+    weighed
 }
 
 /// The definition: sums in f64, one token after the other, and statistics recomputed at each check.

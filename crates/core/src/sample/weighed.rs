@@ -4,7 +4,7 @@
 //! `m = μ − ē o^` is that of `w = e (v − o^)`, and `w · m = e (v · μ − ē v · o^ − μ · o^ + ē |o^|²)`.
 
 use crate::{
-    sample::{Accumulator, Residual, Sample, Stratification, drift, stats::norm},
+    sample::{Sample, Stratification, drift, stats::norm},
     step::Softmax,
 };
 
@@ -148,21 +148,6 @@ impl Weighed {
             within: strata.map(|strata| Within::new(strata, sample.e, &values, &out)),
             ..Self::of_sums(shift, sample.certain, &total, sample.e.to_vec(), norms)
         }
-    }
-
-    /// The definition, of the sample that an accumulator shows.
-    pub fn by_definition<T: Accumulator + ?Sized>(
-        accumulator: &mut T,
-        reader: usize,
-        residual: &Residual,
-        p: &[f64],
-        strata: Option<&Stratification>,
-    ) -> Self {
-        let mut weighed = Self::default();
-        accumulator.sample(reader, residual, &mut |sample, shift| {
-            weighed = Self::new(sample, p, strata, shift);
-        });
-        weighed
     }
 
     /// From the sums over the certain tokens and over all, which are relative to the same shift; the

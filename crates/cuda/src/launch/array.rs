@@ -7,14 +7,13 @@ use std::sync::Arc;
 use vattention_core::Result;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::work::Given;
 use crate::Device;
 
 /// Numbers in memory of a device, `[len]`. A clone is the same numbers in the same place.
 #[derive(Debug)]
 pub struct Array<D: Device, T> {
     device: D,
-    memory: Arc<D::Memory>,
+    pub(super) memory: Arc<D::Memory>,
     /// In bytes.
     start: usize,
     len: usize,
@@ -35,11 +34,6 @@ impl<D: Device, T> Array<D, T> {
     /// Where they are, to kernels.
     pub fn address(&self) -> u64 {
         self.device.address(&self.memory) + self.start as u64
-    }
-
-    /// The place, for a kernel.
-    pub(super) fn given(&self) -> Given<D> {
-        Given::Place(Some((self.memory.clone(), self.address())))
     }
 
     /// The numbers at some places, where they are.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use vattention_core::Result;
 
+use super::Array;
 use crate::{Argument, Device, Grid, Kernel};
 
 /// Kernels with what they work on, in the order in which they are to run.
@@ -128,5 +129,12 @@ impl<D: Device> Recorded<D> {
     /// If the device refuses.
     pub fn replay(&self) -> Result<()> {
         self.device.replay(&self.graph)
+    }
+}
+
+impl<D: Device, T> Array<D, T> {
+    /// The place, for a kernel.
+    pub(super) fn given(&self) -> Given<D> {
+        Given::Place(Some((self.memory.clone(), self.address())))
     }
 }

@@ -1,14 +1,13 @@
 //! What a routine is told at each step, in one copy.
 
-use vattention_core::{Result, Shape, Step};
+use vattention_core::{Result, Shape};
 
+use super::head::HeadInputs;
 use super::kind::{RoutineKind, Stage};
 use super::stage::{StageInputs, StageOnDevice};
 use super::words::{Place, Places};
 use crate::Device;
-use crate::index::IndexInputs;
 use crate::launch::{Array, Now};
-use crate::plan::Plan;
 
 /// Where the inputs of a step are.
 #[derive(Debug)]
@@ -39,20 +38,6 @@ pub(super) struct OnDevice<D: Device> {
     pub(super) orders: Array<D, u32>,
     pub(super) units: Array<D, f32>,
     pub(super) longest: Array<D, f64>,
-}
-
-/// One KV head at a step.
-pub(crate) struct HeadInputs<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) step: &'a Step<'a>,
-    /// The largest norm of a visible value.
-    pub(crate) longest: f64,
-    /// Keys of the random order of each of its lists, and the sides of all of them.
-    pub(crate) orders: Vec<([u32; 8], [u32; 2])>,
-    /// Its table of pages.
-    pub(crate) table: u64,
-    /// The index of each selector.
-    pub(crate) indexes: Vec<IndexInputs>,
 }
 
 impl Inputs {

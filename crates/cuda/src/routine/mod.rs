@@ -14,6 +14,7 @@
 //! | `record`  | the kernels, in order                                           |
 //! | `shared`  | the routines that are in use                                    |
 
+mod head;
 mod inputs;
 mod kind;
 mod outputs;
@@ -26,7 +27,7 @@ use std::sync::{Mutex, PoisonError};
 
 use vattention_core::Result;
 
-pub(crate) use self::inputs::HeadInputs;
+pub(crate) use self::head::HeadInputs;
 pub(crate) use self::kind::RoutineKind;
 pub(crate) use self::outputs::Found;
 pub(crate) use self::shared::Routines;

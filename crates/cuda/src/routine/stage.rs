@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use vattention_core::step::Score;
 
-use super::inputs::HeadInputs;
+use super::head::HeadInputs;
 use super::kind::{RoutineKind, Stage};
 use super::words::{Place, Places};
 use crate::Device;
