@@ -99,7 +99,7 @@ impl Attention {
     /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`, keys after their rotary embedding.
     ///
     /// Arrays of the type of `storage` are copied as they are; numbers of others become the nearest ones of it. `classes` say what each
-    /// token is in the text, `[new]`: 0 other, 1 punctuation, 2 special. Pipelines with `fastgen` need them, others ignore them.
+    /// token is in the text, `[new]`: 0 other, 1 punctuation, 2 special. Pipelines whose selectors depend on classes need them, others ignore them.
     ///
     /// Cost: a copy, and what the selectors' indexes need. An error leaves everything as it was: ValueError for a shape, for a number that
     /// is not finite or cannot be stored, or for classes that are missing, too few or too many, or not 0, 1 or 2, TypeError for a type, MemoryError.

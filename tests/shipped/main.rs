@@ -1,5 +1,5 @@
-//! What is shipped is what the schema, the README and docs/pipelines.md say. Apart from `tests/suite`, because toys that are
-//! registered there are in its registry, too.
+//! Checks of the repository itself: its files, pages and crates. A binary of its own, because toys that
+//! `tests/suite` registers would be in its registry, too.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,4 +7,5 @@ mod circles;
 mod configs;
 #[path = "../suite/common/files.rs"]
 mod files;
+mod plugin;
 mod readme;

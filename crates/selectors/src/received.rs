@@ -1,4 +1,4 @@
-//! The attention that the tokens kept have received so far, by which `h2o` and `fastgen` rank them.
+//! Attention received so far by each token that was not evicted.
 
 use vattention_core::{Picks, plugin::Attended};
 
