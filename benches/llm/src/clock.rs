@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use ndarray::ArrayView3;
+use vattention::engine::{Wrapped, Wrapper};
 use vattention::{Attention, Backend, Options, Output, PipelineConfig, Result, RowsView, Shape, TokenClass};
 
 /// When calls of one sequence's layers began and ended, in order.
@@ -15,17 +16,15 @@ pub(crate) struct Clocked {
     pub(crate) log: Log,
 }
 
-struct ClockedAttention {
-    inner: Box<dyn Attention>,
-    log: Log,
-}
+/// The log of one layer's attention.
+struct CallClock(Log);
 
-impl ClockedAttention {
-    fn timed<T>(&mut self, call: impl FnOnce(&mut dyn Attention) -> T) -> T {
+impl CallClock {
+    fn timed<T>(&self, call: impl FnOnce() -> T) -> T {
         let start = Instant::now();
-        let answer = call(self.inner.as_mut());
+        let answer = call();
         let times = (start, Instant::now());
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).push(times);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(times);
         answer
     }
 }
@@ -47,49 +46,31 @@ impl Backend for Clocked {
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
         let inner = self.inner.start(pipeline, layer, shape, options)?;
-        Ok(Box::new(ClockedAttention { inner, log: self.log.clone() }))
+        Ok(Wrapped::new(inner, CallClock(self.log.clone())))
     }
 }
 
-impl Attention for ClockedAttention {
+impl Wrapper for CallClock {
     fn append_rows(
         &mut self,
+        inner: &mut dyn Attention,
         keys: RowsView<'_>,
         values: RowsView<'_>,
         classes: Option<&[TokenClass]>,
     ) -> Result<()> {
-        self.timed(|inner| inner.append_rows(keys, values, classes))
-    }
-
-    fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()> {
-        self.inner.observe(queries)
+        self.timed(|| inner.append_rows(keys, values, classes))
     }
 
     fn attend(
         &mut self,
+        inner: &mut dyn Attention,
         queries: ArrayView3<'_, f32>,
         visible: Option<&[usize]>,
     ) -> Result<Output> {
-        self.timed(|inner| inner.attend(queries, visible))
+        self.timed(|| inner.attend(queries, visible))
     }
 
-    fn truncate(&mut self, tokens: usize) -> Result<()> {
-        self.inner.truncate(tokens)
-    }
-
-    fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
-        Ok(Box::new(Self { inner: self.inner.fork(sequence)?, log: self.log.clone() }))
-    }
-
-    fn len(&self) -> usize {
-        self.inner.len()
-    }
-
-    fn index_bytes(&self) -> usize {
-        self.inner.index_bytes()
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.inner.held_bytes()
+    fn fork(&self, _: Option<u32>) -> Result<Self> {
+        Ok(Self(self.0.clone()))
     }
 }

@@ -3,8 +3,10 @@
 
 mod backend;
 mod selection;
+mod wrapped;
 
 pub use backend::{
     Attention, Backend, FallBack, Options, Output, PageSize, Placement, Storage, Timings, Turn,
 };
 pub use selection::Selection;
+pub use wrapped::{Wrapped, Wrapper};

@@ -67,7 +67,7 @@ pub struct HashTables {
 }
 
 fn default_tables() -> NonZeroU16 {
-    NonZeroU16::MIN.saturating_add(149)
+    const { NonZeroU16::new(150).expect("positive") }
 }
 
 fn default_center() -> bool {

@@ -95,7 +95,7 @@ pub enum Importance {
 }
 
 fn authors_channels() -> NonZeroUsize {
-    NonZeroUsize::MIN.saturating_add(15)
+    const { NonZeroUsize::new(16).expect("positive") }
 }
 
 fn authors_bits() -> LabelBits {

@@ -65,7 +65,7 @@ pub struct Quest {
 }
 
 fn authors_page() -> NonZeroUsize {
-    NonZeroUsize::MIN.saturating_add(15)
+    const { NonZeroUsize::new(16).expect("positive") }
 }
 
 #[typetag::serde(name = "quest")]

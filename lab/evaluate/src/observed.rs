@@ -6,6 +6,7 @@ use ndarray::{ArrayView3, s};
 use vattention_core::{
     Attention, Backend, Options, Output, PipelineConfig, Promise, Result, RowsView, Shape, Target,
     TokenClass,
+    engine::{Wrapped, Wrapper},
 };
 use vattention_experiments::{Bars, DenseBeside, Exact, RowError, Violations};
 
@@ -54,9 +55,8 @@ impl LayerAttended<'_> {
 }
 
 /// One layer.
-struct ObservedAttention<W> {
+struct AttentionObserver<W> {
     layer: usize,
-    attention: Box<dyn Attention>,
     dense: Option<DenseBeside>,
     promise: Option<Promise>,
     observer: Arc<Mutex<W>>,
@@ -112,13 +112,15 @@ impl<W: Observer> Backend for ObservedBackend<'_, W> {
         let dense = self.dense.then(dense).transpose()?;
         let attention = self.backend.start(pipeline, layer, shape, options)?;
         let observer = self.observer.clone();
-        Ok(Box::new(ObservedAttention { layer, attention, dense, promise, observer }))
+        let wrapper = AttentionObserver { layer, dense, promise, observer };
+        Ok(Wrapped::new(attention, wrapper))
     }
 }
 
-impl<W: Observer> Attention for ObservedAttention<W> {
+impl<W: Observer> Wrapper for AttentionObserver<W> {
     fn append_rows(
         &mut self,
+        inner: &mut dyn Attention,
         keys: RowsView<'_>,
         values: RowsView<'_>,
         classes: Option<&[TokenClass]>,
@@ -126,19 +128,16 @@ impl<W: Observer> Attention for ObservedAttention<W> {
         if let Some(dense) = &mut self.dense {
             dense.append(keys, values)?;
         }
-        self.attention.append_rows(keys, values, classes)
-    }
-
-    fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()> {
-        self.attention.observe(queries)
+        inner.append_rows(keys, values, classes)
     }
 
     fn attend(
         &mut self,
+        inner: &mut dyn Attention,
         queries: ArrayView3<'_, f32>,
         visible: Option<&[usize]>,
     ) -> Result<Output> {
-        let output = self.attention.attend(queries, visible)?;
+        let output = inner.attend(queries, visible)?;
         let dense = match &mut self.dense {
             Some(dense) => Some(dense.attend(queries, visible)?),
             None => None,
@@ -149,28 +148,14 @@ impl<W: Observer> Attention for ObservedAttention<W> {
         Ok(output)
     }
 
-    fn truncate(&mut self, tokens: usize) -> Result<()> {
-        self.attention.truncate(tokens)?;
+    fn truncate(&mut self, inner: &mut dyn Attention, tokens: usize) -> Result<()> {
+        inner.truncate(tokens)?;
         self.dense.as_mut().map_or(Ok(()), |dense| dense.truncate(tokens))
     }
 
-    fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
+    fn fork(&self, sequence: Option<u32>) -> Result<Self> {
         let dense = self.dense.as_ref().map(|dense| dense.fork(sequence)).transpose()?;
-        let attention = self.attention.fork(sequence)?;
-        let (layer, promise, observer) = (self.layer, self.promise, self.observer.clone());
-        Ok(Box::new(Self { layer, attention, dense, promise, observer }))
-    }
-
-    fn len(&self) -> usize {
-        self.attention.len()
-    }
-
-    fn index_bytes(&self) -> usize {
-        self.attention.index_bytes()
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.attention.held_bytes()
+        Ok(Self { dense, observer: self.observer.clone(), ..*self })
     }
 }
 

@@ -255,6 +255,5 @@ fn everything<E: Stored>(
 
 /// Whether reading everything is faster than all of several lists together.
 fn lists_are_too_long(choice: &Choice, visible: usize) -> bool {
-    let together: usize = choice.lens().map(|len| len.unwrap_or(visible)).sum();
-    choice.lists() > 1 && together >= dense_from(visible)
+    choice.lists() > 1 && choice.picked(visible) >= dense_from(visible)
 }

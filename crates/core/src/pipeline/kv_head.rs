@@ -36,21 +36,35 @@ pub struct Pipeline {
 /// The picks of one KV head's selectors at one step.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// One for each list; `None` is everything.
-    picks: Vec<Option<Arc<Picks>>>,
+    lists: TokenLists,
     /// The bound that each member's selectors proved for its unpicked tokens.
     bounds: Vec<Option<f32>>,
 }
 
+/// The token lists of one KV head at one step.
+#[derive(Clone, Debug)]
+enum TokenLists {
+    /// All members read every visible token, as one list.
+    Everything,
+    /// One list for all members, or one for each.
+    Picked(Vec<Arc<Picks>>),
+}
+
 impl Choice {
-    /// One list for all members, or one for each: how many tokens each has picked.
-    pub fn lens(&self) -> impl Iterator<Item = Option<usize>> + '_ {
-        self.picks.iter().map(|picks| picks.as_ref().map(|picks| picks.len()))
+    /// Number of token lists: 1, or one for each member.
+    pub fn lists(&self) -> usize {
+        match &self.lists {
+            TokenLists::Everything => 1,
+            TokenLists::Picked(lists) => lists.len(),
+        }
     }
 
-    /// Lists: 1, or one for each member.
-    pub fn lists(&self) -> usize {
-        self.picks.len()
+    /// Number of picked tokens over all lists, of `visible` tokens.
+    pub fn picked(&self, visible: usize) -> usize {
+        match &self.lists {
+            TokenLists::Everything => visible,
+            TokenLists::Picked(lists) => lists.iter().map(|picks| picks.len()).sum(),
+        }
     }
 }
 
@@ -287,7 +301,7 @@ impl Pipeline {
     pub fn choose(&self, step: &Step<'_>) -> Choice {
         let group = step.site.shape.group();
         if self.dense {
-            return Choice { picks: vec![None], bounds: vec![None; group] };
+            return Choice { lists: TokenLists::Everything, bounds: vec![None; group] };
         }
         let picks = self.select(step);
         let bounds = match &picks[..] {
@@ -299,7 +313,8 @@ impl Pipeline {
             Share::Head => picks.into_iter().map(Arc::new).collect(),
         };
         let lists = if self.config.share == Share::Group { 1 } else { group };
-        Choice { picks: picks.into_iter().cycle().take(lists).map(Some).collect(), bounds }
+        let picks = picks.into_iter().cycle().take(lists).collect();
+        Choice { lists: TokenLists::Picked(picks), bounds }
     }
 
     /// The second half of [`read`](Self::read): a sample of the residual.
@@ -323,9 +338,10 @@ impl Pipeline {
         list: usize,
         accumulator: &mut dyn Accumulator,
     ) -> Read {
-        let Some(picks) = &choice.picks[list] else {
+        let TokenLists::Picked(lists) = &choice.lists else {
             return Read::everything(step.visible, Certificate::exact(None));
         };
+        let picks = &lists[list];
         if picks.len() == picks.visible() {
             return Read::everything(step.visible, self.exact());
         }

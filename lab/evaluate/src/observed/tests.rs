@@ -10,7 +10,6 @@ use super::*;
 struct Off<F>(F);
 
 struct OffAttention<F> {
-    dense: Box<dyn Attention>,
     off: Option<F>,
     step: usize,
 }
@@ -33,30 +32,18 @@ impl<F: Fn(usize, usize) -> f32 + Clone + Send + Sync + 'static> Backend for Off
     ) -> Result<Box<dyn Attention>> {
         let dense = Cpu::default().start(&Arc::default(), layer, shape, options)?;
         let off = pipeline.promise().map(|_| self.0.clone());
-        Ok(Box::new(OffAttention { dense, off, step: 0 }))
+        Ok(Wrapped::new(dense, OffAttention { off, step: 0 }))
     }
 }
 
-impl<F: Fn(usize, usize) -> f32 + Clone + Send + 'static> Attention for OffAttention<F> {
-    fn append_rows(
-        &mut self,
-        keys: RowsView<'_>,
-        values: RowsView<'_>,
-        classes: Option<&[TokenClass]>,
-    ) -> Result<()> {
-        self.dense.append_rows(keys, values, classes)
-    }
-
-    fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()> {
-        self.dense.observe(queries)
-    }
-
+impl<F: Fn(usize, usize) -> f32 + Clone + Send + 'static> Wrapper for OffAttention<F> {
     fn attend(
         &mut self,
+        inner: &mut dyn Attention,
         queries: ArrayView3<'_, f32>,
         visible: Option<&[usize]>,
     ) -> Result<Output> {
-        let mut output = self.dense.attend(queries, visible)?;
+        let mut output = inner.attend(queries, visible)?;
         let Some(off) = &self.off else { return Ok(output) };
         let (heads, queries, _) = output.out.dim();
         for (head, query) in (0..heads).flat_map(|h| (0..queries).map(move |q| (h, q))) {
@@ -66,25 +53,8 @@ impl<F: Fn(usize, usize) -> f32 + Clone + Send + 'static> Attention for OffAtten
         Ok(output)
     }
 
-    fn truncate(&mut self, tokens: usize) -> Result<()> {
-        self.dense.truncate(tokens)
-    }
-
-    fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
-        let dense = self.dense.fork(sequence)?;
-        Ok(Box::new(Self { dense, off: self.off.clone(), step: self.step }))
-    }
-
-    fn len(&self) -> usize {
-        self.dense.len()
-    }
-
-    fn index_bytes(&self) -> usize {
-        0
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.dense.held_bytes()
+    fn fork(&self, _: Option<u32>) -> Result<Self> {
+        Ok(Self { off: self.off.clone(), step: self.step })
     }
 }
 

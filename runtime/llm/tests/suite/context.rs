@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use crate::common::{CASES, case, dense, sparse};
-use ndarray::{Array3, ArrayView3};
+use ndarray::Array3;
 use vattention_backends::Cpu;
 use vattention_core::{
-    Attention, Backend, Options, Output, PipelineConfig, Result, RowsView, Shape, TokenClass,
+    Attention, Backend, Options, PipelineConfig, Result, RowsView, Shape, TokenClass,
+    engine::{Wrapped, Wrapper},
 };
 use vattention_llm::{Model, Session};
 
@@ -29,10 +30,10 @@ struct Keeper {
     kept: Kept,
 }
 
-struct Layer {
+#[derive(Clone)]
+struct LayerKeeper {
     number: usize,
     kept: Kept,
-    inner: Box<dyn Attention>,
 }
 
 impl Backend for Keeper {
@@ -52,53 +53,25 @@ impl Backend for Keeper {
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
         let inner = Cpu::default().start(pipeline, layer, shape, options)?;
-        Ok(Box::new(Layer { number: layer, kept: self.kept.clone(), inner }))
+        Ok(Wrapped::new(inner, LayerKeeper { number: layer, kept: self.kept.clone() }))
     }
 }
 
-impl Attention for Layer {
+impl Wrapper for LayerKeeper {
     fn append_rows(
         &mut self,
+        inner: &mut dyn Attention,
         keys: RowsView<'_>,
         values: RowsView<'_>,
         classes: Option<&[TokenClass]>,
     ) -> Result<()> {
         let given = (keys.to_f32().to_owned(), values.to_f32().to_owned());
         self.kept.lock().unwrap().entry(self.number).or_insert(given);
-        self.inner.append_rows(keys, values, classes)
+        inner.append_rows(keys, values, classes)
     }
 
-    fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()> {
-        self.inner.observe(queries)
-    }
-
-    fn attend(
-        &mut self,
-        queries: ArrayView3<'_, f32>,
-        visible: Option<&[usize]>,
-    ) -> Result<Output> {
-        self.inner.attend(queries, visible)
-    }
-
-    fn truncate(&mut self, tokens: usize) -> Result<()> {
-        self.inner.truncate(tokens)
-    }
-
-    fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
-        let inner = self.inner.fork(sequence)?;
-        Ok(Box::new(Self { number: self.number, kept: self.kept.clone(), inner }))
-    }
-
-    fn len(&self) -> usize {
-        self.inner.len()
-    }
-
-    fn index_bytes(&self) -> usize {
-        self.inner.index_bytes()
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.inner.held_bytes()
+    fn fork(&self, _: Option<u32>) -> Result<Self> {
+        Ok(self.clone())
     }
 }
 

@@ -1,0 +1,106 @@
+//! An attention that does something beside every call of another one.
+
+use ndarray::ArrayView3;
+
+use crate::{Attention, Output, Result, RowsView, TokenClass};
+
+/// The part of a [`Wrapped`] attention that is its own. By default every call goes to the inner one.
+pub trait Wrapper: Send + Sized + 'static {
+    /// Appends rows, as [`Attention::append_rows`].
+    ///
+    /// # Errors
+    /// The errors of the inner attention.
+    fn append_rows(
+        &mut self,
+        inner: &mut dyn Attention,
+        keys: RowsView<'_>,
+        values: RowsView<'_>,
+        classes: Option<&[TokenClass]>,
+    ) -> Result<()> {
+        inner.append_rows(keys, values, classes)
+    }
+
+    /// Attends, as [`Attention::attend`].
+    ///
+    /// # Errors
+    /// The errors of the inner attention.
+    fn attend(
+        &mut self,
+        inner: &mut dyn Attention,
+        queries: ArrayView3<'_, f32>,
+        visible: Option<&[usize]>,
+    ) -> Result<Output> {
+        inner.attend(queries, visible)
+    }
+
+    /// Removes tokens, as [`Attention::truncate`].
+    ///
+    /// # Errors
+    /// The errors of the inner attention.
+    fn truncate(&mut self, inner: &mut dyn Attention, tokens: usize) -> Result<()> {
+        inner.truncate(tokens)
+    }
+
+    /// Copies this part for a fork of the inner attention.
+    ///
+    /// # Errors
+    /// State that cannot be copied.
+    fn fork(&self, sequence: Option<u32>) -> Result<Self>;
+}
+
+/// An attention with a wrapper around it.
+#[allow(missing_debug_implementations)]
+pub struct Wrapped<W> {
+    inner: Box<dyn Attention>,
+    wrapper: W,
+}
+
+impl<W: Wrapper> Wrapped<W> {
+    /// Puts a wrapper around an attention.
+    pub fn new(inner: Box<dyn Attention>, wrapper: W) -> Box<dyn Attention> {
+        Box::new(Self { inner, wrapper })
+    }
+}
+
+impl<W: Wrapper> Attention for Wrapped<W> {
+    fn append_rows(
+        &mut self,
+        keys: RowsView<'_>,
+        values: RowsView<'_>,
+        classes: Option<&[TokenClass]>,
+    ) -> Result<()> {
+        self.wrapper.append_rows(&mut *self.inner, keys, values, classes)
+    }
+
+    fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()> {
+        self.inner.observe(queries)
+    }
+
+    fn attend(
+        &mut self,
+        queries: ArrayView3<'_, f32>,
+        visible: Option<&[usize]>,
+    ) -> Result<Output> {
+        self.wrapper.attend(&mut *self.inner, queries, visible)
+    }
+
+    fn truncate(&mut self, tokens: usize) -> Result<()> {
+        self.wrapper.truncate(&mut *self.inner, tokens)
+    }
+
+    fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
+        Ok(Self::new(self.inner.fork(sequence)?, self.wrapper.fork(sequence)?))
+    }
+
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn index_bytes(&self) -> usize {
+        self.inner.index_bytes()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.inner.held_bytes()
+    }
+}
