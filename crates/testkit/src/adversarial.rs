@@ -10,7 +10,7 @@ use ndarray_rand::rand::{Rng, SeedableRng};
 use ndarray_rand::rand_distr::{Distribution, StandardNormal};
 use rand_chacha::ChaCha8Rng;
 
-use crate::promises::{HeadData, VALUE_DIM};
+use crate::head_data::{HeadData, VALUE_DIM};
 
 /// Tokens that share a mean in the 2-bit codes.
 pub const BLOCK: usize = 64;

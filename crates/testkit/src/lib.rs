@@ -60,6 +60,7 @@
 pub mod adversarial;
 pub mod estimator_laws;
 mod head;
+mod head_data;
 pub mod laws;
 pub mod promises;
 mod run;

@@ -14,21 +14,19 @@ use rand_chacha::ChaCha8Rng;
 use statrs::function::beta::beta_reg;
 use vattention_core::ndarray::ArrayView3;
 use vattention_core::{
-    Certificate, Kind, NewTokens, Pipeline, PipelineConfig, RowReport, Shape, Site, Step, Target,
-    TokenClass, Tokens,
+    Certificate, Fraction, Kind, NewTokens, Pipeline, PipelineConfig, RowReport, Site, Step,
+    Target, TokenClass,
     pipeline::{Choice, Read, Reading},
     plugin::{Attended, PromptQueries},
     promise::{Assumption, Assumptions},
 };
 
 use crate::adversarial::AdversarialHead;
+pub use crate::head_data::{HeadData, VALUE_DIM};
 use crate::laws::{Verdict, ensure};
 
 /// Tokens of each head.
 pub const TOKENS: usize = 3000;
-
-/// Elements of a value.
-pub const VALUE_DIM: usize = 8;
 
 /// Samples of each row.
 pub const TRIALS: u32 = 2000;
@@ -136,7 +134,7 @@ pub const CANCELLING: [PromiseHead; 5] = [
 
 /// Number of samples in which an event occurred, for the query head with the most of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Count {
+pub struct EventCount {
     /// Events in all samples of a query head, over all heads of a population.
     pub total: usize,
     /// Samples of a query head, over all heads of a population.
@@ -147,7 +145,7 @@ pub struct Count {
     pub trials_of_head: usize,
 }
 
-impl Count {
+impl EventCount {
     /// Returns true if this number of events contradicts a failure rate of delta: all of them, or
     /// those of one head.
     pub fn contradicts(&self, delta: f64) -> bool {
@@ -171,14 +169,14 @@ impl Count {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counts {
     /// Samples that broke what their certificates say.
-    pub violated: Count,
+    pub violated: EventCount,
     /// Samples that broke it although the head violates no assumption of the certificate.
-    pub unfounded: Count,
+    pub unfounded: EventCount,
     /// Samples whose error was larger than their error bar.
-    pub outside: Count,
+    pub outside: EventCount,
     /// Samples whose error was larger than [`narrowing`](PromiseTrials::narrowing) of what their
     /// certificates allow.
-    pub narrowed: Count,
+    pub narrowed: EventCount,
     /// Rows that hold a promise, and assume nothing that the head violates.
     pub founded: usize,
     /// Rows that promise nothing.
@@ -212,21 +210,6 @@ struct RowCounts {
     unfounded: usize,
     outside: usize,
     narrowed: usize,
-}
-
-/// Queries, keys and values of one KV head.
-#[derive(Clone, Debug)]
-pub struct HeadData {
-    /// Query heads that share the KV head.
-    pub group: usize,
-    /// Elements of a query and of a key.
-    pub head_dim: usize,
-    /// `[group · head_dim]`, scaled.
-    pub queries: Vec<f32>,
-    /// `[tokens · head_dim]`
-    pub keys: Vec<f32>,
-    /// `[tokens · VALUE_DIM]`
-    pub values: Vec<f32>,
 }
 
 /// One KV head, read by a pipeline.
@@ -374,7 +357,7 @@ pub fn try_head_as(
         set(&mut head);
         heads.push(head.run(trials, &mut counts));
     }
-    let count = |count| Count::new(&heads, trials, count);
+    let count = |count| EventCount::new(&heads, trials, count);
     counts.violated = count(|row| row.violated);
     counts.unfounded = count(|row| row.unfounded);
     counts.outside = count(|row| row.outside);
@@ -555,33 +538,6 @@ impl PromiseHead {
     }
 }
 
-impl HeadData {
-    fn tokens(&self) -> usize {
-        self.values.len() / VALUE_DIM
-    }
-
-    fn shape(&self) -> Shape {
-        Shape {
-            query_heads: self.group,
-            kv_heads: 1,
-            head_dim: self.head_dim,
-            value_dim: VALUE_DIM,
-        }
-    }
-
-    /// The step that reads all tokens.
-    fn step<'a>(&'a self, site: &'a Site) -> Step<'a> {
-        Step {
-            site,
-            queries: &self.queries,
-            keys: Tokens::new(&self.keys, self.tokens(), self.head_dim),
-            values: Tokens::new(&self.values, self.tokens(), VALUE_DIM),
-            visible: self.tokens(),
-            step: 0,
-        }
-    }
-}
-
 impl PromiseTrials {
     /// A head whose tokens the pipeline, with this seed, has seen. The selectors are shown them as
     /// a prompt and given feedback for a step before the trials, so those that learn have learned.
@@ -662,7 +618,7 @@ impl PromiseTrials {
 impl Counts {
     /// Counts of no samples.
     fn none() -> Self {
-        let none = Count::default();
+        let none = EventCount::default();
         Self {
             violated: none,
             unfounded: none,

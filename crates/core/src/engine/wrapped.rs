@@ -2,7 +2,11 @@
 
 use ndarray::ArrayView3;
 
-use crate::{Attention, Output, Result, RowsView, TokenClass};
+use crate::{
+    Result,
+    engine::{Attention, Output},
+    step::{RowsView, TokenClass},
+};
 
 /// The part of a [`Wrapped`] attention that is its own. By default every call goes to the inner one.
 pub trait Wrapper: Send + Sized + 'static {
