@@ -117,7 +117,7 @@ fn columns() -> Vec<Column<'static, Measured>> {
         }),
         Column::<Measured>::new(
             "bars",
-            "evidence of the rows outside on delta, over all rows; as `evidence` for violations",
+            "evidence of the rows outside on delta, over all rows; as `evidence` of violations",
             |it| or_dash(it.bars.evidence.map(|evidence| evidence.to_string())),
         ),
         Column::<Measured>::new(
@@ -134,7 +134,7 @@ fn columns() -> Vec<Column<'static, Measured>> {
         ),
         Column::<Measured>::new(
             "evidence",
-            "evidence of the violations on delta: \"within delta\", their share is at most delta; \
+            "of the violations on delta: \"within delta\", their share is at most delta; \
              \"above delta\", it is more, which may be chance; \"contradicted\", that is less \
              probable than 1e-6 if the promise is kept; query heads that share a token list count \
              as one",

@@ -74,7 +74,7 @@ def test_compare():
     assert dense["output_error"]["max"] < 1e-4 < 0.1 < streaming["output_error"]["mean"]
     assert dense["density"] == 1
     json.dumps(found)
-    with pytest.raises(ValueError, match="--queries"):
+    with pytest.raises(ValueError, match="queries"):
         vattention.compare(pipelines, trace, queries=10_000)
 
 

@@ -13,7 +13,8 @@ use crate::outputs::check_outputs;
 use crate::table::{self, Column, or_dash};
 
 const HELP: &str = "\
-Columns are means over steps and layers. The plot has the \
+Columns are means over steps and layers; worst is the layer with the largest mean error; \
+outside, how many rows had an error larger than their bar, of those with a bar. The plot has the \
 means over layers of some 200 parts of the steps above, and those over the steps of each layer \
 below.";
 
@@ -124,21 +125,19 @@ fn table(all: &[StepsDocument], last: Option<NonZeroUsize>) -> String {
         Column::<StepsDocument>::new("steps", "", |it| steps(it).len().to_string()),
         Column::<StepsDocument>::new("density", "", mean(density, percent)),
         Column::<StepsDocument>::new("error", "", mean(error, short)),
-        Column::<StepsDocument>::new("worst", "layer with the largest mean error", |it| {
+        Column::<StepsDocument>::new("worst", "", |it| {
             let worst = it.worst(&it.steps[steps(it)]);
             or_dash(worst.map(|(layer, error)| format!("{} (layer {layer})", short(error))))
         }),
         Column::<StepsDocument>::new("bar", "", mean(bar, short)),
-        Column::<StepsDocument>::new(
-            "outside",
-            "number of rows whose error exceeds their bar, of those with a bar",
-            |it| OutsideCount::of(&it.steps[steps(it)]).to_string(),
-        ),
+        Column::<StepsDocument>::new("outside", "", |it| {
+            OutsideCount::of(&it.steps[steps(it)]).to_string()
+        }),
         Column::<StepsDocument>::text("beside dense attention", "", |it| {
             or_dash(it.beside.map(|beside| beside.to_string()))
         }),
     ];
-    table::show(&columns, all)
+    table::rows(&columns, all)
 }
 
 fn figure(all: &[StepsDocument]) -> Figure {

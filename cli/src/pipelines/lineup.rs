@@ -85,6 +85,7 @@ pub(super) fn reasons(left_out: &[LeftOutPipeline]) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for LeftOutPipeline { file, reason, .. } in left_out {
         match reasons.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, files)) if files.contains(&file.as_str()) => {}
             Some((_, files)) => files.push(file),
             None => reasons.push((reason, vec![file])),
         }

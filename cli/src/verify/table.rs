@@ -90,7 +90,7 @@ fn columns_of_heads(verdict: &Verification) -> Vec<Column<'_, HeadCount>> {
         Column::<HeadCount>::new("p-value", "", |head| format!("{:.1e}", head.p_value)),
         Column::<HeadCount>::new(
             "evidence",
-            "evidence of the samples on delta: their share is \"within delta\", or \"above delta\", \
+            "of the samples on delta: their share is \"within delta\", or \"above delta\", \
              which may be chance, or delta is \"contradicted\": the p-value is below the limit",
             |head| verdict.evidence_of(head).to_string(),
         ),

@@ -259,7 +259,7 @@ fn bad_input_is_refused_in_words() {
         (&["--density", "some"], "expected a number strictly between 0 and 1"),
         (&["--dtype", "bf16,f64"], "possible values: f32, f16, bf16"),
         (&["--backend", "gpu"], "--backend: no `gpu`; expected one of reference, cpu, cuda"),
-        (&["--density", "0.1", &sizeless], "--density: MagicPIG: has no size to set"),
+        (&["--density", "0.1", &sizeless], "density: MagicPIG: has no size to set"),
         (&["--set", "estimator.size=0", &hybrid], "1 problem in the configuration"),
         (&["--set", "estimator.sise=1"], "`sise` in estimator (set on built-in pipeline hash"),
         (&["none.toml"], "none.toml: cannot be read"),

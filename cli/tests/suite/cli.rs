@@ -571,10 +571,12 @@ fn verify(world: &World, config: &str, more: &[&str]) -> (String, Value, Option<
     (String::from_utf8(output.stdout).unwrap(), verdict, output.status.code())
 }
 
-/// The layout of a text: each number is a `#`, however wide it is.
+/// The layout of a text: each number is a `#`, and each gap a blank.
 fn masked(text: &str) -> String {
-    let number = |word: &str| word.trim_end_matches([',', ';', ')', ':']).parse::<f64>().is_ok();
-    let mask = |word: &str| if number(word) { "#".to_owned() } else { word.to_owned() };
+    let mask = |word: &str| {
+        let number = word.trim_matches([',', ';', ':', '(', ')']);
+        if number.parse::<f64>().is_ok() { word.replace(number, "#") } else { word.to_owned() }
+    };
     let line = |line: &str| line.split_whitespace().map(mask).collect::<Vec<_>>().join(" ");
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }

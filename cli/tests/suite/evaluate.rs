@@ -253,7 +253,7 @@ fn what_cannot_run_is_left_out() {
     let lines: Vec<&str> = said.lines().collect();
     let expected = [
         "note: left out: wide.toml: on layer 0: double-sparsity: `channels` is 65",
-        "note: left out: edges.toml: --density: edges: has no size to set",
+        "note: left out: edges.toml: density: edges: has no size to set",
     ];
     assert!(
         lines.len() == 2 && lines.iter().zip(expected).all(|(a, b)| a.starts_with(b)),

@@ -26,7 +26,7 @@ pub struct Evaluation<'a> {
     pub config: &'a Config,
     /// Its weights.
     pub weights: LazyWeights<'a>,
-    /// Changes where the model does: answers are kept for it. See [`fingerprint`].
+    /// Changes where the model does: answers are kept for it. See [`fingerprint`](crate::fingerprint).
     pub fingerprint: String,
     /// Its tokenizer.
     pub tokenizer: &'a Tokenizer,

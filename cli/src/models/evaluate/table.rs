@@ -209,7 +209,7 @@ fn attention_columns(report: &EvaluationReport) -> Vec<Column<'static, VariantRe
         ),
         Column::<VariantResult>::new(
             "bars",
-            "evidence of the rows outside on delta, over all rows; as `evidence` for violations",
+            "evidence of the rows outside on delta, over all rows; as `evidence` of violations",
             |it| or_dash(it.bars.evidence.map(|evidence| evidence.to_string())),
         ),
         Column::<VariantResult>::new(
@@ -224,7 +224,7 @@ fn attention_columns(report: &EvaluationReport) -> Vec<Column<'static, VariantRe
         }),
         Column::<VariantResult>::new(
             "evidence",
-            "evidence of the violations on delta: \"within delta\"; \"above delta\", which may be \
+            "of the violations on delta: \"within delta\"; \"above delta\", which may be \
              chance; or \"contradicted\": less probable than 1e-6 if the promise is kept; query \
              heads that share a token list count as one, lists are taken for independent of each \
              other",
