@@ -139,7 +139,7 @@ impl Climb<'_> {
 
     /// Judges the head that was found.
     fn conclude(&self, state: &mut Value, trials: u32) {
-        let mut worst: Option<crate::heads::Verdict> = None;
+        let mut worst: Option<crate::heads::AttackVerdict> = None;
         for seed in HELD_OUT {
             let found = judge(self.pipeline, seed, &self.path("safetensors"), trials);
             if worst.is_none_or(|worst| found.worst_row > worst.worst_row) {

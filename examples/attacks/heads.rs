@@ -34,7 +34,12 @@ pub(crate) fn write(path: &Path, layer: TraceLayer) {
 }
 
 /// The verdict on a pipeline, with a seed of its own.
-pub(crate) fn judge(pipeline: &PipelineConfig, seed: u64, path: &Path, trials: u32) -> Verdict {
+pub(crate) fn judge(
+    pipeline: &PipelineConfig,
+    seed: u64,
+    path: &Path,
+    trials: u32,
+) -> AttackVerdict {
     let pipeline = Arc::new(PipelineConfig { seed, ..pipeline.clone() });
     let trace = Trace::open(path).unwrap();
     verify(&pipeline, &trace, trials, &Results::default(), &|_, _| {}).unwrap().into()
@@ -42,7 +47,7 @@ pub(crate) fn judge(pipeline: &PipelineConfig, seed: u64, path: &Path, trials: u
 
 /// What is reported of a verdict.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct AttackVerdict {
     pub(crate) worst_head: f64,
     pub(crate) worst_row: f64,
     pub(crate) pooled: f64,
@@ -50,7 +55,7 @@ pub(crate) struct Verdict {
     pub(crate) read: f64,
 }
 
-impl From<Verification> for Verdict {
+impl From<Verification> for AttackVerdict {
     fn from(found: Verification) -> Self {
         let rate = |violations: usize, trials: usize| violations as f64 / trials as f64;
         let read: f64 = found.heads.iter().map(|head| head.density).sum();

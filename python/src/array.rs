@@ -11,12 +11,12 @@ use pyo3::prelude::*;
 use vattention::RowsView;
 
 /// An array that Python gave, kept alive.
-pub(crate) struct Given {
+pub(crate) struct GivenArray {
     name: &'static str,
     tensor: ImportedDlpack,
 }
 
-impl Given {
+impl GivenArray {
     /// Takes hold of an array's memory, which is not copied.
     pub(crate) fn new(name: &'static str, object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let refused = |error: PyErr| {

@@ -11,7 +11,7 @@ use vattention::{
     TokenClass, Turn,
 };
 
-use crate::array::Given;
+use crate::array::GivenArray;
 use crate::backends::find_backend;
 use crate::error::{check_process, core, guarded};
 use crate::output::{Answer, Output};
@@ -112,7 +112,7 @@ impl Attention {
         classes: Option<Vec<i64>>,
     ) -> PyResult<()> {
         let classes = classes.map(|classes| classes_of(&classes)).transpose()?;
-        let (keys, values) = (Given::new("keys", keys)?, Given::new("values", values)?);
+        let (keys, values) = (GivenArray::new("keys", keys)?, GivenArray::new("values", values)?);
         let keys = keys.rows("[kv_heads, new, head_dim]")?;
         let values = values.rows("[kv_heads, new, value_dim]")?;
         self.run(py, |layer| layer.append(keys, values, classes.as_deref()))
@@ -123,7 +123,7 @@ impl Attention {
     ///
     /// Raises as `append`.
     fn observe(&self, py: Python<'_>, queries: &Bound<'_, PyAny>) -> PyResult<()> {
-        let queries = Given::new("queries", queries)?;
+        let queries = GivenArray::new("queries", queries)?;
         let queries: CowArray<'_, f32, Ix3> = queries.array("[query_heads, prompt, head_dim]")?;
         self.run(py, |layer| layer.sequence.observe(queries.view()))
     }
@@ -141,7 +141,7 @@ impl Attention {
         queries: &Bound<'_, PyAny>,
         visible: Option<Vec<usize>>,
     ) -> PyResult<Output> {
-        let queries = Given::new("queries", queries)?;
+        let queries = GivenArray::new("queries", queries)?;
         let queries: CowArray<'_, f32, Ix3> = queries.array("[query_heads, queries, head_dim]")?;
         if let Some(visible) = visible.as_ref().filter(|v| v.len() != queries.dim().1) {
             let (expected, got) = (queries.dim().1, visible.len());
@@ -323,7 +323,7 @@ pub(crate) fn append_batch(
     values: &Bound<'_, PyAny>,
     classes: Option<Vec<Vec<i64>>>,
 ) -> PyResult<()> {
-    let (keys, values) = (Given::new("keys", keys)?, Given::new("values", values)?);
+    let (keys, values) = (GivenArray::new("keys", keys)?, GivenArray::new("values", values)?);
     let keys: RowsView<'_, Ix4> = keys.rows("[sequences, kv_heads, new, head_dim]")?;
     let values: RowsView<'_, Ix4> = values.rows("[sequences, kv_heads, new, value_dim]")?;
     check_count("keys", keys.shape()[0], attentions.len())?;
@@ -353,7 +353,7 @@ pub(crate) fn attend_batch(
     threads: Option<usize>,
 ) -> PyResult<Vec<Output>> {
     check_process()?;
-    let queries = Given::new("queries", queries)?;
+    let queries = GivenArray::new("queries", queries)?;
     let shape = "[sequences, query_heads, queries, head_dim]";
     let queries: CowArray<'_, f32, Ix4> = queries.array(shape)?;
     check_count("queries", queries.dim().0, attentions.len())?;

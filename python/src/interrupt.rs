@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use crate::error::{Interrupted, check_process, exception_of, guarded};
 
 /// What is called with the steps done and of all, from any thread.
-pub(crate) type Report<'a> = dyn Fn(usize, usize) + Sync + 'a;
+pub(crate) type ReportProgress<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
 /// How long Ctrl-C may wait.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -46,7 +46,7 @@ impl Steps {
 pub(crate) fn run_long<T: Send>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
-    run: impl FnOnce(&Report<'_>) -> T + Send,
+    run: impl FnOnce(&ReportProgress<'_>) -> T + Send,
 ) -> PyResult<T> {
     check_process()?;
     py.detach(|| {

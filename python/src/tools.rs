@@ -12,7 +12,7 @@ use vattention::{Backend, trace};
 
 use crate::backends::find_backend;
 use crate::error::tool;
-use crate::interrupt::{Report, run_long};
+use crate::interrupt::{ReportProgress, run_long};
 use crate::pipeline::Pipeline;
 use crate::trace::Trace;
 
@@ -109,7 +109,7 @@ impl On<'_> {
             &dyn Backend,
             &TraceSettings,
             &Results,
-            &Report<'_>,
+            &ReportProgress<'_>,
         ) -> experiments::Result<T>
         + Send,
     ) -> PyResult<Bound<'py, PyAny>> {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use vattention::TokenClass;
 use vattention::trace::{Layout, TraceInfo, TraceLayer};
 
-use crate::array::Given;
+use crate::array::GivenArray;
 use crate::attention::{classes_of, storage_named};
 use crate::error::tool;
 
@@ -189,7 +189,7 @@ fn layer_of(number: usize, parts: &Bound<'_, PyDict>) -> PyResult<TraceLayer> {
         let Some(array) = parts.get_item(name)?.filter(|array| !array.is_none()) else {
             return Ok(None);
         };
-        let given = Given::new(name, &array)?;
+        let given = GivenArray::new(name, &array)?;
         Ok(Some(given.array::<Ix3>("[heads, rows, dim]")?.into_owned()))
     };
     let needed = |name: &'static str| {

@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use vattention_llm::Model;
 
-use report::{Entry, Report};
+use report::{BenchEntry, BenchReport};
 
 /// A result whose error is only shown.
 type Answer<T> = Result<T, Box<dyn std::error::Error>>;
@@ -94,10 +94,10 @@ fn run(arguments: &Arguments) -> Answer<()> {
     if let Err(reason) = &candle {
         eprintln!("candle-transformers: {reason}");
     }
-    let mut report = Report::new(&arguments.model, model.config(), &arguments.storage)?;
+    let mut report = BenchReport::new(&arguments.model, model.config(), &arguments.storage)?;
     for &context in &arguments.contexts {
         let mut entries = measure(arguments, &model, candle.as_ref().ok(), context)?;
-        let profiles = entries.iter_mut().map(Entry::summarise).collect();
+        let profiles = entries.iter_mut().map(BenchEntry::summarise).collect();
         report.add(context, profiles);
     }
     print!("{report}");
@@ -114,22 +114,22 @@ fn measure(
     model: &Model,
     candle: Option<&candle::Llama>,
     context: usize,
-) -> Answer<Vec<Entry>> {
+) -> Answer<Vec<BenchEntry>> {
     let (rounds, steps) = (arguments.rounds as usize, arguments.steps as usize);
     model.check_length(context + (rounds + 1) * steps)?;
     let keys_values = ours::keys_values(model.config().shape, context);
-    let mut running: Vec<(Entry, Box<dyn Decoder + '_>)> = Vec::new();
+    let mut running: Vec<(BenchEntry, Box<dyn Decoder + '_>)> = Vec::new();
     let files = arguments.pipelines.iter().map(Some);
     for file in std::iter::once(None).chain(files) {
         eprintln!("{context} tokens: {}", ours::name(file));
         let ours = ours::Ours::new(model, file, &arguments.storage, &keys_values)?;
-        running.push((Entry::new(ours::name(file)), Box::new(ours)));
+        running.push((BenchEntry::new(ours::name(file)), Box::new(ours)));
     }
     drop(keys_values);
     if let Some(llama) = candle.filter(|_| context <= arguments.candle_most) {
         eprintln!("{context} tokens: candle-transformers");
         let decoder = llama.decoder(context)?;
-        running.push((Entry::new("candle-transformers".into()), Box::new(decoder)));
+        running.push((BenchEntry::new("candle-transformers".into()), Box::new(decoder)));
     }
     for round in 0..=rounds {
         for (entry, decoder) in &mut running {

@@ -66,12 +66,12 @@ impl Parts {
 
 /// What decodes, and its steps.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct BenchEntry {
     name: String,
     pub(crate) steps: Vec<Step>,
 }
 
-impl Entry {
+impl BenchEntry {
     pub(crate) fn new(name: String) -> Self {
         Self { name, steps: Vec::new() }
     }
@@ -111,7 +111,7 @@ pub(crate) struct Summary {
 
 /// Everything measured.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct BenchReport {
     model: String,
     storage: String,
     threads: usize,
@@ -122,7 +122,7 @@ pub(crate) struct Report {
     contexts: Vec<(usize, Vec<Summary>)>,
 }
 
-impl Report {
+impl BenchReport {
     /// # Errors
     /// As [`weight_bytes`].
     pub(crate) fn new(dir: &Path, config: &Config, storage: &str) -> Answer<Self> {
@@ -168,7 +168,7 @@ impl Report {
     }
 }
 
-impl Display for Report {
+impl Display for BenchReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let giga = 1e9;
         writeln!(

@@ -25,7 +25,7 @@ struct Launch {
 }
 
 /// Runs a kernel; what went wrong, or null.
-type Entry = unsafe extern "C" fn(*const Launch) -> *const c_char;
+type EntryPoint = unsafe extern "C" fn(*const Launch) -> *const c_char;
 
 /// A library of kernels. It runs one launch at a time: fibers and shared memory are its own.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Loaded {
         };
         let symbol = format!("emulated_{name}");
         // SAFETY: what the macro `KERNEL` exports under this name is of this type.
-        let entry = unsafe { self.library.get::<Entry>(symbol.as_bytes()) };
+        let entry = unsafe { self.library.get::<EntryPoint>(symbol.as_bytes()) };
         let entry = entry.map_err(|_| fail(format!("there is no kernel {name}")))?;
         let _alone = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the launch outlives the call, the entry compares the arguments with the

@@ -43,7 +43,7 @@ use vattention_core::{Error, NewTokens, Result, Row, Site};
 pub use collisions::{Collisions, Rule};
 pub use lsh::{BLOCK, Lsh, TableBits, Transform};
 
-use block::Open;
+use block::OpenBlock;
 
 /// Random hash tables, and how they are made.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -93,7 +93,7 @@ impl HashTables {
             collisions: Collisions { tables: self.tables, bits: self.bits, rule: self.rule },
             lsh: Arc::new(Lsh::new(planes, dim, self.bits, self.transform)),
             blocks: Vec::new(),
-            open: Open::new(dim, self.center),
+            open: OpenBlock::new(dim, self.center),
         })
     }
 }
@@ -104,9 +104,9 @@ pub struct Hashed {
     collisions: Collisions,
     lsh: Arc<Lsh>,
     /// Of [`BLOCK`] tokens each, shared by forks.
-    blocks: Vec<Arc<block::Block>>,
+    blocks: Vec<Arc<block::HashBlock>>,
     /// The tokens after them.
-    open: Open,
+    open: OpenBlock,
 }
 
 impl Hashed {
@@ -133,7 +133,7 @@ impl Hashed {
     pub fn found(&self, row: &Row<'_>) -> impl Iterator<Item = usize> {
         let query = self.lsh.signatures(row.query());
         let (whole, least) = (self.whole(row), self.collisions.least());
-        let of_block = move |(i, block): (usize, &Arc<block::Block>)| -> Vec<usize> {
+        let of_block = move |(i, block): (usize, &Arc<block::HashBlock>)| -> Vec<usize> {
             let agreeing = block.agreeing(&query);
             let found = agreeing.iter().enumerate().filter(|(_, tables)| **tables >= least);
             found.map(|(j, _)| i * BLOCK + j).collect()

@@ -10,7 +10,7 @@ mod quantise;
 use multiversion::multiversion;
 
 use crate::bounded::Bounded;
-use coded::Coded;
+use coded::CodedLabels;
 pub use quantise::Rounding;
 
 /// Bits of a quantised number, or 0 for exact ones.
@@ -35,7 +35,7 @@ pub struct Labels {
 enum Numbers {
     /// `[blocks][channels][LANES]`
     Exact(Vec<f32>),
-    Coded(Coded),
+    CodedLabels(CodedLabels),
 }
 
 impl Labels {
@@ -43,7 +43,7 @@ impl Labels {
     pub fn new(channels: usize, bits: LabelBits) -> Self {
         let numbers = match bits.get() {
             0 => Numbers::Exact(Vec::new()),
-            bits => Numbers::Coded(Coded::new(bits)),
+            bits => Numbers::CodedLabels(CodedLabels::new(bits)),
         };
         Self { channels, len: 0, numbers }
     }
@@ -69,7 +69,7 @@ impl Labels {
                     row[lane] = x;
                 }
             }
-            Numbers::Coded(coded) => coded.push(block, lane, label, rounding),
+            Numbers::CodedLabels(coded) => coded.push(block, lane, label, rounding),
         }
         self.len += 1;
     }
@@ -79,7 +79,7 @@ impl Labels {
         let (block, lane) = (item / LANES, item % LANES);
         match &self.numbers {
             Numbers::Exact(numbers) => numbers[(block * self.channels + channel) * LANES + lane],
-            Numbers::Coded(coded) => coded.get(block * self.channels + channel, item),
+            Numbers::CodedLabels(coded) => coded.get(block * self.channels + channel, item),
         }
     }
 
@@ -88,7 +88,7 @@ impl Labels {
     pub fn add_products(&self, terms: &[Term], scores: &mut [f32]) {
         match &self.numbers {
             Numbers::Exact(numbers) => add_exact(numbers, self.channels, terms, scores),
-            Numbers::Coded(coded) => coded.add_products(self.channels, terms, scores),
+            Numbers::CodedLabels(coded) => coded.add_products(self.channels, terms, scores),
         }
     }
 
@@ -96,7 +96,7 @@ impl Labels {
     pub fn bytes(&self) -> usize {
         match &self.numbers {
             Numbers::Exact(numbers) => size_of_val(&numbers[..]),
-            Numbers::Coded(coded) => coded.bytes(),
+            Numbers::CodedLabels(coded) => coded.bytes(),
         }
     }
 }

@@ -29,7 +29,7 @@ use multiversion::multiversion;
 use vattention_core::{Row, Site, Stream, Tokens, step::PrefixMax};
 
 use rotation::Rotation;
-use scan::{Query, add_codes};
+use scan::{CodeQuery, add_codes};
 
 /// Tokens that share a mean.
 const BLOCK: usize = 64;
@@ -113,8 +113,8 @@ impl RotatedCodes {
         for (row, out) in rows.iter().zip(&mut *out) {
             row.keys().dots(coded..row.visible(), row.query(), &mut out[coded..]);
         }
-        let query = |row: &Row<'_>| Query::new(row.query(), &self.rotation, shrink);
-        let queries: Vec<Query> = rows.iter().map(query).collect();
+        let query = |row: &Row<'_>| CodeQuery::new(row.query(), &self.rotation, shrink);
+        let queries: Vec<CodeQuery> = rows.iter().map(query).collect();
         for (queries, out) in queries.chunks(scan::TOGETHER).zip(out.chunks_mut(scan::TOGETHER)) {
             add_codes(&self.words, &self.factors, &self.means, queries, coded, out);
         }

@@ -34,7 +34,7 @@ pub struct LshSampler(pub HashTables);
 #[typetag::serde(name = "lsh")]
 impl SamplerConfig for LshSampler {
     fn build(&self, site: &Site) -> Result<Box<dyn Sampler>> {
-        Ok(Box::new(Worker(self.0.index("lsh", site)?)))
+        Ok(Box::new(LshDraws(self.0.index("lsh", site)?)))
     }
 
     /// There is one check, of the tokens that the tables find.
@@ -52,9 +52,9 @@ impl SamplerConfig for LshSampler {
 }
 
 #[derive(Clone)]
-struct Worker(Hashed);
+struct LshDraws(Hashed);
 
-impl Sampler for Worker {
+impl Sampler for LshDraws {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.0.append(new);
     }
@@ -72,17 +72,17 @@ impl Sampler for Worker {
         let found = self.0.found(&readers[0]).filter(|&token| !picks.contains(token));
         let found: Vec<usize> = found.collect();
         let p = self.0.probabilities(&readers[0], &found);
-        Box::new(Found { tokens: found, probabilities: p })
+        Box::new(TableHits { tokens: found, probabilities: p })
     }
 }
 
 /// Tokens that the tables found: all there is to draw.
-struct Found {
+struct TableHits {
     tokens: Vec<usize>,
     probabilities: Vec<f64>,
 }
 
-impl Design for Found {
+impl Design for TableHits {
     fn extend(&mut self, _: usize, out: &mut Vec<u32>) {
         out.extend(self.tokens.iter().map(|&token| token as u32));
     }

@@ -115,7 +115,7 @@ pub enum LogitIndex {
 impl SamplerConfig for Priority {
     fn build(&self, site: &Site) -> Result<Box<dyn Sampler>> {
         let index = Index::new(site, self.index);
-        Ok(Box::new(Worker { index }))
+        Ok(Box::new(PrioritySampler { index }))
     }
 
     fn base(&self) -> Size {
@@ -132,11 +132,11 @@ impl SamplerConfig for Priority {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct PrioritySampler {
     index: Index,
 }
 
-impl Sampler for Worker {
+impl Sampler for PrioritySampler {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.index.append(new);
     }

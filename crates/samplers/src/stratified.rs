@@ -55,7 +55,7 @@ pub struct Stratified {
 #[typetag::serde(name = "stratified")]
 impl SamplerConfig for Stratified {
     fn build(&self, _: &Site) -> Result<Box<dyn Sampler>> {
-        Ok(Box::new(Worker))
+        Ok(Box::new(StratifiedSampler))
     }
 
     fn base(&self) -> Size {
@@ -68,9 +68,9 @@ impl SamplerConfig for Stratified {
 }
 
 #[derive(Clone, Copy)]
-struct Worker;
+struct StratifiedSampler;
 
-impl Sampler for Worker {
+impl Sampler for StratifiedSampler {
     fn design<'a>(
         &'a self,
         _: &[Row<'a>],

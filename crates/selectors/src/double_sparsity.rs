@@ -118,15 +118,15 @@ impl SelectorConfig for DoubleSparsity {
 }
 
 impl DoubleSparsity {
-    fn worker(&self, site: &Site) -> Result<Worker, String> {
+    fn worker(&self, site: &Site) -> Result<DoubleSparsitySelector, String> {
         let group = site.shape.group();
-        let index = |(i, channels): (usize, Vec<usize>)| Index {
+        let index = |(i, channels): (usize, Vec<usize>)| LabelIndex {
             members: self.labels.members(i, group),
             labels: Labels::new(channels.len(), self.label_bits),
             channels: channels.into(),
         };
         let indexes = self.channels(site)?.into_iter().enumerate().map(index).collect();
-        Ok(Worker { size: self.size, score: self.score, indexes })
+        Ok(DoubleSparsitySelector { size: self.size, score: self.score, indexes })
     }
 
     /// The channels of the labels at `site`: one list, or one for each member.
@@ -145,7 +145,7 @@ impl DoubleSparsity {
 
 /// Labels of all keys by one list of channels.
 #[derive(Clone)]
-struct Index {
+struct LabelIndex {
     /// The members of the group that use them.
     members: Range<usize>,
     channels: Arc<[usize]>,
@@ -153,17 +153,17 @@ struct Index {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct DoubleSparsitySelector {
     size: Size,
     score: Score,
-    indexes: Vec<Index>,
+    indexes: Vec<LabelIndex>,
 }
 
-impl Worker {
+impl DoubleSparsitySelector {
     fn scores(&self, row: &Row<'_>) -> Vec<f32> {
         let queries = row.group();
         let mut scores = vec![0.0; row.visible()];
-        for Index { members, channels, labels } in &self.indexes {
+        for LabelIndex { members, channels, labels } in &self.indexes {
             let counting = counting(members, self.score, row);
             if counting.is_empty() {
                 continue;
@@ -178,13 +178,13 @@ impl Worker {
     }
 }
 
-impl Selector for Worker {
+impl Selector for DoubleSparsitySelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         let mut key = vec![0.0; new.keys.dim()];
         let mut label = Vec::new();
         for token in 0..new.keys.len() {
             new.keys.copy_row(token, &mut key);
-            for Index { channels, labels, .. } in &mut self.indexes {
+            for LabelIndex { channels, labels, .. } in &mut self.indexes {
                 label.clear();
                 label.extend(channels.iter().map(|&channel| key[channel]));
                 labels.push(&label, Rounding::Nearest);

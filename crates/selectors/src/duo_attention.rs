@@ -4,7 +4,7 @@
 //! smallest gates, read the first `sink` tokens and the last `recent` alone; the others retrieve: they read everything,
 //! or beside these tokens what another selector, `of`, picks. Of equal gates the later heads stream.
 //!
-//! # Gates
+//! # GateFile
 //! Text, as the authors write it: a line for each layer of the model from 0 on, a number for each KV head, between tabs.
 //! A layer of which nothing is known has `nan` for each: it does not count, and no pipeline can be built there.
 //!
@@ -31,13 +31,13 @@ use vattention_core::{
     register, typetag,
 };
 
-use gates::Gates;
+use gates::GateFile;
 
 /// The first and the recent tokens at every KV head, and everything at those that retrieve.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DuoAttention {
-    /// Gates of the KV heads, text, relative to the pipeline file.
+    /// GateFile of the KV heads, text, relative to the pipeline file.
     #[schemars(extend("format" = "path"))]
     pub gates: PathBuf,
     /// The share of the KV heads that read the first and the recent tokens alone.
@@ -78,18 +78,18 @@ fn recent() -> Size {
 #[typetag::serde(name = "duo-attention")]
 impl SelectorConfig for DuoAttention {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        let gates = crate::named("duo-attention", Gates::open(&self.gates))?;
+        let gates = crate::named("duo-attention", GateFile::open(&self.gates))?;
         let streams = crate::named("duo-attention", gates.streams(site, self.streaming))?;
         let beside = match &self.of {
             _ if streams => Beside::Nothing,
             None => Beside::Everything,
             Some(of) => Beside::Picks(of.build(site)?),
         };
-        Ok(Box::new(Worker { sink: self.sink, recent: self.recent, beside }))
+        Ok(Box::new(DuoAttentionSelector { sink: self.sink, recent: self.recent, beside }))
     }
 
     fn check(&self) -> Result<()> {
-        crate::named("duo-attention", Gates::open(&self.gates).map(drop))?;
+        crate::named("duo-attention", GateFile::open(&self.gates).map(drop))?;
         self.of.as_ref().map_or(Ok(()), |of| of.check())
     }
 
@@ -103,7 +103,7 @@ impl SelectorConfig for DuoAttention {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct DuoAttentionSelector {
     sink: Size,
     recent: Size,
     beside: Beside,
@@ -127,7 +127,7 @@ impl Beside {
     }
 }
 
-impl Selector for Worker {
+impl Selector for DuoAttentionSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.beside.selector_mut().into_iter().for_each(|inner| inner.append(new));
     }

@@ -54,7 +54,7 @@ use vattention_core::{
     register, typetag,
 };
 
-use crate::kept::{Kept, keep};
+use crate::kept::{KeptTokens, keep};
 use crate::learned::each_row;
 use crate::received::Received;
 
@@ -85,7 +85,7 @@ fn share() -> Size {
 #[typetag::serde(name = "fastgen")]
 impl SelectorConfig for FastGen {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(Worker::new(self.clone())))
+        Ok(Box::new(FastgenSelector::new(self.clone())))
     }
 
     fn needs_classes(&self) -> bool {
@@ -122,11 +122,11 @@ impl Policy {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct FastgenSelector {
     config: FastGen,
     /// Once a prompt has been shown.
     policy: Option<Policy>,
-    kept: Kept,
+    kept: KeptTokens,
     /// Of those kept.
     classes: Vec<TokenClass>,
     received: Received,
@@ -134,9 +134,9 @@ struct Worker {
     seen: usize,
 }
 
-impl Worker {
+impl FastgenSelector {
     fn new(config: FastGen) -> Self {
-        let (kept, received) = (Kept::default(), Received::default());
+        let (kept, received) = (KeptTokens::default(), Received::default());
         Self { config, policy: None, kept, classes: Vec::new(), received, seen: 0 }
     }
 
@@ -175,7 +175,7 @@ impl Worker {
     }
 }
 
-impl Selector for Worker {
+impl Selector for FastgenSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         let classes = new.classes.expect("a pipeline shows classes to selectors that need them");
         self.kept.append(new);

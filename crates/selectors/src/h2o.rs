@@ -50,7 +50,7 @@ use vattention_core::{
     register, typetag,
 };
 
-use crate::kept::Kept;
+use crate::kept::KeptTokens;
 use crate::learned::each_row;
 use crate::received::Received;
 
@@ -74,8 +74,8 @@ fn tenth() -> Size {
 #[typetag::serde(name = "h2o")]
 impl SelectorConfig for H2o {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        let (kept, received) = (Kept::default(), Received::default());
-        Ok(Box::new(Worker { config: self.clone(), kept, seen: 0, received }))
+        let (kept, received) = (KeptTokens::default(), Received::default());
+        Ok(Box::new(H2oSelector { config: self.clone(), kept, seen: 0, received }))
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -84,15 +84,15 @@ impl SelectorConfig for H2o {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct H2oSelector {
     config: H2o,
-    kept: Kept,
+    kept: KeptTokens,
     /// Tokens that somebody could have looked at; those after them are not judged yet.
     seen: usize,
     received: Received,
 }
 
-impl Worker {
+impl H2oSelector {
     /// Evicts what is too much of the first `seen` tokens.
     fn evict(&mut self, seen: usize) {
         self.seen = self.seen.max(seen);
@@ -106,7 +106,7 @@ impl Worker {
     }
 }
 
-impl Selector for Worker {
+impl Selector for H2oSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.kept.append(new);
         self.received.resize(self.kept.tokens().len());

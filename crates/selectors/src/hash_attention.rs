@@ -12,7 +12,7 @@
 //! and one code per key: those of the KV head where the file has as many, else those of the
 //! group's first query head.
 //!
-//! # Weights
+//! # HashWeights
 //! A safetensors file with metadata `format = "vattention-hash/1"` and, for layer `l` of the model
 //! and layer `i = 0, 1, …` of a map, in f32, f16 or bf16,
 //!
@@ -52,7 +52,7 @@ use crate::index_of::{IndexOf, counting};
 use crate::network::{Activation, CodeMap};
 use codes::pack;
 use vattention_index::Bounded;
-use weights::Weights;
+use weights::HashWeights;
 
 /// The signs in a code, 32 as the authors have.
 pub type Bits = Bounded<1, 128, 32>;
@@ -89,7 +89,8 @@ impl SelectorConfig for HashAttention {
     }
 
     fn check(&self) -> Result<()> {
-        let opened = self.weights.as_deref().map_or(Ok(()), |path| Weights::open(path).map(drop));
+        let opened =
+            self.weights.as_deref().map_or(Ok(()), |path| HashWeights::open(path).map(drop));
         crate::named("hash-attention", opened)
     }
 
@@ -120,7 +121,7 @@ impl HashAttention {
             let map = |member| hyperplanes::map(site, member, bits, dim);
             return Ok(((0..count).map(map).collect::<Result<_, _>>()?, bits));
         };
-        let weights = Weights::open(path)?;
+        let weights = HashWeights::open(path)?;
         let map = |member| weights.map(site, self.codes, member, self.activation);
         let maps = (0..count).map(map).collect::<Result<Vec<_>, _>>()?;
         let bits = maps[0].bits();

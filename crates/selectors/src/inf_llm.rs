@@ -48,7 +48,7 @@ use vattention_core::{
 };
 
 use crate::learned::{each_row, rounded};
-use blocks::Blocks;
+use blocks::MemoryBlocks;
 
 /// The blocks whose representatives agree with the query.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -85,8 +85,9 @@ fn window() -> NonZeroUsize {
 #[typetag::serde(name = "inf-llm")]
 impl SelectorConfig for InfLlm {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        let blocks = Blocks::new(self.block.get(), self.representatives.get(), site.shape.head_dim);
-        Ok(Box::new(Worker { size: self.size, window: self.window.get(), blocks }))
+        let blocks =
+            MemoryBlocks::new(self.block.get(), self.representatives.get(), site.shape.head_dim);
+        Ok(Box::new(InfLlmSelector { size: self.size, window: self.window.get(), blocks }))
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -95,13 +96,13 @@ impl SelectorConfig for InfLlm {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct InfLlmSelector {
     size: Size,
     window: usize,
-    blocks: Blocks,
+    blocks: MemoryBlocks,
 }
 
-impl Selector for Worker {
+impl Selector for InfLlmSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.blocks.append(new.keys);
     }

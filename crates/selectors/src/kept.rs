@@ -4,13 +4,13 @@ use vattention_core::{NewTokens, Picks, plugin::Attended};
 
 /// Tokens that were not evicted, ascending. What is gone stays gone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct KeptTokens {
     tokens: Vec<u32>,
     /// Tokens appended, evicted ones too.
     appended: usize,
 }
 
-impl Kept {
+impl KeptTokens {
     /// Has new tokens too.
     pub(crate) fn append(&mut self, new: &NewTokens<'_>) {
         self.appended = new.first + new.keys.len();

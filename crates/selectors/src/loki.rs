@@ -78,19 +78,19 @@ impl SelectorConfig for Loki {
 }
 
 impl Loki {
-    fn worker(&self, site: &Site) -> Result<Worker, String> {
+    fn worker(&self, site: &Site) -> Result<LokiSelector, String> {
         let dim = site.shape.head_dim;
         let rank = self.rank.map_or((dim / 4).max(1), NonZeroUsize::get);
         if rank > dim {
             return Err(format!("`rank` is {rank}: expected at most {dim}, the elements of a key"));
         }
         let basis = basis::read(&self.basis, site, rank)?.into();
-        Ok(Worker { size: self.size, score: self.score, basis, index: Columns::new(rank) })
+        Ok(LokiSelector { size: self.size, score: self.score, basis, index: Columns::new(rank) })
     }
 }
 
 #[derive(Clone, Debug)]
-struct Worker {
+struct LokiSelector {
     size: Size,
     score: Score,
     /// `[rank, head_dim]`.
@@ -99,7 +99,7 @@ struct Worker {
     index: Columns,
 }
 
-impl Worker {
+impl LokiSelector {
     /// The first coordinates of a vector `[head_dim]`.
     fn rotate(&self, vector: &[f32]) -> Vec<f32> {
         let rank = self.index.count();
@@ -122,7 +122,7 @@ impl Worker {
     }
 }
 
-impl Selector for Worker {
+impl Selector for LokiSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         let mut key = vec![0.0; new.keys.dim()];
         for token in 0..new.keys.len() {

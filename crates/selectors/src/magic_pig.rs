@@ -30,14 +30,14 @@ pub struct MagicPig(pub HashTables);
 #[typetag::serde(name = "magic-pig")]
 impl SelectorConfig for MagicPig {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(Worker(self.0.index("magic-pig", site)?)))
+        Ok(Box::new(MagicPigSelector(self.0.index("magic-pig", site)?)))
     }
 }
 
 #[derive(Clone)]
-struct Worker(Hashed);
+struct MagicPigSelector(Hashed);
 
-impl Selector for Worker {
+impl Selector for MagicPigSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.0.append(new);
     }

@@ -130,14 +130,14 @@ impl SelectorConfig for PqCache {
 }
 
 impl PqCache {
-    fn worker(&self, site: &Site) -> Result<Worker, String> {
+    fn worker(&self, site: &Site) -> Result<PqCacheSelector, String> {
         let (parts, dim) = (usize::from(self.parts.get()), site.shape.head_dim);
         if !dim.is_multiple_of(parts) {
             return Err(format!(
                 "keys of {dim} elements cannot be cut into `parts` = {parts}: expected a divisor of {dim}"
             ));
         }
-        Ok(Worker { config: self.clone(), site: *site, index: Index::Keys(Vec::new()) })
+        Ok(PqCacheSelector { config: self.clone(), site: *site, index: PqIndex::Keys(Vec::new()) })
     }
 
     /// How many tokens there must be for the centroids.
@@ -155,7 +155,7 @@ fn filled(points: ArrayView2<'_, f32>, phi: f64) -> Array2<f32> {
 
 /// What is known of all keys so far.
 #[derive(Clone)]
-enum Index {
+enum PqIndex {
     /// The keys themselves, while there are too few to be clustered.
     Keys(Vec<f32>),
     /// Their codes.
@@ -163,16 +163,16 @@ enum Index {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct PqCacheSelector {
     config: PqCache,
     site: Site,
-    index: Index,
+    index: PqIndex,
 }
 
-impl Worker {
+impl PqCacheSelector {
     /// Replaces the keys by codes if there are enough of them.
     fn fit(&mut self) {
-        let Index::Keys(keys) = &self.index else { return };
+        let PqIndex::Keys(keys) = &self.index else { return };
         let (needed, dim) = (self.config.fitted_from(), self.site.shape.head_dim);
         if keys.len() < needed * dim {
             return;
@@ -182,7 +182,7 @@ impl Worker {
         let codebooks = self.codebooks(clustered);
         let mut codes = PartCodes::new(codebooks.len());
         keys.chunks_exact(dim).for_each(|key| codes.push(encode(&codebooks, key)));
-        self.index = Index::Codes(codebooks, codes);
+        self.index = PqIndex::Codes(codebooks, codes);
     }
 
     /// A codebook for each part of `keys` `[tokens, head_dim]`.
@@ -210,7 +210,7 @@ impl Worker {
     /// The scores of the visible tokens for the row's own query.
     fn logits(&self, row: &Row<'_>) -> Vec<f32> {
         match &self.index {
-            Index::Codes(codebooks, codes) if row.visible() >= self.config.fitted_from() => {
+            PqIndex::Codes(codebooks, codes) if row.visible() >= self.config.fitted_from() => {
                 let mut scores = vec![0.0; row.visible()];
                 codes.add_scores(&tables(codebooks, row.query()), &mut scores);
                 scores
@@ -243,17 +243,17 @@ fn tables(codebooks: &[Codebook], query: &[f32]) -> Vec<PartTable> {
     codebooks.iter().zip(parts).map(|(codebook, part)| codebook.table(part)).collect()
 }
 
-impl Selector for Worker {
+impl Selector for PqCacheSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         let mut key = vec![0.0; new.keys.dim()];
         for token in 0..new.keys.len() {
             new.keys.copy_row(token, &mut key);
             match &mut self.index {
-                Index::Keys(keys) => {
+                PqIndex::Keys(keys) => {
                     keys.extend(&key);
                     self.fit();
                 }
-                Index::Codes(codebooks, codes) => codes.push(encode(codebooks, &key)),
+                PqIndex::Codes(codebooks, codes) => codes.push(encode(codebooks, &key)),
             }
         }
     }
@@ -264,8 +264,8 @@ impl Selector for Worker {
 
     fn index_bytes(&self) -> usize {
         match &self.index {
-            Index::Keys(keys) => size_of_val(&keys[..]),
-            Index::Codes(_, codes) => codes.bytes(),
+            PqIndex::Keys(keys) => size_of_val(&keys[..]),
+            PqIndex::Codes(_, codes) => codes.bytes(),
         }
     }
 

@@ -84,8 +84,8 @@ impl SelectorConfig for Quest {
 }
 
 impl Quest {
-    fn worker(&self, dim: usize) -> Worker {
-        Worker {
+    fn worker(&self, dim: usize) -> QuestSelector {
+        QuestSelector {
             config: self.clone(),
             full: [(); 2].map(|()| Labels::new(dim, self.bits)),
             last: Page::new(dim),
@@ -95,7 +95,7 @@ impl Quest {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct QuestSelector {
     config: Quest,
     /// The least keys of the full pages, and the least negated keys.
     full: [Labels; 2],
@@ -105,7 +105,7 @@ struct Worker {
     magnitudes: Vec<PrefixMax>,
 }
 
-impl Worker {
+impl QuestSelector {
     fn add(&mut self, key: &[f32]) {
         self.last.add(key);
         if self.last.tokens == self.config.page.get() {
@@ -156,7 +156,7 @@ impl Worker {
     }
 }
 
-impl Selector for Worker {
+impl Selector for QuestSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         let mut key = vec![0.0; new.keys.dim()];
         for token in 0..new.keys.len() {

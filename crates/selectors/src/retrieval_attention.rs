@@ -69,7 +69,7 @@ fn degree() -> NonZeroU16 {
 #[typetag::serde(name = "retrieval-attention")]
 impl SelectorConfig for RetrievalAttention {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(Worker { config: self.clone(), graph: None }))
+        Ok(Box::new(RetrievalAttentionSelector { config: self.clone(), graph: None }))
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -78,12 +78,12 @@ impl SelectorConfig for RetrievalAttention {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct RetrievalAttentionSelector {
     config: RetrievalAttention,
     graph: Option<Graph>,
 }
 
-impl Selector for Worker {
+impl Selector for RetrievalAttentionSelector {
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let [neighbours, degree] = [self.config.neighbours, self.config.degree];
         self.graph = Some(Graph::new(prompt, neighbours.get().into(), degree.get().into()));

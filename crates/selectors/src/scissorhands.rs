@@ -35,7 +35,7 @@ use vattention_core::{
     register, typetag,
 };
 
-use crate::kept::{Kept, weights_of};
+use crate::kept::{KeptTokens, weights_of};
 use crate::learned::each_row;
 use history::History;
 
@@ -71,7 +71,7 @@ fn half() -> Fraction {
 #[typetag::serde(name = "scissorhands")]
 impl SelectorConfig for Scissorhands {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(Worker::new(self.clone(), site)))
+        Ok(Box::new(ScissorhandsSelector::new(self.clone(), site)))
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -80,9 +80,9 @@ impl SelectorConfig for Scissorhands {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct ScissorhandsSelector {
     config: Scissorhands,
-    kept: Kept,
+    kept: KeptTokens,
     /// Tokens that a query could have looked at.
     seen: usize,
     low: History,
@@ -91,11 +91,11 @@ struct Worker {
     members: usize,
 }
 
-impl Worker {
+impl ScissorhandsSelector {
     fn new(config: Scissorhands, site: &Site) -> Self {
         let low = History::new(config.history.get().into());
         let members = site.shape.group();
-        Self { config, kept: Kept::default(), seen: 0, low, votes: Vec::new(), members }
+        Self { config, kept: KeptTokens::default(), seen: 0, low, votes: Vec::new(), members }
     }
 
     /// Adds the weights of one query head, over the first of those kept; the last head ends the row.
@@ -131,7 +131,7 @@ impl Worker {
     }
 }
 
-impl Selector for Worker {
+impl Selector for ScissorhandsSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.kept.append(new);
         self.low.resize(self.kept.tokens().len());

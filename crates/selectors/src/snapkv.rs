@@ -52,7 +52,7 @@ use vattention_core::{
     register, typetag,
 };
 
-use crate::kept::Kept;
+use crate::kept::KeptTokens;
 use crate::learned::each_row;
 
 pub use pool::{Odd, Pooling};
@@ -92,7 +92,7 @@ impl SnapKv {
 #[typetag::serde(name = "snapkv")]
 impl SelectorConfig for SnapKv {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(Worker { config: self.clone(), kept: Kept::default() }))
+        Ok(Box::new(SnapkvSelector { config: self.clone(), kept: KeptTokens::default() }))
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -101,12 +101,12 @@ impl SelectorConfig for SnapKv {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct SnapkvSelector {
     config: SnapKv,
-    kept: Kept,
+    kept: KeptTokens,
 }
 
-impl Worker {
+impl SnapkvSelector {
     /// What the last queries of a prompt vote for the first `old` tokens kept, `[old]`.
     fn votes(&self, prompt: &PromptQueries<'_>, old: usize) -> Vec<f64> {
         let mut votes = vec![0.0; old];
@@ -117,7 +117,7 @@ impl Worker {
     }
 }
 
-impl Selector for Worker {
+impl Selector for SnapkvSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.kept.append(new);
     }

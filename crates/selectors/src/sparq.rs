@@ -63,18 +63,18 @@ impl SelectorConfig for SparQ {
 }
 
 impl SparQ {
-    fn worker(&self, site: &Site) -> Result<Worker, String> {
+    fn worker(&self, site: &Site) -> Result<SparqSelector, String> {
         let dim = site.shape.head_dim;
         let channels = self.channels.map_or((dim / 4).max(1), NonZeroUsize::get);
         if channels > dim {
             return Err(format!("`channels` is {channels}: expected at most {dim}, as keys have"));
         }
-        Ok(Worker { size: self.size, channels, score: self.score, keys: Columns::new(dim) })
+        Ok(SparqSelector { size: self.size, channels, score: self.score, keys: Columns::new(dim) })
     }
 }
 
 #[derive(Clone, Debug)]
-struct Worker {
+struct SparqSelector {
     size: Size,
     channels: usize,
     score: Score,
@@ -82,7 +82,7 @@ struct Worker {
     keys: Columns,
 }
 
-impl Worker {
+impl SparqSelector {
     /// The score of each visible token.
     fn scores(&self, row: &Row<'_>) -> Vec<f32> {
         match self.score {
@@ -148,7 +148,7 @@ fn log_sum_exp(numbers: impl Iterator<Item = f32> + Clone) -> f32 {
     most + libm::log(sum) as f32
 }
 
-impl Selector for Worker {
+impl Selector for SparqSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         let mut key = vec![0.0; new.keys.dim()];
         for token in 0..new.keys.len() {

@@ -154,7 +154,13 @@ impl SelectorConfig for SqueezedAttention {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
         let (bar, coarse_bar) = self.bars()?;
         let config = self.clone();
-        Ok(Box::new(Worker { config, bar, coarse_bar, site: *site, context: None }))
+        Ok(Box::new(SqueezedAttentionSelector {
+            config,
+            bar,
+            coarse_bar,
+            site: *site,
+            context: None,
+        }))
     }
 
     fn check(&self) -> Result<()> {
@@ -170,7 +176,7 @@ impl SelectorConfig for SqueezedAttention {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct SqueezedAttentionSelector {
     config: SqueezedAttention,
     bar: Bar,
     coarse_bar: Option<Bar>,
@@ -179,7 +185,7 @@ struct Worker {
     context: Option<Arc<Context>>,
 }
 
-impl Selector for Worker {
+impl Selector for SqueezedAttentionSelector {
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         if self.context.is_none() && prompt.keys.len() > self.config.window.get().into() {
             self.context = Some(Arc::new(Context::new(self, prompt)));

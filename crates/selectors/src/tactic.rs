@@ -78,7 +78,7 @@ fn ten() -> u16 {
 #[typetag::serde(name = "tactic")]
 impl SelectorConfig for Tactic {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(Worker { config: self.clone(), site: *site, index: None }))
+        Ok(Box::new(TacticSelector { config: self.clone(), site: *site, index: None }))
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -87,20 +87,20 @@ impl SelectorConfig for Tactic {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct TacticSelector {
     config: Tactic,
     site: Site,
-    index: Option<Index>,
+    index: Option<TacticIndex>,
 }
 
 /// All tokens so far in clusters, and what new ones join them by.
 #[derive(Clone)]
-struct Index {
+struct TacticIndex {
     clusters: Clusters,
     centroids: Centroids,
 }
 
-impl Index {
+impl TacticIndex {
     /// Clusters tokens with these keys `[tokens, head_dim]`.
     fn new(config: &Tactic, site: &Site, keys: ArrayView2<'_, f32>) -> Self {
         let most = (keys.nrows() / usize::from(config.cluster.get())).max(1);
@@ -121,7 +121,7 @@ impl Index {
     }
 }
 
-impl Selector for Worker {
+impl Selector for TacticSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         let Some(index) = &mut self.index else { return };
         let mut key = vec![0.0; new.keys.dim()];
@@ -133,7 +133,7 @@ impl Selector for Worker {
 
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let keys = prompt.keys.to_array(0..prompt.keys.len());
-        self.index = Some(Index::new(&self.config, &self.site, keys.view()));
+        self.index = Some(TacticIndex::new(&self.config, &self.site, keys.view()));
     }
 
     fn needs_prompt(&self) -> bool {

@@ -51,7 +51,7 @@ pub struct Twilight {
 impl SelectorConfig for Twilight {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
         let inner = self.of.build(site)?;
-        Ok(Box::new(Worker { mass: self.mass, score: self.score, inner }))
+        Ok(Box::new(TwilightSelector { mass: self.mass, score: self.score, inner }))
     }
 
     fn check(&self) -> Result<()> {
@@ -68,13 +68,13 @@ impl SelectorConfig for Twilight {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct TwilightSelector {
     mass: Fraction,
     score: Score,
     inner: Box<dyn Selector>,
 }
 
-impl Selector for Worker {
+impl Selector for TwilightSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.inner.append(new);
     }

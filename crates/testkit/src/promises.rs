@@ -14,8 +14,8 @@ use rand_chacha::ChaCha8Rng;
 use statrs::function::beta::beta_reg;
 use vattention_core::ndarray::ArrayView3;
 use vattention_core::{
-    Certificate, Fraction, Kind, NewTokens, Pipeline, PipelineConfig, RowReport, Site, Step,
-    Target, TokenClass,
+    Certificate, Kind, NewTokens, Pipeline, PipelineConfig, RowReport, Site, Step, Target,
+    TokenClass,
     pipeline::{Choice, Read, Reading},
     plugin::{Attended, PromptQueries},
     promise::{Assumption, Assumptions},
@@ -216,7 +216,7 @@ struct RowCounts {
 #[derive(Debug)]
 pub struct PromiseTrials {
     head: HeadData,
-    exact: Vec<Exact>,
+    exact: Vec<ExactAttention>,
     pipeline: Pipeline,
     /// What the selectors picked, which does not depend on the sample.
     choice: Choice,
@@ -226,17 +226,17 @@ pub struct PromiseTrials {
     pub narrowing: f64,
 }
 
-/// Exact attention of one row.
+/// ExactAttention attention of one row.
 #[derive(Clone, Debug)]
-struct Exact {
+struct ExactAttention {
     /// `e` of each token, relative to the largest.
     e: Vec<f64>,
-    sums: Sums,
+    sums: AttentionSums,
 }
 
 /// `Σ e v / p` and `Σ e / p` over some tokens.
 #[derive(Clone, Debug, Default)]
-struct Sums {
+struct AttentionSums {
     numerator: [f64; VALUE_DIM],
     denominator: f64,
 }
@@ -554,7 +554,9 @@ impl PromiseTrials {
         pipeline.append(&new).expect("the tokens fit");
         teach(&mut pipeline, &head);
         let choice = pipeline.choose(&step);
-        let exact = (0..head.group).map(|member| Exact::new(&step, &head.values, member)).collect();
+        let exact = (0..head.group)
+            .map(|member| ExactAttention::new(&step, &head.values, member))
+            .collect();
         Self { head, exact, pipeline, choice, tail_is_hidden: false, narrowing: 1.0 }
     }
 
@@ -695,14 +697,14 @@ fn allowed(certificate: &Certificate) -> f64 {
     }
 }
 
-impl Exact {
+impl ExactAttention {
     /// Attention of a member of the group, of values `[TOKENS, VALUE_DIM]`.
     fn new(step: &Step<'_>, values: &[f32], member: usize) -> Self {
         let row = step.row(member);
         let logits: Vec<f64> = (0..step.visible).map(|token| f64::from(row.logit(token))).collect();
         let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let e: Vec<f64> = logits.iter().map(|logit| (logit - largest).exp()).collect();
-        let mut sums = Sums::default();
+        let mut sums = AttentionSums::default();
         for (value, &e) in values.chunks_exact(VALUE_DIM).zip(&e) {
             sums.add(e, value);
         }
@@ -728,8 +730,8 @@ impl Exact {
     }
 
     /// What the tokens of a list come to.
-    fn sums_of(&self, values: &[f32], read: &Read) -> Sums {
-        let mut sums = Sums::default();
+    fn sums_of(&self, values: &[f32], read: &Read) -> AttentionSums {
+        let mut sums = AttentionSums::default();
         for (token, p) in read.entries() {
             let token = token as usize;
             let value = &values[token * VALUE_DIM..][..VALUE_DIM];
@@ -739,7 +741,7 @@ impl Exact {
     }
 }
 
-impl Sums {
+impl AttentionSums {
     fn add(&mut self, e: f64, value: &[f32]) {
         self.denominator += e;
         self.numerator.iter_mut().zip(value).for_each(|(sum, &v)| *sum += e * f64::from(v));

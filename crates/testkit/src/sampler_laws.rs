@@ -22,7 +22,7 @@ const SEQUENCES: u32 = 2000;
 const FALSE_ALARM: f64 = 1e-6;
 
 /// A drawn token, and the probability of that.
-type Drawn = (u32, f64);
+type DrawnToken = (u32, f64);
 
 /// A config that is written and read again is the same.
 ///
@@ -136,11 +136,11 @@ pub fn nests(config: &dyn SamplerConfig, head: &Head) -> Verdict {
             let grown = of(&steps);
             ensure(large == grown, || format!("drawn by {steps:?} {grown:?}, not {large:?}"))?;
         }
-        let tokens = |list: &[Drawn]| list.iter().map(|drawn| drawn.0).collect::<Vec<_>>();
+        let tokens = |list: &[DrawnToken]| list.iter().map(|drawn| drawn.0).collect::<Vec<_>>();
         let (held, all) = (tokens(&large), of(&[few, n_s]));
         let lost = tokens(&small).into_iter().find(|token| !held.contains(token));
         ensure(lost.is_none(), || format!("{lost:?} is drawn at size {few}, and not at {more}"))?;
-        let rest: Vec<Drawn> = picks.residual().map(|token| (token as u32, 1.0)).collect();
+        let rest: Vec<DrawnToken> = picks.residual().map(|token| (token as u32, 1.0)).collect();
         ensure(all == rest, || format!("all {n_s} left are {rest:?}, and drawn {all:?}"))?;
     }
     Ok(())
@@ -355,7 +355,7 @@ fn draw(
     readers: &[Row<'_>],
     picks: &Picks,
     sizes: &[usize],
-) -> Vec<Drawn> {
+) -> Vec<DrawnToken> {
     let mut design = design(sampler, step, readers, picks, 0);
     let mut tokens = Vec::new();
     for &size in sizes {
@@ -364,7 +364,7 @@ fn draw(
     tokens.into_iter().zip(design.probabilities()).collect()
 }
 
-fn sorted(mut list: Vec<Drawn>) -> Vec<Drawn> {
+fn sorted(mut list: Vec<DrawnToken>) -> Vec<DrawnToken> {
     list.sort_unstable_by_key(|drawn| drawn.0);
     list
 }
@@ -375,7 +375,7 @@ fn lists(
     sampler: &dyn Sampler,
     head: &Head,
     visible: usize,
-) -> Vec<Vec<Drawn>> {
+) -> Vec<Vec<DrawnToken>> {
     let step = head.step(visible);
     let list = |readers: Vec<Row<'_>>| {
         draw(sampler, &step, &readers, &taken(config, &readers), &[visible.div_ceil(2)])
@@ -384,7 +384,11 @@ fn lists(
 }
 
 /// The lists of everybody: seeing all tokens, half of them, and one.
-fn all_draws(config: &dyn SamplerConfig, sampler: &dyn Sampler, head: &Head) -> Vec<Vec<Drawn>> {
+fn all_draws(
+    config: &dyn SamplerConfig,
+    sampler: &dyn Sampler,
+    head: &Head,
+) -> Vec<Vec<DrawnToken>> {
     let visible = [head.tokens, head.tokens.div_ceil(2), 1];
     visible.into_iter().flat_map(|visible| lists(config, sampler, head, visible)).collect()
 }
@@ -393,7 +397,7 @@ fn all_draws(config: &dyn SamplerConfig, sampler: &dyn Sampler, head: &Head) -> 
 fn for_each_sequence(
     config: &dyn SamplerConfig,
     head: &Head,
-    mut each: impl FnMut(u32, &[Drawn]),
+    mut each: impl FnMut(u32, &[DrawnToken]),
 ) -> Verdict {
     let step = head.step(head.tokens);
     let readers = readers(config, &step).pop().expect("a list has a reader");
@@ -404,13 +408,13 @@ fn for_each_sequence(
         let mut design = design(&*sampler, &step, &readers, &picks, sequence);
         let mut tokens = Vec::new();
         design.extend(60, &mut tokens);
-        let list: Vec<Drawn> = tokens.into_iter().zip(design.probabilities()).collect();
+        let list: Vec<DrawnToken> = tokens.into_iter().zip(design.probabilities()).collect();
         each(sequence, &list);
     }
     Ok(())
 }
 
-fn same(expected: &[Vec<Drawn>], found: &[Vec<Drawn>], when: &str) -> Verdict {
+fn same(expected: &[Vec<DrawnToken>], found: &[Vec<DrawnToken>], when: &str) -> Verdict {
     let differs = expected.iter().zip(found).position(|(a, b)| a != b);
     ensure(differs.is_none(), || {
         let list = differs.unwrap_or_default();

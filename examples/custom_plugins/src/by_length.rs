@@ -27,7 +27,7 @@ pub struct ByLength {
 #[typetag::serde(name = "by-length")]
 impl SamplerConfig for ByLength {
     fn build(&self, _: &Site) -> Result<Box<dyn Sampler>> {
-        Ok(Box::new(Worker::default()))
+        Ok(Box::new(ByLengthSampler::default()))
     }
 
     fn base(&self) -> Size {
@@ -37,11 +37,11 @@ impl SamplerConfig for ByLength {
 
 /// `|v|²` of the values of one KV head.
 #[derive(Clone, Default)]
-struct Worker {
+struct ByLengthSampler {
     squares: Vec<f32>,
 }
 
-impl Sampler for Worker {
+impl Sampler for ByLengthSampler {
     fn append(&mut self, new: &NewTokens<'_>) {
         let mut value = vec![0.0; new.values.dim()];
         for token in 0..new.values.len() {

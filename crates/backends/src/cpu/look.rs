@@ -29,7 +29,7 @@ pub(crate) struct ShiftedMoments {
 }
 
 /// One reader's pass over the sample.
-struct Pass {
+struct SamplePass {
     estimate: Estimate,
     /// `[b]`
     e: Vec<f32>,
@@ -70,11 +70,11 @@ impl ShiftedMoments {
         let (b, level) = (kept.rows.norms.len(), readers.level);
         let longest = longest(&kept.rows.norms);
         let sums = certain.iter().zip(sample);
-        let mut passes: Vec<Pass> = sums
+        let mut passes: Vec<SamplePass> = sums
             .zip(&kept.rows.logits)
             .map(|((certain, sample), logits)| {
                 let estimate = Estimate::new(certain, sample, b, n_s);
-                Pass::new::<E>(readers, estimate, logits, longest)
+                SamplePass::new::<E>(readers, estimate, logits, longest)
             })
             .collect();
         let factors = factors::<E>(readers, &passes);
@@ -118,7 +118,7 @@ fn longest(norms: &[f32]) -> f32 {
 }
 
 /// Factors of a sample's values: each query head's output, then each one's mean.
-fn factors<E: Element>(readers: &Readers<'_, E>, passes: &[Pass]) -> Vec<Line> {
+fn factors<E: Element>(readers: &Readers<'_, E>, passes: &[SamplePass]) -> Vec<Line> {
     let outs = passes.iter().flat_map(|pass| &pass.estimate.out);
     let means = passes.iter().flat_map(|pass| &pass.estimate.mean_w);
     let factors: Vec<f32> = outs.chain(means).copied().collect();
@@ -138,7 +138,7 @@ pub(crate) fn products<E: Element>(
     products
 }
 
-impl Pass {
+impl SamplePass {
     fn new<E: Element>(
         readers: &Readers<'_, E>,
         estimate: Estimate,

@@ -15,7 +15,7 @@ use super::kernel::Span;
 use super::look::ShiftedMoments;
 use super::readers::{Readers, RowByRow, add};
 use super::simd::{CHUNK, Element};
-use super::weighed::Drawn;
+use super::weighed::WeighedSample;
 
 /// Samples whose memory a thread keeps: one, and one of a KV head that it begins while it waits.
 const POOLED: usize = 2;
@@ -29,7 +29,7 @@ pub(crate) struct Sample<E: Stored> {
     /// Moments at the last check, for each query head.
     moments: Vec<ShiftedMoments>,
     /// The same of a sample whose tokens have weights.
-    pub(crate) drawn: Option<Drawn>,
+    pub(crate) drawn: Option<WeighedSample>,
 }
 
 /// Rows stored for each token.

@@ -22,7 +22,7 @@ const TOGETHER: usize = 4;
 
 /// Weighted sums over a sample for all query heads, with given probabilities.
 #[derive(Debug)]
-pub(crate) struct Drawn {
+pub(crate) struct WeighedSample {
     /// Probability of each token, `[b]`.
     p: Vec<f64>,
     /// Lengths of values, `[b]`.
@@ -41,7 +41,7 @@ struct OfReader {
     by_out: Vec<f32>,
 }
 
-impl Drawn {
+impl WeighedSample {
     fn new<E: Stored>(readers: &Readers<'_, E>, kept: &Kept<E>, p: &[f64]) -> Self {
         let weights: Vec<f32> = p.iter().map(|p| (1.0 / p) as f32).collect();
         let of_readers = kept.rows.logits.chunks(TOGETHER);
@@ -120,12 +120,12 @@ impl OfReader {
 impl<E: Stored> Sample<E> {
     /// The sums of each reader, weighed by the probabilities `p` `[b]` of the tokens that were drawn and kept.
     pub(crate) fn weighed_sums(&mut self, readers: &Readers<'_, E>, p: &[f32]) -> Vec<Softmax> {
-        let is_of = |drawn: &Drawn| {
+        let is_of = |drawn: &WeighedSample| {
             drawn.p.len() == p.len() && drawn.p.iter().zip(p).all(|(&a, &b)| a as f32 == b)
         };
         let drawn = self.drawn.take().filter(is_of).unwrap_or_else(|| {
             let p: Vec<f64> = p.iter().map(|&p| f64::from(p)).collect();
-            Drawn::new(readers, &self.kept, &p)
+            WeighedSample::new(readers, &self.kept, &p)
         });
         drawn.readers.into_iter().map(|of_reader| of_reader.sums).collect()
     }
@@ -148,7 +148,7 @@ impl<E: Stored> Sample<E> {
         }
         if self.drawn.as_ref().is_none_or(|drawn| drawn.p != p) {
             kept.multiply(readers);
-            let mut drawn = Drawn::new(readers, kept, p);
+            let mut drawn = WeighedSample::new(readers, kept, p);
             drawn.multiply(readers, kept, certain);
             self.drawn = Some(drawn);
         }

@@ -48,7 +48,7 @@ impl Default for Uniform {
 #[typetag::serde(name = "uniform")]
 impl SamplerConfig for Uniform {
     fn build(&self, _: &Site) -> Result<Box<dyn Sampler>> {
-        Ok(Box::new(Worker))
+        Ok(Box::new(UniformSampler))
     }
 
     fn base(&self) -> Size {
@@ -61,9 +61,9 @@ impl SamplerConfig for Uniform {
 }
 
 #[derive(Clone, Copy)]
-struct Worker;
+struct UniformSampler;
 
-impl Sampler for Worker {
+impl Sampler for UniformSampler {
     fn design<'a>(
         &'a self,
         _: &[Row<'a>],

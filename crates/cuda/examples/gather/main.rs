@@ -37,7 +37,7 @@ use vattention_cuda_emulator::Emulator;
 
 use clock::{Clock, Flush};
 use kernels::{Coded, Ready};
-use report::{Measured, Report};
+use report::{GatherReport, GatherTimes};
 use shape::Shape;
 
 /// Goals are set for these.
@@ -99,12 +99,12 @@ fn refuse(error: &dyn Error, code: u8) -> ExitCode {
 fn run(arguments: &Arguments, json: Option<File>) -> Result<(), Box<dyn Error>> {
     let report = if arguments.emulated {
         let emulator = Emulator::new()?;
-        let report = Report::new(emulator.summary(), true, None);
+        let report = GatherReport::new(emulator.summary(), true, None);
         measure_all(&emulator, &Clock::Host, report, arguments)?
     } else {
         let driver = Driver::open()?;
         let clock = Clock::of_gpu()?;
-        let report = Report::new(driver.summary(), false, clock.copy_rate()?);
+        let report = GatherReport::new(driver.summary(), false, clock.copy_rate()?);
         measure_all(&driver, &clock, report, arguments)?
     };
     if let Some(json) = json {
@@ -117,9 +117,9 @@ fn run(arguments: &Arguments, json: Option<File>) -> Result<(), Box<dyn Error>> 
 fn measure_all<D: Device>(
     device: &D,
     clock: &Clock,
-    mut report: Report,
+    mut report: GatherReport,
     arguments: &Arguments,
-) -> Result<Report, Box<dyn Error>> {
+) -> Result<GatherReport, Box<dyn Error>> {
     let flush = Flush::new(device, if report.emulated { 1 << 10 } else { FLUSHED })?;
     report.print_head();
     for &shape in &arguments.shapes {
@@ -158,7 +158,7 @@ struct Measuring<'a, D: Device> {
     shape: Shape,
     /// In seconds, for each line.
     limit: f64,
-    report: &'a mut Report,
+    report: &'a mut GatherReport,
 }
 
 impl<D: Device> Measuring<'_, D> {
@@ -213,7 +213,7 @@ impl<D: Device> Measuring<'_, D> {
         if !check()? {
             return Err(format!("{what} at {shape} left what cannot be right").into());
         }
-        self.report.add(Measured { what, shape, share, bytes, seconds, times, list_sum });
+        self.report.add(GatherTimes { what, shape, share, bytes, seconds, times, list_sum });
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use super::shape::{DIM, GROUP, KV_HEADS, Shape};
 
 /// Everything.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct GatherReport {
     pub(crate) device: String,
     /// Whether times mean nothing.
     pub(crate) emulated: bool,
@@ -15,14 +15,14 @@ pub(crate) struct Report {
     kv_heads: usize,
     group: usize,
     head_dim: usize,
-    pub(crate) results: Vec<Measured>,
+    pub(crate) results: Vec<GatherTimes>,
     /// What could not be measured, and why.
     pub(crate) left_out: Vec<LeftOut>,
 }
 
 /// Some kernels at a shape.
 #[derive(Debug, Serialize)]
-pub(crate) struct Measured {
+pub(crate) struct GatherTimes {
     pub(crate) what: &'static str,
     #[serde(flatten)]
     pub(crate) shape: Shape,
@@ -46,7 +46,7 @@ pub(crate) struct LeftOut {
     pub(crate) reason: String,
 }
 
-impl Report {
+impl GatherReport {
     pub(crate) fn new(device: String, emulated: bool, copy_rate: Option<f64>) -> Self {
         let (kv_heads, group, head_dim) = (KV_HEADS, GROUP, DIM);
         let (results, left_out) = (Vec::new(), Vec::new());
@@ -67,8 +67,8 @@ impl Report {
     }
 
     /// Adds a line, and prints it.
-    pub(crate) fn add(&mut self, measured: Measured) {
-        let Measured { what, shape, share, bytes, seconds, .. } = measured;
+    pub(crate) fn add(&mut self, measured: GatherTimes) {
+        let GatherTimes { what, shape, share, bytes, seconds, .. } = measured;
         let rate = bytes as f64 / seconds;
         let of_copy = self.copy_rate.map_or(String::new(), |copy| format!("{:.2}", rate / copy));
         println!(

@@ -9,11 +9,11 @@ use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, PinnedHostSlice, sys};
 #[derive(Debug)]
 pub struct DriverMemory {
     stream: Arc<CudaStream>,
-    place: Place,
+    place: MemoryPlace,
 }
 
 #[derive(Debug)]
-enum Place {
+enum MemoryPlace {
     Device(Mutex<CudaSlice<u8>>),
     Host {
         pinned: Mutex<PinnedHostSlice<u8>>,
@@ -25,7 +25,7 @@ enum Place {
 impl DriverMemory {
     /// Zeros in memory of the device.
     pub(super) fn on_device(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self, DriverError> {
-        let place = Place::Device(Mutex::new(stream.alloc_zeros(bytes)?));
+        let place = MemoryPlace::Device(Mutex::new(stream.alloc_zeros(bytes)?));
         Ok(Self { stream: stream.clone(), place })
     }
 
@@ -42,14 +42,14 @@ impl DriverMemory {
         unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut address, start, 0) }.result()?;
         Ok(Self {
             stream: stream.clone(),
-            place: Place::Host { pinned: Mutex::new(pinned), address },
+            place: MemoryPlace::Host { pinned: Mutex::new(pinned), address },
         })
     }
 
     pub(super) fn address(&self) -> u64 {
         match &self.place {
-            Place::Device(slice) => lock(slice).device_ptr(&self.stream).0,
-            Place::Host { address, .. } => *address,
+            MemoryPlace::Device(slice) => lock(slice).device_ptr(&self.stream).0,
+            MemoryPlace::Host { address, .. } => *address,
         }
     }
 
@@ -57,11 +57,11 @@ impl DriverMemory {
     pub(super) fn write(&self, bytes: &[u8], at: usize) -> Result<(), DriverError> {
         let range = at..at + bytes.len();
         match &self.place {
-            Place::Device(slice) => {
+            MemoryPlace::Device(slice) => {
                 self.stream.memcpy_htod(bytes, &mut lock(slice).slice_mut(range))?;
                 self.stream.synchronize()
             }
-            Place::Host { pinned, .. } => {
+            MemoryPlace::Host { pinned, .. } => {
                 // Kernels that were started before read what was there before.
                 self.stream.synchronize()?;
                 lock(pinned).as_mut_slice()?[range].copy_from_slice(bytes);
@@ -74,11 +74,11 @@ impl DriverMemory {
     pub(super) fn read(&self, at: usize, bytes: &mut [u8]) -> Result<(), DriverError> {
         let range = at..at + bytes.len();
         match &self.place {
-            Place::Device(slice) => {
+            MemoryPlace::Device(slice) => {
                 self.stream.memcpy_dtoh(&lock(slice).slice(range), bytes)?;
                 self.stream.synchronize()
             }
-            Place::Host { pinned, .. } => {
+            MemoryPlace::Host { pinned, .. } => {
                 self.stream.synchronize()?;
                 bytes.copy_from_slice(&lock(pinned).as_slice()?[range]);
                 Ok(())
@@ -102,7 +102,7 @@ impl Drop for DriverMemory {
             context.record_err::<()>(Err(error));
         }
         // The device's own memory is freed in the order of the stream.
-        if let Place::Host { .. } = self.place {
+        if let MemoryPlace::Host { .. } = self.place {
             context.record_err(self.stream.synchronize());
         }
     }

@@ -25,16 +25,16 @@ pub(super) struct Outputs {
 }
 
 /// The same on the device.
-pub(super) struct OnDevice<D: Device> {
+pub(super) struct OutputsOnDevice<D: Device> {
     pub(super) all: Array<D, u32>,
     pub(super) certain: Sums<D>,
-    pub(super) sample: Option<Sample<D>>,
+    pub(super) sample: Option<SampleOutputs<D>>,
     pub(super) taken: Array<D, u32>,
     pub(super) read: Array<D, u32>,
 }
 
 /// A sample that grows.
-pub(super) struct Sample<D: Device> {
+pub(super) struct SampleOutputs<D: Device> {
     pub(super) sums: Sums<D>,
     pub(super) progress: Progress<D>,
 }
@@ -73,18 +73,24 @@ impl Outputs {
         &self,
         device: &D,
         kind: &RoutineKind,
-    ) -> Result<OnDevice<D>> {
+    ) -> Result<OutputsOnDevice<D>> {
         let all = self.places.array(device)?;
         let sums = |place: &Place<f64>| Sums::within(place.of(&all), self.value_dim);
         let sample = match (&self.sample, &self.progress) {
-            (Some(sample), Some(progress)) => Some(Sample {
+            (Some(sample), Some(progress)) => Some(SampleOutputs {
                 sums: sums(sample),
                 progress: Progress::within(device, progress.of(&all), kind.capacity)?,
             }),
             _ => None,
         };
         let certain = sums(&self.certain);
-        Ok(OnDevice { certain, sample, taken: self.taken.of(&all), read: self.read.of(&all), all })
+        Ok(OutputsOnDevice {
+            certain,
+            sample,
+            taken: self.taken.of(&all),
+            read: self.read.of(&all),
+            all,
+        })
     }
 
     /// What the numbers say.

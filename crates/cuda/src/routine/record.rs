@@ -7,7 +7,7 @@ use vattention_core::Result;
 use super::Routine;
 use super::inputs::{self, Inputs};
 use super::kind::{RoutineKind, Stage};
-use super::outputs::{self, Outputs, Sample};
+use super::outputs::{self, Outputs, SampleOutputs};
 use super::stage::{CodesOnDevice, SpansOnDevice, StageOnDevice};
 use crate::Device;
 use crate::formula::Formula;
@@ -57,7 +57,7 @@ struct Recording<'a, D: Device> {
     device: &'a D,
     kind: &'a RoutineKind,
     given: &'a inputs::OnDevice<D>,
-    said: &'a outputs::OnDevice<D>,
+    said: &'a outputs::OutputsOnDevice<D>,
     /// What the selectors took, as bits and as lists.
     taken: Taken<D>,
     /// On the logits of the others, of each row, once they have been found.
@@ -166,7 +166,7 @@ impl<D: Device> Recording<'_, D> {
     }
 
     /// A sample of the rest, part by part.
-    fn sample(&mut self, sample: &Sample<D>) -> Result<()> {
+    fn sample(&mut self, sample: &SampleOutputs<D>) -> Result<()> {
         let (kind, now, progress) = (self.kind, &self.given.now, &sample.progress);
         let budget = kind.sample.as_ref().and_then(|sample| sample.budget.as_ref());
         let looks = kind.sample.as_ref().map_or(0, |sample| sample.checks);
@@ -195,7 +195,7 @@ impl<D: Device> Recording<'_, D> {
     }
 
     /// A sample whose size follows from what the selectors took and left.
-    fn open_proved(&mut self, budget: &Formula, sample: &Sample<D>) -> Result<()> {
+    fn open_proved(&mut self, budget: &Formula, sample: &SampleOutputs<D>) -> Result<()> {
         let check = BudgetCheck::new(self.device, budget)?;
         let (now, said, readers) = (&self.given.now, self.said, self.kind.readers());
         let proofs = proofs(self.bounds.as_ref(), self.given);
@@ -206,7 +206,7 @@ impl<D: Device> Recording<'_, D> {
     /// Attention over the part that was drawn last.
     fn read_part(
         &mut self,
-        sample: &Sample<D>,
+        sample: &SampleOutputs<D>,
         checking: Option<&Checking<D>>,
         more: bool,
     ) -> Result<()> {
@@ -219,7 +219,7 @@ impl<D: Device> Recording<'_, D> {
     }
 
     /// A look at the sample, which says what part of it is drawn next.
-    fn check(&mut self, checking: &Checking<D>, sample: &Sample<D>, last: bool) -> Result<()> {
+    fn check(&mut self, checking: &Checking<D>, sample: &SampleOutputs<D>, last: bool) -> Result<()> {
         let Checking { look, check, moments, logits } = checking;
         let now = &self.given.now;
         let looked = Looked {

@@ -7,7 +7,7 @@ use super::{BLOCK, Lsh};
 
 /// The hashed keys of [`BLOCK`] tokens.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct HashBlock {
     /// `[tables][BLOCK]`.
     signatures: Vec<[u16; BLOCK]>,
     /// What was subtracted from the keys; empty: nothing.
@@ -16,7 +16,7 @@ pub(super) struct Block {
     pub(super) largest: f64,
 }
 
-impl Block {
+impl HashBlock {
     /// In how many tables each key agrees with a query.
     pub(super) fn agreeing(&self, query: &[u16]) -> [u16; BLOCK] {
         let mut counts = [0; BLOCK];
@@ -52,20 +52,20 @@ fn count_equal(tables: &[[u16; BLOCK]], query: &[u16], counts: &mut [u16; BLOCK]
 
 /// The keys after the last block, fewer than [`BLOCK`].
 #[derive(Clone, Debug)]
-pub(super) struct Open {
+pub(super) struct OpenBlock {
     keys: Vec<Vec<f32>>,
     /// All keys so far, and their sum if it is to be subtracted.
     tokens: usize,
     sum: Option<Vec<f64>>,
 }
 
-impl Open {
+impl OpenBlock {
     pub(super) fn new(dim: usize, center: bool) -> Self {
         Self { keys: Vec::new(), tokens: 0, sum: center.then(|| vec![0.0; dim]) }
     }
 
     /// Adds a key; the block that it completes.
-    pub(super) fn push(&mut self, key: &[f32], lsh: &Lsh) -> Option<Block> {
+    pub(super) fn push(&mut self, key: &[f32], lsh: &Lsh) -> Option<HashBlock> {
         self.tokens += 1;
         for (sum, &x) in self.sum.iter_mut().flatten().zip(key) {
             *sum += f64::from(x);
@@ -74,10 +74,10 @@ impl Open {
         (self.keys.len() == BLOCK).then(|| self.close(lsh))
     }
 
-    fn close(&mut self, lsh: &Lsh) -> Block {
+    fn close(&mut self, lsh: &Lsh) -> HashBlock {
         let mean = |sum: &f64| (sum / self.tokens as f64) as f32;
         let mean = self.sum.iter().flatten().map(mean).collect();
-        let mut block = Block { signatures: Vec::new(), mean, largest: 0.0 };
+        let mut block = HashBlock { signatures: Vec::new(), mean, largest: 0.0 };
         let mut keys = std::mem::take(&mut self.keys);
         let norms = keys.iter_mut().map(|key| squared_norm(block.centered(key)));
         block.largest = norms.fold(0.0, f64::max).sqrt();

@@ -2,11 +2,11 @@
 
 use multiversion::multiversion;
 
-use super::quantise::{Grid, Rounding};
+use super::quantise::{LabelGrid, Rounding};
 use super::{LANES, Term};
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Coded {
+pub(super) struct CodedLabels {
     bits: u8,
     /// `[blocks][channels][LANES / per_byte]`: a byte's lowest bits are of the lane of its place,
     /// the next of a lane `LANES / per_byte` further on, and so on.
@@ -17,7 +17,7 @@ pub(super) struct Coded {
     steps: Vec<f32>,
 }
 
-impl Coded {
+impl CodedLabels {
     pub(super) fn new(bits: u8) -> Self {
         Self { bits, codes: Vec::new(), bases: Vec::new(), steps: Vec::new() }
     }
@@ -41,7 +41,7 @@ impl Coded {
         let (row, shift) = (self.row(), self.shift(lane));
         let start = block * label.len() * row;
         self.codes.resize(start + label.len() * row, 0);
-        let grid = Grid::of(label, self.bits);
+        let grid = LabelGrid::of(label, self.bits);
         for (bytes, &x) in self.codes[start..].chunks_exact_mut(row).zip(label) {
             bytes[lane % row] |= grid.code(x, rounding) << shift;
         }
@@ -57,7 +57,7 @@ impl Coded {
         let byte = self.codes[row * width + lane % width];
         let mask = u8::MAX >> (8 - 8 / self.per_byte());
         let code = byte >> self.shift(lane) & mask;
-        Grid::value(self.bases[item], self.steps[item], code.into())
+        LabelGrid::value(self.bases[item], self.steps[item], code.into())
     }
 
     pub(super) fn add_products(&self, channels: usize, terms: &[Term], scores: &mut [f32]) {
@@ -97,7 +97,7 @@ fn add<const PER_BYTE: usize, const ROW: usize>(
         for &(channel, weight) in terms {
             for lane in 0..ROW {
                 let code = i32::from(rows[channel][lane]) >> shift & (0xFF >> (8 - 8 / PER_BYTE));
-                sums[lane] += weight * Grid::value(bases[lane], steps[lane], code as f32);
+                sums[lane] += weight * LabelGrid::value(bases[lane], steps[lane], code as f32);
             }
         }
         scores.iter_mut().zip(&sums).for_each(|(score, sum)| *score += sum);

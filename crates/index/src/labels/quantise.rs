@@ -14,13 +14,13 @@ pub enum Rounding {
 
 /// The base and the step of one vector.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Grid {
+pub(super) struct LabelGrid {
     pub(super) base: f32,
     pub(super) step: f32,
     last: u8,
 }
 
-impl Grid {
+impl LabelGrid {
     /// The grid of a vector of finite numbers, at least one.
     pub(super) fn of(vector: &[f32], bits: u8) -> Self {
         let [least, most] = [f32::min, f32::max].map(|f| vector.iter().copied().reduce(f));

@@ -21,7 +21,7 @@ const MAX_INTEGER: f32 = 127.0;
 
 /// A query, rotated, and rounded to integers.
 #[derive(Clone, Debug)]
-pub(super) struct Query {
+pub(super) struct CodeQuery {
     rotated: Vec<f32>,
     /// The integers, four to a word as the bytes of codes are: those of elements `16 j + 4 k ..` in word `4 j + k`.
     words: Vec<u32>,
@@ -31,7 +31,7 @@ pub(super) struct Query {
     unit: f32,
 }
 
-impl Query {
+impl CodeQuery {
     pub(super) fn new(query: &[f32], rotation: &Rotation, shrink: f32) -> Self {
         let mut rotated = query.to_vec();
         rotation.apply(&mut rotated);
@@ -58,7 +58,7 @@ pub(super) fn add_codes(
     words: &[u32],
     factors: &[bf16],
     means: &[bf16],
-    queries: &[Query],
+    queries: &[CodeQuery],
     tokens: usize,
     out: &mut [&mut [f32]],
 ) {

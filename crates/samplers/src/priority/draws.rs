@@ -9,7 +9,7 @@ use vattention_core::sample::Uniforms;
 
 use super::sizes::{RESOLUTION, Sizes};
 
-/// Candidates are those of further checks, too: at up to this many times the threshold, but of all tokens a share, as going over
+/// CandidateQueue are those of further checks, too: at up to this many times the threshold, but of all tokens a share, as going over
 /// these costs less than having candidates that are not needed.
 const AHEAD: (f64, f64) = (1.5, 16.0);
 const TOKENS_TO_ONE: f64 = 16.0;
@@ -22,13 +22,13 @@ const NEAR: f32 = 1e-5;
 pub(super) struct Draws {
     uniforms: Uniforms,
     /// All tokens that are drawn at `reach`.
-    candidates: Candidates,
+    candidates: CandidateQueue,
     reach: f64,
 }
 
 /// Tokens that are drawn from some threshold on.
 #[derive(Debug, Default)]
-struct Candidates {
+struct CandidateQueue {
     tokens: Vec<u32>,
     uniforms: Vec<u32>,
     /// About these thresholds.
@@ -37,7 +37,7 @@ struct Candidates {
 
 impl Draws {
     pub(super) fn new(uniforms: Uniforms) -> Self {
-        Self { uniforms, candidates: Candidates::default(), reach: 0.0 }
+        Self { uniforms, candidates: CandidateQueue::default(), reach: 0.0 }
     }
 
     /// The tokens that are drawn at `t`, but not `before`, by when they would be. O(visible), or of the candidates if
@@ -54,7 +54,7 @@ impl Draws {
             let far = self.reach as f32 * (1.0 + NEAR);
             find(sizes.shares(), self.uniforms, far, &mut self.candidates);
         }
-        let Candidates { tokens, uniforms, from } = &self.candidates;
+        let CandidateQueue { tokens, uniforms, from } = &self.candidates;
         let is_drawn = |i: usize, t: f64| match t as f32 {
             far if from[i] < far * (1.0 - NEAR) => true,
             far if from[i] > far * (1.0 + NEAR) => false,
@@ -80,7 +80,7 @@ impl Draws {
 const LANES: usize = 16;
 
 /// Those of some tokens that are candidates, in front, and how many they are.
-struct Found {
+struct DrawCandidate {
     count: usize,
     tokens: [u32; LANES],
     uniforms: [u32; LANES],
@@ -89,7 +89,7 @@ struct Found {
 
 /// Finds all tokens that are drawn at up to a threshold.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn find(shares: &[f32], uniforms: Uniforms, far: f32, out: &mut Candidates) {
+fn find(shares: &[f32], uniforms: Uniforms, far: f32, out: &mut CandidateQueue) {
     let (whole, rest) = shares.as_chunks::<LANES>();
     let mut last = [0.0; LANES];
     last[..rest.len()].copy_from_slice(rest);
@@ -119,12 +119,17 @@ fn find(shares: &[f32], uniforms: Uniforms, far: f32, out: &mut Candidates) {
 
 /// Those of a few tokens that are drawn at up to a threshold; `None` if none is.
 #[inline(always)]
-fn found(first: u32, uniforms: [u32; LANES], from: [f32; LANES], far: f32) -> Option<Found> {
+fn found(
+    first: u32,
+    uniforms: [u32; LANES],
+    from: [f32; LANES],
+    far: f32,
+) -> Option<DrawCandidate> {
     if !from.map(|from| from <= far).contains(&true) {
         return None;
     }
     let (tokens, no_thresholds) = ([0; LANES], [0.0; LANES]);
-    let mut found = Found { count: 0, tokens, uniforms: tokens, from: no_thresholds };
+    let mut found = DrawCandidate { count: 0, tokens, uniforms: tokens, from: no_thresholds };
     for lane in (0..LANES).filter(|&lane| from[lane] <= far) {
         found.tokens[found.count] = first + lane as u32;
         found.uniforms[found.count] = uniforms[lane];
@@ -134,7 +139,7 @@ fn found(first: u32, uniforms: [u32; LANES], from: [f32; LANES], far: f32) -> Op
     Some(found)
 }
 
-impl Candidates {
+impl CandidateQueue {
     /// Makes room for some more than there are.
     fn reserve(&mut self, count: usize) {
         if count + LANES > self.tokens.len() {
@@ -162,7 +167,7 @@ mod tests {
         uniforms: [u32; LANES],
         from: [f32; LANES],
         far: f32,
-    ) -> Option<Found> {
+    ) -> Option<DrawCandidate> {
         match_target! {
             "x86_64+avx512f" => avx512::found(first, uniforms, from, far),
             _ => found(first, uniforms, from, far),
@@ -176,7 +181,7 @@ mod tests {
             let of = |i: usize| if set >> i & 1 == 1 { 1.0 + i as f32 } else { 100.0 };
             let mut from: [f32; LANES] = std::array::from_fn(of);
             from[3] = if set & 8 == 8 { from[3] } else { f32::NAN };
-            let list = |of: Option<Found>| {
+            let list = |of: Option<DrawCandidate>| {
                 of.map(|of| {
                     let (tokens, uniforms) = (&of.tokens[..of.count], &of.uniforms[..of.count]);
                     (tokens.to_vec(), uniforms.to_vec(), of.from[..of.count].to_vec())

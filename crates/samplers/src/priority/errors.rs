@@ -1,4 +1,4 @@
-//! Errors of scores, and the sizes that tokens get for them.
+//! LogitErrors of scores, and the sizes that tokens get for them.
 //!
 //! A token whose score errs may weigh more than its score says. Its size is multiplied by `e^x`,
 //! with an exponent `x` of its own:
@@ -33,16 +33,16 @@ const LIMIT: f32 = 3.0 * GUARD - ROOM;
 
 /// How far logits may be above scores.
 #[derive(Debug)]
-pub(super) enum Errors<'a> {
+pub(super) enum LogitErrors<'a> {
     /// Proved bounds Δ of each token.
-    Proved(keys::Errors<'a>),
+    Proved(keys::KeyErrors<'a>),
     /// Standard deviations of each token.
     Deviations(CodeDeviations<'a>),
     /// One bound Δ for all tokens, expected of what a pilot shows; no size is multiplied by it.
     Common(f64),
 }
 
-impl Errors<'_> {
+impl LogitErrors<'_> {
     /// Multiplies each token's size `[visible]`.
     pub(super) fn raise(&self, sizes: &mut [f32]) {
         match self {
@@ -114,7 +114,7 @@ fn of_deviation(sigma: f32) -> f32 {
 
 /// The exponent of a copy with the error `r`.
 #[inline(always)]
-fn of_bound(radius: f32, errors: &keys::Errors<'_>) -> f32 {
+fn of_bound(radius: f32, errors: &keys::KeyErrors<'_>) -> f32 {
     errors.query * radius + errors.tiny
 }
 
@@ -138,7 +138,7 @@ fn raise_by_deviations(sizes: &mut [f32], factors: &[bf16], unit: f32) {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn raise_by_bounds(sizes: &mut [f32], errors: &keys::Errors<'_>) {
+fn raise_by_bounds(sizes: &mut [f32], errors: &keys::KeyErrors<'_>) {
     for (size, &radius) in sizes.iter_mut().zip(errors.radii) {
         *size *= exp(limited(of_bound(radius, errors)));
     }

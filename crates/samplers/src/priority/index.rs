@@ -6,7 +6,7 @@ use vattention_core::{NewTokens, Picks, Row, Site};
 use vattention_index::RotatedCodes;
 
 use super::LogitIndex;
-use super::errors::Errors;
+use super::errors::LogitErrors;
 use super::keys::Keys;
 use super::learned::{learn, pilot};
 use super::scratch::Scratch;
@@ -23,13 +23,13 @@ const DEVIATIONS: f64 = 3.0;
 /// The index of one KV head.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
-    logits: Logits,
+    logits: LogitSource,
     /// At least the norm of each value, and hardly more, `[tokens]`.
     norms: Vec<bf16>,
 }
 
 #[derive(Clone, Debug)]
-enum Logits {
+enum LogitSource {
     Codes(RotatedCodes),
     Keys(Keys),
     /// The selectors' scores are taken.
@@ -46,25 +46,25 @@ pub(super) struct Scan<'a> {
     /// At least the norms of the values, `[visible]`.
     pub(super) norms: &'a [bf16],
     /// Errors of the scores.
-    pub(super) errors: Errors<'a>,
+    pub(super) errors: LogitErrors<'a>,
 }
 
 impl Index {
     /// An index of no tokens.
     pub(super) fn new(site: &Site, index: LogitIndex) -> Self {
         let logits = match index {
-            LogitIndex::Codes => Logits::Codes(RotatedCodes::new(site)),
-            LogitIndex::Keys => Logits::Keys(Keys::new(site.shape.head_dim)),
-            LogitIndex::Selectors => Logits::Selectors,
+            LogitIndex::Codes => LogitSource::Codes(RotatedCodes::new(site)),
+            LogitIndex::Keys => LogitSource::Keys(Keys::new(site.shape.head_dim)),
+            LogitIndex::Selectors => LogitSource::Selectors,
         };
         Self { logits, norms: Vec::new() }
     }
 
     pub(super) fn append(&mut self, new: &NewTokens<'_>) {
         match &mut self.logits {
-            Logits::Codes(codes) => codes.append(&new.keys),
-            Logits::Keys(keys) => keys.append(&new.keys),
-            Logits::Selectors => {}
+            LogitSource::Codes(codes) => codes.append(&new.keys),
+            LogitSource::Keys(keys) => keys.append(&new.keys),
+            LogitSource::Selectors => {}
         }
         let mut value = vec![0.0; new.values.dim()];
         for token in 0..new.values.len() {
@@ -75,7 +75,7 @@ impl Index {
 
     /// Tokens that are always read, to calibrate the selectors' scores.
     pub(super) fn pilot(&self, picks: &Picks) -> Vec<usize> {
-        if let Logits::Selectors = self.logits { pilot(picks) } else { Vec::new() }
+        if let LogitSource::Selectors = self.logits { pilot(picks) } else { Vec::new() }
     }
 
     /// Predicts the logits of the tokens that rows of one step see. One pass over the index for each
@@ -87,20 +87,20 @@ impl Index {
         pilot: &[usize],
     ) -> Vec<Scan<'a>> {
         let mut scores: Vec<Scratch> = rows.iter().map(|row| Scratch::new(row.visible())).collect();
-        if let Logits::Codes(codes) = &self.logits {
+        if let LogitSource::Codes(codes) = &self.logits {
             let mut out: Vec<&mut [f32]> = scores.iter_mut().map(|out| &mut **out).collect();
             codes.logits(rows, SHRINK, &mut out);
         }
         let mut scans = Vec::with_capacity(rows.len());
         for (row, mut scores) in rows.iter().zip(scores) {
             let errors = match &self.logits {
-                Logits::Codes(codes) => Errors::Deviations(codes.deviations(row)),
-                Logits::Keys(keys) => {
+                LogitSource::Codes(codes) => LogitErrors::Deviations(codes.deviations(row)),
+                LogitSource::Keys(keys) => {
                     keys.score(row, &mut scores);
-                    Errors::Proved(keys.errors(row))
+                    LogitErrors::Proved(keys.errors(row))
                 }
-                Logits::Selectors => {
-                    Errors::Common(DEVIATIONS * learn(row, picks, pilot, &mut scores))
+                LogitSource::Selectors => {
+                    LogitErrors::Common(DEVIATIONS * learn(row, picks, pilot, &mut scores))
                 }
             };
             let (largest, norms) = (largest(&scores), &self.norms[..row.visible()]);
@@ -111,9 +111,9 @@ impl Index {
 
     pub(super) fn bytes(&self) -> usize {
         let logits = match &self.logits {
-            Logits::Codes(codes) => codes.bytes(),
-            Logits::Keys(keys) => keys.bytes(),
-            Logits::Selectors => 0,
+            LogitSource::Codes(codes) => codes.bytes(),
+            LogitSource::Keys(keys) => keys.bytes(),
+            LogitSource::Selectors => 0,
         };
         logits + size_of_val(&self.norms[..])
     }

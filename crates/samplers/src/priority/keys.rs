@@ -25,7 +25,7 @@ pub(super) struct Keys {
 
 /// Bounds of the differences of logits and scores: `|q| r` of each token, and the underflow.
 #[derive(Debug)]
-pub(super) struct Errors<'a> {
+pub(super) struct KeyErrors<'a> {
     /// `r`, `[visible]`.
     pub(super) radii: &'a [f32],
     /// The largest of them; infinite if any is not a number.
@@ -75,9 +75,9 @@ impl Keys {
         self.labels.add_products(&terms, out);
     }
 
-    pub(super) fn errors(&self, row: &Row<'_>) -> Errors<'_> {
+    pub(super) fn errors(&self, row: &Row<'_>) -> KeyErrors<'_> {
         let query = norm(row.query().iter().copied().map(f64::from)) as f32;
-        Errors {
+        KeyErrors {
             radii: &self.radii[..row.visible()],
             largest: self.largest.of(row.visible()) as f32,
             query: query.next_up(),
@@ -90,7 +90,7 @@ impl Keys {
     }
 }
 
-impl Errors<'_> {
+impl KeyErrors<'_> {
     /// Bound of the difference of a token's logit and score.
     pub(super) fn bound(&self, token: usize) -> f64 {
         f64::from(self.query) * f64::from(self.radii[token]) + f64::from(self.tiny)

@@ -27,7 +27,7 @@ pub(super) fn learn(row: &Row<'_>, picks: &Picks, pilot: &[usize], out: &mut [f3
     let score = |token: usize| picks.scores().map_or(0.0, |scores| f64::from(scores[token]));
     let logits = row.logits_of(pilot).into_iter().map(f64::from);
     let points: Vec<_> = pilot.iter().map(|&token| score(token)).zip(logits).collect();
-    let line = Line::through(&points);
+    let line = RegressionLine::through(&points);
     for (token, out) in out.iter_mut().enumerate() {
         *out = line.at(score(token)).clamp(MOST.0, MOST.1) as f32;
     }
@@ -39,7 +39,7 @@ const MOST: (f64, f64) = (f32::MIN as f64, f32::MAX as f64);
 
 /// The line of least squares that does not fall.
 #[derive(Debug, PartialEq)]
-struct Line {
+struct RegressionLine {
     slope: f64,
     /// A point of it.
     middle: (f64, f64),
@@ -47,7 +47,7 @@ struct Line {
     deviation: f64,
 }
 
-impl Line {
+impl RegressionLine {
     fn through(points: &[(f64, f64)]) -> Self {
         let n = points.len() as f64;
         let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
@@ -73,15 +73,18 @@ mod tests {
 
     #[test]
     fn a_line_goes_through_its_points_and_does_not_fall() {
-        let line = Line::through(&[(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]);
-        assert_eq!(line, Line { slope: 2.0, middle: (1.0, 3.0), deviation: 0.0 });
-        let falling = Line::through(&[(0.0, 2.0), (1.0, 0.0), (2.0, 1.0)]);
-        assert_eq!(falling, Line { slope: 0.0, middle: (1.0, 1.0), deviation: 2.0_f64.sqrt() });
-        let one_score = Line::through(&[(3.0, 1.0), (3.0, 2.0), (3.0, 3.0)]);
+        let line = RegressionLine::through(&[(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]);
+        assert_eq!(line, RegressionLine { slope: 2.0, middle: (1.0, 3.0), deviation: 0.0 });
+        let falling = RegressionLine::through(&[(0.0, 2.0), (1.0, 0.0), (2.0, 1.0)]);
+        assert_eq!(
+            falling,
+            RegressionLine { slope: 0.0, middle: (1.0, 1.0), deviation: 2.0_f64.sqrt() }
+        );
+        let one_score = RegressionLine::through(&[(3.0, 1.0), (3.0, 2.0), (3.0, 3.0)]);
         assert_eq!((one_score.slope, one_score.at(9.0)), (0.0, 2.0));
-        let infinite = Line::through(&[(f64::INFINITY, 1.0), (3.0, 2.0), (3.0, 3.0)]);
+        let infinite = RegressionLine::through(&[(f64::INFINITY, 1.0), (3.0, 2.0), (3.0, 3.0)]);
         assert_eq!((infinite.slope, infinite.at(f64::INFINITY)), (0.0, 2.0));
-        assert!(Line::through(&[(1.0, 1.0), (2.0, 2.0)]).deviation.is_infinite());
+        assert!(RegressionLine::through(&[(1.0, 1.0), (2.0, 2.0)]).deviation.is_infinite());
     }
 
     #[test]

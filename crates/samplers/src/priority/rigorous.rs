@@ -29,7 +29,7 @@ const EVENTS: f64 = 4.0;
 #[derive(Debug)]
 pub(super) struct Rigorous<'a> {
     sizes: &'a Sizes,
-    /// Bounds on each token that is left to chance.
+    /// WeightBounds on each token that is left to chance.
     tokens: Vec<Known>,
     /// Failure probability of one inequality.
     delta: f64,
@@ -37,7 +37,7 @@ pub(super) struct Rigorous<'a> {
     checks: Vec<(usize, f64)>,
 }
 
-/// Bounds on a token.
+/// WeightBounds on a token.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     token: usize,
@@ -49,7 +49,7 @@ struct Known {
 
 /// Sums over all tokens at a threshold, of `u` and of `e`.
 #[derive(Clone, Copy, Debug, Default)]
-struct Bounds {
+struct WeightBounds {
     /// Upper bound on the error of one token.
     largest: [f64; 2],
     /// Upper bound on the variance.
@@ -112,8 +112,8 @@ impl<'a> Rigorous<'a> {
     }
 
     /// `centre` is the length of `c`.
-    fn bounds(&self, t: f64, next: f64, centre: f64) -> Bounds {
-        let mut proved = Bounds::default();
+    fn bounds(&self, t: f64, next: f64, centre: f64) -> WeightBounds {
+        let mut proved = WeightBounds::default();
         for &Known { token, weight: e, norm } in &self.tokens {
             let [p, p_next] = [t, next].map(|t| self.sizes.probability(token, t));
             if p_next >= 1.0 {

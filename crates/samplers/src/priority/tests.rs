@@ -148,13 +148,17 @@ proptest! {
     }
 }
 
-fn filled(head: &Head) -> Worker {
-    let mut worker = Worker { index: Index::new(head.site(), LogitIndex::Keys) };
+fn filled(head: &Head) -> PrioritySampler {
+    let mut worker = PrioritySampler { index: Index::new(head.site(), LogitIndex::Keys) };
     worker.append(&head.part(0..head.tokens));
     worker
 }
 
-fn design<'a>(worker: &'a Worker, readers: &[Row<'a>], picks: &'a Picks) -> PriorityDesign<'a> {
+fn design<'a>(
+    worker: &'a PrioritySampler,
+    readers: &[Row<'a>],
+    picks: &'a Picks,
+) -> PriorityDesign<'a> {
     let scans = worker.index.scans(readers, picks, &[]);
     let sizes = Sizes::new(&scans, picks, always_read(&scans, picks, Vec::new()));
     PriorityDesign::new(scans, sizes, uniforms(0))
@@ -212,7 +216,7 @@ fn digest(index: LogitIndex) -> u64 {
     let (keys, queries) = (numbers(1000 * DIM), numbers(2 * DIM));
     let keys = Tokens::new(&keys, 1000, DIM);
     let site = site(DIM, 2);
-    let mut worker = Worker { index: Index::new(&site, index) };
+    let mut worker = PrioritySampler { index: Index::new(&site, index) };
     worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
     let step = Step { site: &site, queries: &queries, keys, values: keys, visible: 1000, step: 0 };
     let picks = Picks::new(1000);
@@ -239,7 +243,7 @@ fn with_outlier(largest: f32, check: impl Fn(&PriorityDesign<'_>)) {
     let mut keys: Vec<f32> = (0..1800_u16).map(|i| f32::from(i % 3)).collect();
     keys[..3].copy_from_slice(&[-largest, -0.501 * largest, 1.0]);
     let keys = Tokens::new(&keys, 600, 3);
-    let (worker, site) = (Worker { index: index(keys) }, site(3, 1));
+    let (worker, site) = (PrioritySampler { index: index(keys) }, site(3, 1));
     let queries = &[1.0; 3];
     let step = Step { site: &site, queries, keys, values: keys, visible: 600, step: 0 };
     let picks = Picks::new(600);
@@ -271,7 +275,7 @@ fn everything_is_read_where_scores_say_nothing() {
         let step = Step { queries: &queries, ..step };
         let picks = Picks::new(200);
         for index in [LogitIndex::Codes, LogitIndex::Keys] {
-            let mut worker = Worker { index: Index::new(head.site(), index) };
+            let mut worker = PrioritySampler { index: Index::new(head.site(), index) };
             worker.append(&head.part(0..200));
             let mut design = design(&worker, &step.rows(), &picks);
             let mut tokens = Vec::new();

@@ -52,7 +52,7 @@ pub(super) fn read(
 /// The lists under a key.
 fn find(bytes: &[u8], key: &str) -> Result<Vec<Vec<usize>>, String> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let found = Entry(key).deserialize(&mut json).map_err(|error| error.to_string())?;
+    let found = ChannelEntry(key).deserialize(&mut json).map_err(|error| error.to_string())?;
     json.end().map_err(|error| error.to_string())?;
     found.ok_or_else(|| format!("there is no `{key}`"))
 }
@@ -77,9 +77,9 @@ fn check(lists: &[Vec<usize>], heads: usize, dim: usize) -> Result<(), String> {
 }
 
 /// One entry of an object.
-struct Entry<'a>(&'a str);
+struct ChannelEntry<'a>(&'a str);
 
-impl<'de> DeserializeSeed<'de> for Entry<'_> {
+impl<'de> DeserializeSeed<'de> for ChannelEntry<'_> {
     type Value = Option<Vec<Vec<usize>>>;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
@@ -87,7 +87,7 @@ impl<'de> DeserializeSeed<'de> for Entry<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Entry<'_> {
+impl<'de> Visitor<'de> for ChannelEntry<'_> {
     type Value = Option<Vec<Vec<usize>>>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

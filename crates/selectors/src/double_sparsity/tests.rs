@@ -87,7 +87,7 @@ fn a_config_is_read_as_it_was_written() {
     assert!(refused(r#"{"size": 5, "calibration": "", "label_bits": 9}"#).contains("got 9"));
 }
 
-fn filled(config: &DoubleSparsity, head: &Head) -> Worker {
+fn filled(config: &DoubleSparsity, head: &Head) -> DoubleSparsitySelector {
     let mut worker = config.worker(head.site()).unwrap();
     worker.append(&head.part(0..head.tokens));
     worker

@@ -6,13 +6,13 @@ use vattention_core::{Fraction, Site};
 
 /// The gates of all KV heads of a model.
 #[derive(Debug)]
-pub(super) struct Gates {
+pub(super) struct GateFile {
     path: PathBuf,
     /// `[layers][KV heads]`, `None` where nothing is known.
     layers: Vec<Vec<Option<f64>>>,
 }
 
-impl Gates {
+impl GateFile {
     /// Reads a file. Refusals name it.
     pub(super) fn open(path: &Path) -> Result<Self, String> {
         let named = |reason: String| format!("{}: {reason}", path.display());

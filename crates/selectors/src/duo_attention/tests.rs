@@ -97,7 +97,7 @@ proptest! {
 
 /// Whether each head retrieves, `[layers][heads]`.
 fn classes(file: &Path, layers: usize, heads: usize, share: f64) -> Vec<Vec<bool>> {
-    let gates = Gates::open(file).unwrap();
+    let gates = GateFile::open(file).unwrap();
     let shape = Shape { query_heads: 2 * heads, kv_heads: heads, head_dim: 2, value_dim: 2 };
     let retrieves = |layer, kv_head| {
         let site = Site { seed: 0, sequence: 0, layer, kv_head, shape };
@@ -130,7 +130,7 @@ fn classes_are_those_of_the_authors_code() {
 fn layers_of_which_nothing_is_known_do_not_count() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "nan\tnan\n0.9\t-3\nnan\tnan\n7\t0.4\n").unwrap();
-    let gates = Gates::open(file.path()).unwrap();
+    let gates = GateFile::open(file.path()).unwrap();
     let shape = Shape { query_heads: 2, kv_heads: 2, head_dim: 2, value_dim: 2 };
     let streams = |layer, kv_head| {
         gates.streams(&Site { seed: 0, sequence: 0, layer, kv_head, shape }, half())

@@ -71,7 +71,7 @@ fn golden_what_is_kept_after_each_step() {
             |first: usize, end: usize| Tokens::new(&keys[first * dim..end * dim], end - first, dim);
         let shape = Shape { query_heads: group, kv_heads: 1, head_dim: dim, value_dim: dim };
         let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
-        let mut worker = Worker::new(case.config.clone());
+        let mut worker = FastgenSelector::new(case.config.clone());
         let new = |first: usize, end: usize| {
             let keys = tokens(first, end);
             NewTokens { first, keys, values: keys, classes: Some(&classes[first..end]) }
@@ -105,8 +105,13 @@ fn golden_what_is_kept_after_each_step() {
 }
 
 /// A worker that was shown the head's first tokens as a prompt of `count` queries.
-fn after_prompt(config: FastGen, head: &Head, tokens: usize, queries: &Array3<f32>) -> Worker {
-    let mut worker = Worker::new(config);
+fn after_prompt(
+    config: FastGen,
+    head: &Head,
+    tokens: usize,
+    queries: &Array3<f32>,
+) -> FastgenSelector {
+    let mut worker = FastgenSelector::new(config);
     worker.append(&head.part(0..tokens));
     worker.observe(&prompt(head, tokens, queries.view()));
     worker
@@ -153,7 +158,7 @@ proptest! {
         let mass = recovered(&head, tokens, &queries, &picked(&worker, &head, tokens));
         prop_assert!(mass >= recover - 1e-5, "{chosen:?} recovers {mass} of {recover}");
         for cheaper in ALL.into_iter().take_while(|&policy| policy < chosen) {
-            let mut other = Worker::new(config(recover));
+            let mut other = FastgenSelector::new(config(recover));
             other.policy = Some(cheaper);
             other.append(&head.part(0..tokens));
             other.observe(&prompt(&head, tokens, queries.view()));
@@ -212,7 +217,7 @@ proptest! {
 }
 
 /// The head's step of the first `seen` tokens, whose rows read all of them.
-fn answer(worker: &mut Worker, head: &Head, seen: usize) {
+fn answer(worker: &mut FastgenSelector, head: &Head, seen: usize) {
     let read: Vec<u32> = (0..seen as u32).collect();
     for row in head.step(seen).rows() {
         let weights: Vec<f32> = (0..seen).map(|token| row.logit(token).exp()).collect();
@@ -224,7 +229,7 @@ fn answer(worker: &mut Worker, head: &Head, seen: usize) {
 #[test]
 fn the_first_prompt_chooses() {
     let head = Head::new(40, 8, 3, Texture::Gaussian);
-    let mut worker = Worker::new(config(0.02));
+    let mut worker = FastgenSelector::new(config(0.02));
     worker.append(&head.part(0..20));
     answer(&mut worker, &head, 20);
     assert_eq!((worker.policy, picked(&worker, &head, 20).len()), (None, 20));

@@ -10,9 +10,9 @@ const SHARES: &str = r#"{ "type": "h2o" }"#;
 laws!(by_share, H2o { heavy: tenth(), recent: tenth() });
 laws!(by_count, H2o { heavy: Size::Tokens(5), recent: Size::Tokens(3) });
 
-fn worker(heavy: usize, recent: usize) -> Worker {
+fn worker(heavy: usize, recent: usize) -> H2oSelector {
     let config = H2o { heavy: Size::Tokens(heavy), recent: Size::Tokens(recent) };
-    Worker { config, kept: Kept::default(), seen: 0, received: Received::default() }
+    H2oSelector { config, kept: KeptTokens::default(), seen: 0, received: Received::default() }
 }
 
 /// Tokens kept with their scores, one evicted after the other: the definition.
@@ -163,7 +163,7 @@ fn only_the_shares_of_what_is_kept_count() {
     sampled.kept.evict(7, 4, &[1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);
     sampled.received.sums.truncate(5);
     let mut alone = sampled.clone();
-    let tell = |worker: &mut Worker, tokens: &[u32], weights: &[f32]| {
+    let tell = |worker: &mut H2oSelector, tokens: &[u32], weights: &[f32]| {
         worker.feedback(&head.step(8).row(0), &Attended { tokens, weights });
     };
     tell(&mut alone, &[0, 1, 3, 5, 7], &[0.1, 0.2, 0.3, 0.4, 0.0]);

@@ -12,9 +12,9 @@ use vattention_index::tensor_file::{TensorFile, mismatch};
 const FORMAT: &str = "vattention-hash/1";
 
 /// An open file of trained maps. Every refusal names it, and the tensor if there is one.
-pub(super) struct Weights(TensorFile);
+pub(super) struct HashWeights(TensorFile);
 
-impl Weights {
+impl HashWeights {
     pub(super) fn open(path: &Path) -> Result<Self, String> {
         TensorFile::open(path, FORMAT).map(Self)
     }

@@ -1,4 +1,4 @@
-//! Blocks of tokens, their representatives, and the attention that these are chosen by.
+//! MemoryBlocks of tokens, their representatives, and the attention that these are chosen by.
 
 use vattention_core::{Picks, Tokens};
 
@@ -6,7 +6,7 @@ use crate::per_token::per_token;
 
 /// The blocks of one KV head.
 #[derive(Clone, Debug)]
-pub(super) struct Blocks {
+pub(super) struct MemoryBlocks {
     block: usize,
     representatives: usize,
     dim: usize,
@@ -34,7 +34,7 @@ struct State {
     stale: bool,
 }
 
-impl Blocks {
+impl MemoryBlocks {
     /// No tokens yet.
     pub(super) fn new(block: usize, representatives: usize, dim: usize) -> Self {
         Self {

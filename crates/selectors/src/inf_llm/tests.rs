@@ -62,10 +62,10 @@ proptest! {
         shown in 0_usize..6,
         steps in prop::collection::vec(prop::collection::vec(0_u8..6, 80), 0..10),
     ) {
-        let mut worker = Worker {
+        let mut worker = InfLlmSelector {
             size: Size::Tokens(5),
             window,
-            blocks: Blocks::new(block, representatives, head.dim),
+            blocks: MemoryBlocks::new(block, representatives, head.dim),
         };
         let mut tokens = head.tokens.saturating_sub(steps.len()).max(1);
         worker.append(&head.part(0..tokens));
@@ -130,8 +130,8 @@ proptest! {
     fn takes_blocks_in_order_of_their_scores(
         head in heads(80), block in 1_usize..20, size in 1_usize..60,
     ) {
-        let mut worker = Worker {
-            size: Size::Tokens(size), window: 1, blocks: Blocks::new(block, 1, head.dim),
+        let mut worker = InfLlmSelector {
+            size: Size::Tokens(size), window: 1, blocks: MemoryBlocks::new(block, 1, head.dim),
         };
         worker.append(&head.part(0..head.tokens));
         let row = head.step(head.tokens).row(1);
@@ -150,7 +150,7 @@ proptest! {
 
     #[test]
     fn scores_are_linear_in_the_query(head in heads(80), block in 1_usize..20) {
-        let mut blocks = Blocks::new(block, 2, head.dim);
+        let mut blocks = MemoryBlocks::new(block, 2, head.dim);
         let keys = head.part(0..head.tokens).keys;
         blocks.append(keys);
         let queries = queries(&head, 2);

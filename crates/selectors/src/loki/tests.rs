@@ -101,7 +101,7 @@ impl SelectorConfig for Fitting {
 vattention_testkit::laws!(a_quarter, Fitting(config(None, Path::new("x"), Score::Head)));
 vattention_testkit::laws!(by_group, Fitting(config(Some(2), Path::new("x"), Score::Group)));
 
-fn filled(rank: usize, score: Score, head: &Head) -> Worker {
+fn filled(rank: usize, score: Score, head: &Head) -> LokiSelector {
     let mut worker = config(Some(rank), &basis_of(head.dim), score).worker(head.site()).unwrap();
     worker.append(&head.part(0..head.tokens));
     worker
@@ -144,7 +144,7 @@ proptest! {
         let rank = rank.min(head.dim - 1);
         let [few, many, all] = [rank, rank + 1, head.dim].map(|rank| filled(rank, Score::Head, &head));
         for token in 0..head.tokens {
-            let of = |worker: &Worker| worker.index.row(token);
+            let of = |worker: &LokiSelector| worker.index.row(token);
             prop_assert_eq!(&of(&many)[..rank], &of(&few)[..]);
             let mut key = vec![0.0; head.dim];
             head.part(0..head.tokens).keys.copy_row(token, &mut key);
@@ -195,7 +195,7 @@ fn an_index_is_two_bytes_per_token_and_coordinate() {
 }
 
 /// At a site of layer 2 with 2 KV heads of 8 elements.
-fn build(config: &Loki, kv_head: usize) -> Result<Worker, String> {
+fn build(config: &Loki, kv_head: usize) -> Result<LokiSelector, String> {
     let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 8, value_dim: 1 };
     config.worker(&Site { seed: 0, sequence: 0, layer: 2, kv_head, shape })
 }

@@ -34,16 +34,16 @@ vattention_testkit::laws!(never_clustered, config(6, 1024, Metric::Euclidean, Sc
 const METRICS: [Metric; 2] = [Metric::Euclidean, Metric::InnerProduct];
 
 /// A worker that knows all of a head's keys.
-fn filled_with(config: &PqCache, head: &Head) -> Worker {
+fn filled_with(config: &PqCache, head: &Head) -> PqCacheSelector {
     let mut worker = config.worker(head.site()).unwrap();
     worker.append(&head.part(0..head.tokens));
     worker
 }
 
-fn codes_of(worker: &Worker) -> (&[Codebook], &PartCodes) {
+fn codes_of(worker: &PqCacheSelector) -> (&[Codebook], &PartCodes) {
     match &worker.index {
-        Index::Codes(codebooks, codes) => (codebooks, codes),
-        Index::Keys(_) => panic!("there are no codes yet"),
+        PqIndex::Codes(codebooks, codes) => (codebooks, codes),
+        PqIndex::Keys(_) => panic!("there are no codes yet"),
     }
 }
 

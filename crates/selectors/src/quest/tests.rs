@@ -24,14 +24,14 @@ vattention_testkit::laws!(one_page, config(usize::MAX, 8, Score::Head));
 vattention_testkit::laws!(pages_of_one, config(1, 0, Score::Head));
 
 /// A worker that has seen a head's tokens.
-fn filled(config: &Quest, head: &Head) -> Worker {
+fn filled(config: &Quest, head: &Head) -> QuestSelector {
     let mut worker = config.worker(head.dim);
     worker.append(&head.part(0..head.tokens));
     worker
 }
 
 /// The bounds that a row gives a worker's pages.
-fn bounds(worker: &Worker, row: &Row<'_>) -> Vec<f32> {
+fn bounds(worker: &QuestSelector, row: &Row<'_>) -> Vec<f32> {
     worker.bounds(row, worker.cut_page(row).as_ref())
 }
 
@@ -143,7 +143,7 @@ fn the_best_page_need_not_hold_the_best_token() {
     let step = Step { queries: &[1.0, 1.0, 0.0, 0.0], keys, ..head.step(4) };
     assert_eq!(bounds(&worker, &step.row(0)), [8.0, 6.0]);
     let mut picks = Picks::new(4);
-    Worker { config: Quest { size: Size::Tokens(2), ..worker.config.clone() }, ..worker }
+    QuestSelector { config: Quest { size: Size::Tokens(2), ..worker.config.clone() }, ..worker }
         .select(&step.row(0), &mut picks);
     assert_eq!(picks.indices(), [0, 1], "logits 0 and 0; token 2 has 6");
 }

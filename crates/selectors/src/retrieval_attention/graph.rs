@@ -16,30 +16,30 @@ pub(super) struct Graph {
 
 /// A token by its score. The better one, of a higher score or of equals the lower token, is the smaller.
 #[derive(Clone, Copy, Debug)]
-struct Found {
+struct GraphCandidate {
     score: f32,
     token: u32,
 }
 
-impl Ord for Found {
+impl Ord for GraphCandidate {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         other.score.total_cmp(&self.score).then(self.token.cmp(&other.token))
     }
 }
 
-impl PartialOrd for Found {
+impl PartialOrd for GraphCandidate {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Found {
+impl PartialEq for GraphCandidate {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Found {}
+impl Eq for GraphCandidate {}
 
 impl Graph {
     /// Links the keys that are among the `neighbours` nearest of the same query, up to `degree` links of a key.
@@ -94,8 +94,8 @@ fn nearest(prompt: &PromptQueries<'_>, count: usize) -> Vec<Vec<Vec<u32>>> {
     let mut scores = vec![0.0; prompt.keys.len()];
     let mut of_query = |query: &[f32]| {
         prompt.keys.dots(0..prompt.keys.len(), query, &mut scores);
-        let mut all: Vec<Found> =
-            (0..).zip(&scores).map(|(token, &score)| Found { score, token }).collect();
+        let mut all: Vec<GraphCandidate> =
+            (0..).zip(&scores).map(|(token, &score)| GraphCandidate { score, token }).collect();
         if count < all.len() {
             all.select_nth_unstable(count);
             all.truncate(count);
@@ -119,9 +119,9 @@ struct Search<'a> {
     beam: usize,
     met: Vec<bool>,
     /// Tokens to go on from.
-    ahead: BinaryHeap<Reverse<Found>>,
+    ahead: BinaryHeap<Reverse<GraphCandidate>>,
     /// The best that are not picked, `beam` of them at most.
-    best: BTreeSet<Found>,
+    best: BTreeSet<GraphCandidate>,
 }
 
 impl<'a> Search<'a> {
@@ -137,7 +137,7 @@ impl<'a> Search<'a> {
     }
 
     /// Whether as many as can be kept are better.
-    fn beats(&self, one: Found) -> bool {
+    fn beats(&self, one: GraphCandidate) -> bool {
         self.best.len() >= self.beam && self.best.last().is_none_or(|&worst| one > worst)
     }
 
@@ -151,7 +151,7 @@ impl<'a> Search<'a> {
             })
             .collect();
         for (&token, score) in new.iter().zip(self.row.logits_of(&new)) {
-            let found = Found { score, token: token as u32 };
+            let found = GraphCandidate { score, token: token as u32 };
             if always || !self.beats(found) {
                 self.ahead.push(Reverse(found));
                 self.keep(found);
@@ -160,7 +160,7 @@ impl<'a> Search<'a> {
     }
 
     /// Keeps a token among the best, unless it is picked already.
-    fn keep(&mut self, found: Found) {
+    fn keep(&mut self, found: GraphCandidate) {
         if self.picks.contains(found.token as usize) {
             return;
         }

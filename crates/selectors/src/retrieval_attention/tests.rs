@@ -22,15 +22,15 @@ vattention_testkit::laws!(narrow, config(8, None));
 vattention_testkit::laws!(wide, config(20, Some(50)));
 
 /// What a member of the group picks beside what is taken.
-fn picked_beside(worker: &Worker, head: &Head, taken: &[usize]) -> Vec<usize> {
+fn picked_beside(worker: &RetrievalAttentionSelector, head: &Head, taken: &[usize]) -> Vec<usize> {
     let mut found = picked(worker, &head.step(head.tokens).row(1), taken);
     found.retain(|token| !taken.contains(token));
     found
 }
 
 /// A worker that has seen a head's first tokens as a prompt, with its last queries.
-fn shown(config: &RetrievalAttention, head: &Head, tokens: usize) -> Worker {
-    let mut worker = Worker { config: config.clone(), graph: None };
+fn shown(config: &RetrievalAttention, head: &Head, tokens: usize) -> RetrievalAttentionSelector {
+    let mut worker = RetrievalAttentionSelector { config: config.clone(), graph: None };
     worker.append(&head.part(0..tokens));
     let queries = queries(head, 12.min(tokens));
     worker.observe(&prompt(head, tokens, queries.view()));
@@ -51,7 +51,7 @@ fn golden_links_and_picks() {
     assert_eq!(golden.retrieval.len(), 4);
     for value in &golden.retrieval {
         let case: Case = serde_json::from_value(value.clone()).unwrap();
-        let mut worker = Worker { config: case.config.clone(), graph: None };
+        let mut worker = RetrievalAttentionSelector { config: case.config.clone(), graph: None };
         golden.head.show(&mut worker);
         assert_eq!(worker.graph.as_ref().unwrap().links(), case.links);
         assert_eq!(golden.head.picks(&worker, &case.taken), case.picks, "{:?}", case.config);
@@ -107,7 +107,7 @@ proptest! {
 #[test]
 fn a_prompt_makes_the_graph() {
     let head = Head::new(90, 8, 1, Texture::Gaussian);
-    let mut worker = Worker { config: config(5, None), graph: None };
+    let mut worker = RetrievalAttentionSelector { config: config(5, None), graph: None };
     worker.append(&head.part(0..40));
     assert_eq!((picked_beside(&worker, &head, &[]).len(), worker.index_bytes()), (90, 0));
     worker.observe(&head.first(40).prompt());
@@ -123,7 +123,7 @@ fn a_prompt_makes_the_graph() {
 fn a_search_finds_what_the_prompts_queries_attended_to() {
     let head = Head::new(600, 8, 3, Texture::Gaussian);
     let of = |queries| {
-        let mut worker = Worker { config: config(10, None), graph: None };
+        let mut worker = RetrievalAttentionSelector { config: config(10, None), graph: None };
         worker.append(&head.part(0..600));
         worker.observe(&prompt(&head, 600, queries));
         let found = picked_beside(&worker, &head, &[]);

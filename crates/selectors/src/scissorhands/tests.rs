@@ -87,7 +87,7 @@ proptest! {
     #[test]
     fn what_is_kept_is_bounded_and_never_comes_back(size in 4_usize..20, recent in 1_usize..4, history in 1_u16..90, seed in 0_u64..1000) {
         let head = Head::new(80, 2, seed, Texture::Gaussian);
-        let mut worker = Worker::new(config(size, recent, history), head.site());
+        let mut worker = ScissorhandsSelector::new(config(size, recent, history), head.site());
         let mut gone: Vec<usize> = Vec::new();
         for tokens in 1..=80 {
             worker.append(&head.part(tokens - 1..tokens));

@@ -16,7 +16,7 @@ fn config(channels: Option<usize>, score: Score) -> SparQ {
 vattention_testkit::laws!(a_quarter, config(None, Score::Head));
 vattention_testkit::laws!(by_group, config(Some(2), Score::Group));
 
-fn filled(channels: usize, score: Score, head: &Head) -> Worker {
+fn filled(channels: usize, score: Score, head: &Head) -> SparqSelector {
     let mut worker = config(Some(channels), score).worker(head.site()).unwrap();
     worker.append(&head.part(0..head.tokens));
     worker

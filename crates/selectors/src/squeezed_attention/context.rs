@@ -3,36 +3,36 @@
 use vattention_core::ndarray::{Array2, ArrayView1, ArrayView2, Axis, s};
 use vattention_core::{Picks, Site, Size, plugin::PromptQueries};
 
-use super::{Bar, Worker};
+use super::{Bar, SqueezedAttentionSelector};
 use vattention_index::clusters::{Centroids, Clusters, assign, k_means, order};
 
 /// A context that was clustered.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     tokens: usize,
-    fine: Level,
+    fine: ClusterLevel,
     coarse: Option<Coarse>,
 }
 
 /// The level above, and how the one below lies in it.
 #[derive(Clone, Debug)]
 struct Coarse {
-    level: Level,
+    level: ClusterLevel,
     /// The clusters within each coarse one, ascending.
     within: Vec<Vec<usize>>,
 }
 
 /// Clusters of the context's tokens, and what their scores must exceed.
 #[derive(Clone, Debug)]
-pub(super) struct Level {
+pub(super) struct ClusterLevel {
     pub(super) clusters: Clusters,
     pub(super) threshold: f64,
 }
 
 impl Context {
     /// Clusters a prompt of more than `window` tokens, but for the last `window`.
-    pub(super) fn new(worker: &Worker, prompt: &PromptQueries<'_>) -> Self {
-        let Worker { config, bar, coarse_bar, site, .. } = worker;
+    pub(super) fn new(worker: &SqueezedAttentionSelector, prompt: &PromptQueries<'_>) -> Self {
+        let SqueezedAttentionSelector { config, bar, coarse_bar, site, .. } = worker;
         let window = usize::from(config.window.get());
         let tokens = prompt.keys.len() - window;
         let keys = prompt.keys.to_array(0..tokens);
@@ -51,7 +51,7 @@ impl Context {
                     exceeded_by(&clusters, size.of(tokens), averages)
                 }
             };
-            Level { clusters, threshold }
+            ClusterLevel { clusters, threshold }
         };
         let fine = level(&by_direction(keys.view(), config.clusters, 0), *bar);
         let coarse = config.coarse.zip(*coarse_bar).map(|(coarse, bar)| {
@@ -75,8 +75,8 @@ impl Context {
     /// Takes the clusters that pass for a query, as far as they are visible.
     pub(super) fn take(&self, query: &[f32], picks: &mut Picks) {
         let found = match &self.coarse {
-            None => Found::in_one_level(&self.fine, query),
-            Some(coarse) => Found::in_two_levels(&self.fine, coarse, query),
+            None => RankedClusters::in_one_level(&self.fine, query),
+            Some(coarse) => RankedClusters::in_two_levels(&self.fine, coarse, query),
         };
         let total = found.log_total;
         for (cluster, &logit) in found.logits.iter().enumerate() {
@@ -91,14 +91,14 @@ impl Context {
     }
 
     #[cfg(test)]
-    pub(super) fn levels(&self) -> (&Level, Option<&Level>) {
+    pub(super) fn levels(&self) -> (&ClusterLevel, Option<&ClusterLevel>) {
         (&self.fine, self.coarse.as_ref().map(|coarse| &coarse.level))
     }
 }
 
 impl Coarse {
     /// `above` are the coarse clusters of the fine ones, and `level` makes a level of the labels of tokens.
-    fn new(fine: &Level, above: &[usize], level: impl Fn(&[usize]) -> Level) -> Self {
+    fn new(fine: &ClusterLevel, above: &[usize], level: impl Fn(&[usize]) -> ClusterLevel) -> Self {
         let tokens = (0..fine.clusters.count()).map(|cluster| fine.clusters.members(cluster).len());
         let mut labels = vec![0; tokens.sum()];
         let mut within = vec![Vec::new(); above.iter().max().map_or(0, |most| most + 1)];
@@ -114,7 +114,7 @@ impl Coarse {
 }
 
 /// What was looked up for a query.
-struct Found {
+struct RankedClusters {
     /// The product of the query with each cluster's mean, or with that of the coarse cluster around it.
     logits: Vec<f32>,
     /// Whether each was looked at.
@@ -123,14 +123,14 @@ struct Found {
     log_total: f64,
 }
 
-impl Found {
-    fn in_one_level(fine: &Level, query: &[f32]) -> Self {
+impl RankedClusters {
+    fn in_one_level(fine: &ClusterLevel, query: &[f32]) -> Self {
         let logits = fine.clusters.logits(query);
         let log_total = log_total(&fine.clusters, &logits);
         Self { seen: vec![true; logits.len()], logits, log_total }
     }
 
-    fn in_two_levels(fine: &Level, coarse: &Coarse, query: &[f32]) -> Self {
+    fn in_two_levels(fine: &ClusterLevel, coarse: &Coarse, query: &[f32]) -> Self {
         let above = &coarse.level.clusters;
         let of_coarse = above.logits(query);
         let bar = coarse.level.threshold;

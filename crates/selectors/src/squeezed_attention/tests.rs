@@ -33,10 +33,11 @@ vattention_testkit::laws!(by_threshold, config(None, Some(0.01)));
 vattention_testkit::laws!(in_two_levels, of_two_levels(20));
 
 /// A worker that has seen a head's tokens and the last `prompt` queries of its prompt.
-fn shown(config: &SqueezedAttention, head: &Head, count: usize) -> Worker {
+fn shown(config: &SqueezedAttention, head: &Head, count: usize) -> SqueezedAttentionSelector {
     let (bar, coarse_bar) = config.bars().unwrap();
     let config = config.clone();
-    let mut worker = Worker { config, bar, coarse_bar, site: *head.site(), context: None };
+    let mut worker =
+        SqueezedAttentionSelector { config, bar, coarse_bar, site: *head.site(), context: None };
     worker.append(&head.part(0..head.tokens));
     let queries = queries(head, count);
     worker.observe(&prompt(head, head.tokens, queries.view()));
@@ -44,7 +45,7 @@ fn shown(config: &SqueezedAttention, head: &Head, count: usize) -> Worker {
 }
 
 /// What is picked for a member of the group.
-fn picked(worker: &Worker, head: &Head, member: usize) -> Vec<usize> {
+fn picked(worker: &SqueezedAttentionSelector, head: &Head, member: usize) -> Vec<usize> {
     let mut picks = Picks::new(head.tokens);
     worker.select(&head.step(head.tokens).row(member), &mut picks);
     picks.iter().collect()
@@ -66,7 +67,7 @@ fn golden_levels_thresholds_and_picks() {
         let (bar, coarse_bar) = case.config.bars().unwrap();
         let config = case.config.clone();
         let site = golden.head.site();
-        let mut worker = Worker { config, bar, coarse_bar, site, context: None };
+        let mut worker = SqueezedAttentionSelector { config, bar, coarse_bar, site, context: None };
         golden.head.show(&mut worker);
         let (fine, coarse) = worker.context.as_ref().unwrap().levels();
         assert_eq!(labels(&fine.clusters), case.labels);

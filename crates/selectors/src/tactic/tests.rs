@@ -19,14 +19,14 @@ vattention_testkit::laws!(by_mass, config(0.7, 6));
 vattention_testkit::laws!(of_small_clusters, config(0.9, 1));
 
 /// A worker that has seen a head's tokens as a prompt.
-fn shown(config: &Tactic, head: &Head) -> Worker {
-    let mut worker = Worker { config: config.clone(), site: *head.site(), index: None };
+fn shown(config: &Tactic, head: &Head) -> TacticSelector {
+    let mut worker = TacticSelector { config: config.clone(), site: *head.site(), index: None };
     worker.append(&head.part(0..head.tokens));
     worker.observe(&head.prompt());
     worker
 }
 
-fn picked(worker: &Worker, head: &Head, taken: &[usize]) -> Vec<usize> {
+fn picked(worker: &TacticSelector, head: &Head, taken: &[usize]) -> Vec<usize> {
     let mut picks = Picks::new(head.tokens);
     picks.take_all(taken.iter().copied());
     worker.select(&head.step(head.tokens).row(1), &mut picks);
@@ -45,7 +45,7 @@ fn golden_clusters_and_picks() {
         let case: Case<Tactic> = serde_json::from_value(value.clone()).unwrap();
         let Taken { taken } = serde_json::from_value(value.clone()).unwrap();
         let mut worker =
-            Worker { config: case.config.clone(), site: golden.head.site(), index: None };
+            TacticSelector { config: case.config.clone(), site: golden.head.site(), index: None };
         golden.head.show(&mut worker);
         assert_eq!(labels(&worker.index.as_ref().unwrap().clusters), case.labels);
         assert_eq!(golden.head.picks(&worker, &taken), case.picks, "{:?}", case.config);
@@ -126,7 +126,7 @@ proptest! {
 #[test]
 fn a_prompt_makes_the_clusters() {
     let head = Head::new(90, 8, 1, Texture::Gaussian);
-    let mut worker = Worker { config: config(0.5, 9), site: *head.site(), index: None };
+    let mut worker = TacticSelector { config: config(0.5, 9), site: *head.site(), index: None };
     worker.append(&head.part(0..40));
     assert_eq!((picked(&worker, &head, &[]).len(), worker.index_bytes()), (90, 0));
     worker.observe(&head.first(40).prompt());

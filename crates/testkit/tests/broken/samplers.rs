@@ -32,7 +32,7 @@ pub(crate) enum Fault {
 #[typetag::serde(name = "by-itself")]
 impl SamplerConfig for ByItself {
     fn build(&self, _: &Site) -> Result<Box<dyn Sampler>> {
-        Ok(Box::new(Worker { how: self.how, tokens: 0 }))
+        Ok(Box::new(FaultySampler { how: self.how, tokens: 0 }))
     }
 
     fn base(&self) -> Size {
@@ -41,12 +41,12 @@ impl SamplerConfig for ByItself {
 }
 
 #[derive(Clone)]
-struct Worker {
+struct FaultySampler {
     how: Fault,
     tokens: usize,
 }
 
-impl Sampler for Worker {
+impl Sampler for FaultySampler {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.tokens += new.keys.len();
     }

@@ -13,7 +13,7 @@ impl Cuts for u16 {
         if k == 0 {
             return Cut { least: None, next: best(1).score };
         }
-        let Place { score, reached, above } = best(k);
+        let RankPlace { score, reached, above } = best(k);
         let next = if reached > k { score } else { best(k + 1).score };
         Cut { least: Some((score, k - above)), next }
     }
@@ -35,7 +35,7 @@ impl Untaken<'_> {
     ///
     /// `bracket` is where to look first, from a limit that `k` scores reach to one that fewer do;
     /// if it is not so, everywhere is looked.
-    fn bisect(&self, k: usize, (low, high): (u32, u32)) -> Place {
+    fn bisect(&self, k: usize, (low, high): (u32, u32)) -> RankPlace {
         let (mut low, mut reached) = (low, self.at_least(low));
         if reached < k {
             (low, reached) = (0, self.at_least(0));
@@ -51,12 +51,12 @@ impl Untaken<'_> {
                 count => (low, reached) = (middle, count),
             }
         }
-        Place { score: low as u16, reached, above }
+        RankPlace { score: low as u16, reached, above }
     }
 }
 
 /// A score, how many are at least that, and how many exceed it.
-struct Place {
+struct RankPlace {
     score: u16,
     reached: usize,
     above: usize,
