@@ -168,7 +168,7 @@ impl Selection {
     fn selector(self) -> Box<dyn SelectorConfig> {
         let size = Size::Share(fraction(0.05));
         match self {
-            Self::Exact => Box::new(OracleTopK { size: size, score: Score::Head }),
+            Self::Exact => Box::new(OracleTopK { size, score: Score::Head }),
             Self::Forgetful => Box::new(Forgetful { size, recall: 0.9 }),
         }
     }
