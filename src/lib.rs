@@ -53,12 +53,12 @@ pub use vattention_backends as backends;
 pub use vattention_config as config;
 pub use vattention_core::{
     Attention, Backend, Certificate, Conflict, Error, FallBack, Fraction, Goal, Kind, Options,
-    Output, PipelineConfig, Promise, Result, RowReport, RowsView, Scope, Shape, Share, Size,
-    Storage, Target, TokenClass,
+    Output, PipelineConfig, Promise, Result, RowReport, RowsView, Shape, Share, Size, Storage,
+    Target, TokenClass,
     engine::{PageSize, Placement, Timings, Turn},
     ndarray,
     pipeline::{LayerSettings, Layers},
-    promise::ErrorBar,
+    promise::{ErrorBar, Scope},
 };
 #[cfg(feature = "cuda")]
 pub use vattention_cuda as cuda;

@@ -10,18 +10,18 @@
 
 pub use vattention_core::{
     Error, Estimator, Fraction, Goal, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats,
-    Sampler, SamplerConfig, Scope, Selector, SelectorConfig, ShareWithLeast, Site, Size, Step,
-    Stream, Target, TokenClass, Tokens, inventory,
+    Sampler, SamplerConfig, Selector, SelectorConfig, ShareWithLeast, Site, Size, Step, Target,
+    TokenClass, Tokens, inventory,
     pipeline::required_size,
     plugin::{
         Attended, Budget, Component, ComponentKind, Design, Evidence, PromptQueries, ProofTerms,
         Radius, SampleProof, Schedule, Tunable, TunableGoal, Uniform, check_sizes, components,
         default_base, registry_faults,
     },
-    promise::{Assumption, Assumptions, SampleGoal},
+    promise::{Assumption, Assumptions, SampleGoal, Scope},
     register,
     sample::{ALLOWANCE, Draws, Order, Sample, Stratification, Uniforms, Unseen},
     schemars,
-    step::{Rank, Score},
+    step::{Rank, Score, Stream},
     typetag,
 };

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vattention_core::{PipelineConfig, Shape, Site, Stream};
+use vattention_core::{PipelineConfig, Shape, Site, step::Stream};
 
 use crate::library::{locate, text};
 use crate::node::{Entry, Node, Span, Value};

@@ -26,9 +26,9 @@ pub use engine::{Attention, Backend, FallBack, Options, Output, Storage};
 pub use error::{Conflict, Error, Result};
 pub use pipeline::{Pipeline, PipelineConfig, RowReport, Share};
 pub use plugin::{Estimator, NewTokens, Sampler, SamplerConfig, Selector, SelectorConfig};
-pub use promise::{Certificate, Goal, Kind, Promise, Scope, Target};
+pub use promise::{Certificate, Goal, Kind, Promise, Target};
 pub use sample::SampleStats;
 pub use size::{Fraction, ShareWithLeast, Size};
-pub use step::{Picks, Row, RowsView, Shape, Site, Step, Stream, TokenClass, Tokens};
+pub use step::{Picks, Row, RowsView, Shape, Site, Step, TokenClass, Tokens};
 
 pub use {inventory, ndarray, schemars, typetag};

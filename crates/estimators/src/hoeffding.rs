@@ -29,9 +29,9 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Estimator, Fraction, Goal, Kind, SampleStats, Scope, Size, Target,
+    Estimator, Fraction, Goal, Kind, SampleStats, Size, Target,
     plugin::{Evidence, Radius, Schedule, TunableGoal},
-    promise::{Assumption, Assumptions, SampleGoal},
+    promise::{Assumption, Assumptions, SampleGoal, Scope},
     register, typetag,
 };
 
@@ -49,11 +49,11 @@ pub struct Hoeffding {
     /// The relative error allowed: a promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<Fraction>,
-    /// Tokens of every sample, instead: the error bar says how much they achieve.
+    /// Tokens of every sample, instead; its error bar says how accurate it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// The most tokens of a sample. Where they do not suffice, nothing is promised, and the error bar says
-    /// what they bought.
+    /// The most tokens of a sample. Where they do not suffice, the row has an error bar in place of a
+    /// promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Size>,
     /// The probability with which the error may exceed epsilon, or its bar.

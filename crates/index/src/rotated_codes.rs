@@ -26,7 +26,10 @@ mod scan;
 
 use half::bf16;
 use multiversion::multiversion;
-use vattention_core::{Row, Site, Stream, Tokens, step::PrefixMax};
+use vattention_core::{
+    Row, Site, Tokens,
+    step::{PrefixMax, Stream},
+};
 
 use rotation::Rotation;
 use scan::{CodeQuery, add_codes};

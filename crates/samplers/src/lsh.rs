@@ -20,9 +20,11 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream,
+    NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size,
     plugin::{Design, Evidence, default_base},
-    register, typetag,
+    register,
+    step::Stream,
+    typetag,
 };
 use vattention_index::{HashTables, Hashed};
 

@@ -65,10 +65,11 @@ use std::f64::consts::SQRT_2;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream,
+    NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size,
     plugin::{Design, Evidence, ProofTerms, SampleProof, default_base},
     register,
     sample::{Sample, Uniforms, Unseen},
+    step::Stream,
     typetag,
 };
 

@@ -34,10 +34,11 @@ mod strata;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream,
+    Picks, Result, Row, Sampler, SamplerConfig, Site, Size,
     plugin::{Design, default_base},
     register,
     sample::Stratification,
+    step::Stream,
     typetag,
 };
 

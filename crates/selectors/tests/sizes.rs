@@ -13,8 +13,8 @@ fn a_share_is_of_the_visible_tokens() {
     let configs: [&dyn SelectorConfig; 4] = [
         &Sink { size },
         &Window { size },
-        &OracleTopK { size: size, score: Score::Head },
-        &OracleTopK { size: size, score: Score::Group },
+        &OracleTopK { size, score: Score::Head },
+        &OracleTopK { size, score: Score::Group },
     ];
     for config in configs {
         let mut picks = Picks::new(100);

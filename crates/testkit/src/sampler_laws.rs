@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use vattention_core::{
-    Picks, Pipeline, PipelineConfig, Row, Sampler, SamplerConfig, Share, Site, Step, Stream,
+    Picks, Pipeline, PipelineConfig, Row, Sampler, SamplerConfig, Share, Site, Step,
     plugin::{Design, Evidence},
     sample::Stratification,
-    step::Score,
+    step::{Score, Stream},
 };
 
 use crate::laws::{Verdict, ensure, is_read_again, read_again};

@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 use vattention::plugin::{
-    ALLOWANCE, Assumption, Assumptions, Estimator, Goal, Fraction, Kind, Promise, Radius,
+    ALLOWANCE, Assumption, Assumptions, Estimator, Fraction, Goal, Kind, Promise, Radius,
     SampleStats, Target, TunableGoal, register, schemars, typetag,
 };
 

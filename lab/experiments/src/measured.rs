@@ -285,8 +285,10 @@ mod tests {
 
     use serde::Deserialize;
     use vattention_core::{
-        Certificate, Estimator, Goal, PipelineConfig, SampleStats, Scope, plugin::Radius,
-        promise::Assumptions, typetag,
+        Certificate, Estimator, Goal, PipelineConfig, SampleStats,
+        plugin::Radius,
+        promise::{Assumptions, Scope},
+        typetag,
     };
 
     use super::*;

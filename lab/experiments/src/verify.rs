@@ -16,7 +16,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 use serde::Serialize;
-use vattention_core::{Goal, Kind, PipelineConfig, Promise, Scope, promise::Assumptions};
+use vattention_core::{
+    Goal, Kind, PipelineConfig, Promise,
+    promise::{Assumptions, Scope},
+};
 
 use crate::classes::expect_classes;
 use crate::metrics::{

@@ -1,7 +1,7 @@
 //! Measured errors of every head and every row against the promised epsilon.
 
 use plotters::prelude::*;
-use vattention_core::{Fraction, Scope};
+use vattention_core::{Fraction, promise::Scope};
 use vattention_experiments::{Count, Evidence, Verification};
 
 use crate::axis::{Axis, Ticked};

@@ -644,7 +644,7 @@ fn equal_values_come_out_as_they_went_in() {
         let readers = Readers::new(wide(&view), &vec![1.0; group * 32], 32, 32, false);
         for level in Level::all() {
             let sums = at(&readers, level).read(Span::Range(0, tokens), None);
-            for x in sums.iter().flat_map(|sums| sums.output()) {
+            for x in sums.iter().flat_map(Softmax::output) {
                 let apart = (x - f64::from(value)).abs();
                 assert!(apart < 5e-6, "{level:?}, {group} heads: {apart:e}");
             }

@@ -116,7 +116,7 @@ impl PipelineConfig {
                 ),
                 "write `target = \"sdpa\"`, take `mode = \"default\"`, or leave out [sampler]",
             )),
-            (Evidence::Nothing | Evidence::Variances, _) | (Evidence::Proof, _) => None,
+            (Evidence::Nothing | Evidence::Variances | Evidence::Proof, _) => None,
         }
     }
 

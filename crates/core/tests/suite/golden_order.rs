@@ -1,7 +1,7 @@
 //! The random order against known outputs from another implementation (rule 6).
 
 use serde::Deserialize;
-use vattention_core::{Shape, Site, Stream, sample::Order};
+use vattention_core::{Shape, Site, sample::Order, step::Stream};
 
 #[derive(Deserialize)]
 struct Case {

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use vattention_core::{
     Error, Estimator, Fraction, Goal, Kind, Picks, Pipeline, PipelineConfig, Promise, Result, Row,
     SampleStats, Sampler, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site, Size, Step,
-    Stream, Target, Tokens,
+    Target, Tokens,
     pipeline::{LayerSettings, List, Reading},
     plugin::{Attended, Design, Evidence, Radius, Schedule, Uniform},
     promise::{Assumptions, SampleGoal},
     sample::{Accumulator, ExactAccumulator, Residual, Sample},
-    step::Softmax,
+    step::{Softmax, Stream},
     typetag,
 };
 

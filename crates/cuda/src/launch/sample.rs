@@ -158,7 +158,7 @@ fn largest_domain(capacity: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::largest_domain;
-    use vattention_core::{Shape, Site, Stream, sample::Order};
+    use vattention_core::{Shape, Site, sample::Order, step::Stream};
 
     fn domain(visible: usize) -> usize {
         let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };

@@ -219,7 +219,12 @@ impl<D: Device> Recording<'_, D> {
     }
 
     /// A look at the sample, which says what part of it is drawn next.
-    fn check(&mut self, checking: &Checking<D>, sample: &SampleOutputs<D>, last: bool) -> Result<()> {
+    fn check(
+        &mut self,
+        checking: &Checking<D>,
+        sample: &SampleOutputs<D>,
+        last: bool,
+    ) -> Result<()> {
         let Checking { look, check, moments, logits } = checking;
         let now = &self.given.now;
         let looked = Looked {

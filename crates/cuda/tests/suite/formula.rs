@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    Estimator, Fraction, SampleStats, Scope, Size, Target, pipeline::required_size,
-    plugin::Schedule,
+    Estimator, Fraction, SampleStats, Size, Target, pipeline::required_size, plugin::Schedule,
+    promise::Scope,
 };
 use vattention_cuda::formula::{ClosedForm, Denominator, Formula, Numerator, Population};
 use vattention_estimators::formula::{DeltaSplit, fpc, serfling, whole_tokens};

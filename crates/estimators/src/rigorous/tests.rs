@@ -1,4 +1,8 @@
-use vattention_core::{Shape, Site, Stream, sample::Sample, step::Softmax};
+use vattention_core::{
+    Shape, Site,
+    sample::Sample,
+    step::{Softmax, Stream},
+};
 
 use super::*;
 

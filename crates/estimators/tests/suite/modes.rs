@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    Estimator, Fraction, Kind, SampleStats, Scope, Target,
+    Estimator, Fraction, Kind, SampleStats, Target,
     pipeline::required_size,
     plugin::{Budget, Evidence, check_sizes},
-    promise::{Assumption, Assumptions},
+    promise::{Assumption, Assumptions, Scope},
     sample::Unseen,
 };
 use vattention_estimators::formula::{bar_of_radius, radius_of_bar};

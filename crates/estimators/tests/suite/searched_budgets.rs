@@ -86,7 +86,7 @@ fn budget(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 32, ..ProptestConfig::default() })]
 
     #[test]
     fn of_estimated_variances(stats in settled(), epsilon in 0.01..0.9, delta in 0.001..0.2) {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use vattention_core::ndarray::{Array2, ArrayView2, Axis};
-use vattention_core::{Site, Stream, sample::Order};
+use vattention_core::{Site, sample::Order, step::Stream};
 
 use super::centroids::Centroids;
 

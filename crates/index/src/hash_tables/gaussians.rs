@@ -1,6 +1,6 @@
 //! Gaussian numbers, the same on every machine.
 
-use vattention_core::{Site, Stream};
+use vattention_core::{Site, step::Stream};
 
 /// The purpose of their random numbers: no selector's, not the sampler's, and not that of the
 /// hyperplanes of `hash-attention`.

@@ -5,7 +5,7 @@
 //! round: of the longest beginning and the longest end of such a length. O(dim log dim).
 
 use multiversion::multiversion;
-use vattention_core::Stream;
+use vattention_core::step::Stream;
 
 /// Rounds of signs and transforms.
 const ROUNDS: usize = 3;

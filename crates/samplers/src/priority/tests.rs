@@ -3,9 +3,9 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 use vattention_core::{
-    Shape, Step, Stream, Tokens,
+    Shape, Step, Tokens,
     sample::{Accumulator, ExactAccumulator, Residual},
-    step::Softmax,
+    step::{Softmax, Stream},
 };
 use vattention_testkit::{Head, Texture, heads};
 

@@ -1,6 +1,6 @@
 //! Strata of the tokens that nobody took, and what has been drawn of each.
 
-use vattention_core::{Picks, Stream, sample::Order};
+use vattention_core::{Picks, sample::Order, step::Stream};
 
 /// Levels of the score.
 const LEVELS: usize = 8;

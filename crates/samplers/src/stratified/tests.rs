@@ -1,7 +1,7 @@
 //! The laws, and what is said of strata.
 
 use proptest::prelude::*;
-use vattention_core::{Shape, Site, Stream};
+use vattention_core::{Shape, Site, step::Stream};
 use vattention_testkit::heads;
 
 use super::*;

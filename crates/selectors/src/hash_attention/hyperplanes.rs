@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vattention_core::{Site, Stream};
+use vattention_core::{Site, step::Stream};
 
 use super::Bits;
 use crate::{Activation, Affine, CodeMap, Network};

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream, plugin::Design,
-    sample::Uniforms, typetag,
+    NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, plugin::Design,
+    sample::Uniforms, step::Stream, typetag,
 };
 
 /// Draws each token by itself, all with one probability; broken in one way, or none.

@@ -1,6 +1,6 @@
 use ndarray::Array3;
 use vattention_backends::Cpu;
-use vattention_core::{Fraction, Scope};
+use vattention_core::{Fraction, promise::Scope};
 use vattention_estimators::Ratio;
 
 use super::*;

@@ -184,7 +184,10 @@ fn error(output: &Output, dense: &Output, head: usize) -> RowError {
 #[cfg(test)]
 mod tests {
     use ndarray::{Array2, Array3};
-    use vattention_core::{Certificate, Fraction, Kind, Scope, promise::Assumptions};
+    use vattention_core::{
+        Certificate, Fraction, Kind,
+        promise::{Assumptions, Scope},
+    };
 
     use super::*;
 

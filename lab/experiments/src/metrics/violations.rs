@@ -4,7 +4,7 @@ use std::fmt;
 use std::iter::Sum;
 
 use serde::{Deserialize, Serialize};
-use vattention_core::{Promise, Scope};
+use vattention_core::{Promise, promise::Scope};
 
 use super::{Evidence, LEVEL, binomial};
 

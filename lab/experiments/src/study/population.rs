@@ -2,9 +2,9 @@
 
 use ndarray::{Array1, ArrayView1};
 use vattention_core::{
-    Row, SampleStats, Site, Stream,
+    Row, SampleStats, Site,
     sample::{Order, Sample, scale_up},
-    step::Softmax,
+    step::{Softmax, Stream},
 };
 
 use crate::Exact;

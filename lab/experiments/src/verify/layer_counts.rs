@@ -1,6 +1,6 @@
 //! What the samples of a layer's rows are counted as.
 
-use vattention_core::{Goal, Scope};
+use vattention_core::{Goal, promise::Scope};
 
 use super::count::{Count, HeadCount, StepCount};
 use super::rows_together::SampleUnit;

@@ -117,7 +117,7 @@ fn mean_rate(units: &[SampleUnit], at_least: usize, delta: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use vattention_core::{Shape, Site, Stream};
+    use vattention_core::{Shape, Site, step::Stream};
 
     use super::*;
 

@@ -5,8 +5,9 @@ use std::slice::from_ref;
 
 use proptest::prelude::*;
 use vattention_core::{
-    Picks, Stream,
+    Picks,
     sample::{Draws, Order},
+    step::Stream,
 };
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, Draw, Drawing, Progress, Recorded, Take, Taken, Work};

@@ -1,6 +1,6 @@
 //! Steps of different lengths, one after the other, in the same room.
 
-use vattention_core::{Picks, Shape, Site, Stream, sample::Order};
+use vattention_core::{Picks, Shape, Site, sample::Order, step::Stream};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, Now};
 
