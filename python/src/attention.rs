@@ -88,8 +88,7 @@ impl Attention {
         let pipeline = pipeline.config.clone();
         let start = || -> vattention::Result<Layer> {
             let sequence = backend.start(&pipeline, layer, shape, &options)?;
-            let dense =
-                check.then(|| DenseBeside::start(backend, &pipeline, layer, shape, &options));
+            let dense = check.then(|| DenseBeside::start(backend, layer, shape, &options));
             Ok(Layer { sequence, dense: dense.transpose()? })
         };
         let started = py.detach(|| guarded(start))?.map_err(core)?;

@@ -161,8 +161,10 @@ impl Output {
     fn bars(&self) -> Bars {
         let mut bars = Bars::default();
         for (i, row) in self.rows.iter().enumerate() {
-            let error = row.certificate.bar.and_then(|bar| Some(self.error(i)?.barred(&bar)));
-            bars.add(&row.certificate, error.unwrap_or(0.0));
+            match self.error(i) {
+                Some(error) => bars.add_row(&row.certificate, error),
+                None => bars.add(&row.certificate, 0.0),
+            }
         }
         bars
     }
