@@ -4,7 +4,7 @@
 
 pub use vattention_core::{
     NewTokens, Pipeline, Site, Step, Tokens,
-    engine::{Selection, Wrapped, Wrapper},
+    engine::{Selection, Wrapper, wrap},
     pipeline::{Choice, List, Read, Reading},
     plugin::{Attended, PromptQueries},
     sample::{Accumulator, ExactAccumulator, Residual},

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use ndarray::ArrayView3;
-use vattention::engine::{Wrapped, Wrapper};
+use vattention::engine::{Wrapper, wrap};
 use vattention::{Attention, Backend, Options, Output, PipelineConfig, Result, RowsView, Shape, TokenClass};
 
 /// When calls of one sequence's layers began and ended, in order.
@@ -46,7 +46,7 @@ impl Backend for Clocked {
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
         let inner = self.inner.start(pipeline, layer, shape, options)?;
-        Ok(Wrapped::new(inner, CallClock(self.log.clone())))
+        Ok(wrap(inner, CallClock(self.log.clone())))
     }
 }
 

@@ -9,4 +9,4 @@ pub use backend::{
     Attention, Backend, FallBack, Options, Output, PageSize, Placement, Storage, Timings, Turn,
 };
 pub use selection::Selection;
-pub use wrapped::{Wrapped, Wrapper};
+pub use wrapped::{Wrapper, wrap};

@@ -6,7 +6,7 @@ use ndarray::{ArrayView3, s};
 use vattention_core::{
     Attention, Backend, Options, Output, PipelineConfig, Promise, Result, RowsView, Shape, Target,
     TokenClass,
-    engine::{Wrapped, Wrapper},
+    engine::{Wrapper, wrap},
 };
 use vattention_experiments::{Bars, DenseBeside, Exact, RowError, Violations};
 
@@ -113,7 +113,7 @@ impl<W: Observer> Backend for ObservedBackend<'_, W> {
         let attention = self.backend.start(pipeline, layer, shape, options)?;
         let observer = self.observer.clone();
         let wrapper = AttentionObserver { layer, dense, promise, observer };
-        Ok(Wrapped::new(attention, wrapper))
+        Ok(wrap(attention, wrapper))
     }
 }
 

@@ -14,7 +14,8 @@ use vattention_core::{
 
 use super::kernel::Span;
 use super::readers::{Readers, RowByRow, add};
-use super::sample::{Sample, Stored};
+use super::sample::Sample;
+use super::stored::Stored;
 use crate::executor::RowSums;
 
 /// A list that is read by gathering costs, row for row, this much more than reading everything

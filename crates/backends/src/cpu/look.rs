@@ -10,8 +10,8 @@ use vattention_core::{
 
 use super::kernel::{Centre, LaggedSquares, Line, Rows, Spread, Tokens, exp2, scores, spread};
 use super::readers::{Readers, vectors};
-use super::sample::{Kept, Stored};
 use super::simd::{CHUNK, Element, LANES, Level};
+use super::stored::{SampleRows, Stored};
 
 /// Tokens whose values stay in the second-level cache while all readers go over them.
 const PART: usize = 256;
@@ -64,7 +64,7 @@ impl ShiftedMoments {
         readers: &Readers<'_, E>,
         certain: &[Softmax],
         sample: &[Softmax],
-        kept: &Kept<E>,
+        kept: &SampleRows<E>,
         n_s: usize,
     ) -> Vec<Self> {
         let (b, level) = (kept.rows.norms.len(), readers.level);
@@ -217,7 +217,7 @@ impl Estimate {
         &self,
         readers: &Readers<'_, E>,
         logits: &[f32],
-        kept: &Kept<E>,
+        kept: &SampleRows<E>,
         n_s: usize,
     ) -> ShiftedMoments {
         let e: Vec<f64> =

@@ -24,6 +24,7 @@ mod look;
 mod pace;
 mod readers;
 mod sample;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod weighed;
@@ -43,7 +44,7 @@ use self::accumulator::{CpuAccumulator, dense_from};
 use self::kernel::{AnyRows, Rows};
 use self::pace::{Pace, Way};
 use self::readers::Readers;
-use self::sample::Stored;
+use self::stored::Stored;
 use crate::executor::{Executor, HeadInput, HeadOutput, RowSums};
 use crate::layer::{Layer, build_pipelines};
 use crate::workers::{Pools, Workers};

@@ -1,86 +1,36 @@
 //! The sample that the readers of one list have drawn.
 
-use std::cell::RefCell;
 use std::f64::consts::LN_2;
-use std::thread::LocalKey;
+use std::ops::RangeInclusive;
 
-use half::{bf16, f16};
 use vattention_core::{
-    SampleStats, Tokens as Rows,
-    sample::{Residual, Sample as Shown},
+    SampleStats,
+    sample::{Residual, Sample as Shown, Stratification, Weighed},
     step::Softmax,
 };
 
 use super::kernel::Span;
 use super::look::ShiftedMoments;
-use super::readers::{Readers, RowByRow, add};
-use super::simd::{CHUNK, Element};
-use super::weighed::WeighedSample;
+use super::readers::{Readers, add, add_sums};
+use super::stored::{SampleRows, Stored};
+use super::weighed::{WeighedSample, wide};
 
 /// Samples whose memory a thread keeps: one, and one of a KV head that it begins while it waits.
 const POOLED: usize = 2;
+
+/// Lengths of values whose products f32 holds with room for smaller ones beside them.
+const FITTING: RangeInclusive<f32> = 1e-12..=1e12;
 
 /// Tokens drawn so far. Their values are kept as stored, so that checks of the sample need not
 /// fetch them again.
 pub(crate) struct Sample<E: Stored> {
     /// Sums of each query head.
     sums: Vec<Softmax>,
-    pub(crate) kept: Kept<E>,
+    pub(crate) kept: SampleRows<E>,
     /// Moments at the last check, for each query head.
     moments: Vec<ShiftedMoments>,
     /// The same of a sample whose tokens have weights.
     pub(crate) drawn: Option<WeighedSample>,
-}
-
-/// Rows stored for each token.
-#[derive(Debug, Default)]
-pub(crate) struct Kept<E> {
-    pub(crate) rows: RowByRow,
-    /// `[b][value_chunks · CHUNK]`
-    pub(crate) values: Vec<E>,
-    /// Products of the values of four tokens, as far as they were asked for.
-    pub(crate) fours: Vec<[f64; 6]>,
-}
-
-impl<E: Stored> Kept<E> {
-    /// The values, `[b · value_dim]`.
-    pub(crate) fn values(&self, readers: &Readers<'_, E>) -> Vec<f32> {
-        let stride = readers.rows.value_chunks() * CHUNK;
-        let (count, dim) = (self.values.len() / stride, readers.value_dim());
-        let rows = Rows::strided(&self.values, count, dim, stride);
-        rows.to_array(0..count).into_raw_vec_and_offset().0
-    }
-}
-
-/// A number type of the cache with memory to keep samples in. Steps use the same memory again:
-/// megabytes that the system clears at each use would cost more than the statistics.
-pub(crate) trait Stored: Element + vattention_core::step::Element {
-    /// This thread's memory that is not in use.
-    fn pool() -> &'static LocalKey<RefCell<Vec<Kept<Self>>>>;
-}
-
-thread_local! {
-    static F32: RefCell<Vec<Kept<f32>>> = const { RefCell::new(Vec::new()) };
-    static F16: RefCell<Vec<Kept<f16>>> = const { RefCell::new(Vec::new()) };
-    static BF16: RefCell<Vec<Kept<bf16>>> = const { RefCell::new(Vec::new()) };
-}
-
-impl Stored for f32 {
-    fn pool() -> &'static LocalKey<RefCell<Vec<Kept<Self>>>> {
-        &F32
-    }
-}
-
-impl Stored for f16 {
-    fn pool() -> &'static LocalKey<RefCell<Vec<Kept<Self>>>> {
-        &F16
-    }
-}
-
-impl Stored for bf16 {
-    fn pool() -> &'static LocalKey<RefCell<Vec<Kept<Self>>>> {
-        &BF16
-    }
 }
 
 impl<E: Stored> Sample<E> {
@@ -162,6 +112,59 @@ impl<E: Stored> Sample<E> {
                 ShiftedMoments::all(readers, certain, &self.sums, &self.kept, residual.n_s);
         }
         self.moments[reader].stats(self.len(), residual)
+    }
+
+    /// The sums of each reader, weighed by the probabilities `p` `[b]` of the tokens that were drawn and kept.
+    pub(crate) fn weighed_sums(&mut self, readers: &Readers<'_, E>, p: &[f32]) -> Vec<Softmax> {
+        let is_of = |drawn: &WeighedSample| {
+            drawn.p.len() == p.len() && drawn.p.iter().zip(p).all(|(&a, &b)| a as f32 == b)
+        };
+        let drawn = self.drawn.take().filter(is_of).unwrap_or_else(|| {
+            let p: Vec<f64> = p.iter().map(|&p| f64::from(p)).collect();
+            WeighedSample::new(readers, &self.kept, &p)
+        });
+        drawn.readers.into_iter().map(|of_reader| of_reader.sums).collect()
+    }
+
+    /// Estimates for a query head whose certain tokens sum to `certain[reader]`, if tokens were drawn
+    /// with probabilities `p` `[b]`, within `strata` if there are any; `None` if f32 does not hold
+    /// products of the values.
+    pub(crate) fn weighed(
+        &mut self,
+        readers: &Readers<'_, E>,
+        certain: &[Softmax],
+        reader: usize,
+        p: &[f64],
+        strata: Option<&Stratification>,
+    ) -> Option<Weighed> {
+        let kept = &mut self.kept;
+        let longest = kept.rows.norms.iter().copied().fold(0.0, f32::max);
+        if !FITTING.contains(&longest) {
+            return None;
+        }
+        if self.drawn.as_ref().is_none_or(|drawn| drawn.p != p) {
+            kept.multiply(readers);
+            let mut drawn = WeighedSample::new(readers, kept, p);
+            drawn.multiply(readers, kept, certain);
+            self.drawn = Some(drawn);
+        }
+        let all_drawn = self.drawn.as_ref().expect("it was made");
+        let (drawn, norms) = (&all_drawn.readers[reader], all_drawn.norms.clone());
+        let (mut certain, own) = (certain[reader].clone(), drawn.sums.shift());
+        let shift = certain.shift().max(own);
+        certain.rebase(shift);
+        let mut all = certain.clone();
+        add_sums(&mut all, &drawn.sums);
+        let scale = (own - shift).exp();
+        let out = all.output();
+        let within = strata.map(|strata| kept.within(readers, strata, &drawn.e, scale, &out));
+        let e = wide(&drawn.e, scale);
+        Some(Weighed {
+            by_out: wide(&drawn.by_out, 1.0),
+            fours: kept.fours.clone(),
+            within,
+            ..Weighed::of_sums(shift, &certain, &all, e, norms)
+        })
     }
 }
 

@@ -18,7 +18,7 @@ use vattention_core::{
 use super::accumulator::CpuAccumulator;
 use super::kernel::{AnyRows, Rows, Span, exp2};
 use super::readers::Readers;
-use super::sample::Stored;
+use super::stored::Stored;
 use super::simd::{Element, Level};
 use crate::cache::{Cache, ChunkSizes, View};
 

@@ -1,7 +1,7 @@
 //! A sample whose tokens weigh `1 / π`: its sums, and the products that its moments follow from.
 
 use std::f64::consts::LN_2;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 
 use vattention_core::{
     sample::{Centre, Stratification, Weighed, Within},
@@ -11,11 +11,8 @@ use vattention_core::{
 use super::kernel::{dots, exp2, fours, weigh};
 use super::look::products;
 use super::readers::{Readers, add_sums, vectors};
-use super::sample::{Kept, Sample, Stored};
 use super::simd::{CHUNK, from_lanes};
-
-/// Lengths of values whose products f32 holds with room for smaller ones beside them.
-const FITTING: RangeInclusive<f32> = 1e-12..=1e12;
+use super::stored::{SampleRows, Stored};
 
 /// Readers whose sums are made together.
 const TOGETHER: usize = 4;
@@ -24,37 +21,41 @@ const TOGETHER: usize = 4;
 #[derive(Debug)]
 pub(crate) struct WeighedSample {
     /// Probability of each token, `[b]`.
-    p: Vec<f64>,
+    pub(super) p: Vec<f64>,
     /// Lengths of values, `[b]`.
-    norms: Vec<f64>,
-    readers: Vec<OfReader>,
+    pub(super) norms: Vec<f64>,
+    pub(super) readers: Vec<WeighedReader>,
 }
 
 /// Sums over the sample of one reader.
 #[derive(Debug)]
-struct OfReader {
+pub(super) struct WeighedReader {
     /// `e`, relative to the shift of the sums, `[b]`.
-    e: Vec<f32>,
+    pub(super) e: Vec<f32>,
     /// Weighed.
-    sums: Softmax,
+    pub(super) sums: Softmax,
     /// Values times the output of the certain tokens and these, `[b]`; empty until they are asked for.
-    by_out: Vec<f32>,
+    pub(super) by_out: Vec<f32>,
 }
 
 impl WeighedSample {
-    fn new<E: Stored>(readers: &Readers<'_, E>, kept: &Kept<E>, p: &[f64]) -> Self {
+    pub(super) fn new<E: Stored>(
+        readers: &Readers<'_, E>,
+        kept: &SampleRows<E>,
+        p: &[f64],
+    ) -> Self {
         let weights: Vec<f32> = p.iter().map(|p| (1.0 / p) as f32).collect();
         let of_readers = kept.rows.logits.chunks(TOGETHER);
         let of_readers =
-            of_readers.flat_map(|logits| OfReader::together(readers, kept, logits, &weights));
+            of_readers.flat_map(|logits| WeighedReader::together(readers, kept, logits, &weights));
         Self { p: p.to_vec(), norms: wide(&kept.rows.norms, 1.0), readers: of_readers.collect() }
     }
 
     /// Multiplies the values with each reader's output.
-    fn multiply<E: Stored>(
+    pub(super) fn multiply<E: Stored>(
         &mut self,
         readers: &Readers<'_, E>,
-        kept: &Kept<E>,
+        kept: &SampleRows<E>,
         certain: &[Softmax],
     ) {
         let outs: Vec<f32> = self
@@ -77,11 +78,11 @@ impl WeighedSample {
     }
 }
 
-impl OfReader {
+impl WeighedReader {
     /// For up to [`TOGETHER`] query heads with `logits` in powers of two, `[b]`, of tokens that weigh `weights` `[b]`.
     fn together<E: Stored>(
         readers: &Readers<'_, E>,
-        kept: &Kept<E>,
+        kept: &SampleRows<E>,
         logits: &[Vec<f32>],
         weights: &[f32],
     ) -> Vec<Self> {
@@ -117,62 +118,7 @@ impl OfReader {
     }
 }
 
-impl<E: Stored> Sample<E> {
-    /// The sums of each reader, weighed by the probabilities `p` `[b]` of the tokens that were drawn and kept.
-    pub(crate) fn weighed_sums(&mut self, readers: &Readers<'_, E>, p: &[f32]) -> Vec<Softmax> {
-        let is_of = |drawn: &WeighedSample| {
-            drawn.p.len() == p.len() && drawn.p.iter().zip(p).all(|(&a, &b)| a as f32 == b)
-        };
-        let drawn = self.drawn.take().filter(is_of).unwrap_or_else(|| {
-            let p: Vec<f64> = p.iter().map(|&p| f64::from(p)).collect();
-            WeighedSample::new(readers, &self.kept, &p)
-        });
-        drawn.readers.into_iter().map(|of_reader| of_reader.sums).collect()
-    }
-
-    /// Estimates for a query head whose certain tokens sum to `certain[reader]`, if tokens were drawn
-    /// with probabilities `p` `[b]`, within `strata` if there are any; `None` if f32 does not hold
-    /// products of the values.
-    pub(crate) fn weighed(
-        &mut self,
-        readers: &Readers<'_, E>,
-        certain: &[Softmax],
-        reader: usize,
-        p: &[f64],
-        strata: Option<&Stratification>,
-    ) -> Option<Weighed> {
-        let kept = &mut self.kept;
-        let longest = kept.rows.norms.iter().copied().fold(0.0, f32::max);
-        if !FITTING.contains(&longest) {
-            return None;
-        }
-        if self.drawn.as_ref().is_none_or(|drawn| drawn.p != p) {
-            kept.multiply(readers);
-            let mut drawn = WeighedSample::new(readers, kept, p);
-            drawn.multiply(readers, kept, certain);
-            self.drawn = Some(drawn);
-        }
-        let all_drawn = self.drawn.as_ref().expect("it was made");
-        let (drawn, norms) = (&all_drawn.readers[reader], all_drawn.norms.clone());
-        let (mut certain, own) = (certain[reader].clone(), drawn.sums.shift());
-        let shift = certain.shift().max(own);
-        certain.rebase(shift);
-        let mut all = certain.clone();
-        add_sums(&mut all, &drawn.sums);
-        let scale = (own - shift).exp();
-        let out = all.output();
-        let within = strata.map(|strata| kept.within(readers, strata, &drawn.e, scale, &out));
-        let e = wide(&drawn.e, scale);
-        Some(Weighed {
-            by_out: wide(&drawn.by_out, 1.0),
-            fours: kept.fours.clone(),
-            within,
-            ..Weighed::of_sums(shift, &certain, &all, e, norms)
-        })
-    }
-}
-
-fn wide(numbers: &[f32], unit: f64) -> Vec<f64> {
+pub(super) fn wide(numbers: &[f32], unit: f64) -> Vec<f64> {
     numbers.iter().map(|&x| unit * f64::from(x)).collect()
 }
 
@@ -185,9 +131,9 @@ fn runs(of: &[usize]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-impl<E: Stored> Kept<E> {
+impl<E: Stored> SampleRows<E> {
     /// Multiplies the values that have come since the last time, four by four.
-    fn multiply(&mut self, readers: &Readers<'_, E>) {
+    pub(super) fn multiply(&mut self, readers: &Readers<'_, E>) {
         let stride = readers.rows.value_chunks() * CHUNK;
         let whole = self.rows.norms.len() / Weighed::FOUR * Weighed::FOUR;
         let new = Weighed::FOUR * self.fours.len() * stride..whole * stride;
@@ -197,7 +143,7 @@ impl<E: Stored> Kept<E> {
 
     /// Products of the tokens with the centres of the strata that they were drawn within: `e` are
     /// theirs, relative to something of which `scale` is the exponential.
-    fn within(
+    pub(super) fn within(
         &self,
         readers: &Readers<'_, E>,
         strata: &Stratification,

@@ -8,7 +8,7 @@ use crate::{
     step::{RowsView, TokenClass},
 };
 
-/// The part of a [`Wrapped`] attention that is its own. By default every call goes to the inner one.
+/// The part of a [wrapped](wrap) attention that is its own. By default every call goes to the inner one.
 pub trait Wrapper: Send + Sized + 'static {
     /// Appends rows, as [`Attention::append_rows`].
     ///
@@ -52,18 +52,15 @@ pub trait Wrapper: Send + Sized + 'static {
     fn fork(&self, sequence: Option<u32>) -> Result<Self>;
 }
 
-/// An attention with a wrapper around it.
-#[allow(missing_debug_implementations)]
-pub struct Wrapped<W> {
-    inner: Box<dyn Attention>,
-    wrapper: W,
+/// Puts a wrapper around an attention.
+pub fn wrap(inner: Box<dyn Attention>, wrapper: impl Wrapper) -> Box<dyn Attention> {
+    Box::new(Wrapped { inner, wrapper })
 }
 
-impl<W: Wrapper> Wrapped<W> {
-    /// Puts a wrapper around an attention.
-    pub fn new(inner: Box<dyn Attention>, wrapper: W) -> Box<dyn Attention> {
-        Box::new(Self { inner, wrapper })
-    }
+/// An attention with a wrapper around it.
+struct Wrapped<W> {
+    inner: Box<dyn Attention>,
+    wrapper: W,
 }
 
 impl<W: Wrapper> Attention for Wrapped<W> {
@@ -93,7 +90,7 @@ impl<W: Wrapper> Attention for Wrapped<W> {
     }
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
-        Ok(Self::new(self.inner.fork(sequence)?, self.wrapper.fork(sequence)?))
+        Ok(wrap(self.inner.fork(sequence)?, self.wrapper.fork(sequence)?))
     }
 
     fn len(&self) -> usize {

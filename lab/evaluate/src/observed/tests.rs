@@ -32,7 +32,7 @@ impl<F: Fn(usize, usize) -> f32 + Clone + Send + Sync + 'static> Backend for Off
     ) -> Result<Box<dyn Attention>> {
         let dense = Cpu::default().start(&Arc::default(), layer, shape, options)?;
         let off = pipeline.promise().map(|_| self.0.clone());
-        Ok(Wrapped::new(dense, OffAttention { off, step: 0 }))
+        Ok(wrap(dense, OffAttention { off, step: 0 }))
     }
 }
 

@@ -8,7 +8,7 @@ use ndarray::Array3;
 use vattention_backends::Cpu;
 use vattention_core::{
     Attention, Backend, Options, PipelineConfig, Result, RowsView, Shape, TokenClass,
-    engine::{Wrapped, Wrapper},
+    engine::{Wrapper, wrap},
 };
 use vattention_llm::{Model, Session};
 
@@ -53,7 +53,7 @@ impl Backend for Keeper {
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
         let inner = Cpu::default().start(pipeline, layer, shape, options)?;
-        Ok(Wrapped::new(inner, LayerKeeper { number: layer, kept: self.kept.clone() }))
+        Ok(wrap(inner, LayerKeeper { number: layer, kept: self.kept.clone() }))
     }
 }
 
