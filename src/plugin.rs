@@ -14,9 +14,9 @@ pub use vattention_core::{
     TokenClass, Tokens, inventory,
     pipeline::required_size,
     plugin::{
-        Attended, Budget, Component, ComponentKind, Design, Evidence, PromptQueries, ProofTerms,
-        Radius, SampleProof, Schedule, Tunable, TunableGoal, Uniform, check_sizes, components,
-        default_base, registry_faults,
+        Attended, Budget, Component, ComponentKind, Design, PromptQueries, ProofTerms, Radius,
+        SampleEvidence, SampleProof, Schedule, Tunable, TunableGoal, Uniform, check_sizes,
+        components, default_base, registry_faults,
     },
     promise::{Assumption, Assumptions, SampleGoal, Scope},
     register,

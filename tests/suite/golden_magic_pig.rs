@@ -19,7 +19,7 @@ use vattention::selectors::{Sink, Window};
 use vattention::{
     PipelineConfig, Result, Share, Size, available_backends,
     plugin::{
-        Design, Evidence, Picks, Row, Sampler, SamplerConfig, Site, Stream, register, typetag,
+        Design, Picks, Row, SampleEvidence, Sampler, SamplerConfig, Site, Stream, register, typetag,
     },
 };
 
@@ -178,8 +178,8 @@ impl SamplerConfig for Peer {
         Size::Tokens(1)
     }
 
-    fn evidence(&self) -> Evidence {
-        Evidence::Nothing
+    fn evidence(&self) -> SampleEvidence {
+        SampleEvidence::Nothing
     }
 }
 

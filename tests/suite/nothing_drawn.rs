@@ -10,7 +10,7 @@ use vattention::estimators::Ratio;
 use vattention::index::{HashTables, Rule, TableBits, Transform};
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::plugin::{
-    Attended, Design, Estimator, Evidence, Picks, Row, Sampler, SamplerConfig, Selector,
+    Attended, Design, Estimator, Picks, Row, SampleEvidence, Sampler, SamplerConfig, Selector,
     SelectorConfig, Site, Size, Stream, register, typetag,
 };
 use vattention::samplers::LshSampler;
@@ -36,8 +36,8 @@ impl SamplerConfig for Mute {
         Size::Tokens(1)
     }
 
-    fn evidence(&self) -> Evidence {
-        if self.grows { Evidence::Variances } else { Evidence::Nothing }
+    fn evidence(&self) -> SampleEvidence {
+        if self.grows { SampleEvidence::Variances } else { SampleEvidence::Nothing }
     }
 }
 

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Estimator, Goal, SampleStats,
-    plugin::{Evidence, Radius, Schedule, TunableGoal},
+    plugin::{Radius, SampleEvidence, Schedule, TunableGoal},
     register, typetag,
 };
 
@@ -52,7 +52,7 @@ impl Estimator for Clt {
         self.0.goal()
     }
 
-    fn evidence(&self) -> Evidence {
+    fn evidence(&self) -> SampleEvidence {
         self.0.mode.evidence()
     }
 

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Estimator, Fraction, Goal, Kind, SampleStats, Size, Target,
-    plugin::{Evidence, Radius, Schedule, TunableGoal},
+    plugin::{Radius, SampleEvidence, Schedule, TunableGoal},
     promise::{Assumption, Assumptions, SampleGoal, Scope},
     register, typetag,
 };
@@ -143,8 +143,8 @@ impl Estimator for Hoeffding {
         Ok(Goal { target, delta, scope, sample: SampleGoal::new(epsilon, size, limit)? })
     }
 
-    fn evidence(&self) -> Evidence {
-        Evidence::Range
+    fn evidence(&self) -> SampleEvidence {
+        SampleEvidence::Range
     }
 
     fn schedule(&self) -> Schedule {

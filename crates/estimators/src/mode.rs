@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Kind, SampleStats, Target,
-    plugin::{Evidence, Radius, Schedule},
+    plugin::{Radius, SampleEvidence, Schedule},
     promise::{Assumption, Assumptions},
     sample::{ALLOWANCE, max_or_nan},
 };
@@ -82,9 +82,9 @@ impl Mode {
         Radius::new(relative, Kind::Asymptotic, assumes)
     }
 
-    /// Evidence that this mode needs.
-    pub(crate) fn evidence(self) -> Evidence {
-        if self == Self::Rigorous { Evidence::Proof } else { Evidence::Variances }
+    /// SampleEvidence that this mode needs.
+    pub(crate) fn evidence(self) -> SampleEvidence {
+        if self == Self::Rigorous { SampleEvidence::Proof } else { SampleEvidence::Variances }
     }
 
     /// The union bound of a proof covers fixed sizes.

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Estimator, Fraction, Goal, SampleStats, Size, Target,
-    plugin::{Evidence, Radius, Schedule, TunableGoal},
+    plugin::{Radius, SampleEvidence, Schedule, TunableGoal},
     promise::{SampleGoal, Scope},
     register, typetag,
 };
@@ -123,7 +123,7 @@ impl Estimator for Ratio {
         Ok(Goal { target: Target::Sdpa, delta, scope, sample })
     }
 
-    fn evidence(&self) -> Evidence {
+    fn evidence(&self) -> SampleEvidence {
         self.mode.evidence()
     }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Estimator, Goal, SampleStats,
-    plugin::{Evidence, Radius, Schedule, TunableGoal},
+    plugin::{Radius, SampleEvidence, Schedule, TunableGoal},
     register, typetag,
 };
 
@@ -39,7 +39,7 @@ impl Estimator for SubGaussian {
         self.0.goal()
     }
 
-    fn evidence(&self) -> Evidence {
+    fn evidence(&self) -> SampleEvidence {
         self.0.mode.evidence()
     }
 

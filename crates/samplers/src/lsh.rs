@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size,
-    plugin::{Design, Evidence, default_base},
+    plugin::{Design, SampleEvidence, default_base},
     register,
     step::Stream,
     typetag,
@@ -44,8 +44,8 @@ impl SamplerConfig for LshSampler {
         default_base()
     }
 
-    fn evidence(&self) -> Evidence {
-        Evidence::Nothing
+    fn evidence(&self) -> SampleEvidence {
+        SampleEvidence::Nothing
     }
 
     fn shares(&self) -> bool {

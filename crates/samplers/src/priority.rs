@@ -66,7 +66,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size,
-    plugin::{Design, Evidence, ProofTerms, SampleProof, default_base},
+    plugin::{Design, ProofTerms, SampleEvidence, SampleProof, default_base},
     register,
     sample::{Sample, Uniforms, Unseen},
     step::Stream,
@@ -123,8 +123,12 @@ impl SamplerConfig for Priority {
         self.base
     }
 
-    fn evidence(&self) -> Evidence {
-        if self.index == LogitIndex::Keys { Evidence::Proof } else { Evidence::Variances }
+    fn evidence(&self) -> SampleEvidence {
+        if self.index == LogitIndex::Keys {
+            SampleEvidence::Proof
+        } else {
+            SampleEvidence::Variances
+        }
     }
 
     fn wants_scores(&self) -> bool {

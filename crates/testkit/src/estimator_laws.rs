@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use vattention_core::{
     Estimator, Fraction, SampleStats,
     pipeline::required_size,
-    plugin::{Evidence, TunableGoal},
+    plugin::{SampleEvidence, TunableGoal},
     sample::Unseen,
 };
 
@@ -44,13 +44,13 @@ pub fn falls(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
 }
 
 /// The size that a promise needs is the least whose radius is epsilon. Estimators that need a
-/// [proof](Evidence::Proof) check fixed sizes alone.
+/// [proof](SampleEvidence::Proof) check fixed sizes alone.
 ///
 /// # Errors
 /// The radius of the budget, or of one token less.
 pub fn agrees(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
     let epsilon = estimator.goal()?.epsilon();
-    let Some(epsilon) = epsilon.filter(|_| estimator.evidence() != Evidence::Proof) else {
+    let Some(epsilon) = epsilon.filter(|_| estimator.evidence() != SampleEvidence::Proof) else {
         return Ok(());
     };
     let (epsilon, b) = (epsilon.get(), required_size(estimator, stats).tokens);

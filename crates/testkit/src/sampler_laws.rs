@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vattention_core::{
     Picks, Pipeline, PipelineConfig, Row, Sampler, SamplerConfig, Share, Site, Step,
-    plugin::{Design, Evidence},
+    plugin::{Design, SampleEvidence},
     sample::Stratification,
     step::{Score, Stream},
 };
@@ -118,7 +118,7 @@ pub fn leaves(config: &dyn SamplerConfig, head: &Head) -> Verdict {
 /// # Errors
 /// The list.
 pub fn nests(config: &dyn SamplerConfig, head: &Head) -> Verdict {
-    if config.evidence() == Evidence::Nothing {
+    if config.evidence() == SampleEvidence::Nothing {
         return Ok(());
     }
     let sampler = filled(config, head.site(), head)?;
@@ -154,7 +154,7 @@ pub fn nests(config: &dyn SamplerConfig, head: &Head) -> Verdict {
 pub fn answers(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     let sampler = filled(config, head.site(), head)?;
     let step = head.step(head.tokens);
-    let grows = config.evidence() != Evidence::Nothing;
+    let grows = config.evidence() != SampleEvidence::Nothing;
     let sizes = if grows { &[0, 1, step.visible][..] } else { &[0] };
     for readers in readers(config, &step) {
         let picks = Picks::new(step.visible);
@@ -233,7 +233,7 @@ pub fn includes(config: &dyn SamplerConfig) -> Verdict {
 /// # Errors
 /// The mean error, or the ratio.
 pub fn foretells(config: &dyn SamplerConfig) -> Verdict {
-    if config.evidence() == Evidence::Nothing {
+    if config.evidence() == SampleEvidence::Nothing {
         return Ok(());
     }
     let head = Head::new(300, 8, 5, Texture::Gaussian);

@@ -18,8 +18,8 @@ use vattention_core::{
 use super::accumulator::CpuAccumulator;
 use super::kernel::{AnyRows, Rows, Span, exp2};
 use super::readers::Readers;
-use super::stored::Stored;
 use super::simd::{Element, Level};
+use super::stored::Stored;
 use crate::cache::{Cache, ChunkSizes, View};
 
 /// One KV head and a query of its group, from a seed.

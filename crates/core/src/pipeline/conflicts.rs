@@ -3,7 +3,7 @@
 use crate::{
     Conflict, Error, Result,
     pipeline::{LayerSettings, Layers, PipelineConfig, Share},
-    plugin::Evidence,
+    plugin::SampleEvidence,
     promise::{Goal, Scope, Target},
 };
 
@@ -54,7 +54,7 @@ impl PipelineConfig {
         let sampler = self.sampler();
         let draws = sampler.typetag_name();
         let Some(estimator) = &self.estimator else {
-            let idle = self.sampler.is_some() && sampler.evidence() != Evidence::Nothing;
+            let idle = self.sampler.is_some() && sampler.evidence() != SampleEvidence::Nothing;
             return idle.then(|| {
                 let message =
                     "[sampler] says how to draw, but without [estimator] nothing is drawn";
@@ -72,7 +72,7 @@ impl PipelineConfig {
         };
         let bounded = self.selectors.iter().any(|selector| selector.bounds_residual());
         match (estimator.evidence(), sampler.evidence()) {
-            (_, Evidence::Nothing) => Some((
+            (_, SampleEvidence::Nothing) => Some((
                 "estimator",
                 format!(
                     "the draws of `{draws}` depend on each other, so its samples neither grow nor \
@@ -80,22 +80,25 @@ impl PipelineConfig {
                 ),
                 "leave out [estimator], or draw by another sampler",
             )),
-            (needs @ (Evidence::Range | Evidence::Proof), _) if sampler.is_uniform() => (!bounded)
-                .then(|| {
+            (needs @ (SampleEvidence::Range | SampleEvidence::Proof), _)
+                if sampler.is_uniform() =>
+            {
+                (!bounded).then(|| {
                     let message = format!(
                         "`{asks}` as it is set needs a proved bound on the weights that the \
                          selectors leave, and none of them gives one"
                     );
                     ("estimator", message, how_to_bound(needs, target))
-                }),
-            (Evidence::Range, _) => Some((
+                })
+            }
+            (SampleEvidence::Range, _) => Some((
                 "sampler",
                 format!(
                     "`{asks}` bounds what a uniform sample misses, and `{draws}` draws otherwise"
                 ),
                 "leave out [sampler], or take `ratio` for an estimator",
             )),
-            (Evidence::Proof, Evidence::Variances) => Some((
+            (SampleEvidence::Proof, SampleEvidence::Variances) => Some((
                 "sampler",
                 format!(
                     "`{asks}` as it is set takes nothing for granted, and nothing bounds the weights \
@@ -108,7 +111,7 @@ impl PipelineConfig {
                     "take `mode = \"default\"`, or the sampler `priority` with `index = \"8-bit\"`"
                 },
             )),
-            (Evidence::Proof, Evidence::Proof) if target != Target::Sdpa => Some((
+            (SampleEvidence::Proof, SampleEvidence::Proof) if target != Target::Sdpa => Some((
                 "estimator",
                 format!(
                     "`{asks}` as it is set takes nothing for granted, and of samples by `{draws}` only the \
@@ -116,7 +119,9 @@ impl PipelineConfig {
                 ),
                 "write `target = \"sdpa\"`, take `mode = \"default\"`, or leave out [sampler]",
             )),
-            (Evidence::Nothing | Evidence::Variances | Evidence::Proof, _) => None,
+            (SampleEvidence::Nothing | SampleEvidence::Variances | SampleEvidence::Proof, _) => {
+                None
+            }
         }
     }
 
@@ -211,13 +216,13 @@ fn refuse_beyond(key: &str, named: &[Layers], count: usize) -> Result<()> {
 
 /// Advice for an estimator that needs a proved bound, with a uniform sample and selectors that
 /// prove none. An exact top-k reads every key, so it is the last suggestion.
-fn how_to_bound(needs: Evidence, target: Target) -> &'static str {
+fn how_to_bound(needs: SampleEvidence, target: Target) -> &'static str {
     match (needs, target) {
-        (Evidence::Proof, Target::Sdpa) => {
+        (SampleEvidence::Proof, Target::Sdpa) => {
             "draw by `[sampler]` `type = \"priority\"` with `index = \"8-bit\"`, which bounds every \
              weight, or add the selector `oracle-top-k` with `score = \"head\"`, which reads every key"
         }
-        (Evidence::Proof, _) => {
+        (SampleEvidence::Proof, _) => {
             "write `target = \"sdpa\"` and draw by `[sampler]` `type = \"priority\"` with \
              `index = \"8-bit\"`, or add the selector `oracle-top-k` with `score = \"head\"`, \
              which reads every key"

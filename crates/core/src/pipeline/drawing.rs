@@ -5,7 +5,7 @@ use crate::pipeline::search::{Candidates, search, suffices};
 use crate::sample::{Accumulator, Residual};
 use crate::{
     Fraction, Size,
-    plugin::{Budget, Design, Estimator, Evidence, ProofTerms, Radius, Schedule},
+    plugin::{Budget, Design, Estimator, ProofTerms, Radius, SampleEvidence, Schedule},
     promise::{Assumptions, Goal, Kind, SampleGoal},
     step::Picks,
 };
@@ -210,7 +210,7 @@ impl<'a> Drawing<'a> {
         let (size, n_s) = (self.size, self.n_s);
         // Before any draw, the statistics are those of the picks alone.
         let uniform = self.uniform || size == 0;
-        let proves = target.estimator.evidence() == Evidence::Proof;
+        let proves = target.estimator.evidence() == SampleEvidence::Proof;
         let weighted = !uniform && !proves && !self.complete();
         let snapshot = weighted.then(|| DesignSnapshot::new(&*self.design, size));
         let candidates = if uniform {

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use dyn_clone::DynClone;
 
 use crate::{
-    plugin::{Evidence, TunableGoal},
+    plugin::{SampleEvidence, TunableGoal},
     promise::{Assumptions, Goal, Kind},
     sample::SampleStats,
 };
@@ -22,8 +22,8 @@ pub trait Estimator: Any + Debug + DynClone + Send + Sync {
 
     /// The evidence that the bound needs. A pipeline whose selectors and sampler do not give it is
     /// refused.
-    fn evidence(&self) -> Evidence {
-        Evidence::Variances
+    fn evidence(&self) -> SampleEvidence {
+        SampleEvidence::Variances
     }
 
     /// The sizes at which a sample with a promise is checked.

@@ -25,8 +25,8 @@ pub trait SamplerConfig: Any + Debug + DynClone + Send + Sync {
     fn base(&self) -> Size;
 
     /// The evidence of a sample's own error.
-    fn evidence(&self) -> Evidence {
-        Evidence::Variances
+    fn evidence(&self) -> SampleEvidence {
+        SampleEvidence::Variances
     }
 
     /// True if draws are uniform, without replacement, in the [order](crate::sample::Order) that the
@@ -48,9 +48,9 @@ pub trait SamplerConfig: Any + Debug + DynClone + Send + Sync {
 
 dyn_clone::clone_trait_object!(SamplerConfig);
 
-/// Evidence of a sample's error: what a sampler gives, and what an estimator needs.
+/// SampleEvidence of a sample's error: what a sampler gives, and what an estimator needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Evidence {
+pub enum SampleEvidence {
     /// None, as draws depend on each other; nor can the sample grow. No estimator may follow.
     Nothing,
     /// The variances of the sums that the sample estimates, at its size and at any larger one.

@@ -11,7 +11,7 @@ use vattention_core::{
     SampleStats, Sampler, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site, Size, Step,
     Target, Tokens,
     pipeline::{LayerSettings, List, Reading},
-    plugin::{Attended, Design, Evidence, Radius, Schedule, Uniform},
+    plugin::{Attended, Design, Radius, SampleEvidence, Schedule, Uniform},
     promise::{Assumptions, SampleGoal},
     sample::{Accumulator, ExactAccumulator, Residual, Sample},
     step::{Softmax, Stream},
@@ -83,8 +83,8 @@ impl SamplerConfig for Draw {
         Size::Tokens(1)
     }
 
-    fn evidence(&self) -> Evidence {
-        Evidence::Nothing
+    fn evidence(&self) -> SampleEvidence {
+        SampleEvidence::Nothing
     }
 
     fn shares(&self) -> bool {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use vattention_core::{
     Estimator, Fraction, Kind, SampleStats, Target,
     pipeline::required_size,
-    plugin::{Budget, Evidence, check_sizes},
+    plugin::{Budget, SampleEvidence, check_sizes},
     promise::{Assumption, Assumptions, Scope},
     sample::Unseen,
 };
@@ -209,7 +209,7 @@ proptest! {
             for (estimator, budget) in told.estimators().iter().zip(told.budgets(&stats)) {
                 if estimator.typetag_name() != "hoeffding" {
                     prop_assert_eq!((budget.kind, budget.assumes), want);
-                    prop_assert_eq!(estimator.evidence() == Evidence::Proof, mode == Mode::Rigorous);
+                    prop_assert_eq!(estimator.evidence() == SampleEvidence::Proof, mode == Mode::Rigorous);
                 }
                 if mode == Mode::Rigorous && stats.bound.is_none() {
                     prop_assert_eq!(budget.tokens, stats.n_s);

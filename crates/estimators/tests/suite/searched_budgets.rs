@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::{
     Estimator, Fraction, Goal, SampleStats, Target,
     pipeline::required_size,
-    plugin::{Evidence, Radius, Schedule},
+    plugin::{Radius, SampleEvidence, Schedule},
     typetag,
 };
 use vattention_estimators::formula::{
@@ -35,7 +35,7 @@ impl Estimator for Counted {
         self.0.goal()
     }
 
-    fn evidence(&self) -> Evidence {
+    fn evidence(&self) -> SampleEvidence {
         self.0.evidence()
     }
 
