@@ -98,10 +98,15 @@ mod tests {
             Column::text("name", "", |n: &u32| format!("n{n}")),
             Column::new("value", long, ToString::to_string),
         ];
-        let expected = "\
- name  value \n n7        7 \n n12      12 \n
-value  the number, which is explained at such a length that its explanation does not fit into a line
-       of the legend";
-        assert_eq!(show(&columns, &[7, 12]), expected);
+        let expected = [
+            " name  value ",
+            " n7        7 ",
+            " n12      12 ",
+            "",
+            "value  the number, which is explained at such a length that its explanation does not fit \
+             into a line",
+            "       of the legend",
+        ];
+        assert_eq!(show(&columns, &[7, 12]), expected.join("\n"));
     }
 }
