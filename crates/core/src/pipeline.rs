@@ -1,12 +1,12 @@
 //! Pipelines: as a file says, and at work on one KV head.
 
+mod check;
 mod config;
 mod conflicts;
 mod drawing;
 mod kv_head;
 mod layers;
 mod lessons;
-mod look;
 mod reading;
 mod row_report;
 mod search;

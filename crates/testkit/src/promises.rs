@@ -181,7 +181,7 @@ pub struct Counts {
     pub founded: usize,
     /// Rows that promise nothing.
     pub withheld: usize,
-    /// Rows whose last look did not find the sample large enough for the promise.
+    /// Rows whose last check did not find the sample large enough for the promise.
     pub unheld: usize,
     /// Rows that hold a promise with a bar larger than epsilon.
     pub loose: usize,

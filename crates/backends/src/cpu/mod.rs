@@ -6,7 +6,7 @@
 //! | `kernel`    | attention over a range or a list of rows, wherever they lie; what the statistics need of a sample |
 //! | `readers`   | the query heads that read one list, and their sums                               |
 //! | `sample`    | a drawn sample, and the memory it is kept in                                     |
-//! | `look`      | its statistics                                                                   |
+//! | `moments`   | its statistics                                                                   |
 //! | `accumulator` | what the sampler in core asks for, and the way to the output                   |
 //! | `weighed`   | a sample whose tokens weigh `1 / π`                                              |
 //! | `pace`      | whether reading everything is faster, by the clock                               |
@@ -20,7 +20,7 @@ mod kernel;
 mod simd;
 
 mod accumulator;
-mod look;
+mod moments;
 mod pace;
 mod readers;
 mod sample;

@@ -10,7 +10,7 @@ use vattention_core::{
 };
 
 use super::kernel::Span;
-use super::look::ShiftedMoments;
+use super::moments::ShiftedMoments;
 use super::readers::{Readers, add, add_sums};
 use super::stored::{SampleRows, Stored};
 use super::weighed::{WeighedSample, wide};

@@ -9,7 +9,7 @@ use vattention_core::{
 };
 
 use super::kernel::{dots, exp2, fours, weigh};
-use super::look::products;
+use super::moments::products;
 use super::readers::{Readers, add_sums, vectors};
 use super::simd::{CHUNK, from_lanes};
 use super::stored::{SampleRows, Stored};

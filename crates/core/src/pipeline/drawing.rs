@@ -1,6 +1,6 @@
 //! The sample of the residual, drawn until the estimator finds it large enough.
 
-use crate::pipeline::look::{DesignSnapshot, SampleCheck};
+use crate::pipeline::check::{DesignSnapshot, SampleCheck};
 use crate::pipeline::search::{Candidates, search, suffices};
 use crate::sample::{Accumulator, Residual};
 use crate::{

@@ -27,7 +27,7 @@ pub struct Read {
     probabilities: Option<Vec<f32>>,
     /// How far each reader's output may be off, `[readers]`; empty if all have the certificate's bar.
     radii: Vec<f64>,
-    /// Tokens that the estimator asked for at its last look.
+    /// Tokens that the estimator asked for at the last check.
     pub budget: Option<usize>,
     /// Whether everything was read because that is faster than so long a list.
     pub fell_back: bool,
@@ -44,7 +44,7 @@ pub struct List {
     pub probabilities: Vec<f32>,
     /// How many of them were read by chance.
     pub sampled: usize,
-    /// Tokens that the estimator asked for at its last look.
+    /// Tokens that the estimator asked for at the last check.
     pub budget: Option<usize>,
     /// What is promised to a row that reads this list.
     pub certificate: Certificate,

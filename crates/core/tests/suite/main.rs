@@ -1,7 +1,7 @@
-//! The rules of a step, the order of samples, and what looks tell, as users of the crate see them.
+//! The rules of a step, the order of samples, and what checks of samples find, as users of the crate see them.
 
 #![allow(clippy::unwrap_used)]
 
+mod checks;
 mod golden_order;
-mod looks;
 mod rules;
