@@ -4,7 +4,7 @@
 //! smallest gates, read the first `sink` tokens and the last `recent` alone; the others retrieve: they read everything,
 //! or beside these tokens what another selector, `of`, picks. Of equal gates the later heads stream.
 //!
-//! # GateFile
+//! # Gates
 //! Text, as the authors write it: a line for each layer of the model from 0 on, a number for each KV head, between tabs.
 //! A layer of which nothing is known has `nan` for each: it does not count, and no pipeline can be built there.
 //!
@@ -37,7 +37,7 @@ use gates::GateFile;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DuoAttention {
-    /// GateFile of the KV heads, text, relative to the pipeline file.
+    /// Gates of the KV heads, text, relative to the pipeline file.
     #[schemars(extend("format" = "path"))]
     pub gates: PathBuf,
     /// The share of the KV heads that read the first and the recent tokens alone.

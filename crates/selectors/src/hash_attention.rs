@@ -12,7 +12,7 @@
 //! and one code per key: those of the KV head where the file has as many, else those of the
 //! group's first query head.
 //!
-//! # HashWeights
+//! # Weights
 //! A safetensors file with metadata `format = "vattention-hash/1"` and, for layer `l` of the model
 //! and layer `i = 0, 1, …` of a map, in f32, f16 or bf16,
 //!

@@ -226,7 +226,7 @@ pub struct PromiseTrials {
     pub narrowing: f64,
 }
 
-/// ExactAttention attention of one row.
+/// Exact attention of one row.
 #[derive(Clone, Debug)]
 struct ExactAttention {
     /// `e` of each token, relative to the largest.

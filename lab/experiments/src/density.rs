@@ -9,6 +9,7 @@ use vattention_trace::Trace;
 use crate::bench::{BY_LAYER, refusal};
 use crate::compare::{Answers, chosen_layers};
 use crate::metrics::MeanMax;
+use crate::variant::named;
 use crate::{Entry, Error, Result, Results, TraceSettings, at_density, at_epsilon, sized};
 
 /// Halvings of the range of what is set.
@@ -55,11 +56,6 @@ pub fn made_to_read<E: From<Error>>(
     let over = PipelineConfig { selectors, ..(**pipeline).clone() };
     let tuned = search(&over, density, knob, measure)?;
     Ok(Tuned { set: format!("{}, {}", found.set, tuned.set), ..tuned })
-}
-
-/// What a pipeline that was made to read a share of the tokens is called.
-pub fn named(name: &str, density: f64) -> String {
-    format!("{name}, {} %", (density * 1e4).round() / 100.0)
 }
 
 /// A pipeline that was made to read a share, as its result is kept.

@@ -27,7 +27,7 @@ pub use bench::{
 pub use beside::DenseBeside;
 pub use classes::expect_classes;
 pub use compare::{TraceSettings, chosen_layers, compare};
-pub use density::{Tuned, at_densities, made_to_read, named};
+pub use density::{Tuned, at_densities, made_to_read};
 pub use digest::{Digest, Files, digest_of_file, named_files};
 pub use dump::Dump;
 pub use entry::Entry;
@@ -46,7 +46,7 @@ pub use tune::{
 pub use units::{
     Header, Incomplete, Keep, LineFile, Merged, Missing, Part, Results, Shard, merge_results,
 };
-pub use variant::Variant;
+pub use variant::{Variant, named};
 pub use verify::{
     Count, EvidenceCounts, FailureCause, Failures, HeadCount, HeadFault, JudgedRows, LayerTrials,
     PromiseTest, PromiseVerdict, RowsTogether, SampleUnit, StepCount, UnitsViolated, Verification,

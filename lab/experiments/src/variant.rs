@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use vattention_core::PipelineConfig;
 
-use crate::density::named;
-
 /// A pipeline, as it stands or made to read a share of the tokens.
 #[derive(Clone, Debug)]
 pub struct Variant {
@@ -27,4 +25,9 @@ impl Variant {
         let name = &self.pipeline.name;
         self.asked.map_or_else(|| name.clone(), |share| named(name, share))
     }
+}
+
+/// Name of a pipeline whose settings were searched for a density.
+pub fn named(name: &str, density: f64) -> String {
+    format!("{name}, {} %", (density * 1e4).round() / 100.0)
 }

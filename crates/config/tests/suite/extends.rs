@@ -146,7 +146,7 @@ fn a_list_of_tables_is_replaced_only_where_that_is_said() {
 fn what_cannot_be_unset_is_told_with_what_there_is() {
     for (path, column, help) in [
         (
-            "estimator.flor",
+            "estimator.limt",
             10,
             "did you mean `limit`? there are `type`, `epsilon`, `delta`, `limit`",
         ),

@@ -217,12 +217,11 @@ fn what_is_wrong_at_all_layers_is_told_once() {
 
 #[test]
 fn parts_that_do_not_go_together_at_a_layer_say_which() {
-    let error = refuse(
-        "[[layers]]\nat = [1]\nestimator = { type = \"clt\", target = \"sdpa\", delta = 0.1, size = 9 }\nselectors.1.size = \"auto\"",
-    );
+    let error =
+        refuse("[[layers]]\nat = [1]\nunset = [\"selectors.1\"]\nestimator.mode = \"rigorous\"");
     assert_eq!(error.problems.len(), 1, "{error}");
     let message = error.problems[0].message();
-    assert!(message.starts_with("at layers[0], `oracle-top-k` with `size = \"auto\"`"), "{error}");
+    assert!(message.starts_with("at layers[0], `ratio` as it is set needs"), "{error}");
 }
 
 /// Only some layers may be sparse.

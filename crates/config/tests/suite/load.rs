@@ -100,9 +100,9 @@ fn what_the_file_says_is_loaded() {
 #[test]
 fn a_conflict_is_told_where_its_part_is() {
     let sink = "[[selectors]]\ntype = \"sink\"\nsize = 4\n\n";
-    let auto = "[[selectors]]\ntype = \"oracle-top-k\"\nsize = \"auto\"\n";
-    assert_eq!(place(&refuse(&format!("{sink}{auto}"))), (6, 8));
-    parse(&format!("{auto}[estimator]\ntype = \"ratio\"\nepsilon = 0.1\ndelta = 0.1"));
+    let idle = "[sampler]\ntype = \"uniform\"\n";
+    assert_eq!(place(&refuse(&format!("{sink}{idle}"))), (6, 8));
+    parse(&format!("{sink}{idle}[estimator]\ntype = \"ratio\"\nepsilon = 0.1\ndelta = 0.1"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use vattention_core::sample::Uniforms;
 
 use super::sizes::{RESOLUTION, Sizes};
 
-/// CandidateQueue are those of further checks, too: at up to this many times the threshold, but of all tokens a share, as going over
+/// Candidates are those of further checks, too: at up to this many times the threshold, but of all tokens a share, as going over
 /// these costs less than having candidates that are not needed.
 const AHEAD: (f64, f64) = (1.5, 16.0);
 const TOKENS_TO_ONE: f64 = 16.0;

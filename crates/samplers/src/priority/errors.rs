@@ -1,4 +1,4 @@
-//! LogitErrors of scores, and the sizes that tokens get for them.
+//! Errors of scores, and the sizes that tokens get for them.
 //!
 //! A token whose score errs may weigh more than its score says. Its size is multiplied by `e^x`,
 //! with an exponent `x` of its own:

@@ -29,7 +29,7 @@ const EVENTS: f64 = 4.0;
 #[derive(Debug)]
 pub(super) struct Rigorous<'a> {
     sizes: &'a Sizes,
-    /// WeightBounds on each token that is left to chance.
+    /// Bounds on each token that is left to chance.
     tokens: Vec<Known>,
     /// Failure probability of one inequality.
     delta: f64,
@@ -37,7 +37,7 @@ pub(super) struct Rigorous<'a> {
     checks: Vec<(usize, f64)>,
 }
 
-/// WeightBounds on a token.
+/// Bounds on a token.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     token: usize,

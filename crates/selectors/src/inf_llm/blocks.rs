@@ -1,4 +1,4 @@
-//! MemoryBlocks of tokens, their representatives, and the attention that these are chosen by.
+//! Blocks of tokens, their representatives, and the attention that these are chosen by.
 
 use vattention_core::{Picks, Tokens};
 

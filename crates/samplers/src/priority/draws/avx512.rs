@@ -1,4 +1,4 @@
-//! CandidateQueue by instructions that move what a mask chooses to the front.
+//! Candidates by instructions that move what a mask chooses to the front.
 
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
