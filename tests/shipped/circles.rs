@@ -2,8 +2,8 @@
 //!
 //! A circle is a set of files each of which uses the next one, by a `use` declaration or a path
 //! from `crate`, `self` or `super`; a name that is re-exported counts as a use of the file that
-//! defines it. Three things are no circle: a crate's root, a file together with the files in the
-//! folder of its name, and tests.
+//! defines it. Uses of the crate's root, of a file by the files in the folder of its name, and by tests
+//! do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -78,7 +78,7 @@ impl Crate {
             let declared = declarations(text).into_iter().map(|(path, _)| path);
             let used = declared.chain(inline_paths(text));
             let files = used.filter_map(|path| self.definer(module, &path, 0));
-            uses.insert(module, files.filter(|file| file != module && !file.is_empty()).collect());
+            uses.insert(module, files.filter(|file| !module.starts_with(file)).collect());
         }
         uses
     }
@@ -100,11 +100,7 @@ impl Crate {
             others.iter().filter(|other| reached[*other].contains(file)).cloned().collect()
         };
         let circles: BTreeSet<BTreeSet<Module>> = reached.iter().map(circle).collect();
-        let is_room = |circle: &BTreeSet<Module>| {
-            let top = circle.iter().min_by_key(|file| file.len());
-            top.is_none_or(|top| circle.iter().all(|file| file.starts_with(top)))
-        };
-        circles.into_iter().filter(|circle| !is_room(circle)).collect()
+        circles.into_iter().filter(|circle| !circle.is_empty()).collect()
     }
 }
 
@@ -193,6 +189,9 @@ fn circles_are_found() {
     let child = ("a/c", "use super::A;");
     assert_eq!(circles(&[root, ("a", "mod c; use c::E;"), child, ("b", "")]), 0, "one room");
     assert_eq!(circles(&[root, ("a", "mod c; use c::E;"), child, ("b", "use crate::A;")]), 0);
+    let (through, sibling) = (("a/c", "use super::d::F;"), ("a/d", "use super::c::E;"));
+    assert_eq!(circles(&[root, ("a", "mod c; mod d;"), through, sibling, ("b", "")]), 1);
     let through = ("a", "mod c; use crate::B;");
-    assert_eq!(circles(&[root, through, child, ("b", "use crate::a::c::E;")]), 1);
+    assert_eq!(circles(&[root, through, child, ("b", "use crate::a::c::E;")]), 0);
+    assert_eq!(circles(&[root, through, child, ("b", "use crate::A;")]), 1);
 }

@@ -74,8 +74,9 @@ use vattention_core::{
 };
 
 use draws::Draws;
+use errors::Scan;
 use errors::always_read;
-use index::{Index, Scan};
+use index::Index;
 use rigorous::Rigorous;
 use sizes::Sizes;
 

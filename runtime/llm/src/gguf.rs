@@ -22,7 +22,7 @@ use crate::blocks::{BLOCK, Q4_1, Q8_0, QuantBlock};
 use crate::config::Config;
 use crate::files::refuse_pointer;
 use crate::matrix::{Matrix, candle_is_fast};
-use crate::weights::finite;
+use crate::weights::number::finite;
 use crate::{Error, Result};
 
 use header::GgufHeader;

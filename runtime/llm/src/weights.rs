@@ -1,7 +1,7 @@
 //! The tensors of a checkpoint, a directory or a GGUF file, by Hugging Face's names.
 
 mod folder;
-mod number;
+pub(crate) mod number;
 mod shard;
 
 use std::path::Path;
@@ -13,7 +13,6 @@ use crate::gguf::Gguf;
 use crate::matrix::Matrix;
 
 use folder::Folder;
-pub(crate) use number::finite;
 
 /// Name of the embeddings.
 pub(crate) const EMBEDDINGS: &str = "model.embed_tokens.weight";

@@ -2,9 +2,10 @@
 
 use vattention_core::Result;
 
-use super::select::SPAN;
 use super::{Array, expect};
 use crate::Device;
+
+pub(super) const SPAN: usize = 4096;
 
 /// A bound on the logits of the tokens that each row has not taken, span by span.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use vattention_core::{Error, Result, sample::LAGS};
 
 use super::attend::ITEM;
+use super::bounds::SPAN;
 use super::look::MOMENTS;
-use super::select::SPAN;
 use super::{
     Array, Given, Looked, Now, Progress, Proofs, SampleMoments, Sums, Work, along_y, expect,
 };

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use vattention_core::Result;
 
+use super::bounds::SPAN;
 use super::taken::stride;
 use super::{Array, Bounds, Given, Now, Ranked, Scores, Taken, Work, along_y, expect};
 use crate::kernels::SELECT;
@@ -11,7 +12,6 @@ use crate::{Device, Grid, Program};
 
 /// As `select.cu` says.
 const THREADS: u32 = 256;
-pub(super) const SPAN: usize = 4096;
 
 /// Values of a digit.
 const VALUES: usize = 256;

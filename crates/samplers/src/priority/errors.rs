@@ -19,8 +19,8 @@ use vattention_core::{Picks, step::Element};
 use vattention_index::CodeDeviations;
 
 use super::exp::exp;
-use super::index::Scan;
 use super::keys;
+use super::scratch::Scratch;
 
 /// `z`: standard deviations of a code's error that are guarded against.
 const GUARD: f32 = 2.82;
@@ -30,6 +30,19 @@ const ROOM: f32 = 2.65;
 
 /// The largest exponent of a token that is left to chance: σ = 3 for codes.
 const LIMIT: f32 = 3.0 * GUARD - ROOM;
+
+/// Predictions of the logits of one row.
+#[derive(Debug)]
+pub(super) struct Scan<'a> {
+    /// Approximate logits, `[visible]`.
+    pub(super) scores: Scratch,
+    /// The largest of them; infinite or not a number if any is.
+    pub(super) largest: f32,
+    /// At least the norms of the values, `[visible]`.
+    pub(super) norms: &'a [bf16],
+    /// Errors of the scores.
+    pub(super) errors: LogitErrors<'a>,
+}
 
 /// How far logits may be above scores.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use vattention_core::{NewTokens, Picks, Row, Site};
 use vattention_index::RotatedCodes;
 
 use super::LogitIndex;
-use super::errors::LogitErrors;
-use super::keys::Keys;
+use super::errors::{LogitErrors, Scan};
+use super::keys::{Keys, norm};
 use super::learned::{learn, pilot};
 use super::scratch::Scratch;
 
@@ -34,19 +34,6 @@ enum LogitSource {
     Keys(Keys),
     /// The selectors' scores are taken.
     Selectors,
-}
-
-/// Predictions of the logits of one row.
-#[derive(Debug)]
-pub(super) struct Scan<'a> {
-    /// Approximate logits, `[visible]`.
-    pub(super) scores: Scratch,
-    /// The largest of them; infinite or not a number if any is.
-    pub(super) largest: f32,
-    /// At least the norms of the values, `[visible]`.
-    pub(super) norms: &'a [bf16],
-    /// Errors of the scores.
-    pub(super) errors: LogitErrors<'a>,
 }
 
 impl Index {
@@ -146,8 +133,4 @@ fn largest(numbers: &[f32]) -> f32 {
 fn at_least(x: f64) -> bf16 {
     let near = bf16::from_f64(x);
     if near.to_f64() >= x { near } else { bf16::from_bits(near.to_bits() + 1) }
-}
-
-pub(super) fn norm(numbers: impl Iterator<Item = f64>) -> f64 {
-    numbers.map(|x| x * x).sum::<f64>().sqrt()
 }

@@ -11,8 +11,6 @@
 use vattention_core::{Row, Tokens, step::PrefixMax};
 use vattention_index::{LabelBits, Labels, Rounding};
 
-use super::index::norm;
-
 /// Copies of the keys.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
@@ -95,4 +93,8 @@ impl KeyErrors<'_> {
     pub(super) fn bound(&self, token: usize) -> f64 {
         f64::from(self.query) * f64::from(self.radii[token]) + f64::from(self.tiny)
     }
+}
+
+pub(super) fn norm(numbers: impl Iterator<Item = f64>) -> f64 {
+    numbers.map(|x| x * x).sum::<f64>().sqrt()
 }

@@ -19,7 +19,7 @@ use vattention_core::{
 };
 use vattention_estimators::formula::{bernstein_radius, output_error, relative_error, upper_bound};
 
-use super::index::Scan;
+use super::errors::Scan;
 use super::sizes::Sizes;
 
 /// Inequalities at each threshold: two errors, two variances.

@@ -6,8 +6,8 @@ use half::bf16;
 use multiversion::multiversion;
 use vattention_core::{Picks, step::Element};
 
+use super::errors::Scan;
 use super::exp::exp;
-use super::index::Scan;
 use super::scratch::Scratch;
 
 /// No token's size is less than this share of all, so that none is impossible to draw.

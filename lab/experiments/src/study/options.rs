@@ -9,7 +9,7 @@ fn fractions<const N: usize>(numbers: [f64; N]) -> Vec<Fraction> {
     numbers.map(fraction).into()
 }
 
-/// Options of [`tightness`](super::tightness()).
+/// Options of `tightness`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TightnessOptions {
@@ -27,7 +27,7 @@ impl Default for TightnessOptions {
     }
 }
 
-/// Options of [`epsilon`](super::epsilon()).
+/// Options of `epsilon`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EpsilonOptions {
@@ -46,7 +46,7 @@ impl Default for EpsilonOptions {
     }
 }
 
-/// Options of [`base_sample`](super::base_sample()).
+/// Options of `base_sample`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BaseSampleOptions {
@@ -62,7 +62,7 @@ impl Default for BaseSampleOptions {
     }
 }
 
-/// Options of [`normality`](super::normality()).
+/// Options of `normality`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NormalityOptions {
@@ -78,7 +78,7 @@ impl Default for NormalityOptions {
     }
 }
 
-/// Options of [`coverage`](super::coverage()).
+/// Options of `coverage`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CoverageOptions {
@@ -96,7 +96,7 @@ impl Default for CoverageOptions {
     }
 }
 
-/// Options of [`bias`](super::bias()).
+/// Options of `bias`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BiasOptions {
@@ -112,7 +112,7 @@ impl Default for BiasOptions {
     }
 }
 
-/// Options of [`calibration`](super::calibration()).
+/// Options of `calibration`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CalibrationOptions {
@@ -128,7 +128,7 @@ impl Default for CalibrationOptions {
     }
 }
 
-/// Options of [`pareto`](super::pareto()) and [`limit`](super::limit()): what a sample by `ratio`, or the limit, promises of the output.
+/// Options of `pareto` and `limit`: what a sample by `ratio`, or the limit, promises of the output.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PromiseOptions {
