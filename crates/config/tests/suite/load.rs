@@ -101,7 +101,7 @@ fn what_the_file_says_is_loaded() {
 fn a_conflict_is_told_where_its_part_is() {
     let sink = "[[selectors]]\ntype = \"sink\"\nsize = 4\n\n";
     let idle = "[sampler]\ntype = \"uniform\"\n";
-    assert_eq!(place(&refuse(&format!("{sink}{idle}"))), (6, 8));
+    assert_eq!(place(&refuse(&format!("{sink}{idle}"))), (5, 2));
     parse(&format!("{sink}{idle}[estimator]\ntype = \"ratio\"\nepsilon = 0.1\ndelta = 0.1"));
 }
 
