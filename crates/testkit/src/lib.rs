@@ -79,59 +79,9 @@ macro_rules! laws {
         $crate::laws!($name, $config, cases = 64);
     };
     ($name:ident, $config:expr, cases = $cases:expr) => {
-        #[cfg(test)]
-        mod $name {
-            #[allow(unused_imports)]
-            use super::*;
-
-            fn obeys(law: $crate::Law) {
-                $crate::run(law, &$config, $cases);
-            }
-
-            #[test]
-            fn round_trips() {
-                obeys($crate::laws::round_trips);
-            }
-
-            #[test]
-            fn repeats() {
-                obeys($crate::laws::repeats);
-            }
-
-            #[test]
-            fn grows() {
-                obeys($crate::laws::grows);
-            }
-
-            #[test]
-            fn forks() {
-                obeys($crate::laws::forks);
-            }
-
-            #[test]
-            fn adds() {
-                obeys($crate::laws::adds);
-            }
-
-            #[test]
-            fn bounds() {
-                obeys($crate::laws::bounds);
-            }
-
-            #[test]
-            fn agrees() {
-                obeys($crate::laws::agrees);
-            }
-
-            #[test]
-            fn causal() {
-                obeys($crate::laws::causal);
-            }
-
-            #[test]
-            fn evicts() {
-                obeys($crate::laws::evicts);
-            }
+        $crate::law_tests! {
+            $name, |law| $crate::run(law, &$config, $cases), laws:
+            round_trips, repeats, grows, forks, adds, bounds, agrees, causal, evicts
         }
     };
 }
@@ -163,58 +113,12 @@ macro_rules! sampler_laws {
             #[allow(unused_imports)]
             use super::*;
 
-            fn obeys(law: $crate::SamplerLaw) {
-                $crate::run_sampler(law, &$config, $cases);
+            $crate::law_tests! {
+                on_heads, |law| $crate::run_sampler(law, &$config, $cases), sampler_laws:
+                round_trips, repeats, grows, forks, causal, leaves, nests, answers
             }
-
-            #[test]
-            fn round_trips() {
-                obeys($crate::sampler_laws::round_trips);
-            }
-
-            #[test]
-            fn repeats() {
-                obeys($crate::sampler_laws::repeats);
-            }
-
-            #[test]
-            fn grows() {
-                obeys($crate::sampler_laws::grows);
-            }
-
-            #[test]
-            fn forks() {
-                obeys($crate::sampler_laws::forks);
-            }
-
-            #[test]
-            fn causal() {
-                obeys($crate::sampler_laws::causal);
-            }
-
-            #[test]
-            fn leaves() {
-                obeys($crate::sampler_laws::leaves);
-            }
-
-            #[test]
-            fn nests() {
-                obeys($crate::sampler_laws::nests);
-            }
-
-            #[test]
-            fn answers() {
-                obeys($crate::sampler_laws::answers);
-            }
-
-            #[test]
-            fn includes() {
-                $crate::sampler_laws::includes(&$config).unwrap();
-            }
-
-            #[test]
-            fn foretells() {
-                $crate::sampler_laws::foretells(&$config).unwrap();
+            $crate::law_tests! {
+                over_sequences, |law| law(&$config).unwrap(), sampler_laws: includes, foretells
             }
         }
     };
@@ -228,49 +132,30 @@ macro_rules! estimator_laws {
         $crate::estimator_laws!($name, $estimator, cases = 256);
     };
     ($name:ident, $estimator:expr, cases = $cases:expr) => {
+        $crate::law_tests! {
+            $name, |law| $crate::run_estimator(law, &$estimator, $cases), estimator_laws:
+            round_trips, falls, agrees, scales, is_set, distrusts, is_monotone
+        }
+    };
+}
+
+/// Makes a module with one test for each of some laws, which a closure is called with.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! law_tests {
+    ($name:ident, |$law:ident| $run:expr, $laws:ident: $($test:ident),*) => {
         #[cfg(test)]
         mod $name {
             #[allow(unused_imports)]
             use super::*;
 
-            fn obeys(law: $crate::EstimatorLaw) {
-                $crate::run_estimator(law, &$estimator, $cases);
-            }
-
-            #[test]
-            fn round_trips() {
-                obeys($crate::estimator_laws::round_trips);
-            }
-
-            #[test]
-            fn falls() {
-                obeys($crate::estimator_laws::falls);
-            }
-
-            #[test]
-            fn agrees() {
-                obeys($crate::estimator_laws::agrees);
-            }
-
-            #[test]
-            fn scales() {
-                obeys($crate::estimator_laws::scales);
-            }
-
-            #[test]
-            fn is_set() {
-                obeys($crate::estimator_laws::is_set);
-            }
-
-            #[test]
-            fn distrusts() {
-                obeys($crate::estimator_laws::distrusts);
-            }
-
-            #[test]
-            fn is_monotone() {
-                obeys($crate::estimator_laws::is_monotone);
-            }
+            $(
+                #[test]
+                fn $test() {
+                    let $law = $crate::$laws::$test;
+                    $run;
+                }
+            )*
         }
     };
 }
