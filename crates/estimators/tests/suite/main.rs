@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod golden_formulas;
 mod modes;
 mod searched_budgets;
 mod terms;
