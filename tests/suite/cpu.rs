@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::common::{MODEL, MODEL_LAYER, normal};
 use ndarray::{Array3, ArrayView3, s};
 use serde::{Deserialize, Serialize};
-use vattention::config::load;
+use vattention::config::{Loader, load};
 use vattention::estimators::Ratio;
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::selectors::Sink;
@@ -31,11 +31,37 @@ fn start(
     tokens: usize,
     options: &Options,
 ) -> Box<dyn Attention> {
-    let mut attention = backend("cpu").unwrap().start(pipeline, 0, shape, options).unwrap();
+    start_on("cpu", pipeline, (shape, tokens), options)
+}
+
+fn start_on(
+    name: &str,
+    pipeline: &Arc<PipelineConfig>,
+    (shape, tokens): (Shape, usize),
+    options: &Options,
+) -> Box<dyn Attention> {
+    let backend = backend(name).unwrap();
+    let mut attention = backend.start(pipeline, MODEL_LAYER, shape, options).unwrap();
     let keys = normal((shape.kv_heads, tokens, shape.head_dim), 1);
     let values = normal((shape.kv_heads, tokens, shape.value_dim), 2);
-    attention.append(keys.view(), values.view()).unwrap();
+    common::append(&mut *attention, keys.view(), values.view()).unwrap();
     attention
+}
+
+/// Outputs of `cpu` and of `reference` for one query.
+fn attend_on_both(
+    pipeline: &Arc<PipelineConfig>,
+    (shape, tokens): (Shape, usize),
+    options: &Options,
+) -> [Output; 2] {
+    ["cpu", "reference"].map(|name| {
+        let mut attention = start_on(name, pipeline, (shape, tokens), options);
+        attention.attend(queries(shape, 7).view(), None).unwrap()
+    })
+}
+
+fn largest_difference([ours, theirs]: &[Output; 2]) -> f32 {
+    (&ours.out - &theirs.out).iter().fold(0.0, |most, x| x.abs().max(most))
 }
 
 fn queries(shape: Shape, seed: u64) -> Array3<f32> {
@@ -43,9 +69,7 @@ fn queries(shape: Shape, seed: u64) -> Array3<f32> {
 }
 
 fn pipeline(toml: &str) -> Arc<PipelineConfig> {
-    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
-    std::fs::write(&file, toml).unwrap();
-    load(file.path()).unwrap()
+    Loader::default().parse("cpu.toml", toml).unwrap()
 }
 
 /// A window that is cheaper to read among everything than by itself, and one that is not.
@@ -311,15 +335,9 @@ fn a_sample_of_nothing_changes_nothing() {
         let nothing = Ratio::sized(Size::Tokens(0), 0.1.try_into().unwrap());
         let estimator: Option<Box<dyn Estimator>> = Some(Box::new(nothing));
         let config = PipelineConfig { selectors, share, estimator, ..Default::default() };
-        let config = Arc::new(config);
-        let run = |name: &str| {
-            let options = Options { fall_back: FallBack::Never, ..Options::default() };
-            let mut attention = backend(name).unwrap().start(&config, 0, SHAPE, &options).unwrap();
-            attention.append(normal((2, 50, 32), 1).view(), normal((2, 50, 40), 2).view()).unwrap();
-            attention.attend(queries(SHAPE, 3).view(), None).unwrap().out
-        };
-        let apart = (&run("cpu") - &run("reference")).mapv(f32::abs);
-        assert!(apart.iter().all(|&x| x < 1e-5), "{share:?}: {apart}");
+        let options = Options { fall_back: FallBack::Never, ..Options::default() };
+        let apart = largest_difference(&attend_on_both(&Arc::new(config), (SHAPE, 50), &options));
+        assert!(apart < 1e-5, "{share:?}: {apart}");
     }
 }
 
@@ -346,26 +364,19 @@ fn both_share_modes_agree_with_the_reference() {
         let config = load(&path).unwrap();
         let other = if config.share == Share::Group { "head" } else { "group" };
         let change = format!("share={other}");
-        let flipped = vattention::config::Loader { set: vec![change] }.load(&path);
+        let flipped = Loader { set: vec![change] }.load(&path);
         // Some selectors need separate lists.
         let Ok(flipped) = flipped else { continue };
         let shape = if common::is_trained(&path) { MODEL } else { SHAPE };
         for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
-            let run = |name: &str| {
-                let options = Options {
-                    storage,
-                    return_selection: true,
-                    fall_back: FallBack::Never,
-                    ..Options::default()
-                };
-                let mut attention =
-                    backend(name).unwrap().start(&flipped, MODEL_LAYER, shape, &options).unwrap();
-                let keys = normal((shape.kv_heads, 900, shape.head_dim), 1);
-                let values = normal((shape.kv_heads, 900, shape.value_dim), 2);
-                common::append(&mut *attention, keys.view(), values.view()).unwrap();
-                attention.attend(queries(shape, 7).view(), None).unwrap()
+            let options = Options {
+                storage,
+                return_selection: true,
+                fall_back: FallBack::Never,
+                ..Options::default()
             };
-            let (ours, theirs) = (run("cpu"), run("reference"));
+            let outputs = attend_on_both(&flipped, (shape, 900), &options);
+            let [ours, theirs] = &outputs;
             let rows = ours.rows.iter().zip(&theirs.rows);
             if rows.clone().any(|(ours, theirs)| ours.sampled != theirs.sampled) {
                 // Budgets may differ by one token.
@@ -373,7 +384,7 @@ fn both_share_modes_agree_with_the_reference() {
                 continue;
             }
             assert_eq!(ours.selection, theirs.selection, "{path:?}");
-            let apart = (&ours.out - &theirs.out).mapv(f32::abs).fold(0.0_f32, |a, &b| a.max(b));
+            let apart = largest_difference(&outputs);
             assert!(apart < 4e-5, "{path:?}: {apart}");
         }
     }
@@ -386,21 +397,8 @@ fn shapes_that_no_tile_fits_are_right() {
         let shape = Shape { query_heads: group, kv_heads: 1, head_dim, value_dim };
         let dense = load(common::root("configs/dense.toml")).unwrap();
         for tokens in [1, 5, 130] {
-            let options = Options::default();
-            let out = start(&dense, shape, tokens, &options)
-                .attend(queries(shape, 8).view(), None)
-                .unwrap()
-                .out;
-            let mut expected =
-                backend("reference").unwrap().start(&dense, 0, shape, &options).unwrap();
-            let keys = normal((1, tokens, head_dim), 1);
-            let values = normal((1, tokens, value_dim), 2);
-            expected.append(keys.view(), values.view()).unwrap();
-            let want = expected.attend(queries(shape, 8).view(), None).unwrap().out;
-            let apart = (&out.slice(s![.., .., ..]) - &want)
-                .mapv(f32::abs)
-                .into_iter()
-                .fold(0.0_f32, f32::max);
+            let outputs = attend_on_both(&dense, (shape, tokens), &Options::default());
+            let apart = largest_difference(&outputs);
             assert!(apart < 2e-6, "{shape:?}, {tokens} tokens: {apart}");
         }
     }

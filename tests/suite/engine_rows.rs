@@ -156,29 +156,20 @@ fn compare<E: Element + 'static>(
     rows: usize,
     number: fn(f32) -> E,
 ) {
-    for pooled in [false, true] {
-        compare_pages(config, shape, storage, rows, number, pooled);
-    }
-}
-
-fn compare_pages<E: Element + 'static>(
-    config: &Arc<PipelineConfig>,
-    shape: Shape,
-    storage: Storage,
-    rows: usize,
-    number: fn(f32) -> E,
-    pooled: bool,
-) {
-    let context =
-        format!("{}, {storage:?}, pages of {rows}, {shape:?}, pooled: {pooled}", config.name);
-    let pages = |vectors: &Array3<f32>, dim: usize| {
+    let context = format!("{}, {storage:?}, pages of {rows}, {shape:?}", config.name);
+    let pages = |vectors: &Array3<f32>, dim: usize, pooled: bool| {
         let pages = Pages::new(vectors, dim, rows, number);
         if pooled { pages.pooled(number(f32::NAN)) } else { pages }
     };
     let keys = normal((shape.kv_heads, TOKENS, shape.head_dim), 1);
     let values = normal((shape.kv_heads, TOKENS, shape.value_dim), 2);
     let queries = normal((shape.query_heads, STEPS, shape.head_dim), 3);
-    for fall_back in [FallBack::Never, FallBack::ByCount] {
+    for (fall_back, pooled) in [
+        (FallBack::Never, false),
+        (FallBack::ByCount, false),
+        (FallBack::Never, true),
+        (FallBack::ByCount, true),
+    ] {
         let options = Options { storage, fall_back, return_selection: true, ..Options::default() };
         let mut library = Cpu::default().start(config, 0, shape, &options).unwrap();
         library.append(keys.view(), values.view()).unwrap();
@@ -187,8 +178,8 @@ fn compare_pages<E: Element + 'static>(
         let padded = |dim: usize| dim.next_multiple_of(32);
         let engine = Engine {
             shape,
-            keys: pages(&keys, padded(shape.head_dim)),
-            values: pages(&values, padded(shape.value_dim)),
+            keys: pages(&keys, padded(shape.head_dim), pooled),
+            values: pages(&values, padded(shape.value_dim), pooled),
             queries: queries.clone(),
             pipelines: pipelines(config, shape),
         };

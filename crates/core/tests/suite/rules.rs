@@ -156,22 +156,33 @@ impl Estimator for Ask {
     }
 }
 
-/// Asks for more tokens the larger the estimated denominator is.
+/// Estimators that look at one statistic.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct AskByNorm {}
+enum AskBy {
+    /// Asks for more tokens the larger the estimated output is.
+    Output,
+    /// Rests its promise on proved quantities where the output is larger than this.
+    ProvedAbove(f64),
+    /// Rests its promise on the bound on what was not picked.
+    Bound,
+}
 
-#[typetag::serde(name = "ask-by-norm")]
-impl Estimator for AskByNorm {
+#[typetag::serde(name = "ask-by")]
+impl Estimator for AskBy {
     fn radius(&self, stats: &SampleStats) -> Radius {
-        asks_for((100.0 * stats.norm_n / stats.d) as usize, stats, Kind::Asymptotic)
+        let output = stats.norm_n / stats.d;
+        let (tokens, proved) = match self {
+            Self::Output => ((100.0 * output) as usize, false),
+            Self::ProvedAbove(least) => (1, output > *least),
+            Self::Bound => (1, stats.bound.is_some()),
+        };
+        let kind = if proved { Kind::FiniteSample } else { Kind::Asymptotic };
+        let assumes = if proved { Assumptions::NONE } else { Assumptions::ALL };
+        Radius { assumes, ..asks_for(tokens, stats, kind) }
     }
 
     fn goal(&self) -> Result<Goal, &'static str> {
         Ok(half().into())
-    }
-
-    fn schedule(&self) -> Schedule {
-        Schedule::Adaptive { rounds: 20 }
     }
 }
 
@@ -341,7 +352,7 @@ fn rule_5_a_group_shares_the_union_and_one_sample_and_the_largest_budget_counts(
     // Members whose budgets differ: the shared budget is the largest of those asked for.
     let by_norm = |share| PipelineConfig {
         share,
-        estimator: Some(Box::new(AskByNorm {})),
+        estimator: Some(Box::new(AskBy::Output)),
         sampler: Some(Box::new(Uniform { base: Size::Tokens(50) })),
         ..config(vec![])
     };
@@ -363,26 +374,6 @@ fn rule_5_a_group_shares_the_union_and_one_sample_and_the_largest_budget_counts(
     assert!(refused[0].help.contains("share = \"head\""));
 }
 
-/// Rests its promise on proved quantities where the output is larger than `above`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct ProvedAbove {
-    above: f64,
-}
-
-#[typetag::serde(name = "proved-above")]
-impl Estimator for ProvedAbove {
-    fn radius(&self, stats: &SampleStats) -> Radius {
-        let proved = stats.norm_n / stats.d > self.above;
-        let kind = if proved { Kind::FiniteSample } else { Kind::Asymptotic };
-        let assumes = if proved { Assumptions::NONE } else { Assumptions::ALL };
-        Radius { assumes, ..asks_for(1, stats, kind) }
-    }
-
-    fn goal(&self) -> Result<Goal, &'static str> {
-        Ok(half().into())
-    }
-}
-
 #[test]
 fn rule_5_a_shared_promise_rests_on_the_weakest_of_its_members() {
     let mut world = World::new(400, 2);
@@ -393,7 +384,7 @@ fn rule_5_a_shared_promise_rests_on_the_weakest_of_its_members() {
         let reading = world.read(PipelineConfig {
             share,
             sampler: Some(Box::new(Uniform { base: Size::Tokens(300) })),
-            estimator: Some(Box::new(ProvedAbove { above: f64::midpoint(outputs[0], outputs[1]) })),
+            estimator: Some(Box::new(AskBy::ProvedAbove(f64::midpoint(outputs[0], outputs[1])))),
             ..config(vec![])
         });
         [0, 1].map(|member| {
@@ -539,7 +530,7 @@ fn rule_7_six_looks_from_128_tokens_are_usual() {
     assert_eq!(Uniform::DEFAULT.base, Size::Tokens(128));
     let written = serde_json::from_str::<Box<dyn SamplerConfig>>("{}").unwrap();
     assert!(written.is_uniform() && written.base() == Uniform::DEFAULT.base);
-    assert_eq!(ProvedAbove { above: 0.0 }.schedule(), Schedule::Adaptive { rounds: 6 });
+    assert_eq!(AskBy::Bound.schedule(), Schedule::Adaptive { rounds: 6 });
 }
 
 #[test]
@@ -597,14 +588,6 @@ fn nothing_picked_and_no_estimator_reads_the_newest_token() {
     assert_eq!(tokens(&reading.list(0)), [99]);
     assert_eq!(reading.list(0).certificate.kind, Kind::None);
     assert!(!reading.list(0).certificate.held);
-}
-
-#[test]
-fn dense_layers_read_everything() {
-    let world = World::new(100, 1);
-    let mut sparse = config(vec![Box::new(take([1]))]);
-    sparse.dense_layers = vec![0.into()];
-    assert_eq!(world.read(sparse).list(0).indices.len(), 100);
 }
 
 /// A layer with settings of its own reads as they say, another as the rest says.
@@ -723,22 +706,6 @@ fn a_selector_for_all_members_reaches_each_before_and_after_one_for_each() {
     }
 }
 
-/// Rests its promise on the bound on what was not picked.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct ProvedIfBounded {}
-
-#[typetag::serde(name = "proved-if-bounded")]
-impl Estimator for ProvedIfBounded {
-    fn radius(&self, stats: &SampleStats) -> Radius {
-        let kind = if stats.bound.is_some() { Kind::FiniteSample } else { Kind::Asymptotic };
-        asks_for(1, stats, kind)
-    }
-
-    fn goal(&self) -> Result<Goal, &'static str> {
-        Ok(half().into())
-    }
-}
-
 /// Promises a bound for the second member.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct BoundSecond {}
@@ -757,7 +724,7 @@ fn a_bound_for_one_member_is_none_for_its_group() {
     let kinds = |share, selector: Box<dyn SelectorConfig>| {
         let reading = World::new(400, 2).read(PipelineConfig {
             share,
-            estimator: Some(Box::new(ProvedIfBounded {})),
+            estimator: Some(Box::new(AskBy::Bound)),
             ..config(vec![selector])
         });
         [0, 1].map(|member| reading.list(member).certificate.kind)
