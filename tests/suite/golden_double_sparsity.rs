@@ -7,11 +7,11 @@
 use crate::common;
 use std::path::PathBuf;
 
-use crate::common::peer::{Case, LAYER, size};
+use crate::common::peer::{Case, LAYER, pipeline_of, size};
 use ndarray::{Array3, ArrayView1, ArrayViewMut1, s};
 use serde_json::Value;
 use vattention::index::LabelBits;
-use vattention::selectors::{DoubleSparsity, Importance, IndexOf, Sink, Window};
+use vattention::selectors::{DoubleSparsity, Importance, IndexOf};
 use vattention::{
     Size, available_backends,
     plugin::{NewTokens, Picks, Score, SelectorConfig, Site, Step, Tokens},
@@ -82,14 +82,9 @@ fn heavy(case: &Case, maskers: &Value) -> usize {
 /// Each composition of each case: its label, its maskers.
 fn compositions(cases: &[Case]) -> impl Iterator<Item = (&Case, &str, &Value)> {
     cases.iter().flat_map(|case| {
-        let ours =
-            case.compositions().iter().filter(|c| c["maskers"][2]["type"] == "double_sparsity");
+        let ours = case.compositions_with("double_sparsity");
         ours.map(move |c| (case, c["label"].as_str().unwrap(), &c["maskers"]))
     })
-}
-
-fn cases() -> [Case; 2] {
-    ["a_causal", "a_nomask"].map(Case::load)
 }
 
 /// On every backend, the tokens that the peer takes. (Without a mask its windows are not at the end
@@ -102,16 +97,7 @@ fn pipelines_take_what_the_peer_takes() {
         let heavy = Size::Tokens(heavy(case, maskers));
         let config = double_sparsity(&maskers[2], case.shape().head_dim, heavy);
         let queries = queries(case, &config);
-        let pipeline = vattention::PipelineConfig {
-            share: vattention::Share::Head,
-            selectors: vec![
-                Box::new(Sink { size: size(&maskers[0]["sink_size"]) }),
-                Box::new(Window { size: size(&maskers[1]["window_size"]) }),
-                Box::new(config),
-            ],
-            ..vattention::PipelineConfig::default()
-        };
-        let pipeline = std::sync::Arc::new(pipeline);
+        let pipeline = std::sync::Arc::new(pipeline_of(maskers, Box::new(config)));
         for backend in available_backends() {
             let output = case.answer(&*backend, &pipeline, queries.view());
             let selection = output.selection.unwrap();
@@ -132,7 +118,7 @@ fn pipelines_take_what_the_peer_takes() {
 /// its sink and window taken before, its mask.
 #[test]
 fn the_ranking_is_the_peers() {
-    let (cases, mut cuts, mut skipped) = (cases(), 0, 0);
+    let (cases, mut cuts, mut skipped) = (["a_causal", "a_nomask"].map(Case::load), 0, 0);
     for (case, label, maskers) in compositions(&cases) {
         let (shape, visible) = (case.shape(), case.visible());
         let config = double_sparsity(&maskers[2], shape.head_dim, Size::Tokens(1));

@@ -7,12 +7,12 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::common::peer::{Case, LAYER, size};
+use crate::common::peer::{Case, LAYER, pipeline_of, size};
 use ndarray::{ArrayView1, s};
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::Value;
-use vattention::selectors::{Activation, HashAttention, IndexOf, Sink, Window};
-use vattention::{PipelineConfig, Share, available_backends, plugin::Score};
+use vattention::selectors::{Activation, HashAttention, IndexOf};
+use vattention::{PipelineConfig, available_backends, plugin::Score};
 
 /// The peer's maps as a file of ours.
 fn write_weights(case: &Case, layers: usize, path: &Path) {
@@ -46,15 +46,7 @@ fn pipeline(maskers: &Value, weights: &Path) -> PipelineConfig {
         activation: serde_json::from_value::<Activation>(maskers[2]["activation"].clone()).unwrap(),
         score: Score::Head,
     };
-    PipelineConfig {
-        share: Share::Head,
-        selectors: vec![
-            Box::new(Sink { size: size(&maskers[0]["sink_size"]) }),
-            Box::new(Window { size: size(&maskers[1]["window_size"]) }),
-            Box::new(hash),
-        ],
-        ..PipelineConfig::default()
-    }
+    pipeline_of(maskers, Box::new(hash))
 }
 
 /// The best `k` of the tokens that are not `certain`, by the peer's scores, lower index first among
@@ -106,13 +98,11 @@ fn the_picks_follow_from_the_peers_scores() {
     let scratch = tempfile::tempdir().unwrap();
     let weights = scratch.path().join("weights.safetensors");
     let mut checked = Vec::new();
-    for composition in case.compositions() {
+    for composition in case.compositions_with("hash_attention") {
         let hash = &composition["maskers"][2];
-        if hash["type"] == "hash_attention" {
-            write_weights(&case, hash["mlp_dims"].as_array().unwrap().len() - 1, &weights);
-            check(&case, composition, &weights);
-            checked.push(hash["activation"].as_str().unwrap().to_owned());
-        }
+        write_weights(&case, hash["mlp_dims"].as_array().unwrap().len() - 1, &weights);
+        check(&case, composition, &weights);
+        checked.push(hash["activation"].as_str().unwrap().to_owned());
     }
     checked.sort();
     assert_eq!(checked, ["gelu", "relu", "silu", "tanh"]);

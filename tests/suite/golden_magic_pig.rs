@@ -99,8 +99,7 @@ fn keys(case: &Case, composition: &Value, head: usize) -> Vec<Vec<f32>> {
 /// windows that end before the last token.
 fn each(mut check: impl FnMut(&Case, &Value)) {
     let case = Case::load("a_causal");
-    let of_pig = |composition: &&Value| composition["maskers"][2]["type"] == "magic_pig";
-    let compositions: Vec<&Value> = case.compositions().iter().filter(of_pig).collect();
+    let compositions: Vec<&Value> = case.compositions_with("magic_pig").collect();
     assert_eq!(compositions.len(), 2);
     for composition in compositions {
         check(&case, composition);
@@ -123,13 +122,7 @@ fn moved(case: &Case, composition: &Value) -> usize {
         let signatures = tables.signatures(&keys);
         for (token, signature) in signatures.iter().enumerate() {
             let theirs = key_signatures.slice(s![0, head, token, ..]);
-            assert!(
-                theirs.iter().eq(signature
-                    .iter()
-                    .map(|&x| f32::from(x))
-                    .collect::<Vec<_>>()
-                    .iter())
-            );
+            assert!(theirs.iter().zip(signature).all(|(&x, &y)| x == f32::from(y)));
         }
         for (t, &visible) in visible.iter().enumerate() {
             let query = queries.slice(s![head, t, ..]);
@@ -145,13 +138,7 @@ fn moved(case: &Case, composition: &Value) -> usize {
                 assert!((p - f64::from(probabilities[at])).abs() < 1e-5, "{label}: {at:?}");
                 let hit = signatures[token].iter().zip(&signature).any(|(a, b)| a == b);
                 let certain = token < 16 || token + 16 >= visible;
-                let want = if certain {
-                    1.0
-                } else if hit {
-                    p
-                } else {
-                    0.0
-                };
+                let want = if certain { 1.0 } else { p * f64::from(u8::from(hit)) };
                 let same = (f64::from(mask[at]) - want).abs() < 1e-5;
                 assert!(same, "{label}: {at:?} is {} for {want}", mask[at]);
             }
@@ -212,13 +199,8 @@ impl Sampler for Peer {
         let row = &readers[0];
         let mut found = Vec::new();
         let lsh = self.lsh();
-        let keys: Vec<Vec<f32>> = row
-            .keys()
-            .to_array(0..row.visible())
-            .rows()
-            .into_iter()
-            .map(|key| key.to_vec())
-            .collect();
+        let keys = row.keys().to_array(0..row.visible());
+        let keys: Vec<Vec<f32>> = keys.rows().into_iter().map(|key| key.to_vec()).collect();
         let query = lsh.signatures(row.query());
         for (token, signature) in self.signatures(&keys).iter().enumerate() {
             let hit = signature.iter().zip(&query).any(|(a, b)| a == b);

@@ -161,26 +161,19 @@ fn codes_are_those_of_the_nearest_centroids() {
     assert_nearly_all(equal_codes(&case, "pq_ip", clustered, &books));
 }
 
-#[test]
-fn codes_of_later_keys_are_too() {
-    let case = Case::load("a_causal");
-    let label = "pq_incremental_euclidean";
-    let tokens = case.input("keys").dim().1;
-    let (clustered, later) = (CERTAIN..tokens - 24, tokens - 24..tokens);
-    let books = codebooks(&case, label, |_, _| None);
-    assert_nearly_all(equal_codes(&case, label, clustered, &books));
-    assert_eq!(equal_codes(&case, label, later, &books), (96, 96));
-}
-
-/// The peer fills up the keys that it clusters to one norm, and appends 0 to later ones, as to
+/// Codes of later keys are those of the nearest centroids, too. But the peer fills up the keys that it clusters to one norm, and appends 0 to later ones, as to
 /// queries: most of these have other codes than they would have had among the clustered. We fill
 /// up all.
 #[test]
 fn the_peer_does_not_fill_up_later_keys() {
     let case = Case::load("a_causal");
-    let label = "pq_incremental_ip";
     let tokens = case.input("keys").dim().1;
     let (clustered, later) = (CERTAIN..tokens - 24, tokens - 24..tokens);
+    let label = "pq_incremental_euclidean";
+    let books = codebooks(&case, label, |_, _| None);
+    assert_nearly_all(equal_codes(&case, label, clustered.clone(), &books));
+    assert_eq!(equal_codes(&case, label, later.clone(), &books), (96, 96));
+    let label = "pq_incremental_ip";
     let filled = codebooks(&case, label, largest_squared_norm(&case, clustered.clone(), 2));
     assert_nearly_all(equal_codes(&case, label, clustered, &filled));
     let with_zero = codebooks(&case, label, |_, _| Some(0.0));

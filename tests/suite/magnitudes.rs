@@ -56,15 +56,7 @@ fn layer(odd: Odd) -> TraceLayer {
         }
     }
     let queries = Array3::from_shape_fn((2, 1, 2), |(head, _, i)| f32::from(u8::from(i == head)));
-    TraceLayer {
-        queries,
-        keys,
-        values,
-        visible: None,
-        prompt: None,
-        prompt_tokens: None,
-        classes: None,
-    }
+    common::trace_layer(queries, keys, values)
 }
 
 fn pipeline(mode: &str) -> Arc<PipelineConfig> {

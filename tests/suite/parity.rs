@@ -71,11 +71,7 @@ fn check(name: &str, causal: bool, expected: usize) {
 }
 
 #[test]
-fn causal_selections_and_outputs_are_the_peers() {
+fn selections_and_outputs_are_the_peers() {
     check("a_causal", true, 11);
-}
-
-#[test]
-fn selections_and_outputs_without_a_mask_are_the_peers() {
     check("a_nomask", false, 4);
 }

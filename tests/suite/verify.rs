@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::common::trace_layer;
 use ndarray::{Array3, s};
 use serde::{Deserialize, Serialize};
 use vattention::experiments::{
@@ -39,15 +40,7 @@ fn layer_of(queries: usize, hidden: &[usize]) -> TraceLayer {
     for &query in hidden {
         queries[[0, query, 0]] = 1.0;
     }
-    TraceLayer {
-        queries,
-        keys,
-        values,
-        visible: None,
-        prompt: None,
-        prompt_tokens: None,
-        classes: None,
-    }
+    trace_layer(queries, keys, values)
 }
 
 fn fraction(x: f64) -> Fraction {
@@ -66,16 +59,15 @@ fn run_pipeline(
     trials: u32,
 ) -> vattention::experiments::Result<Verification> {
     let folder = tempfile::tempdir().unwrap();
+    let trace = open_trace(&folder, layer);
+    verify(&Arc::new(pipeline), &trace, trials, &Results::default(), &|_, _| {})
+}
+
+fn open_trace(folder: &tempfile::TempDir, layer: TraceLayer) -> Trace {
     let path = folder.path().join("trace.safetensors");
     let info = TraceInfo { scale: Some(1.0), ..TraceInfo::default() };
     write_trace(&path, &info, &BTreeMap::from([(0, layer)]), Storage::F32).unwrap();
-    verify(
-        &Arc::new(pipeline),
-        &Trace::open(&path).unwrap(),
-        trials,
-        &Results::default(),
-        &|_, _| {},
-    )
+    Trace::open(&path).unwrap()
 }
 
 #[test]
@@ -146,15 +138,7 @@ fn a_suspicious_row_is_not_held() {
 #[test]
 fn the_least_trials_can_contradict_a_single_row() {
     let never = Stubborn { target: Target::Denominator, ..stubborn(0, 1e-9) };
-    let verdict = |trials: u32| {
-        let pipeline = PipelineConfig {
-            sampler: Some(Box::new(Coin {})),
-            estimator: Some(Box::new(never.clone())),
-            ..PipelineConfig::default()
-        };
-        run_pipeline(layer_of(1, &[]), pipeline, trials).unwrap()
-    };
-    let enough = verdict(7);
+    let enough = run_pipeline(layer_of(1, &[]), flipping(never), 7).unwrap();
     assert_eq!((enough.row_coverage.least_trials, enough.worst_row.violations), (7, 7));
     assert!(enough.contradicted_by.contains(&PromiseTest::Row), "{:?}", enough.worst_row);
 }
@@ -164,10 +148,8 @@ fn the_least_trials_can_contradict_a_single_row() {
 #[test]
 fn heads_that_share_samples_are_one_unit() {
     let units = |share, scope| {
-        let mut pipeline = coin(0.1);
-        pipeline.share = share;
         let content = Stubborn { scope, target: Target::Denominator, ..stubborn(0, 0.1) };
-        pipeline.estimator = Some(Box::new(content));
+        let pipeline = PipelineConfig { share, ..flipping(content) };
         let layer = TraceLayer { queries: Array3::zeros((16, 5, 2)), ..layer(None) };
         let RowsTogether { units, heads, samples, worst, .. } =
             run_pipeline(layer, pipeline, 30).unwrap().rows_together;
@@ -237,9 +219,14 @@ impl Design for Heads {
 /// A sample that is always large enough.
 fn coin(epsilon: f64) -> PipelineConfig {
     let content = Stubborn { target: Target::Denominator, ..stubborn(0, epsilon) };
+    flipping(content)
+}
+
+/// A sample by coin flips, and an estimator.
+fn flipping(estimator: Stubborn) -> PipelineConfig {
     PipelineConfig {
         sampler: Some(Box::new(Coin {})),
-        estimator: Some(Box::new(content)),
+        estimator: Some(Box::new(estimator)),
         ..PipelineConfig::default()
     }
 }
@@ -298,15 +285,7 @@ fn checked(layer: TraceLayer, base: usize, estimator: Stubborn) -> Verification 
 fn flat(heads: usize, value: impl Fn(usize) -> f32) -> TraceLayer {
     let values = Array3::from_shape_fn((1, 3000, 1), |(_, token, _)| value(token));
     let (queries, keys) = (Array3::zeros((heads, 1, 2)), Array3::zeros((1, 3000, 2)));
-    TraceLayer {
-        queries,
-        keys,
-        values,
-        visible: None,
-        prompt: None,
-        prompt_tokens: None,
-        classes: None,
-    }
+    trace_layer(queries, keys, values)
 }
 
 #[test]
@@ -357,13 +336,10 @@ fn heavy_tokens_that_another_sampler_left_undrawn_are_named() {
 #[test]
 fn a_promise_about_a_step_is_about_all_heads_of_a_layer() {
     let layer = || {
-        let mut layer = flat(1, |_| 1.0);
         // Sixteen KV heads of one query head, which draw samples of their own.
         let coin = |(_, token, _): (usize, usize, usize)| 2.0 * (token % 2) as f32;
-        layer.values = Array3::from_shape_fn((16, 3000, 1), coin);
-        layer.keys = Array3::zeros((16, 3000, 2));
-        layer.queries = Array3::zeros((16, 4, 2));
-        layer
+        let values = Array3::from_shape_fn((16, 3000, 1), coin);
+        trace_layer(Array3::zeros((16, 4, 2)), Array3::zeros((16, 3000, 2)), values)
     };
     // 9.8 % in standard deviation: each head exceeds 0.19 with probability 0.05.
     let of = |scope| checked(layer(), 100, Stubborn { scope, ..stubborn(100, 0.19) });
@@ -397,12 +373,8 @@ fn other_epsilons_are_of_what_promises() {
 #[test]
 fn a_comparison_does_not_contradict_a_kept_promise() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("trace.safetensors");
-    let info = TraceInfo { scale: Some(1.0), ..TraceInfo::default() };
-    let mut alike = flat(16, |_| 1.0);
-    alike.queries = Array3::zeros((16, 64, 2));
-    write_trace(&path, &info, &BTreeMap::from([(0, alike)]), Storage::F32).unwrap();
-    let trace = Trace::open(&path).unwrap();
+    let alike = TraceLayer { queries: Array3::zeros((16, 64, 2)), ..flat(16, |_| 1.0) };
+    let trace = open_trace(&folder, alike);
     let (mut violated, mut contradicted_by_rows) = (0, 0);
     for seed in 0..60 {
         let pipeline = Arc::new(PipelineConfig { seed, ..coin(0.096) });

@@ -13,6 +13,7 @@ use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::StandardNormal;
 use rand_chacha::ChaCha8Rng;
 use vattention::cuda::Gpu;
+use vattention::trace::TraceLayer;
 use vattention::{Attention, Backend, Shape, TokenClass, available_backends};
 use vattention_cuda_emulator::{Emulator, REQUIRE_EMULATOR, or_skip};
 
@@ -61,6 +62,16 @@ pub(crate) fn backends() -> Vec<Box<dyn Backend>> {
 /// An emulation of a GPU, if there is a C++ compiler.
 pub(crate) fn emulator() -> Option<Emulator> {
     or_skip(Emulator::new(), REQUIRE_EMULATOR)
+}
+
+/// A layer of a trace whose queries see all tokens.
+pub(crate) fn trace_layer(
+    queries: Array3<f32>,
+    keys: Array3<f32>,
+    values: Array3<f32>,
+) -> TraceLayer {
+    let (visible, prompt, prompt_tokens, classes) = (None, None, None, None);
+    TraceLayer { queries, keys, values, visible, prompt, prompt_tokens, classes }
 }
 
 /// Known outputs.

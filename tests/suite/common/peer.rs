@@ -7,7 +7,9 @@ use ndarray::{Array3, Array4, ArrayD, ArrayView3, IxDyn, s};
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use serde_json::Value;
-use vattention::{Backend, FallBack, Options, Output, PipelineConfig, Shape, Size};
+use vattention::plugin::SelectorConfig;
+use vattention::selectors::{Sink, Window};
+use vattention::{Backend, FallBack, Options, Output, PipelineConfig, Shape, Share, Size};
 
 /// The layer that every case is of.
 pub(crate) const LAYER: usize = 3;
@@ -88,6 +90,14 @@ impl Case {
         self.answer(backend, &Arc::new(pipeline), self.input("queries").view())
     }
 
+    /// The compositions whose third part is of a type.
+    pub(crate) fn compositions_with<'a>(
+        &'a self,
+        part: &'a str,
+    ) -> impl Iterator<Item = &'a Value> {
+        self.compositions().iter().filter(move |c| c["maskers"][2]["type"] == part)
+    }
+
     /// The same with other queries.
     pub(crate) fn answer(
         &self,
@@ -100,6 +110,16 @@ impl Case {
         let mut attention = backend.start(pipeline, LAYER, self.shape(), &options).unwrap();
         attention.append(self.input("keys").view(), self.input("values").view()).unwrap();
         attention.attend(queries, Some(&self.visible())).unwrap()
+    }
+}
+
+/// The pipeline of a composition of a sink, a window and a third part, which is `part` here.
+pub(crate) fn pipeline_of(maskers: &Value, part: Box<dyn SelectorConfig>) -> PipelineConfig {
+    let (sink, window) = (size(&maskers[0]["sink_size"]), size(&maskers[1]["window_size"]));
+    PipelineConfig {
+        share: Share::Head,
+        selectors: vec![Box::new(Sink { size: sink }), Box::new(Window { size: window }), part],
+        ..PipelineConfig::default()
     }
 }
 
