@@ -1,4 +1,4 @@
-//! Components that are entered under one name only, or under two: no pipeline is read with them,
+//! Components that are entered under one name only, or under two or another's: no pipeline is read with them,
 //! in the whole process: hence a test binary of its own.
 
 #![allow(clippy::unwrap_used)]
@@ -28,6 +28,19 @@ impl Selector for EveryOther {
 }
 
 register!(Selector, "other", EveryOther, "has two names");
+
+/// A stranger's idea of a sink.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+struct Sink {}
+
+#[typetag::serde(name = "sink")]
+impl SelectorConfig for Sink {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(EveryOther {}))
+    }
+}
+
+register!(Selector, "sink", Sink, "another");
 
 /// Not registered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -71,7 +84,9 @@ fn no_pipeline_is_read_until_every_name_is_entered_twice() {
         "the estimator `frugal` is not registered: write `register!(Estimator, \"frugal\", …)` \
          beside its `typetag::serde(name = \"frugal\")`",
     ];
-    assert_eq!(registry_faults(), faults);
+    let found = registry_faults();
+    assert!(found[0].starts_with("two selectors are called `sink`, in the crates "), "{found:?}");
+    assert_eq!(found[1..], faults);
     let error = vattention::config::Loader::default().parse("x.toml", "").unwrap_err();
-    assert_eq!(error.to_string(), faults.join("\n"));
+    assert_eq!(error.to_string(), found.join("\n"));
 }

@@ -159,6 +159,9 @@ fn files_are_named_from_where_they_are_named() {
     let set = Loader { set: vec!["selectors.0.file=tests/suite/load.rs".to_owned()] };
     assert_eq!(file(set.load(folder.path().join("child.toml")).unwrap()), "tests/suite/load.rs");
     assert_eq!(file(parse(&selector.replace("w.bin", &expected))), expected);
+    let within = of(&format!("{{ type = \"reads\", word = \"w\", file = \"{expected}\" }}"));
+    let value = serde_json::to_value(&parse(&within).selectors[0]).unwrap();
+    assert_eq!((&value["of"]["file"], &value["of"]["word"]), (&expected[..].into(), &"w".into()));
     assert_eq!(place(&refuse(&selector.replace("\"w.bin\"", "7"))), (4, 8));
 }
 
@@ -340,17 +343,6 @@ fn a_selector_that_is_only_named_is_spelled_out() {
     let error = refuse(&of("\"quest\""));
     let help = error.problems[0].help().unwrap();
     assert!(help.starts_with("write `of = { type = \"quest\" }`"), "{help}");
-}
-
-#[test]
-fn files_within_another_selector_are_named_from_where_they_are_named() {
-    let text = of("{ type = \"reads\", word = \"w\", file = \"w.bin\" }");
-    let folder = folder(&[("p.toml", text.as_bytes()), ("w.bin", b"")]);
-    let pipeline = load(folder.path().join("p.toml")).unwrap();
-    let value = serde_json::to_value(&pipeline.selectors[0]).unwrap();
-    let expected = folder.path().join("w.bin").display().to_string();
-    assert_eq!(value["of"]["file"], expected);
-    assert_eq!(value["of"]["word"], "w", "is not a file");
 }
 
 /// On the small stack of a test's thread: neither reading nor refusing goes too deep.
