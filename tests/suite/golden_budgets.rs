@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use vattention::estimators::Terms;
 use vattention::estimators::formula::{
-    Combination, SdpaSplit, bar_of_radius, c2, chi2_isf, fpc, hoeffding, hoeffding_radius, kappa,
+    Combine, SdpaSplit, bar_of_radius, c2, chi2_isf, fpc, hoeffding, hoeffding_radius, kappa,
     mcdiarmid_radius, mcdiarmid_radius_of, q_rob, ratio_grid, sdpa, sdpa_exact, sdpa_paper,
     serfling, whole_tokens, z_one, z_two,
 };
@@ -86,7 +86,7 @@ type Make = fn(Terms) -> Box<dyn Estimator>;
 type Finite = fn(f64, usize) -> f64;
 
 /// What an estimator asks for, with and without replacement, compared as whole tokens.
-fn asks(row: &Value, make: Make, finite: Finite, target: Target, combine: estimators::Combine) {
+fn asks(row: &Value, make: Make, finite: Finite, target: Target, combine: Combine) {
     let (inputs, want) = (&row["inputs"], row["expected"].as_f64().unwrap());
     let get = |key: &str| inputs[key].as_f64().unwrap_or(1.0);
     let n_s = get("n_s");
@@ -100,8 +100,8 @@ fn asks(row: &Value, make: Make, finite: Finite, target: Target, combine: estima
     let (epsilon, delta) = (get("eps"), get("delta"));
     // The formulas are given the error relative to the estimate.
     let promised = match combine {
-        estimators::Combine::Exact => bar_of_radius(epsilon, delta),
-        estimators::Combine::Paper => epsilon,
+        Combine::Exact => bar_of_radius(epsilon, delta),
+        Combine::Paper => epsilon,
     };
     let [promised, delta] = [promised, delta].map(|x| Fraction::try_from(x).unwrap());
     let corrected = finite(want, n_s as usize);
@@ -210,22 +210,16 @@ fn check(row: &Value, all: &BTreeMap<u64, Value>) -> bool {
         "c2" => scalar(c2(get("delta"), rank)),
         "kappa" => scalar(kappa(get("delta"))),
         "q_rob" => scalar(q_rob(get("delta"), get("nu"), rank)),
-        "b_clt_den" => asks(row, clt, fpc, Target::Denominator, estimators::Combine::Exact),
-        "b_clt_num" => asks(row, clt, fpc, Target::Numerator, estimators::Combine::Exact),
-        "b_clt_num_paper" => asks(row, clt, fpc, Target::Numerator, estimators::Combine::Paper),
+        "b_clt_den" => asks(row, clt, fpc, Target::Denominator, Combine::Exact),
+        "b_clt_num" => asks(row, clt, fpc, Target::Numerator, Combine::Exact),
+        "b_clt_num_paper" => asks(row, clt, fpc, Target::Numerator, Combine::Paper),
         "b_subgauss_paper" => {
-            asks(row, proxy, fpc, Target::Denominator, estimators::Combine::Paper);
+            asks(row, proxy, fpc, Target::Denominator, Combine::Paper);
         }
         "b_hoeff_den" => {
             let tolerance = get("eps") * get("D");
             scalar(hoeffding(get("delta"), get("n_s"), get("R"), tolerance));
-            asks(
-                row,
-                bounded,
-                |b, n| serfling(b, n as f64),
-                Target::Denominator,
-                estimators::Combine::Paper,
-            );
+            asks(row, bounded, |b, n| serfling(b, n as f64), Target::Denominator, Combine::Paper);
         }
         "b_serfling" => scalar(serfling(get("b0"), get("n"))),
         "b_mcdiarmid" => {
@@ -239,7 +233,7 @@ fn check(row: &Value, all: &BTreeMap<u64, Value>) -> bool {
         "sdpa_hoeffding" => {
             let den = |delta: f64| hoeffding_radius(delta, get("hD_unit"));
             let num = |delta: f64| mcdiarmid_radius(delta, get("hN_tr").powi(2), get("hN_diam"));
-            split(&sdpa(Combination::Exact, get("eps"), get("delta"), num, den), row);
+            split(&sdpa(Combine::Exact, get("eps"), get("delta"), num, den), row);
         }
         "fpc" => scalar(fpc(get("b0"), get("n") as usize)),
         "finish" if inputs["floor"].as_u64() == Some(1) => {

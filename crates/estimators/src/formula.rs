@@ -20,4 +20,4 @@ pub use quantile::{c2, chi2_isf, kappa, q_rob, sub_gaussian, z_one, z_two};
 pub use ratio_grid::{DeltaSplit, RatioGrid, ratio_grid};
 pub use ratio_grids::RatioGrids;
 pub use relative::{bar_of_radius, radius_of_bar, radius_of_sure_bar, sure_bar_of_radius};
-pub use sdpa::{Combination, SdpaSplit, sdpa, sdpa_error, sdpa_exact, sdpa_paper};
+pub use sdpa::{Combine, SdpaSplit, sdpa, sdpa_error, sdpa_exact, sdpa_paper};

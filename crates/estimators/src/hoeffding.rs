@@ -131,7 +131,7 @@ impl Hoeffding {
         match self.target {
             Target::Denominator => den(delta),
             Target::Numerator => num(delta),
-            Target::Sdpa => sdpa_error(self.combine.combination(), delta, num, den),
+            Target::Sdpa => sdpa_error(self.combine, delta, num, den),
         }
     }
 }

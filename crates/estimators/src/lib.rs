@@ -20,8 +20,9 @@ mod unseen;
 pub mod formula;
 
 pub use clt::Clt;
+pub use formula::Combine;
 pub use hoeffding::Hoeffding;
 pub use mode::Mode;
 pub use ratio::{Ratio, RatioTarget};
 pub use sub_gaussian::SubGaussian;
-pub use terms::{Combine, Correction, Terms};
+pub use terms::{Correction, Terms};

@@ -70,6 +70,6 @@ fn error(terms: &Terms, stats: &SampleStats, delta: f64, quantiles: &Quantiles<'
     match terms.target {
         Target::Denominator => den(delta),
         Target::Numerator => num(delta),
-        Target::Sdpa => sdpa_error(terms.combine.combination(), delta, num, den),
+        Target::Sdpa => sdpa_error(terms.combine, delta, num, den),
     }
 }

@@ -10,8 +10,7 @@ use vattention_core::{
     promise::{SampleGoal, Scope},
 };
 
-use crate::Mode;
-use crate::formula::Combination;
+use crate::{Combine, Mode};
 
 /// The terms of a promise that bounds `N` and `D` apart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -46,17 +45,6 @@ pub struct Terms {
     /// The largest number of checks, at least 1; the paper checks once.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
-}
-
-/// Bounds on the errors of numerator and denominator, and their combination.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Combine {
-    /// The constants that are right, and no larger than needed.
-    #[default]
-    Exact,
-    /// The paper's.
-    Paper,
 }
 
 /// Correction for a finite residual.
@@ -99,14 +87,5 @@ impl Terms {
     pub(crate) fn tunable(&mut self) -> TunableGoal<'_> {
         let Self { epsilon, size, delta, .. } = self;
         TunableGoal { epsilon: epsilon.as_mut(), size: size.as_mut(), delta }
-    }
-}
-
-impl Combine {
-    pub(crate) fn combination(self) -> Combination {
-        match self {
-            Self::Exact => Combination::Exact,
-            Self::Paper => Combination::Paper,
-        }
     }
 }

@@ -3,6 +3,9 @@
 //! A bound is given by its radius at one token: with `b` tokens the relative error exceeds
 //! `radius(δ) / √b` with probability at most δ.
 
+use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
+
 use super::{c2, split::split, z_two};
 
 /// A budget, and how it divides delta and epsilon between numerator and denominator.
@@ -20,16 +23,18 @@ pub struct SdpaSplit {
     pub eps_den: f64,
 }
 
-/// Combination of errors `e1` of `N` and `e2` of `D` into an error of `N/D`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Combination {
-    /// At most `(e1 + e2) / (1 − e2)`, and no less is true.
+/// Bounds on the errors of numerator and denominator, and their combination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Combine {
+    /// The constants that are right, and no larger than needed.
+    #[default]
     Exact,
-    /// At most `2 (e1 + e2)`, if `e2 ≤ 1/2`.
+    /// The paper's.
     Paper,
 }
 
-impl Combination {
+impl Combine {
     /// The error of `N/D`.
     pub fn error(self, num: f64, den: f64) -> f64 {
         match self {
@@ -51,14 +56,14 @@ impl Combination {
 /// The least budget whose error is `epsilon`, over all splits of `delta`:
 /// `√b = min [num(δ_N) + (1 + ε) den(δ_D)] / ε`, or `min 2 [num(δ_N) + den(δ_D)] / ε`.
 pub fn sdpa(
-    combination: Combination,
+    combine: Combine,
     epsilon: f64,
     delta: f64,
     num: impl Fn(f64) -> f64,
     den: impl Fn(f64) -> f64,
 ) -> SdpaSplit {
     let cost = |delta_num: f64, delta_den: f64| {
-        combination.root(epsilon, num(delta_num), den(delta_den)) / epsilon
+        combine.root(epsilon, num(delta_num), den(delta_den)) / epsilon
     };
     let (root_b, delta_num, delta_den) = split(delta, cost);
     SdpaSplit {
@@ -73,12 +78,12 @@ pub fn sdpa(
 /// The least error of `N/D` over all splits of `delta`, from the radii of numerator and denominator at
 /// the size of the sample. What [`sdpa`] is the inverse of.
 pub fn sdpa_error(
-    combination: Combination,
+    combine: Combine,
     delta: f64,
     num: impl Fn(f64) -> f64,
     den: impl Fn(f64) -> f64,
 ) -> f64 {
-    let error = |delta_num: f64, delta_den: f64| combination.error(num(delta_num), den(delta_den));
+    let error = |delta_num: f64, delta_den: f64| combine.error(num(delta_num), den(delta_den));
     split(delta, error).0
 }
 
@@ -87,13 +92,13 @@ pub fn sdpa_error(
 /// `s_d = n_s σ / D` and `s_n = n_s √Tr / |N|`; `rank` caps the covariance's rank.
 pub fn sdpa_exact(epsilon: f64, delta: f64, s_d: f64, s_n: f64, rank: usize) -> SdpaSplit {
     let num = |delta: f64| c2(delta, rank).sqrt() * s_n;
-    sdpa(Combination::Exact, epsilon, delta, num, |delta| z_two(delta) * s_d)
+    sdpa(Combine::Exact, epsilon, delta, num, |delta| z_two(delta) * s_d)
 }
 
-/// [`sdpa`] as in the paper: the normal quantile for vectors too, and its combination.
+/// [`sdpa`] as in the paper: the normal quantile for vectors too, and its combine.
 pub fn sdpa_paper(epsilon: f64, delta: f64, s_d: f64, s_n: f64) -> SdpaSplit {
     let num = |delta: f64| z_two(delta) * s_n;
-    sdpa(Combination::Paper, epsilon, delta, num, |delta| z_two(delta) * s_d)
+    sdpa(Combine::Paper, epsilon, delta, num, |delta| z_two(delta) * s_d)
 }
 
 #[cfg(test)]
@@ -107,7 +112,7 @@ mod tests {
         #[test]
         fn the_exact_split_is_tight(epsilon in 0.01..0.3, delta in 0.01..0.2, s_d in 0.01..3.0, s_n in 0.01..3.0) {
             let exact = sdpa_exact(epsilon, delta, s_d, s_n, 128);
-            let combined = Combination::Exact.error(exact.eps_num, exact.eps_den);
+            let combined = Combine::Exact.error(exact.eps_num, exact.eps_den);
             prop_assert!((combined / epsilon - 1.0).abs() < 1e-9);
             let ratio = sdpa_paper(epsilon, delta, s_d, s_n).b / exact.b;
             prop_assert!(ratio <= 4.0 + 1e-9 && ratio >= 4.0 / (1.0 + epsilon).powi(2) - 1e-9);

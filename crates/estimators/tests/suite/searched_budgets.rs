@@ -11,8 +11,8 @@ use vattention_core::{
     typetag,
 };
 use vattention_estimators::formula::{
-    Combination, RatioGrid, bar_of_radius, c2, fpc, hoeffding, mcdiarmid_radius, sdpa, serfling,
-    sub_gaussian, sure_bar_of_radius, whole_tokens, z_two,
+    RatioGrid, bar_of_radius, c2, fpc, hoeffding, mcdiarmid_radius, sdpa, serfling, sub_gaussian,
+    sure_bar_of_radius, whole_tokens, z_two,
 };
 use vattention_estimators::{Clt, Combine, Correction, Hoeffding, Ratio, SubGaussian, Terms};
 use vattention_testkit::estimator_laws::stats;
@@ -73,7 +73,7 @@ fn deviations(stats: &SampleStats) -> (f64, f64) {
 /// The budget of bounds on numerator and denominator at one draw.
 fn budget(
     target: Target,
-    combination: Combination,
+    combine: Combine,
     (epsilon, delta): (f64, f64),
     num: impl Fn(f64) -> f64,
     den: impl Fn(f64) -> f64,
@@ -81,7 +81,7 @@ fn budget(
     match target {
         Target::Denominator => (den(delta) / epsilon).powi(2),
         Target::Numerator => (num(delta) / epsilon).powi(2),
-        Target::Sdpa => sdpa(combination, epsilon, delta, num, den).b,
+        Target::Sdpa => sdpa(combine, epsilon, delta, num, den).b,
     }
 }
 
@@ -92,7 +92,7 @@ proptest! {
     fn of_estimated_variances(stats in settled(), epsilon in 0.01..0.9, delta in 0.001..0.2) {
         let (s_d, s_n) = deviations(&stats);
         for target in TARGETS {
-            for (combine, combination) in [(Combine::Exact, Combination::Exact), (Combine::Paper, Combination::Paper)] {
+            for combine in [Combine::Exact, Combine::Paper] {
                 // Formulas are given the error relative to the estimate.
                 let promised = if combine == Combine::Exact { bar_of_radius(epsilon, delta) } else { epsilon };
                 prop_assume!(promised < 1.0);
@@ -103,8 +103,8 @@ proptest! {
                         whole_tokens(b, stats.n_s)
                     };
                     let vector = |delta: f64| if combine == Combine::Exact { c2(delta, stats.value_dim).sqrt() } else { z_two(delta) };
-                    let clt = budget(target, combination, (epsilon, delta), |delta| vector(delta) * s_n, |delta| z_two(delta) * s_d);
-                    let proxy = budget(target, combination, (epsilon, delta), |delta| sub_gaussian(delta) * s_n, |delta| sub_gaussian(delta) * s_d);
+                    let clt = budget(target, combine, (epsilon, delta), |delta| vector(delta) * s_n, |delta| z_two(delta) * s_d);
+                    let proxy = budget(target, combine, (epsilon, delta), |delta| sub_gaussian(delta) * s_n, |delta| sub_gaussian(delta) * s_d);
                     let near = format!("{terms:?}");
                     prop_assert_eq!(searched(Clt(terms.clone()), &stats), tokens(clt), "clt, {}", near);
                     prop_assert_eq!(searched(SubGaussian(terms), &stats), tokens(proxy), "sub-gaussian, {}", near);
@@ -131,14 +131,14 @@ proptest! {
         let stats = SampleStats { bound: Some(bound), d_certain: 0.5 * stats.d, ..stats };
         let n_s = stats.n_s as f64;
         for target in TARGETS {
-            for (combine, combination) in [(Combine::Exact, Combination::Exact), (Combine::Paper, Combination::Paper)] {
+            for combine in [Combine::Exact, Combine::Paper] {
                 let proved = target == Target::Denominator && combine == Combine::Exact;
                 let sure = target != Target::Denominator && combine == Combine::Exact;
                 let promised = if sure { sure_bar_of_radius(epsilon) } else { epsilon };
                 let d = if proved { stats.d_certain } else { stats.d };
                 let num = |delta: f64| n_s * mcdiarmid_radius(delta, (bound * stats.max_norm_v).powi(2), 2.0 * bound * stats.max_norm_v) / stats.norm_n;
                 let den = |delta: f64| hoeffding(delta, n_s, bound, d).sqrt();
-                let infinite = budget(target, combination, (epsilon, delta), num, den);
+                let infinite = budget(target, combine, (epsilon, delta), num, den);
                 let estimator = |correction| Hoeffding { combine, correction, ..Hoeffding::new(target, fraction(promised), fraction(delta)) };
                 prop_assert_eq!(searched(estimator(Correction::None), &stats), whole_tokens(infinite, stats.n_s), "{}", target);
                 if target == Target::Denominator {
