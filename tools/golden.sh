@@ -31,6 +31,7 @@ write() { # the golden file, the tool and its arguments
 
 golden=runtime/llm/tests/golden
 write tests/golden/order.json tests/golden/make_order.py
+write tests/golden/formulas.json tests/golden/make_formulas.py
 write tests/golden/clusters.json tools/make_cluster_golden.py
 for selector in sparq hata duo pyramid scissorhands fastgen; do
   write "tests/golden/$selector.json" tools/make_selectors_golden.py "$selector"

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod golden_formulas;
 mod modes;
 mod searched_budgets;
 mod terms;
