@@ -217,8 +217,9 @@ fn what_is_wrong_at_all_layers_is_told_once() {
 
 #[test]
 fn parts_that_do_not_go_together_at_a_layer_say_which() {
-    let error =
-        refuse("[[layers]]\nat = [1]\nselectors.1.score = \"group\"\nestimator.mode = \"rigorous\"");
+    let error = refuse(
+        "[[layers]]\nat = [1]\nselectors.1.score = \"group\"\nestimator.mode = \"rigorous\"",
+    );
     assert_eq!(error.problems.len(), 1, "{error}");
     let message = error.problems[0].message();
     assert!(message.starts_with("at layers[0], `ratio` as it is set needs"), "{error}");
