@@ -13,7 +13,9 @@ import os, signal, sys, threading, time
 import numpy as np
 import vattention
 sys.path.insert(0, {tests!r})
+from shared import filled, normal
 
+{setup}
 signal.signal(signal.SIGINT, signal.default_int_handler)  # Which a shell may have switched off.
 threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 begin = time.perf_counter()
@@ -32,17 +34,19 @@ PATIENCE = 600
 
 
 @pytest.mark.parametrize(
-    ("call", "after"),
+    ("setup", "call", "after"),
     [
-        (f"vattention.verify({str(CONFIGS / 'vattention-oracle.toml')!r}, {str(TRACE)!r}, trials=100_000_000)", ""),
-        (f"vattention.compare([vattention.Pipeline.load({str(CONFIGS / 'vattention-oracle.toml')!r})] * 20_000, {str(TRACE)!r})", ""),
+        ("", f"vattention.verify({str(CONFIGS / 'vattention-oracle.toml')!r}, {str(TRACE)!r}, trials=100_000_000)", ""),
+        ("", f"vattention.compare([vattention.Pipeline.load({str(CONFIGS / 'vattention-oracle.toml')!r})] * 20_000, {str(TRACE)!r})", ""),
         (
+            "",
             f"vattention.study('tightness', {str(TRACE)!r}, trials=50)",
             f"begin = time.perf_counter(); vattention.study('tightness', {str(TRACE)!r}, trials=50, queries=1); "
             "part = time.perf_counter() - begin; assert took < 16 * part, (took, part)",
         ),
         (
-            "from shared import *; a = filled(tokens=50_000); a.attend(normal(4, 100_000, 16))",
+            "a, queries = filled(tokens=50_000), normal(4, 100_000, 16)",
+            "a.attend(queries)",
             "assert len(a) == 50_000; begin = time.perf_counter(); a.attend(normal(4, 2_000, 16)); "
             "part = time.perf_counter() - begin; assert took < 25 * part, (took, part)",
         ),
@@ -50,9 +54,9 @@ PATIENCE = 600
     ids=["verify", "compare", "study", "attend"],
 )
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
-def test_ctrl_c(call, after):
+def test_ctrl_c(setup, call, after):
     tests = os.path.dirname(__file__)
-    program = textwrap.dedent(PROGRAM).format(call=call, after=after, tests=tests)
+    program = textwrap.dedent(PROGRAM).format(setup=setup, call=call, after=after, tests=tests)
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert run.stdout == "interrupted\n", run.stderr
     assert "panicked" not in run.stderr
