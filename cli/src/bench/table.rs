@@ -1,4 +1,4 @@
-//! What is printed of a bench.
+//! Table of a bench report.
 
 use vattention::experiments::{BenchReport, BenchRow};
 

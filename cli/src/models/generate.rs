@@ -133,11 +133,11 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What may be wrong when the model ends the text at once.
+/// Advice for an empty answer.
 const UNANSWERED: &str = "\
 the answer is empty. The model has a chat template, which is applied with --chat";
 
-/// A sequence that is told a request.
+/// A sequence that answers a request.
 struct Answering<'m, 't, 'r> {
     session: Session<'m>,
     interrupt: Interrupt,

@@ -28,7 +28,7 @@ enum Definition<D: Device> {
     Nothing,
     /// Codes, by each of its maps.
     Codes(Vec<MapNetworks<D>>),
-    /// Bounds of pages of so many tokens.
+    /// Bounds of pages of this number of tokens.
     Pages(usize),
 }
 

@@ -82,7 +82,7 @@ impl Mode {
         Radius::new(relative, Kind::Asymptotic, assumes)
     }
 
-    /// SampleEvidence that this mode needs.
+    /// Evidence that this mode needs.
     pub(crate) fn evidence(self) -> SampleEvidence {
         if self == Self::Rigorous { SampleEvidence::Proof } else { SampleEvidence::Variances }
     }

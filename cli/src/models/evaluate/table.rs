@@ -1,4 +1,4 @@
-//! What `vattention evaluate` prints.
+//! Tables of `vattention evaluate`.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use vattention_llm::Strategy;
 use crate::numbers::{percent, short};
 use crate::table::{self, Column, or_dash};
 
-/// What was asked of which model.
+/// Title of the report: the model, the tasks and their lengths.
 pub(super) fn title(model: &Path, report: &EvaluationReport) -> String {
     let (setup, part) = match report.setup {
         Setup::A => ("a", "prompt"),

@@ -9,11 +9,9 @@
 
 use multiversion::multiversion;
 
-use crate::sample::Residual;
-use crate::sample::max_or_nan;
 use crate::{
     plugin::Design,
-    sample::{Centre, Moments, SampleStats, Stratification, Weighed, Within},
+    sample::{Centre, Moments, Residual, SampleStats, Stratification, Weighed, Within, max_or_nan},
 };
 
 /// The design's view of its drawn tokens at one check.

@@ -1,12 +1,12 @@
 //! The sample of the residual, drawn until the estimator finds it large enough.
 
-use crate::pipeline::check::{DesignSnapshot, SampleCheck};
-use crate::pipeline::search::{Candidates, search, suffices};
-use crate::sample::{Accumulator, Residual};
 use crate::{
     Fraction, Size,
+    pipeline::check::{DesignSnapshot, SampleCheck},
+    pipeline::search::{Candidates, search, suffices},
     plugin::{Budget, Design, Estimator, ProofTerms, Radius, SampleEvidence, Schedule},
     promise::{Assumptions, Goal, Kind, SampleGoal},
+    sample::{Accumulator, Residual},
     step::Picks,
 };
 
@@ -212,12 +212,8 @@ impl<'a> Drawing<'a> {
         let uniform = self.uniform || size == 0;
         let proves = target.estimator.evidence() == SampleEvidence::Proof;
         let weighted = !uniform && !proves && !self.complete();
-        let snapshot = weighted.then(|| DesignSnapshot::new(&*self.design, size));
-        let candidates = if uniform {
-            Candidates::uniform(target.estimator.schedule(), size, n_s)
-        } else {
-            Candidates::coarse(size, n_s.saturating_sub(NEAR_CENSUS))
-        };
+        let coarse = || Candidates::coarse(size, n_s.saturating_sub(NEAR_CENSUS));
+        let snapshot = weighted.then(|| (DesignSnapshot::new(&*self.design, size), coarse()));
         self.results.clear();
         for reader in 0..self.residuals.len() {
             let largest = self.results.iter().map(|result| result.budget.tokens).max();
@@ -225,15 +221,16 @@ impl<'a> Drawing<'a> {
             let residual = &self.residuals[reader];
             let result = if uniform {
                 let stats = self.accumulator.stats(reader, residual);
+                let candidates = Candidates::uniform(target.estimator.schedule(), size, n_s);
                 target.judge(&candidates, sizes, |b| target.estimator.radius(&stats.at(b)))
             } else if self.complete() {
                 CheckResult::everything(n_s)
-            } else if let Some(snapshot) = &snapshot {
+            } else if let Some((snapshot, candidates)) = &snapshot {
                 let DesignSnapshot { probabilities, strata, .. } = snapshot;
                 let sample =
                     self.accumulator.weighed(reader, residual, probabilities, strata.as_ref());
                 let check = SampleCheck::new(&*self.design, snapshot, reader, &sample, residual);
-                target.judge(&candidates, sizes, |b| target.estimator.radius(&check.at(b)))
+                target.judge(candidates, sizes, |b| target.estimator.radius(&check.at(b)))
             } else {
                 self.check_proof(target, reader, sizes)
             };
@@ -259,10 +256,10 @@ impl<'a> Drawing<'a> {
         accumulator.sample(reader, &residuals[reader], &mut |sample, shift| {
             let terms = ProofTerms { delta, base, limit, shift };
             result = design.proof(sample, reader, &terms).map(|proof| {
-                let radius = |b: usize| {
-                    Radius::new((proof.radius)(b), Kind::FiniteSample, Assumptions::NONE)
-                };
-                target.judge(&Candidates::List(proof.sizes.clone()), sizes, radius)
+                let relative = proof.radius;
+                let radius =
+                    |b: usize| Radius::new(relative(b), Kind::FiniteSample, Assumptions::NONE);
+                target.judge(&Candidates::List(proof.sizes), sizes, radius)
             });
         });
         let unknown = Radius::new(f64::INFINITY, Kind::FiniteSample, Assumptions::NONE);

@@ -376,7 +376,7 @@ impl Pipeline {
         }
     }
 
-    /// What a list and its sample come to.
+    /// The list and its sample, with their certificate.
     fn drawn(
         &self,
         step: &Step<'_>,

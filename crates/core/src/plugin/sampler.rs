@@ -48,7 +48,7 @@ pub trait SamplerConfig: Any + Debug + DynClone + Send + Sync {
 
 dyn_clone::clone_trait_object!(SamplerConfig);
 
-/// SampleEvidence of a sample's error: what a sampler gives, and what an estimator needs.
+/// Evidence of a sample's error: what a sampler gives, and what an estimator needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SampleEvidence {
     /// None, as draws depend on each other; nor can the sample grow. No estimator may follow.
