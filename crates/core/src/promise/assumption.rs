@@ -44,7 +44,7 @@ impl fmt::Display for Assumption {
 /// A set of [`Assumption`]s; of two together, both sets are assumed.
 ///
 /// ```
-/// use vattention_core::{Assumption, Assumptions};
+/// use vattention_core::promise::{Assumption, Assumptions};
 ///
 /// let both = Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
 /// assert!(both.contains(Assumption::Moments) && !both.contains(Assumption::TailSeen));
