@@ -1,11 +1,13 @@
-//! One row times a matrix, as a decoded token does with every weight: this crate's product of bf16
-//! beside candle's of the types of GGUF. What is at least as fast stays quantised in memory
-//! (`candle_is_fast` in `src/matrix.rs`).
+//! One row times a matrix, as a decoded token does with every weight: this crate's products beside
+//! candle's of the types of GGUF. The types that candle multiplies at least as fast as this crate
+//! does bf16 stay quantised in memory (`candle_is_fast` in `src/matrix.rs`).
 //!
-//! Prints medians over rounds in which each takes its turn. A matrix is larger than caches.
+//! Prints medians over rounds in which each takes its turn. A matrix is larger than
+//! caches.
 
 #![allow(missing_docs, dead_code)]
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -13,10 +15,10 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use half::bf16;
 
-use blocks::QuantBlock;
+use packed::{Activations, PackedMatrix, QuantFormat};
 
-#[path = "../src/blocks.rs"]
-mod blocks;
+#[path = "../src/packed/mod.rs"]
+mod packed;
 #[path = "../src/row.rs"]
 mod row;
 
@@ -46,37 +48,49 @@ fn main() -> candle_core::Result<()> {
         .map(|&dtype| QTensor::quantize(&all, dtype))
         .collect::<candle_core::Result<Vec<_>>>()?;
     drop(all);
-    let mut y = vec![0.0; outputs];
-    let four_bits = blocks::Q4_1::read(&quantised[1].data()?);
-    let eight_bits = blocks::Q8_0::read(&quantised[4].data()?);
-    let mut times = vec![Vec::new(); TYPES.len() + 4];
+    let packed = quantised.iter().map(|tensor| {
+        let format = QuantFormat::of_type(tensor.dtype())?;
+        PackedMatrix::new(format, &tensor.data().ok()?, [outputs, inputs]).ok()
+    });
+    let packed: Vec<_> = packed.collect();
+    let digits = |rows: usize| Activations::new(&x.repeat(rows), rows);
+    let (one, four) = (digits(1), digits(4));
+    let mut y = vec![0.0; 4 * outputs];
+    let row_of = 0..outputs;
+    let mut times = BTreeMap::<String, Vec<f64>>::new();
+    let mut time = |name: &str, work: &mut dyn FnMut()| {
+        let begin = Instant::now();
+        work();
+        times.entry(name.into()).or_default().push(begin.elapsed().as_secs_f64());
+    };
     for _ in 0..ROUNDS {
-        times[0].push(seconds(|| row::product(black_box(&x), &narrow, &mut y)));
-        times[1].push(seconds(|| row::product(black_box(&x), &wide, &mut y)));
-        times[2].push(seconds(|| blocks::product(black_box(&x), &four_bits, &mut y)));
-        times[3].push(seconds(|| blocks::product(black_box(&x), &eight_bits, &mut y)));
-        for (times, weights) in times[4..].iter_mut().zip(&quantised) {
-            times.push(seconds(|| {
+        time("bf16", &mut || row::product(black_box(&x), &narrow, &mut y[row_of.clone()]));
+        time("f32", &mut || row::product(black_box(&x), &wide, &mut y[row_of.clone()]));
+        for ((dtype, weights), packed) in TYPES.iter().zip(&quantised).zip(&packed) {
+            time(&format!("{dtype:?}, candle"), &mut || {
                 black_box(input.apply_op1_no_bwd(weights)).ok();
-            }));
+            });
+            if let Some(packed) = packed {
+                time(&format!("{dtype:?}"), &mut || {
+                    packed.multiply(black_box(&one), &mut y[row_of.clone()]);
+                });
+                time(&format!("{dtype:?}, 4 rows"), &mut || {
+                    packed.multiply(black_box(&four), &mut y);
+                });
+            }
         }
+        time("digits of a row", &mut || {
+            black_box(Activations::new(black_box(&x), 1));
+        });
     }
-    let bf16 = median(&mut times[0]);
-    let names = ["bf16", "f32", "Q4_1 here", "Q8_0 here"].map(String::from).into_iter();
-    let names = names.chain(TYPES.iter().map(|dtype| format!("{dtype:?}")));
+    let bf16 = median(times.get_mut("bf16").expect("timed"));
     println!("{outputs} x {inputs}, {} threads", rayon::current_num_threads());
-    println!("type      ms       of bf16");
-    for (name, times) in names.zip(&mut times) {
+    println!("type            ms       of bf16");
+    for (name, times) in &mut times {
         let time = median(times);
-        println!("{name:<9} {:<8.3} {:.2}", 1e3 * time, time / bf16);
+        println!("{name:<15} {:<8.3} {:.2}", 1e3 * time, time / bf16);
     }
     Ok(())
-}
-
-fn seconds(work: impl FnOnce()) -> f64 {
-    let begin = Instant::now();
-    work();
-    begin.elapsed().as_secs_f64()
 }
 
 fn median(times: &mut [f64]) -> f64 {

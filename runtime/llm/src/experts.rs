@@ -4,6 +4,7 @@ use candle_core::Result as Numbers;
 
 use crate::config::Experts as Config;
 use crate::gated::Gated;
+use crate::inputs::Inputs;
 use crate::linear::{Linear, LinearScratch};
 use crate::weights::Weights;
 use crate::{Error, Result};
@@ -44,16 +45,16 @@ impl ExpertNetwork {
         Ok(Self { router, all: all.collect(), per_token, normalises })
     }
 
-    /// Of `n` rows `x` `[n, hidden_size]`, added to `y` of the same shape, expert by expert in ascending order. Reads the
-    /// weights of the experts that a row chose, and no others.
+    /// Adds the network of `x`, `[n, hidden_size]`, to `y` of the same shape, expert by expert in
+    /// ascending order. Reads the weights of the experts that a row chose, and no others.
     pub(crate) fn add(
         &self,
-        x: &[f32],
-        n: usize,
+        x: &Inputs<'_>,
         y: &mut [f32],
         scratch: &mut LinearScratch,
     ) -> Numbers<()> {
-        let size = x.len() / n;
+        let (numbers, n) = (x.numbers(), x.rows());
+        let size = numbers.len() / n;
         let mut logits = vec![0.0; n * self.all.len()];
         self.router.apply(x, &mut logits, scratch)?;
         let (mut rows, mut out) = (Vec::new(), Vec::new());
@@ -62,10 +63,10 @@ impl ExpertNetwork {
                 continue;
             }
             rows.clear();
-            rows.extend(chosen.iter().flat_map(|it| &x[it.token * size..(it.token + 1) * size]));
+            rows.extend(chosen.iter().flat_map(|it| &numbers[it.token * size..(it.token + 1) * size]));
             out.clear();
             out.resize(rows.len(), 0.0);
-            expert.add(&rows, chosen.len(), &mut out, scratch)?;
+            expert.add(&Inputs::new(&rows, chosen.len()), &mut out, scratch)?;
             for (RoutedToken { token, weight }, out) in chosen.iter().zip(out.chunks_exact(size)) {
                 let y = &mut y[token * size..(token + 1) * size];
                 y.iter_mut().zip(out).for_each(|(y, out)| *y += weight * out);
@@ -138,7 +139,7 @@ mod tests {
 
     fn added(experts: &ExpertNetwork, x: &[f32]) -> Vec<f32> {
         let mut y = vec![10.0; x.len()];
-        experts.add(x, x.len() / 2, &mut y, &mut LinearScratch::default()).unwrap();
+        experts.add(&Inputs::new(x, x.len() / 2), &mut y, &mut LinearScratch::default()).unwrap();
         y
     }
 

@@ -6,6 +6,7 @@ use crate::Result;
 use crate::config::Config;
 use crate::experts::ExpertNetwork;
 use crate::gated::Gated;
+use crate::inputs::Inputs;
 use crate::linear::LinearScratch;
 use crate::weights::Weights;
 
@@ -32,17 +33,16 @@ impl FeedForward {
         }
     }
 
-    /// Of `n` rows `x` `[n, hidden_size]`, added to `y` of the same shape.
+    /// Adds the network of `x`, `[n, hidden_size]`, to `y` of the same shape.
     pub(crate) fn add(
         &self,
-        x: &[f32],
-        n: usize,
+        x: &Inputs<'_>,
         y: &mut [f32],
         scratch: &mut LinearScratch,
     ) -> Numbers<()> {
         match self {
-            Self::Gated(one) => one.add(x, n, y, scratch),
-            Self::Experts(experts) => experts.add(x, n, y, scratch),
+            Self::Gated(one) => one.add(x, y, scratch),
+            Self::Experts(experts) => experts.add(x, y, scratch),
         }
     }
 }

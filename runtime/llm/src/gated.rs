@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use crate::Result;
 use crate::config::Config;
 use crate::exponential::silu_times;
+use crate::inputs::Inputs;
 use crate::linear::{Linear, LinearScratch, PART};
 use crate::weights::Weights;
 
@@ -30,15 +31,14 @@ impl Gated {
         })
     }
 
-    /// Of `n` rows `x` `[n, hidden_size]`, added to `y` of the same shape.
+    /// Adds the network of `x`, `[n, hidden_size]`, to `y` of the same shape.
     pub(crate) fn add(
         &self,
-        x: &[f32],
-        n: usize,
+        x: &Inputs<'_>,
         y: &mut [f32],
         scratch: &mut LinearScratch,
     ) -> Numbers<()> {
-        let inner = n * self.gate.outputs();
+        let inner = x.rows() * self.gate.outputs();
         let (mut gate, mut up) =
             (std::mem::take(&mut scratch.gate), std::mem::take(&mut scratch.up));
         gate.resize(inner, 0.0);
@@ -46,7 +46,7 @@ impl Gated {
         self.gate.apply(x, &mut gate, scratch)?;
         self.up.apply(x, &mut up, scratch)?;
         gate.par_chunks_mut(PART).zip(up.par_chunks(PART)).for_each(|(g, u)| silu_times(g, u));
-        self.down.add(&gate, y, scratch)?;
+        self.down.add(&Inputs::new(&gate, x.rows()), y, scratch)?;
         (scratch.gate, scratch.up) = (gate, up);
         Ok(())
     }

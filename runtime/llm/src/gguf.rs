@@ -18,10 +18,10 @@ use candle_core::quantized::gguf_file::{TensorInfo, Value};
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use half::bf16;
 
-use crate::blocks::{BLOCK, Q4_1, Q8_0, QuantBlock};
 use crate::config::Config;
 use crate::files::refuse_pointer;
 use crate::matrix::{Matrix, candle_is_fast};
+use crate::packed::{PackedMatrix, QuantFormat};
 use crate::weights::number::finite;
 use crate::{Error, Result};
 
@@ -238,8 +238,7 @@ fn bytes_in_memory(info: &TensorInfo) -> u64 {
     let count: u64 = info.shape.dims().iter().map(|&size| size as u64).product();
     match (info.ggml_dtype, info.shape.rank()) {
         (GgmlDType::BF16, 2 | 3) => 2 * count,
-        (GgmlDType::Q4_1, 2 | 3) => count / BLOCK as u64 * size_of::<Q4_1>() as u64,
-        (GgmlDType::Q8_0, 2 | 3) => count / BLOCK as u64 * size_of::<Q8_0>() as u64,
+        (dtype, 2 | 3) if QuantFormat::of_type(dtype).is_some() => bytes(info).unwrap_or(0),
         // Candle keeps a copy that it multiplies with, of 3/4 byte for each weight.
         (GgmlDType::Q4K, 2 | 3) => bytes(info).unwrap_or(0) + 3 * count / 4,
         (dtype, 2 | 3) if candle_is_fast(dtype) => bytes(info).unwrap_or(0),
@@ -259,24 +258,19 @@ fn halves<T: Copy>(rows: &[T], count: usize, heads: usize) -> Vec<T> {
 }
 
 fn matrix(dtype: GgmlDType, bytes: &[u8], shape: [usize; 2]) -> Result<Matrix, String> {
+    if let Some(format) = QuantFormat::of_type(dtype) {
+        let packed = PackedMatrix::new(format, bytes, shape).map_err(|block| {
+            format!(": the numbers of block {block} are not finite; expected finite ones")
+        })?;
+        return Ok(Matrix::packed(packed));
+    }
     match dtype {
         GgmlDType::BF16 => {
             let numbers = bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b));
             Ok(Matrix::bf16(finite(numbers.collect())?, shape))
         }
-        GgmlDType::Q4_1 => Ok(Matrix::q4_1(finite_blocks(bytes)?, shape)),
-        GgmlDType::Q8_0 => Ok(Matrix::q8_0(finite_blocks(bytes)?, shape)),
         _ if candle_is_fast(dtype) => quantised(dtype, bytes, shape),
         _ => Ok(Matrix::f32(numbers(dtype, bytes, &shape)?, shape)),
-    }
-}
-
-/// Blocks, if their numbers are finite.
-fn finite_blocks<B: QuantBlock>(bytes: &[u8]) -> Result<Vec<B>, String> {
-    let blocks = B::read(bytes);
-    match blocks.iter().position(|block| !(block.scale() + block.least()).is_finite()) {
-        None => Ok(blocks),
-        Some(i) => Err(format!(": the numbers of block {i} are not finite; expected finite ones")),
     }
 }
 

@@ -5,6 +5,7 @@ use candle_core::Result as Numbers;
 use crate::Result;
 use crate::config::Config;
 use crate::feed_forward::FeedForward;
+use crate::inputs::Inputs;
 use crate::linear::{Linear, LinearScratch, Norm};
 use crate::rope::Angles;
 use crate::weights::Weights;
@@ -63,7 +64,7 @@ impl DecoderLayer {
     /// Queries `[tokens, query_heads, head_dim]` of what is normed.
     pub(crate) fn queries(
         &self,
-        normed: &[f32],
+        normed: &Inputs<'_>,
         angles: Angles<'_>,
         queries: &mut [f32],
         scratch: &mut LinearScratch,
@@ -77,7 +78,7 @@ impl DecoderLayer {
     /// Keys `[tokens, kv_heads, head_dim]` of what is normed.
     pub(crate) fn keys(
         &self,
-        normed: &[f32],
+        normed: &Inputs<'_>,
         angles: Angles<'_>,
         keys: &mut [f32],
         scratch: &mut LinearScratch,
@@ -90,7 +91,7 @@ impl DecoderLayer {
     /// Values `[tokens, kv_heads, value_dim]` of what is normed.
     pub(crate) fn values(
         &self,
-        normed: &[f32],
+        normed: &Inputs<'_>,
         values: &mut [f32],
         scratch: &mut LinearScratch,
     ) -> Numbers<()> {
@@ -106,10 +107,10 @@ impl DecoderLayer {
         normed: &mut [f32],
         scratch: &mut LinearScratch,
     ) -> Numbers<()> {
-        self.output.add(attended, x, scratch)?;
-        self.feed_forward_norm.apply(x, normed);
         let tokens = x.len() / self.input_norm.size();
-        self.feed_forward.add(normed, tokens, x, scratch)
+        self.output.add(&Inputs::new(attended, tokens), x, scratch)?;
+        self.feed_forward_norm.apply(x, normed);
+        self.feed_forward.add(&Inputs::new(normed, tokens), x, scratch)
     }
 }
 
@@ -131,7 +132,12 @@ impl Projection {
     }
 
     /// `[tokens, hidden_size]` to `[tokens, heads, head_dim]`
-    fn apply(&self, x: &[f32], y: &mut [f32], scratch: &mut LinearScratch) -> Numbers<()> {
+    fn apply(
+        &self,
+        x: &Inputs<'_>,
+        y: &mut [f32],
+        scratch: &mut LinearScratch,
+    ) -> Numbers<()> {
         self.linear.apply(x, y, scratch)?;
         if let Some(norm) = &self.norm {
             norm.apply_in_place(y);

@@ -24,7 +24,6 @@
 //! }
 //! ```
 
-mod blocks;
 mod chat;
 mod classes;
 mod config;
@@ -37,10 +36,12 @@ mod files;
 mod gated;
 mod generate;
 mod gguf;
+mod inputs;
 mod layer;
 mod linear;
 mod matrix;
 mod model;
+mod packed;
 mod prefill;
 mod product;
 mod report;

@@ -4,6 +4,7 @@ use candle_core::Result as Numbers;
 use rayon::prelude::*;
 
 use crate::Result;
+use crate::inputs::Inputs;
 use crate::matrix::Matrix;
 use crate::product::Into;
 use crate::weights::Weights;
@@ -56,7 +57,7 @@ impl Linear {
     /// `[n, in]` to `[n, out]`, in the place of what `y` holds.
     pub(crate) fn apply(
         &self,
-        x: &[f32],
+        x: &Inputs<'_>,
         y: &mut [f32],
         scratch: &mut LinearScratch,
     ) -> Numbers<()> {
@@ -66,7 +67,12 @@ impl Linear {
     }
 
     /// `[n, in]` to `[n, out]`, added to what `y` holds.
-    pub(crate) fn add(&self, x: &[f32], y: &mut [f32], scratch: &mut LinearScratch) -> Numbers<()> {
+    pub(crate) fn add(
+        &self,
+        x: &Inputs<'_>,
+        y: &mut [f32],
+        scratch: &mut LinearScratch,
+    ) -> Numbers<()> {
         self.weight.apply(x, y, Into::Added, &mut scratch.wide)?;
         self.add_bias(y);
         Ok(())

@@ -8,12 +8,16 @@ use candle_core::{Device, Result as Numbers, Tensor};
 use half::bf16;
 use rayon::prelude::*;
 
-use crate::blocks::{BLOCK, Q4_1, Q8_0, QuantBlock};
+use crate::inputs::Inputs;
+use crate::packed::PackedMatrix;
 use crate::product::{Into, RowView, Threads, times_transposed};
-use crate::{blocks, row};
+use crate::row;
 
 /// Weights that a thread dequantises at once.
 const PART: usize = 1 << 16;
+
+/// Rows up to which packed weights are multiplied by integers.
+const FEW_ROWS: usize = 8;
 
 /// `[outputs, inputs]`. Clones share the numbers.
 #[derive(Clone, Debug)]
@@ -27,8 +31,7 @@ pub(crate) struct Matrix {
 enum MatrixData {
     F32(Arc<Vec<f32>>),
     Bf16(Arc<Vec<bf16>>),
-    Q4_1(Arc<Vec<Q4_1>>),
-    Q8_0(Arc<Vec<Q8_0>>),
+    Packed(Arc<PackedMatrix>),
     /// Other blocks of GGUF, which candle multiplies.
     Quantised(Arc<QTensor>),
 }
@@ -44,14 +47,9 @@ impl Matrix {
         Self { outputs, inputs, weights: MatrixData::Bf16(Arc::new(weights)) }
     }
 
-    pub(crate) fn q4_1(blocks: Vec<Q4_1>, [outputs, inputs]: [usize; 2]) -> Self {
-        assert_eq!(blocks.len() * BLOCK, outputs * inputs);
-        Self { outputs, inputs, weights: MatrixData::Q4_1(Arc::new(blocks)) }
-    }
-
-    pub(crate) fn q8_0(blocks: Vec<Q8_0>, [outputs, inputs]: [usize; 2]) -> Self {
-        assert_eq!(blocks.len() * BLOCK, outputs * inputs);
-        Self { outputs, inputs, weights: MatrixData::Q8_0(Arc::new(blocks)) }
+    pub(crate) fn packed(weights: PackedMatrix) -> Self {
+        let [outputs, inputs] = weights.shape();
+        Self { outputs, inputs, weights: MatrixData::Packed(Arc::new(weights)) }
     }
 
     /// Of two dimensions, whose rows are whole blocks.
@@ -70,8 +68,7 @@ impl Matrix {
         let bytes = match &self.weights {
             MatrixData::F32(weights) => 4 * weights.len(),
             MatrixData::Bf16(weights) => 2 * weights.len(),
-            MatrixData::Q4_1(blocks) => size_of_val(blocks.as_slice()),
-            MatrixData::Q8_0(blocks) => size_of_val(blocks.as_slice()),
+            MatrixData::Packed(weights) => weights.bytes(),
             MatrixData::Quantised(weights) => weights.storage_size_in_bytes(),
         };
         bytes as u64
@@ -83,8 +80,11 @@ impl Matrix {
         Ok(match &self.weights {
             MatrixData::F32(weights) => weights[at].to_vec(),
             MatrixData::Bf16(weights) => weights[at].iter().map(|weight| weight.to_f32()).collect(),
-            MatrixData::Q4_1(blocks) => widened(&blocks[at.start / BLOCK..at.end / BLOCK]),
-            MatrixData::Q8_0(blocks) => widened(&blocks[at.start / BLOCK..at.end / BLOCK]),
+            MatrixData::Packed(weights) => {
+                let mut row = vec![0.0; self.inputs];
+                weights.read_row(i, &mut row);
+                row
+            }
             MatrixData::Quantised(weights) => dequantised(weights, i, 1)?,
         })
     }
@@ -102,40 +102,47 @@ impl Matrix {
         Ok(true)
     }
 
-    /// `x Wᵀ` of `x` `[n, inputs]`, into or added to `y` `[n, outputs]`. One row is multiplied with
+    /// `x Wᵀ` of `x` `[n, inputs]`, into or added to `y` `[n, outputs]`. Few rows are multiplied with
     /// weights as they are stored; for more, those that are not in f32 are widened into `wide`, 4
     /// bytes for each.
     pub(crate) fn apply(
         &self,
-        x: &[f32],
+        x: &Inputs<'_>,
         y: &mut [f32],
         into: Into,
         wide: &mut Vec<f32>,
     ) -> Numbers<()> {
-        let n = y.len() / self.outputs;
-        if n == 1 {
+        let n = x.rows();
+        if n <= self.few_rows() {
             if into == Into::Fresh {
-                return self.apply_to_row(x, y);
+                return self.apply_to_few(x, y);
             }
-            let mut row = vec![0.0; self.outputs];
-            self.apply_to_row(x, &mut row)?;
-            y.iter_mut().zip(row).for_each(|(y, product)| *y += product);
+            let mut products = vec![0.0; y.len()];
+            self.apply_to_few(x, &mut products)?;
+            y.iter_mut().zip(products).for_each(|(y, product)| *y += product);
             return Ok(());
         }
         let weights = self.widened(wide)?;
-        let (x, w) = (RowView::dense(x, n), RowView::dense(weights, self.outputs));
+        let (x, w) = (RowView::dense(x.numbers(), n), RowView::dense(weights, self.outputs));
         times_transposed(x, w, self.inputs, y, into, Threads::All);
         Ok(())
     }
 
-    fn apply_to_row(&self, x: &[f32], y: &mut [f32]) -> Numbers<()> {
+    /// Rows up to which weights are multiplied as they are stored.
+    fn few_rows(&self) -> usize {
+        match self.weights {
+            MatrixData::Packed(_) => FEW_ROWS,
+            _ => 1,
+        }
+    }
+
+    fn apply_to_few(&self, x: &Inputs<'_>, y: &mut [f32]) -> Numbers<()> {
         match &self.weights {
-            MatrixData::F32(weights) => row::product(x, weights, y),
-            MatrixData::Bf16(weights) => row::product(x, weights, y),
-            MatrixData::Q4_1(blocks) => blocks::product(x, blocks, y),
-            MatrixData::Q8_0(blocks) => blocks::product(x, blocks, y),
+            MatrixData::F32(weights) => row::product(x.numbers(), weights, y),
+            MatrixData::Bf16(weights) => row::product(x.numbers(), weights, y),
+            MatrixData::Packed(weights) => weights.multiply(x.activations(), y),
             MatrixData::Quantised(weights) => {
-                let x = Tensor::new(x, &Device::Cpu)?.unsqueeze(0)?;
+                let x = Tensor::new(x.numbers(), &Device::Cpu)?.unsqueeze(0)?;
                 let product = x.apply_op1_no_bwd(&**weights)?;
                 y.copy_from_slice(&product.flatten_all()?.to_vec1::<f32>()?);
             }
@@ -152,8 +159,7 @@ impl Matrix {
         match &self.weights {
             MatrixData::F32(_) => {}
             MatrixData::Bf16(weights) => row::widen(weights, wide),
-            MatrixData::Q4_1(blocks) => blocks::widen(blocks, wide),
-            MatrixData::Q8_0(blocks) => blocks::widen(blocks, wide),
+            MatrixData::Packed(weights) => weights.read_all(wide),
             MatrixData::Quantised(weights) => {
                 let rows = PART.div_ceil(self.inputs);
                 let parts = wide.par_chunks_mut(rows * self.inputs).enumerate();
@@ -171,15 +177,8 @@ impl Matrix {
 /// Whether candle multiplies a row with blocks of this type at least as fast as this crate does
 /// with bf16: measured by `cargo bench --bench row`, on a machine with AVX2.
 pub(crate) fn candle_is_fast(dtype: GgmlDType) -> bool {
-    use GgmlDType::{Q4_0, Q4K, Q5K, Q6K};
-    matches!(dtype, Q4_0 | Q4K | Q5K | Q6K)
-}
-
-/// The weights of some blocks.
-fn widened<B: QuantBlock>(blocks: &[B]) -> Vec<f32> {
-    let mut wide = vec![0.0; blocks.len() * BLOCK];
-    blocks::widen(blocks, &mut wide);
-    wide
+    use GgmlDType::{Q4K, Q5K, Q6K};
+    matches!(dtype, Q4K | Q5K | Q6K)
 }
 
 /// `count` rows of a matrix from `first` on, in f32.

@@ -5,6 +5,7 @@ use std::path::Path;
 use candle_core::Result as Numbers;
 
 use crate::config::Config;
+use crate::inputs::Inputs;
 use crate::layer::DecoderLayer;
 use crate::linear::{Linear, LinearScratch, Norm};
 use crate::matrix::Matrix;
@@ -104,7 +105,7 @@ impl Model {
         let mut last = x[x.len() - self.config.hidden_size..].to_vec();
         self.norm.apply_in_place(&mut last);
         let mut logits = vec![0.0; self.config.vocab_size];
-        self.head.apply(&last, &mut logits, &mut LinearScratch::default())?;
+        self.head.apply(&Inputs::new(&last, 1), &mut logits, &mut LinearScratch::default())?;
         Ok(logits)
     }
 }

@@ -9,6 +9,7 @@ use ndarray::{Array3, Axis, s};
 use rayon::prelude::*;
 
 use crate::dense::Causal;
+use crate::inputs::Inputs;
 use crate::layer::DecoderLayer;
 use crate::linear::LinearScratch;
 use crate::rope::Table;
@@ -275,11 +276,12 @@ impl<'m> PromptQueries<'m> {
             let angles = table.all().narrow(first, count);
             normed.resize(x.len(), 0.0);
             layer.normed(x, normed);
+            let inputs = Inputs::new(normed, count);
             rows.resize(count * keys.dim().0 * keys.dim().2, 0.0);
-            layer.keys(normed, angles, rows, scratch)?;
+            layer.keys(&inputs, angles, rows, scratch)?;
             spread(rows, keys, *known + first);
             rows.resize(count * values.dim().0 * values.dim().2, 0.0);
-            layer.values(normed, rows, scratch)?;
+            layer.values(&inputs, rows, scratch)?;
             spread(rows, values, *known + first);
         }
         Ok(())
@@ -305,7 +307,7 @@ impl<'m> PromptQueries<'m> {
             normed.resize(x.len(), 0.0);
             layer.normed(x, normed);
             queries.resize(count * shape.query_heads * shape.head_dim, 0.0);
-            layer.queries(normed, angles, queries, scratch)?;
+            layer.queries(&Inputs::new(normed, count), angles, queries, scratch)?;
             attended.resize(count * shape.query_heads * shape.value_dim, 0.0);
             let reads = choose(*strategy, queries, shape.query_heads, keys, first);
             pairs.push(read_pairs(&reads, first, count));

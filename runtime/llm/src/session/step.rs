@@ -6,6 +6,7 @@ use ndarray::{Array3, ArrayView3, Axis};
 use vattention_core::{Attention, Output, TokenClass};
 
 use super::Session;
+use crate::inputs::Inputs;
 use crate::linear::LinearScratch;
 use crate::{Error, LayerReport, Result};
 
@@ -72,9 +73,10 @@ impl Session<'_> {
         for (number, (layer, attention)) in layers {
             let failed = |source| Error::Attention { layer: number, source };
             layer.normed(&x, &mut normed);
-            layer.keys(&normed, angles, numbers(&mut keys), scratch)?;
-            layer.values(&normed, numbers(&mut values), scratch)?;
-            layer.queries(&normed, angles, numbers(&mut queries), scratch)?;
+            let inputs = Inputs::new(&normed, tokens.len());
+            layer.keys(&inputs, angles, numbers(&mut keys), scratch)?;
+            layer.values(&inputs, numbers(&mut values), scratch)?;
+            layer.queries(&inputs, angles, numbers(&mut queries), scratch)?;
             attended.clear();
             let mut report = None;
             for token in 0..tokens.len() {

@@ -1,0 +1,173 @@
+//! Activations as sums of three signed bytes.
+
+use multiversion::multiversion;
+
+use super::BLOCK;
+
+/// Bytes of an activation.
+pub(super) const DIGITS: usize = 3;
+
+/// Base of the digits. It is odd, so digits lie between -127 and 127, and the negative of a digit is
+/// one too.
+pub(super) const BASE: i32 = 255;
+
+/// Largest integer that activations are scaled to. A little less than three digits can represent,
+/// so that rounding the scale cannot exceed them.
+const LARGEST: f32 = 8.29e6;
+
+/// Least magnitude that a block is scaled by: smaller numbers lose digits, and the reciprocal of the
+/// scale stays finite.
+const LEAST: f32 = 1e-30;
+
+/// Thirty-two activations, `x = scale · (255² a + 255 b + c)`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct ActivationBlock {
+    /// `a`, `b` and `c`, `[3][32]`.
+    pub(super) digits: [[i8; BLOCK]; DIGITS],
+    /// Sum of each kind of digit.
+    pub(super) sums: [i32; DIGITS],
+    /// Not a number if an activation is not finite.
+    pub(super) scale: f32,
+    /// Sum of the activations.
+    pub(super) total: f32,
+}
+
+/// Rows of activations, `[rows][inputs / 32]` blocks.
+#[derive(Clone, Debug)]
+pub(crate) struct Activations {
+    rows: usize,
+    blocks: Vec<ActivationBlock>,
+}
+
+impl Activations {
+    /// Splits `x`, `[rows, inputs]`, into digits. The error of an activation is at most 1.3e-7 of the
+    /// largest magnitude in its block.
+    ///
+    /// # Panics
+    /// If rows are not whole blocks.
+    pub(crate) fn new(x: &[f32], rows: usize) -> Self {
+        assert!(x.len().is_multiple_of(rows * BLOCK), "rows of whole blocks");
+        let mut blocks = vec![ActivationBlock::ZERO; x.len() / BLOCK];
+        split(x.as_chunks().0, &mut blocks);
+        Self { rows, blocks }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Blocks of a row.
+    pub(super) fn row(&self, i: usize) -> &[ActivationBlock] {
+        let len = self.blocks.len() / self.rows;
+        &self.blocks[i * len..(i + 1) * len]
+    }
+}
+
+impl ActivationBlock {
+    const ZERO: Self =
+        Self { digits: [[0; BLOCK]; DIGITS], sums: [0; DIGITS], scale: 0.0, total: 0.0 };
+
+    #[inline(always)]
+    fn new(x: &[f32; BLOCK]) -> Self {
+        let (mut peak, mut poison) = (LEAST, 0.0);
+        for x in x {
+            peak = if x.abs() > peak { x.abs() } else { peak };
+            poison += x * 0.0;
+        }
+        let inverse = LARGEST / peak;
+        let mut block = Self::ZERO;
+        let mut scaled = *x;
+        for x in &mut scaled {
+            *x *= inverse;
+        }
+        block.digits = digits(&scaled);
+        for (sum, digits) in block.sums.iter_mut().zip(&block.digits) {
+            for digit in digits {
+                *sum += i32::from(*digit);
+            }
+        }
+        block.scale = peak / LARGEST + poison;
+        block.total = block.scale * combine(block.sums);
+        block
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
+fn split(x: &[[f32; BLOCK]], blocks: &mut [ActivationBlock]) {
+    for (x, block) in x.iter().zip(blocks) {
+        *block = ActivationBlock::new(x);
+    }
+}
+
+/// Digits of the integers next to `x`, the highest first.
+#[inline(always)]
+fn digits(x: &[f32; BLOCK]) -> [[i8; BLOCK]; DIGITS] {
+    let base = BASE as f32;
+    let mut digits = [[0; BLOCK]; DIGITS];
+    for i in 0..BLOCK {
+        let whole = x[i].round_ties_even();
+        let high = (whole / (base * base)).round_ties_even();
+        let rest = whole - high * (base * base);
+        let middle = (rest / base).round_ties_even();
+        // Vectors of bytes are made of vectors of 32-bit integers.
+        digits[0][i] = high as i32 as i8;
+        digits[1][i] = middle as i32 as i8;
+        digits[2][i] = (rest - middle * base) as i32 as i8;
+    }
+    digits
+}
+
+/// Value of a sum of products by digits, in f32.
+#[inline(always)]
+pub(super) fn combine([high, middle, low]: [i32; DIGITS]) -> f32 {
+    (high as f32).mul_add((BASE * BASE) as f32, (BASE * middle + low) as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_integer_has_its_digits() {
+        for first in (-(LARGEST as i32) - 2..=LARGEST as i32 + 2).step_by(BLOCK) {
+            let digits = digits(&std::array::from_fn(|i| (first + i as i32) as f32));
+            for i in 0..BLOCK {
+                let [a, b, c] = digits.map(|digits| i32::from(digits[i]));
+                assert_eq!((a * BASE + b) * BASE + c, first + i as i32);
+                assert!(a.abs().max(b.abs()).max(c.abs()) <= 127, "{a}, {b}, {c}");
+            }
+        }
+    }
+
+    #[test]
+    fn activations_are_within_rounding_of_their_digits() {
+        let x: Vec<f32> = (0..10 * BLOCK).map(|i| (i as f32 * 1.7).sin() * 3.0_f32.powi(i as i32 / 8 - 20)).collect();
+        let activations = Activations::new(&x, 2);
+        let blocks = (0..2).flat_map(|row| activations.row(row));
+        for (x, block) in x.as_chunks::<BLOCK>().0.iter().zip(blocks) {
+            let peak = x.iter().fold(0.0_f64, |peak, x| peak.max(f64::from(x.abs())));
+            let mut total = 0.0;
+            for (i, x) in x.iter().enumerate() {
+                let [a, b, c] = block.digits.map(|digits| f64::from(digits[i]));
+                let value = f64::from(block.scale) * ((a * 255.0 + b) * 255.0 + c);
+                total += value;
+                assert!((value - f64::from(*x)).abs() <= 1.3e-7 * peak, "{x}: {value}");
+            }
+            assert!((total - f64::from(block.total)).abs() <= 32.0 * 1.3e-7 * peak);
+        }
+    }
+
+    #[test]
+    fn the_smallest_activations_stay_finite_and_the_infinite_are_not_numbers() {
+        let row = |x: f32| Activations::new(&[x; BLOCK], 1).blocks[0];
+        for x in [0.0, -0.0, 1e-45, 1e-38, 1e-31, f32::MAX] {
+            let block = row(x);
+            let value = block.scale * combine(block.digits.map(|digits| i32::from(digits[0])));
+            assert!((value - x).abs() <= 1e-36 + 2e-7 * x.abs(), "{x}: {value}");
+        }
+        for x in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+            assert!(row(x).scale.is_nan() && row(x).total.is_nan());
+        }
+    }
+}

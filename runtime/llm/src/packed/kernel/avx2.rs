@@ -1,0 +1,137 @@
+//! Two 256-bit registers for sixteen outputs, and products of pairs of bytes.
+//!
+//! `vpmaddubsw` adds two products in sixteen bits, and saturates. A nibble times a digit is at most
+//! 15 · 127, so the sixteen products of a block that one lane adds fit without saturation. Bytes are
+//! taken as signed, as a magnitude times a digit with the byte's sign: 2 · 128 · 127 fits as well.
+
+#[allow(clippy::wildcard_imports, reason = "most of it is used here")]
+use std::arch::x86_64::*;
+
+use super::{AHEAD, Format, Group, Instructions, LANES, Line, Numbers, Products, Row, multiply_rows};
+
+/// AVX2, FMA and F16C.
+struct Avx2;
+
+/// # Safety
+/// As [`Level::multiply`](super::Level::multiply).
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn multiply<F: Format>(rows: &[Row], group: Group<'_>, out: &mut Products) {
+    unsafe { multiply_rows::<Avx2, F>(rows, group, out) }
+}
+
+#[inline(always)]
+fn both<A: Copy, B>(a: [A; 2], f: impl Fn(A) -> B) -> [B; 2] {
+    [f(a[0]), f(a[1])]
+}
+
+#[inline(always)]
+fn pairs<A: Copy, B: Copy, C>(a: [A; 2], b: [B; 2], f: impl Fn(A, B) -> C) -> [C; 2] {
+    [f(a[0], b[0]), f(a[1], b[1])]
+}
+
+impl Instructions for Avx2 {
+    type Bytes = [__m256i; 2];
+    type NibbleSums = [__m256i; 2];
+    type Integers = [__m256i; 2];
+    type Floats = [__m256; 2];
+    const BYTE_ZERO: i32 = 0;
+
+    #[inline(always)]
+    unsafe fn load(from: *const Line) -> [__m256i; 2] {
+        let from = from.cast::<__m256i>();
+        unsafe { [_mm256_load_si256(from), _mm256_load_si256(from.add(1))] }
+    }
+    #[inline(always)]
+    unsafe fn low_nibbles(bytes: [__m256i; 2]) -> [__m256i; 2] {
+        both(bytes, |bytes| unsafe { _mm256_and_si256(bytes, _mm256_set1_epi8(15)) })
+    }
+    #[inline(always)]
+    unsafe fn high_nibbles(bytes: [__m256i; 2]) -> [__m256i; 2] {
+        both(bytes, |bytes| unsafe {
+            _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(15))
+        })
+    }
+    #[inline(always)]
+    unsafe fn zero_nibble_sums() -> [__m256i; 2] {
+        unsafe { [_mm256_setzero_si256(); 2] }
+    }
+    #[inline(always)]
+    unsafe fn dot_nibbles(sums: [__m256i; 2], q: [__m256i; 2], x: [i8; 4]) -> [__m256i; 2] {
+        unsafe {
+            let x = broadcast(x);
+            pairs(sums, q, |sum, q| _mm256_add_epi16(sum, _mm256_maddubs_epi16(q, x)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn finish(sums: [__m256i; 2]) -> [__m256i; 2] {
+        both(sums, |sum| unsafe { _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) })
+    }
+    #[inline(always)]
+    unsafe fn dot_bytes(sums: [__m256i; 2], q: [__m256i; 2], x: [i8; 4]) -> [__m256i; 2] {
+        unsafe {
+            let x = broadcast(x);
+            pairs(sums, q, |sum, q| {
+                let q = _mm256_xor_si256(q, _mm256_set1_epi8(-128));
+                let two = _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(x, q));
+                _mm256_add_epi32(sum, _mm256_madd_epi16(two, _mm256_set1_epi16(1)))
+            })
+        }
+    }
+    #[inline(always)]
+    unsafe fn integers(x: i32) -> [__m256i; 2] {
+        unsafe { [_mm256_set1_epi32(x); 2] }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
+        pairs(a, b, |a, b| unsafe { _mm256_sub_epi32(a, b) })
+    }
+    #[inline(always)]
+    unsafe fn next_digit(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
+        pairs(a, b, |a, b| unsafe {
+            _mm256_add_epi32(_mm256_sub_epi32(_mm256_slli_epi32::<8>(a), a), b)
+        })
+    }
+    #[inline(always)]
+    unsafe fn to_floats(x: [__m256i; 2]) -> [__m256; 2] {
+        both(x, |x| unsafe { _mm256_cvtepi32_ps(x) })
+    }
+    #[inline(always)]
+    unsafe fn floats(x: f32) -> [__m256; 2] {
+        unsafe { [_mm256_set1_ps(x); 2] }
+    }
+    #[inline(always)]
+    unsafe fn load_numbers(from: *const Numbers) -> [__m256; 2] {
+        let from = from.cast::<__m128i>();
+        both([from, unsafe { from.add(1) }], |from| unsafe {
+            _mm256_cvtph_ps(_mm_loadu_si128(from))
+        })
+    }
+    #[inline(always)]
+    unsafe fn mul(a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        pairs(a, b, |a, b| unsafe { _mm256_mul_ps(a, b) })
+    }
+    #[inline(always)]
+    unsafe fn add(a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        pairs(a, b, |a, b| unsafe { _mm256_add_ps(a, b) })
+    }
+    #[inline(always)]
+    unsafe fn fma(a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+        unsafe { [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])] }
+    }
+    #[inline(always)]
+    unsafe fn store(to: &mut [f32; LANES], x: [__m256; 2]) {
+        unsafe {
+            _mm256_storeu_ps(to.as_mut_ptr(), x[0]);
+            _mm256_storeu_ps(to.as_mut_ptr().add(LANES / 2), x[1]);
+        }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(at: *const Line) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD).cast()) }
+    }
+}
+
+#[inline(always)]
+unsafe fn broadcast(x: [i8; 4]) -> __m256i {
+    unsafe { _mm256_set1_epi32(i32::from_le_bytes(x.map(|x| x as u8))) }
+}

@@ -1,0 +1,98 @@
+//! One 512-bit register for sixteen outputs, and VNNI's products of four bytes.
+
+#[allow(clippy::wildcard_imports, reason = "most of it is used here")]
+use std::arch::x86_64::*;
+
+use super::{AHEAD, Format, Group, Instructions, LANES, Line, Numbers, Products, Row, multiply_rows};
+
+/// AVX-512 F, BW, DQ, VL and VNNI.
+struct Avx512Vnni;
+
+/// # Safety
+/// As [`Level::multiply`](super::Level::multiply).
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(super) unsafe fn multiply<F: Format>(rows: &[Row], group: Group<'_>, out: &mut Products) {
+    unsafe { multiply_rows::<Avx512Vnni, F>(rows, group, out) }
+}
+
+impl Instructions for Avx512Vnni {
+    type Bytes = __m512i;
+    type NibbleSums = __m512i;
+    type Integers = __m512i;
+    type Floats = __m512;
+    const BYTE_ZERO: i32 = 128;
+
+    #[inline(always)]
+    unsafe fn load(from: *const Line) -> __m512i {
+        unsafe { _mm512_load_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn low_nibbles(bytes: __m512i) -> __m512i {
+        unsafe { _mm512_and_si512(bytes, _mm512_set1_epi8(15)) }
+    }
+    #[inline(always)]
+    unsafe fn high_nibbles(bytes: __m512i) -> __m512i {
+        unsafe { _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), _mm512_set1_epi8(15)) }
+    }
+    #[inline(always)]
+    unsafe fn zero_nibble_sums() -> __m512i {
+        unsafe { _mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    unsafe fn dot_nibbles(sums: __m512i, q: __m512i, x: [i8; 4]) -> __m512i {
+        unsafe { Self::dot_bytes(sums, q, x) }
+    }
+    #[inline(always)]
+    unsafe fn finish(sums: __m512i) -> __m512i {
+        sums
+    }
+    #[inline(always)]
+    unsafe fn dot_bytes(sums: __m512i, q: __m512i, x: [i8; 4]) -> __m512i {
+        let x = i32::from_le_bytes(x.map(|x| x as u8));
+        unsafe { _mm512_dpbusd_epi32(sums, q, _mm512_set1_epi32(x)) }
+    }
+    #[inline(always)]
+    unsafe fn integers(x: i32) -> __m512i {
+        unsafe { _mm512_set1_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_sub_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn next_digit(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_add_epi32(_mm512_sub_epi32(_mm512_slli_epi32::<8>(a), a), b) }
+    }
+    #[inline(always)]
+    unsafe fn to_floats(x: __m512i) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn floats(x: f32) -> __m512 {
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load_numbers(from: *const Numbers) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn store(to: &mut [f32; LANES], x: __m512) {
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), x) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(at: *const Line) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD).cast()) }
+    }
+}

@@ -1,0 +1,27 @@
+//! Quantised matrices, packed for products by integer instructions.
+//!
+//! GGUF stores weights in blocks of 32, `scale · q + offset` with a small integer `q`. A product with
+//! such a matrix multiplies integers: each activation is a sum of three signed bytes
+//! ([`Activations`]), which is as exact as f32, and dot products of a block are sums of 32-bit
+//! integers. Only one addition per block is in f32, in an order that does not depend on the machine,
+//! so every machine computes the same bits.
+//!
+//! Sixteen outputs lie side by side, so no sum runs across a register.
+
+mod activations;
+mod format;
+mod kernel;
+mod layout;
+
+pub(crate) use activations::Activations;
+pub(crate) use format::QuantFormat;
+pub(crate) use layout::PackedMatrix;
+
+/// Weights of a block.
+pub(crate) const BLOCK: usize = 32;
+
+/// Outputs that lie side by side.
+const LANES: usize = 16;
+
+#[cfg(test)]
+mod tests;

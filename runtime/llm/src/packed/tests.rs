@@ -1,0 +1,126 @@
+use half::f16;
+
+use super::kernel::Level;
+use super::*;
+
+const FORMATS: [QuantFormat; 3] = [QuantFormat::Q4_0, QuantFormat::Q4_1, QuantFormat::Q8_0];
+
+/// Bytes of a file: scales and offsets near 1, all values of the integers.
+fn file(format: QuantFormat, blocks: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..blocks * format.block_bytes())
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    for (i, block) in bytes.chunks_exact_mut(format.block_bytes()).enumerate() {
+        let scale = f16::from_f32(0.01 + (i as f32).sin());
+        block[..2].copy_from_slice(&scale.to_le_bytes());
+        if format == QuantFormat::Q4_1 {
+            let offset = f16::from_f32((i as f32 * 0.3).cos());
+            block[2..4].copy_from_slice(&offset.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// Activations of which some are far larger than the others.
+fn activations(count: usize) -> Vec<f32> {
+    let large = |i: usize| if i.is_multiple_of(61) { 40.0 } else { 1.0 };
+    (0..count).map(|i| (i as f32 * 1.7).sin() * large(i)).collect()
+}
+
+#[test]
+fn products_are_those_of_the_weights_on_every_level() {
+    for format in FORMATS {
+        for (blocks, outputs) in [(1, 1), (3, 7), (18, 576), (6, 16), (48, 33)] {
+            let shape = [outputs, blocks * BLOCK];
+            let matrix =
+                PackedMatrix::new(format, &file(format, blocks * outputs), shape).unwrap();
+            let mut weights = vec![0.0; outputs * shape[1]];
+            matrix.read_all(&mut weights);
+            for rows in [1, 2, 3, 4, 7] {
+                let x = activations(rows * shape[1]);
+                let parts = Activations::new(&x, rows);
+                let mut defined = vec![0.0; rows * outputs];
+                matrix.multiply_at(Level::Portable, &parts, &mut defined);
+                for (i, y) in defined.iter().enumerate() {
+                    let (row, output) = (i / outputs, i % outputs);
+                    let x = &x[row * shape[1]..][..shape[1]];
+                    let w = &weights[output * shape[1]..][..shape[1]];
+                    let terms = w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x));
+                    let (exact, size) =
+                        terms.fold((0.0, 0.0), |(sum, size), t| (sum + t, size + t.abs()));
+                    let error = (f64::from(*y) - exact).abs();
+                    assert!(error <= 2e-6 * size, "{format:?} {shape:?} {row} {output}: {error}");
+                }
+                for level in Level::all() {
+                    let mut y = vec![0.0; defined.len()];
+                    matrix.multiply_at(level, &parts, &mut y);
+                    let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(bits(&y), bits(&defined), "{format:?} {shape:?} {rows} {level:?}");
+                }
+            }
+        }
+    }
+}
+
+/// The largest integers of both signs, which saturate sums of sixteen bits first.
+#[test]
+fn extreme_integers_do_not_saturate() {
+    for format in FORMATS {
+        for byte in [0x00, 0xff, 0x7f, 0x80] {
+            let mut bytes = vec![byte; 16 * format.block_bytes()];
+            for block in bytes.chunks_exact_mut(format.block_bytes()) {
+                block[..4].copy_from_slice(&[0x00, 0x3c, byte, 0x2c]);
+            }
+            let matrix = PackedMatrix::new(format, &bytes, [16, BLOCK]).unwrap();
+            let mut weights = [0.0; BLOCK];
+            matrix.read_row(3, &mut weights);
+            for x in [1.0, -1.0] {
+                let parts = Activations::new(&[x; BLOCK], 1);
+                let exact: f64 = weights.iter().map(|w| f64::from(*w) * f64::from(x)).sum();
+                for level in Level::all() {
+                    let mut y = [0.0; 16];
+                    matrix.multiply_at(level, &parts, &mut y);
+                    let error = (f64::from(y[3]) - exact).abs();
+                    assert!(error <= 1e-6 * exact.abs(), "{format:?} {byte} {level:?}: {error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_mean_what_the_file_says() {
+    let mut bytes = vec![0x00, 0x40, 0x00, 0xbc];
+    bytes.extend((0..16).map(|i| i | (15 - i) << 4));
+    let matrix = PackedMatrix::new(QuantFormat::Q4_1, &bytes, [1, BLOCK]).unwrap();
+    let mut row = [0.0; BLOCK];
+    matrix.read_row(0, &mut row);
+    let expected = |i: usize| 2.0 * (if i < 16 { i } else { 31 - i }) as f32 - 1.0;
+    assert!((0..BLOCK).all(|i| row[i] == expected(i)), "{row:?}");
+    bytes.copy_within(4.., 2);
+    bytes.truncate(18);
+    let matrix = PackedMatrix::new(QuantFormat::Q4_0, &bytes, [1, BLOCK]).unwrap();
+    matrix.read_row(0, &mut row);
+    assert!((0..BLOCK).all(|i| row[i] == expected(i) - 15.0), "{row:?}");
+    let bytes: Vec<u8> = [0x00, 0x40].into_iter().chain(240..=255).chain(0..16).collect();
+    let matrix = PackedMatrix::new(QuantFormat::Q8_0, &bytes, [1, BLOCK]).unwrap();
+    matrix.read_row(0, &mut row);
+    assert!((0..BLOCK).all(|i| row[i] == 2.0 * (i as f32 - 16.0)), "{row:?}");
+}
+
+#[test]
+fn a_scale_that_is_not_finite_is_found() {
+    let mut bytes = file(QuantFormat::Q4_1, 6);
+    bytes[4 * 20 + 2..4 * 20 + 4].copy_from_slice(&f16::INFINITY.to_le_bytes());
+    assert_eq!(PackedMatrix::new(QuantFormat::Q4_1, &bytes, [2, 96]).unwrap_err(), 4);
+}
+
+#[test]
+fn activations_that_are_not_finite_give_no_numbers() {
+    let matrix = PackedMatrix::new(QuantFormat::Q8_0, &file(QuantFormat::Q8_0, 4), [2, 64]);
+    let mut x = [1.0; 64];
+    x[40] = f32::INFINITY;
+    let mut y = [0.0; 2];
+    matrix.unwrap().multiply(&Activations::new(&x, 1), &mut y);
+    assert!(y.iter().all(|y| y.is_nan()), "{y:?}");
+}
