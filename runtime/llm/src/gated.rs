@@ -43,8 +43,8 @@ impl Gated {
             (std::mem::take(&mut scratch.gate), std::mem::take(&mut scratch.up));
         gate.resize(inner, 0.0);
         up.resize(inner, 0.0);
-        self.gate.apply(x, &mut gate, scratch)?;
-        self.up.apply(x, &mut up, scratch)?;
+        let maps = [(&self.gate, gate.as_mut_slice()), (&self.up, up.as_mut_slice())];
+        Linear::apply_all(x, maps, scratch)?;
         gate.par_chunks_mut(PART).zip(up.par_chunks(PART)).for_each(|(g, u)| silu_times(g, u));
         self.down.add(&Inputs::new(&gate, x.rows()), y, scratch)?;
         (scratch.gate, scratch.up) = (gate, up);

@@ -98,6 +98,29 @@ impl DecoderLayer {
         self.value.apply(normed, values, scratch)
     }
 
+    /// Queries, keys and values of what is normed, as [`queries`](Self::queries), [`keys`](Self::keys)
+    /// and [`values`](Self::values) compute them.
+    pub(crate) fn project(
+        &self,
+        normed: &Inputs<'_>,
+        angles: Angles<'_>,
+        [queries, keys, values]: [&mut [f32]; 3],
+        scratch: &mut LinearScratch,
+    ) -> Numbers<()> {
+        let maps = [
+            (&self.query.linear, &mut *queries),
+            (&self.key.linear, &mut *keys),
+            (&self.value.linear, values),
+        ];
+        Linear::apply_all(normed, maps, scratch)?;
+        self.query.normalise(queries);
+        angles.turn(queries);
+        angles.sharpen(queries);
+        self.key.normalise(keys);
+        angles.turn(keys);
+        Ok(())
+    }
+
     /// What comes after attention, from its output `[tokens, query_heads, value_dim]`: `x` becomes
     /// the input of the next layer. `normed` is `[tokens, hidden_size]`, and overwritten.
     pub(crate) fn finish(
@@ -139,9 +162,13 @@ impl Projection {
         scratch: &mut LinearScratch,
     ) -> Numbers<()> {
         self.linear.apply(x, y, scratch)?;
+        self.normalise(y);
+        Ok(())
+    }
+
+    fn normalise(&self, y: &mut [f32]) {
         if let Some(norm) = &self.norm {
             norm.apply_in_place(y);
         }
-        Ok(())
     }
 }

@@ -24,6 +24,7 @@
 //! }
 //! ```
 
+mod awake;
 mod chat;
 mod classes;
 mod config;

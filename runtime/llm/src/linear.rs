@@ -78,6 +78,21 @@ impl Linear {
         Ok(())
     }
 
+    /// Applies maps to the same rows, each into its `y`. Maps of one row are computed in parallel; for
+    /// more rows each takes all threads, and memory for its weights.
+    pub(crate) fn apply_all<const N: usize>(
+        x: &Inputs<'_>,
+        maps: [(&Self, &mut [f32]); N],
+        scratch: &mut LinearScratch,
+    ) -> Numbers<()> {
+        if x.rows() == 1 {
+            return maps
+                .into_par_iter()
+                .try_for_each(|(map, y)| map.apply(x, y, &mut LinearScratch::default()));
+        }
+        maps.into_iter().try_for_each(|(map, y)| map.apply(x, y, scratch))
+    }
+
     /// The elements of what it returns.
     pub(crate) fn outputs(&self) -> usize {
         self.weight.outputs()

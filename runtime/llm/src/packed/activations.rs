@@ -2,7 +2,7 @@
 
 use multiversion::multiversion;
 
-use super::BLOCK;
+use super::{BLOCK, LANES};
 
 /// Bytes of an activation.
 pub(super) const DIGITS: usize = 3;
@@ -18,6 +18,10 @@ const LARGEST: f32 = 8.29e6;
 /// Least magnitude that a block is scaled by: smaller numbers lose digits, and the reciprocal of the
 /// scale stays finite.
 const LEAST: f32 = 1e-30;
+
+/// Added to a small integer, it leaves the integer in the low bits. A conversion of numbers that may
+/// be large has no vector instruction.
+const TO_LOW_BITS: f32 = 1.5 * (1 << 23) as f32;
 
 /// Thirty-two activations, `x = scale · (255² a + 255 b + c)`.
 #[derive(Clone, Copy, Debug)]
@@ -70,11 +74,14 @@ impl ActivationBlock {
 
     #[inline(always)]
     fn new(x: &[f32; BLOCK]) -> Self {
-        let (mut peak, mut poison) = (LEAST, 0.0);
-        for x in x {
-            peak = if x.abs() > peak { x.abs() } else { peak };
-            poison += x * 0.0;
+        let (mut peaks, mut poisons) = ([LEAST; LANES], [0.0; LANES]);
+        for half in x.as_chunks::<LANES>().0 {
+            for i in 0..LANES {
+                peaks[i] = if half[i].abs() > peaks[i] { half[i].abs() } else { peaks[i] };
+                poisons[i] += half[i] * 0.0;
+            }
         }
+        let peak = peaks.into_iter().fold(LEAST, f32::max);
         let inverse = LARGEST / peak;
         let mut block = Self::ZERO;
         let mut scaled = *x;
@@ -87,7 +94,7 @@ impl ActivationBlock {
                 *sum += i32::from(*digit);
             }
         }
-        block.scale = peak / LARGEST + poison;
+        block.scale = peak / LARGEST + poisons.iter().sum::<f32>();
         block.total = block.scale * combine(block.sums);
         block
     }
@@ -110,10 +117,9 @@ fn digits(x: &[f32; BLOCK]) -> [[i8; BLOCK]; DIGITS] {
         let high = (whole / (base * base)).round_ties_even();
         let rest = whole - high * (base * base);
         let middle = (rest / base).round_ties_even();
-        // Vectors of bytes are made of vectors of 32-bit integers.
-        digits[0][i] = high as i32 as i8;
-        digits[1][i] = middle as i32 as i8;
-        digits[2][i] = (rest - middle * base) as i32 as i8;
+        for (digits, digit) in digits.iter_mut().zip([high, middle, rest - middle * base]) {
+            digits[i] = (digit + TO_LOW_BITS).to_bits() as i8;
+        }
     }
     digits
 }

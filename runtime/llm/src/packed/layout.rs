@@ -8,8 +8,11 @@ use super::format::QuantFormat;
 use super::kernel::{Level, multiply};
 use super::{BLOCK, LANES};
 
-/// Bytes of a matrix that a thread multiplies in one piece. Fewer are not worth waking another.
-const PART_BYTES: usize = 1 << 16;
+/// Bytes of a matrix that are worth a job of their own.
+const LEAST_PART: usize = 1 << 14;
+
+/// Jobs for each thread, so that one that is late does not keep the others waiting for long.
+const PARTS_PER_THREAD: usize = 4;
 
 /// A cache line: four inputs of sixteen outputs, `[16][4]`, a byte each; or, where two weights share a
 /// byte, inputs `4 i ..` in the low halves and `16 + 4 i ..` in the high ones.
@@ -144,7 +147,7 @@ impl PackedMatrix {
         let rows = x.rows();
         assert_eq!(y.len(), rows * self.outputs, "products of every row and output");
         assert_eq!(x.row(0).len(), self.blocks, "rows of the inputs");
-        let part = PART_BYTES.div_ceil(self.blocks * lines(self.format) * size_of::<Line>());
+        let part = self.groups_per_part();
         if rows == 1 {
             let parts = y.par_chunks_mut(part * LANES).enumerate();
             parts.for_each(|(i, y)| self.multiply_groups(level, x, i * part, y));
@@ -168,6 +171,13 @@ impl PackedMatrix {
         for (i, products) in products.chunks_mut(x.rows() * LANES).enumerate() {
             multiply(level, self.format, x, self.group(first + i), products);
         }
+    }
+
+    fn groups_per_part(&self) -> usize {
+        let threads = rayon::current_num_threads();
+        let parts = if threads == 1 { 1 } else { PARTS_PER_THREAD * threads };
+        let least = LEAST_PART.div_ceil(self.blocks * lines(self.format) * size_of::<Line>());
+        self.groups().div_ceil(parts).max(least)
     }
 
     fn groups(&self) -> usize {

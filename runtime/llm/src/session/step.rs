@@ -6,6 +6,7 @@ use ndarray::{Array3, ArrayView3, Axis};
 use vattention_core::{Attention, Output, TokenClass};
 
 use super::Session;
+use crate::awake::keep_awake;
 use crate::inputs::Inputs;
 use crate::linear::LinearScratch;
 use crate::{Error, LayerReport, Result};
@@ -51,9 +52,7 @@ impl Session<'_> {
 
     /// Adds tokens, and returns the logits after the last.
     fn decode(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        // A step has hundreds of small products. Begun on one of rayon's threads, they share work out
-        // without waking a thread and waiting for it each time.
-        rayon::scope(|_| self.grow(tokens.len(), |session| session.through_layers(tokens)))
+        keep_awake(|| self.grow(tokens.len(), |session| session.through_layers(tokens)))
     }
 
     fn through_layers(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
@@ -74,9 +73,8 @@ impl Session<'_> {
             let failed = |source| Error::Attention { layer: number, source };
             layer.normed(&x, &mut normed);
             let inputs = Inputs::new(&normed, tokens.len());
-            layer.keys(&inputs, angles, numbers(&mut keys), scratch)?;
-            layer.values(&inputs, numbers(&mut values), scratch)?;
-            layer.queries(&inputs, angles, numbers(&mut queries), scratch)?;
+            let projected = [&mut queries, &mut keys, &mut values].map(numbers);
+            layer.project(&inputs, angles, projected, scratch)?;
             attended.clear();
             let mut report = None;
             for token in 0..tokens.len() {

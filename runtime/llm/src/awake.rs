@@ -1,0 +1,95 @@
+//! Threads that stay awake through a step.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rayon::Yield;
+
+/// Longest time that a step waits for threads to wake.
+const PATIENCE: Duration = Duration::from_micros(50);
+
+/// Looks for jobs between two offers of the processor to other programs.
+const LOOKS: usize = 64;
+
+/// Threads may join the step, which has not begun.
+const OPEN: u8 = 0;
+/// The step is on its way.
+const BEGUN: u8 = 1;
+const DONE: u8 = 2;
+
+/// Runs `work` on a thread of rayon's pool, while the others look for its jobs without sleeping.
+///
+/// A decode step has hundreds of parallel products of some microseconds. A thread that sleeps between
+/// them takes longer to wake than its share of a product.
+///
+/// A thread looks for jobs until the step ends, and what lies below on its stack waits. So threads
+/// join before the step has made its first job, or not at all: then no step waits for itself, and of
+/// two steps only the one that began first can wait for the other.
+pub(crate) fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    let (state, joined) = (AtomicU8::new(OPEN), AtomicUsize::new(0));
+    rayon::scope(|scope| {
+        let others = rayon::current_num_threads() - 1;
+        for _ in 0..others {
+            scope.spawn(|_| {
+                if state.load(Ordering::SeqCst) == OPEN {
+                    joined.fetch_add(1, Ordering::Relaxed);
+                    look_for_jobs(&state);
+                }
+            });
+        }
+        let begin = Instant::now();
+        while joined.load(Ordering::Relaxed) < others && begin.elapsed() < PATIENCE {
+            std::hint::spin_loop();
+        }
+        state.store(BEGUN, Ordering::SeqCst);
+        let _guard = EndOnDrop(&state);
+        work()
+    })
+}
+
+fn look_for_jobs(state: &AtomicU8) {
+    let mut looks = 0;
+    while state.load(Ordering::Relaxed) != DONE {
+        match rayon::yield_now() {
+            Some(Yield::Executed) => looks = 0,
+            _ if looks == LOOKS => {
+                std::thread::yield_now();
+                looks = 0;
+            }
+            _ => {
+                std::hint::spin_loop();
+                looks += 1;
+            }
+        }
+    }
+}
+
+/// Ends a step, also if it panics: the scope waits for its threads.
+struct EndOnDrop<'a>(&'a AtomicU8);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(DONE, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rayon::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn steps_may_be_nested_and_parallel() {
+        let step = |i: u32| keep_awake(|| (0..1000_u32).into_par_iter().map(|x| x ^ i).sum::<u32>());
+        let sums: Vec<u32> = (0..50_u32).into_par_iter().map(|i| keep_awake(|| step(i))).collect();
+        let expected = |i: u32| (0..1000).map(|x| x ^ i).sum::<u32>();
+        assert!((0..50).all(|i| sums[i as usize] == expected(i)));
+    }
+
+    #[test]
+    #[should_panic(expected = "a step fails")]
+    fn a_panic_ends_the_step() {
+        keep_awake(|| panic!("a step fails"));
+    }
+}
