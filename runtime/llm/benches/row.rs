@@ -5,7 +5,7 @@
 //! Prints medians over rounds in which each takes its turn. A matrix is larger than
 //! caches.
 
-#![allow(missing_docs, dead_code)]
+#![allow(missing_docs, dead_code, unused_imports)]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn steps_may_be_nested_and_parallel() {
-        let step = |i: u32| keep_awake(|| (0..1000_u32).into_par_iter().map(|x| x ^ i).sum::<u32>());
+        let step =
+            |i: u32| keep_awake(|| (0..1000_u32).into_par_iter().map(|x| x ^ i).sum::<u32>());
         let sums: Vec<u32> = (0..50_u32).into_par_iter().map(|i| keep_awake(|| step(i))).collect();
         let expected = |i: u32| (0..1000).map(|x| x ^ i).sum::<u32>();
         assert!((0..50).all(|i| sums[i as usize] == expected(i)));

@@ -52,9 +52,6 @@ pub enum Error {
     /// An earlier failure left some layers a token ahead of the others.
     #[error("an earlier call has failed between two layers: the sequence cannot go on")]
     Lost,
-    /// The tensor library fails.
-    #[error(transparent)]
-    Tensor(#[from] candle_core::Error),
 }
 
 /// A result with this crate's [`Error`].

@@ -1,7 +1,5 @@
 //! The feed-forward network of a layer: one for all tokens, or experts.
 
-use candle_core::Result as Numbers;
-
 use crate::Result;
 use crate::config::Config;
 use crate::experts::ExpertNetwork;
@@ -34,12 +32,7 @@ impl FeedForward {
     }
 
     /// Adds the network of `x`, `[n, hidden_size]`, to `y` of the same shape.
-    pub(crate) fn add(
-        &self,
-        x: &Inputs<'_>,
-        y: &mut [f32],
-        scratch: &mut LinearScratch,
-    ) -> Numbers<()> {
+    pub(crate) fn add(&self, x: &Inputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
         match self {
             Self::Gated(one) => one.add(x, y, scratch),
             Self::Experts(experts) => experts.add(x, y, scratch),

@@ -1,6 +1,5 @@
 //! Gated feed-forward network.
 
-use candle_core::Result as Numbers;
 use rayon::prelude::*;
 
 use crate::Result;
@@ -32,22 +31,16 @@ impl Gated {
     }
 
     /// Adds the network of `x`, `[n, hidden_size]`, to `y` of the same shape.
-    pub(crate) fn add(
-        &self,
-        x: &Inputs<'_>,
-        y: &mut [f32],
-        scratch: &mut LinearScratch,
-    ) -> Numbers<()> {
+    pub(crate) fn add(&self, x: &Inputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
         let inner = x.rows() * self.gate.outputs();
         let (mut gate, mut up) =
             (std::mem::take(&mut scratch.gate), std::mem::take(&mut scratch.up));
         gate.resize(inner, 0.0);
         up.resize(inner, 0.0);
         let maps = [(&self.gate, gate.as_mut_slice()), (&self.up, up.as_mut_slice())];
-        Linear::apply_all(x, maps, scratch)?;
+        Linear::apply_all(x, maps, scratch);
         gate.par_chunks_mut(PART).zip(up.par_chunks(PART)).for_each(|(g, u)| silu_times(g, u));
-        self.down.add(&Inputs::new(&gate, x.rows()), y, scratch)?;
+        self.down.add(&Inputs::new(&gate, x.rows()), y, scratch);
         (scratch.gate, scratch.up) = (gate, up);
-        Ok(())
     }
 }

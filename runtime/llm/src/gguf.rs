@@ -20,7 +20,7 @@ use half::bf16;
 
 use crate::config::Config;
 use crate::files::refuse_pointer;
-use crate::matrix::{Matrix, candle_is_fast};
+use crate::matrix::Matrix;
 use crate::packed::{PackedMatrix, QuantFormat};
 use crate::weights::number::finite;
 use crate::{Error, Result};
@@ -238,10 +238,9 @@ fn bytes_in_memory(info: &TensorInfo) -> u64 {
     let count: u64 = info.shape.dims().iter().map(|&size| size as u64).product();
     match (info.ggml_dtype, info.shape.rank()) {
         (GgmlDType::BF16, 2 | 3) => 2 * count,
-        (dtype, 2 | 3) if QuantFormat::of_type(dtype).is_some() => bytes(info).unwrap_or(0),
-        // Candle keeps a copy that it multiplies with, of 3/4 byte for each weight.
-        (GgmlDType::Q4K, 2 | 3) => bytes(info).unwrap_or(0) + 3 * count / 4,
-        (dtype, 2 | 3) if candle_is_fast(dtype) => bytes(info).unwrap_or(0),
+        (dtype, 2 | 3) if let Some(format) = QuantFormat::of_type(dtype) => {
+            format.memory_bytes(info.shape.dims())
+        }
         _ => 4 * count,
     }
 }
@@ -269,33 +268,16 @@ fn matrix(dtype: GgmlDType, bytes: &[u8], shape: [usize; 2]) -> Result<Matrix, S
             let numbers = bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b));
             Ok(Matrix::bf16(finite(numbers.collect())?, shape))
         }
-        _ if candle_is_fast(dtype) => quantised(dtype, bytes, shape),
         _ => Ok(Matrix::f32(numbers(dtype, bytes, &shape)?, shape)),
     }
 }
 
-fn quantised(dtype: GgmlDType, bytes: &[u8], shape: [usize; 2]) -> Result<Matrix, String> {
-    let tensor = tensor(dtype, bytes, &shape)?;
-    let matrix = Matrix::quantised(tensor).map_err(|error| format!(": {error}"))?;
-    for row in 0..shape[0] {
-        finite(matrix.row(row).map_err(|error| format!(": {error}"))?)
-            .map_err(|reason| format!(", row {row}{reason}"))?;
-    }
-    Ok(matrix)
-}
-
 /// Numbers in f32, whatever they are stored as, if all are finite.
 fn numbers(dtype: GgmlDType, bytes: &[u8], shape: &[usize]) -> Result<Vec<f32>, String> {
-    let numbers = tensor(dtype, bytes, shape)?
-        .dequantize(&Device::Cpu)
+    let numbers = QStorage::from_data(bytes.into(), &Device::Cpu, dtype)
+        .and_then(|storage| QTensor::new(storage, shape)?.dequantize(&Device::Cpu))
         .and_then(|tensor| tensor.flatten_all()?.to_vec1());
     finite(numbers.map_err(|error| format!(": {error}"))?)
-}
-
-fn tensor(dtype: GgmlDType, bytes: &[u8], shape: &[usize]) -> Result<QTensor, String> {
-    QStorage::from_data(bytes.into(), &Device::Cpu, dtype)
-        .and_then(|storage| QTensor::new(storage, shape))
-        .map_err(|error| format!(": {error}"))
 }
 
 #[cfg(test)]
@@ -315,7 +297,7 @@ mod tests {
         for (name, expected) in expected.iter() {
             let shape: [usize; 2] = expected.shape().try_into().unwrap();
             let matrix = file.matrix(name, shape).unwrap();
-            let rows = (0..shape[0]).flat_map(|row| matrix.row(row).unwrap());
+            let rows = (0..shape[0]).flat_map(|row| matrix.row(row));
             let numbers = expected.data().as_chunks().0.iter().map(|&b| f32::from_le_bytes(b));
             for (i, (found, expected)) in rows.zip(numbers).enumerate() {
                 let close = (found - expected).abs() <= 1e-6 * expected.abs() + 1e-9;

@@ -1,7 +1,5 @@
 //! One transformer layer, without its attention: a backend does that.
 
-use candle_core::Result as Numbers;
-
 use crate::Result;
 use crate::config::Config;
 use crate::feed_forward::FeedForward;
@@ -68,11 +66,10 @@ impl DecoderLayer {
         angles: Angles<'_>,
         queries: &mut [f32],
         scratch: &mut LinearScratch,
-    ) -> Numbers<()> {
-        self.query.apply(normed, queries, scratch)?;
+    ) {
+        self.query.apply(normed, queries, scratch);
         angles.turn(queries);
         angles.sharpen(queries);
-        Ok(())
     }
 
     /// Keys `[tokens, kv_heads, head_dim]` of what is normed.
@@ -82,10 +79,9 @@ impl DecoderLayer {
         angles: Angles<'_>,
         keys: &mut [f32],
         scratch: &mut LinearScratch,
-    ) -> Numbers<()> {
-        self.key.apply(normed, keys, scratch)?;
+    ) {
+        self.key.apply(normed, keys, scratch);
         angles.turn(keys);
-        Ok(())
     }
 
     /// Values `[tokens, kv_heads, value_dim]` of what is normed.
@@ -94,8 +90,8 @@ impl DecoderLayer {
         normed: &Inputs<'_>,
         values: &mut [f32],
         scratch: &mut LinearScratch,
-    ) -> Numbers<()> {
-        self.value.apply(normed, values, scratch)
+    ) {
+        self.value.apply(normed, values, scratch);
     }
 
     /// Queries, keys and values of what is normed, as [`queries`](Self::queries), [`keys`](Self::keys)
@@ -106,19 +102,18 @@ impl DecoderLayer {
         angles: Angles<'_>,
         [queries, keys, values]: [&mut [f32]; 3],
         scratch: &mut LinearScratch,
-    ) -> Numbers<()> {
+    ) {
         let maps = [
             (&self.query.linear, &mut *queries),
             (&self.key.linear, &mut *keys),
             (&self.value.linear, values),
         ];
-        Linear::apply_all(normed, maps, scratch)?;
+        Linear::apply_all(normed, maps, scratch);
         self.query.normalise(queries);
         angles.turn(queries);
         angles.sharpen(queries);
         self.key.normalise(keys);
         angles.turn(keys);
-        Ok(())
     }
 
     /// What comes after attention, from its output `[tokens, query_heads, value_dim]`: `x` becomes
@@ -129,11 +124,11 @@ impl DecoderLayer {
         attended: &[f32],
         normed: &mut [f32],
         scratch: &mut LinearScratch,
-    ) -> Numbers<()> {
+    ) {
         let tokens = x.len() / self.input_norm.size();
-        self.output.add(&Inputs::new(attended, tokens), x, scratch)?;
+        self.output.add(&Inputs::new(attended, tokens), x, scratch);
         self.feed_forward_norm.apply(x, normed);
-        self.feed_forward.add(&Inputs::new(normed, tokens), x, scratch)
+        self.feed_forward.add(&Inputs::new(normed, tokens), x, scratch);
     }
 }
 
@@ -155,15 +150,9 @@ impl Projection {
     }
 
     /// `[tokens, hidden_size]` to `[tokens, heads, head_dim]`
-    fn apply(
-        &self,
-        x: &Inputs<'_>,
-        y: &mut [f32],
-        scratch: &mut LinearScratch,
-    ) -> Numbers<()> {
-        self.linear.apply(x, y, scratch)?;
+    fn apply(&self, x: &Inputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
+        self.linear.apply(x, y, scratch);
         self.normalise(y);
-        Ok(())
     }
 
     fn normalise(&self, y: &mut [f32]) {

@@ -1,6 +1,5 @@
 //! The parts that every layer is made of: linear maps and norms.
 
-use candle_core::Result as Numbers;
 use rayon::prelude::*;
 
 use crate::Result;
@@ -55,27 +54,15 @@ impl Linear {
     }
 
     /// `[n, in]` to `[n, out]`, in the place of what `y` holds.
-    pub(crate) fn apply(
-        &self,
-        x: &Inputs<'_>,
-        y: &mut [f32],
-        scratch: &mut LinearScratch,
-    ) -> Numbers<()> {
-        self.weight.apply(x, y, Into::Fresh, &mut scratch.wide)?;
+    pub(crate) fn apply(&self, x: &Inputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
+        self.weight.apply(x, y, Into::Fresh, &mut scratch.wide);
         self.add_bias(y);
-        Ok(())
     }
 
     /// `[n, in]` to `[n, out]`, added to what `y` holds.
-    pub(crate) fn add(
-        &self,
-        x: &Inputs<'_>,
-        y: &mut [f32],
-        scratch: &mut LinearScratch,
-    ) -> Numbers<()> {
-        self.weight.apply(x, y, Into::Added, &mut scratch.wide)?;
+    pub(crate) fn add(&self, x: &Inputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
+        self.weight.apply(x, y, Into::Added, &mut scratch.wide);
         self.add_bias(y);
-        Ok(())
     }
 
     /// Applies maps to the same rows, each into its `y`. Maps of one row are computed in parallel; for
@@ -84,13 +71,15 @@ impl Linear {
         x: &Inputs<'_>,
         maps: [(&Self, &mut [f32]); N],
         scratch: &mut LinearScratch,
-    ) -> Numbers<()> {
+    ) {
         if x.rows() == 1 {
-            return maps
-                .into_par_iter()
-                .try_for_each(|(map, y)| map.apply(x, y, &mut LinearScratch::default()));
+            maps.into_par_iter()
+                .for_each(|(map, y)| map.apply(x, y, &mut LinearScratch::default()));
+        } else {
+            for (map, y) in maps {
+                map.apply(x, y, scratch);
+            }
         }
-        maps.into_iter().try_for_each(|(map, y)| map.apply(x, y, scratch))
     }
 
     /// The elements of what it returns.

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use candle_core::Result as Numbers;
-
 use crate::config::Config;
 use crate::inputs::Inputs;
 use crate::layer::DecoderLayer;
@@ -13,9 +11,9 @@ use crate::rope::Rope;
 use crate::weights::{EMBEDDINGS, HEAD, Weights};
 use crate::{Error, Result};
 
-/// The weights of a decoder-only transformer, in the host's memory. Matrices in bf16, Q4_1 and Q8_0 stay
-/// so, and are multiplied in f32. Those in Q4_0 and the K types stay so, and a single row is rounded to 8
-/// bits for their products, as llama.cpp does. Everything else is in f32.
+/// The weights of a decoder-only transformer, in the host's memory. Matrices in bf16 stay so, and are
+/// multiplied in f32. Those in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K are packed, and
+/// multiplied by integers, which is as exact. Everything else is in f32.
 #[derive(Clone, Debug)]
 pub struct Model {
     config: Config,
@@ -92,21 +90,21 @@ impl Model {
     }
 
     /// `[tokens, hidden_size]`
-    pub(crate) fn embed(&self, tokens: &[u32]) -> Numbers<Vec<f32>> {
+    pub(crate) fn embed(&self, tokens: &[u32]) -> Vec<f32> {
         let mut x = Vec::with_capacity(tokens.len() * self.config.hidden_size);
         for &token in tokens {
-            x.extend(self.embeddings.row(token as usize)?);
+            x.extend(self.embeddings.row(token as usize));
         }
-        Ok(x)
+        x
     }
 
     /// The logits of the last of tokens `[tokens, hidden_size]`, `[vocab_size]`.
-    pub(crate) fn logits(&self, x: &[f32]) -> Numbers<Vec<f32>> {
+    pub(crate) fn logits(&self, x: &[f32]) -> Vec<f32> {
         let mut last = x[x.len() - self.config.hidden_size..].to_vec();
         self.norm.apply_in_place(&mut last);
         let mut logits = vec![0.0; self.config.vocab_size];
-        self.head.apply(&Inputs::new(&last, 1), &mut logits, &mut LinearScratch::default())?;
-        Ok(logits)
+        self.head.apply(&Inputs::new(&last, 1), &mut logits, &mut LinearScratch::default());
+        logits
     }
 }
 
@@ -124,6 +122,6 @@ fn open_ends(weights: &mut Weights, config: &Config) -> Result<(Matrix, Option<M
         return Ok((embeddings, None));
     }
     let head = weights.matrix(HEAD, sizes)?;
-    let tied = config.tied && embeddings.equals(&head)?;
+    let tied = config.tied && embeddings.equals(&head);
     Ok((embeddings, (!tied).then_some(head)))
 }

@@ -4,7 +4,6 @@ pub(crate) mod reads;
 mod sample_attention;
 mod strategy;
 
-use candle_core::Result as Numbers;
 use ndarray::{Array3, Axis, s};
 use rayon::prelude::*;
 
@@ -155,12 +154,12 @@ impl Model {
         let (common, block) = (other.map_or(0, |other| other.common(tokens)), reading.block.max(1));
         // Whole blocks, so that the others are computed as if all were.
         let known = common.min(most) / block * block;
-        let mut prompt = PromptQueries::new(self, tokens, known, block, reading.strategy)?;
+        let mut prompt = PromptQueries::new(self, tokens, known, block, reading.strategy);
         for (number, layer) in self.layers.iter().enumerate() {
             let known = other.map(|other| &other.layers[number]);
-            each(number, prompt.pass(layer, known, observed)?)?;
+            each(number, prompt.pass(layer, known, observed))?;
         }
-        check_finite(self.logits(&prompt.x)?)
+        check_finite(self.logits(&prompt.x))
     }
 
     /// Refuses what was read by a model with other layers.
@@ -223,10 +222,10 @@ impl<'m> PromptQueries<'m> {
         known: usize,
         block: usize,
         strategy: Strategy,
-    ) -> Result<Self> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             model,
-            x: model.embed(&tokens[known..])?,
+            x: model.embed(&tokens[known..]),
             table: model.rope.table(known, tokens.len() - known),
             known,
             block,
@@ -234,7 +233,7 @@ impl<'m> PromptQueries<'m> {
             normed: Vec::new(),
             rows: Default::default(),
             scratch: LinearScratch::default(),
-        })
+        }
     }
 
     /// Goes through a layer. What is `known` of it covers at least these tokens.
@@ -243,7 +242,7 @@ impl<'m> PromptQueries<'m> {
         layer: &DecoderLayer,
         known: Option<&LayerPrompt>,
         observed: usize,
-    ) -> Numbers<LayerPrompt> {
+    ) -> LayerPrompt {
         let shape = self.model.config().shape;
         let total = self.known + self.x.len() / self.model.config().hidden_size;
         let mut keys = Array3::zeros((shape.kv_heads, total, shape.head_dim));
@@ -253,13 +252,13 @@ impl<'m> PromptQueries<'m> {
             keys.slice_mut(part).assign(&prompt.keys.slice(part));
             values.slice_mut(part).assign(&prompt.values.slice(part));
         }
-        self.keys_values(layer, &mut keys, &mut values)?;
+        self.keys_values(layer, &mut keys, &mut values);
         let mut queries = Array3::zeros((shape.query_heads, observed, shape.head_dim));
         let known_blocks = known.iter().flat_map(|prompt| &prompt.read_pairs);
         let mut read_pairs: Vec<u64> =
             known_blocks.take(self.known / self.block).copied().collect();
-        read_pairs.extend(self.attend(layer, &keys, &values, &mut queries)?);
-        Ok(LayerPrompt { keys, values, queries, read_pairs })
+        read_pairs.extend(self.attend(layer, &keys, &values, &mut queries));
+        LayerPrompt { keys, values, queries, read_pairs }
     }
 
     /// Keys and values of the tokens that are not known, into their places.
@@ -268,7 +267,7 @@ impl<'m> PromptQueries<'m> {
         layer: &DecoderLayer,
         keys: &mut Array3<f32>,
         values: &mut Array3<f32>,
-    ) -> Numbers<()> {
+    ) {
         let hidden = self.model.config().hidden_size;
         let Self { x, table, known, block, normed, rows: [rows, ..], scratch, .. } = self;
         for (i, x) in x.chunks(*block * hidden).enumerate() {
@@ -278,13 +277,12 @@ impl<'m> PromptQueries<'m> {
             layer.normed(x, normed);
             let inputs = Inputs::new(normed, count);
             rows.resize(count * keys.dim().0 * keys.dim().2, 0.0);
-            layer.keys(&inputs, angles, rows, scratch)?;
+            layer.keys(&inputs, angles, rows, scratch);
             spread(rows, keys, *known + first);
             rows.resize(count * values.dim().0 * values.dim().2, 0.0);
-            layer.values(&inputs, rows, scratch)?;
+            layer.values(&inputs, rows, scratch);
             spread(rows, values, *known + first);
         }
-        Ok(())
     }
 
     /// Attention and what comes after it. Keeps the queries of the last tokens, as many as there is
@@ -295,7 +293,7 @@ impl<'m> PromptQueries<'m> {
         keys: &Array3<f32>,
         values: &Array3<f32>,
         observed: &mut Array3<f32>,
-    ) -> Numbers<Vec<u64>> {
+    ) -> Vec<u64> {
         let (hidden, shape) = (self.model.config().hidden_size, self.model.config().shape);
         let Self { x, table, known, block, strategy, normed, rows, scratch, .. } = self;
         let ([_, queries, attended], mut pairs) = (rows, Vec::new());
@@ -307,19 +305,19 @@ impl<'m> PromptQueries<'m> {
             normed.resize(x.len(), 0.0);
             layer.normed(x, normed);
             queries.resize(count * shape.query_heads * shape.head_dim, 0.0);
-            layer.queries(&Inputs::new(normed, count), angles, queries, scratch)?;
+            layer.queries(&Inputs::new(normed, count), angles, queries, scratch);
             attended.resize(count * shape.query_heads * shape.value_dim, 0.0);
             let reads = choose(*strategy, queries, shape.query_heads, keys, first);
             pairs.push(read_pairs(&reads, first, count));
             let query_heads = shape.query_heads;
             let causal = Causal { query_heads, keys, values, first, reads: &reads };
             causal.attend(queries, attended);
-            layer.finish(x, attended, normed, scratch)?;
+            layer.finish(x, attended, normed, scratch);
             let skipped = unseen.saturating_sub(first).min(count);
             let seen = &queries[skipped * shape.query_heads * shape.head_dim..];
             spread(seen, observed, (first + skipped).saturating_sub(unseen));
         }
-        Ok(pairs)
+        pairs
     }
 }
 

@@ -21,10 +21,10 @@ pub(crate) const EMBEDDINGS: &str = "model.embed_tokens.weight";
 pub(crate) const HEAD: &str = "lm_head.weight";
 
 /// Bytes that the weights of a checkpoint take in memory, known from the headers of its files. For
-/// each number of a matrix, 2 in bf16, 1.125 in Q8_0, .75 in Q4_1, what the file has in Q4_0, Q5_K
-/// and Q6_K, 1.31 in Q4_K (of which candle keeps a copy); 4 for every other number. Tied weights
-/// that are stored twice count twice, although equal ones are stored once in memory. Reading a
-/// prompt takes 4 more for each number of a layer's largest matrix that is not in f32.
+/// each number of a matrix, 2 in bf16, what the file has in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and
+/// Q6_K (up to 3 % more in the last three), 4 for every other number. Tied weights that are stored
+/// twice count twice, although equal ones are stored once in memory. Reading a prompt takes 4 more for
+/// each number of a layer's largest matrix in bf16.
 ///
 /// # Errors
 /// As [`Model::open`](crate::Model::open), as far as it depends on neither names, shapes nor numbers.

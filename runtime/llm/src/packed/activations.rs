@@ -29,8 +29,8 @@ const TO_LOW_BITS: f32 = 1.5 * (1 << 23) as f32;
 pub(super) struct ActivationBlock {
     /// `a`, `b` and `c`, `[3][32]`.
     pub(super) digits: [[i8; BLOCK]; DIGITS],
-    /// Sum of each kind of digit.
-    pub(super) sums: [i32; DIGITS],
+    /// Sums of the digits in each half of the block, `[2][3]`.
+    pub(super) sums: [[i32; DIGITS]; 2],
     /// Not a number if an activation is not finite.
     pub(super) scale: f32,
     /// Sum of the activations.
@@ -70,7 +70,13 @@ impl Activations {
 
 impl ActivationBlock {
     const ZERO: Self =
-        Self { digits: [[0; BLOCK]; DIGITS], sums: [0; DIGITS], scale: 0.0, total: 0.0 };
+        Self { digits: [[0; BLOCK]; DIGITS], sums: [[0; DIGITS]; 2], scale: 0.0, total: 0.0 };
+
+    /// Sum of each kind of digit.
+    #[inline(always)]
+    pub(super) fn sum(&self) -> [i32; DIGITS] {
+        std::array::from_fn(|digit| self.sums[0][digit] + self.sums[1][digit])
+    }
 
     #[inline(always)]
     fn new(x: &[f32; BLOCK]) -> Self {
@@ -89,13 +95,15 @@ impl ActivationBlock {
             *x *= inverse;
         }
         block.digits = digits(&scaled);
-        for (sum, digits) in block.sums.iter_mut().zip(&block.digits) {
-            for digit in digits {
-                *sum += i32::from(*digit);
+        for (digit, digits) in block.digits.iter().enumerate() {
+            for (half, digits) in digits.as_chunks::<{ BLOCK / 2 }>().0.iter().enumerate() {
+                for x in digits {
+                    block.sums[half][digit] += i32::from(*x);
+                }
             }
         }
         block.scale = peak / LARGEST + poisons.iter().sum::<f32>();
-        block.total = block.scale * combine(block.sums);
+        block.total = block.scale * combine(block.sum());
         block
     }
 }
@@ -148,7 +156,9 @@ mod tests {
 
     #[test]
     fn activations_are_within_rounding_of_their_digits() {
-        let x: Vec<f32> = (0..10 * BLOCK).map(|i| (i as f32 * 1.7).sin() * 3.0_f32.powi(i as i32 / 8 - 20)).collect();
+        let x: Vec<f32> = (0..10 * BLOCK)
+            .map(|i| (i as f32 * 1.7).sin() * 3.0_f32.powi(i as i32 / 8 - 20))
+            .collect();
         let activations = Activations::new(&x, 2);
         let blocks = (0..2).flat_map(|row| activations.row(row));
         for (x, block) in x.as_chunks::<BLOCK>().0.iter().zip(blocks) {

@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code)]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the module's documentation says why")]
+#![allow(clippy::needless_range_loop, reason = "several arrays share an index")]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -15,8 +16,8 @@ mod avx512;
 mod portable;
 
 use super::activations::{ActivationBlock, Activations, BASE, DIGITS};
-use super::format::QuantFormat;
-use super::layout::{Group, Line, Numbers};
+use super::format::{QuantFormat, SUPER_BLOCK};
+use super::layout::{Factors, Group, Line, Numbers};
 use super::{BLOCK, LANES};
 
 /// Rows that share one reading of the weights at most.
@@ -67,6 +68,14 @@ trait Instructions {
     /// Adds to each output the products of its four bytes, which are less than 16, with those of `x`.
     unsafe fn dot_nibbles(sums: Self::NibbleSums, q: Self::Bytes, x: [i8; 4]) -> Self::NibbleSums;
     unsafe fn finish(sums: Self::NibbleSums) -> Self::Integers;
+    /// Appends `BITS` bits of each byte of `high`, from bit `from` on, to nibbles.
+    unsafe fn join_bits<const BITS: usize>(
+        low: Self::Bytes,
+        high: Self::Bytes,
+        from: usize,
+    ) -> Self::Bytes;
+    /// The same as [`dot_nibbles`](Self::dot_nibbles) of bytes less than 64.
+    unsafe fn dot_six_bits(sums: Self::Integers, q: Self::Bytes, x: [i8; 4]) -> Self::Integers;
     /// The same of any bytes, whose zero point becomes [`BYTE_ZERO`](Self::BYTE_ZERO).
     unsafe fn dot_bytes(sums: Self::Integers, q: Self::Bytes, x: [i8; 4]) -> Self::Integers;
     unsafe fn integers(x: i32) -> Self::Integers;
@@ -76,6 +85,7 @@ trait Instructions {
     unsafe fn to_floats(x: Self::Integers) -> Self::Floats;
     unsafe fn floats(x: f32) -> Self::Floats;
     unsafe fn load_numbers(from: *const Numbers) -> Self::Floats;
+    unsafe fn load_factors(from: *const Factors) -> Self::Floats;
     unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     unsafe fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `a · b + c`, rounded once.
@@ -90,21 +100,36 @@ trait Format {
     const FORMAT: QuantFormat;
 }
 
-struct Q4_0;
-struct Q4_1;
-struct Q8_0;
+/// Formats as types, and a function that calls the kernel with the type of a format.
+macro_rules! formats {
+    ($($name:ident),*) => {
+        $(
+            struct $name;
 
-impl Format for Q4_0 {
-    const FORMAT: QuantFormat = QuantFormat::Q4_0;
+            impl Format for $name {
+                const FORMAT: QuantFormat = QuantFormat::$name;
+            }
+        )*
+
+        impl Level {
+            /// # Safety
+            /// As [`Level::multiply`].
+            unsafe fn multiply_format(
+                self,
+                format: QuantFormat,
+                rows: &[Row],
+                group: Group<'_>,
+                out: &mut Products,
+            ) {
+                match format {
+                    $(QuantFormat::$name => unsafe { self.multiply::<$name>(rows, group, out) },)*
+                }
+            }
+        }
+    };
 }
 
-impl Format for Q4_1 {
-    const FORMAT: QuantFormat = QuantFormat::Q4_1;
-}
-
-impl Format for Q8_0 {
-    const FORMAT: QuantFormat = QuantFormat::Q8_0;
-}
+formats!(Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K);
 
 /// Products of the rows of `x` with a group, `[rows][16]`; the last row of `products` may be cut.
 pub(super) fn multiply(
@@ -129,13 +154,7 @@ pub(super) fn multiply(
         }
         let rows = rows.map(<[_]>::as_ptr);
         // SAFETY: the level is one of the machine's; `check` has compared lengths.
-        unsafe {
-            match format {
-                QuantFormat::Q4_0 => level.multiply::<Q4_0>(&rows[..count], group, &mut out),
-                QuantFormat::Q4_1 => level.multiply::<Q4_1>(&rows[..count], group, &mut out),
-                QuantFormat::Q8_0 => level.multiply::<Q8_0>(&rows[..count], group, &mut out),
-            }
-        }
+        unsafe { level.multiply_format(format, &rows[..count], group, &mut out) }
         let products = products[first * LANES..].chunks_mut(LANES);
         products.zip(&out[..count]).for_each(|(to, from)| to.copy_from_slice(&from[..to.len()]));
         first += count;
@@ -144,10 +163,16 @@ pub(super) fn multiply(
 
 impl Group<'_> {
     fn check(&self, format: QuantFormat, blocks: usize) {
-        let lines = if format.has_nibbles() { 4 } else { 8 };
-        assert_eq!(self.quanta.len(), blocks * lines, "lines of a group");
-        assert_eq!(self.scales.len(), blocks, "scales of a group");
-        assert!(!format.has_offsets() || self.offsets.len() == blocks, "offsets of a group");
+        let (units, nested) = (blocks / format.unit_blocks(), format.is_nested());
+        let if_any = |count: usize, any: bool| if any { count } else { 0 };
+        let halves = if format.has_halves() { 2 } else { 1 };
+        assert!(blocks.is_multiple_of(format.unit_blocks()), "whole units");
+        assert_eq!(self.quanta.len(), blocks * format.lines(), "lines");
+        assert_eq!(self.scales.len(), units, "scales");
+        assert_eq!(self.offsets.len(), if_any(units, format.has_offsets()), "offsets");
+        assert_eq!(self.scale_factors.len(), if_any(blocks * halves, nested), "factors");
+        let offset_factors = if_any(blocks, nested && format.has_offsets());
+        assert_eq!(self.offset_factors.len(), offset_factors, "factors of offsets");
     }
 }
 
@@ -184,12 +209,7 @@ impl Level {
     /// # Safety
     /// The machine must have this level. Every row must have as many blocks as the group, and the group
     /// the lines and numbers of the format.
-    unsafe fn multiply<F: Format>(
-        self,
-        rows: &[Row],
-        group: Group<'_>,
-        out: &mut Products,
-    ) {
+    unsafe fn multiply<F: Format>(self, rows: &[Row], group: Group<'_>, out: &mut Products) {
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
@@ -230,19 +250,27 @@ unsafe fn multiply_n<I: Instructions, F: Format, const N: usize>(
 ) {
     unsafe {
         let (mut sums, mut offsets) = ([I::floats(0.0); N], [I::floats(0.0); N]);
-        for block in 0..group.scales.len() {
+        for block in 0..group.quanta.len() / F::FORMAT.lines() {
             let x = rows.map(|row| row.add(block));
-            let dots = dot_block::<I, F, N>(x, group.quanta.as_ptr(), block);
-            let scale = I::load_numbers(group.scales.as_ptr().add(block));
-            for n in 0..N {
-                let [high, middle, low] = dots[n];
-                let rest = I::to_floats(I::next_digit(middle, low));
-                let base = I::floats((BASE * BASE) as f32);
-                let dot = I::fma(I::to_floats(high), base, rest);
-                let scale = I::mul(scale, I::floats((*x[n]).scale));
-                sums[n] = I::fma(scale, dot, sums[n]);
-                if F::FORMAT.has_offsets() {
-                    let offset = I::load_numbers(group.offsets.as_ptr().add(block));
+            let quanta = group.quanta.as_ptr().add(F::FORMAT.lines() * block);
+            if F::FORMAT.has_halves() {
+                let [low, high] = dot_bits::<I, F, N, 2>(x, quanta);
+                add_scaled::<I, N>(x, scale::<I, F>(&group, 2 * block), low, &mut sums);
+                add_scaled::<I, N>(x, scale::<I, F>(&group, 2 * block + 1), high, &mut sums);
+            } else {
+                let dots = match F::FORMAT.high_bits() {
+                    0 => dot_nibbles::<I, F, N>(x, quanta),
+                    4 => dot_bytes::<I, N>(x, quanta),
+                    _ => {
+                        let [dots] = dot_bits::<I, F, N, 1>(x, quanta);
+                        dots
+                    }
+                };
+                add_scaled::<I, N>(x, scale::<I, F>(&group, block), dots, &mut sums);
+            }
+            if F::FORMAT.has_offsets() {
+                let offset = offset::<I, F>(&group, block);
+                for n in 0..N {
                     offsets[n] = I::fma(offset, I::floats((*x[n]).total), offsets[n]);
                 }
             }
@@ -253,57 +281,166 @@ unsafe fn multiply_n<I: Instructions, F: Format, const N: usize>(
     }
 }
 
-/// Integer dot products of a block with each row's three kinds of digits, less the zero point.
+/// Scales of a block, or of half block `i`.
 #[inline(always)]
-unsafe fn dot_block<I: Instructions, F: Format, const N: usize>(
+unsafe fn scale<I: Instructions, F: Format>(group: &Group<'_>, i: usize) -> I::Floats {
+    unsafe {
+        if !F::FORMAT.is_nested() {
+            return I::load_numbers(group.scales.as_ptr().add(i));
+        }
+        let parts = SUPER_BLOCK * if F::FORMAT.has_halves() { 2 } else { 1 };
+        let factors = I::load_factors(group.scale_factors.as_ptr().add(i));
+        I::mul(I::load_numbers(group.scales.as_ptr().add(i / parts)), factors)
+    }
+}
+
+#[inline(always)]
+unsafe fn offset<I: Instructions, F: Format>(group: &Group<'_>, block: usize) -> I::Floats {
+    unsafe {
+        if !F::FORMAT.is_nested() {
+            return I::load_numbers(group.offsets.as_ptr().add(block));
+        }
+        let factors = I::load_factors(group.offset_factors.as_ptr().add(block));
+        I::mul(I::load_numbers(group.offsets.as_ptr().add(block / SUPER_BLOCK)), factors)
+    }
+}
+
+/// Adds the dot products of a block, or half of one, to those before.
+#[inline(always)]
+unsafe fn add_scaled<I: Instructions, const N: usize>(
+    x: [Row; N],
+    scale: I::Floats,
+    dots: [[I::Integers; DIGITS]; N],
+    sums: &mut [I::Floats; N],
+) {
+    unsafe {
+        for n in 0..N {
+            let [high, middle, low] = dots[n];
+            let rest = I::to_floats(I::next_digit(middle, low));
+            let dot = I::fma(I::to_floats(high), I::floats((BASE * BASE) as f32), rest);
+            let scale = I::mul(scale, I::floats((*x[n]).scale));
+            sums[n] = I::fma(scale, dot, sums[n]);
+        }
+    }
+}
+
+/// Integer dot products of a block of nibbles with each row's three kinds of digits, less the zero
+/// point.
+#[inline(always)]
+unsafe fn dot_nibbles<I: Instructions, F: Format, const N: usize>(
     x: [Row; N],
     quanta: *const Line,
-    block: usize,
 ) -> [[I::Integers; DIGITS]; N] {
     unsafe {
-        let word = |n: usize, digit: usize, i: usize| -> [i8; 4] {
-            let digits: *const [[i8; 4]; BLOCK / 4] = (&raw const (*x[n]).digits[digit]).cast();
-            (*digits)[i]
-        };
-        let mut dots = [[I::integers(0); DIGITS]; N];
-        if F::FORMAT.has_nibbles() {
-            let mut sums = [[I::zero_nibble_sums(); DIGITS]; N];
-            for line in 0..4 {
-                let at = quanta.add(4 * block + line);
-                I::prefetch(at);
-                let bytes = I::load(at);
-                let (low, high) = (I::low_nibbles(bytes), I::high_nibbles(bytes));
-                for n in 0..N {
-                    for digit in 0..DIGITS {
-                        let sum = I::dot_nibbles(sums[n][digit], low, word(n, digit, line));
-                        sums[n][digit] = I::dot_nibbles(sum, high, word(n, digit, 4 + line));
-                    }
+        let mut sums = [[I::zero_nibble_sums(); DIGITS]; N];
+        for line in 0..4 {
+            I::prefetch(quanta.add(line));
+            let bytes = I::load(quanta.add(line));
+            let (low, high) = (I::low_nibbles(bytes), I::high_nibbles(bytes));
+            for n in 0..N {
+                for digit in 0..DIGITS {
+                    let sum = I::dot_nibbles(sums[n][digit], low, word(x[n], digit, line));
+                    sums[n][digit] = I::dot_nibbles(sum, high, word(x[n], digit, 4 + line));
                 }
             }
-            for n in 0..N {
-                dots[n] = sums[n].map(|sum| I::finish(sum));
+        }
+        let mut dots = [[I::integers(0); DIGITS]; N];
+        for n in 0..N {
+            for digit in 0..DIGITS {
+                dots[n][digit] = I::finish(sums[n][digit]);
             }
-        } else {
-            for line in 0..8 {
-                let at = quanta.add(8 * block + line);
-                I::prefetch(at);
-                let bytes = I::load(at);
+            subtract_zero::<I>(&mut dots[n], F::FORMAT.zero().into(), (*x[n]).sum());
+        }
+        dots
+    }
+}
+
+/// The same of integers of five or six bits, for the whole block or for each half.
+#[inline(always)]
+unsafe fn dot_bits<I: Instructions, F: Format, const N: usize, const PARTS: usize>(
+    x: [Row; N],
+    quanta: *const Line,
+) -> [[[I::Integers; DIGITS]; N]; PARTS] {
+    unsafe {
+        let bits = F::FORMAT.high_bits();
+        let mut dots = [[[I::integers(0); DIGITS]; N]; PARTS];
+        for line in 0..bits {
+            I::prefetch(quanta.add(4 + line));
+        }
+        for line in 0..4 {
+            I::prefetch(quanta.add(line));
+            let bytes = I::load(quanta.add(line));
+            for half in 0..2 {
+                let low = if half == 0 { I::low_nibbles(bytes) } else { I::high_nibbles(bytes) };
+                let i = 4 * half + line;
+                let high = I::load(quanta.add(4 + i * bits / 8));
+                let q = if bits == 1 {
+                    I::join_bits::<1>(low, high, i % 8)
+                } else {
+                    I::join_bits::<2>(low, high, 2 * i % 8)
+                };
+                let dots = &mut dots[half * (PARTS - 1)];
                 for n in 0..N {
                     for digit in 0..DIGITS {
-                        dots[n][digit] = I::dot_bytes(dots[n][digit], bytes, word(n, digit, line));
+                        dots[n][digit] = I::dot_six_bits(dots[n][digit], q, word(x[n], digit, i));
                     }
                 }
             }
         }
-        let zero = if F::FORMAT.has_nibbles() { i32::from(F::FORMAT.zero()) } else { I::BYTE_ZERO };
-        if zero != 0 {
+        for part in 0..PARTS {
             for n in 0..N {
-                for digit in 0..DIGITS {
-                    let sum = I::integers(zero * (*x[n]).sums[digit]);
-                    dots[n][digit] = I::sub(dots[n][digit], sum);
-                }
+                let sums = if PARTS == 1 { (*x[n]).sum() } else { (*x[n]).sums[part] };
+                subtract_zero::<I>(&mut dots[part][n], F::FORMAT.zero().into(), sums);
             }
         }
         dots
+    }
+}
+
+/// The same of bytes.
+#[inline(always)]
+unsafe fn dot_bytes<I: Instructions, const N: usize>(
+    x: [Row; N],
+    quanta: *const Line,
+) -> [[I::Integers; DIGITS]; N] {
+    unsafe {
+        let mut dots = [[I::integers(0); DIGITS]; N];
+        for line in 0..8 {
+            I::prefetch(quanta.add(line));
+            let bytes = I::load(quanta.add(line));
+            for n in 0..N {
+                for digit in 0..DIGITS {
+                    let x = word(x[n], digit, line);
+                    dots[n][digit] = I::dot_bytes(dots[n][digit], bytes, x);
+                }
+            }
+        }
+        for n in 0..N {
+            subtract_zero::<I>(&mut dots[n], I::BYTE_ZERO, (*x[n]).sum());
+        }
+        dots
+    }
+}
+
+/// Four digits of a kind.
+#[inline(always)]
+unsafe fn word(x: Row, digit: usize, i: usize) -> [i8; 4] {
+    unsafe {
+        let digits: *const [[i8; 4]; BLOCK / 4] = (&raw const (*x).digits[digit]).cast();
+        (*digits)[i]
+    }
+}
+
+/// Subtracts what the zero point contributes, from the sums of the digits.
+#[inline(always)]
+unsafe fn subtract_zero<I: Instructions>(
+    dots: &mut [I::Integers; DIGITS],
+    zero: i32,
+    sums: [i32; DIGITS],
+) {
+    if zero != 0 {
+        for digit in 0..DIGITS {
+            dots[digit] = unsafe { I::sub(dots[digit], I::integers(zero * sums[digit])) };
+        }
     }
 }

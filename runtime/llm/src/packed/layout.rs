@@ -4,7 +4,7 @@ use half::f16;
 use rayon::prelude::*;
 
 use super::activations::Activations;
-use super::format::QuantFormat;
+use super::format::{Block, QuantFormat};
 use super::kernel::{Level, multiply};
 use super::{BLOCK, LANES};
 
@@ -14,29 +14,40 @@ const LEAST_PART: usize = 1 << 14;
 /// Jobs for each thread, so that one that is late does not keep the others waiting for long.
 const PARTS_PER_THREAD: usize = 4;
 
-/// A cache line: four inputs of sixteen outputs, `[16][4]`, a byte each; or, where two weights share a
-/// byte, inputs `4 i ..` in the low halves and `16 + 4 i ..` in the high ones.
+/// Four bytes of each of sixteen outputs, `[16][4]`.
+///
+/// A block of 32 inputs is eight lines of four inputs each if weights are bytes. Otherwise it is four
+/// lines, whose low halves are inputs `4 i ..` and whose high halves are inputs `16 + 4 i ..`, and then
+/// a line for each bit beyond four, in which input `i` has the bits from `i / 4 · high_bits % 8` on.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Line(pub(super) [u8; 4 * LANES]);
 
-/// Scales or offsets of a block of sixteen outputs.
+/// Scales or offsets of sixteen outputs.
 pub(super) type Numbers = [f16; LANES];
 
+/// Factors of scales or offsets of sixteen outputs.
+pub(super) type Factors = [i8; LANES];
+
 /// A quantised matrix `[outputs, inputs]`, in groups of sixteen outputs; the last group may have rows
-/// of zeros at its end. Takes the bytes of the file.
+/// of zeros at its end.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedMatrix {
     format: QuantFormat,
     outputs: usize,
     /// Blocks of a row.
     blocks: usize,
-    /// `[groups][blocks][lines]`, 4 or 8 lines.
+    /// `[groups][blocks][lines]`
     quanta: Vec<Line>,
-    /// `[groups][blocks]`
+    /// `[groups][units]`, a unit being the blocks that share a scale.
     scales: Vec<Numbers>,
-    /// The same, or empty.
+    /// The same, if the format has offsets.
     offsets: Vec<Numbers>,
+    /// `[groups][blocks]`, or `[groups][blocks][2]` with a factor for each half; empty if the format is
+    /// not nested.
+    scale_factors: Vec<Factors>,
+    /// `[groups][blocks]`, if the format is nested and has offsets.
+    offset_factors: Vec<Factors>,
 }
 
 /// Sixteen outputs of a matrix.
@@ -45,13 +56,15 @@ pub(super) struct Group<'a> {
     pub(super) quanta: &'a [Line],
     pub(super) scales: &'a [Numbers],
     pub(super) offsets: &'a [Numbers],
+    pub(super) scale_factors: &'a [Factors],
+    pub(super) offset_factors: &'a [Factors],
 }
 
 impl PackedMatrix {
     /// Packs the blocks of a file, row after row.
     ///
     /// # Errors
-    /// The number of the first block whose scale or offset is not finite.
+    /// The number of the first scale that is not finite, or whose offset is not.
     ///
     /// # Panics
     /// If there are not as many bytes as the shape asks for.
@@ -60,35 +73,64 @@ impl PackedMatrix {
         bytes: &[u8],
         [outputs, inputs]: [usize; 2],
     ) -> Result<Self, usize> {
-        let blocks = inputs / BLOCK;
-        assert_eq!(bytes.len(), outputs * blocks * format.block_bytes(), "bytes of a matrix");
+        let (blocks, unit) = (inputs / BLOCK, format.unit_blocks());
+        let units = outputs * blocks / unit;
+        assert_eq!(bytes.len(), units * format.file_bytes(), "bytes of a matrix");
         let tiles = outputs.div_ceil(LANES) * blocks;
-        let lines = lines(format);
+        let if_any = |count: usize, any: bool| if any { count } else { 0 };
+        let halves = if format.has_halves() { 2 } else { 1 };
+        let (nested, has_offsets) = (format.is_nested(), format.has_offsets());
         let mut matrix = Self {
             format,
             outputs,
             blocks,
-            quanta: vec![Line([0; 4 * LANES]); tiles * lines],
-            scales: vec![[f16::ZERO; LANES]; tiles],
-            offsets: vec![[f16::ZERO; LANES]; if format.has_offsets() { tiles } else { 0 }],
+            quanta: vec![Line([0; 4 * LANES]); tiles * format.lines()],
+            scales: vec![[f16::ZERO; LANES]; tiles / unit],
+            offsets: vec![[f16::ZERO; LANES]; if_any(tiles / unit, has_offsets)],
+            scale_factors: vec![[0; LANES]; if_any(tiles * halves, nested)],
+            offset_factors: vec![[0; LANES]; if_any(tiles, nested && has_offsets)],
         };
-        for (i, bytes) in bytes.chunks_exact(format.block_bytes()).enumerate() {
-            let block = format.read(bytes);
-            if !(block.scale.is_finite() && block.offset.is_finite()) {
+        for (i, bytes) in bytes.chunks_exact(format.file_bytes()).enumerate() {
+            let read = format.read(bytes);
+            if !(read.scale.is_finite() && read.offset.is_finite()) {
                 return Err(i);
             }
-            let (tile, lane) = matrix.find_tile(i / blocks, i % blocks);
-            matrix.scales[tile][lane] = block.scale;
-            if let Some(offsets) = matrix.offsets.get_mut(tile) {
-                offsets[lane] = block.offset;
+            let (tile, lane) = matrix.find_tile(i * unit / blocks, i * unit % blocks);
+            matrix.scales[tile / unit][lane] = read.scale;
+            if let Some(offsets) = matrix.offsets.get_mut(tile / unit) {
+                offsets[lane] = read.offset;
             }
-            let quanta = &mut matrix.quanta[tile * lines..][..lines];
-            for (input, quantum) in block.quanta.into_iter().enumerate() {
-                let (line, shift) = (input / 4 % lines, input / 4 / lines * 4);
-                quanta[line].0[4 * lane + input % 4] |= quantum << shift;
+            for (i, block) in read.blocks[..unit].iter().enumerate() {
+                matrix.put_block(tile + i, lane, block);
             }
         }
         Ok(matrix)
+    }
+
+    fn put_block(&mut self, tile: usize, lane: usize, block: &Block) {
+        let halves = if self.format.has_halves() { 2 } else { 1 };
+        for (half, factor) in block.scales[..halves].iter().enumerate() {
+            if let Some(factors) = self.scale_factors.get_mut(tile * halves + half) {
+                factors[lane] = *factor;
+            }
+        }
+        if let Some(factors) = self.offset_factors.get_mut(tile) {
+            factors[lane] = block.offset;
+        }
+        let lines = self.format.lines();
+        let quanta = &mut self.quanta[tile * lines..][..lines];
+        for (input, quantum) in block.quanta.into_iter().enumerate() {
+            let at = 4 * lane + input % 4;
+            if self.format.high_bits() == 4 {
+                quanta[input / 4].0[at] = quantum;
+                continue;
+            }
+            let (low, high) = places(self.format, input);
+            quanta[low.0].0[at] |= (quantum & 15) << low.1;
+            if let Some(high) = high {
+                quanta[high.0].0[at] |= quantum >> 4 << high.1;
+            }
+        }
     }
 
     /// Number of its tile, of `[groups][blocks]`, and lane within the tile.
@@ -106,32 +148,41 @@ impl PackedMatrix {
         size_of_val(&self.quanta[..])
             + size_of_val(&self.scales[..])
             + size_of_val(&self.offsets[..])
+            + size_of_val(&self.scale_factors[..])
+            + size_of_val(&self.offset_factors[..])
     }
 
     /// Weights of output `i` in f32, `[inputs]`.
     pub(crate) fn read_row(&self, i: usize, row: &mut [f32]) {
-        let (lines, zero) = (lines(self.format), f32::from(self.format.zero()));
+        let (lines, unit) = (self.format.lines(), self.format.unit_blocks());
+        let zero = f32::from(self.format.zero());
+        let halves = if self.format.has_halves() { 2 } else { 1 };
         for (block, weights) in row.chunks_exact_mut(BLOCK).enumerate() {
             let (tile, lane) = self.find_tile(i, block);
-            let scale = self.scales[tile][lane].to_f32();
-            let offset = self.offsets.get(tile).map_or(0.0, |offsets| offsets[lane].to_f32());
+            let factor = |factors: &[Factors], at: usize| {
+                factors.get(at).map_or(1.0, |factors| f32::from(factors[lane]))
+            };
+            let scale = self.scales[tile / unit][lane].to_f32();
+            let offset = self
+                .offsets
+                .get(tile / unit)
+                .map_or(0.0, |offsets| offsets[lane].to_f32() * factor(&self.offset_factors, tile));
             let quanta = &self.quanta[tile * lines..][..lines];
             for (input, weight) in weights.iter_mut().enumerate() {
-                let byte = quanta[input / 4 % lines].0[4 * lane + input % 4];
-                let quantum = match (self.format.has_nibbles(), input < BLOCK / 2) {
-                    (true, true) => byte & 15,
-                    (true, false) => byte >> 4,
-                    (false, _) => byte,
+                let half = input * halves / BLOCK;
+                let scale = scale * factor(&self.scale_factors, tile * halves + half);
+                let byte = |line: usize| quanta[line].0[4 * lane + input % 4];
+                let quantum = if self.format.high_bits() == 4 {
+                    byte(input / 4)
+                } else {
+                    let (low, high) = places(self.format, input);
+                    let mask = (1 << self.format.high_bits()) - 1;
+                    let high = high.map_or(0, |high| byte(high.0) >> high.1 & mask);
+                    byte(low.0) >> low.1 & 15 | high << 4
                 };
                 *weight = scale * (f32::from(quantum) - zero) + offset;
             }
         }
-    }
-
-    /// All weights in f32, `[outputs, inputs]`, on all threads.
-    pub(crate) fn read_all(&self, wide: &mut [f32]) {
-        let rows = wide.par_chunks_mut(self.blocks * BLOCK).enumerate();
-        rows.for_each(|(i, row)| self.read_row(i, row));
     }
 
     /// `x Wᵀ`, `[rows, outputs]`, into `y`, on all threads. The result does not depend on their
@@ -176,7 +227,7 @@ impl PackedMatrix {
     fn groups_per_part(&self) -> usize {
         let threads = rayon::current_num_threads();
         let parts = if threads == 1 { 1 } else { PARTS_PER_THREAD * threads };
-        let least = LEAST_PART.div_ceil(self.blocks * lines(self.format) * size_of::<Line>());
+        let least = LEAST_PART.div_ceil(self.blocks * self.format.lines() * size_of::<Line>());
         self.groups().div_ceil(parts).max(least)
     }
 
@@ -185,17 +236,26 @@ impl PackedMatrix {
     }
 
     fn group(&self, i: usize) -> Group<'_> {
-        let tiles = i * self.blocks..(i + 1) * self.blocks;
-        let lines = lines(self.format);
+        let count = self.groups();
         Group {
-            quanta: &self.quanta[tiles.start * lines..tiles.end * lines],
-            scales: &self.scales[tiles.clone()],
-            offsets: self.offsets.get(tiles).unwrap_or_default(),
+            quanta: part(&self.quanta, i, count),
+            scales: part(&self.scales, i, count),
+            offsets: part(&self.offsets, i, count),
+            scale_factors: part(&self.scale_factors, i, count),
+            offset_factors: part(&self.offset_factors, i, count),
         }
     }
 }
 
-/// Cache lines of a block of sixteen outputs.
-fn lines(format: QuantFormat) -> usize {
-    if format.has_nibbles() { 4 } else { 8 }
+/// Part `i` of `count` equal ones.
+fn part<T>(all: &[T], i: usize, count: usize) -> &[T] {
+    let len = all.len() / count;
+    &all[i * len..(i + 1) * len]
+}
+
+/// Line and shift of the low four bits of an input, and of its high bits.
+fn places(format: QuantFormat, input: usize) -> ((usize, usize), Option<(usize, usize)>) {
+    let word = input / 4;
+    let bit = word * format.high_bits();
+    ((word % 4, word / 4 * 4), (format.high_bits() > 0).then_some((4 + bit / 8, bit % 8)))
 }

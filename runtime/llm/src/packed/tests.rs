@@ -3,22 +3,37 @@ use half::f16;
 use super::kernel::Level;
 use super::*;
 
-const FORMATS: [QuantFormat; 3] = [QuantFormat::Q4_0, QuantFormat::Q4_1, QuantFormat::Q8_0];
+const FORMATS: [QuantFormat; 8] = [
+    QuantFormat::Q4_0,
+    QuantFormat::Q4_1,
+    QuantFormat::Q5_0,
+    QuantFormat::Q5_1,
+    QuantFormat::Q8_0,
+    QuantFormat::Q4K,
+    QuantFormat::Q5K,
+    QuantFormat::Q6K,
+];
 
-/// Bytes of a file: scales and offsets near 1, all values of the integers.
+/// Bytes of the blocks of a file: scales and offsets near 1, all values of the integers.
 fn file(format: QuantFormat, blocks: usize) -> Vec<u8> {
-    let mut bytes: Vec<u8> = (0..blocks * format.block_bytes())
+    let size = format.file_bytes();
+    let mut bytes: Vec<u8> = (0..blocks / format.unit_blocks() * size)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
         .collect();
-    for (i, block) in bytes.chunks_exact_mut(format.block_bytes()).enumerate() {
-        let scale = f16::from_f32(0.01 + (i as f32).sin());
-        block[..2].copy_from_slice(&scale.to_le_bytes());
-        if format == QuantFormat::Q4_1 {
-            let offset = f16::from_f32((i as f32 * 0.3).cos());
-            block[2..4].copy_from_slice(&offset.to_le_bytes());
-        }
+    for (i, unit) in bytes.chunks_exact_mut(size).enumerate() {
+        let numbers = [0.01 + (i as f32).sin(), (i as f32 * 0.3).cos()].map(f16::from_f32);
+        set_numbers(format, unit, numbers);
     }
     bytes
+}
+
+/// Writes the scale and the offset of a unit into its place.
+fn set_numbers(format: QuantFormat, unit: &mut [u8], [scale, offset]: [f16; 2]) {
+    let at = if format == QuantFormat::Q6K { 208 } else { 0 };
+    unit[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+    if format.has_offsets() {
+        unit[2..4].copy_from_slice(&offset.to_le_bytes());
+    }
 }
 
 /// Activations of which some are far larger than the others.
@@ -30,12 +45,14 @@ fn activations(count: usize) -> Vec<f32> {
 #[test]
 fn products_are_those_of_the_weights_on_every_level() {
     for format in FORMATS {
-        for (blocks, outputs) in [(1, 1), (3, 7), (18, 576), (6, 16), (48, 33)] {
+        for (units, outputs) in [(1, 1), (3, 7), (2, 576), (6, 16), (5, 33)] {
+            let blocks = units * format.unit_blocks();
             let shape = [outputs, blocks * BLOCK];
-            let matrix =
-                PackedMatrix::new(format, &file(format, blocks * outputs), shape).unwrap();
+            let matrix = PackedMatrix::new(format, &file(format, blocks * outputs), shape).unwrap();
             let mut weights = vec![0.0; outputs * shape[1]];
-            matrix.read_all(&mut weights);
+            for (i, row) in weights.chunks_exact_mut(shape[1]).enumerate() {
+                matrix.read_row(i, row);
+            }
             for rows in [1, 2, 3, 4, 7] {
                 let x = activations(rows * shape[1]);
                 let parts = Activations::new(&x, rows);
@@ -67,15 +84,16 @@ fn products_are_those_of_the_weights_on_every_level() {
 fn extreme_integers_do_not_saturate() {
     for format in FORMATS {
         for byte in [0x00, 0xff, 0x7f, 0x80] {
-            let mut bytes = vec![byte; 16 * format.block_bytes()];
-            for block in bytes.chunks_exact_mut(format.block_bytes()) {
-                block[..4].copy_from_slice(&[0x00, 0x3c, byte, 0x2c]);
+            let inputs = format.unit_blocks() * BLOCK;
+            let mut bytes = vec![byte; 16 * format.file_bytes()];
+            for unit in bytes.chunks_exact_mut(format.file_bytes()) {
+                set_numbers(format, unit, [1.0, 0.07].map(f16::from_f32));
             }
-            let matrix = PackedMatrix::new(format, &bytes, [16, BLOCK]).unwrap();
-            let mut weights = [0.0; BLOCK];
+            let matrix = PackedMatrix::new(format, &bytes, [16, inputs]).unwrap();
+            let mut weights = vec![0.0; inputs];
             matrix.read_row(3, &mut weights);
             for x in [1.0, -1.0] {
-                let parts = Activations::new(&[x; BLOCK], 1);
+                let parts = Activations::new(&vec![x; inputs], 1);
                 let exact: f64 = weights.iter().map(|w| f64::from(*w) * f64::from(x)).sum();
                 for level in Level::all() {
                     let mut y = [0.0; 16];

@@ -7,7 +7,9 @@
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
-use super::{AHEAD, Format, Group, Instructions, LANES, Line, Numbers, Products, Row, multiply_rows};
+use super::{
+    AHEAD, Factors, Format, Group, Instructions, LANES, Line, Numbers, Products, Row, multiply_rows,
+};
 
 /// AVX2, FMA and F16C.
 struct Avx2;
@@ -67,6 +69,32 @@ impl Instructions for Avx2 {
         both(sums, |sum| unsafe { _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) })
     }
     #[inline(always)]
+    unsafe fn join_bits<const BITS: usize>(
+        low: [__m256i; 2],
+        high: [__m256i; 2],
+        from: usize,
+    ) -> [__m256i; 2] {
+        let mask = ((1 << BITS) - 1) << 4;
+        pairs(low, high, |low, high| unsafe {
+            let high = if from <= 4 {
+                _mm256_sll_epi16(high, _mm_cvtsi64_si128(4 - from as i64))
+            } else {
+                _mm256_srl_epi16(high, _mm_cvtsi64_si128(from as i64 - 4))
+            };
+            _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(mask)))
+        })
+    }
+    #[inline(always)]
+    unsafe fn dot_six_bits(sums: [__m256i; 2], q: [__m256i; 2], x: [i8; 4]) -> [__m256i; 2] {
+        unsafe {
+            let x = broadcast(x);
+            pairs(sums, q, |sum, q| {
+                let two = _mm256_maddubs_epi16(q, x);
+                _mm256_add_epi32(sum, _mm256_madd_epi16(two, _mm256_set1_epi16(1)))
+            })
+        }
+    }
+    #[inline(always)]
     unsafe fn dot_bytes(sums: [__m256i; 2], q: [__m256i; 2], x: [i8; 4]) -> [__m256i; 2] {
         unsafe {
             let x = broadcast(x);
@@ -101,9 +129,16 @@ impl Instructions for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_numbers(from: *const Numbers) -> [__m256; 2] {
-        let from = from.cast::<__m128i>();
-        both([from, unsafe { from.add(1) }], |from| unsafe {
-            _mm256_cvtph_ps(_mm_loadu_si128(from))
+        let from = from.cast::<u16>();
+        both([from, unsafe { from.add(LANES / 2) }], |from| unsafe {
+            _mm256_cvtph_ps(_mm_loadu_si128(from.cast()))
+        })
+    }
+    #[inline(always)]
+    unsafe fn load_factors(from: *const Factors) -> [__m256; 2] {
+        let from = from.cast::<i8>();
+        both([from, unsafe { from.add(LANES / 2) }], |from| unsafe {
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast())))
         })
     }
     #[inline(always)]

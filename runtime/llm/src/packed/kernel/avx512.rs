@@ -3,7 +3,9 @@
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
-use super::{AHEAD, Format, Group, Instructions, LANES, Line, Numbers, Products, Row, multiply_rows};
+use super::{
+    AHEAD, Factors, Format, Group, Instructions, LANES, Line, Numbers, Products, Row, multiply_rows,
+};
 
 /// AVX-512 F, BW, DQ, VL and VNNI.
 struct Avx512Vnni;
@@ -47,6 +49,22 @@ impl Instructions for Avx512Vnni {
         sums
     }
     #[inline(always)]
+    unsafe fn join_bits<const BITS: usize>(low: __m512i, high: __m512i, from: usize) -> __m512i {
+        let mask = ((1 << BITS) - 1) << 4;
+        unsafe {
+            let high = if from <= 4 {
+                _mm512_sll_epi16(high, _mm_cvtsi64_si128(4 - from as i64))
+            } else {
+                _mm512_srl_epi16(high, _mm_cvtsi64_si128(from as i64 - 4))
+            };
+            _mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi8(mask)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_six_bits(sums: __m512i, q: __m512i, x: [i8; 4]) -> __m512i {
+        unsafe { Self::dot_bytes(sums, q, x) }
+    }
+    #[inline(always)]
     unsafe fn dot_bytes(sums: __m512i, q: __m512i, x: [i8; 4]) -> __m512i {
         let x = i32::from_le_bytes(x.map(|x| x as u8));
         unsafe { _mm512_dpbusd_epi32(sums, q, _mm512_set1_epi32(x)) }
@@ -74,6 +92,10 @@ impl Instructions for Avx512Vnni {
     #[inline(always)]
     unsafe fn load_numbers(from: *const Numbers) -> __m512 {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_factors(from: *const Factors) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
     }
     #[inline(always)]
     unsafe fn mul(a: __m512, b: __m512) -> __m512 {

@@ -1,6 +1,6 @@
 //! The kernel's operations in plain Rust.
 
-use super::{BASE, Instructions, LANES, Line, Numbers};
+use super::{BASE, Factors, Instructions, LANES, Line, Numbers};
 
 /// Plain Rust.
 pub(super) struct Portable;
@@ -34,6 +34,13 @@ impl Instructions for Portable {
     unsafe fn finish(sums: [i32; LANES]) -> [i32; LANES] {
         sums
     }
+    unsafe fn join_bits<const BITS: usize>(low: Line, high: Line, from: usize) -> Line {
+        let join = |i: usize| low.0[i] | (high.0[i] >> from & ((1 << BITS) - 1)) << 4;
+        Line(std::array::from_fn(join))
+    }
+    unsafe fn dot_six_bits(sums: [i32; LANES], q: Line, x: [i8; 4]) -> [i32; LANES] {
+        unsafe { Self::dot_bytes(sums, q, x) }
+    }
     unsafe fn dot_bytes(sums: [i32; LANES], q: Line, x: [i8; 4]) -> [i32; LANES] {
         let product = |lane: usize, i: usize| i32::from(q.0[4 * lane + i]) * i32::from(x[i]);
         std::array::from_fn(|lane| sums[lane] + (0..4).map(|i| product(lane, i)).sum::<i32>())
@@ -54,6 +61,9 @@ impl Instructions for Portable {
         [x; LANES]
     }
     unsafe fn load_numbers(from: *const Numbers) -> [f32; LANES] {
+        unsafe { (*from).map(f32::from) }
+    }
+    unsafe fn load_factors(from: *const Factors) -> [f32; LANES] {
         unsafe { (*from).map(f32::from) }
     }
     unsafe fn mul(a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
