@@ -40,15 +40,6 @@ pub(super) struct Block {
     pub(super) offset: i8,
 }
 
-/// Blocks that share a scale and an offset.
-pub(super) struct Unit {
-    pub(super) scale: f16,
-    /// Zero where the format has none.
-    pub(super) offset: f16,
-    /// As many as [`QuantFormat::unit_blocks`].
-    pub(super) blocks: [Block; SUPER_BLOCK],
-}
-
 impl QuantFormat {
     /// Format of a type of GGUF, if products with it are computed by integers.
     pub(crate) fn of_type(dtype: GgmlDType) -> Option<Self> {
@@ -137,23 +128,30 @@ impl QuantFormat {
         matches!(self, Self::Q6K)
     }
 
-    /// Reads `file_bytes` bytes.
-    pub(super) fn read(self, bytes: &[u8]) -> Unit {
-        let number = |at: usize| f16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let one = |quanta: [u8; BLOCK]| [Block { quanta, scales: [1; 2], offset: 1 }; SUPER_BLOCK];
-        let (scale, offset, blocks) = match self {
-            Self::Q4_0 => (number(0), f16::ZERO, one(nibbles(&bytes[2..]))),
-            Self::Q4_1 => (number(0), number(2), one(nibbles(&bytes[4..]))),
-            Self::Q5_0 => (number(0), f16::ZERO, one(five_bits(&bytes[2..]))),
-            Self::Q5_1 => (number(0), number(2), one(five_bits(&bytes[4..]))),
-            Self::Q8_0 => {
-                (number(0), f16::ZERO, one(std::array::from_fn(|i| bytes[2 + i].wrapping_add(128))))
-            }
-            Self::Q4K => (number(0), -number(2), read_q4k(&bytes[4..])),
-            Self::Q5K => (number(0), -number(2), read_q5k(&bytes[4..])),
-            Self::Q6K => (number(208), f16::ZERO, read_q6k(bytes)),
-        };
-        Unit { scale, offset, blocks }
+    /// Scale and offset of a unit of `file_bytes` bytes; the offset is zero where the format has none.
+    pub(super) fn read_numbers(self, unit: &[u8]) -> [f16; 2] {
+        let number = |at: usize| f16::from_le_bytes([unit[at], unit[at + 1]]);
+        match self {
+            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => [number(0), f16::ZERO],
+            Self::Q4_1 | Self::Q5_1 => [number(0), number(2)],
+            Self::Q4K | Self::Q5K => [number(0), -number(2)],
+            Self::Q6K => [number(208), f16::ZERO],
+        }
+    }
+
+    /// Block `i` of a unit of `file_bytes` bytes.
+    pub(super) fn read_block(self, unit: &[u8], i: usize) -> Block {
+        let plain = |quanta| Block { quanta, scales: [1; 2], offset: 1 };
+        match self {
+            Self::Q4_0 => plain(nibbles(&unit[2..])),
+            Self::Q4_1 => plain(nibbles(&unit[4..])),
+            Self::Q5_0 => plain(five_bits(&unit[2..])),
+            Self::Q5_1 => plain(five_bits(&unit[4..])),
+            Self::Q8_0 => plain(std::array::from_fn(|i| unit[2 + i].wrapping_add(128))),
+            Self::Q4K => read_q4k(&unit[4..], i),
+            Self::Q5K => read_q5k(&unit[4..], i),
+            Self::Q6K => read_q6k(unit, i),
+        }
     }
 }
 
@@ -184,39 +182,33 @@ fn read_factors(bytes: &[u8], i: usize) -> [i8; 2] {
 }
 
 /// Twelve bytes of factors, then the nibbles of pairs of blocks.
-fn read_q4k(bytes: &[u8]) -> [Block; SUPER_BLOCK] {
-    std::array::from_fn(|block| {
-        let [scale, offset] = read_factors(bytes, block);
-        let pair = &bytes[12 + block / 2 * BLOCK..][..BLOCK];
-        let quanta = std::array::from_fn(|i| nibble(pair[i], block % 2));
-        Block { quanta, scales: [scale; 2], offset }
-    })
+fn read_q4k(bytes: &[u8], block: usize) -> Block {
+    let [scale, offset] = read_factors(bytes, block);
+    let pair = &bytes[12 + block / 2 * BLOCK..][..BLOCK];
+    let quanta = std::array::from_fn(|i| nibble(pair[i], block % 2));
+    Block { quanta, scales: [scale; 2], offset }
 }
 
 /// Twelve bytes of factors, a fifth bit of weight `i` of each block in byte `i`, then the nibbles.
-fn read_q5k(bytes: &[u8]) -> [Block; SUPER_BLOCK] {
+fn read_q5k(bytes: &[u8], block: usize) -> Block {
+    let [scale, offset] = read_factors(bytes, block);
     let (high, rest) = (&bytes[12..12 + BLOCK], &bytes[12 + BLOCK..]);
-    std::array::from_fn(|block| {
-        let [scale, offset] = read_factors(bytes, block);
-        let pair = &rest[block / 2 * BLOCK..][..BLOCK];
-        let quantum = |i: usize| nibble(pair[i], block % 2) | (high[i] >> block & 1) << 4;
-        let quanta = std::array::from_fn(quantum);
-        Block { quanta, scales: [scale; 2], offset }
-    })
+    let pair = &rest[block / 2 * BLOCK..][..BLOCK];
+    let quantum = |i: usize| nibble(pair[i], block % 2) | (high[i] >> block & 1) << 4;
+    Block { quanta: std::array::from_fn(quantum), scales: [scale; 2], offset }
 }
 
 /// Low nibbles of 256 weights, high pairs of bits, and sixteen factors. In each half of the weights,
 /// blocks 0 and 2 share bytes of nibbles, 1 and 3 too, and all four share those of pairs.
-fn read_q6k(bytes: &[u8]) -> [Block; SUPER_BLOCK] {
-    std::array::from_fn(|block| {
-        let (half, block_of_half) = (block / 4, block % 4);
-        let low = &bytes[half * 64 + block_of_half % 2 * BLOCK..][..BLOCK];
-        let high = &bytes[128 + half * BLOCK..][..BLOCK];
-        let quantum = |i: usize| {
-            nibble(low[i], block_of_half / 2) | (high[i] >> (2 * block_of_half) & 3) << 4
-        };
-        let factor = |half: usize| bytes[192 + 2 * block + half] as i8;
-        let quanta = std::array::from_fn(quantum);
-        Block { quanta, scales: [factor(0), factor(1)], offset: 1 }
-    })
+fn read_q6k(bytes: &[u8], block: usize) -> Block {
+    let (half, of_half) = (block / 4, block % 4);
+    let low = &bytes[half * 64 + of_half % 2 * BLOCK..][..BLOCK];
+    let high = &bytes[128 + half * BLOCK..][..BLOCK];
+    let quantum = |i: usize| nibble(low[i], of_half / 2) | (high[i] >> (2 * of_half) & 3) << 4;
+    let factors = [bytes[192 + 2 * block], bytes[193 + 2 * block]];
+    Block {
+        quanta: std::array::from_fn(quantum),
+        scales: factors.map(|byte| byte as i8),
+        offset: 1,
+    }
 }

@@ -149,9 +149,7 @@ pub(super) fn multiply(
         };
         let rows: [&[ActivationBlock]; ROWS] =
             std::array::from_fn(|i| x.row(first + i.min(count - 1)));
-        for row in rows {
-            group.check(format, row.len());
-        }
+        group.check(format, rows[0].len());
         let rows = rows.map(<[_]>::as_ptr);
         // SAFETY: the level is one of the machine's; `check` has compared lengths.
         unsafe { level.multiply_format(format, &rows[..count], group, &mut out) }

@@ -91,17 +91,17 @@ impl PackedMatrix {
             offset_factors: vec![[0; LANES]; if_any(tiles, nested && has_offsets)],
         };
         for (i, bytes) in bytes.chunks_exact(format.file_bytes()).enumerate() {
-            let read = format.read(bytes);
-            if !(read.scale.is_finite() && read.offset.is_finite()) {
+            let [scale, offset] = format.read_numbers(bytes);
+            if !(scale.is_finite() && offset.is_finite()) {
                 return Err(i);
             }
             let (tile, lane) = matrix.find_tile(i * unit / blocks, i * unit % blocks);
-            matrix.scales[tile / unit][lane] = read.scale;
+            matrix.scales[tile / unit][lane] = scale;
             if let Some(offsets) = matrix.offsets.get_mut(tile / unit) {
-                offsets[lane] = read.offset;
+                offsets[lane] = offset;
             }
-            for (i, block) in read.blocks[..unit].iter().enumerate() {
-                matrix.put_block(tile + i, lane, block);
+            for i in 0..unit {
+                matrix.put_block(tile + i, lane, &format.read_block(bytes, i));
             }
         }
         Ok(matrix)
