@@ -57,8 +57,10 @@ pub(crate) fn rounded(weight: f32) -> f64 {
 /// What tests of these selectors share.
 #[cfg(test)]
 pub(crate) mod testing {
-    use vattention_core::ndarray::{Array3, ArrayView3};
-    use vattention_core::{NewTokens, Picks, Selector, plugin::PromptQueries};
+    use serde::Deserialize;
+    use vattention_core::ndarray::{Array3, ArrayView3, s};
+    use vattention_core::plugin::{Attended, PromptQueries};
+    use vattention_core::{NewTokens, Picks, Selector, Shape, Site, Step, TokenClass, Tokens};
     use vattention_testkit::Head;
 
     /// Query heads of a [`Head`].
@@ -88,6 +90,98 @@ pub(crate) mod testing {
         let mut picks = Picks::new(visible);
         selector.select(&head.step(visible).row(0), &mut picks);
         picks.iter().collect()
+    }
+
+    /// Tells a selector that every row of a step read all tokens, as if a sample of what was
+    /// evicted followed.
+    pub(crate) fn read_all(selector: &mut dyn Selector, step: &Step<'_>) {
+        let all: Vec<u32> = (0..step.visible as u32).collect();
+        for row in step.rows() {
+            let weights: Vec<f32> = (0..step.visible).map(|t| row.logit(t).exp()).collect();
+            selector.feedback(&row, &Attended { tokens: &all, weights: &weights });
+        }
+    }
+
+    /// One KV head, its prompt and the steps after it, as `tools/make_selectors_golden.py` writes it.
+    #[derive(Deserialize)]
+    pub(crate) struct GoldenStream {
+        prompt: usize,
+        /// `[group][last queries of the prompt, steps][dim]`
+        query_eighths: Vec<Vec<Vec<f32>>>,
+        key_eighths: Vec<Vec<f32>>,
+        /// Empty where the selector needs no classes.
+        #[serde(default)]
+        classes: Vec<String>,
+        /// After the prompt and after each step.
+        kept: Vec<Vec<usize>>,
+    }
+
+    impl GoldenStream {
+        /// The site of the head.
+        pub(crate) fn site(&self) -> Site {
+            let (query_heads, dim) = (self.query_eighths.len(), self.dim());
+            let shape = Shape { query_heads, kv_heads: 1, head_dim: dim, value_dim: dim };
+            Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape }
+        }
+
+        fn queries(&self) -> Array3<f32> {
+            let shape = (self.query_eighths.len(), self.query_eighths[0].len(), self.dim());
+            let flat = self.query_eighths.iter().flatten().flatten().map(|x| x / 8.0).collect();
+            Array3::from_shape_vec(shape, flat).unwrap()
+        }
+
+        fn dim(&self) -> usize {
+            self.key_eighths[0].len()
+        }
+
+        fn classes(&self) -> Vec<TokenClass> {
+            let class = |name: &String| match &name[..] {
+                "special" => TokenClass::Special,
+                "punctuation" => TokenClass::Punctuation,
+                "other" => TokenClass::Other,
+                other => panic!("no class {other}"),
+            };
+            self.classes.iter().map(class).collect()
+        }
+
+        /// Shows a selector the prompt and the steps, and checks what it keeps after each.
+        #[track_caller]
+        pub(crate) fn check(&self, selector: &mut dyn Selector) {
+            let (site, queries, classes) = (self.site(), self.queries(), self.classes());
+            let dim = self.dim();
+            let keys: Vec<f32> = self.key_eighths.iter().flatten().map(|x| x / 8.0).collect();
+            let tokens = |first: usize, end: usize| {
+                Tokens::new(&keys[first * dim..end * dim], end - first, dim)
+            };
+            let new = |first: usize, end: usize| {
+                let keys = tokens(first, end);
+                NewTokens { first, keys, values: keys, classes: classes.get(first..end) }
+            };
+            selector.append(&new(0, self.prompt));
+            let last = queries.dim().1 - (self.kept.len() - 1);
+            let keys = tokens(0, self.prompt);
+            let of_prompt = queries.slice(s![.., ..last, ..]);
+            selector.observe(&PromptQueries {
+                site: &site,
+                queries: of_prompt,
+                keys,
+                values: keys,
+            });
+            for (i, kept) in self.kept.iter().enumerate() {
+                let visible = self.prompt + i;
+                let keys = tokens(0, visible);
+                let query = queries.slice(s![.., last + i.max(1) - 1, ..]).to_owned();
+                let queries = query.as_slice().unwrap();
+                let step = Step { site: &site, queries, keys, values: keys, visible, step: 0 };
+                if i > 0 {
+                    selector.append(&new(visible - 1, visible));
+                    read_all(selector, &step);
+                }
+                let mut picks = Picks::new(visible);
+                selector.select(&step.row(0), &mut picks);
+                assert_eq!(picks.iter().collect::<Vec<_>>(), *kept, "{site:?}, step {i}");
+            }
+        }
     }
 }
 

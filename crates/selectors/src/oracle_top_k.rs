@@ -80,6 +80,8 @@ vattention_testkit::laws!(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{MassOf, OracleTopP};
+    use vattention_core::Fraction;
     use vattention_testkit::{Head, Texture};
 
     #[test]
@@ -87,11 +89,17 @@ mod tests {
         let head = Head::new(100, 8, 1, Texture::Gaussian);
         let row = head.step(100).row(1);
         for (score, bounded) in [(Score::Head, true), (Score::Group, false)] {
-            let mut picks = Picks::new(100);
-            picks.take(3);
-            OracleTopK { size: Size::Tokens(7), score }.select(&row, &mut picks);
-            let best = picks.residual().map(|token| row.logit(token)).reduce(f32::max);
-            assert_eq!(picks.residual_bound(), best.filter(|_| bounded), "{score:?}");
+            let mass = Fraction::try_from(0.5).unwrap();
+            let top_p = OracleTopP { mass, of: MassOf::All, score };
+            let configs: [&dyn SelectorConfig; 2] =
+                [&OracleTopK { size: Size::Tokens(7), score }, &top_p];
+            for config in configs {
+                let mut picks = Picks::new(100);
+                picks.take(3);
+                config.build(head.site()).unwrap().select(&row, &mut picks);
+                let best = picks.residual().map(|token| row.logit(token)).reduce(f32::max);
+                assert_eq!(picks.residual_bound(), best.filter(|_| bounded), "{config:?}");
+            }
         }
     }
 }

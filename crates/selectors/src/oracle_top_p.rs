@@ -133,19 +133,6 @@ mod tests {
         (picked, weights)
     }
 
-    #[test]
-    fn the_bound_is_the_best_logit_left_and_only_of_a_heads_own_scores() {
-        let head = Head::new(100, 8, 1, Texture::Gaussian);
-        let row = head.step(100).row(1);
-        for (score, bounded) in [(Score::Head, true), (Score::Group, false)] {
-            let mut picks = Picks::new(100);
-            picks.take(3);
-            config(0.5, MassOf::All, score).select(&row, &mut picks);
-            let best = picks.residual().map(|token| row.logit(token)).reduce(f32::max);
-            assert_eq!(picks.residual_bound(), best.filter(|_| bounded), "{score:?}");
-        }
-    }
-
     /// Of the tokens left over, but for a constant.
     #[test]
     fn samplers_are_told_the_logits() {

@@ -161,20 +161,6 @@ proptest! {
             }
         }
     }
-
-    /// Labels of all keys at once are those of the keys one by one.
-    #[test]
-    fn appended_one_by_one_the_labels_are_the_same(head in heads(100), bits in 0_u64..=8) {
-        for labels in LABELS {
-            let config = config(head.dim, head.dim / 2, bits, labels, Score::Head);
-            let at_once = filled(&config, &head);
-            let mut one_by_one = config.worker(head.site()).unwrap();
-            (0..head.tokens).for_each(|token| one_by_one.append(&head.part(token..token + 1)));
-            for (a, b) in at_once.indexes.iter().zip(&one_by_one.indexes) {
-                prop_assert_eq!(&a.labels, &b.labels);
-            }
-        }
-    }
 }
 
 #[test]

@@ -2,11 +2,10 @@
 
 use proptest::prelude::*;
 use vattention_core::ndarray::{Array3, s};
-use vattention_core::{Shape, Step, Tokens};
 use vattention_testkit::{Head, Texture, laws};
 
 use super::*;
-use crate::learned::testing::{picked, prompt, queries};
+use crate::learned::testing::{GoldenStream, picked, prompt, queries, read_all};
 
 const ALL: [Policy; 5] =
     [Policy::Special, Policy::Punctuation, Policy::Frequent, Policy::Local, Policy::Full];
@@ -21,86 +20,24 @@ laws!(for_most, config(0.8));
 laws!(for_everything, config(0.999_999));
 laws!(by_count, FastGen { frequent: Size::Tokens(5), local: Size::Tokens(3), ..config(0.5) });
 
-/// One KV head, its prompt and the steps after it, as `tools/make_selectors_golden.py` writes it.
-#[derive(Deserialize)]
-struct Case {
-    config: FastGen,
-    prompt: usize,
-    /// `[group][last queries of the prompt, steps][dim]`
-    query_eighths: Vec<Vec<Vec<f32>>>,
-    key_eighths: Vec<Vec<f32>>,
-    classes: Vec<String>,
-    /// By each policy.
-    recovered: Vec<f64>,
-    choice: usize,
-    /// After the prompt and after each step.
-    kept: Vec<Vec<usize>>,
-}
-
-impl Case {
-    fn queries(&self) -> Array3<f32> {
-        let of = &self.query_eighths;
-        let flat = of.iter().flatten().flatten().map(|x| x / 8.0).collect();
-        Array3::from_shape_vec((of.len(), of[0].len(), of[0][0].len()), flat).unwrap()
-    }
-
-    fn classes(&self) -> Vec<TokenClass> {
-        let class = |name: &String| match &name[..] {
-            "special" => TokenClass::Special,
-            "punctuation" => TokenClass::Punctuation,
-            "other" => TokenClass::Other,
-            other => panic!("no class {other}"),
-        };
-        self.classes.iter().map(class).collect()
-    }
-}
-
-fn cases() -> Vec<Case> {
-    serde_json::from_str(include_str!("../../../../tests/golden/fastgen.json")).unwrap()
-}
-
 #[test]
 fn golden_what_is_kept_after_each_step() {
-    let cases = cases();
+    #[derive(Deserialize)]
+    struct Case {
+        config: FastGen,
+        #[serde(flatten)]
+        stream: GoldenStream,
+        /// By each policy.
+        recovered: Vec<f64>,
+        choice: usize,
+    }
+    let cases: Vec<Case> =
+        serde_json::from_str(include_str!("../../../../tests/golden/fastgen.json")).unwrap();
     assert_eq!(cases.iter().map(|case| case.choice).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-    for case in &cases {
-        let (queries, classes) = (case.queries(), case.classes());
-        let (group, rows, dim) = queries.dim();
-        let keys: Vec<f32> = case.key_eighths.iter().flatten().map(|x| x / 8.0).collect();
-        let tokens =
-            |first: usize, end: usize| Tokens::new(&keys[first * dim..end * dim], end - first, dim);
-        let shape = Shape { query_heads: group, kv_heads: 1, head_dim: dim, value_dim: dim };
-        let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
-        let mut worker = FastgenSelector::new(case.config.clone());
-        let new = |first: usize, end: usize| {
-            let keys = tokens(first, end);
-            NewTokens { first, keys, values: keys, classes: Some(&classes[first..end]) }
-        };
-        worker.append(&new(0, case.prompt));
-        let last = rows - (case.kept.len() - 1);
-        let keys = tokens(0, case.prompt);
-        let of_prompt = queries.slice(s![.., ..last, ..]);
-        worker.observe(&PromptQueries { site: &site, queries: of_prompt, keys, values: keys });
-        assert_eq!(worker.policy, Some(ALL[case.choice]), "recovered {:?}", case.recovered);
-        for (i, kept) in case.kept.iter().enumerate() {
-            let visible = case.prompt + i;
-            let keys = tokens(0, visible);
-            let query = queries.slice(s![.., last + i.max(1) - 1, ..]).to_owned();
-            let queries = query.as_slice().unwrap();
-            let step = Step { site: &site, queries, keys, values: keys, visible, step: 0 };
-            if i > 0 {
-                worker.append(&new(visible - 1, visible));
-                // Everything is read, as if a sample of what was evicted followed.
-                let all: Vec<u32> = (0..visible as u32).collect();
-                for row in step.rows() {
-                    let weights: Vec<f32> = (0..visible).map(|t| row.logit(t).exp()).collect();
-                    worker.feedback(&row, &Attended { tokens: &all, weights: &weights });
-                }
-            }
-            let mut picks = Picks::new(visible);
-            worker.select(&step.row(0), &mut picks);
-            assert_eq!(picks.iter().collect::<Vec<_>>(), *kept, "{:?}, step {i}", case.config);
-        }
+    for Case { config, stream, recovered, choice } in cases {
+        let mut worker = FastgenSelector::new(config);
+        stream.check(&mut worker);
+        assert_eq!(worker.policy, Some(ALL[choice]), "recovered {recovered:?}");
     }
 }
 
@@ -175,7 +112,7 @@ proptest! {
         let mut worker = after_prompt(config(1.0 - 1e-12), &head, half, &queries(&head, 3));
         prop_assert_eq!(worker.policy, Some(Policy::Full));
         worker.append(&head.part(half..tokens));
-        answer(&mut worker, &head, tokens);
+        read_all(&mut worker, &head.step(tokens));
         prop_assert_eq!(picked(&worker, &head, tokens).len(), tokens);
     }
 
@@ -193,7 +130,7 @@ proptest! {
         for seen in 30..=TOKENS {
             if seen > 30 {
                 worker.append(&head.part(seen - 1..seen));
-                answer(&mut worker, &head, seen);
+                read_all(&mut worker, &head.step(seen));
             }
             let kept = picked(&worker, &head, seen);
             let many = worker.config.frequent.of(seen);
@@ -216,22 +153,13 @@ proptest! {
     }
 }
 
-/// The head's step of the first `seen` tokens, whose rows read all of them.
-fn answer(worker: &mut FastgenSelector, head: &Head, seen: usize) {
-    let read: Vec<u32> = (0..seen as u32).collect();
-    for row in head.step(seen).rows() {
-        let weights: Vec<f32> = (0..seen).map(|token| row.logit(token).exp()).collect();
-        worker.feedback(&row, &Attended { tokens: &read, weights: &weights });
-    }
-}
-
 /// The first prompt chooses; nothing before it, and none after it.
 #[test]
 fn the_first_prompt_chooses() {
     let head = Head::new(40, 8, 3, Texture::Gaussian);
     let mut worker = FastgenSelector::new(config(0.02));
     worker.append(&head.part(0..20));
-    answer(&mut worker, &head, 20);
+    read_all(&mut worker, &head.step(20));
     assert_eq!((worker.policy, picked(&worker, &head, 20).len()), (None, 20));
     worker.observe(&prompt(&head, 20, queries(&head, 2).view()));
     let (chosen, kept) = (worker.policy, picked(&worker, &head, 20));

@@ -75,18 +75,6 @@ proptest! {
         }
     }
 
-    /// The codes of all keys at once are those of the keys one by one.
-    #[test]
-    fn appended_one_by_one_the_codes_are_the_same(head in heads(100), member in 0_usize..2) {
-        for score in [Score::Head, Score::Group] {
-            let config = config(32, IndexOf::Head, score);
-            let mut one_by_one = config.worker(head.site()).unwrap();
-            (0..head.tokens).for_each(|token| one_by_one.append(&head.part(token..token + 1)));
-            let row = head.step(head.tokens).row(member);
-            prop_assert_eq!(one_by_one.scores(&row), scores(&config, &head, member));
-        }
-    }
-
     /// A group's score is 1 and the agreeing bits of all its query heads.
     #[test]
     fn a_groups_score_is_the_sum_of_its_heads(head in heads(40)) {
