@@ -1,16 +1,12 @@
 //! `--backend cuda`, run as a user runs it: with a GPU it works, without one it says why not.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
-use crate::world::said;
+use crate::world::{expect_code, vattention};
 use serde_json::Value;
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/smollm2.safetensors");
 const HYBRID: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/hybrid.toml");
-
-fn vattention(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vattention")).args(args).output().unwrap()
-}
 
 fn on_cuda(args: &[&str]) -> Output {
     vattention(&[args, &["--backend", "cuda"]].concat())
@@ -18,7 +14,7 @@ fn on_cuda(args: &[&str]) -> Output {
 
 /// What `list --json` says of the backend.
 fn entry() -> Value {
-    let list = vattention(&["list", "--json"]);
+    let list = vattention("list --json");
     let list: Value = serde_json::from_slice(&list.stdout).unwrap();
     let backends = list["backends"].as_array().unwrap();
     backends.iter().find(|backend| backend["name"] == "cuda").unwrap().clone()
@@ -35,12 +31,11 @@ fn every_command_runs_on_it_or_says_why_not() {
     let available = entry()["available"].as_bool().unwrap();
     for command in commands {
         let output = on_cuda(command);
-        let said = said(&output);
         if available {
-            assert_eq!(output.status.code(), Some(0), "{command:?}: {said}");
+            expect_code(&output, 0);
             continue;
         }
-        assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+        let said = expect_code(&output, 2);
         assert!(output.stdout.is_empty(), "{command:?}");
         assert_eq!(said.lines().count(), 1, "{said}");
         assert!(said.starts_with("error: --backend: backend cuda: "), "{said}");
@@ -51,7 +46,7 @@ fn every_command_runs_on_it_or_says_why_not() {
 
 #[test]
 fn the_list_says_whether_it_runs_here() {
-    let shown = String::from_utf8(vattention(&["list"]).stdout).unwrap();
+    let shown = String::from_utf8(vattention("list").stdout).unwrap();
     let line = shown.lines().find(|line| line.starts_with("  cuda ")).unwrap();
     assert!(line.contains(entry()["summary"].as_str().unwrap()));
     assert_eq!(line.contains("not here: backend cuda: "), entry()["available"] == false, "{line}");

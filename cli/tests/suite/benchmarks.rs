@@ -4,36 +4,32 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::world::{World, recall, root, words};
+use crate::world::{World, recall, root};
 
 /// Arguments for a benchmark of `data/benchmarks`, or of a folder of the world.
-fn args(benchmark: &str, files: &str, more: &[&str]) -> Vec<String> {
+fn args(benchmark: &str, files: &str, more: &str) -> String {
     let model = recall().display().to_string();
     let made = root("data/benchmarks").join(files);
     let files = if made.exists() { made.display().to_string() } else { files.to_owned() };
-    let common = ["evaluate", "--model", &model, "--pipelines", "dense.toml", "promised.toml"];
-    let of_benchmark = ["--benchmark", benchmark, "--files", &files];
-    let all = common.into_iter().chain(of_benchmark).chain(more.iter().copied());
-    all.map(str::to_owned).collect()
+    let pipelines = "--pipelines dense.toml promised.toml";
+    format!("evaluate --model {model} {pipelines} --benchmark {benchmark} --files {files} {more}")
 }
 
 #[track_caller]
-fn succeed(world: &World, benchmark: &str, files: &str, more: &[&str]) -> String {
-    let args = args(benchmark, files, more);
-    world.succeed(&args.iter().map(String::as_str).collect::<Vec<_>>())
+fn succeed(world: &World, benchmark: &str, files: &str, more: &str) -> String {
+    world.succeed(&args(benchmark, files, more))
 }
 
 #[track_caller]
-fn refuse(world: &World, benchmark: &str, files: &str, more: &[&str], expected: &str) {
-    let args = args(benchmark, files, more);
-    world.refuse(&args.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+fn refuse(world: &World, benchmark: &str, files: &str, more: &str, expected: &str) {
+    world.refuse(&args(benchmark, files, more), expected);
 }
 
 #[test]
 fn files_of_ruler_are_answered_as_its_own_texts() {
     let world = World::new();
-    let more = ["--datasets", "niah_single_1", "--context", "600", "--json", "out.json"];
-    let said = succeed(&world, "ruler", "ruler", &more);
+    let more = "--datasets niah_single_1 --context 600 --json out.json";
+    let said = succeed(&world, "ruler", "ruler", more);
     assert!(said.lines().any(|line| line.trim_end().ends_with("niah_single_1")), "{said}");
     let report = world.json("out.json");
     assert_eq!(report["tasks"], json!(["niah_single_1"]));
@@ -45,9 +41,9 @@ fn files_of_ruler_are_answered_as_its_own_texts() {
 #[test]
 fn groups_of_lengths_are_tasks_of_their_own_and_answers_are_kept() {
     let world = World::new();
-    let more = ["--context", "300", "--results", "kept.jsonl", "--json", "out.json", "--no-errors"];
-    let datasets = ["--datasets", "qasper_e,hotpotqa"];
-    let said = succeed(&world, "longbench", "longbench", &[&more[..], &datasets].concat());
+    let more = "--datasets qasper_e,hotpotqa --context 300 --results kept.jsonl --json out.json \
+                --no-errors";
+    let said = succeed(&world, "longbench", "longbench", more);
     let report = world.json("out.json");
     let tasks = json!(["qasper_e:0-4k", "qasper_e:4-8k", "qasper_e:8k+", "hotpotqa"]);
     assert_eq!(report["tasks"], tasks);
@@ -56,13 +52,9 @@ fn groups_of_lengths_are_tasks_of_their_own_and_answers_are_kept() {
     assert_eq!(cases, [1, 1, 1, 2]);
     let kept = fs::read_to_string(world.path("kept.jsonl")).unwrap();
     assert_eq!(kept.lines().count(), 10);
-    let again = succeed(&world, "longbench", "longbench", &[&more[..], &datasets].concat());
-    assert_eq!(again, said);
-    assert_eq!(
-        fs::read_to_string(world.path("kept.jsonl")).unwrap(),
-        kept,
-        "nothing is asked again"
-    );
+    assert_eq!(succeed(&world, "longbench", "longbench", more), said);
+    let again = fs::read_to_string(world.path("kept.jsonl")).unwrap();
+    assert_eq!(again, kept, "nothing is asked again");
 }
 
 #[test]
@@ -78,7 +70,7 @@ fn every_benchmark_can_be_asked() {
         ("aime2024", "math", "120"),
         ("aime2025", "math", "120"),
     ] {
-        let more = ["--context", context, "--cases", "1", "--no-errors", "--json", "out.json"];
+        let more = format!("--context {context} --cases 1 --no-errors --json out.json");
         succeed(&world, benchmark, files, &more);
         let report = world.json("out.json");
         let asked = report["tasks"].as_array().unwrap().len();
@@ -90,8 +82,8 @@ fn every_benchmark_can_be_asked() {
 #[test]
 fn cases_without_a_step_do_not_hide_the_others() {
     let world = World::new();
-    let more = ["--setup", "a", "--datasets", "qa1_0k,qa6_0k,qa7_0k", "--json", "out.json"];
-    let said = succeed(&world, "babilong", "babilong", &more);
+    let more = "--setup a --datasets qa1_0k,qa6_0k,qa7_0k --json out.json";
+    let said = succeed(&world, "babilong", "babilong", more);
     let report = world.json("out.json");
     let promised = &report["variants"][1];
     assert!(promised["cases_without_rows"].as_u64().unwrap() > 0, "{said}");
@@ -112,46 +104,43 @@ fn wrong_files_and_options_are_refused_before_anything_is_written() {
     fs::create_dir(world.path("empty")).unwrap();
     world.write("files/hotpotqa.jsonl", "{\"input\": \"a\"}\n{\n");
     world.write("files/lcc.parquet", "PAR1");
-    let more = ["--results", "kept.jsonl", "--json", "out.json"];
-    let refuse = |benchmark, files, with: &[&str], expected| {
-        refuse(&world, benchmark, files, &[with, &more[..]].concat(), expected);
-    };
-    let of = |name| ["--datasets", name];
-    refuse("longbench", "files", &of("hotpotqa"), "line 1: no column context; it has input");
-    refuse("longbench", "files", &of("hotpotqa"), "line 2: EOF");
-    refuse("longbench", "files", &of("lcc"), "expected a parquet file");
-    refuse("longbench", "files", &of("trec"), "expected trec.jsonl");
-    refuse("longbench", "files", &of("vcsum"), "vcsum is Chinese");
-    refuse("longbench", "empty", &[], "there is no such file; expected narrativeqa.jsonl");
-    refuse("leval", "files", &[], "expected one of longbench, ruler, babilong");
-    refuse("longbench", "files", &["--tasks", "vt"], "cannot be used with");
-    world.write(
-        "files/qasper.jsonl",
-        "{\"context\": \"a\", \"input\": \"b\", \"answers\": [\"c\"]}\n",
-    );
-    let over = ["--datasets", "qasper", "--plot", "files/qasper.jsonl"];
-    refuse("longbench", "files", &over, "files/qasper.jsonl");
-    let model = recall().display().to_string();
-    let without = ["evaluate", "--model", &model, "--pipelines", "dense.toml"];
-    world.refuse(&[&without[..], &["--benchmark", "ruler"]].concat(), "--files <DIR>");
-    world.refuse(&[&without[..], &["--tasks", "vt", "--datasets", "trec"]].concat(), "--benchmark");
-    world.refuse(&without, "--tasks <TASKS>");
+    world.write("files/qasper.jsonl", row("a"));
+    for (benchmark, files, options, expected) in [
+        ("longbench", "files", "--datasets hotpotqa", "line 1: no column context; it has input"),
+        ("longbench", "files", "--datasets hotpotqa", "line 2: EOF"),
+        ("longbench", "files", "--datasets lcc", "expected a parquet file"),
+        ("longbench", "files", "--datasets trec", "expected trec.jsonl"),
+        ("longbench", "files", "--datasets vcsum", "vcsum is Chinese"),
+        ("longbench", "empty", "", "there is no such file; expected narrativeqa.jsonl"),
+        ("leval", "files", "", "expected one of longbench, ruler, babilong"),
+        ("longbench", "files", "--tasks vt", "cannot be used with"),
+        ("longbench", "files", "--datasets qasper --plot files/qasper.jsonl", "files/qasper.jsonl"),
+    ] {
+        let options = format!("{options} --results kept.jsonl --json out.json");
+        refuse(&world, benchmark, files, &options, expected);
+    }
+    for (options, expected) in [
+        ("--benchmark ruler", "--files <DIR>"),
+        ("--tasks vt --datasets trec", "--benchmark"),
+        ("", "--tasks <TASKS>"),
+    ] {
+        let without = format!("evaluate --model {} --pipelines dense.toml", recall().display());
+        world.refuse(&format!("{without} {options}"), expected);
+    }
 }
 
 #[test]
 fn a_prompt_that_may_not_be_cut_must_fit() {
     let world = World::new();
-    let more = ["--datasets", "niah_single_1", "--context", "100"];
-    refuse(&world, "ruler", "ruler", &more, "`niah_single_1` does not fit in");
+    let more = "--datasets niah_single_1 --context 100";
+    refuse(&world, "ruler", "ruler", more, "`niah_single_1` does not fit in");
 }
 
 #[test]
 fn what_else_a_dataset_is_scored_by_is_told() {
     let world = World::new();
-    let more = words(
-        "--datasets shortdep_qa,shortdep_cloze --context 700 --no-errors --json out.json \
-         --results kept.jsonl",
-    );
+    let options = "--context 700 --no-errors --json out.json --results kept.jsonl";
+    let more = format!("--datasets shortdep_qa,shortdep_cloze {options}");
     let said = succeed(&world, "loogle", "loogle", &more);
     assert!(said.contains("shortdep_qa, rouge-1-recall"), "{said}");
     assert!(said.contains("shortdep_cloze, cloze-partial"), "{said}");
@@ -172,26 +161,27 @@ fn what_else_a_dataset_is_scored_by_is_told() {
     row["qa_pairs"] = json!([{ "Q": "Who kept the lamp?", "A": answer }]);
     fs::create_dir(world.path("files")).unwrap();
     world.write("files/shortdep_qa.jsonl", row.to_string());
-    let more = ["--context", "700", "--no-errors", "--json", "out.json", "--results", "kept.jsonl"];
     for _ in 0..2 {
-        succeed(&world, "loogle", "files", &more);
+        succeed(&world, "loogle", "files", options);
         let score = &world.json("out.json")["variants"][0]["scores"][0];
         assert_eq!((&score["accuracy"], &score["others"][0]["score"]), (&json!(1.0), &json!(1.0)));
     }
+}
+
+/// One line of a file of questions about a text.
+fn row(context: &str) -> String {
+    format!("{{\"context\": \"{context}\", \"input\": \"b\", \"answers\": [\"c\"]}}\n")
 }
 
 /// A shard is of the files that it read.
 #[test]
 fn shards_over_other_files_are_refused() {
     let world = World::new();
-    let row = |context: &str| {
-        format!("{{\"context\": \"{context}\", \"input\": \"b\", \"answers\": [\"c\"]}}\n")
-    };
     fs::create_dir(world.path("files")).unwrap();
     world.write("files/qasper.jsonl", row("a").repeat(2));
     let ask = |shard: &str, expected: Option<&str>| {
-        let of = shard.replace('/', "-") + ".jsonl";
-        let more = ["--context", "200", "--no-errors", "--shard", shard, "--results", &of];
+        let results = shard.replace('/', "-") + ".jsonl";
+        let more = format!("--context 200 --no-errors --shard {shard} --results {results}");
         match expected {
             Some(expected) => refuse(&world, "longbench", "files", &more, expected),
             None => drop(succeed(&world, "longbench", "files", &more)),
@@ -202,20 +192,19 @@ fn shards_over_other_files_are_refused() {
     let header = fs::read_to_string(world.path("1-2.jsonl")).unwrap();
     let header: serde_json::Value = serde_json::from_str(header.lines().next().unwrap()).unwrap();
     assert!(header["inputs"]["files/qasper.jsonl"].is_string(), "{header}");
-    world.succeed(&["merge", "1-2.jsonl", "2-2.jsonl", "--results", "all.jsonl"]);
+    world.succeed("merge 1-2.jsonl 2-2.jsonl --results all.jsonl");
     world.write("files/qasper.jsonl", row("other").repeat(2));
     ask("1/2", Some("the digest of files/qasper.jsonl is"));
     fs::remove_file(world.path("2-2.jsonl")).unwrap();
     ask("2/2", None);
-    let merge = ["merge", "1-2.jsonl", "2-2.jsonl", "--results", "more.jsonl"];
-    world.refuse(&merge, "the digest of files/qasper.jsonl is");
+    let merge = "merge 1-2.jsonl 2-2.jsonl --results more.jsonl";
+    world.refuse(merge, "the digest of files/qasper.jsonl is");
     // A file more is told, too.
     world.write("files/qasper.jsonl", row("a").repeat(2));
     world.write("files/lcc.jsonl", row("a"));
     ask("1/2", Some("the digest of files/lcc.jsonl is nothing and"));
     // Without shards there is no such line, and no difference.
-    let more = ["--context", "200", "--no-errors", "--results", "kept.jsonl"];
-    succeed(&world, "longbench", "files", &more);
+    succeed(&world, "longbench", "files", "--context 200 --no-errors --results kept.jsonl");
     let kept = fs::read_to_string(world.path("kept.jsonl")).unwrap();
     assert!(kept.lines().all(|line| line.starts_with("{\"digest\"")), "{kept}");
 }

@@ -16,16 +16,11 @@ const TOKENS: usize = 400;
 const QUERIES: usize = 8;
 const PROMPT: usize = 24;
 
-fn args<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let all = ["capture", "--model", model, "--text", "context.txt", "-o", "trace.safetensors"];
-    [&all[..], more].concat()
-}
-
 /// What `more` captures of the first tokens.
-fn capture(world: &World, more: &[&str]) -> Trace {
-    let model = recall().display().to_string();
-    let usual = ["--tokens", "400", "--queries", "8", "--prompt-queries", "24"];
-    let said = world.succeed(&args(&model, &[&usual[..], more].concat()));
+fn capture(world: &World, more: &str) -> Trace {
+    let files = format!("--model {} --text context.txt -o trace.safetensors", recall().display());
+    let usual = "--tokens 400 --queries 8 --prompt-queries 24";
+    let said = world.succeed(&format!("capture {files} {usual} {more}"));
     assert_eq!(said, "wrote trace.safetensors\n");
     Trace::open(&world.path("trace.safetensors")).unwrap()
 }
@@ -56,7 +51,7 @@ fn a_trace_is_what_the_model_computes() {
     let count = |class| classes.iter().filter(|&&other| other == class).count();
     assert_eq!((classes[0], count(TokenClass::Special)), (TokenClass::Special, 1), "<bos>");
     assert!(count(TokenClass::Punctuation) > 50, "{classes:?}");
-    let trace = capture(&world, &["--dtype", "f32", "--layers", "0,2"]);
+    let trace = capture(&world, "--dtype f32 --layers 0,2");
     assert_eq!(trace.layers().map(|(number, _)| number).collect::<Vec<_>>(), [0, 2]);
     for number in [0, 2] {
         let (layer, expected) = (trace.layer(number).unwrap().unwrap(), &prefilled.layers[number]);
@@ -74,8 +69,7 @@ fn a_trace_is_what_the_model_computes() {
 fn chunks_are_laid_side_by_side() {
     let world = World::new();
     let (model, tokens) = model(&world);
-    let more = ["--dtype", "f32", "--layers", "1", "--chunk", "150"];
-    let layer = capture(&world, &more).layer(1).unwrap().unwrap();
+    let layer = capture(&world, "--dtype f32 --layers 1 --chunk 150").layer(1).unwrap().unwrap();
     let reading = PrefillOptions { observed: QUERIES + PROMPT, ..PrefillOptions::default() };
     for (i, chunk) in tokens.chunks(150).enumerate() {
         let expected = &model.prefill(chunk, reading).unwrap().layers[1];
@@ -86,7 +80,7 @@ fn chunks_are_laid_side_by_side() {
     }
     assert_eq!(layer.visible, Some((TOKENS - QUERIES + 1..=TOKENS).collect()));
     assert_eq!(layer.prompt_tokens, Some(TOKENS - QUERIES));
-    let shown = world.succeed(&["trace", "trace.safetensors"]);
+    let shown = world.succeed("trace trace.safetensors");
     assert!(shown.contains("context.txt, chunks of 150 tokens side by side"), "{shown}");
 }
 
@@ -98,7 +92,7 @@ fn numbers_are_rounded_to_what_is_asked_for() {
     for (dtype, share, least) in
         [("f16", 2_f32.powi(-11), 2_f32.powi(-25)), ("bf16", 2_f32.powi(-8), 0.0)]
     {
-        let trace = capture(&world, &["--dtype", dtype]);
+        let trace = capture(&world, &format!("--dtype {dtype}"));
         for (number, expected) in prefilled.layers.iter().enumerate() {
             let layer = trace.layer(number).unwrap().unwrap();
             let close = |found: &Array3<f32>, expected: &Array3<f32>| {
@@ -114,8 +108,8 @@ fn numbers_are_rounded_to_what_is_asked_for() {
 #[test]
 fn other_commands_read_it() {
     let world = World::new();
-    capture(&world, &[]);
-    let shown = world.succeed(&["trace", "trace.safetensors"]);
+    capture(&world, "");
+    let shown = world.succeed("trace trace.safetensors");
     let model = "model   Llama, 3 layers, hidden size 128, 4 query heads, 2 KV heads, head dim 64, \
                  2626 tokens";
     assert!(shown.lines().any(|line| line == model), "{shown}");
@@ -125,8 +119,7 @@ fn other_commands_read_it() {
             .eq(["0", "4", "2", "64", "64", "400", "8", "(causal)", "24", "yes", "f16"])
     });
     assert_eq!(rows.count(), 1, "{shown}");
-    let out = ["--trace", "trace.safetensors", "--json", "out.json"];
-    world.succeed(&[&["compare", "dense.toml"][..], &out].concat());
+    world.succeed("compare dense.toml --trace trace.safetensors --json out.json");
     let errors = &world.json("out.json")["pipelines"][0]["output_error"];
     let error = |of: &str| errors[of].as_f64().unwrap();
     assert!(error("mean") < 1e-6 && error("max") < 1e-5, "dense is exact: {errors}");
@@ -142,8 +135,7 @@ fn sets(selection: &Selection) -> Vec<HashSet<usize>> {
 
 /// What `compare` read in layer 0 of the trace.
 fn replayed(world: &World, pipeline: &str) -> Vec<HashSet<usize>> {
-    let args = ["compare", pipeline, "--trace", "trace.safetensors", "--dump", "dump"];
-    world.succeed(&args);
+    world.succeed(&format!("compare {pipeline} --trace trace.safetensors --dump dump"));
     let bytes = std::fs::read(world.path("dump")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let numbers = |name: &str| -> Vec<usize> {
@@ -182,7 +174,7 @@ fn a_trace_replays_decoding() {
     let text = "[[selectors]]\ntype = \"snapkv\"\nsize = 40\nwindow = 16\n";
     world.write("snapkv.toml", text);
     let pipeline = Loader::default().parse("snapkv.toml", text).unwrap();
-    capture(&world, &["--dtype", "f32", "--layers", "0"]);
+    capture(&world, "--dtype f32 --layers 0");
     let (replayed, decoded) = (replayed(&world, "snapkv.toml"), decoded(&world, &pipeline));
     assert_eq!((replayed.len(), decoded.len()), (QUERIES * 4, QUERIES * 4));
     for (row, (replayed, decoded)) in replayed.iter().zip(&decoded).enumerate() {
@@ -201,7 +193,7 @@ fn a_trace_replays_decoding_by_classes() {
     let text = "[[selectors]]\ntype = \"fastgen\"\nrecover = 0.5\nfrequent = 20\nlocal = 20\n";
     world.write("fastgen.toml", text);
     let pipeline = Loader::default().parse("fastgen.toml", text).unwrap();
-    let trace = capture(&world, &["--dtype", "f32", "--layers", "0"]);
+    let trace = capture(&world, "--dtype f32 --layers 0");
     let classes = trace.layer(0).unwrap().unwrap().classes.unwrap();
     let special = |token: usize| classes[token] == TokenClass::Special;
     let (replayed, decoded) = (replayed(&world, "fastgen.toml"), decoded(&world, &pipeline));
@@ -223,41 +215,43 @@ fn a_trace_replays_decoding_by_classes() {
 #[test]
 fn what_cannot_be_captured_is_refused() {
     let world = World::new();
-    let folder = recall().display().to_string();
-    let refuse = |more: &[&str], expected: &str| world.refuse(&args(&folder, more), expected);
-    refuse(&["--layers", "0,3"], "models/recall has no layer 3; it has 0 to 2");
-    refuse(&["--layers", "1,1"], "--layers: names layer 1 twice; expected different layers");
-    refuse(&["--queries", "0"], "--queries: 0; expected at least 1");
-    refuse(&["--tokens", "99999"], "--tokens: 99999; expected at most the ");
-    let expected =
-        "--queries: 32, and --prompt-queries: 64; expected together at most the 95 tokens";
-    refuse(&["--tokens", "95"], expected);
-    refuse(&["--tokens", "0"], "expected together at most the 0 tokens that are captured");
-    refuse(&["--tokens", "400", "--chunk", "0"], "--chunk: 0; expected at least 1");
-    let expected = "expected together at most the 10 tokens of the last chunk";
-    refuse(&["--tokens", "400", "--chunk", "130"], expected);
-    let expected = "expected together at most the 95 tokens of the last chunk";
-    refuse(&["--tokens", "95", "--chunk", "130"], expected);
     world.write("long.txt", "The grass is green. ".repeat(4000));
-    let usual = ["--model", folder.as_str()];
-    let capture = |more: &[&'static str]| {
-        [&["capture"][..], &usual, more].concat().into_iter().map(String::from).collect::<Vec<_>>()
-    };
-    let refuse = |more: &[&'static str], expected: &str| {
-        let args = capture(more);
-        world.refuse(&args.iter().map(String::as_str).collect::<Vec<_>>(), expected);
-    };
-    let expected =
-        "`max_position_embeddings` = 16384; --tokens N takes the first N of the text, --chunk";
-    refuse(&["--text", "long.txt", "-o", "trace"], expected);
     world.write("empty.txt", "");
-    refuse(&["--text", "empty.txt", "-o", "trace"], "--text empty.txt: empty; expected a text");
-    refuse(&["--text", "none.txt", "-o", "trace"], "--text none.txt: No such file");
-    let expected = "--output context.txt: expected another file than an input";
-    refuse(&["--text", "context.txt", "-o", "context.txt"], expected);
-    refuse(&["--text", "context.txt", "-o", "no/such/trace"], "no/such/trace");
-    world.refuse(
-        &args("nowhere", &[]),
-        "--model nowhere: no such file or folder; expected a folder",
-    );
+    let usual = "--text context.txt -o trace.safetensors";
+    let together = "expected together at most the";
+    for (options, expected) in [
+        (format!("{usual} --layers 0,3"), "models/recall has no layer 3; it has 0 to 2"),
+        (format!("{usual} --layers 1,1"), "--layers: names layer 1 twice; expected different"),
+        (format!("{usual} --queries 0"), "--queries: 0; expected at least 1"),
+        (format!("{usual} --tokens 99999"), "--tokens: 99999; expected at most the "),
+        (
+            format!("{usual} --tokens 95"),
+            &format!("--queries: 32, and --prompt-queries: 64; {together} 95 tokens"),
+        ),
+        (format!("{usual} --tokens 0"), &format!("{together} 0 tokens that are captured")),
+        (format!("{usual} --tokens 400 --chunk 0"), "--chunk: 0; expected at least 1"),
+        (
+            format!("{usual} --tokens 400 --chunk 130"),
+            &format!("{together} 10 tokens of the last chunk"),
+        ),
+        (
+            format!("{usual} --tokens 95 --chunk 130"),
+            &format!("{together} 95 tokens of the last chunk"),
+        ),
+        (
+            "--text long.txt -o trace".into(),
+            "`max_position_embeddings` = 16384; --tokens N takes the first N of the text, --chunk",
+        ),
+        ("--text empty.txt -o trace".into(), "--text empty.txt: empty; expected a text"),
+        ("--text none.txt -o trace".into(), "--text none.txt: No such file"),
+        (
+            "--text context.txt -o context.txt".into(),
+            "--output context.txt: expected another file than an input",
+        ),
+        ("--text context.txt -o no/such/trace".into(), "no/such/trace"),
+    ] {
+        world.refuse(&format!("capture --model {} {options}", recall().display()), expected);
+    }
+    let nowhere = "--model nowhere: no such file or folder; expected a folder";
+    world.refuse(&format!("capture --model nowhere {usual}"), nowhere);
 }

@@ -1,18 +1,15 @@
 //! Pipelines that cannot take a `--set`, or whose files are missing.
 
-use std::path::Path;
-use std::process::Output;
-
 use serde_json::Value;
 
-use crate::world::{World, recall, root, said, words};
+use crate::world::{World, expect_code, recall, root};
 
 const CONFIGS: [&str; 4] = ["dense", "vattention-oracle", "quest", "hybrid"];
 
 /// A world with a trace and copies of some pipelines.
 fn world() -> World {
     let world = World::new();
-    world.succeed(&["synth", "--kind", "typical", "--tokens", "600", "-o", "trace"]);
+    world.succeed("synth --kind typical --tokens 600 -o trace");
     for name in CONFIGS {
         let file = format!("{name}.toml");
         world.write(&file, std::fs::read(root("configs").join(&file)).unwrap());
@@ -26,20 +23,13 @@ fn left_out(found: &Value) -> Vec<&str> {
     left_out.iter().map(|one| one["file"].as_str().unwrap()).collect()
 }
 
-#[track_caller]
-fn expect_code(output: &Output, code: i32) -> String {
-    let said = said(output);
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    said
-}
-
 /// Each reason is given once, with the names of the files.
 #[test]
 fn pipelines_that_cannot_take_a_change_are_left_out() {
     let world = world();
     let line = "compare dense.toml vattention-oracle.toml quest.toml hybrid.toml --trace trace \
                 --queries 1 --json out.json --set estimator.epsilon=0.2";
-    let output = world.run(&words(line));
+    let output = world.run(line);
     let said = expect_code(&output, 0);
     assert_eq!(
         said,
@@ -57,17 +47,17 @@ fn pipelines_that_cannot_take_a_change_are_left_out() {
          --context 300 --no-errors --json out.json --set estimator.epsilon=0.3",
         recall().display()
     );
-    let said = expect_code(&world.run(&words(&evaluate)), 0);
+    let said = expect_code(&world.run(&evaluate), 0);
     assert_eq!(said, "note: left out: dense.toml: --set: the pipeline has no estimator\n");
     assert_eq!(left_out(&world.json("out.json")), ["dense.toml"]);
 
     let pareto = "study pareto hybrid.toml dense.toml --trace trace --queries 1 \
                   --set estimator.size=0.1";
-    let said = expect_code(&world.run(&words(pareto)), 0);
+    let said = expect_code(&world.run(pareto), 0);
     assert!(said.starts_with("note: left out: dense.toml: --set: "), "{said}");
     // Built-in pipelines have names, too.
     let bench = "bench --tokens 600 --seconds 0 --cold-bytes 1000000 --set estimator.epsilon=0.3";
-    let said = expect_code(&world.run(&words(bench)), 0);
+    let said = expect_code(&world.run(bench), 0);
     let first = "note: left out: built-in pipeline hash, shared, built-in pipeline hash, per-head";
     assert!(said.starts_with(first) && said.lines().count() == 1, "{said}");
 }
@@ -77,7 +67,7 @@ fn pipelines_that_cannot_take_a_change_are_left_out() {
 fn a_change_that_no_pipeline_takes_is_an_error() {
     let world = world();
     let refuse = |line: &str, expected: &str| {
-        let said = expect_code(&world.run(&words(line)), 2);
+        let said = expect_code(&world.run(line), 2);
         assert!(said.contains(expected), "{said}");
         assert_eq!(said.matches("  × ").count(), 1, "{said}");
         assert!(said.ends_with("error: 1 problem in the configuration\n"), "{said}");
@@ -101,7 +91,7 @@ fn a_change_that_no_pipeline_takes_is_an_error() {
     // A file with an error of its own is an error, and is not left out.
     world.write("wrong.toml", "sead = 1\n");
     let wrong = "compare promised.toml wrong.toml --trace trace --set estimator.epsilon=0.2";
-    let said = expect_code(&world.run(&words(wrong)), 2);
+    let said = expect_code(&world.run(wrong), 2);
     assert!(said.contains("unknown key `sead`") && said.contains("wrong.toml:1:1"), "{said}");
 }
 
@@ -136,54 +126,50 @@ fn pipelines_whose_files_are_missing_are_left_out() {
     ];
     for command in commands {
         let line = format!("{command} loki.toml promised.toml");
-        let said = expect_code(&world.run(&words(&line)), 0);
+        let said = expect_code(&world.run(&line), 0);
         assert_eq!(said, format!("note: left out: {reason}\n"), "{command}");
         assert_eq!(left_out(&world.json("out.json")), ["loki.toml"], "{command}");
         std::fs::remove_file(world.path("out.json")).unwrap();
-        world.refuse(&words(&format!("{command} loki.toml")), "vattention calibrate loki");
+        world.refuse(&format!("{command} loki.toml"), "vattention calibrate loki");
     }
-    world.refuse(&words("verify loki.toml --trace trace"), "vattention calibrate loki");
-    world.refuse(&words("check loki.toml dense.toml"), "vattention calibrate loki");
+    world.refuse("verify loki.toml --trace trace", "vattention calibrate loki");
+    world.refuse("check loki.toml dense.toml", "vattention calibrate loki");
     // A missing pipeline file is an error of the command line.
     let line = "compare nowhere.toml dense.toml --trace trace";
-    world.refuse(&words(line), "nowhere.toml: cannot be read");
+    world.refuse(line, "nowhere.toml: cannot be read");
     for name in ["loki", "window"] {
         let text = format!("base = \"{name}.toml\"\n[grid]\nselectors.0.size = [8, 16]\n");
         world.write(&format!("{name}-grid.toml"), text);
     }
     world.write("window.toml", "[[selectors]]\ntype = \"window\"\nsize = 64\n");
     let tune = "tune loki-grid.toml window-grid.toml --trace trace --at error=1000 --queries 1";
-    let said = expect_code(&world.run(&words(tune)), 0);
+    let said = expect_code(&world.run(tune), 0);
     let grid = reason.replacen("loki.toml", "loki-grid.toml", 1);
     assert_eq!(said, format!("note: left out: {grid}\n"));
     let tune = "tune loki-grid.toml --trace trace --at error=1000";
-    world.refuse(&words(tune), "vattention calibrate loki");
+    world.refuse(tune, "vattention calibrate loki");
 }
 
 /// A pipeline whose file exists, but has not these layers.
 #[test]
 fn files_that_lack_a_layer_are_told_with_the_command_that_makes_them() {
     let world = world();
-    let weights = root("weights/smollm2-hash.safetensors");
-    assert!(Path::new(&weights).is_file());
-    let text = format!(
-        "[[selectors]]\ntype = \"hash-attention\"\nsize = 16\nweights = \"{}\"\n",
-        weights.display()
-    );
-    world.write("hash.toml", text);
-    let hata = root("weights/smollm2-hata.safetensors");
-    let text = format!(
-        "[[selectors]]\ntype = \"hash-attention\"\nsize = 16\nweights = \"{}\"\n",
-        hata.display()
-    );
-    world.write("hata.toml", text);
-    let output = world.run(&words("compare hash.toml dense.toml --trace trace --queries 1"));
+    for name in ["hash", "hata"] {
+        let weights = root(&format!("weights/smollm2-{name}.safetensors"));
+        assert!(weights.is_file());
+        let text = format!(
+            "[[selectors]]\ntype = \"hash-attention\"\nsize = 16\nweights = \"{}\"\n",
+            weights.display()
+        );
+        world.write(&format!("{name}.toml"), text);
+    }
+    let output = world.run("compare hash.toml dense.toml --trace trace --queries 1");
     let said = expect_code(&output, 0);
     assert!(said.contains("there is no `layers.0.query.0.weight`"), "{said}");
     let advice = "; `vattention train-hash --trace TRACES -o FILE` makes a file from traces";
     assert!(said.contains(advice), "{said}");
     let shipped = root("data/smollm2.safetensors").display().to_string();
-    let compare = ["compare", "hata.toml", "dense.toml", "--trace", &shipped, "--queries", "1"];
+    let compare = format!("compare hata.toml dense.toml --trace {shipped} --queries 1");
     let said = expect_code(&world.run(&compare), 0);
     assert!(said.contains("`codes = \"group\"`") && !said.contains("train-"), "{said}");
 }
@@ -192,10 +178,10 @@ fn files_that_lack_a_layer_are_told_with_the_command_that_makes_them() {
 fn layers_may_be_given_as_ranges() {
     let world = World::new();
     let shape = "synth --kind typical --tokens 600 --layers 4 --query-heads 2 --kv-heads 1";
-    world.succeed(&words(&format!("{shape} --head-dim 16 --queries 2 -o trace")));
+    world.succeed(&format!("{shape} --head-dim 16 --queries 2 -o trace"));
     let compare = |layers: &str| {
         let line = format!("compare promised.toml --trace trace --json out.json --layers {layers}");
-        world.succeed(&words(&line));
+        world.succeed(&line);
         world.json("out.json")["pipelines"][0]["output_error"].clone()
     };
     let listed = compare("1,2,3");
@@ -204,12 +190,12 @@ fn layers_may_be_given_as_ranges() {
     assert_ne!(compare("0-1"), listed);
     let refuse = |layers: &str, expected: &str| {
         let line = format!("compare promised.toml --trace trace --layers {layers}");
-        world.refuse(&words(&line), expected);
+        world.refuse(&line, expected);
     };
     refuse("2-5", "has no layer 4; it has 0, 1, 2, 3");
     refuse("0-2,1", "names layer 1 twice");
     refuse("3-1", "no layer is in 3-1; expected the first layer before the last");
     refuse("a-b", "expected layers such as 3, 9-23 or 9..24, between commas");
     let study = "study coverage --trace trace --trials 1 --layers 0-1";
-    world.succeed(&words(study));
+    world.succeed(study);
 }

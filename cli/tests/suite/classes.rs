@@ -1,7 +1,7 @@
 //! A selector that needs to know which tokens are special and which are punctuation, run as a user runs it: on models and traces that
 //! know it, and on traces that do not.
 
-use crate::world::{QUESTION, World, recall, said, words};
+use crate::world::{QUESTION, World, expect_code, recall};
 
 const FASTGEN: &str = r#"
     name = "fastgen"
@@ -33,23 +33,22 @@ fn world() -> World {
 fn captured() -> World {
     let world = world();
     let model = recall().display().to_string();
-    let args = ["--text", "context.txt", "--tokens", "600", "-o", "trace.safetensors"];
-    world.succeed(&[&["capture", "--model", &model][..], &args].concat());
+    let text = "--text context.txt --tokens 600 -o trace.safetensors";
+    world.succeed(&format!("capture --model {model} {text}"));
     world
 }
 
 fn synthetic() -> World {
     let world = world();
-    let synth = "synth --kind typical --tokens 600 --queries 2 -o trace.safetensors";
-    world.succeed(&words(synth));
+    world.succeed("synth --kind typical --tokens 600 --queries 2 -o trace.safetensors");
     world
 }
 
 #[test]
 fn captured_traces_know_the_classes_of_tokens() {
     let world = captured();
-    let out = ["--trace", "trace.safetensors", "--json", "out.json"];
-    world.succeed(&[&["compare", "fastgen.toml"][..], &out].concat());
+    let out = "--trace trace.safetensors --json out.json";
+    world.succeed(&format!("compare fastgen.toml {out}"));
     let found = &world.json("out.json")["pipelines"][0];
     let number = |of: &str, key: &str| found[of][key].as_f64().unwrap();
     let read = found["density"].as_f64().unwrap();
@@ -57,8 +56,8 @@ fn captured_traces_know_the_classes_of_tokens() {
     assert!(number("output_error", "mean") > 0.0);
     let live = &found["live"];
     assert!(live["output_error"]["max"].as_f64().unwrap() < 1e-5, "what is live is read: {live}");
-    let tried = [&["verify", "sampled.toml", "--trials", "64"][..], &out].concat();
-    assert!([Some(0), Some(1), Some(3)].contains(&world.run(&tried).status.code()));
+    let tried = world.run(&format!("verify sampled.toml --trials 64 {out}"));
+    assert!([Some(0), Some(1), Some(3)].contains(&tried.status.code()));
     let verdict = world.json("out.json");
     assert_eq!(
         (&verdict["pipeline"], verdict["heads"].as_array().unwrap().len()),
@@ -66,13 +65,13 @@ fn captured_traces_know_the_classes_of_tokens() {
     );
     let tuned = "base = \"fastgen.toml\"\n[grid]\nselectors.0.recover = [0.5, 0.9]\n";
     world.write("grid.toml", tuned);
-    world.succeed(&[&["tune", "grid.toml"][..], &out].concat());
+    world.succeed(&format!("tune grid.toml {out}"));
     assert_eq!(world.json("out.json")["tried"].as_array().unwrap().len(), 2);
-    world.succeed(&["check", "fastgen.toml", "--trace", "trace.safetensors"]);
-    let bench = ["bench", "fastgen.toml", "--seconds", "0.01", "--dtype", "f32", "--threads", "1"];
-    world.succeed(&[&bench[..], &out, &["--tokens", "700"]].concat());
+    world.succeed("check fastgen.toml --trace trace.safetensors");
+    let bench = "bench fastgen.toml --seconds 0.01 --dtype f32 --threads 1";
+    world.succeed(&format!("{bench} {out} --tokens 700"));
     assert_eq!(world.json("out.json")["left_out"].as_array().unwrap().len(), 0);
-    let shown = world.succeed(&["trace", "trace.safetensors"]);
+    let shown = world.succeed("trace trace.safetensors");
     assert!(
         shown.lines().any(|line| line.contains("classes")) && shown.contains(" yes "),
         "{shown}"
@@ -90,7 +89,7 @@ fn models_tell_the_classes_of_tokens() {
     assert!(density > 0.01 && density < 0.9, "{density}");
     let asked = "--pipelines dense.toml fastgen.toml sampled.toml --tasks niah_single_1 \
                  --context 400 --cases 2 --json out.json";
-    world.succeed(&[&["evaluate", "--model", &model], &words(asked)[..]].concat());
+    world.succeed(&format!("evaluate --model {model} {asked}"));
     let variants = world.json("out.json")["variants"].clone();
     let density = |i: usize| variants[i]["density"].as_f64().unwrap();
     assert!(density(0) == 1.0 && density(1) < 0.9 && density(1) < density(2), "{variants}");
@@ -99,23 +98,21 @@ fn models_tell_the_classes_of_tokens() {
 #[test]
 fn a_trace_without_classes_is_refused_by_what_needs_them() {
     let world = synthetic();
-    let on = ["--trace", "trace.safetensors"];
+    let on = "--trace trace.safetensors";
     let expected = "trace.safetensors: no tensor `layers.0.classes`, and `fastgen` needs to know which tokens are special or \
                     punctuation; expected a trace that says so, as `vattention capture` writes";
-    world.refuse(&[&["compare", "fastgen.toml"][..], &on].concat(), expected);
-    world.refuse(&[&["verify", "sampled.toml"][..], &on].concat(), expected);
-    world.refuse(&[&["check", "dense.toml", "fastgen.toml"][..], &on].concat(), expected);
-    let output = world.run(&[&["compare", "dense.toml", "fastgen.toml"][..], &on].concat());
-    let said = said(&output);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let commands = ["compare fastgen.toml", "verify sampled.toml", "check dense.toml fastgen.toml"];
+    for command in commands.into_iter().chain(["bench fastgen.toml"]) {
+        world.refuse(&format!("{command} {on}"), expected);
+    }
+    let said = expect_code(&world.run(&format!("compare dense.toml fastgen.toml {on}")), 0);
     assert_eq!(said, format!("note: left out: fastgen.toml: {expected}\n"));
-    world.refuse(&[&["bench", "fastgen.toml"][..], &on].concat(), expected);
     let needs = "fastgen, on layer 0: `fastgen` needs the class of each token";
-    world.refuse(&["bench", "fastgen.toml", "--tokens", "600"], needs);
+    world.refuse("bench fastgen.toml --tokens 600", needs);
     // At layers that are read densely nobody needs them.
     let dense = format!("dense_layers = [0]\n{FASTGEN}");
     world.write("dense0.toml", dense);
-    world.succeed(&[&["compare", "dense0.toml"][..], &on].concat());
+    world.succeed(&format!("compare dense0.toml {on}"));
 }
 
 /// Where the trace that settings are chosen on lacks classes, the method is left out; where the held-out one does, its cells are
@@ -129,11 +126,9 @@ fn tune_leaves_out_what_needs_classes() {
         world.write("window-grid.toml", grid("window.toml", "selectors.0.size"));
     };
     let tune = |world: &World, held_out: &str| {
-        let traces = ["--trace", "trace.safetensors", "--held-out", held_out];
-        let grids = ["tune", "fastgen-grid.toml", "window-grid.toml", "--at", "error=1000"];
-        let output = world.run(&[&grids[..], &traces, &["--json", "out.json"]].concat());
-        let said = said(&output);
-        assert_eq!(output.status.code(), Some(0), "{said}");
+        let grids = "tune fastgen-grid.toml window-grid.toml --at error=1000";
+        let traces = format!("--trace trace.safetensors --held-out {held_out}");
+        let said = expect_code(&world.run(&format!("{grids} {traces} --json out.json")), 0);
         (said, world.json("out.json"))
     };
     let world = synthetic();
@@ -148,7 +143,7 @@ fn tune_leaves_out_what_needs_classes() {
 
     let world = captured();
     base(&world);
-    world.succeed(&["synth", "--kind", "typical", "--tokens", "600", "-o", "held-out.safetensors"]);
+    world.succeed("synth --kind typical --tokens 600 -o held-out.safetensors");
     let (_, found) = tune(&world, "held-out.safetensors");
     let best = found["best"].as_array().unwrap();
     let has =

@@ -291,52 +291,47 @@ fn bad_input_is_refused_and_nothing_is_written() {
     std::fs::write(&damaged, &bytes[..bytes.len() / 2]).unwrap();
     let before = world.files();
     let out = world.path("out.json");
-    let synth = |more: &[&str]| {
-        let mut args = vec!["synth", "--kind", "osc", "--tokens", "1024", "-o", &out];
-        args.extend(more);
-        refuse(&args)
+    let refuse = |line: &str, expected: &str| {
+        let said = refuse(line);
+        assert!(said.contains(expected), "{line}: {said:?} does not say {expected:?}");
+        assert!(!said.contains("panicked"), "{said}");
     };
-    for (said, expected) in [
-        (refuse(&["compare", &hybrid, "--trace", "none.safetensors"]), "none.safetensors: No such"),
-        (refuse(&["compare", "none.toml", "--trace", trace]), "none.toml: cannot be read"),
-        (refuse(&["compare", &hybrid, "--trace", &damaged]), "not a whole safetensors file"),
-        (refuse(&["trace", &damaged]), "damaged.safetensors: not a whole safetensors file"),
-        (refuse(&["trace", &hybrid]), "hybrid.toml: not a whole safetensors file"),
-        (refuse(&["compare", &hybrid, "--trace", trace, "--layers", "0,7"]), "--layers: "),
+    let folder = world.folder.path().display();
+    for (options, expected) in [
+        ("--trace none.safetensors", "none.safetensors: No such"),
+        (&format!("--trace {damaged}"), "not a whole safetensors file"),
+        (&format!("--trace {trace} --layers 0,7"), "--layers: "),
+        (&format!("--trace {trace} --queries 6"), "has 5 queries; expected 1 to that, got 6"),
+        (&format!("--trace {trace} --queries 0"), "--queries: "),
         (
-            refuse(&["compare", &hybrid, "--trace", trace, "--queries", "6"]),
-            "has 5 queries; expected 1 to that, got 6",
-        ),
-        (refuse(&["compare", &hybrid, "--trace", trace, "--queries", "0"]), "--queries: "),
-        (
-            refuse(&["compare", &hybrid, "--trace", trace, "--backend", "gpu"]),
+            &format!("--trace {trace} --backend gpu"),
             "--backend: no `gpu`; expected one of reference, cpu, cuda",
         ),
         (
-            refuse(&["compare", &hybrid, "--trace", trace, "--json", "no/such/folder/x.json"]),
+            &format!("--trace {trace} --json no/such/folder/x.json"),
             "no/such/folder/x.json: No such file",
         ),
-        (
-            refuse(&[
-                "compare",
-                &hybrid,
-                "--trace",
-                trace,
-                "--dump",
-                world.folder.path().to_str().unwrap(),
-            ]),
-            "is a directory",
-        ),
-        (refuse(&["compare", &hybrid]), "--trace"),
-        (refuse(&["compere"]), "compere"),
-        (synth(&["--head-dim", "32"]), "--head-dim: 32; expected at least 36"),
-        (synth(&["--head-dim", "64", "--kv-heads", "3"]), "--query-heads"),
-        (synth(&["--queries", "2000"]), "--queries: 2000; expected 1 to 1024"),
-        (synth(&["--layers", "0"]), "--layers: 0; expected 1 to 4096"),
-        (refuse(&["synth", "--kind", "easy"]), "expected one of diffuse, typical"),
+        (&format!("--trace {trace} --dump {folder}"), "is a directory"),
+        ("", "--trace"),
     ] {
-        assert!(said.contains(expected), "{said:?} does not say {expected:?}");
-        assert!(!said.contains("panicked"), "{said}");
+        refuse(&format!("compare {hybrid} {options}"), expected);
+    }
+    for (options, expected) in [
+        ("--head-dim 32", "--head-dim: 32; expected at least 36"),
+        ("--head-dim 64 --kv-heads 3", "--query-heads"),
+        ("--queries 2000", "--queries: 2000; expected 1 to 1024"),
+        ("--layers 0", "--layers: 0; expected 1 to 4096"),
+    ] {
+        refuse(&format!("synth --kind osc --tokens 1024 -o {out} {options}"), expected);
+    }
+    for (line, expected) in [
+        (&format!("compare none.toml --trace {trace}")[..], "none.toml: cannot be read"),
+        (&format!("trace {damaged}"), "damaged.safetensors: not a whole safetensors file"),
+        (&format!("trace {hybrid}"), "hybrid.toml: not a whole safetensors file"),
+        ("compere", "compere"),
+        ("synth --kind easy", "expected one of diffuse, typical"),
+    ] {
+        refuse(line, expected);
     }
     assert_eq!(world.files(), before, "nothing was written");
 }

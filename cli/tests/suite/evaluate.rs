@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use crate::world::{World, llama3, recall, said, words};
+use crate::world::{World, expect_code, llama3, recall};
 use serde_json::{Value, json};
 
 /// Arguments that work, with more after them.
-fn args<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+fn args(model: &str, more: &str) -> String {
     let common = "--tasks niah_single_1,vt --context 400 --cases 2 \
                   --pipelines dense.toml promised.toml";
-    [&["evaluate", "--model", model], &words(common)[..], more].concat()
+    format!("evaluate --model {model} {common} {more}")
 }
 
 fn model() -> String {
@@ -17,15 +17,14 @@ fn model() -> String {
 }
 
 #[track_caller]
-fn refuse(world: &World, more: &[&str], expected: &str) {
+fn refuse(world: &World, more: &str, expected: &str) {
     world.refuse(&args(&model(), more), expected);
 }
 
 #[test]
 fn it_tells_accuracy_density_and_error() {
     let world = World::new();
-    let more = ["--json", "out.json", "--plot", "out.svg"];
-    let said = world.succeed(&args(&model(), &more));
+    let said = world.succeed(&args(&model(), "--json out.json --plot out.svg"));
     let title =
         "setup b: the context is read densely, 400 tokens, 2 cases of each task, backend cpu";
     assert!(said.lines().next().unwrap().ends_with(title), "{said}");
@@ -80,13 +79,13 @@ fn it_tells_accuracy_density_and_error() {
 #[test]
 fn it_goes_on_from_answers_that_were_kept() {
     let world = World::new();
-    let more = ["--results", "kept.jsonl", "--no-errors", "--setup", "a"];
-    let said = world.succeed(&args(&model(), &more));
+    let line = args(&model(), "--results kept.jsonl --no-errors --setup a");
+    let said = world.succeed(&line);
     assert!(said.contains("setup a: the prompt is read densely"), "{said}");
     let kept = fs::read_to_string(world.path("kept.jsonl")).unwrap();
     assert_eq!(kept.lines().count(), 8);
     world.write("kept.jsonl", &kept[..kept.len() / 2]);
-    assert_eq!(world.succeed(&args(&model(), &more)), said);
+    assert_eq!(world.succeed(&line), said);
     assert_eq!(fs::read_to_string(world.path("kept.jsonl")).unwrap(), kept);
 }
 
@@ -106,10 +105,9 @@ fn prompts_may_be_read_by_a_strategy() {
     world.write("h2o.toml", "[[selectors]]\ntype = \"h2o\"\nheavy = 40\nrecent = 40\n");
     world.write("snapkv.toml", "[[selectors]]\ntype = \"snapkv\"\nsize = 80\n");
     let lines = || fs::read_to_string(world.path("kept.jsonl")).unwrap().lines().count();
-    let ask = |prefill: &[&str]| {
+    let ask = |prefill: &str| {
         let more = "--pipelines h2o.toml snapkv.toml --results kept.jsonl --json out.json";
-        let more = words(more);
-        let said = world.succeed(&args(&model(), &[&more[..], prefill].concat()));
+        let said = world.succeed(&args(&model(), &format!("{more} {prefill}")));
         let mut report = world.json("out.json");
         report.as_object_mut().unwrap().remove("run");
         (said, report, lines())
@@ -118,14 +116,14 @@ fn prompts_may_be_read_by_a_strategy() {
         let records = report["records"].as_array().unwrap().iter();
         records.map(|one| one["digest"].as_str().unwrap().to_owned()).collect()
     };
-    let (said, dense, count) = ask(&[]);
+    let (said, dense, count) = ask("");
     assert_eq!((&dense["prefill"], count), (&json!({"strategy": "dense", "density": 1.0}), 16));
     assert!(!said.contains("prefill:"), "{said}");
 
-    let (same, report, count) = ask(&["--prefill", "nothing-new.toml"]);
+    let (same, report, count) = ask("--prefill nothing-new.toml");
     assert!(same == said && report == dense && count == 16, "{same}");
 
-    let (all, mut report, count) = ask(&["--prefill", "all.toml"]);
+    let (all, mut report, count) = ask("--prefill all.toml");
     assert!(all.contains("\nprefill: 100.0 % of the causal pairs"), "{all}");
     assert_eq!(all.lines().skip(4).collect::<Vec<_>>(), said.lines().skip(2).collect::<Vec<_>>());
     assert_eq!(count, 32);
@@ -144,22 +142,21 @@ fn prompts_may_be_read_by_a_strategy() {
     }
     assert_eq!(report, dense, "what reads everything is dense");
 
-    let (some, report, count) =
-        ask(&["--setup", "a", "--prefill", "some.toml", "--plot", "out.svg"]);
+    let (some, report, count) = ask("--setup a --prefill some.toml --plot out.svg");
     let by = "setup a: the prompt is read by sample-attention (sample 0.05, coverage 0.3, window 0.02), 400 tokens";
     assert!(some.lines().next().unwrap().contains(by) && count == 48, "{some}");
     let density = report["prefill"]["density"].as_f64().unwrap();
     assert!((0.02..0.5).contains(&density), "{density}");
     assert!(some.contains(&format!("\nprefill: {:.1} % of the causal pairs", 100.0 * density)));
     assert!(fs::read_to_string(world.path("out.svg")).unwrap().contains("coverage 0.3"));
-    let (_, context_alone, count) = ask(&["--prefill", "some.toml"]);
+    let (_, context_alone, count) = ask("--prefill some.toml");
     assert_eq!(count, 64);
     assert_ne!(context_alone["prefill"]["density"], density);
-    let (_, less, count) = ask(&["--prefill", "less.toml"]);
+    let (_, less, count) = ask("--prefill less.toml");
     assert_eq!(count, 80, "answers of the one are not taken for the other's");
     assert!(digests(&less).iter().all(|one| !digests(&context_alone).contains(one)));
-    assert_eq!(ask(&["--prefill", "some.toml"]).1, context_alone);
-    assert_eq!(ask(&[]), (said, dense, 80));
+    assert_eq!(ask("--prefill some.toml").1, context_alone);
+    assert_eq!(ask(""), (said, dense, 80));
 }
 
 #[test]
@@ -167,21 +164,22 @@ fn bad_strategies_are_refused() {
     let world = World::new();
     let refused = |text: &str, expected: &str| {
         world.write("wrong.toml", text);
-        refuse(&world, &["--prefill", "wrong.toml"], expected);
+        refuse(&world, "--prefill wrong.toml", expected);
     };
     refused("strategy = \"sample-attention\"\nalpha = 0.9\n", "unknown field `alpha`");
     refused("strategy = \"flex\"\n", "wrong.toml: TOML parse error at line 1");
     refused("name = \"dense\"\n", "missing field `strategy`");
     refused(&sample_attention("1.5"), "wrong.toml: TOML parse error at line 3");
-    refuse(&world, &["--prefill", "none.toml"], "none.toml: No such file");
-    refuse(&world, &["--prefill", "."], ".: Is a directory");
     world.write("some.toml", sample_attention("0.3"));
-    let over = ["--prefill", "some.toml", "--json", "some.toml"];
-    refuse(&world, &over, "--json some.toml: expected another file than an input");
-    let over = ["--prefill", "some.toml", "--results", "some.toml"];
-    refuse(&world, &over, "some.toml, line 1: ");
-    let twice = ["--prefill", "some.toml", "--prefill", "some.toml"];
-    refuse(&world, &twice, "cannot be used multiple times");
+    for (options, expected) in [
+        ("none.toml", "none.toml: No such file"),
+        (".", ".: Is a directory"),
+        ("some.toml --json some.toml", "--json some.toml: expected another file than an input"),
+        ("some.toml --results some.toml", "some.toml, line 1: "),
+        ("some.toml --prefill some.toml", "cannot be used multiple times"),
+    ] {
+        refuse(&world, &format!("--prefill {options}"), expected);
+    }
 }
 
 #[test]
@@ -191,12 +189,8 @@ fn pipelines_are_made_to_read_what_is_asked_for() {
     let best = "[[selectors]]\ntype = \"oracle-top-k\"\nsize = 9\n";
     world.write("best.toml", format!("name = \"best\"\n{edges}{best}"));
     world.write("plain.toml", format!("name = \"plain\"\n{edges}{best}"));
-    let more = ["--density", "0.2,0.5", "--pipelines", "best.toml", "--json", "out.json"];
-    let more = [more.as_slice(), &["--as-they-stand", "plain.toml"]].concat();
-    let model = model();
-    let mut args = args(&model, &more);
-    args.retain(|arg| *arg != "promised.toml");
-    let said = world.succeed(&args);
+    let more = "--density 0.2,0.5 --pipelines best.toml --json out.json --as-they-stand plain.toml";
+    let said = world.succeed(&args(&model(), more).replace(" promised.toml", ""));
     assert!(said.contains("best, 20 %") && said.contains("size 0."), "{said}");
     let variants = &world.json("out.json")["variants"];
     let names: Vec<&str> =
@@ -211,27 +205,29 @@ fn pipelines_are_made_to_read_what_is_asked_for() {
 #[test]
 fn what_cannot_be_asked_is_refused() {
     let world = World::new();
-    refuse(&world, &["--tasks", "niah"], "--tasks: there is no task `niah`; expected one of ruler");
-    refuse(&world, &["--tasks", "cwe"], "the vocabulary has no words for `cwe`");
-    refuse(&world, &["--context", "20"], "does not fit in");
-    refuse(&world, &["--context", "20000"], "expected at most `max_position_embeddings` = 16384");
-    refuse(&world, &["--cases", "0"], "--cases");
-    refuse(&world, &["--context", "256,300,256"], "--context: 256 is there twice");
-    refuse(&world, &["--density", "2"], "--density");
-    let twice = ["--density", "0.2", "--as-they-stand", "dense.toml"];
-    refuse(&world, &twice, "--as-they-stand: dense.toml: it is among the pipelines");
-    refuse(&world, &["--as-they-stand", "dense.toml"], "--density");
-    refuse(&world, &["--pipelines", "none.toml"], "none.toml");
-    refuse(&world, &["--vocabulary", "dense.toml"], "dense.toml");
-    refuse(&world, &["--squad", "none.json"], "none.json: No such file");
-    refuse(&world, &["--json", "dense.toml"], "--json dense.toml: expected another file");
-    refuse(&world, &["--results", "context.txt"], "context.txt, line 1: ");
+    let twice = "--density 0.2 --as-they-stand dense.toml";
+    for (options, expected) in [
+        ("--tasks niah", "--tasks: there is no task `niah`; expected one of ruler"),
+        ("--tasks cwe", "the vocabulary has no words for `cwe`"),
+        ("--context 20", "does not fit in"),
+        ("--context 20000", "expected at most `max_position_embeddings` = 16384"),
+        ("--cases 0", "--cases"),
+        ("--context 256,300,256", "--context: 256 is there twice"),
+        ("--density 2", "--density"),
+        (twice, "--as-they-stand: dense.toml: it is among the pipelines"),
+        ("--as-they-stand dense.toml", "--density"),
+        ("--pipelines none.toml", "none.toml"),
+        ("--vocabulary dense.toml", "dense.toml"),
+        ("--squad none.json", "none.json: No such file"),
+        ("--json dense.toml", "--json dense.toml: expected another file"),
+        ("--results context.txt", "context.txt, line 1: "),
+    ] {
+        refuse(&world, options, expected);
+    }
     let golden = llama3().display().to_string();
-    world.refuse(&args(&golden, &[]), "llama3/tokenizer.json: No such file");
-    world.refuse(
-        &args("nowhere", &[]),
-        "--model nowhere: no such file or folder; expected a folder",
-    );
+    world.refuse(&args(&golden, ""), "llama3/tokenizer.json: No such file");
+    let nowhere = "--model nowhere: no such file or folder; expected a folder";
+    world.refuse(&args("nowhere", ""), nowhere);
 }
 
 /// Before a text is read, and with the others' answers.
@@ -242,14 +238,9 @@ fn what_cannot_run_is_left_out() {
     let rank = "[[selectors]]\ntype = \"double-sparsity\"\nsize = 4\nchannels = 65\n";
     world.write("channels.json", "{\"model.layers.0.self_attn.qk_proj\": []}");
     world.write("wide.toml", format!("{rank}calibration = \"channels.json\"\n"));
-    let files =
-        ["--pipelines", "wide.toml", "edges.toml", "--density", "0.1", "--json", "out.json"];
-    let model = model();
-    let mut args = args(&model, &files);
-    args.retain(|arg| *arg != "promised.toml");
-    let output = world.run(&args);
-    let said = said(&output);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let files = "--pipelines wide.toml edges.toml --density 0.1 --json out.json";
+    let line = args(&model(), files).replace(" promised.toml", "");
+    let said = expect_code(&world.run(&line), 0);
     let lines: Vec<&str> = said.lines().collect();
     let expected = [
         "note: left out: wide.toml: on layer 0: double-sparsity: `channels` is 65",
@@ -263,12 +254,8 @@ fn what_cannot_run_is_left_out() {
     assert_eq!(report["left_out"][0]["file"], "wide.toml");
     assert_eq!(report["variants"].as_array().unwrap().len(), 1);
     // The text would be refused too, which is made later.
-    let changed = |arg| match arg {
-        "dense.toml" | "edges.toml" => "wide.toml",
-        "400" => "20",
-        _ => arg,
-    };
-    let small: Vec<&str> = args.into_iter().map(changed).collect();
+    let small = line.replace("dense.toml", "wide.toml").replace("edges.toml", "wide.toml");
+    let small = small.replace("--context 400", "--context 20");
     world.refuse(&small, "error: wide.toml: on layer 0: double-sparsity: `channels` is 65");
 }
 
@@ -277,9 +264,9 @@ fn tasks_of_other_models_are_in_words_of_rulers_kind() {
     let world = World::new();
     world.copy_model(&recall(), "other", json!({}));
     fs::remove_file(world.path("other/vocabulary.json")).unwrap();
-    let said = world.succeed(&args("other", &["--tasks", "niah_single_2", "--no-errors"]));
+    let said = world.succeed(&args("other", "--tasks niah_single_2 --no-errors"));
     assert!(said.contains("niah_single_2"), "{said}");
     world.write("prose.txt", "The sky is blue. The sun is yellow.");
-    let more = ["--tasks", "niah_single_2", "--no-errors", "--haystack", "prose.txt"];
-    world.succeed(&args("other", &more));
+    let more = "--tasks niah_single_2 --no-errors --haystack prose.txt";
+    world.succeed(&args("other", more));
 }

@@ -1,6 +1,6 @@
 //! `vattention generate`, run as a user runs it on the model of `models/recall`.
 
-use crate::world::{PROMISED, QUESTION, World, llama3, recall, said};
+use crate::world::{PROMISED, QUESTION, World, expect_code, llama3, recall, said};
 use serde_json::{Value, json};
 
 /// Arguments that work, some of them replaced by others, or left out (`""`), or added.
@@ -21,20 +21,16 @@ fn args(changes: &[(&str, &str)]) -> Vec<String> {
     std::iter::once("generate".to_owned()).chain(words).collect()
 }
 
-fn refs(args: &[String]) -> Vec<&str> {
-    args.iter().map(String::as_str).collect()
-}
-
 /// What is said, and the JSON.
 #[track_caller]
 fn generate(world: &World, changes: &[(&str, &str)]) -> (String, Value) {
-    let said = world.succeed(&refs(&args(&[changes, &[("--json", "out.json")]].concat())));
+    let said = world.succeed(&args(&[changes, &[("--json", "out.json")]].concat()));
     (said, world.json("out.json"))
 }
 
 #[track_caller]
 fn refuse(world: &World, changes: &[(&str, &str)], expected: &str) {
-    world.refuse(&refs(&args(changes)), expected);
+    world.refuse(&args(changes), expected);
 }
 
 fn numbers(report: &Value, key: &str) -> Vec<f64> {
@@ -151,10 +147,8 @@ fn an_empty_answer_of_a_model_with_a_chat_template_is_explained() {
     world.write("in-config/tokenizer_config.json", template.to_string());
     world.write("in-file/chat_template.jinja", "{{ bos_token }}");
     let hint = |model: &str| {
-        let args = args(&[("--model", model)]);
-        let output = world.run(&[&refs(&args)[..], &["--quiet"]].concat());
-        assert_eq!(output.status.code(), Some(0), "{model}");
-        said(&output)
+        let args = [args(&[("--model", model)]), vec!["--quiet".into()]].concat();
+        expect_code(&world.run(&args), 0)
     };
     assert_eq!(hint("plain"), "");
     for model in ["in-config", "in-file"] {
@@ -205,14 +199,14 @@ fn it_ends_at_the_length_that_was_asked_for() {
 fn standard_output_has_the_answer_alone_or_the_json_alone() {
     let world = World::new();
     let report = "tokens: ";
-    let loud = world.run(&refs(&args(&[])));
+    let loud = world.run(&args(&[]));
     let [stdout, stderr] = [&loud.stdout, &loud.stderr].map(|all| String::from_utf8_lossy(all));
     assert_eq!(stdout, "2998500\n");
     assert!(stderr.contains(report), "{stderr}");
-    let quiet = world.run(&[&refs(&args(&[]))[..], &["--quiet"]].concat());
+    let quiet = world.run(&[args(&[]), vec!["--quiet".into()]].concat());
     assert_eq!(String::from_utf8_lossy(&quiet.stdout), "2998500\n");
     assert!(!String::from_utf8_lossy(&quiet.stderr).contains(report));
-    let json = world.run(&refs(&args(&[("--json", "-")])));
+    let json = world.run(&args(&[("--json", "-")]));
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["answer"], "2998500");
     assert!(!world.path("-").exists());
@@ -238,7 +232,7 @@ fn an_interrupt_ends_the_answer_and_shows_what_was_measured() {
     let world = World::new();
     world.copy_model(&recall(), "endless", json!({"eos_token_id": null}));
     let changes = [("--model", "endless"), ("--tokens", "13000"), ("--json", "out.json")];
-    let mut command = world.command(&refs(&args(&changes)));
+    let mut command = world.command(&args(&changes));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = vec![0];
     let mut out = child.stdout.take().unwrap();
@@ -308,29 +302,32 @@ fn every_step_is_told_beside_dense_attention() {
     assert!(same < report["beside"]["compared"].as_u64().unwrap(), "{said}");
     assert!(said.contains(&format!("departs after {same} of ")), "{said}");
 
-    let files = ["dense.json", "promised.json", "ends.json"];
-    let said = world.succeed(&[&["plot-steps"], &files[..], &["--plot", "out.svg"]].concat());
+    let line = "plot-steps dense.json promised.json ends.json";
+    let said = world.succeed(&format!("{line} --plot out.svg"));
     assert_eq!(said.lines().count(), 4, "{said}");
     assert!(said.contains("the same text") && said.contains("departs after"), "{said}");
     let plot = std::fs::read_to_string(world.path("out.svg")).unwrap();
     assert_eq!(plot.matches("relative error").count(), 2, "over steps, and over layers");
 
     world.write("none.json", r#"{"model": "", "pipeline": "", "setup": "b", "steps": []}"#);
-    let last = world.succeed(&[&["plot-steps"], &files[..], &["--last", "2"]].concat());
+    let last = world.succeed(&format!("{line} --last 2"));
     assert_ne!(last, said, "means of two steps");
     let steps = |line: &str| line.split_whitespace().any(|cell| cell == "2");
     assert!(last.lines().skip(1).all(steps), "{last}");
-    world.refuse(&["plot-steps", "none.json"], "none.json: there are no steps by a pipeline");
-    world.refuse(&["plot-steps", "out.json"], "out.json: invalid type: map, expected a sequence");
-    world.refuse(&["plot-steps", "missing.json"], "missing.json: ");
     world.write(
         "ragged.json",
         r#"{"model": "", "pipeline": "", "setup": "b", "steps": [
         {"tokens": 1, "error": [0.1], "density": [1.0], "bar": [], "barred": [1], "outside": [0]}]}"#,
     );
-    world.refuse(&["plot-steps", "ragged.json"], "ragged.json: step 0 has not 1 layers");
-    let overwritten = ["plot-steps", "ends.json", "--plot", "ends.json"];
-    world.refuse(&overwritten, "--plot ends.json: expected another file than an input");
+    for (files, expected) in [
+        ("none.json", "none.json: there are no steps by a pipeline"),
+        ("out.json", "out.json: invalid type: map, expected a sequence"),
+        ("missing.json", "missing.json: "),
+        ("ragged.json", "ragged.json: step 0 has not 1 layers"),
+        ("ends.json --plot ends.json", "--plot ends.json: expected another file than an input"),
+    ] {
+        world.refuse(&format!("plot-steps {files}"), expected);
+    }
 }
 
 #[test]
@@ -338,7 +335,7 @@ fn the_end_of_the_text_can_be_ignored() {
     let world = World::new();
     let mut args = args(&[("--tokens", "20"), ("--json", "out.json")]);
     args.push("--ignore-eos".into());
-    world.succeed(&refs(&args));
+    world.succeed(&args);
     let report = world.json("out.json");
     assert_eq!((&report["stop"], &report["tokens"]["answer"]), (&json!("length"), &json!(20)));
 }
@@ -376,11 +373,10 @@ fn layers_that_the_model_does_not_have_are_refused() {
         "far.toml: dense_layers[1]: layer 77, which the model does not have; expected 0 to 2";
     refuse(&world, &[("--pipeline", "far.toml")], expected);
     let model = recall().display().to_string();
-    world.refuse(&["check", "far.toml", "--model", &model], expected);
-    let evaluate = ["evaluate", "--model", &model, "--pipelines", "far.toml", "--cases", "1"];
-    let tasks = ["--tasks", "niah_single_1", "--context", "400"];
-    world.refuse(&[&evaluate[..], &tasks].concat(), expected);
-    world.succeed(&["check", "far.toml"]);
+    world.refuse(&format!("check far.toml --model {model}"), expected);
+    let tasks = "--cases 1 --tasks niah_single_1 --context 400";
+    world.refuse(&format!("evaluate --model {model} --pipelines far.toml {tasks}"), expected);
+    world.succeed("check far.toml");
 }
 
 /// A file with one tensor more: another's numbers, shifted.
@@ -409,13 +405,11 @@ fn tied_weights_that_differ_are_noted() {
     world.copy_model(&recall(), "untied", json!({"tie_word_embeddings": true}));
     let path = "untied/model.safetensors";
     add_tensor(&world, path, "model.embed_tokens.weight", "lm_head.weight");
-    let evaluate = ["evaluate", "--model", "untied", "--pipelines", "dense.toml", "--cases", "1"];
-    let evaluate = [&evaluate[..], &["--tasks", "niah_single_1", "--context", "400"]].concat();
-    let generate = args(&[("--model", "untied"), ("--tokens", "2")]);
-    for arguments in [refs(&generate), evaluate] {
-        let output = world.run(&arguments);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{said}");
+    let evaluate = "evaluate --model untied --pipelines dense.toml --cases 1 --tasks niah_single_1";
+    let evaluate = world.run(&format!("{evaluate} --context 400"));
+    let generate = world.run(&args(&[("--model", "untied"), ("--tokens", "2")]));
+    for output in [generate, evaluate] {
+        let said = expect_code(&output, 0);
         let expected = "note: untied: `tie_word_embeddings` is true, but `lm_head.weight` differs";
         assert!(said.contains(expected), "{said}");
     }
@@ -426,38 +420,44 @@ fn texts_that_cannot_be_read_are_refused() {
     let world = World::new();
     world.write("empty.txt", " \n");
     world.write("bytes.txt", b"grass \xff\xfe");
-    let context = |path| [("--context", path)];
-    refuse(&world, &context("empty.txt"), "--context empty.txt: empty; expected a text");
-    let expected = "--context bytes.txt: not UTF-8 at byte 6; expected a text in UTF-8";
-    refuse(&world, &context("bytes.txt"), expected);
-    refuse(&world, &context("none.txt"), "--context none.txt: No such file");
+    let most = u64::MAX.to_string();
+    for (option, value, expected) in [
+        ("--context", "empty.txt", "--context empty.txt: empty; expected a text"),
+        ("--context", "bytes.txt", "bytes.txt: not UTF-8 at byte 6; expected a text in UTF-8"),
+        ("--context", "none.txt", "--context none.txt: No such file"),
+        ("--question", " ", "--question: empty; expected a text, or no --question"),
+        ("--context", "", "--context <FILE>"),
+        ("--prompt", "grass", "cannot be used with"),
+        ("--tokens", "0", "--tokens: 0; expected at least 1"),
+        ("--tokens", "20000", "20000 of --tokens"),
+        ("--tokens", "20000", "expected at most `max_position_embeddings` = 16384"),
+        ("--tokens", &most, "max_position_embeddings"),
+    ] {
+        refuse(&world, &[(option, value)], expected);
+    }
     refuse(&world, &[("--context", ""), ("--prompt", " ")], "--prompt: empty; expected a text");
-    refuse(&world, &[("--question", " ")], "--question: empty; expected a text, or no --question");
-    refuse(&world, &[("--context", "")], "--context <FILE>");
-    refuse(&world, &[("--prompt", "grass")], "cannot be used with");
-    refuse(&world, &[("--tokens", "0")], "--tokens: 0; expected at least 1");
-    let tokens = "20000 of --tokens";
-    refuse(&world, &[("--tokens", "20000")], tokens);
-    refuse(&world, &[("--tokens", "20000")], "expected at most `max_position_embeddings` = 16384");
-    refuse(&world, &[("--tokens", &u64::MAX.to_string())], "max_position_embeddings");
 }
 
 #[test]
 fn pipelines_outputs_and_backends_are_checked_first() {
     let world = World::new();
-    refuse(&world, &[("--pipeline", "none.toml")], "none.toml");
     world.write("typo.toml", "[[selectors]]\ntype = \"sinc\"\n");
-    refuse(&world, &[("--pipeline", "typo.toml")], "sinc");
-    world.write(
-        "parts.toml",
-        "[[selectors]]\ntype = \"pq-cache\"\nsize = 64\nparts = 3\nbits = 4\n",
-    );
-    let expected = "parts.toml: on layer 0: pq-cache: keys of 64 elements cannot be cut";
-    refuse(&world, &[("--pipeline", "parts.toml")], expected);
-    refuse(&world, &[("--backend", "tpu")], "--backend: no `tpu`; expected one of");
-    refuse(&world, &[("--json", "no/such/out.json")], "no/such/out.json");
-    let expected = "--json context.txt: expected another file than an input";
-    refuse(&world, &[("--json", "context.txt")], expected);
+    let parts = "[[selectors]]\ntype = \"pq-cache\"\nsize = 64\nparts = 3\nbits = 4\n";
+    world.write("parts.toml", parts);
+    for (option, value, expected) in [
+        ("--pipeline", "none.toml", "none.toml"),
+        ("--pipeline", "typo.toml", "sinc"),
+        (
+            "--pipeline",
+            "parts.toml",
+            "parts.toml: on layer 0: pq-cache: keys of 64 elements cannot be cut",
+        ),
+        ("--backend", "tpu", "--backend: no `tpu`; expected one of"),
+        ("--json", "no/such/out.json", "no/such/out.json"),
+        ("--json", "context.txt", "--json context.txt: expected another file than an input"),
+    ] {
+        refuse(&world, &[(option, value)], expected);
+    }
     world.copy_model(&recall(), "mine", json!({}));
     let changes = [("--model", "mine"), ("--json", "mine/model.safetensors")];
     refuse(&world, &changes, "--json mine/model.safetensors: expected another file than an input");
@@ -473,7 +473,7 @@ fn what_does_not_fit_into_memory_is_refused() {
     let changes = [("--model", "long"), ("--tokens", &tokens), ("--dtype", "f16")];
     refuse(&world, &changes, " bytes of memory needed, 1855488 for the weights and ");
     // All the text's tokens and those of the answer, in 3 layers of 2 heads of 64 and 64 elements.
-    let output = world.run(&refs(&args(&changes)));
+    let output = world.run(&args(&changes));
     let said = said(&output);
     let words: Vec<&str> = said.split_whitespace().collect();
     let after = |word: &str| words[1 + words.iter().position(|found| *found == word).unwrap()];

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use crate::world::{QUESTION, World, recall, words};
+use crate::world::{QUESTION, World, expect_code, recall};
 use serde_json::{Value, json};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/chat.gguf");
@@ -36,16 +36,15 @@ fn a_file_answers_as_a_folder_does() {
 #[test]
 fn every_command_takes_a_file() {
     let world = World::new();
-    world.succeed(&["check", "dense.toml", "--model", MODEL]);
-    let capture = ["capture", "--model", MODEL, "--text", "context.txt", "--tokens", "200"];
-    let said = world.succeed(&[&capture[..], &["-o", "trace.safetensors"]].concat());
+    world.succeed(&format!("check dense.toml --model {MODEL}"));
+    let capture = "--text context.txt --tokens 200 -o trace.safetensors";
+    let said = world.succeed(&format!("capture --model {MODEL} {capture}"));
     assert_eq!(said, "wrote trace.safetensors\n");
-    world.succeed(&["compare", "dense.toml", "--trace", "trace.safetensors"]);
-    let evaluate = ["evaluate", "--model", MODEL, "--pipelines", "dense.toml", "--cases", "1"];
-    let tasks = ["--tasks", "niah_single_1", "--context", "1200", "--results", "kept.jsonl"];
-    let evaluate = [&evaluate[..], &tasks].concat();
+    world.succeed("compare dense.toml --trace trace.safetensors");
+    let tasks = "--cases 1 --tasks niah_single_1 --context 1200 --results kept.jsonl";
+    let evaluate = format!("evaluate --model {MODEL} --pipelines dense.toml {tasks}");
     let plain = world.succeed(&evaluate);
-    let chat = world.succeed(&[&evaluate[..], &["--chat"]].concat());
+    let chat = world.succeed(&format!("{evaluate} --chat"));
     let title = |said: &str| said.lines().next().unwrap().to_owned();
     assert!(
         title(&chat).contains(", as a chat, ") && !title(&plain).contains(", as a chat, "),
@@ -56,7 +55,7 @@ fn every_command_takes_a_file() {
     world.succeed(&evaluate);
     let again = fs::read_to_string(world.path("kept.jsonl")).unwrap();
     assert_eq!(again, kept, "the same file is the same model");
-    world.succeed(&[&evaluate[..], &["--chat", "--system", "Be brief."]].concat());
+    world.succeed(&format!("{evaluate} --chat --system Briefly!"));
     let told = fs::read_to_string(world.path("kept.jsonl")).unwrap();
     assert_eq!(told.lines().count(), 3, "and what the system says another one");
 }
@@ -76,12 +75,11 @@ fn a_chat_that_adds_nothing_is_the_plain_prompt() {
     let chat = world.json("out.json");
     assert!(said.starts_with("2998500\n"), "{said}");
     assert_eq!((&chat["tokens"], &chat["layers"]), (&plain["tokens"], &plain["layers"]));
-    let evaluate = ["evaluate", "--model", "chatty", "--pipelines", "dense.toml", "promised.toml"];
-    let tasks = ["--tasks", "niah_single_1,vt", "--context", "400", "--cases", "2"];
-    let evaluate = [&evaluate[..], &tasks, &["--json", "out.json"]].concat();
+    let tasks = "--tasks niah_single_1,vt --context 400 --cases 2 --json out.json";
+    let evaluate = format!("evaluate --model chatty --pipelines dense.toml promised.toml {tasks}");
     world.succeed(&evaluate);
     let plain = world.json("out.json");
-    world.succeed(&[&evaluate[..], &["--chat"]].concat());
+    world.succeed(&format!("{evaluate} --chat"));
     let chat = world.json("out.json");
     assert_eq!((&plain["chat"], &chat["chat"]), (&json!(false), &json!(true)));
     for (plain, chat) in [(&plain, &chat)].map(|(a, b)| (&a["variants"], &b["variants"])) {
@@ -92,33 +90,30 @@ fn a_chat_that_adds_nothing_is_the_plain_prompt() {
 #[test]
 fn what_is_wrong_with_a_file_is_said() {
     let world = World::new();
-    let refuse = |model: &str, more: &[&str], expected: &str| {
-        let common =
-            ["generate", "--model", model, "--pipeline", "dense.toml", "--prompt", "Hello"];
-        world.refuse(&[&common[..], more].concat(), expected);
+    let refuse = |options: &str, expected: &str| {
+        let common = "generate --pipeline dense.toml --prompt Hello --model";
+        world.refuse(&format!("{common} {options}"), expected);
     };
     let whole = fs::read(MODEL).unwrap();
     world.write("cut.gguf", &whole[..whole.len() / 2]);
-    refuse("cut.gguf", &[], "the file is cut");
     world.write("header.gguf", &whole[..1000]);
-    refuse("header.gguf", &[], "header.gguf: not a whole GGUF file");
-    refuse("context.txt", &[], "context.txt: not a GGUF file: it begins with");
-    refuse(
-        "nowhere.gguf",
-        &[],
-        "expected a folder with config.json, tokenizer.json and safetensors",
-    );
-    let long = "chat.gguf: context: the sequence would have";
-    refuse(MODEL, &["--tokens", "3000"], long);
-    refuse(MODEL, &["--tokens", "3000"], "expected at most `llama.context_length` = 2048");
-    let asked = words("--pipelines dense.toml --context 3000 --tasks niah_single_1");
-    world.refuse(
-        &[&["evaluate", "--model", MODEL], &asked[..]].concat(),
-        "chat.gguf: context: the sequence would have 3000 tokens",
-    );
-    refuse(MODEL, &["--system", "Be brief."], "--chat");
-    let plain = recall().display().to_string();
-    refuse(&plain, &["--chat"], "has no chat template; expected one in chat_template.jinja");
+    let plain = format!("{} --chat", recall().display());
+    let long = format!("{MODEL} --tokens 3000");
+    for (options, expected) in [
+        ("cut.gguf", "the file is cut"),
+        ("header.gguf", "header.gguf: not a whole GGUF file"),
+        ("context.txt", "context.txt: not a GGUF file: it begins with"),
+        ("nowhere.gguf", "expected a folder with config.json, tokenizer.json and safetensors"),
+        (&long, "chat.gguf: context: the sequence would have"),
+        (&long, "expected at most `llama.context_length` = 2048"),
+        (&format!("{MODEL} --system brief"), "--chat"),
+        (&plain, "has no chat template; expected one in chat_template.jinja"),
+    ] {
+        refuse(options, expected);
+    }
+    let asked = "--pipelines dense.toml --context 3000 --tasks niah_single_1";
+    let expected = "chat.gguf: context: the sequence would have 3000 tokens";
+    world.refuse(&format!("evaluate --model {MODEL} {asked}"), expected);
     for (template, expected) in [
         ("{{ raise_exception('no users here') }}", "no users here"),
         ("{% for m in messages %}", "chat_template.jinja: line 1: "),
@@ -127,11 +122,10 @@ fn what_is_wrong_with_a_file_is_said() {
         let name = format!("model-{}", template.len());
         world.copy_model(&recall(), &name, json!({}));
         world.write(&format!("{name}/chat_template.jinja"), template);
-        refuse(&name, &["--chat", "--question", "Who?", "--setup", "b"], expected);
-        let evaluate =
-            ["evaluate", "--model", &name, "--pipelines", "dense.toml", "--context", "400"];
-        let tasks = ["--tasks", "niah_single_1", "--cases", "1", "--chat", "--setup", "b"];
-        world.refuse(&[&evaluate[..], &tasks].concat(), expected);
+        refuse(&format!("{name} --chat --question Who? --setup b"), expected);
+        let tasks = "--context 400 --tasks niah_single_1 --cases 1 --chat --setup b";
+        let evaluate = format!("evaluate --model {name} --pipelines dense.toml {tasks}");
+        world.refuse(&evaluate, expected);
     }
 }
 
@@ -158,25 +152,22 @@ fn the_stream_is_the_answer() {
 fn models_that_are_elsewhere_are_refused_with_what_to_do() {
     let world = World::new();
     let refuse = |model: &str, expected: &str| {
-        let common = ["--pipeline", "dense.toml", "--prompt", "Hello"];
-        world.refuse(&[&["generate", "--model", model], &common[..]].concat(), expected);
-        world.refuse(&["check", "dense.toml", "--model", model], expected);
+        let common = "--pipeline dense.toml --prompt Hello";
+        world.refuse(&format!("generate --model {model} {common}"), expected);
+        world.refuse(&format!("check dense.toml --model {model}"), expected);
     };
     fs::create_dir(world.path("folder")).unwrap();
     refuse("folder", "folder: no config.json; expected a folder with config.json");
     world.write("folder/model.gguf", fs::read(MODEL).unwrap());
-    refuse(
-        "folder",
-        "folder: no config.json; name the folder's GGUF file itself: folder/model.gguf",
-    );
+    let itself = "folder: no config.json; name the folder's GGUF file itself: folder/model.gguf";
+    refuse("folder", itself);
     let hub = "--model Qwen/Qwen3-0.6B: no such file or folder; expected a folder with \
                config.json, tokenizer.json and safetensors, or a GGUF file. Nothing is \
                downloaded; for a model of the Hugging Face Hub, run `hf download \
                Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B` and give `--model Qwen3-0.6B`";
     refuse("Qwen/Qwen3-0.6B", hub);
     for path in ["none", "folder/none", "none/none.gguf", "./none/none", "none/none/none"] {
-        let said = String::from_utf8(world.run(&["check", "dense.toml", "--model", path]).stderr);
-        let said = said.unwrap();
+        let said = expect_code(&world.run(&format!("check dense.toml --model {path}")), 2);
         assert!(said.contains("no such file or folder") && !said.contains("Hub"), "{said}");
     }
 }
@@ -194,9 +185,8 @@ fn a_chat_template_may_change_texts_that_are_not_split() {
         assert!(tokens["context"].as_u64().unwrap() > 0, "{tokens}");
         assert_eq!(tokens["question"], 0, "the prompt is not split: {tokens}");
     }
-    let evaluate = ["evaluate", "--model", "loud", "--pipelines", "dense.toml", "--context", "400"];
-    let tasks = ["--tasks", "niah_single_1", "--cases", "1", "--chat", "--setup", "a"];
-    world.succeed(&[&evaluate[..], &tasks].concat());
+    let tasks = "--context 400 --tasks niah_single_1 --cases 1 --chat --setup a";
+    world.succeed(&format!("evaluate --model loud --pipelines dense.toml {tasks}"));
 }
 
 /// The file with other bytes behind the place where `after` ends.
@@ -236,15 +226,12 @@ fn a_header_that_cannot_be_is_refused_by_every_command() {
         ),
     ] {
         world.write(name, &file);
-        let pipeline = ["--pipeline", "dense.toml"];
-        world.refuse(
-            &[&["generate", "--model", name, "--prompt", "Hello"], &pipeline[..]].concat(),
-            expected,
-        );
-        let asked = words("--pipelines dense.toml --context 500 --tasks niah_single_1 --cases 1");
-        world.refuse(&[&["evaluate", "--model", name], &asked[..]].concat(), expected);
-        let capture = ["capture", "--model", name, "--text", "context.txt", "--tokens", "100"];
-        world.refuse(&[&capture[..], &["-o", "never.safetensors"]].concat(), expected);
-        assert!(!world.path("never.safetensors").exists());
+        for command in [
+            "generate --prompt Hello --pipeline dense.toml",
+            "evaluate --pipelines dense.toml --context 500 --tasks niah_single_1 --cases 1",
+            "capture --text context.txt --tokens 100 -o never.safetensors",
+        ] {
+            world.refuse(&format!("{command} --model {name}"), expected);
+        }
     }
 }

@@ -4,22 +4,20 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::world::{World, recall, said, words};
+use crate::world::{World, recall, said};
 
 /// A world with `a.trace` of three layers, and `b.trace` of other numbers.
 fn world() -> World {
     let world = World::new();
     for (seed, name) in [("1", "a.trace"), ("2", "b.trace")] {
-        let shape = ["--query-heads", "4", "--kv-heads", "2", "--head-dim", "32", "--layers", "3"];
-        let size = ["--tokens", "1200", "--queries", "3", "--seed", seed, "-o", name];
-        let args = [&["synth", "--kind", "typical"][..], &shape, &size].concat();
-        world.succeed(&args);
+        let shape = "--query-heads 4 --kv-heads 2 --head-dim 32 --layers 3 --tokens 1200";
+        world.succeed(&format!("synth --kind typical {shape} --queries 3 --seed {seed} -o {name}"));
     }
     world
 }
 
 /// The exit code, and what is said on standard output and error.
-fn run(world: &World, args: &[&str]) -> (i32, String, String) {
+fn run(world: &World, args: &str) -> (i32, String, String) {
     let output = world.run(args);
     let said = said(&output);
     (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap(), said)
@@ -30,8 +28,7 @@ fn shards(world: &World, command: &str, n: usize) -> Vec<String> {
     let all = (1..=n).rev().map(|number| {
         let file = format!("{number}of{n}.jsonl");
         let shard = format!("{number}/{n}");
-        let more = ["--results", &file, "--shard", &shard];
-        let said = world.succeed(&[&words(command)[..], &more].concat());
+        let said = world.succeed(&format!("{command} --results {file} --shard {shard}"));
         assert!(said.starts_with(&format!("share {shard} is done and kept in {file}\n")), "{said}");
         file
     });
@@ -40,17 +37,16 @@ fn shards(world: &World, command: &str, n: usize) -> Vec<String> {
 
 /// Takes away the results of another command.
 fn clear(world: &World) {
-    for number in 1..=30 {
-        for of in 1..=30 {
-            let _ = fs::remove_file(world.path(&format!("{number}of{of}.jsonl")));
+    for file in world.files() {
+        if file.contains("of") && file.ends_with(".jsonl") {
+            fs::remove_file(world.path(&file)).unwrap();
         }
     }
 }
 
-fn merge(world: &World, files: &[String], more: &[&str]) -> (i32, String, String) {
-    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+fn merge(world: &World, files: &[String], more: &str) -> (i32, String, String) {
     let _ = fs::remove_file(world.path("all.jsonl"));
-    run(world, &[&["merge"], &files[..], &["--results", "all.jsonl"], more].concat())
+    run(world, &format!("merge {} --results all.jsonl {more}", files.join(" ")))
 }
 
 /// A file of JSON but for the time that was measured.
@@ -59,25 +55,16 @@ fn untimed(world: &World, name: &str) -> String {
     text.lines().filter(|line| !line.contains("\"seconds\":")).collect::<Vec<_>>().join("\n")
 }
 
-fn texts(outputs: &[String]) -> Vec<&str> {
-    outputs.iter().map(String::as_str).collect()
-}
-
 /// Shards of a command, `most` of which are more than there is to do, come to what one run comes to: its numbers, its
 /// table, its plot. Half of them have been killed in the middle, and one runs twice.
 #[track_caller]
 fn expect_same(world: &World, command: &str, most: usize, plotted: bool) {
     clear(world);
     let outputs = |name: &str| {
-        let [json, plot] = ["json", "svg"].map(|kind| format!("{name}.{kind}"));
-        if plotted {
-            vec!["--json".into(), json, "--plot".into(), plot]
-        } else {
-            vec!["--json".into(), json]
-        }
+        let plot = if plotted { format!("--plot {name}.svg") } else { String::new() };
+        format!("--json {name}.json {plot}")
     };
-    let one = outputs("one");
-    let (code, table, said) = run(world, &[&words(command)[..], &texts(&one)].concat());
+    let (code, table, said) = run(world, &format!("{command} {}", outputs("one")));
     assert_ne!(code, 2, "{command}: {said}");
     for n in [1, 3, most] {
         let mut files = shards(world, command, n);
@@ -92,8 +79,7 @@ fn expect_same(world: &World, command: &str, most: usize, plotted: bool) {
         let twice = fs::read(world.path(&files[0])).unwrap();
         world.write("twice.jsonl", twice);
         files.insert(n / 2, "twice.jsonl".into());
-        let all = outputs("all");
-        let merged = merge(world, &files, &texts(&all));
+        let merged = merge(world, &files, &outputs("all"));
         assert_eq!(merged, (code, table.clone(), said.clone()), "{command}, {n} shards");
         assert_eq!(untimed(world, "all.json"), untimed(world, "one.json"), "{command}, {n} shards");
         if plotted {
@@ -126,13 +112,13 @@ fn a_verification() {
 fn a_verification_that_is_drawn() {
     let world = world();
     let command = "verify promised.toml --trace a.trace --trials 40 --heads";
-    let one = world.succeed(&[&words(command)[..], &["--plot", "one.svg"]].concat());
+    let one = world.succeed(&format!("{command} --plot one.svg"));
     let files = shards(&world, &format!("{command} --plot any.svg"), 2);
-    let (code, all, _) = merge(&world, &files, &["--plot", "all.svg"]);
+    let (code, all, _) = merge(&world, &files, "--plot all.svg");
     assert_eq!((code, all), (0, one));
     let [one, all] = ["one.svg", "all.svg"].map(|name| fs::read(world.path(name)).unwrap());
     assert!(one == all && !world.path("any.svg").exists());
-    let (code, _, said) = merge(&world, &files, &[]);
+    let (code, _, said) = merge(&world, &files, "");
     assert!(code == 2 && said.contains("is `--plot` and nothing, there and now"), "{said}");
 }
 
@@ -140,9 +126,9 @@ fn a_verification_that_is_drawn() {
 fn outputs_and_selections() {
     let world = world();
     let command = "compare promised.toml --trace a.trace";
-    world.succeed(&[&words(command)[..], &["--dump", "one.safetensors"]].concat());
+    world.succeed(&format!("{command} --dump one.safetensors"));
     let files = shards(&world, &format!("{command} --dump any.safetensors"), 2);
-    assert_eq!(merge(&world, &files, &["--dump", "all.safetensors"]).0, 0);
+    assert_eq!(merge(&world, &files, "--dump all.safetensors").0, 0);
     let read = |name: &str| fs::read(world.path(name)).unwrap();
     assert!(read("one.safetensors") == read("all.safetensors"));
     assert!(!world.path("any.safetensors").exists());
@@ -188,9 +174,9 @@ fn an_evaluation_behind_a_prefill_strategy() {
     expect_same(&world, &command, 5, true);
     clear(&world);
     let files = shards(&world, &command, 2);
-    assert_eq!(merge(&world, &files, &[]).0, 0);
+    assert_eq!(merge(&world, &files, "").0, 0);
     world.write("some.toml", strategy.replace("0.3", "0.4"));
-    let (code, _, said) = merge(&world, &files, &[]);
+    let (code, _, said) = merge(&world, &files, "");
     assert!(code == 2 && said.contains("the digest of some.toml is"), "{said}");
 }
 
@@ -204,10 +190,10 @@ fn answers_of_another_model_are_refused() {
     let weights = world.path("model/model.safetensors");
     let mut bytes = fs::read(&weights).unwrap();
     fs::write(&weights, &bytes).unwrap();
-    assert_eq!(merge(&world, &files, &[]).0, 0);
+    assert_eq!(merge(&world, &files, "").0, 0);
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&weights, &bytes).unwrap();
-    let (code, _, said) = merge(&world, &files, &[]);
+    let (code, _, said) = merge(&world, &files, "");
     assert!(code == 2 && said.contains("the digest of the model is"), "{said}");
 }
 
@@ -220,9 +206,9 @@ fn work_in_two_stages() {
     let told = [(compared, "9 of 9", "1-3"), (evaluation(" --density 0.3"), "4 of 8", "2-3")];
     for (command, count, of) in told {
         clear(&world);
-        let one = run(&world, &[&words(&command)[..], &["--json", "one.json"]].concat());
+        let one = run(&world, &format!("{command} --json one.json"));
         let files = shards(&world, &command, 3);
-        let (code, _, said) = merge(&world, &files, &["--json", "all.json"]);
+        let (code, _, said) = merge(&world, &files, "--json all.json");
         assert_eq!(code, 1, "{command}: {said}");
         let expected = format!("incomplete: {count} results are missing, of shards {of}");
         assert!(said.contains(&expected), "{said}");
@@ -235,7 +221,7 @@ fn work_in_two_stages() {
             fs::write(world.path(file), &joined).unwrap();
         }
         assert_eq!(shards(&world, &command, 3), files);
-        assert_eq!(merge(&world, &files, &["--json", "all.json"]), one, "{command}");
+        assert_eq!(merge(&world, &files, "--json all.json"), one, "{command}");
         assert_eq!(untimed(&world, "all.json"), untimed(&world, "one.json"), "{command}");
     }
 }
@@ -253,7 +239,7 @@ fn what_is_missing_is_told() {
         clear(&world);
         let files = shards(&world, &command, 3);
         let own = &files[files.len() - 1..];
-        let (code, told, said) = merge(&world, own, &["--json", "all.json"]);
+        let (code, told, said) = merge(&world, own, "--json all.json");
         assert_eq!((code, told.as_str()), (1, ""), "{command}");
         let expected = format!("incomplete: {count} results are missing, of shards 2");
         assert!(said.contains(&expected) && said.contains(unit), "{command}: {said}");
@@ -261,7 +247,7 @@ fn what_is_missing_is_told() {
         // What there is has been joined: the others can be added.
         fs::rename(world.path("all.jsonl"), world.path("some.jsonl")).unwrap();
         let rest = [&["some.jsonl".to_owned()], &files[..2]].concat();
-        assert_eq!(merge(&world, &rest, &[]).0, 0, "{command}");
+        assert_eq!(merge(&world, &rest, "").0, 0, "{command}");
     }
 }
 
@@ -274,7 +260,7 @@ fn an_interrupted_run_goes_on() {
         "study coverage --trace a.trace --trials 3",
     ] {
         let _ = fs::remove_file(world.path("kept.jsonl"));
-        let args = [&words(command)[..], &["--results", "kept.jsonl"]].concat();
+        let args = format!("{command} --results kept.jsonl");
         let first = world.succeed(&args);
         let text = fs::read_to_string(world.path("kept.jsonl")).unwrap();
         let half = text.len() / 2;
@@ -287,7 +273,7 @@ fn an_interrupted_run_goes_on() {
         let whole = text[..half].rfind('\n').unwrap();
         assert_eq!(now[..whole], text[..whole], "{command}");
     }
-    let said = run(&world, &words("compare dense.toml --trace a.trace --results kept.jsonl")).2;
+    let said = run(&world, "compare dense.toml --trace a.trace --results kept.jsonl").2;
     assert!(said.contains("kept.jsonl, line 1: argument 1 is `study` and `compare`"), "{said}");
 }
 
@@ -298,10 +284,9 @@ fn what_does_not_belong_together_is_refused() {
     let files = shards(&world, command, 2);
     let other = |change: &dyn Fn(), command: &str, of: &str| {
         change();
-        let shard = ["--results", "other.jsonl", "--shard", of];
         let _ = fs::remove_file(world.path("other.jsonl"));
-        world.succeed(&[&words(command)[..], &shard].concat());
-        let (code, told, said) = merge(&world, &[files[0].clone(), "other.jsonl".into()], &[]);
+        world.succeed(&format!("{command} --results other.jsonl --shard {of}"));
+        let (code, told, said) = merge(&world, &[files[0].clone(), "other.jsonl".into()], "");
         assert_eq!((code, told.as_str()), (2, ""), "{said}");
         assert!(said.contains(&format!("in {} and here", files[0])), "{said}");
         assert!(said.contains("other.jsonl, line 1: "), "{said}");
@@ -324,15 +309,15 @@ fn what_does_not_belong_together_is_refused() {
     let said = other(&changed, command, "1/2");
     assert!(said.contains("the digest of pipeline 1 (promised.toml) is"), "{said}");
     // What is told must be of what is there.
-    let (code, _, said) = merge(&world, &files, &[]);
+    let (code, _, said) = merge(&world, &files, "");
     assert!(code == 2 && said.contains("the digest of pipeline 1 (promised.toml) is"), "{said}");
     world.write("promised.toml", crate::world::PROMISED);
-    assert_eq!(merge(&world, &files, &[]).0, 0);
+    assert_eq!(merge(&world, &files, "").0, 0);
 
     let text = fs::read_to_string(world.path(&files[1])).unwrap();
     let refused = |text: &str, expected: &str| {
         world.write("other.jsonl", text);
-        let (code, _, said) = merge(&world, &[files[0].clone(), "other.jsonl".into()], &[]);
+        let (code, _, said) = merge(&world, &[files[0].clone(), "other.jsonl".into()], "");
         assert!(code == 2 && said.contains(expected), "{said}");
         assert!(!world.path("all.jsonl").exists());
     };
@@ -344,42 +329,41 @@ fn what_does_not_belong_together_is_refused() {
     let (_, rest) = text.split_once("\"errors\":[[").unwrap();
     let number = rest.split(',').next().unwrap();
     world.write("twice.jsonl", text.replacen(number, "0.5", 1));
-    let (code, _, said) = merge(&world, &[files[1].clone(), "twice.jsonl".into()], &[]);
+    let (code, _, said) = merge(&world, &[files[1].clone(), "twice.jsonl".into()], "");
     assert_eq!(code, 2);
-    assert!(
-        said.contains(
-            "twice.jsonl, line 2: unit `layer 0, pipeline 1 (promised)` has another result"
-        ),
-        "{said}"
-    );
-    let said = run(&world, &["merge", &files[0], "--results", &files[0]]).2;
-    assert!(said.contains("expected another file"), "{said}");
+    let unit = "twice.jsonl, line 2: unit `layer 0, pipeline 1 (promised)` has another result";
+    assert!(said.contains(unit), "{said}");
+    let over = format!("merge {} --results {}", files[0], files[0]);
+    world.refuse(&over, "expected another file");
 }
 
 #[test]
 fn bad_shares_are_refused() {
     let world = world();
     for bad in ["0/3", "4/3", "x", "1/0"] {
-        let args = words("compare dense.toml --trace a.trace --results a.jsonl --shard");
-        world.refuse(&[&args[..], &[bad]].concat(), "expected i/n with i from 1 to n, as 2/3");
-        let args = words("capture --model model --text a.txt -o out --shard");
-        world.refuse(&[&args[..], &[bad]].concat(), "expected i/n with i from 1 to n, as 2/3");
+        for command in [
+            "compare dense.toml --trace a.trace --results a.jsonl",
+            "capture --model model --text a.txt -o out",
+        ] {
+            let expected = "expected i/n with i from 1 to n, as 2/3";
+            world.refuse(&format!("{command} --shard {bad}"), expected);
+        }
     }
-    world.refuse(&words("compare dense.toml --trace a.trace --shard 1/3"), "--results");
-    world.refuse(&words("evaluate --model m --pipelines a --tasks vt --shard 1/3"), "--results");
+    world.refuse("compare dense.toml --trace a.trace --shard 1/3", "--results");
+    world.refuse("evaluate --model m --pipelines a --tasks vt --shard 1/3", "--results");
     // Two tasks of an array cannot share a file.
-    world.succeed(&words("compare dense.toml --trace a.trace --results a.jsonl --shard 1/3"));
-    let second = words("compare dense.toml --trace a.trace --results a.jsonl --shard 2/3");
-    world.refuse(&second, "a.jsonl, line 1: results of shard 1/3; expected those of 2/3");
-    world.refuse(&words("merge nothing.jsonl --results all.jsonl"), "nothing.jsonl");
+    let command = "compare dense.toml --trace a.trace --results a.jsonl --shard";
+    world.succeed(&format!("{command} 1/3"));
+    let expected = "a.jsonl, line 1: results of shard 1/3; expected those of 2/3";
+    world.refuse(&format!("{command} 2/3"), expected);
+    world.refuse("merge nothing.jsonl --results all.jsonl", "nothing.jsonl");
 }
 
 #[test]
 fn a_slurm_array_shares_work() {
     let world = world();
-    let command = words("compare dense.toml --trace a.trace");
-    let task = |id: &str, count: &str, most: &str, more: &[&str]| {
-        let mut run = world.command(&[&command[..], more].concat());
+    let task = |id: &str, count: &str, most: &str, more: &str| {
+        let mut run = world.command(&format!("compare dense.toml --trace a.trace {more}"));
         run.env("SLURM_ARRAY_TASK_ID", id).env("SLURM_ARRAY_TASK_COUNT", count);
         run.env("SLURM_ARRAY_TASK_MIN", "4").env("SLURM_ARRAY_TASK_MAX", most);
         let output = run.output().unwrap();
@@ -388,7 +372,7 @@ fn a_slurm_array_shares_work() {
     };
     for (id, shard) in [("4", "1/2"), ("5", "2/2")] {
         let file = format!("{id}.jsonl");
-        let (code, told, said) = task(id, "2", "5", &["--results", &file]);
+        let (code, told, said) = task(id, "2", "5", &format!("--results {file}"));
         assert!(code == 0 && told.starts_with(&format!("share {shard} is done")), "{told}");
         assert!(
             said.starts_with(&format!("note: --shard {shard}, as SLURM_ARRAY_TASK_ID {id}")),
@@ -396,15 +380,14 @@ fn a_slurm_array_shares_work() {
         );
     }
     let files = ["4.jsonl", "5.jsonl"].map(str::to_owned);
-    let (code, merged, _) = merge(&world, &files, &[]);
+    let (code, merged, _) = merge(&world, &files, "");
     // What was said is used; without a file to keep it in, nothing is shared.
-    let all = ["--results", "own.jsonl", "--shard", "1/1"];
-    let (_, own, said) = task("4", "2", "5", &all);
+    let (_, own, said) = task("4", "2", "5", "--results own.jsonl --shard 1/1");
     assert!(own.starts_with("share 1/1 is done") && said.is_empty(), "{own}{said}");
-    let (_, alone, said) = task("4", "2", "5", &[]);
+    let (_, alone, said) = task("4", "2", "5", "");
     assert_eq!((code, merged, said.as_str()), (0, alone, ""));
     for (id, count, most) in [("3", "2", "5"), ("x", "2", "5"), ("6", "2", "6"), ("4", "2", "6")] {
-        let (code, _, said) = task(id, count, most, &["--results", "c.jsonl"]);
+        let (code, _, said) = task(id, count, most, "--results c.jsonl");
         assert!(code == 2 && said.contains("expected a task of an array without gaps"), "{said}");
         assert!(!world.path("c.jsonl").exists());
     }
@@ -415,18 +398,17 @@ fn a_trace_is_captured_in_shares() {
     let world = World::new();
     let model = recall().display().to_string();
     let command = format!("capture --model {model} --text context.txt --tokens 300 -o");
-    world.succeed(&[&words(&command)[..], &["one.trace"]].concat());
+    world.succeed(&format!("{command} one.trace"));
     let one = fs::read(world.path("one.trace")).unwrap();
     let share = |command: &str, shard: &str| {
         let file = format!("{}.trace", shard.replace('/', "of"));
-        let said = world.succeed(&[&words(command)[..], &[&file, "--shard", shard]].concat());
+        let said = world.succeed(&format!("{command} {file} --shard {shard}"));
         assert!(said.starts_with(&format!("wrote share {shard} to {file}\n")), "{said}");
         file
     };
     let join = |files: &[String]| {
-        let files: Vec<&str> = files.iter().map(String::as_str).collect();
         let _ = fs::remove_file(world.path("all.trace"));
-        run(&world, &[&["merge"], &files[..], &["--results", "all.trace"]].concat())
+        run(&world, &format!("merge {} --results all.trace", files.join(" ")))
     };
     let mut files = Vec::new();
     for n in [1, 2, 40] {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::world::{
-    TraceWorld as World, config, keys, list, number, read_json, said, succeed, vattention,
+    TraceWorld as World, config, expect_code, keys, list, number, read_json, succeed, vattention,
 };
 use serde_json::Value;
 use vattention::Storage;
@@ -13,9 +13,9 @@ use vattention::trace::{Trace, write_trace};
 
 /// The exit code must be 2, with `expected` in the message.
 #[track_caller]
-fn refuse(line: &[&str], expected: &str) {
+fn refuse(line: &str, expected: &str) {
     let said = crate::world::refuse(line);
-    assert!(said.contains(expected), "{line:?}: {said}");
+    assert!(said.contains(expected), "{line}: {said}");
 }
 
 impl World {
@@ -34,14 +34,12 @@ impl World {
 
     /// What a study prints and writes; it must draw something, too.
     #[track_caller]
-    fn study(&self, name: &str, more: &[&str]) -> (String, Value) {
+    fn study(&self, line: &str) -> (String, Value) {
         let (trace, json, plot) = (&self.trace, self.path("out.json"), self.path("out.svg"));
-        let line = ["study", name, "--trace", trace, "--json", &json, "--plot", &plot];
-        let table = succeed(&[&line, more].concat());
+        let table = succeed(&format!("study {line} --trace {trace} --json {json} --plot {plot}"));
         let svg = std::fs::read_to_string(&plot).unwrap();
-        assert!(svg.starts_with("<svg") && svg.contains("<circle"), "{name}");
-        let json = read_json(&json);
-        (table, json)
+        assert!(svg.starts_with("<svg") && svg.contains("<circle"), "{line}");
+        (table, read_json(&json))
     }
 }
 
@@ -54,7 +52,7 @@ fn falls(numbers: impl Iterator<Item = f64>) {
 
 #[test]
 fn hoeffding_needs_more_than_the_central_limit_theorem_and_fails_less() {
-    let (table, found) = World::new().study("tightness", &["--epsilon", "0.02"]);
+    let (table, found) = World::new().study("tightness --epsilon 0.02");
     assert_eq!(keys(&found), "bounds delta epsilon heads run trace trials");
     let of = |floor: bool| list(&found, "bounds").iter().filter(move |one| one["floor"] == floor);
     let column = |floor, key: &str| of(floor).map(|one| number(&one[key])).collect::<Vec<_>>();
@@ -84,8 +82,7 @@ fn method<'a>(found: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn top_p_holds_its_mass_and_top_k_its_share() {
-    let line = ["--share", "0.1", "--mass", "0.8"];
-    let (table, found) = World::new().study("coverage", &line);
+    let (table, found) = World::new().study("coverage --share 0.1 --mass 0.8");
     assert_eq!(keys(&found), "mass methods rows run share trace trials");
     assert_eq!(list(&found, "rows").len(), 4 * 2 * 4 * 5, "methods, layers, heads, queries");
     let of = |name: &str, key: &str| number(&method(&found, name)[key]);
@@ -105,7 +102,7 @@ fn top_p_holds_its_mass_and_top_k_its_share() {
 
 #[test]
 fn a_sample_deviates_and_top_k_is_biased() {
-    let (table, found) = World::new().study("bias", &["--shares", "0.02,0.08,0.32"]);
+    let (table, found) = World::new().study("bias --shares 0.02,0.08,0.32");
     assert_eq!(keys(&found), "run sizes trace trials");
     let column = |key: &str| list(&found, "sizes").iter().map(|one| number(&one[key])).collect();
     let [top_k, bias, deviation]: [Vec<f64>; 3] = ["top_k", "bias", "deviation"].map(column);
@@ -122,7 +119,7 @@ fn a_sample_deviates_and_top_k_is_biased() {
 
 #[test]
 fn errors_follow_epsilon() {
-    let (_, found) = World::new().study("epsilon", &["--epsilons", "0.02,0.04,0.06,0.08"]);
+    let (_, found) = World::new().study("epsilon --epsilons 0.02,0.04,0.06,0.08");
     assert_eq!(keys(&found), "delta run series trace trials");
     let series = list(&found, "series");
     assert_eq!(series.len(), 8, "4 promises, 2 floors");
@@ -142,7 +139,7 @@ fn errors_follow_epsilon() {
 
 #[test]
 fn larger_base_samples_know_the_spread_better() {
-    let (table, found) = World::new().study("base-sample", &["--trials", "20"]);
+    let (table, found) = World::new().study("base-sample --trials 20");
     assert_eq!(keys(&found), "run sizes trace trials");
     let sizes = list(&found, "sizes");
     let tokens: Vec<u64> = sizes.iter().map(|size| size["tokens"].as_u64().unwrap()).collect();
@@ -155,7 +152,7 @@ fn larger_base_samples_know_the_spread_better() {
 
 #[test]
 fn larger_samples_are_nearer_to_normal() {
-    let (_, found) = World::new().study("normality", &["--sizes", "256,2,16"]);
+    let (_, found) = World::new().study("normality --sizes 256,2,16");
     let sizes = list(&found, "sizes");
     assert_eq!(keys(&sizes[0]), "beyond kolmogorov quantiles tokens");
     falls(sizes.iter().map(|size| number(&size["kolmogorov"])));
@@ -169,7 +166,7 @@ fn larger_samples_are_nearer_to_normal() {
 
 #[test]
 fn one_parameter_is_varied_at_a_time() {
-    let (_, found) = World::new().study("sensitivity", &["--queries", "2"]);
+    let (_, found) = World::new().study("sensitivity --queries 2");
     assert_eq!(keys(&found), "backend run trace variations");
     let variations = list(&found, "variations");
     assert_eq!(variations.len(), 60, "2 targets, 6 parameters, 5 values");
@@ -191,8 +188,7 @@ fn one_parameter_is_varied_at_a_time() {
 #[test]
 fn the_front_holds_what_nothing_beats() {
     let configs = ["dense", "hybrid", "oracle-top-k", "streaming-llm"].map(config);
-    let more: Vec<&str> = configs.iter().map(String::as_str).collect();
-    let (table, found) = World::new().study("pareto", &more);
+    let (table, found) = World::new().study(&format!("pareto {}", configs.join(" ")));
     assert_eq!(keys(&found), "backend front left_out pipelines run trace");
     let place = |one: &Value| (number(&one["density"]), number(&one["output_error"]["mean"]));
     let places: Vec<(f64, f64)> = list(&found, "pipelines").iter().map(place).collect();
@@ -214,8 +210,7 @@ fn the_front_holds_what_nothing_beats() {
 fn no_pipeline_that_keeps_its_promise_reads_less_than_the_limit() {
     let world = World::new();
     let configs = ["vattention-oracle", "vattention-paper-sdpa-clt", "dense"].map(config);
-    let configs: Vec<&str> = configs.iter().map(String::as_str).collect();
-    let (table, found) = world.study("limit", &configs);
+    let (table, found) = world.study(&format!("limit {}", configs.join(" ")));
     let limit = number(&found["limit"]["mean"]);
     assert!(limit > 0.0 && limit < 1.0);
     for pipeline in list(&found, "pipelines") {
@@ -223,7 +218,7 @@ fn no_pipeline_that_keeps_its_promise_reads_less_than_the_limit() {
     }
     assert_eq!(list(&found, "heads").len(), 8);
     assert!(table.contains("of limit"), "{table}");
-    let (_, laxer) = world.study("limit", &[configs[0], "--epsilon", "0.2"]);
+    let (_, laxer) = world.study(&format!("limit {} --epsilon 0.2", configs[0]));
     assert!(number(&laxer["limit"]["mean"]) < limit);
 }
 
@@ -233,10 +228,9 @@ fn pipelines_are_changed_and_left_out_as_compare_does() {
     let (hash, hybrid) = (config("hash-attention"), config("hybrid"));
     let json = world.path("left.json");
     for study in ["pareto", "limit"] {
-        let args = ["study", study, &hash, &hybrid, "--trace", &world.trace, "--json", &json];
-        let more = ["--set", "name=changed", "--density", "0.3"];
-        let output = vattention(&[&args[..], &more].concat());
-        let said = said(&output);
+        let files = format!("{hash} {hybrid} --trace {} --json {json}", world.trace);
+        let line = format!("study {study} {files} --set name=changed --density 0.3");
+        let said = expect_code(&vattention(&line), 0);
         assert!(said.starts_with("note: left out: ") && said.lines().count() == 1, "{said}");
         let found: Value = read_json(&json);
         assert_eq!(found["left_out"][0]["file"], hash);
@@ -249,10 +243,9 @@ fn pipelines_are_changed_and_left_out_as_compare_does() {
 #[test]
 fn bars_are_as_sure_as_they_say() {
     let world = World::new();
-    let configs = ["priority", "hybrid"].map(config);
-    let deltas = ["--deltas", "0.05,0.3", "--trials", "200"];
-    let line: Vec<&str> = configs.iter().map(String::as_str).chain(deltas).collect();
-    let (table, found) = world.study("calibration", &line);
+    let configs = ["priority", "hybrid"].map(config).join(" ");
+    let (table, found) =
+        world.study(&format!("calibration {configs} --deltas 0.05,0.3 --trials 200"));
     assert!(table.contains("priority sampling") && table.contains("hybrid"), "{table}");
     for pipeline in list(&found, "pipelines") {
         let at = list(pipeline, "at");
@@ -268,18 +261,16 @@ fn bars_are_as_sure_as_they_say() {
         let budget = pipeline["pipeline"] == "hybrid";
         assert!(!budget || radii(&at[1]) < radii(&at[0]), "less sure, and so narrower: {pipeline}");
     }
-    refuse(
-        &["study", "calibration", &config("dense"), "--trace", &world.trace],
-        "has no [estimator], so no error bars",
-    );
+    let dense = format!("study calibration {} --trace {}", config("dense"), world.trace);
+    refuse(&dense, "has no [estimator], so no error bars");
 }
 
 #[test]
 fn studies_are_deterministic_and_measure_what_was_asked_for() {
     let world = World::new();
-    let more = ["--layers", "1", "--queries", "2", "--trials", "3"];
-    let first = world.study("tightness", &more);
-    assert_eq!(first, world.study("tightness", &more));
+    let line = "tightness --layers 1 --queries 2 --trials 3";
+    let first = world.study(line);
+    assert_eq!(first, world.study(line));
     let heads = list(&first.1, "heads");
     assert_eq!(heads.len(), 24, "1 layer");
     assert!(heads.iter().all(|head| head["layer"] == 1 && head["trials"] == 6));
@@ -289,30 +280,32 @@ fn studies_are_deterministic_and_measure_what_was_asked_for() {
 fn bad_input_is_refused() {
     let world = World::new();
     let trace = &world.trace;
-    let on = |name: &'static str, more: &[&'static str], expected: &str| {
-        refuse(&[&["study", name, "--trace", trace], more].concat(), expected);
-    };
-    on("tightness", &["--trials", "0"], "--trials: 0 samples say nothing");
-    on("tightness", &["--epsilon", "1"], "must lie strictly between 0 and 1");
-    on("bias", &["--trials", "1"], "--trials: 1; expected at least 2, to tell a variance");
-    on("coverage", &["--share", "1"], "must lie strictly between 0 and 1");
-    on("epsilon", &["--layers", "7"], "has no layer 7; it has 0, 1");
-    on("epsilon", &["--queries", "6"], "expected 1 to that, got 6");
-    on("base-sample", &["--sizes", "1,64"], "--sizes: expected sizes of at least 2,");
-    on("base-sample", &["--sizes", "717"], "--sizes: 717 tokens are all that is left of some row");
-    on("normality", &["--sizes", "0"], "--sizes: expected sizes of at least 1,");
-    on("sensitivity", &["--backend", "gpu"], "--backend: no `gpu`; expected one of");
-    on("normality", &["--plot", "/nowhere/out.svg"], "/nowhere");
-    on("pareto", &[], "CONFIGS");
-    on("limit", &["nothing.toml"], "nothing.toml");
+    for (line, expected) in [
+        ("tightness --trials 0", "--trials: 0 samples say nothing"),
+        ("tightness --epsilon 1", "must lie strictly between 0 and 1"),
+        ("bias --trials 1", "--trials: 1; expected at least 2, to tell a variance"),
+        ("coverage --share 1", "must lie strictly between 0 and 1"),
+        ("epsilon --layers 7", "has no layer 7; it has 0, 1"),
+        ("epsilon --queries 6", "expected 1 to that, got 6"),
+        ("base-sample --sizes 1,64", "--sizes: expected sizes of at least 2,"),
+        ("base-sample --sizes 717", "--sizes: 717 tokens are all that is left of some row"),
+        ("normality --sizes 0", "--sizes: expected sizes of at least 1,"),
+        ("sensitivity --backend gpu", "--backend: no `gpu`; expected one of"),
+        ("normality --plot /nowhere/out.svg", "/nowhere"),
+        ("pareto", "CONFIGS"),
+        ("limit nothing.toml", "nothing.toml"),
+        (&format!("tightness --json {trace}"), "expected another file"),
+    ] {
+        refuse(&format!("study {line} --trace {trace}"), expected);
+    }
     let left = "layer 0, query 0: sink, window and top-k leave";
-    refuse(&["study", "tightness", "--trace", &world.short_trace()], left);
-    refuse(&["study", "tightness", "--trace", trace, "--json", trace], "expected another file");
-    refuse(&["study", "tightness", "--trace", &config("dense")], "not a whole safetensors file");
+    refuse(&format!("study tightness --trace {}", world.short_trace()), left);
+    let pipeline = config("dense");
+    refuse(&format!("study tightness --trace {pipeline}"), "not a whole safetensors file");
 }
 
 #[test]
 fn help_says_what_each_study_is() {
-    insta::assert_snapshot!("study-help", succeed(&["study", "--help"]));
-    insta::assert_snapshot!("study-tightness-help", succeed(&["study", "tightness", "--help"]));
+    insta::assert_snapshot!("study-help", succeed("study --help"));
+    insta::assert_snapshot!("study-tightness-help", succeed("study tightness --help"));
 }

@@ -1,87 +1,41 @@
 //! `tune`, run as a user runs it.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::process::{Command, Output};
-
-use crate::world::{list, number, read_json, said};
+use crate::world::{World, config, expect_code, list, number};
 use serde_json::Value;
-
-fn run_with(threads: &str, line: &[&str]) -> Output {
-    let command = env!("CARGO_BIN_EXE_vattention");
-    Command::new(command).args(line).env("RAYON_NUM_THREADS", threads).output().unwrap()
-}
-
-fn run(line: &[&str]) -> Output {
-    run_with("2", line)
-}
-
-/// The exit code must be 2, with `expected` in the message.
-#[track_caller]
-fn refuse(line: &[&str], expected: &str) {
-    let output = run(line);
-    let said = said(&output);
-    assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true), "{line:?}");
-    assert!(said.contains(expected), "{line:?}: {said}");
-}
+use std::collections::BTreeMap;
 
 /// A folder with two traces of two layers, and two grids.
-struct World {
-    folder: tempfile::TempDir,
+fn world() -> World {
+    let world = World::empty();
+    let size = "--tokens 1024 --query-heads 4 --kv-heads 2 --head-dim 16 --value-dim 12";
+    for seed in ["1", "2"] {
+        let more = format!("--queries 8 --layers 2 --seed {seed} -o {seed}.safetensors");
+        world.succeed(&format!("synth --kind typical {size} {more}"));
+    }
+    world.write_grid(
+        "top.toml",
+        "search = true",
+        "oracle-top-k",
+        "selectors.0.size = [4, 64]\nselectors.1.size = [8, 64]\nselectors.2.score = [\"head\", \"group\"]",
+    );
+    let grid = "selectors.2.size = [0.02, 0.1, 0.3]\nselectors.2.page = [8, 32]";
+    world.write_grid("quest.toml", "", "quest", grid);
+    world
 }
 
-const CONFIGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs");
-
 impl World {
-    fn new() -> Self {
-        let world = Self { folder: tempfile::tempdir().unwrap() };
-        for seed in ["1", "2"] {
-            let line = format!(
-                "synth --kind typical --tokens 1024 --query-heads 4 --kv-heads 2 --head-dim 16 \
-                 --value-dim 12 --queries 8 --layers 2 --seed {seed} -o {}",
-                world.path(&format!("{seed}.safetensors"))
-            );
-            let made = run(&line.split_whitespace().collect::<Vec<_>>());
-            assert_eq!(made.status.code(), Some(0));
-        }
-        world.write(
-            "top.toml",
-            "search = true",
-            "oracle-top-k",
-            "selectors.0.size = [4, 64]\nselectors.1.size = [8, 64]\nselectors.2.score = [\"head\", \"group\"]",
-        );
-        world.write(
-            "quest.toml",
-            "",
-            "quest",
-            "selectors.2.size = [0.02, 0.1, 0.3]\nselectors.2.page = [8, 32]",
-        );
-        world
+    fn write_grid(&self, name: &str, head: &str, base: &str, grid: &str) {
+        let base = config(base);
+        self.write(name, format!("base = \"{base}\"\n{head}\n[grid]\n{grid}\n"));
     }
 
-    fn write(&self, name: &str, head: &str, base: &str, grid: &str) {
-        let text = format!("base = \"{CONFIGS}/{base}.toml\"\n{head}\n[grid]\n{grid}\n");
-        std::fs::write(self.path(name), text).unwrap();
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    /// What it prints and finds.
+    /// What it prints and finds, of grids and options.
     #[track_caller]
-    fn tune(&self, threads: &str, grids: &[&str], more: &[&str]) -> (String, Value) {
-        let (trace, json) = (self.path("1.safetensors"), self.path("out.json"));
-        let grids: Vec<String> = grids.iter().map(|grid| self.path(grid)).collect();
-        let mut line = vec!["tune"];
-        line.extend(grids.iter().map(String::as_str));
-        line.extend(["--trace", &trace, "--json", &json]);
-        line.extend(more);
-        let output = run_with(threads, &line);
-        let said = said(&output);
-        assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{line:?}");
-        let found = read_json(json);
-        (String::from_utf8(output.stdout).unwrap(), found)
+    fn tune(&self, threads: &str, line: &str) -> (String, Value) {
+        let line = format!("tune {line} --trace 1.safetensors --json out.json");
+        let output = self.command(&line).env("RAYON_NUM_THREADS", threads).output().unwrap();
+        assert_eq!(expect_code(&output, 0), "", "{line}");
+        (String::from_utf8(output.stdout).unwrap(), self.json("out.json"))
     }
 }
 
@@ -105,13 +59,12 @@ fn bests(found: &Value) -> Vec<String> {
     bests
 }
 
-const AT: [&str; 4] = ["--at", "density=0.1,0.2", "--at", "error=0.1"];
+const AT: &str = "--at density=0.1,0.2 --at error=0.1";
 
 #[test]
 fn the_best_reads_what_was_asked_and_nothing_that_does_errs_less() {
-    let world = World::new();
-    let (table, found) =
-        world.tune("2", &["top.toml", "quest.toml"], &[&AT[..], &["--rungs", "1"]].concat());
+    let world = world();
+    let (table, found) = world.tune("2", &format!("top.toml quest.toml {AT} --rungs 1"));
     let all = list(&found, "tried");
     // Searched for two densities and as they stand; six as they stand.
     assert_eq!(all.len(), 8 * 3 + 6);
@@ -151,36 +104,31 @@ fn the_best_reads_what_was_asked_and_nothing_that_does_errs_less() {
 
 #[test]
 fn neither_order_nor_threads_nor_halving_with_all_kept_changes_what_is_found() {
-    let world = World::new();
-    let (_, found) = world.tune("1", &["top.toml", "quest.toml"], &AT);
+    let world = world();
+    let (_, found) = world.tune("1", &format!("top.toml quest.toml {AT}"));
     assert_eq!(found["queries"], serde_json::json!([2, 4, 8]));
-    world.write(
+    world.write_grid(
         "turned.toml",
         "search = true",
         "oracle-top-k",
         "selectors.0.size = [64, 4]\nselectors.1.size = [64, 8]\nselectors.2.score = [\"group\", \"head\"]",
     );
-    let (_, turned) = world.tune("3", &["quest.toml", "turned.toml"], &AT);
+    let (_, turned) = world.tune("3", &format!("quest.toml turned.toml {AT}"));
     assert_eq!(bests(&found), bests(&turned));
     let last = |found: &Value| list(found, "tried").iter().filter(|one| one["rung"] == 2).count();
     assert!(last(&found) < list(&found, "tried").len(), "some were dropped");
-    let (_, kept) =
-        world.tune("2", &["top.toml", "quest.toml"], &[&AT[..], &["--keep", "1"]].concat());
-    let (_, whole) =
-        world.tune("2", &["top.toml", "quest.toml"], &[&AT[..], &["--rungs", "1"]].concat());
+    let (_, kept) = world.tune("2", &format!("top.toml quest.toml {AT} --keep 1"));
+    let (_, whole) = world.tune("2", &format!("top.toml quest.toml {AT} --rungs 1"));
     assert_eq!(last(&kept), list(&kept, "tried").len(), "none was dropped");
     assert_eq!(bests(&kept), bests(&whole));
 }
 
 #[test]
 fn the_front_is_told_without_goals_and_measured_on_held_out_texts() {
-    let world = World::new();
-    let (held_out, plot, folder) =
-        (world.path("2.safetensors"), world.path("out.svg"), world.path("best"));
-    let layers = ["--held-out-layers", "1", "--layers", "0"];
-    let outputs = ["--held-out", &held_out, "--plot", &plot, "--output", &folder];
-    let more = [&layers[..], &outputs].concat();
-    let (table, found) = world.tune("2", &["quest.toml"], &more);
+    let world = world();
+    let layers = "--held-out-layers 1 --layers 0 --held-out 2.safetensors";
+    let (table, found) =
+        world.tune("2", &format!("quest.toml {layers} --plot out.svg --output best"));
     let best = list(&found, "best");
     assert!(!best.is_empty() && table.contains("front") && table.contains("held out: read"));
     for best in best {
@@ -193,20 +141,15 @@ fn the_front_is_told_without_goals_and_measured_on_held_out_texts() {
         );
         assert_ne!(one["score"]["error"], best["held_out"]["error"]);
     }
-    let svg = std::fs::read_to_string(&plot).unwrap();
+    let svg = std::fs::read_to_string(world.path("out.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("held out") && svg.contains("Quest"));
     // Each file runs, and comes to what was told of it.
-    let (trace, json) = (world.path("1.safetensors"), world.path("compared.json"));
-    let files =
-        std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path().display().to_string());
-    let mut files: Vec<String> = files.collect();
-    files.sort();
+    let files = files_of(&world, "best");
     assert_eq!(files.len(), best.len());
-    let mut line = vec!["compare"];
-    line.extend(files.iter().map(String::as_str));
-    line.extend(["--trace", &trace, "--layers", "0", "--json", &json]);
-    assert_eq!(run(&line).status.code(), Some(0));
-    let compared: Value = read_json(json);
+    let files: Vec<String> = files.keys().map(|name| format!("best/{name}")).collect();
+    let compare = format!("compare {} --trace 1.safetensors --layers 0", files.join(" "));
+    world.succeed(&format!("{compare} --json compared.json"));
+    let compared = world.json("compared.json");
     let errors = |all: Vec<&Value>| {
         let mut errors: Vec<f64> = all.into_iter().map(number).collect();
         errors.sort_by(f64::total_cmp);
@@ -224,105 +167,93 @@ fn the_front_is_told_without_goals_and_measured_on_held_out_texts() {
 /// Work goes on where it was interrupted, and results of other work are refused.
 #[test]
 fn kept_results_are_not_computed_again() {
-    let world = World::new();
+    let world = world();
     let results = world.path("results.jsonl");
-    let more = [&AT[..], &["--results", &results]].concat();
-    let (table, found) = world.tune("2", &["top.toml"], &more);
+    let line = format!("top.toml {AT} --results results.jsonl");
+    let (table, found) = world.tune("2", &line);
     let whole = std::fs::read_to_string(&results).unwrap();
     let lines: Vec<&str> = whole.lines().collect();
     assert!(lines.len() > 20, "{}", lines.len());
     // An interruption in the middle of a line.
     let cut = lines[..10].join("\n") + "\n" + &lines[10][..lines[10].len() / 2];
     std::fs::write(&results, cut).unwrap();
-    let (again, found_again) = world.tune("1", &["top.toml"], &more);
+    let (again, found_again) = world.tune("1", &line);
     assert_eq!((table, found), (again, found_again));
     assert_eq!(std::fs::read_to_string(&results).unwrap(), whole);
-    let (grid, trace) = (world.path("top.toml"), world.path("1.safetensors"));
-    let other = ["tune", &grid, "--trace", &trace, "--results", &results, "--queries", "4"];
-    refuse(&other, "results.jsonl");
+    let other = "tune top.toml --trace 1.safetensors --results results.jsonl --queries 4";
+    world.refuse(other, "results.jsonl");
 }
 
 /// Each shard does its share of a rung; `merge` tells what is missing, until all rungs are whole.
 #[test]
 fn shards_come_to_what_one_run_does() {
-    let world = World::new();
-    let folders = ["alone", "together"].map(|name| world.path(name));
-    let (told, alone) =
-        world.tune("2", &["quest.toml"], &["--rungs", "2", "--output", &folders[0]]);
-    let (grid, trace) = (world.path("quest.toml"), world.path("1.safetensors"));
-    let files = ["1.jsonl", "2.jsonl"].map(|name| world.path(name));
-    let (all, json) = (world.path("all.jsonl"), world.path("all.json"));
-    let outputs = ["--results", &all, "--json", &json, "--output", &folders[1]];
-    let merge = || run(&[&["merge", &files[0], &files[1]], &outputs[..]].concat());
+    let world = world();
+    let (told, alone) = world.tune("2", "quest.toml --rungs 2 --output alone");
     for rung in 1..=2 {
-        for (shard, file) in ["1/2", "2/2"].into_iter().zip(&files) {
-            let line = ["tune", &grid, "--trace", &trace, "--rungs", "2", "--results", file];
-            let output = run(&[&line[..], &["--shard", shard]].concat());
-            let said = String::from_utf8(output.stdout).unwrap();
-            assert!(output.status.code() == Some(0), "{said}");
-            assert!(said.contains(&format!("share {shard} is done")), "{said}");
+        for number in 1..=2 {
+            let of = format!("--results {number}.jsonl --shard {number}/2");
+            let line = format!("tune quest.toml --rungs 2 --trace 1.safetensors {of}");
+            let said = world.succeed(&line);
+            assert!(said.contains(&format!("share {number}/2 is done")), "{said}");
         }
-        let output = merge();
-        let said = said(&output);
-        assert_eq!(output.status.code(), Some(i32::from(rung == 1)), "{said}");
+        let outputs = "--results all.jsonl --json all.json --output together";
+        let output = world.run(&format!("merge 1.jsonl 2.jsonl {outputs}"));
+        let said = expect_code(&output, i32::from(rung == 1));
         assert_eq!(said.contains("incomplete:"), rung == 1, "{said}");
         if rung == 2 {
             assert_eq!(String::from_utf8(output.stdout).unwrap(), told);
         }
-        for file in &files {
-            std::fs::copy(&all, file).unwrap();
+        for file in ["1.jsonl", "2.jsonl"] {
+            std::fs::copy(world.path("all.jsonl"), world.path(file)).unwrap();
         }
     }
-    let together: Value = read_json(json);
-    assert_eq!(alone, together);
-    let [alone, together] = folders.map(|folder| files_of(&folder));
+    assert_eq!(alone, world.json("all.json"));
+    let [alone, together] = ["alone", "together"].map(|folder| files_of(&world, folder));
     assert!(!alone.is_empty() && alone == together);
 }
 
 /// Names and texts of the files in a folder.
-fn files_of(folder: &str) -> BTreeMap<OsString, String> {
-    let files = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
-    files.map(|file| (file.file_name(), std::fs::read_to_string(file.path()).unwrap())).collect()
+fn files_of(world: &World, folder: &str) -> BTreeMap<String, String> {
+    let files = std::fs::read_dir(world.path(folder)).unwrap().map(Result::unwrap);
+    let text = |file: &std::fs::DirEntry| std::fs::read_to_string(file.path()).unwrap();
+    files.map(|file| (file.file_name().into_string().unwrap(), text(&file))).collect()
 }
 
 #[test]
 fn bad_input_is_refused() {
-    let world = World::new();
-    let (grid, trace) = (world.path("quest.toml"), world.path("1.safetensors"));
-    world.write("bad.toml", "", "quest", "selectors.2.pages = [8]");
-    refuse(&["tune", &world.path("bad.toml"), "--trace", &trace], "unknown field `pages`");
-    refuse(&["tune", &world.path("none.toml"), "--trace", &trace], "cannot be read");
-    refuse(&["tune", &grid, "--trace", &world.path("none")], "none");
-    for (at, expected) in [
-        ("density=10", "10 % is 0.1"),
-        ("density", "expected density=SHARE or error=NUMBER"),
-        ("density=0.1,0.1", "stands there twice"),
-        ("speed=3", "expected density=SHARE or error=NUMBER"),
+    let world = world();
+    world.write_grid("bad.toml", "", "quest", "selectors.2.pages = [8]");
+    for (line, expected) in [
+        ("bad.toml --trace 1.safetensors", "unknown field `pages`"),
+        ("none.toml --trace 1.safetensors", "cannot be read"),
+        ("quest.toml --trace none", "none"),
     ] {
-        refuse(&["tune", &grid, "--trace", &trace, "--at", at], expected);
+        world.refuse(&format!("tune {line}"), expected);
     }
-    refuse(&["tune", &grid, "--trace", &trace, "--layers", "7"], "has no layer 7");
-    refuse(&["tune", &grid, "--trace", &trace, "--queries", "9"], "--queries");
-    refuse(
-        &["tune", &grid, "--trace", &trace, "--held-out", &trace, "--held-out-layers", "7"],
-        "has no layer 7",
-    );
-    refuse(&["tune", &grid, "--trace", &trace, "--rungs", "0"], "from 1 to 16");
-    refuse(&["tune", &grid, "--trace", &trace, "--keep", "0"], "above 0");
-    refuse(&["tune", &grid, "--trace", &trace, "--json", &grid], "expected another file");
-    refuse(&["tune", &grid, "--trace", &trace, "--output", &trace], "--output");
+    for (options, expected) in [
+        ("--at density=10", "10 % is 0.1"),
+        ("--at density", "expected density=SHARE or error=NUMBER"),
+        ("--at density=0.1,0.1", "stands there twice"),
+        ("--at speed=3", "expected density=SHARE or error=NUMBER"),
+        ("--layers 7", "has no layer 7"),
+        ("--queries 9", "--queries"),
+        ("--held-out 1.safetensors --held-out-layers 7", "has no layer 7"),
+        ("--rungs 0", "from 1 to 16"),
+        ("--keep 0", "above 0"),
+        ("--json quest.toml", "expected another file"),
+        ("--output 1.safetensors", "--output"),
+    ] {
+        world.refuse(&format!("tune quest.toml --trace 1.safetensors {options}"), expected);
+    }
 }
 
 /// A grid that varies what the search sets would show settings that were not tried.
 #[test]
 fn what_a_search_sets_cannot_be_varied() {
-    let world = World::new();
-    world.write("sizes.toml", "search = true", "quest", "selectors.2.size = [0.02, 0.1]");
-    let (grid, trace) = (world.path("sizes.toml"), world.path("1.safetensors"));
-    refuse(
-        &["tune", &grid, "--trace", &trace, "--at", "density=0.1"],
-        "sets selectors.2.size, which the grid varies",
-    );
+    let world = world();
+    world.write_grid("sizes.toml", "search = true", "quest", "selectors.2.size = [0.02, 0.1]");
+    let line = "tune sizes.toml --trace 1.safetensors --at density=0.1";
+    world.refuse(line, "sets selectors.2.size, which the grid varies");
 }
 
 /// All grids of the repository name pipelines that load.

@@ -30,25 +30,68 @@ fn progress_is_no_part_of_what_a_command_says() {
     assert_eq!(without_progress(text), "note: left out\nnote: more\n");
 }
 
+/// Arguments of the command: a list, or a text with blanks between them.
+pub(crate) trait Arguments {
+    fn list(&self) -> Vec<&str>;
+}
+
+impl Arguments for str {
+    fn list(&self) -> Vec<&str> {
+        self.split_whitespace().collect()
+    }
+}
+
+impl Arguments for String {
+    fn list(&self) -> Vec<&str> {
+        self.as_str().list()
+    }
+}
+
+impl<T: AsRef<str>> Arguments for [T] {
+    fn list(&self) -> Vec<&str> {
+        self.iter().map(AsRef::as_ref).collect()
+    }
+}
+
+impl<T: AsRef<str>, const N: usize> Arguments for [T; N] {
+    fn list(&self) -> Vec<&str> {
+        self.as_slice().list()
+    }
+}
+
+impl<T: AsRef<str>> Arguments for Vec<T> {
+    fn list(&self) -> Vec<&str> {
+        self.as_slice().list()
+    }
+}
+
 /// Runs the command.
-pub(crate) fn vattention(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vattention")).args(args).output().unwrap()
+pub(crate) fn vattention(args: &(impl Arguments + ?Sized)) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vattention")).args(args.list()).output().unwrap()
 }
 
 /// Standard output; the exit code must be 0, and nothing on standard error.
 #[track_caller]
-pub(crate) fn succeed(args: &[&str]) -> String {
+pub(crate) fn succeed(args: &(impl Arguments + ?Sized)) -> String {
     let output = vattention(args);
-    assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), ""), "{args:?}");
+    assert_eq!(expect_code(&output, 0), "", "{:?}", args.list());
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Standard error; the exit code must be 2, and nothing on standard output.
 #[track_caller]
-pub(crate) fn refuse(args: &[&str]) -> String {
+pub(crate) fn refuse(args: &(impl Arguments + ?Sized)) -> String {
     let output = vattention(args);
-    assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true), "{args:?}");
-    said(&output)
+    assert!(output.stdout.is_empty(), "{:?}", args.list());
+    expect_code(&output, 2)
+}
+
+/// Standard error of a command that must end with this exit code.
+#[track_caller]
+pub(crate) fn expect_code(output: &Output, code: i32) -> String {
+    let said = said(output);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    said
 }
 
 /// Path of a shipped pipeline.
@@ -58,7 +101,7 @@ pub(crate) fn config(name: &str) -> String {
 
 /// Arguments of one text.
 pub(crate) fn words(text: &str) -> Vec<&str> {
-    text.split_whitespace().collect()
+    text.list()
 }
 
 pub(crate) fn read_json(path: impl AsRef<Path>) -> Value {
@@ -96,8 +139,7 @@ impl TraceWorld {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("synth.safetensors").display().to_string();
         let size = "--tokens 1024 --query-heads 4 --kv-heads 2 --head-dim 16 --value-dim 12";
-        let more = format!("synth --kind {kind} {size} --queries 5 --layers 2 --seed 3 -o");
-        succeed(&[&words(&more)[..], &[&trace]].concat());
+        succeed(&format!("synth --kind {kind} {size} --queries 5 --layers 2 --seed 3 -o {trace}"));
         Self { folder, trace }
     }
 
@@ -153,10 +195,15 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// Without a file.
+    pub(crate) fn empty() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
     /// With `dense.toml`, `promised.toml`, and a `context.txt` of some 2000 tokens in which there is
     /// a number.
     pub(crate) fn new() -> Self {
-        let world = Self { folder: tempfile::tempdir().unwrap() };
+        let world = Self::empty();
         world.write("dense.toml", "name = \"dense\"\n");
         world.write("promised.toml", PROMISED);
         let text = format!(
@@ -202,42 +249,51 @@ impl World {
     }
 
     /// The command with these arguments, in the folder.
-    pub(crate) fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &(impl Arguments + ?Sized)) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vattention"));
-        command.args(args).current_dir(self.folder.path());
+        command.args(args.list()).current_dir(self.folder.path());
         command
     }
 
-    pub(crate) fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &(impl Arguments + ?Sized)) -> Output {
         self.command(args).output().unwrap()
     }
 
     /// Standard output; nothing may be on standard error, but for progress and, after the answer,
     /// the report of `generate`, which is returned too.
     #[track_caller]
-    pub(crate) fn succeed(&self, args: &[&str]) -> String {
+    pub(crate) fn succeed(&self, args: &(impl Arguments + ?Sized)) -> String {
         let output = self.run(args);
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-        if args.first() == Some(&"generate") {
-            assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
-            return format!("{stdout}{}\n", said(&output));
+        let said = expect_code(&output, 0);
+        if args.list()[0] == "generate" {
+            return format!("{stdout}{said}\n");
         }
-        assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), ""), "{args:?}");
+        assert_eq!(said, "", "{:?}", args.list());
         stdout
     }
 
     /// The exit code must be 2, with `expected` in the message, nothing on standard output, and the
     /// folder as it was.
     #[track_caller]
-    pub(crate) fn refuse(&self, args: &[&str], expected: &str) {
-        let files = || fs::read_dir(self.folder.path()).unwrap().count();
-        let before = files();
+    pub(crate) fn refuse(&self, args: &(impl Arguments + ?Sized), expected: &str) {
+        let before = self.files();
         let output = self.run(args);
-        let said = said(&output);
+        let (args, said) = (args.list(), said(&output));
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(output.stdout.is_empty(), "{args:?}");
         assert!(said.contains(expected), "{args:?}: {said:?} does not say {expected:?}");
-        assert_eq!(files(), before, "{args:?}");
+        assert_eq!(self.files(), before, "{args:?}");
+    }
+
+    /// The names of the files, in order.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.folder.path()).unwrap();
+        let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+        let mut names: Vec<String> =
+            entries.map(|entry| name(entry).into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 }
 
