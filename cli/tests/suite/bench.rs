@@ -1,9 +1,5 @@
 //! `vattention bench`, run as a user runs it, on caches that are small.
 
-use std::process::Command;
-
-#[cfg(target_os = "linux")]
-use crate::world::wait_until_interruptible;
 use crate::world::{World, config, expect_code, keys, list};
 use serde_json::Value;
 
@@ -263,21 +259,4 @@ fn numbers_that_cannot_be_are_refused() {
         world.refuse(line, "--tokens: 2000000000 tokens in 2 layers need");
         world.refuse(line, "60 % of what is available");
     }
-}
-
-/// An interruption ends the command at once, and removes the file that it was filling.
-#[cfg(target_os = "linux")]
-#[test]
-fn an_interruption_leaves_nothing_half_written() {
-    let world = World::empty();
-    let line = small("1024", "--json bench.json").replace("0.05", "600");
-    let mut command = world.command(&line).spawn().unwrap();
-    let partial = world.path(&format!(".bench.json.partial-{}", command.id()));
-    // The command makes and removes it once, to see whether it can; after that it is ours.
-    wait_until_interruptible(&mut command);
-    std::fs::write(&partial, "half").unwrap();
-    let interrupt = Command::new("kill").args(["-INT", &command.id().to_string()]).status();
-    assert!(interrupt.unwrap().success());
-    assert_eq!(command.wait().unwrap().code(), Some(130));
-    assert!(world.files().is_empty());
 }

@@ -1,42 +1,34 @@
 //! The command, run as a user runs it.
 
-use std::path::Path;
 use std::process::Command;
 
 #[cfg(target_os = "linux")]
 use crate::world::wait_until_interruptible;
-use crate::world::{
-    TraceWorld as World, config, keys, read_json, refuse, said, succeed, vattention, words,
-};
+use crate::world::{World, config, expect_code, keys, refuse, said, succeed, vattention};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use vattention::Storage;
 use vattention::plugin::ComponentKind;
 use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
 
+fn world() -> World {
+    World::with_trace("typical")
+}
+
 #[test]
 fn pipelines_are_found_by_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let run = |args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vattention"));
-        command.args(args).current_dir(&folder).output().unwrap()
-    };
-    let trace = World::new();
-    let compared = run(&["compare", "pyramid-kv", "dense", "--trace", &trace.trace]);
-    let said = String::from_utf8_lossy(&compared.stderr);
-    assert_eq!(compared.status.code(), Some(0), "{said}");
+    let world = world();
+    let compared = world.run("compare pyramid-kv dense --trace trace");
+    expect_code(&compared, 0);
     let table = String::from_utf8(compared.stdout).unwrap();
     assert!(table.contains("PyramidKV") && table.contains("dense"), "{table}");
-    let unknown = run(&["check", "priorty"]);
-    assert_eq!(unknown.status.code(), Some(2));
-    let said = String::from_utf8(unknown.stderr).unwrap();
-    assert!(said.contains("priority"), "{said}");
+    world.refuse("check priorty", "priority");
 }
 
 /// A user's first command, on the shipped trace.
 #[test]
 fn the_version_has_its_commit_and_what_was_built_in() {
-    let said = String::from_utf8(vattention(&["--version"]).stdout).unwrap();
+    let said = String::from_utf8(vattention("--version").stdout).unwrap();
     let version = concat!("vattention ", env!("CARGO_PKG_VERSION"), " (");
     assert!(said.starts_with(version) && said.ends_with("with models)\n"), "{said}");
     let git = Command::new("git").args(["rev-parse", "--short=10", "HEAD"]).output();
@@ -49,7 +41,7 @@ fn the_version_has_its_commit_and_what_was_built_in() {
 fn compare_prints_a_row_for_each_pipeline_of_the_shipped_trace() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/smollm2.safetensors");
     let configs = [config("dense"), config("vattention-oracle")];
-    let table = succeed(&["compare", &configs[0], &configs[1], "--trace", trace, "--queries", "4"]);
+    let table = succeed(&format!("compare {} --trace {trace} --queries 4", configs.join(" ")));
     let row = |name: &str| table.lines().find(|line| line.contains(name)).unwrap().to_owned();
     assert!(row("dense").contains("100.0 %"), "{table}");
     assert!(row("vAttention (ratio)").contains("sdpa: 0.1, 0.1"), "{table}");
@@ -58,16 +50,14 @@ fn compare_prints_a_row_for_each_pipeline_of_the_shipped_trace() {
 
 #[test]
 fn compare_writes_the_keys_that_other_tools_read() {
-    let world = World::new();
-    let json = world.path("out.json");
-    let configs = [config("hybrid"), config("vattention-paper-denominator-clt"), config("dense")];
-    let [hybrid, paper, dense] = &configs;
-    succeed(&["compare", hybrid, paper, dense, "--trace", &world.trace, "--json", &json]);
-    let report = read_json(&json);
+    let world = world();
+    let configs = ["hybrid", "vattention-paper-denominator-clt", "dense"].map(config);
+    world.succeed(&format!("compare {} --trace trace --json out.json", configs.join(" ")));
+    let report = world.json("out.json");
     assert_eq!(keys(&report), "backend left_out pipelines run trace");
     assert_eq!(report["left_out"], json!([]));
     assert_eq!(report["backend"], "cpu");
-    assert_eq!(report["trace"], world.trace);
+    assert_eq!(report["trace"], "trace");
     let pipelines = report["pipelines"].as_array().unwrap();
     for (pipeline, file) in pipelines.iter().zip(&configs) {
         assert_eq!(pipeline["file"], *file);
@@ -104,13 +94,12 @@ fn compare_writes_the_keys_that_other_tools_read() {
 /// A synthetic trace has no queries of a prompt.
 #[test]
 fn a_selector_that_was_shown_no_prompt_is_noted() {
-    let world = World::new();
-    let json = world.path("out.json");
-    let args = ["compare", "snapkv", "dense", "--trace", &world.trace, "--json", &json];
-    let said = String::from_utf8(vattention(&args).stderr).unwrap();
+    let world = world();
+    let compared = world.run("compare snapkv dense --trace trace --json out.json");
+    let said = expect_code(&compared, 0);
     assert!(said.contains("note: snapkv: 40 rows read every token"), "{said}");
     assert_eq!(said.matches("note:").count(), 1, "{said}");
-    let report = read_json(&json);
+    let report = world.json("out.json");
     assert_eq!(report["pipelines"][0]["unobserved"], 40);
     assert_eq!(report["pipelines"][1]["unobserved"], 0);
 }
@@ -132,14 +121,12 @@ fn tensor(file: &SafeTensors<'_>, name: &str) -> (Vec<usize>, Vec<f64>) {
 
 #[test]
 fn compare_dumps_outputs_and_selections() {
-    let world = World::new();
-    let dump = world.path("dump.safetensors");
-    let (hybrid, dense) = (config("hybrid"), config("dense"));
-    for (backend, queries) in [("cpu", 3), ("reference", 3)] {
-        let compare = ["compare", &hybrid, &dense, "--trace", &world.trace, "--dump", &dump];
-        let more = format!("--backend {backend} --layers 1 --queries {queries}");
-        succeed(&[&compare[..], &words(&more)].concat());
-        let bytes = std::fs::read(&dump).unwrap();
+    let world = world();
+    let queries = 3;
+    for backend in ["cpu", "reference"] {
+        let options = format!("--backend {backend} --layers 1 --queries {queries}");
+        world.succeed(&format!("compare hybrid dense --trace trace --dump dump {options}"));
+        let bytes = std::fs::read(world.path("dump")).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         assert_eq!(file.len(), 8, "two pipelines, one layer, four tensors");
         for pipeline in 0..2 {
@@ -170,45 +157,42 @@ fn compare_dumps_outputs_and_selections() {
 /// `--queries N` are the last N, each at its own step: the same rows as of the whole run.
 #[test]
 fn fewer_queries_are_the_last_ones_of_all() {
-    let world = World::new();
-    let random = config("random");
-    let dump = |queries: &str, name: &str| {
-        let path = world.path(name);
-        let compare = ["compare", &random, "--trace", &world.trace, "--dump", &path];
-        succeed(&[&compare[..], &["--queries", queries]].concat());
-        let bytes = std::fs::read(&path).unwrap();
+    let world = world();
+    let dump = |queries: &str| {
+        let compare = "compare random --trace trace --dump dump";
+        world.succeed(&format!("{compare} --queries {queries}"));
+        let bytes = std::fs::read(world.path("dump")).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         tensor(&file, "0.layers.0.output").1
     };
-    let (all, last) = (dump("5", "all"), dump("2", "last"));
+    let (all, last) = (dump("5"), dump("2"));
     assert_eq!(all[all.len() - last.len()..], last);
 }
 
 /// The files that a pipeline extends are inputs too.
 #[test]
 fn an_extended_file_is_not_overwritten() {
-    let world = World::new();
-    let (base, child) = (world.path("base.toml"), world.path("child.toml"));
-    std::fs::copy(config("hybrid"), &base).unwrap();
-    std::fs::write(&child, "extends = \"base.toml\"\n").unwrap();
-    let said = refuse(&["compare", &child, "--trace", &world.trace, "--json", &base]);
-    assert!(said.contains("expected another file than an input"), "{said}");
-    assert_eq!(std::fs::read(&base).unwrap(), std::fs::read(config("hybrid")).unwrap());
+    let world = world();
+    let base = std::fs::read(config("hybrid")).unwrap();
+    world.write("base.toml", &base);
+    world.write("child.toml", "extends = \"base.toml\"\n");
+    let line = "compare child.toml --trace trace --json base.toml";
+    world.refuse(line, "expected another file than an input");
+    assert_eq!(std::fs::read(world.path("base.toml")).unwrap(), base);
 }
 
 #[test]
 fn check_prints_a_pipeline_that_can_be_loaded_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("again.toml").display().to_string();
+    let world = World::empty();
     let folder_of_configs = config("dense").replace("dense.toml", "");
     let files = std::fs::read_dir(folder_of_configs).unwrap().map(|entry| entry.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|end| end == "toml"));
     let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
     assert!(files.len() >= 9);
     for file in files {
-        let first = succeed(&["check", &file]);
-        std::fs::write(&path, &first).unwrap();
-        let again = succeed(&["check", &path]);
+        let first = world.succeed(&format!("check {file}"));
+        world.write("again.toml", &first);
+        let again = world.succeed("check again.toml");
         let body = |text: &str| text.split_once('\n').unwrap().1.to_owned();
         assert_eq!(body(&first), body(&again));
     }
@@ -238,43 +222,34 @@ fn check_shows_the_sampler_and_what_shares_come_to() {
 #[test]
 fn check_applies_changes_and_extends() {
     let oracle = config("vattention-oracle");
-    let mut changed = vec!["check", &oracle];
-    for change in [
-        "estimator.epsilon=0.2",
-        "selectors.2.size = 64",
-        "selectors.0.type = \"window\"",
-        "selectors.0.size = 5",
-    ] {
-        changed.extend(["--set", change]);
-    }
-    let changed = succeed(&changed);
+    let ends = "--set selectors.0.type=\"window\" --set selectors.0.size=5";
+    let changes = format!("--set estimator.epsilon=0.2 --set selectors.2.size=64 {ends}");
+    let changed = succeed(&format!("check {oracle} {changes}"));
     assert!(changed.contains("epsilon = 0.2"), "{changed}");
     assert!(changed.contains("type = \"oracle-top-k\"\nsize = 64"), "{changed}");
     assert!(changed.contains("type = \"window\"\nsize = 5"), "{changed}");
 
-    let folder = tempfile::tempdir().unwrap();
-    let child = folder.path().join("child.toml").display().to_string();
-    std::fs::create_dir(folder.path().join("sub")).unwrap();
-    std::fs::copy(&oracle, folder.path().join("sub/base.toml")).unwrap();
-    let text_of_child =
-        "extends = \"sub/base.toml\"\nshare = \"head\"\n[estimator]\ndelta = 0.01\n";
-    std::fs::write(&child, text_of_child).unwrap();
-    let merged = succeed(&["check", &child]);
+    let world = World::empty();
+    std::fs::create_dir(world.path("sub")).unwrap();
+    std::fs::copy(&oracle, world.path("sub/base.toml")).unwrap();
+    let text = "extends = \"sub/base.toml\"\nshare = \"head\"\n[estimator]\ndelta = 0.01\n";
+    world.write("child.toml", text);
+    let merged = world.succeed("check child.toml");
     for part in ["name = \"child\"", "share = \"head\"", "epsilon = 0.1", "delta = 0.01"] {
         assert!(merged.contains(part), "{part} is not in {merged}");
     }
     assert!(merged.contains("oracle-top-k"));
 
     let other_type = "extends = \"sub/base.toml\"\n[estimator]\ntype = \"clt\"\ntarget = \"sdpa\"\ndelta = 0.1\nsize = 9\n";
-    std::fs::write(&child, other_type).unwrap();
-    let merged = succeed(&["check", &child]);
+    world.write("child.toml", other_type);
+    let merged = world.succeed("check child.toml");
     assert!(merged.contains("size = 9") && !merged.contains("epsilon"), "{merged}");
 }
 
 #[test]
 fn trace_shows_what_is_in_a_trace() {
-    let world = World::new();
-    let shown = succeed(&["trace", &world.trace]);
+    let world = world();
+    let shown = world.succeed("trace trace");
     assert!(shown.contains("synthetic heads, kind typical"), "{shown}");
     let row = shown.lines().find(|line| line.contains("1024")).unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();
@@ -284,37 +259,25 @@ fn trace_shows_what_is_in_a_trace() {
 /// Every refusal names the file or the option and what was expected, and writes nothing.
 #[test]
 fn bad_input_is_refused_and_nothing_is_written() {
-    let world = World::new();
-    let (hybrid, trace) = (config("hybrid"), world.trace.as_str());
-    let damaged = world.path("damaged.safetensors");
-    let bytes = std::fs::read(trace).unwrap();
-    std::fs::write(&damaged, &bytes[..bytes.len() / 2]).unwrap();
-    let before = world.files();
-    let out = world.path("out.json");
-    let refuse = |line: &str, expected: &str| {
-        let said = refuse(line);
-        assert!(said.contains(expected), "{line}: {said:?} does not say {expected:?}");
-        assert!(!said.contains("panicked"), "{said}");
-    };
-    let folder = world.folder.path().display();
+    let world = world();
+    let hybrid = config("hybrid");
+    let bytes = std::fs::read(world.path("trace")).unwrap();
+    world.write("damaged.safetensors", &bytes[..bytes.len() / 2]);
     for (options, expected) in [
         ("--trace none.safetensors", "none.safetensors: No such"),
-        (&format!("--trace {damaged}"), "not a whole safetensors file"),
-        (&format!("--trace {trace} --layers 0,7"), "--layers: "),
-        (&format!("--trace {trace} --queries 6"), "has 5 queries; expected 1 to that, got 6"),
-        (&format!("--trace {trace} --queries 0"), "--queries: "),
+        ("--trace damaged.safetensors", "not a whole safetensors file"),
+        ("--trace trace --layers 0,7", "--layers: "),
+        ("--trace trace --queries 6", "has 5 queries; expected 1 to that, got 6"),
+        ("--trace trace --queries 0", "--queries: "),
         (
-            &format!("--trace {trace} --backend gpu"),
+            "--trace trace --backend gpu",
             "--backend: no `gpu`; expected one of reference, cpu, cuda",
         ),
-        (
-            &format!("--trace {trace} --json no/such/folder/x.json"),
-            "no/such/folder/x.json: No such file",
-        ),
-        (&format!("--trace {trace} --dump {folder}"), "is a directory"),
+        ("--trace trace --json no/such/folder/x.json", "no/such/folder/x.json: No such file"),
+        ("--trace trace --dump .", "is a directory"),
         ("", "--trace"),
     ] {
-        refuse(&format!("compare {hybrid} {options}"), expected);
+        world.refuse(&format!("compare {hybrid} {options}"), expected);
     }
     for (options, expected) in [
         ("--head-dim 32", "--head-dim: 32; expected at least 36"),
@@ -322,31 +285,28 @@ fn bad_input_is_refused_and_nothing_is_written() {
         ("--queries 2000", "--queries: 2000; expected 1 to 1024"),
         ("--layers 0", "--layers: 0; expected 1 to 4096"),
     ] {
-        refuse(&format!("synth --kind osc --tokens 1024 -o {out} {options}"), expected);
+        world.refuse(&format!("synth --kind osc --tokens 1024 -o out {options}"), expected);
     }
     for (line, expected) in [
-        (&format!("compare none.toml --trace {trace}")[..], "none.toml: cannot be read"),
-        (&format!("trace {damaged}"), "damaged.safetensors: not a whole safetensors file"),
+        ("compare none.toml --trace trace", "none.toml: cannot be read"),
+        ("trace damaged.safetensors", "damaged.safetensors: not a whole safetensors file"),
         (&format!("trace {hybrid}"), "hybrid.toml: not a whole safetensors file"),
         ("compere", "compere"),
         ("synth --kind easy", "expected one of diffuse, typical"),
     ] {
-        refuse(line, expected);
+        world.refuse(line, expected);
     }
-    assert_eq!(world.files(), before, "nothing was written");
 }
 
 /// The weights are of layers and heads that the trace does not have.
 #[test]
 fn what_cannot_run_on_a_trace_is_left_out_and_the_rest_is_compared() {
-    let world = World::new();
+    let world = world();
     let (hash, loki, dense) = (config("hash-attention"), config("loki"), config("dense"));
-    let json = world.path("out.json");
-    let args = ["compare", &hash, &dense, &loki, "--trace", &world.trace, "--json", &json];
-    let output = vattention(&args);
-    let said = said(&output);
+    let line = format!("compare {hash} {dense} {loki} --trace trace --json out.json");
+    let output = world.run(&line);
+    let said = expect_code(&output, 0);
     let table = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(table.contains(" dense ") && !table.contains(" HashAttention "), "{table}");
     let lines: Vec<&str> = said.lines().collect();
     for (line, file) in lines.iter().zip([&hash, &loki]) {
@@ -356,7 +316,7 @@ fn what_cannot_run_on_a_trace_is_left_out_and_the_rest_is_compared() {
         lines.len() == 2 && lines[0].contains("there is no `layers.0.query.0.weight`"),
         "{said}"
     );
-    let report = read_json(&json);
+    let report = world.json("out.json");
     assert_eq!(report["pipelines"].as_array().unwrap().len(), 1);
     let left_out = &report["left_out"][0];
     assert_eq!(
@@ -364,32 +324,29 @@ fn what_cannot_run_on_a_trace_is_left_out_and_the_rest_is_compared() {
         (&"HashAttention".into(), &hash.as_str().into())
     );
     assert!(left_out["reason"].as_str().unwrap().starts_with("on layer 0: hash-attention: "));
-    let said = refuse(&["compare", args[1], &loki, "--trace", &world.trace]);
+    let said = expect_code(&world.run(&format!("compare {hash} {loki} --trace trace")), 2);
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines.len() == 2 && lines.iter().all(|line| line.starts_with("error: ")), "{said}");
-    let said = refuse(&["check", args[1], &dense, "--trace", &world.trace]);
+    let said = expect_code(&world.run(&format!("check {hash} {dense} --trace trace")), 2);
     assert!(said.starts_with("error: ") && said.contains("on layer 0: hash-attention: "), "{said}");
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/smollm2.safetensors");
-    succeed(&["check", args[1], &dense, "--trace", trace]);
+    succeed(&format!("check {hash} {dense} --trace {trace}"));
     let recall = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/recall");
     let own = format!("{recall}/pipelines/hash-attention.toml");
-    succeed(&["check", &own, "--model", recall]);
-    let said = refuse(&["check", &own, args[1], "--model", recall]);
+    succeed(&format!("check {own} --model {recall}"));
+    let said = refuse(&format!("check {own} {hash} --model {recall}"));
     assert!(said.lines().count() == 1 && said.contains("on layer 0: hash-attention: "), "{said}");
 }
 
 /// What has a size is given one, what promises something an epsilon.
 #[test]
 fn pipelines_are_made_to_read_a_share_of_a_trace() {
-    let world = World::new();
-    let json = world.path("out.json");
-    let configs = ["dense", "oracle-top-k", "oracle-top-p", "vattention-oracle"].map(config);
-    let more = ["--trace", &world.trace, "--json", &json];
-    let changes = ["--set", "selectors.0.size=8", "--set", "selectors.1.size=8"];
-    let [_, top_k, top_p, vattention] = &configs;
-    let args = ["compare", top_k, top_p, vattention, "--density", "0.3,0.5"];
-    let table = succeed(&[&args[..], &more, &changes].concat());
-    let report = read_json(&json);
+    let world = world();
+    let more = "--trace trace --json out.json";
+    let changes = "--set selectors.0.size=8 --set selectors.1.size=8";
+    let line = "compare oracle-top-k oracle-top-p vattention-oracle --density 0.3,0.5";
+    let table = world.succeed(&format!("{line} {more} {changes}"));
+    let report = world.json("out.json");
     let pipelines = report["pipelines"].as_array().unwrap();
     assert_eq!(pipelines.len(), 6);
     for (pipeline, (asked, set)) in pipelines.iter().zip([
@@ -407,11 +364,11 @@ fn pipelines_are_made_to_read_a_share_of_a_trace() {
         let read = pipeline["density"].as_f64().unwrap();
         assert!((read / asked).ln().abs() < 0.1, "{name} reads {read}");
     }
-    let table = succeed(&["compare", &configs[0], "--density", "0.3", "--trace", &world.trace]);
+    let table = world.succeed("compare dense --density 0.3 --trace trace");
     assert!(table.contains(" dense  ") && !table.contains(" set "), "stays as it is: {table}");
-    let verify = ["verify", vattention, "--density", "0.5", "--trials", "100"];
-    succeed(&[&verify[..], &more, &changes].concat());
-    let verdict = read_json(&json);
+    let verify = "verify vattention-oracle --density 0.5 --trials 100";
+    world.succeed(&format!("{verify} {more} {changes}"));
+    let verdict = world.json("out.json");
     let epsilon = format!("epsilon {:.3}", verdict["goal"]["epsilon"].as_f64().unwrap());
     assert_eq!(epsilon, pipelines[5]["set"], "as compare finds it");
 }
@@ -419,17 +376,13 @@ fn pipelines_are_made_to_read_a_share_of_a_trace() {
 /// One threshold for all heads, as well as a size, is found for a share of a trace that has a prompt.
 #[test]
 fn a_threshold_is_found_for_a_share() {
-    let world = World::new();
-    let [trace, json] = ["prompt.safetensors", "out.json"].map(|name| world.path(name));
-    let shape = ["--tokens", "1024", "--query-heads", "4", "--kv-heads", "2", "--head-dim", "16"];
-    let more = ["--queries", "5", "--prompt-queries", "40", "--seed", "3", "-o", &trace];
-    succeed(&[&["synth", "--kind", "typical"], &shape[..], &more].concat());
-    let configs = ["squeezed-attention", "squeezed-attention-hierarchical"].map(config);
-    let [by_size, by_threshold] = &configs;
-    let args = ["compare", by_size, by_threshold, "--set", "selectors.0.size=8"];
-    let more = ["--density", "0.3", "--trace", &trace, "--json", &json];
-    succeed(&[&args[..], &more].concat());
-    let report = read_json(&json);
+    let world = World::empty();
+    let shape = "--tokens 1024 --query-heads 4 --kv-heads 2 --head-dim 16 --queries 5";
+    world.succeed(&format!("synth --kind typical {shape} --prompt-queries 40 --seed 3 -o trace"));
+    let line = "compare squeezed-attention squeezed-attention-hierarchical --trace trace";
+    let more = "--set selectors.0.size=8 --density 0.3 --json out.json";
+    world.succeed(&format!("{line} {more}"));
+    let report = world.json("out.json");
     for (pipeline, set) in
         report["pipelines"].as_array().unwrap().iter().zip(["size 0.", "threshold 0."])
     {
@@ -442,20 +395,17 @@ fn a_threshold_is_found_for_a_share() {
 /// One row for each epsilon of what promises one; the smaller, the more is read.
 #[test]
 fn pipelines_run_with_several_epsilons() {
-    let world = World::new();
-    let json = world.path("out.json");
-    let [top_k, vattention] = ["oracle-top-k", "vattention-oracle"].map(config);
-    let args = ["compare", &top_k, &vattention, "--epsilons", "0.05,0.5"];
-    succeed(&[&args[..], &["--trace", &world.trace, "--json", &json]].concat());
-    let report = read_json(&json);
+    let world = world();
+    let line = "compare oracle-top-k vattention-oracle --epsilons 0.05,0.5 --trace trace";
+    world.succeed(&format!("{line} --json out.json"));
+    let report = world.json("out.json");
     let pipelines = report["pipelines"].as_array().unwrap();
     let names: Vec<&str> = pipelines.iter().map(|one| one["pipeline"].as_str().unwrap()).collect();
     assert_eq!(names[0], "oracle top-k");
     assert!(names[1].ends_with(", epsilon 0.05") && names[2].ends_with(", epsilon 0.5"));
     let read = |at: usize| pipelines[at]["density"].as_f64().unwrap();
     assert!(names.len() == 3 && read(1) > read(2), "{} and {}", read(1), read(2));
-    let both = ["--density", "0.1", "--trace", &world.trace];
-    assert!(refuse(&[&args[..], &both].concat()).contains("cannot be used with"));
+    world.refuse(&format!("{line} --density 0.1"), "cannot be used with");
 }
 
 #[test]
@@ -493,13 +443,11 @@ fn attention(layer: &TraceLayer, head: usize, query: usize) -> Vec<f64> {
 
 #[test]
 fn a_dump_holds_each_rows_own_output_and_probabilities() {
-    let world = World::new();
-    let dump = world.path("dump.safetensors");
-    let (hybrid, dense) = (config("hybrid"), config("dense"));
-    succeed(&["compare", &hybrid, &dense, "--trace", &world.trace, "--dump", &dump]);
-    let bytes = std::fs::read(&dump).unwrap();
+    let world = world();
+    world.succeed("compare hybrid dense --trace trace --dump dump");
+    let bytes = std::fs::read(world.path("dump")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
-    let trace = Trace::open(Path::new(&world.trace)).unwrap();
+    let trace = Trace::open(&world.path("trace")).unwrap();
     for number in 0..2 {
         let (_, indptr) = tensor(&file, &format!("0.layers.{number}.indptr"));
         let (_, probabilities) = tensor(&file, &format!("0.layers.{number}.probabilities"));
@@ -520,49 +468,41 @@ fn a_dump_holds_each_rows_own_output_and_probabilities() {
 
 #[test]
 fn an_output_may_not_be_an_input_or_another_output() {
-    let world = World::new();
-    let own = world.path("own.toml");
-    std::fs::copy(config("vattention-oracle"), &own).unwrap();
-    let contents = || (std::fs::read(&own).unwrap(), std::fs::read(&world.trace).unwrap());
-    let (before, files) = (contents(), world.files());
-    let new = world.path("new");
-    for command in ["compare", "verify"] {
-        for path in [&own, &world.trace] {
-            let said = refuse(&[command, &own, "--trace", &world.trace, "--json", path]);
-            assert!(said.contains("expected another file than an input"), "{said}");
-        }
+    let world = world();
+    std::fs::copy(config("vattention-oracle"), world.path("own.toml")).unwrap();
+    let contents = || ["own.toml", "trace"].map(|name| std::fs::read(world.path(name)).unwrap());
+    let before = contents();
+    for (line, expected) in [
+        ("compare own.toml --json own.toml", "expected another file than an input"),
+        ("compare own.toml --json trace", "expected another file than an input"),
+        ("verify own.toml --json own.toml", "expected another file than an input"),
+        ("verify own.toml --json trace", "expected another file than an input"),
+        ("compare own.toml --dump trace", "expected another file than an input"),
+        ("compare own.toml --dump new --json ./new", "expected another file than --json"),
+        ("compare own.toml --layers 1,1", "--layers: names layer 1 twice"),
+    ] {
+        world.refuse(&format!("{line} --trace trace"), expected);
     }
-    let compare = ["compare", &own, "--trace", &world.trace, "--dump"];
-    let said = refuse(&[&compare[..], &[&world.trace]].concat());
-    assert!(said.contains("expected another file than an input"), "{said}");
-    let other_way = format!("{}/./new", world.folder.path().display());
-    let said = refuse(&[&compare[..], &[&new, "--json", &other_way]].concat());
-    assert!(said.contains("expected another file than --json"), "{said}");
-    let said = refuse(&["compare", &own, "--trace", &world.trace, "--layers", "1,1"]);
-    assert!(said.contains("--layers: names layer 1 twice"), "{said}");
-    assert!(contents() == before && world.files() == files, "nothing is lost or written");
+    assert!(contents() == before, "nothing is lost");
 }
 
 #[cfg(unix)]
 #[test]
 fn a_link_to_a_result_stays_a_link() {
-    let world = World::new();
-    let (target, link) = (world.path("target.json"), world.path("link.json"));
-    std::fs::write(&target, "old").unwrap();
-    std::os::unix::fs::symlink(&target, &link).unwrap();
-    succeed(&["compare", &config("dense"), "--trace", &world.trace, "--json", &link]);
-    assert!(Path::new(&link).symlink_metadata().unwrap().is_symlink());
-    let written = std::fs::read_to_string(&target).unwrap();
-    assert!(serde_json::from_str::<Value>(&written).is_ok(), "{written}");
+    let world = world();
+    world.write("target.json", "old");
+    let link = world.path("link.json");
+    std::os::unix::fs::symlink(world.path("target.json"), &link).unwrap();
+    world.succeed("compare dense --trace trace --json link.json");
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+    assert!(world.json("target.json").is_object());
 }
 
 /// Standard output, JSON and exit code of `verify`.
-fn verify(world: &World, config: &str, more: &[&str]) -> (String, Value, Option<i32>) {
-    let json = world.path("verdict.json");
-    let args = ["verify", config, "--trace", &world.trace, "--json", &json];
-    let output = vattention(&[&args[..], more].concat());
+fn verify(world: &World, line: &str) -> (String, Value, Option<i32>) {
+    let output = world.run(&format!("verify {line} --json verdict.json"));
     assert_eq!(said(&output), "");
-    let verdict = read_json(&json);
+    let verdict = world.json("verdict.json");
     (String::from_utf8(output.stdout).unwrap(), verdict, output.status.code())
 }
 
@@ -578,8 +518,8 @@ fn masked(text: &str) -> String {
 
 #[test]
 fn verify_says_of_each_head_whether_the_promise_held() {
-    let world = World::new();
-    let (said, verdict, code) = verify(&world, &config("vattention-oracle"), &["--trials", "50"]);
+    let world = world();
+    let (said, verdict, code) = verify(&world, "vattention-oracle --trace trace --trials 50");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("95 % bound") && said.contains("\nheld: "), "{said}");
     assert_eq!(
@@ -607,16 +547,14 @@ fn verify_says_of_each_head_whether_the_promise_held() {
 
 #[test]
 fn verify_shows_every_head_and_draws_errors_against_epsilon() {
-    let world = World::new();
-    let plot = world.path("errors.svg");
-    let config = config("vattention-oracle");
-    let more = ["--trials", "50", "--heads", "--plot", &plot];
-    let (said, verdict, code) = verify(&world, &config, &more);
+    let world = world();
+    let line = "vattention-oracle --trace trace --trials 50 --heads --plot errors.svg";
+    let (said, verdict, code) = verify(&world, line);
     assert_eq!(code, Some(0), "{said}");
     insta::assert_snapshot!("verify-heads", masked(&said));
     let head = &verdict["heads"][7];
     assert!(head["nu"].as_f64().unwrap() >= 1.0 && head["kurtosis"].as_f64().unwrap() >= 1.0);
-    let svg = std::fs::read_to_string(plot).unwrap();
+    let svg = std::fs::read_to_string(world.path("errors.svg")).unwrap();
     let points = svg.matches("<circle").count();
     let expected = 1 + 3 * (2 * 8 + 40);
     assert_eq!(points, expected, "the legend's; two of each head, one of each row, at 3 epsilons");
@@ -628,12 +566,11 @@ fn verify_shows_every_head_and_draws_errors_against_epsilon() {
 
 #[test]
 fn verify_finds_a_promise_that_is_violated() {
-    let world = World::of_kind("vsharp");
-    let rash = world.path("rash.toml");
+    let world = World::with_trace("vsharp");
     let pipeline = "[sampler]\nbase = 2\n[estimator]\ntype = \"clt\"\ntarget = \"numerator\"\n\
                     epsilon = 0.05\ndelta = 0.05\nrounds = 1\n";
-    std::fs::write(&rash, pipeline).unwrap();
-    let (said, verdict, code) = verify(&world, &rash, &["--trials", "200"]);
+    world.write("rash.toml", pipeline);
+    let (said, verdict, code) = verify(&world, "rash.toml --trace trace --trials 200");
     assert_eq!(code, Some(1), "{said}");
     insta::assert_snapshot!("verify-violated", masked(&said));
     assert_eq!((&verdict["held"], &verdict["verdict"]), (&false.into(), &"contradicted".into()));
@@ -649,9 +586,8 @@ fn verify_finds_a_promise_that_is_violated() {
 /// Forty rows at delta = 0.1: each needs eight samples, and there are five queries.
 #[test]
 fn verify_is_undecided_where_rows_have_too_few_samples() {
-    let world = World::new();
-    let oracle = config("vattention-oracle");
-    let (said, verdict, code) = verify(&world, &oracle, &["--trials", "38"]);
+    let world = world();
+    let (said, verdict, code) = verify(&world, "vattention-oracle --trace trace --trials 38");
     assert_eq!(code, Some(3), "{said}");
     assert_eq!((&verdict["verdict"], &verdict["held"]), (&"undecided".into(), &false.into()));
     let expected = json!({
@@ -662,7 +598,7 @@ fn verify_is_undecided_where_rows_have_too_few_samples() {
                 would judge all";
     let answer = "undecided: nothing contradicts delta = 0.1, but the samples of 16 rows could not";
     assert!(said.contains(rows) && said.contains(answer) && !said.contains("\nheld: "), "{said}");
-    let (said, verdict, code) = verify(&world, &oracle, &["--trials", "40"]);
+    let (said, verdict, code) = verify(&world, "vattention-oracle --trace trace --trials 40");
     assert_eq!((code, &verdict["verdict"]), (Some(0), &"held".into()), "{said}");
     assert!(said.contains("rows: 40 judged by themselves\n"), "{said}");
 }
@@ -670,12 +606,10 @@ fn verify_is_undecided_where_rows_have_too_few_samples() {
 /// A head with 1,000 queries, of which 90 attend to three far tokens that a sample seldom finds.
 #[test]
 fn verify_names_the_test_that_contradicts_a_promise() {
-    let world = World::new();
-    let path = world.path("hidden.safetensors");
-    let size = ["--tokens", "3000", "--queries", "1000", "--layers", "1", "--head-dim", "2"];
-    let shape = ["--query-heads", "1", "--kv-heads", "1", "-o", &path];
-    succeed(&[&["synth", "--kind", "typical"][..], &size, &shape].concat());
-    let trace = Trace::open(Path::new(&path)).unwrap();
+    let world = World::empty();
+    let size = "--tokens 3000 --queries 1000 --layers 1 --head-dim 2";
+    world.succeed(&format!("synth --kind typical {size} --query-heads 1 --kv-heads 1 -o plain"));
+    let trace = Trace::open(&world.path("plain")).unwrap();
     let mut layer = trace.layer(0).unwrap().unwrap();
     layer.queries.fill(0.0);
     layer.keys.fill(0.0);
@@ -686,12 +620,9 @@ fn verify_names_the_test_that_contradicts_a_promise() {
     }
     (0..90).for_each(|i| layer.queries[[0, 11 * i, 0]] = 1.0);
     let layers = std::collections::BTreeMap::from([(0, layer)]);
-    let trace = world.path("edited.safetensors");
-    write_trace(Path::new(&trace), &TraceInfo::default(), &layers, Storage::F32).unwrap();
-    let blind = world.path("blind.toml");
-    std::fs::write(&blind, "[estimator]\ntype = \"ratio\"\nepsilon = 0.1\ndelta = 0.1\n").unwrap();
-    let world = World { trace: trace.clone(), ..world };
-    let (said, verdict, code) = verify(&world, &blind, &[]);
+    write_trace(&world.path("edited"), &TraceInfo::default(), &layers, Storage::F32).unwrap();
+    world.write("blind.toml", "[estimator]\ntype = \"ratio\"\nepsilon = 0.1\ndelta = 0.1\n");
+    let (said, verdict, code) = verify(&world, "blind.toml --trace edited");
     assert_eq!((code, &verdict["contradicted_by"]), (Some(1), &json!(["rows-together"])), "{said}");
     let worst = &verdict["rows_together"]["worst"];
     let numbers = format!(
@@ -707,25 +638,24 @@ fn verify_names_the_test_that_contradicts_a_promise() {
 
 #[test]
 fn verify_refuses_a_pipeline_that_promises_nothing() {
-    let world = World::new();
-    for name in ["oracle-top-k", "dense"] {
-        let said = refuse(&["verify", &config(name), "--trace", &world.trace]);
-        assert!(said.contains("promises nothing; expected an [estimator]"), "{said}");
+    let world = world();
+    for (line, expected) in [
+        ("oracle-top-k", "promises nothing; expected an [estimator]"),
+        ("dense", "promises nothing; expected an [estimator]"),
+        ("hybrid --heads --plot x.svg", "--plot draws errors against epsilon"),
+        (
+            "vattention-oracle --trials 6",
+            "--trials: 6 cannot contradict delta = 0.1; expected at least 7",
+        ),
+    ] {
+        world.refuse(&format!("verify {line} --trace trace"), expected);
     }
-    let hybrid = config("hybrid");
-    let plot = ["verify", &hybrid, "--trace", &world.trace, "--heads", "--plot", "x.svg"];
-    let said = refuse(&plot);
-    assert!(said.contains("--plot draws errors against epsilon"), "{said}");
-    let oracle = config("vattention-oracle");
-    let said = refuse(&["verify", &oracle, "--trace", &world.trace, "--trials", "6"]);
-    let expected = "--trials: 6 cannot contradict delta = 0.1; expected at least 7";
-    assert!(said.contains(expected), "{said}");
 }
 
 #[test]
 fn list_and_schema_name_every_component() {
-    let list: Value = serde_json::from_str(&succeed(&["list", "--json"])).unwrap();
-    let (shown, schema) = (succeed(&["list"]), succeed(&["schema"]));
+    let list: Value = serde_json::from_str(&succeed("list --json")).unwrap();
+    let (shown, schema) = (succeed("list"), succeed("schema"));
     assert!(serde_json::from_str::<Value>(&schema).unwrap()["properties"]["selectors"].is_object());
     for (part, kind) in [
         ("selectors", ComponentKind::Selector),
@@ -745,27 +675,28 @@ fn list_and_schema_name_every_component() {
     }
 }
 
-/// An interruption ends the command at once, and removes the file that it was filling.
+/// An interruption ends a command at once, and removes the file that it was filling.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_interruption_leaves_nothing_half_written() {
-    let world = World::new();
-    let json = world.path("out.json");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vattention"))
-        .args(["verify", &config("vattention-oracle"), "--trace", &world.trace])
-        .args(["--trials", "100000000", "--json", &json])
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let partial = world.path(&format!(".out.json.partial-{}", command.id()));
-    // The command makes and removes it once, to see whether it can; after that it is ours.
-    wait_until_interruptible(&mut command);
-    std::fs::write(&partial, "half").unwrap();
-    let interrupt = Command::new("kill").args(["-INT", &command.id().to_string()]).status();
-    assert!(interrupt.unwrap().success());
-    let output = command.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    let said = said(&output);
-    assert!(said.starts_with("note: interrupted; nothing was kept. With --results FILE"), "{said}");
-    assert!(!Path::new(&partial).exists() && !Path::new(&json).exists());
+    for (line, note) in [
+        (
+            "verify vattention-oracle --trace trace --trials 100000000",
+            "note: interrupted; nothing was kept. With --results FILE",
+        ),
+        ("bench --head-dim 64 --tokens 1024 --seconds 600 --cold-bytes 2097152", ""),
+    ] {
+        let world = world();
+        let mut command = world.command(&format!("{line} --json out.json"));
+        let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let partial = format!(".out.json.partial-{}", child.id());
+        // The command makes and removes it once, to see whether it can; after that it is ours.
+        wait_until_interruptible(&mut child);
+        world.write(&partial, "half");
+        let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(interrupt.unwrap().success());
+        let said = expect_code(&child.wait_with_output().unwrap(), 130);
+        assert!(said.starts_with(note), "{said}");
+        assert_eq!(world.files(), ["trace"], "{line}");
+    }
 }

@@ -1,45 +1,37 @@
 //! `study`, run as a user runs it.
 
-use std::path::Path;
-
-use crate::world::{
-    TraceWorld as World, config, expect_code, keys, list, number, read_json, succeed, vattention,
-};
+use crate::world::{World, config, expect_code, keys, list, number, succeed};
 use serde_json::Value;
 use vattention::Storage;
 use vattention::experiments::binomial;
 use vattention::ndarray::s;
 use vattention::trace::{Trace, write_trace};
 
-/// The exit code must be 2, with `expected` in the message.
-#[track_caller]
-fn refuse(line: &str, expected: &str) {
-    let said = crate::world::refuse(line);
-    assert!(said.contains(expected), "{line}: {said}");
+fn world() -> World {
+    World::with_trace("typical")
 }
 
 impl World {
     /// The first layer's first 300 tokens, as a trace of their own.
-    fn short_trace(&self) -> String {
-        let trace = Trace::open(Path::new(&self.trace)).unwrap();
+    fn write_short_trace(&self) {
+        let trace = Trace::open(&self.path("trace")).unwrap();
         let mut layer = trace.layer(0).unwrap().unwrap();
         layer.keys = layer.keys.slice(s![.., ..300, ..]).to_owned();
         layer.values = layer.values.slice(s![.., ..300, ..]).to_owned();
         layer.visible = None;
         layer.prompt = None;
-        let path = self.path("short.safetensors");
-        write_trace(Path::new(&path), trace.info(), &[(0, layer)].into(), Storage::F32).unwrap();
-        path
+        let path = self.path("short");
+        write_trace(&path, trace.info(), &[(0, layer)].into(), Storage::F32).unwrap();
     }
 
     /// What a study prints and writes; it must draw something, too.
     #[track_caller]
     fn study(&self, line: &str) -> (String, Value) {
-        let (trace, json, plot) = (&self.trace, self.path("out.json"), self.path("out.svg"));
-        let table = succeed(&format!("study {line} --trace {trace} --json {json} --plot {plot}"));
-        let svg = std::fs::read_to_string(&plot).unwrap();
+        let outputs = "--json out.json --plot out.svg";
+        let table = self.succeed(&format!("study {line} --trace trace {outputs}"));
+        let svg = std::fs::read_to_string(self.path("out.svg")).unwrap();
         assert!(svg.starts_with("<svg") && svg.contains("<circle"), "{line}");
-        (table, read_json(&json))
+        (table, self.json("out.json"))
     }
 }
 
@@ -52,7 +44,7 @@ fn falls(numbers: impl Iterator<Item = f64>) {
 
 #[test]
 fn hoeffding_needs_more_than_the_central_limit_theorem_and_fails_less() {
-    let (table, found) = World::new().study("tightness --epsilon 0.02");
+    let (table, found) = world().study("tightness --epsilon 0.02");
     assert_eq!(keys(&found), "bounds delta epsilon heads run trace trials");
     let of = |floor: bool| list(&found, "bounds").iter().filter(move |one| one["floor"] == floor);
     let column = |floor, key: &str| of(floor).map(|one| number(&one[key])).collect::<Vec<_>>();
@@ -82,7 +74,7 @@ fn method<'a>(found: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn top_p_holds_its_mass_and_top_k_its_share() {
-    let (table, found) = World::new().study("coverage --share 0.1 --mass 0.8");
+    let (table, found) = world().study("coverage --share 0.1 --mass 0.8");
     assert_eq!(keys(&found), "mass methods rows run share trace trials");
     assert_eq!(list(&found, "rows").len(), 4 * 2 * 4 * 5, "methods, layers, heads, queries");
     let of = |name: &str, key: &str| number(&method(&found, name)[key]);
@@ -102,7 +94,7 @@ fn top_p_holds_its_mass_and_top_k_its_share() {
 
 #[test]
 fn a_sample_deviates_and_top_k_is_biased() {
-    let (table, found) = World::new().study("bias --shares 0.02,0.08,0.32");
+    let (table, found) = world().study("bias --shares 0.02,0.08,0.32");
     assert_eq!(keys(&found), "run sizes trace trials");
     let column = |key: &str| list(&found, "sizes").iter().map(|one| number(&one[key])).collect();
     let [top_k, bias, deviation]: [Vec<f64>; 3] = ["top_k", "bias", "deviation"].map(column);
@@ -119,7 +111,7 @@ fn a_sample_deviates_and_top_k_is_biased() {
 
 #[test]
 fn errors_follow_epsilon() {
-    let (_, found) = World::new().study("epsilon --epsilons 0.02,0.04,0.06,0.08");
+    let (_, found) = world().study("epsilon --epsilons 0.02,0.04,0.06,0.08");
     assert_eq!(keys(&found), "delta run series trace trials");
     let series = list(&found, "series");
     assert_eq!(series.len(), 8, "4 promises, 2 floors");
@@ -139,7 +131,7 @@ fn errors_follow_epsilon() {
 
 #[test]
 fn larger_base_samples_know_the_spread_better() {
-    let (table, found) = World::new().study("base-sample --trials 20");
+    let (table, found) = world().study("base-sample --trials 20");
     assert_eq!(keys(&found), "run sizes trace trials");
     let sizes = list(&found, "sizes");
     let tokens: Vec<u64> = sizes.iter().map(|size| size["tokens"].as_u64().unwrap()).collect();
@@ -152,7 +144,7 @@ fn larger_base_samples_know_the_spread_better() {
 
 #[test]
 fn larger_samples_are_nearer_to_normal() {
-    let (_, found) = World::new().study("normality --sizes 256,2,16");
+    let (_, found) = world().study("normality --sizes 256,2,16");
     let sizes = list(&found, "sizes");
     assert_eq!(keys(&sizes[0]), "beyond kolmogorov quantiles tokens");
     falls(sizes.iter().map(|size| number(&size["kolmogorov"])));
@@ -166,7 +158,7 @@ fn larger_samples_are_nearer_to_normal() {
 
 #[test]
 fn one_parameter_is_varied_at_a_time() {
-    let (_, found) = World::new().study("sensitivity --queries 2");
+    let (_, found) = world().study("sensitivity --queries 2");
     assert_eq!(keys(&found), "backend run trace variations");
     let variations = list(&found, "variations");
     assert_eq!(variations.len(), 60, "2 targets, 6 parameters, 5 values");
@@ -188,7 +180,7 @@ fn one_parameter_is_varied_at_a_time() {
 #[test]
 fn the_front_holds_what_nothing_beats() {
     let configs = ["dense", "hybrid", "oracle-top-k", "streaming-llm"].map(config);
-    let (table, found) = World::new().study(&format!("pareto {}", configs.join(" ")));
+    let (table, found) = world().study(&format!("pareto {}", configs.join(" ")));
     assert_eq!(keys(&found), "backend front left_out pipelines run trace");
     let place = |one: &Value| (number(&one["density"]), number(&one["output_error"]["mean"]));
     let places: Vec<(f64, f64)> = list(&found, "pipelines").iter().map(place).collect();
@@ -208,7 +200,7 @@ fn the_front_holds_what_nothing_beats() {
 
 #[test]
 fn no_pipeline_that_keeps_its_promise_reads_less_than_the_limit() {
-    let world = World::new();
+    let world = world();
     let configs = ["vattention-oracle", "vattention-paper-sdpa-clt", "dense"].map(config);
     let (table, found) = world.study(&format!("limit {}", configs.join(" ")));
     let limit = number(&found["limit"]["mean"]);
@@ -224,15 +216,14 @@ fn no_pipeline_that_keeps_its_promise_reads_less_than_the_limit() {
 
 #[test]
 fn pipelines_are_changed_and_left_out_as_compare_does() {
-    let world = World::new();
+    let world = world();
     let (hash, hybrid) = (config("hash-attention"), config("hybrid"));
-    let json = world.path("left.json");
     for study in ["pareto", "limit"] {
-        let files = format!("{hash} {hybrid} --trace {} --json {json}", world.trace);
-        let line = format!("study {study} {files} --set name=changed --density 0.3");
-        let said = expect_code(&vattention(&line), 0);
+        let changes = "--set name=changed --density 0.3 --trace trace --json out.json";
+        let line = format!("study {study} {hash} {hybrid} {changes}");
+        let said = expect_code(&world.run(&line), 0);
         assert!(said.starts_with("note: left out: ") && said.lines().count() == 1, "{said}");
-        let found: Value = read_json(&json);
+        let found = world.json("out.json");
         assert_eq!(found["left_out"][0]["file"], hash);
         let read = &found["pipelines"][0];
         assert_eq!(read["pipeline"], "changed, 30 %");
@@ -242,7 +233,7 @@ fn pipelines_are_changed_and_left_out_as_compare_does() {
 
 #[test]
 fn bars_are_as_sure_as_they_say() {
-    let world = World::new();
+    let world = world();
     let configs = ["priority", "hybrid"].map(config).join(" ");
     let (table, found) =
         world.study(&format!("calibration {configs} --deltas 0.05,0.3 --trials 200"));
@@ -261,13 +252,13 @@ fn bars_are_as_sure_as_they_say() {
         let budget = pipeline["pipeline"] == "hybrid";
         assert!(!budget || radii(&at[1]) < radii(&at[0]), "less sure, and so narrower: {pipeline}");
     }
-    let dense = format!("study calibration {} --trace {}", config("dense"), world.trace);
-    refuse(&dense, "has no [estimator], so no error bars");
+    let dense = format!("study calibration {} --trace trace", config("dense"));
+    world.refuse(&dense, "has no [estimator], so no error bars");
 }
 
 #[test]
 fn studies_are_deterministic_and_measure_what_was_asked_for() {
-    let world = World::new();
+    let world = world();
     let line = "tightness --layers 1 --queries 2 --trials 3";
     let first = world.study(line);
     assert_eq!(first, world.study(line));
@@ -278,8 +269,7 @@ fn studies_are_deterministic_and_measure_what_was_asked_for() {
 
 #[test]
 fn bad_input_is_refused() {
-    let world = World::new();
-    let trace = &world.trace;
+    let world = world();
     for (line, expected) in [
         ("tightness --trials 0", "--trials: 0 samples say nothing"),
         ("tightness --epsilon 1", "must lie strictly between 0 and 1"),
@@ -294,14 +284,15 @@ fn bad_input_is_refused() {
         ("normality --plot /nowhere/out.svg", "/nowhere"),
         ("pareto", "CONFIGS"),
         ("limit nothing.toml", "nothing.toml"),
-        (&format!("tightness --json {trace}"), "expected another file"),
+        ("tightness --json trace", "expected another file"),
     ] {
-        refuse(&format!("study {line} --trace {trace}"), expected);
+        world.refuse(&format!("study {line} --trace trace"), expected);
     }
+    world.write_short_trace();
     let left = "layer 0, query 0: sink, window and top-k leave";
-    refuse(&format!("study tightness --trace {}", world.short_trace()), left);
+    world.refuse("study tightness --trace short", left);
     let pipeline = config("dense");
-    refuse(&format!("study tightness --trace {pipeline}"), "not a whole safetensors file");
+    world.refuse(&format!("study tightness --trace {pipeline}"), "not a whole safetensors file");
 }
 
 #[test]

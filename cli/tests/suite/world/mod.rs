@@ -1,4 +1,4 @@
-//! A folder of texts and pipelines, and the model of `models/recall`.
+//! Runs of the command in a folder of its own, and the model of `models/recall`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -99,15 +99,6 @@ pub(crate) fn config(name: &str) -> String {
     format!("{}/../configs/{name}.toml", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Arguments of one text.
-pub(crate) fn words(text: &str) -> Vec<&str> {
-    text.list()
-}
-
-pub(crate) fn read_json(path: impl AsRef<Path>) -> Value {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-}
-
 /// Keys of an object in order, with spaces between them.
 pub(crate) fn keys(value: &Value) -> String {
     let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
@@ -122,34 +113,6 @@ pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
 #[track_caller]
 pub(crate) fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
-}
-
-/// A folder with a synthetic trace of two layers, four query heads and two KV heads.
-pub(crate) struct TraceWorld {
-    pub(crate) folder: tempfile::TempDir,
-    pub(crate) trace: String,
-}
-
-impl TraceWorld {
-    pub(crate) fn new() -> Self {
-        Self::of_kind("typical")
-    }
-
-    pub(crate) fn of_kind(kind: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let trace = folder.path().join("synth.safetensors").display().to_string();
-        let size = "--tokens 1024 --query-heads 4 --kv-heads 2 --head-dim 16 --value-dim 12";
-        succeed(&format!("synth --kind {kind} {size} --queries 5 --layers 2 --seed 3 -o {trace}"));
-        Self { folder, trace }
-    }
-
-    pub(crate) fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    pub(crate) fn files(&self) -> usize {
-        fs::read_dir(self.folder.path()).unwrap().count()
-    }
 }
 
 /// Waits until a command can be interrupted: until it catches the signal that ends processes.
@@ -198,6 +161,15 @@ impl World {
     /// Without a file.
     pub(crate) fn empty() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// With `trace`, a synthetic trace of two layers, four query heads and two KV heads.
+    pub(crate) fn with_trace(kind: &str) -> Self {
+        let world = Self::empty();
+        let size = "--tokens 1024 --query-heads 4 --kv-heads 2 --head-dim 16 --value-dim 12";
+        let more = "--queries 5 --layers 2 --seed 3 -o trace";
+        world.succeed(&format!("synth --kind {kind} {size} {more}"));
+        world
     }
 
     /// With `dense.toml`, `promised.toml`, and a `context.txt` of some 2000 tokens in which there is
