@@ -149,32 +149,32 @@ pub(crate) fn run(command: StudyCommand, call: &Call) -> Result<(), Failure> {
         StudyCommand::Tightness { epsilon, delta, trials, on } => {
             let options = TightnessOptions { epsilon, delta, trials };
             let run = |study: &Study<'_>| study::tightness(study, &options);
-            sample(&on, call, run, plots::tightness, table::tightness)
+            measure(&on, "rows", call, run, (plots::tightness, table::tightness))
         }
         StudyCommand::Epsilon { epsilons, delta, trials, on } => {
             let options = EpsilonOptions { epsilons, delta, trials };
             let run = |study: &Study<'_>| study::epsilon(study, &options);
-            sample(&on, call, run, plots::epsilon, table::epsilon)
+            measure(&on, "rows", call, run, (plots::epsilon, table::epsilon))
         }
         StudyCommand::BaseSample { sizes, trials, on } => {
             let options = BaseSampleOptions { sizes, trials };
             let run = |study: &Study<'_>| study::base_sample(study, &options);
-            sample(&on, call, run, plots::base_sample, table::base_sample)
+            measure(&on, "rows", call, run, (plots::base_sample, table::base_sample))
         }
         StudyCommand::Normality { sizes, trials, on } => {
             let options = NormalityOptions { sizes, trials };
             let run = |study: &Study<'_>| study::normality(study, &options);
-            sample(&on, call, run, plots::normality, table::normality)
+            measure(&on, "rows", call, run, (plots::normality, table::normality))
         }
         StudyCommand::Coverage { share, mass, trials, on } => {
             let options = CoverageOptions { share, mass, trials };
             let run = |study: &Study<'_>| study::coverage(study, &options);
-            sample(&on, call, run, plots::coverage, table::coverage)
+            measure(&on, "rows", call, run, (plots::coverage, table::coverage))
         }
         StudyCommand::Bias { shares, trials, on } => {
             let options = BiasOptions { shares, trials };
             let run = |study: &Study<'_>| study::bias(study, &options);
-            sample(&on, call, run, plots::bias, table::bias)
+            measure(&on, "rows", call, run, (plots::bias, table::bias))
         }
         StudyCommand::Calibration { chosen, deltas, trials, on } => {
             let options = CalibrationOptions { deltas, trials };
@@ -196,14 +196,11 @@ pub(crate) fn run(command: StudyCommand, call: &Call) -> Result<(), Failure> {
         }
         StudyCommand::Sensitivity { machine, on } => {
             let backend = machine.find()?;
-            let (trace, settings) = on.open(&[], None)?;
-            let bar = progress::bar("steps");
-            let show = |done, total| progress::show(&bar, done, total);
-            let results = on.results(call, &[])?;
-            let found = study::sensitivity(&trace, &*backend, &settings, &results, &show)?;
-            bar.finish_and_clear();
-            results.expect_whole()?;
-            publish(&on, call, &found, plots::sensitivity, table::sensitivity)
+            let run = |study: &Study<'_>| {
+                let Study { trace, settings, results, progress } = *study;
+                study::sensitivity(trace, &*backend, settings, results, progress)
+            };
+            measure(&on, "steps", call, run, (plots::sensitivity, table::sensitivity))
         }
         StudyCommand::Pareto(Pipelines { chosen, epsilon, delta, machine, on }) => {
             let options = PromiseOptions { epsilon, delta };
@@ -227,35 +224,24 @@ pub(crate) fn run(command: StudyCommand, call: &Call) -> Result<(), Failure> {
 /// Makes a plot or a table of results.
 type View<T> = fn(&T) -> String;
 
-/// Runs and publishes a study that samples rows, and runs no pipelines.
-fn sample<T: Serialize>(
+/// Runs and publishes a study that takes no pipelines.
+fn measure<T: Serialize>(
     on: &OnTrace,
+    unit: &str,
     call: &Call,
     run: impl FnOnce(&Study<'_>) -> vattention::experiments::Result<T>,
-    svg: View<T>,
-    table: View<T>,
+    (svg, table): (View<T>, View<T>),
 ) -> Result<(), Failure> {
     let (trace, settings) = on.open(&[], None)?;
     let results = on.results(call, &[])?;
-    let bar = progress::bar("rows");
+    let bar = progress::bar(unit);
     let show = |done, total| progress::show(&bar, done, total);
     let study = Study { trace: &trace, settings: &settings, results: &results, progress: &show };
     let found = run(&study)?;
     bar.finish_and_clear();
     results.expect_whole()?;
-    publish(on, call, &found, svg, table)
-}
-
-/// Publishes the results of a study that runs no pipelines.
-fn publish<T: Serialize>(
-    on: &OnTrace,
-    call: &Call,
-    found: &T,
-    svg: View<T>,
-    table: View<T>,
-) -> Result<(), Failure> {
     let run = || on.provenance(call, &[], [], None);
-    on.outputs.publish(run, found, || svg(found), &table(found))
+    on.outputs.publish(run, &found, || svg(&found), &table(&found))
 }
 
 /// Pipelines, and the trace that a study runs them on.
@@ -277,7 +263,7 @@ fn compare<T: Serialize>(
     unit: &str,
     call: &Call,
     run: impl FnOnce(&MeasuredOn<'_>) -> vattention::experiments::Result<T>,
-    views: (View<T>, View<T>),
+    (svg, table): (View<T>, View<T>),
 ) -> Result<(), Failure> {
     let backend = machine.find()?;
     let LoadedPipelines { lineup, files } = chosen.load()?;
@@ -297,6 +283,5 @@ fn compare<T: Serialize>(
     bar.finish_and_clear();
     results.expect_whole()?;
     let run = || on.provenance(call, &files, lineup.pipelines(), Some(backend.name()));
-    let (svg, table) = views;
     on.outputs.publish(run, &lineup.told(&found), || svg(&found), &table(&found))
 }

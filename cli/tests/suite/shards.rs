@@ -38,7 +38,7 @@ fn shards(world: &World, command: &str, n: usize) -> Vec<String> {
 /// Takes away the results of another command.
 fn clear(world: &World) {
     for file in world.files() {
-        if file.contains("of") && file.ends_with(".jsonl") {
+        if file.strip_suffix(".jsonl").is_some_and(|name| name.contains("of")) {
             fs::remove_file(world.path(&file)).unwrap();
         }
     }

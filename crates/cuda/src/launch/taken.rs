@@ -35,16 +35,6 @@ impl<D: Device> Taken<D> {
         Ok(Self { bits, rows, capacity })
     }
 
-    /// The tokens that rows have picked.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new) and [`write`](Self::write).
-    pub fn of_picks(device: &D, picks: &[&Picks], capacity: usize) -> Result<Self> {
-        let taken = Self::new(device, picks.len(), capacity)?;
-        taken.write(picks)?;
-        Ok(taken)
-    }
-
     /// Makes the tokens that the rows have picked, `[rows]`, those that are taken.
     ///
     /// # Errors
