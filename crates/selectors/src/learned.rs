@@ -143,44 +143,38 @@ pub(crate) mod testing {
             };
             self.classes.iter().map(class).collect()
         }
+    }
 
-        /// Shows a selector the prompt and the steps, and checks what it keeps after each.
-        #[track_caller]
-        pub(crate) fn check(&self, selector: &mut dyn Selector) {
-            let (site, queries, classes) = (self.site(), self.queries(), self.classes());
-            let dim = self.dim();
-            let keys: Vec<f32> = self.key_eighths.iter().flatten().map(|x| x / 8.0).collect();
-            let tokens = |first: usize, end: usize| {
-                Tokens::new(&keys[first * dim..end * dim], end - first, dim)
-            };
-            let new = |first: usize, end: usize| {
-                let keys = tokens(first, end);
-                NewTokens { first, keys, values: keys, classes: classes.get(first..end) }
-            };
-            selector.append(&new(0, self.prompt));
-            let last = queries.dim().1 - (self.kept.len() - 1);
-            let keys = tokens(0, self.prompt);
-            let of_prompt = queries.slice(s![.., ..last, ..]);
-            selector.observe(&PromptQueries {
-                site: &site,
-                queries: of_prompt,
-                keys,
-                values: keys,
-            });
-            for (i, kept) in self.kept.iter().enumerate() {
-                let visible = self.prompt + i;
-                let keys = tokens(0, visible);
-                let query = queries.slice(s![.., last + i.max(1) - 1, ..]).to_owned();
-                let queries = query.as_slice().unwrap();
-                let step = Step { site: &site, queries, keys, values: keys, visible, step: 0 };
-                if i > 0 {
-                    selector.append(&new(visible - 1, visible));
-                    read_all(selector, &step);
-                }
-                let mut picks = Picks::new(visible);
-                selector.select(&step.row(0), &mut picks);
-                assert_eq!(picks.iter().collect::<Vec<_>>(), *kept, "{site:?}, step {i}");
+    /// Shows a selector the prompt and the steps, and checks what it keeps after each.
+    #[track_caller]
+    pub(crate) fn check_stream(stream: &GoldenStream, selector: &mut dyn Selector) {
+        let (site, queries, classes) = (stream.site(), stream.queries(), stream.classes());
+        let dim = stream.dim();
+        let keys: Vec<f32> = stream.key_eighths.iter().flatten().map(|x| x / 8.0).collect();
+        let tokens =
+            |first: usize, end: usize| Tokens::new(&keys[first * dim..end * dim], end - first, dim);
+        let new = |first: usize, end: usize| {
+            let keys = tokens(first, end);
+            NewTokens { first, keys, values: keys, classes: classes.get(first..end) }
+        };
+        selector.append(&new(0, stream.prompt));
+        let last = queries.dim().1 - (stream.kept.len() - 1);
+        let keys = tokens(0, stream.prompt);
+        let of_prompt = queries.slice(s![.., ..last, ..]);
+        selector.observe(&PromptQueries { site: &site, queries: of_prompt, keys, values: keys });
+        for (i, kept) in stream.kept.iter().enumerate() {
+            let visible = stream.prompt + i;
+            let keys = tokens(0, visible);
+            let query = queries.slice(s![.., last + i.max(1) - 1, ..]).to_owned();
+            let queries = query.as_slice().unwrap();
+            let step = Step { site: &site, queries, keys, values: keys, visible, step: 0 };
+            if i > 0 {
+                selector.append(&new(visible - 1, visible));
+                read_all(selector, &step);
             }
+            let mut picks = Picks::new(visible);
+            selector.select(&step.row(0), &mut picks);
+            assert_eq!(picks.iter().collect::<Vec<_>>(), *kept, "{site:?}, step {i}");
         }
     }
 }

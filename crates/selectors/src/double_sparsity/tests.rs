@@ -74,19 +74,6 @@ vattention_testkit::laws!(
     Half { bits: 0, labels: IndexOf::Group, score: Score::Group }
 );
 
-#[test]
-fn a_config_is_read_as_it_was_written() {
-    let text = r#"{"size":0.05,"calibration":"c.json","channels":16,"label_bits":4,"by":"qk","labels":"head","score":"head"}"#;
-    let short: DoubleSparsity =
-        serde_json::from_str(r#"{"size": 0.05, "calibration": "c.json"}"#).unwrap();
-    assert_eq!(serde_json::to_string(&short).unwrap(), text);
-    let refused =
-        |text: &str| serde_json::from_str::<DoubleSparsity>(text).unwrap_err().to_string();
-    assert!(refused(r#"{"size": 5}"#).contains("calibration"));
-    assert!(refused(r#"{"size": 5, "calibration": "", "channels": 0}"#).contains("nonzero"));
-    assert!(refused(r#"{"size": 5, "calibration": "", "label_bits": 9}"#).contains("got 9"));
-}
-
 fn filled(config: &DoubleSparsity, head: &Head) -> DoubleSparsitySelector {
     let mut worker = config.worker(head.site()).unwrap();
     worker.append(&head.part(0..head.tokens));

@@ -170,13 +170,6 @@ fn files_that_are_no_gates_are_refused_by_name() {
     assert!(missing.check().unwrap_err().to_string().contains("no/such/file"));
 }
 
-#[test]
-fn a_config_is_read_as_it_was_written() {
-    let short: DuoAttention = serde_json::from_str(r#"{"gates": "g.tsv"}"#).unwrap();
-    let text = r#"{"gates":"g.tsv","streaming":0.5,"sink":128,"recent":256}"#;
-    assert_eq!(serde_json::to_string(&short).unwrap(), text);
-}
-
 /// What an inner selector keeps is counted, and its density can be set.
 #[test]
 fn an_inner_selector_is_asked() {

@@ -5,7 +5,7 @@ use vattention_core::ndarray::{Array3, s};
 use vattention_testkit::{Head, Texture, laws};
 
 use super::*;
-use crate::learned::testing::{GoldenStream, picked, prompt, queries, read_all};
+use crate::learned::testing::{GoldenStream, check_stream, picked, prompt, queries, read_all};
 
 const ALL: [Policy; 5] =
     [Policy::Special, Policy::Punctuation, Policy::Frequent, Policy::Local, Policy::Full];
@@ -36,7 +36,7 @@ fn golden_what_is_kept_after_each_step() {
     assert_eq!(cases.iter().map(|case| case.choice).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     for Case { config, stream, recovered, choice } in cases {
         let mut worker = FastgenSelector::new(config);
-        stream.check(&mut worker);
+        check_stream(&stream, &mut worker);
         assert_eq!(worker.policy, Some(ALL[choice]), "recovered {recovered:?}");
     }
 }

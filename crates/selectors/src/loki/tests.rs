@@ -262,13 +262,3 @@ fn a_rounded_basis_is_orthonormal_enough() {
     write(&path, 2, &bases, |_| {});
     assert!(build(&config(Some(8), &path, Score::Head), 1).is_ok());
 }
-
-#[test]
-fn a_rank_of_nothing_is_refused_where_it_is_read() {
-    let read = |rank| {
-        serde_json::from_str::<Loki>(&format!(r#"{{"size": 1, "basis": "x", "rank": {rank}}}"#))
-    };
-    assert!(read(0).is_err());
-    assert_eq!(read(16).unwrap().rank, NonZeroUsize::new(16));
-    assert!(serde_json::from_str::<Loki>(r#"{"size": 1}"#).is_err(), "a basis is required");
-}

@@ -217,17 +217,7 @@ fn an_index_is_a_byte_per_token_and_part() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
-    let read =
-        |text: &str| serde_json::from_str::<PqCache>(text).map_err(|error| error.to_string());
-    assert_eq!(read(r#"{"size": 3}"#).unwrap().parts.get(), 2);
-    for bits in [0, 9] {
-        let error = read(&format!(r#"{{"size": 3, "bits": {bits}}}"#)).unwrap_err();
-        assert!(error.contains(&format!("from 1 to 8, got {bits}")), "{error}");
-    }
-    for (field, bad) in [("parts", "0"), ("fit", "0"), ("iterations", "-1"), ("metric", "\"l1\"")] {
-        assert!(read(&format!(r#"{{"size": 3, "{field}": {bad}}}"#)).is_err(), "{field}");
-    }
+fn parts_that_do_not_divide_a_key_are_refused() {
     let head = Head::new(9, 8, 1, Texture::Flat);
     let three =
         PqCache { parts: NonZeroU16::new(3).unwrap(), ..early(Metric::Euclidean, Score::Head) };

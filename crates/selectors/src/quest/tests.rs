@@ -178,12 +178,3 @@ fn the_index_takes_its_bytes() {
         assert_eq!(worker.index_bytes(), 2 * 2 * numbers, "{bits} bits, two blocks of 64 pages");
     }
 }
-
-#[test]
-fn pages_without_tokens_and_bits_beyond_a_byte_are_refused() {
-    let read = |text: &str| serde_json::from_str::<Quest>(text).map_err(|e| e.to_string());
-    let authors = read(r#"{"size": 0.05}"#).unwrap();
-    assert_eq!((authors.page.get(), authors.bits.get()), (16, 0));
-    assert!(read(r#"{"size": 5, "page": 0}"#).unwrap_err().contains("nonzero"));
-    assert!(read(r#"{"size": 5, "bits": 9}"#).unwrap_err().contains("got 9"));
-}

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use vattention_testkit::{Head, Texture, laws};
 
 use super::*;
-use crate::learned::testing::{GoldenStream, picked, read_all};
+use crate::learned::testing::{GoldenStream, check_stream, picked, read_all};
 
 fn config(size: usize, recent: usize, history: u16) -> Scissorhands {
     let [size, recent] = [size, recent].map(Size::Tokens);
@@ -26,7 +26,7 @@ fn golden_what_is_kept_after_each_step() {
         serde_json::from_str(include_str!("../../../../tests/golden/scissorhands.json")).unwrap();
     assert_eq!(cases.len(), 3);
     for Case { config, stream } in cases {
-        stream.check(&mut *config.build(&stream.site()).unwrap());
+        check_stream(&stream, &mut *config.build(&stream.site()).unwrap());
     }
 }
 

@@ -156,18 +156,6 @@ fn pooling_is_over_neighbours_and_zeros_beyond_the_ends() {
 }
 
 #[test]
-fn an_even_pool_and_an_empty_window_are_refused() {
-    for (text, part) in [
-        (r#"{ "type": "snapkv", "size": 9, "pool": 4 }"#, "must be odd"),
-        (r#"{ "type": "snapkv", "size": 9, "pool": 0 }"#, "must be odd"),
-        (r#"{ "type": "snapkv", "size": 9, "window": 0 }"#, "nonzero"),
-    ] {
-        let error = serde_json::from_str::<Box<dyn SelectorConfig>>(text).unwrap_err();
-        assert!(error.to_string().contains(part), "{error}");
-    }
-}
-
-#[test]
 fn without_a_prompt_nothing_is_evicted() {
     let head = Head::new(50, 2, 0, Texture::Gaussian);
     let mut worker = config(10, 5, 1, Pooling::Mean).build(head.site()).unwrap();

@@ -154,10 +154,3 @@ fn an_index_is_two_bytes_per_token_and_number_of_a_key() {
     let error = config(Some(21), Score::Head).worker(head.site()).unwrap_err();
     assert_eq!(error, "`channels` is 21: expected at most 20, as keys have");
 }
-
-#[test]
-fn a_config_is_read_as_it_was_written() {
-    let short: SparQ = serde_json::from_str(r#"{"size": 0.05}"#).unwrap();
-    assert_eq!(serde_json::to_string(&short).unwrap(), r#"{"size":0.05,"score":"head"}"#);
-    assert!(serde_json::from_str::<SparQ>(r#"{"size": 5, "channels": 0}"#).is_err());
-}

@@ -218,13 +218,8 @@ fn samplers_are_told_the_clusters_scores() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn either_size_or_threshold_is_needed() {
     let read = |text: &str| serde_json::from_str::<SqueezedAttention>(text);
-    let good = read(r#"{"size": 0.1}"#).unwrap();
-    assert_eq!((good.window.get(), good.iterations), (100, 10));
-    for bad in [r#"{"size": 1, "window": 0}"#, r#"{"threshold": 2}"#, r#"{"size": 1, "bits": 3}"#] {
-        assert!(read(bad).is_err(), "{bad}");
-    }
     let refused = |text: &str| read(text).unwrap().check().unwrap_err().to_string();
     let expected = "squeezed-attention: it has neither: expected either `size` or `threshold`";
     assert_eq!(refused("{}"), expected);

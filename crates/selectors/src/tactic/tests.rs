@@ -151,15 +151,3 @@ fn samplers_are_told_the_clusters_scores() {
     let expected = clusters.per_token(&clusters.logits(row.query()), 60);
     assert_eq!(picks.scores().unwrap(), expected);
 }
-
-#[test]
-fn what_cannot_be_is_refused() {
-    let read = |text: &str| serde_json::from_str::<Tactic>(text);
-    let good = read(r#"{"mass": 0.9}"#).unwrap();
-    assert_eq!((good.cluster.get(), good.exact, good.iterations), (32, exact(), 10));
-    for bad in
-        ["{}", r#"{"mass": 1.5}"#, r#"{"mass": 0.9, "cluster": 0}"#, r#"{"mass": 0.9, "size": 3}"#]
-    {
-        assert!(read(bad).is_err(), "{bad}");
-    }
-}
