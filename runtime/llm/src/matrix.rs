@@ -93,7 +93,7 @@ impl Matrix {
         times_transposed(x, w, self.inputs, y, into, Threads::All);
     }
 
-    /// Of one row, unless weights are packed.
+    /// Multiplies weights as they are stored, by one row unless they are packed.
     fn apply_as_stored(&self, x: &Inputs<'_>, y: &mut [f32]) {
         match &self.weights {
             MatrixData::F32(weights) => row::product(x.numbers(), weights, y),
