@@ -14,7 +14,7 @@ mod reference;
 mod workers;
 
 pub use cache::store;
-pub use cpu::Cpu;
+pub use cpu::{Cpu, Level};
 pub use executor::{Executor, HeadInput, HeadOutput, Indexing, RowOutput, RowSums};
 pub use layer::{Layer, build_pipelines};
 pub use reference::Reference;

@@ -39,6 +39,7 @@ use vattention_core::{
 };
 
 pub(crate) use self::simd::CHUNK;
+pub use self::simd::Level;
 
 use self::accumulator::{CpuAccumulator, dense_from};
 use self::kernel::{AnyRows, Rows};
@@ -54,9 +55,15 @@ use crate::workers::{Pools, Workers};
 #[derive(Debug, Default)]
 pub struct Cpu {
     pools: Pools,
+    level: Level,
 }
 
 impl Cpu {
+    /// Backend that uses instructions up to `level`, or the best of this machine if that is less.
+    pub fn limited_to(level: Level) -> Self {
+        Self { level: level.min(Level::best()), ..Self::default() }
+    }
+
     /// Answers one step of one KV head over rows that somebody else keeps, on the calling thread, as the backend does over
     /// its own: rows are read where they lie, each once for all query heads of its list. Cost: that of the
     /// pipeline and of the rows that it reads, and a check of where each page of rows ends.
@@ -73,7 +80,7 @@ impl Cpu {
     pub fn answer(head: &HeadInput<'_>, fall_back: FallBack) -> Result<HeadOutput> {
         head.check()?;
         head.pipeline.check_taught(head.step.step)?;
-        answer(head, Answering::new(fall_back, false), Way::Chosen)
+        answer(head, Answering::new(fall_back, false, Level::best()), Way::Chosen)
     }
 }
 
@@ -99,7 +106,7 @@ impl Backend for Cpu {
         let fall_back = if options.free_evicted { FallBack::Never } else { options.fall_back };
         let by_clock = fall_back == FallBack::ByClock && !pipeline.is_dense();
         let paces = by_clock.then(|| vec![Pace::default(); shape.kv_heads]);
-        let how = Answering::new(fall_back, split);
+        let how = Answering::new(fall_back, split, self.level);
         let machine = CpuExecutor { how, paces };
         let pipelines = build_pipelines(pipeline, layer, shape, options)?;
         Ok(Box::new(Layer::new(pipelines, options, workers, machine)?))
@@ -130,11 +137,13 @@ struct Answering {
     literal: bool,
     /// Share the rows of one KV head out among threads.
     split: bool,
+    /// Instructions of the kernels.
+    level: Level,
 }
 
 impl Answering {
-    fn new(fall_back: FallBack, split: bool) -> Self {
-        Self { literal: fall_back == FallBack::Never, split }
+    fn new(fall_back: FallBack, split: bool, level: Level) -> Self {
+        Self { literal: fall_back == FallBack::Never, split, level }
     }
 }
 
@@ -199,7 +208,8 @@ fn answer_over<E: Stored>(
     let mut fell_back = Vec::new();
     for (list, queries) in step.queries.chunks_exact(readers_of_list * head_dim).enumerate() {
         let begin = Instant::now();
-        let readers = Readers::new(rows, queries, head_dim, value_dim, how.split);
+        let readers = Readers::new(rows, queries, head_dim, value_dim, how.split)
+            .with_level(how.level);
         let mut accumulator = CpuAccumulator::new(&readers, step.visible, how.literal, feedback);
         let read = pipeline.sample(step, &choice, list, &mut accumulator);
         let attend = if read.fell_back {
@@ -248,7 +258,8 @@ fn everything<E: Stored>(
     let HeadInput { pipeline, step, .. } = head;
     let Shape { head_dim, value_dim, .. } = step.site.shape;
     let queries: Vec<f32> = members.flat_map(|member| step.row(member).query()).copied().collect();
-    let readers = Readers::new(rows, &queries, head_dim, value_dim, how.split);
+    let readers = Readers::new(rows, &queries, head_dim, value_dim, how.split)
+            .with_level(how.level);
     let feedback = pipeline.needs_feedback();
     let accumulator = CpuAccumulator::new(&readers, step.visible, how.literal, feedback);
     accumulator.finish(&pipeline.fall_back(step)).0

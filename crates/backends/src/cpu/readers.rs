@@ -57,6 +57,11 @@ impl<'a, E: Element> Readers<'a, E> {
         Self { level: Level::best(), rows, members, per_tile, value_dim, queries, split }
     }
 
+    /// The same readers, with the instructions of `level`.
+    pub(crate) fn with_level(self, level: Level) -> Self {
+        Self { level, ..self }
+    }
+
     /// Query heads.
     pub(crate) fn members(&self) -> usize {
         self.members

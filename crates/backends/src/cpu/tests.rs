@@ -130,9 +130,7 @@ impl<E: Stored> AnyReaders for Readers<'_, E> {
 }
 
 fn at<'a, E: Element>(readers: &Readers<'a, E>, level: Level) -> Readers<'a, E> {
-    let mut readers = readers.clone();
-    readers.level = level;
-    readers
+    readers.clone().with_level(level)
 }
 
 /// The statistics of each reader after the sample was drawn in parts, with a look at each.

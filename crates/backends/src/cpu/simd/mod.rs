@@ -90,7 +90,7 @@ pub(crate) const EXP2_LEAST: f32 = -200.0;
 
 /// Instruction sets that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
+pub enum Level {
     /// Plain Rust.
     Scalar,
     /// AVX2, FMA and F16C.
@@ -99,9 +99,15 @@ pub(crate) enum Level {
     Avx512,
 }
 
+impl Default for Level {
+    fn default() -> Self {
+        Self::best()
+    }
+}
+
 impl Level {
     /// The best of this machine.
-    pub(crate) fn best() -> Self {
+    pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
             let wide = is_x86_feature_detected!("avx512f")
