@@ -1,10 +1,10 @@
 //! Speed of dense attention and of gathered rows, over the speed of reading memory in order.
 //!
 //! `cargo bench -p vattention-backends --bench memory -- [avx512|avx2|scalar] [f32|f16|bf16]
-//! [seconds]` measures steps of one KV head on one thread. Every case has layers of its own, at
+//! [seconds] [hot]` measures steps of one KV head on one thread. Every case has layers of its own, at
 //! least 128 MiB of rows, which it reads one after the other, so that rows come from memory. In a
 //! round each case reads all of its layers once; ratios are taken within a round, and the table
-//! shows their medians.
+//! shows their medians. With `hot`, few rows are read again and again from the second-level cache.
 //!
 //! "step" is a call of `attend`; "rows" is the part of it that reads keys and values.
 
@@ -28,6 +28,9 @@ use vattention_core::{
 /// Bytes of keys and values that a case reads in a round.
 const CYCLED: usize = 128 << 20;
 
+/// Tokens that are appended in one call.
+const CHUNK: usize = 256;
+
 /// Rounds that are not counted.
 const WARM_UP: usize = 2;
 
@@ -38,6 +41,9 @@ const LEAST_ROUNDS: usize = 7;
 const CONTEXTS: [(usize, usize, usize); 5] =
     [(2048, 64, 3), (6144, 64, 3), (8192, 128, 4), (32_768, 128, 4), (131_072, 128, 4)];
 
+/// Contexts that the second-level cache holds.
+const HOT_CONTEXTS: [(usize, usize, usize); 2] = [(768, 64, 3), (768, 128, 4)];
+
 /// Percentages of the tokens that are read; 100 is dense attention.
 const PERCENTAGES: [usize; 3] = [100, 5, 10];
 
@@ -45,25 +51,32 @@ struct Setting {
     level: Level,
     storage: Storage,
     time: Duration,
+    hot: bool,
 }
 
 fn main() {
-    let mut setting =
-        Setting { level: Level::best(), storage: Storage::Bf16, time: Duration::from_secs(3) };
+    let mut setting = Setting {
+        level: Level::best(),
+        storage: Storage::Bf16,
+        time: Duration::from_secs(3),
+        hot: false,
+    };
     // `cargo bench` adds an option of its own.
     for word in std::env::args().skip(1).filter(|word| !word.starts_with("--")) {
         match (word.as_str(), word.parse(), word.parse()) {
             ("avx512", ..) => setting.level = Level::Avx512,
             ("avx2", ..) => setting.level = Level::Avx2,
             ("scalar", ..) => setting.level = Level::Scalar,
+            ("hot", ..) => setting.hot = true,
             (_, Ok(storage), _) => setting.storage = storage,
             (_, _, Ok(seconds)) => setting.time = Duration::from_secs_f64(seconds),
             _ => panic!("expected an instruction set, a number type or seconds, found {word}"),
         }
     }
     println!("{:?}, {}, one thread, medians", setting.level, setting.storage);
-    println!("tokens  d    g  read   us a step  in order, GB/s  of in order: step  rows");
-    for (tokens, dim, group) in CONTEXTS {
+    println!("tokens  d    g  read   us a step  ns a row  in order, GB/s  of in order: step  rows");
+    let contexts = if setting.hot { &HOT_CONTEXTS[..] } else { &CONTEXTS };
+    for &(tokens, dim, group) in contexts {
         measure(&setting, tokens, dim, group);
     }
 }
@@ -86,7 +99,7 @@ struct Round {
 
 fn measure(setting: &Setting, tokens: usize, dim: usize, group: usize) {
     let bytes = tokens * 2 * dim * if setting.storage == Storage::F32 { 4 } else { 2 };
-    let layers = CYCLED.div_ceil(bytes);
+    let layers = if setting.hot { 1 } else { CYCLED.div_ceil(bytes) };
     let mut cases = PERCENTAGES.map(|percent| Case {
         percent,
         layers: (0..layers)
@@ -112,10 +125,12 @@ fn measure(setting: &Setting, tokens: usize, dim: usize, group: usize) {
     for case in &cases {
         let figure =
             |field: fn(&Round) -> f64| median(case.rounds.iter().map(field).collect::<Vec<_>>());
+        let step = figure(|round| round.step);
+        let ns = step * 1e9 / (tokens * case.percent) as f64 * 100.0;
         println!(
-            "{tokens:6} {dim:3} {group:3} {:4} % {:11.1} {speed:15.1} {:18.2} {:5.2}",
+            "{tokens:6} {dim:3} {group:3} {:4} % {:11.1} {ns:9.1} {speed:15.1} {:18.2} {:5.2}",
             case.percent,
-            figure(|round| round.step) * 1e6,
+            step * 1e6,
             figure(|round| round.step_share),
             figure(|round| round.rows_share),
         );
@@ -161,10 +176,10 @@ fn start(
     let cpu = Cpu::limited_to(setting.level);
     let mut attention = cpu.start(&Arc::new(pipeline), layer, shape, &options).unwrap();
     let rows = |shift: usize| {
-        Array3::from_shape_fn((1, 2048, dim), |(_, i, j)| number(i * dim + j + shift) + 0.2)
+        Array3::from_shape_fn((1, CHUNK, dim), |(_, i, j)| number(i * dim + j + shift) + 0.2)
     };
     let (keys, values) = (rows(layer), rows(layer + 7));
-    for _ in (0..tokens).step_by(2048) {
+    for _ in (0..tokens).step_by(CHUNK) {
         attention.append(keys.view(), values.view()).unwrap();
     }
     attention

@@ -208,8 +208,8 @@ fn answer_over<E: Stored>(
     let mut fell_back = Vec::new();
     for (list, queries) in step.queries.chunks_exact(readers_of_list * head_dim).enumerate() {
         let begin = Instant::now();
-        let readers = Readers::new(rows, queries, head_dim, value_dim, how.split)
-            .with_level(how.level);
+        let readers =
+            Readers::new(rows, queries, head_dim, value_dim, how.split).with_level(how.level);
         let mut accumulator = CpuAccumulator::new(&readers, step.visible, how.literal, feedback);
         let read = pipeline.sample(step, &choice, list, &mut accumulator);
         let attend = if read.fell_back {
@@ -258,8 +258,8 @@ fn everything<E: Stored>(
     let HeadInput { pipeline, step, .. } = head;
     let Shape { head_dim, value_dim, .. } = step.site.shape;
     let queries: Vec<f32> = members.flat_map(|member| step.row(member).query()).copied().collect();
-    let readers = Readers::new(rows, &queries, head_dim, value_dim, how.split)
-            .with_level(how.level);
+    let readers =
+        Readers::new(rows, &queries, head_dim, value_dim, how.split).with_level(how.level);
     let feedback = pipeline.needs_feedback();
     let accumulator = CpuAccumulator::new(&readers, step.visible, how.literal, feedback);
     accumulator.finish(&pipeline.fall_back(step)).0

@@ -126,7 +126,13 @@ impl<'a, E: Element> Readers<'a, E> {
         per_row: Option<PerRow<'_>>,
     ) -> Vec<Softmax> {
         let log_weights = log_weights.map(|weights| &weights[first..][..tokens.len()]);
-        let pass = Pass { rows: self.rows, tokens: *tokens, log_weights, queries: &self.queries };
+        let pass = Pass {
+            rows: self.rows,
+            tokens: *tokens,
+            log_weights,
+            queries: &self.queries,
+            query_heads: self.members,
+        };
         let no_rows = TileSums::new(self.per_tile, self.rows.value_chunks());
         let mut tiles = vec![no_rows; self.tiles()];
         attend(self.level, self.per_tile, &pass, &mut tiles, per_row);

@@ -19,7 +19,7 @@ pub(crate) use rows::{AnyRows, Rows, Span};
 pub(crate) use score::scores;
 pub(crate) use spread::{Centre, LaggedSquares, Spread, Tokens, exp2, spread};
 
-use rows::{BLOCK_ROWS, Block, prefetch_block};
+use rows::{BLOCK_ROWS, Block, Window};
 use score::Keys;
 use value::{Values, norm_block};
 
@@ -39,6 +39,8 @@ pub(crate) struct Pass<'a, E> {
     pub(crate) log_weights: Option<&'a [f32]>,
     /// The queries, `[tiles][H][key_chunks · CHUNK]`, in the lanes' order, times `log2(e)`.
     pub(crate) queries: &'a [Line],
+    /// Query heads; the last tile is filled with queries of zero.
+    pub(crate) query_heads: usize,
 }
 
 /// `Σ 2^(logit − max)`, and with values, of the heads of a tile, over the rows so far.
@@ -54,6 +56,9 @@ pub(crate) struct TileSums {
     /// lose more than the products do.
     pub(crate) folded: Vec<f64>,
 }
+
+/// Most lines that the logits of a block fill, `[rows][H]`.
+const BLOCK_LINES: usize = BLOCK_ROWS * 4 / LANES;
 
 /// Rows whose sums stay in f32.
 const FOLD: usize = 256;
@@ -77,22 +82,28 @@ impl TileSums {
     }
 
     /// Moves the numerator to f64.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn fold(&mut self) {
-        let numbers = self.numerator.iter_mut().flat_map(|line| &mut line.0);
-        for (sum, number) in self.folded.iter_mut().zip(numbers) {
-            *sum += f64::from(std::mem::take(number));
+        let (folded, _) = self.folded.as_chunks_mut::<LANES>();
+        for (folded, line) in folded.iter_mut().zip(&mut self.numerator) {
+            for (sum, number) in folded.iter_mut().zip(&line.0) {
+                *sum += f64::from(*number);
+            }
+            line.0 = [0.0; LANES];
         }
     }
 
     /// Makes the sums relative to new maxima. Rare: the maximum of `n` rows in random order rises
     /// `ln n` times.
-    #[inline(never)]
+    #[inline(always)]
     fn raise_max<const H: usize>(&mut self, best: &[f32; LANES]) {
         let lines = self.numerator.len() / H;
         for head in 0..H {
             let of_head = || (head..LANES).step_by(H);
             let max = of_head().map(|lane| best[lane]).fold(LEAST, f32::max);
+            if max == self.max[head] {
+                continue;
+            }
             let factor = (self.max[head] - max).exp2();
             for lane in of_head() {
                 self.max[lane] = max;
@@ -166,49 +177,72 @@ impl<E: Element, const H: usize> Kernel for Attend<'_, '_, E, H> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        let Self { pass, sums, mut per_row } = self;
-        let count = pass.tokens.len();
-        let query_lines = H * pass.rows.key_chunks() * 2;
-        let mut block = Block::new::<H>(&pass.rows, &pass.tokens, 0);
-        prefetch_block::<S, E>(&pass.rows, &block);
-        let mut first = 0;
-        while first < count {
-            let next = Block::new::<H>(&pass.rows, &pass.tokens, first + block.len);
-            for (tile, sums) in sums.iter_mut().enumerate() {
-                // The first tile fetches for all.
-                let ahead = if tile == 0 { next.len } else { 0 };
-                let queries = pass.queries.as_ptr().add(tile * query_lines).cast::<f32>();
-                let mut scores = [Line([LEAST; LANES]); BLOCK_ROWS / 4];
-                let used = &mut scores[..(block.len * H).div_ceil(LANES)];
-                let rows = &pass.rows;
-                Keys { rows, block: &block, next: &next, ahead, queries }.score::<S, H>(used);
-                if let Some(per_row) = &mut per_row {
-                    let heads = per_row.logits.chunks_exact_mut(count).skip(tile * H).take(H);
-                    for (head, out) in heads.enumerate() {
-                        let logits = flat(used).iter().skip(head).step_by(H);
-                        let out = out[first..][..block.len].iter_mut();
-                        out.zip(logits).for_each(|(out, logit)| *out = *logit);
-                    }
-                }
-                if let Some(weights) = pass.log_weights {
-                    add_weights::<H>(used, &weights[first..]);
-                }
-                weigh_block::<S, H>(used, sums);
-                let weights = used.as_ptr().cast::<f32>();
-                Values { rows, block: &block, next: &next, ahead, weights }.add::<S, H>(sums);
-            }
-            if let Some(per_row) = &mut per_row {
-                let mut norms = [0.0; BLOCK_ROWS];
-                norm_block::<S, E>(&pass.rows, &block, &mut norms);
-                per_row.norms[first..first + block.len].copy_from_slice(&norms[..block.len]);
-            }
-            if first / FOLD < (first + block.len) / FOLD {
-                sums.iter_mut().for_each(TileSums::fold);
-            }
-            first += block.len;
-            block = next;
+    unsafe fn run<S: Simd>(mut self) {
+        let Pass { rows, tokens, .. } = self.pass;
+        let count = tokens.len();
+        if count == 0 {
+            return;
         }
+        let mut window = Window::new(rows, *tokens);
+        window.prefetch_first::<S>();
+        for first in (0..count).step_by(rows.block_rows::<H>()) {
+            let block = window.block(first, rows.block_rows::<H>());
+            self.add_block::<S>(&block);
+            if first / FOLD < (first + block.len) / FOLD {
+                self.sums.iter_mut().for_each(TileSums::fold);
+            }
+        }
+    }
+}
+
+impl<E: Element, const H: usize> Attend<'_, '_, E, H> {
+    #[inline(always)]
+    unsafe fn add_block<S: Simd>(&mut self, block: &Block<'_, '_, E>) {
+        for tile in 0..self.sums.len() {
+            let three = self.pass.query_heads == tile * H + 3;
+            // The first tile requests rows for all.
+            match (H, three, tile) {
+                (4, true, 0) => self.add_to_tile::<S, 3, true>(block, tile),
+                (4, true, _) => self.add_to_tile::<S, 3, false>(block, tile),
+                (_, _, 0) => self.add_to_tile::<S, H, true>(block, tile),
+                _ => self.add_to_tile::<S, H, false>(block, tile),
+            }
+        }
+        if let Some(per_row) = &mut self.per_row {
+            let mut norms = [0.0; BLOCK_ROWS];
+            norm_block::<S, E>(block, &mut norms);
+            per_row.norms[block.first..][..block.len].copy_from_slice(&norms[..block.len]);
+        }
+    }
+
+    /// Adds a block to the sums of a tile, of which `N` query heads are not zero.
+    #[inline(always)]
+    unsafe fn add_to_tile<S: Simd, const N: usize, const AHEAD: bool>(
+        &mut self,
+        block: &Block<'_, '_, E>,
+        tile: usize,
+    ) {
+        let Self { pass, sums, per_row } = self;
+        let sums = &mut sums[tile];
+        let query_lines = H * pass.rows.key_chunks() * 2;
+        let queries = pass.queries.as_ptr().add(tile * query_lines).cast::<f32>();
+        let mut scores = [Line([LEAST; LANES]); BLOCK_LINES];
+        let used = &mut scores[..(block.len * H).div_ceil(LANES)];
+        Keys::<E, N, AHEAD> { block, queries }.score::<S, H>(used);
+        if let Some(per_row) = per_row {
+            let heads = per_row.logits.chunks_exact_mut(pass.tokens.len()).skip(tile * H).take(H);
+            for (head, out) in heads.enumerate() {
+                let logits = flat(used).iter().skip(head).step_by(H);
+                let out = out[block.first..][..block.len].iter_mut();
+                out.zip(logits).for_each(|(out, logit)| *out = *logit);
+            }
+        }
+        if let Some(weights) = pass.log_weights {
+            add_weights::<H>(used, &weights[block.first..]);
+        }
+        weigh_block::<S, H>(used, sums);
+        let weights = used.as_ptr().cast::<f32>();
+        Values::<E, N, AHEAD> { block, weights }.add::<S, H>(sums);
     }
 }
 

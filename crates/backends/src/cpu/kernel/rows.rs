@@ -11,10 +11,26 @@ use vattention_core::{
 use super::LANES;
 use crate::cpu::simd::{CHUNK, Element, Simd};
 
-/// Bytes of keys and values in a block.
-const BLOCK_BYTES: usize = 16384;
-/// The most rows in a block.
-pub(crate) const BLOCK_ROWS: usize = 64;
+/// Distance from the row that is multiplied to the one that is requested for the second-level
+/// cache, in rows.
+const FAR: usize = 64;
+
+/// Distance to the row that is requested for the first-level cache.
+const NEAR: usize = 4;
+
+/// Bytes of keys and values in a block: a small page, so that values are read soon after the keys
+/// beside them.
+const BLOCK_BYTES: usize = 4096;
+
+/// Most rows in a block, and fewest: of shorter blocks, sums would be stored too often.
+pub(crate) const BLOCK_ROWS: usize = 32;
+const LEAST_BLOCK_ROWS: usize = 8;
+
+/// Rows of a window: at least `FAR` and the largest block, which both divide it, so that those of a
+/// block lie together.
+const RING: usize = 128;
+
+const LINE_BYTES: usize = 64;
 
 /// Tokens to read: a range, or a list in any order.
 #[derive(Clone, Copy, Debug)]
@@ -49,16 +65,6 @@ impl Span<'_> {
                 *to
             }
             Self::List(list) => list.iter().max().map_or(0, |&token| token as usize + 1),
-        }
-    }
-
-    /// # Safety
-    /// There must be more than `i`.
-    #[inline(always)]
-    unsafe fn token(&self, i: usize) -> usize {
-        match self {
-            Self::Range(from, _) => from + i,
-            Self::List(list) => *list.get_unchecked(i) as usize,
         }
     }
 }
@@ -162,20 +168,24 @@ impl<'a, E: Copy> Rows<'a, E> {
         (self.key_chunks() + self.value_chunks()) * CHUNK * size_of::<E>()
     }
 
+    /// Rows in a block, for tiles of `H` query heads: a power of two, and whole lines of logits.
+    pub(crate) fn block_rows<const H: usize>(&self) -> usize {
+        let rows = 1 << (BLOCK_BYTES / self.bytes()).max(1).ilog2();
+        rows.clamp(LEAST_BLOCK_ROWS.max(LANES / H), BLOCK_ROWS)
+    }
+
     /// The value of a token, with its zeros.
     ///
     /// # Panics
     /// If there is no such token.
     pub(crate) fn value(&self, token: usize) -> &'a [E] {
         assert!(token < self.len(), "token {token} of {}", self.len());
+        let mut value = [std::ptr::null()];
         // SAFETY: it is one of the rows, each of which is in its block.
-        unsafe { std::slice::from_raw_parts(self.values.at(token), self.value_chunks() * CHUNK) }
-    }
-
-    /// Rows in a block, whole tiles of them.
-    fn block<const H: usize>(&self) -> usize {
-        let rows = BLOCK_BYTES / self.bytes();
-        rows.next_multiple_of(LANES / H).clamp(LANES / H, BLOCK_ROWS)
+        unsafe {
+            self.values.find(&[token], &mut value);
+            std::slice::from_raw_parts(value[0], self.value_chunks() * CHUNK)
+        }
     }
 }
 
@@ -217,82 +227,166 @@ impl<'a, E: Copy> Vectors<'a, E> {
         Ok(Self { blocks, log2_per_block, layout, chunks })
     }
 
+    /// Finds the vectors of some rows, `out.len()` of them.
+    ///
     /// # Safety
-    /// The token must be one of the rows.
-    #[inline(always)]
-    unsafe fn at(&self, token: usize) -> *const E {
+    /// The tokens must be rows, and there must be one for each pointer.
+    #[inline(never)]
+    unsafe fn find(&self, tokens: &[usize], out: &mut [*const E]) {
         let BlockLayout { first, stride, column, per_block, .. } = self.layout;
-        let row = first + token;
-        let (block, row) = match (self.blocks, self.log2_per_block) {
-            (Blocks::One(block), _) => (block, row),
-            (Blocks::Many(blocks), Some(log2)) => {
-                (*blocks.get_unchecked(row >> log2), row & ((1 << log2) - 1))
+        let in_block =
+            |block: &[E], row: usize| unsafe { block.as_ptr().add(row * stride + column) };
+        // One loop for each way of storing rows.
+        let rows = out.iter_mut().zip(tokens).map(|(out, token)| (out, first + token));
+        match (self.blocks, self.log2_per_block) {
+            (Blocks::One(block), _) => {
+                rows.for_each(|(out, row)| *out = in_block(block, row));
             }
-            (Blocks::Many(blocks), None) => {
-                (*blocks.get_unchecked(row / per_block), row % per_block)
+            (Blocks::Many(blocks), Some(log2)) => rows.for_each(|(out, row)| {
+                let block = unsafe { blocks.get_unchecked(row >> log2) };
+                *out = in_block(block, row & ((1 << log2) - 1));
+            }),
+            (Blocks::Many(blocks), None) => rows.for_each(|(out, row)| {
+                let block = unsafe { blocks.get_unchecked(row / per_block) };
+                *out = in_block(block, row % per_block);
+            }),
+            (Blocks::Paged { pool, table, stride: page_stride }, log2) => {
+                rows.for_each(|(out, row)| {
+                    let (page, row) = match log2 {
+                        Some(log2) => (row >> log2, row & ((1 << log2) - 1)),
+                        None => (row / per_block, row % per_block),
+                    };
+                    let page = unsafe { *table.get_unchecked(page) } as usize;
+                    let page = unsafe { pool.get_unchecked(page * page_stride..) };
+                    *out = in_block(page, row);
+                });
             }
-            (Blocks::Paged { pool, table, stride }, log2) => {
-                let (block, row) = match log2 {
-                    Some(log2) => (row >> log2, row & ((1 << log2) - 1)),
-                    None => (row / per_block.get(), row % per_block.get()),
-                };
-                let page = *table.get_unchecked(block) as usize;
-                (pool.get_unchecked(page * stride..), row)
-            }
-        };
-        block.as_ptr().add(row * stride + column)
+        }
     }
 }
 
-/// The rows of a block: pointers to their keys, the last repeated to fill a tile, and to their values.
-pub(crate) struct Block<E> {
-    pub(crate) keys: [*const E; BLOCK_ROWS],
-    pub(crate) values: [*const E; BLOCK_ROWS],
+/// Pointers to keys and values of a pass, from the block that is multiplied to the rows that are
+/// fetched meanwhile. Past the pass's last row, that row is repeated.
+pub(crate) struct Window<'a, E> {
+    rows: &'a Rows<'a, E>,
+    tokens: Span<'a>,
+    keys: [*const E; RING],
+    values: [*const E; RING],
+}
+
+impl<'a, E: Element> Window<'a, E> {
+    /// Window that begins with the pass's first row.
+    ///
+    /// # Safety
+    /// There must be a token, and all tokens must be in `rows`.
+    #[inline(always)]
+    pub(crate) unsafe fn new(rows: &'a Rows<'a, E>, tokens: Span<'a>) -> Self {
+        let mut window =
+            Self { rows, tokens, keys: [std::ptr::null(); RING], values: [std::ptr::null(); RING] };
+        window.find(0, FAR);
+        window
+    }
+
+    /// Finds some rows of the pass: whole blocks.
+    #[inline(always)]
+    unsafe fn find(&mut self, first: usize, count: usize) {
+        let mut tokens = [0; FAR];
+        let last = self.tokens.len() - 1;
+        match self.tokens {
+            Span::Range(from, _) => {
+                for (i, token) in tokens[..count].iter_mut().enumerate() {
+                    *token = from + last.min(first + i);
+                }
+            }
+            Span::List(list) => {
+                for (i, token) in tokens[..count].iter_mut().enumerate() {
+                    *token = *list.get_unchecked(last.min(first + i)) as usize;
+                }
+            }
+        }
+        let places = first % RING..first % RING + count;
+        self.rows.keys.find(&tokens[..count], &mut self.keys[places.clone()]);
+        self.rows.values.find(&tokens[..count], &mut self.values[places]);
+    }
+
+    /// Requests the first rows, which no loop does.
+    #[inline(always)]
+    pub(crate) unsafe fn prefetch_first<S: Simd>(&self) {
+        for row in 0..FAR.min(self.tokens.len()) {
+            for chunk in 0..self.rows.key_chunks() {
+                prefetch_far::<S, E>(self.keys[row].wrapping_add(chunk * CHUNK));
+            }
+            for chunk in 0..self.rows.value_chunks() {
+                prefetch_far::<S, E>(self.values[row].wrapping_add(chunk * CHUNK));
+            }
+        }
+    }
+
+    /// Block of `len` rows from `first` on, which must be the row after the last block.
+    #[inline(always)]
+    pub(crate) unsafe fn block(&mut self, first: usize, len: usize) -> Block<'_, 'a, E> {
+        self.find(first + FAR, len);
+        Block { window: self, first, len: len.min(self.tokens.len() - first) }
+    }
+}
+
+/// Rows that are multiplied together.
+#[derive(Clone, Copy)]
+pub(crate) struct Block<'w, 'a, E> {
+    window: &'w Window<'a, E>,
+    /// Place of the first row in the pass.
+    pub(crate) first: usize,
     pub(crate) len: usize,
 }
 
-impl<E: Copy> Block<E> {
-    /// The block from the pass's `first` row on.
+/// A vector, and those to request while it is multiplied.
+#[derive(Clone, Copy)]
+pub(crate) struct Vector<E> {
+    pub(crate) here: *const E,
+    near: *const E,
+    far: *const E,
+}
+
+impl<E: Element> Vector<E> {
+    /// Requests cache lines of the rows ahead: those that hold a chunk.
     #[inline(always)]
-    pub(crate) unsafe fn new<const H: usize>(
-        rows: &Rows<'_, E>,
-        tokens: &Span<'_>,
-        first: usize,
-    ) -> Self {
-        let len = rows.block::<H>().min(tokens.len().saturating_sub(first));
-        let (mut keys, mut values) =
-            ([std::ptr::null(); BLOCK_ROWS], [std::ptr::null(); BLOCK_ROWS]);
-        for i in 0..len {
-            let token = tokens.token(first + i);
-            keys[i] = rows.keys.at(token);
-            values[i] = rows.values.at(token);
-        }
-        if len > 0 {
-            let tiles = len.next_multiple_of(LANES / H);
-            let last = keys[len - 1];
-            keys[len..tiles].fill(last);
-        }
-        Self { keys, values, len }
-    }
-}
-
-#[inline(always)]
-pub(crate) unsafe fn prefetch_block<S: Simd, E: Element>(rows: &Rows<'_, E>, block: &Block<E>) {
-    for row in 0..block.len {
-        for chunk in 0..rows.key_chunks() {
-            prefetch::<S, E>(block.keys[row].add(chunk * CHUNK));
-        }
-        for chunk in 0..rows.value_chunks() {
-            prefetch::<S, E>(block.values[row].add(chunk * CHUNK));
+    pub(crate) unsafe fn prefetch<S: Simd>(self, offset: usize) {
+        prefetch_far::<S, E>(self.far.wrapping_add(offset));
+        S::prefetch_near(self.near.wrapping_add(offset).cast());
+        if size_of::<E>() * CHUNK > LINE_BYTES {
+            S::prefetch_near(self.near.wrapping_add(offset).cast::<u8>().wrapping_add(LINE_BYTES));
         }
     }
 }
 
-/// Fetches the cache lines of a chunk.
+impl<'a, E: Element> Block<'_, 'a, E> {
+    pub(crate) fn rows(&self) -> &'a Rows<'a, E> {
+        self.window.rows
+    }
+
+    /// Key of a row; that of the last row of the pass past it.
+    #[inline(always)]
+    pub(crate) fn key(&self, row: usize) -> Vector<E> {
+        self.vector(&self.window.keys, row)
+    }
+
+    #[inline(always)]
+    pub(crate) fn value(&self, row: usize) -> Vector<E> {
+        self.vector(&self.window.values, row)
+    }
+
+    #[inline(always)]
+    fn vector(&self, vectors: &[*const E; RING], row: usize) -> Vector<E> {
+        let pointer = |row: usize| vectors[(self.first + row) % RING];
+        Vector { here: pointer(row), near: pointer(row + NEAR), far: pointer(row + FAR) }
+    }
+}
+
+/// Requests the cache lines of a chunk for the second-level cache.
 #[inline(always)]
-pub(crate) unsafe fn prefetch<S: Simd, E: Element>(at: *const E) {
-    S::prefetch(at.cast());
-    if size_of::<E>() * CHUNK > 64 {
-        S::prefetch(at.cast::<u8>().add(64));
+unsafe fn prefetch_far<S: Simd, E: Element>(at: *const E) {
+    S::prefetch_far(at.cast());
+    if size_of::<E>() * CHUNK > LINE_BYTES {
+        S::prefetch_far(at.cast::<u8>().wrapping_add(LINE_BYTES));
     }
 }

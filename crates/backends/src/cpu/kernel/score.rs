@@ -1,35 +1,31 @@
 //! Logits: rows times queries.
 
-use super::rows::{BLOCK_ROWS, Block, Rows, Span, prefetch};
-use super::{LANES, LEAST, Line, flat};
+use super::rows::{Block, Rows, Span, Window};
+use super::{BLOCK_LINES, LANES, LEAST, Line, flat};
 use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
 
-/// Keys to multiply with queries.
+/// Keys to multiply with the queries of a tile, `[H][key_chunks · CHUNK]`, of which the first `N`
+/// are not zero. With `AHEAD`, the rows ahead are requested meanwhile.
 #[derive(Clone, Copy)]
-pub(crate) struct Keys<'a, E> {
-    pub(crate) rows: &'a Rows<'a, E>,
-    pub(crate) block: &'a Block<E>,
-    /// The rows to fetch meanwhile, the first `ahead` of them.
-    pub(crate) next: &'a Block<E>,
-    pub(crate) ahead: usize,
-    /// `[H][key_chunks · CHUNK]`.
+pub(crate) struct Keys<'b, 'w, 'a, E, const N: usize, const AHEAD: bool> {
+    pub(crate) block: &'b Block<'w, 'a, E>,
     pub(crate) queries: *const f32,
 }
 
-impl<E: Element> Keys<'_, E> {
-    /// The logits of a block, `[rows][H]`; those of rows that it has not are [`LEAST`].
+impl<E: Element, const N: usize, const AHEAD: bool> Keys<'_, '_, '_, E, N, AHEAD> {
+    /// Logits of a block, `[rows][H]`; those past its end are [`LEAST`].
     #[inline(always)]
     pub(crate) unsafe fn score<S: Simd, const H: usize>(&self, scores: &mut [Line]) {
         for (i, line) in scores.iter_mut().enumerate() {
             let mut sums = [S::splat(0.0); LANES];
             let first = i * (LANES / H);
             match (H, S::WIDE) {
-                (4, true) => self.dots_in::<S, 4, 4>(first, &mut sums),
-                (2, true) => self.dots_in::<S, 2, 8>(first, &mut sums),
-                (_, true) => self.dots_in::<S, 1, 16>(first, &mut sums),
-                (4, false) => self.dots_in::<S, 4, 1>(first, &mut sums),
-                (2, false) => self.dots_in::<S, 2, 2>(first, &mut sums),
-                (_, false) => self.dots_in::<S, 1, 4>(first, &mut sums),
+                (4, true) => self.dots_in::<S, H, 4>(first, &mut sums),
+                (2, true) => self.dots_in::<S, H, 8>(first, &mut sums),
+                (_, true) => self.dots_in::<S, H, 16>(first, &mut sums),
+                (4, false) => self.dots_in::<S, H, 1>(first, &mut sums),
+                (2, false) => self.dots_in::<S, H, 2>(first, &mut sums),
+                (_, false) => self.dots_in::<S, H, 4>(first, &mut sums),
             }
             S::store(line.0.as_mut_ptr(), S::sums(&sums));
             let there = (self.block.len * H).saturating_sub(i * LANES).min(LANES);
@@ -37,7 +33,7 @@ impl<E: Element> Keys<'_, E> {
         }
     }
 
-    /// Sixteen products, from row `first` on: of `R` rows with `H` queries at a time.
+    /// Sixteen products, from row `first` on: of `R` rows with the queries at a time.
     #[inline(always)]
     unsafe fn dots_in<S: Simd, const H: usize, const R: usize>(
         &self,
@@ -51,25 +47,20 @@ impl<E: Element> Keys<'_, E> {
         }
     }
 
-    /// Products that stay in registers: sixteen or four of them.
+    /// Products that stay in registers: at most sixteen or four of them, `[R][H]`.
     #[inline(always)]
     unsafe fn dots<S: Simd, const H: usize, const R: usize>(&self, first: usize, out: *mut S::F) {
-        let chunks = self.rows.key_chunks();
-        let keys = self.block.keys.as_ptr().add(first);
-        let next = self.next.keys.as_ptr().add(first);
-        let ahead = self.ahead.saturating_sub(first).min(R);
-        let mut sums = [[S::splat(0.0); H]; R];
-        for chunk in 0..chunks {
-            let at = chunk * CHUNK;
-            for row in 0..R {
-                if row < ahead {
-                    prefetch::<S, E>((*next.add(row)).add(at));
+        let chunks = self.block.rows().key_chunks();
+        let keys: [_; R] = std::array::from_fn(|row| self.block.key(first + row));
+        let mut sums = [[S::splat(0.0); N]; R];
+        for offset in (0..chunks * CHUNK).step_by(CHUNK) {
+            for (key, sums) in keys.iter().zip(&mut sums) {
+                if AHEAD {
+                    key.prefetch::<S>(offset);
                 }
-            }
-            for (row, sums) in sums.iter_mut().enumerate() {
-                let (low, high) = E::widen::<S>((*keys.add(row)).add(at));
+                let (low, high) = E::widen::<S>(key.here.add(offset));
                 for (head, sum) in sums.iter_mut().enumerate() {
-                    let query = self.queries.add(head * chunks * CHUNK + at);
+                    let query = self.queries.add(head * chunks * CHUNK + offset);
                     *sum = S::fma(low, S::load(query), *sum);
                     *sum = S::fma(high, S::load(query.add(LANES)), *sum);
                 }
@@ -114,23 +105,24 @@ impl<E: Element> Kernel for Scores<'_, '_, E> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let Self { rows, queries, tiles, out } = self;
-        let tokens = Span::Range(0, rows.len());
-        let mut first = 0;
-        while first < tokens.len() {
-            let block = Block::new::<4>(rows, &tokens, first);
+        let count = rows.len();
+        if count == 0 {
+            return;
+        }
+        let mut window = Window::new(rows, Span::Range(0, count));
+        for first in (0..count).step_by(rows.block_rows::<4>()) {
+            let block = window.block(first, rows.block_rows::<4>());
             for tile in 0..tiles {
                 let queries = queries.as_ptr().add(tile * 4 * rows.key_chunks() * 2).cast();
-                let mut lines = [Line([0.0; LANES]); BLOCK_ROWS / 4];
+                let mut lines = [Line([0.0; LANES]); BLOCK_LINES];
                 let used = &mut lines[..block.len.div_ceil(4)];
-                let keys = Keys { rows, block: &block, next: &block, ahead: 0, queries };
-                keys.score::<S, 4>(used);
-                let heads = out.chunks_exact_mut(tokens.len()).skip(tile * 4).take(4);
+                Keys::<E, 4, false> { block: &block, queries }.score::<S, 4>(used);
+                let heads = out.chunks_exact_mut(count).skip(tile * 4).take(4);
                 for (head, out) in heads.enumerate() {
                     let scores = flat(used).iter().skip(head).step_by(4);
                     out[first..][..block.len].iter_mut().zip(scores).for_each(|(out, x)| *out = *x);
                 }
             }
-            first += block.len;
         }
     }
 }

@@ -87,7 +87,11 @@ impl Simd for Avx2 {
         ((even_low, even_high), (odd_low, odd_high))
     }
     #[inline(always)]
-    unsafe fn prefetch(at: *const u8) {
+    unsafe fn prefetch_near(at: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[inline(always)]
+    unsafe fn prefetch_far(at: *const u8) {
         _mm_prefetch::<_MM_HINT_T1>(at.cast());
     }
 }

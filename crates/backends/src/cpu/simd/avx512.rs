@@ -101,7 +101,11 @@ impl Simd for Avx512 {
         (_mm512_castsi512_ps(even), _mm512_castsi512_ps(odd))
     }
     #[inline(always)]
-    unsafe fn prefetch(at: *const u8) {
+    unsafe fn prefetch_near(at: *const u8) {
         _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[inline(always)]
+    unsafe fn prefetch_far(at: *const u8) {
+        _mm_prefetch::<_MM_HINT_T1>(at.cast());
     }
 }

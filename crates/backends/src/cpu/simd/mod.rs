@@ -64,9 +64,11 @@ pub(crate) trait Simd: Copy {
     unsafe fn widen_f16(from: *const f16) -> (Self::F, Self::F);
     /// [`CHUNK`] brain floats: the even ones, and the odd ones.
     unsafe fn widen_bf16(from: *const bf16) -> (Self::F, Self::F);
-    /// Asks for a cache line in the second-level cache, which keeps more requests in flight than
+    /// Requests a cache line for the first-level cache.
+    unsafe fn prefetch_near(at: *const u8);
+    /// Requests a cache line for the second-level cache, which keeps more requests in flight than
     /// the first.
-    unsafe fn prefetch(at: *const u8);
+    unsafe fn prefetch_far(at: *const u8);
 }
 
 /// What is compiled for each level.

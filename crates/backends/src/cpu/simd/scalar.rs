@@ -81,5 +81,7 @@ impl Simd for Scalar {
         (std::array::from_fn(|i| at(2 * i)), std::array::from_fn(|i| at(2 * i + 1)))
     }
     #[inline(always)]
-    unsafe fn prefetch(_: *const u8) {}
+    unsafe fn prefetch_near(_: *const u8) {}
+    #[inline(always)]
+    unsafe fn prefetch_far(_: *const u8) {}
 }
