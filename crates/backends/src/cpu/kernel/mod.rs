@@ -1,12 +1,12 @@
 //! Attention of a group of query heads over some rows of one KV head, each row fetched once.
 //!
-//! The rows are gone over in blocks of about 16 KiB, which stay in the first-level cache: all
-//! logits of a block, then its weights, then its values. While the keys of a block are
-//! multiplied, those of the next are fetched, and likewise the values: gathered rows would
-//! otherwise be waited for, one after the other. Logits are in powers of two, `log2(e) q·k`.
+//! Rows are read in blocks that stay in the first-level cache: first all logits of a block, then its
+//! weights, then its values. Both loops request rows ahead, one cache line with each [`CHUNK`] that
+//! they multiply: far ahead for the second-level cache, and again, a few rows ahead, for the first,
+//! which keeps few requests in flight. Rows of a list are read by the same loops. Logits are in
+//! powers of two, `log2(e) q·k`.
 //!
-//! Query heads are taken four at a time (or two, or one), in a tile; what is missing to the last
-//! tile is filled with queries of zero.
+//! A tile holds four query heads (or two, or one). The last tile is filled with queries of zero.
 
 mod products;
 mod rows;
@@ -159,6 +159,7 @@ impl<E: Element> Pass<'_, E> {
         for tile in sums {
             assert_eq!(tile.numerator.len(), heads * rows.value_chunks() * 2, "numerators");
         }
+        assert_eq!(self.query_heads.div_ceil(heads), sums.len(), "query heads");
         assert!(self.log_weights.is_none_or(|weights| weights.len() == count), "weights");
         if let Some(per_row) = per_row {
             assert_eq!(per_row.logits.len(), count * sums.len() * heads, "logits");
@@ -185,8 +186,8 @@ impl<E: Element, const H: usize> Kernel for Attend<'_, '_, E, H> {
         }
         let mut window = Window::new(rows, *tokens);
         window.prefetch_first::<S>();
-        for first in (0..count).step_by(rows.block_rows::<H>()) {
-            let block = window.block(first, rows.block_rows::<H>());
+        for first in (0..count).step_by(rows.block_rows::<S, H>()) {
+            let block = window.block(first, rows.block_rows::<S, H>());
             self.add_block::<S>(&block);
             if first / FOLD < (first + block.len) / FOLD {
                 self.sums.iter_mut().for_each(TileSums::fold);

@@ -18,12 +18,10 @@ const FAR: usize = 64;
 /// Distance to the row that is requested for the first-level cache.
 const NEAR: usize = 4;
 
-/// Bytes of keys and values in a block: a small page, so that values are read soon after the keys
-/// beside them.
-const BLOCK_BYTES: usize = 4096;
-
-/// Most rows in a block, and fewest: of shorter blocks, sums would be stored too often.
+/// Most rows in a block.
 pub(crate) const BLOCK_ROWS: usize = 32;
+
+/// Fewest rows in a block: a shorter one would store sums too often.
 const LEAST_BLOCK_ROWS: usize = 8;
 
 /// Rows of a window: at least `FAR` and the largest block, which both divide it, so that those of a
@@ -169,8 +167,8 @@ impl<'a, E: Copy> Rows<'a, E> {
     }
 
     /// Rows in a block, for tiles of `H` query heads: a power of two, and whole lines of logits.
-    pub(crate) fn block_rows<const H: usize>(&self) -> usize {
-        let rows = 1 << (BLOCK_BYTES / self.bytes()).max(1).ilog2();
+    pub(crate) fn block_rows<S: Simd, const H: usize>(&self) -> usize {
+        let rows = 1 << (S::BLOCK_BYTES / self.bytes()).max(1).ilog2();
         rows.clamp(LEAST_BLOCK_ROWS.max(LANES / H), BLOCK_ROWS)
     }
 

@@ -110,8 +110,8 @@ impl<E: Element> Kernel for Scores<'_, '_, E> {
             return;
         }
         let mut window = Window::new(rows, Span::Range(0, count));
-        for first in (0..count).step_by(rows.block_rows::<4>()) {
-            let block = window.block(first, rows.block_rows::<4>());
+        for first in (0..count).step_by(rows.block_rows::<S, 4>()) {
+            let block = window.block(first, rows.block_rows::<S, 4>());
             for tile in 0..tiles {
                 let queries = queries.as_ptr().add(tile * 4 * rows.key_chunks() * 2).cast();
                 let mut lines = [Line([0.0; LANES]); BLOCK_LINES];
