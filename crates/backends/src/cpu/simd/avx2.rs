@@ -19,8 +19,6 @@ type F = (__m256, __m256);
 impl Simd for Avx2 {
     type F = F;
     const WIDE: bool = false;
-    // Half of the first-level cache: arithmetic takes longer than memory.
-    const BLOCK_BYTES: usize = 16384;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> F {
@@ -89,8 +87,8 @@ impl Simd for Avx2 {
         ((even_low, even_high), (odd_low, odd_high))
     }
     #[inline(always)]
-    unsafe fn prefetch_near(at: *const u8) {
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    unsafe fn prefetch_near(_: *const u8) {
+        // Instructions are the limit here, and rows come from the second-level cache in time.
     }
     #[inline(always)]
     unsafe fn prefetch_far(at: *const u8) {

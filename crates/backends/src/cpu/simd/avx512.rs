@@ -14,9 +14,6 @@ pub(crate) struct Avx512;
 impl Simd for Avx512 {
     type F = __m512;
     const WIDE: bool = true;
-    // A small page: its values are read soon after its keys. On a Xeon, twice as much took 1.5 times
-    // as long; on Zen 4, whose stores of 512 bits take two cycles, a tenth less.
-    const BLOCK_BYTES: usize = 4096;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {

@@ -43,9 +43,6 @@ pub(crate) trait Simd: Copy {
     /// Whether there are registers for sixteen sums at once, or for four.
     const WIDE: bool;
 
-    /// Bytes of keys and values that are multiplied together, in the first-level cache.
-    const BLOCK_BYTES: usize;
-
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(from: *const f32) -> Self::F;
     unsafe fn store(to: *mut f32, x: Self::F);

@@ -13,7 +13,6 @@ type F = [f32; LANES];
 impl Simd for Scalar {
     type F = F;
     const WIDE: bool = false;
-    const BLOCK_BYTES: usize = 16384;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> F {
