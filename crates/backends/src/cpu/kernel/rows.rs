@@ -255,35 +255,47 @@ impl<'a, E: Copy> Vectors<'a, E> {
     /// The tokens must be rows, and there must be one for each pointer.
     #[inline(never)]
     unsafe fn find(&self, tokens: &[usize], out: &mut [*const E]) {
-        let BlockLayout { first, stride, column, per_block, .. } = self.layout;
-        let in_block =
-            |block: &[E], row: usize| unsafe { block.as_ptr().add(row * stride + column) };
+        let BlockLayout { first, per_block, .. } = self.layout;
         // One loop for each way of storing rows.
-        let rows = out.iter_mut().zip(tokens).map(|(out, token)| (out, first + token));
+        let found = out.iter_mut().zip(tokens);
         match (self.blocks, self.log2_per_block) {
             (Blocks::One(block), _) => {
-                rows.for_each(|(out, row)| *out = in_block(block, row));
+                for (out, token) in found {
+                    *out = self.in_block(block, first + token);
+                }
             }
-            (Blocks::Many(blocks), Some(log2)) => rows.for_each(|(out, row)| {
-                let block = unsafe { blocks.get_unchecked(row >> log2) };
-                *out = in_block(block, row & ((1 << log2) - 1));
-            }),
-            (Blocks::Many(blocks), None) => rows.for_each(|(out, row)| {
-                let block = unsafe { blocks.get_unchecked(row / per_block) };
-                *out = in_block(block, row % per_block);
-            }),
-            (Blocks::Paged { pool, table, stride: page_stride }, log2) => {
-                rows.for_each(|(out, row)| {
+            (Blocks::Many(blocks), Some(log2)) => {
+                for (out, token) in found {
+                    let row = first + token;
+                    let block = blocks.get_unchecked(row >> log2);
+                    *out = self.in_block(block, row & ((1 << log2) - 1));
+                }
+            }
+            (Blocks::Many(blocks), None) => {
+                for (out, token) in found {
+                    let row = first + token;
+                    *out = self.in_block(blocks.get_unchecked(row / per_block), row % per_block);
+                }
+            }
+            (Blocks::Paged { pool, table, stride }, log2) => {
+                for (out, token) in found {
+                    let row = first + token;
                     let (page, row) = match log2 {
                         Some(log2) => (row >> log2, row & ((1 << log2) - 1)),
                         None => (row / per_block, row % per_block),
                     };
-                    let page = unsafe { *table.get_unchecked(page) } as usize;
-                    let page = unsafe { pool.get_unchecked(page * page_stride..) };
-                    *out = in_block(page, row);
-                });
+                    let begin = *table.get_unchecked(page) as usize * stride;
+                    *out = self.in_block(pool.get_unchecked(begin..), row);
+                }
             }
         }
+    }
+
+    /// # Safety
+    /// The block must have that row.
+    #[inline(always)]
+    unsafe fn in_block(&self, block: &[E], row: usize) -> *const E {
+        block.as_ptr().add(row * self.layout.stride + self.layout.column)
     }
 }
 
