@@ -2,7 +2,7 @@
 
 use crate::config::Experts as Config;
 use crate::gated::Gated;
-use crate::inputs::Inputs;
+use crate::inputs::LinearInputs;
 use crate::linear::{Linear, LinearScratch};
 use crate::weights::Weights;
 use crate::{Error, Result};
@@ -45,7 +45,7 @@ impl ExpertNetwork {
 
     /// Adds the network of `x`, `[n, hidden_size]`, to `y` of the same shape, expert by expert in
     /// ascending order. Reads the weights of the experts that a row chose, and no others.
-    pub(crate) fn add(&self, x: &Inputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
+    pub(crate) fn add(&self, x: &LinearInputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
         let (numbers, n) = (x.numbers(), x.rows());
         let size = numbers.len() / n;
         let mut logits = vec![0.0; n * self.all.len()];
@@ -61,7 +61,7 @@ impl ExpertNetwork {
             );
             out.clear();
             out.resize(rows.len(), 0.0);
-            expert.add(&Inputs::new(&rows, chosen.len()), &mut out, scratch);
+            expert.add(&LinearInputs::new(&rows, chosen.len()), &mut out, scratch);
             for (RoutedToken { token, weight }, out) in chosen.iter().zip(out.chunks_exact(size)) {
                 let y = &mut y[token * size..(token + 1) * size];
                 y.iter_mut().zip(out).for_each(|(y, out)| *y += weight * out);
@@ -133,7 +133,7 @@ mod tests {
 
     fn added(experts: &ExpertNetwork, x: &[f32]) -> Vec<f32> {
         let mut y = vec![10.0; x.len()];
-        experts.add(&Inputs::new(x, x.len() / 2), &mut y, &mut LinearScratch::default());
+        experts.add(&LinearInputs::new(x, x.len() / 2), &mut y, &mut LinearScratch::default());
         y
     }
 

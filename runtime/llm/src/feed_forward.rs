@@ -4,7 +4,7 @@ use crate::Result;
 use crate::config::Config;
 use crate::experts::ExpertNetwork;
 use crate::gated::Gated;
-use crate::inputs::Inputs;
+use crate::inputs::LinearInputs;
 use crate::linear::LinearScratch;
 use crate::weights::Weights;
 
@@ -32,7 +32,7 @@ impl FeedForward {
     }
 
     /// Adds the network of `x`, `[n, hidden_size]`, to `y` of the same shape.
-    pub(crate) fn add(&self, x: &Inputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
+    pub(crate) fn add(&self, x: &LinearInputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
         match self {
             Self::Gated(one) => one.add(x, y, scratch),
             Self::Experts(experts) => experts.add(x, y, scratch),

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use crate::Result;
 use crate::config::Config;
 use crate::exponential::silu_times;
-use crate::inputs::Inputs;
+use crate::inputs::LinearInputs;
 use crate::linear::{Linear, LinearScratch, PART};
 use crate::weights::Weights;
 
@@ -31,7 +31,7 @@ impl Gated {
     }
 
     /// Adds the network of `x`, `[n, hidden_size]`, to `y` of the same shape.
-    pub(crate) fn add(&self, x: &Inputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
+    pub(crate) fn add(&self, x: &LinearInputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
         let inner = x.rows() * self.gate.outputs();
         let (mut gate, mut up) =
             (std::mem::take(&mut scratch.gate), std::mem::take(&mut scratch.up));
@@ -40,7 +40,7 @@ impl Gated {
         let maps = [(&self.gate, gate.as_mut_slice()), (&self.up, up.as_mut_slice())];
         Linear::apply_all(x, maps, scratch);
         gate.par_chunks_mut(PART).zip(up.par_chunks(PART)).for_each(|(g, u)| silu_times(g, u));
-        self.down.add(&Inputs::new(&gate, x.rows()), y, scratch);
+        self.down.add(&LinearInputs::new(&gate, x.rows()), y, scratch);
         (scratch.gate, scratch.up) = (gate, up);
     }
 }

@@ -6,13 +6,13 @@ use crate::packed::Activations;
 
 /// Rows `[rows, inputs]`, whose digits are computed once for all matrices that multiply them by
 /// integers.
-pub(crate) struct Inputs<'a> {
+pub(crate) struct LinearInputs<'a> {
     numbers: &'a [f32],
     rows: usize,
     activations: OnceLock<Activations>,
 }
 
-impl<'a> Inputs<'a> {
+impl<'a> LinearInputs<'a> {
     pub(crate) fn new(numbers: &'a [f32], rows: usize) -> Self {
         Self { numbers, rows, activations: OnceLock::new() }
     }

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::config::Config;
 use crate::feed_forward::FeedForward;
-use crate::inputs::Inputs;
+use crate::inputs::LinearInputs;
 use crate::linear::{Linear, LinearScratch, Norm};
 use crate::rope::Angles;
 use crate::weights::Weights;
@@ -62,7 +62,7 @@ impl DecoderLayer {
     /// Queries `[tokens, query_heads, head_dim]` of what is normed.
     pub(crate) fn queries(
         &self,
-        normed: &Inputs<'_>,
+        normed: &LinearInputs<'_>,
         angles: Angles<'_>,
         queries: &mut [f32],
         scratch: &mut LinearScratch,
@@ -75,7 +75,7 @@ impl DecoderLayer {
     /// Keys `[tokens, kv_heads, head_dim]` of what is normed.
     pub(crate) fn keys(
         &self,
-        normed: &Inputs<'_>,
+        normed: &LinearInputs<'_>,
         angles: Angles<'_>,
         keys: &mut [f32],
         scratch: &mut LinearScratch,
@@ -87,7 +87,7 @@ impl DecoderLayer {
     /// Values `[tokens, kv_heads, value_dim]` of what is normed.
     pub(crate) fn values(
         &self,
-        normed: &Inputs<'_>,
+        normed: &LinearInputs<'_>,
         values: &mut [f32],
         scratch: &mut LinearScratch,
     ) {
@@ -98,7 +98,7 @@ impl DecoderLayer {
     /// and [`values`](Self::values) compute them.
     pub(crate) fn project(
         &self,
-        normed: &Inputs<'_>,
+        normed: &LinearInputs<'_>,
         angles: Angles<'_>,
         [queries, keys, values]: [&mut [f32]; 3],
         scratch: &mut LinearScratch,
@@ -126,9 +126,9 @@ impl DecoderLayer {
         scratch: &mut LinearScratch,
     ) {
         let tokens = x.len() / self.input_norm.size();
-        self.output.add(&Inputs::new(attended, tokens), x, scratch);
+        self.output.add(&LinearInputs::new(attended, tokens), x, scratch);
         self.feed_forward_norm.apply(x, normed);
-        self.feed_forward.add(&Inputs::new(normed, tokens), x, scratch);
+        self.feed_forward.add(&LinearInputs::new(normed, tokens), x, scratch);
     }
 }
 
@@ -150,7 +150,7 @@ impl Projection {
     }
 
     /// `[tokens, hidden_size]` to `[tokens, heads, head_dim]`
-    fn apply(&self, x: &Inputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
+    fn apply(&self, x: &LinearInputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
         self.linear.apply(x, y, scratch);
         self.normalise(y);
     }

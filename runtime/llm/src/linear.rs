@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::Result;
-use crate::inputs::Inputs;
+use crate::inputs::LinearInputs;
 use crate::matrix::Matrix;
 use crate::product::Into;
 use crate::weights::Weights;
@@ -54,13 +54,13 @@ impl Linear {
     }
 
     /// `[n, in]` to `[n, out]`, in the place of what `y` holds.
-    pub(crate) fn apply(&self, x: &Inputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
+    pub(crate) fn apply(&self, x: &LinearInputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
         self.weight.apply(x, y, Into::Fresh, &mut scratch.wide);
         self.add_bias(y);
     }
 
     /// `[n, in]` to `[n, out]`, added to what `y` holds.
-    pub(crate) fn add(&self, x: &Inputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
+    pub(crate) fn add(&self, x: &LinearInputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
         self.weight.apply(x, y, Into::Added, &mut scratch.wide);
         self.add_bias(y);
     }
@@ -68,7 +68,7 @@ impl Linear {
     /// Applies maps to the same rows, each into its `y`. Maps of one row are computed in parallel; for
     /// more rows each takes all threads, and memory for its weights.
     pub(crate) fn apply_all<const N: usize>(
-        x: &Inputs<'_>,
+        x: &LinearInputs<'_>,
         maps: [(&Self, &mut [f32]); N],
         scratch: &mut LinearScratch,
     ) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use half::bf16;
 
-use crate::inputs::Inputs;
+use crate::inputs::LinearInputs;
 use crate::packed::PackedMatrix;
 use crate::product::{Into, RowView, Threads, times_transposed};
 use crate::row;
@@ -78,7 +78,13 @@ impl Matrix {
     /// `x Wᵀ` of `x` `[n, inputs]`, into or added to `y` `[n, outputs]`. Packed weights are multiplied as
     /// they are stored, and so are others by one row; for more rows, those in bf16 are widened into
     /// `wide`, 4 bytes for each.
-    pub(crate) fn apply(&self, x: &Inputs<'_>, y: &mut [f32], into: Into, wide: &mut Vec<f32>) {
+    pub(crate) fn apply(
+        &self,
+        x: &LinearInputs<'_>,
+        y: &mut [f32],
+        into: Into,
+        wide: &mut Vec<f32>,
+    ) {
         if x.rows() == 1 || matches!(self.weights, MatrixData::Packed(_)) {
             if into == Into::Fresh {
                 return self.apply_as_stored(x, y);
@@ -94,7 +100,7 @@ impl Matrix {
     }
 
     /// Multiplies weights as they are stored, by one row unless they are packed.
-    fn apply_as_stored(&self, x: &Inputs<'_>, y: &mut [f32]) {
+    fn apply_as_stored(&self, x: &LinearInputs<'_>, y: &mut [f32]) {
         match &self.weights {
             MatrixData::F32(weights) => row::product(x.numbers(), weights, y),
             MatrixData::Bf16(weights) => row::product(x.numbers(), weights, y),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::config::Config;
-use crate::inputs::Inputs;
+use crate::inputs::LinearInputs;
 use crate::layer::DecoderLayer;
 use crate::linear::{Linear, LinearScratch, Norm};
 use crate::matrix::Matrix;
@@ -103,7 +103,7 @@ impl Model {
         let mut last = x[x.len() - self.config.hidden_size..].to_vec();
         self.norm.apply_in_place(&mut last);
         let mut logits = vec![0.0; self.config.vocab_size];
-        self.head.apply(&Inputs::new(&last, 1), &mut logits, &mut LinearScratch::default());
+        self.head.apply(&LinearInputs::new(&last, 1), &mut logits, &mut LinearScratch::default());
         logits
     }
 }

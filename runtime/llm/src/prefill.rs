@@ -8,7 +8,7 @@ use ndarray::{Array3, Axis, s};
 use rayon::prelude::*;
 
 use crate::dense::Causal;
-use crate::inputs::Inputs;
+use crate::inputs::LinearInputs;
 use crate::layer::DecoderLayer;
 use crate::linear::LinearScratch;
 use crate::rope::Table;
@@ -275,7 +275,7 @@ impl<'m> PromptQueries<'m> {
             let angles = table.all().narrow(first, count);
             normed.resize(x.len(), 0.0);
             layer.normed(x, normed);
-            let inputs = Inputs::new(normed, count);
+            let inputs = LinearInputs::new(normed, count);
             rows.resize(count * keys.dim().0 * keys.dim().2, 0.0);
             layer.keys(&inputs, angles, rows, scratch);
             spread(rows, keys, *known + first);
@@ -305,7 +305,7 @@ impl<'m> PromptQueries<'m> {
             normed.resize(x.len(), 0.0);
             layer.normed(x, normed);
             queries.resize(count * shape.query_heads * shape.head_dim, 0.0);
-            layer.queries(&Inputs::new(normed, count), angles, queries, scratch);
+            layer.queries(&LinearInputs::new(normed, count), angles, queries, scratch);
             attended.resize(count * shape.query_heads * shape.value_dim, 0.0);
             let reads = choose(*strategy, queries, shape.query_heads, keys, first);
             pairs.push(read_pairs(&reads, first, count));

@@ -34,7 +34,7 @@ pub(crate) enum QuantFormat {
 pub(super) struct Block {
     /// Unsigned integers, of which [`QuantFormat::zero`] stands for zero.
     pub(super) quanta: [u8; BLOCK],
-    /// Factors of the scale, of each half; 1 where the format has none.
+    /// LaneFactors of the scale, of each half; 1 where the format has none.
     pub(super) scales: [i8; 2],
     /// Factor of the offset.
     pub(super) offset: i8,
@@ -123,7 +123,7 @@ impl QuantFormat {
         matches!(self, Self::Q4K | Self::Q5K | Self::Q6K)
     }
 
-    /// Factors of the scale are those of half blocks.
+    /// LaneFactors of the scale are those of half blocks.
     pub(super) const fn has_halves(self) -> bool {
         matches!(self, Self::Q6K)
     }
@@ -171,7 +171,7 @@ fn five_bits(bytes: &[u8]) -> [u8; BLOCK] {
     std::array::from_fn(|i| low[i] | (bytes[i / 8] >> (i % 8) & 1) << 4)
 }
 
-/// Factors of the scale and the offset of block `i`, six bits each, of twelve bytes.
+/// LaneFactors of the scale and the offset of block `i`, six bits each, of twelve bytes.
 fn read_factors(bytes: &[u8], i: usize) -> [i8; 2] {
     let [scale, offset] = if i < 4 {
         [bytes[i] & 63, bytes[i + 4] & 63]

@@ -1,8 +1,8 @@
-//! Products of some rows with sixteen outputs.
+//! RowProducts of some rows with sixteen outputs.
 //!
-//! The kernel is written once, over [`Instructions`], and compiled for each [`Level`];
+//! The kernel is written once, over [`Instructions`], and compiled for each [`InstructionSet`];
 //! [`Portable`](portable::Portable) is its definition in plain Rust. Code here is `unsafe` because it
-//! reads through pointers that [`multiply`] has checked, and uses instructions that [`Level`] has
+//! reads through pointers that [`multiply`] has checked, and uses instructions that [`InstructionSet`] has
 //! checked for.
 
 #![allow(unsafe_code)]
@@ -17,7 +17,7 @@ mod portable;
 
 use super::activations::{ActivationBlock, Activations, BASE, DIGITS};
 use super::format::{QuantFormat, SUPER_BLOCK};
-use super::layout::{Factors, Group, Line, Numbers};
+use super::tile::{LaneFactors, LaneNumbers, Line, OutputGroup};
 use super::{BLOCK, LANES};
 
 /// Rows that share one reading of the weights at most.
@@ -29,12 +29,12 @@ const AHEAD: usize = 64;
 /// Blocks of a row of activations.
 type Row = *const ActivationBlock;
 
-/// Products of some rows with sixteen outputs.
-type Products = [[f32; LANES]; ROWS];
+/// RowProducts of some rows with sixteen outputs.
+type RowProducts = [[f32; LANES]; ROWS];
 
 /// Instruction sets that the kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
+pub(super) enum InstructionSet {
     /// Plain Rust.
     Portable,
     /// AVX2, FMA and F16C.
@@ -84,8 +84,8 @@ trait Instructions {
     unsafe fn next_digit(a: Self::Integers, b: Self::Integers) -> Self::Integers;
     unsafe fn to_floats(x: Self::Integers) -> Self::Floats;
     unsafe fn floats(x: f32) -> Self::Floats;
-    unsafe fn load_numbers(from: *const Numbers) -> Self::Floats;
-    unsafe fn load_factors(from: *const Factors) -> Self::Floats;
+    unsafe fn load_numbers(from: *const LaneNumbers) -> Self::Floats;
+    unsafe fn load_factors(from: *const LaneFactors) -> Self::Floats;
     unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     unsafe fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `a · b + c`, rounded once.
@@ -111,15 +111,15 @@ macro_rules! formats {
             }
         )*
 
-        impl Level {
+        impl InstructionSet {
             /// # Safety
-            /// As [`Level::multiply`].
+            /// As [`InstructionSet::multiply`].
             unsafe fn multiply_format(
                 self,
                 format: QuantFormat,
                 rows: &[Row],
-                group: Group<'_>,
-                out: &mut Products,
+                group: OutputGroup<'_>,
+                out: &mut RowProducts,
             ) {
                 match format {
                     $(QuantFormat::$name => unsafe { self.multiply::<$name>(rows, group, out) },)*
@@ -131,16 +131,16 @@ macro_rules! formats {
 
 formats!(Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K);
 
-/// Products of the rows of `x` with a group, `[rows][16]`; the last row of `products` may be cut.
+/// RowProducts of the rows of `x` with a group, `[rows][16]`; the last row of `products` may be cut.
 pub(super) fn multiply(
-    level: Level,
+    level: InstructionSet,
     format: QuantFormat,
     x: &Activations,
-    group: Group<'_>,
+    group: OutputGroup<'_>,
     products: &mut [f32],
 ) {
     let mut first = 0;
-    let mut out = Products::default();
+    let mut out = RowProducts::default();
     while first < x.rows() {
         let count = match x.rows() - first {
             4.. => 4,
@@ -159,22 +159,7 @@ pub(super) fn multiply(
     }
 }
 
-impl Group<'_> {
-    fn check(&self, format: QuantFormat, blocks: usize) {
-        let (units, nested) = (blocks / format.unit_blocks(), format.is_nested());
-        let if_any = |count: usize, any: bool| if any { count } else { 0 };
-        let halves = if format.has_halves() { 2 } else { 1 };
-        assert!(blocks.is_multiple_of(format.unit_blocks()), "whole units");
-        assert_eq!(self.quanta.len(), blocks * format.lines(), "lines");
-        assert_eq!(self.scales.len(), units, "scales");
-        assert_eq!(self.offsets.len(), if_any(units, format.has_offsets()), "offsets");
-        assert_eq!(self.scale_factors.len(), if_any(blocks * halves, nested), "factors");
-        let offset_factors = if_any(blocks, nested && format.has_offsets());
-        assert_eq!(self.offset_factors.len(), offset_factors, "factors of offsets");
-    }
-}
-
-impl Level {
+impl InstructionSet {
     /// Best of this machine.
     pub(super) fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -207,7 +192,12 @@ impl Level {
     /// # Safety
     /// The machine must have this level. Every row must have as many blocks as the group, and the group
     /// the lines and numbers of the format.
-    unsafe fn multiply<F: Format>(self, rows: &[Row], group: Group<'_>, out: &mut Products) {
+    unsafe fn multiply<F: Format>(
+        self,
+        rows: &[Row],
+        group: OutputGroup<'_>,
+        out: &mut RowProducts,
+    ) {
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
@@ -220,15 +210,15 @@ impl Level {
     }
 }
 
-/// Products of 1, 2 or 4 rows.
+/// RowProducts of 1, 2 or 4 rows.
 ///
 /// # Safety
-/// As [`Level::multiply`].
+/// As [`InstructionSet::multiply`].
 #[inline(always)]
 unsafe fn multiply_rows<I: Instructions, F: Format>(
     rows: &[Row],
-    group: Group<'_>,
-    out: &mut Products,
+    group: OutputGroup<'_>,
+    out: &mut RowProducts,
 ) {
     unsafe {
         match *rows {
@@ -243,8 +233,8 @@ unsafe fn multiply_rows<I: Instructions, F: Format>(
 #[inline(always)]
 unsafe fn multiply_n<I: Instructions, F: Format, const N: usize>(
     rows: [Row; N],
-    group: Group<'_>,
-    out: &mut Products,
+    group: OutputGroup<'_>,
+    out: &mut RowProducts,
 ) {
     unsafe {
         let (mut sums, mut offsets) = ([I::floats(0.0); N], [I::floats(0.0); N]);
@@ -281,7 +271,7 @@ unsafe fn multiply_n<I: Instructions, F: Format, const N: usize>(
 
 /// Scales of a block, or of half block `i`.
 #[inline(always)]
-unsafe fn scale<I: Instructions, F: Format>(group: &Group<'_>, i: usize) -> I::Floats {
+unsafe fn scale<I: Instructions, F: Format>(group: &OutputGroup<'_>, i: usize) -> I::Floats {
     unsafe {
         if !F::FORMAT.is_nested() {
             return I::load_numbers(group.scales.as_ptr().add(i));
@@ -293,7 +283,7 @@ unsafe fn scale<I: Instructions, F: Format>(group: &Group<'_>, i: usize) -> I::F
 }
 
 #[inline(always)]
-unsafe fn offset<I: Instructions, F: Format>(group: &Group<'_>, block: usize) -> I::Floats {
+unsafe fn offset<I: Instructions, F: Format>(group: &OutputGroup<'_>, block: usize) -> I::Floats {
     unsafe {
         if !F::FORMAT.is_nested() {
             return I::load_numbers(group.offsets.as_ptr().add(block));

@@ -5,7 +5,8 @@ use rayon::prelude::*;
 
 use super::activations::Activations;
 use super::format::{Block, QuantFormat};
-use super::kernel::{Level, multiply};
+use super::kernel::{InstructionSet, multiply};
+use super::tile::{LaneFactors, LaneNumbers, Line, OutputGroup};
 use super::{BLOCK, LANES};
 
 /// Bytes of a matrix that are worth a job of their own.
@@ -13,21 +14,6 @@ const LEAST_PART: usize = 1 << 14;
 
 /// Jobs for each thread, so that one that is late does not keep the others waiting for long.
 const PARTS_PER_THREAD: usize = 4;
-
-/// Four bytes of each of sixteen outputs, `[16][4]`.
-///
-/// A block of 32 inputs is eight lines of four inputs each if weights are bytes. Otherwise it is four
-/// lines, whose low halves are inputs `4 i ..` and whose high halves are inputs `16 + 4 i ..`, and then
-/// a line for each bit beyond four, in which input `i` has the bits from `i / 4 · high_bits % 8` on.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(super) struct Line(pub(super) [u8; 4 * LANES]);
-
-/// Scales or offsets of sixteen outputs.
-pub(super) type Numbers = [f16; LANES];
-
-/// Factors of scales or offsets of sixteen outputs.
-pub(super) type Factors = [i8; LANES];
 
 /// A quantised matrix `[outputs, inputs]`, in groups of sixteen outputs; the last group may have rows
 /// of zeros at its end.
@@ -40,24 +26,14 @@ pub(crate) struct PackedMatrix {
     /// `[groups][blocks][lines]`
     quanta: Vec<Line>,
     /// `[groups][units]`, a unit being the blocks that share a scale.
-    scales: Vec<Numbers>,
+    scales: Vec<LaneNumbers>,
     /// The same, if the format has offsets.
-    offsets: Vec<Numbers>,
+    offsets: Vec<LaneNumbers>,
     /// `[groups][blocks]`, or `[groups][blocks][2]` with a factor for each half; empty if the format is
     /// not nested.
-    scale_factors: Vec<Factors>,
+    scale_factors: Vec<LaneFactors>,
     /// `[groups][blocks]`, if the format is nested and has offsets.
-    offset_factors: Vec<Factors>,
-}
-
-/// Sixteen outputs of a matrix.
-#[derive(Clone, Copy)]
-pub(super) struct Group<'a> {
-    pub(super) quanta: &'a [Line],
-    pub(super) scales: &'a [Numbers],
-    pub(super) offsets: &'a [Numbers],
-    pub(super) scale_factors: &'a [Factors],
-    pub(super) offset_factors: &'a [Factors],
+    offset_factors: Vec<LaneFactors>,
 }
 
 impl PackedMatrix {
@@ -159,7 +135,7 @@ impl PackedMatrix {
         let halves = if self.format.has_halves() { 2 } else { 1 };
         for (block, weights) in row.chunks_exact_mut(BLOCK).enumerate() {
             let (tile, lane) = self.find_tile(i, block);
-            let factor = |factors: &[Factors], at: usize| {
+            let factor = |factors: &[LaneFactors], at: usize| {
                 factors.get(at).map_or(1.0, |factors| f32::from(factors[lane]))
             };
             let scale = self.scales[tile / unit][lane].to_f32();
@@ -190,11 +166,11 @@ impl PackedMatrix {
     ///
     /// Cost: 6 byte products for each weight and row; the matrix is read once for every 4 rows.
     pub(crate) fn multiply(&self, x: &Activations, y: &mut [f32]) {
-        self.multiply_at(Level::best(), x, y);
+        self.multiply_at(InstructionSet::best(), x, y);
     }
 
     /// [`multiply`](Self::multiply) with the instructions of a level.
-    pub(super) fn multiply_at(&self, level: Level, x: &Activations, y: &mut [f32]) {
+    pub(super) fn multiply_at(&self, level: InstructionSet, x: &Activations, y: &mut [f32]) {
         let rows = x.rows();
         assert_eq!(y.len(), rows * self.outputs, "products of every row and output");
         assert_eq!(x.row(0).len(), self.blocks, "rows of the inputs");
@@ -217,8 +193,14 @@ impl PackedMatrix {
         }
     }
 
-    /// Products of groups from `first` on, `[groups][rows][16]`; the last may be cut.
-    fn multiply_groups(&self, level: Level, x: &Activations, first: usize, products: &mut [f32]) {
+    /// RowProducts of groups from `first` on, `[groups][rows][16]`; the last may be cut.
+    fn multiply_groups(
+        &self,
+        level: InstructionSet,
+        x: &Activations,
+        first: usize,
+        products: &mut [f32],
+    ) {
         for (i, products) in products.chunks_mut(x.rows() * LANES).enumerate() {
             multiply(level, self.format, x, self.group(first + i), products);
         }
@@ -235,9 +217,9 @@ impl PackedMatrix {
         self.outputs.div_ceil(LANES)
     }
 
-    fn group(&self, i: usize) -> Group<'_> {
+    fn group(&self, i: usize) -> OutputGroup<'_> {
         let count = self.groups();
-        Group {
+        OutputGroup {
             quanta: part(&self.quanta, i, count),
             scales: part(&self.scales, i, count),
             offsets: part(&self.offsets, i, count),

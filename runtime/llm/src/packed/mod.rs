@@ -12,6 +12,7 @@ mod activations;
 mod format;
 mod kernel;
 mod layout;
+mod tile;
 
 pub(crate) use activations::Activations;
 pub(crate) use format::QuantFormat;

@@ -1,6 +1,6 @@
 use half::f16;
 
-use super::kernel::Level;
+use super::kernel::InstructionSet;
 use super::*;
 
 const FORMATS: [QuantFormat; 8] = [
@@ -57,7 +57,7 @@ fn products_are_those_of_the_weights_on_every_level() {
                 let x = activations(rows * shape[1]);
                 let parts = Activations::new(&x, rows);
                 let mut defined = vec![0.0; rows * outputs];
-                matrix.multiply_at(Level::Portable, &parts, &mut defined);
+                matrix.multiply_at(InstructionSet::Portable, &parts, &mut defined);
                 for (i, y) in defined.iter().enumerate() {
                     let (row, output) = (i / outputs, i % outputs);
                     let x = &x[row * shape[1]..][..shape[1]];
@@ -68,7 +68,7 @@ fn products_are_those_of_the_weights_on_every_level() {
                     let error = (f64::from(*y) - exact).abs();
                     assert!(error <= 2e-6 * size, "{format:?} {shape:?} {row} {output}: {error}");
                 }
-                for level in Level::all() {
+                for level in InstructionSet::all() {
                     let mut y = vec![0.0; defined.len()];
                     matrix.multiply_at(level, &parts, &mut y);
                     let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<_>>();
@@ -95,7 +95,7 @@ fn extreme_integers_do_not_saturate() {
             for x in [1.0, -1.0] {
                 let parts = Activations::new(&vec![x; inputs], 1);
                 let exact: f64 = weights.iter().map(|w| f64::from(*w) * f64::from(x)).sum();
-                for level in Level::all() {
+                for level in InstructionSet::all() {
                     let mut y = [0.0; 16];
                     matrix.multiply_at(level, &parts, &mut y);
                     let error = (f64::from(y[3]) - exact).abs();

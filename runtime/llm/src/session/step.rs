@@ -7,7 +7,7 @@ use vattention_core::{Attention, Output, TokenClass};
 
 use super::Session;
 use crate::awake::keep_awake;
-use crate::inputs::Inputs;
+use crate::inputs::LinearInputs;
 use crate::linear::LinearScratch;
 use crate::{Error, LayerReport, Result};
 
@@ -72,7 +72,7 @@ impl Session<'_> {
         for (number, (layer, attention)) in layers {
             let failed = |source| Error::Attention { layer: number, source };
             layer.normed(&x, &mut normed);
-            let inputs = Inputs::new(&normed, tokens.len());
+            let inputs = LinearInputs::new(&normed, tokens.len());
             let projected = [&mut queries, &mut keys, &mut values].map(numbers);
             layer.project(&inputs, angles, projected, scratch);
             attended.clear();

@@ -19,7 +19,7 @@ pub(crate) use rows::{AnyRows, Rows, Span};
 pub(crate) use score::scores;
 pub(crate) use spread::{Centre, LaggedSquares, Spread, Tokens, exp2, spread};
 
-use rows::{BLOCK_ROWS, Block, Window};
+use rows::{BLOCK_ROWS, Block, RowWindow};
 use score::Keys;
 use value::{Values, norm_block};
 
@@ -184,7 +184,7 @@ impl<E: Element, const H: usize> Kernel for Attend<'_, '_, E, H> {
         if count == 0 {
             return;
         }
-        let mut window = Window::new(rows, *tokens);
+        let mut window = RowWindow::new(rows, *tokens);
         window.prefetch_first::<S>();
         for first in (0..count).step_by(rows.block_rows::<S, H>()) {
             let block = window.block(first, rows.block_rows::<S, H>());

@@ -301,15 +301,15 @@ impl<'a, E: Copy> Vectors<'a, E> {
 
 /// Pointers to keys and values of a pass, from the block that is multiplied to the rows that are
 /// fetched meanwhile. Past the pass's last row, that row is repeated.
-pub(crate) struct Window<'a, E> {
+pub(crate) struct RowWindow<'a, E> {
     rows: &'a Rows<'a, E>,
     tokens: Span<'a>,
     keys: [*const E; RING],
     values: [*const E; RING],
 }
 
-impl<'a, E: Element> Window<'a, E> {
-    /// Window that begins with the pass's first row.
+impl<'a, E: Element> RowWindow<'a, E> {
+    /// RowWindow that begins with the pass's first row.
     ///
     /// # Safety
     /// There must be a token, and all tokens must be in `rows`.
@@ -367,7 +367,7 @@ impl<'a, E: Element> Window<'a, E> {
 /// Rows that are multiplied together.
 #[derive(Clone, Copy)]
 pub(crate) struct Block<'w, 'a, E> {
-    window: &'w Window<'a, E>,
+    window: &'w RowWindow<'a, E>,
     /// Place of the first row in the pass.
     pub(crate) first: usize,
     pub(crate) len: usize,

@@ -1,6 +1,6 @@
 //! Logits: rows times queries.
 
-use super::rows::{Block, Rows, Span, Window};
+use super::rows::{Block, RowWindow, Rows, Span};
 use super::{BLOCK_LINES, LANES, LEAST, Line, flat};
 use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
 
@@ -109,7 +109,7 @@ impl<E: Element> Kernel for Scores<'_, '_, E> {
         if count == 0 {
             return;
         }
-        let mut window = Window::new(rows, Span::Range(0, count));
+        let mut window = RowWindow::new(rows, Span::Range(0, count));
         for first in (0..count).step_by(rows.block_rows::<S, 4>()) {
             let block = window.block(first, rows.block_rows::<S, 4>());
             for tile in 0..tiles {

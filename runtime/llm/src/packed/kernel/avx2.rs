@@ -8,17 +8,22 @@
 use std::arch::x86_64::*;
 
 use super::{
-    AHEAD, Factors, Format, Group, Instructions, LANES, Line, Numbers, Products, Row, multiply_rows,
+    AHEAD, Format, Instructions, LANES, LaneFactors, LaneNumbers, Line, OutputGroup, Row,
+    RowProducts, multiply_rows,
 };
 
 /// AVX2, FMA and F16C.
-struct Avx2;
+struct Avx2Kernel;
 
 /// # Safety
-/// As [`Level::multiply`](super::Level::multiply).
+/// As [`InstructionSet::multiply`](super::InstructionSet::multiply).
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn multiply<F: Format>(rows: &[Row], group: Group<'_>, out: &mut Products) {
-    unsafe { multiply_rows::<Avx2, F>(rows, group, out) }
+pub(super) unsafe fn multiply<F: Format>(
+    rows: &[Row],
+    group: OutputGroup<'_>,
+    out: &mut RowProducts,
+) {
+    unsafe { multiply_rows::<Avx2Kernel, F>(rows, group, out) }
 }
 
 #[inline(always)]
@@ -31,7 +36,7 @@ fn pairs<A: Copy, B: Copy, C>(a: [A; 2], b: [B; 2], f: impl Fn(A, B) -> C) -> [C
     [f(a[0], b[0]), f(a[1], b[1])]
 }
 
-impl Instructions for Avx2 {
+impl Instructions for Avx2Kernel {
     type Bytes = [__m256i; 2];
     type NibbleSums = [__m256i; 2];
     type Integers = [__m256i; 2];
@@ -128,14 +133,14 @@ impl Instructions for Avx2 {
         unsafe { [_mm256_set1_ps(x); 2] }
     }
     #[inline(always)]
-    unsafe fn load_numbers(from: *const Numbers) -> [__m256; 2] {
+    unsafe fn load_numbers(from: *const LaneNumbers) -> [__m256; 2] {
         let from = from.cast::<u16>();
         both([from, unsafe { from.add(LANES / 2) }], |from| unsafe {
             _mm256_cvtph_ps(_mm_loadu_si128(from.cast()))
         })
     }
     #[inline(always)]
-    unsafe fn load_factors(from: *const Factors) -> [__m256; 2] {
+    unsafe fn load_factors(from: *const LaneFactors) -> [__m256; 2] {
         let from = from.cast::<i8>();
         both([from, unsafe { from.add(LANES / 2) }], |from| unsafe {
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast())))

@@ -4,16 +4,21 @@
 use std::arch::x86_64::*;
 
 use super::{
-    AHEAD, Factors, Format, Group, Instructions, LANES, Line, Numbers, Products, Row, multiply_rows,
+    AHEAD, Format, Instructions, LANES, LaneFactors, LaneNumbers, Line, OutputGroup, Row,
+    RowProducts, multiply_rows,
 };
 
 /// AVX-512 F, BW, DQ, VL and VNNI.
 struct Avx512Vnni;
 
 /// # Safety
-/// As [`Level::multiply`](super::Level::multiply).
+/// As [`InstructionSet::multiply`](super::InstructionSet::multiply).
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(super) unsafe fn multiply<F: Format>(rows: &[Row], group: Group<'_>, out: &mut Products) {
+pub(super) unsafe fn multiply<F: Format>(
+    rows: &[Row],
+    group: OutputGroup<'_>,
+    out: &mut RowProducts,
+) {
     unsafe { multiply_rows::<Avx512Vnni, F>(rows, group, out) }
 }
 
@@ -90,11 +95,11 @@ impl Instructions for Avx512Vnni {
         unsafe { _mm512_set1_ps(x) }
     }
     #[inline(always)]
-    unsafe fn load_numbers(from: *const Numbers) -> __m512 {
+    unsafe fn load_numbers(from: *const LaneNumbers) -> __m512 {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
     }
     #[inline(always)]
-    unsafe fn load_factors(from: *const Factors) -> __m512 {
+    unsafe fn load_factors(from: *const LaneFactors) -> __m512 {
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
     }
     #[inline(always)]

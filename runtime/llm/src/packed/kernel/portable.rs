@@ -1,6 +1,6 @@
 //! The kernel's operations in plain Rust.
 
-use super::{BASE, Factors, Instructions, LANES, Line, Numbers};
+use super::{BASE, Instructions, LANES, LaneFactors, LaneNumbers, Line};
 
 /// Plain Rust.
 pub(super) struct Portable;
@@ -60,10 +60,10 @@ impl Instructions for Portable {
     unsafe fn floats(x: f32) -> [f32; LANES] {
         [x; LANES]
     }
-    unsafe fn load_numbers(from: *const Numbers) -> [f32; LANES] {
+    unsafe fn load_numbers(from: *const LaneNumbers) -> [f32; LANES] {
         unsafe { (*from).map(f32::from) }
     }
-    unsafe fn load_factors(from: *const Factors) -> [f32; LANES] {
+    unsafe fn load_factors(from: *const LaneFactors) -> [f32; LANES] {
         unsafe { (*from).map(f32::from) }
     }
     unsafe fn mul(a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {

@@ -1,0 +1,47 @@
+//! Sixteen outputs of a matrix, in memory.
+
+use half::f16;
+
+use super::LANES;
+use super::format::QuantFormat;
+
+/// Four bytes of each of sixteen outputs, `[16][4]`.
+///
+/// A block of 32 inputs is eight lines of four inputs each if weights are bytes. Otherwise it is four
+/// lines, whose low halves are inputs `4 i ..` and whose high halves are inputs `16 + 4 i ..`, and then
+/// a line for each bit beyond four, in which input `i` has the bits from `i / 4 · high_bits % 8` on.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Line(pub(super) [u8; 4 * LANES]);
+
+/// Scales or offsets of sixteen outputs.
+pub(super) type LaneNumbers = [f16; LANES];
+
+/// LaneFactors of scales or offsets of sixteen outputs.
+pub(super) type LaneFactors = [i8; LANES];
+
+/// Sixteen outputs of a matrix.
+#[derive(Clone, Copy)]
+pub(super) struct OutputGroup<'a> {
+    pub(super) quanta: &'a [Line],
+    pub(super) scales: &'a [LaneNumbers],
+    pub(super) offsets: &'a [LaneNumbers],
+    pub(super) scale_factors: &'a [LaneFactors],
+    pub(super) offset_factors: &'a [LaneFactors],
+}
+
+impl OutputGroup<'_> {
+    /// Panics if the parts do not fit a row of so many blocks.
+    pub(super) fn check(&self, format: QuantFormat, blocks: usize) {
+        let (units, nested) = (blocks / format.unit_blocks(), format.is_nested());
+        let if_any = |count: usize, any: bool| if any { count } else { 0 };
+        let halves = if format.has_halves() { 2 } else { 1 };
+        assert!(blocks.is_multiple_of(format.unit_blocks()), "whole units");
+        assert_eq!(self.quanta.len(), blocks * format.lines(), "lines");
+        assert_eq!(self.scales.len(), units, "scales");
+        assert_eq!(self.offsets.len(), if_any(units, format.has_offsets()), "offsets");
+        assert_eq!(self.scale_factors.len(), if_any(blocks * halves, nested), "factors");
+        let offset_factors = if_any(blocks, nested && format.has_offsets());
+        assert_eq!(self.offset_factors.len(), offset_factors, "factors of offsets");
+    }
+}
