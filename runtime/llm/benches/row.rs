@@ -1,9 +1,7 @@
 //! One row times a matrix, as a decoded token does with every weight: this crate's products beside
-//! candle's of the types of GGUF. The types that candle multiplies at least as fast as this crate
-//! does bf16 stay quantised in memory (`candle_is_fast` in `src/matrix.rs`).
+//! candle's, of the types of GGUF.
 //!
-//! Prints medians over rounds in which each takes its turn. A matrix is larger than
-//! caches.
+//! Prints medians over rounds in which each takes its turn. A matrix is larger than caches.
 
 #![allow(missing_docs, dead_code, unused_imports)]
 

@@ -32,35 +32,38 @@ fn progress_is_no_part_of_what_a_command_says() {
 
 /// Arguments of the command: a list, or a text with blanks between them.
 pub(crate) trait Arguments {
-    fn list(&self) -> Vec<&str>;
+    fn list(&self) -> Vec<String>;
 }
 
 impl Arguments for str {
-    fn list(&self) -> Vec<&str> {
-        self.split_whitespace().collect()
+    /// The path of the checkout may have blanks, which separate no arguments.
+    fn list(&self) -> Vec<String> {
+        let checkout = env!("CARGO_MANIFEST_DIR");
+        let text = self.replace(checkout, "\0");
+        text.split_whitespace().map(|word| word.replace('\0', checkout)).collect()
     }
 }
 
 impl Arguments for String {
-    fn list(&self) -> Vec<&str> {
+    fn list(&self) -> Vec<String> {
         self.as_str().list()
     }
 }
 
 impl<T: AsRef<str>> Arguments for [T] {
-    fn list(&self) -> Vec<&str> {
-        self.iter().map(AsRef::as_ref).collect()
+    fn list(&self) -> Vec<String> {
+        self.iter().map(|word| word.as_ref().into()).collect()
     }
 }
 
 impl<T: AsRef<str>, const N: usize> Arguments for [T; N] {
-    fn list(&self) -> Vec<&str> {
+    fn list(&self) -> Vec<String> {
         self.as_slice().list()
     }
 }
 
 impl<T: AsRef<str>> Arguments for Vec<T> {
-    fn list(&self) -> Vec<&str> {
+    fn list(&self) -> Vec<String> {
         self.as_slice().list()
     }
 }

@@ -1,9 +1,9 @@
-//! RowProducts of some rows with sixteen outputs.
+//! Products of some rows with sixteen outputs.
 //!
 //! The kernel is written once, over [`Instructions`], and compiled for each [`InstructionSet`];
 //! [`Portable`](portable::Portable) is its definition in plain Rust. Code here is `unsafe` because it
-//! reads through pointers that [`multiply`] has checked, and uses instructions that [`InstructionSet`] has
-//! checked for.
+//! reads through pointers that [`multiply`] has checked, and uses instructions that
+//! [`InstructionSet`] has checked for.
 
 #![allow(unsafe_code)]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the module's documentation says why")]
@@ -29,7 +29,7 @@ const AHEAD: usize = 64;
 /// Blocks of a row of activations.
 type Row = *const ActivationBlock;
 
-/// RowProducts of some rows with sixteen outputs.
+/// Products of some rows with sixteen outputs.
 type RowProducts = [[f32; LANES]; ROWS];
 
 /// Instruction sets that the kernel is compiled for.
@@ -131,7 +131,7 @@ macro_rules! formats {
 
 formats!(Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K);
 
-/// RowProducts of the rows of `x` with a group, `[rows][16]`; the last row of `products` may be cut.
+/// Products of the rows of `x` with a group, `[rows][16]`; the last row of `products` may be cut.
 pub(super) fn multiply(
     level: InstructionSet,
     format: QuantFormat,
@@ -210,7 +210,7 @@ impl InstructionSet {
     }
 }
 
-/// RowProducts of 1, 2 or 4 rows.
+/// Products of 1, 2 or 4 rows.
 ///
 /// # Safety
 /// As [`InstructionSet::multiply`].

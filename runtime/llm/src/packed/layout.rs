@@ -193,7 +193,7 @@ impl PackedMatrix {
         }
     }
 
-    /// RowProducts of groups from `first` on, `[groups][rows][16]`; the last may be cut.
+    /// Products of groups from `first` on, `[groups][rows][16]`; the last may be cut.
     fn multiply_groups(
         &self,
         level: InstructionSet,

@@ -309,7 +309,7 @@ pub(crate) struct RowWindow<'a, E> {
 }
 
 impl<'a, E: Element> RowWindow<'a, E> {
-    /// RowWindow that begins with the pass's first row.
+    /// Window that begins with the pass's first row.
     ///
     /// # Safety
     /// There must be a token, and all tokens must be in `rows`.
