@@ -29,7 +29,7 @@ impl World {
         self.write(name, format!("base = \"{base}\"\n{head}\n[grid]\n{grid}\n"));
     }
 
-    /// What it prints and finds, of grids and options.
+    /// Returns what `tune` prints and finds, for grids and options.
     #[track_caller]
     fn tune(&self, threads: &str, line: &str) -> (String, Value) {
         let line = format!("tune {line} --trace 1.safetensors --json out.json");

@@ -67,9 +67,8 @@ impl DecoderLayer {
         queries: &mut [f32],
         scratch: &mut LinearScratch,
     ) {
-        self.query.apply(normed, queries, scratch);
-        angles.turn(queries);
-        angles.sharpen(queries);
+        self.query.linear.apply(normed, queries, scratch);
+        self.place_queries(queries, angles);
     }
 
     /// Keys `[tokens, kv_heads, head_dim]` of what is normed.
@@ -80,8 +79,8 @@ impl DecoderLayer {
         keys: &mut [f32],
         scratch: &mut LinearScratch,
     ) {
-        self.key.apply(normed, keys, scratch);
-        angles.turn(keys);
+        self.key.linear.apply(normed, keys, scratch);
+        self.place_keys(keys, angles);
     }
 
     /// Values `[tokens, kv_heads, value_dim]` of what is normed.
@@ -91,7 +90,7 @@ impl DecoderLayer {
         values: &mut [f32],
         scratch: &mut LinearScratch,
     ) {
-        self.value.apply(normed, values, scratch);
+        self.value.linear.apply(normed, values, scratch);
     }
 
     /// Queries, keys and values of what is normed, as [`queries`](Self::queries), [`keys`](Self::keys)
@@ -109,9 +108,19 @@ impl DecoderLayer {
             (&self.value.linear, values),
         ];
         Linear::apply_all(normed, maps, scratch);
+        self.place_queries(queries, angles);
+        self.place_keys(keys, angles);
+    }
+
+    /// Normalises the heads of projected queries, and turns them to their places.
+    fn place_queries(&self, queries: &mut [f32], angles: Angles<'_>) {
         self.query.normalise(queries);
         angles.turn(queries);
         angles.sharpen(queries);
+    }
+
+    /// Normalises the heads of projected keys, and turns them to their places.
+    fn place_keys(&self, keys: &mut [f32], angles: Angles<'_>) {
         self.key.normalise(keys);
         angles.turn(keys);
     }
@@ -149,12 +158,7 @@ impl Projection {
         Ok(Self { linear, norm })
     }
 
-    /// `[tokens, hidden_size]` to `[tokens, heads, head_dim]`
-    fn apply(&self, x: &LinearInputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
-        self.linear.apply(x, y, scratch);
-        self.normalise(y);
-    }
-
+    /// Normalises each head of `[tokens, heads, head_dim]`, if the model does.
     fn normalise(&self, y: &mut [f32]) {
         if let Some(norm) = &self.norm {
             norm.apply_in_place(y);

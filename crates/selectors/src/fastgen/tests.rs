@@ -27,7 +27,7 @@ fn golden_what_is_kept_after_each_step() {
         config: FastGen,
         #[serde(flatten)]
         stream: GoldenStream,
-        /// By each policy.
+        /// Recovered attention of each policy.
         recovered: Vec<f64>,
         choice: usize,
     }

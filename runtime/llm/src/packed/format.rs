@@ -34,7 +34,7 @@ pub(crate) enum QuantFormat {
 pub(super) struct Block {
     /// Unsigned integers, of which [`QuantFormat::zero`] stands for zero.
     pub(super) quanta: [u8; BLOCK],
-    /// LaneFactors of the scale, of each half; 1 where the format has none.
+    /// Factors of the scale, of each half; 1 where the format has none.
     pub(super) scales: [i8; 2],
     /// Factor of the offset.
     pub(super) offset: i8,
@@ -78,8 +78,7 @@ impl QuantFormat {
     /// Bytes that matrices `[.., outputs, inputs]` take in memory.
     pub(crate) fn memory_bytes(self, dims: &[usize]) -> u64 {
         let quanta = self.lines() * 4;
-        // Of the scale and the offset, or of the scale of two halves.
-        let factors = if self.is_nested() { 2 } else { 0 };
+        let factors = self.scale_factors() + self.offset_factors();
         let numbers = if self.has_offsets() { 4 } else { 2 };
         let unit = self.unit_blocks() * (quanta + factors) + numbers;
         let units = dims[dims.len() - 1] / BLOCK / self.unit_blocks();
@@ -118,14 +117,23 @@ impl QuantFormat {
         4 + self.high_bits()
     }
 
-    /// Scales have a factor for each block.
-    pub(super) const fn is_nested(self) -> bool {
-        matches!(self, Self::Q4K | Self::Q5K | Self::Q6K)
+    /// Factors of the scale for a block: none, one, or one for each half.
+    pub(super) const fn scale_factors(self) -> usize {
+        match self {
+            Self::Q4K | Self::Q5K => 1,
+            Self::Q6K => 2,
+            _ => 0,
+        }
     }
 
-    /// LaneFactors of the scale are those of half blocks.
-    pub(super) const fn has_halves(self) -> bool {
-        matches!(self, Self::Q6K)
+    /// Factors of the offset for a block.
+    pub(super) const fn offset_factors(self) -> usize {
+        if self.is_nested() && self.has_offsets() { 1 } else { 0 }
+    }
+
+    /// Scales have factors for each block.
+    pub(super) const fn is_nested(self) -> bool {
+        self.scale_factors() > 0
     }
 
     /// Scale and offset of a unit of `file_bytes` bytes; the offset is zero where the format has none.
@@ -171,7 +179,7 @@ fn five_bits(bytes: &[u8]) -> [u8; BLOCK] {
     std::array::from_fn(|i| low[i] | (bytes[i / 8] >> (i % 8) & 1) << 4)
 }
 
-/// LaneFactors of the scale and the offset of block `i`, six bits each, of twelve bytes.
+/// Factors of the scale and the offset of block `i`, six bits each, of twelve bytes.
 fn read_factors(bytes: &[u8], i: usize) -> [i8; 2] {
     let [scale, offset] = if i < 4 {
         [bytes[i] & 63, bytes[i + 4] & 63]

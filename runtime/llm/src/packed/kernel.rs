@@ -113,7 +113,7 @@ macro_rules! formats {
 
         impl InstructionSet {
             /// # Safety
-            /// As [`InstructionSet::multiply`].
+            /// The conditions are those of [`InstructionSet::multiply`].
             unsafe fn multiply_format(
                 self,
                 format: QuantFormat,
@@ -139,6 +139,7 @@ pub(super) fn multiply(
     group: OutputGroup<'_>,
     products: &mut [f32],
 ) {
+    group.check(format, x.row(0).len());
     let mut first = 0;
     let mut out = RowProducts::default();
     while first < x.rows() {
@@ -149,7 +150,6 @@ pub(super) fn multiply(
         };
         let rows: [&[ActivationBlock]; ROWS] =
             std::array::from_fn(|i| x.row(first + i.min(count - 1)));
-        group.check(format, rows[0].len());
         let rows = rows.map(<[_]>::as_ptr);
         // SAFETY: the level is one of the machine's; `check` has compared lengths.
         unsafe { level.multiply_format(format, &rows[..count], group, &mut out) }
@@ -213,7 +213,7 @@ impl InstructionSet {
 /// Products of 1, 2 or 4 rows.
 ///
 /// # Safety
-/// As [`InstructionSet::multiply`].
+/// The conditions are those of [`InstructionSet::multiply`].
 #[inline(always)]
 unsafe fn multiply_rows<I: Instructions, F: Format>(
     rows: &[Row],
@@ -241,7 +241,7 @@ unsafe fn multiply_n<I: Instructions, F: Format, const N: usize>(
         for block in 0..group.quanta.len() / F::FORMAT.lines() {
             let x = rows.map(|row| row.add(block));
             let quanta = group.quanta.as_ptr().add(F::FORMAT.lines() * block);
-            if F::FORMAT.has_halves() {
+            if F::FORMAT.scale_factors() == 2 {
                 let [low, high] = dot_bits::<I, F, N, 2>(x, quanta);
                 add_scaled::<I, N>(x, scale::<I, F>(&group, 2 * block), low, &mut sums);
                 add_scaled::<I, N>(x, scale::<I, F>(&group, 2 * block + 1), high, &mut sums);
@@ -276,7 +276,7 @@ unsafe fn scale<I: Instructions, F: Format>(group: &OutputGroup<'_>, i: usize) -
         if !F::FORMAT.is_nested() {
             return I::load_numbers(group.scales.as_ptr().add(i));
         }
-        let parts = SUPER_BLOCK * if F::FORMAT.has_halves() { 2 } else { 1 };
+        let parts = SUPER_BLOCK * F::FORMAT.scale_factors();
         let factors = I::load_factors(group.scale_factors.as_ptr().add(i));
         I::mul(I::load_numbers(group.scales.as_ptr().add(i / parts)), factors)
     }

@@ -53,18 +53,15 @@ impl PackedMatrix {
         let units = outputs * blocks / unit;
         assert_eq!(bytes.len(), units * format.file_bytes(), "bytes of a matrix");
         let tiles = outputs.div_ceil(LANES) * blocks;
-        let if_any = |count: usize, any: bool| if any { count } else { 0 };
-        let halves = if format.has_halves() { 2 } else { 1 };
-        let (nested, has_offsets) = (format.is_nested(), format.has_offsets());
         let mut matrix = Self {
             format,
             outputs,
             blocks,
             quanta: vec![Line([0; 4 * LANES]); tiles * format.lines()],
             scales: vec![[f16::ZERO; LANES]; tiles / unit],
-            offsets: vec![[f16::ZERO; LANES]; if_any(tiles / unit, has_offsets)],
-            scale_factors: vec![[0; LANES]; if_any(tiles * halves, nested)],
-            offset_factors: vec![[0; LANES]; if_any(tiles, nested && has_offsets)],
+            offsets: vec![[f16::ZERO; LANES]; tiles / unit * usize::from(format.has_offsets())],
+            scale_factors: vec![[0; LANES]; tiles * format.scale_factors()],
+            offset_factors: vec![[0; LANES]; tiles * format.offset_factors()],
         };
         for (i, bytes) in bytes.chunks_exact(format.file_bytes()).enumerate() {
             let [scale, offset] = format.read_numbers(bytes);
@@ -84,11 +81,9 @@ impl PackedMatrix {
     }
 
     fn put_block(&mut self, tile: usize, lane: usize, block: &Block) {
-        let halves = if self.format.has_halves() { 2 } else { 1 };
-        for (half, factor) in block.scales[..halves].iter().enumerate() {
-            if let Some(factors) = self.scale_factors.get_mut(tile * halves + half) {
-                factors[lane] = *factor;
-            }
+        let count = self.format.scale_factors();
+        for (half, factor) in block.scales[..count].iter().enumerate() {
+            self.scale_factors[tile * count + half][lane] = *factor;
         }
         if let Some(factors) = self.offset_factors.get_mut(tile) {
             factors[lane] = block.offset;
@@ -132,7 +127,7 @@ impl PackedMatrix {
     pub(crate) fn read_row(&self, i: usize, row: &mut [f32]) {
         let (lines, unit) = (self.format.lines(), self.format.unit_blocks());
         let zero = f32::from(self.format.zero());
-        let halves = if self.format.has_halves() { 2 } else { 1 };
+        let halves = self.format.scale_factors().max(1);
         for (block, weights) in row.chunks_exact_mut(BLOCK).enumerate() {
             let (tile, lane) = self.find_tile(i, block);
             let factor = |factors: &[LaneFactors], at: usize| {

@@ -17,7 +17,7 @@ pub(super) struct Line(pub(super) [u8; 4 * LANES]);
 /// Scales or offsets of sixteen outputs.
 pub(super) type LaneNumbers = [f16; LANES];
 
-/// LaneFactors of scales or offsets of sixteen outputs.
+/// Factors of scales or offsets of sixteen outputs.
 pub(super) type LaneFactors = [i8; LANES];
 
 /// Sixteen outputs of a matrix.
@@ -31,17 +31,15 @@ pub(super) struct OutputGroup<'a> {
 }
 
 impl OutputGroup<'_> {
-    /// Panics if the parts do not fit a row of so many blocks.
+    /// Panics if the parts do not fit a row of `blocks` blocks.
     pub(super) fn check(&self, format: QuantFormat, blocks: usize) {
-        let (units, nested) = (blocks / format.unit_blocks(), format.is_nested());
-        let if_any = |count: usize, any: bool| if any { count } else { 0 };
-        let halves = if format.has_halves() { 2 } else { 1 };
+        let units = blocks / format.unit_blocks();
         assert!(blocks.is_multiple_of(format.unit_blocks()), "whole units");
         assert_eq!(self.quanta.len(), blocks * format.lines(), "lines");
         assert_eq!(self.scales.len(), units, "scales");
-        assert_eq!(self.offsets.len(), if_any(units, format.has_offsets()), "offsets");
-        assert_eq!(self.scale_factors.len(), if_any(blocks * halves, nested), "factors");
-        let offset_factors = if_any(blocks, nested && format.has_offsets());
+        assert_eq!(self.offsets.len(), units * usize::from(format.has_offsets()), "offsets");
+        assert_eq!(self.scale_factors.len(), blocks * format.scale_factors(), "factors");
+        let offset_factors = blocks * format.offset_factors();
         assert_eq!(self.offset_factors.len(), offset_factors, "factors of offsets");
     }
 }

@@ -16,7 +16,7 @@ use super::{
 struct Avx2Kernel;
 
 /// # Safety
-/// As [`InstructionSet::multiply`](super::InstructionSet::multiply).
+/// The conditions are those of [`InstructionSet::multiply`](super::InstructionSet::multiply).
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn multiply<F: Format>(
     rows: &[Row],

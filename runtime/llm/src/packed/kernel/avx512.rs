@@ -12,7 +12,7 @@ use super::{
 struct Avx512Vnni;
 
 /// # Safety
-/// As [`InstructionSet::multiply`](super::InstructionSet::multiply).
+/// The conditions are those of [`InstructionSet::multiply`](super::InstructionSet::multiply).
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn multiply<F: Format>(
     rows: &[Row],
