@@ -4,6 +4,7 @@ mod check;
 mod config;
 mod conflicts;
 mod drawing;
+mod first_sizes;
 mod kv_head;
 mod layers;
 mod lessons;

@@ -11,7 +11,7 @@ mod uniforms;
 mod unseen;
 mod weighed;
 
-pub use accumulator::{Accumulator, ExactAccumulator, weighed_by_definition};
+pub use accumulator::{Accumulator, ExactAccumulator, SampleUse, weighed_by_definition};
 pub use order::{Draws, Order};
 pub use residual::Residual;
 pub use stats::{

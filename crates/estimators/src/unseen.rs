@@ -16,7 +16,7 @@ use vattention_core::{SampleStats, Target, sample::Unseen};
 pub(crate) fn shift(target: Target, stats: &SampleStats, unseen: &Unseen, delta: f64) -> f64 {
     -delta.ln()
         * match target {
-            Target::Sdpa => unseen.output / stats.norm_n,
+            Target::Sdpa => (unseen.numerator / stats.norm_n).hypot(unseen.denominator / stats.d),
             Target::Numerator => unseen.numerator / stats.norm_n,
             Target::Denominator => unseen.denominator / stats.d,
         }

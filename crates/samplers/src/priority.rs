@@ -8,15 +8,14 @@
 //! - `"selectors"`: the scores of the last selector that ranked the tokens, scaled to logits
 //!   (`learned.rs`).
 //!
-//! The norms of the values are stored beside. Token `i` of those that are not picked then has the size
+//! The norms of the values are stored beside. Of the tokens that are not picked, token `i` then has the size
 //!
-//! `size_i = e^(s^_i + x_i) √(|v_i|² + m²) / Σ e^s^ √(|v|² + m²)`.
+//! `size_i = e^(s^_i + x_i) √(|v_i|²/m² + 1) / Σ e^s^`.
 //!
-//! `m²` is the mean of `|v|²` under the approximate attention; `x_i` allows for the error of the
-//! token's own score (`errors.rs`), after the sum is taken, so that a query head with uncertain scores
-//! counts no less in its group. If several rows read one list, a token's size is the root of the sum
-//! of their squares. Sizes are divided by their sum again. At a threshold `t` token `i` is drawn,
-//! independently of others, if
+//! `m²` is the mean of `|v|²` under the approximate attention to these tokens; `x_i` allows for the error of
+//! the token's own score (`errors.rs`), after the sum is taken, so that a query head with uncertain scores
+//! counts no less in its group. If several rows read one list, the largest of a token's sizes counts. At a
+//! threshold `t` token `i` is drawn, independently of others, if
 //!
 //! `u_i < π_i = min(1, t size_i)`,
 //!
@@ -24,18 +23,19 @@
 //! number of tokens: heavy tokens are certain, the probabilities are exact, and a larger threshold
 //! draws the same tokens and more. The threshold of a size is that at which `size` tokens are drawn on
 //! average. Tokens whose scores say next to nothing, and those of a pilot, are always read; they count
-//! as drawn, but at least half of the size is left to chance.
+//! as drawn, but at least half of the size is left to chance. Sizes and thresholds are logarithms in 16
+//! bits (`level.rs`): any rounding of a size gives another design, whose probabilities are exact.
 //!
 //! Cost: a pass over the index of each visible token (`head_dim / 4 + 4` bytes of codes,
-//! `head_dim + 14` of copies, or the scores, for each row; codes for four rows together), and over its
-//! predictions; the first draws are a pass, and larger samples are drawn from what that kept.
+//! `head_dim + 14` of copies, or the scores, for each row; codes for four rows together), two over its
+//! predictions, and one for each check over 2 bytes a token.
 //!
 //! # Guarantee
 //! Unbiased totals, of variance `Σ x² (1/π − 1)`, whatever the scores. By copies in 8 bits,
-//! `e ≤ e^(s^ + x)` is proved for every token. As `|v − o| ≤ √2 √(|v|² + m²)` if `|o| ≤ m`, tokens of
+//! `e ≤ e^(s^ + x)` is proved for every token. As `|v| + |o| ≤ √(|v|² + m²) √(1 + |o|²/m²)`, tokens of
 //! which λ draws are expected together add at most
 //!
-//! `√2 λ/t · Σ size`, in the unit of `e^s^ √(|v|² + m²)`,
+//! `λ u √(m² + |o|²)`, with the weight `u = e √(|v|²/m² + 1)` of a token that is just certain,
 //!
 //! to `Σ e |v − o|`, and they are all missed with probability `e^−λ`. So an estimator need not assume
 //! that the sample has seen the tail. By codes this holds on average over rotations, not for every
@@ -52,16 +52,15 @@
 
 mod draws;
 mod errors;
-mod exp;
 mod index;
 mod keys;
 mod learned;
+mod level;
 mod rigorous;
 mod scratch;
 mod sizes;
 
-use std::f64::consts::SQRT_2;
-
+use multiversion::multiversion;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
@@ -73,12 +72,12 @@ use vattention_core::{
     typetag,
 };
 
-use draws::Draws;
-use errors::Scan;
-use errors::always_read;
+use draws::draw;
+use errors::{Scan, always_read};
 use index::Index;
+use level::number;
 use rigorous::Rigorous;
-use sizes::Sizes;
+use sizes::{EVERYTHING, Sizes, chance};
 
 /// A sample drawn by approximate attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -158,8 +157,9 @@ impl Sampler for PrioritySampler {
         stream: &Stream,
     ) -> Box<dyn Design + 'a> {
         let pilot = self.index.pilot(picks);
-        let scans = self.index.scans(readers, picks, &pilot);
-        let sizes = Sizes::new(&scans, picks, always_read(&scans, picks, pilot));
+        let mut scans = self.index.scans(readers, picks, &pilot);
+        let certain = always_read(&scans, picks, pilot);
+        let sizes = Sizes::new(&mut scans, picks, certain);
         Box::new(PriorityDesign::new(scans, sizes, Uniforms::new(stream)))
     }
 }
@@ -169,65 +169,64 @@ struct PriorityDesign<'a> {
     /// Predictions of the index for each query head.
     scans: Vec<Scan<'a>>,
     sizes: Sizes,
-    draws: Draws,
-    threshold: f64,
-    /// The tokens drawn, in draw order, the sizes of each, and 1 over its probability.
-    drawn: Vec<usize>,
-    shares: Vec<f32>,
-    weights: Vec<f64>,
+    uniforms: Uniforms,
+    /// The threshold so far, if there was any.
+    threshold: Option<i16>,
+    /// The tokens drawn, in draw order, and the sizes of each.
+    drawn: Vec<u32>,
+    levels: Vec<i16>,
 }
 
 impl<'a> PriorityDesign<'a> {
     fn new(scans: Vec<Scan<'a>>, sizes: Sizes, uniforms: Uniforms) -> Self {
-        let (draws, drawn) = (Draws::new(uniforms), Vec::new());
-        let (shares, weights) = (Vec::new(), Vec::new());
-        Self { scans, sizes, draws, threshold: 0.0, drawn, shares, weights }
+        let (drawn, levels) = (Vec::new(), Vec::new());
+        Self { scans, sizes, uniforms, threshold: None, drawn, levels }
+    }
+
+    /// The current threshold. Tokens drawn without one are certain.
+    fn now(&self) -> i16 {
+        self.threshold.unwrap_or(EVERYTHING)
+    }
+
+    /// The threshold of a size, at least the current one.
+    fn threshold_of(&self, size: usize) -> i16 {
+        let t = self.sizes.threshold(size);
+        self.threshold.map_or(t, |now| now.max(t))
     }
 }
 
 impl Design for PriorityDesign<'_> {
     fn extend(&mut self, size: usize, out: &mut Vec<u32>) {
-        let (before, t) = (self.threshold, self.sizes.threshold(size));
         let known = self.drawn.len();
         if known == 0 {
-            self.drawn.extend_from_slice(self.sizes.certain());
+            self.drawn.extend(self.sizes.certain().iter().map(|&token| token as u32));
         }
-        if t > before {
-            let new = self.draws.beyond(&self.sizes, before, t);
-            self.drawn.extend(new.map(|token| token as usize));
-            self.threshold = t;
+        let before = self.threshold;
+        if size > 0 {
+            self.threshold = Some(self.threshold_of(size));
+        }
+        if let Some(t) = self.threshold.filter(|&t| before != Some(t)) {
+            draw(self.sizes.levels(), self.uniforms, before, t, &mut self.drawn);
         }
         let new = &self.drawn[known..];
-        out.extend(new.iter().map(|&token| token as u32));
-        self.shares.extend(new.iter().map(|&token| self.sizes.shares()[token]));
-        self.weights = self.probabilities().into_iter().map(|p| 1.0 / p).collect();
+        out.extend_from_slice(new);
+        self.levels.extend(new.iter().map(|&token| self.sizes.levels()[token as usize]));
     }
 
     fn probabilities(&self) -> Vec<f64> {
-        let p = |&token: &usize| self.sizes.probability(token, self.threshold);
-        self.drawn.iter().map(p).collect()
+        let now = self.now();
+        let p = |&level: &i16| f64::from(number(chance(level, now)));
+        self.levels.iter().map(p).collect()
     }
 
     fn factors(&self, size: usize) -> Vec<f64> {
-        let t = self.sizes.threshold(size).max(self.threshold) as f32;
-        let factor = |(&share, weight): (&f32, &f64)| {
-            // Of those that are certain at any threshold there is no share.
-            let then = if share > 0.0 { (t * share).min(1.0) } else { 1.0 };
-            (1.0 / f64::from(then) - 1.0) * weight
-        };
-        self.shares.iter().zip(&self.weights).map(factor).collect()
+        factors(&self.levels, self.now(), self.threshold_of(size))
     }
 
     fn unseen(&self, reader: usize, size: usize, shift: f64) -> Option<Unseen> {
-        let errors = &self.scans[reader].errors;
-        let (log, length) = self.sizes.total(reader, shift);
-        let one = (log + errors.common() - self.sizes.threshold(size).ln()).exp();
-        Some(Unseen {
-            output: SQRT_2 * one,
-            numerator: one,
-            denominator: one / length,
-            proved: errors.is_proved(),
-        })
+        let (t, proved) = (self.threshold_of(size), self.scans[reader].errors.is_proved());
+        let one = self.sizes.log_of_one_draw(reader, t, shift).exp();
+        Some(Unseen { numerator: one * self.sizes.length(), denominator: one, proved })
     }
 
     fn proof<'a>(
@@ -237,8 +236,19 @@ impl Design for PriorityDesign<'_> {
         terms: &ProofTerms,
     ) -> Option<SampleProof<'a>> {
         let rule = Rigorous::new(terms, &self.scans[reader], &self.sizes);
-        Some(rule.proof(sample, &self.drawn, self.threshold))
+        Some(rule.proof(sample, &self.drawn, self.now()))
     }
+}
+
+/// φ of tokens at a larger threshold.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn factors(levels: &[i16], now: i16, then: i16) -> Vec<f64> {
+    let mut factors = vec![0.0; levels.len()];
+    for (factor, &level) in factors.iter_mut().zip(levels) {
+        let [now, then] = [number(chance(level, now)), number(chance(level, then))];
+        *factor = (1.0 / f64::from(then) - 1.0) / f64::from(now);
+    }
+    factors
 }
 
 register!(

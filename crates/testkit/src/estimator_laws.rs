@@ -137,10 +137,8 @@ pub fn is_monotone(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
 /// The statistics, and the bar or the budget.
 pub fn distrusts(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
     let nan = f64::NAN;
-    let unseen = |output, numerator, denominator| {
-        Some(Unseen { output, numerator, denominator, proved: true })
-    };
-    let known = SampleStats { unseen: unseen(0.0, 0.0, 0.0), ..*stats };
+    let unseen = |numerator, denominator| Some(Unseen { numerator, denominator, proved: true });
+    let known = SampleStats { unseen: unseen(0.0, 0.0), ..*stats };
     let pairs = [
         (*stats, SampleStats { d: nan, ..*stats }),
         (*stats, SampleStats { d_certain: nan, ..*stats }),
@@ -154,7 +152,7 @@ pub fn distrusts(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
         (*stats, SampleStats { kurtosis_w: nan, ..*stats }),
         (*stats, SampleStats { max_norm_v: nan, ..*stats }),
         (*stats, SampleStats { bound: stats.bound.map(|_| nan), ..*stats }),
-        (known, SampleStats { unseen: unseen(nan, nan, nan), ..*stats }),
+        (known, SampleStats { unseen: unseen(nan, nan), ..*stats }),
     ];
     for (known, doubtful) in pairs {
         let [before, after] = [known, doubtful].map(|stats| estimator.radius(&stats).relative);

@@ -240,7 +240,7 @@ struct Trusting {
 #[typetag::serde(name = "trusting")]
 impl Estimator for Trusting {
     fn radius(&self, stats: &SampleStats) -> Radius {
-        let shift = stats.unseen.as_ref().map_or(0.0, |unseen| 1.0 + unseen.output);
+        let shift = stats.unseen.as_ref().map_or(0.0, |unseen| 1.0 + unseen.numerator);
         let radius = (1.0 / (stats.b as f64).sqrt()).max(shift);
         Radius::new(radius, Kind::Asymptotic, Assumptions::ALL)
     }

@@ -7,7 +7,8 @@ use vattention_core::{
     Picks, SampleStats,
     pipeline::Read,
     sample::{
-        Accumulator, Residual, Sample as Shown, Stratification, Weighed, weighed_by_definition,
+        Accumulator, Residual, Sample as Shown, SampleUse, Stratification, Weighed,
+        weighed_by_definition,
     },
     step::Softmax,
 };
@@ -154,12 +155,14 @@ impl<E: Stored> Accumulator for CpuAccumulator<'_, E> {
         self.attend += begin.elapsed();
     }
 
-    fn draw(&mut self, tokens: &[u32], checked: bool) {
+    fn draw(&mut self, tokens: &[u32], for_use: SampleUse) {
         let begin = Instant::now();
-        if checked || self.certain_rows.is_some() {
-            self.sample.draw(self.readers, tokens);
-        } else {
-            self.sample.sum(self.readers, tokens);
+        match for_use {
+            SampleUse::Weighted => self.sample.gather(self.readers, tokens),
+            SampleUse::Sums if self.certain_rows.is_none() => {
+                self.sample.sum(self.readers, tokens);
+            }
+            SampleUse::Sums | SampleUse::Uniform => self.sample.draw(self.readers, tokens),
         }
         self.attend += begin.elapsed();
     }

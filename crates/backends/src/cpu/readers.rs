@@ -5,8 +5,11 @@ use std::f64::consts::{LN_2, LOG2_E};
 use rayon::prelude::*;
 use vattention_core::step::Softmax;
 
-use super::kernel::{Line, Pass, PerRow, Rows, Span, TileSums, attend, heads_per_tile};
+use super::kernel::{
+    GatheredRows, Line, Pass, PerRow, Rows, Span, TileSums, attend, gather, heads_per_tile,
+};
 use super::simd::{CHUNK, Element, LANES, Level, from_lanes, to_lanes};
+use super::stored::{SampleRows, Stored};
 
 /// Rows that are summed in f32 before their sums go to f64: a unit of work, whatever the number
 /// of threads.
@@ -114,6 +117,36 @@ impl<'a, E: Element> Readers<'a, E> {
             noted.norms.append(&mut norms);
             let of_readers = logits.chunks_exact(span.len());
             noted.logits.iter_mut().zip(of_readers).for_each(|(all, new)| all.extend(new));
+        }
+    }
+
+    /// Keeps the logits and the values of some rows, whose weights are not known yet.
+    pub(crate) fn gather(&self, tokens: &[u32], kept: &mut SampleRows<E>)
+    where
+        E: Stored,
+    {
+        for tokens in tokens.chunks(PIECE) {
+            let count = tokens.len();
+            let mut logits = vec![0.0; count * self.tiles() * self.per_tile];
+            let (norms, values) = (&mut kept.rows.norms, &mut kept.values);
+            let (known, stride) = (norms.len(), self.rows.value_chunks() * CHUNK);
+            norms.resize(known + count, 0.0);
+            values.resize((known + count) * stride, E::default());
+            let out = GatheredRows {
+                logits: &mut logits,
+                norms: &mut norms[known..],
+                values: &mut values[known * stride..],
+            };
+            let pass = Pass {
+                rows: self.rows,
+                tokens: Span::List(tokens),
+                log_weights: None,
+                queries: &self.queries,
+                query_heads: self.members,
+            };
+            gather(self.level, self.per_tile, &pass, out);
+            let of_readers = logits.chunks_exact(count);
+            kept.rows.logits.iter_mut().zip(of_readers).for_each(|(all, new)| all.extend(new));
         }
     }
 

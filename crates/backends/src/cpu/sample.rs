@@ -11,9 +11,9 @@ use vattention_core::{
 
 use super::kernel::Span;
 use super::moments::ShiftedMoments;
-use super::readers::{Readers, add, add_sums};
+use super::readers::{Readers, add};
 use super::stored::{SampleRows, Stored};
-use super::weighed::{WeighedSample, wide};
+use super::weighed::{WeighedSample, WithCertain, wide};
 
 /// Samples whose memory a thread keeps: one, and one of a KV head that it begins while it waits.
 const POOLED: usize = 2;
@@ -63,6 +63,11 @@ impl<E: Stored> Sample<E> {
         }
         self.moments.clear();
         self.drawn = None;
+    }
+
+    /// Reads more tokens whose weights are not known yet.
+    pub(crate) fn gather(&mut self, readers: &Readers<'_, E>, tokens: &[u32]) {
+        readers.gather(tokens, &mut self.kept);
     }
 
     /// Reads more tokens, for their sums alone: there can be no check after that.
@@ -148,22 +153,19 @@ impl<E: Stored> Sample<E> {
             drawn.multiply(readers, kept, certain);
             self.drawn = Some(drawn);
         }
-        let all_drawn = self.drawn.as_ref().expect("it was made");
-        let (drawn, norms) = (&all_drawn.readers[reader], all_drawn.norms.clone());
-        let (mut certain, own) = (certain[reader].clone(), drawn.sums.shift());
-        let shift = certain.shift().max(own);
-        certain.rebase(shift);
-        let mut all = certain.clone();
-        add_sums(&mut all, &drawn.sums);
-        let scale = (own - shift).exp();
-        let out = all.output();
-        let within = strata.map(|strata| kept.within(readers, strata, &drawn.e, scale, &out));
+        let WeighedSample { norms, fours, readers: of_readers, .. } = self.drawn.as_ref()?;
+        let drawn = &of_readers[reader];
+        let WithCertain { certain, all, by_out } = drawn.all.as_ref()?;
+        let shift = certain.shift();
+        let scale = (drawn.sums.shift() - shift).exp();
+        let within =
+            strata.map(|strata| kept.within(readers, strata, &drawn.e, scale, &all.output()));
         let e = wide(&drawn.e, scale);
         Some(Weighed {
-            by_out: wide(&drawn.by_out, 1.0),
-            fours: kept.fours.clone(),
+            by_out: by_out.clone(),
+            fours: fours.clone(),
             within,
-            ..Weighed::of_sums(shift, &certain, &all, e, norms)
+            ..Weighed::of_sums(shift, certain, all, e, norms.clone())
         })
     }
 }

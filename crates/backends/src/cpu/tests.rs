@@ -10,7 +10,7 @@ use vattention_core::{
     SampleStats, Selector, SelectorConfig, Shape, Site, Step, Storage, Target,
     plugin::{Radius, Schedule},
     promise::Assumptions,
-    sample::{Accumulator, ExactAccumulator, Residual, Stratification, Weighed, Within},
+    sample::{Accumulator, ExactAccumulator, Residual, SampleUse, Stratification, Weighed, Within},
     step::Softmax,
     typetag,
 };
@@ -140,9 +140,10 @@ fn stats(
     parts: &[&[u32]],
     readers: usize,
 ) -> Vec<SampleStats> {
-    looks(accumulator, picks, parts, readers, |accumulator, reader, residual, _| {
+    let stats = |accumulator: &mut dyn Accumulator, reader, residual: &Residual, _| {
         accumulator.stats(reader, residual)
-    })
+    };
+    looks(accumulator, picks, parts, (SampleUse::Uniform, readers), stats)
 }
 
 /// What the sample says to each reader, if its tokens were drawn with probabilities from a quarter up, or within seven
@@ -154,7 +155,7 @@ fn weighed(
     readers: usize,
     strata: bool,
 ) -> Vec<Weighed> {
-    looks(accumulator, picks, parts, readers, |accumulator, reader, residual, drawn| {
+    let weighed = |accumulator: &mut dyn Accumulator, reader, residual: &Residual, drawn| {
         let p: Vec<f64> = (0..drawn).map(|i| 0.25 + 0.75 / (1 + i % 9) as f64).collect();
         let of: Vec<usize> = (0..drawn).map(|i| [0, 1, 2, 4, 5, 6][i / 3 % 6]).collect();
         let neighbours = [&[1_usize, 4][..], &[0], &[4], &[2], &[], &[6, 2], &[5, 4]]
@@ -162,7 +163,8 @@ fn weighed(
             .to_vec();
         let stratification = Stratification { strata: of, neighbours };
         accumulator.weighed(reader, residual, &p, strata.then_some(&stratification))
-    })
+    };
+    looks(accumulator, picks, parts, (SampleUse::Weighted, readers), weighed)
 }
 
 /// What each reader is told at the last look after the sample was drawn in parts.
@@ -170,7 +172,7 @@ fn looks<T>(
     accumulator: &mut dyn Accumulator,
     picks: &Picks,
     parts: &[&[u32]],
-    readers: usize,
+    (for_use, readers): (SampleUse, usize),
     look: impl Fn(&mut dyn Accumulator, usize, &Residual, usize) -> T,
 ) -> Vec<T> {
     let residual = Residual {
@@ -183,7 +185,7 @@ fn looks<T>(
     accumulator.take(picks);
     let (mut last, mut drawn) = (Vec::new(), 0);
     for part in parts {
-        accumulator.draw(part, true);
+        accumulator.draw(part, for_use);
         drawn += part.len();
         last = (0..readers).map(|reader| look(accumulator, reader, &residual, drawn)).collect();
     }
@@ -204,11 +206,11 @@ fn long_lists_and_looks_at_large_samples_are_slower_than_reading_everything() {
         let from = |rows: f64| rows as usize + 1;
         assert_eq!(accumulator.dense_from(false), from(4000.0 / 1.6));
         assert_eq!(accumulator.dense_from(true), from(4000.0 / (1.6 + looking)));
-        accumulator.draw(&(0..600).collect::<Vec<_>>(), true);
+        accumulator.draw(&(0..600).collect::<Vec<_>>(), SampleUse::Uniform);
         assert_eq!(accumulator.dense_from(false), from(4000.0 / 1.6));
         let left = 4000.0 - 600.0 * looking / 2.0;
         assert_eq!(accumulator.dense_from(true), from(left / (1.6 + looking)));
-        accumulator.draw(&(600..4000).collect::<Vec<_>>(), true);
+        accumulator.draw(&(600..4000).collect::<Vec<_>>(), SampleUse::Uniform);
         let left = 4000.0 - 4000.0 * looking / 2.0;
         assert_eq!(accumulator.dense_from(true), from(left.max(0.0) / (1.6 + looking)));
         let literal = CpuAccumulator::new(&readers, 4000, true, false);
@@ -515,7 +517,7 @@ fn same_weighed(
     for (got, want) in got.e.iter().zip(&want.e) {
         near("e", got / e, *want, *want)?;
     }
-    for (got, want) in got.norms.iter().zip(&want.norms) {
+    for (got, want) in got.norms.iter().zip(&want.norms[..]) {
         near("|v|", *got, *want, *want)?;
     }
     for (got, want) in got.by_out.iter().zip(&want.by_out) {

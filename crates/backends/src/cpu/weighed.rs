@@ -2,6 +2,7 @@
 
 use std::f64::consts::LN_2;
 use std::ops::Range;
+use std::rc::Rc;
 
 use vattention_core::{
     sample::{Centre, Stratification, Weighed, Within},
@@ -10,7 +11,7 @@ use vattention_core::{
 
 use super::kernel::{dots, exp2, fours, weigh};
 use super::moments::products;
-use super::readers::{Readers, add_sums, vectors};
+use super::readers::{Readers, vectors};
 use super::simd::{CHUNK, from_lanes};
 use super::stored::{SampleRows, Stored};
 
@@ -22,8 +23,9 @@ const TOGETHER: usize = 4;
 pub(crate) struct WeighedSample {
     /// Probability of each token, `[b]`.
     pub(super) p: Vec<f64>,
-    /// Lengths of values, `[b]`.
-    pub(super) norms: Vec<f64>,
+    /// Lengths of values, `[b]`, and products of four, as far as they were asked for.
+    pub(super) norms: Rc<[f64]>,
+    pub(super) fours: Rc<[[f64; 6]]>,
     pub(super) readers: Vec<WeighedReader>,
 }
 
@@ -34,8 +36,18 @@ pub(super) struct WeighedReader {
     pub(super) e: Vec<f32>,
     /// Weighed.
     pub(super) sums: Softmax,
-    /// Values times the output of the certain tokens and these, `[b]`; empty until they are asked for.
-    pub(super) by_out: Vec<f32>,
+    /// Beside the certain tokens; absent until it is asked for.
+    pub(super) all: Option<WithCertain>,
+}
+
+/// A reader's sample beside its certain tokens.
+#[derive(Debug)]
+pub(super) struct WithCertain {
+    /// Sums over the certain tokens, and over all, relative to one shift.
+    pub(super) certain: Softmax,
+    pub(super) all: Softmax,
+    /// Values times the output of all, `[b]`.
+    pub(super) by_out: Vec<f64>,
 }
 
 impl WeighedSample {
@@ -48,7 +60,8 @@ impl WeighedSample {
         let of_readers = kept.rows.logits.chunks(TOGETHER);
         let of_readers =
             of_readers.flat_map(|logits| WeighedReader::together(readers, kept, logits, &weights));
-        Self { p: p.to_vec(), norms: wide(&kept.rows.norms, 1.0), readers: of_readers.collect() }
+        let (norms, fours) = (wide(&kept.rows.norms, 1.0).into(), Rc::default());
+        Self { p: p.to_vec(), norms, fours, readers: of_readers.collect() }
     }
 
     /// Multiplies the values with each reader's output.
@@ -58,22 +71,23 @@ impl WeighedSample {
         kept: &SampleRows<E>,
         certain: &[Softmax],
     ) {
-        let outs: Vec<f32> = self
-            .readers
-            .iter()
-            .zip(certain)
-            .flat_map(|(drawn, certain)| {
-                let mut all = certain.clone();
-                add_sums(&mut all, &drawn.sums);
-                all.output()
-            })
-            .map(|x| x as f32)
-            .collect();
+        self.fours = kept.fours[..].into();
+        let mut sums = Vec::with_capacity(self.readers.len());
+        let mut outs = Vec::with_capacity(self.readers.len() * readers.value_dim());
+        for (drawn, certain) in self.readers.iter().zip(certain) {
+            let mut certain = certain.clone();
+            certain.rebase(certain.shift().max(drawn.sums.shift()));
+            let mut all = certain.clone();
+            all.merge(&drawn.sums);
+            outs.extend(all.output().into_iter().map(|x| x as f32));
+            sums.push((certain, all));
+        }
         let chunks = readers.rows.value_chunks();
         let outs = vectors::<E>(&outs, readers.value_dim(), 1.0, TOGETHER, chunks);
         let products = products(readers.level, &kept.values, chunks * CHUNK, &outs);
-        for (drawn, by_out) in self.readers.iter_mut().zip(products.chunks(self.p.len().max(1))) {
-            drawn.by_out = by_out.to_vec();
+        let products = products.chunks(self.p.len().max(1));
+        for ((drawn, (certain, all)), by_out) in self.readers.iter_mut().zip(sums).zip(products) {
+            drawn.all = Some(WithCertain { certain, all, by_out: wide(by_out, 1.0) });
         }
     }
 }
@@ -112,7 +126,7 @@ impl WeighedReader {
             let shift = if e.is_empty() { f64::NEG_INFINITY } else { f64::from(shift) * LN_2 };
             let denominator = weights.iter().map(|&w| f64::from(w)).sum();
             let sums = Softmax::from_sums(shift, denominator, numerator);
-            Self { e, sums, by_out: Vec::new() }
+            Self { e, sums, all: None }
         });
         sums.collect()
     }

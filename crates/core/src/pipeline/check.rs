@@ -7,6 +7,9 @@
 //! get the variances of a uniform sample of that size with the same error: they are divided by `n_s²
 //! (1/size − 1/n_s)`.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use multiversion::multiversion;
 
 use crate::{
@@ -19,15 +22,26 @@ pub(crate) struct DesignSnapshot {
     size: usize,
     pub(crate) probabilities: Vec<f64>,
     pub(crate) strata: Option<Stratification>,
-    /// φ of each at this size.
-    factors: Vec<f64>,
+    /// φ of each token at this size, and at the other sizes that were asked for.
+    factors: RefCell<Vec<(usize, Rc<[f64]>)>>,
 }
 
 impl DesignSnapshot {
     /// At a sample of `size`.
     pub(crate) fn new(design: &dyn Design, size: usize) -> Self {
         let (probabilities, strata) = (design.probabilities(), design.strata());
-        Self { size, probabilities, strata, factors: design.factors(size) }
+        Self { size, probabilities, strata, factors: RefCell::default() }
+    }
+
+    /// φ of each token at a size. All readers share them.
+    fn factors(&self, design: &dyn Design, size: usize) -> Rc<[f64]> {
+        let mut known = self.factors.borrow_mut();
+        if let Some((_, factors)) = known.iter().find(|known| known.0 == size) {
+            return factors.clone();
+        }
+        let factors: Rc<[f64]> = design.factors(size).into();
+        known.push((size, factors.clone()));
+        factors
     }
 }
 
@@ -71,7 +85,8 @@ impl<'a> SampleCheck<'a> {
         sample: &Weighed,
         residual: &Residual,
     ) -> Self {
-        let DesignSnapshot { size, probabilities, strata, factors } = snapshot;
+        let DesignSnapshot { size, probabilities, strata, .. } = snapshot;
+        let factors = &snapshot.factors(design, *size);
         let squares = match (&sample.within, strata) {
             (Some(within), Some(strata)) => Squares::within(sample, within, &strata.strata),
             _ => Squares::new(sample),
@@ -103,11 +118,7 @@ impl<'a> SampleCheck<'a> {
 
     /// The statistics of a sample of `size`, at least the current one and less than the residual.
     pub(crate) fn at(&self, size: usize) -> SampleStats {
-        let [w, ev, e] = if size == self.snapshot.size {
-            self.variances(&self.snapshot.factors)
-        } else {
-            self.variances(&self.design.factors(size))
-        };
+        let [w, ev, e] = self.variances(&self.snapshot.factors(self.design, size));
         let (b, n_s) = (size as f64, self.stats.n_s as f64);
         let drawn = self.stats.drawn as f64;
         let alike = n_s * n_s * (1.0 / b - 1.0 / n_s);
@@ -227,7 +238,7 @@ fn along_centre(sample: &Weighed, i: usize, centre: Centre, by_centre: f64) -> f
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
 fn set_squares(sample: &Weighed, out: &mut Squares) {
     let Weighed { e, norms, by_out, out_squared, .. } = sample;
-    let tokens = e.iter().zip(norms).zip(by_out);
+    let tokens = e.iter().zip(&norms[..]).zip(by_out);
     let out = out.w.iter_mut().zip(&mut out.ev).zip(&mut out.e);
     for (((e, norm), by_out), ((out_w, out_ev), out_e)) in tokens.zip(out) {
         let (e, norm) = (e * e, norm * norm);

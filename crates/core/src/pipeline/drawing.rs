@@ -6,7 +6,7 @@ use crate::{
     pipeline::search::{Candidates, search, suffices},
     plugin::{Budget, Design, Estimator, ProofTerms, Radius, SampleEvidence, Schedule},
     promise::{Assumptions, Goal, Kind, SampleGoal},
-    sample::{Accumulator, Residual},
+    sample::{Accumulator, Residual, SampleUse},
     step::Picks,
 };
 
@@ -37,6 +37,8 @@ pub(crate) struct Drawn {
     pub(crate) held: bool,
     /// True if the limit did not suffice for the promise.
     pub(crate) withheld: bool,
+    /// The size that suffices, as far as the last check can tell.
+    pub(crate) needed: Option<f64>,
 }
 
 /// A growing sample of the tokens that one list has not taken.
@@ -140,7 +142,8 @@ impl<'a> Drawing<'a> {
             self.extend(self.or_everything(size).min(limit), true)?;
             budget = self.check(target);
             if self.complete() || budget.tokens <= self.size {
-                return Ok(self.finish(budget, true));
+                let needed = self.needed(target);
+                return Ok(Drawn { needed, ..self.finish(budget, true) });
             }
             if self.size >= limit || round + 1 == rounds {
                 break;
@@ -165,8 +168,16 @@ impl<'a> Drawing<'a> {
             assumes: if complete { Assumptions::NONE } else { budget.assumes },
             held: held || complete,
             withheld: false,
+            needed: None,
             tokens: self.tokens,
         }
+    }
+
+    /// The size at which the widest radius would be epsilon, if radii fall as the root of the size rises.
+    fn needed(&self, target: &SampleTarget<'_>) -> Option<f64> {
+        let epsilon = target.goal.epsilon()?.get();
+        let widest = self.results.iter().map(|result| result.radius).fold(0.0, f64::max);
+        Some(self.size as f64 * (widest / epsilon).powi(2))
     }
 
     /// Returns true if the sample is the whole residual.
@@ -198,10 +209,14 @@ impl<'a> Drawing<'a> {
         if self.tokens.len() - drawn >= self.accumulator.dense_from(checked) {
             return Err(DenseIsFaster);
         }
-        // Tokens of different weights are read at the end, when these are known.
-        if self.uniform || checked {
-            self.accumulator.draw(&self.tokens[drawn..], checked);
-        }
+        let for_use = match (self.uniform, checked) {
+            (true, true) => SampleUse::Uniform,
+            (true, false) => SampleUse::Sums,
+            (false, true) => SampleUse::Weighted,
+            // They are read at the end, when their weights are known.
+            (false, false) => return Ok(()),
+        };
+        self.accumulator.draw(&self.tokens[drawn..], for_use);
         Ok(())
     }
 

@@ -7,9 +7,10 @@ use crate::{
     pipeline::{
         PipelineConfig, Read, Reading, Share,
         drawing::{Drawing, Drawn, Outcome},
+        first_sizes::FirstSizes,
         lessons::Lessons,
     },
-    plugin::{Attended, NewTokens, PromptQueries, Sampler, Selector},
+    plugin::{Attended, NewTokens, PromptQueries, Sampler, Schedule, Selector},
     promise::{Assumptions, Certificate, Kind},
     sample::{Accumulator, ExactAccumulator, Residual, stats::norm},
     step::{
@@ -31,6 +32,7 @@ pub struct Pipeline {
     /// The norm of each value, if a uniform sample may be judged by the largest.
     norms_v: PrefixMax,
     lessons: Lessons,
+    first_sizes: FirstSizes,
 }
 
 /// The picks of one KV head's selectors at one step.
@@ -92,6 +94,7 @@ impl Pipeline {
             error_bars: true,
             norms_v: PrefixMax::default(),
             lessons: Lessons::default(),
+            first_sizes: FirstSizes::new(site.shape.group()),
         }
         .built()
     }
@@ -184,7 +187,8 @@ impl Pipeline {
         norms_v.truncate(tokens);
         let (config, selectors) = (self.config.clone(), Vec::new());
         let lessons = Lessons::default();
-        Self { config, norms_v, selectors, sampler: None, lessons, ..*self }.built()
+        let first_sizes = FirstSizes::new(self.site.shape.group());
+        Self { config, norms_v, selectors, sampler: None, lessons, first_sizes, ..*self }.built()
     }
 
     /// The part of [`append`](Self::append) that every step needs: the norms of the values, if a
@@ -363,17 +367,29 @@ impl Pipeline {
         let design = sampler.design(rows, picks, &self.sample_stream(step, list));
         let how = self.config.sampler();
         let base = how.base().of(step.visible);
-        let drawing = Drawing::new(design, how.is_uniform(), base, picks, &residuals, accumulator);
+        let learns = self.learns_first_sizes();
+        let first = if learns { self.first_sizes.begin(list, step.step, base) } else { base };
+        let drawing = Drawing::new(design, how.is_uniform(), first, picks, &residuals, accumulator);
         let Some((estimator, goal)) = self.config.estimator.as_ref().zip(self.config.goal()) else {
             return self.drawn(step, picks, drawing.draw_unjudged(picks), None);
         };
         match drawing.run(&**estimator, goal, picks, self.error_bars) {
             Outcome::FellBack => self.fall_back(step),
             Outcome::Drawn(drawn) => {
+                if let Some(needed) = drawn.needed.filter(|_| learns) {
+                    self.first_sizes.learn(list, needed, base);
+                }
                 let budget = Some(drawn.budget);
                 self.drawn(step, picks, drawn, budget)
             }
         }
+    }
+
+    /// Whether the first size of a sample follows from the steps before. The checks of a proof are at sizes
+    /// known beforehand, and a uniform sample is checked at no cost.
+    fn learns_first_sizes(&self) -> bool {
+        let schedule = self.config.estimator.as_ref().map(|estimator| estimator.schedule());
+        matches!(schedule, Some(Schedule::Adaptive { .. })) && !self.config.sampler().is_uniform()
     }
 
     /// The list and its sample, with their certificate.

@@ -24,6 +24,41 @@ pub(crate) enum Candidates {
     Every(usize),
     /// These sizes.
     List(Vec<usize>),
+    /// A size, and coarse sizes beyond it.
+    Coarse(CoarseSizes),
+}
+
+/// A first size, and beyond it powers of two and [`PER_DOUBLING`] sizes within each, up to the largest.
+#[derive(Debug)]
+pub(crate) struct CoarseSizes {
+    first: usize,
+    most: usize,
+    /// The number, from size 1 on, of the last coarse size that does not exceed the first.
+    before: usize,
+    len: usize,
+}
+
+impl CoarseSizes {
+    fn size(&self, place: usize) -> usize {
+        match place {
+            0 => self.first,
+            place if place + 1 == self.len => self.most,
+            place => ((self.before + place) as f64 / PER_DOUBLING).exp2() as usize,
+        }
+    }
+
+    /// Place of the first size that is at least `size`.
+    fn place(&self, size: f64) -> usize {
+        if size.is_nan() || size <= self.first as f64 {
+            return 0;
+        }
+        let near = (size.log2() * PER_DOUBLING).ceil() as usize;
+        let mut place = near.saturating_sub(self.before).clamp(1, self.len);
+        while place < self.len && (self.size(place) as f64) < size {
+            place += 1;
+        }
+        place
+    }
 }
 
 impl Candidates {
@@ -41,22 +76,19 @@ impl Candidates {
 
     /// `size`, and coarse sizes beyond it up to `most`.
     pub(crate) fn coarse(size: usize, most: usize) -> Self {
-        let first = ((size as f64).log2() * PER_DOUBLING) as usize;
-        let step = |step: usize| (step as f64 / PER_DOUBLING).exp2() as usize;
-        let mut sizes = vec![size];
-        for next in (first + 1..).map(step) {
-            if size >= most || sizes[sizes.len() - 1] == most {
-                break;
-            }
-            sizes.push(next.max(size + 1).min(most));
-        }
-        Self::List(sizes)
+        let number = |size: usize| (size as f64).log2() * PER_DOUBLING;
+        // Coarse sizes next to each other may be equal where they are small.
+        let before = (number(size + 1).ceil() as usize).saturating_sub(1);
+        let between = (number(most).ceil() as usize).saturating_sub(before + 1);
+        let len = if most > size { between + 2 } else { 1 };
+        Self::Coarse(CoarseSizes { first: size, most, before, len })
     }
 
     fn len(&self) -> usize {
         match self {
             Self::Every(most) => *most,
             Self::List(sizes) => sizes.len(),
+            Self::Coarse(sizes) => sizes.len,
         }
     }
 
@@ -64,6 +96,7 @@ impl Candidates {
         match self {
             Self::Every(_) => place + 1,
             Self::List(sizes) => sizes[place],
+            Self::Coarse(sizes) => sizes.size(place),
         }
     }
 
@@ -72,6 +105,7 @@ impl Candidates {
         match self {
             Self::Every(_) => (size.ceil() as usize).saturating_sub(1),
             Self::List(sizes) => sizes.partition_point(|&candidate| (candidate as f64) < size),
+            Self::Coarse(sizes) => sizes.place(size),
         }
     }
 }

@@ -14,9 +14,8 @@ pub trait Accumulator {
     /// Reads the picked tokens. Called once, before any is drawn.
     fn take(&mut self, picks: &Picks);
 
-    /// Reads tokens drawn from the residual, in draw order. Unless `checked`, no statistics will be
-    /// needed any more.
-    fn draw(&mut self, tokens: &[u32], checked: bool);
+    /// Reads tokens drawn from the residual, in draw order.
+    fn draw(&mut self, tokens: &[u32], for_use: SampleUse);
 
     /// The statistics of all tokens drawn so far for reader `reader` of the list, as a uniform
     /// sample.
@@ -49,6 +48,17 @@ pub trait Accumulator {
         let _ = checked;
         usize::MAX
     }
+}
+
+/// What drawn tokens are read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleUse {
+    /// Their sums alone: no statistics will be needed any more.
+    Sums,
+    /// Sums and statistics of a uniform sample.
+    Uniform,
+    /// Statistics of a sample whose tokens have weights of their own, which are not known yet.
+    Weighted,
 }
 
 /// Statistics of a weighed sample by their definition, from the sample that an accumulator shows.
@@ -104,7 +114,7 @@ impl Accumulator for ExactAccumulator<'_> {
         }
     }
 
-    fn draw(&mut self, tokens: &[u32], _: bool) {
+    fn draw(&mut self, tokens: &[u32], _: SampleUse) {
         let tokens: Vec<usize> = tokens.iter().map(|&token| token as usize).collect();
         for (row, logits) in self.rows.iter().zip(&mut self.logits) {
             logits.extend(row.logits_of(&tokens).into_iter().map(f64::from));

@@ -3,6 +3,8 @@
 //! Deviations follow from the products: with `μ` the centre of `e v` and `ē` that of `e`,
 //! `m = μ − ē o^` is that of `w = e (v − o^)`, and `w · m = e (v · μ − ē v · o^ − μ · o^ + ē |o^|²)`.
 
+use std::rc::Rc;
+
 use crate::{
     sample::{Sample, Stratification, drift, stats::norm},
     step::Softmax,
@@ -26,12 +28,12 @@ pub struct Weighed {
     pub drift: f64,
     /// `e` of each token, `[b]`.
     pub e: Vec<f64>,
-    /// `|v|`, `[b]`.
-    pub norms: Vec<f64>,
+    /// `|v|`, `[b]`; readers share them.
+    pub norms: Rc<[f64]>,
     /// `v · o^`, `[b]`.
     pub by_out: Vec<f64>,
     /// `v · v'` of the [`PAIRS`](Self::PAIRS) of tokens `4 i .. 4 i + 4`, `[b / 4]`.
-    pub fours: Vec<[f64; 6]>,
+    pub fours: Rc<[[f64; 6]]>,
     /// If tokens were drawn within strata.
     pub within: Option<Within>,
 }
@@ -128,7 +130,7 @@ impl Weighed {
     ) -> Self {
         let dim = sample.certain.numerator().len();
         let values: Vec<&[f32]> = sample.values.chunks_exact(dim).collect();
-        let norms: Vec<f64> = values.iter().map(|value| norm(value)).collect();
+        let norms = values.iter().map(|value| norm(value)).collect();
         let mut d = sample.certain.denominator();
         let mut n = sample.certain.numerator().to_vec();
         for ((e, p), value) in sample.e.iter().zip(p).zip(&values) {
@@ -157,7 +159,7 @@ impl Weighed {
         certain: &Softmax,
         all: &Softmax,
         e: Vec<f64>,
-        norms: Vec<f64>,
+        norms: Rc<[f64]>,
     ) -> Self {
         let out = all.output();
         Self {
@@ -170,7 +172,7 @@ impl Weighed {
             e,
             norms,
             by_out: Vec::new(),
-            fours: Vec::new(),
+            fours: Rc::default(),
             within: None,
         }
     }

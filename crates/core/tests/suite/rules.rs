@@ -13,7 +13,7 @@ use vattention_core::{
     pipeline::{LayerSettings, List, Reading},
     plugin::{Attended, Design, Radius, SampleEvidence, Schedule, Uniform},
     promise::{Assumptions, SampleGoal},
-    sample::{Accumulator, ExactAccumulator, Residual, Sample},
+    sample::{Accumulator, ExactAccumulator, Residual, Sample, SampleUse},
     step::{Softmax, Stream},
     typetag,
 };
@@ -630,8 +630,8 @@ impl Accumulator for DenseFrom<'_> {
         self.exact.take(picks);
     }
 
-    fn draw(&mut self, tokens: &[u32], checked: bool) {
-        self.exact.draw(tokens, checked);
+    fn draw(&mut self, tokens: &[u32], for_use: SampleUse) {
+        self.exact.draw(tokens, for_use);
     }
 
     fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats {

@@ -110,7 +110,7 @@ proptest! {
         prop_assume!(told.mode != Mode::Rigorous);
         let unseen = |proved: bool| {
             let one = weight * stats.d;
-            let unseen = Unseen { output: one, numerator: one, denominator: one, proved };
+            let unseen = Unseen { numerator: one, denominator: one, proved };
             SampleStats { bound: None, unseen: Some(unseen), ..stats }
         };
         let less = Told { delta: 0.9 * told.delta, ..told };
@@ -126,8 +126,13 @@ proptest! {
             };
             let without = SampleStats { bound: None, ..stats };
             let bar_of_sums = estimator.radius(&without).relative;
-            let norm = if told.target == Target::Denominator { stats.d } else { stats.norm_n };
-            let shift = (10.0 / told.delta).ln() * weight * stats.d / norm;
+            let by_numerator = stats.d / stats.norm_n;
+            let share = match told.target {
+                Target::Sdpa => by_numerator.hypot(1.0),
+                Target::Numerator => by_numerator,
+                Target::Denominator => 1.0,
+            };
+            let shift = (10.0 / told.delta).ln() * weight * share;
             let bar = |radius: f64| bar_of_radius(radius, less.delta);
             let together = radius_of_bar(bar_of_sums, less.delta) + shift;
             let (default, strict) = (of(Mode::Default, &unseen(true)), of(Mode::Strict, &unseen(true)));

@@ -18,8 +18,8 @@ use multiversion::multiversion;
 use vattention_core::{Picks, step::Element};
 use vattention_index::CodeDeviations;
 
-use super::exp::exp;
 use super::keys;
+use super::level::{STEPS, rounded};
 use super::scratch::Scratch;
 
 /// `z`: standard deviations of a code's error that are guarded against.
@@ -35,7 +35,7 @@ const LIMIT: f32 = 3.0 * GUARD - ROOM;
 #[derive(Debug)]
 pub(super) struct Scan<'a> {
     /// Approximate logits, `[visible]`.
-    pub(super) scores: Scratch,
+    pub(super) scores: Scratch<f32>,
     /// The largest of them; infinite or not a number if any is.
     pub(super) largest: f32,
     /// At least the norms of the values, `[visible]`.
@@ -56,12 +56,12 @@ pub(super) enum LogitErrors<'a> {
 }
 
 impl LogitErrors<'_> {
-    /// Multiplies each token's size `[visible]`.
-    pub(super) fn raise(&self, sizes: &mut [f32]) {
+    /// Raises the level of each token `[visible]`.
+    pub(super) fn raise(&self, levels: &mut [i16]) {
         match self {
-            Self::Proved(errors) => raise_by_bounds(sizes, errors),
+            Self::Proved(errors) => raise_by_bounds(levels, errors),
             Self::Deviations(of_codes) => {
-                raise_by_deviations(sizes, of_codes.factors, of_codes.unit);
+                raise_by_deviations(levels, of_codes.factors, of_codes.unit);
             }
             Self::Common(_) => {}
         }
@@ -137,23 +137,24 @@ fn is_beyond(exponent: f32) -> bool {
     exponent > LIMIT || exponent.is_nan()
 }
 
-/// The exponent of a token that is left to chance; sizes of others are not used, and stay finite.
+/// The exponent of a token that is left to chance, in steps of a level; sizes of others are not used.
 #[inline(always)]
-fn limited(exponent: f32) -> f32 {
-    if exponent < LIMIT { exponent } else { LIMIT }
+fn steps(exponent: f32) -> i16 {
+    let exponent = if exponent < LIMIT { exponent } else { LIMIT };
+    rounded(exponent * (std::f32::consts::LOG2_E * STEPS as f32))
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn raise_by_deviations(sizes: &mut [f32], factors: &[bf16], unit: f32) {
-    for (size, factor) in sizes.iter_mut().zip(factors) {
-        *size *= exp(limited(of_deviation(unit * factor.wide())));
+fn raise_by_deviations(levels: &mut [i16], factors: &[bf16], unit: f32) {
+    for (level, factor) in levels.iter_mut().zip(factors) {
+        *level = level.wrapping_add(steps(of_deviation(unit * factor.wide())));
     }
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn raise_by_bounds(sizes: &mut [f32], errors: &keys::KeyErrors<'_>) {
-    for (size, &radius) in sizes.iter_mut().zip(errors.radii) {
-        *size *= exp(limited(of_bound(radius, errors)));
+fn raise_by_bounds(levels: &mut [i16], errors: &keys::KeyErrors<'_>) {
+    for (level, &radius) in levels.iter_mut().zip(errors.radii) {
+        *level = level.wrapping_add(steps(of_bound(radius, errors)));
     }
 }
 

@@ -73,7 +73,8 @@ impl Index {
         picks: &Picks,
         pilot: &[usize],
     ) -> Vec<Scan<'a>> {
-        let mut scores: Vec<Scratch> = rows.iter().map(|row| Scratch::new(row.visible())).collect();
+        let mut scores: Vec<Scratch<f32>> =
+            rows.iter().map(|row| Scratch::new(row.visible())).collect();
         if let LogitSource::Codes(codes) = &self.logits {
             let mut out: Vec<&mut [f32]> = scores.iter_mut().map(|out| &mut **out).collect();
             codes.logits(rows, SHRINK, &mut out);

@@ -34,7 +34,7 @@ pub(super) struct Rigorous<'a> {
     /// Failure probability of one inequality.
     delta: f64,
     /// All sizes that may be checked, ascending, and their thresholds.
-    checks: Vec<(usize, f64)>,
+    checks: Vec<(usize, i16)>,
 }
 
 /// Bounds on a token.
@@ -80,8 +80,8 @@ impl<'a> Rigorous<'a> {
     pub(super) fn proof(
         mut self,
         sample: &'a Sample<'_>,
-        drawn: &'a [usize],
-        t: f64,
+        drawn: &'a [u32],
+        t: i16,
     ) -> SampleProof<'a> {
         self.checks.retain(|&(_, next)| next >= t);
         let sizes = self.checks.iter().map(|check| check.0).collect();
@@ -93,8 +93,8 @@ impl<'a> Rigorous<'a> {
     }
 
     /// Proved bound on the relative error at the second threshold.
-    fn radius(&self, sample: &Sample<'_>, drawn: &[usize], t: f64, next: f64) -> f64 {
-        let p = |token: usize, t: f64| self.sizes.probability(token, t);
+    fn radius(&self, sample: &Sample<'_>, drawn: &[u32], t: i16, next: i16) -> f64 {
+        let p = |token: usize, t: i16| self.sizes.probability(token, t);
         let is_certain = |token| p(token, next) >= 1.0;
         let certain = sums(sample, drawn, |token| if is_certain(token) { 1.0 } else { 0.0 });
         let (centre, all) = (certain.output(), sums(sample, drawn, |token| 1.0 / p(token, t)));
@@ -112,7 +112,7 @@ impl<'a> Rigorous<'a> {
     }
 
     /// `centre` is the length of `c`.
-    fn bounds(&self, t: f64, next: f64, centre: f64) -> WeightBounds {
+    fn bounds(&self, t: i16, next: i16, centre: f64) -> WeightBounds {
         let mut proved = WeightBounds::default();
         for &Known { token, weight: e, norm } in &self.tokens {
             let [p, p_next] = [t, next].map(|t| self.sizes.probability(token, t));
@@ -133,13 +133,13 @@ impl<'a> Rigorous<'a> {
     fn estimated(
         &self,
         sample: &Sample<'_>,
-        drawn: &[usize],
-        thresholds: [f64; 2],
+        drawn: &[u32],
+        thresholds: [i16; 2],
         centre: &[f64],
     ) -> [f64; 2] {
         let mut sums = [0.0; 2];
         for ((&token, e), value) in drawn.iter().zip(sample.e).zip(values(sample)) {
-            let [p, p_next] = thresholds.map(|t| self.sizes.probability(token, t));
+            let [p, p_next] = thresholds.map(|t| self.sizes.probability(token as usize, t));
             let apart: f64 =
                 value.iter().zip(centre).map(|(&v, c)| (f64::from(v) - c).powi(2)).sum();
             let factor = e * e * (1.0 / p_next - 1.0) / p;
@@ -160,11 +160,11 @@ fn check_sizes(base: usize, limit: usize, n_s: usize) -> impl Iterator<Item = us
 }
 
 /// Over the certain tokens, and over those drawn, each with a weight.
-fn sums(sample: &Sample<'_>, drawn: &[usize], weight: impl Fn(usize) -> f64) -> Softmax {
+fn sums(sample: &Sample<'_>, drawn: &[u32], weight: impl Fn(usize) -> f64) -> Softmax {
     let mut n = sample.certain.numerator().to_vec();
     let mut d = sample.certain.denominator();
     for ((&token, e), value) in drawn.iter().zip(sample.e).zip(values(sample)) {
-        let e = e * weight(token);
+        let e = e * weight(token as usize);
         d += e;
         n.iter_mut().zip(value).for_each(|(n, &v)| *n += e * f64::from(v));
     }
@@ -200,8 +200,8 @@ mod tests {
         index.append(&head.part(0..100));
         let step = head.step(100);
         let picks = Picks::new(100);
-        let scans = index.scans(&[step.row(0)], &picks, &[]);
-        let sizes = Sizes::new(&scans, &picks, Vec::new());
+        let mut scans = index.scans(&[step.row(0)], &picks, &[]);
+        let sizes = Sizes::new(&mut scans, &picks, Vec::new());
         let terms = ProofTerms { delta: 0.2, base, limit: 100, shift: 0.0 };
         check(&Rigorous::new(&terms, &scans[0], &sizes));
     }

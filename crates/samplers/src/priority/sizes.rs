@@ -1,83 +1,105 @@
-//! With which probability each token is drawn, at any threshold.
+//! The probability with which each token is drawn, at any threshold.
 //!
-//! In f32, by operations that vectors have and that every machine does alike: so all draw the same.
+//! In integers, and in f32 by operations in an order that does not depend on the machine: all draw the same.
+
+use std::cell::RefCell;
+use std::f64::consts::LN_2;
 
 use half::bf16;
 use multiversion::multiversion;
 use vattention_core::{Picks, step::Element};
 
 use super::errors::Scan;
-use super::exp::exp;
+use super::level::{ONE, SLACK, STEPS, half_log, number, rounded};
 use super::scratch::Scratch;
 
-/// No token's size is less than this share of all, so that none is impossible to draw.
-const LEAST: f32 = 1.0 / (1_u64 << 40) as f32;
+/// No token is drawn with a smaller probability: of so many bits uniform numbers are exact.
+const LEAST: i16 = ONE - 17 * STEPS;
 
-/// Probabilities are multiples of `1 / RESOLUTION`, as the uniform numbers are.
-pub(super) const RESOLUTION: f32 = (1_u64 << 32) as f32;
+/// The size of tokens that are not left to chance.
+const APART: i16 = i16::MIN;
 
-/// Bound of the relative rounding error of sizes in f32.
-const ROUNDING: f64 = 3e-5;
+/// Sizes are no smaller.
+const LEAST_SIZE: i16 = ONE - 60 * STEPS;
 
-/// The sizes of the tokens that are not picked.
+/// The threshold at which everything is drawn.
+pub(super) const EVERYTHING: i16 = 100 * STEPS;
+
+/// Scores that are further below the largest count as this far: 120 powers of two.
+const DEPTH: f32 = 120.0 * STEPS as f32;
+
+/// The sizes of the tokens that are not picked, as [levels](super::level).
 ///
-/// At a threshold `t` a token is drawn with probability `min(1, t size)`.
+/// At a threshold `t`, a number of steps, a token is drawn with the probability of the level
+/// `size + t`, 1 at most and 2⁻¹⁷ at least.
 #[derive(Debug)]
 pub(super) struct Sizes {
-    /// `[visible]`: 0 of those that are not left to chance, the others sum to 1, or hardly more.
-    shares: Scratch,
+    /// `[visible]`; the largest over readers of sizes that sum to 1 for each, before errors raise them.
+    levels: Scratch<i16>,
     /// Tokens that are not picked, but certain at any threshold, ascending.
     certain: Vec<usize>,
     /// Tokens that are not picked.
     left: usize,
-    largest: Largest,
-    /// What each reader's own sizes sum to.
-    readers: Vec<Total>,
-}
-
-/// What one reader's own sizes sum to.
-#[derive(Clone, Copy, Debug)]
-struct Total {
-    /// The logarithm of the sum, times what makes up for the sizes being those of a group.
-    log: f64,
     /// `m`.
     length: f64,
+    /// For each reader, the logarithm of a size of 1, in the unit of `e √(|v|² + m²) / m`.
+    units: Vec<f64>,
+    /// Nodes with the draws expected there, as far as they were counted.
+    known: RefCell<Vec<(i16, f64)>>,
 }
 
 impl Sizes {
-    /// The sizes of all readers, together. Tokens of `certain`, which are not picked, are certain at any
+    /// The sizes for all readers together. Tokens of `certain`, which are not picked, are certain at any
     /// threshold. O(visible · readers).
-    pub(super) fn new(scans: &[Scan<'_>], picks: &Picks, certain: Vec<usize>) -> Self {
-        let left = picks.visible() - picks.len();
-        let taken = || picks.iter().chain(certain.iter().copied());
-        let unit = unit(scans[0].norms);
-        let (own, mut readers): (Vec<_>, Vec<_>) =
-            scans.iter().map(|scan| sizes_of_reader(scan, unit, taken())).unzip();
-        let (mut shares, total) = root_of_squares(own);
-        scale(&mut shares, 1.0 / total as f32);
-        taken().for_each(|token| shares[token] = 0.0);
-        for reader in &mut readers {
-            reader.log += total.ln();
+    pub(super) fn new(scans: &mut [Scan<'_>], picks: &Picks, certain: Vec<usize>) -> Self {
+        let (visible, norms) = (picks.visible(), scans[0].norms);
+        let unit = unit(norms);
+        let (mut levels, mut own) = (Scratch::new(visible), Scratch::new(visible));
+        let (mut units, mut square) = (Vec::with_capacity(scans.len()), 0.0);
+        for (reader, scan) in scans.iter_mut().enumerate() {
+            let taken = picks.iter().chain(certain.iter().copied());
+            taken.for_each(|token| scan.scores[token] = f32::MIN);
+            let out = if reader == 0 { &mut levels } else { &mut own };
+            let [weight, of_squares] = set_levels(&scan.scores, norms, scan.largest, unit, out);
+            square += of_squares / weight;
+            scan.errors.raise(out);
+            let shift = (f64::from(STEPS) * libm::log2(weight)).round();
+            if reader == 0 {
+                lower(&mut levels, shift as i16);
+            } else {
+                raise_to(&mut levels, &own, shift as i16);
+            }
+            let powers = shift / f64::from(STEPS) + SLACK;
+            units.push(f64::from(scan.largest) + LN_2 * powers + scan.errors.common());
         }
-        let largest = Largest::new(&shares);
-        Self { shares, certain, left, largest, readers }
+        let length = (square / scans.len() as f64).sqrt() / f64::from(unit);
+        lengthen(&mut levels, norms, length);
+        let taken = picks.iter().chain(certain.iter().copied());
+        taken.for_each(|token| levels[token] = APART);
+        let (left, known) = (visible - picks.len(), RefCell::default());
+        Self { levels, certain, left, length, units, known }
     }
 
-    /// Of tokens with given sizes, for one reader.
+    /// Tokens with given sizes, for one reader.
     #[cfg(test)]
-    pub(super) fn given(mut sizes: Vec<f32>) -> Self {
+    pub(super) fn given(sizes: &[f32]) -> Self {
         let total: f32 = sizes.iter().sum();
-        scale(&mut sizes, 1.0 / total);
-        let (left, largest) = (sizes.len(), Largest::new(&sizes));
-        let readers = vec![Total { log: 0.0, length: 1.0 }];
-        Self { shares: sizes.into(), certain: Vec::new(), left, largest, readers }
+        let level = |size: &f32| ONE + rounded(f32::from(STEPS) * (size / total).log2());
+        let levels: Vec<i16> = sizes.iter().map(level).collect();
+        let (left, units) = (sizes.len(), vec![0.0]);
+        let (levels, known) = (levels.into(), RefCell::default());
+        Self { levels, certain: Vec::new(), left, length: 1.0, units, known }
     }
 
-    /// The logarithm of what the sizes of tokens sum to at most per unit of their shares, for one
-    /// reader, relative to a logit; and `m`.
-    pub(super) fn total(&self, reader: usize, shift: f64) -> (f64, f64) {
-        let Total { log, length } = self.readers[reader];
-        (log - shift + ROUNDING, length)
+    /// The logarithm of the most that tokens, of which one draw is expected at threshold `t`, add to
+    /// `Σ e √(|v|² + m²) / m` of a reader, relative to the logit `shift`.
+    pub(super) fn log_of_one_draw(&self, reader: usize, t: i16, shift: f64) -> f64 {
+        self.units[reader] - LN_2 * f64::from(t) / f64::from(STEPS) - shift
+    }
+
+    /// `m`.
+    pub(super) fn length(&self) -> f64 {
+        self.length
     }
 
     /// How many tokens are not picked.
@@ -85,9 +107,9 @@ impl Sizes {
         self.left
     }
 
-    /// The size of each token, `[visible]`; 0 of those that are not left to chance.
-    pub(super) fn shares(&self) -> &[f32] {
-        &self.shares
+    /// The size of each token, `[visible]`.
+    pub(super) fn levels(&self) -> &[i16] {
+        &self.levels
     }
 
     /// Tokens that are not picked, but certain at any threshold.
@@ -97,113 +119,103 @@ impl Sizes {
 
     /// Tokens that are left to chance.
     pub(super) fn tokens(&self) -> impl Iterator<Item = usize> {
-        (0..self.shares.len()).filter(|&token| self.shares[token] > 0.0)
+        (0..self.levels.len()).filter(|&token| self.levels[token] != APART)
     }
 
     /// The probability with which a token that is not picked is drawn.
-    pub(super) fn probability(&self, token: usize, t: f64) -> f64 {
-        let share = self.shares[token];
-        if share == 0.0 {
-            return 1.0;
-        }
-        let p = (t as f32 * share).min(1.0);
-        // Larger ones have no finer digits.
-        f64::from(if p * 256.0 < 1.0 { rounded_up(p * RESOLUTION) / RESOLUTION } else { p })
+    pub(super) fn probability(&self, token: usize, t: i16) -> f64 {
+        f64::from(number(chance(self.levels[token], t)))
     }
 
-    /// The threshold of a sample of a size; infinite if that is everything.
+    /// The threshold at which `size` tokens are expected, or as near as a step comes.
     ///
     /// Tokens that are certain at any threshold count as drawn, but at least half of the sample is left
-    /// to chance. Tokens that are certain at a threshold are taken out, and it is raised for the
-    /// others, until no more are: a handful of rounds.
-    pub(super) fn threshold(&self, size: usize) -> f64 {
+    /// to chance. Expected draws are counted at [nodes](NODE), and thresholds between two are interpolated:
+    /// a handful of passes over the sizes, and none where nodes are known.
+    pub(super) fn threshold(&self, size: usize) -> i16 {
         let (size, certain) = (size as f64, self.certain.len() as f64);
-        let expected = (size - certain).max(size / 2.0);
-        if expected >= self.left as f64 - certain {
-            return f64::INFINITY;
+        let wanted = (size - certain).max(size / 2.0);
+        if wanted >= self.left as f64 - certain {
+            return EVERYTHING;
         }
-        let mut t = expected;
-        loop {
-            let (certain, rest) = self.largest.split(&self.shares, t);
-            let next = (expected - certain as f64) / rest;
-            if next.partial_cmp(&t) != Some(std::cmp::Ordering::Greater) {
-                return t;
+        let suffices = |node: i16| self.draws(node) > wanted;
+        let mut low = self.guess(wanted);
+        let (mut high, mut step) = (low, 1);
+        if suffices(low) {
+            while low > FIRST && suffices(low) {
+                (high, low, step) = (low, (low - step).max(FIRST), 2 * step);
             }
-            t = next;
+        } else {
+            while !suffices(high) {
+                (low, high, step) = (high, (high + step).min(LAST), 2 * step);
+            }
+        }
+        while high - low > 1 {
+            let middle = i16::midpoint(low, high);
+            if suffices(middle) { high = middle } else { low = middle }
+        }
+        let [above_low, above_high] =
+            [wanted, self.draws(high)].map(|draws| libm::log2(draws / self.draws(low)));
+        let part = f64::from(NODE) * above_low / above_high;
+        low * NODE + if part.is_finite() { part.round() as i16 } else { NODE }
+    }
+
+    /// A node near the threshold at which `wanted` tokens are expected.
+    fn guess(&self, wanted: f64) -> i16 {
+        // As if none were certain, and the sizes summed to 1.
+        let (node, draws) = self.known.borrow().last().copied().unwrap_or((0, 1.0));
+        let more = f64::from(STEPS / NODE) * libm::log2(wanted / draws);
+        (f64::from(node) + more.floor()).clamp(f64::from(FIRST), f64::from(LAST)) as i16
+    }
+
+    /// Expected draws at a node. O(visible) the first time.
+    fn draws(&self, node: i16) -> f64 {
+        let known = self.known.borrow().iter().find(|known| known.0 == node).map(|known| known.1);
+        known.unwrap_or_else(|| {
+            let draws = expected(&self.levels, node * NODE);
+            self.known.borrow_mut().push((node, draws));
+            draws
+        })
+    }
+}
+
+/// Steps between the thresholds at which expected draws are counted: half a power of two.
+const NODE: i16 = STEPS / 2;
+
+/// The first node, at which only the least probabilities are left, and the last.
+const FIRST: i16 = -80 * (STEPS / NODE);
+const LAST: i16 = EVERYTHING / NODE;
+
+/// The probability of a token at a threshold, as a level: 1 of tokens that are not left to chance.
+#[inline(always)]
+pub(super) fn chance(size: i16, t: i16) -> i16 {
+    let level = size.saturating_add(t);
+    let level = if level > LEAST { level } else { LEAST };
+    let level = if level < ONE { level } else { ONE };
+    if size == APART { ONE } else { level }
+}
+
+/// Whether a token that is left to chance is drawn at a threshold, by its uniform level.
+#[inline(always)]
+pub(super) fn is_drawn(size: i16, t: i16, uniform: i16) -> bool {
+    size != APART && uniform < chance(size, t)
+}
+
+/// Numbers that are summed side by side.
+const LANES: usize = 64;
+
+/// Numbers whose sums stay in f32.
+const PART: usize = 4096;
+
+/// Sums numbers in an order that does not depend on the machine.
+#[inline(always)]
+fn sum_of_lanes(mut sums: [f32; LANES]) -> f64 {
+    for half in [32, 16, 8, 4, 2, 1] {
+        for lane in 0..half {
+            sums[lane] += sums[lane + half];
         }
     }
-}
-
-/// The least whole number that is not less, of numbers that 32 bits hold.
-fn rounded_up(x: f32) -> f32 {
-    let whole = x as u32 as f32;
-    if whole < x { whole + 1.0 } else { whole }
-}
-
-/// Sizes of more than one in so many are kept in order: in a share of the tokens, within bounds. There are fewer of them, as
-/// all sum to 1.
-const LARGE: (f32, f32) = (2048.0, 8192.0);
-const TOKENS_TO_ONE: f32 = 8.0;
-
-/// The largest sizes, so that those that are certain need not be looked for among all.
-#[derive(Debug)]
-struct Largest {
-    /// Falling.
-    sizes: Vec<f32>,
-    /// `rest[i]` is the sum of all sizes but the first `i` of these.
-    rest: Vec<f64>,
-    /// The least of sizes that are kept in order.
-    least: f32,
-}
-
-impl Largest {
-    fn new(all: &[f32]) -> Self {
-        let mut sizes = Vec::new();
-        let least = 1.0 / (all.len() as f32 / TOKENS_TO_ONE).clamp(LARGE.0, LARGE.1);
-        add_large(all, least, &mut sizes);
-        // They are positive: their bits are in the same order.
-        sizes.sort_unstable_by_key(|size| !size.to_bits());
-        let mut rest = vec![below(all, least).1];
-        for &size in sizes.iter().rev() {
-            rest.push(rest[rest.len() - 1] + f64::from(size));
-        }
-        rest.reverse();
-        Self { sizes, rest, least }
-    }
-
-    /// How many of `all` are certain at a threshold, which the larger sizes are, and what the others sum to.
-    fn split(&self, all: &[f32], t: f64) -> (usize, f64) {
-        if t * f64::from(self.least) <= 1.0 {
-            let certain = self.sizes.partition_point(|&size| t * f64::from(size) >= 1.0);
-            return (certain, self.rest[certain]);
-        }
-        below(all, (1.0 / t) as f32)
-    }
-}
-
-/// One reader's sizes of the tokens that are not taken, which sum to 1 before errors raise them.
-fn sizes_of_reader(
-    scan: &Scan<'_>,
-    unit: f32,
-    taken: impl Iterator<Item = usize>,
-) -> (Scratch, Total) {
-    let largest = scan.largest;
-    let mut sizes = Scratch::new(scan.scores.len());
-    let [weights, squares] = weigh(&scan.scores, scan.norms, largest, unit, &mut sizes);
-    let square = squares / weights;
-    for token in taken {
-        sizes[token] = 0.0;
-    }
-    let mut total = lengthen(&mut sizes, scan.norms, unit, square as f32);
-    // Beside what is taken, all that is left may weigh too little for a number.
-    if total == 0.0 {
-        sizes.fill(1.0);
-        total = sizes.len() as f64;
-    }
-    scale(&mut sizes, 1.0 / total as f32);
-    scan.errors.raise(&mut sizes);
-    let (log, unit) = (total.ln() + f64::from(largest), f64::from(unit));
-    (sizes, Total { log: log - unit.ln(), length: square.sqrt() / unit })
+    f64::from(sums[0])
 }
 
 /// What norms are multiplied by, so that their squares are in range: the inverse of the largest, or of the power of
@@ -215,131 +227,93 @@ fn unit(norms: &[bf16]) -> f32 {
     2.0_f32.powi(-exponent.clamp(-120, 120))
 }
 
-/// Numbers that are summed side by side.
-const LANES: usize = 64;
-
-/// Numbers whose sums stay in f32, and which stay in the first-level cache while several things are done to them.
-const PART: usize = 1024;
-
-/// The sum of what `of` makes of up to [`PART`] elements at each place, in an order that does not depend on the machine.
+/// The level of `e^(score − largest)`, less that of 1.
 #[inline(always)]
-fn sum_of<T: Copy>(a: &[f32], b: &[T], of: impl Fn(f32, T) -> f32) -> f64 {
-    let mut sums = [0.0_f32; LANES];
-    let ((a, rest_a), (b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-    for (a, b) in a.iter().zip(b) {
-        for lane in 0..LANES {
-            sums[lane] += of(a[lane], b[lane]);
-        }
-    }
-    for (sum, (a, b)) in sums.iter_mut().zip(rest_a.iter().zip(rest_b)) {
-        *sum += of(*a, *b);
-    }
-    for half in [32, 16, 8, 4, 2, 1] {
-        for lane in 0..half {
-            sums[lane] += sums[lane + half];
-        }
-    }
-    f64::from(sums[0])
+fn level(score: f32, largest: f32) -> i16 {
+    let steps = (score - largest) * (std::f32::consts::LOG2_E * STEPS as f32);
+    rounded(if steps > -DEPTH { steps } else { -DEPTH })
 }
 
-/// Sets `e^(score − most)`, and sums it, and its product with the square of the norm.
+/// Sets the levels of `e^(score − largest)`, and sums their numbers and the products with squared norms.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn weigh(scores: &[f32], norms: &[bf16], most: f32, unit: f32, out: &mut [f32]) -> [f64; 2] {
-    let times_square = |weight: f32, norm: bf16| {
-        let norm = unit * norm.wide();
-        weight * (norm * norm)
-    };
-    let [mut weights, mut squares] = [0.0; 2];
-    for ((out, scores), norms) in
-        out.chunks_mut(PART).zip(scores.chunks(PART)).zip(norms.chunks(PART))
-    {
-        for (out, score) in out.iter_mut().zip(scores) {
-            *out = exp(score - most);
+fn set_levels(
+    scores: &[f32],
+    norms: &[bf16],
+    largest: f32,
+    unit: f32,
+    out: &mut [i16],
+) -> [f64; 2] {
+    let mut totals = [0.0; 2];
+    let parts = scores.chunks(PART).zip(norms.chunks(PART)).zip(out.chunks_mut(PART));
+    for ((scores, norms), out) in parts {
+        for (out, &score) in out.iter_mut().zip(scores) {
+            *out = level(score, largest);
         }
-        weights += sum_of(out, out, |weight, _| weight);
-        squares += sum_of(out, norms, times_square);
-    }
-    [weights, squares]
-}
-
-/// Multiplies each by `√(|v|² + m²)`, and sums.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn lengthen(sizes: &mut [f32], norms: &[bf16], unit: f32, square: f32) -> f64 {
-    let mut total = 0.0;
-    for (sizes, norms) in sizes.chunks_mut(PART).zip(norms.chunks(PART)) {
-        for (size, norm) in sizes.iter_mut().zip(norms) {
-            let norm = unit * norm.wide();
-            *size *= (norm * norm + square).sqrt();
-        }
-        total += sum_of(sizes, sizes, |size, _| size);
-    }
-    total
-}
-
-/// The root of the sum of the squares of each reader's sizes, and the sum of the roots.
-fn root_of_squares(mut own: Vec<Scratch>) -> (Scratch, f64) {
-    let mut sizes = own.swap_remove(0);
-    let total = if own.is_empty() { sum(&sizes) } else { add_squares(&mut sizes, &own) };
-    (sizes, total)
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn sum(sizes: &[f32]) -> f64 {
-    sizes.chunks(PART).map(|sizes| sum_of(sizes, sizes, |size, _| size)).sum()
-}
-
-/// Puts the root of the sum of squares in place of each number, and sums.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn add_squares(sizes: &mut [f32], others: &[Scratch]) -> f64 {
-    let mut total = 0.0;
-    for (part, sizes) in sizes.chunks_mut(PART).enumerate() {
-        for size in &mut *sizes {
-            *size *= *size;
-        }
-        for own in others {
-            for (size, own) in sizes.iter_mut().zip(&own[part * PART..]) {
-                *size += own * own;
+        let (mut weights, mut squares) = ([0.0_f32; LANES], [0.0_f32; LANES]);
+        let (levels, norms) = (out.as_chunks::<LANES>(), norms.as_chunks::<LANES>());
+        for (levels, norms) in levels.0.iter().zip(norms.0) {
+            for lane in 0..LANES {
+                let (e, norm) = (number(levels[lane] + ONE), unit * norms[lane].wide());
+                weights[lane] += e;
+                squares[lane] += e * (norm * norm);
             }
         }
-        for size in &mut *sizes {
-            *size = size.sqrt();
+        for (lane, (level, norm)) in levels.1.iter().zip(norms.1).enumerate() {
+            let (e, norm) = (number(level + ONE), unit * norm.wide());
+            weights[lane] += e;
+            squares[lane] += e * (norm * norm);
         }
-        total += sum_of(sizes, sizes, |size, _| size);
+        totals[0] += sum_of_lanes(weights);
+        totals[1] += sum_of_lanes(squares);
+    }
+    totals
+}
+
+/// Multiplies sizes by `√(|v|² / m² + 1)`; none stays below the least.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn lengthen(sizes: &mut [i16], norms: &[bf16], length: f64) {
+    let inverse = if length > 0.0 { (1.0 / length) as f32 } else { 0.0 };
+    for (size, norm) in sizes.iter_mut().zip(norms) {
+        let norm = inverse * norm.wide();
+        let longer = size.saturating_add(half_log(norm * norm + 1.0));
+        *size = if longer > LEAST_SIZE { longer } else { LEAST_SIZE };
+    }
+}
+
+/// Makes sizes of the levels of the first reader.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn lower(levels: &mut [i16], shift: i16) {
+    for level in levels {
+        *level = level.saturating_add(ONE - shift);
+    }
+}
+
+/// Raises sizes to those of another reader.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn raise_to(sizes: &mut [i16], levels: &[i16], shift: i16) {
+    for (size, level) in sizes.iter_mut().zip(levels) {
+        let other = level.saturating_add(ONE - shift);
+        *size = if other > *size { other } else { *size };
+    }
+}
+
+/// Expected draws at a threshold of the tokens that are left to chance.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn expected(sizes: &[i16], t: i16) -> f64 {
+    let draws = |size: i16| if size == APART { 0.0 } else { number(chance(size, t)) };
+    let mut total = 0.0;
+    for sizes in sizes.chunks(PART) {
+        let mut sums = [0.0_f32; LANES];
+        let (whole, rest) = sizes.as_chunks::<LANES>();
+        for sizes in whole {
+            for lane in 0..LANES {
+                sums[lane] += draws(sizes[lane]);
+            }
+        }
+        for (sum, &size) in sums.iter_mut().zip(rest) {
+            *sum += draws(size);
+        }
+        total += sum_of_lanes(sums);
     }
     total
-}
-
-/// Multiplies each size, but leaves none below the least.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn scale(sizes: &mut [f32], by: f32) {
-    for size in sizes {
-        *size = at_least(*size * by);
-    }
-}
-
-#[inline(always)]
-fn at_least(size: f32) -> f32 {
-    if size > LEAST { size } else { LEAST }
-}
-
-/// Adds those of some sizes that are no smaller than a limit.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn add_large(sizes: &[f32], least: f32, out: &mut Vec<f32>) {
-    let is_large = |size: f32| size >= least;
-    for sizes in sizes.chunks(LANES) {
-        if sizes.iter().fold(false, |any, &size| any | is_large(size)) {
-            out.extend(sizes.iter().filter(|&&size| is_large(size)));
-        }
-    }
-}
-
-/// How many sizes are no smaller than a limit, and what the others sum to.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn below(sizes: &[f32], limit: f32) -> (usize, f64) {
-    let (mut count, mut total) = (0, 0.0);
-    for sizes in sizes.chunks(PART) {
-        count += sizes.iter().map(|&size| u32::from(size >= limit)).sum::<u32>();
-        total += sum_of(sizes, sizes, |size, _| if size < limit { size } else { 0.0 });
-    }
-    (count as usize, total)
 }

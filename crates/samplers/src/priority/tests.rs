@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use vattention_core::{
     Shape, Step, Tokens,
-    sample::{Accumulator, ExactAccumulator, Residual},
+    sample::{Accumulator, ExactAccumulator, Residual, SampleUse},
     step::{Softmax, Stream},
 };
 use vattention_testkit::{Head, Texture, heads};
@@ -81,11 +81,11 @@ proptest! {
 
     #[test]
     fn thresholds_draw_as_many_as_expected(sizes in prop::collection::vec(1e-3_f32..9.0, 2..60), share in 0.0_f64..1.0) {
-        let sizes = Sizes::given(sizes);
-        let size = (share * sizes.left() as f64) as usize;
+        let sizes = Sizes::given(&sizes);
+        let size = 1 + (share * (sizes.left() - 1) as f64) as usize;
         let t = sizes.threshold(size);
         let expected: f64 = (0..sizes.left()).map(|token| sizes.probability(token, t)).sum();
-        prop_assert!((expected - size as f64).abs() <= 1e-5 * expected.max(1.0), "{expected}, not {size}");
+        prop_assert!((expected - size as f64).abs() <= 0.05 * expected, "{expected}, not {size}");
     }
 
     /// What a token adds to a sum is at most as many times what one draw may miss as it is drawn on average,
@@ -102,7 +102,7 @@ proptest! {
         for (reader, row) in rows.iter().enumerate() {
             let Some(unseen) = design.unseen(reader, size, 0.0).filter(|unseen| unseen.proved) else { continue };
             let out = output(row);
-            let (_, longest) = design.sizes.total(reader, 0.0);
+            let length = norm(&out);
             let mut value = vec![0.0; row.values().dim()];
             for token in design.sizes.tokens() {
                 let p = design.sizes.probability(token, t);
@@ -114,8 +114,8 @@ proptest! {
                 let all = |most: f64| most * p * (1.0 + 1e-6);
                 prop_assert!(p >= 1.0 || e <= all(unseen.denominator));
                 prop_assert!(p >= 1.0 || e * distance(&vec![0.0; value.len()]) <= all(unseen.numerator));
-                let far = norm(&out) > longest;
-                prop_assert!(p >= 1.0 || far || e * distance(&out) <= all(unseen.output));
+                let output = unseen.numerator.hypot(length * unseen.denominator);
+                prop_assert!(p >= 1.0 || e * distance(&out) <= all(output));
             }
         }
     }
@@ -132,7 +132,7 @@ proptest! {
             design.extend(16, &mut tokens);
             let mut accumulator = ExactAccumulator::new(&rows);
             accumulator.take(&picks);
-            accumulator.draw(&tokens, true);
+            accumulator.draw(&tokens, SampleUse::Weighted);
             let (n_s, visible) = (head.tokens, head.tokens);
             let residual = Residual { n_s, visible, query_heads: 1, max_norm_v: 0.0, bound: None };
             let mut needed = None;
@@ -159,8 +159,9 @@ fn design<'a>(
     readers: &[Row<'a>],
     picks: &'a Picks,
 ) -> PriorityDesign<'a> {
-    let scans = worker.index.scans(readers, picks, &[]);
-    let sizes = Sizes::new(&scans, picks, always_read(&scans, picks, Vec::new()));
+    let mut scans = worker.index.scans(readers, picks, &[]);
+    let certain = always_read(&scans, picks, Vec::new());
+    let sizes = Sizes::new(&mut scans, picks, certain);
     PriorityDesign::new(scans, sizes, uniforms(0))
 }
 
@@ -233,8 +234,8 @@ fn digest(index: LogitIndex) -> u64 {
 /// Sizes are made by integers and by operations in f32 in an order of their own, whatever vectors a machine has.
 #[test]
 fn every_machine_draws_the_same() {
-    assert_eq!(digest(LogitIndex::Codes), 891_415_537_404_834_998);
-    assert_eq!(digest(LogitIndex::Keys), 4_410_244_791_396_757_580);
+    assert_eq!(digest(LogitIndex::Codes), 4_592_401_442_470_190_488);
+    assert_eq!(digest(LogitIndex::Keys), 5_753_267_563_582_800_660);
 }
 
 /// Calls with the design of 600 tokens, of which the first key has a number so large that its copy in
@@ -261,7 +262,8 @@ fn a_key_that_is_not_known_well_is_always_read() {
         // 99 draws of 599 tokens whose logits are 3, and whose sizes are √2 times as long as `m`.
         let expected = 2.0_f64.sqrt() * 599.0 / 99.0 * 3.0_f64.exp();
         assert!(unseen.proved);
-        assert!((unseen.denominator / expected - 1.0).abs() < 0.02, "{unseen:?} {expected}");
+        let ratio = unseen.denominator / expected;
+        assert!((1.0..1.13).contains(&ratio), "{unseen:?} {expected}");
     });
 }
 

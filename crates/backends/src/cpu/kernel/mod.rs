@@ -8,12 +8,14 @@
 //!
 //! A tile holds four query heads (or two, or one). The last tile is filled with queries of zero.
 
+mod gather;
 mod products;
 mod rows;
 mod score;
 mod spread;
 mod value;
 
+pub(crate) use gather::{GatheredRows, gather};
 pub(crate) use products::{dots, fours, weigh};
 pub(crate) use rows::{AnyRows, Rows, Span};
 pub(crate) use score::scores;
@@ -231,12 +233,7 @@ impl<E: Element, const H: usize> Attend<'_, '_, E, H> {
         let used = &mut scores[..(block.len * H).div_ceil(LANES)];
         Keys::<E, N, AHEAD> { block, queries }.score::<S, H>(used);
         if let Some(per_row) = per_row {
-            let heads = per_row.logits.chunks_exact_mut(pass.tokens.len()).skip(tile * H).take(H);
-            for (head, out) in heads.enumerate() {
-                let logits = flat(used).iter().skip(head).step_by(H);
-                let out = out[block.first..][..block.len].iter_mut();
-                out.zip(logits).for_each(|(out, logit)| *out = *logit);
-            }
+            note_logits::<E, H>(block, tile, used, per_row.logits);
         }
         if let Some(weights) = pass.log_weights {
             add_weights::<H>(used, &weights[block.first..]);
@@ -244,6 +241,22 @@ impl<E: Element, const H: usize> Attend<'_, '_, E, H> {
         weigh_block::<S, H>(used, sums);
         let weights = used.as_ptr().cast::<f32>();
         Values::<E, N, AHEAD> { block, weights }.add::<S, H>(sums);
+    }
+}
+
+/// Notes the logits of a block for the heads of a tile, `[rows][H]`, in those of all, `[heads][rows]`.
+#[inline(always)]
+fn note_logits<E: Element, const H: usize>(
+    block: &Block<'_, '_, E>,
+    tile: usize,
+    scores: &mut [Line],
+    logits: &mut [f32],
+) {
+    let heads = logits.chunks_exact_mut(block.pass_len()).skip(tile * H).take(H);
+    for (head, out) in heads.enumerate() {
+        let logits = flat(scores).iter().skip(head).step_by(H);
+        let out = out[block.first..][..block.len].iter_mut();
+        out.zip(logits).for_each(|(out, logit)| *out = *logit);
     }
 }
 

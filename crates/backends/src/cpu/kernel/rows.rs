@@ -398,6 +398,11 @@ impl<'a, E: Element> Block<'_, 'a, E> {
         self.window.rows
     }
 
+    /// Rows of the whole pass.
+    pub(crate) fn pass_len(&self) -> usize {
+        self.window.tokens.len()
+    }
+
     /// Key of a row; that of the last row of the pass past it.
     #[inline(always)]
     pub(crate) fn key(&self, row: usize) -> Vector<E> {

@@ -1,0 +1,110 @@
+//! Rows of a list, kept one after the other: logits, values and their lengths.
+
+use super::rows::{BLOCK_ROWS, Block, RowWindow};
+use super::score::Keys;
+use super::value::norm_block;
+use super::{BLOCK_LINES, LANES, LEAST, Line, Pass, note_logits};
+use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
+
+/// What is kept of rows.
+#[derive(Debug)]
+pub(crate) struct GatheredRows<'a, E> {
+    /// `[tiles · H][rows]`
+    pub(crate) logits: &'a mut [f32],
+    /// Lengths of the values, `[rows]`.
+    pub(crate) norms: &'a mut [f32],
+    /// `[rows][value_chunks · CHUNK]`
+    pub(crate) values: &'a mut [E],
+}
+
+/// Keeps the rows of `pass`, for tiles of `heads` query heads: 1, 2 or 4.
+///
+/// # Panics
+/// If a size does not fit, or a token is not in `pass.rows`.
+pub(crate) fn gather<E: Element>(
+    level: Level,
+    heads: usize,
+    pass: &Pass<'_, E>,
+    out: GatheredRows<'_, E>,
+) {
+    let (rows, count, tiles) = (&pass.rows, pass.tokens.len(), pass.query_heads.div_ceil(heads));
+    assert!([1, 2, 4].contains(&heads), "{heads} heads in a tile");
+    assert!(pass.tokens.end() <= rows.len(), "a token past the end of the cache");
+    assert_eq!(pass.queries.len(), tiles * heads * rows.key_chunks() * 2, "queries");
+    assert_eq!(out.logits.len(), count * tiles * heads, "logits");
+    assert_eq!(out.norms.len(), count, "norms");
+    assert_eq!(out.values.len(), count * rows.value_chunks() * CHUNK, "values");
+    // SAFETY: all that the kernel reads and writes is checked above.
+    unsafe {
+        match heads {
+            1 => level.run(Gather::<'_, '_, E, 1> { pass, out }),
+            2 => level.run(Gather::<'_, '_, E, 2> { pass, out }),
+            _ => level.run(Gather::<'_, '_, E, 4> { pass, out }),
+        }
+    }
+}
+
+struct Gather<'a, 'p, E, const H: usize> {
+    pass: &'a Pass<'p, E>,
+    out: GatheredRows<'a, E>,
+}
+
+impl<E: Element, const H: usize> Kernel for Gather<'_, '_, E, H> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(mut self) {
+        let Pass { rows, tokens, query_heads, .. } = self.pass;
+        if tokens.len() == 0 {
+            return;
+        }
+        let mut window = RowWindow::new(rows, *tokens);
+        window.prefetch_first::<S>();
+        for first in (0..tokens.len()).step_by(rows.block_rows::<S, H>()) {
+            let block = window.block(first, rows.block_rows::<S, H>());
+            for tile in 0..query_heads.div_ceil(H) {
+                // The first tile requests keys for all.
+                match (H, *query_heads == tile * H + 3, tile) {
+                    (4, true, 0) => self.score::<S, 3, true>(&block, tile),
+                    (4, true, _) => self.score::<S, 3, false>(&block, tile),
+                    (_, _, 0) => self.score::<S, H, true>(&block, tile),
+                    _ => self.score::<S, H, false>(&block, tile),
+                }
+            }
+            self.keep_values::<S>(&block);
+        }
+    }
+}
+
+impl<E: Element, const H: usize> Gather<'_, '_, E, H> {
+    /// Logits of a block for a tile, of which `N` query heads are not zero.
+    #[inline(always)]
+    unsafe fn score<S: Simd, const N: usize, const AHEAD: bool>(
+        &mut self,
+        block: &Block<'_, '_, E>,
+        tile: usize,
+    ) {
+        let query_lines = H * block.rows().key_chunks() * 2;
+        let queries = self.pass.queries.as_ptr().add(tile * query_lines).cast::<f32>();
+        let mut scores = [Line([LEAST; LANES]); BLOCK_LINES];
+        let used = &mut scores[..(block.len * H).div_ceil(LANES)];
+        Keys::<E, N, AHEAD> { block, queries }.score::<S, H>(used);
+        note_logits::<E, H>(block, tile, used, self.out.logits);
+    }
+
+    #[inline(always)]
+    unsafe fn keep_values<S: Simd>(&mut self, block: &Block<'_, '_, E>) {
+        let stride = block.rows().value_chunks() * CHUNK;
+        for row in 0..block.len {
+            let value = block.value(row);
+            let to = self.out.values.as_mut_ptr().add((block.first + row) * stride);
+            for at in (0..stride).step_by(CHUNK) {
+                value.prefetch::<S>(at);
+                std::ptr::copy_nonoverlapping(value.here.add(at), to.add(at), CHUNK);
+            }
+        }
+        let mut norms = [0.0; BLOCK_ROWS];
+        norm_block::<S, E>(block, &mut norms);
+        self.out.norms[block.first..][..block.len].copy_from_slice(&norms[..block.len]);
+    }
+}
