@@ -4,7 +4,7 @@ use ndarray::{Array2, ArrayView1, Axis};
 use vattention_core::{
     Goal, Picks, Row, SampleStats, Target,
     pipeline::{List, Read},
-    sample::{Accumulator, ExactAccumulator, Residual},
+    sample::{Accumulator, ExactAccumulator, Residual, SampleUse},
     step::Softmax,
 };
 
@@ -132,7 +132,7 @@ impl<'a> CheckedRow<'a> {
         let rows = [self.row];
         let mut accumulator = ExactAccumulator::new(&rows);
         accumulator.take(picks);
-        accumulator.draw(drawn, true);
+        accumulator.draw(drawn, SampleUse::Uniform);
         accumulator.stats(
             0,
             &Residual {
