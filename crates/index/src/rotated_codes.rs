@@ -27,7 +27,7 @@ mod scan;
 use half::bf16;
 use multiversion::multiversion;
 use vattention_core::{
-    Row, Site, Tokens,
+    Picks, Row, Site, Tokens,
     step::{PrefixMax, Stream},
 };
 
@@ -105,16 +105,21 @@ impl RotatedCodes {
     }
 
     /// Sets the logits of all visible tokens of rows that see as many, `[rows][visible]`. What the codes add to `q·c` is
-    /// multiplied by `shrink`.
+    /// multiplied by `shrink`. Tokens behind the last whole block that are all picked get the least number instead.
     ///
     /// # Panics
     /// If there is not an `out` for each row, as long as what that sees.
-    pub fn logits(&self, rows: &[Row<'_>], shrink: f32, out: &mut [&mut [f32]]) {
+    pub fn logits(&self, rows: &[Row<'_>], picks: &Picks, shrink: f32, out: &mut [&mut [f32]]) {
         assert_eq!(rows.len(), out.len(), "rows");
         let Some(first) = rows.first() else { return };
-        let coded = self.coded(first);
+        let (coded, visible) = (self.coded(first), first.visible());
+        let is_picked = (coded..visible).all(|token| picks.contains(token));
         for (row, out) in rows.iter().zip(&mut *out) {
-            row.keys().dots(coded..row.visible(), row.query(), &mut out[coded..]);
+            if is_picked {
+                out[coded..].fill(f32::MIN);
+            } else {
+                row.keys().dots(coded..visible, row.query(), &mut out[coded..]);
+            }
         }
         let query = |row: &Row<'_>| CodeQuery::new(row.query(), &self.rotation, shrink);
         let queries: Vec<CodeQuery> = rows.iter().map(query).collect();

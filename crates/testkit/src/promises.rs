@@ -224,6 +224,9 @@ pub struct PromiseTrials {
     pub tail_is_hidden: bool,
     /// Share of the error that certificates allow, for the count [`narrowed`](Counts::narrowed).
     pub narrowing: f64,
+    /// True if each trial is the step after the trial before it, so that its sample begins with the size
+    /// which that one needed.
+    pub successive: bool,
 }
 
 /// Exact attention of one row.
@@ -557,7 +560,8 @@ impl PromiseTrials {
         let exact = (0..head.group)
             .map(|member| ExactAttention::new(&step, &head.values, member))
             .collect();
-        Self { head, exact, pipeline, choice, tail_is_hidden: false, narrowing: 1.0 }
+        let (tail_is_hidden, narrowing, successive) = (false, 1.0, false);
+        Self { head, exact, pipeline, choice, tail_is_hidden, narrowing, successive }
     }
 
     /// Reads as `sequence`, and shows what was read.
@@ -572,7 +576,8 @@ impl PromiseTrials {
         show: impl FnOnce(&Step<'_>, &Reading) -> T,
     ) -> T {
         pipeline.set_sequence(sequence);
-        let step = self.head.step(pipeline.site());
+        let number = if self.successive { sequence } else { 0 };
+        let step = Step { step: number, ..self.head.step(pipeline.site()) };
         show(&step, &pipeline.complete(&step, &self.choice))
     }
 

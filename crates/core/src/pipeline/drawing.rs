@@ -18,8 +18,8 @@ const NEAR_CENSUS: usize = 32;
 pub(crate) enum Outcome {
     /// A sample.
     Drawn(Drawn),
-    /// Everything: reading the list is slower.
-    FellBack,
+    /// Everything: reading the list is slower. The size that a check asked for, if there was one.
+    FellBack(Option<usize>),
 }
 
 /// A finished sample.
@@ -75,8 +75,10 @@ struct SampleTarget<'a> {
     limit: usize,
 }
 
-/// Reading everything is faster than reading the list.
-struct DenseIsFaster;
+/// Reading everything is faster than drawing so many tokens.
+struct DenseIsFaster {
+    size: usize,
+}
 
 impl<'a> Drawing<'a> {
     /// Nothing drawn yet beside the `picks`, for query heads that know `residuals`.
@@ -104,13 +106,18 @@ impl<'a> Drawing<'a> {
         error_bar: bool,
     ) -> Outcome {
         if picks.len() >= self.accumulator.dense_from(false) {
-            return Outcome::FellBack;
+            return Outcome::FellBack(None);
         }
         self.accumulator.take(picks);
         let tokens = |size: Size| size.of(self.visible).max(self.least()).min(self.n_s);
         let limit = goal.size().or(goal.limit()).map_or(self.n_s, tokens);
-        let drawn = self.draw(&SampleTarget { estimator, goal, limit }, error_bar);
-        drawn.map_or(Outcome::FellBack, Outcome::Drawn)
+        let base = self.base;
+        match self.draw(&SampleTarget { estimator, goal, limit }, error_bar) {
+            Ok(drawn) => Outcome::Drawn(drawn),
+            Err(DenseIsFaster { size }) => {
+                Outcome::FellBack(Some(size).filter(|&size| size > base))
+            }
+        }
     }
 
     /// Draws the whole sample of a design whose samples cannot grow.
@@ -199,7 +206,7 @@ impl<'a> Drawing<'a> {
     fn extend(&mut self, b: usize, checked: bool) -> Result<(), DenseIsFaster> {
         let (size, drawn) = (b.min(self.n_s), self.tokens.len());
         if size.saturating_sub(self.size) >= self.accumulator.dense_from(checked) {
-            return Err(DenseIsFaster);
+            return Err(DenseIsFaster { size });
         }
         if size > self.size {
             self.design.extend(size, &mut self.tokens);
@@ -207,7 +214,7 @@ impl<'a> Drawing<'a> {
         }
         // A design may draw more than the size says.
         if self.tokens.len() - drawn >= self.accumulator.dense_from(checked) {
-            return Err(DenseIsFaster);
+            return Err(DenseIsFaster { size });
         }
         let for_use = match (self.uniform, checked) {
             (true, true) => SampleUse::Uniform,

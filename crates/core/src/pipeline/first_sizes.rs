@@ -63,16 +63,33 @@ impl FirstSizes {
     /// Records that a list needed a size at the step that has begun: the next begins half of the way up, or a
     /// level down.
     pub(crate) fn learn(&self, list: usize, needed: f64, base: usize) {
-        let mut learned = Learned::unpack(self.lists[list].load(Ordering::Relaxed));
-        let level = (PER_DOUBLING * (needed / base as f64).log2()).ceil();
-        let level = level.clamp(0.0, f64::from(MOST)) as u16;
-        learned.next = if level > learned.own {
-            learned.own + (level - learned.own).div_ceil(2)
-        } else {
-            learned.own - u16::from(level < learned.own)
-        };
+        let level = level(needed, base);
+        self.update(list, |own| {
+            if level > own { own + (level - own).div_ceil(2) } else { own - u16::from(level < own) }
+        });
+    }
+
+    /// Records that a list asked for so large a sample that everything was read: the next step begins there.
+    pub(crate) fn learn_excess(&self, list: usize, asked: usize, base: usize) {
+        self.update(list, |own| level(asked as f64, base).max(own));
+    }
+
+    /// Records that everything was read without a sample: the next step begins a level down, so that a sample is
+    /// tried again.
+    pub(crate) fn forget(&self, list: usize) {
+        self.update(list, |own| own.saturating_sub(1));
+    }
+
+    fn update(&self, list: usize, next: impl Fn(u16) -> u16) {
+        let known = Learned::unpack(self.lists[list].load(Ordering::Relaxed));
+        let learned = Learned { next: next(known.own), ..known };
         self.lists[list].store(learned.pack(), Ordering::Relaxed);
     }
+}
+
+/// The level of a size.
+fn level(size: f64, base: usize) -> u16 {
+    (PER_DOUBLING * (size / base as f64).log2()).ceil().clamp(0.0, f64::from(MOST)) as u16
 }
 
 impl Clone for FirstSizes {
@@ -100,7 +117,9 @@ mod tests {
         assert_eq!(sizes.begin(0, 2, 128), 234, "an eighth of a doubling down");
         assert_eq!(sizes.begin(0, 9, 128), 128, "nothing is known of step 8");
         assert_eq!(fork.begin(0, 2, 128), 234);
-        fork.learn(0, f64::INFINITY, 128);
-        assert!(fork.begin(0, 3, 128) > 10_000);
+        fork.learn_excess(0, 2048, 128);
+        assert_eq!(fork.begin(0, 3, 128), 2048);
+        fork.forget(0);
+        assert_eq!(fork.begin(0, 4, 128), 1878);
     }
 }

@@ -369,12 +369,21 @@ impl Pipeline {
         let base = how.base().of(step.visible);
         let learns = self.learns_first_sizes();
         let first = if learns { self.first_sizes.begin(list, step.step, base) } else { base };
+        if first > base && first >= accumulator.dense_from(true) {
+            self.first_sizes.forget(list);
+            return self.fall_back(step);
+        }
         let drawing = Drawing::new(design, how.is_uniform(), first, picks, &residuals, accumulator);
         let Some((estimator, goal)) = self.config.estimator.as_ref().zip(self.config.goal()) else {
             return self.drawn(step, picks, drawing.draw_unjudged(picks), None);
         };
         match drawing.run(&**estimator, goal, picks, self.error_bars) {
-            Outcome::FellBack => self.fall_back(step),
+            Outcome::FellBack(asked) => {
+                if let Some(asked) = asked.filter(|_| learns) {
+                    self.first_sizes.learn_excess(list, asked, base);
+                }
+                self.fall_back(step)
+            }
             Outcome::Drawn(drawn) => {
                 if let Some(needed) = drawn.needed.filter(|_| learns) {
                     self.first_sizes.learn(list, needed, base);

@@ -40,7 +40,9 @@ fn coded(keys: &[f32], dim: usize) -> RotatedCodes {
 /// What codes foretell to rows.
 fn logits(codes: &RotatedCodes, rows: &[Row<'_>], shrink: f32) -> Vec<Vec<f32>> {
     let mut out: Vec<Vec<f32>> = rows.iter().map(|row| vec![0.0; row.visible()]).collect();
-    codes.logits(rows, shrink, &mut out.iter_mut().map(|out| &mut out[..]).collect::<Vec<_>>());
+    let picks = Picks::new(rows[0].visible());
+    let mut each = out.iter_mut().map(|out| &mut out[..]).collect::<Vec<_>>();
+    codes.logits(rows, &picks, shrink, &mut each);
     out
 }
 
@@ -108,6 +110,22 @@ fn another_seed_or_place_has_another_rotation() {
     {
         assert_ne!(codes_at(&here), codes_at(&other));
     }
+}
+
+/// Nothing needs the logits of a last part of a block that is picked.
+#[test]
+fn tokens_behind_the_last_block_are_scored_unless_all_are_picked() {
+    let (keys, query) = (keys(100, 16), keys(1, 16));
+    let codes = coded(&keys, 16);
+    with_rows(&keys, &query, 16, |rows| {
+        for (last, is_picked) in [(100, true), (99, false)] {
+            let (mut picks, mut out) = (Picks::new(100), vec![0.0; 100]);
+            picks.take_range(64..last);
+            codes.logits(rows, &picks, 1.0, &mut [&mut out]);
+            assert_eq!(out[64..].iter().all(|&logit| logit == f32::MIN), is_picked);
+            assert!(out[..64].iter().all(|&logit| logit > f32::MIN));
+        }
+    });
 }
 
 #[test]

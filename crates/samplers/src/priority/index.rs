@@ -77,7 +77,7 @@ impl Index {
             rows.iter().map(|row| Scratch::new(row.visible())).collect();
         if let LogitSource::Codes(codes) = &self.logits {
             let mut out: Vec<&mut [f32]> = scores.iter_mut().map(|out| &mut **out).collect();
-            codes.logits(rows, SHRINK, &mut out);
+            codes.logits(rows, picks, SHRINK, &mut out);
         }
         let mut scans = Vec::with_capacity(rows.len());
         for (row, mut scores) in rows.iter().zip(scores) {

@@ -46,6 +46,8 @@ pub(crate) struct Line {
     pub(crate) heads: Vec<PromiseHead>,
     /// Heads on which the selectors leave tokens that a sample cannot see.
     pub(crate) hidden: fn(PromiseHead) -> bool,
+    /// True if trials are successive steps.
+    pub(crate) successive: bool,
 }
 
 /// Results of one head and goal.
@@ -74,6 +76,7 @@ impl Line {
             goals: goals.to_vec(),
             heads: heads.to_vec(),
             hidden: |_| false,
+            successive: false,
         }
     }
 
@@ -151,6 +154,7 @@ impl Line {
             let counts = try_head_as(head, &self.pipeline(change(goal)), |trials| {
                 trials.tail_is_hidden = (self.hidden)(head);
                 trials.narrowing = narrowing;
+                trials.successive = self.successive;
             });
             results.lock().unwrap().push(Cell { head, goal, counts });
         });

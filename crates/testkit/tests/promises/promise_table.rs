@@ -218,6 +218,20 @@ fn priority_keeps_its_promise() {
 }
 
 /// Nothing is proved of what the scores of a selector miss.
+/// Samples that begin with the size that the step before needed are as sure as those that begin with the base.
+#[test]
+fn samples_that_begin_with_a_size_that_was_learned_keep_their_promise() {
+    let goals = [Epsilon(0.05, 0.1), Epsilon(0.1, 0.2)];
+    for line in [
+        alone(&HEADS, CODES, RATIO, &goals),
+        alone(&HEADS, KEYS, RATIO, &goals),
+        with_top(&HEADS, STRATIFIED, RATIO, &goals),
+        alone(&one_of_each(), CODES, RATIO, &goals),
+    ] {
+        Line { successive: true, ..line }.check();
+    }
+}
+
 #[test]
 fn priority_by_the_scores_of_a_selector_keeps_its_promise() {
     let goals = [Epsilon(0.1, 0.1), Epsilon(0.05, 0.2)];
