@@ -9,11 +9,8 @@ use super::sizes::is_drawn;
 /// Tokens that are looked at together.
 const LANES: usize = 64;
 
-/// Tokens whose products are made together, to estimate how parallel values are.
-const FOUR: usize = 4;
-
 /// Appends the tokens that are drawn at threshold `t`, but not `before`, if there was a threshold
-/// before. Four in succession lie far apart: neighbours may be alike. O(visible).
+/// before, in random order: neighbours may be alike, and pairs of a sample must not be. O(visible).
 pub(super) fn draw(
     sizes: &[i16],
     uniforms: Uniforms,
@@ -21,11 +18,21 @@ pub(super) fn draw(
     t: i16,
     out: &mut Vec<u32>,
 ) {
-    let mut found = Vec::new();
-    find(sizes, uniforms, before, t, &mut found);
-    let quarter = found.len() / FOUR;
-    let fours = (0..quarter).flat_map(|i| (0..FOUR).map(move |part| part * quarter + i));
-    out.extend(fours.chain(FOUR * quarter..found.len()).map(|place| found[place]));
+    let known = out.len();
+    find(sizes, uniforms, before, t, out);
+    // No token has this number.
+    let seed = u64::from(uniforms.at(u32::MAX)) << 32 | u64::from(t as u16);
+    shuffle(&mut out[known..], seed);
+}
+
+/// Puts tokens in a random order (Fisher, Yates), by the upper halves of a linear congruential sequence (Knuth).
+fn shuffle(tokens: &mut [u32], seed: u64) {
+    let mut state = seed;
+    for last in (1..tokens.len()).rev() {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        tokens.swap(last, ((state >> 32) * (last as u64 + 1) >> 32) as usize);
+    }
 }
 
 /// Appends the tokens that are drawn, ascending.
@@ -62,4 +69,29 @@ fn mask(bytes: &[u8; LANES]) -> u64 {
     let bits = |eight: &[u8; 8]| u64::from_le_bytes(*eight).wrapping_mul(TO_BITS) >> 56;
     let eights = bytes.as_chunks::<8>().0.iter();
     eights.enumerate().fold(0, |mask, (i, eight)| mask | bits(eight) << (8 * i))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each token is in each place, and two neighbours stay neighbours, as often as chance has it, within six
+    /// deviations.
+    #[test]
+    fn a_shuffled_list_is_in_random_order() {
+        const TRIALS: u32 = 20_000;
+        let (mut places, mut neighbours) = ([[0_u32; 8]; 8], 0_u32);
+        for trial in 0..TRIALS {
+            let mut tokens: Vec<u32> = (0..8).collect();
+            shuffle(&mut tokens, u64::from(trial) << 32 | 77);
+            tokens.iter().zip(&mut places).for_each(|(&token, place)| place[token as usize] += 1);
+            neighbours += tokens.windows(2).filter(|pair| pair[1] == pair[0] + 1).count() as u32;
+        }
+        let far = |count: u32, mean: f64, variance: f64| {
+            (f64::from(count) - mean).abs() > 6.0 * (f64::from(TRIALS) * variance).sqrt()
+        };
+        let mean = f64::from(TRIALS) / 8.0;
+        assert!(places.as_flattened().iter().all(|&count| !far(count, mean, 0.11)), "{places:?}");
+        assert!(!far(neighbours, 7.0 * mean, 1.0), "{neighbours} neighbours");
+    }
 }
