@@ -9,7 +9,6 @@ use super::kernel::{
     GatheredRows, Line, Pass, PerRow, Rows, Span, TileSums, attend, gather, heads_per_tile,
 };
 use super::simd::{CHUNK, Element, LANES, Level, from_lanes, to_lanes};
-use super::stored::{SampleRows, Stored};
 
 /// Rows that are summed in f32 before their sums go to f64: a unit of work, whatever the number
 /// of threads.
@@ -120,21 +119,20 @@ impl<'a, E: Element> Readers<'a, E> {
         }
     }
 
-    /// Keeps the logits and the values of some rows, whose weights are not known yet.
-    pub(crate) fn gather(&self, tokens: &[u32], kept: &mut SampleRows<E>)
+    /// Notes some rows, whose weights are not known yet, and keeps their values `[rows][value_chunks · CHUNK]`.
+    pub(crate) fn gather(&self, tokens: &[u32], noted: &mut RowByRow, values: &mut Vec<E>)
     where
-        E: Stored,
+        E: Default,
     {
+        let stride = self.rows.value_chunks() * CHUNK;
         for tokens in tokens.chunks(PIECE) {
-            let count = tokens.len();
+            let (count, known) = (tokens.len(), noted.norms.len());
             let mut logits = vec![0.0; count * self.tiles() * self.per_tile];
-            let (norms, values) = (&mut kept.rows.norms, &mut kept.values);
-            let (known, stride) = (norms.len(), self.rows.value_chunks() * CHUNK);
-            norms.resize(known + count, 0.0);
+            noted.norms.resize(known + count, 0.0);
             values.resize((known + count) * stride, E::default());
             let out = GatheredRows {
                 logits: &mut logits,
-                norms: &mut norms[known..],
+                norms: &mut noted.norms[known..],
                 values: &mut values[known * stride..],
             };
             let pass = Pass {
@@ -146,7 +144,7 @@ impl<'a, E: Element> Readers<'a, E> {
             };
             gather(self.level, self.per_tile, &pass, out);
             let of_readers = logits.chunks_exact(count);
-            kept.rows.logits.iter_mut().zip(of_readers).for_each(|(all, new)| all.extend(new));
+            noted.logits.iter_mut().zip(of_readers).for_each(|(all, new)| all.extend(new));
         }
     }
 

@@ -67,7 +67,7 @@ impl<E: Stored> Sample<E> {
 
     /// Reads more tokens whose weights are not known yet.
     pub(crate) fn gather(&mut self, readers: &Readers<'_, E>, tokens: &[u32]) {
-        readers.gather(tokens, &mut self.kept);
+        readers.gather(tokens, &mut self.kept.rows, &mut self.kept.values);
     }
 
     /// Reads more tokens, for their sums alone: there can be no check after that.

@@ -31,7 +31,7 @@ impl<E: Stored> SampleRows<E> {
 
 /// A number type of the cache with memory to keep samples in. Steps use the same memory again:
 /// megabytes that the system clears at each use would cost more than the statistics.
-pub(crate) trait Stored: Element + vattention_core::step::Element {
+pub(crate) trait Stored: Element + Default + vattention_core::step::Element {
     /// This thread's memory that is not in use.
     fn pool() -> &'static LocalKey<RefCell<Vec<SampleRows<Self>>>>;
 }

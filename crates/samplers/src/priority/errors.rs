@@ -19,7 +19,7 @@ use vattention_core::{Picks, step::Element};
 use vattention_index::CodeDeviations;
 
 use super::keys;
-use super::level::{STEPS, rounded};
+use super::level::{STEPS_TO_E, rounded};
 use super::scratch::Scratch;
 
 /// `z`: standard deviations of a code's error that are guarded against.
@@ -141,7 +141,7 @@ fn is_beyond(exponent: f32) -> bool {
 #[inline(always)]
 fn steps(exponent: f32) -> i16 {
     let exponent = if exponent < LIMIT { exponent } else { LIMIT };
-    rounded(exponent * (std::f32::consts::LOG2_E * STEPS as f32))
+    rounded(exponent * STEPS_TO_E)
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]

@@ -7,6 +7,9 @@
 /// Steps in a power of two.
 pub(super) const STEPS: i16 = 128;
 
+/// Steps in a factor of e.
+pub(super) const STEPS_TO_E: f32 = 128.0 * std::f32::consts::LOG2_E;
+
 /// The level of 1.
 pub(super) const ONE: i16 = 127 * STEPS;
 

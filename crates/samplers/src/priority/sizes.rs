@@ -10,7 +10,7 @@ use multiversion::multiversion;
 use vattention_core::{Picks, step::Element};
 
 use super::errors::Scan;
-use super::level::{ONE, SLACK, STEPS, half_log, number, rounded};
+use super::level::{ONE, SLACK, STEPS, STEPS_TO_E, half_log, number, rounded};
 use super::scratch::Scratch;
 
 /// No token is drawn with a smaller probability: of so many bits uniform numbers are exact.
@@ -230,7 +230,7 @@ fn unit(norms: &[bf16]) -> f32 {
 /// The level of `e^(score − largest)`, less that of 1.
 #[inline(always)]
 fn level(score: f32, largest: f32) -> i16 {
-    let steps = (score - largest) * (std::f32::consts::LOG2_E * STEPS as f32);
+    let steps = (score - largest) * STEPS_TO_E;
     rounded(if steps > -DEPTH { steps } else { -DEPTH })
 }
 
