@@ -282,6 +282,13 @@ impl Pipeline {
         self.selectors.iter().any(|selector| selector.needs_feedback())
     }
 
+    /// Whether what a step reads depends on the steps before it: because a selector needs feedback, or because
+    /// samples begin with the size that the step before needed. Then a sequence that begins at a later
+    /// [step](crate::Options::first_step) does not read what one that came there by itself does.
+    pub fn depends_on_earlier_steps(&self) -> bool {
+        self.needs_feedback() || self.sampler.is_some() && self.learns_first_sizes()
+    }
+
     /// Passes one row's attention weights to the selectors that need them.
     pub fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
         self.lessons.feed_back();
