@@ -16,16 +16,19 @@ const MOST: u16 = 128;
 /// taken again.
 #[derive(Debug)]
 pub(crate) struct FirstSizes {
-    /// The number of the last step, its own level, and that of the next, `[lists]`. Atomic, because steps
-    /// have only a shared reference to the pipeline.
+    /// Packed [`Learned`], `[lists]`. Atomic, because steps have only a shared reference to the
+    /// pipeline.
     lists: Vec<AtomicU64>,
 }
 
-/// What one list has learned.
+/// Levels of one list.
 #[derive(Clone, Copy)]
 struct Learned {
+    /// Number of the last step.
     step: u32,
+    /// Level at which it began.
     own: u16,
+    /// Level at which the next one begins.
     next: u16,
 }
 
@@ -60,8 +63,8 @@ impl FirstSizes {
         (base as f64 * (f64::from(own) / PER_DOUBLING).exp2()) as usize
     }
 
-    /// Records that a list needed a size at the step that has begun: the next begins half of the way up, or a
-    /// level down.
+    /// Records that a list needed a size at the step that has begun: the next step begins half of the
+    /// way up, or a level down.
     pub(crate) fn learn(&self, list: usize, needed: f64, base: usize) {
         let level = level(needed, base);
         self.update(list, |own| {
@@ -69,13 +72,14 @@ impl FirstSizes {
         });
     }
 
-    /// Records that a list asked for so large a sample that everything was read: the next step begins there.
+    /// Records that a list asked for so large a sample that everything was read: the next step begins
+    /// there.
     pub(crate) fn learn_excess(&self, list: usize, asked: usize, base: usize) {
         self.update(list, |own| level(asked as f64, base).max(own));
     }
 
-    /// Records that everything was read without a sample: the next step begins a level down, so that a sample is
-    /// tried again.
+    /// Records that everything was read without a sample: the next step begins a level down, so that a
+    /// sample is tried again.
     pub(crate) fn forget(&self, list: usize) {
         self.update(list, |own| own.saturating_sub(1));
     }

@@ -282,9 +282,9 @@ impl Pipeline {
         self.selectors.iter().any(|selector| selector.needs_feedback())
     }
 
-    /// Whether what a step reads depends on the steps before it: because a selector needs feedback, or because
-    /// samples begin with the size that the step before needed. Then a sequence that begins at a later
-    /// [step](crate::Options::first_step) does not read what one that came there by itself does.
+    /// Returns true if a step's reading depends on the steps before it: if a selector needs feedback, or
+    /// if samples begin with the size that the step before needed. A sequence that begins at a later
+    /// [step](crate::Options::first_step) then does not read what one that came there by itself does.
     pub fn depends_on_earlier_steps(&self) -> bool {
         self.needs_feedback() || self.sampler.is_some() && self.learns_first_sizes()
     }
@@ -401,8 +401,8 @@ impl Pipeline {
         }
     }
 
-    /// Whether the first size of a sample follows from the steps before. The checks of a proof are at sizes
-    /// known beforehand, and a uniform sample is checked at no cost.
+    /// Returns true if the first size of a sample follows from the steps before. A proof is checked at
+    /// sizes known beforehand, and the checks of a uniform sample cost little.
     fn learns_first_sizes(&self) -> bool {
         let schedule = self.config.estimator.as_ref().map(|estimator| estimator.schedule());
         matches!(schedule, Some(Schedule::Adaptive { .. })) && !self.config.sampler().is_uniform()

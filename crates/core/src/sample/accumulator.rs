@@ -50,7 +50,7 @@ pub trait Accumulator {
     }
 }
 
-/// What drawn tokens are read for.
+/// Purpose for which drawn tokens are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleUse {
     /// Their sums alone: no statistics will be needed any more.

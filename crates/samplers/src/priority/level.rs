@@ -40,8 +40,8 @@ pub(super) fn half_log(x: f32) -> i16 {
     (x.to_bits().wrapping_sub(1.0_f32.to_bits()) >> 17) as i16
 }
 
-/// A level of bits that are uniform in 0..2²⁴: the largest number of 8 bits that is no larger than the
-/// 2²⁴th part of these. It is below a level of 2⁻¹⁷ or more with the probability that is that level's number.
+/// The level of `bits / 2²⁴`, rounded down to 8 bits. Of bits that are uniform in 0..2²⁴ it is below a
+/// level of 2⁻¹⁷ or more with a probability that is the number of that level.
 #[inline(always)]
 pub(super) fn uniform(bits: u32) -> i16 {
     (((bits as i32 as f32).to_bits() >> 16) as i16).wrapping_sub(24 * STEPS)
@@ -70,7 +70,7 @@ mod tests {
         }
     }
 
-    /// Of 2²⁴ numbers, as many are below a level as its number says.
+    /// The share of 2²⁴ uniform levels that are below a level is that level's number.
     #[test]
     fn a_uniform_level_is_below_another_with_its_probability() {
         let mut counts = vec![0_u32; usize::from(ONE as u16) + 1];

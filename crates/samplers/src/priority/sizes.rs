@@ -162,7 +162,7 @@ impl Sizes {
 
     /// A node near the threshold at which `wanted` tokens are expected.
     fn guess(&self, wanted: f64) -> i16 {
-        // As if none were certain, and the sizes summed to 1.
+        // Without any other knowledge: no token is certain, and the sizes sum to 1.
         let (node, draws) = self.known.borrow().last().copied().unwrap_or((0, 1.0));
         let more = f64::from(STEPS / NODE) * libm::log2(wanted / draws);
         (f64::from(node) + more.floor()).clamp(f64::from(FIRST), f64::from(LAST)) as i16
@@ -195,7 +195,7 @@ pub(super) fn chance(size: i16, t: i16) -> i16 {
     if size == APART { ONE } else { level }
 }
 
-/// Whether a token that is left to chance is drawn at a threshold, by its uniform level.
+/// Returns true if a token that is left to chance is drawn at a threshold, by its uniform level.
 #[inline(always)]
 pub(super) fn is_drawn(size: i16, t: i16, uniform: i16) -> bool {
     size != APART && uniform < chance(size, t)
@@ -218,8 +218,8 @@ fn sum_of_lanes(mut sums: [f32; LANES]) -> f64 {
     f64::from(sums[0])
 }
 
-/// What norms are multiplied by, so that their squares are in range: the inverse of the largest, or of the power of
-/// two below it.
+/// Factor of norms that keeps their squares in range: the inverse of the largest, or of the power of two
+/// below it.
 fn unit(norms: &[bf16]) -> f32 {
     // They are not negative: the largest has the most bits.
     let largest = norms.iter().map(|norm| norm.to_bits()).max().unwrap_or(0);

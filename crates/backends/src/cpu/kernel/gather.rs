@@ -6,7 +6,7 @@ use super::value::norm_block;
 use super::{BLOCK_LINES, LANES, LEAST, Line, Pass, note_logits};
 use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
 
-/// What is kept of rows.
+/// Parts of rows that are kept.
 #[derive(Debug)]
 pub(crate) struct GatheredRows<'a, E> {
     /// `[tiles · H][rows]`
