@@ -104,8 +104,9 @@ impl RotatedCodes {
         size_of_val(&self.words[..]) + size_of_val(&self.factors[..]) + size_of_val(&self.means[..])
     }
 
-    /// Sets the logits of all visible tokens of rows that see as many, `[rows][visible]`. What the codes add to `q·c` is
-    /// multiplied by `shrink`. Tokens behind the last whole block that are all picked get the least number instead.
+    /// Sets the logits of all visible tokens of rows that see as many, `[rows][visible]`. What the
+    /// codes add to `q·c` is multiplied by `shrink`. Tokens behind the last whole block that are
+    /// all picked get the least number instead.
     ///
     /// # Panics
     /// If there is not an `out` for each row, as long as what that sees.

@@ -8,27 +8,29 @@
 //! - `"selectors"`: the scores of the last selector that ranked the tokens, scaled to logits
 //!   (`learned.rs`).
 //!
-//! The norms of the values are stored beside. Of the tokens that are not picked, token `i` then has the size
+//! The norms of the values are stored beside. Of the tokens that are not picked, token `i` then has
+//! the size
 //!
 //! `size_i = e^(s^_i + x_i) √(|v_i|²/m² + 1) / Σ e^s^`.
 //!
-//! `m²` is the mean of `|v|²` under the approximate attention to these tokens; `x_i` allows for the error of
-//! the token's own score (`errors.rs`), after the sum is taken, so that a query head with uncertain scores
-//! counts no less in its group. If several rows read one list, the largest of a token's sizes counts. At a
-//! threshold `t` token `i` is drawn, independently of others, if
+//! `m²` is the mean of `|v|²` under the approximate attention to these tokens; `x_i` allows for the
+//! error of the token's own score (`errors.rs`), after the sum is taken, so that a query head with
+//! uncertain scores counts no less in its group. If several rows read one list, the largest of a
+//! token's sizes counts. At a threshold `t` token `i` is drawn, independently of others, if
 //!
 //! `u_i < π_i = min(1, t size_i)`,
 //!
 //! `u_i` being a uniform number of its own. This is priority sampling with a threshold instead of a
 //! number of tokens: heavy tokens are certain, the probabilities are exact, and a larger threshold
-//! draws the same tokens and more. The threshold of a size is that at which `size` tokens are drawn on
-//! average. Tokens whose scores say next to nothing, and those of a pilot, are always read; they count
-//! as drawn, but at least half of the size is left to chance. Sizes and thresholds are logarithms in 16
-//! bits (`level.rs`): any rounding of a size gives another design, whose probabilities are exact.
+//! draws the same tokens and more. The threshold of a size is that at which `size` tokens are drawn
+//! on average. Tokens whose scores say next to nothing, and those of a pilot, are always read; they
+//! count as drawn, but at least half of the size is left to chance. Sizes and thresholds are
+//! logarithms in 16 bits (`level.rs`): any rounding of a size gives another design, whose
+//! probabilities are exact.
 //!
 //! Cost: a pass over the index of each visible token (`head_dim / 4 + 4` bytes of codes,
-//! `head_dim + 14` of copies, or the scores, for each row; codes for four rows together), two over its
-//! predictions, and one for each check over 2 bytes a token.
+//! `head_dim + 14` of copies, or the scores, for each row; codes for four rows together), two over
+//! its predictions, and one for each check over 2 bytes a token.
 //!
 //! # Guarantee
 //! Unbiased totals, of variance `Σ x² (1/π − 1)`, whatever the scores. By copies in 8 bits,

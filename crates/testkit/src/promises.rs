@@ -224,8 +224,8 @@ pub struct PromiseTrials {
     pub tail_is_hidden: bool,
     /// Share of the error that certificates allow, for the count [`narrowed`](Counts::narrowed).
     pub narrowing: f64,
-    /// True if each trial is the step after the trial before it, so that its sample begins with the size
-    /// which that one needed.
+    /// True if each trial is the step after the trial before it, so that its sample begins with the
+    /// size which that one needed.
     pub successive: bool,
 }
 

@@ -119,7 +119,8 @@ impl<'a, E: Element> Readers<'a, E> {
         }
     }
 
-    /// Notes some rows, whose weights are not known yet, and keeps their values `[rows][value_chunks · CHUNK]`.
+    /// Notes some rows, whose weights are not known yet, and keeps their values
+    /// `[rows][value_chunks · CHUNK]`.
     pub(crate) fn gather(&self, tokens: &[u32], noted: &mut RowByRow, values: &mut Vec<E>)
     where
         E: Default,
@@ -135,17 +136,16 @@ impl<'a, E: Element> Readers<'a, E> {
                 norms: &mut noted.norms[known..],
                 values: &mut values[known * stride..],
             };
-            let pass = Pass {
-                rows: self.rows,
-                tokens: Span::List(tokens),
-                log_weights: None,
-                queries: &self.queries,
-                query_heads: self.members,
-            };
-            gather(self.level, self.per_tile, &pass, out);
+            gather(self.level, self.per_tile, &self.pass(Span::List(tokens), None), out);
             let of_readers = logits.chunks_exact(count);
             noted.logits.iter_mut().zip(of_readers).for_each(|(all, new)| all.extend(new));
         }
+    }
+
+    /// A pass over rows, with a weight each, `log2`.
+    fn pass<'p>(&'p self, tokens: Span<'p>, log_weights: Option<&'p [f32]>) -> Pass<'p, E> {
+        let Self { rows, queries, members, .. } = self;
+        Pass { rows: *rows, tokens, log_weights, queries, query_heads: *members }
     }
 
     /// The sums of one piece, whose weights begin at `first`.
@@ -157,13 +157,7 @@ impl<'a, E: Element> Readers<'a, E> {
         per_row: Option<PerRow<'_>>,
     ) -> Vec<Softmax> {
         let log_weights = log_weights.map(|weights| &weights[first..][..tokens.len()]);
-        let pass = Pass {
-            rows: self.rows,
-            tokens: *tokens,
-            log_weights,
-            queries: &self.queries,
-            query_heads: self.members,
-        };
+        let pass = self.pass(*tokens, log_weights);
         let no_rows = TileSums::new(self.per_tile, self.rows.value_chunks());
         let mut tiles = vec![no_rows; self.tiles()];
         attend(self.level, self.per_tile, &pass, &mut tiles, per_row);

@@ -153,9 +153,10 @@ impl<E: Stored> Sample<E> {
             drawn.multiply(readers, kept, certain);
             self.drawn = Some(drawn);
         }
-        let WeighedSample { norms, fours, readers: of_readers, .. } = self.drawn.as_ref()?;
+        let all_drawn = self.drawn.as_ref().expect("it was made");
+        let WeighedSample { norms, fours, readers: of_readers, .. } = all_drawn;
         let drawn = &of_readers[reader];
-        let WithCertain { certain, all, by_out } = drawn.all.as_ref()?;
+        let WithCertain { certain, all, by_out } = drawn.all.as_ref().expect("it was multiplied");
         let shift = certain.shift();
         let scale = (drawn.sums.shift() - shift).exp();
         let within =

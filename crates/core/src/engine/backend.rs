@@ -199,7 +199,8 @@ pub struct Options {
     pub return_selection: bool,
     /// Queries processed before this sequence came here: the number of its first step. Its random
     /// numbers are those of that step. A pipeline that
-    /// [depends on earlier steps](crate::Pipeline::depends_on_earlier_steps) begins as if there were none.
+    /// [depends on earlier steps](crate::Pipeline::depends_on_earlier_steps) begins as if there
+    /// were none.
     pub first_step: u32,
     /// When to read everything instead of the pipeline's choice.
     pub fall_back: FallBack,

@@ -75,7 +75,7 @@ struct SampleTarget<'a> {
     limit: usize,
 }
 
-/// Reading everything is faster than drawing so many tokens.
+/// Reading everything is faster than a sample of this size.
 struct DenseIsFaster {
     size: usize,
 }
@@ -180,7 +180,8 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// The size at which the widest radius would be epsilon, if radii fall as the root of the size rises.
+    /// The size at which the widest radius would be epsilon, if radii fall as the root of the size
+    /// rises.
     fn needed(&self, target: &SampleTarget<'_>) -> Option<f64> {
         let epsilon = target.goal.epsilon()?.get();
         let widest = self.results.iter().map(|result| result.radius).fold(0.0, f64::max);

@@ -11,9 +11,9 @@ const MOST: u16 = 128;
 /// First sizes of the lists of one KV head.
 ///
 /// A size is a level: an eighth of a power of two above the base each. Levels are coarse, so that
-/// backends whose radii differ in the last digits begin alike. A step begins with what the step before
-/// it has left, and with the base if another came before: so the same step begins alike if it is
-/// taken again.
+/// backends whose radii differ in the last digits begin alike. A step begins with what the step
+/// before it has left, and with the base if another came before: so the same step begins alike if
+/// it is taken again.
 #[derive(Debug)]
 pub(crate) struct FirstSizes {
     /// Packed [`Learned`], `[lists]`. Atomic, because steps have only a shared reference to the
@@ -63,8 +63,8 @@ impl FirstSizes {
         (base as f64 * (f64::from(own) / PER_DOUBLING).exp2()) as usize
     }
 
-    /// Records that a list needed a size at the step that has begun: the next step begins half of the
-    /// way up, or a level down.
+    /// Records that a list needed a size at the step that has begun: the next step begins half of
+    /// the way up, or a level down.
     pub(crate) fn learn(&self, list: usize, needed: f64, base: usize) {
         let level = level(needed, base);
         self.update(list, |own| {
@@ -72,14 +72,14 @@ impl FirstSizes {
         });
     }
 
-    /// Records that a list asked for so large a sample that everything was read: the next step begins
-    /// there.
+    /// Records that a list asked for so large a sample that everything was read: the next step
+    /// begins there.
     pub(crate) fn learn_excess(&self, list: usize, asked: usize, base: usize) {
         self.update(list, |own| level(asked as f64, base).max(own));
     }
 
-    /// Records that everything was read without a sample: the next step begins a level down, so that a
-    /// sample is tried again.
+    /// Records that everything was read without a sample: the next step begins a level down, so
+    /// that a sample is tried again.
     pub(crate) fn forget(&self, list: usize) {
         self.update(list, |own| own.saturating_sub(1));
     }

@@ -282,9 +282,10 @@ impl Pipeline {
         self.selectors.iter().any(|selector| selector.needs_feedback())
     }
 
-    /// Returns true if a step's reading depends on the steps before it: if a selector needs feedback, or
-    /// if samples begin with the size that the step before needed. A sequence that begins at a later
-    /// [step](crate::Options::first_step) then does not read what one that came there by itself does.
+    /// Returns true if a step's reading depends on the steps before it: if a selector needs
+    /// feedback, or if samples begin with the size that the step before needed. A sequence that
+    /// begins at a later [step](crate::Options::first_step) then does not read what one that came
+    /// there by itself does.
     pub fn depends_on_earlier_steps(&self) -> bool {
         self.needs_feedback() || self.sampler.is_some() && self.learns_first_sizes()
     }
@@ -369,9 +370,6 @@ impl Pipeline {
         };
         let residuals: Vec<Residual> =
             choice.bounds[list * readers..][..readers].iter().map(residual).collect();
-        let rows = step.rows();
-        let rows = &rows[list * readers..][..readers];
-        let design = sampler.design(rows, picks, &self.sample_stream(step, list));
         let how = self.config.sampler();
         let base = how.base().of(step.visible);
         let learns = self.learns_first_sizes();
@@ -380,6 +378,9 @@ impl Pipeline {
             self.first_sizes.forget(list);
             return self.fall_back(step);
         }
+        let rows = step.rows();
+        let rows = &rows[list * readers..][..readers];
+        let design = sampler.design(rows, picks, &self.sample_stream(step, list));
         let drawing = Drawing::new(design, how.is_uniform(), first, picks, &residuals, accumulator);
         let Some((estimator, goal)) = self.config.estimator.as_ref().zip(self.config.goal()) else {
             return self.drawn(step, picks, drawing.draw_unjudged(picks), None);
@@ -401,8 +402,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns true if the first size of a sample follows from the steps before. A proof is checked at
-    /// sizes known beforehand, and the checks of a uniform sample cost little.
+    /// Returns true if the first size of a sample follows from the steps before. A proof is checked
+    /// at sizes known beforehand, and the checks of a uniform sample cost little.
     fn learns_first_sizes(&self) -> bool {
         let schedule = self.config.estimator.as_ref().map(|estimator| estimator.schedule());
         matches!(schedule, Some(Schedule::Adaptive { .. })) && !self.config.sampler().is_uniform()

@@ -28,7 +28,8 @@ pub(crate) enum Candidates {
     Coarse(CoarseSizes),
 }
 
-/// A first size, and beyond it powers of two and [`PER_DOUBLING`] sizes within each, up to the largest.
+/// A first size, and beyond it powers of two and [`PER_DOUBLING`] sizes within each, up to the
+/// largest.
 #[derive(Debug)]
 pub(crate) struct CoarseSizes {
     first: usize,

@@ -1,4 +1,4 @@
-//! Which tokens are drawn between two thresholds.
+//! Draws between two thresholds.
 
 use multiversion::multiversion;
 use vattention_core::sample::Uniforms;
@@ -25,7 +25,8 @@ pub(super) fn draw(
     shuffle(&mut out[known..], seed);
 }
 
-/// Puts tokens in a random order (Fisher, Yates), by the upper halves of a linear congruential sequence (Knuth).
+/// Puts tokens in a random order (Fisher, Yates), by the upper halves of a linear congruential
+/// sequence (Knuth).
 fn shuffle(tokens: &mut [u32], seed: u64) {
     let mut state = seed;
     for last in (1..tokens.len()).rev() {
@@ -76,8 +77,8 @@ fn mask(bytes: &[u8; LANES]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Each token is in each place, and two neighbours stay neighbours, as often as chance has it, within six
-    /// deviations.
+    /// Each token is in each place, and two neighbours stay neighbours, as often as chance has it,
+    /// within six deviations.
     #[test]
     fn a_shuffled_list_is_in_random_order() {
         const TRIALS: u32 = 20_000;

@@ -137,7 +137,8 @@ fn is_beyond(exponent: f32) -> bool {
     exponent > LIMIT || exponent.is_nan()
 }
 
-/// The exponent of a token that is left to chance, in steps of a level; sizes of others are not used.
+/// The exponent of a token that is left to chance, in steps of a level; sizes of others are not
+/// used.
 #[inline(always)]
 fn steps(exponent: f32) -> i16 {
     let exponent = if exponent < LIMIT { exponent } else { LIMIT };

@@ -1,8 +1,9 @@
 //! Positive numbers as logarithms in 16 bits.
 //!
-//! A level is a number of steps of 1/128 of a power of two, and the upper half of the bits of an f32:
-//! level [`ONE`] is 1, and between powers of two levels are a straight line. So a product is a sum of
-//! levels, but for the [`SLACK`] between a line and an exponential, and a level is an exact number.
+//! A level is a number of steps of 1/128 of a power of two, and the upper half of the bits of an
+//! f32: level [`ONE`] is 1, and between powers of two levels are a straight line. So a product is a
+//! sum of levels, but for the [`SLACK`] between a line and an exponential, and a level is an exact
+//! number.
 
 /// Steps in a power of two.
 pub(super) const STEPS: i16 = 128;
@@ -13,9 +14,10 @@ pub(super) const STEPS_TO_E: f32 = 128.0 * std::f32::consts::LOG2_E;
 /// The level of 1.
 pub(super) const ONE: i16 = 127 * STEPS;
 
-/// Part of a power of two by which a sum of levels may be below the logarithm of the product that it
-/// stands for: half of the 0.0861 between a line and a logarithm, of a length, the step to which that is
-/// rounded down, and half a step for each of a score and the exponent of its error; and a little for f32.
+/// Part of a power of two by which a sum of levels may be below the logarithm of the product that
+/// it stands for: half of the 0.0861 between a line and a logarithm, of a length, the step to which
+/// that is rounded down, and half a step for each of a score and the exponent of its error; and a
+/// little for f32.
 pub(super) const SLACK: f64 = 0.0861 / 2.0 + 2.01 / STEPS as f64;
 
 /// The number of a level.
@@ -24,8 +26,8 @@ pub(super) fn number(level: i16) -> f32 {
     f32::from_bits((level as u32) << 16)
 }
 
-/// A number of this size has no digits behind the point, and its lower bits are those of an integer that
-/// was added to it.
+/// A number of this size has no digits behind the point, and its lower bits are those of an integer
+/// that was added to it.
 const WHOLE: f32 = 12_582_912.0;
 
 /// The nearest integer to a number between ±32,000.
@@ -40,8 +42,8 @@ pub(super) fn half_log(x: f32) -> i16 {
     (x.to_bits().wrapping_sub(1.0_f32.to_bits()) >> 17) as i16
 }
 
-/// The level of `bits / 2²⁴`, rounded down to 8 bits. Of bits that are uniform in 0..2²⁴ it is below a
-/// level of 2⁻¹⁷ or more with a probability that is the number of that level.
+/// The level of `bits / 2²⁴`, rounded down to 8 bits. Of bits that are uniform in 0..2²⁴ it is
+/// below a level of 2⁻¹⁷ or more with a probability that is the number of that level.
 #[inline(always)]
 pub(super) fn uniform(bits: u32) -> i16 {
     (((bits as i32 as f32).to_bits() >> 16) as i16).wrapping_sub(24 * STEPS)
@@ -56,8 +58,7 @@ mod tests {
         assert_eq!(number(ONE), 1.0);
         assert_eq!(number(ONE - 3 * STEPS), 0.125);
         for i in 0..128_i16 {
-            let (line, power) =
-                (f64::from(number(ONE + i)), f64::from(i).mul_add(1.0 / 128.0, 0.0).exp2());
+            let (line, power) = (f64::from(number(ONE + i)), (f64::from(i) / 128.0).exp2());
             assert!(line >= power && line <= 1.0615 * power, "{i}");
         }
         for x in [-15_360.0, -0.6, 0.4, 3.0, 31_999.0_f32] {

@@ -1,7 +1,7 @@
 //! Memory for numbers of tokens, which steps use again.
 //!
-//! A step needs some numbers for each visible token. The system clears fresh memory page by page, which
-//! takes longer than most of what is done with it.
+//! A step needs some numbers for each visible token. The system clears fresh memory page by page,
+//! which takes longer than most of what is done with it.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};

@@ -1,6 +1,7 @@
 //! The probability with which each token is drawn, at any threshold.
 //!
-//! In integers, and in f32 by operations in an order that does not depend on the machine: all draw the same.
+//! It is computed in integers, and in f32 by operations in an order that does not depend on the
+//! machine: all draw the same.
 
 use std::cell::RefCell;
 use std::f64::consts::LN_2;
@@ -13,7 +14,8 @@ use super::errors::Scan;
 use super::level::{ONE, SLACK, STEPS, STEPS_TO_E, half_log, number, rounded};
 use super::scratch::Scratch;
 
-/// No token is drawn with a smaller probability: of so many bits uniform numbers are exact.
+/// The least probability of a token that is left to chance: uniform numbers of 24 bits draw it
+/// exactly.
 const LEAST: i16 = ONE - 17 * STEPS;
 
 /// The size of tokens that are not left to chance.
@@ -34,7 +36,8 @@ const DEPTH: f32 = 120.0 * STEPS as f32;
 /// `size + t`, 1 at most and 2⁻¹⁷ at least.
 #[derive(Debug)]
 pub(super) struct Sizes {
-    /// `[visible]`; the largest over readers of sizes that sum to 1 for each, before errors raise them.
+    /// `[visible]`; the largest over readers of sizes that sum to 1 for each, before errors raise
+    /// them.
     levels: Scratch<i16>,
     /// Tokens that are not picked, but certain at any threshold, ascending.
     certain: Vec<usize>,
@@ -49,33 +52,33 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// The sizes for all readers together. Tokens of `certain`, which are not picked, are certain at any
-    /// threshold. O(visible · readers).
+    /// The sizes for all readers together. Tokens of `certain`, which are not picked, are certain
+    /// at any threshold. O(visible · readers).
     pub(super) fn new(scans: &mut [Scan<'_>], picks: &Picks, certain: Vec<usize>) -> Self {
         let (visible, norms) = (picks.visible(), scans[0].norms);
         let unit = unit(norms);
         let (mut levels, mut own) = (Scratch::new(visible), Scratch::new(visible));
         let (mut units, mut square) = (Vec::with_capacity(scans.len()), 0.0);
-        for (reader, scan) in scans.iter_mut().enumerate() {
-            let taken = picks.iter().chain(certain.iter().copied());
-            taken.for_each(|token| scan.scores[token] = f32::MIN);
-            let out = if reader == 0 { &mut levels } else { &mut own };
-            let [weight, of_squares] = set_levels(&scan.scores, norms, scan.largest, unit, out);
-            square += of_squares / weight;
-            scan.errors.raise(out);
-            let shift = (f64::from(STEPS) * libm::log2(weight)).round();
-            if reader == 0 {
-                lower(&mut levels, shift as i16);
-            } else {
-                raise_to(&mut levels, &own, shift as i16);
+        let taken: Vec<usize> = picks.iter().chain(certain.iter().copied()).collect();
+        levels.fill(APART);
+        for scan in scans {
+            for &token in &taken {
+                scan.scores[token] = f32::MIN;
             }
+            let [weight, of_squares] =
+                set_levels(&scan.scores, norms, scan.largest, unit, &mut own);
+            square += of_squares / weight;
+            scan.errors.raise(&mut own);
+            let shift = (f64::from(STEPS) * libm::log2(weight)).round();
+            raise_to(&mut levels, &own, shift as i16);
             let powers = shift / f64::from(STEPS) + SLACK;
             units.push(f64::from(scan.largest) + LN_2 * powers + scan.errors.common());
         }
-        let length = (square / scans.len() as f64).sqrt() / f64::from(unit);
+        let length = (square / units.len() as f64).sqrt() / f64::from(unit);
         lengthen(&mut levels, norms, length);
-        let taken = picks.iter().chain(certain.iter().copied());
-        taken.for_each(|token| levels[token] = APART);
+        for token in taken {
+            levels[token] = APART;
+        }
         let (left, known) = (visible - picks.len(), RefCell::default());
         Self { levels, certain, left, length, units, known }
     }
@@ -91,8 +94,8 @@ impl Sizes {
         Self { levels, certain: Vec::new(), left, length: 1.0, units, known }
     }
 
-    /// The logarithm of the most that tokens, of which one draw is expected at threshold `t`, add to
-    /// `Σ e √(|v|² + m²) / m` of a reader, relative to the logit `shift`.
+    /// The logarithm of the most that tokens, of which one draw is expected at threshold `t`, add
+    /// to `Σ e √(|v|² + m²) / m` of a reader, relative to the logit `shift`.
     pub(super) fn log_of_one_draw(&self, reader: usize, t: i16, shift: f64) -> f64 {
         self.units[reader] - LN_2 * f64::from(t) / f64::from(STEPS) - shift
     }
@@ -129,9 +132,9 @@ impl Sizes {
 
     /// The threshold at which `size` tokens are expected, or as near as a step comes.
     ///
-    /// Tokens that are certain at any threshold count as drawn, but at least half of the sample is left
-    /// to chance. Expected draws are counted at [nodes](NODE), and thresholds between two are interpolated:
-    /// a handful of passes over the sizes, and none where nodes are known.
+    /// Tokens that are certain at any threshold count as drawn, but at least half of the sample is
+    /// left to chance. Expected draws are counted at [nodes](NODE), and thresholds between two are
+    /// interpolated: a handful of passes over the sizes, and none where nodes are known.
     pub(super) fn threshold(&self, size: usize) -> i16 {
         let (size, certain) = (size as f64, self.certain.len() as f64);
         let wanted = (size - certain).max(size / 2.0);
@@ -207,9 +210,20 @@ const LANES: usize = 64;
 /// Numbers whose sums stay in f32.
 const PART: usize = 4096;
 
-/// Sums numbers in an order that does not depend on the machine.
+/// The sum of what `of` makes of up to [`PART`] elements at each place, in an order that does not
+/// depend on the machine.
 #[inline(always)]
-fn sum_of_lanes(mut sums: [f32; LANES]) -> f64 {
+fn sum_of<A: Copy, B: Copy>(a: &[A], b: &[B], of: impl Fn(A, B) -> f32) -> f64 {
+    let mut sums = [0.0_f32; LANES];
+    let ((a, rest_a), (b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            sums[lane] += of(a[lane], b[lane]);
+        }
+    }
+    for (sum, (a, b)) in sums.iter_mut().zip(rest_a.iter().zip(rest_b)) {
+        *sum += of(*a, *b);
+    }
     for half in [32, 16, 8, 4, 2, 1] {
         for lane in 0..half {
             sums[lane] += sums[lane + half];
@@ -218,8 +232,8 @@ fn sum_of_lanes(mut sums: [f32; LANES]) -> f64 {
     f64::from(sums[0])
 }
 
-/// Factor of norms that keeps their squares in range: the inverse of the largest, or of the power of two
-/// below it.
+/// Factor of norms that keeps their squares in range: the inverse of the largest, or of the power
+/// of two below it.
 fn unit(norms: &[bf16]) -> f32 {
     // They are not negative: the largest has the most bits.
     let largest = norms.iter().map(|norm| norm.to_bits()).max().unwrap_or(0);
@@ -234,7 +248,8 @@ fn level(score: f32, largest: f32) -> i16 {
     rounded(if steps > -DEPTH { steps } else { -DEPTH })
 }
 
-/// Sets the levels of `e^(score − largest)`, and sums their numbers and the products with squared norms.
+/// Sets the levels of `e^(score − largest)`, and sums their numbers and the products with squared
+/// norms.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn set_levels(
     scores: &[f32],
@@ -249,22 +264,11 @@ fn set_levels(
         for (out, &score) in out.iter_mut().zip(scores) {
             *out = level(score, largest);
         }
-        let (mut weights, mut squares) = ([0.0_f32; LANES], [0.0_f32; LANES]);
-        let (levels, norms) = (out.as_chunks::<LANES>(), norms.as_chunks::<LANES>());
-        for (levels, norms) in levels.0.iter().zip(norms.0) {
-            for lane in 0..LANES {
-                let (e, norm) = (number(levels[lane] + ONE), unit * norms[lane].wide());
-                weights[lane] += e;
-                squares[lane] += e * (norm * norm);
-            }
-        }
-        for (lane, (level, norm)) in levels.1.iter().zip(norms.1).enumerate() {
-            let (e, norm) = (number(level + ONE), unit * norm.wide());
-            weights[lane] += e;
-            squares[lane] += e * (norm * norm);
-        }
-        totals[0] += sum_of_lanes(weights);
-        totals[1] += sum_of_lanes(squares);
+        totals[0] += sum_of(out, out, |level, _| number(level + ONE));
+        totals[1] += sum_of(out, norms, |level, norm| {
+            let norm = unit * norm.wide();
+            number(level + ONE) * (norm * norm)
+        });
     }
     totals
 }
@@ -280,15 +284,7 @@ fn lengthen(sizes: &mut [i16], norms: &[bf16], length: f64) {
     }
 }
 
-/// Makes sizes of the levels of the first reader.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn lower(levels: &mut [i16], shift: i16) {
-    for level in levels {
-        *level = level.saturating_add(ONE - shift);
-    }
-}
-
-/// Raises sizes to those of another reader.
+/// Raises sizes to those that a reader's levels make.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn raise_to(sizes: &mut [i16], levels: &[i16], shift: i16) {
     for (size, level) in sizes.iter_mut().zip(levels) {
@@ -300,20 +296,11 @@ fn raise_to(sizes: &mut [i16], levels: &[i16], shift: i16) {
 /// Expected draws at a threshold of the tokens that are left to chance.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn expected(sizes: &[i16], t: i16) -> f64 {
-    let draws = |size: i16| if size == APART { 0.0 } else { number(chance(size, t)) };
+    let draws = |size, _| if size == APART { 0.0 } else { number(chance(size, t)) };
     let mut total = 0.0;
+    // The closure of an iterator would not be compiled for these instructions.
     for sizes in sizes.chunks(PART) {
-        let mut sums = [0.0_f32; LANES];
-        let (whole, rest) = sizes.as_chunks::<LANES>();
-        for sizes in whole {
-            for lane in 0..LANES {
-                sums[lane] += draws(sizes[lane]);
-            }
-        }
-        for (sum, &size) in sums.iter_mut().zip(rest) {
-            *sum += draws(size);
-        }
-        total += sum_of_lanes(sums);
+        total += sum_of(sizes, sizes, draws);
     }
     total
 }

@@ -217,8 +217,8 @@ fn priority_keeps_its_promise() {
     }
 }
 
-/// Nothing is proved of what the scores of a selector miss.
-/// Samples that begin with the size that the step before needed are as sure as those that begin with the base.
+/// Nothing is proved of what the scores of a selector miss. Samples that begin with the size that
+/// the step before needed are as sure as those that begin with the base.
 #[test]
 fn samples_that_begin_with_a_size_that_was_learned_keep_their_promise() {
     let goals = [Epsilon(0.05, 0.1), Epsilon(0.1, 0.2)];

@@ -1,9 +1,8 @@
 //! Rows of a list, kept one after the other: logits, values and their lengths.
 
 use super::rows::{BLOCK_ROWS, Block, RowWindow};
-use super::score::Keys;
 use super::value::norm_block;
-use super::{BLOCK_LINES, LANES, LEAST, Line, Pass, note_logits};
+use super::{BLOCK_LINES, LANES, LEAST, Line, Pass, note_logits, score_tile};
 use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
 
 /// Parts of rows that are kept.
@@ -27,13 +26,10 @@ pub(crate) fn gather<E: Element>(
     pass: &Pass<'_, E>,
     out: GatheredRows<'_, E>,
 ) {
-    let (rows, count, tiles) = (&pass.rows, pass.tokens.len(), pass.query_heads.div_ceil(heads));
-    assert!([1, 2, 4].contains(&heads), "{heads} heads in a tile");
-    assert!(pass.tokens.end() <= rows.len(), "a token past the end of the cache");
-    assert_eq!(pass.queries.len(), tiles * heads * rows.key_chunks() * 2, "queries");
+    let (count, tiles) = (pass.tokens.len(), pass.check_tiles(heads));
     assert_eq!(out.logits.len(), count * tiles * heads, "logits");
     assert_eq!(out.norms.len(), count, "norms");
-    assert_eq!(out.values.len(), count * rows.value_chunks() * CHUNK, "values");
+    assert_eq!(out.values.len(), count * pass.rows.value_chunks() * CHUNK, "values");
     // SAFETY: all that the kernel reads and writes is checked above.
     unsafe {
         match heads {
@@ -77,18 +73,15 @@ impl<E: Element, const H: usize> Kernel for Gather<'_, '_, E, H> {
 }
 
 impl<E: Element, const H: usize> Gather<'_, '_, E, H> {
-    /// Logits of a block for a tile, of which `N` query heads are not zero.
+    /// Keeps the logits of a block for a tile, of which `N` query heads are not zero.
     #[inline(always)]
     unsafe fn score<S: Simd, const N: usize, const AHEAD: bool>(
         &mut self,
         block: &Block<'_, '_, E>,
         tile: usize,
     ) {
-        let query_lines = H * block.rows().key_chunks() * 2;
-        let queries = self.pass.queries.as_ptr().add(tile * query_lines).cast::<f32>();
         let mut scores = [Line([LEAST; LANES]); BLOCK_LINES];
-        let used = &mut scores[..(block.len * H).div_ceil(LANES)];
-        Keys::<E, N, AHEAD> { block, queries }.score::<S, H>(used);
+        let used = score_tile::<E, S, H, N, AHEAD>(self.pass, block, tile, &mut scores);
         note_logits::<E, H>(block, tile, used, self.out.logits);
     }
 

@@ -153,15 +153,21 @@ pub(crate) fn attend<E: Element>(
 }
 
 impl<E: Element> Pass<'_, E> {
-    fn check(&self, heads: usize, sums: &[TileSums], per_row: Option<&PerRow<'_>>) {
-        let (rows, count) = (&self.rows, self.tokens.len());
+    /// Checks what every kernel reads, and returns the number of tiles.
+    fn check_tiles(&self, heads: usize) -> usize {
+        let (rows, tiles) = (&self.rows, self.query_heads.div_ceil(heads));
         assert!([1, 2, 4].contains(&heads), "{heads} heads in a tile");
         assert!(self.tokens.end() <= rows.len(), "a token past the end of the cache");
-        assert_eq!(self.queries.len(), sums.len() * heads * rows.key_chunks() * 2, "queries");
+        assert_eq!(self.queries.len(), tiles * heads * rows.key_chunks() * 2, "queries");
+        tiles
+    }
+
+    fn check(&self, heads: usize, sums: &[TileSums], per_row: Option<&PerRow<'_>>) {
+        let (rows, count) = (&self.rows, self.tokens.len());
+        assert_eq!(self.check_tiles(heads), sums.len(), "query heads");
         for tile in sums {
             assert_eq!(tile.numerator.len(), heads * rows.value_chunks() * 2, "numerators");
         }
-        assert_eq!(self.query_heads.div_ceil(heads), sums.len(), "query heads");
         assert!(self.log_weights.is_none_or(|weights| weights.len() == count), "weights");
         if let Some(per_row) = per_row {
             assert_eq!(per_row.logits.len(), count * sums.len() * heads, "logits");
@@ -227,11 +233,8 @@ impl<E: Element, const H: usize> Attend<'_, '_, E, H> {
     ) {
         let Self { pass, sums, per_row } = self;
         let sums = &mut sums[tile];
-        let query_lines = H * pass.rows.key_chunks() * 2;
-        let queries = pass.queries.as_ptr().add(tile * query_lines).cast::<f32>();
         let mut scores = [Line([LEAST; LANES]); BLOCK_LINES];
-        let used = &mut scores[..(block.len * H).div_ceil(LANES)];
-        Keys::<E, N, AHEAD> { block, queries }.score::<S, H>(used);
+        let used = score_tile::<E, S, H, N, AHEAD>(pass, block, tile, &mut scores);
         if let Some(per_row) = per_row {
             note_logits::<E, H>(block, tile, used, per_row.logits);
         }
@@ -244,7 +247,24 @@ impl<E: Element, const H: usize> Attend<'_, '_, E, H> {
     }
 }
 
-/// Notes the logits of a block for the heads of a tile, `[rows][H]`, in those of all, `[heads][rows]`.
+/// Logits of a block for a tile of `pass`, of which `N` query heads are not zero: the lines in use,
+/// `[rows][H]`.
+#[inline(always)]
+unsafe fn score_tile<'s, E: Element, S: Simd, const H: usize, const N: usize, const AHEAD: bool>(
+    pass: &Pass<'_, E>,
+    block: &Block<'_, '_, E>,
+    tile: usize,
+    scores: &'s mut [Line; BLOCK_LINES],
+) -> &'s mut [Line] {
+    let query_lines = H * pass.rows.key_chunks() * 2;
+    let queries = pass.queries.as_ptr().add(tile * query_lines).cast::<f32>();
+    let used = &mut scores[..(block.len * H).div_ceil(LANES)];
+    Keys::<E, N, AHEAD> { block, queries }.score::<S, H>(used);
+    used
+}
+
+/// Notes the logits of a block for the heads of a tile, `[rows][H]`, among those of all heads,
+/// `[heads][rows]`.
 #[inline(always)]
 fn note_logits<E: Element, const H: usize>(
     block: &Block<'_, '_, E>,
