@@ -1,6 +1,7 @@
 //! Products of codes with queries.
 
 #[cfg(target_arch = "x86_64")]
+#[allow(dead_code, reason = "a build for VNNI alone never calls it")]
 pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod vnni;
@@ -74,20 +75,34 @@ pub(super) fn add_codes(
         if place == 0 {
             centres = products_with_means(rotated, &means[block * dim..][..GROUP * dim]);
         }
-        match_target! {
-            "x86_64+avx512vnni" => match queries.len() {
-                1 => vnni::products::<1>(words, integers, &mut products),
-                2 => vnni::products::<2>(words, integers, &mut products),
-                3 => vnni::products::<3>(words, integers, &mut products),
-                _ => vnni::products::<4>(words, integers, &mut products),
-            },
-            "x86_64+avx2" => match queries.len() {
-                1 => avx2::products::<1>(words, integers, &mut products),
-                2 => avx2::products::<2>(words, integers, &mut products),
-                3 => avx2::products::<3>(words, integers, &mut products),
-                _ => avx2::products::<4>(words, integers, &mut products),
-            },
-            _ => products_plain(words, &integers[..queries.len()], &mut products),
+        #[allow(unsafe_code, unused_unsafe, reason = "safe only in a version for these machines")]
+        {
+            match_target! {
+                "x86_64+avx512f+avx512vnni" => {
+                    // SAFETY: This arm is compiled only where these instructions are enabled: by
+                    // this version of the function, or for the whole build.
+                    unsafe {
+                        match queries.len() {
+                            1 => vnni::products::<1>(words, integers, &mut products),
+                            2 => vnni::products::<2>(words, integers, &mut products),
+                            3 => vnni::products::<3>(words, integers, &mut products),
+                            _ => vnni::products::<4>(words, integers, &mut products),
+                        }
+                    }
+                }
+                "x86_64+avx2" => {
+                    // SAFETY: As above.
+                    unsafe {
+                        match queries.len() {
+                            1 => avx2::products::<1>(words, integers, &mut products),
+                            2 => avx2::products::<2>(words, integers, &mut products),
+                            3 => avx2::products::<3>(words, integers, &mut products),
+                            _ => avx2::products::<4>(words, integers, &mut products),
+                        }
+                    }
+                }
+                _ => products_plain(words, &integers[..queries.len()], &mut products),
+            }
         }
         let factors = &factors[block * BLOCK..][..BLOCK];
         for (i, (query, out)) in queries.iter().zip(&mut *out).enumerate() {
@@ -119,6 +134,7 @@ fn products_with_means(queries: [&[f32]; TOGETHER], means: &[bf16]) -> [[f32; GR
 
 /// What [`avx2::products`] and [`vnni::products`] compute, as plain Rust.
 #[inline(always)]
+#[allow(dead_code, reason = "a build for AVX2 or VNNI alone never calls it")]
 pub(super) fn products_plain(words: &[u32], queries: &[&[u32]], out: &mut [Products]) {
     for (query, out) in queries.iter().zip(out) {
         out.fill(0);

@@ -192,16 +192,28 @@ const MACHINES: [Products; 2] = [on_avx2, on_vnni];
 
 #[multiversion(targets("x86_64+avx2"))]
 fn on_avx2(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]; 4]) {
-    multiversion::target::match_target! {
-        "x86_64+avx2" => scan::avx2::products::<4>(words, queries, out),
-        _ => scan::products_plain(words, &queries, out),
+    #[allow(unsafe_code, unused_unsafe, reason = "safe only in a version for these machines")]
+    {
+        multiversion::target::match_target! {
+            "x86_64+avx2" => {
+                // SAFETY: This arm is compiled only where these instructions are enabled.
+                unsafe { scan::avx2::products::<4>(words, queries, out) }
+            }
+            _ => scan::products_plain(words, &queries, out),
+        }
     }
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512vnni"))]
 fn on_vnni(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]; 4]) {
-    multiversion::target::match_target! {
-        "x86_64+avx512vnni" => scan::vnni::products::<4>(words, queries, out),
-        _ => scan::products_plain(words, &queries, out),
+    #[allow(unsafe_code, unused_unsafe, reason = "safe only in a version for these machines")]
+    {
+        multiversion::target::match_target! {
+            "x86_64+avx512f+avx512vnni" => {
+                // SAFETY: This arm is compiled only where these instructions are enabled.
+                unsafe { scan::vnni::products::<4>(words, queries, out) }
+            }
+            _ => scan::products_plain(words, &queries, out),
+        }
     }
 }

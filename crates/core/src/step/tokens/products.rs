@@ -85,8 +85,13 @@ fn tile<T: Element, const G: usize>(
                 "x86_64+avx2" => prefetch::prefetch(next),
                 _ => { let _ = next; }
             }
+            #[allow(unsafe_code, unused_unsafe, reason = "safe only in AVX-512's own version")]
             let products = match_target! {
-                "x86_64+avx512f" => avx512::products(row, queries),
+                "x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c" => {
+                    // SAFETY: This arm is compiled only where all these instructions are enabled:
+                    // by this version of the function, or for the whole build.
+                    unsafe { avx512::products(row, queries) }
+                }
                 _ => products(row, queries),
             };
             for (g, product) in products.into_iter().enumerate() {
@@ -114,6 +119,7 @@ pub(super) fn dots_of<T: Element>(
 
 /// The dot products of one row with `G` queries.
 #[inline(always)]
+#[allow(dead_code, reason = "a build for AVX-512 alone never calls it")]
 fn products<T: Element, const G: usize>(row: &[T], queries: &[Part<G>]) -> [f32; G] {
     let mut sums = [[0.0; LANES]; G];
     let (chunks, rest) = row.as_chunks::<LANES>();
@@ -138,6 +144,7 @@ fn wide<T: Element>(row: &[T]) -> [f32; LANES] {
 }
 
 #[inline(always)]
+#[allow(dead_code, reason = "a build for AVX-512 alone never calls it")]
 fn add_products<const G: usize>(sums: &mut Part<G>, numbers: &[f32; LANES], queries: &Part<G>) {
     for (sums, query) in sums.iter_mut().zip(queries) {
         for ((sum, x), q) in sums.iter_mut().zip(numbers).zip(query) {
