@@ -8,6 +8,7 @@ mod block;
 mod free;
 mod layout;
 mod number;
+mod pieces;
 #[cfg(test)]
 mod tests;
 mod view;

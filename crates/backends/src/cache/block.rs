@@ -5,39 +5,56 @@ use vattention_core::{Error, Result, engine::PageSize};
 use zerocopy::FromBytes;
 
 use super::number::Number;
+use super::pieces::{POOL, Piece};
 
 /// The most that one entry of the processor's page tables covers, where the system plays along.
 /// Gathering rows from small pages costs a walk through those tables for most rows.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
-/// A piece of memory, aligned to 64 bytes, or to a huge page if it fills more than half of one.
+/// Memory aligned to 64 bytes, or to a huge page if it fills more than half of one. Smaller blocks
+/// are pieces of huge pages that they share, unless small pages are requested.
 ///
-/// It comes from the operating system and not from an allocator, because an allocator that is
-/// asked for aligned zeros writes them itself, and so fetches small pages before huge ones can be
-/// asked for.
+/// The memory comes from the operating system and not from an allocator, because an allocator that
+/// is asked for aligned zeros writes them itself, and so fetches small pages before huge ones can
+/// be asked for.
 #[derive(Debug)]
 pub(super) struct Block {
-    map: MmapMut,
-    offset: usize,
+    memory: Memory,
     bytes: usize,
     pages: PageSize,
 }
 
+#[derive(Debug)]
+enum Memory {
+    /// A map that belongs to the block alone.
+    Map {
+        map: MmapMut,
+        /// Position of the block in the map, in bytes.
+        offset: usize,
+    },
+    Piece(Piece),
+}
+
 impl Block {
-    /// `bytes` zeros, at least 1. What is never written takes no memory, but in reserved huge pages.
+    /// Allocates `bytes` zeros, at least 1. Parts of a map that are never written take no memory,
+    /// except in reserved huge pages.
     pub(super) fn new(bytes: usize, pages: PageSize) -> Result<Self> {
-        let refused = || Error::Memory { bytes };
         let large = bytes > HUGE_PAGE / 2;
-        if large
-            && pages == PageSize::Huge
-            && let Some(map) = reserved(bytes)
-        {
-            return Ok(Self { map, offset: 0, bytes, pages });
-        }
-        let mapped = if large { with_slack(bytes).ok_or_else(refused)? } else { bytes };
-        let map = MmapMut::map_anon(mapped).map_err(|_| refused())?;
-        let offset = if large { advise(&map, pages) } else { 0 };
-        Ok(Self { map, offset, bytes, pages })
+        let map_large =
+            || map_aligned(bytes, pages).map(|(map, offset)| Memory::Map { map, offset });
+        let memory = match pages {
+            PageSize::Huge if large => match reserved(bytes) {
+                Some(map) => Some(Memory::Map { map, offset: 0 }),
+                None => map_large(),
+            },
+            PageSize::Huge => POOL.take(bytes).map(Memory::Piece),
+            PageSize::Small if large => map_large(),
+            PageSize::Small => {
+                MmapMut::map_anon(bytes).ok().map(|map| Memory::Map { map, offset: 0 })
+            }
+        };
+        let memory = memory.ok_or(Error::Memory { bytes })?;
+        Ok(Self { memory, bytes, pages })
     }
 
     /// As [`Self::new`], beginning with `used` bytes of this one, from `at` on.
@@ -49,12 +66,12 @@ impl Block {
 
     /// `bytes` of it, from `at` on.
     pub(super) fn read(&self, at: usize, bytes: usize) -> &[u8] {
-        &self.map[self.offset + at..][..bytes]
+        &self.as_bytes()[at..][..bytes]
     }
 
     /// Puts bytes there, from `at` on.
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
-        self.map[self.offset + at..][..bytes.len()].copy_from_slice(bytes);
+        self.as_bytes_mut()[at..][..bytes.len()].copy_from_slice(bytes);
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -62,13 +79,25 @@ impl Block {
     }
 
     pub(super) fn numbers<T: Number>(&self) -> &[T] {
-        let bytes = &self.map[self.offset..][..self.bytes];
-        <[T]>::ref_from_bytes(bytes).expect("aligned, and whole rows")
+        <[T]>::ref_from_bytes(self.as_bytes()).expect("aligned, and whole rows")
     }
 
     pub(super) fn numbers_mut<T: Number>(&mut self) -> &mut [T] {
-        let bytes = &mut self.map[self.offset..][..self.bytes];
-        <[T]>::mut_from_bytes(bytes).expect("aligned, and whole rows")
+        <[T]>::mut_from_bytes(self.as_bytes_mut()).expect("aligned, and whole rows")
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Map { map, offset } => &map[*offset..][..self.bytes],
+            Memory::Piece(piece) => &piece.memory[..self.bytes],
+        }
+    }
+
+    fn as_bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.memory {
+            Memory::Map { map, offset } => &mut map[*offset..][..self.bytes],
+            Memory::Piece(piece) => &mut piece.memory[..self.bytes],
+        }
     }
 }
 
@@ -93,8 +122,10 @@ fn with_slack(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(HUGE_PAGE)?.checked_add(HUGE_PAGE)
 }
 
-/// Asks for pages; returns where the first huge one begins, or would.
-fn advise(map: &MmapMut, pages: PageSize) -> usize {
+/// Maps memory that holds `bytes` in whole pages of a size, and returns it with the position of
+/// its first huge page, or of the address where one would begin.
+pub(super) fn map_aligned(bytes: usize, pages: PageSize) -> Option<(MmapMut, usize)> {
+    let map = MmapMut::map_anon(with_slack(bytes)?).ok()?;
     // A system without huge pages refuses, and small ones do. All of the map is advised, its slack
     // too: neighbours of one kind are one entry in the kernel's list of maps, which is limited.
     #[cfg(target_os = "linux")]
@@ -102,7 +133,8 @@ fn advise(map: &MmapMut, pages: PageSize) -> usize {
         PageSize::Huge => memmap2::Advice::HugePage,
         PageSize::Small => memmap2::Advice::NoHugePage,
     });
-    to_huge_page(map.as_ptr().addr())
+    let offset = to_huge_page(map.as_ptr().addr());
+    Some((map, offset))
 }
 
 /// Bytes from an address to the next huge page.
@@ -144,7 +176,25 @@ mod tests {
     #[test]
     fn small_pages_are_small() {
         let block = Block::new(HUGE_PAGE, PageSize::Small).unwrap();
-        assert!(block.map.len() > HUGE_PAGE, "with slack: not of reserved ones");
+        let Memory::Map { map, .. } = block.memory else { panic!("a piece of a huge page") };
+        assert!(map.len() > HUGE_PAGE, "with slack: not of reserved ones");
+        let block = Block::new(HUGE_PAGE / 2, PageSize::Small).unwrap();
+        assert!(matches!(block.memory, Memory::Map { .. }));
+    }
+
+    #[test]
+    fn small_blocks_are_pieces_and_zero_although_their_memory_was_used() {
+        for bytes in [1, 4096, 3 * 4096, 100_000, HUGE_PAGE / 2] {
+            for _ in 0..3 {
+                let mut block = Block::new(bytes, PageSize::Huge).unwrap();
+                assert!(matches!(block.memory, Memory::Piece(_)));
+                assert!(block.as_bytes().as_ptr().addr().is_multiple_of(64));
+                assert_eq!(block.read(0, bytes), vec![0; bytes]);
+                block.write(0, &vec![1; bytes]);
+            }
+        }
+        let block = Block::new(HUGE_PAGE / 2 + 1, PageSize::Huge).unwrap();
+        assert!(matches!(block.memory, Memory::Map { .. }));
     }
 
     /// Some kernels align large maps by themselves, so that aligned blocks alone prove nothing.

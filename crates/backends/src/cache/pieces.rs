@@ -1,0 +1,240 @@
+//! Huge pages that many small blocks share.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vattention_core::engine::PageSize;
+
+use super::block::{HUGE_PAGE, map_aligned};
+
+/// Size of the smallest pieces. Three quarters of it are a multiple of 64 bytes too.
+const SMALLEST: usize = 256;
+
+/// Pieces of huge pages that no block uses.
+///
+/// A piece has `2^k` or `3 · 2^k` bytes, so that a block leaves at most a third of it unused. A
+/// missing piece is split off the next larger power of two, up to a whole huge page. So small
+/// blocks of all sizes share huge pages, each of which is resident as a whole once it is touched,
+/// and the pool maps another page only if no free piece is large enough.
+///
+/// Pieces are never joined again, and their memory is never returned to the system: a process
+/// keeps what its small blocks needed when there were most of them, added up over their sizes.
+/// Caches that grow together from the smallest block to a huge page each leave less than a huge
+/// page of pieces per cache, which later caches use.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// Free pieces by size.
+    free: Mutex<BTreeMap<usize, Vec<FreePiece>>>,
+}
+
+/// Pool of all caches of the process.
+pub(super) static POOL: Pool = Pool::new();
+
+#[derive(Debug)]
+struct FreePiece {
+    memory: &'static mut [u8],
+    /// A piece that no block has used is zero already.
+    used: bool,
+}
+
+/// Memory within a huge page, aligned to 64 bytes. It returns to its pool when it is dropped.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) memory: &'static mut [u8],
+    pool: &'static Pool,
+}
+
+impl Pool {
+    const fn new() -> Self {
+        Self { free: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Takes a piece of at least `bytes` zeros, at most a huge page; `None` if the system has no
+    /// memory left.
+    pub(super) fn take(&'static self, bytes: usize) -> Option<Piece> {
+        let FreePiece { memory, used } = take_free(&mut self.lock(), piece_size(bytes))?;
+        if used {
+            memory.fill(0);
+        }
+        Some(Piece { memory, pool: self })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<FreePiece>>> {
+        // A panic elsewhere in between leaves only whole pieces here.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let memory = mem::take(&mut self.memory);
+        put_free(&mut self.pool.lock(), FreePiece { memory, used: true });
+    }
+}
+
+/// Number of bytes of the smallest piece that holds `bytes`.
+fn piece_size(bytes: usize) -> usize {
+    let power = bytes.next_power_of_two().max(SMALLEST);
+    let three_quarters = power / 4 * 3;
+    if bytes <= three_quarters { three_quarters } else { power }
+}
+
+fn put_free(free: &mut BTreeMap<usize, Vec<FreePiece>>, piece: FreePiece) {
+    free.entry(piece.memory.len()).or_default().push(piece);
+}
+
+/// Takes a free piece, or splits a larger one.
+fn take_free(free: &mut BTreeMap<usize, Vec<FreePiece>>, size: usize) -> Option<FreePiece> {
+    if let Some(piece) = free.get_mut(&size).and_then(Vec::pop) {
+        return Some(piece);
+    }
+    if size == HUGE_PAGE {
+        return map_free(free);
+    }
+    let FreePiece { memory, used } = take_free(free, (size + 1).next_power_of_two())?;
+    let (memory, rest) = memory.split_at_mut(size);
+    put_free(free, FreePiece { memory: rest, used });
+    Some(FreePiece { memory, used })
+}
+
+/// Maps a huge page, and keeps a second one if the map happens to hold it.
+fn map_free(free: &mut BTreeMap<usize, Vec<FreePiece>>) -> Option<FreePiece> {
+    let (map, offset) = map_aligned(HUGE_PAGE, PageSize::Huge)?;
+    let map = Box::leak(Box::new(map));
+    for memory in map[offset..].chunks_exact_mut(HUGE_PAGE) {
+        put_free(free, FreePiece { memory, used: false });
+    }
+    free.get_mut(&HUGE_PAGE)?.pop()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::*;
+
+    /// Numbers of bytes just above and at every size of a piece, up to half a huge page.
+    fn block_sizes() -> Vec<usize> {
+        let powers = (SMALLEST.ilog2()..=(HUGE_PAGE / 2).ilog2()).map(|log2| 1 << log2);
+        let sizes = powers.flat_map(|power: usize| [power / 2 + 1, power / 4 * 3, power]);
+        [1].into_iter().chain(sizes).collect()
+    }
+
+    /// A pool that no other test uses.
+    fn new_pool() -> &'static Pool {
+        Box::leak(Box::new(Pool::new()))
+    }
+
+    fn addresses(piece: &Piece) -> Range<usize> {
+        let begin = piece.memory.as_ptr().addr();
+        begin..begin + piece.memory.len()
+    }
+
+    /// Number of bytes of all free pieces.
+    fn free_bytes(pool: &Pool) -> usize {
+        pool.lock().values().flatten().map(|piece| piece.memory.len()).sum()
+    }
+
+    #[test]
+    fn pieces_hold_what_was_asked_for_and_at_most_half_as_much_more() {
+        for bytes in (1..10_000).chain(block_sizes()) {
+            let size = piece_size(bytes);
+            assert!(size >= bytes && size.is_multiple_of(64), "{size} for {bytes}");
+            assert!(bytes <= SMALLEST / 2 || 2 * size <= 3 * bytes, "{size} for {bytes}");
+        }
+        assert_eq!(piece_size(HUGE_PAGE / 2), HUGE_PAGE / 2);
+    }
+
+    #[test]
+    fn live_pieces_are_aligned_and_zero_and_never_overlap() {
+        let pool = new_pool();
+        // In the second round, all memory has been used.
+        for _ in 0..2 {
+            let mut pieces = Vec::new();
+            for bytes in block_sizes().repeat(3) {
+                let piece = pool.take(bytes).unwrap();
+                assert!(piece.memory.len() >= bytes);
+                assert!(addresses(&piece).start.is_multiple_of(64));
+                assert!(piece.memory.iter().all(|&byte| byte == 0));
+                piece.memory.fill(1);
+                pieces.push(piece);
+            }
+            let mut ranges: Vec<_> = pieces.iter().map(addresses).collect();
+            ranges.sort_by_key(|range| range.start);
+            assert!(ranges.windows(2).all(|two| two[0].end <= two[1].start));
+            for range in ranges {
+                assert_eq!(range.start / HUGE_PAGE, (range.end - 1) / HUGE_PAGE);
+            }
+        }
+    }
+
+    #[test]
+    fn parts_of_a_used_piece_are_zero() {
+        let pool = new_pool();
+        let whole = pool.take(HUGE_PAGE).unwrap();
+        let range = addresses(&whole);
+        whole.memory.fill(1);
+        drop(whole);
+        // The map may hold a second page, which is used first or last.
+        let parts: Vec<_> = (0..8).map(|_| pool.take(HUGE_PAGE / 4).unwrap()).collect();
+        assert!(parts.iter().any(|part| range.contains(&addresses(part).start)));
+        assert!(parts.iter().all(|part| part.memory.iter().all(|&byte| byte == 0)));
+    }
+
+    #[test]
+    fn the_memory_of_a_dropped_piece_is_used_again() {
+        let pool = new_pool();
+        for bytes in block_sizes() {
+            let first = pool.take(bytes).unwrap();
+            let range = addresses(&first);
+            drop(first);
+            assert_eq!(addresses(&pool.take(bytes).unwrap()), range);
+        }
+        let mapped = free_bytes(pool);
+        for bytes in block_sizes().repeat(100) {
+            pool.take(bytes).unwrap();
+        }
+        assert_eq!(free_bytes(pool), mapped);
+    }
+
+    /// Sizes that are needed once or twice share one huge page.
+    #[test]
+    fn small_pieces_of_all_sizes_share_huge_pages() {
+        let pool = new_pool();
+        let sizes = block_sizes().into_iter().filter(|&bytes| bytes <= HUGE_PAGE / 32);
+        let pieces: Vec<_> = sizes.map(|bytes| pool.take(bytes).unwrap()).collect();
+        let mut pages: Vec<_> =
+            pieces.iter().map(|piece| addresses(piece).start / HUGE_PAGE).collect();
+        pages.dedup();
+        assert_eq!(pages.len(), 1);
+    }
+
+    #[test]
+    fn threads_never_share_a_piece() {
+        let pool = new_pool();
+        let sizes = block_sizes();
+        std::thread::scope(|scope| {
+            for thread in 1..=8_u8 {
+                let sizes = &sizes;
+                scope.spawn(move || {
+                    let mut held: Vec<Piece> = Vec::new();
+                    for round in 0..300 {
+                        let bytes =
+                            sizes[(round * usize::from(thread) * 7) % sizes.len()].min(1 << 16);
+                        let piece = pool.take(bytes).unwrap();
+                        assert!(piece.memory.iter().all(|&byte| byte == 0));
+                        piece.memory.fill(thread);
+                        held.push(piece);
+                        if held.len() > 4 {
+                            std::thread::yield_now();
+                            let oldest = held.remove(0);
+                            assert!(oldest.memory.iter().all(|&byte| byte == thread));
+                        }
+                    }
+                });
+            }
+        });
+        assert!(free_bytes(pool).is_multiple_of(HUGE_PAGE), "a piece was lost");
+    }
+}
