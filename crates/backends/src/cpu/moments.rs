@@ -8,9 +8,9 @@ use vattention_core::{
     step::Softmax,
 };
 
-use super::kernel::{Centre, LaggedSquares, Line, Rows, Spread, Tokens, exp2, scores, spread};
+use super::kernel::{Centre, LaggedSquares, Line, Spread, Tokens, exp2, products, spread};
 use super::readers::{Readers, vectors};
-use super::simd::{CHUNK, Element, LANES, Level};
+use super::simd::{CHUNK, Element};
 use super::stored::{SampleRows, Stored};
 
 /// Tokens whose values stay in the second-level cache while all readers go over them.
@@ -122,20 +122,7 @@ fn factors<E: Element>(readers: &Readers<'_, E>, passes: &[SamplePass]) -> Vec<L
     let outs = passes.iter().flat_map(|pass| &pass.estimate.out);
     let means = passes.iter().flat_map(|pass| &pass.estimate.mean_w);
     let factors: Vec<f32> = outs.chain(means).copied().collect();
-    vectors::<E>(&factors, readers.value_dim(), 1.0, 4, readers.rows.value_chunks())
-}
-
-/// Values `[rows · stride]` times factors, `[factors][rows]`.
-pub(crate) fn products<E: Element>(
-    level: Level,
-    values: &[E],
-    stride: usize,
-    factors: &[Line],
-) -> Vec<f32> {
-    let rows = Rows::of_values(values, stride);
-    let mut products = vec![0.0; rows.len() * factors.len() * LANES / stride];
-    scores(level, &rows, factors, &mut products);
-    products
+    vectors::<E>(&factors, readers.value_dim(), 1.0, 1, readers.rows.value_chunks())
 }
 
 impl SamplePass {

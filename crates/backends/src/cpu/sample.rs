@@ -13,7 +13,7 @@ use super::kernel::Span;
 use super::moments::ShiftedMoments;
 use super::readers::{Readers, add};
 use super::stored::{SampleRows, Stored};
-use super::weighed::{WeighedSample, WithCertain, wide};
+use super::weighed::{WeighedSample, WithCertain, largest, wide};
 
 /// Samples whose memory a thread keeps: one, and one of a KV head that it begins while it waits.
 const POOLED: usize = 2;
@@ -143,11 +143,10 @@ impl<E: Stored> Sample<E> {
         strata: Option<&Stratification>,
     ) -> Option<Weighed> {
         let kept = &mut self.kept;
-        let longest = kept.rows.norms.iter().copied().fold(0.0, f32::max);
-        if !FITTING.contains(&longest) {
-            return None;
-        }
         if self.drawn.as_ref().is_none_or(|drawn| drawn.p != p) {
+            if !FITTING.contains(&largest(&kept.rows.norms)) {
+                return None;
+            }
             kept.multiply(readers);
             let mut drawn = WeighedSample::new(readers, kept, p);
             drawn.multiply(readers, kept, certain);

@@ -9,8 +9,7 @@ use vattention_core::{
     step::Softmax,
 };
 
-use super::kernel::{dots, exp2, fours, weigh};
-use super::moments::products;
+use super::kernel::{exp2, fours, products, weigh};
 use super::readers::{Readers, vectors};
 use super::simd::{CHUNK, from_lanes};
 use super::stored::{SampleRows, Stored};
@@ -56,7 +55,7 @@ impl WeighedSample {
         kept: &SampleRows<E>,
         p: &[f64],
     ) -> Self {
-        let weights: Vec<f32> = p.iter().map(|p| (1.0 / p) as f32).collect();
+        let weights: Vec<f32> = p.iter().map(|&p| 1.0 / p as f32).collect();
         let of_readers = kept.rows.logits.chunks(TOGETHER);
         let of_readers =
             of_readers.flat_map(|logits| WeighedReader::together(readers, kept, logits, &weights));
@@ -83,7 +82,7 @@ impl WeighedSample {
             sums.push((certain, all));
         }
         let chunks = readers.rows.value_chunks();
-        let outs = vectors::<E>(&outs, readers.value_dim(), 1.0, TOGETHER, chunks);
+        let outs = vectors::<E>(&outs, readers.value_dim(), 1.0, 1, chunks);
         let products = products(readers.level, &kept.values, chunks * CHUNK, &outs);
         let products = products.chunks(self.p.len().max(1));
         for ((drawn, (certain, all)), by_out) in self.readers.iter_mut().zip(sums).zip(products) {
@@ -100,8 +99,7 @@ impl WeighedReader {
         logits: &[Vec<f32>],
         weights: &[f32],
     ) -> Vec<Self> {
-        let largest = |logits: &Vec<f32>| logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let shifts: Vec<f32> = logits.iter().map(largest).collect();
+        let shifts: Vec<f32> = logits.iter().map(|logits| largest(logits)).collect();
         let e = logits.iter().zip(&shifts).map(|(logits, &shift)| {
             let mut e = Vec::new();
             exp2(readers.level, logits, shift, &mut e);
@@ -124,12 +122,39 @@ impl WeighedReader {
             let mut numerator = vec![0.0; dim];
             from_lanes::<E>(&lanes, &mut numerator);
             let shift = if e.is_empty() { f64::NEG_INFINITY } else { f64::from(shift) * LN_2 };
-            let denominator = weights.iter().map(|&w| f64::from(w)).sum();
-            let sums = Softmax::from_sums(shift, denominator, numerator);
+            let sums = Softmax::from_sums(shift, sum(weights), numerator);
             Self { e, sums, all: None }
         });
         sums.collect()
     }
+}
+
+/// Numbers that are compared or summed side by side: one after the other, each would wait for the
+/// one before.
+const SIDE_BY_SIDE: usize = 16;
+
+/// The largest number that is one.
+pub(super) fn largest(numbers: &[f32]) -> f32 {
+    let mut most = [f32::NEG_INFINITY; SIDE_BY_SIDE];
+    let (whole, rest) = numbers.as_chunks::<SIDE_BY_SIDE>();
+    for numbers in whole {
+        for (most, &x) in most.iter_mut().zip(numbers) {
+            *most = if x > *most { x } else { *most };
+        }
+    }
+    most.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// The sum of numbers, in f64.
+fn sum(numbers: &[f32]) -> f64 {
+    let mut sums = [0.0; SIDE_BY_SIDE];
+    let (whole, rest) = numbers.as_chunks::<SIDE_BY_SIDE>();
+    for numbers in whole {
+        for (sum, &x) in sums.iter_mut().zip(numbers) {
+            *sum += f64::from(x);
+        }
+    }
+    sums.into_iter().chain(rest.iter().map(|&x| f64::from(x))).sum()
 }
 
 pub(super) fn wide(numbers: &[f32], unit: f64) -> Vec<f64> {
@@ -187,7 +212,7 @@ impl<E: Stored> SampleRows<E> {
             let average = &averages[tokens[run.start]][..dim];
             let average: Vec<f32> = average.iter().map(|&x| x as f32).collect();
             let average = vectors::<E>(&average, dim, 1.0, 1, chunks);
-            let products = dots(readers.level, values(&run), &average);
+            let products = products(readers.level, values(&run), chunks * CHUNK, &average);
             by_centre.extend(products.into_iter().map(|x| scale * f64::from(x)));
         }
         let scaled =

@@ -4,7 +4,7 @@ use multiversion::multiversion;
 use vattention_core::sample::Uniforms;
 
 use super::level::uniform;
-use super::sizes::is_drawn;
+use super::sizes::bound;
 
 /// Tokens that are looked at together.
 const LANES: usize = 64;
@@ -48,11 +48,11 @@ fn find(sizes: &[i16], uniforms: Uniforms, before: Option<i16>, t: i16, out: &mu
         }
         hits[sizes.len()..].fill(0);
         for ((hit, &size), &number) in hits.iter_mut().zip(sizes).zip(&numbers) {
-            *hit = u8::from(is_drawn(size, t, number));
+            *hit = u8::from(number < bound(size, t));
         }
         if let Some(before) = before {
             for ((hit, &size), &number) in hits.iter_mut().zip(sizes).zip(&numbers) {
-                *hit &= u8::from(!is_drawn(size, before, number));
+                *hit &= u8::from(number >= bound(size, before));
             }
         }
         let mut bits = mask(&hits);

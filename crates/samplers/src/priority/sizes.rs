@@ -198,10 +198,10 @@ pub(super) fn chance(size: i16, t: i16) -> i16 {
     if size == APART { ONE } else { level }
 }
 
-/// Returns true if a token that is left to chance is drawn at a threshold, by its uniform level.
+/// The uniform levels below which a token is drawn at a threshold: none if it is not left to chance.
 #[inline(always)]
-pub(super) fn is_drawn(size: i16, t: i16, uniform: i16) -> bool {
-    size != APART && uniform < chance(size, t)
+pub(super) fn bound(size: i16, t: i16) -> i16 {
+    if size == APART { i16::MIN } else { chance(size, t) }
 }
 
 /// Numbers that are summed side by side.
@@ -234,9 +234,13 @@ fn sum_of<A: Copy, B: Copy>(a: &[A], b: &[B], of: impl Fn(A, B) -> f32) -> f64 {
 
 /// Factor of norms that keeps their squares in range: the inverse of the largest, or of the power
 /// of two below it.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn unit(norms: &[bf16]) -> f32 {
     // They are not negative: the largest has the most bits.
-    let largest = norms.iter().map(|norm| norm.to_bits()).max().unwrap_or(0);
+    let mut largest = 0;
+    for norm in norms {
+        largest = largest.max(norm.to_bits());
+    }
     let exponent = i32::from(largest >> 7) - 127;
     2.0_f32.powi(-exponent.clamp(-120, 120))
 }

@@ -16,9 +16,8 @@ mod spread;
 mod value;
 
 pub(crate) use gather::{GatheredRows, gather};
-pub(crate) use products::{dots, fours, weigh};
+pub(crate) use products::{fours, products, weigh};
 pub(crate) use rows::{AnyRows, Rows, Span};
-pub(crate) use score::scores;
 pub(crate) use spread::{Centre, LaggedSquares, Spread, Tokens, exp2, spread};
 
 use rows::{BLOCK_ROWS, Block, RowWindow};

@@ -78,45 +78,100 @@ unsafe fn weighed<S: Simd, E: Element, const H: usize>(
     lanes
 }
 
-/// The product of each value with a vector in the lanes' order, `[rows]`.
+/// The product of each value with each vector, `[vectors][rows]`. The vectors, in the lanes' order,
+/// are as long as a row: `stride` elements.
 ///
 /// # Panics
-/// If the vector is not as long as a row.
-pub(crate) fn dots<E: Element>(level: Level, values: &[E], vector: &[Line]) -> Vec<f32> {
-    let stride = vector.len() * LANES;
+/// If vectors or rows are not whole.
+pub(crate) fn products<E: Element>(
+    level: Level,
+    values: &[E],
+    stride: usize,
+    vectors: &[Line],
+) -> Vec<f32> {
     check(values, stride);
-    // SAFETY: rows are as long as the vector, in whole chunks.
-    unsafe { level.run(Dots { values, vector }) }
+    let (rows, lines) = (values.len() / stride, stride / LANES);
+    assert!(vectors.len().is_multiple_of(lines), "whole vectors");
+    let mut out = vec![0.0; rows * vectors.len() / lines];
+    if rows > 0 {
+        let tiles = vectors.chunks(TILE * lines).zip(out.chunks_mut(TILE * rows));
+        for (vectors, out) in tiles {
+            // SAFETY: rows and vectors are whole, and there is a place for each product.
+            unsafe { level.run(Products { values, stride, vectors, out }) }
+        }
+    }
+    out
 }
 
-struct Dots<'a, E> {
+/// Vectors, and rows, whose products stay in registers.
+const TILE: usize = 4;
+
+/// Products with at most [`TILE`] vectors, `[vectors][rows]`.
+struct Products<'a, E> {
     values: &'a [E],
-    vector: &'a [Line],
+    stride: usize,
+    vectors: &'a [Line],
+    out: &'a mut [f32],
 }
 
-impl<E: Element> Kernel for Dots<'_, E> {
-    type Output = Vec<f32>;
+impl<E: Element> Kernel for Products<'_, E> {
+    type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> Vec<f32> {
-        let Self { values, vector } = self;
-        let stride = vector.len() * LANES;
-        let mut out = vec![0.0; values.len() / stride];
-        for (part, out) in out.chunks_mut(LANES).enumerate() {
-            let first = values.as_ptr().add(part * LANES * stride);
+    unsafe fn run<S: Simd>(mut self) {
+        match self.vectors.len() * LANES / self.stride {
+            1 => self.multiply::<S, 1>(),
+            2 => self.multiply::<S, 2>(),
+            3 => self.multiply::<S, 3>(),
+            _ => self.multiply::<S, TILE>(),
+        }
+    }
+}
+
+impl<E: Element> Products<'_, E> {
+    #[inline(always)]
+    unsafe fn multiply<S: Simd, const N: usize>(&mut self) {
+        let rows = self.values.len() / self.stride;
+        for first in (0..rows).step_by(TILE) {
+            let count = TILE.min(rows - first);
             let mut sums = [S::splat(0.0); LANES];
-            for (row, sum) in sums.iter_mut().enumerate().take(out.len()) {
-                for (at, lines) in vector.chunks_exact(CHUNK / LANES).enumerate() {
-                    let (low, high) = E::widen::<S>(first.add(row * stride + at * CHUNK));
-                    let (a, b) = (S::load(lines[0].0.as_ptr()), S::load(lines[1].0.as_ptr()));
-                    *sum = S::fma(low, a, S::fma(high, b, *sum));
+            if S::WIDE && count == TILE {
+                self.dots::<S, N, TILE>(first, &mut sums);
+            } else {
+                // There are no registers for more.
+                for row in 0..count {
+                    self.dots::<S, N, 1>(first + row, &mut sums[row..]);
                 }
             }
             let mut products = [0.0; LANES];
             S::store(products.as_mut_ptr(), S::sums(&sums));
-            out.copy_from_slice(&products[..out.len()]);
+            for (products, out) in products.chunks(TILE).zip(self.out.chunks_mut(rows)) {
+                out[first..][..count].copy_from_slice(&products[..count]);
+            }
         }
-        out
+    }
+
+    /// The products of `R` rows from `first` on, `[N][TILE]`.
+    #[inline(always)]
+    unsafe fn dots<S: Simd, const N: usize, const R: usize>(&self, first: usize, out: &mut [S::F]) {
+        let (stride, vectors) = (self.stride, self.vectors.as_ptr().cast::<f32>());
+        let mut sums = [[S::splat(0.0); R]; N];
+        for at in (0..stride).step_by(CHUNK) {
+            for row in 0..R {
+                let (low, high) =
+                    E::widen::<S>(self.values.as_ptr().add((first + row) * stride + at));
+                for (vector, sums) in sums.iter_mut().enumerate() {
+                    let from = vectors.add(vector * stride + at);
+                    let sum = S::fma(low, S::load(from), sums[row]);
+                    sums[row] = S::fma(high, S::load(from.add(LANES)), sum);
+                }
+            }
+        }
+        for (vector, sums) in sums.iter().enumerate() {
+            for (row, sum) in sums.iter().enumerate() {
+                out[vector * TILE + row] = *sum;
+            }
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Rows of one KV head, and blocks of them to go over.
 
-use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 
 use half::{bf16, f16};
@@ -155,17 +154,6 @@ impl<'a, E: Copy> Rows<'a, E> {
         let (keys, values) = (Vectors::new("keys", keys)?, Vectors::new("values", values)?);
         assert_eq!(keys.layout.len, values.layout.len, "a value for each key");
         Ok(Self { keys, values })
-    }
-
-    /// Values alone, `[len · stride]`, one after the other, for [`scores`](super::scores).
-    ///
-    /// # Panics
-    /// If rows are not whole chunks, or not whole.
-    pub(crate) fn of_values(values: &'a [E], stride: usize) -> Self {
-        assert!(values.len().is_multiple_of(stride), "whole rows");
-        let layout = BlockLayout::new(values.len() / stride, stride, stride, NonZeroUsize::MAX);
-        let values = Vectors::new("values", (Blocks::One(values), layout)).expect("whole chunks");
-        Self { keys: values, values }
     }
 
     /// Tokens.

@@ -1,8 +1,8 @@
 //! Logits: rows times queries.
 
-use super::rows::{Block, RowWindow, Rows, Span};
-use super::{BLOCK_LINES, LANES, LEAST, Line, flat};
-use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
+use super::rows::Block;
+use super::{LANES, LEAST, Line};
+use crate::cpu::simd::{CHUNK, Element, Simd};
 
 /// Keys to multiply with the queries of a tile, `[H][key_chunks · CHUNK]`, of which the first `N`
 /// are not zero. With `AHEAD`, the rows ahead are requested meanwhile.
@@ -69,59 +69,6 @@ impl<E: Element, const N: usize, const AHEAD: bool> Keys<'_, '_, '_, E, N, AHEAD
         for (row, sums) in sums.iter().enumerate() {
             for (head, sum) in sums.iter().enumerate() {
                 *out.add(row * H + head) = *sum;
-            }
-        }
-    }
-}
-
-/// Logits alone, of all rows of `rows`, into `[tiles · 4][rows]`.
-///
-/// # Panics
-/// If a size does not fit.
-pub(crate) fn scores<E: Element>(
-    level: Level,
-    rows: &Rows<'_, E>,
-    queries: &[Line],
-    out: &mut [f32],
-) {
-    let count = rows.len();
-    let tiles = queries.len() / (4 * rows.key_chunks() * 2);
-    assert_eq!(queries.len(), tiles * 4 * rows.key_chunks() * 2, "queries");
-    assert_eq!(out.len(), count * tiles * 4, "scores");
-    // SAFETY: the sizes are checked above, and every row up to `count` is in `rows`.
-    unsafe { level.run(Scores { rows, queries, tiles, out }) }
-}
-
-struct Scores<'a, 'r, E> {
-    rows: &'a Rows<'r, E>,
-    queries: &'a [Line],
-    tiles: usize,
-    out: &'a mut [f32],
-}
-
-impl<E: Element> Kernel for Scores<'_, '_, E> {
-    type Output = ();
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        let Self { rows, queries, tiles, out } = self;
-        let count = rows.len();
-        if count == 0 {
-            return;
-        }
-        let mut window = RowWindow::new(rows, Span::Range(0, count));
-        for first in (0..count).step_by(rows.block_rows::<S, 4>()) {
-            let block = window.block(first, rows.block_rows::<S, 4>());
-            for tile in 0..tiles {
-                let queries = queries.as_ptr().add(tile * 4 * rows.key_chunks() * 2).cast();
-                let mut lines = [Line([0.0; LANES]); BLOCK_LINES];
-                let used = &mut lines[..block.len.div_ceil(4)];
-                Keys::<E, 4, false> { block: &block, queries }.score::<S, 4>(used);
-                let heads = out.chunks_exact_mut(count).skip(tile * 4).take(4);
-                for (head, out) in heads.enumerate() {
-                    let scores = flat(used).iter().skip(head).step_by(4);
-                    out[first..][..block.len].iter_mut().zip(scores).for_each(|(out, x)| *out = *x);
-                }
             }
         }
     }
