@@ -18,6 +18,10 @@ const LANES: usize = 16;
 /// Queries that meet a row while it is in registers.
 const TILE: usize = 4;
 
+/// Rows that are multiplied together where vectors have 16 elements.
+#[cfg(target_arch = "x86_64")]
+const ROWS: usize = 4;
+
 /// How many rows ahead of the one that is multiplied another is fetched from memory.
 const AHEAD: usize = 32;
 
@@ -77,25 +81,40 @@ fn tile<T: Element, const G: usize>(
     while done < range.len() {
         let (block, rows) = layout.rest_of_block(rows, range.start + done);
         let count = rows.min(range.len() - done);
-        let mut ahead = block.chunks(stride).take(count).skip(AHEAD);
-        for (row, token) in block.chunks(stride).zip(done..done + count) {
-            let (row, next) = (&row[..dim], ahead.next().map_or(&[][..], |next| &next[..dim]));
+        let row = |place: usize| &block[place * stride..][..dim];
+        #[allow(unsafe_code, unused_unsafe, reason = "safe only in AVX-512's own version")]
+        let together = match_target! {
+            "x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c" => {
+                let store = |place: usize, products: &[[f32; ROWS]]| {
+                    for (g, products) in products.iter().enumerate() {
+                        let first = g * range.len() + done + place;
+                        out[first..first + ROWS].copy_from_slice(products);
+                    }
+                };
+                // SAFETY: This arm is compiled only where all these instructions are enabled: by
+                // this version of the function, or for the whole build.
+                unsafe { avx512::multiply_rows(row, count, queries, store) }
+            }
+            _ => 0,
+        };
+        for place in together..count {
             match_target! {
-                "x86_64+avx512f" => prefetch::prefetch(next),
-                "x86_64+avx2" => prefetch::prefetch(next),
-                _ => { let _ = next; }
+                "x86_64+avx512f" => {},
+                "x86_64+avx2" => if place + AHEAD < count {
+                    prefetch::prefetch(row(place + AHEAD));
+                },
+                _ => {}
             }
             #[allow(unsafe_code, unused_unsafe, reason = "safe only in AVX-512's own version")]
             let products = match_target! {
                 "x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c" => {
-                    // SAFETY: This arm is compiled only where all these instructions are enabled:
-                    // by this version of the function, or for the whole build.
-                    unsafe { avx512::products(row, queries) }
+                    // SAFETY: As above.
+                    unsafe { avx512::products(row(place), queries) }
                 }
-                _ => products(row, queries),
+                _ => products(row(place), queries),
             };
             for (g, product) in products.into_iter().enumerate() {
-                out[g * range.len() + token] = product;
+                out[g * range.len() + done + place] = product;
             }
         }
         done += count;
@@ -103,7 +122,7 @@ fn tile<T: Element, const G: usize>(
 }
 
 /// The dot products of some rows with a query, into `out` `[tokens]`: each the same as [`dot`]'s.
-#[multiversion(targets("x86_64+avx2+fma+bmi2+popcnt+f16c"))]
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c", "x86_64+avx2+f16c"))]
 pub(super) fn dots_of<T: Element>(
     layout: &BlockLayout,
     rows: Blocks<'_, T>,
@@ -112,8 +131,26 @@ pub(super) fn dots_of<T: Element>(
     out: &mut [f32],
 ) {
     assert_eq!(tokens.len(), out.len(), "a product of each row");
-    for (&token, out) in tokens.iter().zip(out) {
-        *out = dot(layout.row(rows, token), query);
+    let queries = parts::<1>(query, layout.dim);
+    for (place, out) in out.iter_mut().enumerate() {
+        if let Some(&ahead) = tokens.get(place + AHEAD) {
+            let row = layout.row(rows, ahead);
+            match_target! {
+                "x86_64+avx512f" => prefetch::prefetch(row),
+                "x86_64+avx2" => prefetch::prefetch(row),
+                _ => { let _ = row; }
+            }
+        }
+        let row = layout.row(rows, tokens[place]);
+        #[allow(unsafe_code, unused_unsafe, reason = "safe only in AVX-512's own version")]
+        let products = match_target! {
+            "x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c" => {
+                // SAFETY: As above.
+                unsafe { avx512::products(row, &queries) }
+            }
+            _ => products(row, &queries),
+        };
+        [*out] = products;
     }
 }
 
