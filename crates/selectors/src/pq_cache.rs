@@ -215,7 +215,7 @@ impl PqCacheSelector {
                 codes.add_scores(&tables(codebooks, row.query()), &mut scores);
                 scores
             }
-            _ => row.scores(Score::Head),
+            _ => row.scores(Score::Head).into_owned(),
         }
     }
 

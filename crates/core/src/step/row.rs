@@ -1,5 +1,6 @@
 //! One decode step as a selector sees it.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use ndarray::ArrayView2;
@@ -55,6 +56,11 @@ pub struct Row<'a> {
 pub(crate) struct GroupLogits(OnceLock<Vec<f32>>);
 
 impl GroupLogits {
+    /// Returns true if a row has asked for its logits.
+    fn is_computed(&self) -> bool {
+        self.0.get().is_some()
+    }
+
     /// Those of one member of the group.
     fn of(&self, step: &Step<'_>, member: usize) -> &[f32] {
         let all = self.0.get_or_init(|| {
@@ -126,8 +132,16 @@ impl<'a> Row<'a> {
         self.step.keys.dot(token, self.query())
     }
 
-    /// The logits of some visible tokens, `[tokens]`.
+    /// The logits of some visible tokens, `[tokens]`. While selectors choose, and if the rows of the
+    /// step together ask for as many as there are, all are multiplied in order and shared.
     pub fn logits_of(&self, tokens: &[usize]) -> Vec<f32> {
+        let group = self.site().shape.group();
+        if let Some(shared) = self.logits
+            && (shared.is_computed() || tokens.len() * group >= self.visible())
+        {
+            let logits = shared.of(&self.step, self.member);
+            return tokens.iter().map(|&token| logits[token]).collect();
+        }
         let mut logits = vec![0.0; tokens.len()];
         self.step.keys.dots_of(tokens, self.query(), &mut logits);
         logits
@@ -146,7 +160,11 @@ impl<'a> Row<'a> {
     }
 
     /// The scores by which a selector ranks the visible tokens, `[visible]`. O(visible · head_dim).
-    pub fn scores(&self, by: Score) -> Vec<f32> {
+    /// Scores that the rows of a step share are borrowed.
+    pub fn scores(&self, by: Score) -> Cow<'a, [f32]> {
+        if let (Score::Head, Some(logits)) = (by, self.logits) {
+            return Cow::Borrowed(logits.of(&self.step, self.member));
+        }
         let mut scores = vec![0.0; self.visible()];
         match by {
             Score::Head => self.logits(&mut scores),
@@ -154,7 +172,7 @@ impl<'a> Row<'a> {
                 self.step.keys.dots(0..self.visible(), &self.query_of_group(), &mut scores);
             }
         }
-        scores
+        Cow::Owned(scores)
     }
 
     /// This row's own random numbers for its selector.
@@ -205,12 +223,12 @@ mod tests {
         };
         let row = step.row(1);
         assert_eq!(row.query(), [10.0, 20.0]);
-        assert_eq!(row.scores(Score::Head), [10.0, 20.0]);
+        assert_eq!(*row.scores(Score::Head), [10.0, 20.0]);
         let shared = GroupLogits::default();
         for row in step.rows() {
             assert_eq!(row.sharing(&shared).scores(Score::Head), row.scores(Score::Head));
         }
-        assert_eq!(row.scores(Score::Group), [12.0, 23.0]);
+        assert_eq!(*row.scores(Score::Group), [12.0, 23.0]);
         assert_eq!((row.keys().len(), row.values().len()), (2, 2));
         let selector = row.for_selector(0);
         let sampler = Stream::new(&site, 0, 4, 1);

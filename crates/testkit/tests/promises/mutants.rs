@@ -25,7 +25,7 @@ register!(Selector, "forgetful", Forgetful, "exact top-k that overlooks tokens")
 
 impl Selector for Forgetful {
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        let mut scores = row.scores(Score::Head);
+        let mut scores = row.scores(Score::Head).into_owned();
         for score in scores.iter_mut().skip(3).step_by(11) {
             *score = f32::NEG_INFINITY;
         }
