@@ -1,5 +1,6 @@
 //! One decode step of one KV head: its tokens, the rows that read them, and the tokens picked.
 
+mod exponentials;
 pub(crate) mod picks;
 mod prefix_max;
 pub(crate) mod row;
@@ -11,6 +12,7 @@ mod token_class;
 mod tokens;
 pub(crate) mod top;
 
+pub use exponentials::{exponentials, largest, sum};
 pub use picks::Picks;
 pub use prefix_max::PrefixMax;
 pub use row::{Row, Score, Step};

@@ -20,7 +20,7 @@
 //! of a proportional sample, which is at most that of a uniform one, up to terms of order `1/n_h`; and
 //! if `E_h` is near to `S_h`, at most once (Neyman).
 //!
-//! Cost: 8 passes over the scores, one over the random order at most.
+//! Cost: some passes over the scores, one over the random order at most.
 //!
 //! # Guarantee
 //! Unbiased totals, whose variances are not underestimated on average. Nothing bounds how much the tokens weigh
@@ -29,6 +29,7 @@
 //! Neyman (1934), "On the two different aspects of the representative method", JRSS 97(4). The rest
 //! is of this project.
 
+mod levels;
 mod strata;
 
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,15 @@
 //! Strata of the tokens that nobody took, and what has been drawn of each.
 
-use vattention_core::{Picks, sample::Order, step::Stream};
+use vattention_core::{
+    Picks,
+    sample::Order,
+    step::{Stream, exponentials},
+};
+
+use super::levels::Levels;
 
 /// Levels of the score.
-const LEVELS: usize = 8;
+pub(super) const LEVELS: usize = 8;
 
 /// Blocks of positions in each level.
 const BLOCKS: usize = 4;
@@ -34,21 +40,35 @@ pub(super) struct Stratum {
 }
 
 impl Strata {
-    /// Cuts what is not picked by the scores that were kept, then by position.
+    /// Strata of the tokens that are not picked, by the scores that were stored and by position.
     pub(super) fn new(picks: &Picks, stream: &Stream) -> Self {
+        let alike;
+        let scores = if let Some(scores) = picks.scores() {
+            scores
+        } else {
+            alike = vec![0.0; picks.visible()];
+            &alike
+        };
+        let mut levels = Levels::new(picks, scores);
+        let mut blocks = Blocks::new(picks.visible() - picks.len());
+        let above = levels.above(scores);
+        // Squared weights, if scores are logits.
+        let squares = exponentials(scores, levels.most.into(), 2.0);
+        let stratum = |size| Stratum { size, ..Stratum::default() };
+        let mut strata: Vec<Stratum> = blocks.strata().map(stratum).collect();
+        let mut sums = [0.0; LEVELS * BLOCKS];
         let mut of = vec![u8::MAX; picks.visible()];
-        let (mut strata, mut spreads) = (Vec::with_capacity(LEVELS * BLOCKS), Vec::new());
-        for level in levels(picks) {
-            for block in 0..BLOCKS {
-                let tokens = &level[part(level.len(), BLOCKS, block)];
-                for &token in tokens {
-                    of[token as usize] = strata.len() as u8;
+        for (word, &picked) in picks.words().iter().enumerate() {
+            let first = 64 * word;
+            for token in first..picks.visible().min(first + 64) {
+                if picked >> (token - first) & 1 == 0 {
+                    let stratum = blocks.place(levels.place(scores[token], above[token]));
+                    of[token] = stratum as u8;
+                    sums[stratum] += squares[token];
                 }
-                strata.push(Stratum { size: tokens.len(), ..Stratum::default() });
-                spreads.push(picks.scores().map_or(1.0, |scores| foreseen(tokens, scores)));
             }
         }
-        share_out(&mut strata, &spreads);
+        share_out(&mut strata, &sums);
         let order = Box::new(Order::new(picks.visible(), stream).tokens());
         Self { each: strata, of, order }
     }
@@ -145,60 +165,56 @@ fn beside(place: usize) -> Vec<usize> {
     beside
 }
 
-/// The logarithm of the root mean square weight of tokens, if scores are logits.
-fn foreseen(tokens: &[u32], scores: &[f32]) -> f64 {
-    let scores = || tokens.iter().map(|&token| f64::from(scores[token as usize]));
-    let most = scores().fold(f64::NEG_INFINITY, f64::max);
-    let mean =
-        scores().map(|score| (2.0 * (score - most)).exp()).sum::<f64>() / tokens.len() as f64;
-    most + 0.5 * mean.ln()
-}
-
-/// Gives each stratum its share of the draws: half of all in proportion to `N_h`, half to `N_h S_h`,
-/// of which `spreads` are the logarithms of what is foreseen of `S_h`.
-fn share_out(strata: &mut [Stratum], spreads: &[f64]) {
-    let most = spreads.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let sizes: Vec<f64> = strata.iter().map(|stratum| stratum.size as f64).collect();
-    let of =
-        |(size, spread): (&f64, &f64)| if *size > 0.0 { size * (spread - most).exp() } else { 0.0 };
-    let neyman: Vec<f64> = sizes.iter().zip(spreads).map(of).collect();
-    let [all, all_neyman] = [&sizes, &neyman].map(|of| of.iter().sum::<f64>());
-    for (stratum, (size, neyman)) in strata.iter_mut().zip(sizes.iter().zip(&neyman)) {
-        stratum.share = 0.5 * (size / all + neyman / all_neyman);
+/// Gives each stratum its share of the draws: half of all in proportion to `N_h`, half to `N_h E_h`.
+/// `squares` are the sums of the squared weights of the strata's tokens, so that `E_h` is the root of
+/// their mean.
+fn share_out(strata: &mut [Stratum], squares: &[f64]) {
+    let size = |stratum: &Stratum| stratum.size as f64;
+    let neyman: Vec<f64> =
+        strata.iter().zip(squares).map(|(stratum, sum)| (size(stratum) * sum).sqrt()).collect();
+    let [all, all_neyman] = [strata.iter().map(size).sum::<f64>(), neyman.iter().sum()];
+    for (stratum, neyman) in strata.iter_mut().zip(neyman) {
+        stratum.share = 0.5 * (size(stratum) / all + neyman / all_neyman);
     }
 }
 
-/// The tokens not picked, in levels of equal size by falling score, each ascending. Of equal scores
-/// the lower tokens come first; so do all if no scores were kept.
-fn levels(picks: &Picks) -> Vec<Vec<u32>> {
-    let alike;
-    let scores = if let Some(scores) = picks.scores() {
-        scores
-    } else {
-        alike = vec![0.0; picks.visible()];
-        &alike
-    };
-    let mut taken = Picks::new(picks.visible());
-    taken.union(picks);
-    let left = picks.visible() - picks.len();
-    let mut level = |i: usize| {
-        let before = taken.words().to_vec();
-        taken.take_top(part(left, LEVELS, i).len(), scores);
-        let new = before.iter().zip(taken.words()).map(|(before, now)| now & !before);
-        new.enumerate().flat_map(|(word, bits)| places(word, bits)).collect()
-    };
-    (0..LEVELS).map(&mut level).collect()
+/// Blocks of positions in each level, filled with its tokens in order.
+struct Blocks {
+    /// Number of tokens of each level.
+    sizes: [usize; LEVELS],
+    /// Block in which the next token of each level lies.
+    next: [usize; LEVELS],
+    /// Number of tokens that this block still lacks.
+    lacking: [usize; LEVELS],
 }
 
-/// The tokens whose bits are set in a word.
-fn places(word: usize, bits: u64) -> impl Iterator<Item = u32> {
-    let without_lowest = |&bits: &u64| Some(bits & bits.wrapping_sub(1));
-    std::iter::successors(Some(bits), without_lowest)
-        .take_while(|&bits| bits != 0)
-        .map(move |bits| 64 * word as u32 + bits.trailing_zeros())
+impl Blocks {
+    /// Blocks of levels that divide `left` tokens.
+    fn new(left: usize) -> Self {
+        let sizes: [usize; LEVELS] = std::array::from_fn(|level| part(left, LEVELS, level).len());
+        let lacking = sizes.map(|size| part(size, BLOCKS, 0).len());
+        Self { sizes, next: [0; LEVELS], lacking }
+    }
+
+    /// Number of tokens of each stratum.
+    fn strata(&self) -> impl Iterator<Item = usize> {
+        self.sizes
+            .iter()
+            .flat_map(|&size| (0..BLOCKS).map(move |block| part(size, BLOCKS, block).len()))
+    }
+
+    /// The stratum of the next token of a level.
+    fn place(&mut self, level: usize) -> usize {
+        while self.lacking[level] == 0 {
+            self.next[level] += 1;
+            self.lacking[level] = part(self.sizes[level], BLOCKS, self.next[level]).len();
+        }
+        self.lacking[level] -= 1;
+        level * BLOCKS + self.next[level]
+    }
 }
 
 /// The `i`-th of `parts` equal parts of `len`.
-fn part(len: usize, parts: usize, i: usize) -> std::ops::Range<usize> {
+pub(super) fn part(len: usize, parts: usize, i: usize) -> std::ops::Range<usize> {
     i * len / parts..(i + 1) * len / parts
 }

@@ -1,0 +1,123 @@
+//! Exponentials of many logits, in f64, by operations that vectors have: the same on every machine.
+
+use multiversion::multiversion;
+
+/// Numbers side by side.
+const LANES: usize = 16;
+
+/// `1.5 · 2^52`: a number added to it is rounded to an integer, which its lowest bits then hold.
+const ROUNDING: f64 = 6_755_399_441_055_744.0;
+
+/// The two parts of `ln 2`: an integer below 2^11 times the first is exact.
+const LN_2: [f64; 2] = [0.693_147_180_369_123_816_490, 1.908_214_929_270_587_700_02e-10];
+
+/// Exponents below this one are raised to it: their exponentials are too small to count.
+const LEAST: f64 = -700.0;
+
+/// `1 / k!` for `k` from 13 down to 2.
+const INVERSE_FACTORIALS: [f64; 12] = {
+    let mut inverses = [0.0; 12];
+    let (mut k, mut factorial) = (2, 1.0);
+    while k <= 13 {
+        factorial *= k as f64;
+        inverses[13 - k] = 1.0 / factorial;
+        k += 1;
+    }
+    inverses
+};
+
+/// `e^(scale · (x − shift))` of each number, with a relative error below 1e-15 for exponents from
+/// −700 to 700. An exponent below −700 counts as −700; of one above 700 the result may be anything.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+pub fn exponentials(numbers: &[f32], shift: f64, scale: f64) -> Vec<f64> {
+    let mut exponentials = vec![0.0; numbers.len()];
+    let (chunks, rest) = numbers.as_chunks::<LANES>();
+    let (outs, out) = exponentials.as_chunks_mut::<LANES>();
+    for (chunk, out) in chunks.iter().zip(outs) {
+        for i in 0..LANES {
+            out[i] = exponential(scale * (f64::from(chunk[i]) - shift));
+        }
+    }
+    for (&number, out) in rest.iter().zip(out) {
+        *out = exponential(scale * (f64::from(number) - shift));
+    }
+    exponentials
+}
+
+/// `e^x = 2^n e^r`, with an integer `n` and `|r| ≤ ½ ln 2`, of which the Taylor series is summed.
+#[inline(always)]
+fn exponential(x: f64) -> f64 {
+    let x = if x > LEAST { x } else { LEAST };
+    let rounded = x * std::f64::consts::LOG2_E + ROUNDING;
+    let n = rounded - ROUNDING;
+    let r = (x - n * LN_2[0]) - n * LN_2[1];
+    let mut series = INVERSE_FACTORIALS[0];
+    for i in 1..INVERSE_FACTORIALS.len() {
+        series = series * r + INVERSE_FACTORIALS[i];
+    }
+    let power = f64::from_bits((rounded.to_bits() << 52).wrapping_add(1023 << 52));
+    ((series * r + 1.0) * r + 1.0) * power
+}
+
+/// The largest number, −∞ of none. None is NaN.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+pub fn largest(numbers: &[f32]) -> f32 {
+    let (chunks, rest) = numbers.as_chunks::<LANES>();
+    let mut most = [f32::NEG_INFINITY; LANES];
+    for chunk in chunks {
+        for i in 0..LANES {
+            most[i] = if chunk[i] > most[i] { chunk[i] } else { most[i] };
+        }
+    }
+    most.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// The sum of numbers, in a fixed order of its own.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+pub fn sum(numbers: &[f64]) -> f64 {
+    let (chunks, rest) = numbers.as_chunks::<LANES>();
+    let mut sums = [0.0; LANES];
+    for chunk in chunks {
+        for i in 0..LANES {
+            sums[i] += chunk[i];
+        }
+    }
+    sums.iter().chain(rest).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponentials_are_those_of_the_library() {
+        for scale in [1.0, 2.0] {
+            let numbers: Vec<f32> = (0..65_003_u16).map(|i| -0.005 * f32::from(i)).collect();
+            for (number, got) in numbers.iter().zip(exponentials(&numbers, 0.25, scale)) {
+                let want = (scale * (f64::from(*number) - 0.25)).exp();
+                assert!((got - want).abs() <= 1e-15 * want, "{number}: {want}, not {got}");
+            }
+        }
+        assert_eq!(exponentials(&[3.0], 3.0, 1.0), [1.0]);
+        assert!(exponentials(&[f32::MIN, f32::NEG_INFINITY], 0.0, 1.0).iter().all(|&e| e < 1e-300));
+    }
+
+    #[test]
+    fn lanes_miss_no_number() {
+        for len in [0, 1, 15, 16, 17, 50] {
+            let numbers: Vec<f64> = (0..len).map(|i| f64::from(i) - 9.0).collect();
+            let narrow: Vec<f32> = numbers.iter().map(|&x| x as f32).collect();
+            assert_eq!(sum(&numbers), numbers.iter().sum::<f64>());
+            assert_eq!(largest(&narrow), narrow.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        }
+    }
+}

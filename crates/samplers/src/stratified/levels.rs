@@ -1,0 +1,150 @@
+//! Levels of equal size by falling score, without sorting the scores.
+//!
+//! Scores are counted in buckets of equal width. A level ends within one bucket, of whose few scores
+//! the last one of the level is selected.
+
+use multiversion::multiversion;
+use vattention_core::{Picks, step::largest};
+
+use super::strata::{LEVELS, part};
+
+/// Number of buckets; the last one also holds the tokens that are picked.
+const BUCKETS: usize = 1024;
+
+/// The end of each level but the last: of tokens by falling score, lower tokens first among equals.
+pub(super) struct Levels {
+    /// Least score of the levels up to this one.
+    least: [f32; LEVELS - 1],
+    /// Number of tokens of that score in the levels up to this one.
+    equals: [usize; LEVELS - 1],
+    /// Tokens of the least score of each level that were placed so far.
+    placed: [usize; LEVELS],
+    /// The largest score of a token that is not picked.
+    pub(super) most: f32,
+}
+
+impl Levels {
+    /// Levels of the tokens that are not picked, by their scores, `[visible]`.
+    pub(super) fn new(picks: &Picks, scores: &[f32]) -> Self {
+        let left = picks.visible() - picks.len();
+        let open = open_scores(scores, picks.words());
+        let most = largest(&open);
+        let places = buckets(&open, most);
+        let mut counts = [0_usize; BUCKETS];
+        places.iter().for_each(|&bucket| counts[usize::from(bucket)] += 1);
+
+        // The bucket in which each level ends, and the number of scores in the buckets before it.
+        let mut ends = [(0, 0); LEVELS - 1];
+        let (mut bucket, mut before) = (0, 0);
+        for (level, end) in ends.iter_mut().enumerate() {
+            let count = part(left, LEVELS, level).end;
+            while before + counts[bucket] < count {
+                before += counts[bucket];
+                bucket += 1;
+            }
+            *end = (bucket, before);
+        }
+        // The first level that ends in each bucket, of which the scores are gathered.
+        let mut first_level = [u8::MAX; BUCKETS];
+        for (level, &(bucket, _)) in ends.iter().enumerate().rev() {
+            first_level[bucket] = level as u8;
+        }
+        let mut gathered: [Vec<f32>; LEVELS - 1] = Default::default();
+        for (&score, &bucket) in open.iter().zip(&places) {
+            if let Some(scores) = gathered.get_mut(usize::from(first_level[usize::from(bucket)])) {
+                scores.push(score);
+            }
+        }
+
+        let mut levels =
+            Self { least: [f32::INFINITY; _], equals: [0; _], placed: [0; LEVELS], most };
+        for (level, (bucket, before)) in ends.into_iter().enumerate() {
+            let count = part(left, LEVELS, level).end - before;
+            if count > 0 {
+                let scores = &mut gathered[usize::from(first_level[bucket])];
+                let least = *scores.select_nth_unstable_by(count - 1, |a, b| b.total_cmp(a)).1;
+                let above = scores.iter().filter(|&&score| score > least).count();
+                (levels.least[level], levels.equals[level]) = (least, count - above);
+            }
+        }
+        levels
+    }
+
+    /// Number of levels that end above each score, `[visible]`.
+    pub(super) fn above(&self, scores: &[f32]) -> Vec<u8> {
+        levels_above(&self.least, scores)
+    }
+
+    /// The level of the next token, ascending, of which the number of levels `above` its score is
+    /// given.
+    pub(super) fn place(&mut self, score: f32, above: u8) -> usize {
+        let first = usize::from(above);
+        let mut level = first;
+        if level < LEVELS - 1 && score == self.least[level] {
+            while level < LEVELS - 1
+                && score == self.least[level]
+                && self.placed[first] >= self.equals[level]
+            {
+                level += 1;
+            }
+            self.placed[first] += 1;
+        }
+        level
+    }
+}
+
+/// Scores `[visible]`, −∞ for the tokens whose bit is set.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+fn open_scores(scores: &[f32], taken: &[u64]) -> Vec<f32> {
+    let mut open = scores.to_vec();
+    for (scores, &word) in open.chunks_mut(64).zip(taken) {
+        for (i, score) in scores.iter_mut().enumerate() {
+            *score = if word >> i & 1 == 1 { f32::NEG_INFINITY } else { *score };
+        }
+    }
+    open
+}
+
+/// The bucket of each score, at most `most`; larger scores are in lower buckets.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+fn buckets(scores: &[f32], most: f32) -> Vec<u16> {
+    let mut least = [most; 16];
+    for chunk in scores.chunks(16) {
+        for (least, &score) in least.iter_mut().zip(chunk) {
+            let lower = score < *least && score > f32::NEG_INFINITY;
+            *least = if lower { score } else { *least };
+        }
+    }
+    let least = least.into_iter().fold(most, f32::min);
+    // The scores of a level may all be alike.
+    let width = (most - least).max(f32::MIN_POSITIVE);
+    let per_unit = (BUCKETS - 1) as f32 / width;
+    let mut buckets = vec![0; scores.len()];
+    for (bucket, &score) in buckets.iter_mut().zip(scores) {
+        let place = ((most - score) * per_unit) as i32;
+        *bucket = if place < BUCKETS as i32 { place as u16 } else { (BUCKETS - 1) as u16 };
+    }
+    buckets
+}
+
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+fn levels_above(least: &[f32; LEVELS - 1], scores: &[f32]) -> Vec<u8> {
+    let mut above = vec![0; scores.len()];
+    for (above, &score) in above.iter_mut().zip(scores) {
+        let mut count = 0;
+        for &least in least {
+            count += u8::from(score < least);
+        }
+        *above = count;
+    }
+    above
+}
