@@ -174,7 +174,7 @@ proptest! {
             worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
             let oracle = OracleTopK { size: Size::Tokens(7), score };
             for row in step.rows() {
-                prop_assert_eq!(worker.scores(&row), row.scores(score));
+                prop_assert_eq!(&worker.scores(&row)[..], &*row.scores(score));
                 prop_assert_eq!(picked(&worker, &row, &taken), picked(&oracle, &row, &taken));
             }
         }

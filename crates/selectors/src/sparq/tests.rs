@@ -122,7 +122,7 @@ proptest! {
         worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let oracle = OracleTopK { size: Size::Tokens(7), score: Score::Head };
         for row in step.rows() {
-            prop_assert_eq!(worker.scores(&row), row.scores(Score::Head));
+            prop_assert_eq!(&worker.scores(&row)[..], &*row.scores(Score::Head));
             prop_assert_eq!(picked(&worker, &row, &taken), picked(&oracle, &row, &taken));
         }
     }
