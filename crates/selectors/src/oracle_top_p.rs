@@ -5,7 +5,8 @@
 //! `mass`: of what the selectors before left (`of = "residual"`), or of everything, what was taken
 //! before included (`of = "all"`). The token that crosses `mass` is taken.
 //!
-//! Cost: O(visible · head_dim) per row, and a sort of what is taken: it reads every key.
+//! Cost: O(visible · head_dim) per row, and a sort of the tokens of about equal share around the
+//! least one taken: it reads every key.
 //!
 //! # Guarantee
 //! The share is exact. With `score = "head"` no untaken token's logit exceeds the best one left
@@ -20,11 +21,14 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Fraction, Picks, Result, Row, Selector, SelectorConfig, Site, plugin::Tunable, register,
-    step::Score, typetag,
+    Fraction, Picks, Result, Row, Selector, SelectorConfig, Site,
+    plugin::Tunable,
+    register,
+    step::{Score, sum},
+    typetag,
 };
 
-use crate::top_p::{Falling, attention};
+use crate::top_p::{Fewest, attention};
 
 /// The fewest tokens that hold more than `mass` of the attention.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -86,13 +90,19 @@ impl Selector for OracleTopP {
             let share = known.next_if(|(of, _)| **of == token);
             share.map_or(f32::MIN, |(_, share)| share.max(f64::MIN_POSITIVE).ln() as f32)
         }));
-        let (taken, left): (Vec<_>, Vec<_>) =
-            tokens.into_iter().zip(&shares).partition(|&(token, _)| picks.contains(token));
-        let covered = taken.into_iter().map(|(_, share)| share).sum();
-        let mut falling = Falling::new(left.into_iter().map(|(token, share)| (token, *share)));
-        let chosen = falling.until(covered, self.mass.get() * shares.iter().sum::<f64>());
-        picks.take_all(chosen);
-        if let (Score::Head, Some((best, _))) = (self.score, falling.next()) {
+        let enough = self.mass.get() * sum(&shares);
+        let (mut left, mut shares_left, mut covered) = (Vec::new(), Vec::new(), 0.0);
+        for (token, share) in tokens.into_iter().zip(shares) {
+            if picks.contains(token) {
+                covered += share;
+            } else {
+                left.push(token);
+                shares_left.push(share);
+            }
+        }
+        let Fewest { taken, next } = Fewest::new(&left, &shares_left, covered, enough);
+        picks.take_all(taken);
+        if let (Score::Head, Some(best)) = (self.score, next) {
             picks.bound_residual(row.logit(best));
         }
     }

@@ -2,7 +2,10 @@
 
 use std::cmp::Ordering;
 
-use vattention_core::{Row, step::Score};
+use vattention_core::{
+    Row,
+    step::{Score, exponentials, largest, sum},
+};
 
 /// How attention spreads over some tokens, 1 in all for each head that counts: `logits` gives
 /// theirs for one head.
@@ -17,9 +20,8 @@ pub(crate) fn attention(
     };
     let mut shares = vec![0.0; heads[0].len()];
     for logits in heads {
-        let shift = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let weights: Vec<f64> = logits.iter().map(|logit| f64::from(logit - shift).exp()).collect();
-        let total: f64 = weights.iter().sum();
+        let weights = exponentials(&logits, largest(&logits).into(), 1.0);
+        let total = sum(&weights);
         for (share, weight) in shares.iter_mut().zip(weights) {
             *share += weight / total;
         }
@@ -27,73 +29,86 @@ pub(crate) fn attention(
     shares
 }
 
-/// Indices by falling share, lower first among equals; at most twice as many are sorted as are asked for.
-pub(crate) struct Falling {
-    /// Index and share.
-    entries: Vec<(usize, f64)>,
-    /// Entries that have been given.
-    given: usize,
-    /// Entries in their place.
-    sorted: usize,
-    /// Entries that hold the largest shares, of which the first `sorted` are in order.
-    pooled: usize,
+/// Buckets that the shares between a power of two and the next one fall into.
+const PER_OCTAVE: u32 = 8;
+
+/// Least bucket: of the shares below 2^-64.
+const FIRST: usize = (1023 - 64) * PER_OCTAVE as usize;
+
+/// Number of buckets: the shares from 2^8 on are in the last one.
+const BUCKETS: usize = (64 + 8) * PER_OCTAVE as usize + 1;
+
+/// The fewest tokens whose shares exceed a number, by falling share, lower tokens first among equals.
+/// Shares are summed in buckets; only the bucket in which the number is exceeded is sorted.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Fewest {
+    /// The tokens, in no particular order.
+    pub(crate) taken: Vec<usize>,
+    /// The token of the largest share left over, if there is one.
+    pub(crate) next: Option<usize>,
 }
 
-impl Falling {
-    pub(crate) fn new(shares: impl Iterator<Item = (usize, f64)>) -> Self {
-        Self { entries: shares.collect(), given: 0, sorted: 0, pooled: 0 }
-    }
-
-    /// Gives out indices until their shares, with what is `covered` already, exceed `enough`.
-    pub(crate) fn until(&mut self, mut covered: f64, enough: f64) -> Vec<usize> {
-        let mut given = Vec::new();
-        while covered <= enough
-            && let Some((index, share)) = self.next()
-        {
-            covered += share;
-            given.push(index);
+impl Fewest {
+    /// The fewest of some tokens whose `shares`, together with what is `covered` already, exceed
+    /// `enough`; all if these do not.
+    pub(crate) fn new(tokens: &[usize], shares: &[f64], covered: f64, enough: f64) -> Self {
+        let Some((crossing, covered)) = find_crossing(shares, covered, enough) else {
+            return Self { taken: tokens.to_vec(), next: None };
+        };
+        let (mut taken, mut undecided, mut below) = (Vec::new(), Vec::new(), None);
+        for (&token, &share) in tokens.iter().zip(shares) {
+            let (place, entry) = (bucket(share), Entry { token, share });
+            if place > crossing {
+                taken.push(token);
+            } else if place == crossing {
+                undecided.push(entry);
+            } else if below.is_none_or(|best| by_share(&entry, &best) == Ordering::Less) {
+                below = Some(entry);
+            }
         }
-        given
-    }
-
-    /// Brings as many entries again into their place. They come from a pool many times as large, so that it is seldom
-    /// that all are looked at.
-    fn sort_on(&mut self) {
-        if self.sorted == self.pooled {
-            let rest = &mut self.entries[self.pooled..];
-            self.pooled += bring_forward(rest, 16 * self.sorted.max(64));
+        undecided.sort_unstable_by(by_share);
+        let (mut covered, mut count) = (covered, 0);
+        while count < undecided.len() && covered <= enough {
+            covered += undecided[count].share;
+            count += 1;
         }
-        let pool = &mut self.entries[self.sorted..self.pooled];
-        let more = bring_forward(pool, self.sorted.max(64));
-        pool[..more].sort_unstable_by(by_share);
-        self.sorted += more;
+        taken.extend(undecided[..count].iter().map(|entry| entry.token));
+        let next = undecided.get(count).copied().or(below);
+        Self { taken, next: next.map(|entry| entry.token) }
     }
 }
 
-/// Brings the first `count` of some entries before the others, or all that there are: how many.
-fn bring_forward(entries: &mut [(usize, f64)], count: usize) -> usize {
-    if count >= entries.len() {
-        return entries.len();
-    }
-    entries.select_nth_unstable_by(count, by_share);
-    count
+/// A token and its share.
+#[derive(Clone, Copy)]
+struct Entry {
+    token: usize,
+    share: f64,
 }
 
-fn by_share(a: &(usize, f64), b: &(usize, f64)) -> Ordering {
-    b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
-}
-
-impl Iterator for Falling {
-    type Item = (usize, f64);
-
-    fn next(&mut self) -> Option<(usize, f64)> {
-        if self.given == self.sorted {
-            self.sort_on();
+/// The bucket within which the sum of `shares`, from the largest on, and of what is `covered`
+/// already exceeds `enough`, and the sum before it.
+fn find_crossing(shares: &[f64], covered: f64, enough: f64) -> Option<(usize, f64)> {
+    let mut sums = [0.0; BUCKETS];
+    shares.iter().for_each(|&share| sums[bucket(share)] += share);
+    let mut covered = covered;
+    for (place, sum) in sums.into_iter().enumerate().rev() {
+        if covered + sum > enough {
+            return Some((place, covered));
         }
-        let entry = self.entries.get(self.given).copied();
-        self.given += usize::from(entry.is_some());
-        entry
+        covered += sum;
     }
+    None
+}
+
+/// The bucket of a share that is not negative; larger shares are in higher ones.
+fn bucket(share: f64) -> usize {
+    let mantissa_bits = f64::MANTISSA_DIGITS - 1 - PER_OCTAVE.ilog2();
+    let place = (share.to_bits() >> mantissa_bits) as usize;
+    place.saturating_sub(FIRST).min(BUCKETS - 1)
+}
+
+fn by_share(a: &Entry, b: &Entry) -> Ordering {
+    b.share.total_cmp(&a.share).then(a.token.cmp(&b.token))
 }
 
 #[cfg(test)]
@@ -101,16 +116,45 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The definition, by sorting all tokens.
+    fn by_sorting(tokens: &[usize], shares: &[f64], mut covered: f64, enough: f64) -> Fewest {
+        let mut entries: Vec<Entry> =
+            tokens.iter().zip(shares).map(|(&token, &share)| Entry { token, share }).collect();
+        entries.sort_by(by_share);
+        let mut count = 0;
+        while count < entries.len() && covered <= enough {
+            covered += entries[count].share;
+            count += 1;
+        }
+        let mut taken: Vec<usize> = entries[..count].iter().map(|entry| entry.token).collect();
+        taken.sort_unstable();
+        Fewest { taken, next: entries.get(count).map(|entry| entry.token) }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-        /// What is sorted as it is asked for comes in the order of a sort.
+        /// Sums of whole numbers are exact, so the tokens are those of a sort.
         #[test]
-        fn falling_is_a_sort(shares in prop::collection::vec(0_u16..999, 0..4000)) {
-            let shares: Vec<(usize, f64)> =
-                shares.into_iter().map(f64::from).enumerate().collect();
-            let mut sorted = shares.clone();
-            sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
-            prop_assert!(Falling::new(shares.into_iter().rev()).eq(sorted));
+        fn the_fewest_are_those_of_a_sort(
+            shares in prop::collection::vec(0_u16..999, 0..900),
+            scale in prop::sample::select(vec![1.0, 0.001_953_125, 1e-30]),
+            covered in 0_u16..50,
+            part in 0.0_f64..1.1,
+        ) {
+            let tokens: Vec<usize> = (0..shares.len()).map(|place| 3 * place + 1).collect();
+            let shares: Vec<f64> = shares.into_iter().map(|share| scale * f64::from(share)).collect();
+            let covered = scale * f64::from(covered);
+            let total: f64 = shares.iter().sum();
+            let enough = (part * total / scale).floor() * scale;
+            let mut fewest = Fewest::new(&tokens, &shares, covered, enough);
+            fewest.taken.sort_unstable();
+            let expected = by_sorting(&tokens, &shares, covered, enough);
+            if scale < 1e-9 {
+                // Sums are rounded, and may exceed the number one token earlier or later.
+                prop_assert!(fewest.taken.len().abs_diff(expected.taken.len()) <= 1);
+            } else {
+                prop_assert_eq!(fewest, expected);
+            }
         }
     }
 }

@@ -6,8 +6,8 @@
 //! What the selectors before took is no candidate, and neither what the other one would leave: a
 //! share of the candidates' attention is not one of all attention.
 //!
-//! Cost: the other selector's, O(candidates · head_dim) to read their keys, and a sort of what is
-//! taken. The authors read a copy of the keys in four bits here, 64 bytes per token and its
+//! Cost: the other selector's, O(candidates · head_dim) to read their keys, and a sort of the
+//! candidates of about equal share around the least one taken. The authors read a copy of the keys in four bits here, 64 bytes per token and its
 //! scales, to save three quarters of this; here the weights are exact, and there is no copy. They
 //! read layers 0 and 1 densely, which `dense_layers` says.
 //!
@@ -28,11 +28,11 @@ use vattention_core::{
     Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site,
     plugin::{Attended, PromptQueries, Tunable},
     register,
-    step::Score,
+    step::{Score, sum},
     typetag,
 };
 
-use crate::top_p::{Falling, attention};
+use crate::top_p::{Fewest, attention};
 
 /// The fewest tokens that hold more than `mass` of the attention on what another selector picks.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -116,9 +116,8 @@ impl Selector for TwilightSelector {
         let all = all.indices().into_iter().map(|token| token as usize);
         let candidates: Vec<usize> = all.filter(|&token| !picks.contains(token)).collect();
         let shares = attention(row, self.score, |row| row.logits_of(&candidates));
-        let enough = self.mass.get() * shares.iter().sum::<f64>();
-        let mut falling = Falling::new(candidates.into_iter().zip(shares));
-        picks.take_all(falling.until(0.0, enough));
+        let enough = self.mass.get() * sum(&shares);
+        picks.take_all(Fewest::new(&candidates, &shares, 0.0, enough).taken);
     }
 }
 
