@@ -12,7 +12,7 @@ mod token_class;
 mod tokens;
 pub(crate) mod top;
 
-pub use exponentials::{exponentials, largest, sum};
+pub use exponentials::{exponentials, largest, sum, take_logarithms};
 pub use picks::Picks;
 pub use prefix_max::PrefixMax;
 pub use row::{Row, Score, Step};

@@ -31,8 +31,11 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, plugin::Tunable, register,
-    step::Score, typetag,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
+    plugin::Tunable,
+    register,
+    step::{Score, exponentials, largest, sum, take_logarithms},
+    typetag,
 };
 
 use vattention_index::Columns;
@@ -99,8 +102,23 @@ impl SparqSelector {
         for logits in &mut of_heads {
             normalise(logits);
         }
-        let of_token = |token| log_sum_exp(of_heads.iter().map(|shares| shares[token]));
-        (0..row.visible()).map(of_token).collect()
+        let mut most = of_heads[0].clone();
+        for logits in &of_heads[1..] {
+            for (most, &logit) in most.iter_mut().zip(logits) {
+                *most = if logit > *most { logit } else { *most };
+            }
+        }
+        let mut sums = vec![0.0; row.visible()];
+        for logits in &mut of_heads {
+            for (logit, most) in logits.iter_mut().zip(&most) {
+                *logit -= most;
+            }
+            for (sum, weight) in sums.iter_mut().zip(exponentials(logits, 0.0, 1.0)) {
+                *sum += weight;
+            }
+        }
+        take_logarithms(&mut sums);
+        most.iter().zip(sums).map(|(most, sum)| most + sum as f32).collect()
     }
 
     /// The channels of largest magnitude, ascending; the lower among equals.
@@ -133,19 +151,14 @@ fn norm<'a>(numbers: impl Iterator<Item = &'a f32>) -> f32 {
     numbers.map(|x| x.abs()).sum()
 }
 
-/// Turns logits into the logarithms of their softmax.
+/// Turns logits into the logarithms of their softmax, the same on every machine.
 fn normalise(logits: &mut [f32]) {
-    let all = log_sum_exp(logits.iter().copied());
+    let most = largest(logits);
+    let total = sum(&exponentials(logits, most.into(), 1.0));
+    let all = most + libm::log(total) as f32;
     for logit in logits {
         *logit -= all;
     }
-}
-
-/// `ln Σ exp`, without overflow, the same on every machine.
-fn log_sum_exp(numbers: impl Iterator<Item = f32> + Clone) -> f32 {
-    let most = numbers.clone().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = numbers.map(|x| f64::from(libm::expf(x - most))).sum();
-    most + libm::log(sum) as f32
 }
 
 impl Selector for SparqSelector {
