@@ -115,9 +115,17 @@ impl TacticIndex {
     fn in_order(&self, scores: &[f32], picks: &Picks) -> Vec<usize> {
         let mut clusters: Vec<usize> = (0..scores.len()).collect();
         clusters.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-        let tokens = clusters.into_iter().flat_map(|cluster| self.clusters.members(cluster));
-        let tokens = tokens.map(|&token| token as usize);
-        tokens.filter(|&token| token < picks.visible() && !picks.contains(token)).collect()
+        let visible = picks.visible();
+        let mut tokens = Vec::with_capacity(visible - picks.len());
+        for cluster in clusters {
+            for &token in self.clusters.members(cluster) {
+                let token = token as usize;
+                if token < visible && !picks.contains(token) {
+                    tokens.push(token);
+                }
+            }
+        }
+        tokens
     }
 }
 

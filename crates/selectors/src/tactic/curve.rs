@@ -2,7 +2,11 @@
 
 use std::ops::Range;
 
-use vattention_core::{Fraction, Size};
+use multiversion::multiversion;
+use vattention_core::{
+    Fraction, Size,
+    step::{exponentials, largest, sum},
+};
 
 /// The weight at each rank of an order, from 0: those of the first are known, and what follows is `max(a/x + b, 0)` at `x = rank + 1`.
 #[derive(Clone, Debug)]
@@ -24,10 +28,10 @@ impl Curve {
         let exact = exact.of(tokens);
         let Some(windows) = windows(tokens, exact) else {
             let all = logits(0..tokens);
-            return Self { tokens, known: weights(&all, most(&all)), a: 0.0, b: 0.0 };
+            return Self { tokens, known: weights(&all, largest(&all)), a: 0.0, b: 0.0 };
         };
         let (known, behind) = (logits(0..exact), windows.clone().map(logits));
-        let shift = behind.iter().map(|window| most(window)).fold(most(&known), f32::max);
+        let shift = behind.iter().map(|window| largest(window)).fold(largest(&known), f32::max);
         let means = behind.map(|window| mean(weights(&window, shift).into_iter()));
         let (a, b) = fit(&windows, means);
         Self { tokens, known: weights(&known, shift), a, b }
@@ -35,19 +39,47 @@ impl Curve {
 
     /// How many tokens hold `mass` of all weight, the fewest from the beginning of the order. O(tokens).
     pub(super) fn fewest(&self, mass: Fraction) -> usize {
-        let enough = mass.get() * self.weights().sum::<f64>();
-        let mut covered = 0.0;
-        let before = self.weights().take_while(|weight| {
-            let more = covered < enough;
-            covered += weight;
-            more
-        });
-        before.count()
+        let weights = self.weights();
+        let enough = mass.get() * sum(&weights);
+        let (mut covered, mut count) = (0.0, 0);
+        // Whole chunks that do not reach the mass.
+        for chunk in weights.chunks(CHUNK) {
+            let with_chunk = covered + sum(chunk);
+            if with_chunk >= enough {
+                break;
+            }
+            covered = with_chunk;
+            count += chunk.len();
+        }
+        while count < weights.len() && covered < enough {
+            covered += weights[count];
+            count += 1;
+        }
+        count
     }
 
-    fn weights(&self) -> impl Iterator<Item = f64> {
-        let fitted = (self.known.len()..self.tokens).map(|rank| self.a * inverse(rank) + self.b);
-        self.known.iter().copied().chain(fitted.map(|weight| weight.max(0.0)))
+    /// The weight at each rank.
+    fn weights(&self) -> Vec<f64> {
+        let mut weights = self.known.clone();
+        weights.resize(self.tokens, 0.0);
+        fill_fitted(self.a, self.b, self.known.len(), &mut weights[self.known.len()..]);
+        weights
+    }
+}
+
+/// Weights that are summed together.
+const CHUNK: usize = 64;
+
+/// Weights of the ranks from `first` on, by the curve.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+fn fill_fitted(a: f64, b: f64, first: usize, weights: &mut [f64]) {
+    for (place, weight) in weights.iter_mut().enumerate() {
+        let x = (first + 1) as f64 + f64::from(place as u32);
+        let fitted = a * (1.0 / x) + b;
+        *weight = if fitted > 0.0 { fitted } else { 0.0 };
     }
 }
 
@@ -76,13 +108,9 @@ fn mean(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
     numbers.sum::<f64>() / count as f64
 }
 
-fn most(logits: &[f32]) -> f32 {
-    logits.iter().copied().fold(f32::MIN, f32::max)
-}
-
 /// `exp(logit − shift)`
 fn weights(logits: &[f32], shift: f32) -> Vec<f64> {
-    logits.iter().map(|logit| f64::from(logit - shift).exp()).collect()
+    exponentials(logits, shift.into(), 1.0)
 }
 
 #[cfg(test)]
@@ -146,7 +174,7 @@ mod tests {
         let curve = of(&rising, 4);
         assert_eq!(curve.a, 0.0);
         assert!(curve.b > 0.0);
-        assert!(curve.weights().skip(4).all(|weight| weight == curve.b));
+        assert!(curve.weights()[4..].iter().all(|&weight| weight == curve.b));
     }
 
     #[test]
