@@ -9,7 +9,7 @@ const LANES: usize = 16;
 const ROUNDING: f64 = 6_755_399_441_055_744.0;
 
 /// The two parts of `ln 2`: an integer below 2^11 times the first is exact.
-const LN_2: [f64; 2] = [0.693_147_180_369_123_816_490, 1.908_214_929_270_587_700_02e-10];
+const LN_2: [f64; 2] = [0.693_147_180_369_123_8, 1.908_214_929_270_587_7e-10];
 
 /// Exponents below this one are raised to it: their exponentials are too small to count.
 const LEAST: f64 = -700.0;
@@ -55,8 +55,8 @@ fn exponential(x: f64) -> f64 {
     let n = rounded - ROUNDING;
     let r = (x - n * LN_2[0]) - n * LN_2[1];
     let mut series = INVERSE_FACTORIALS[0];
-    for i in 1..INVERSE_FACTORIALS.len() {
-        series = series * r + INVERSE_FACTORIALS[i];
+    for &inverse in &INVERSE_FACTORIALS[1..] {
+        series = series * r + inverse;
     }
     let power = f64::from_bits((rounded.to_bits() << 52).wrapping_add(1023 << 52));
     ((series * r + 1.0) * r + 1.0) * power
