@@ -6,14 +6,14 @@ use std::ops::RangeInclusive;
 use vattention_core::{
     SampleStats,
     sample::{Residual, Sample as Shown, Stratification, Weighed},
-    step::Softmax,
+    step::{Softmax, largest},
 };
 
 use super::kernel::Span;
 use super::moments::ShiftedMoments;
 use super::readers::{Readers, add};
 use super::stored::{SampleRows, Stored};
-use super::weighed::{WeighedSample, WithCertain, largest, wide};
+use super::weighed::{WeighedSample, WithCertain, wide};
 
 /// Samples whose memory a thread keeps: one, and one of a KV head that it begins while it waits.
 const POOLED: usize = 2;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use vattention_core::{
     sample::{Centre, Stratification, Weighed, Within},
-    step::Softmax,
+    step::{Softmax, largest},
 };
 
 use super::kernel::{exp2, fours, products, weigh};
@@ -129,21 +129,8 @@ impl WeighedReader {
     }
 }
 
-/// Numbers that are compared or summed side by side: one after the other, each would wait for the
-/// one before.
+/// Numbers that are summed side by side: one after the other, each would wait for the one before.
 const SIDE_BY_SIDE: usize = 16;
-
-/// The largest number that is one.
-pub(super) fn largest(numbers: &[f32]) -> f32 {
-    let mut most = [f32::NEG_INFINITY; SIDE_BY_SIDE];
-    let (whole, rest) = numbers.as_chunks::<SIDE_BY_SIDE>();
-    for numbers in whole {
-        for (most, &x) in most.iter_mut().zip(numbers) {
-            *most = if x > *most { x } else { *most };
-        }
-    }
-    most.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
-}
 
 /// The sum of numbers, in f64.
 fn sum(numbers: &[f32]) -> f64 {

@@ -40,9 +40,13 @@ impl<E: Element, const H: usize> Kernel for Weigh<'_, E, H> {
                 let lanes: [[f32; CHUNK]; H] = if S::WIDE {
                     weighed::<S, E, H>(from, stride, rows, weights.map(|w| w.as_ptr().add(first)))
                 } else {
-                    let of =
-                        |w: &[f32]| weighed::<S, E, 1>(from, stride, rows, [w.as_ptr().add(first)]);
-                    weights.map(|weights| of(weights)[0])
+                    // A closure of `map` would not be compiled for the level's instructions.
+                    let mut lanes = [[0.0; CHUNK]; H];
+                    for (lanes, weights) in lanes.iter_mut().zip(weights) {
+                        [*lanes] =
+                            weighed::<S, E, 1>(from, stride, rows, [weights.as_ptr().add(first)]);
+                    }
+                    lanes
                 };
                 for (sums, lanes) in sums.iter_mut().zip(lanes) {
                     let folded = sums[at..at + CHUNK].iter_mut().zip(lanes);

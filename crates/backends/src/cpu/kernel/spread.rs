@@ -111,11 +111,13 @@ impl Kernel for SpreadOf<'_, '_> {
         for at in (0..self.tokens.e.len()).step_by(LANES) {
             add_spread::<S>(self.tokens, self.centre, at, &mut sums);
         }
-        let [e2, e4, w2, w4, ev_squares] = sums.map(|sum| {
+        let mut totals = [0.0; 5];
+        for (total, sum) in totals.iter_mut().zip(sums) {
             let mut lanes = [0.0; LANES];
             S::store(lanes.as_mut_ptr(), sum);
-            f64::from(lanes.iter().sum::<f32>())
-        });
+            *total = f64::from(lanes.iter().sum::<f32>());
+        }
+        let [e2, e4, w2, w4, ev_squares] = totals;
         Spread {
             e: Deviations { squares: e2, fourths: e4 },
             w: Deviations { squares: w2, fourths: w4 },
@@ -136,16 +138,8 @@ unsafe fn add_spread<S: Simd>(
     let mut there = [0.0; LANES];
     there[..left].fill(1.0);
     let there = S::load(there.as_ptr());
-    let load = |from: &[f32]| {
-        if left == LANES {
-            return S::load(from.as_ptr().add(at));
-        }
-        let mut last = [0.0; LANES];
-        last[..left].copy_from_slice(&from[at..]);
-        S::load(last.as_ptr())
-    };
-    let (e, norms) = (load(tokens.e), load(tokens.norms));
-    let (by_out, by_mean) = (load(tokens.by_out), load(tokens.by_mean));
+    let (e, norms) = (load::<S>(tokens.e, at), load::<S>(tokens.norms, at));
+    let (by_out, by_mean) = (load::<S>(tokens.by_out, at), load::<S>(tokens.by_mean, at));
 
     let deviation = S::mul(there, S::sub(e, S::splat(centre.mean_e)));
     let squared_e = S::mul(deviation, deviation);
@@ -164,6 +158,17 @@ unsafe fn add_spread<S: Simd>(
     sums[2] = S::add(sums[2], squared_w);
     sums[3] = S::fma(squared_w, squared_w, sums[3]);
     sums[4] = S::fma(S::mul(e, e), squared_norm, sums[4]);
+}
+
+/// Sixteen numbers from `at` on, or as many as there are and zeros.
+#[inline(always)]
+unsafe fn load<S: Simd>(numbers: &[f32], at: usize) -> S::F {
+    if numbers.len() - at >= LANES {
+        return S::load(numbers.as_ptr().add(at));
+    }
+    let mut last = [0.0; LANES];
+    last[..numbers.len() - at].copy_from_slice(&numbers[at..]);
+    S::load(last.as_ptr())
 }
 
 /// `Σ (x_i · x_j)²` over `j − i` from 1 to [`LAGS`], where `x_i = w_2i − w_2i+1` and
