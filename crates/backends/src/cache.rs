@@ -7,6 +7,7 @@
 mod block;
 mod free;
 mod layout;
+mod maps;
 mod number;
 mod pieces;
 #[cfg(test)]

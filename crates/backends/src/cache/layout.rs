@@ -5,7 +5,7 @@ use std::mem::size_of;
 use half::{bf16, f16};
 use vattention_core::Storage;
 
-use super::block::HUGE_PAGE;
+use super::maps::HUGE_PAGE;
 use crate::cpu::CHUNK;
 
 /// Tokens that a sequence has room for at first.

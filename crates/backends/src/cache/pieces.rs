@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vattention_core::engine::PageSize;
 
-use super::block::{HUGE_PAGE, map_aligned};
+use super::maps::{HUGE_PAGE, map_aligned};
 
 /// Size of the smallest pieces. Three quarters of it are a multiple of 64 bytes too.
 const SMALLEST: usize = 256;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use vattention_core::{Error, Picks, Storage, Tokens};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::block::HUGE_PAGE;
+use super::maps::HUGE_PAGE;
 use super::view::{Slices, View};
 use super::*;
 

@@ -1,4 +1,5 @@
-//! Exponentials and logarithms of many numbers, in f64, by operations that vectors have: the same on every machine.
+//! Exponentials and logarithms of many numbers, in f64, by operations that vectors have: the same on
+//! every machine.
 
 use multiversion::multiversion;
 

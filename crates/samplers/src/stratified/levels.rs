@@ -6,7 +6,8 @@
 use multiversion::multiversion;
 use vattention_core::{Picks, step::largest};
 
-use super::strata::{LEVELS, part};
+/// Levels of the score.
+pub(super) const LEVELS: usize = 8;
 
 /// Number of buckets; the last one also holds the tokens that are picked.
 const BUCKETS: usize = 1024;
@@ -147,4 +148,9 @@ fn levels_above(least: &[f32; LEVELS - 1], scores: &[f32]) -> Vec<u8> {
         *above = count;
     }
     above
+}
+
+/// The `i`-th of `parts` equal parts of `len`.
+pub(super) fn part(len: usize, parts: usize, i: usize) -> std::ops::Range<usize> {
+    i * len / parts..(i + 1) * len / parts
 }

@@ -6,10 +6,7 @@ use vattention_core::{
     step::{Stream, exponentials},
 };
 
-use super::levels::Levels;
-
-/// Levels of the score.
-pub(super) const LEVELS: usize = 8;
+use super::levels::{LEVELS, Levels, part};
 
 /// Blocks of positions in each level.
 const BLOCKS: usize = 4;
@@ -212,9 +209,4 @@ impl Blocks {
         self.lacking[level] -= 1;
         level * BLOCKS + self.next[level]
     }
-}
-
-/// The `i`-th of `parts` equal parts of `len`.
-pub(super) fn part(len: usize, parts: usize, i: usize) -> std::ops::Range<usize> {
-    i * len / parts..(i + 1) * len / parts
 }
