@@ -89,7 +89,9 @@ struct Entry {
 /// already exceeds `enough`, and the sum before it.
 fn find_crossing(shares: &[f64], covered: f64, enough: f64) -> Option<(usize, f64)> {
     let mut sums = [0.0; BUCKETS];
-    shares.iter().for_each(|&share| sums[bucket(share)] += share);
+    for &share in shares {
+        sums[bucket(share)] += share;
+    }
     let mut covered = covered;
     for (place, sum) in sums.into_iter().enumerate().rev() {
         if covered + sum > enough {

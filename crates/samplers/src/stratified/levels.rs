@@ -32,7 +32,9 @@ impl Levels {
         let most = largest(&open);
         let places = buckets(&open, most);
         let mut counts = [0_usize; BUCKETS];
-        places.iter().for_each(|&bucket| counts[usize::from(bucket)] += 1);
+        for &bucket in &places {
+            counts[usize::from(bucket)] += 1;
+        }
 
         // The bucket in which each level ends, and the number of scores in the buckets before it.
         let mut ends = [(0, 0); LEVELS - 1];
