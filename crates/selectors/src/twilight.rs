@@ -7,9 +7,10 @@
 //! share of the candidates' attention is not one of all attention.
 //!
 //! Cost: the other selector's, O(candidates · head_dim) to read their keys, and a sort of the
-//! candidates of about equal share around the least one taken. The authors read a copy of the keys in four bits here, 64 bytes per token and its
-//! scales, to save three quarters of this; here the weights are exact, and there is no copy. They
-//! read layers 0 and 1 densely, which `dense_layers` says.
+//! candidates of about equal share around the least one taken. The authors read a copy of the keys
+//! in four bits here, 64 bytes per token and its scales, to save three quarters of this; here the
+//! weights are exact, and there is no copy. They read layers 0 and 1 densely, which `dense_layers`
+//! says.
 //!
 //! # Guarantee
 //! The share of the candidates' attention is exact. What the other selector ranked all tokens by is passed on to samplers

@@ -13,7 +13,8 @@ pub(super) fn reserved(bytes: usize) -> Option<MmapMut> {
     let whole = bytes.checked_next_multiple_of(HUGE_PAGE)?;
     let page_bits = u8::try_from(HUGE_PAGE.ilog2()).ok();
     let map = memmap2::MmapOptions::new().huge(page_bits).len(whole).map_anon().ok()?;
-    // A container's limit counts at the first touch only, which would end the process: so that is here.
+    // A container's limit counts at the first touch only, which would end the process: the pages
+    // are touched here.
     map.advise(memmap2::Advice::PopulateWrite).ok()?;
     Some(map)
 }
@@ -52,7 +53,7 @@ fn to_huge_page(address: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// How large pages at an address are, in KiB.
+    /// Size of the pages at an address, in KiB.
     #[cfg(target_os = "linux")]
     fn page_size(address: usize) -> usize {
         let holds = |line: &&str| {
@@ -67,7 +68,7 @@ mod tests {
         size.trim().strip_suffix(" kB").unwrap().parse().unwrap()
     }
 
-    /// Where the system reserves none, as is usual, that is all there is to see.
+    /// Most systems reserve none; there, only the refusals are tested.
     #[cfg(target_os = "linux")]
     #[test]
     fn reserved_huge_pages_are_taken_if_there_are_any() {

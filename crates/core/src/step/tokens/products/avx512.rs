@@ -10,18 +10,12 @@ use crate::step::Element;
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
 pub(super) fn products<T: Element, const G: usize>(row: &[T], queries: &[Part<G>]) -> [f32; G] {
     let mut sums = [_mm512_setzero_ps(); G];
-    let mut add = |numbers: [f32; LANES], queries: &Part<G>| {
-        let numbers: __m512 = bytemuck::must_cast(numbers);
-        for (sum, query) in sums.iter_mut().zip(queries) {
-            *sum = _mm512_add_ps(*sum, _mm512_mul_ps(numbers, bytemuck::must_cast(*query)));
-        }
-    };
     let (chunks, rest) = row.as_chunks::<LANES>();
     for (chunk, queries) in chunks.iter().zip(queries) {
-        add(wide(chunk), queries);
+        add_products(&mut sums, bytemuck::must_cast(wide(chunk)), queries);
     }
     if !rest.is_empty() {
-        add(wide(rest), &queries[chunks.len()]);
+        add_products(&mut sums, bytemuck::must_cast(wide(rest)), &queries[chunks.len()]);
     }
     sums.map(|sums| add_up(bytemuck::must_cast(sums)))
 }
@@ -82,7 +76,7 @@ fn products_of_rows<T: Element, const G: usize>(
 /// Adds the products of a part of a row with that of each query.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
-fn add_products<const G: usize>(sums: &mut [__m512; TILE], numbers: __m512, queries: &Part<G>) {
+fn add_products<const G: usize>(sums: &mut [__m512], numbers: __m512, queries: &Part<G>) {
     for (sum, query) in sums.iter_mut().zip(queries) {
         *sum = _mm512_add_ps(*sum, _mm512_mul_ps(numbers, bytemuck::must_cast(*query)));
     }
