@@ -53,6 +53,8 @@ def compute(key, options):
     time.sleep(float(options["--seconds"]))
     with open(options["--log"] + "/computed", "a") as log:
         log.write(f"{key}\n")
+    if "--hold" in options:
+        hold(options["--hold"], Path(options["--log"] + "/held"))
     if key == options.get("--fail"):
         raise ValueError(f"{key} cannot be computed")
     if key == options.get("--die"):
@@ -60,6 +62,14 @@ def compute(key, options):
     if key == options.get("--die-once") and not os.path.exists(options["--log"] + "/died"):
         Path(options["--log"] + "/died").touch()
         os.abort()
+
+
+def hold(raylet, held):
+    """Never returns on the node of this raylet; elsewhere, waits until that node computes, too."""
+    if os.environ["RAY_RAYLET_PID"] == raylet:
+        held.touch()
+    while os.environ["RAY_RAYLET_PID"] == raylet or not held.exists():
+        time.sleep(0.05)
 
 
 def merge(words):
