@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::files;
+use crate::sources;
 
 /// Path of a module from the crate's root, which is a file.
 type Module = Vec<String>;
@@ -24,7 +24,7 @@ struct Crate {
 impl Crate {
     fn read(src: &Path) -> Self {
         let mut files = Vec::new();
-        files::sources(src, &mut files);
+        sources::add_sources(src, &mut files);
         let mut found = Self::default();
         for file in files.iter().filter(|file| !file.ends_with("tests.rs")) {
             let relative = file.strip_prefix(src).unwrap().with_extension("");
@@ -155,7 +155,7 @@ fn inline_paths(text: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn no_files_of_a_crate_form_a_circle() {
-    let crates = files::crates();
+    let crates = sources::crates();
     assert!(crates.len() > 15, "{crates:?}");
     let found: Vec<_> = crates
         .iter()

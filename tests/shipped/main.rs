@@ -9,3 +9,4 @@ mod configs;
 mod files;
 mod plugin;
 mod readme;
+mod sources;

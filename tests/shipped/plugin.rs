@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::files;
+use crate::{files, sources};
 
 /// The newest plug-in: whoever adds one writes its name here.
 const NEWEST: &str = "fastgen";
@@ -11,8 +11,8 @@ const NEWEST: &str = "fastgen";
 #[test]
 fn the_newest_plug_in_is_named_in_one_other_file() {
     let mut sources = Vec::new();
-    for folder in files::crates() {
-        files::sources(&folder.join("src"), &mut sources);
+    for folder in sources::crates() {
+        sources::add_sources(&folder.join("src"), &mut sources);
     }
     let module = NEWEST.replace('-', "_");
     let own = |path: &PathBuf| {

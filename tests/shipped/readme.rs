@@ -1,4 +1,4 @@
-//! docs/pipelines.md has every backend, and the README's commands are the ones that are run.
+//! Checks that commands, tables, pipelines and code in the README and in docs are the shipped ones.
 
 use crate::files;
 use vattention::all_backends;
@@ -7,9 +7,9 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(files::root(path)).unwrap()
 }
 
-/// The rows of the table under a heading of the page on pipeline files, as cells.
+/// Cells of the table under a heading of the guide, row by row.
 fn table(heading: &str) -> Vec<Vec<String>> {
-    let page = read("docs/pipelines.md");
+    let page = read("docs/guide.md");
     let section = page.split(&format!("\n## {heading}\n")).nth(1).unwrap();
     let section = section.split("\n#").next().unwrap().replace("\\|", "¦");
     let rows = section.lines().filter(|line| line.starts_with("| ")).skip(1);
@@ -22,7 +22,7 @@ fn column(heading: &str, index: usize) -> Vec<String> {
 }
 
 #[test]
-fn the_table_of_backends_has_all() {
+fn the_table_of_backends_is_complete() {
     let mut backends = all_backends();
     backends.sort_by_key(|backend| backend.name().to_owned());
     assert!(column("Backends", 0).iter().eq(backends.iter().map(|backend| backend.name())));
@@ -34,28 +34,27 @@ fn the_commands_are_what_ci_runs() {
     let (readme, ci) = (read("README.md"), read(".ci/run"));
     let commands: Vec<&str> =
         readme.split("```sh\n").skip(1).map(|block| block.split("\n```").next().unwrap()).collect();
-    assert_eq!(commands.len(), 2, "one runs the main job, one passes all tests");
+    assert_eq!(commands.len(), 2, "the main command and all tests");
     for command in commands {
         assert!(ci.contains(&format!("\nstep {command}\n")), "CI does not run `{command}`");
     }
+    let page = read("docs/evaluation.md");
     let evaluation =
-        readme.lines().find_map(|line| line.strip_prefix("$ cargo run --release -- evaluate"));
+        page.lines().find_map(|line| line.strip_prefix("$ cargo run --release -- evaluate"));
     let evaluation = format!("\nstep cargo run --release -- evaluate{}\n", evaluation.unwrap());
     assert!(ci.contains(&evaluation), "CI does not run the evaluation that is shown");
 }
 
-/// The selector that the README shows is the one of the example.
 #[test]
-fn the_custom_selector_is_the_examples() {
-    let readme = read("README.md");
-    let shown = readme.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
+fn the_selector_in_the_docs_is_that_of_the_example() {
+    let page = read("docs/embedding.md");
+    let shown = page.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
     assert!(read("examples/custom_plugins/src/every_nth.rs").contains(shown.trim()));
 }
 
-/// The pipelines that are explained can be loaded.
 #[test]
-fn the_pipeline_files_are_ones() {
-    for (page, selectors) in [("README.md", 2), ("docs/pipelines.md", 3)] {
+fn pipelines_in_the_docs_can_be_loaded() {
+    for (page, selectors) in [("README.md", 2), ("docs/guide.md", 3)] {
         let text = read(page);
         let text = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
         let pipeline = vattention::config::Loader::default().parse("page.toml", text).unwrap();
@@ -64,17 +63,16 @@ fn the_pipeline_files_are_ones() {
     }
 }
 
-/// The page of the shipped trace speaks of the file that is there.
 #[test]
-fn the_trace_is_of_the_size_that_its_page_says() {
+fn the_page_of_the_trace_has_its_size() {
     let bytes = std::fs::metadata(files::root("data/smollm2.safetensors")).unwrap().len();
     assert!(read("data/README.md").contains(&format!("size    {bytes} bytes")));
 }
 
-/// The files that the page on them shows are read, the second on top of the first.
+/// The guide shows a file, and a second one that extends it.
 #[test]
-fn a_file_on_top_of_another_can_be_read() {
-    let page = read("docs/pipelines.md");
+fn the_extended_pipeline_in_the_guide_can_be_loaded() {
+    let page = read("docs/guide.md");
     let files = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in ["base.toml", "child.toml"].into_iter().zip(files) {

@@ -27,7 +27,6 @@ mod inclusion;
 mod invariants;
 mod layers;
 mod magnitudes;
-mod names;
 mod nothing_drawn;
 mod parity;
 mod promises;

@@ -1,6 +1,6 @@
 //! The files of the repository.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A path in the repository: where cargo says that it is, or where it was when this was compiled.
 pub(crate) fn root(path: &str) -> PathBuf {
@@ -18,26 +18,4 @@ pub(crate) fn configs() -> Vec<PathBuf> {
     paths.sort();
     assert!(!paths.is_empty());
     paths
-}
-
-/// The folders of the workspace's crates, the root and the Python package among them.
-pub(crate) fn crates() -> Vec<PathBuf> {
-    let mut folders = vec![root("."), root("cli"), root("python")];
-    for room in ["crates", "runtime", "lab"] {
-        folders.extend(std::fs::read_dir(root(room)).unwrap().map(|entry| entry.unwrap().path()));
-    }
-    folders.sort();
-    folders
-}
-
-/// Adds the Rust files of a folder and of the folders in it.
-pub(crate) fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
 }

@@ -17,7 +17,7 @@ use vattention::trace::TraceLayer;
 use vattention::{Attention, Backend, Shape, TokenClass, available_backends};
 use vattention_cuda_emulator::{Emulator, REQUIRE_EMULATOR, or_skip};
 
-pub(crate) use files::{configs, crates, root, sources};
+pub(crate) use files::{configs, root};
 
 /// The heads that the files of `weights/` are for.
 pub(crate) const MODEL: Shape = Shape { query_heads: 9, kv_heads: 3, head_dim: 64, value_dim: 64 };
