@@ -49,12 +49,23 @@ def answered_by_all(pipelines, found):
     """Tasks of which each pipeline has as many cases as any has of any."""
     most = max(map(len, found.values()))
     tasks = dict.fromkeys(task for _, task in found)
-    return [task for task in tasks if all(len(found.get((pipeline, task), ())) == most for pipeline in pipelines)]
+    return [
+        task
+        for task in tasks
+        if all(len(found.get((pipeline, task), ())) == most for pipeline in pipelines)
+    ]
 
 
 context, *pipelines = sys.argv[1:]
 found = answers(int(context))
 tasks = answered_by_all(pipelines, found)
 if not tasks:
-    sys.exit("no task has been answered by all of them; expected names of pipelines as in docs/real-model/answers.jsonl")
-table.show([("pipeline", "read", "mean", *tasks, "error"), *(row(pipeline, tasks, found) for pipeline in pipelines)])
+    sys.exit(
+        "no task has been answered by all of them; expected names of pipelines as in docs/real-model/answers.jsonl"
+    )
+table.show(
+    [
+        ("pipeline", "read", "mean", *tasks, "error"),
+        *(row(pipeline, tasks, found) for pipeline in pipelines),
+    ]
+)

@@ -22,7 +22,9 @@ def settings(found, best):
     if not best or best["tried"] is None:
         return "-"
     tried = found["tried"][best["tried"]]
-    return ", ".join(f"`{key.removeprefix('selectors.')} = {value}`" for key, value in tried["settings"])
+    return ", ".join(
+        f"`{key.removeprefix('selectors.')} = {value}`" for key, value in tried["settings"]
+    )
 
 
 def rows(found):
@@ -31,10 +33,17 @@ def rows(found):
     for method in dict.fromkeys(best["pipeline"] for best in found["best"]):
         bests = {best["goal"]: best for best in found["best"] if best["pipeline"] == method}
         errors = [best["held_out"]["error"] for best in bests.values() if best["held_out"]]
-        cells = [method] + [cell(bests.get(goal)) for goal in goals] + [settings(found, bests.get(goals[1]))]
+        cells = (
+            [method]
+            + [cell(bests.get(goal)) for goal in goals]
+            + [settings(found, bests.get(goals[1]))]
+        )
         at_tenth = bests.get(goals[1])
         held_out = at_tenth and at_tenth["held_out"]
-        yield (held_out["error"] if held_out else float("inf"), min(errors, default=float("inf"))), cells
+        yield (
+            (held_out["error"] if held_out else float("inf"), min(errors, default=float("inf"))),
+            cells,
+        )
 
 
 def main():
@@ -45,7 +54,9 @@ def main():
         print(f"best: {error!r}; expected files of `vattention tune --json`", file=sys.stderr)
         return 2
     for found, table in zip(files, tables):
-        print(f"\nChosen on {', '.join(found['traces'])}, shown on {', '.join(found['held_out'])}:\n")
+        print(
+            f"\nChosen on {', '.join(found['traces'])}, shown on {', '.join(found['held_out'])}:\n"
+        )
         print("| method | error (read) at 5 % | 10 % | 20 % | settings at 10 % |")
         print("|---|--:|--:|--:|---|")
         for _, cells in table:

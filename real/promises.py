@@ -21,4 +21,6 @@ header = ("pipeline", "read", "most", "violated", "worst head", "worst row", "ve
 table.show([header, *map(row, table.reports())])
 print()
 print("read, most  by a query head, share of the visible tokens: mean over heads, and the largest")
-print("violated    share of the samples whose error exceeds epsilon; worst head: the same, of the head with most")
+print(
+    "violated    share of the samples whose error exceeds epsilon; worst head: the same, of the head with most"
+)

@@ -13,10 +13,23 @@ def milliseconds(report):
 def row(report, dense):
     token, attention = milliseconds(report)
     of_dense = attention / milliseconds(dense)[1]
-    return report["pipeline"], f"{report['density']:.1%}", f"{token:.1f}", f"{attention:.1f}", f"{of_dense:.2f}"
+    return (
+        report["pipeline"],
+        f"{report['density']:.1%}",
+        f"{token:.1f}",
+        f"{attention:.1f}",
+        f"{of_dense:.2f}",
+    )
 
 
 reports = sorted(table.reports(), key=lambda report: milliseconds(report)[1])
 dense = next(report for report in reports if report["pipeline"] == "dense")
-print(f"{dense['tokens']['context']} tokens before; medians of {dense['steps']['count']} tokens, in ms")
-table.show([("pipeline", "read", "token", "attention", "of dense"), *(row(report, dense) for report in reports)])
+print(
+    f"{dense['tokens']['context']} tokens before; medians of {dense['steps']['count']} tokens, in ms"
+)
+table.show(
+    [
+        ("pipeline", "read", "token", "attention", "of dense"),
+        *(row(report, dense) for report in reports),
+    ]
+)

@@ -55,23 +55,47 @@ def parse_arguments() -> argparse.Namespace:
     shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
     parser.add_argument("--install", action="store_true", help="get and build everything, and stop")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="compilers at a time, for ggml")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="compilers at a time, for ggml"
+    )
     parser.add_argument("--tokens", type=counts, default=[32768, 131072], help="between commas")
     parser.add_argument("--threads", type=counts, default=[1, 2], help="between commas")
     parser.add_argument("--query-heads", type=int, default=32)
     parser.add_argument("--kv-heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=128)
-    parser.add_argument("--kind", default="typical", help="of synthetic heads, as `vattention synth --kind`")
+    parser.add_argument(
+        "--kind", default="typical", help="of synthetic heads, as `vattention synth --kind`"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--ours", nargs="*", type=our_choices, metavar="FILE[+KEY=VALUE...][@DTYPE,...]",
-                        default=[choices(text) for text in OURS], help=f"our pipelines (default {' '.join(OURS)})")
-    parser.add_argument("--peers", nargs="*", type=peer_choices, metavar="NAME[@DTYPE,...]",
-                        default=[choices(text) for text in PEERS], help=f"the others (default {' '.join(PEERS)})")
+    parser.add_argument(
+        "--ours",
+        nargs="*",
+        type=our_choices,
+        metavar="FILE[+KEY=VALUE...][@DTYPE,...]",
+        default=[choices(text) for text in OURS],
+        help=f"our pipelines (default {' '.join(OURS)})",
+    )
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        type=peer_choices,
+        metavar="NAME[@DTYPE,...]",
+        default=[choices(text) for text in PEERS],
+        help=f"the others (default {' '.join(PEERS)})",
+    )
     parser.add_argument("--rounds", type=int, default=9, help="timed turns of each entry")
-    parser.add_argument("--burst", type=float, default=0.1, help="seconds of one entry's turn, about")
-    parser.add_argument("--gib", type=float, default=1.0, help="keys and values to go over, at least")
-    parser.add_argument("--no-build", action="store_true", help="do not look whether our library is up to date")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
+    parser.add_argument(
+        "--burst", type=float, default=0.1, help="seconds of one entry's turn, about"
+    )
+    parser.add_argument(
+        "--gib", type=float, default=1.0, help="keys and values to go over, at least"
+    )
+    parser.add_argument(
+        "--no-build", action="store_true", help="do not look whether our library is up to date"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write everything that was measured"
+    )
     args = parser.parse_args()
     args.ours, args.peers = sum(args.ours, []), sum(args.peers, [])
     if min(args.rounds, args.jobs, args.query_heads, args.kv_heads, args.head_dim) < 1:

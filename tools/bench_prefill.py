@@ -65,17 +65,35 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
     parser.add_argument("--install", action="store_true", help=f"make {VENV.name}, and stop")
     parser.add_argument("--model", type=Path, default=MODEL, metavar="FILE", help="the GGUF file")
-    parser.add_argument("--our-model", type=Path, metavar="PATH", help="what ours reads, where it is not that file")
-    parser.add_argument("--text", type=Path, default=TEXT, metavar="FILE", help="UTF-8 text to cut the prompts from")
-    parser.add_argument("--vattention", type=Path, default=ROOT / "target" / "release" / "vattention", metavar="FILE",
-                        help="our program")
-    parser.add_argument("--pipeline", type=Path, default=ROOT / "configs" / "dense.toml", metavar="FILE")
-    parser.add_argument("--contenders", type=names, default=[OURS, "torch-f32", "llama.cpp", "llama.cpp-flash"],
-                        metavar="NAMES", help=f"between commas, of {', '.join([OURS, *CONTENDERS])}")
+    parser.add_argument(
+        "--our-model", type=Path, metavar="PATH", help="what ours reads, where it is not that file"
+    )
+    parser.add_argument(
+        "--text", type=Path, default=TEXT, metavar="FILE", help="UTF-8 text to cut the prompts from"
+    )
+    parser.add_argument(
+        "--vattention",
+        type=Path,
+        default=ROOT / "target" / "release" / "vattention",
+        metavar="FILE",
+        help="our program",
+    )
+    parser.add_argument(
+        "--pipeline", type=Path, default=ROOT / "configs" / "dense.toml", metavar="FILE"
+    )
+    parser.add_argument(
+        "--contenders",
+        type=names,
+        default=[OURS, "torch-f32", "llama.cpp", "llama.cpp-flash"],
+        metavar="NAMES",
+        help=f"between commas, of {', '.join([OURS, *CONTENDERS])}",
+    )
     parser.add_argument("--tokens", type=counts, default=[1024, 4096, 8191], help="between commas")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--threads", type=positive, default=2)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write everything that was measured"
+    )
     return parser.parse_args()
 
 
@@ -104,7 +122,9 @@ def expect_model(path: Path) -> None:
         with path.open("rb") as file:
             start = file.read(4)
     except OSError as error:
-        raise Failed(f"--model {path}: {error.strerror}; expected a GGUF file (tools/get_smollm2.py gets one)")
+        raise Failed(
+            f"--model {path}: {error.strerror}; expected a GGUF file (tools/get_smollm2.py gets one)"
+        )
     if start != b"GGUF":
         raise Failed(f"--model {path}: begins with {start!r}, expected a GGUF file")
 
@@ -113,7 +133,9 @@ def read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode()
     except OSError as error:
-        raise Failed(f"--text {path}: {error.strerror}; expected a text (tools/get_prose.py gets some)")
+        raise Failed(
+            f"--text {path}: {error.strerror}; expected a text (tools/get_prose.py gets some)"
+        )
     except UnicodeDecodeError as error:
         raise Failed(f"--text {path}: {error}; expected UTF-8")
 
@@ -164,7 +186,9 @@ def stop(contenders: list[Ours | Stays]) -> None:
         contender.close()
 
 
-def measure(contenders: list[Ours | Stays], prompts: list[Prompt], rounds: int, vocabulary: Vocabulary) -> list[Timed]:
+def measure(
+    contenders: list[Ours | Stays], prompts: list[Prompt], rounds: int, vocabulary: Vocabulary
+) -> list[Timed]:
     """Every contender once in each round, for every prompt; they take turns in going first."""
     results = []
     for contender in contenders:
@@ -174,7 +198,9 @@ def measure(contenders: list[Ours | Stays], prompts: list[Prompt], rounds: int, 
         timed = [Timed(contender.name, len(prompt.tokens)) for contender in contenders]
         for turn in range(rounds):
             for i in [(place + turn) % len(contenders) for place in range(len(contenders))]:
-                note(f"{len(prompt.tokens)} tokens, round {turn + 1} of {rounds}: {contenders[i].name}")
+                note(
+                    f"{len(prompt.tokens)} tokens, round {turn + 1} of {rounds}: {contenders[i].name}"
+                )
                 reading, answer = contenders[i].read(prompt)
                 timed[i].rounds.append(reading)
                 timed[i].answer = answer if isinstance(answer, str) else shown(vocabulary, answer)
@@ -210,7 +236,11 @@ def run(args: argparse.Namespace) -> None:
     print(f"{table.markdown(results)}\n{table.LEGEND}")
     if args.json:
         facts = {"model": args.model.name, "text": args.text.name, "threads": args.threads}
-        facts |= {"machine": platform.machine(), "processors": os.cpu_count(), "packages": versions()}
+        facts |= {
+            "machine": platform.machine(),
+            "processors": os.cpu_count(),
+            "packages": versions(),
+        }
         document = {**facts, "results": [timed.summary() for timed in results]}
         args.json.write_text(json.dumps(document, indent=1) + "\n")
 
@@ -219,7 +249,10 @@ def versions() -> dict[str, str]:
     """Of the packages that are installed, of those that were pinned."""
     from importlib import metadata
 
-    pinned = [line.partition("==")[0] for line in (ROOT / "tools/prefill/requirements.txt").read_text().splitlines()]
+    pinned = [
+        line.partition("==")[0]
+        for line in (ROOT / "tools/prefill/requirements.txt").read_text().splitlines()
+    ]
     found = {}
     for name in pinned:
         try:

@@ -20,7 +20,18 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bench_prefill import HOW, MODEL, ROOT, TEXT, Vocabulary, counts, expect_model, note, positive, read_text
+from bench_prefill import (
+    HOW,
+    MODEL,
+    ROOT,
+    TEXT,
+    Vocabulary,
+    counts,
+    expect_model,
+    note,
+    positive,
+    read_text,
+)
 from fetching import Failed
 
 PIPELINES = [ROOT / "configs" / "dense.toml", ROOT / "configs" / "priority.toml"]
@@ -31,10 +42,23 @@ def parse_arguments() -> argparse.Namespace:
     shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
     parser.add_argument("--model", type=Path, default=MODEL, metavar="FILE", help="the GGUF file")
-    parser.add_argument("--text", type=Path, default=TEXT, metavar="FILE", help="UTF-8 text to cut the contexts from")
-    parser.add_argument("--vattention", type=Path, default=ROOT / "target" / "release" / "vattention", metavar="FILE")
+    parser.add_argument(
+        "--text",
+        type=Path,
+        default=TEXT,
+        metavar="FILE",
+        help="UTF-8 text to cut the contexts from",
+    )
+    parser.add_argument(
+        "--vattention",
+        type=Path,
+        default=ROOT / "target" / "release" / "vattention",
+        metavar="FILE",
+    )
     parser.add_argument("--pipelines", type=Path, nargs="+", default=PIPELINES, metavar="FILE")
-    parser.add_argument("--contexts", type=counts, default=[16, 2048, 6632], help="tokens before, between commas")
+    parser.add_argument(
+        "--contexts", type=counts, default=[16, 2048, 6632], help="tokens before, between commas"
+    )
     parser.add_argument("--tokens", type=positive, default=33, help="decoded in each round")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--threads", type=positive, default=2)
@@ -46,8 +70,20 @@ class Ours:
 
     def __init__(self, args: argparse.Namespace, pipeline: Path) -> None:
         self.name = pipeline.stem
-        self.command = [args.vattention, "generate", "--quiet", "--model", args.model, "--pipeline", pipeline,
-                        "--dtype", "bf16", "--ignore-eos", "--tokens", args.tokens]
+        self.command = [
+            args.vattention,
+            "generate",
+            "--quiet",
+            "--model",
+            args.model,
+            "--pipeline",
+            pipeline,
+            "--dtype",
+            "bf16",
+            "--ignore-eos",
+            "--tokens",
+            args.tokens,
+        ]
         self.environment = {**os.environ, "RAYON_NUM_THREADS": str(args.threads)}
 
     def time_token(self, prompt) -> float:
@@ -57,10 +93,14 @@ class Ours:
             command = [str(part) for part in [*self.command, "--context", text, "--json", report]]
             done = subprocess.run(command, env=self.environment, capture_output=True)
             if done.returncode != 0:
-                raise Failed(f"{command[0]} generate failed:\n{done.stderr.decode(errors='replace').strip()}")
+                raise Failed(
+                    f"{command[0]} generate failed:\n{done.stderr.decode(errors='replace').strip()}"
+                )
             found = json.loads(report.read_text())
         if found["tokens"]["context"] != len(prompt.tokens):
-            raise Failed(f"{self.name} read {found['tokens']['context']} tokens, expected {len(prompt.tokens)}")
+            raise Failed(
+                f"{self.name} read {found['tokens']['context']} tokens, expected {len(prompt.tokens)}"
+            )
         return found["steps"]["median_seconds"]
 
 
@@ -74,7 +114,9 @@ class LlamaCpp:
         sizes = {"n_ctx": max(args.contexts) + args.tokens + 1, "n_batch": 512, "n_ubatch": 512}
         threads = {"n_threads": args.threads, "n_threads_batch": args.threads}
         types = {"type_k": CACHES[cache], "type_v": CACHES[cache]}
-        self.llm = llama_cpp.Llama(str(args.model), **sizes, **threads, **types, flash_attn=True, verbose=False)
+        self.llm = llama_cpp.Llama(
+            str(args.model), **sizes, **threads, **types, flash_attn=True, verbose=False
+        )
 
     def time_token(self, prompt) -> float:
         if self.read != prompt.tokens:
@@ -106,7 +148,11 @@ def row(context: int, times: dict[str, list[float]]) -> list[str]:
     theirs = min((times[name] for name in times if name.startswith("llama.cpp")), key=median)
     ours = [name for name in times if not name.startswith("llama.cpp")]
     ratios = [median(their / our for their, our in zip(theirs, times[name])) for name in ours]
-    return [str(context), *(f"{1000 * median(found):.2f}" for found in times.values()), *(f"{ratio:.2f}" for ratio in ratios)]
+    return [
+        str(context),
+        *(f"{1000 * median(found):.2f}" for found in times.values()),
+        *(f"{ratio:.2f}" for ratio in ratios),
+    ]
 
 
 def run(args: argparse.Namespace) -> None:
@@ -116,10 +162,15 @@ def run(args: argparse.Namespace) -> None:
         raise Failed(f"llama_cpp is not installed: {HOW}")
     expect_model(args.model)
     prompts = Vocabulary(args.model).prompts(read_text(args.text), args.contexts)
-    contenders = [*(Ours(args, pipeline) for pipeline in args.pipelines), *(LlamaCpp(args, cache) for cache in CACHES)]
+    contenders = [
+        *(Ours(args, pipeline) for pipeline in args.pipelines),
+        *(LlamaCpp(args, cache) for cache in CACHES),
+    ]
     ours = [f"{pipeline.stem}, times as fast" for pipeline in args.pipelines]
     header = ["tokens before", *(contender.name for contender in contenders), *ours]
-    print(f"{args.model.name}, {args.threads} threads, {args.rounds} rounds of {args.tokens} tokens, ms a token")
+    print(
+        f"{args.model.name}, {args.threads} threads, {args.rounds} rounds of {args.tokens} tokens, ms a token"
+    )
     print(f"| {' | '.join(header)} |\n|{'--:|' * len(header)}")
     for prompt in prompts:
         cells = row(len(prompt.tokens), measure(contenders, prompt, args.rounds))

@@ -29,7 +29,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # A folder is what is asked for: a name must not become a download.
+os.environ.setdefault(
+    "HF_HUB_OFFLINE", "1"
+)  # A folder is what is asked for: a name must not become a download.
 
 try:
     import torch
@@ -38,11 +40,18 @@ try:
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
 except ImportError as missing:
-    print(f"capture_hf: {missing}: expected the packages that its first lines install", file=sys.stderr)
+    print(
+        f"capture_hf: {missing}: expected the packages that its first lines install",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
-TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2, torch.float32: 1e-4}  # By what the model computes in.
+TOLERANCE = {
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+    torch.float32: 1e-4,
+}  # By what the model computes in.
 NAME = "capture"
 UNSAYABLE = {
     "softcap": "caps its logits",
@@ -74,10 +83,14 @@ class Captured:
 
     def stored(self, dtype):
         """As a file of this type holds it."""
-        parts = {part: getattr(self, part).to(dtype) for part in ("queries", "prompt", "keys", "values")}
+        parts = {
+            part: getattr(self, part).to(dtype) for part in ("queries", "prompt", "keys", "values")
+        }
         for part, tensor in parts.items():
             if not tensor.isfinite().all():
-                raise InputError(f"{part} have numbers that the file's type cannot hold: expected --dtype bf16 or f32")
+                raise InputError(
+                    f"{part} have numbers that the file's type cannot hold: expected --dtype bf16 or f32"
+                )
         return Captured(scale=self.scale, **parts)
 
     def attend(self):
@@ -89,7 +102,10 @@ class Captured:
         outputs = []
         for head, queries in enumerate(self.queries.double()):
             logits = self.scale * queries @ self.keys[head // group].double().T
-            outputs.append(logits.masked_fill(hidden, -math.inf).softmax(-1) @ self.values[head // group].double())
+            outputs.append(
+                logits.masked_fill(hidden, -math.inf).softmax(-1)
+                @ self.values[head // group].double()
+            )
         return torch.stack(outputs)
 
 
@@ -103,13 +119,19 @@ class Recorder:
     def __call__(self, module, query, key, value, attention_mask, **options):
         layer = getattr(module, "layer_idx", None)
         refuse_unsayable(layer, module, query, key, options)
-        outputs, weights = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        outputs, weights = sdpa_attention_forward(
+            module, query, key, value, attention_mask, **options
+        )
         if self.layers is None or layer in self.layers:
             if sees_all_before(attention_mask, query.shape[2], self.queries + self.prompt):
                 self.keep(layer, query, key, value, options.get("scaling"), outputs)
             else:
                 window = options.get("sliding_window")
-                self.skipped[layer] = f"a sliding window of {window}" if window else "only a part of the tokens before"
+                self.skipped[layer] = (
+                    f"a sliding window of {window}"
+                    if window
+                    else "only a part of the tokens before"
+                )
         return outputs, weights
 
     def keep(self, layer, query, key, value, scale, outputs):
@@ -123,11 +145,19 @@ class Recorder:
             scale=query.shape[-1] ** -0.5 if scale is None else float(scale),
         )
         stored, exact = given.stored(self.dtype), given.attend()
-        model, rounding = distance(outputs[0, decoded:].transpose(0, 1).cpu(), exact), distance(stored.attend(), exact)
+        model, rounding = (
+            distance(outputs[0, decoded:].transpose(0, 1).cpu(), exact),
+            distance(stored.attend(), exact),
+        )
         limit = TOLERANCE[query.dtype]
-        print(f"layer {layer}: differs from the model's attention by {model:.1e}, rounded by {rounding:.1e}", flush=True)
+        print(
+            f"layer {layer}: differs from the model's attention by {model:.1e}, rounded by {rounding:.1e}",
+            flush=True,
+        )
         if not model <= limit:
-            raise CheckFailed(f"layer {layer}: attention from what was kept differs from the model's by more than {limit:g}")
+            raise CheckFailed(
+                f"layer {layer}: attention from what was kept differs from the model's by more than {limit:g}"
+            )
         self.captured[layer] = stored
 
 
@@ -139,11 +169,15 @@ def distance(found, exact):
 def refuse_unsayable(layer, module, query, key, options):
     for option, what in UNSAYABLE.items():
         if options.get(option) is not None:
-            raise InputError(f"layer {layer} {what} ({option}): expected attention that is a softmax of products")
+            raise InputError(
+                f"layer {layer} {what} ({option}): expected attention that is a softmax of products"
+            )
     causal = options.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
     if layer is None or not causal or query.shape[2] != key.shape[2]:
-        raise InputError(f"{type(module).__name__} is not causal self-attention: expected a decoder-only model")
+        raise InputError(
+            f"{type(module).__name__} is not causal self-attention: expected a decoder-only model"
+        )
 
 
 def sees_all_before(mask, tokens, rows):
@@ -160,11 +194,15 @@ def sees_all_before(mask, tokens, rows):
 
 def load(folder, device):
     if not (folder / "config.json").is_file():
-        raise InputError(f"{folder}: no config.json; expected a model's folder as Hugging Face has them")
+        raise InputError(
+            f"{folder}: no config.json; expected a model's folder as Hugging Face has them"
+        )
     dtype = torch.float32 if device == "cpu" else "auto"
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=NAME)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation=NAME
+        )
         return tokenizer, model.to(device).eval()
     except Exception as error:  # What a damaged or unknown folder raises is any of many.
         reason = " ".join(str(error).split())
@@ -183,9 +221,14 @@ def read_tokens(path, tokenizer, count, positions):
     if count is not None and count > len(ids):
         raise InputError(f"--tokens {count}: {path} has {len(ids)} tokens; expected at most that")
     if count is not None and positions and count > positions:
-        raise InputError(f"--tokens {count}: the model has {positions} positions; expected at most that")
+        raise InputError(
+            f"--tokens {count}: the model has {positions} positions; expected at most that"
+        )
     count = count or min(len(ids), positions or len(ids))
-    return ids[:count], f"{path.name} (sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}), {count} of {len(ids)} tokens"
+    return (
+        ids[:count],
+        f"{path.name} (sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}), {count} of {len(ids)} tokens",
+    )
 
 
 @torch.no_grad()
@@ -194,9 +237,13 @@ def record(model, ids, recorder):
     try:
         model.get_decoder()(input_ids=torch.tensor([ids], device=model.device), use_cache=False)
     except torch.OutOfMemoryError:
-        raise InputError(f"--tokens {len(ids)}: not enough memory on {model.device}; expected fewer")
+        raise InputError(
+            f"--tokens {len(ids)}: not enough memory on {model.device}; expected fewer"
+        )
     if not recorder.captured and not recorder.skipped:
-        raise InputError("the model's attention does not go through the attention interface of transformers")
+        raise InputError(
+            "the model's attention does not go through the attention interface of transformers"
+        )
 
 
 # What is captured.
@@ -204,10 +251,14 @@ def record(model, ids, recorder):
 
 def common_scale(captured):
     """What the queries of all layers are multiplied by; None: 1/sqrt(head_dim)."""
-    usual = all(math.isclose(c.scale, c.keys.shape[-1] ** -0.5, rel_tol=1e-6) for c in captured.values())
+    usual = all(
+        math.isclose(c.scale, c.keys.shape[-1] ** -0.5, rel_tol=1e-6) for c in captured.values()
+    )
     scales = sorted({layer.scale for layer in captured.values()})
     if not usual and len(scales) > 1:
-        raise InputError(f"--layers: scales differ between them ({scales}); a trace has one, expected layers that share it")
+        raise InputError(
+            f"--layers: scales differ between them ({scales}); a trace has one, expected layers that share it"
+        )
     return None if usual else scales[0]
 
 
@@ -248,11 +299,24 @@ def parse_arguments():
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="a model's folder, with its tokenizer")
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="UTF-8 text")
-    parser.add_argument("-o", dest="output", type=Path, required=True, metavar="FILE", help="the trace to write")
-    parser.add_argument("--layers", help="numbers or ranges such as 9-23 between commas (default: all)")
-    parser.add_argument("--tokens", type=int, help="of the text (default: all that the model has positions for)")
-    parser.add_argument("--queries", type=int, default=32, help="of the last tokens: the decoded ones (default 32)")
-    parser.add_argument("--prompt-queries", type=int, default=64, help="queries of the tokens before, or 0 (default 64)")
+    parser.add_argument(
+        "-o", dest="output", type=Path, required=True, metavar="FILE", help="the trace to write"
+    )
+    parser.add_argument(
+        "--layers", help="numbers or ranges such as 9-23 between commas (default: all)"
+    )
+    parser.add_argument(
+        "--tokens", type=int, help="of the text (default: all that the model has positions for)"
+    )
+    parser.add_argument(
+        "--queries", type=int, default=32, help="of the last tokens: the decoded ones (default 32)"
+    )
+    parser.add_argument(
+        "--prompt-queries",
+        type=int,
+        default=64,
+        help="queries of the tokens before, or 0 (default 64)",
+    )
     parser.add_argument("--dtype", choices=DTYPES, default="f16", help="of the file (default f16)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     return parser.parse_args()
@@ -280,7 +344,10 @@ def parse_range(text, count):
 
 
 def validate(args):
-    for option, value, least in [("--queries", args.queries, 1), ("--prompt-queries", args.prompt_queries, 0)]:
+    for option, value, least in [
+        ("--queries", args.queries, 1),
+        ("--prompt-queries", args.prompt_queries, 0),
+    ]:
         if value < least:
             raise InputError(f"{option} {value}: expected at least {least}")
     if args.tokens is not None and args.tokens < 1:
@@ -299,23 +366,35 @@ def run(args):
     tokenizer, model = load(args.model, args.device)
     config = model.config.get_text_config()
     recorder.layers = parse_layers(args.layers, config.num_hidden_layers)
-    ids, source = read_tokens(args.text, tokenizer, args.tokens, getattr(config, "max_position_embeddings", None))
+    ids, source = read_tokens(
+        args.text, tokenizer, args.tokens, getattr(config, "max_position_embeddings", None)
+    )
     if len(ids) < args.queries + max(args.prompt_queries, 1):
         need = f"{args.queries} queries and a prompt of {max(args.prompt_queries, 1)}"
         raise InputError(f"--text: {len(ids)} tokens; expected at least {need}")
     record(model, ids, recorder)
     for layer, why in sorted(recorder.skipped.items()):
         if args.layers:
-            raise InputError(f"--layers {args.layers}: layer {layer} sees {why}; expected layers that see all tokens before")
+            raise InputError(
+                f"--layers {args.layers}: layer {layer} sees {why}; expected layers that see all tokens before"
+            )
         print(f"layer {layer} left out: it sees {why}", file=sys.stderr)
     if not recorder.captured:
-        raise InputError("no layer sees all tokens before: expected fewer --tokens than the sliding window has")
+        raise InputError(
+            "no layer sees all tokens before: expected fewer --tokens than the sliding window has"
+        )
     scale = common_scale(recorder.captured)
-    metadata = {"format": "vattention-trace/1", "model": f"{args.model.resolve().name} ({type(model).__name__})", "source": source}
+    metadata = {
+        "format": "vattention-trace/1",
+        "model": f"{args.model.resolve().name} ({type(model).__name__})",
+        "source": source,
+    }
     if scale is not None:
         metadata["scale"] = repr(scale)
     write(args.output, tensors_of(recorder.captured), metadata)
-    print(f"{args.output}: {len(recorder.captured)} layers, {len(ids)} tokens, {args.output.stat().st_size} bytes")
+    print(
+        f"{args.output}: {len(recorder.captured)} layers, {len(ids)} tokens, {args.output.stat().st_size} bytes"
+    )
 
 
 def interrupt(*_):

@@ -25,7 +25,10 @@ try:
     import transformers
     from safetensors.torch import load_file
 except ImportError as missing:
-    print(f"check_recall: {missing}: expected the packages that train_recall.py's first lines install", file=sys.stderr)
+    print(
+        f"check_recall: {missing}: expected the packages that train_recall.py's first lines install",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 from recall_model import Recall, Shape
@@ -45,7 +48,9 @@ class CheckFailed(Exception):
 def load(folder, device):
     try:
         model = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(Path(folder) / "tokenizer.json"))
+        tokenizer = transformers.PreTrainedTokenizerFast(
+            tokenizer_file=str(Path(folder) / "tokenizer.json")
+        )
     except Exception as error:  # What a damaged folder raises is any of many.
         raise InputError(f"{folder}: {error}; expected a folder that train_recall.py wrote")
     return model.to(device).eval(), tokenizer
@@ -58,14 +63,21 @@ def asked(vocabulary, tokenizer, rng, task, length):
     prompt, answer = text.words[:first], text.words[first:]
     written = tokenizer(vocabulary.decode(prompt[1:]))["input_ids"]
     if written != prompt:
-        raise CheckFailed(f"{task}, {length} tokens: the tokenizer gives other tokens than the vocabulary")
+        raise CheckFailed(
+            f"{task}, {length} tokens: the tokenizer gives other tokens than the vocabulary"
+        )
     return prompt, answer
 
 
 @torch.no_grad()
 def answered(model, prompt, count):
     words = torch.tensor([prompt], device=model.device)
-    settings = {"do_sample": False, "max_new_tokens": count, "eos_token_id": None, "pad_token_id": 0}
+    settings = {
+        "do_sample": False,
+        "max_new_tokens": count,
+        "eos_token_id": None,
+        "pad_token_id": 0,
+    }
     made = model.generate(words, attention_mask=torch.ones_like(words), **settings)
     return made[0, len(prompt) :].tolist()
 
@@ -94,10 +106,19 @@ def compare(model, folder, vocabulary):
     """The greatest difference between the logits of `transformers` and those of recall_model.py, for one text."""
     config = json.loads((Path(folder) / "config.json").read_text())
     names = {"width": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads"}
-    names |= {"kv_heads": "num_key_value_heads", "head_dim": "head_dim", "hidden": "intermediate_size"}
+    names |= {
+        "kv_heads": "num_key_value_heads",
+        "head_dim": "head_dim",
+        "hidden": "intermediate_size",
+    }
     names |= {"vocabulary": "vocab_size", "rope_theta": "rope_theta", "epsilon": "rms_norm_eps"}
     ours = Recall(Shape(**{name: config[key] for name, key in names.items()}))
-    ours.load_state_dict({name: tensor.float() for name, tensor in load_file(Path(folder) / "model.safetensors").items()})
+    ours.load_state_dict(
+        {
+            name: tensor.float()
+            for name, tensor in load_file(Path(folder) / "model.safetensors").items()
+        }
+    )
     words = torch.tensor([test_text(vocabulary, random.Random(0), "multikey", 1024).words])
     positions = torch.arange(words.shape[1])[None]
     found = ours(words, positions, torch.arange(words.shape[1]))
@@ -124,23 +145,33 @@ def positive(text):
 
 
 def parse_arguments():
-    parser = Parser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = Parser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="what train_recall.py wrote")
-    parser.add_argument("--lengths", default="512,1024,2048,4096,8192", help="of the texts, in tokens, by commas")
+    parser.add_argument(
+        "--lengths", default="512,1024,2048,4096,8192", help="of the texts, in tokens, by commas"
+    )
     parser.add_argument("--tasks", default=",".join(TASKS), help="by commas")
     parser.add_argument("--texts", type=positive, default=50, help="of each task and length")
     parser.add_argument("--seed", type=int, default=1, help="of the texts")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=positive, default=2, help="on the CPU")
-    parser.add_argument("--compare", action="store_true", help="compare logits with the training code's, too")
+    parser.add_argument(
+        "--compare", action="store_true", help="compare logits with the training code's, too"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
     args = parser.parse_args()
     args.lengths = [positive(length) for length in args.lengths.split(",")]
     if min(args.lengths) < 128:
-        raise InputError(f"--lengths {min(args.lengths)}; expected 128 or more, for the question takes its room")
+        raise InputError(
+            f"--lengths {min(args.lengths)}; expected 128 or more, for the question takes its room"
+        )
     args.tasks = args.tasks.split(",")
     if unknown := set(args.tasks) - set(TASKS):
-        raise InputError(f"--tasks {', '.join(sorted(unknown))}; expected some of {', '.join(TASKS)}")
+        raise InputError(
+            f"--tasks {', '.join(sorted(unknown))}; expected some of {', '.join(TASKS)}"
+        )
     try:
         torch.empty(1, device=args.device)
     except (RuntimeError, AssertionError):
@@ -165,12 +196,20 @@ def run(args):
         for length in args.lengths:
             result = measure(model, tokenizer, vocabulary, task, length, args.texts, args.seed)
             rows.setdefault(task, []).append(result)
-            print(f"{task}, {length} tokens: exact {result[0]:.3f}, told {result[1]:.3f}", file=sys.stderr, flush=True)
+            print(
+                f"{task}, {length} tokens: exact {result[0]:.3f}, told {result[1]:.3f}",
+                file=sys.stderr,
+                flush=True,
+            )
     print(f"exact (told), of {args.texts} texts each:\n\n{table(rows, args.lengths)}")
     if args.json:
         both = lambda result: {"exact": result[0], "told": result[1]}
-        numbers = {task: dict(zip(map(str, args.lengths), map(both, row))) for task, row in rows.items()}
-        args.json.write_text(json.dumps({"texts": args.texts, "seed": args.seed, "tasks": numbers}, indent=2) + "\n")
+        numbers = {
+            task: dict(zip(map(str, args.lengths), map(both, row))) for task, row in rows.items()
+        }
+        args.json.write_text(
+            json.dumps({"texts": args.texts, "seed": args.seed, "tasks": numbers}, indent=2) + "\n"
+        )
 
 
 def main():

@@ -65,15 +65,23 @@ def methods(share, tokens):
     return {
         "recent tokens": table("window", size=128 + picked),
         "oracle-top-k": table("oracle-top-k", size=share),
-        "hash-attention, trained": table("hash-attention", size=share, weights=f"{WEIGHTS}/smollm2-hash.safetensors"),
+        "hash-attention, trained": table(
+            "hash-attention", size=share, weights=f"{WEIGHTS}/smollm2-hash.safetensors"
+        ),
         "hash-attention, random": table("hash-attention", size=share),
         "hata": table(
-            "hash-attention", size=share, weights=f"{WEIGHTS}/smollm2-hata.safetensors", codes="group"
+            "hash-attention",
+            size=share,
+            weights=f"{WEIGHTS}/smollm2-hata.safetensors",
+            codes="group",
         ),
         "quest": table("quest", size=share),
         "quest, 2 bits": table("quest", size=share, bits=2),
         "double-sparsity": table(
-            "double-sparsity", size=share, channels=16, calibration=f"{WEIGHTS}/smollm2-channels.json"
+            "double-sparsity",
+            size=share,
+            channels=16,
+            calibration=f"{WEIGHTS}/smollm2-channels.json",
         ),
         "loki": table("loki", size=share, rank=16, basis=f"{WEIGHTS}/smollm2-basis.safetensors"),
         "sparq": table("sparq", size=share, channels=16),
@@ -88,14 +96,25 @@ def methods(share, tokens):
 
 
 # They rank no tokens at a step, or not all.
-UNRANKED = ["recent tokens", "retrieval-attention", "inf-llm", "snapkv", "h2o", "scissorhands", "duo-attention", "magic-pig"]
+UNRANKED = [
+    "recent tokens",
+    "retrieval-attention",
+    "inf-llm",
+    "snapkv",
+    "h2o",
+    "scissorhands",
+    "duo-attention",
+    "magic-pig",
+]
 
 # What decides by itself how much to read; the inner selector of twilight is an inline table.
 OWN_SIZE = {
     "oracle-top-p, 0.9": table("oracle-top-p", mass=0.9),
     "tactic, 0.9": table("tactic", mass=0.9),
     "twilight, 0.9 of quest's 20 %": '\n[[selectors]]\ntype = "twilight"\nmass = 0.9\nof = { type = "quest", size = 0.2 }\n',
-    "duo-attention, half of all heads": table("duo-attention", gates=f"{WEIGHTS}/smollm2-gates.tsv"),
+    "duo-attention, half of all heads": table(
+        "duo-attention", gates=f"{WEIGHTS}/smollm2-gates.tsv"
+    ),
     "magic-pig, 8 bits, 75 tables": table("magic-pig", bits=8, tables=75),
     "magic-pig, 10 bits, 150 tables": table("magic-pig", bits=10, tables=150),
 }
@@ -155,7 +174,11 @@ def compare(trace, options, texts):
     """What `vattention compare` says of each pipeline."""
     titled = [(f"{name}, {variant}", text) for (name, variant), text in texts.items()]
     with tempfile.TemporaryDirectory() as folder:
-        return dict(zip(texts, vattention("compare", trace, titled, Path(folder), options, [0])["pipelines"]))
+        return dict(
+            zip(
+                texts, vattention("compare", trace, titled, Path(folder), options, [0])["pipelines"]
+            )
+        )
 
 
 def verify(trace, name, text, sampler):
@@ -164,7 +187,9 @@ def verify(trace, name, text, sampler):
     title = f"{name}, {sampler}"
     folder = PROMISES / re.sub(r"[^a-z0-9]+", "-", f"{trace.stem}-{title}".lower())
     folder.mkdir(parents=True, exist_ok=True)
-    return vattention("verify", trace, [(title, text)], folder, ["--results", folder / "results.jsonl"], [0, 1, 3])
+    return vattention(
+        "verify", trace, [(title, text)], folder, ["--results", folder / "results.jsonl"], [0, 1, 3]
+    )
 
 
 def percent(share):
@@ -205,13 +230,22 @@ def promised(verdict):
     read = sum(head["density"] for head in heads) / len(heads)
     worst = max(head["violated"] / head["checked"] for head in heads)
     row = verdict["worst_row"]
-    return [percent(read), percent(worst), f"{row['violated']} of {row['checked']}", verdict["verdict"]]
+    return [
+        percent(read),
+        percent(worst),
+        f"{row['violated']} of {row['checked']}",
+        verdict["verdict"],
+    ]
 
 
 def print_promises(trace):
     """After each selector, the promise of each sampler."""
     print(f"\n`{trace.name}`, `ratio` after 5 %, each query head by itself\n")
-    print("| picks | " + " | ".join(f"{sampler}: read | worst head | worst row | verdict" for sampler in SAMPLERS) + " |")
+    print(
+        "| picks | "
+        + " | ".join(f"{sampler}: read | worst head | worst row | verdict" for sampler in SAMPLERS)
+        + " |"
+    )
     print("|---" + "|--:|--:|--:|---" * len(SAMPLERS) + "|")
     for name, text in (methods(0.05, tokens_of(trace)) | OWN_SIZE).items():
         ranked = name.split(", ")[0] not in UNRANKED
@@ -224,10 +258,16 @@ def print_promises(trace):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="traces of the model of weights/")
+    parser.add_argument(
+        "traces", nargs="+", type=Path, metavar="TRACE", help="traces of the model of weights/"
+    )
     parser.add_argument("--queries", help="how many of each layer's queries, the last ones")
     parser.add_argument("--backend", default="cpu", help="cpu or reference")
-    parser.add_argument("--promise", action="store_true", help="verify the promise of `ratio` after each index, instead")
+    parser.add_argument(
+        "--promise",
+        action="store_true",
+        help="verify the promise of `ratio` after each index, instead",
+    )
     args = parser.parse_args()
     options = ["--backend", args.backend] + (["--queries", args.queries] if args.queries else [])
     try:

@@ -36,7 +36,9 @@ except ImportError as missing:
 
 FORMAT = "vattention-hash/1"
 DTYPES = {"f32": "<f4", "f16": "<f2"}
-STATE_KEY = re.compile(r"(?:.*\.)?(\d+)\.learning_to_hash_transformation_([qk])\.(\d+)\.(\d+)\.(weight|bias)")
+STATE_KEY = re.compile(
+    r"(?:.*\.)?(\d+)\.learning_to_hash_transformation_([qk])\.(\d+)\.(\d+)\.(weight|bias)"
+)
 SIDES = {"q": "query", "k": "key"}
 HUB_KEYS = {"query_matrix", "query_bias", "key_matrix", "key_bias"}
 TOLERANCE = 1e-5
@@ -61,12 +63,18 @@ class ArraysOnly(pickle.Unpickler):
     def find_class(self, module, name):
         if ARRAY_MODULES.fullmatch(module) and name in ARRAYS:
             return super().find_class(module, name)
-        if (module, name) in [("collections", "OrderedDict"), ("_codecs", "encode"), ("torch._utils", "_rebuild_tensor_v2")]:
+        if (module, name) in [
+            ("collections", "OrderedDict"),
+            ("_codecs", "encode"),
+            ("torch._utils", "_rebuild_tensor_v2"),
+        ]:
             return super().find_class(module, name)
         if module == "torch" and STORAGES.fullmatch(name):
             return super().find_class(module, name)
         if (module, name) == ("torch.storage", "_load_from_bytes"):
-            return lambda data: torch().load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            return lambda data: torch().load(
+                io.BytesIO(data), map_location="cpu", weights_only=True
+            )
         raise InputError(f"names {module}.{name}; expected a pickle of arrays or tensors only")
 
 
@@ -136,8 +144,12 @@ def from_hub(layer):
     networks = {}
     for side in SIDES.values():
         parts = [layer[f"{side}_matrix"], layer[f"{side}_bias"]]
-        if not all(isinstance(part, (list, tuple)) for part in parts) or len(parts[0]) != len(parts[1]):
-            raise InputError(f"{side}_matrix and {side}_bias differ; expected two lists of equal length")
+        if not all(isinstance(part, (list, tuple)) for part in parts) or len(parts[0]) != len(
+            parts[1]
+        ):
+            raise InputError(
+                f"{side}_matrix and {side}_bias differ; expected two lists of equal length"
+            )
         networks[side] = [(array(weight), array(bias)) for weight, bias in zip(*parts)]
     return networks
 
@@ -151,7 +163,10 @@ def from_state(state):
         layer, side, head, place, part = match.groups()
         networks = found.setdefault(int(layer), {}).setdefault(SIDES[side], {})
         networks.setdefault(int(place), {}).setdefault(int(head), {})[part] = array(tensor)
-    return {layer: {side: stacked(found[layer].get(side, {})) for side in SIDES.values()} for layer in found}
+    return {
+        layer: {side: stacked(found[layer].get(side, {})) for side in SIDES.values()}
+        for layer in found
+    }
 
 
 def stacked(networks):
@@ -162,9 +177,13 @@ def stacked(networks):
     stack = lambda heads, part: np.stack([heads[head][part] for head in sorted(heads)])
     try:
         ordered = [networks[place] for place in sorted(networks)]
-        return [(stack(heads, "weight").transpose(0, 2, 1), stack(heads, "bias")) for heads in ordered]
+        return [
+            (stack(heads, "weight").transpose(0, 2, 1), stack(heads, "bias")) for heads in ordered
+        ]
     except (KeyError, ValueError) as error:
-        raise InputError(f"heads differ ({error}); expected equal networks, each with weight and bias")
+        raise InputError(
+            f"heads differ ({error}); expected equal networks, each with weight and bias"
+        )
 
 
 def expect_chain(where, networks):
@@ -173,9 +192,15 @@ def expect_chain(where, networks):
         raise InputError(f"{where}: there is no network")
     heads, wanted = (*networks[0][0].shape, 0, 0)[:2]
     for i, (weight, bias) in enumerate(networks):
-        if weight.ndim != 3 or weight.shape[:2] != (heads, wanted) or bias.shape != (heads, weight.shape[2]):
+        if (
+            weight.ndim != 3
+            or weight.shape[:2] != (heads, wanted)
+            or bias.shape != (heads, weight.shape[2])
+        ):
             shapes = f"weight {list(weight.shape)}, bias {list(bias.shape)}"
-            raise InputError(f"{where}: network layer {i} has {shapes}; expected [{heads}, {wanted}, out], [{heads}, out]")
+            raise InputError(
+                f"{where}: network layer {i} has {shapes}; expected [{heads}, {wanted}, out], [{heads}, out]"
+            )
         wanted = weight.shape[2]
 
 
@@ -201,11 +226,17 @@ def serialize(maps, dtype, scale):
     header, offset, names = {"__metadata__": metadata}, 0, sorted(tensors)
     for name in names:
         end = offset + tensors[name].nbytes
-        header[name] = {"dtype": dtype.upper(), "shape": tensors[name].shape, "data_offsets": [offset, end]}
+        header[name] = {
+            "dtype": dtype.upper(),
+            "shape": tensors[name].shape,
+            "data_offsets": [offset, end],
+        }
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return b"".join([len(text).to_bytes(8, "little"), text, *(tensors[name].tobytes() for name in names)])
+    return b"".join(
+        [len(text).to_bytes(8, "little"), text, *(tensors[name].tobytes() for name in names)]
+    )
 
 
 def deserialize(data):
@@ -214,7 +245,9 @@ def deserialize(data):
     header = json.loads(data[8 : 8 + size])
     header.pop("__metadata__")
     types = {name.upper(): numbers for name, numbers in DTYPES.items()}
-    read = lambda info: np.frombuffer(data[8 + size :][slice(*info["data_offsets"])], types[info["dtype"]])
+    read = lambda info: np.frombuffer(
+        data[8 + size :][slice(*info["data_offsets"])], types[info["dtype"]]
+    )
     return {name: read(info).reshape(info["shape"]) for name, info in header.items()}
 
 
@@ -244,21 +277,31 @@ def published(layers, heads, widths, random):
             for head in range(heads):
                 for i, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
                     name = f"{layer}.learning_to_hash_transformation_{side}.{head}.{2 * i}"
-                    state[f"{name}.weight"] = random.standard_normal((outputs, inputs), dtype=np.float32)
+                    state[f"{name}.weight"] = random.standard_normal(
+                        (outputs, inputs), dtype=np.float32
+                    )
                     state[f"{name}.bias"] = random.standard_normal(outputs, dtype=np.float32)
     return state
 
 
 def as_hub(state, layers, heads, count):
     """The same maps as the hub stores them."""
+
     def side(layer, letter, part):
         name = f"{layer}.learning_to_hash_transformation_{letter}"
         turn = (lambda x: x.T) if part == "weight" else (lambda x: x)
-        return [np.stack([turn(state[f"{name}.{head}.{2 * i}.{part}"]) for head in range(heads)]) for i in range(count)]
+        return [
+            np.stack([turn(state[f"{name}.{head}.{2 * i}.{part}"]) for head in range(heads)])
+            for i in range(count)
+        ]
 
     parts = {"matrix": "weight", "bias": "bias"}
     return {
-        layer: {f"{SIDES[s]}_{name}": side(layer, s, part) for s in SIDES for name, part in parts.items()}
+        layer: {
+            f"{SIDES[s]}_{name}": side(layer, s, part)
+            for s in SIDES
+            for name, part in parts.items()
+        }
         for layer in layers
     }
 
@@ -286,7 +329,9 @@ class Evil:
 
 def damaged():
     """What must be refused, by what is wrong with it."""
-    hub = lambda **changes: {0: {key: [np.ones((2, 4, 4) if "matrix" in key else (2, 4))] for key in HUB_KEYS} | changes}
+    hub = lambda **changes: {
+        0: {key: [np.ones((2, 4, 4) if "matrix" in key else (2, 4))] for key in HUB_KEYS} | changes
+    }
     state = published([0], 3, [4, 4], np.random.default_rng(1))
     return {
         "no list": hub(query_matrix=None),
@@ -320,9 +365,13 @@ def check():
         contents = {"state dict": state, "hub pickle": read(pickled)}
         try:
             module = torch()
-            module.save({key: module.from_numpy(x) for key, x in state.items()}, Path(folder) / "maps.pt")
+            module.save(
+                {key: module.from_numpy(x) for key, x in state.items()}, Path(folder) / "maps.pt"
+            )
             contents["torch file"] = read(Path(folder) / "maps.pt")
-            pickled.write_bytes(pickle.dumps({0: {key: [module.ones(1, 2, 3)] for key in HUB_KEYS}}))
+            pickled.write_bytes(
+                pickle.dumps({0: {key: [module.ones(1, 2, 3)] for key in HUB_KEYS}})
+            )
             contents_of_tensors = read(pickled)
             if float(array(contents_of_tensors[0]["key_bias"][0]).sum()) != 6:
                 raise CheckFailed("a pickle of torch tensors is read wrongly")
@@ -344,7 +393,9 @@ def check():
                     x = random.standard_normal(widths[0], dtype=np.float32)
                     expected = outputs_of_state(state, layer, side, head, count, x)
                     found = outputs_of_file(tensors, layer, side, head, count, x)
-                    worst = max(worst, float(np.abs(found - expected).max() / np.abs(expected).max()))
+                    worst = max(
+                        worst, float(np.abs(found - expected).max() / np.abs(expected).max())
+                    )
         print(f"  {name}: outputs differ by {worst:.3g} (expected at most {TOLERANCE:g})")
         if not worst <= TOLERANCE:
             raise CheckFailed(f"{name}: outputs differ by {worst:.3g}")
@@ -359,12 +410,20 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_arguments():
-    parser = Parser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = Parser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("maps", nargs="?", type=Path, help="a torch file or a pickle")
-    parser.add_argument("-o", dest="output", type=Path, metavar="FILE", help="the safetensors file to write")
+    parser.add_argument(
+        "-o", dest="output", type=Path, metavar="FILE", help="the safetensors file to write"
+    )
     parser.add_argument("--dtype", choices=DTYPES, default="f32", help="element type of the file")
-    parser.add_argument("--scale", type=float, help="the model's softmax scale, if not 1 / sqrt(head_dim)")
-    parser.add_argument("--check", action="store_true", help="convert random maps of both formats and compare")
+    parser.add_argument(
+        "--scale", type=float, help="the model's softmax scale, if not 1 / sqrt(head_dim)"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="convert random maps of both formats and compare"
+    )
     args = parser.parse_args()
     if not args.check and (args.maps is None or args.output is None):
         raise InputError("expected a file of maps and -o FILE, or --check")
@@ -385,7 +444,9 @@ def run(args):
             maps = convert(read(args.maps))
         except InputError as error:
             message = str(error)
-            raise InputError(message if message.startswith(str(args.maps)) else f"{args.maps}: {message}")
+            raise InputError(
+                message if message.startswith(str(args.maps)) else f"{args.maps}: {message}"
+            )
         data = serialize(maps, args.dtype, args.scale)
         write(args.output, data)
         print(f"{args.output}: {len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()}")

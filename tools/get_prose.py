@@ -104,7 +104,9 @@ def verses(printed: str) -> list[tuple[str, str, str]]:
     for number, line in enumerate(printed.splitlines(), 1):
         match = VERSE.fullmatch(line.rstrip())
         if not match:
-            raise Failed(f"line {number} of the Bible: {line[:60]!r}; expected a reference like Ge1:1, and a verse")
+            raise Failed(
+                f"line {number} of the Bible: {line[:60]!r}; expected a reference like Ge1:1, and a verse"
+            )
         found.append((match[1], match[2], match[4]))
     return found
 
@@ -143,7 +145,9 @@ def make_texts(folder: Path) -> dict[str, bytes]:
 
 
 def get(output: Path, packages: list[Path]) -> None:
-    missing = [name for name, expected in SHA256.items() if not fetching.is_there(output / name, expected)]
+    missing = [
+        name for name, expected in SHA256.items() if not fetching.is_there(output / name, expected)
+    ]
     if missing:
         with tempfile.TemporaryDirectory() as folder:
             folder, downloads = Path(folder), Path(folder) / "downloads"
@@ -161,8 +165,16 @@ def get(output: Path, packages: list[Path]) -> None:
 def main() -> int:
     shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
-    parser.add_argument("-o", dest="output", type=Path, default=ROOT / "texts", metavar="DIR", help="where to write")
-    parser.add_argument("--packages", nargs="+", type=Path, metavar="DEB", help=f".deb files of {', '.join(PACKAGES)}")
+    parser.add_argument(
+        "-o", dest="output", type=Path, default=ROOT / "texts", metavar="DIR", help="where to write"
+    )
+    parser.add_argument(
+        "--packages",
+        nargs="+",
+        type=Path,
+        metavar="DEB",
+        help=f".deb files of {', '.join(PACKAGES)}",
+    )
     args = parser.parse_args()
     try:
         get(args.output, args.packages)

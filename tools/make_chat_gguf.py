@@ -87,7 +87,11 @@ def read_tokenizer() -> dict[str, object]:
 
 def kind(value: object) -> tuple:
     """A value's type, and of a list that of its items."""
-    kinds = {str: gguf.GGUFValueType.STRING, bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.INT32}
+    kinds = {
+        str: gguf.GGUFValueType.STRING,
+        bool: gguf.GGUFValueType.BOOL,
+        int: gguf.GGUFValueType.INT32,
+    }
     if isinstance(value, list):
         return gguf.GGUFValueType.ARRAY, kinds[type(value[0])]
     return (kinds[type(value)],)

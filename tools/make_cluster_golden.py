@@ -85,7 +85,10 @@ class Level:
 
     def threshold(self, queries, size):
         """What `size` of the keys exceed on average, for each member of the group."""
-        average = [np.mean([self.scores(q)[self.labels] for q in of_member], axis=0) for of_member in queries]
+        average = [
+            np.mean([self.scores(q)[self.labels] for q in of_member], axis=0)
+            for of_member in queries
+        ]
         pooled = np.sort(np.concatenate(average))[::-1]
         passing = size_of(size, len(self.labels)) * len(queries)
         return pooled[passing] if passing < len(pooled) else 0.0
@@ -97,7 +100,9 @@ def squeezed(keys, prompt, queries, config):
     observed = prompt[:, -config["window"] :]
     clusters = size_of(config["clusters"], len(context))
     fine = Level(context, k_means(directions(context), clusters, config["iterations"], 0))
-    threshold = fine.threshold(observed, config["size"]) if "size" in config else config["threshold"]
+    threshold = (
+        fine.threshold(observed, config["size"]) if "size" in config else config["threshold"]
+    )
     found = dict(config=config, labels=fine.labels.tolist(), threshold=threshold)
     coarse = None
     if "coarse" in config:
@@ -113,7 +118,9 @@ def squeezed(keys, prompt, queries, config):
             kept = coarse.scores(query) > coarse_threshold
             kept_fine = kept[above]
             weights, of_coarse = fine.weights(query), coarse.weights(query)
-            total = (fine.counts * weights)[kept_fine].sum() + (coarse.counts * of_coarse)[~kept].sum()
+            total = (fine.counts * weights)[kept_fine].sum() + (coarse.counts * of_coarse)[
+                ~kept
+            ].sum()
             scores = np.where(kept_fine, weights / total, 0.0)
         picked = np.flatnonzero(scores[fine.labels] > threshold)
         found["picks"].append([*picked.tolist(), *range(len(context), len(keys))])
@@ -163,7 +170,11 @@ def tactic(keys, queries, config, taken):
 
 def linked(keys, prompt, config):
     """The links of each key of the prompt, and where the search begins."""
-    lists = [np.argsort(-(keys @ query), kind="stable")[: config["neighbours"]] for of_member in prompt for query in of_member]
+    lists = [
+        np.argsort(-(keys @ query), kind="stable")[: config["neighbours"]]
+        for of_member in prompt
+        for query in of_member
+    ]
     links = [[] for _ in keys]
 
     def link(one, other):
@@ -208,7 +219,10 @@ def retrieval(keys, prompt, queries, config, taken):
     """One case: the graph of the prompt's keys, and what each query then picks."""
     links, entries = linked(keys[:PROMPT], prompt, config)
     beam = max(config["size"], config.get("beam", 0))
-    picks = [sorted(found(keys, query, links, entries, beam, taken)[: config["size"]]) for query in queries]
+    picks = [
+        sorted(found(keys, query, links, entries, beam, taken)[: config["size"]])
+        for query in queries
+    ]
     return dict(config=config, taken=taken, links=links, picks=picks)
 
 
@@ -227,11 +241,25 @@ def main():
     fixed = dict(clusters=20, threshold=0.004, window=30, iterations=3)
     squeezes = [squeezed(keys, prompt, queries, config) for config in (one, two, fixed)]
     by_mass = [dict(mass=mass, cluster=8, exact=0.02, iterations=10) for mass in (0.5, 0.9)]
-    tactics = [tactic(keys, queries, config, taken) for config in by_mass for taken in ([], list(range(0, 20)))]
+    tactics = [
+        tactic(keys, queries, config, taken)
+        for config in by_mass
+        for taken in ([], list(range(0, 20)))
+    ]
     graphs = [dict(size=12, neighbours=10, degree=4), dict(size=6, beam=30, neighbours=5, degree=8)]
-    retrievals = [retrieval(keys, prompt, queries, config, taken) for config in graphs for taken in ([], list(range(60, 120)))]
+    retrievals = [
+        retrieval(keys, prompt, queries, config, taken)
+        for config in graphs
+        for taken in ([], list(range(60, 120)))
+    ]
     place = {key: PLACE[key] for key in ("seed", "layer", "kv_head")}
-    head = dict(place=place, prompt_tokens=PROMPT, keys=keys.tolist(), prompt=prompt.tolist(), queries=queries.tolist())
+    head = dict(
+        place=place,
+        prompt_tokens=PROMPT,
+        keys=keys.tolist(),
+        prompt=prompt.tolist(),
+        queries=queries.tolist(),
+    )
     print(json.dumps(dict(head=head, squeezed=squeezes, tactic=tactics, retrieval=retrievals)))
 
 

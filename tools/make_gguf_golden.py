@@ -23,7 +23,10 @@ try:
     from gguf.quants import dequantize, quantize
     from safetensors.numpy import load_file, save_file
 except ImportError as missing:
-    print(f"make_gguf_golden: {missing}: expected the packages that its first lines name", file=sys.stderr)
+    print(
+        f"make_gguf_golden: {missing}: expected the packages that its first lines name",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 ROWS, COLUMNS = 2, 512
@@ -66,7 +69,10 @@ def write(folder: Path, tensors: dict[Type, np.ndarray]) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    save_file({f"t.{kind.name}": numbers(kind, data) for kind, data in tensors.items()}, folder / "types.safetensors")
+    save_file(
+        {f"t.{kind.name}": numbers(kind, data) for kind, data in tensors.items()},
+        folder / "types.safetensors",
+    )
 
 
 def check(folder: Path, tensors: dict[Type, np.ndarray]) -> bool:
@@ -87,8 +93,12 @@ def check(folder: Path, tensors: dict[Type, np.ndarray]) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", dest="output", type=Path, required=True, metavar="DIR", help="folder of the two files")
-    parser.add_argument("--check", action="store_true", help="compare with what is there, write nothing")
+    parser.add_argument(
+        "-o", dest="output", type=Path, required=True, metavar="DIR", help="folder of the two files"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="compare with what is there, write nothing"
+    )
     args = parser.parse_args()
     tensors = make()
     if not args.check:

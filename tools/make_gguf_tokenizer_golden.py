@@ -21,12 +21,24 @@ from pathlib import Path
 try:
     import sentencepiece
     from jinja2.exceptions import TemplateError
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    from tokenizers import (
+        AddedToken,
+        Regex,
+        Tokenizer,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+    )
     from tokenizers import trainers
     from transformers.convert_slow_tokenizer import generate_merges
     from transformers.utils.chat_template_utils import render_jinja_template
 except ImportError as missing:
-    print(f"make_gguf_tokenizer_golden: {missing}: expected the packages that its first lines name", file=sys.stderr)
+    print(
+        f"make_gguf_tokenizer_golden: {missing}: expected the packages that its first lines name",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 # What the vocabularies are trained on.
@@ -98,16 +110,24 @@ CJK = "[一-龥ࠀ-一가-\ud7ff]+"
 
 def steps(*expressions):
     """Pre-tokenizers that split by one expression after the other, then write bytes as characters."""
-    cut = [e if not isinstance(e, str) else pre_tokenizers.Split(Regex(e), SPLIT) for e in expressions]
-    return pre_tokenizers.Sequence([*cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    cut = [
+        e if not isinstance(e, str) else pre_tokenizers.Split(Regex(e), SPLIT) for e in expressions
+    ]
+    return pre_tokenizers.Sequence(
+        [*cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
 
 
 def gpt2(*before):
-    return pre_tokenizers.Sequence([*before, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    return pre_tokenizers.Sequence(
+        [*before, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
+    )
 
 
 SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-GPT4O = TEKKEN.replace(r"+|[^", rf"+{SUFFIX}?|[^").replace(r"*|\p{N}", rf"*{SUFFIX}?|\p{{N}}{{1,3}}")
+GPT4O = TEKKEN.replace(r"+|[^", rf"+{SUFFIX}?|[^").replace(
+    r"*|\p{N}", rf"*{SUFFIX}?|\p{{N}}{{1,3}}"
+)
 QWEN2 = LLAMA3.replace("{1,3}", "")
 KANA = "[一-龥\u3040-ゟ゠-ヿ]+"
 DEEPSEEK = (
@@ -128,36 +148,110 @@ FAMILIES = [
     ("smaug-bpe", steps(LLAMA3), False, False, False, {"bos": True, "eos": True}),
     ("qwen2", steps(QWEN2), True, False, False, {"bos": False}),
     ("tekken", steps(TEKKEN), False, True, True, {}),
-    ("deepseek-llm", steps("[\r\n]", CASED, r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", CJK, r"\p{N}+"), False, False,
-     False, {"bos": True}),
-    ("deepseek-coder", steps("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, DIGITS), False, False, False, {"eos": True}),
+    (
+        "deepseek-llm",
+        steps("[\r\n]", CASED, r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", CJK, r"\p{N}+"),
+        False,
+        False,
+        False,
+        {"bos": True},
+    ),
+    (
+        "deepseek-coder",
+        steps("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, DIGITS),
+        False,
+        False,
+        False,
+        {"eos": True},
+    ),
     ("deepseek-v3", steps(r"\p{N}{1,3}", KANA, DEEPSEEK), False, False, False, {"bos": True}),
-    ("spark2_5", steps(r"\p{N}{1,3}", KANA, DEEPSEEK.replace(r"[\r\n]*|\s*[\r\n]+", r"|[\r\n]"), DIGITS), False, False,
-     False, {}),
+    (
+        "spark2_5",
+        steps(r"\p{N}{1,3}", KANA, DEEPSEEK.replace(r"[\r\n]*|\s*[\r\n]+", r"|[\r\n]"), DIGITS),
+        False,
+        False,
+        False,
+        {},
+    ),
     ("youtu", steps(YOUTU, GPT4O.replace("{1,3}", "")), False, True, False, {}),
     ("laguna", steps(r"[^\n]+|[\n]+", QWEN2), False, False, False, {}),
-    ("qwen35", steps(
-        SUFFIX + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"),
-     True, False, False, {}),
+    (
+        "qwen35",
+        steps(
+            SUFFIX
+            + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        ),
+        True,
+        False,
+        False,
+        {},
+    ),
     ("ufakzeka", steps(QWEN2.removeprefix(SUFFIX + "|")), False, False, False, {}),
-    ("seed-coder", steps(QWEN2.replace(r"\p{N}]+[\r\n]*", r"\p{N}\r\n]+")), False, False, False, {}),
-    ("bailingmoe", steps(
-        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"),
-     False, False, False, {}),
-    ("exaone-moe", steps(
-        SUFFIX + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]"
-        r"|\s+(?!\S)|\s+"), False, False, False, {}),
+    (
+        "seed-coder",
+        steps(QWEN2.replace(r"\p{N}]+[\r\n]*", r"\p{N}\r\n]+")),
+        False,
+        False,
+        False,
+        {},
+    ),
+    (
+        "bailingmoe",
+        steps(
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+        ),
+        False,
+        False,
+        False,
+        {},
+    ),
+    (
+        "exaone-moe",
+        steps(
+            SUFFIX
+            + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]"
+            r"|\s+(?!\S)|\s+"
+        ),
+        False,
+        False,
+        False,
+        {},
+    ),
     ("minicpm5", steps(r"\p{N}{1,3}", LLAMA3.replace("{1,3}", "+")), False, True, False, {}),
-    ("jais-2", steps(LLAMA3.replace(r"\s+(?!\S)|\s+", "|".join(
-        [rf"\s{{{n}}}(?!\S)" for n in [512, 256, 128, 64, 32, 16, 8, 4, "1,2"]] + [r"\s{1}"]))), False, False, False, {}),
+    (
+        "jais-2",
+        steps(
+            LLAMA3.replace(
+                r"\s+(?!\S)|\s+",
+                "|".join(
+                    [rf"\s{{{n}}}(?!\S)" for n in [512, 256, 128, 64, 32, 16, 8, 4, "1,2"]]
+                    + [r"\s{1}"]
+                ),
+            )
+        ),
+        False,
+        False,
+        False,
+        {},
+    ),
     ("gpt-4o", steps(GPT4O), False, False, False, {}),
     ("tiny_aya", steps(r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O), False, False, False, {}),
     ("bloom", steps(BLOOM), False, False, False, {}),
     ("viking", steps(BLOOM, DIGITS), False, False, False, {}),
     ("superbpe", steps(r"\p{N}+", r"(?=(\d{3})+(?!\d))"), False, False, False, {}),
-    ("default", steps(
-        r"[\p{P}\$\+<=>\^~\|]+", r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
-        r"\p{N}+", "[0-9][0-9][0-9]"), False, False, False, {}),
+    (
+        "default",
+        steps(
+            r"[\p{P}\$\+<=>\^~\|]+",
+            r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
+            r"\p{N}+",
+            "[0-9][0-9][0-9]",
+        ),
+        False,
+        False,
+        False,
+        {},
+    ),
 ]
 SPECIAL = {"<s>": 3, "</s>": 3, "<|end|>": 3, "<tool_call>": 4, "</tool_call>": 4}
 
@@ -196,7 +290,9 @@ def train_byte_level():
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=480, initial_alphabet=sorted(alphabet), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=480, initial_alphabet=sorted(alphabet), show_progress=False
+    )
     tokenizer.train_from_iterator(CORPUS + CUT_BY_SOME, trainer)
     trained = json.loads(tokenizer.to_str())
     vocab = trained["model"]["vocab"]
@@ -244,7 +340,14 @@ def sentence_piece(prefix):
     ids = range(original.get_piece_size())
     pieces = [original.id_to_piece(i) for i in ids]
     kinds = [
-        2 if original.is_unknown(i) else 3 if original.is_control(i) else 6 if original.is_byte(i) else 1 for i in ids
+        2
+        if original.is_unknown(i)
+        else 3
+        if original.is_control(i)
+        else 6
+        if original.is_byte(i)
+        else 1
+        for i in ids
     ]
     scores = [original.get_score(i) for i in ids]
     for token in ["<tool_call>", "</tool_call>"]:
@@ -254,7 +357,9 @@ def sentence_piece(prefix):
     vocab = {piece: i for i, piece in enumerate(pieces)}
     normal = {piece: score for piece, score, kind in zip(pieces, scores, kinds) if kind == 1}
     merges = generate_merges({piece: vocab[piece] for piece in normal}, normal)
-    tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer = Tokenizer(
+        models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
     normalize = [normalizers.Prepend("▁")] * prefix + [normalizers.Replace(" ", "▁")]
     tokenizer.normalizer = normalizers.Sequence(normalize)
     undo = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
@@ -392,7 +497,7 @@ TEMPLATES = {
 CHATS = [
     (None, "Who are you?"),
     ("You are terse.", "Who are you?"),
-    ("  spaces around \n", "\n  leading, and trailing <b>&amp; \"quotes\"  \n"),
+    ("  spaces around \n", '\n  leading, and trailing <b>&amp; "quotes"  \n'),
     ("", "{{ not_a_template }} {% if %} 你好 👋🏽"),
     (None, ""),
 ]
@@ -405,7 +510,11 @@ def chat(template):
         messages.append({"role": "user", "content": user})
         try:
             rendered, _ = render_jinja_template(
-                [messages], chat_template=template, add_generation_prompt=True, bos_token="<s>", eos_token="</s>"
+                [messages],
+                chat_template=template,
+                add_generation_prompt=True,
+                bos_token="<s>",
+                eos_token="</s>",
             )
             prompts.append(rendered[0])
         except TemplateError as error:

@@ -37,7 +37,10 @@ try:
         Qwen3MoeConfig,
     )
 except ImportError as missing:
-    print(f"make_llm_golden: {missing}: expected the packages that its first lines name", file=sys.stderr)
+    print(
+        f"make_llm_golden: {missing}: expected the packages that its first lines name",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 PROMPT, DECODE, GREEDY = 40, 12, 50
@@ -65,7 +68,9 @@ LLAMA3 = dict(
 )
 
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
-MINISTRAL3 = YARN | dict(beta_fast=4.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3)
+MINISTRAL3 = YARN | dict(
+    beta_fast=4.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3
+)
 
 EXPERTS = SMALL | dict(head_dim=16, num_experts=6, moe_intermediate_size=24)
 
@@ -118,7 +123,9 @@ CASES = {
     ),
     "qwen2-yarn": (lambda: Qwen2Config(**SMALL, rope_parameters=YARN), torch.bfloat16, True, None),
     "ministral3": (
-        lambda: Ministral3Config(**SMALL, head_dim=16, sliding_window=None, rope_parameters=MINISTRAL3),
+        lambda: Ministral3Config(
+            **SMALL, head_dim=16, sliding_window=None, rope_parameters=MINISTRAL3
+        ),
         torch.bfloat16,
         False,
         None,
@@ -138,7 +145,9 @@ def initialise(model, dtype, generator):
         elif name.endswith("bias"):
             value = 0.3 * noise
         elif "embed_tokens" in name:
-            value = 0.3 * noise  # small beside what layers add, or tied embeddings repeat the last token
+            value = (
+                0.3 * noise
+            )  # small beside what layers add, or tied embeddings repeat the last token
         else:
             value = 1.5 * noise / parameter.shape[-1] ** 0.5
         parameter.data.copy_(value.to(dtype))
@@ -168,7 +177,9 @@ def save(case, model, folder):
 
 
 def load(folder):
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
 
 
 # What they compute.
@@ -220,7 +231,10 @@ def make(case, folder):
         if lead >= MARGIN and variety >= VARIETY and END not in continuation:
             save(case, model, folder)
             save_file(expected(load(folder), prompt, decode), folder / "golden.safetensors")
-            print(f"{case}: seed {seed}, the best token leads by {lead:.3f}, {variety} different tokens", flush=True)
+            print(
+                f"{case}: seed {seed}, the best token leads by {lead:.3f}, {variety} different tokens",
+                flush=True,
+            )
             return
     raise AssertionError(f"{case}: no seed of 1000 is fair; expected one")
 
@@ -238,7 +252,9 @@ def check(case, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder of the cases")
-    parser.add_argument("--check", action="store_true", help="compare with what is there, write nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="compare with what is there, write nothing"
+    )
     args = parser.parse_args()
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)

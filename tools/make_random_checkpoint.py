@@ -21,7 +21,10 @@ try:
     import torch
     from safetensors.torch import save_file
 except ImportError as missing:
-    print(f"make_random_checkpoint: {missing}: expected the packages that its first lines install", file=sys.stderr)
+    print(
+        f"make_random_checkpoint: {missing}: expected the packages that its first lines install",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
@@ -40,13 +43,27 @@ class Parser(argparse.ArgumentParser):
 
 def parse_arguments():
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", dest="output", type=Path, required=True, metavar="FOLDER", help="must not exist")
-    sizes = {"hidden": 2048, "layers": 16, "heads": 32, "kv-heads": 8, "head-dim": 64, "intermediate": 8192, "vocab": 128256}
+    parser.add_argument(
+        "-o", dest="output", type=Path, required=True, metavar="FOLDER", help="must not exist"
+    )
+    sizes = {
+        "hidden": 2048,
+        "layers": 16,
+        "heads": 32,
+        "kv-heads": 8,
+        "head-dim": 64,
+        "intermediate": 8192,
+        "vocab": 128256,
+    }
     for name, size in (sizes | {"context": 131072}).items():
         parser.add_argument(f"--{name}", type=int, default=size, help=f"default {size}")
     parser.add_argument("--rope-theta", type=float, default=500000.0)
-    parser.add_argument("--rope", choices=["llama3", "default"], default="llama3", help="scaling of its frequencies")
-    parser.add_argument("--untied", action="store_true", help="a head of its own, not the embeddings")
+    parser.add_argument(
+        "--rope", choices=["llama3", "default"], default="llama3", help="scaling of its frequencies"
+    )
+    parser.add_argument(
+        "--untied", action="store_true", help="a head of its own, not the embeddings"
+    )
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -54,7 +71,9 @@ def parse_arguments():
         if getattr(args, name.replace("-", "_")) < 1:
             raise InputError(f"--{name}: expected at least 1")
     if args.heads % args.kv_heads or args.head_dim % 2:
-        raise InputError("expected --heads to be a multiple of --kv-heads, and --head-dim to be even")
+        raise InputError(
+            "expected --heads to be a multiple of --kv-heads, and --head-dim to be even"
+        )
     return args
 
 
@@ -112,7 +131,11 @@ def weights(args):
     made = {}
     for name, shape in shapes(args).items():
         norm = len(shape) == 1
-        numbers = torch.ones(shape) if norm else torch.empty(shape).normal_(0, DEVIATION, generator=generator)
+        numbers = (
+            torch.ones(shape)
+            if norm
+            else torch.empty(shape).normal_(0, DEVIATION, generator=generator)
+        )
         made[f"{name}.weight"] = numbers.to(DTYPES[args.dtype])
     return made
 
@@ -121,7 +144,9 @@ def run(args):
     try:
         args.output.mkdir()
     except OSError as error:
-        raise InputError(f"-o {args.output}: {error.strerror}; expected a new folder in one that exists")
+        raise InputError(
+            f"-o {args.output}: {error.strerror}; expected a new folder in one that exists"
+        )
     beside = args.output / "model.safetensors.partial"
     try:
         save_file(weights(args), beside, {"format": "pt"})

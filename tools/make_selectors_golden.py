@@ -43,7 +43,9 @@ def sparq_attention(queries, keys, r, k, local):
     dim = queries.shape[-1]
     magnitudes = np.abs(queries)
     i1 = top(magnitudes.sum(axis=0), r)
-    tau = np.sqrt(dim * magnitudes[:, i1].sum(axis=-1, keepdims=True) / magnitudes.sum(axis=-1, keepdims=True))
+    tau = np.sqrt(
+        dim * magnitudes[:, i1].sum(axis=-1, keepdims=True) / magnitudes.sum(axis=-1, keepdims=True)
+    )
     s_hat = softmax(queries[:, i1] @ keys[:, i1].T / tau)
     mask = np.arange(len(keys)) >= len(keys) - local
     summed = s_hat.sum(axis=0)
@@ -54,7 +56,11 @@ def sparq_attention(queries, keys, r, k, local):
 def sparq():
     cases = []
     rng = np.random.default_rng(20260101)
-    for group, dim, tokens, r, k, local in [(1, 8, 40, 3, 12, 3), (3, 16, 60, 5, 16, 4), (4, 16, 50, 16, 8, 2)]:
+    for group, dim, tokens, r, k, local in [
+        (1, 8, 40, 3, 12, 3),
+        (3, 16, 60, 5, 16, 4),
+        (4, 16, 50, 16, 8, 2),
+    ]:
         queries = rng.integers(-31, 32, (group, dim))
         keys = rng.integers(-31, 32, (tokens, dim))
         channels, scores, picks = sparq_attention(queries / 8, keys / 8, r, k, local)
@@ -144,10 +150,18 @@ def duo():
     cases = []
     rng = np.random.default_rng(20260103)
     for layers, heads in [(4, 3), (7, 8), (1, 2)]:
-        gates = np.clip(np.round(rng.uniform(-0.1, 0.9, (layers, heads)), 4), 0.0001, 1) + 1e-6 * np.arange(layers * heads).reshape(layers, heads)
+        gates = np.clip(
+            np.round(rng.uniform(-0.1, 0.9, (layers, heads)), 4), 0.0001, 1
+        ) + 1e-6 * np.arange(layers * heads).reshape(layers, heads)
         for share in [0.1, 0.25, 0.5, 0.75, 0.93]:
             retrieval = gates >= np.quantile(gates, share)
-            cases.append({"gates": np.round(gates, 6).tolist(), "streaming": share, "retrieval": retrieval.tolist()})
+            cases.append(
+                {
+                    "gates": np.round(gates, 6).tolist(),
+                    "streaming": share,
+                    "retrieval": retrieval.tolist(),
+                }
+            )
     return cases
 
 
@@ -164,7 +178,11 @@ def scissorhands():
     """A prompt of which the last queries are seen, and steps of one token: what is kept after each."""
     cases = []
     rng = np.random.default_rng(20260104)
-    for group, prompt, last, steps, size, recent, history, drop in [(1, 20, 6, 25, 12, 3, 8, 0.5), (3, 30, 30, 30, 16, 4, 70, 0.25), (2, 10, 3, 20, 12, 2, 5, 0.75)]:
+    for group, prompt, last, steps, size, recent, history, drop in [
+        (1, 20, 6, 25, 12, 3, 8, 0.5),
+        (3, 30, 30, 30, 16, 4, 70, 0.25),
+        (2, 10, 3, 20, 12, 2, 5, 0.75),
+    ]:
         dim, tokens = 4, prompt + steps
         queries = rng.integers(-15, 16, (group, last + steps, dim))
         keys = rng.integers(-15, 16, (tokens, dim))
@@ -179,9 +197,17 @@ def scissorhands():
         def compress(row, seen):
             if len(kept) > size:
                 old = [token for token in kept if token < seen - recent]
-                count = {token: sum(flag for when, flag in low[token].items() if when > row - history) for token in old}
+                count = {
+                    token: sum(flag for when, flag in low[token].items() if when > row - history)
+                    for token in old
+                }
                 stay = sorted(old, key=lambda token: (count[token], token))
-                kept[:] = sorted([*stay[: max(size - int(drop * size) - recent, 0)], *(token for token in kept if token >= seen - recent)])
+                kept[:] = sorted(
+                    [
+                        *stay[: max(size - int(drop * size) - recent, 0)],
+                        *(token for token in kept if token >= seen - recent),
+                    ]
+                )
             after.append(list(kept))
 
         for row in range(last):
@@ -193,7 +219,15 @@ def scissorhands():
             look(row, token)
             compress(row, token + 1)
         config = {"size": size, "recent": recent, "history": history, "drop": drop}
-        cases.append({"config": config, "prompt": prompt, "query_eighths": queries.tolist(), "key_eighths": keys.tolist(), "kept": after})
+        cases.append(
+            {
+                "config": config,
+                "prompt": prompt,
+                "query_eighths": queries.tolist(),
+                "key_eighths": keys.tolist(),
+                "kept": after,
+            }
+        )
     return cases
 
 
@@ -233,7 +267,9 @@ def fastgen_head(queries, keys, classes, prompt, recover, frequent, local):
         maps.extend(attention)
     ladder = fastgen_sets(classes, frequency, list(range(prompt)), prompt, frequent, local)
     recovered = [1 - np.mean([fastgen_distance(row, kept) for row in maps]) for kept in ladder]
-    choice = next(i for i, share in enumerate(recovered) if share >= recover or i == len(ladder) - 1)
+    choice = next(
+        i for i, share in enumerate(recovered) if share >= recover or i == len(ladder) - 1
+    )
     kept = sorted(ladder[choice])
     after = [kept]
     for row in range(last, last + steps):
@@ -272,7 +308,9 @@ def fastgen():
             keys[2 * prompt // 3 :] += 8
         if shape == "full":
             keys //= 4
-        recovered, choice, kept = fastgen_head(queries / 8, keys / 8, classes, prompt, recover, frequent, local)
+        recovered, choice, kept = fastgen_head(
+            queries / 8, keys / 8, classes, prompt, recover, frequent, local
+        )
         config = {"recover": recover, "frequent": frequent, "local": local}
         cases.append(
             {
@@ -289,7 +327,14 @@ def fastgen():
     return cases
 
 
-METHODS = {"sparq": sparq, "hata": hata, "duo": duo, "pyramid": pyramid, "scissorhands": scissorhands, "fastgen": fastgen}
+METHODS = {
+    "sparq": sparq,
+    "hata": hata,
+    "duo": duo,
+    "pyramid": pyramid,
+    "scissorhands": scissorhands,
+    "fastgen": fastgen,
+}
 
 
 def main():

@@ -38,7 +38,10 @@ try:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, logging
 except ImportError as missing:
-    print(f"make_smollm2_golden: {missing}: expected the packages of tools/prefill/requirements.txt", file=sys.stderr)
+    print(
+        f"make_smollm2_golden: {missing}: expected the packages of tools/prefill/requirements.txt",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,7 +57,10 @@ def chat(request: str) -> str:
     """One request in the model's chat template, up to where it answers."""
     system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
     parts = [("system", system), ("user", request)]
-    return "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in parts) + "<|im_start|>assistant\n"
+    return (
+        "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in parts)
+        + "<|im_start|>assistant\n"
+    )
 
 
 def passage() -> str:
@@ -84,7 +90,13 @@ class LlamaCpp:
     name = "llama.cpp"
 
     def __init__(self, path: Path) -> None:
-        options = {"n_ctx": 2048, "n_batch": 512, "n_ubatch": 512, "n_threads": 2, "n_threads_batch": 2}
+        options = {
+            "n_ctx": 2048,
+            "n_batch": 512,
+            "n_ubatch": 512,
+            "n_threads": 2,
+            "n_threads_batch": 2,
+        }
         options |= {"type_k": F32, "type_v": F32, "flash_attn": False, "verbose": False}
         self.llm = llama_cpp.Llama(str(path), **options)
 
@@ -122,7 +134,9 @@ class Transformers:
 
     def go_on(self, tokens: list[int]) -> np.ndarray:
         with torch.inference_mode():
-            out = self.model(torch.tensor([tokens]), past_key_values=self.past, use_cache=True, logits_to_keep=1)
+            out = self.model(
+                torch.tensor([tokens]), past_key_values=self.past, use_cache=True, logits_to_keep=1
+            )
         self.past = out.past_key_values
         return out.logits[0, -1].numpy().copy()
 
@@ -133,7 +147,9 @@ def greedy(model, prompt: list[int], end: int) -> list[np.ndarray]:
     while len(logits) < GREEDY:
         token = int(logits[-1].argmax())
         if token == end:
-            raise Failed(f"{model.name} ends after {len(logits)} tokens; expected a prompt that it answers at length")
+            raise Failed(
+                f"{model.name} ends after {len(logits)} tokens; expected a prompt that it answers at length"
+            )
         logits.append(model.go_on([token]))
     return logits
 
@@ -169,11 +185,15 @@ def make(path: Path) -> dict:
         answer = ours.text(found[ours.name]["tokens"])
         cases[name] = {"prompt": text, "prompt_tokens": prompt, "answer": answer, **found}
         cases[name] |= {"steps_alike": same, "logits_differ_at_most": round(most, 4)}
-        print(f"{name}: {len(prompt)} tokens; both go on with {same} steps alike, logits differ by {most:.3f}")
+        print(
+            f"{name}: {len(prompt)} tokens; both go on with {same} steps alike, logits differ by {most:.3f}"
+        )
         for model in (ours, theirs):
             print(f"  {model.name}: smallest gap {min(found[model.name]['gaps']):.4f}")
         print(f"  {answer!r}")
-    packages = {name: version(name) for name in ("llama-cpp-python", "transformers", "torch", "gguf")}
+    packages = {
+        name: version(name) for name in ("llama-cpp-python", "transformers", "torch", "gguf")
+    }
     return {"model": path.name, "sha256": SHA256, "packages": packages, "cases": cases}
 
 
@@ -204,12 +224,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", dest="output", type=Path, required=True, metavar="FILE")
     parser.add_argument("--model", type=Path, default=MODEL, metavar="FILE", help="the GGUF file")
-    parser.add_argument("--check", action="store_true", help="compare with what is there, write nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="compare with what is there, write nothing"
+    )
     args = parser.parse_args()
     torch.set_num_threads(2)
     try:
         if not fetching.is_there(args.model, SHA256):
-            raise Failed(f"{args.model}: not there; expected the model that tools/get_smollm2.py gets")
+            raise Failed(
+                f"{args.model}: not there; expected the model that tools/get_smollm2.py gets"
+            )
         found = make(args.model)
         if args.check:
             return 0 if same(json.loads(args.output.read_text()), found) else 1

@@ -34,7 +34,10 @@ try:
     from gguf import GGMLQuantizationType as Type
     from safetensors.torch import load_file
 except ImportError as missing:
-    print(f"make_tiny_gguf: {missing}: expected the packages that its first lines name", file=sys.stderr)
+    print(
+        f"make_tiny_gguf: {missing}: expected the packages that its first lines name",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 ARCHITECTURES = {
@@ -68,12 +71,16 @@ class Checkpoint:
         try:
             self.config = json.loads((folder / "config.json").read_text())
             files = sorted(folder.glob("model*.safetensors"))
-            self.tensors = {name: tensor for file in files for name, tensor in load_file(file).items()}
+            self.tensors = {
+                name: tensor for file in files for name, tensor in load_file(file).items()
+            }
         except (OSError, ValueError) as error:
             raise InputError(f"{folder}: {error}; expected a checkpoint")
         [architecture] = self.config["architectures"]
         if architecture not in ARCHITECTURES:
-            raise InputError(f"{folder}: {architecture}; expected one of {', '.join(ARCHITECTURES)}")
+            raise InputError(
+                f"{folder}: {architecture}; expected one of {', '.join(ARCHITECTURES)}"
+            )
         self.arch = ARCHITECTURES[architecture]
         self.dtype = self.config.get("dtype") or self.config["torch_dtype"]
         self.heads = self.config["num_attention_heads"]
@@ -111,17 +118,27 @@ def add_metadata(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     elif rope["rope_type"] == "yarn":
         add_yarn(writer, rope)
     elif rope["rope_type"] not in ("default", "llama3"):
-        raise InputError(f"{checkpoint.folder}: rope_type {rope['rope_type']}; expected default, linear, llama3 or yarn")
+        raise InputError(
+            f"{checkpoint.folder}: rope_type {rope['rope_type']}; expected default, linear, llama3 or yarn"
+        )
     if config.get("use_sliding_window", True) and config.get("sliding_window") is not None:
-        raise InputError(f"{checkpoint.folder}: sliding_window {config['sliding_window']}; expected none")
+        raise InputError(
+            f"{checkpoint.folder}: sliding_window {config['sliding_window']}; expected none"
+        )
     writer.add_file_type(FILE_TYPES[checkpoint.dtype])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
 
 
 def add_experts(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     config = checkpoint.config
-    if not config["norm_topk_prob"] or config["decoder_sparse_step"] != 1 or config["mlp_only_layers"]:
-        raise InputError(f"{checkpoint.folder}: expected experts in every layer, whose weights sum to 1: GGUF has no keys for others")
+    if (
+        not config["norm_topk_prob"]
+        or config["decoder_sparse_step"] != 1
+        or config["mlp_only_layers"]
+    ):
+        raise InputError(
+            f"{checkpoint.folder}: expected experts in every layer, whose weights sum to 1: GGUF has no keys for others"
+        )
     writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
     writer.add_expert_used_count(config["num_experts_per_tok"])
     writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
@@ -148,8 +165,12 @@ def add_tokenizer(writer: gguf.GGUFWriter, checkpoint: Checkpoint, pre: str) -> 
 def add_vocabulary(writer: gguf.GGUFWriter, checkpoint: Checkpoint, tokenizer: dict) -> None:
     """Tokens, their types and the merges of a byte-level BPE."""
     model = tokenizer["model"]
-    if model["type"] != "BPE" or "ByteLevel" not in json.dumps([tokenizer["pre_tokenizer"], tokenizer["decoder"]]):
-        raise InputError(f"{checkpoint.folder}/tokenizer.json: {model['type']}; expected a byte-level BPE")
+    if model["type"] != "BPE" or "ByteLevel" not in json.dumps(
+        [tokenizer["pre_tokenizer"], tokenizer["decoder"]]
+    ):
+        raise InputError(
+            f"{checkpoint.folder}/tokenizer.json: {model['type']}; expected a byte-level BPE"
+        )
     size = checkpoint.config["vocab_size"]
     tokens = [f"[PAD{number}]" for number in range(size)]
     types = [gguf.TokenType.UNUSED] * size
@@ -160,7 +181,9 @@ def add_vocabulary(writer: gguf.GGUFWriter, checkpoint: Checkpoint, tokenizer: d
         tokens[added["id"]], types[added["id"]] = added["content"], kind
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]])
+    writer.add_token_merges(
+        [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    )
 
 
 def add_yarn(writer: gguf.GGUFWriter, rope: dict) -> None:
@@ -216,7 +239,10 @@ def with_experts_together(tensors: dict[str, torch.Tensor]) -> dict[str, torch.T
             parts.setdefault(f"{match[1]}.{match[3]}", {})[int(match[2])] = tensor
         else:
             found[name] = tensor
-    return found | {name: torch.stack([experts[i] for i in range(len(experts))]) for name, experts in parts.items()}
+    return found | {
+        name: torch.stack([experts[i] for i in range(len(experts))])
+        for name, experts in parts.items()
+    }
 
 
 def add_tensors(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
@@ -225,10 +251,14 @@ def add_tensors(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
         writer.add_tensor("rope_freqs.weight", rope_factors(checkpoint))
     for name, tensor in with_experts_together(checkpoint.tensors).items():
         if tensor.dtype != DTYPES[checkpoint.dtype]:
-            raise InputError(f"{checkpoint.folder}: {name} is {tensor.dtype}; expected {checkpoint.dtype}")
+            raise InputError(
+                f"{checkpoint.folder}: {name} is {tensor.dtype}; expected {checkpoint.dtype}"
+            )
         found = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if found is None:
-            raise InputError(f"{checkpoint.folder}: {name}; expected a tensor that GGUF has a name for")
+            raise InputError(
+                f"{checkpoint.folder}: {name}; expected a tensor that GGUF has a name for"
+            )
         if checkpoint.arch in INTERLEAVED:
             for part, heads in [("q_proj", checkpoint.heads), ("k_proj", checkpoint.kv_heads)]:
                 if part in name:
@@ -258,23 +288,41 @@ def check(checkpoint: Checkpoint, path: Path) -> bool:
 
     golden = load_file(checkpoint.folder / "golden.safetensors")
     f32 = llama_cpp.GGML_TYPE_F32
-    llm = llama_cpp.Llama(str(path), n_ctx=512, type_k=f32, type_v=f32, flash_attn=False, verbose=False)
+    llm = llama_cpp.Llama(
+        str(path), n_ctx=512, type_k=f32, type_v=f32, flash_attn=False, verbose=False
+    )
     llm.eval(golden["prompt"].tolist())
     pointer = llm._ctx.get_logits_ith(-1)
     found = np.ctypeslib.as_array(pointer, shape=(checkpoint.config["vocab_size"],))
     expected = golden["prefill"].float().numpy()
     worst = float(np.abs(found - expected).max() / np.abs(expected).max())
     limit = TOLERANCE[checkpoint.dtype]
-    print(f"{path}: llama.cpp's logits differ by {worst:.1e} of the largest, expected at most {limit:g}")
+    print(
+        f"{path}: llama.cpp's logits differ by {worst:.1e} of the largest, expected at most {limit:g}"
+    )
     return worst <= limit
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="checkpoints")
-    parser.add_argument("-o", dest="output", type=Path, required=True, metavar="DIR", help="folder of the GGUF files")
-    parser.add_argument("--pre", default="gpt-2", metavar="NAME", help="tokenizer.ggml.pre, how text is cut into words")
-    parser.add_argument("--check", action="store_true", help="compare with what is there, write nothing")
+    parser.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder of the GGUF files",
+    )
+    parser.add_argument(
+        "--pre",
+        default="gpt-2",
+        metavar="NAME",
+        help="tokenizer.ggml.pre, how text is cut into words",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="compare with what is there, write nothing"
+    )
     args = parser.parse_args()
     fine = True
     try:

@@ -40,7 +40,11 @@ class Attention(nn.Module):
     def forward(self, x, turn):
         batch, length, _ = x.shape
         split = lambda y: y.view(batch, length, -1, self.shape.head_dim).transpose(1, 2)
-        q, k, v = turned(split(self.q_proj(x)), turn), turned(split(self.k_proj(x)), turn), split(self.v_proj(x))
+        q, k, v = (
+            turned(split(self.q_proj(x)), turn),
+            turned(split(self.k_proj(x)), turn),
+            split(self.v_proj(x)),
+        )
         group = self.shape.heads // self.shape.kv_heads
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -107,7 +111,10 @@ class Recall(nn.Module):
 
 def turns(shape, positions):
     """Cosine and sine of RoPE for positions [batch, length]: each [batch, 1, length, head_dim]."""
-    pairs = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device=positions.device) / shape.head_dim
+    pairs = (
+        torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device=positions.device)
+        / shape.head_dim
+    )
     angles = positions.float()[..., None] * shape.rope_theta**-pairs
     angles = torch.cat([angles, angles], -1)[:, None]
     return angles.cos(), angles.sin()
@@ -147,9 +154,16 @@ def start(model, plain):
 
 
 CONSTANT = 0.5  # What all words have in common at the start, in the state's first number: a word has a length of about 1.
-OFFSETS = [(1, 1.0), (2, 1.0), (3, 0.6), (5, 0.3)]  # Of the first layer's heads: where they look, and their highest frequency.
+OFFSETS = [
+    (1, 1.0),
+    (2, 1.0),
+    (3, 0.6),
+    (5, 0.3),
+]  # Of the first layer's heads: where they look, and their highest frequency.
 LAST_WORDS = (1, 0.6)  # The same of the head that takes away the words just said.
-FARTHEST_TURN = 1e-3  # Radians a token: pairs that turn faster than that cannot compare words far apart.
+FARTHEST_TURN = (
+    1e-3  # Radians a token: pairs that turn faster than that cannot compare words far apart.
+)
 
 
 def words_in_first_half(words):
@@ -182,13 +196,20 @@ def common(shape):
 
 
 def quieten(attention):
-    for weight in [attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight, attention.o_proj.weight]:
+    for weight in [
+        attention.q_proj.weight,
+        attention.k_proj.weight,
+        attention.v_proj.weight,
+        attention.o_proj.weight,
+    ]:
         weight.mul_(0.1)
 
 
 def projections(shape, count):
     """Random ones of a half of the state to a head, which leave out the constant: it says nothing."""
-    made = [nn.init.orthogonal_(torch.empty(shape.head_dim, shape.width // 2)) for _ in range(count)]
+    made = [
+        nn.init.orthogonal_(torch.empty(shape.head_dim, shape.width // 2)) for _ in range(count)
+    ]
     for projection in made:
         projection[:, 0] = 0
     return made
@@ -202,7 +223,9 @@ def near(shape):
 def keys_tell_places(attention):
     """The first of every pair that tells neighbours apart is the constant: turned, it is the place."""
     shape = attention.shape
-    by_head(shape, attention.k_proj.weight)[:, : shape.head_dim // 2, 0] += near(shape) / common(shape)
+    by_head(shape, attention.k_proj.weight)[:, : shape.head_dim // 2, 0] += near(shape) / common(
+        shape
+    )
 
 
 def look_at(attention, head, offset, highest):
@@ -239,10 +262,14 @@ def look_for_what_followed(attention):
         kv_head = head // (shape.heads // shape.kv_heads)
         if head == shape.heads - 1 and head > 0:
             look_at(attention, head, *LAST_WORDS)
-            attention.o_proj.weight[first, columns(shape, head)] -= 0.2 / shape.heads * values[kv_head].T
+            attention.o_proj.weight[first, columns(shape, head)] -= (
+                0.2 / shape.heads * values[kv_head].T
+            )
             continue
         by_head(shape, attention.q_proj.weight)[head, :, second] += keys[kv_head] * slow
-        attention.o_proj.weight[first, columns(shape, head)] += 0.1 / shape.heads * values[kv_head].T
+        attention.o_proj.weight[first, columns(shape, head)] += (
+            0.1 / shape.heads * values[kv_head].T
+        )
     for kv_head in range(shape.kv_heads):
         by_head(shape, attention.k_proj.weight)[kv_head, :, second] += keys[kv_head] * slow
         by_head(shape, attention.v_proj.weight)[kv_head, :, first] += values[kv_head]
@@ -256,8 +283,12 @@ def look_for_what_led(attention):
     keys, values = projections(shape, shape.kv_heads), projections(shape, shape.kv_heads)
     for head in range(shape.heads):
         kv_head = head // (shape.heads // shape.kv_heads)
-        by_head(shape, attention.q_proj.weight)[head, :, (first, second)[head % 2]] += keys[kv_head] * slow
-        attention.o_proj.weight[first, columns(shape, head)] += 0.25 / shape.heads * values[kv_head].T
+        by_head(shape, attention.q_proj.weight)[head, :, (first, second)[head % 2]] += (
+            keys[kv_head] * slow
+        )
+        attention.o_proj.weight[first, columns(shape, head)] += (
+            0.25 / shape.heads * values[kv_head].T
+        )
     for kv_head in range(shape.kv_heads):
         by_head(shape, attention.k_proj.weight)[kv_head, :, first] += keys[kv_head] * slow
         by_head(shape, attention.v_proj.weight)[kv_head, :, second] += values[kv_head]

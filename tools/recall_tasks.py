@@ -52,8 +52,14 @@ class Vocabulary:
         self.end = self.number["."]
         niah, vt = content["templates"]["niah"], content["templates"]["vt"]
         self.kinds = niah["kinds"]
-        self.comma, self.last = self.encode(niah["query_list"]["between"]), self.encode(niah["query_list"]["last"])
-        self.niah = {form: {part: Template(self, niah[form][part]) for part in niah[form]} for form in ["one", "several"]}
+        self.comma, self.last = (
+            self.encode(niah["query_list"]["between"]),
+            self.encode(niah["query_list"]["last"]),
+        )
+        self.niah = {
+            form: {part: Template(self, niah[form][part]) for part in niah[form]}
+            for form in ["one", "several"]
+        }
         self.needle = Template(self, niah["needle"])
         self.vt = {part: Template(self, text) for part, text in vt.items()}
 
@@ -62,8 +68,18 @@ class Vocabulary:
         yield from content["special"]
         yield from [".", ",", ":", "?", "="]
         niah = content["templates"]["niah"]
-        texts = [*niah["one"].values(), *niah["several"].values(), niah["needle"], *niah["kinds"], *niah["kinds"].values()]
-        texts += [*niah["query_list"].values(), *content["templates"]["vt"].values(), *content["noise"]]
+        texts = [
+            *niah["one"].values(),
+            *niah["several"].values(),
+            niah["needle"],
+            *niah["kinds"],
+            *niah["kinds"].values(),
+        ]
+        texts += [
+            *niah["query_list"].values(),
+            *content["templates"]["vt"].values(),
+            *content["noise"],
+        ]
         for text in texts:
             yield from TOKEN.findall(HOLE.sub(" ", text))
         yield from content["counts"]
@@ -148,7 +164,11 @@ def distinct(rng, words, count):
 def needles(vocabulary, rng, keys, values_each, kind):
     """{key: values} for new keys: all values differ if there are so many, and those of a key do."""
     pool = vocabulary.classes[vocabulary.kinds[kind]]
-    values = [value for _ in range(keys * values_each // len(pool) + 1) for value in rng.sample(pool, len(pool))]
+    values = [
+        value
+        for _ in range(keys * values_each // len(pool) + 1)
+        for value in rng.sample(pool, len(pool))
+    ]
     names = distinct(rng, vocabulary.classes["keys"], keys)
     return {key: values[i * values_each :][:values_each] for i, key in enumerate(names)}
 
@@ -162,16 +182,24 @@ def needle_sentences(vocabulary, found, kind):
 def needle_question(vocabulary, found, kind, keys):
     answer = [value for key in keys for value in found[key]]
     form = vocabulary.niah["one" if len(answer) == 1 else "several"]
-    names = {"kind": [vocabulary.number[kind]], "kinds": [vocabulary.number[vocabulary.kinds[kind]]]}
+    names = {
+        "kind": [vocabulary.number[kind]],
+        "kinds": [vocabulary.number[vocabulary.kinds[kind]]],
+    }
     query = [keys[0]]
     for i, key in enumerate(keys[1:], 2):
         query += [*(vocabulary.last if i == len(keys) else vocabulary.comma), key]
     short = form["answer"].fill(query=query, **names)
-    return Question(query, form["question"].fill(query=query, **names) + short, short, answer, False)
+    return Question(
+        query, form["question"].fill(query=query, **names) + short, short, answer, False
+    )
 
 
 def needle_introduction(vocabulary, kind, several):
-    names = {"kind": [vocabulary.number[kind]], "kinds": [vocabulary.number[vocabulary.kinds[kind]]]}
+    names = {
+        "kind": [vocabulary.number[kind]],
+        "kinds": [vocabulary.number[vocabulary.kinds[kind]]],
+    }
     return vocabulary.niah["several" if several else "one"]["introduction"].fill(**names)
 
 
@@ -187,7 +215,9 @@ def chain(vocabulary, value, variables):
 def chain_question(vocabulary, value, variables):
     count = [vocabulary.counts[len(variables) - 1]]
     short = vocabulary.vt["answer"].fill(value=value, count=count)
-    return Question(value, vocabulary.vt["question"].fill(value=value) + short, short, list(variables), True)
+    return Question(
+        value, vocabulary.vt["question"].fill(value=value) + short, short, list(variables), True
+    )
 
 
 def merged(rng, groups):
@@ -241,7 +271,10 @@ def drill(vocabulary, rng, length):
 def drill_chain(vocabulary, rng, length):
     """Chains with little between them, then each asked for once, mostly in two words."""
     pool = vocabulary.classes["variables"]
-    names, values = iter(rng.sample(pool, len(pool))), iter(distinct(rng, vocabulary.classes["assigned"], len(pool)))
+    names, values = (
+        iter(rng.sample(pool, len(pool))),
+        iter(distinct(rng, vocabulary.classes["assigned"], len(pool))),
+    )
     most = rng.choice([1, 1, 2, 3, VARIABLES_OF_A_CHAIN])
 
     def unit():
@@ -310,9 +343,17 @@ def telling(vocabulary, rng, kind, key, value, plain):
     """A sentence that ends in `key`'s value and a full stop: a few words, or one of RULER's."""
     if plain:
         between = vocabulary.encode(rng.choice(["is:", "is", ":", ""]))
-        return [*rng.choices(vocabulary.classes["filler"], k=rng.randint(0, 2)), key, *between, value, vocabulary.end]
+        return [
+            *rng.choices(vocabulary.classes["filler"], k=rng.randint(0, 2)),
+            key,
+            *between,
+            value,
+            vocabulary.end,
+        ]
     if rng.random() < 0.5:
-        return vocabulary.needle.fill(kinds=[vocabulary.number[vocabulary.kinds[kind]]], key=[key], value=[value])
+        return vocabulary.needle.fill(
+            kinds=[vocabulary.number[vocabulary.kinds[kind]]], key=[key], value=[value]
+        )
     answer = vocabulary.niah["one"]["answer"].fill(kind=[vocabulary.number[kind]], query=[key])
     return [*answer, value, vocabulary.end]
 
@@ -341,12 +382,17 @@ def niah(vocabulary, rng, length, keys, values_each, queried, questions, filler,
 def vt(vocabulary, rng, length, chains, variables, questions, short):
     names = distinct(rng, vocabulary.classes["variables"], chains * variables)
     values = distinct(rng, vocabulary.classes["assigned"], chains)
-    made = [chain(vocabulary, value, names[i * variables :][:variables]) for i, value in enumerate(values)]
+    made = [
+        chain(vocabulary, value, names[i * variables :][:variables])
+        for i, value in enumerate(values)
+    ]
     sentences = merged(rng, [sentences for _, _, sentences in made])
     asked = distinct(rng, made, questions)
     questions = [chain_question(vocabulary, value, variables) for value, variables, _ in asked]
     introduction = vocabulary.vt["introduction"].fill()
-    return written(vocabulary, rng, introduction, sentences, noise(vocabulary, rng), questions, length, short)
+    return written(
+        vocabulary, rng, introduction, sentences, noise(vocabulary, rng), questions, length, short
+    )
 
 
 NEEDLE, ASKED = 13, 30  # Words of a needle, and of a question with its answer: about.
@@ -361,8 +407,21 @@ def test_text(vocabulary, rng, task, length):
     if task == "haystack":
         keys = min((length - 3 * ASKED) // NEEDLE, len(vocabulary.classes["keys"]))
         return niah(vocabulary, rng, length, keys, 1, 1, filler=hay(essay), **some)
-    keys, values, queried = {"multikey": (4, 1, 1), "multivalue": (1, 4, 1), "multiquery": (4, 1, 4)}.get(task, (1, 1, 1))
-    return niah(vocabulary, rng, length, keys, values, queried, filler=hay(noise if task == "single" else essay), **some)
+    keys, values, queried = {
+        "multikey": (4, 1, 1),
+        "multivalue": (1, 4, 1),
+        "multiquery": (4, 1, 4),
+    }.get(task, (1, 1, 1))
+    return niah(
+        vocabulary,
+        rng,
+        length,
+        keys,
+        values,
+        queried,
+        filler=hay(noise if task == "single" else essay),
+        **some,
+    )
 
 
 def training_text(vocabulary, rng, task, length):
@@ -374,14 +433,23 @@ def training_text(vocabulary, rng, task, length):
         return test_text(vocabulary, rng, task, length)
     short = rng.choice([0, 0.5, 1]) if length < 512 else rng.choice([0, 0.5])
     hay = rng.choice([noise, essay])(vocabulary, rng)
-    answers = {"multivalue": 5, "multiquery": 10}.get(task, 1)  # And the longer list of keys, told twice.
+    answers = {"multivalue": 5, "multiquery": 10}.get(
+        task, 1
+    )  # And the longer list of keys, told twice.
     most = max(1, (length - 40) // 2 // (ASKED + answers + 5))
     questions = rng.randint(max(1, most // 2), most)
     room = length - 40 - questions * (ASKED + 2 * answers)
     if task == "vt":
         variables = rng.choice([2, 3, 4, 5]) if length < 192 else VARIABLES_OF_A_CHAIN
         questions = max(1, (length - 30) // 2 // 50)
-        chains = max(1, min((length - 30 - 55 * questions) // (7 * variables), rng.randint(questions, 2 * questions), 40))
+        chains = max(
+            1,
+            min(
+                (length - 30 - 55 * questions) // (7 * variables),
+                rng.randint(questions, 2 * questions),
+                40,
+            ),
+        )
         return vt(vocabulary, rng, length, chains, variables, questions, short)
     if task == "multivalue":
         values = rng.choice([2, 3, 4]) if length >= 192 else rng.choice([2, 3])
@@ -395,4 +463,14 @@ def training_text(vocabulary, rng, task, length):
     keys = max(1, room // NEEDLE)
     if task != "haystack":
         keys = min(keys, rng.randint(2, 64))
-    return niah(vocabulary, rng, length, min(keys, len(vocabulary.classes["keys"])), 1, 1, questions, hay, short)
+    return niah(
+        vocabulary,
+        rng,
+        length,
+        min(keys, len(vocabulary.classes["keys"])),
+        1,
+        1,
+        questions,
+        hay,
+        short,
+    )

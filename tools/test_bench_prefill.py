@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests of bench_prefill.py without models and packages, run by hand.
 
-    python3 tools/test_bench_prefill.py
+python3 tools/test_bench_prefill.py
 """
 
 import json
@@ -37,7 +37,12 @@ class Table(unittest.TestCase):
         self.assertRaises(ValueError, timed("one", [1.0]).over, timed(OURS, [1.0, 2.0]))
 
     def test_one_table_for_each_length(self):
-        results = [timed(OURS, [0.5]), timed("other", [1.0]), timed(OURS, [2.0], 1000), timed("other", [1.0], 1000)]
+        results = [
+            timed(OURS, [0.5]),
+            timed("other", [1.0]),
+            timed(OURS, [2.0], 1000),
+            timed("other", [1.0], 1000),
+        ]
         lines = [line for line in table.markdown(results).splitlines() if line.startswith("| ")]
         self.assertEqual([line for line in lines if "---" not in line and "seconds" not in line], [
             "| vattention | 0.5 | 200 | 1.00 | 25.0% | `' so'` |",
@@ -132,7 +137,9 @@ for turn, line in enumerate(sys.stdin):
     def test_another_ends(self):
         with self.assertRaisesRegex(Failed, "(?s)other ended with status 1.*no package"):
             self.stays("sys.exit('no package')")
-        stays = self.stays("print('\"ready\"', flush=True); sys.stdin.readline(); sys.exit('no memory')")
+        stays = self.stays(
+            "print('\"ready\"', flush=True); sys.stdin.readline(); sys.exit('no memory')"
+        )
         with self.assertRaisesRegex(Failed, "no memory"):
             stays.read(PROMPT)
 
@@ -145,7 +152,10 @@ class CommandLine(unittest.TestCase):
         return done.stderr
 
     def test_what_is_wrong_is_said(self):
-        self.assertIn("expected different ones of vattention", self.refused("--contenders", "vattention,candle"))
+        self.assertIn(
+            "expected different ones of vattention",
+            self.refused("--contenders", "vattention,candle"),
+        )
         self.assertIn("--rounds", self.refused("--rounds", "0"))
         self.assertIn("--tokens", self.refused("--tokens", "1,0"))
 
@@ -154,7 +164,9 @@ class CommandLine(unittest.TestCase):
             other = Path(folder) / "other.gguf"
             other.write_bytes(b"PK no model")
             found = self.refused("--model", other, "--contenders", "vattention")
-            self.assertTrue("expected a GGUF file" in found or "llama_cpp not installed" in found, found)
+            self.assertTrue(
+                "expected a GGUF file" in found or "llama_cpp not installed" in found, found
+            )
 
 
 if __name__ == "__main__":

@@ -39,11 +39,15 @@ def make(folder, config):
         if "norm" not in name:
             parameter.data.normal_(0, 2.5 * parameter.shape[-1] ** -0.5)
     model.save_pretrained(folder)
-    vocabulary = {word: number for number, word in enumerate(["<s>", "</s>", "<pad>", "<unk>", *WORDS])}
+    vocabulary = {
+        word: number for number, word in enumerate(["<s>", "</s>", "<pad>", "<unk>", *WORDS])
+    }
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"}')
+    (folder / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"}'
+    )
     (folder / "text.txt").write_text(" ".join(random.Random(3).choices(WORDS, k=150)))
     return model
 
@@ -52,10 +56,32 @@ def capture(folder, *options):
     """(exit code, what was said as an error, the trace's path)."""
     path = folder / "trace.safetensors"
     path.unlink(missing_ok=True)
-    sizes = ["--tokens", str(TOKENS), "--queries", str(QUERIES), "--prompt-queries", str(PROMPT), "--dtype", "f32"]
-    arguments = ["capture_hf", str(folder), "--text", str(folder / "text.txt"), "-o", str(path), *sizes, *options]
+    sizes = [
+        "--tokens",
+        str(TOKENS),
+        "--queries",
+        str(QUERIES),
+        "--prompt-queries",
+        str(PROMPT),
+        "--dtype",
+        "f32",
+    ]
+    arguments = [
+        "capture_hf",
+        str(folder),
+        "--text",
+        str(folder / "text.txt"),
+        "-o",
+        str(path),
+        *sizes,
+        *options,
+    ]
     errors = io.StringIO()
-    with mock.patch.object(sys, "argv", arguments), contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+    with (
+        mock.patch.object(sys, "argv", arguments),
+        contextlib.redirect_stderr(errors),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
         code = capture_hf.main()
     assert not list(folder.glob("*.partial")), "something half-written is left"
     assert path.exists() == (code == 0), (code, errors.getvalue())
@@ -72,10 +98,14 @@ def projected(model, folder):
     """What the output projection of every layer is given for the last tokens: [layer][queries, query_heads * value_dim]."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     ids = tokenizer((folder / "text.txt").read_text())["input_ids"][:TOKENS]
-    assert len(set(ids)) > 40, "a text of few different tokens has flat attention, which tests nothing"
+    assert len(set(ids)) > 40, (
+        "a text of few different tokens has flat attention, which tests nothing"
+    )
     seen = []
     for layer in model.get_decoder().layers:
-        layer.self_attn.o_proj.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][0, -QUERIES:]))
+        layer.self_attn.o_proj.register_forward_pre_hook(
+            lambda _, inputs: seen.append(inputs[0][0, -QUERIES:])
+        )
     model(torch.tensor([ids]), use_cache=False)
     return seen
 
@@ -83,7 +113,12 @@ def projected(model, folder):
 def attended(tensors, layer, metadata):
     """Attention of the file's queries, one row at a time."""
     get = lambda part: tensors[f"layers.{layer}.{part}"].double()
-    queries, keys, values, visible = get("queries"), get("keys"), get("values"), tensors[f"layers.{layer}.visible"].tolist()
+    queries, keys, values, visible = (
+        get("queries"),
+        get("keys"),
+        get("values"),
+        tensors[f"layers.{layer}.visible"].tolist(),
+    )
     scale = float(metadata.get("scale", queries.shape[-1] ** -0.5))
     rows = []
     for i, seen in enumerate(visible):
@@ -104,11 +139,21 @@ def expect_faithful(name, config, layers, scale=None, dtype="f32", limit=1e-4):
         assert code == 0, errors
         tensors, metadata = read(path)
         assert sorted({int(key.split(".")[1]) for key in tensors}) == layers, sorted(tensors)
-        assert (None if scale is None else float(metadata["scale"])) == scale and ("scale" in metadata) == (scale is not None)
+        assert (None if scale is None else float(metadata["scale"])) == scale and (
+            "scale" in metadata
+        ) == (scale is not None)
         outputs = projected(model, folder)
         for layer in layers:
-            shapes = {part: list(tensors[f"layers.{layer}.{part}"].shape) for part in ("queries", "keys", "values", "prompt")}
-            assert shapes == {"queries": [4, QUERIES, 16], "keys": [2, TOKENS, 16], "values": [2, TOKENS, 16], "prompt": [4, PROMPT, 16]}
+            shapes = {
+                part: list(tensors[f"layers.{layer}.{part}"].shape)
+                for part in ("queries", "keys", "values", "prompt")
+            }
+            assert shapes == {
+                "queries": [4, QUERIES, 16],
+                "keys": [2, TOKENS, 16],
+                "values": [2, TOKENS, 16],
+                "prompt": [4, PROMPT, 16],
+            }
             found, expected = attended(tensors, layer, metadata), outputs[layer]
             worst = ((found - expected).abs().max() / expected.abs().max()).item()
             assert worst <= limit, f"{name}, layer {layer}: differs by {worst:.1e}"
@@ -171,12 +216,21 @@ def main():
     expect_faithful("llama", llama, [0, 1, 2, 3], dtype="f16", limit=2e-2)
     expect_faithful("llama", llama, [0, 1, 2, 3], dtype="bf16", limit=2e-1)
     expect_faithful("qwen3", transformers.Qwen3Config(**SIZES), [0, 1, 2, 3])
-    expect_faithful("mistral, wide window", transformers.MistralConfig(**SIZES, sliding_window=128), [0, 1, 2, 3])
+    expect_faithful(
+        "mistral, wide window",
+        transformers.MistralConfig(**SIZES, sliding_window=128),
+        [0, 1, 2, 3],
+    )
     kinds = ["sliding_attention", "full_attention"] * 2
-    gemma3 = transformers.Gemma3TextConfig(**SIZES, sliding_window=20, layer_types=kinds, query_pre_attn_scalar=64)
+    gemma3 = transformers.Gemma3TextConfig(
+        **SIZES, sliding_window=20, layer_types=kinds, query_pre_attn_scalar=64
+    )
     expect_faithful("gemma3, every other layer slides", gemma3, [1, 3], scale=0.125)
     expect_refusals(gemma3, [(["--layers", "1,2"], "layer 2 sees a sliding window of 20")])
-    expect_refusals(transformers.MistralConfig(**SIZES, sliding_window=20), [([], "no layer sees all tokens before")])
+    expect_refusals(
+        transformers.MistralConfig(**SIZES, sliding_window=20),
+        [([], "no layer sees all tokens before")],
+    )
     expect_refusals(transformers.Gemma2Config(**SIZES), [([], "caps its logits (softcap)")])
     assert capture_hf.parse_layers("0-1, 3", 4) == [0, 1, 3] == capture_hf.parse_layers("0..2,3", 4)
     expect_refusals(llama, [

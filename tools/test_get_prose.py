@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests of get_prose.py with small packages and without a network, run by hand; they need dpkg-deb.
 
-    python3 tools/test_get_prose.py
+python3 tools/test_get_prose.py
 """
 
 import contextlib
@@ -68,7 +68,9 @@ class GetProse(unittest.TestCase):
     def get(self, *options):
         """The exit code, and what it printed and complained of."""
         out, errors = io.StringIO(), io.StringIO()
-        with mock.patch.object(sys, "argv", ["get_prose", "-o", str(self.output), *map(str, options)]):
+        with mock.patch.object(
+            sys, "argv", ["get_prose", "-o", str(self.output), *map(str, options)]
+        ):
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
                 code = get_prose.main()
         return code, out.getvalue(), errors.getvalue()
@@ -109,7 +111,9 @@ class GetProse(unittest.TestCase):
         self.assertEqual(self.found(), {})
 
     def test_what_the_program_prints_is_checked(self):
-        self.assertIn("line 1 of the Bible: 'hello'", self.refused("--packages", *self.packages("hello\n")))
+        self.assertIn(
+            "line 1 of the Bible: 'hello'", self.refused("--packages", *self.packages("hello\n"))
+        )
         self.assertIn("has no 1Sm", self.refused("--packages", *self.packages("Ge1:1 In.\n")))
 
     def test_packages_that_are_missing(self):
@@ -120,7 +124,9 @@ class GetProse(unittest.TestCase):
         self.assertEqual(self.found(), {})
 
     def test_apt_get_fails(self):
-        apt = lambda command, **_: subprocess.CompletedProcess(command, 100, b"", b"E: Unable to locate package")
+        apt = lambda command, **_: subprocess.CompletedProcess(
+            command, 100, b"", b"E: Unable to locate package"
+        )
         with mock.patch.object(subprocess, "run", apt):
             self.assertIn("Unable to locate package", self.refused())
         with mock.patch.dict("os.environ", {"PATH": ""}):

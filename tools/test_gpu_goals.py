@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests of what gpu_peers.py says of the goals, on made-up times; run by hand.
 
-    python tools/test_gpu_goals.py
+python tools/test_gpu_goals.py
 """
 
 import unittest
@@ -28,11 +28,22 @@ def document(**changes):
     for shape in SHAPES:
         codes = shape.query_heads * shape.tokens * 4
         named = [("dense", 1.0, shape.row_bytes(1), 0.9), ("gather", 0.1, shape.row_bytes(10), 0.9)]
-        for what, share, size, efficiency in [*named, ("gather", 0.05, shape.row_bytes(20), 0.9), ("select", 0.05, codes, 0.8)]:
+        for what, share, size, efficiency in [
+            *named,
+            ("gather", 0.05, shape.row_bytes(20), 0.9),
+            ("select", 0.05, codes, 0.8),
+        ]:
             place = {"what": what, "batch": shape.batch, "tokens": shape.tokens, "share": share}
-            results.append({**place, "bytes": size, "seconds": size / RATE / efficiency, "list_sum": None})
+            results.append(
+                {**place, "bytes": size, "seconds": size / RATE / efficiency, "list_sum": None}
+            )
     heads = {"kv_heads": 8, "group": 4, "head_dim": 128}
-    common = {"device": "NVIDIA H200 (sm_90), NVRTC 13.0", "emulated": False, "copy_rate": RATE, "left_out": []}
+    common = {
+        "device": "NVIDIA H200 (sm_90), NVRTC 13.0",
+        "emulated": False,
+        "copy_rate": RATE,
+        "left_out": [],
+    }
     return {**common, **heads, "results": results, **changes}
 
 
@@ -46,8 +57,13 @@ def peers(mine, times=None):
                 own = mine.get({"top-k": "select"}.get(what, what), shape, share)
                 step = comparison.seconds_of_step(shape, 0.05 if what == "dense" else share)
                 wanted = {"dense": 8.0, "gather": 1.15, "top-k": 2.0, "naive": 10.0}[what]
-                seconds = (step if what in ("dense", "naive") else own.seconds) * (times or {}).get(what, 1.1 * wanted)
-                found.results += [Result(what, name, shape, share, 1, seconds * (1 + i)) for i, name in enumerate(names)]
+                seconds = (step if what in ("dense", "naive") else own.seconds) * (times or {}).get(
+                    what, 1.1 * wanted
+                )
+                found.results += [
+                    Result(what, name, shape, share, 1, seconds * (1 + i))
+                    for i, name in enumerate(names)
+                ]
     return found
 
 
@@ -67,13 +83,20 @@ class Goals(unittest.TestCase):
         """Ours, with one result changed."""
         made = document()
         for result in made["results"]:
-            if (result["what"], result["batch"], result["tokens"], result["share"]) == (what, shape.batch, shape.tokens, share):
+            if (result["what"], result["batch"], result["tokens"], result["share"]) == (
+                what,
+                shape.batch,
+                shape.tokens,
+                share,
+            ):
                 result.update(changes)
         return ours.parse(made)
 
     def without_own_dense(self, made=None):
         made = made or document()
-        return ours.parse({**made, "results": [result for result in made["results"] if result["what"] != "dense"]})
+        return ours.parse(
+            {**made, "results": [result for result in made["results"] if result["what"] != "dense"]}
+        )
 
     def test_all_are_met(self):
         mine = self.without_own_dense()
@@ -81,20 +104,30 @@ class Goals(unittest.TestCase):
             self.assertTrue(verdict.startswith("met (closest: "), (name, verdict))
 
     def test_our_own_dense_attention_counts(self):
-        own, comparison = self.ours.get("dense", SHAPES[3], 1.0), Comparison(self.ours, peers(self.ours, {"dense": 20.0}))
+        own, comparison = (
+            self.ours.get("dense", SHAPES[3], 1.0),
+            Comparison(self.ours, peers(self.ours, {"dense": 20.0})),
+        )
         self.assertEqual(comparison.fastest("dense", SHAPES[3], 0.1), ("our dense", own.seconds))
         # Rows of 4096 bytes a token at an E of .9, codes of 128 at .8.
         got = own.seconds / comparison.seconds_of_step(SHAPES[3], 0.1)
         self.assertAlmostEqual(got, 1 / (0.1 + 128 / 4096 * 0.9 / 0.8), places=2)
         goal = next(goal for goal in comparison.goals() if goal.name == "G3")
-        eight = next(one for one in goal.conditions if one.text == "times dense, 8x131072, 10% of rows")
+        eight = next(
+            one for one in goal.conditions if one.text == "times dense, 8x131072, 10% of rows"
+        )
         self.assertAlmostEqual(eight.got, got)
 
     def test_the_conditions_in_json(self):
         found = peers(self.ours, {"top-k": 1.5})
-        found.failures = [Failure("naive", "another", SHAPES[0], share, "not there") for share in (0.1, 0.05)]
+        found.failures = [
+            Failure("naive", "another", SHAPES[0], share, "not there") for share in (0.1, 0.05)
+        ]
         comparison = Comparison(self.ours, found)
-        met = {name: [one["met"] for one in goal.summary()["conditions"]] for name, goal in named(comparison)}
+        met = {
+            name: [one["met"] for one in goal.summary()["conditions"]]
+            for name, goal in named(comparison)
+        }
         self.assertEqual(met["G1"], [True] * 12)
         self.assertEqual(met["G2"], [True] * 3 + [False] * 5)
         self.assertEqual(met["G5"], [None, None, True, True, True, True])
@@ -115,7 +148,9 @@ class Goals(unittest.TestCase):
 
     def test_the_worst_of_several_is_named(self):
         found = verdicts(self.ours, peers(self.ours, {"top-k": 1.5}))["G2"]
-        self.assertTrue(found.startswith("missed by 25% (1.5 of 2, times top-k of ready scores, "), found)
+        self.assertTrue(
+            found.startswith("missed by 25% (1.5 of 2, times top-k of ready scores, "), found
+        )
         self.assertTrue(found.endswith("; 5 of 8 conditions are missed)"), found)
         found = verdicts(self.ours, peers(self.ours, {"naive": 9.0}))["G5"]
         self.assertTrue(found.startswith("missed by 10% (9 of 10, times naive, 1x"), found)
@@ -123,19 +158,33 @@ class Goals(unittest.TestCase):
     def test_the_higher_rate_of_a_copy_counts(self):
         found = peers(self.ours)
         found.copy_rate = 1.5 * RATE
-        self.assertTrue(verdicts(self.ours, found)["G1"].startswith("missed by 25% (0.6 of 0.8, E, "))
+        self.assertTrue(
+            verdicts(self.ours, found)["G1"].startswith("missed by 25% (0.6 of 0.8, E, ")
+        )
 
     def test_a_peer_that_is_missing_leaves_it_open(self):
         mine = self.without_own_dense()
         found = peers(mine)
-        found.results = [result for result in found.results if result.name != "flashinfer, pages of 1"]
+        found.results = [
+            result for result in found.results if result.name != "flashinfer, pages of 1"
+        ]
         found.failures = [Failure("gather", "flashinfer, pages of 1", SHAPES[2], 0.1, "not there")]
         said = verdicts(mine, found)
-        self.assertTrue(said["G1"].startswith("not measured (6 of 12 conditions met; times FlashInfer, 1x524288, 10% of rows: "), said)
+        self.assertTrue(
+            said["G1"].startswith(
+                "not measured (6 of 12 conditions met; times FlashInfer, 1x524288, 10% of rows: "
+            ),
+            said,
+        )
         self.assertTrue(said["G1"].endswith("flashinfer, pages of 1: not there)"), said)
         found.failures = [Failure("dense", "sdpa cudnn", SHAPES[0], 1.0, "took more than 40 s")]
         said = verdicts(mine, found)["G3"]
-        self.assertTrue(said.startswith("not measured (8 of 10 conditions met; times dense, 1x32768, 10% of rows: sdpa cudnn: took"), said)
+        self.assertTrue(
+            said.startswith(
+                "not measured (8 of 10 conditions met; times dense, 1x32768, 10% of rows: sdpa cudnn: took"
+            ),
+            said,
+        )
 
     def test_a_peer_that_is_missing_excuses_nothing(self):
         found = peers(self.ours, {"dense": 1.0})
@@ -143,8 +192,13 @@ class Goals(unittest.TestCase):
         said = verdicts(self.ours, found)["G3"]
         self.assertTrue(said.startswith("missed by 87% (0.63 of 5, times dense, "), said)
         found = peers(self.ours, {"naive": 9.0})
-        found.results = [one for one in found.results if (one.what, one.shape) != ("naive", SHAPES[1])]
-        found.failures = [Failure("naive", "naive vattention", SHAPES[1], share, "no memory") for share in (0.1, 0.05)]
+        found.results = [
+            one for one in found.results if (one.what, one.shape) != ("naive", SHAPES[1])
+        ]
+        found.failures = [
+            Failure("naive", "naive vattention", SHAPES[1], share, "no memory")
+            for share in (0.1, 0.05)
+        ]
         said = verdicts(self.ours, found)["G5"]
         self.assertTrue(said.startswith("missed by 10% (9 of 10, times naive, 1x"), said)
         self.assertTrue(said.endswith("; 2 not measured (naive vattention: no memory))"), said)
@@ -158,16 +212,24 @@ class Goals(unittest.TestCase):
             found = peers(mine)
             found.failures = [failure]
             self.assertTrue(verdicts(mine, found)["G3"].startswith("met "))
-            self.assertIn(f"left out: {failure.name} (dense): {failure.reason} [1x32768 100%]", table.left_out(Comparison(mine, found)))
+            self.assertIn(
+                f"left out: {failure.name} (dense): {failure.reason} [1x32768 100%]",
+                table.left_out(Comparison(mine, found)),
+            )
 
     def test_nothing_is_said_without_a_gpu_or_of_two(self):
-        for name, changes in [("emulation", {"emulated": True}), ("H100", {"device": "NVIDIA H100 (sm_90)"})]:
+        for name, changes in [
+            ("emulation", {"emulated": True}),
+            ("H100", {"device": "NVIDIA H100 (sm_90)"}),
+        ]:
             mine = ours.parse(document(**changes))
             for verdict in verdicts(mine, peers(mine)).values():
                 self.assertTrue(verdict.startswith("not measured (") and name in verdict, verdict)
         found = peers(self.ours)
         found.on_gpu = False
-        self.assertEqual(set(verdicts(self.ours, found).values()), {"not measured (peers ran without a GPU)"})
+        self.assertEqual(
+            set(verdicts(self.ours, found).values()), {"not measured (peers ran without a GPU)"}
+        )
 
     def test_a_shape_that_is_left_out(self):
         made = document(left_out=[{"batch": 1, "tokens": 524288, "reason": "it needs 3 GB"}])
@@ -175,12 +237,17 @@ class Goals(unittest.TestCase):
         mine = self.without_own_dense(made)
         found = peers(self.without_own_dense())
         for name, verdict in verdicts(mine, found).items():
-            self.assertTrue(verdict.startswith("not measured (") and "it needs 3 GB" in verdict, (name, verdict))
+            self.assertTrue(
+                verdict.startswith("not measured (") and "it needs 3 GB" in verdict, (name, verdict)
+            )
 
     def test_the_table(self):
         lines = table.markdown(Comparison(self.ours, peers(self.ours)), [SHAPES[3]]).splitlines()
         micro = SHAPES[3].row_bytes(10) / RATE / 0.9 * 1e6
-        self.assertIn(f"| 8x131072 | gather | 10% | {micro:.1f} | 0.90 | flashinfer, pages of 1 | {micro * 1.265:.1f} | 1.26 |", lines)
+        self.assertIn(
+            f"| 8x131072 | gather | 10% | {micro:.1f} | 0.90 | flashinfer, pages of 1 | {micro * 1.265:.1f} | 1.26 |",
+            lines,
+        )
         self.assertEqual(len(lines), 2 + 8)
 
 

@@ -27,9 +27,14 @@ from gpu_peers.peers import Peers, Result
 from gpu_peers.shape import Shape, shapes
 from test_gpu_goals import document
 
+
 class Files(unittest.TestCase):
     def refused(self, *arguments):
-        command = [sys.executable, str(Path(__file__).with_name("gpu_peers.py")), *map(str, arguments)]
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("gpu_peers.py")),
+            *map(str, arguments),
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(done.returncode, 2, done.stderr)
         return done.stderr
@@ -43,7 +48,10 @@ class Files(unittest.TestCase):
                 ("[]", "expected what `gather --json` writes"),
                 ("{}", "no 'kv_heads'"),
                 (json.dumps(document(group=8)), "expected (8, 4, 128), got (8, 8, 128)"),
-                (json.dumps(document(results=[{**document()["results"][0], "seconds": 0}])), "expected more than 0, got 0"),
+                (
+                    json.dumps(document(results=[{**document()["results"][0], "seconds": 0}])),
+                    "expected more than 0, got 0",
+                ),
             ]:
                 path.write_text(text)
                 found = self.refused(path)
@@ -68,11 +76,17 @@ class Attention(unittest.TestCase):
 
     def test_f64_is_what_the_formula_says(self):
         data, (sequence, head, group) = self.data, (1, 5, 2)
-        query, keys = data.queries[sequence, head * 4 + group].tolist(), data.keys[sequence, :, head].tolist()
+        query, keys = (
+            data.queries[sequence, head * 4 + group].tolist(),
+            data.keys[sequence, :, head].tolist(),
+        )
         logits = [sum(q * k for q, k in zip(query, key)) / math.sqrt(128) for key in keys]
         weights = [math.exp(logit) for logit in logits]
         values = data.values[sequence, :, head].tolist()
-        expected = [sum(w * value[i] for w, value in zip(weights, values)) / sum(weights) for i in range(128)]
+        expected = [
+            sum(w * value[i] for w, value in zip(weights, values)) / sum(weights)
+            for i in range(128)
+        ]
         found = data.exact[sequence, head * 4 + group].tolist()
         for a, b in zip(found, expected):
             self.assertAlmostEqual(a, b, places=9)
@@ -127,7 +141,15 @@ class Attention(unittest.TestCase):
             self.assertEqual((tuple(chosen.shape), int(chosen.sum())), ((8, 600 // step), expected))
         one = bench.OneShape(self.data, ours.parse(document()))
         self.assertTrue(torch.equal(one.lists(10), lists.one_in(self.data.shape, 10, "cpu")))
-        result = {"what": "gather", "batch": 2, "tokens": 160, "share": 0.1, "bytes": 1, "seconds": 1, "list_sum": 7}
+        result = {
+            "what": "gather",
+            "batch": 2,
+            "tokens": 160,
+            "share": 0.1,
+            "bytes": 1,
+            "seconds": 1,
+            "list_sum": 7,
+        }
         one = bench.OneShape(self.data, ours.parse(document(results=[result])))
         self.assertRaisesRegex(LeftOut, "not gather's: .* not 7", one.lists, 10)
 
@@ -138,7 +160,9 @@ class StandIn:
     def __init__(self, workspace, layout, use_tensor_cores):
         assert layout == "NHD" and workspace.dtype == torch.uint8 and not workspace.any()
 
-    def plan(self, indptr, indices, last, query_heads, kv_heads, dim, page, q_data_type, kv_data_type):
+    def plan(
+        self, indptr, indices, last, query_heads, kv_heads, dim, page, q_data_type, kv_data_type
+    ):
         assert indptr.dtype == indices.dtype == last.dtype == torch.int32
         assert q_data_type == kv_data_type == torch.bfloat16 and len(indptr) == len(last) + 1
         self.requests = [indices[a:b] for a, b in zip(indptr, indptr[1:])]
@@ -161,7 +185,10 @@ class StandIn:
 class Paged(unittest.TestCase):
     def setUp(self):
         stand_in = mock.Mock(BatchDecodeWithPagedKVCacheWrapper=StandIn)
-        patches = [mock.patch.object(paged, "import_flashinfer", lambda _: stand_in), mock.patch.object(paged, "WORKSPACE", 64)]
+        patches = [
+            mock.patch.object(paged, "import_flashinfer", lambda _: stand_in),
+            mock.patch.object(paged, "WORKSPACE", 64),
+        ]
         for patch in patches:
             patch.start()
             self.addCleanup(patch.stop)
@@ -203,7 +230,9 @@ class Failing(unittest.TestCase):
     def test_one_that_runs(self):
         self.attempt(lambda: Ready(lambda: 7, lambda out: 0.01 * (out == 7)))
         (result,) = self.peers.results
-        self.assertEqual((result.error, result.times, self.peers.failures), (0.01, timing.FEWEST, []))
+        self.assertEqual(
+            (result.error, result.times, self.peers.failures), (0.01, timing.FEWEST, [])
+        )
 
     def test_an_error_when_it_is_made(self):
         self.attempt(mock.Mock(side_effect=OSError("no library\nof that name")))
@@ -216,7 +245,11 @@ class Failing(unittest.TestCase):
         self.assertEqual([failure.refused for failure in self.peers.failures], [True, False])
 
     def test_an_error_when_it_runs(self):
-        self.attempt(lambda: Ready(mock.Mock(side_effect=torch.OutOfMemoryError("too much")), lambda out: 0.0))
+        self.attempt(
+            lambda: Ready(
+                mock.Mock(side_effect=torch.OutOfMemoryError("too much")), lambda out: 0.0
+            )
+        )
         self.expect_left_out("OutOfMemoryError: too much")
 
     def test_a_wrong_output(self):
@@ -252,13 +285,18 @@ class Failing(unittest.TestCase):
             torch.warnings.warn("Expected one thing (Triggered internally at x.cpp:1.)")
             raise RuntimeError("No available kernel. Aborting execution.")
 
-        with self.assertRaisesRegex(Refused, "^No available kernel. Aborting execution.; Expected one thing$"):
+        with self.assertRaisesRegex(
+            Refused, "^No available kernel. Aborting execution.; Expected one thing$"
+        ):
             dense.try_once(refuse)
         with self.assertRaisesRegex(RuntimeError, "illegal"):
             dense.try_once(mock.Mock(side_effect=RuntimeError("illegal address")))
 
     def test_no_flashinfer(self):
-        with mock.patch.dict(sys.modules, {"flashinfer": None}), self.assertRaisesRegex(LeftOut, "cannot be imported"):
+        with (
+            mock.patch.dict(sys.modules, {"flashinfer": None}),
+            self.assertRaisesRegex(LeftOut, "cannot be imported"),
+        ):
             paged.import_flashinfer("cuda")
 
     def test_without_a_graph(self):
@@ -270,14 +308,20 @@ class Failing(unittest.TestCase):
             run = mock.Mock(return_value=7)
             found = clock.median(run)
             # Three to warm up and one captured; then only the graph is replayed.
-            self.assertEqual((run.call_count, found.no_graph, found.out, found.seconds), (4, None, 7, 2e-3))
+            self.assertEqual(
+                (run.call_count, found.no_graph, found.out, found.seconds), (4, None, 7, 2e-3)
+            )
             self.assertEqual(torch.cuda.CUDAGraph.return_value.replay.call_count, 1 + timing.FEWEST)
             torch.cuda.graph.side_effect = RuntimeError("not while capturing\nmore")
             found = clock.median(run)
-            self.assertEqual((run.call_count, found.no_graph), (4 + 3 + 1 + timing.FEWEST, "not while capturing"))
+            self.assertEqual(
+                (run.call_count, found.no_graph), (4 + 3 + 1 + timing.FEWEST, "not while capturing")
+            )
         result = Result("naive", "slow", Shape(1, 20), 0.1, 1, 1.0, 1, 0.0, found.no_graph)
         lines = table.without_graph(Peers("GPU", True, results=[result]))
-        self.assertEqual(lines, ["timed without a graph: slow (naive): not while capturing [1x20 10%]"])
+        self.assertEqual(
+            lines, ["timed without a graph: slow (naive): not while capturing [1x20 10%]"]
+        )
 
 
 def dir_of_cuda():
@@ -290,10 +334,23 @@ class Whole(unittest.TestCase):
         sums = {10: 143797, 20: 71922}
         for what, step in [("dense", 1), ("gather", 10), ("gather", 20), ("select", 20)]:
             place = {"what": what, "batch": 1, "tokens": 600, "share": 1 / step}
-            small["results"].append({**place, "bytes": 1, "seconds": 1.0, "list_sum": sums.get(step) if what == "gather" else None})
-        with tempfile.TemporaryDirectory() as folder, mock.patch("builtins.print") as said, mock.patch.object(timing, "COPIED", 64):
+            small["results"].append(
+                {
+                    **place,
+                    "bytes": 1,
+                    "seconds": 1.0,
+                    "list_sum": sums.get(step) if what == "gather" else None,
+                }
+            )
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            mock.patch("builtins.print") as said,
+            mock.patch.object(timing, "COPIED", 64),
+        ):
             path = Path(folder) / "peers.json"
-            args = argparse.Namespace(shapes=None, device="cpu", seconds=0.0, entry_limit=600.0, limit=3600.0, json=path)
+            args = argparse.Namespace(
+                shapes=None, device="cpu", seconds=0.0, entry_limit=600.0, limit=3600.0, json=path
+            )
             bench.run(args, ours.parse(small))
             written = json.loads(path.read_text())
         text = "\n".join(str(call.args[0]) for call in said.call_args_list if call.args)
@@ -314,7 +371,9 @@ class Whole(unittest.TestCase):
         found = Peers("CPU", False)
         with mock.patch.object(bench, "note"):
             bench.Bench(args, ours.parse(document()), None, found).measure(Shape(1, 64))
-        self.assertEqual({failure.reason for failure in found.failures}, {"the 0 s of all were over"})
+        self.assertEqual(
+            {failure.reason for failure in found.failures}, {"the 0 s of all were over"}
+        )
         self.assertEqual(len(found.failures), 12)
 
 

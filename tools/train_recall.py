@@ -35,14 +35,19 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # Waiting threads must not spin where others need the cores.
+os.environ.setdefault(
+    "OMP_WAIT_POLICY", "PASSIVE"
+)  # Waiting threads must not spin where others need the cores.
 
 try:
     import torch
     from safetensors.torch import save_file
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 except ImportError as missing:
-    print(f"train_recall: {missing}: expected the packages that its first lines install", file=sys.stderr)
+    print(
+        f"train_recall: {missing}: expected the packages that its first lines install",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 from recall_model import Recall, Shape, start
@@ -95,7 +100,10 @@ class Batch:
     tasks: list
 
     def to(self, device):
-        moved = {name: part.to(device) if torch.is_tensor(part) else part for name, part in vars(self).items()}
+        moved = {
+            name: part.to(device) if torch.is_tensor(part) else part
+            for name, part in vars(self).items()
+        }
         return Batch(**moved)
 
 
@@ -142,7 +150,15 @@ def asked_batch(vocabulary, words, positions, asked, tasks):
     weights = [END_WEIGHT if allowed == [vocabulary.end] else 1.0 for _, allowed in asked]
     tensor = torch.tensor
     places = [place for place, _ in asked]
-    return Batch(tensor(words), tensor(positions), tensor(places), tensor(padded), tensor(known), tensor(weights), tasks)
+    return Batch(
+        tensor(words),
+        tensor(positions),
+        tensor(places),
+        tensor(padded),
+        tensor(known),
+        tensor(weights),
+        tasks,
+    )
 
 
 # Steps.
@@ -181,21 +197,43 @@ class Run:
         self.args, self.vocabulary = args, vocabulary
         torch.manual_seed(args.seed)
         self.rng = random.Random(args.seed)
-        shape = Shape(len(vocabulary.words), args.width, args.layers, args.heads, args.kv_heads, hidden=args.hidden)
+        shape = Shape(
+            len(vocabulary.words),
+            args.width,
+            args.layers,
+            args.heads,
+            args.kv_heads,
+            hidden=args.hidden,
+        )
         self.model = Recall(shape)
         start(self.model, args.plain_start)
         self.model.to(args.device)
         decayed = [p for p in self.model.parameters() if p.ndim > 1]
         others = [p for p in self.model.parameters() if p.ndim < 2]
-        groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+        groups = [
+            {"params": decayed, "weight_decay": 0.01},
+            {"params": others, "weight_decay": 0.0},
+        ]
         self.optimizer = torch.optim.AdamW(groups, lr=args.rate, betas=(0.9, 0.98), fused=True)
-        self.state = {"step": 0, "tokens": 0, "minutes": 0.0, "stage": args.stage, "stage_step": 0, "accuracy": {}, "log": []}
+        self.state = {
+            "step": 0,
+            "tokens": 0,
+            "minutes": 0.0,
+            "stage": args.stage,
+            "stage_step": 0,
+            "accuracy": {},
+            "log": [],
+        }
 
     def save(self):
         path = Path(self.args.checkpoint)
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(path.name + ".partial")
-        kept = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "state": self.state}
+        kept = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "state": self.state,
+        }
         kept |= {"shape": self.model.shape.as_dict(), "rng": self.rng.getstate()}
         torch.save(kept, beside)
         os.replace(beside, path)
@@ -207,7 +245,9 @@ class Run:
         except FileNotFoundError:
             raise InputError(f"--resume: there is no {path}; expected a checkpoint (--checkpoint)")
         if kept["shape"] != self.model.shape.as_dict():
-            raise InputError(f"{path}: is of the shape {kept['shape']}; expected {self.model.shape.as_dict()}")
+            raise InputError(
+                f"{path}: is of the shape {kept['shape']}; expected {self.model.shape.as_dict()}"
+            )
         self.model.load_state_dict(kept["model"])
         self.optimizer.load_state_dict(kept["optimizer"])
         self.state = kept["state"]
@@ -218,7 +258,9 @@ class Run:
         """One step; returns (loss, length, accuracies)."""
         state, stage = self.state, STAGES[self.state["stage"]]
         length = self.rng.choice(stage.lengths)
-        batch = make_batch(self.vocabulary, self.rng, stage, length, state["accuracy"]).to(self.args.device)
+        batch = make_batch(self.vocabulary, self.rng, stage, length, state["accuracy"]).to(
+            self.args.device
+        )
         for group in self.optimizer.param_groups:
             group["lr"] = rate(self.args, state["step"], state["minutes"])
         loss, hits = loss_and_hits(self.model, batch)
@@ -259,7 +301,13 @@ def train(run):
     args, state, stopped = run.args, run.state, []
     for name in [signal.SIGINT, signal.SIGTERM]:
         signal.signal(name, lambda *_: stopped.append(True))
-    before, saved, losses, tokens, noted = time.monotonic(), time.monotonic(), [], state["tokens"], time.monotonic()
+    before, saved, losses, tokens, noted = (
+        time.monotonic(),
+        time.monotonic(),
+        [],
+        state["tokens"],
+        time.monotonic(),
+    )
     while not stopped and state["minutes"] < args.minutes:
         loss, length = run.step()
         losses.append(loss)
@@ -312,7 +360,9 @@ def tokenizer(vocabulary):
     result = Tokenizer(models.WordLevel(vocabulary.number, unk_token="<unk>"))
     result.pre_tokenizer = pre_tokenizers.Whitespace()
     begin = ("<bos>", vocabulary.number["<bos>"])
-    result.post_processor = processors.TemplateProcessing(single="<bos> $A", pair="<bos> $A $B", special_tokens=[begin])
+    result.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", pair="<bos> $A $B", special_tokens=[begin]
+    )
     result.add_special_tokens(vocabulary.content["special"])
     return result
 
@@ -321,16 +371,27 @@ def write(run, folder):
     folder.mkdir(parents=True, exist_ok=True)
     as_json = lambda name, content: (folder / name).write_text(json.dumps(content, indent=2) + "\n")
     as_json("config.json", config(run))
-    ends = {"bos_token_id": run.vocabulary.number["<bos>"], "eos_token_id": run.vocabulary.number["."]}
+    ends = {
+        "bos_token_id": run.vocabulary.number["<bos>"],
+        "eos_token_id": run.vocabulary.number["."],
+    }
     as_json("generation_config.json", {**ends, "do_sample": False, "max_new_tokens": 8})
-    as_json("tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<bos>", "unk_token": "<unk>"})
+    as_json(
+        "tokenizer_config.json",
+        {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<bos>", "unk_token": "<unk>"},
+    )
     tokenizer(run.vocabulary).save(str(folder / "tokenizer.json"))
     if not (folder / VOCABULARY.name).exists() or not VOCABULARY.samefile(folder / VOCABULARY.name):
         shutil.copyfile(VOCABULARY, folder / VOCABULARY.name)
-    tensors = {name: tensor.detach().cpu().to(torch.bfloat16).contiguous() for name, tensor in run.model.state_dict().items()}
+    tensors = {
+        name: tensor.detach().cpu().to(torch.bfloat16).contiguous()
+        for name, tensor in run.model.state_dict().items()
+    }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)
-    (folder / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.state["log"]))
+    (folder / "training.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in run.state["log"])
+    )
 
 
 # The command line.
@@ -342,17 +403,29 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_arguments():
-    parser = Parser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = Parser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     add = parser.add_argument
     add("-o", dest="output", type=Path, metavar="FOLDER", help="the folder to write")
     add("--minutes", type=float, default=60, help="of training in all, resumed ones counted")
-    add("--checkpoint", type=Path, default=Path(".recall/checkpoint.pt"), help="the file that --resume goes on from")
+    add(
+        "--checkpoint",
+        type=Path,
+        default=Path(".recall/checkpoint.pt"),
+        help="the file that --resume goes on from",
+    )
     add("--resume", action="store_true", help="go on from the checkpoint")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
     add("--threads", type=int, default=2, help="on the CPU")
     add("--seed", type=int, default=0, help="of weights and texts")
     add("--rate", type=float, default=3e-3, help="the highest learning rate")
-    add("--fall", type=float, default=0.3, help="the last part of the minutes, over which the rate falls")
+    add(
+        "--fall",
+        type=float,
+        default=0.3,
+        help="the last part of the minutes, over which the rate falls",
+    )
     add("--stage", type=int, default=0, choices=range(len(STAGES)), help="the first stage")
     add("--width", type=int, default=128, help="of the hidden state")
     add("--layers", type=int, default=3, help="of the decoder")
@@ -370,7 +443,9 @@ def parse_arguments():
 def check(args):
     for name in ["threads", "width", "layers", "heads", "kv_heads", "hidden", "note_every"]:
         if getattr(args, name) < 1:
-            raise InputError(f"--{name.replace('_', '-')} {getattr(args, name)}; expected 1 or more")
+            raise InputError(
+                f"--{name.replace('_', '-')} {getattr(args, name)}; expected 1 or more"
+            )
     if args.width % 2 or args.width < 32:
         raise InputError(f"--width {args.width}; expected an even number, 32 or more")
     if args.heads % args.kv_heads:
@@ -399,7 +474,10 @@ def main():
         over = train(run)
         if args.output:
             write(run, args.output)
-        print(f"train_recall: {run.state['step']} steps, {run.state['tokens']} tokens" + ("" if over else ", interrupted"))
+        print(
+            f"train_recall: {run.state['step']} steps, {run.state['tokens']} tokens"
+            + ("" if over else ", interrupted")
+        )
     except InputError as error:
         print(f"train_recall: {error}", file=sys.stderr)
         return 2

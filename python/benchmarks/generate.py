@@ -22,7 +22,13 @@ from pathlib import Path
 
 import torch
 import transformers
-from transformers import AttentionInterface, AutoModelForCausalLM, AutoTokenizer, DynamicCache, LlamaConfig
+from transformers import (
+    AttentionInterface,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DynamicCache,
+    LlamaConfig,
+)
 
 import vattention.transformers as vt
 from vattention import Pipeline
@@ -30,7 +36,12 @@ from vattention.transformers._function import Call
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOLLM2 = ROOT / "models" / "smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
-VARIANTS = {"sdpa": None, "dense": "dense", "priority": "priority", "streaming-llm": "streaming-llm"}
+VARIANTS = {
+    "sdpa": None,
+    "dense": "dense",
+    "priority": "priority",
+    "streaming-llm": "streaming-llm",
+}
 
 
 class Clock:
@@ -56,16 +67,29 @@ CLOCK = Clock()
 def load(name):
     """A model, and tokens for its prompt."""
     if name == "smollm2":
-        options = {"gguf_file": SMOLLM2.name, "dtype": torch.float32, "attn_implementation": vt.NAME}
+        options = {
+            "gguf_file": SMOLLM2.name,
+            "dtype": torch.float32,
+            "attn_implementation": vt.NAME,
+        }
         model = AutoModelForCausalLM.from_pretrained(SMOLLM2.parent, **options)
         text = "\n".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
         tokenizer = AutoTokenizer.from_pretrained(SMOLLM2.parent, gguf_file=SMOLLM2.name)
-        return model.eval(), tokenizer(text, return_tensors="pt", truncation=True, max_length=8192)["input_ids"]
+        return model.eval(), tokenizer(text, return_tensors="pt", truncation=True, max_length=8192)[
+            "input_ids"
+        ]
     torch.manual_seed(0)
-    sizes = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "vocab_size": 128256}
+    sizes = {
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "vocab_size": 128256,
+    }
     heads = {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64}
     config = LlamaConfig(**sizes, **heads, max_position_embeddings=65536, tie_word_embeddings=True)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=vt.NAME, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(
+        config, attn_implementation=vt.NAME, dtype=torch.float32
+    )
     return model.eval(), torch.randint(0, 128256, (1, 1024))
 
 
@@ -89,8 +113,12 @@ def filled(model, rows, length, pipeline, threads):
         for number, (keys, values) in enumerate(rows):
             cache.update(repeated(keys, length), repeated(values, length), number)
     else:
-        cache = vt.VAttentionCache(model.config, ROOT / "configs" / f"{pipeline}.toml", threads=threads)
-        for layer, block, (keys, values) in zip(cache.layers, model.model.layers, rows, strict=True):
+        cache = vt.VAttentionCache(
+            model.config, ROOT / "configs" / f"{pipeline}.toml", threads=threads
+        )
+        for layer, block, (keys, values) in zip(
+            cache.layers, model.model.layers, rows, strict=True
+        ):
             module = block.self_attn
             query = torch.empty(1, module.config.num_attention_heads, 1, module.head_dim)
             layer.begin(Call(module, query, keys, values, None, {"scaling": module.scaling}))
@@ -104,13 +132,21 @@ def generate(model, cache, tokens):
     """Seconds of a token, and of its attention."""
     inputs = torch.ones(1, cache.get_seq_length() + 1, dtype=torch.long)
     CLOCK.seconds, begin = 0.0, time.perf_counter()
-    options = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False, "pad_token_id": 0}
+    options = {
+        "max_new_tokens": tokens,
+        "min_new_tokens": tokens,
+        "do_sample": False,
+        "pad_token_id": 0,
+    }
     model.generate(inputs, attention_mask=torch.ones_like(inputs), cache=cache, **options)
     return (time.perf_counter() - begin) / tokens, CLOCK.seconds / tokens
 
 
 def measure(model, rows, length, args):
-    caches = {name: filled(model, rows, length, VARIANTS[name], args.threads) for name in args.variants.split(",")}
+    caches = {
+        name: filled(model, rows, length, VARIANTS[name], args.threads)
+        for name in args.variants.split(",")
+    }
     times = {name: [] for name in caches}
     for turn in range(args.rounds + 1):
         for name, cache in caches.items():
@@ -128,7 +164,9 @@ def measure(model, rows, length, args):
 
 def overhead():
     """Microseconds of one layer's step beside attention: cache, attention function, report."""
-    config = LlamaConfig(num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, head_dim=32)
+    config = LlamaConfig(
+        num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, head_dim=32
+    )
     config._attn_implementation = vt.NAME
     cache = vt.VAttentionCache(config, Pipeline.parse(""), threads=1)
     module, taken = torch.nn.Module(), []
@@ -144,19 +182,42 @@ def overhead():
 
 def cpu():
     info = Path("/proc/cpuinfo")
-    names = [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
+    names = (
+        [
+            line.split(":")[1].strip()
+            for line in info.read_text().splitlines()
+            if "model name" in line
+        ]
+        if info.exists()
+        else []
+    )
     return names[0] if names else platform.processor()
 
 
 @torch.no_grad()
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", choices=["smollm2", "random-1b"])
-    parser.add_argument("--lengths", default="2048,8192,32768", help="tokens in the cache, between commas")
-    parser.add_argument("--variants", default=",".join(VARIANTS), help=f"sdpa and others (default {','.join(VARIANTS)})")
-    parser.add_argument("--tokens", type=int, default=8, help="generated by each variant in each round (default 8)")
+    parser.add_argument(
+        "--lengths", default="2048,8192,32768", help="tokens in the cache, between commas"
+    )
+    parser.add_argument(
+        "--variants",
+        default=",".join(VARIANTS),
+        help=f"sdpa and others (default {','.join(VARIANTS)})",
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=8, help="generated by each variant in each round (default 8)"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="default 5")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of torch, and of ours (default: all cores)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=os.cpu_count(),
+        help="of torch, and of ours (default: all cores)",
+    )
     args = parser.parse_args()
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(args.threads)
@@ -168,13 +229,21 @@ def main():
         flush=True,
     )
     rows = read(model, prompt)
-    print("| tokens | variant | read | attention, ms | ratio | token, ms | ratio | attention's share |")
+    print(
+        "| tokens | variant | read | attention, ms | ratio | token, ms | ratio | attention's share |"
+    )
     print("|--:|---|--:|--:|--:|--:|--:|--:|")
     for length in [int(length) for length in args.lengths.split(",")]:
         measured = measure(model, rows, length, args)
         for name, (read_share, attention, token) in measured.items():
             _, base_attention, base_token = measured["sdpa"]
-            cells = [length, name, f"{read_share:.1%}", f"{1e3 * attention:.1f}", f"{base_attention / attention:.2f}"]
+            cells = [
+                length,
+                name,
+                f"{read_share:.1%}",
+                f"{1e3 * attention:.1f}",
+                f"{base_attention / attention:.2f}",
+            ]
             cells += [f"{1e3 * token:.1f}", f"{base_token / token:.2f}", f"{attention / token:.0%}"]
             print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     print(f"one layer's step beside attention: {overhead():.0f} microseconds")

@@ -19,7 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "models" / "recall")
-    text = Path(sys.argv[2] if len(sys.argv) > 2 else ROOT / "models" / "recall" / "haystack.txt").read_text()
+    text = Path(
+        sys.argv[2] if len(sys.argv) > 2 else ROOT / "models" / "recall" / "haystack.txt"
+    ).read_text()
     pipeline = sys.argv[3] if len(sys.argv) > 3 else ROOT / "configs" / "priority.toml"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
@@ -31,16 +33,24 @@ def main():
         verdict = vattention.verify(pipeline, trace, trials=400, progress=sys.stderr.isatty())
 
     goal, violations = verdict["goal"], verdict["violations"]
-    print(f"{verdict['pipeline']}: Pr({goal['target']} error > {goal['epsilon']}) <= {goal['delta']}")
-    print(f"{violations['violated']} of {violations['checked']} samples exceed epsilon; no head's rate is above {verdict['upper']:.3f}")
-    heads = pandas.DataFrame(verdict["heads"])[["layer", "query_head", "density", "violated", "checked", "p_value"]]
+    print(
+        f"{verdict['pipeline']}: Pr({goal['target']} error > {goal['epsilon']}) <= {goal['delta']}"
+    )
+    print(
+        f"{violations['violated']} of {violations['checked']} samples exceed epsilon; no head's rate is above {verdict['upper']:.3f}"
+    )
+    heads = pandas.DataFrame(verdict["heads"])[
+        ["layer", "query_head", "density", "violated", "checked", "p_value"]
+    ]
     print(heads.to_string(index=False))
     coverage = verdict["row_coverage"]
     match verdict["verdict"]:
         case "held":
             print("nothing contradicts the promise")
         case "undecided":
-            print(f"undecided, suspected by {verdict['suspected_by']}; {coverage['unjudged']} rows have too few samples,")
+            print(
+                f"undecided, suspected by {verdict['suspected_by']}; {coverage['unjudged']} rows have too few samples,"
+            )
             print(f"trials={coverage['least_trials']} judges all")
         case "contradicted":
             print(f"the promise is contradicted: {verdict['fault']}")

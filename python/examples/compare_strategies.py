@@ -18,9 +18,21 @@ import vattention
 from vattention.transformers import VAttentionCache, capture
 
 ROOT = Path(__file__).resolve().parents[2]
-PIPELINES = ["dense", "priority", "vattention-oracle", "oracle-top-k", "quest", "pq-cache", "snapkv", "streaming-llm"]
+PIPELINES = [
+    "dense",
+    "priority",
+    "vattention-oracle",
+    "oracle-top-k",
+    "quest",
+    "pq-cache",
+    "snapkv",
+    "streaming-llm",
+]
 
-NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. " * 60
+NOISE = (
+    "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
+    * 60
+)
 NEEDLE = "One of the special magic numbers for amber_anchor is: 2998500. "
 QUESTION = "The special magic number for amber_anchor mentioned in the provided text is"
 
@@ -33,24 +45,36 @@ def compared(layers):
         found = vattention.compare(PIPELINES, trace)
     table = pandas.json_normalize(found["pipelines"])
     columns = ["pipeline", "density", "output_error.mean", "output_error.max"]
-    return table[columns].set_axis(["pipeline", "read", "error", "largest"], axis="columns").sort_values("read")
+    return (
+        table[columns]
+        .set_axis(["pipeline", "read", "error", "largest"], axis="columns")
+        .sort_values("read")
+    )
 
 
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "models" / "recall")
     text = Path(sys.argv[2]).read_text() if len(sys.argv) > 2 else NOISE + NEEDLE + NOISE + QUESTION
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", attn_implementation="vattention")
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype="float32", attn_implementation="vattention"
+    )
     inputs = tokenizer(text, return_tensors="pt")
 
-    print(compared(capture(model, inputs["input_ids"])).to_string(index=False, float_format="{:.4f}".format))
+    print(
+        compared(capture(model, inputs["input_ids"])).to_string(
+            index=False, float_format="{:.4f}".format
+        )
+    )
 
     for name in ["dense", "priority", "streaming-llm"]:
         cache = VAttentionCache(model, name, check=True)
         tokens = model.generate(**inputs, cache=cache, max_new_tokens=8, do_sample=False)
         summary = cache.summary()
         answer = tokenizer.decode(tokens[0, inputs["input_ids"].shape[1] :])
-        print(f"\n{name}: {answer!r}, {summary['density']:.1%} read, mean error {summary['error']:.4f}")
+        print(
+            f"\n{name}: {answer!r}, {summary['density']:.1%} read, mean error {summary['error']:.4f}"
+        )
         if summary["violations"] is not None:
             print(f"the promise was violated in {summary['violations']} of {summary['rows']} rows")
 

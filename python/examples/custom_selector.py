@@ -62,9 +62,13 @@ def main():
     laws(alone, selector=2)
     print("sign codes obey the laws of selectors")
     promised = Pipeline.parse(COMPOSED + PROMISE, name="sign codes, and a sample")
-    found = vattention.compare([alone, promised, ROOT / "configs" / "streaming-llm.toml"], TRACE, queries=4)
+    found = vattention.compare(
+        [alone, promised, ROOT / "configs" / "streaming-llm.toml"], TRACE, queries=4
+    )
     for one in found["pipelines"]:
-        print(f"{one['pipeline']:>28}: {one['density']:6.1%} read, mean error {one['output_error']['mean']:.4f}")
+        print(
+            f"{one['pipeline']:>28}: {one['density']:6.1%} read, mean error {one['output_error']['mean']:.4f}"
+        )
 
 
 if __name__ == "__main__":

@@ -33,7 +33,13 @@ def shard(options):
     number, shards = map(int, options["--shard"].split("/"))
     lines = path.read_text().splitlines()[1:] if path.exists() else []
     inputs = {"the trace": os.environ.get("FAKE_TRACE", "")}
-    header = {"vattention": VERSION, "command": {"--units": options["--units"]}, "inputs": inputs, "shards": shards, "shard": number}
+    header = {
+        "vattention": VERSION,
+        "command": {"--units": options["--units"]},
+        "inputs": inputs,
+        "shards": shards,
+        "shard": number,
+    }
     path.write_text("".join(line + "\n" for line in [dump(header), *lines]))
     known = {json.loads(line)["unit"] for line in lines}
     for stage in STAGES:
@@ -82,7 +88,10 @@ def merge(words):
     keys = [f"{stage} {unit}" for stage in STAGES for unit in range(units)]
     Path(options["--results"]).write_text("".join(line + "\n" for line in [header, *lines]))
     if len(found) < len(keys):
-        print(f"note: incomplete: {len(keys) - len(found)} of {len(keys)} results are missing", file=sys.stderr)
+        print(
+            f"note: incomplete: {len(keys) - len(found)} of {len(keys)} results are missing",
+            file=sys.stderr,
+        )
         return 1
     if "--json" in options:
         Path(options["--json"]).write_text(dump(sorted(found)))

@@ -34,7 +34,9 @@ def normal(*shape: int, seed: int = 0) -> NDArray[np.float32]:
 def filled(pipeline: Pipeline = DENSE, tokens: int = 100, **options: object) -> Attention:
     """A layer that holds `tokens` random tokens, whose values do not cancel."""
     attention = Attention(pipeline, QUERY_HEADS, KV_HEADS, DIM, **options)  # type: ignore[arg-type]
-    attention.append(normal(KV_HEADS, tokens, DIM, seed=1), 1 + normal(KV_HEADS, tokens, DIM, seed=2))
+    attention.append(
+        normal(KV_HEADS, tokens, DIM, seed=1), 1 + normal(KV_HEADS, tokens, DIM, seed=2)
+    )
     return attention
 
 

@@ -39,12 +39,16 @@ def test_read_only_and_broadcast():
     queries.flags.writeable = False
     np.testing.assert_array_equal(filled().attend(queries).out, filled().attend(QUERIES).out)
     ones = np.broadcast_to(np.float32(1), (QUERY_HEADS, 1, DIM))
-    np.testing.assert_array_equal(filled().attend(ones).out, filled().attend(np.ones((QUERY_HEADS, 1, DIM), np.float32)).out)
+    np.testing.assert_array_equal(
+        filled().attend(ones).out, filled().attend(np.ones((QUERY_HEADS, 1, DIM), np.float32)).out
+    )
 
 
 @pytest.mark.parametrize("storage", ["f32", "f16", "bf16"])
 def test_keys_and_values_in_f16(storage):
-    keys, values = (normal(KV_HEADS, 200, DIM, seed=seed).astype(np.float16)[:, ::2, ::-1] for seed in (1, 2))
+    keys, values = (
+        normal(KV_HEADS, 200, DIM, seed=seed).astype(np.float16)[:, ::2, ::-1] for seed in (1, 2)
+    )
     narrow, wide = (Attention(DENSE, QUERY_HEADS, KV_HEADS, DIM, storage=storage) for _ in range(2))
     narrow.append(keys, values)
     wide.append(keys.astype(np.float32), values.astype(np.float32))
@@ -58,7 +62,10 @@ def test_keys_and_values_in_f16(storage):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_keys_and_values_of_torch(storage, dtype):
     torch = pytest.importorskip("torch")
-    keys, values = (torch.from_numpy(normal(KV_HEADS, 200, DIM, seed=seed)).to(getattr(torch, dtype))[:, ::2] for seed in (1, 2))
+    keys, values = (
+        torch.from_numpy(normal(KV_HEADS, 200, DIM, seed=seed)).to(getattr(torch, dtype))[:, ::2]
+        for seed in (1, 2)
+    )
     narrow, wide = (Attention(DENSE, QUERY_HEADS, KV_HEADS, DIM, storage=storage) for _ in range(2))
     narrow.append(keys, values)
     wide.append(keys.float(), values.float())
@@ -67,9 +74,15 @@ def test_keys_and_values_of_torch(storage, dtype):
 
 def test_no_tokens():
     attention = filled()
-    attention.append(np.zeros((KV_HEADS, 0, DIM), np.float32), np.zeros((KV_HEADS, 0, DIM), np.float32))
+    attention.append(
+        np.zeros((KV_HEADS, 0, DIM), np.float32), np.zeros((KV_HEADS, 0, DIM), np.float32)
+    )
     assert len(attention) == 100
-    assert attention.attend(np.zeros((QUERY_HEADS, 0, DIM), np.float32)).out.shape == (QUERY_HEADS, 0, DIM)
+    assert attention.attend(np.zeros((QUERY_HEADS, 0, DIM), np.float32)).out.shape == (
+        QUERY_HEADS,
+        0,
+        DIM,
+    )
 
 
 def test_what_comes_out_is_the_callers():
@@ -85,12 +98,32 @@ def test_what_comes_out_is_the_callers():
 @pytest.mark.parametrize(
     ("queries", "error", "message"),
     [
-        (QUERIES.astype(np.float64), TypeError, "queries: expected float32, float16 or bfloat16, got float64"),
-        (QUERIES.astype(np.int32), TypeError, "queries: expected float32, float16 or bfloat16, got int32"),
-        (QUERIES[0], ValueError, r"queries: expected shape \[query_heads, queries, head_dim\], got \[3, 16\]"),
+        (
+            QUERIES.astype(np.float64),
+            TypeError,
+            "queries: expected float32, float16 or bfloat16, got float64",
+        ),
+        (
+            QUERIES.astype(np.int32),
+            TypeError,
+            "queries: expected float32, float16 or bfloat16, got int32",
+        ),
+        (
+            QUERIES[0],
+            ValueError,
+            r"queries: expected shape \[query_heads, queries, head_dim\], got \[3, 16\]",
+        ),
         (QUERIES[:3], ValueError, r"queries: expected \[4, 3, 16\], got \[3, 3, 16\]"),
-        (np.full_like(QUERIES, np.nan), ValueError, r"queries\[0, 0, 0\] is NaN: expected a finite number"),
-        (np.full_like(QUERIES, -np.inf), ValueError, r"queries\[0, 0, 0\] is -inf: expected a finite number"),
+        (
+            np.full_like(QUERIES, np.nan),
+            ValueError,
+            r"queries\[0, 0, 0\] is NaN: expected a finite number",
+        ),
+        (
+            np.full_like(QUERIES, -np.inf),
+            ValueError,
+            r"queries\[0, 0, 0\] is -inf: expected a finite number",
+        ),
         (None, TypeError, r"queries: expected an array or a tensor .*, got NoneType"),
         ([[1, "a"]], (TypeError, ValueError), "queries"),
         (array.array("d", [1.0]), TypeError, "got float64"),
@@ -123,7 +156,10 @@ def test_a_device_that_is_not_the_cpu():
         def __dlpack__(self, **_):
             raise AssertionError("is not asked for")
 
-    with pytest.raises(ValueError, match=r"queries: expected a tensor in the CPU's memory, got one on a CUDA device \(1\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"queries: expected a tensor in the CPU's memory, got one on a CUDA device \(1\)",
+    ):
         filled().attend(OnCuda())
 
 

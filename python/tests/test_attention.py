@@ -37,7 +37,9 @@ def test_many_queries_are_as_many_steps():
     parts = [one_by_one.attend(queries[:, place : place + 1]) for place in range(70)]
     np.testing.assert_array_equal(output.out, np.concatenate([part.out for part in parts], axis=1))
     assert len(output.rows) == 70 * QUERY_HEADS
-    assert [row["query"] for row in output.rows] == [place for place in range(70) for _ in range(QUERY_HEADS)]
+    assert [row["query"] for row in output.rows] == [
+        place for place in range(70) for _ in range(QUERY_HEADS)
+    ]
     assert output.selection is not None
     indptr, indices, _ = output.selection
     part = parts[66].selection
@@ -51,7 +53,9 @@ def test_reports():
     summary = output.summary()
     rows = output.rows
     assert summary["rows"] == len(rows) == 20 * QUERY_HEADS
-    assert summary["density"] == pytest.approx(np.mean([row["read_by_group"] / row["visible"] for row in rows]))
+    assert summary["density"] == pytest.approx(
+        np.mean([row["read_by_group"] / row["visible"] for row in rows])
+    )
     assert 0 < summary["density"] < 1
     assert summary["kind"] == "asymptotic"
     for row in rows:
@@ -122,7 +126,9 @@ def test_fork_and_truncate():
     assert abs(fork.attend(queries).out - exact(queries)).max() > 1e-3
     fork.truncate(100)
     assert_allclose(fork.attend(queries).out, exact(queries), atol=1e-5)
-    with pytest.raises(ValueError, match=r"tokens to keep: expected at most 100 \(the tokens appended\), got 101"):
+    with pytest.raises(
+        ValueError, match=r"tokens to keep: expected at most 100 \(the tokens appended\), got 101"
+    ):
         fork.truncate(101)
 
 
@@ -168,7 +174,10 @@ def test_classes_are_needed_by_what_reads_them():
         attention.append(rows, rows)
     with pytest.raises(ValueError, match="classes: expected 50, one per token, got 49"):
         attention.append(rows, rows, [0] * 49)
-    with pytest.raises(ValueError, match=r"classes\[1\]: expected 0 \(other\), 1 \(punctuation\) or 2 \(special\), got 3"):
+    with pytest.raises(
+        ValueError,
+        match=r"classes\[1\]: expected 0 \(other\), 1 \(punctuation\) or 2 \(special\), got 3",
+    ):
         attention.append(rows, rows, [0, 3] * 25)
     assert len(attention) == 0
     for number in 256, -1:
@@ -190,7 +199,9 @@ def test_classes_are_needed_by_what_reads_them():
 def test_batch():
     queries = normal(2, QUERY_HEADS, 2, DIM)
     keys = normal(2, KV_HEADS, 50, DIM, seed=3)
-    batch = [Attention(PIPELINE, QUERY_HEADS, KV_HEADS, DIM, sequence=i, check=True) for i in range(2)]
+    batch = [
+        Attention(PIPELINE, QUERY_HEADS, KV_HEADS, DIM, sequence=i, check=True) for i in range(2)
+    ]
     append_batch(batch, keys, keys)
     outputs = attend_batch(batch, queries, [[49, 50], [25, 50]])
     for place, output in enumerate(outputs):
@@ -264,7 +275,9 @@ def test_two_threads_at_once_are_refused():
 
 
 def test_a_panic_is_an_exception_that_names_a_bug():
-    with pytest.raises(BaseException, match="a bug in vattention, please report it: index out of bounds") as raised:
+    with pytest.raises(
+        BaseException, match="a bug in vattention, please report it: index out of bounds"
+    ) as raised:
         _vattention.panic_for_test("index out of bounds")
     assert type(raised.value).__name__ == "PanicException"
 

@@ -18,7 +18,9 @@ PATIENCE = 600
 
 
 def run(*words):
-    return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE)
+    return subprocess.run(
+        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE
+    )
 
 
 def test_version():
@@ -32,7 +34,14 @@ def test_exit_codes():
     assert wrong.returncode == 2 and "no-such-file.toml" in wrong.stderr and not wrong.stdout
     usage = run("no-such-command")
     assert usage.returncode == 2 and "unrecognized subcommand" in usage.stderr
-    words = ["verify", CONFIGS / "vattention-oracle.toml", "--trace", TRACE, "--set", "estimator.epsilon=0.2"]
+    words = [
+        "verify",
+        CONFIGS / "vattention-oracle.toml",
+        "--trace",
+        TRACE,
+        "--set",
+        "estimator.epsilon=0.2",
+    ]
     undecided, held = (run(*words, "--trials", trials) for trials in ("8", "2000"))
     assert (undecided.returncode, held.returncode) == (3, 0)
     assert "\nundecided: " in undecided.stdout and "\nheld: " in held.stdout
@@ -42,7 +51,9 @@ def wait_until_interruptible(process):
     """Waits until the command handles SIGTERM, which Python itself does not handle."""
     status = Path(f"/proc/{process.pid}/status")
     while True:
-        caught = next(line for line in status.read_text().splitlines() if line.startswith("SigCgt:"))
+        caught = next(
+            line for line in status.read_text().splitlines() if line.startswith("SigCgt:")
+        )
         if int(caught.split()[1], 16) & 1 << (signal.SIGTERM - 1):
             return
         assert process.poll() is None, process.communicate()
@@ -51,8 +62,19 @@ def wait_until_interruptible(process):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads which signals a process catches")
 def test_ctrl_c(tmp_path):
-    words = ["verify", CONFIGS / "vattention-oracle.toml", "--trace", TRACE, "--trials", "100000000", "--json", tmp_path / "verdict.json"]
-    process = subprocess.Popen([*COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    words = [
+        "verify",
+        CONFIGS / "vattention-oracle.toml",
+        "--trace",
+        TRACE,
+        "--trials",
+        "100000000",
+        "--json",
+        tmp_path / "verdict.json",
+    ]
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     wait_until_interruptible(process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE)

@@ -36,8 +36,16 @@ PATIENCE = 600
 @pytest.mark.parametrize(
     ("setup", "call", "after"),
     [
-        ("", f"vattention.verify({str(CONFIGS / 'vattention-oracle.toml')!r}, {str(TRACE)!r}, trials=100_000_000)", ""),
-        ("", f"vattention.compare([vattention.Pipeline.load({str(CONFIGS / 'vattention-oracle.toml')!r})] * 20_000, {str(TRACE)!r})", ""),
+        (
+            "",
+            f"vattention.verify({str(CONFIGS / 'vattention-oracle.toml')!r}, {str(TRACE)!r}, trials=100_000_000)",
+            "",
+        ),
+        (
+            "",
+            f"vattention.compare([vattention.Pipeline.load({str(CONFIGS / 'vattention-oracle.toml')!r})] * 20_000, {str(TRACE)!r})",
+            "",
+        ),
         (
             "",
             f"vattention.study('tightness', {str(TRACE)!r}, trials=50)",
@@ -57,7 +65,9 @@ PATIENCE = 600
 def test_ctrl_c(setup, call, after):
     tests = os.path.dirname(__file__)
     program = textwrap.dedent(PROGRAM).format(setup=setup, call=call, after=after, tests=tests)
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert run.stdout == "interrupted\n", run.stderr
     assert "panicked" not in run.stderr
 
@@ -70,4 +80,9 @@ def test_progress_may_raise():
         raise LookupError("enough")
 
     with pytest.raises(LookupError, match="enough"):
-        _vattention.verify(Pipeline.load(CONFIGS / "vattention-oracle.toml"), Trace(TRACE), trials=1_000_000, progress=stop)
+        _vattention.verify(
+            Pipeline.load(CONFIGS / "vattention-oracle.toml"),
+            Trace(TRACE),
+            trials=1_000_000,
+            progress=stop,
+        )

@@ -26,14 +26,18 @@ def test_promise():
 
 
 def test_changes_add_up():
-    changed = Pipeline.load(CONFIGS / "priority.toml", "estimator.epsilon=0.3").set("estimator.delta=0.2")
+    changed = Pipeline.load(CONFIGS / "priority.toml", "estimator.epsilon=0.3").set(
+        "estimator.delta=0.2"
+    )
     promise = changed.set().promise
     assert promise is not None
     assert (promise["epsilon"], promise["delta"]) == (0.3, 0.2)
 
 
 def test_every_problem_has_its_place():
-    text = '[[selectors]]\ntype = "sinkk"\n\n[estimator]\ntype = "ratio"\nepsilon = 2\ndelta = 0.1\n'
+    text = (
+        '[[selectors]]\ntype = "sinkk"\n\n[estimator]\ntype = "ratio"\nepsilon = 2\ndelta = 0.1\n'
+    )
     with pytest.raises(PipelineError) as raised:
         Pipeline.parse(text, name="mine.toml")
     problems = raised.value.problems
@@ -75,7 +79,9 @@ def test_a_file_that_is_not_there():
 
 
 def test_a_change_that_does_not_fit():
-    with pytest.raises(PipelineError, match="unknown field `epsilom` in estimator .did you mean `epsilon`"):
+    with pytest.raises(
+        PipelineError, match="unknown field `epsilom` in estimator .did you mean `epsilon`"
+    ):
         Pipeline.parse(PROMISE).set("estimator.epsilom=0.1")
 
 

@@ -14,14 +14,22 @@ from shared import ROOT
 
 import vattention
 
-ray = pytest.importorskip("ray") if not os.environ.get("VATTENTION_REQUIRE_RAY") else __import__("ray")
+ray = (
+    pytest.importorskip("ray")
+    if not os.environ.get("VATTENTION_REQUIRE_RAY")
+    else __import__("ray")
+)
 from ray.cluster_utils import Cluster  # noqa: E402
 
 PACKAGE = Path(vattention.__file__).parent
 # Time limit that only a hanging run exceeds, even on a busy machine.
 PATIENCE = 600
 SMALL = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
-QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
+QUIET = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+}
 
 
 def fake_package(folder, version="fake 1"):
@@ -74,14 +82,25 @@ def raylet(node):
 class Run:
     """A driver, in a folder of its own."""
 
-    def __init__(self, cluster, environment, folder, *words, units=12, seconds=0.0, shards=6, address=None):
+    def __init__(
+        self, cluster, environment, folder, *words, units=12, seconds=0.0, shards=6, address=None
+    ):
         log = folder / "log"
         log.mkdir(exist_ok=True)
         self.log = log / "computed"
         self.held = log / "held"
         self.results = folder / "results.jsonl"
         command = ["evaluate", "--units", str(units), "--seconds", str(seconds), "--log", str(log)]
-        options = ["--results", str(self.results), "--shards", str(shards), "--address", address or cluster.address, "--wait", "20"]
+        options = [
+            "--results",
+            str(self.results),
+            "--shards",
+            str(shards),
+            "--address",
+            address or cluster.address,
+            "--wait",
+            "20",
+        ]
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "vattention.ray", *command, *options, *words],
             cwd=folder,
@@ -120,9 +139,20 @@ def one_process(environment, folder, units=12):
     words = ["evaluate", "--units", str(units), "--seconds", "0", "--log", str(folder / "alone")]
     command = [sys.executable, "-P", "-m", "vattention._command"]
     for _ in range(2):
-        subprocess.run([*command, *words, "--results", str(path), "--shard", "1/1"], env=environment, check=True, timeout=PATIENCE)
+        subprocess.run(
+            [*command, *words, "--results", str(path), "--shard", "1/1"],
+            env=environment,
+            check=True,
+            timeout=PATIENCE,
+        )
     merged = folder / "merged.jsonl"
-    run = subprocess.run([*command, "merge", str(path), "--results", str(merged)], env=environment, check=True, capture_output=True, text=True)
+    run = subprocess.run(
+        [*command, "merge", str(path), "--results", str(merged)],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     return sorted(merged.read_bytes().splitlines()[1:]), run.stdout
 
 
@@ -138,11 +168,23 @@ def expect_whole(run, environment, folder, units=12):
 def test_as_one_process(cluster, second, environment, tmp_path):
     run = Run(cluster, environment, tmp_path, "--json", "found.json")
     said = expect_whole(run, environment, tmp_path)
-    assert said.count("6 of 6 shards, 12 new results") == 2 and "round 2" in said and "round 3" not in said and "24 results" in said
+    assert (
+        said.count("6 of 6 shards, 12 new results") == 2
+        and "round 2" in said
+        and "round 3" not in said
+        and "24 results" in said
+    )
     assert len(json.loads((tmp_path / "found.json").read_text())) == 24
     assert len(set(run.computed())) == len(run.computed()) == 24
     assert json.loads(run.results.read_text().splitlines()[0])["shard"] is None
-    assert sorted(os.listdir(tmp_path)) == ["alone", "alone.jsonl", "found.json", "log", "merged.jsonl", "results.jsonl"]
+    assert sorted(os.listdir(tmp_path)) == [
+        "alone",
+        "alone.jsonl",
+        "found.json",
+        "log",
+        "merged.jsonl",
+        "results.jsonl",
+    ]
 
 
 def test_a_node_dies(cluster, second, environment, tmp_path):
@@ -152,7 +194,9 @@ def test_a_node_dies(cluster, second, environment, tmp_path):
     cluster.remove_node(second, allow_graceful=False)
     said = expect_whole(run, environment, tmp_path)
     assert "24 results" in said
-    assert set(run.computed()) == {f"{stage} {unit}" for stage in ("first", "second") for unit in range(12)}
+    assert set(run.computed()) == {
+        f"{stage} {unit}" for stage in ("first", "second") for unit in range(12)
+    }
     assert len(run.computed()) == 25, "only the shard that ran there is computed again"
 
 
@@ -162,14 +206,21 @@ def test_a_node_dies_once_too_often(cluster, second, environment, tmp_path):
     run.wait_for(lambda: run.held.exists() and run.lines() > 3)
     cluster.remove_node(second, allow_graceful=False)
     code, out, said = run.end()
-    assert (code, out) == (2, "") and "error: shard " in said and "node" in said and "Traceback" not in said, said
+    assert (
+        (code, out) == (2, "")
+        and "error: shard " in said
+        and "node" in said
+        and "Traceback" not in said
+    ), said
     assert run.lines() > 3
 
 
 def test_a_round_that_brings_nothing(cluster, environment, tmp_path):
     """It ends, with what had come."""
     code, out, said = Run(cluster, environment, tmp_path, "--lose", "second 3", shards=2).end()
-    assert (code, out) == (2, "") and "results are missing, and no shard computes them" in said, said
+    assert (code, out) == (2, "") and "results are missing, and no shard computes them" in said, (
+        said
+    )
     assert "round 3" in said and "round 4" not in said and "23 results" in said, said
 
 
@@ -208,7 +259,9 @@ def test_an_error_is_told_once(cluster, second, environment, tmp_path):
     run = Run(cluster, environment, tmp_path, "--fail", "first 3", seconds=0.2)
     code, out, said = run.end()
     assert (code, out) == (2, "")
-    assert said.count("first 3 cannot be computed") == 1 and "shard 2" in said and "node " in said, said
+    assert (
+        said.count("first 3 cannot be computed") == 1 and "shard 2" in said and "node " in said
+    ), said
     assert run.computed().count("first 3") == 1
     assert "Traceback" not in said
 
@@ -228,13 +281,18 @@ def test_the_command_dies(cluster, environment, tmp_path):
 def test_another_version(cluster, environment, tmp_path):
     # Only the node with the other version has a resource that is asked for.
     other = fake_package(tmp_path / "package", "fake 2")
-    node = cluster.add_node(wait=True, env_vars={"PYTHONPATH": str(other)}, **{**SMALL, "num_cpus": 2})
+    node = cluster.add_node(
+        wait=True, env_vars={"PYTHONPATH": str(other)}, **{**SMALL, "num_cpus": 2}
+    )
     try:
         code, _, said = Run(cluster, environment, tmp_path, "--cpus-per-task", "2").end()
     finally:
         cluster.remove_node(node, allow_graceful=False)
     assert code == 2 and "vattention fake 2 is installed; expected vattention fake 1" not in said
-    assert said.count("fake 2 is installed; expected fake 1, as on the driver") == 1 and "node " in said, said
+    assert (
+        said.count("fake 2 is installed; expected fake 1, as on the driver") == 1
+        and "node " in said
+    ), said
 
 
 def test_inputs_that_differ(cluster, environment, tmp_path):
@@ -250,13 +308,32 @@ def test_inputs_that_differ(cluster, environment, tmp_path):
     trace.write_bytes(b"trace")
     prefill = tmp_path / "prefill.toml"
     prefill.write_text('strategy = "sample-attention"\n')
-    inputs = find_inputs(["evaluate", "--model", str(model), f"--trace={trace}", "--prefill", str(prefill), "no-file"])
-    assert [one["path"] for one in inputs] == [str(model / "model.safetensors"), str(trace), str(prefill)]
+    inputs = find_inputs(
+        [
+            "evaluate",
+            "--model",
+            str(model),
+            f"--trace={trace}",
+            "--prefill",
+            str(prefill),
+            "no-file",
+        ]
+    )
+    assert [one["path"] for one in inputs] == [
+        str(model / "model.safetensors"),
+        str(trace),
+        str(prefill),
+    ]
     assert check_inputs(str(tmp_path), inputs) is None
     trace.write_bytes(b"other")
-    assert f"{trace}: is another file than the driver's: 5 bytes" in (check_inputs(str(tmp_path), inputs) or "")
+    assert f"{trace}: is another file than the driver's: 5 bytes" in (
+        check_inputs(str(tmp_path), inputs) or ""
+    )
     (model / "model.safetensors").unlink()
-    assert f"{model / 'model.safetensors'}: No such file or directory; expected the driver's file of 7 bytes" in (check_inputs(str(tmp_path), inputs) or "")
+    assert (
+        f"{model / 'model.safetensors'}: No such file or directory; expected the driver's file of 7 bytes"
+        in (check_inputs(str(tmp_path), inputs) or "")
+    )
     assert "is not there" in (check_inputs(str(tmp_path / "gone"), []) or "")
 
 
@@ -269,8 +346,12 @@ def test_the_files_of_pipelines_and_grids(tmp_path):
 
     learnt = tmp_path / "maps.safetensors"
     learnt.write_bytes((ROOT / "weights" / "smollm2-hash.safetensors").read_bytes())
-    base, own, grid, bad = (tmp_path / name for name in ("base.toml", "own.toml", "grid.toml", "bad.toml"))
-    base.write_text(f'[[selectors]]\ntype = "hash-attention"\nsize = 8\nweights = "{learnt.name}"\n')
+    base, own, grid, bad = (
+        tmp_path / name for name in ("base.toml", "own.toml", "grid.toml", "bad.toml")
+    )
+    base.write_text(
+        f'[[selectors]]\ntype = "hash-attention"\nsize = 8\nweights = "{learnt.name}"\n'
+    )
     own.write_text('extends = "base.toml"\n')
     grid.write_text('base = "own.toml"\n[grid]\nselectors.0.size = [8, 16]\n')
     bad.write_text("size = ")
@@ -315,14 +396,23 @@ def test_nothing_answers(cluster, environment, tmp_path):
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        code, _, said = Run(cluster, environment, tmp_path, "--wait", "2", address=f"127.0.0.1:{port}").end()
+        code, _, said = Run(
+            cluster, environment, tmp_path, "--wait", "2", address=f"127.0.0.1:{port}"
+        ).end()
     assert code == 2 and "no Ray cluster answers within 2 seconds" in said, said
 
 
 def test_no_node_is_large_enough(cluster, environment, tmp_path):
-    for words, needed in [(["--cpus-per-task", "64"], "64 cores"), (["--memory-per-task", "9999"], "1 cores, 9999 GiB of memory")]:
+    for words, needed in [
+        (["--cpus-per-task", "64"], "64 cores"),
+        (["--memory-per-task", "9999"], "1 cores, 9999 GiB of memory"),
+    ]:
         code, _, said = Run(cluster, environment, tmp_path, *words, "--wait", "2").end()
-        assert code == 2 and f"what a task needs: {needed}; the nodes have: " in said and "1 cores, " in said, said
+        assert (
+            code == 2
+            and f"what a task needs: {needed}; the nodes have: " in said
+            and "1 cores, " in said
+        ), said
 
 
 def test_files_that_are_something_else(cluster, environment, tmp_path):
@@ -341,7 +431,13 @@ def test_two_drivers_of_one_file(cluster, environment, tmp_path):
 
 
 SMOLLM2 = ["--trace", "data/smollm2.safetensors"]
-MODEL = ["--model", "models/recall", "--pipelines", "configs/dense.toml", "configs/streaming-llm.toml"]
+MODEL = [
+    "--model",
+    "models/recall",
+    "--pipelines",
+    "configs/dense.toml",
+    "configs/streaming-llm.toml",
+]
 PREFILL = ["--prefill", "configs/prefill/sample-attention.toml"]
 GRID = """
 base = "{root}/configs/quest.toml"
@@ -350,12 +446,56 @@ selectors.2.size = [0.02, 0.05, 0.2]
 selectors.2.page = [8, 16]
 selectors.2.score = ["head", "group"]
 """
-TUNE = [*SMOLLM2, "--layers", "9", "--queries", "8", "--rungs", "2", "--at", "density=0.1", "--at", "error=0.2"]
-HELD_OUT = ["--held-out", "data/smollm2.safetensors", "--held-out-layers", "23", "--held-out-queries", "4"]
+TUNE = [
+    *SMOLLM2,
+    "--layers",
+    "9",
+    "--queries",
+    "8",
+    "--rungs",
+    "2",
+    "--at",
+    "density=0.1",
+    "--at",
+    "error=0.2",
+]
+HELD_OUT = [
+    "--held-out",
+    "data/smollm2.safetensors",
+    "--held-out-layers",
+    "23",
+    "--held-out-queries",
+    "4",
+]
 # And how many results have come when a node is killed.
 REAL = {
-    "evaluate": (["evaluate", *MODEL, *PREFILL, "--tasks", "niah_single_1", "--context", "512", "--cases", "6"], 1),
-    "compare": (["compare", "configs/quest.toml", "configs/streaming-llm.toml", *SMOLLM2, "--queries", "8", "--density", "0.1"], 1),
+    "evaluate": (
+        [
+            "evaluate",
+            *MODEL,
+            *PREFILL,
+            "--tasks",
+            "niah_single_1",
+            "--context",
+            "512",
+            "--cases",
+            "6",
+        ],
+        1,
+    ),
+    "compare": (
+        [
+            "compare",
+            "configs/quest.toml",
+            "configs/streaming-llm.toml",
+            *SMOLLM2,
+            "--queries",
+            "8",
+            "--density",
+            "0.1",
+        ],
+        1,
+    ),
     "tune": (["tune", "{folder}/grid.toml", *TUNE, *HELD_OUT], 1 + 12),
     "verify": (["verify", "configs/priority.toml", *SMOLLM2, "--trials", "320"], None),
     "study": (["study", "limit", "configs/priority.toml", *SMOLLM2, "--queries", "4"], None),
@@ -374,14 +514,19 @@ def own_cluster():
 @pytest.mark.parametrize("name", REAL)
 def test_the_real_command(own_cluster, tmp_path, name):
     """On two nodes, of which one is killed; in several rounds, where densities are searched for, and where rungs follow each other."""
-    environment = {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, **QUIET}
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        **QUIET,
+    }
     (tmp_path / "grid.toml").write_text(GRID.format(root=ROOT))
     command, came = REAL[name]
     command = [word.format(folder=tmp_path) for word in command]
     alone, shared = Outputs(tmp_path / "alone", name), Outputs(tmp_path / "shared", name)
     start = [sys.executable, "-P", "-m"]
     line = [*start, "vattention._command", *command, *alone.options]
-    one = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    one = subprocess.run(
+        line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert one.returncode == 0, one.stderr
     second = own_cluster.add_node(wait=True, **SMALL, env_vars={"PYTHONPATH": ""})
     try:
@@ -418,7 +563,11 @@ class Outputs:
 
     def __init__(self, folder, command):
         folder.mkdir()
-        self.results, self.json, self.best = folder / "results.jsonl", folder / "found.json", folder / "best"
+        self.results, self.json, self.best = (
+            folder / "results.jsonl",
+            folder / "found.json",
+            folder / "best",
+        )
         self.options = ["--results", str(self.results), "--json", str(self.json)]
         if command == "tune":
             self.options += ["--output", str(self.best)]
@@ -429,7 +578,9 @@ class Outputs:
     def kept(self):
         """The results by what they are of, each of which is there once."""
         text = self.results.read_text() if self.results.exists() else ""
-        lines = [json.loads(line) for line in text.splitlines() if not line.startswith('{"vattention":')]
+        lines = [
+            json.loads(line) for line in text.splitlines() if not line.startswith('{"vattention":')
+        ]
         kept = {line.get("unit") or line["digest"]: without_times(line) for line in lines}
         assert len(kept) == len(lines)
         return kept
@@ -439,14 +590,22 @@ class Outputs:
         return self.results.read_bytes().count(b"\n") - 1 if self.results.exists() else 0
 
     def pipelines(self):
-        return {path.name: path.read_text() for path in self.best.iterdir()} if self.best.exists() else {}
+        return (
+            {path.name: path.read_text() for path in self.best.iterdir()}
+            if self.best.exists()
+            else {}
+        )
 
 
 def without_times(results):
     """Results without what a clock measured."""
     match results:
         case dict():
-            return {name: without_times(value) for name, value in results.items() if not name.endswith(("seconds", "_ms", "_us"))}
+            return {
+                name: without_times(value)
+                for name, value in results.items()
+                if not name.endswith(("seconds", "_ms", "_us"))
+            }
         case list():
             return [without_times(one) for one in results]
     return results

@@ -156,7 +156,10 @@ def test_what_it_raises_names_it(monkeypatch, method):
 
 
 def test_names_and_settings_are_checked():
-    with pytest.raises(PipelineError, match="python selector `nobody`: no class of that name; registered are .*test-top"):
+    with pytest.raises(
+        PipelineError,
+        match="python selector `nobody`: no class of that name; registered are .*test-top",
+    ):
         pipeline("nobody")
     with pytest.raises(ValueError, match="python selector `test-top`: .*siz"):
         filled(pipeline("test-top", "settings = { siz = 10 }"))

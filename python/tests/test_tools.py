@@ -37,19 +37,31 @@ def test_a_trace_is_written(tmp_path):
         "classes": np.arange(30, dtype=np.uint8) % 3,
     }
     path = tmp_path / "trace.safetensors"
-    vattention.write_trace(path, {3: layer}, storage="f32", scale=0.5, model="random", source="nothing")
+    vattention.write_trace(
+        path, {3: layer}, storage="f32", scale=0.5, model="random", source="nothing"
+    )
     trace = Trace(path)
-    assert (trace.scale, trace.model, trace.source, list(trace.layers)) == (0.5, "random", "nothing", [3])
+    assert (trace.scale, trace.model, trace.source, list(trace.layers)) == (
+        0.5,
+        "random",
+        "nothing",
+        [3],
+    )
     read = trace.layer(3)
     for name, part in layer.items():
         np.testing.assert_array_equal(read[name], part)
-    assert vattention.compare([Pipeline.parse("")], path)["pipelines"][0]["output_error"]["max"] < 1e-5
+    assert (
+        vattention.compare([Pipeline.parse("")], path)["pipelines"][0]["output_error"]["max"] < 1e-5
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"keys": normal(3, 30, DIM)}, r"layers.3.values` has shape \[2, 30, 16\]; expected \[3, 30, 16\]"),
+        (
+            {"keys": normal(3, 30, DIM)},
+            r"layers.3.values` has shape \[2, 30, 16\]; expected \[3, 30, 16\]",
+        ),
         ({"visible": [1, 40]}, r"layers.3.visible`: 40 at \[1\]; expected 1 to 30"),
         ({"classes": [0] * 29}, r"layers.3.classes` has shape \[29\]; expected \[30\]"),
         ({"rows": 1}, r"layers\[3\]: no part `rows`"),
@@ -144,16 +156,26 @@ def test_verify_finds_a_broken_promise_and_its_cause(tmp_path):
 def test_studies(name, parameters):
     trace = Trace(TRACE)
     layer = next(iter(trace.layers))
-    pipelines = [CONFIGS / "vattention-oracle.toml"] if name in ("calibration", "pareto", "limit") else []
-    found = vattention.study(name, trace, pipelines=pipelines, layers=[layer], queries=2, **parameters)
+    pipelines = (
+        [CONFIGS / "vattention-oracle.toml"] if name in ("calibration", "pareto", "limit") else []
+    )
+    found = vattention.study(
+        name, trace, pipelines=pipelines, layers=[layer], queries=2, **parameters
+    )
     assert found["trace"] == str(TRACE)
     json.dumps(found)
 
 
 def test_what_is_no_study():
-    with pytest.raises(ValueError, match="study: unknown variant `tightnes`, expected one of `tightness`, `epsilon`"):
+    with pytest.raises(
+        ValueError,
+        match="study: unknown variant `tightnes`, expected one of `tightness`, `epsilon`",
+    ):
         vattention.study("tightnes", TRACE)
-    with pytest.raises(ValueError, match="study: unknown field `epsilons`, expected one of `epsilon`, `delta`, `trials`"):
+    with pytest.raises(
+        ValueError,
+        match="study: unknown field `epsilons`, expected one of `epsilon`, `delta`, `trials`",
+    ):
         vattention.study("tightness", TRACE, epsilons=[0.1])
     with pytest.raises(ValueError, match="pipelines: 0; the study `limit` expects at least one"):
         vattention.study("limit", TRACE)
@@ -164,6 +186,8 @@ def test_what_is_no_study():
 def test_pandas_takes_results():
     pandas = pytest.importorskip("pandas")
     layer = next(iter(Trace(TRACE).layers))
-    found = vattention.compare([CONFIGS / "vattention-oracle.toml"], TRACE, layers=[layer], queries=4, progress=True)
+    found = vattention.compare(
+        [CONFIGS / "vattention-oracle.toml"], TRACE, layers=[layer], queries=4, progress=True
+    )
     table = pandas.json_normalize(found["pipelines"])
     assert 0 < table["output_error.mean"][0] < 0.1

@@ -32,7 +32,9 @@ def test_dense_is_transformers_own(name, padding):
     found = generated(model, inputs, cache)
     assert_same(found, generated(model, inputs))
     layers = {"gemma3": 1}.get(name, 6)
-    assert {entry["layer"] for entry in cache.report()} == ({5} if name == "gemma3" else set(range(6)))
+    assert {entry["layer"] for entry in cache.report()} == (
+        {5} if name == "gemma3" else set(range(6))
+    )
     assert len(cache.report()) == layers * 15 * len(padding)
 
 
@@ -40,7 +42,9 @@ def test_dense_is_transformers_own(name, padding):
 def test_a_promise_of_nearly_nothing_is_dense(name):
     model, inputs = checkpoint(name), prompt()
     tiny = Pipeline.parse(PROMISE).set("estimator.epsilon=1e-7")
-    assert_same(generated(model, inputs, vt.VAttentionCache(model.config, tiny)), generated(model, inputs))
+    assert_same(
+        generated(model, inputs, vt.VAttentionCache(model.config, tiny)), generated(model, inputs)
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,17 +126,26 @@ def test_report_and_check():
     cache = vt.VAttentionCache(model.config, pipeline, check=True, report=True)
     generated(model, inputs, cache, max_new_tokens=5)
     entries = cache.report()
-    assert [(e["layer"], e["step"], e["sequence"]) for e in entries[:9]] == [(0, s, b) for s in range(4) for b in (0, 1)] + [(1, 0, 0)]
+    assert [(e["layer"], e["step"], e["sequence"]) for e in entries[:9]] == [
+        (0, s, b) for s in range(4) for b in (0, 1)
+    ] + [(1, 0, 0)]
     assert all(entry["violations"] is not None and entry["error"] is not None for entry in entries)
     assert min(entry["density"] for entry in entries) < 1
     summary = cache.summary()
     assert summary["violations"] < 0.2 * summary["rows"]
-    assert list(summary) == [name for name in entries[0] if name not in ("layer", "step", "sequence")]
+    assert list(summary) == [
+        name for name in entries[0] if name not in ("layer", "step", "sequence")
+    ]
     for name in ("rows", "exact", "promised", "held", "bounded", "unbounded", "violations"):
         assert summary[name] == sum(entry[name] for entry in entries)
     for name in ("visible", "widest_bar", "largest_error"):
         assert summary[name] == max(entry[name] for entry in entries if entry[name] is not None)
-    for name, weight in (("density", "rows"), ("sampled", "rows"), ("error", "rows"), ("bar", "bounded")):
+    for name, weight in (
+        ("density", "rows"),
+        ("sampled", "rows"),
+        ("error", "rows"),
+        ("bar", "bounded"),
+    ):
         weighed = sum((entry[name] or 0) * entry[weight] for entry in entries)
         assert summary[name] == pytest.approx(weighed / summary[weight])
     wrong = Pipeline.parse('[[selectors]]\ntype = "window"\nsize = 1\n')
@@ -145,7 +158,9 @@ def test_samples_differ_between_sequences_and_beams():
     model = checkpoint()
     ids = prompt(tokens=1500, padding=(0,))["input_ids"].repeat(2, 1)
     cache = vt.VAttentionCache(model.config, Pipeline.parse(PROMISE), fall_back="never")
-    generated(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, cache, max_new_tokens=2)
+    generated(
+        model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, cache, max_new_tokens=2
+    )
     layer = cache.layers[0]
     layer.reorder_cache(torch.tensor([0, 0]))
     query = torch.randn(4, 1, 16)
@@ -162,10 +177,16 @@ def test_models_that_do_what_we_do_not():
     with pytest.raises(ValueError, match=r"DeepseekV3Config caches latent vectors \(MLA"):
         vt.VAttentionCache(transformers.DeepseekV3Config(), DENSE)
     with pytest.raises(ValueError, match="no layer has the attention that a pipeline is for"):
-        vt.VAttentionCache(transformers.LlamaConfig(**SIZES, layer_types=["linear_attention"] * 6), DENSE)
+        vt.VAttentionCache(
+            transformers.LlamaConfig(**SIZES, layer_types=["linear_attention"] * 6), DENSE
+        )
     torch.manual_seed(0)
-    config = transformers.GptOssConfig(**{**SIZES, "num_local_experts": 2, "num_experts_per_tok": 1})
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    config = transformers.GptOssConfig(
+        **{**SIZES, "num_local_experts": 2, "num_experts_per_tok": 1}
+    )
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager"
+    ).eval()
     model.set_attn_implementation("vattention")
     with pytest.raises(ValueError, match="attends to sinks that are parameters"):
         generated(model, prompt(), vt.VAttentionCache(config, DENSE))
@@ -182,7 +203,10 @@ def test_another_attention_function():
     cache = vt.VAttentionCache(model.config, DENSE)
     generated(model, prompt(), cache)
     model.set_attn_implementation("sdpa")
-    with pytest.raises(RuntimeError, match=r"the model's attention is `sdpa`: expected model.set_attn_implementation\('vattention'\)"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"the model's attention is `sdpa`: expected model.set_attn_implementation\('vattention'\)",
+    ):
         generated(model, prompt(tokens=40), cache)
 
 
@@ -190,7 +214,10 @@ def test_another_model_or_type():
     model, inputs = checkpoint(), prompt()
     cache = vt.VAttentionCache(model.config, DENSE)
     sequences = generated(model, inputs, cache).sequences
-    longer = {"input_ids": sequences, "attention_mask": torch.cat([inputs["attention_mask"], torch.ones(2, 16, dtype=int)], 1)}
+    longer = {
+        "input_ids": sequences,
+        "attention_mask": torch.cat([inputs["attention_mask"], torch.ones(2, 16, dtype=int)], 1),
+    }
     with pytest.raises(RuntimeError, match="filled by another model"):
         generated(checkpoint(seed=1), longer, cache)
     with pytest.raises(RuntimeError, match="ended in the middle: expected reset"):
@@ -239,7 +266,9 @@ def test_masks_that_hide_more():
         model(**inputs, **{CACHE: cache})
         mask = torch.cat([inputs["attention_mask"], torch.ones(2, 1, dtype=int)], 1)
         mask[1, 10] = 0
-        with pytest.raises(ValueError, match="attention_mask: expected one that shows each token all before it"):
+        with pytest.raises(
+            ValueError, match="attention_mask: expected one that shows each token all before it"
+        ):
             model(input_ids=torch.ones(2, 1, dtype=int), attention_mask=mask, **{CACHE: cache})
 
 
@@ -272,13 +301,21 @@ def test_capture(name, tmp_path):
     assert (layout["tokens"], layout["queries"], layout["prompt"]) == (60, 4, 8)
     assert compare([DENSE], trace)["pipelines"][0]["output_error"]["max"] < 1e-5
     layer, model_output = layers[5], []
-    model.get_decoder().layers[5].self_attn.o_proj.register_forward_pre_hook(lambda _, inputs: model_output.append(inputs[0]))
+    model.get_decoder().layers[5].self_attn.o_proj.register_forward_pre_hook(
+        lambda _, inputs: model_output.append(inputs[0])
+    )
     with torch.no_grad():
         model(inputs["input_ids"])
     attention = Attention(DENSE, 4, 2, 16)
     attention.append(layer["keys"], layer["values"])
-    captured = attention.attend(layer["queries"], layer["visible"].tolist()).out.transpose(1, 0, 2).reshape(4, -1)
-    assert abs(captured - model_output[0][0, -4:].numpy()).max() < TOLERANCE, "with the model's own scale"
+    captured = (
+        attention.attend(layer["queries"], layer["visible"].tolist())
+        .out.transpose(1, 0, 2)
+        .reshape(4, -1)
+    )
+    assert abs(captured - model_output[0][0, -4:].numpy()).max() < TOLERANCE, (
+        "with the model's own scale"
+    )
     with pytest.raises(ValueError, match=r"expected shape \[1, tokens\]"):
         vt.capture(model, prompt()["input_ids"])
     with pytest.raises(ValueError, match="expected at least 32 queries and 64 tokens"):
@@ -291,7 +328,11 @@ def smollm2():
         pytest.skip(f"{SMOLLM2} is not there; tools/get_smollm2.py gets it")
     pytest.importorskip("gguf")
     pytest.importorskip("accelerate")
-    options = {"gguf_file": SMOLLM2.name, "dtype": torch.float32, "attn_implementation": "vattention"}
+    options = {
+        "gguf_file": SMOLLM2.name,
+        "dtype": torch.float32,
+        "attn_implementation": "vattention",
+    }
     return transformers.AutoModelForCausalLM.from_pretrained(SMOLLM2.parent, **options).eval()
 
 

@@ -20,7 +20,9 @@ class Selector(Protocol):
         """Takes note of new tokens' keys `[new, head_dim]`, in order, as they are stored."""
         ...
 
-    def select(self, query: NDArray[np.float32], visible: int, taken: NDArray[np.int64]) -> Iterable[int]:
+    def select(
+        self, query: NDArray[np.float32], visible: int, taken: NDArray[np.int64]
+    ) -> Iterable[int]:
         """Returns tokens that a query head reads for certain: integers in `0..visible`, in any order.
 
         `query` `[head_dim]` is scaled, `taken` are the tokens that selectors before this one took, ascending. More tokens than `visible`

@@ -61,7 +61,9 @@ def compare(
         )
 
 
-def verify(pipeline: Pipeline | _Path, trace: Trace | _Path, *, trials: int = 2000, progress: bool = False) -> Result:
+def verify(
+    pipeline: Pipeline | _Path, trace: Trace | _Path, *, trials: int = 2000, progress: bool = False
+) -> Result:
     """Draws `trials` samples for each KV head of a trace and tells whether a pipeline keeps its promise, as `vattention verify` does.
 
     `result["verdict"]` is "held", "contradicted" or "undecided": nothing contradicts the promise, but a count is improbable

@@ -26,7 +26,9 @@ def isf(tail, delta, low, high):
     while high - low > high / 50:
         middle = (low + high) / 2
         low, high = (middle, high) if tail(middle) > delta else (low, middle)
-    return findroot(lambda x: log(tail(x)) - log(delta), (low, high), tol=mpf(10) ** -50, maxsteps=60)
+    return findroot(
+        lambda x: log(tail(x)) - log(delta), (low, high), tol=mpf(10) ** -50, maxsteps=60
+    )
 
 
 @lru_cache(None)
@@ -53,7 +55,14 @@ def flat(delta, most):
     found = [chi2_isf(delta, 1), chi2_isf(delta, 2)]
     for n in range(3, most + 1):
         guess = 2 * found[-1] - found[-2]
-        found.append(findroot(lambda x: log(upper(n, x)) - log(delta), (guess, guess * (1 + mpf(10) ** -6)), tol=mpf(10) ** -50, maxsteps=60))
+        found.append(
+            findroot(
+                lambda x: log(upper(n, x)) - log(delta),
+                (guess, guess * (1 + mpf(10) ** -6)),
+                tol=mpf(10) ** -50,
+                maxsteps=60,
+            )
+        )
     return [x / (n + 1) for n, x in enumerate(found)]
 
 
@@ -85,7 +94,9 @@ def sdpa(eps, delta, num, den, factor_num, factor_den):
     cost = lambda dn, dd: (factor_num * num(dn) + factor_den * den(dd)) / eps
     dn, dd = best_split(delta, cost)
     root = cost(dn, dd)
-    return dict(b=root**2, delta_num=dn, delta_den=dd, eps_num=num(dn) / root, eps_den=den(dd) / root)
+    return dict(
+        b=root**2, delta_num=dn, delta_den=dd, eps_num=num(dn) / root, eps_den=den(dd) / root
+    )
 
 
 def sdpa_exact(eps, delta, s_d, s_n, rank):
@@ -183,18 +194,61 @@ def sample_stats(e, values, n_s, d_certain, n_certain):
 CALLS = [
     (z_one, [[1e-9], [0.05], [0.4], [0.75]]),
     (z_two, [[1e-12], [0.01], [0.2], [0.9]]),
-    (chi2_isf, [[1e-9, 1], [0.05, 3], [0.2, 0.5], [0.3, 7.25], [0.01, 128], [0.5, 400], [0.99, 2.5], [0.9, 0.25]]),
-    (c2, [[0.05, 128], [0.21, 8], [0.22, 1], [0.22, 128], [0.3, 2], [0.3, 128], [0.45, 128], [0.5, 300]]),
+    (
+        chi2_isf,
+        [
+            [1e-9, 1],
+            [0.05, 3],
+            [0.2, 0.5],
+            [0.3, 7.25],
+            [0.01, 128],
+            [0.5, 400],
+            [0.99, 2.5],
+            [0.9, 0.25],
+        ],
+    ),
+    (
+        c2,
+        [
+            [0.05, 128],
+            [0.21, 8],
+            [0.22, 1],
+            [0.22, 128],
+            [0.3, 2],
+            [0.3, 128],
+            [0.45, 128],
+            [0.5, 300],
+        ],
+    ),
     (kappa, [[0.001], [0.1], [0.155], [0.2], [0.4]]),
     (q_rob, [[0.05, 1, 128], [0.05, 30, 128], [0.2, 9.5, 64], [0.4, 3, 128], [0.4, 0.5, 2]]),
     (fpc, [[5, 1000], [1000, 1000], [1e7, 100], [0.25, 7]]),
-    (sdpa_exact, [[0.1, 0.05, 0.5, 2, 128], [0.05, 0.2, 3, 0.1, 64], [0.2, 0.01, 1, 1, 1], [0.1, 0.45, 0.3, 1.5, 6]]),
+    (
+        sdpa_exact,
+        [
+            [0.1, 0.05, 0.5, 2, 128],
+            [0.05, 0.2, 3, 0.1, 64],
+            [0.2, 0.01, 1, 1, 1],
+            [0.1, 0.45, 0.3, 1.5, 6],
+        ],
+    ),
     (sdpa_paper, [[0.1, 0.05, 0.5, 2], [0.05, 0.2, 3, 0.1], [0.2, 0.4, 1, 1]]),
-    (ratio_grid, [[0.1, 0.05, 2, 0.5, 128, 30], [0.02, 0.05, 0.1, 3, 128, 1], [0.1, 0.4, 1, 0.25, 128, 12], [0.1, 0.4, 1, 0, 1, 1]]),
+    (
+        ratio_grid,
+        [
+            [0.1, 0.05, 2, 0.5, 128, 30],
+            [0.02, 0.05, 0.1, 3, 128, 1],
+            [0.1, 0.4, 1, 0.25, 128, 12],
+            [0.1, 0.4, 1, 0, 1, 1],
+        ],
+    ),
     (serfling, [[10, 1000], [1200, 1000], [999, 1000], [1e6, 1000], [500, 64]]),
     (hoeffding, [[0.05, 1000, 0.5, 20], [0.2, 7000, 0.125, 3], [1e-6, 100, 2, 1]]),
     (mcdiarmid_radius, [[0.05, 2, 3], [0.2, 0.25, 0]]),
-    (mcdiarmid_radius_of, [[10, 1000, 0.05, 2, 3], [900, 1000, 0.2, 0.25, 8], [1, 50, 0.1, 1, 0.5]]),
+    (
+        mcdiarmid_radius_of,
+        [[10, 1000, 0.05, 2, 3], [900, 1000, 0.2, 0.25, 8], [1, 50, 0.1, 1, 0.5]],
+    ),
 ]
 
 
@@ -202,7 +256,9 @@ def samples():
     """Numbers that f32 holds exactly."""
     for m, dim, n_s, certain in [(12, 3, 500, 4), (7, 2, 64, 0), (40, 5, 3000, 100)]:
         e = [mpf((i * i * 37 + i * 11 + m) % 61 + 1) / 16 for i in range(m)]
-        values = [[mpf((i * 29 + j * 17 + i * i * j) % 47 - 20) / 8 for j in range(dim)] for i in range(m)]
+        values = [
+            [mpf((i * 29 + j * 17 + i * i * j) % 47 - 20) / 8 for j in range(dim)] for i in range(m)
+        ]
         yield e, values, n_s, mpf(certain), [mpf(certain * (j - 1)) / 4 for j in range(dim)]
 
 
@@ -219,7 +275,11 @@ def main():
         for inputs in all_inputs
     ]
     for inputs in samples():
-        rows.append(dict(fn="sample_stats", inputs=plain(list(inputs)), expected=plain(sample_stats(*inputs))))
+        rows.append(
+            dict(
+                fn="sample_stats", inputs=plain(list(inputs)), expected=plain(sample_stats(*inputs))
+            )
+        )
     print("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]")
 
 

@@ -56,12 +56,27 @@ def main():
         dict(seed=0, sequence=0, layer=0, kv_head=0, member=255, step=0),
         dict(seed=0, sequence=0, layer=0, kv_head=0, member=255, step=1),
         dict(seed=0x123456789ABCDEF0, sequence=7, layer=31, kv_head=5, member=3, step=100000),
-        dict(seed=42, sequence=(1 << 32) - 1, layer=4095, kv_head=4095, member=254, step=(1 << 32) - 1),
+        dict(
+            seed=42,
+            sequence=(1 << 32) - 1,
+            layer=4095,
+            kv_head=4095,
+            member=254,
+            step=(1 << 32) - 1,
+        ),
     ]
     cases = []
     for place in places:
         for n in (1, 2, 16, 57, 7168, 32768, 1 << 20):
-            cases.append(dict(place=place, n=n, first_block=block(place, 0, 0), purpose_3_block_9=block(place, 3, 9), tokens=order(place, n, 16)))
+            cases.append(
+                dict(
+                    place=place,
+                    n=n,
+                    first_block=block(place, 0, 0),
+                    purpose_3_block_9=block(place, 3, 9),
+                    tokens=order(place, n, 16),
+                )
+            )
     print(json.dumps(cases, indent=1))
 
 

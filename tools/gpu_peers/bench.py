@@ -56,12 +56,17 @@ class OneShape:
     def gathers(self, step: int) -> Iterator[Entry]:
         size = self.data.shape.row_bytes(step)
         for name, tensor_cores in self.flashinfers():
-            make = lambda data, step, cores=tensor_cores: paged.gathered(data, self.lists(step), cores)
+            make = lambda data, step, cores=tensor_cores: paged.gathered(
+                data, self.lists(step), cores
+            )
             yield self.entry("gather", f"{name}, pages of 1", step, size, make)
 
     def selections(self) -> Iterator[Entry]:
         shape, step, device = self.data.shape, STEPS[-1], self.data.device
-        for name, make in [("torch.topk", top_k.of_torch), ("flashinfer top_k", top_k.of_flashinfer)]:
+        for name, make in [
+            ("torch.topk", top_k.of_torch),
+            ("flashinfer top_k", top_k.of_flashinfer),
+        ]:
             make = lambda data, step, make=make: make(shape, shape.tokens // step, device)
             yield self.entry("top-k", name, step, shape.query_heads * shape.tokens * 4, make)
 
@@ -69,7 +74,9 @@ class OneShape:
     def flashinfers() -> list[tuple[str, bool]]:
         return [("flashinfer", False), ("flashinfer tensor cores", True)]
 
-    def entry(self, what: str, name: str, step: int, size: int, make: Callable[[Data, int], Ready]) -> Entry:
+    def entry(
+        self, what: str, name: str, step: int, size: int, make: Callable[[Data, int], Ready]
+    ) -> Entry:
         return Entry(what, name, self.data.shape, 1 / step, size, lambda: make(self.data, step))
 
     def lists(self, step: int) -> torch.Tensor:
@@ -77,7 +84,9 @@ class OneShape:
         chosen = lists.one_in(self.data.shape, step, self.data.device)
         ours = self.ours and self.ours.get("gather", self.data.shape, 1 / step)
         if ours and ours.list_sum != int(chosen.sum()):
-            raise LeftOut(f"its lists are not gather's: their tokens add up to {chosen.sum()}, not {ours.list_sum}")
+            raise LeftOut(
+                f"its lists are not gather's: their tokens add up to {chosen.sum()}, not {ours.list_sum}"
+            )
         return chosen
 
 
@@ -129,7 +138,11 @@ class Bench:
                 self.peers.results.append(measured(entry, self.clock))
             note(f"{entry}: {self.peers.results[-1].seconds * 1e6:.1f} us")
         except Exception as error:
-            reason = str(error) if isinstance(error, LeftOut) else f"{type(error).__name__}: {dense.first_line(error)}"
+            reason = (
+                str(error)
+                if isinstance(error, LeftOut)
+                else f"{type(error).__name__}: {dense.first_line(error)}"
+            )
             if isinstance(error, TooSlow):
                 self.slow.setdefault(family(entry.name), f"{reason} at {entry.shape}")
             self.peers.failures.append(Failure.of(entry, reason, isinstance(error, Refused)))
@@ -163,7 +176,9 @@ def show(comparison: Comparison, shapes: list[Shape]) -> None:
     ours, peers = comparison.ours, comparison.peers
     print(f"peers on {peers.device}; ours on {ours.device}")
     rates = [("gather", ours.copy_rate), ("torch", peers.copy_rate)]
-    print(f"a copy, TB/s: {', '.join(f'{name} {rate / 1e12:.3f}' for name, rate in rates if rate)}\n")
+    print(
+        f"a copy, TB/s: {', '.join(f'{name} {rate / 1e12:.3f}' for name, rate in rates if rate)}\n"
+    )
     print(table.markdown(comparison, shapes) + "\n" + table.LEGEND + "\n")
     for line in [*table.left_out(comparison), *table.without_graph(peers)]:
         print(line)
@@ -187,13 +202,17 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def device_name(device: str) -> str:
-    return f"{platform.machine()} without a GPU" if device == "cpu" else torch.cuda.get_device_name()
+    return (
+        f"{platform.machine()} without a GPU" if device == "cpu" else torch.cuda.get_device_name()
+    )
 
 
 def versions() -> dict[str, str | None]:
     """Of what is timed; none of what is not there."""
     found: dict[str, str | None] = {"python": platform.python_version(), "cuda": torch.version.cuda}
-    found["cudnn"] = str(torch.backends.cudnn.version()) if torch.backends.cudnn.is_available() else None
+    found["cudnn"] = (
+        str(torch.backends.cudnn.version()) if torch.backends.cudnn.is_available() else None
+    )
     for name in ("torch", "flashinfer"):
         try:
             found[name] = importlib.import_module(name).__version__

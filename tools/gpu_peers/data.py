@@ -57,7 +57,10 @@ class Data:
 
 
 def weighted(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, log_weights: torch.Tensor | None = None
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    log_weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attention in f64 of queries [heads, dim] over rows [count, dim] whose weights have these logarithms, or 0."""
     logits = queries.double() @ keys.double().T * SCALE

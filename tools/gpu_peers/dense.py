@@ -26,7 +26,11 @@ def sdpa(data: Data, backend: str, packed: bool) -> Ready:
     if data.device == "cpu" and backend != "math":
         raise LeftOut("needs a GPU")
     keys, values = data.heads_first
-    shape = (data.shape.batch, KV_HEADS, GROUP, DIM) if packed else (data.shape.batch, KV_HEADS * GROUP, 1, DIM)
+    shape = (
+        (data.shape.batch, KV_HEADS, GROUP, DIM)
+        if packed
+        else (data.shape.batch, KV_HEADS * GROUP, 1, DIM)
+    )
     queries = data.queries.view(shape)
 
     def run() -> torch.Tensor:

@@ -69,7 +69,11 @@ class Goal:
             worst = missed[0]
             factor = 1 / worst.margin() if worst.at_most else worst.margin()
             apart = f"{abs(factor - 1):.0%}"
-            others = f"; {len(missed)} of {len(self.conditions)} conditions are missed" if len(missed) > 1 else ""
+            others = (
+                f"; {len(missed)} of {len(self.conditions)} conditions are missed"
+                if len(missed) > 1
+                else ""
+            )
             beside = f"; {len(unclear)} not measured ({unclear[0].missing})" if unclear else ""
             return f"missed by {apart} ({worst}{others}{beside})"
         if unclear:
@@ -85,7 +89,12 @@ class Goal:
         for one in self.conditions:
             met = None if self.unmeasured or one.open() else not one.missed()
             conditions.append({**asdict(one), "met": met})
-        return {"name": self.name, "text": self.text, "verdict": self.verdict(), "conditions": conditions}
+        return {
+            "name": self.name,
+            "text": self.text,
+            "verdict": self.verdict(),
+            "conditions": conditions,
+        }
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,12 @@ class Comparison:
         return [
             Goal("G1", "gather attention", self.gather(), why),
             Goal("G2", "selection", self.selection(), why),
-            Goal("G3", "a step beside dense attention, kernels only: select + gather", self.step(), why),
+            Goal(
+                "G3",
+                "a step beside dense attention, kernels only: select + gather",
+                self.step(),
+                why,
+            ),
             Goal("G5", "the same beside naive PyTorch vAttention, one sequence", self.naive(), why),
         ]
 
@@ -120,7 +134,14 @@ class Comparison:
                 ours, place = self.ours.get("gather", shape, share), f"{shape}, {share:.0%} of rows"
                 conditions += [
                     self.efficiency(ours, shape, f"E, {place}", 0.8),
-                    self.beside("gather", shape, share, ours and ours.seconds, f"times FlashInfer, {place}", 1.15),
+                    self.beside(
+                        "gather",
+                        shape,
+                        share,
+                        ours and ours.seconds,
+                        f"times FlashInfer, {place}",
+                        1.15,
+                    ),
                 ]
         return conditions
 
@@ -137,7 +158,9 @@ class Comparison:
         for shape in [*ALONE, *LARGE]:
             ours = self.ours.get("select", shape, TWENTIETH)
             text = f"times top-k of ready scores, {shape}"
-            conditions.append(self.beside("top-k", shape, TWENTIETH, ours and ours.seconds, text, 2.0))
+            conditions.append(
+                self.beside("top-k", shape, TWENTIETH, ours and ours.seconds, text, 2.0)
+            )
         return conditions
 
     def step(self) -> list[Condition]:
@@ -146,7 +169,11 @@ class Comparison:
         for shape, wanted in TIMES_DENSE.items():
             for share, times in zip((TENTH, TWENTIETH), wanted):
                 text = f"times dense, {shape}, {share:.0%} of rows"
-                conditions.append(self.beside("dense", shape, share, self.seconds_of_step(shape, share), text, times))
+                conditions.append(
+                    self.beside(
+                        "dense", shape, share, self.seconds_of_step(shape, share), text, times
+                    )
+                )
         return conditions
 
     def naive(self) -> list[Condition]:
@@ -155,7 +182,11 @@ class Comparison:
         for shape in ALONE:
             for share in (TENTH, TWENTIETH):
                 text = f"times naive, {shape}, {share:.0%} of rows"
-                conditions.append(self.beside("naive", shape, share, self.seconds_of_step(shape, share), text, 10.0))
+                conditions.append(
+                    self.beside(
+                        "naive", shape, share, self.seconds_of_step(shape, share), text, 10.0
+                    )
+                )
         return conditions
 
     def seconds_of_step(self, shape: Shape, share: float) -> float | None:
@@ -169,7 +200,11 @@ class Comparison:
         best = self.peers.best(what, shape, share)
         found = [(best.name, best.seconds)] if best else []
         own = self.ours.get("dense", shape, 1.0) if what == "dense" else None
-        return min([*found, *([("our dense", own.seconds)] if own else [])], key=lambda one: one[1], default=None)
+        return min(
+            [*found, *([("our dense", own.seconds)] if own else [])],
+            key=lambda one: one[1],
+            default=None,
+        )
 
     def beside(
         self, what: str, shape: Shape, share: float, ours: float | None, text: str, wanted: float
@@ -181,13 +216,22 @@ class Comparison:
         fastest = self.fastest(what, shape, share)
         return Condition(text, wanted, fastest[1] / ours if fastest else None, missing)
 
-    def efficiency(self, ours: Measured | None, shape: Shape, text: str, wanted: float) -> Condition:
+    def efficiency(
+        self, ours: Measured | None, shape: Shape, text: str, wanted: float
+    ) -> Condition:
         """E: the time that the bytes take at the rate of a copy, over the time measured."""
         rate = self.copy_rate()
         if ours is None or rate is None:
-            return Condition(text, wanted, None, self.ours.why_not(shape) if ours is None else "no rate of a copy")
+            return Condition(
+                text,
+                wanted,
+                None,
+                self.ours.why_not(shape) if ours is None else "no rate of a copy",
+            )
         return Condition(text, wanted, ours.bytes / rate / ours.seconds)
 
     def copy_rate(self) -> float | None:
         """The higher of the two that were measured, which asks more of us."""
-        return max((rate for rate in (self.ours.copy_rate, self.peers.copy_rate) if rate), default=None)
+        return max(
+            (rate for rate in (self.ours.copy_rate, self.peers.copy_rate) if rate), default=None
+        )

@@ -60,16 +60,31 @@ def read(path: Path) -> Ours:
 def parse(document: dict) -> Ours:
     heads = tuple(document[name] for name in ("kv_heads", "group", "head_dim"))
     if heads != (KV_HEADS, GROUP, DIM):
-        raise ValueError(f"kv_heads, group and head_dim: expected {(KV_HEADS, GROUP, DIM)}, got {heads}")
+        raise ValueError(
+            f"kv_heads, group and head_dim: expected {(KV_HEADS, GROUP, DIM)}, got {heads}"
+        )
     results = {}
     for found in document["results"]:
-        key = str(found["what"]), Shape(int(found["batch"]), int(found["tokens"])), round(float(found["share"]), 6)
+        key = (
+            str(found["what"]),
+            Shape(int(found["batch"]), int(found["tokens"])),
+            round(float(found["share"]), 6),
+        )
         measured = Measured(int(found["bytes"]), float(found["seconds"]), found["list_sum"])
         if not measured.seconds > 0:
-            raise ValueError(f"seconds of {key[0]} at {key[1]}: expected more than 0, got {measured.seconds}")
+            raise ValueError(
+                f"seconds of {key[0]} at {key[1]}: expected more than 0, got {measured.seconds}"
+            )
         results[key] = measured
-    left_out = {Shape(int(left["batch"]), int(left["tokens"])): str(left["reason"]) for left in document["left_out"]}
+    left_out = {
+        Shape(int(left["batch"]), int(left["tokens"])): str(left["reason"])
+        for left in document["left_out"]
+    }
     rate = document["copy_rate"]
     return Ours(
-        str(document["device"]), bool(document["emulated"]), None if rate is None else float(rate), results, left_out
+        str(document["device"]),
+        bool(document["emulated"]),
+        None if rate is None else float(rate),
+        results,
+        left_out,
     )

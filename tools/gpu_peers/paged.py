@@ -32,7 +32,9 @@ def dense(data: Data, tensor_cores: bool) -> Ready:
     pages = torch.arange(batch * tokens // PAGE, device=data.device)
     keys, values = (rows.view(-1, PAGE, KV_HEADS, DIM) for rows in (data.keys, data.values))
     heads = KV_HEADS * GROUP, KV_HEADS
-    run = planned(flashinfer, data.queries, (keys, values), pages.view(batch, -1), heads, tensor_cores)
+    run = planned(
+        flashinfer, data.queries, (keys, values), pages.view(batch, -1), heads, tensor_cores
+    )
     expected = data.exact
     return Ready(run, lambda out: worst_error(out, expected))
 
@@ -42,7 +44,9 @@ def gathered(data: Data, chosen: torch.Tensor, tensor_cores: bool) -> Ready:
     flashinfer = import_flashinfer(data.device)
     keys, values = (rows.view(-1, 1, 1, DIM) for rows in (data.keys, data.values))
     queries = data.queries.view(-1, GROUP, DIM)
-    run = planned(flashinfer, queries, (keys, values), places_of_rows(data, chosen), (GROUP, 1), tensor_cores)
+    run = planned(
+        flashinfer, queries, (keys, values), places_of_rows(data, chosen), (GROUP, 1), tensor_cores
+    )
     expected = data.exact_of_lists(chosen)
     return Ready(run, lambda out: worst_error(out.view(expected.shape), expected))
 
@@ -59,7 +63,9 @@ def planned(flashinfer, queries, rows, pages, heads: tuple[int, int], tensor_cor
     requests, count = pages.shape
     device, page = queries.device, rows[0].shape[1]
     workspace = torch.zeros(WORKSPACE, dtype=torch.uint8, device=device)
-    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD", use_tensor_cores=tensor_cores)
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+        workspace, "NHD", use_tensor_cores=tensor_cores
+    )
     integers = {"dtype": torch.int32, "device": device}
     wrapper.plan(
         torch.arange(requests + 1, **integers) * count,

@@ -45,7 +45,12 @@ class Failure:
 
     def summary(self) -> dict:
         """For JSON."""
-        place = {"what": self.what, "name": self.name, "batch": self.shape.batch, "tokens": self.shape.tokens}
+        place = {
+            "what": self.what,
+            "name": self.name,
+            "batch": self.shape.batch,
+            "tokens": self.shape.tokens,
+        }
         return {**place, "share": self.share, "reason": self.reason, "refused": self.refused}
 
 
@@ -62,7 +67,11 @@ class Peers:
 
     def best(self, what: str, shape: Shape, share: float) -> Result | None:
         """The fastest."""
-        return min(self._of(self.results, what, shape, share), key=lambda result: result.seconds, default=None)
+        return min(
+            self._of(self.results, what, shape, share),
+            key=lambda result: result.seconds,
+            default=None,
+        )
 
     def why_not(self, what: str, shape: Shape, share: float) -> str:
         """Those that are missing, with reasons; nothing if none is, and some have been timed.
@@ -71,7 +80,11 @@ class Peers:
         """
         timed = self._of(self.results, what, shape, share)
         families = {family(result.name) for result in timed}
-        failed = [one for one in self._of(self.failures, what, shape, share) if family(one.name) not in families]
+        failed = [
+            one
+            for one in self._of(self.failures, what, shape, share)
+            if family(one.name) not in families
+        ]
         missing = [f"{one.name}: {one.reason}" for one in failed if not (one.refused and timed)]
         return "; ".join(missing) if missing or timed else f"no peer was tried at {shape}"
 

@@ -43,6 +43,8 @@ def shapes(text: str) -> list[Shape]:
     for part in text.split(","):
         batch, _, tokens = part.partition("x")
         if not (batch.isdecimal() and tokens.isdecimal()) or int(batch) < 1 or int(tokens) < LEAST:
-            raise ValueError(f"expected BATCHxTOKENS with {LEAST} tokens at least, such as 8x131072, got {part!r}")
+            raise ValueError(
+                f"expected BATCHxTOKENS with {LEAST} tokens at least, such as 8x131072, got {part!r}"
+            )
         found.append(Shape(int(batch), int(tokens)))
     return found

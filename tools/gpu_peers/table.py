@@ -28,15 +28,28 @@ def of_shape(comparison: Comparison, shape: Shape) -> list[list[str]]:
     lines = [line(comparison, shape, *one) for one in [*alone, ("select", "top-k", TWENTIETH)]]
     for what in ("dense", "naive"):
         for share in (TENTH, TWENTIETH):
-            seconds, fastest = comparison.seconds_of_step(shape, share), comparison.fastest(what, shape, share)
-            lines.append([str(shape), "step", f"{share:.0%}", micro(seconds), "", *beside(seconds, fastest)])
+            seconds, fastest = (
+                comparison.seconds_of_step(shape, share),
+                comparison.fastest(what, shape, share),
+            )
+            lines.append(
+                [str(shape), "step", f"{share:.0%}", micro(seconds), "", *beside(seconds, fastest)]
+            )
     return lines
 
 
 def line(comparison: Comparison, shape: Shape, what: str, theirs: str, share: float) -> list[str]:
     """Ours beside the fastest of those that do `theirs`."""
-    ours, peer, rate = comparison.ours.get(what, shape, share), comparison.peers.best(theirs, shape, share), comparison.copy_rate()
-    efficiency = f"{ours.bytes / rate / ours.seconds:.2f}" if ours and rate and not comparison.ours.emulated else ""
+    ours, peer, rate = (
+        comparison.ours.get(what, shape, share),
+        comparison.peers.best(theirs, shape, share),
+        comparison.copy_rate(),
+    )
+    efficiency = (
+        f"{ours.bytes / rate / ours.seconds:.2f}"
+        if ours and rate and not comparison.ours.emulated
+        else ""
+    )
     seconds = ours.seconds if ours else None
     fastest = (peer.name, peer.seconds) if peer else None
     return [str(shape), what, f"{share:.0%}", micro(seconds), efficiency, *beside(seconds, fastest)]
@@ -58,7 +71,10 @@ def row(cells: list[str]) -> str:
 def left_out(comparison: Comparison) -> list[str]:
     """Whatever could not be timed, and why."""
     ours = [("gather", reason, str(shape)) for shape, reason in comparison.ours.left_out.items()]
-    return grouped("left out", [*ours, *(named(failure, failure.reason) for failure in comparison.peers.failures)])
+    return grouped(
+        "left out",
+        [*ours, *(named(failure, failure.reason) for failure in comparison.peers.failures)],
+    )
 
 
 def without_graph(peers: Peers) -> list[str]:
@@ -76,7 +92,9 @@ def grouped(said: str, found: list[tuple[str, str, str]]) -> list[str]:
     places: dict[tuple[str, str], list[str]] = {}
     for name, reason, place in found:
         places.setdefault((name, reason), []).append(place)
-    return [f"{said}: {name}: {reason} [{', '.join(where)}]" for (name, reason), where in places.items()]
+    return [
+        f"{said}: {name}: {reason} [{', '.join(where)}]" for (name, reason), where in places.items()
+    ]
 
 
 def write_json(path: Path, comparison: Comparison) -> None:

@@ -45,16 +45,24 @@ class Clock:
         run, no_graph = self._prepared(run)
         out, _ = self._once(run)
         began, times = time.perf_counter(), []
-        while len(times) < FEWEST or (len(times) < MOST and time.perf_counter() - began < self.limit):
+        while len(times) < FEWEST or (
+            len(times) < MOST and time.perf_counter() - began < self.limit
+        ):
             out, seconds = self._once(run)
             times.append(seconds)
         return Timing(statistics.median(times), len(times), no_graph, out)
 
     def copy_rate(self) -> float:
         """Bytes read and written in a second of a copy, as `gather` finds it."""
-        source, target = (torch.zeros(COPIED, dtype=torch.uint8, device=self.flushed.device) for _ in range(2))
+        source, target = (
+            torch.zeros(COPIED, dtype=torch.uint8, device=self.flushed.device) for _ in range(2)
+        )
         self._once(lambda: target.copy_(source))
-        return 2 * COPIED / statistics.median(self._once(lambda: target.copy_(source))[1] for _ in range(20))
+        return (
+            2
+            * COPIED
+            / statistics.median(self._once(lambda: target.copy_(source))[1] for _ in range(20))
+        )
 
     def _prepared(self, run: Callable[[], Any]) -> tuple[Callable[[], Any], str | None]:
         return run, "no GPU"

@@ -15,7 +15,9 @@ def scores(shape: Shape, device: str) -> torch.Tensor:
 
 def of_torch(shape: Shape, count: int, device: str) -> Ready:
     numbers = scores(shape, device)
-    return Ready(lambda: torch.topk(numbers, count, sorted=False), lambda out: wrong(numbers, count, out))
+    return Ready(
+        lambda: torch.topk(numbers, count, sorted=False), lambda out: wrong(numbers, count, out)
+    )
 
 
 def of_flashinfer(shape: Shape, count: int, device: str) -> Ready:

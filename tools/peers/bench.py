@@ -115,10 +115,27 @@ def run(args: argparse.Namespace) -> None:
 def facts(args: argparse.Namespace) -> dict:
     """The machine, the versions and the method."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
-    shown = ["tokens", "threads", "query_heads", "kv_heads", "head_dim", "kind", "seed", "rounds", "burst", "gib"]
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None
+    )
+    shown = [
+        "tokens",
+        "threads",
+        "query_heads",
+        "kv_heads",
+        "head_dim",
+        "kind",
+        "seed",
+        "rounds",
+        "burst",
+        "gib",
+    ]
     return {
-        "machine": {"processor": model or platform.processor(), "count": os.cpu_count(), "system": platform.platform()},
+        "machine": {
+            "processor": model or platform.processor(),
+            "count": os.cpu_count(),
+            "system": platform.platform(),
+        },
         "versions": {
             "python": platform.python_version(),
             "numpy": np.__version__,

@@ -79,7 +79,9 @@ def stored_layers(layer: Layer, dtype: str, count: int) -> list[tuple[np.ndarray
     """`count` copies of a layer's keys and values [kv_heads, tokens, head_dim] as `store` keeps them."""
 
     def copies(x: np.ndarray) -> list[np.ndarray]:
-        first = huge_array(x.shape, {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}[dtype])
+        first = huge_array(
+            x.shape, {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}[dtype]
+        )
         for head, numbers in enumerate(x):
             first[head] = store(numbers, dtype)
         arrays = [first]

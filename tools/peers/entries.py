@@ -53,7 +53,9 @@ def import_torch() -> ModuleType:
 class Torch(Entry):
     """PyTorch: its fused attention, or the products written out for grouped heads."""
 
-    def __init__(self, form: str, dtype: str, shape: Shape, layer: Layer, stored: Stored, threads: int) -> None:
+    def __init__(
+        self, form: str, dtype: str, shape: Shape, layer: Layer, stored: Stored, threads: int
+    ) -> None:
         super().__init__(f"torch {form}", dtype, len(stored))
         torch = self.torch = import_torch()
         torch.set_num_threads(threads)
@@ -92,12 +94,21 @@ class Torch(Entry):
 class Ggml(Entry):
     """llama.cpp: ggml's flash attention on the CPU (peers/ggml_decode.c)."""
 
-    def __init__(self, dtype: str, shape: Shape, layer: Layer, stored: Stored, threads: int) -> None:
+    def __init__(
+        self, dtype: str, shape: Shape, layer: Layer, stored: Stored, threads: int
+    ) -> None:
         super().__init__("llama.cpp flash_attn_ext", dtype, len(stored))
         self.library = load_ggml()
         pointers = c_void_p * len(stored)
         keys, values = (pointers(*(pair[i].ctypes.data for pair in stored)) for i in (0, 1))
-        sizes = (len(stored), shape.tokens, shape.query_heads, shape.kv_heads, shape.head_dim, threads)
+        sizes = (
+            len(stored),
+            shape.tokens,
+            shape.query_heads,
+            shape.kv_heads,
+            shape.head_dim,
+            threads,
+        )
         self.stored = stored  # they must outlive the handle, which only points to them
         self.queries = np.ascontiguousarray(layer.queries)
         self.out = np.zeros_like(self.queries)
@@ -149,7 +160,9 @@ class Sequential(Entry):
         self.torch = import_torch()
         self.torch.set_num_threads(threads)
         shape = (2, self.bytes // 8)
-        self.tensors = [self.torch.from_numpy(huge_array(shape, np.float32)).fill_(1.0) for _ in range(2)]
+        self.tensors = [
+            self.torch.from_numpy(huge_array(shape, np.float32)).fill_(1.0) for _ in range(2)
+        ]
 
     def call(self, layer: int) -> None:
         self.torch.dot(*self.tensors[layer])

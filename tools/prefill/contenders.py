@@ -32,7 +32,16 @@ class Ours:
     name = OURS
 
     def __init__(self, binary: Path, model: Path, pipeline: Path, threads: int) -> None:
-        self.command = [binary, "generate", "--model", model, "--pipeline", pipeline, "--tokens", "1"]
+        self.command = [
+            binary,
+            "generate",
+            "--model",
+            model,
+            "--pipeline",
+            pipeline,
+            "--tokens",
+            "1",
+        ]
         self.environment = {**os.environ, "RAYON_NUM_THREADS": str(threads)}
 
     def read(self, prompt: Prompt) -> tuple[Reading, str]:
@@ -45,9 +54,15 @@ class Ours:
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             try:
                 found = json.loads(report.read_text())
-                count, seconds, answer = found["tokens"]["context"], found["prefill_seconds"], found["answer"]
+                count, seconds, answer = (
+                    found["tokens"]["context"],
+                    found["prefill_seconds"],
+                    found["answer"],
+                )
             except (OSError, ValueError, KeyError, TypeError) as error:
-                raise Failed(f"{self.name}: {error!r} in what --json wrote; expected prefill_seconds and tokens")
+                raise Failed(
+                    f"{self.name}: {error!r} in what --json wrote; expected prefill_seconds and tokens"
+                )
         expect_count(self.name, count, prompt)
         user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
         return Reading(float(seconds), user, system), answer
@@ -57,9 +72,13 @@ class Ours:
         try:
             done = subprocess.run(command, env=self.environment, capture_output=True)
         except OSError as error:
-            raise Failed(f"{command[0]}: {error.strerror}; expected the program, built by `cargo build --release`")
+            raise Failed(
+                f"{command[0]}: {error.strerror}; expected the program, built by `cargo build --release`"
+            )
         if done.returncode != 0:
-            raise Failed(f"{command[0]} generate failed:\n{done.stderr.decode(errors='replace').strip()}")
+            raise Failed(
+                f"{command[0]} generate failed:\n{done.stderr.decode(errors='replace').strip()}"
+            )
 
     def close(self) -> None:
         pass
@@ -70,7 +89,14 @@ class Stays:
 
     def __init__(self, name: str, model: Path, threads: int, context: int) -> None:
         self.name = name
-        command = [sys.executable, str(WORKER), name, str(model.resolve()), str(threads), str(context)]
+        command = [
+            sys.executable,
+            str(WORKER),
+            name,
+            str(model.resolve()),
+            str(threads),
+            str(context),
+        ]
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         self.errors = tempfile.TemporaryFile()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.errors}
@@ -115,4 +141,6 @@ class Stays:
 def expect_count(name: str, found: int, prompt: Prompt) -> None:
     expected = len(prompt.tokens)
     if found != expected:
-        raise Failed(f"{name} read {found} tokens, expected the same {expected} that the others read")
+        raise Failed(
+            f"{name} read {found} tokens, expected the same {expected} that the others read"
+        )

@@ -9,7 +9,9 @@ from .contenders import Prompt
 TRIES = 100
 
 
-def cut(text: str, tokens: int, encode: Callable[[str], list[int]], decode: Callable[[list[int]], bytes]) -> Prompt:
+def cut(
+    text: str, tokens: int, encode: Callable[[str], list[int]], decode: Callable[[list[int]], bytes]
+) -> Prompt:
     """A part of the text, from its beginning on if possible, that is so many tokens.
 
     Not every cut between tokens is one that the tokenizer makes again without the rest: where it does not,

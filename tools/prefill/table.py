@@ -37,28 +37,42 @@ class Timed:
 
     def over(self, other: "Timed") -> float:
         """The median of the rounds' ratios of the times."""
-        return statistics.median(a.seconds / b.seconds for a, b in zip(self.rounds, other.rounds, strict=True))
+        return statistics.median(
+            a.seconds / b.seconds for a, b in zip(self.rounds, other.rounds, strict=True)
+        )
 
     def system_share(self) -> float | None:
         """Of the processor time of all rounds; None where there was none to speak of."""
-        user, system = (sum(getattr(reading, kind) for reading in self.rounds) for kind in ("user", "system"))
+        user, system = (
+            sum(getattr(reading, kind) for reading in self.rounds) for kind in ("user", "system")
+        )
         return system / (user + system) if user + system > 0 else None
 
     def summary(self) -> dict:
-        known = {"seconds": self.seconds(), "tokens_per_second": self.rate(), "system_share": self.system_share()}
+        known = {
+            "seconds": self.seconds(),
+            "tokens_per_second": self.rate(),
+            "system_share": self.system_share(),
+        }
         return {**asdict(self), **known}
 
 
 def markdown(results: list[Timed]) -> str:
     """One table for each length of the prompt."""
     lengths = dict.fromkeys(timed.tokens for timed in results)
-    return "\n".join(one_length([timed for timed in results if timed.tokens == length]) for length in lengths)
+    return "\n".join(
+        one_length([timed for timed in results if timed.tokens == length]) for length in lengths
+    )
 
 
 def one_length(results: list[Timed]) -> str:
     ours = next((timed for timed in results if timed.name == OURS), None)
     heads = ["contender", "seconds", "tokens/s", "x ours", "system time", "next token"]
-    lines = [f"\n{results[0].tokens} tokens\n", row(heads), row(["---", "--:", "--:", "--:", "--:", "---"])]
+    lines = [
+        f"\n{results[0].tokens} tokens\n",
+        row(heads),
+        row(["---", "--:", "--:", "--:", "--:", "---"]),
+    ]
     for timed in results:
         share = timed.system_share()
         cells = [timed.name, f"{timed.seconds():.3g}", f"{timed.rate():.0f}"]

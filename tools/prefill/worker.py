@@ -25,7 +25,11 @@ class Torch:
         logging.disable_progress_bar()
         torch.set_num_threads(threads)
         self.torch = torch
-        options = {"gguf_file": path.name, "dtype": getattr(torch, dtype), "attn_implementation": "sdpa"}
+        options = {
+            "gguf_file": path.name,
+            "dtype": getattr(torch, dtype),
+            "attn_implementation": "sdpa",
+        }
         self.model = AutoModelForCausalLM.from_pretrained(path.parent, **options).eval()
 
     def read(self, tokens: list[int]) -> int:

@@ -52,16 +52,59 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         allow_abbrev=False,
     )
-    parser.add_argument("--results", type=Path, required=True, metavar="FILE", help="keep each result there as it comes")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="keep each result there as it comes",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON")
     parser.add_argument("--plot", metavar="FILE", help="draw the results, as SVG")
-    parser.add_argument("--output", "-o", metavar="FOLDER", help="write each of the best of tune as a pipeline file in this folder")
-    parser.add_argument("--address", default="auto", help="host:port of the cluster's head, or auto: RAY_ADDRESS, or the cluster of this machine (auto)")
-    parser.add_argument("--shards", type=_positive, metavar="N", help="tasks (4 for each that can run at the same time)")
-    parser.add_argument("--cpus-per-task", type=_positive, default=1, metavar="N", help="cores, and threads, of a task (1)")
-    parser.add_argument("--memory-per-task", type=_seconds, metavar="GIB", help="memory that a node must have for each of its tasks")
-    parser.add_argument("--retries", type=int, default=3, metavar="N", help="how often a task is repeated whose node or process died (3)")
-    parser.add_argument("--wait", type=_seconds, default=60.0, metavar="SECONDS", help="for the cluster, and for a node that can run a task (60)")
+    parser.add_argument(
+        "--output",
+        "-o",
+        metavar="FOLDER",
+        help="write each of the best of tune as a pipeline file in this folder",
+    )
+    parser.add_argument(
+        "--address",
+        default="auto",
+        help="host:port of the cluster's head, or auto: RAY_ADDRESS, or the cluster of this machine (auto)",
+    )
+    parser.add_argument(
+        "--shards",
+        type=_positive,
+        metavar="N",
+        help="tasks (4 for each that can run at the same time)",
+    )
+    parser.add_argument(
+        "--cpus-per-task",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="cores, and threads, of a task (1)",
+    )
+    parser.add_argument(
+        "--memory-per-task",
+        type=_seconds,
+        metavar="GIB",
+        help="memory that a node must have for each of its tasks",
+    )
+    parser.add_argument(
+        "--retries",
+        type=int,
+        default=3,
+        metavar="N",
+        help="how often a task is repeated whose node or process died (3)",
+    )
+    parser.add_argument(
+        "--wait",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="for the cluster, and for a node that can run a task (60)",
+    )
     return parser
 
 
@@ -81,7 +124,12 @@ def main(args: list[str]) -> int:
         parser.error(f"--output of {command[0]}: only tune has it")
     plan = Plan(
         command=command,
-        outputs=[word for name in ("json", "plot", "output") if (path := getattr(options, name)) for word in (f"--{name}", path)],
+        outputs=[
+            word
+            for name in ("json", "plot", "output")
+            if (path := getattr(options, name))
+            for word in (f"--{name}", path)
+        ],
         shards=options.shards,
         cpus=options.cpus_per_task,
         memory=options.memory_per_task and int(options.memory_per_task * 2**30),

@@ -29,7 +29,9 @@ class Cluster:
         try:
             self.ray: Ray = importlib.import_module("ray")
         except ImportError as error:
-            raise Unreachable(f"Ray cannot be imported ({error}); it comes with: pip install 'vattention[ray]'") from None
+            raise Unreachable(
+                f"Ray cannot be imported ({error}); it comes with: pip install 'vattention[ray]'"
+            ) from None
         address = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
         if address != "auto":
             _expect_answer(address, wait)
@@ -50,7 +52,9 @@ class Cluster:
     def can_run(self, needs: dict[str, float]) -> bool:
         """Whether some node has what a task needs, be it busy or not."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-        return any(all(has.get(name, 0) >= amount for name, amount in needs.items()) for has in nodes)
+        return any(
+            all(has.get(name, 0) >= amount for name, amount in needs.items()) for has in nodes
+        )
 
     def expect_room(self, needs: dict[str, float], wait: float) -> None:
         """Waits for a node that has what a task needs, for a while.
@@ -60,47 +64,74 @@ class Cluster:
         deadline = time.monotonic() + wait
         while not self.can_run(needs):
             if time.monotonic() > deadline:
-                raise Unreachable(f"no node of the cluster has what a task needs: {_said(needs)}; the nodes have: {self._resources()}")
+                raise Unreachable(
+                    f"no node of the cluster has what a task needs: {_said(needs)}; the nodes have: {self._resources()}"
+                )
             time.sleep(0.5)
 
     def slots(self, needs: dict[str, float]) -> int:
         """How many tasks run at the same time, on nodes that do nothing else."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-        return sum(int(min(has.get(name, 0) // amount for name, amount in needs.items())) for has in nodes)
+        return sum(
+            int(min(has.get(name, 0) // amount for name, amount in needs.items())) for has in nodes
+        )
 
     def _resources(self) -> str:
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
-        return "; ".join(_said({name: node["Resources"].get(name, 0) for name in ("CPU", "memory")}) for node in nodes) or "there is none"
+        return (
+            "; ".join(
+                _said({name: node["Resources"].get(name, 0) for name in ("CPU", "memory")})
+                for node in nodes
+            )
+            or "there is none"
+        )
 
     def __enter__(self) -> "Cluster":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.ray.shutdown()
         self._said.__exit__(kind, error, trace)
 
 
 def _said(resources: dict[str, float]) -> str:
     units = {"CPU": (1, "cores"), "memory": (2**30, "GiB of memory")}
-    return ", ".join(f"{amount / units[name][0]:g} {units[name][1]}" for name, amount in resources.items())
+    return ", ".join(
+        f"{amount / units[name][0]:g} {units[name][1]}" for name, amount in resources.items()
+    )
 
 
 def _expect_answer(address: str, wait: float) -> None:
     """Refuses an address where nothing listens, before Ray tries."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise Unreachable(f"--address {address}: expected auto, or the host:port of a cluster's head")
+        raise Unreachable(
+            f"--address {address}: expected auto, or the host:port of a cluster's head"
+        )
     deadline = time.monotonic() + wait
     while True:
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=max(deadline - time.monotonic(), 0.1)).close()
+            socket.create_connection(
+                (host.strip("[]"), int(port)), timeout=max(deadline - time.monotonic(), 0.1)
+            ).close()
             return
         except OSError as error:
             if time.monotonic() + 1 > deadline:
-                raise Unreachable(f"--address {address}: nothing answers within {wait:g} seconds ({error})") from None
+                raise Unreachable(
+                    f"--address {address}: nothing answers within {wait:g} seconds ({error})"
+                ) from None
             time.sleep(1)
 
 
 def _give_up(address: str, wait: float) -> None:
-    print(f"error: --address {address}: no Ray cluster answers within {wait:g} seconds", file=sys.stderr, flush=True)
+    print(
+        f"error: --address {address}: no Ray cluster answers within {wait:g} seconds",
+        file=sys.stderr,
+        flush=True,
+    )
     os._exit(2)

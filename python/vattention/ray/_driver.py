@@ -52,7 +52,9 @@ class Plan:
         return {"CPU": float(self.cpus), **memory}
 
 
-def run(plan: Plan, results: Results, connect: Callable[[], Cluster], say: Callable[[str], None]) -> int:
+def run(
+    plan: Plan, results: Results, connect: Callable[[], Cluster], say: Callable[[str], None]
+) -> int:
     """Computes what is missing, prints the results as the command does, and returns the exit code of the merge.
 
     Raises Failed if a shard cannot be computed, Unreachable if nothing can compute it; what came until then is kept.
@@ -80,11 +82,15 @@ def run(plan: Plan, results: Results, connect: Callable[[], Cluster], say: Calla
             _run_round(cluster, plan, job, results, say)
             code = _merge(plan, results)
             if code is None and results.count == known:
-                raise Failed("a bug in vattention, please report it: results are missing, and no shard computes them")
+                raise Failed(
+                    "a bug in vattention, please report it: results are missing, and no shard computes them"
+                )
         return code
 
 
-def _run_round(cluster: Cluster, plan: Plan, job: _task.Job, results: Results, say: Callable[[str], None]) -> None:
+def _run_round(
+    cluster: Cluster, plan: Plan, job: _task.Job, results: Results, say: Callable[[str], None]
+) -> None:
     """Computes each shard of what is known now: one stage, where a stage depends on all of the one before, as a rung of `tune`.
 
     However it ends, what has come is kept, and nothing goes on.
@@ -120,7 +126,9 @@ def _run_round(cluster: Cluster, plan: Plan, job: _task.Job, results: Results, s
         except Refused as error:
             raise Failed(f"node {outcome['node']}, shard {shard}: {error}") from None
         done, came = done + 1, came + outcome["lines"].count(b"\n")
-        say(f"{done} of {job['shards']} shards, {came} new results; the last from node {outcome['node']}")
+        say(
+            f"{done} of {job['shards']} shards, {came} new results; the last from node {outcome['node']}"
+        )
 
     try:
         lacking = 0.0
@@ -132,7 +140,9 @@ def _run_round(cluster: Cluster, plan: Plan, job: _task.Job, results: Results, s
                 cluster.expect_room(plan.needs, 0)
     finally:
         try:
-            ready = ray.wait(list(pending), num_returns=len(pending), timeout=0)[0] if pending else []
+            ready = (
+                ray.wait(list(pending), num_returns=len(pending), timeout=0)[0] if pending else []
+            )
             for reference in ready:
                 with suppress(Failed):  # The first is told.
                     keep(reference)
@@ -157,7 +167,17 @@ def _merge(plan: Plan, results: Results) -> int | None:
     """Prints the results as the command does, each kept once, and returns the exit code; or None if some are missing."""
     with tempfile.TemporaryDirectory(prefix=".vattention-", dir=results.path.parent) as temporary:
         merged = Path(temporary) / results.path.name
-        command = [sys.executable, "-P", "-m", "vattention._command", "merge", str(results.path), "--results", str(merged), *plan.outputs]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "vattention._command",
+            "merge",
+            str(results.path),
+            "--results",
+            str(merged),
+            *plan.outputs,
+        ]
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
         if run.returncode == 1 and _INCOMPLETE in run.stderr:
             return None

@@ -21,8 +21,12 @@ def _files(word: str) -> Iterator[str]:
     """The files that a word names, as itself or after an equals sign."""
     path = Path(word.partition("=")[2] if word.startswith("--") and "=" in word else word)
     if path.is_dir():
-        yield from sorted(str(file) for file in path.rglob("*") if file.suffix in _OF_FOLDERS and file.is_file())
+        yield from sorted(
+            str(file) for file in path.rglob("*") if file.suffix in _OF_FOLDERS and file.is_file()
+        )
     elif path.is_file():
         yield str(path)
         if path.suffix == ".toml":
-            yield from map(str, files_of(path))  # None if something is wrong with it, which the command says.
+            yield from map(
+                str, files_of(path)
+            )  # None if something is wrong with it, which the command says.

@@ -33,7 +33,9 @@ class Results:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Refused(f"--results {self.path}: another driver keeps its results there") from None
+            raise Refused(
+                f"--results {self.path}: another driver keeps its results there"
+            ) from None
         self._file.seek(0)
         text = self._file.read()
         lines = text.splitlines(keepends=True)
@@ -57,7 +59,9 @@ class Results:
         if not self.lines:
             lines = _of_all_shards(header) + lines
         elif changed := _changed(self.lines[: self.lines.index(b"\n")], header):
-            raise Refused(f"what was read is not what other results depend on: {', '.join(changed)}; expected the same on all nodes")
+            raise Refused(
+                f"what was read is not what other results depend on: {', '.join(changed)}; expected the same on all nodes"
+            )
         self._file.write(lines)
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -70,7 +74,12 @@ class Results:
     def __enter__(self) -> "Results":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._file.close()
 
 
@@ -81,4 +90,9 @@ def _changed(known: bytes, header: bytes) -> list[str]:
 
 
 def _of_all_shards(header: bytes) -> bytes:
-    return json.dumps({**json.loads(header), "shard": None}, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return (
+        json.dumps(
+            {**json.loads(header), "shard": None}, ensure_ascii=False, separators=(",", ":")
+        ).encode()
+        + b"\n"
+    )

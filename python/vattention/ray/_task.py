@@ -66,8 +66,16 @@ def run_shard(job: Job, shard: int, results: bytes, node: str) -> Outcome:
     header, found = _split(found)
     known = _split(results)[1]
     if not header or not found.startswith(known):
-        return _failed(node, "a bug in vattention, please report it: the shard changed results that were known")
-    return {"node": node, "header": header, "lines": found[len(known) :], "problem": None, "transient": False}
+        return _failed(
+            node, "a bug in vattention, please report it: the shard changed results that were known"
+        )
+    return {
+        "node": node,
+        "header": header,
+        "lines": found[len(known) :],
+        "problem": None,
+        "transient": False,
+    }
 
 
 def _failed(node: str, problem: str, transient: bool = False) -> Outcome:
@@ -94,7 +102,11 @@ def check_version(expected: str) -> str | None:
     except ImportError as error:
         return f"vattention cannot be imported by {sys.executable} ({error}); expected vattention {expected}, as on the driver"
     found = getattr(_vattention, "VERSION", "of another version")
-    return None if found == expected else f"vattention {found} is installed; expected {expected}, as on the driver"
+    return (
+        None
+        if found == expected
+        else f"vattention {found} is installed; expected {expected}, as on the driver"
+    )
 
 
 def check_inputs(folder: str, inputs: list[Input]) -> str | None:
@@ -107,7 +119,9 @@ def check_inputs(folder: str, inputs: list[Input]) -> str | None:
             size = os.stat(path).st_size
             same = size == expected["size"] and digest(path) == expected["sha256"]
         except OSError as error:
-            return f"{path}: {error.strerror}; expected the driver's file of {expected['size']} bytes"
+            return (
+                f"{path}: {error.strerror}; expected the driver's file of {expected['size']} bytes"
+            )
         if not same:
             return f"{path}: is another file than the driver's: {size} bytes, expected {expected['size']} with SHA-256 {expected['sha256'][:16]}…"
     return None

@@ -67,14 +67,18 @@ def refuse_attention(number: int, call: Call) -> None:
     """Refuses attention that is not a causal softmax of products of tensors that the CPU has."""
     for option, what in _UNSUPPORTED.items():
         if call.options.get(option) is not None:
-            raise ValueError(f"layer {number} {what} ({option}): expected attention that is a softmax of products")
+            raise ValueError(
+                f"layer {number} {what} ({option}): expected attention that is a softmax of products"
+            )
     if call.options.get("dropout"):
         raise ValueError(f"layer {number} drops attention out: expected model.eval()")
     causal = call.options.get("is_causal")
     if not (getattr(call.module, "is_causal", True) if causal is None else causal):
         raise ValueError(f"layer {number} is not causal: expected a decoder-only model")
     if call.query.device.type != "cpu":
-        raise ValueError(f"the model is on {call.query.device}: expected it on the CPU, by model.to('cpu')")
+        raise ValueError(
+            f"the model is on {call.query.device}: expected it on the CPU, by model.to('cpu')"
+        )
     if call.query.requires_grad and torch.is_grad_enabled():
         raise ValueError("attention by a pipeline has no gradient: expected torch.no_grad()")
 

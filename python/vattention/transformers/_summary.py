@@ -6,10 +6,16 @@ from vattention._types import Summary
 
 _KINDS = ["none", "asymptotic", "finite-sample", "exact"]
 """Kinds of promise, the weakest first."""
-_COUNTS = (
-    ["rows", "fell_back", "unobserved", "exact", "promised", "held", "bounded", "unbounded"]
-    + ["violations", "violated_steps"]
-)
+_COUNTS = [
+    "rows",
+    "fell_back",
+    "unobserved",
+    "exact",
+    "promised",
+    "held",
+    "bounded",
+    "unbounded",
+] + ["violations", "violated_steps"]
 _LARGEST = ["visible", "widest_bar", "largest_error"]
 _MEANS = {"density": "rows", "density_per_head": "rows", "sampled": "rows", "error": "rows"}
 _MEANS["bar"] = "bounded"
