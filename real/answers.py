@@ -8,7 +8,7 @@ import sys
 
 import table
 
-ANSWERS = pathlib.Path(__file__).parent.parent / "docs/real-model/answers.jsonl"
+ANSWERS = pathlib.Path(__file__).parent / "results/answers.jsonl"
 
 
 def answers(context):
@@ -56,5 +56,5 @@ context, *pipelines = sys.argv[1:]
 found = answers(int(context))
 tasks = answered_by_all(pipelines, found)
 if not tasks:
-    sys.exit("no task has been answered by all of them; expected names of pipelines as in docs/real-model/answers.jsonl")
+    sys.exit("no task has been answered by all of them; expected names of pipelines as in real/results/answers.jsonl")
 table.show([("pipeline", "read", "mean", *tasks, "error"), *(row(pipeline, tasks, found) for pipeline in pipelines)])
