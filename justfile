@@ -19,20 +19,20 @@ compare *ARGS:
 selectors *ARGS:
     python3 tools/compare_selectors.py data/smollm2.safetensors {{ARGS}}
 
-# Every study of the paper's experiments on the shipped trace, or another: the plots of docs/studies.md.
+# Every study of the paper's experiments on the shipped trace, or another: the plots in real/results/studies.
 studies TRACE="data/smollm2.safetensors" NAME="smollm2" *ARGS:
     #!/usr/bin/env bash
     set -euo pipefail
     study() {
         echo "== $1"
-        cargo run --release --quiet -- study "$@" --trace "{{TRACE}}" --plot "docs/studies/{{NAME}}-$1.svg" {{ARGS}}
+        cargo run --release --quiet -- study "$@" --trace "{{TRACE}}" --plot "real/results/studies/{{NAME}}-$1.svg" {{ARGS}}
     }
     for name in tightness epsilon base-sample normality sensitivity coverage bias; do study "$name"; done
     study calibration configs/{hybrid,hash-hybrid,priority,vattention-oracle,vattention-hash,stratified}.toml
     study pareto configs/{dense,oracle-top-k,hash-attention,quest,loki,double-sparsity,pq-cache,streaming-llm,twilight}.toml
     study limit configs/{vattention-oracle,vattention-hash,hybrid,vattention-paper-{denominator,numerator,sdpa}-clt}.toml
 
-# Whether error bars are as sure as they say, on each kind of synthetic head: the last table of docs/studies.md.
+# Whether error bars are as sure as they say, on each kind of synthetic head: the last table of docs/results.md.
 calibration:
     #!/usr/bin/env bash
     set -euo pipefail

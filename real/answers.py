@@ -8,7 +8,7 @@ import sys
 
 import table
 
-ANSWERS = pathlib.Path(__file__).parent.parent / "docs/real-model/answers.jsonl"
+ANSWERS = pathlib.Path(__file__).parent.parent / "real/results/answers.jsonl"
 
 
 def answers(context):
@@ -61,7 +61,7 @@ found = answers(int(context))
 tasks = answered_by_all(pipelines, found)
 if not tasks:
     sys.exit(
-        "no task has been answered by all of them; expected names of pipelines as in docs/real-model/answers.jsonl"
+        "no task has been answered by all of them; expected names of pipelines as in real/results/answers.jsonl"
     )
 table.show(
     [

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 model=models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 learnt=models/smollm2
-out=docs/real-model
+out=real/results
 pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
 # Those of which the model by itself answers at least a fifth, as ruler-all shows.
@@ -244,7 +244,7 @@ part_benchmarks() {
 }
 
 # The studies of the paper's figures, on all layers: eight of the trace's 32 queries are 2160 rows. Calibration, which is not of the
-# paper, takes hours on all of them: docs/studies.md has it of the shipped trace.
+# paper, takes hours on all of them: docs/results.md has it of the shipped trace.
 part_studies() {
     capture kjv-trace "" 8192 --queries 32
     local name

@@ -90,7 +90,7 @@ def study(
     progress: bool = False,
     **options: Any,
 ) -> Result:
-    """Makes one of the paper's experiments on a trace, as `vattention study` does; docs/studies.md says what each is about.
+    """Makes one of the paper's experiments on a trace, as `vattention study` does; docs/results.md shows results.
 
     `options` are those of the command, with its defaults: `trials`, `epsilon`, `delta`, `epsilons`, `deltas`, `sizes`, `share`,
     `shares`, `mass`, each where a study has it. `pipelines` are for calibration, pareto and limit; `backend`, by default "cpu", for

@@ -534,7 +534,7 @@ fn answers_are_told_without_weights() {
 fn the_answers_in_the_repository_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["answers.jsonl", "answers-prefill.jsonl"] {
-        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/real-model").join(name);
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../real/results").join(name);
         let copy = folder.path().join(name);
         fs::copy(kept, &copy).unwrap();
         AnswerCache::open(&copy).unwrap();
