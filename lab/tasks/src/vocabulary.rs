@@ -1,4 +1,4 @@
-//! The words and sentences of a small vocabulary file.
+//! Words and sentences of a small vocabulary file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use crate::templates::{Frame, Templates, holes};
 use crate::{Error, Result};
 
 const FORMAT: &str = "vattention-recall/1";
-/// The tokens of a needle, and of the text around needles, about: a haystack of needles has as many
-/// as fit by these, as in training.
+/// Approximate tokens of a needle, and of the text around needles. They determine the number of
+/// needles in a haystack of needles, as in training.
 const NEEDLE_TOKENS: usize = 13;
 const FRAME_TOKENS: usize = 90;
-/// The variables of a chain, and the most keys that are asked for at once.
-const FEWEST: usize = 5;
+/// Number of variables of a chain, and largest number of keys in a question.
+const LEAST_WORDS: usize = 5;
 
 #[derive(Clone, Debug, Deserialize)]
 struct Content {
@@ -26,14 +26,14 @@ struct Content {
     classes: BTreeMap<String, Vec<String>>,
     noise: Vec<String>,
     templates: Templates,
-    /// The words for 1, 2 and so on.
+    /// Words for 1, 2 and so on.
     counts: Vec<String>,
 }
 
-/// What a vocabulary file says.
+/// Content of a vocabulary file.
 #[derive(Clone, Debug)]
 pub(crate) struct Vocabulary {
-    /// Where it was read.
+    /// Path of the file.
     pub(crate) path: PathBuf,
     content: Content,
 }
@@ -57,7 +57,7 @@ impl Vocabulary {
     }
 }
 
-/// Puts blanks where a frame's parts meet the text and each other.
+/// Adds white space where the parts of a frame meet the text and each other.
 fn separate(frame: &mut Frame) {
     frame.introduction.push(' ');
     frame.question.insert(0, '\n');
@@ -65,7 +65,7 @@ fn separate(frame: &mut Frame) {
 }
 
 impl Content {
-    /// The name of a class. Those of values are the plurals of their kinds.
+    /// Name of a class. Classes of values have the plurals of their kinds as names.
     fn class(&self, class: Class) -> &str {
         match class {
             Class::Key | Class::UuidKey => "keys",
@@ -76,7 +76,7 @@ impl Content {
         }
     }
 
-    /// What is wrong, where, and what was expected.
+    /// Checks the content; an error describes the fault, its position, and what was expected.
     fn check(&self) -> Result<(), String> {
         if self.format != FORMAT {
             return Err(format!("format {:?}; expected {FORMAT:?}", self.format));
@@ -87,14 +87,14 @@ impl Content {
             }
         }
         let values = [self.class(Class::Number), self.class(Class::Uuid), "assigned", "filler"];
-        for (name, fewest) in [("keys", FEWEST), ("variables", FEWEST)]
+        for (name, fewest) in [("keys", LEAST_WORDS), ("variables", LEAST_WORDS)]
             .into_iter()
             .chain(values.map(|name| (name, 1)))
         {
             let words = self.classes.get(name).map_or(&[][..], Vec::as_slice);
             check_words(&format!("classes.{name}"), words, fewest)?;
         }
-        check_words("counts", &self.counts, FEWEST)?;
+        check_words("counts", &self.counts, LEAST_WORDS)?;
         if self.noise.iter().all(|sentence| sentence.trim().is_empty()) {
             return Err("noise has no sentence; expected one or more".into());
         }
@@ -113,10 +113,10 @@ impl Content {
         }
         let needle = &["kinds", "key", "value"];
         check_holes("templates.niah.needle", &niah.needle, needle, &["key", "value"])?;
-        let told = &["value", "count"];
-        check_holes("templates.vt.introduction", &vt.frame.introduction, told, &[])?;
-        check_holes("templates.vt.question", &vt.frame.question, told, &["value"])?;
-        check_holes("templates.vt.answer", &vt.frame.answer, told, &[])?;
+        let chain = &["value", "count"];
+        check_holes("templates.vt.introduction", &vt.frame.introduction, chain, &[])?;
+        check_holes("templates.vt.question", &vt.frame.question, chain, &["value"])?;
+        check_holes("templates.vt.answer", &vt.frame.answer, chain, &[])?;
         for (name, template, hole) in
             [("first", &vt.first, "value"), ("next", &vt.next, "previous")]
         {
@@ -133,8 +133,8 @@ fn check_words(place: &str, words: &[String], fewest: usize) -> Result<(), Strin
     if let Some(word) = words.iter().find(|word| !is_word(word)) {
         return Err(format!("{place} has {word:?}; expected letters, digits and _ only"));
     }
-    let mut seen = BTreeSet::new();
-    if let Some(word) = words.iter().find(|word| !seen.insert(*word)) {
+    let mut distinct = BTreeSet::new();
+    if let Some(word) = words.iter().find(|word| !distinct.insert(*word)) {
         return Err(format!("{place} has {word:?} twice; expected each word once"));
     }
     if words.len() < fewest {
@@ -159,7 +159,7 @@ impl WordSource for Vocabulary {
     }
 
     fn words(&self, class: Class, count: usize, draw: &mut SeededDraw) -> Vec<String> {
-        draw.some(count, self.class(class)).into_iter().cloned().collect()
+        draw.sample(count, self.class(class)).into_iter().cloned().collect()
     }
 
     fn most(&self, class: Class) -> usize {
