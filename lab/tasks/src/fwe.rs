@@ -49,8 +49,8 @@ pub(crate) fn case(length: TokenLimit, draw: &SeededDraw) -> Result<Case> {
     // One word more than the answers need, so that there is a wrong one.
     let coded = words.saturating_sub(1).clamp(ANSWERS + 1, 26_usize.pow(LETTERS as u32) / 2);
     vocabulary.extend(draw.different(coded, |draw| letters(LETTERS, b'a', draw)));
-    // The text is longer than `words`, since ranks beyond the vocabulary have part of the law's
-    // mass.
+    // A text has fewer words than this number, since ranks beyond the vocabulary have part of the
+    // law's mass.
     let most = LEAST.max(2 * length.tokens);
     length.fill(Task::Fwe.name(), LEAST..=most, |words| text(&vocabulary, words, draw.clone()))
 }

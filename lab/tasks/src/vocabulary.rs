@@ -17,7 +17,8 @@ const FORMAT: &str = "vattention-recall/1";
 /// needles in a haystack of needles, as in training.
 const NEEDLE_TOKENS: usize = 13;
 const FRAME_TOKENS: usize = 90;
-/// Number of variables of a chain, and largest number of keys in a question.
+/// Least number of keys, variables and counts: a chain has this many variables, and no question
+/// needs more keys.
 const LEAST_WORDS: usize = 5;
 
 #[derive(Clone, Debug, Deserialize)]

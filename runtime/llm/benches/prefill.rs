@@ -1,6 +1,5 @@
 //! Prefill of a real model with SampleAttention and with dense attention: time, density, and
 //! errors.
-//! the results.
 //!
 //! ```text
 //! cargo bench -p vattention-llm --bench prefill -- MODEL.gguf TEXT ROUNDS TOKENS...

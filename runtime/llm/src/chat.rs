@@ -25,8 +25,8 @@ const CONFIG_KEY: &str = "chat_template";
 /// Name of the template in the environment.
 const NAME: &str = "chat_template";
 
-/// The chat template of a model: a Jinja template, rendered as Hugging Face transformers does,
-/// without tools and documents.
+/// Chat template of a model: a Jinja template, rendered as in Hugging Face transformers, without
+/// tools and documents.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     path: PathBuf,

@@ -42,8 +42,8 @@ struct Tile {
 }
 
 impl Causal<'_> {
-    /// Computes outputs `[count, query_heads, value_dim]` from queries `[count, query_heads,
-    /// head_dim]`.
+    /// Computes outputs `[count, query_heads, value_dim]` from queries
+    /// `[count, query_heads, head_dim]`.
     pub(crate) fn attend(&self, queries: &[f32], outputs: &mut [f32]) {
         thread_local! {
             static TILE: RefCell<Tile> = RefCell::default();

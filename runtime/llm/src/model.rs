@@ -99,8 +99,8 @@ impl Model {
         x
     }
 
-    /// Returns the logits after the last token of `x`, `[vocab_size]`; `x` is `[tokens,
-    /// hidden_size]`.
+    /// Returns the logits after the last token of `x`, `[vocab_size]`; `x` is
+    /// `[tokens, hidden_size]`.
     pub(crate) fn logits(&self, x: &[f32]) -> Vec<f32> {
         let mut last = x[x.len() - self.config.hidden_size..].to_vec();
         self.norm.apply_in_place(&mut last);

@@ -21,9 +21,8 @@ pub use strategy::Strategy;
 /// Options of a prefill.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrefillOptions {
-    /// Number of tokens that go through a layer together, at least 1. Memory grows with it. It
-    /// changes results only by rounding: to 8 bits if the last block has one token, which is then
-    /// multiplied like a decoded token ([`Model`]).
+    /// Number of tokens that go through a layer together, at least 1. Memory grows with it, and
+    /// results depend on it only by rounding.
     pub block: usize,
     /// Number of last queries to return for selectors; the default covers all selectors' defaults.
     pub observed: usize,
@@ -128,7 +127,6 @@ impl Model {
     /// [`Error::Input`], before anything is read, if `tokens` is empty, contains tokens that the
     /// model does not have, or exceeds the model's context; [`Error::Input`] if logits are not
     /// finite; and the errors of `on_layer`.
-    /// it can place, before anything is read; if logits are not finite; and what `on_layer` says.
     pub fn read(
         &self,
         tokens: &[u32],
@@ -203,8 +201,8 @@ pub(crate) fn check_finite(logits: Vec<f32>) -> Result<Vec<f32>> {
 /// State of a prompt between two layers.
 struct PromptState<'m> {
     model: &'m Model,
-    /// Input of the next layer for the tokens after the shared prefix, `[tokens - known,
-    /// hidden_size]`.
+    /// Input of the next layer for the tokens after the shared prefix,
+    /// `[tokens - known, hidden_size]`.
     x: Vec<f32>,
     table: Table,
     /// Number of tokens in the shared prefix, whose keys and values are copied.
@@ -363,8 +361,8 @@ fn read_pairs(reads: &[Option<Vec<Reads>>], first: usize, count: usize) -> u64 {
     reads.iter().map(count_head).sum()
 }
 
-/// Copies rows `[tokens, heads, dim]` to the positions of tokens from `first` on of `[heads, all,
-/// dim]`.
+/// Copies rows `[tokens, heads, dim]` to the positions of tokens from `first` on of
+/// `[heads, all, dim]`.
 fn spread(rows: &[f32], into: &mut Array3<f32>, first: usize) {
     let (heads, _, dim) = into.dim();
     for (i, token) in rows.chunks_exact(heads * dim).enumerate() {

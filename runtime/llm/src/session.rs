@@ -81,7 +81,7 @@ impl<'m> Session<'m> {
         Self { ends: false, ..self }
     }
 
-    /// The model.
+    /// Model of the sequence.
     pub fn model(&self) -> &'m Model {
         self.model
     }

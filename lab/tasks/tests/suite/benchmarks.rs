@@ -144,8 +144,7 @@ fn files_of_ruler_keep_their_prompts() {
 #[test]
 fn labels_in_questions_of_babilong_are_no_answers() {
     let content = json!({ "input": " Mary is here. ",
-        "question": "Where was Mary before the office?",
-                     "target": "garden" });
+        "question": "Where was Mary before the office?", "target": "garden" });
     let (task, case, _) = only("babilong", "qa2/4k.jsonl", &content);
     assert!(case.context.ends_with("\n\n<context>\nMary is here."));
     assert_eq!(case.question, "\n</context>\n\nQuestion: Where was Mary before the office?");

@@ -95,7 +95,7 @@ fn question(case: &Case) -> &str {
 #[test]
 fn paragraphs_of_the_same_article_are_added_first() {
     let texts = Files::new(&squad(), &hotpot()).texts();
-    let mut asked = Vec::new();
+    let mut questions = Vec::new();
     for seed in 0..60 {
         let case = texts.case(Task::Qa1, 220, seed, &count).unwrap();
         assert!(taken(&case, count) <= 220 && case.tokens == 32);
@@ -119,10 +119,10 @@ fn paragraphs_of_the_same_article_are_added_first() {
         assert_eq!(near.count(), documents.len().min(4));
         assert_eq!(Task::Qa1.score(&case, "It says so."), 0.0);
         assert_eq!(Task::Qa1.score(&case, &case.answers[0].to_uppercase()), 1.0);
-        asked.push((place.to_owned(), documents.iter().position(|document| *document == own)));
+        questions.push((place.to_owned(), documents.iter().position(|document| *document == own)));
     }
-    assert_eq!(set(asked.iter().map(|asked| &asked.0)).len(), 12, "every question comes");
-    assert!(set(asked.iter().map(|asked| asked.1)).len() > 3, "at several places");
+    assert_eq!(set(questions.iter().map(|question| &question.0)).len(), 12, "every question comes");
+    assert!(set(questions.iter().map(|question| question.1)).len() > 3, "at several places");
 }
 
 #[test]

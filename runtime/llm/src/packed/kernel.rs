@@ -32,7 +32,8 @@ type ActivationRow = *const ActivationBlock;
 /// Products of some rows with sixteen outputs.
 type RowProducts = [[f32; LANES]; ROWS];
 
-/// Instruction sets that the kernel is compiled for, in ascending order of speed.
+/// Instruction sets that the kernel is compiled for, in ascending order: a machine with one of them
+/// also supports those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum InstructionSet {
     /// Plain Rust.

@@ -8,9 +8,9 @@ use super::format::QuantFormat;
 /// Cache line with four bytes of each of sixteen outputs, `[16][4]`.
 ///
 /// In formats of whole bytes, a block of 32 inputs is eight lines of four inputs each. Otherwise it
-/// is four lines, whose low halves are inputs `4 i ..` and whose high halves are inputs `16 + 4 i
-/// ..`, followed by one line for each bit beyond four, in which input `i` has the bits from `i / 4
-/// · high_bits % 8` on.
+/// is four lines, whose low halves are inputs `4 i ..` and whose high halves are inputs
+/// `16 + 4 i ..`, followed by one line for each bit beyond four, in which input `i` has the bits
+/// from `i / 4 · high_bits % 8` on.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct CacheLine(pub(super) [u8; 4 * LANES]);

@@ -11,8 +11,8 @@ use crate::inputs::LinearInputs;
 use crate::linear::LinearScratch;
 use crate::{Error, LayerReport, Result};
 
-/// Least number of tokens for which linear maps are batched. Batching widens the weights to f32,
-/// which does not pay for fewer tokens.
+/// Least number of tokens for which linear maps are batched. Batching widens weights in bf16 to
+/// f32, which does not pay for fewer tokens.
 const LEAST_BATCH: usize = 8;
 
 /// Largest number of tokens whose linear maps are batched, which bounds memory.

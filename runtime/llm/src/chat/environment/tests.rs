@@ -125,9 +125,9 @@ proptest! {
                 "{{", "}}", "{%", "%}", "{#", "#}", "-", "+", "%", "~", "<", ">=", "==", "in",
                 "not", "is", "is string", "(", ")", "[", "]", "{", "}", "'a'", "'", "\"", "\\", "é",
                 "1", "1.5", "1e", "x", ".items", ".", "|", "|length", "|tojson", ",", ":", "=",
-                "if", "else", "for", "for x in", "set", "set x =", "endfor", "endif", "raw", "endraw",
-                "generation", "endgeneration", "macro m(a)", "endmacro", " ", " ", "\n", "\r",
-                "**", "range(3)", ".split(", ".format(", "'%s'",
+                "if", "else", "for", "for x in", "set", "set x =", "endfor", "endif", "raw",
+                "endraw", "generation", "endgeneration", "macro m(a)", "endmacro", " ", " ", "\n",
+                "\r", "**", "range(3)", ".split(", ".format(", "'%s'",
             ]),
             0..24,
         )

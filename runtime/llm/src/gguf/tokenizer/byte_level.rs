@@ -1,4 +1,4 @@
-//! Byte-level BPE: bytes are written as characters, and merged in the order of the merges' rank.
+//! Byte-level BPE: bytes are written as characters, and merged in the order of the merges' ranks.
 
 use std::collections::HashSet;
 
