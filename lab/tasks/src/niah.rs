@@ -2,7 +2,7 @@
 
 use crate::draw::SeededDraw;
 use crate::fit::TokenLimit;
-use crate::source::{Class, Hay, WordSource};
+use crate::source::{Hay, WordClass, WordSource};
 use crate::templates::fill;
 use crate::{Case, Result, Task};
 
@@ -12,8 +12,8 @@ const ANSWER_TOKENS: usize = 128;
 #[derive(Clone, Copy, Debug)]
 struct Needles {
     hay: Hay,
-    key: Class,
-    value: Class,
+    key: WordClass,
+    value: WordClass,
     keys: usize,
     values_each: usize,
     queried: usize,
@@ -21,7 +21,7 @@ struct Needles {
 
 impl Needles {
     fn for_task(task: Task) -> Self {
-        use Class::{Key, Number, Uuid, UuidKey};
+        use WordClass::{Key, Number, Uuid, UuidKey};
         let single =
             Self { hay: Hay::Prose, key: Key, value: Number, keys: 1, values_each: 1, queried: 1 };
         match task {
@@ -38,7 +38,7 @@ impl Needles {
 
     /// Singular of the kind of value that the question asks for.
     fn kind(self) -> &'static str {
-        if self.value == Class::Uuid { "uuid" } else { "number" }
+        if self.value == WordClass::Uuid { "uuid" } else { "number" }
     }
 
     /// Builds the text with `hay` sentences of hay.
@@ -72,7 +72,7 @@ impl Needles {
             frame.fill(&[("kind", self.kind()), ("kinds", kinds), ("query", &query)]);
         Case {
             labels: Vec::new(),
-            context: introduction + &sentences.join(source.between(self.hay)),
+            context: introduction + &sentences.join(source.separator(self.hay)),
             question,
             beginning,
             tokens: source.answer_tokens(answers.len(), ANSWER_TOKENS),
@@ -84,7 +84,7 @@ impl Needles {
 /// Draws `count` values, all different if the class has enough.
 fn values(
     source: &dyn WordSource,
-    class: Class,
+    class: WordClass,
     count: usize,
     draw: &mut SeededDraw,
 ) -> Vec<String> {
@@ -107,12 +107,12 @@ pub(crate) fn case(
         return length
             .fill(task.name(), 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
     }
-    if let Some(keys) = source.needles(length.tokens) {
+    if let Some(keys) = source.needle_count(length.tokens) {
         let needles = Needles { keys, ..needles };
         return length
             .fill(task.name(), 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
     }
-    let max_keys = length.tokens.clamp(1, source.most(needles.key));
+    let max_keys = length.tokens.clamp(1, source.max_words(needles.key));
     length.fill(task.name(), 1..=max_keys, |keys| {
         Needles { keys, ..needles }.text(source, 0, draw.clone())
     })

@@ -5,7 +5,7 @@ use crate::templates::Templates;
 
 /// Purpose of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub(crate) enum WordClass {
     /// Key made of words.
     Key,
     /// Key that is a UUID, if the source has UUIDs.
@@ -38,20 +38,20 @@ pub(crate) trait WordSource {
     fn templates(&self) -> &Templates;
 
     /// Draws `count` different words of a class, or all if there are fewer.
-    fn words(&self, class: Class, count: usize, draw: &mut SeededDraw) -> Vec<String>;
+    fn words(&self, class: WordClass, count: usize, draw: &mut SeededDraw) -> Vec<String>;
 
     /// Largest number of words of a class that may be requested from `words`.
-    fn most(&self, class: Class) -> usize;
+    fn max_words(&self, class: WordClass) -> usize;
 
     /// Returns the first sentences of a haystack of noise or prose.
     fn hay(&self, hay: Hay, sentences: usize, draw: &mut SeededDraw) -> Vec<String>;
 
     /// Separator of the sentences of a haystack.
-    fn between(&self, hay: Hay) -> &'static str;
+    fn separator(&self, hay: Hay) -> &'static str;
 
     /// Number of needles in a haystack of needles, if it is limited and prose fills the rest;
     /// `None` if needles fill the text.
-    fn needles(&self, tokens: usize) -> Option<usize>;
+    fn needle_count(&self, tokens: usize) -> Option<usize>;
 
     /// Largest number of tokens of an answer of some words, for which RULER uses `usual`.
     fn answer_tokens(&self, words: usize, usual: usize) -> usize;

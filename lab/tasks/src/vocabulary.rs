@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::draw::SeededDraw;
 use crate::error::read;
 use crate::prose::filler;
-use crate::source::{Class, Hay, WordSource};
+use crate::source::{Hay, WordClass, WordSource};
 use crate::templates::{Frame, Templates, holes};
 use crate::{Error, Result};
 
@@ -53,7 +53,7 @@ impl Vocabulary {
         Ok(Self { path: path.into(), content })
     }
 
-    fn class(&self, class: Class) -> &[String] {
+    fn class(&self, class: WordClass) -> &[String] {
         &self.content.classes[self.content.class(class)]
     }
 }
@@ -67,13 +67,13 @@ fn separate(frame: &mut Frame) {
 
 impl Content {
     /// Name of a class. Classes of values have the plurals of their kinds as names.
-    fn class(&self, class: Class) -> &str {
+    fn class(&self, class: WordClass) -> &str {
         match class {
-            Class::Key | Class::UuidKey => "keys",
-            Class::Number => &self.templates.niah.kinds["number"],
-            Class::Uuid => &self.templates.niah.kinds["uuid"],
-            Class::Variable | Class::ShortVariable => "variables",
-            Class::Assigned => "assigned",
+            WordClass::Key | WordClass::UuidKey => "keys",
+            WordClass::Number => &self.templates.niah.kinds["number"],
+            WordClass::Uuid => &self.templates.niah.kinds["uuid"],
+            WordClass::Variable | WordClass::ShortVariable => "variables",
+            WordClass::Assigned => "assigned",
         }
     }
 
@@ -87,7 +87,8 @@ impl Content {
                 return Err(format!("templates.niah.kinds has no {kind:?}; expected one"));
             }
         }
-        let values = [self.class(Class::Number), self.class(Class::Uuid), "assigned", "filler"];
+        let values =
+            [self.class(WordClass::Number), self.class(WordClass::Uuid), "assigned", "filler"];
         for (name, fewest) in [("keys", LEAST_WORDS), ("variables", LEAST_WORDS)]
             .into_iter()
             .chain(values.map(|name| (name, 1)))
@@ -159,11 +160,11 @@ impl WordSource for Vocabulary {
         &self.content.templates
     }
 
-    fn words(&self, class: Class, count: usize, draw: &mut SeededDraw) -> Vec<String> {
+    fn words(&self, class: WordClass, count: usize, draw: &mut SeededDraw) -> Vec<String> {
         draw.sample(count, self.class(class)).into_iter().cloned().collect()
     }
 
-    fn most(&self, class: Class) -> usize {
+    fn max_words(&self, class: WordClass) -> usize {
         self.class(class).len()
     }
 
@@ -177,11 +178,11 @@ impl WordSource for Vocabulary {
         }
     }
 
-    fn between(&self, _hay: Hay) -> &'static str {
+    fn separator(&self, _hay: Hay) -> &'static str {
         " "
     }
 
-    fn needles(&self, tokens: usize) -> Option<usize> {
+    fn needle_count(&self, tokens: usize) -> Option<usize> {
         Some((tokens.saturating_sub(FRAME_TOKENS) / NEEDLE_TOKENS).max(1))
     }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::draw::SeededDraw;
 use crate::prose::{Prose, filler};
-use crate::source::{Class, Hay, WordSource};
+use crate::source::{Hay, WordClass, WordSource};
 use crate::templates::{Frame, Templates};
 
 /// RULER's sentences of all tasks.
@@ -84,22 +84,22 @@ impl WordSource for Ruler {
         &SENTENCES.haystacks
     }
 
-    fn words(&self, class: Class, count: usize, draw: &mut SeededDraw) -> Vec<String> {
+    fn words(&self, class: WordClass, count: usize, draw: &mut SeededDraw) -> Vec<String> {
         let make: fn(&mut SeededDraw) -> String = match class {
-            Class::Key => pair,
-            Class::UuidKey | Class::Uuid => uuid,
-            Class::Number => |draw| digits(7, draw),
-            Class::Variable => |draw| letters(5, b'A', draw),
-            Class::ShortVariable => |draw| letters(3, b'A', draw),
-            Class::Assigned => |draw| digits(5, draw),
+            WordClass::Key => pair,
+            WordClass::UuidKey | WordClass::Uuid => uuid,
+            WordClass::Number => |draw| digits(7, draw),
+            WordClass::Variable => |draw| letters(5, b'A', draw),
+            WordClass::ShortVariable => |draw| letters(3, b'A', draw),
+            WordClass::Assigned => |draw| digits(5, draw),
         };
         draw.different(count, make)
     }
 
-    fn most(&self, class: Class) -> usize {
+    fn max_words(&self, class: WordClass) -> usize {
         match class {
             // Half of the pairs, so that drawing different ones ends.
-            Class::Key => ADJECTIVES.len() * NOUNS.len() / 2,
+            WordClass::Key => ADJECTIVES.len() * NOUNS.len() / 2,
             _ => usize::MAX,
         }
     }
@@ -112,14 +112,14 @@ impl WordSource for Ruler {
         }
     }
 
-    fn between(&self, hay: Hay) -> &'static str {
+    fn separator(&self, hay: Hay) -> &'static str {
         match hay {
             Hay::Prose => " ",
             Hay::Noise | Hay::Needles => "\n",
         }
     }
 
-    fn needles(&self, _tokens: usize) -> Option<usize> {
+    fn needle_count(&self, _tokens: usize) -> Option<usize> {
         None
     }
 

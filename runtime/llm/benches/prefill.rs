@@ -55,9 +55,9 @@ fn measure(model: &Model, tokens: &[u32], length: usize, rounds: usize) -> Resul
     for _ in 0..rounds {
         prompts.clear();
         for (strategy, seconds) in strategies.iter().zip(&mut seconds) {
-            let reading = PrefillOptions { strategy: *strategy, ..PrefillOptions::default() };
+            let options = PrefillOptions { strategy: *strategy, ..PrefillOptions::default() };
             let (begin, before) = (Instant::now(), processor_seconds());
-            prompts.push(model.prefill(prompt, reading)?);
+            prompts.push(model.prefill(prompt, options)?);
             let wall = begin.elapsed().as_secs_f64();
             seconds.push(
                 before.and_then(|before| Some(processor_seconds()? - before)).unwrap_or(wall),

@@ -174,17 +174,15 @@ impl Tile {
             Threads::One,
         );
         let value_dim = self.sums.len() / rows;
-        let sums = self.sums.chunks_exact_mut(value_dim);
-        let state = self.totals.iter_mut().zip(&mut self.largest).zip(sums);
-        for (row, (weights, ((total, largest), sums))) in
-            self.weights.chunks_exact_mut(keys.count).zip(state).enumerate()
-        {
-            let (seen, hidden) = weights.split_at_mut(visible(row).min(keys.count));
+        for (row, weights) in self.weights.chunks_exact_mut(keys.count).enumerate() {
+            let sums = &mut self.sums[row * value_dim..(row + 1) * value_dim];
+            let (total, largest) = (&mut self.totals[row], &mut self.largest[row]);
+            let (shown, hidden) = weights.split_at_mut(visible(row).min(keys.count));
             hidden.fill(0.0);
-            if seen.is_empty() {
+            if shown.is_empty() {
                 continue;
             }
-            let larger = maximum(seen).max(*largest);
+            let larger = maximum(shown).max(*largest);
             if larger > *largest {
                 let before = (*largest - larger).exp();
                 *total *= before;
@@ -193,11 +191,11 @@ impl Tile {
                 }
                 *largest = larger;
             }
-            for logit in seen.iter_mut() {
+            for logit in shown.iter_mut() {
                 *logit -= larger;
             }
-            exp_all(seen);
-            *total += sum(seen);
+            exp_all(shown);
+            *total += sum(shown);
         }
     }
 

@@ -82,11 +82,11 @@ impl Gguf {
 
     /// Reads a matrix of this shape, in the number type in which it is fastest to multiply.
     pub(crate) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
-        let (own, dtype, mut bytes) = self.take(name, &shape)?;
+        let (gguf_name, dtype, mut bytes) = self.take(name, &shape)?;
         if let Some(heads) = self.interleaved_heads(name) {
             bytes = deinterleave(&bytes, shape[0], heads);
         }
-        matrix(dtype, &bytes, shape).map_err(|reason| self.refuse(&own, &reason))
+        matrix(dtype, &bytes, shape).map_err(|reason| self.refuse(&gguf_name, &reason))
     }
 
     /// Reads `count` matrices of this shape, which one tensor stores one after the other.
@@ -96,17 +96,17 @@ impl Gguf {
         count: usize,
         shape: [usize; 2],
     ) -> Result<Vec<Matrix>> {
-        let (own, dtype, bytes) = self.take(name, &[count, shape[0], shape[1]])?;
+        let (gguf_name, dtype, bytes) = self.take(name, &[count, shape[0], shape[1]])?;
         let parts = bytes.chunks_exact(bytes.len() / count);
         let matrices = parts.map(|bytes| matrix(dtype, bytes, shape));
-        matrices.collect::<Result<_, _>>().map_err(|reason| self.refuse(&own, &reason))
+        matrices.collect::<Result<_, _>>().map_err(|reason| self.refuse(&gguf_name, &reason))
     }
 
     /// Reads a vector of `size` elements.
     pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
-        let (own, dtype, bytes) = self.take(name, &[size])?;
+        let (gguf_name, dtype, bytes) = self.take(name, &[size])?;
         let numbers = numbers(dtype, &bytes, &[size]);
-        let numbers = numbers.map_err(|reason| self.refuse(&own, &reason))?;
+        let numbers = numbers.map_err(|reason| self.refuse(&gguf_name, &reason))?;
         Ok(match self.interleaved_heads(name) {
             Some(heads) => deinterleave(&numbers, size, heads),
             None => numbers,
@@ -152,17 +152,19 @@ impl Gguf {
 
     /// Takes the tensor of a Hugging Face name; returns its GGUF name, number type and bytes.
     fn take(&mut self, name: &str, shape: &[usize]) -> Result<(String, GgmlDType, Vec<u8>)> {
-        let own = names::find_gguf_name(name);
-        let Some(info) = self.tensors.remove(&own) else {
-            let reason = format!("no tensor `{own}`; expected one of shape {shape:?}");
+        let gguf_name = names::find_gguf_name(name);
+        let Some(info) = self.tensors.remove(&gguf_name) else {
+            let reason = format!("no tensor `{gguf_name}`; expected one of shape {shape:?}");
             return Err(Error::checkpoint(&self.path, reason));
         };
         if info.shape.dims() != shape {
             let found = info.shape.dims();
-            return Err(self.refuse(&own, &format!(" has shape {found:?}; expected {shape:?}")));
+            return Err(
+                self.refuse(&gguf_name, &format!(" has shape {found:?}; expected {shape:?}"))
+            );
         }
         let bytes = self.read(&info).map_err(|source| Error::file(&self.path, source))?;
-        Ok((own, info.ggml_dtype, bytes))
+        Ok((gguf_name, info.ggml_dtype, bytes))
     }
 
     fn read(&mut self, info: &TensorInfo) -> std::io::Result<Vec<u8>> {

@@ -90,8 +90,8 @@ impl Model {
     ///
     /// # Errors
     /// The errors of [`read`](Self::read).
-    pub fn prefill(&self, tokens: &[u32], reading: PrefillOptions) -> Result<Prefilled> {
-        self.prefill_after(None, tokens, reading)
+    pub fn prefill(&self, tokens: &[u32], options: PrefillOptions) -> Result<Prefilled> {
+        self.prefill_after(None, tokens, options)
     }
 
     /// Reads a prompt like [`prefill`](Self::prefill), but copies the blocks of the prefix that it
@@ -105,14 +105,14 @@ impl Model {
         &self,
         other: Option<&Prefilled>,
         tokens: &[u32],
-        reading: PrefillOptions,
+        options: PrefillOptions,
     ) -> Result<Prefilled> {
         let mut layers = Vec::new();
         let collect = |_, layer| {
             layers.push(layer);
             Ok(())
         };
-        let logits = self.read_after(other, tokens, reading, collect)?;
+        let logits = self.read_after(other, tokens, options, collect)?;
         Ok(Prefilled { tokens: tokens.to_vec(), layers, logits })
     }
 
@@ -130,32 +130,32 @@ impl Model {
     pub fn read(
         &self,
         tokens: &[u32],
-        reading: PrefillOptions,
+        options: PrefillOptions,
         on_layer: impl FnMut(usize, LayerPrompt) -> Result<()>,
     ) -> Result<Vec<f32>> {
-        self.read_after(None, tokens, reading, on_layer)
+        self.read_after(None, tokens, options, on_layer)
     }
 
     fn read_after(
         &self,
         other: Option<&Prefilled>,
         tokens: &[u32],
-        reading: PrefillOptions,
+        options: PrefillOptions,
         mut on_layer: impl FnMut(usize, LayerPrompt) -> Result<()>,
     ) -> Result<Vec<f32>> {
         self.check_prompt(tokens)?;
         if let Some(other) = other {
             self.check_layers(other)?;
         }
-        let observed = reading.observed.min(tokens.len());
+        let observed = options.observed.min(tokens.len());
         // Tokens after the shared prefix are read in any case: the last one, since the logits
         // follow from it, and those whose queries are returned.
         let longest = tokens.len() - observed.max(1);
         let (common_prefix, block) =
-            (other.map_or(0, |other| other.common_prefix(tokens)), reading.block.max(1));
+            (other.map_or(0, |other| other.common_prefix(tokens)), options.block.max(1));
         // Only whole blocks are shared, so that the others are computed as if all were.
         let known = common_prefix.min(longest) / block * block;
-        let mut prompt = PromptState::new(self, tokens, known, block, reading.strategy);
+        let mut prompt = PromptState::new(self, tokens, known, block, options.strategy);
         for (number, layer) in self.layers.iter().enumerate() {
             let known = other.map(|other| &other.layers[number]);
             on_layer(number, prompt.run_layer(layer, known, observed))?;

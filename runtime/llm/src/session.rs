@@ -17,7 +17,7 @@ use crate::{Classes, Error, Model, PrefillOptions, Result};
 pub struct Session<'m> {
     model: &'m Model,
     layers: Vec<Box<dyn Attention>>,
-    reading: PrefillOptions,
+    prefill_options: PrefillOptions,
     /// Class of each token of the vocabulary, if the caller has provided them.
     classes: Option<Classes>,
     /// Number of tokens so far.
@@ -53,7 +53,7 @@ impl<'m> Session<'m> {
         Ok(Self {
             model,
             layers: (0..config.layers).map(start).collect::<Result<_>>()?,
-            reading: PrefillOptions::default(),
+            prefill_options: PrefillOptions::default(),
             classes: None,
             len: 0,
             reports: Vec::new(),
@@ -65,8 +65,8 @@ impl<'m> Session<'m> {
 
     /// Sets the options of the prefill.
     #[must_use]
-    pub fn with_prefill_options(self, reading: PrefillOptions) -> Self {
-        Self { reading, ..self }
+    pub fn with_prefill_options(self, options: PrefillOptions) -> Self {
+        Self { prefill_options: options, ..self }
     }
 
     /// Provides the classes of tokens, which some selectors [need](PipelineConfig::needs_classes).

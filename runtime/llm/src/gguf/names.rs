@@ -28,14 +28,14 @@ const PARTS: [(&str, &str); 15] = [
 
 /// Returns the GGUF name of a Hugging Face name; unknown names are returned unchanged.
 pub(super) fn find_gguf_name(name: &str) -> String {
-    if let Some((_, own)) = OUTER.iter().find(|(outer, _)| *outer == name) {
-        return (*own).into();
+    if let Some((_, gguf)) = OUTER.iter().find(|(outer, _)| *outer == name) {
+        return (*gguf).into();
     }
-    let own = layer(name).and_then(|(number, part, kind)| {
-        let (_, own) = PARTS.iter().find(|(hf, _)| *hf == part)?;
-        Some(format!("blk.{number}.{own}.{kind}"))
+    let gguf = layer(name).and_then(|(number, part, kind)| {
+        let (_, gguf) = PARTS.iter().find(|(hf, _)| *hf == part)?;
+        Some(format!("blk.{number}.{gguf}.{kind}"))
     });
-    own.unwrap_or_else(|| name.into())
+    gguf.unwrap_or_else(|| name.into())
 }
 
 /// Parts to which rotary position embeddings are applied.

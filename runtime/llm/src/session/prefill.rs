@@ -34,9 +34,9 @@ impl Session<'_> {
         self.model.check_prompt(tokens)?;
         self.grow(tokens.len(), |session| {
             let classes = session.classify(tokens);
-            let Self { model, layers, reading, prefill_density, .. } = session;
+            let Self { model, layers, prefill_options, prefill_density, .. } = session;
             let mut densities = 0.0;
-            let logits = model.read(tokens, *reading, |layer, prompt| {
+            let logits = model.read(tokens, *prefill_options, |layer, prompt| {
                 append_prompt(layer, layers[layer].as_mut(), &prompt, classes.as_deref())?;
                 densities += prompt.density();
                 progress(layer + 1, layers.len());

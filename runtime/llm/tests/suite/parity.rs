@@ -116,7 +116,7 @@ fn configs_of_transformers_4_and_5_are_read() {
     assert_ne!(shape.query_heads * shape.head_dim, hidden_size);
 }
 
-fn reading(block: usize, observed: usize) -> PrefillOptions {
+fn prefill_options(block: usize, observed: usize) -> PrefillOptions {
     PrefillOptions { block, observed, ..PrefillOptions::default() }
 }
 
@@ -128,7 +128,8 @@ fn blocks_of_a_prompt_give_the_result_of_the_whole() {
         let expected = whole.prefill(&golden.prompt).unwrap();
         let next = whole.step(5).unwrap();
         for block in [1, 7, 20, 39, 40] {
-            let mut blocks = session(&model, &dense()).with_prefill_options(reading(block, 64));
+            let mut blocks =
+                session(&model, &dense()).with_prefill_options(prefill_options(block, 64));
             let context = format!("{name}, blocks of {block}");
             assert_close(&blocks.prefill(&golden.prompt).unwrap(), &expected, 5e-5, &context);
             assert_close(&blocks.step(5).unwrap(), &next, 5e-5, &context);
@@ -159,14 +160,14 @@ fn common_prefixes_of_prompts_are_shared() {
     for name in CASES {
         let (model, golden) = (open(name), Golden::open(name));
         for observed in [0, 1, 8, 64] {
-            let reading = reading(8, observed);
-            let alone = model.prefill(&golden.prompt, reading).unwrap();
+            let options = prefill_options(8, observed);
+            let alone = model.prefill(&golden.prompt, options).unwrap();
             for common in [0, 7, 8, 20, golden.prompt.len()] {
                 let mut other = golden.prompt.clone();
                 other.truncate(common);
                 other.extend([1, 2, 3]);
-                let other = model.prefill(&other, reading).unwrap();
-                let after = model.prefill_after(Some(&other), &golden.prompt, reading).unwrap();
+                let other = model.prefill(&other, options).unwrap();
+                let after = model.prefill_after(Some(&other), &golden.prompt, options).unwrap();
                 assert_eq!(after.logits, alone.logits, "{name}: {common} of {observed}");
                 for (after, alone) in after.layers.iter().zip(&alone.layers) {
                     assert_eq!(after.keys, alone.keys);
@@ -346,14 +347,14 @@ fn sample_attention_reads_less_for_a_lower_coverage() {
 #[test]
 fn common_prefixes_of_sampled_prompts_are_shared() {
     let (model, golden) = (open("qwen3"), Golden::open("qwen3"));
-    let reading = PrefillOptions { block: 8, ..sampling(0.5, 0.2) };
-    let alone = model.prefill(&golden.prompt, PrefillOptions { observed: 4, ..reading }).unwrap();
+    let options = PrefillOptions { block: 8, ..sampling(0.5, 0.2) };
+    let alone = model.prefill(&golden.prompt, PrefillOptions { observed: 4, ..options }).unwrap();
     assert!(alone.density() < 1.0);
     let mut other = golden.prompt[..20].to_vec();
     other.extend([1, 2, 3]);
-    let other = model.prefill(&other, PrefillOptions { observed: 4, ..reading }).unwrap();
-    let reading = PrefillOptions { observed: 4, ..reading };
-    let after = model.prefill_after(Some(&other), &golden.prompt, reading).unwrap();
+    let other = model.prefill(&other, PrefillOptions { observed: 4, ..options }).unwrap();
+    let options = PrefillOptions { observed: 4, ..options };
+    let after = model.prefill_after(Some(&other), &golden.prompt, options).unwrap();
     assert_eq!((after.density(), &after.logits), (alone.density(), &alone.logits));
     for (after, alone) in after.layers.iter().zip(&alone.layers) {
         assert_eq!((&after.keys, &after.values), (&alone.keys, &alone.values));
@@ -366,8 +367,8 @@ fn selectors_observe_the_last_queries_of_a_prompt() {
     let model = open("llama3");
     let prompt: Vec<u32> = (0..200).map(|i| (i * 37 + i / 11) % 126).collect();
     let run = |block, observed| {
-        let mut session =
-            session(&model, &common::snapkv()).with_prefill_options(reading(block, observed));
+        let mut session = session(&model, &common::snapkv())
+            .with_prefill_options(prefill_options(block, observed));
         session.prefill(&prompt).unwrap();
         let logits = session.step(9).unwrap();
         (logits, session.density().unwrap())
