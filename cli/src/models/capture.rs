@@ -85,7 +85,7 @@ pub(crate) fn run(args: &CaptureArgs, call: &Call) -> Result<(), Failure> {
     let layers = if layers.is_empty() {
         BTreeMap::new()
     } else {
-        let classes = checkpoint.tokenizer.classes()?.of(&tokens);
+        let classes = checkpoint.tokenizer.classes()?.classify(&tokens);
         args.capture(&checkpoint.load()?, &tokens, &classes, layers)?
     };
     let (model, source) = (Some(describe(config)), Some(args.source()));

@@ -47,7 +47,7 @@ fn a_trace_is_what_the_model_computes() {
     let prefilled = prefill(&world);
     let (model, tokens) = model(&world);
     let classes =
-        Tokenizer::open(&recall(), model.config()).unwrap().classes().unwrap().of(&tokens);
+        Tokenizer::open(&recall(), model.config()).unwrap().classes().unwrap().classify(&tokens);
     let count = |class| classes.iter().filter(|&&other| other == class).count();
     assert_eq!((classes[0], count(TokenClass::Special)), (TokenClass::Special, 1), "<bos>");
     assert!(count(TokenClass::Punctuation) > 50, "{classes:?}");

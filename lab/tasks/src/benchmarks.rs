@@ -1,4 +1,4 @@
-//! Datasets of published benchmarks, from the files that users have.
+//! Datasets of published benchmarks, read from files that users have.
 
 mod babilong;
 mod definition;
@@ -18,14 +18,14 @@ use crate::fit::TokenLimit;
 use crate::metrics::AnswerMetric;
 use crate::{Case, Error, Result};
 
-use definition::{Definition, PromptLayout, ScoredPart};
+use definition::{BenchmarkDefinition, PromptLayout, ScoredPart};
 use rows::DatasetRow;
 
-/// One dataset of a benchmark, or one group of its lengths.
+/// Dataset of a benchmark, or one group of its lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dataset(usize);
 
-static ALL: LazyLock<Vec<Definition>> = LazyLock::new(|| {
+static ALL: LazyLock<Vec<BenchmarkDefinition>> = LazyLock::new(|| {
     [
         longbench::datasets(),
         ruler::datasets(),
@@ -40,35 +40,35 @@ static ALL: LazyLock<Vec<Definition>> = LazyLock::new(|| {
 });
 
 impl Dataset {
-    fn definition(self) -> &'static Definition {
+    fn definition(self) -> &'static BenchmarkDefinition {
         &ALL[self.0]
     }
 
-    /// Of the dataset and the group of lengths, if it is one of several.
+    /// Name of the dataset, with its group of lengths if it has several.
     pub fn name(self) -> &'static str {
         &self.definition().name
     }
 
-    /// How its answers are scored.
+    /// Metric of the dataset's answers.
     pub fn metric(self) -> AnswerMetric {
         self.definition().metric
     }
 
-    /// Whether it is put to a chat model as a chat.
+    /// Returns true if a chat model should receive the prompt as a chat.
     pub fn as_chat(self) -> bool {
         self.definition().as_chat
     }
 
     pub(crate) fn score(self, case: &Case, answer: &str) -> f64 {
-        self.metric().score(case, self.counted(answer))
+        self.metric().score(case, self.scored_part(answer))
     }
 
     pub(crate) fn other_scores(self, case: &Case, answer: &str) -> Vec<(AnswerMetric, f64)> {
         let others = self.definition().others.iter();
-        others.map(|metric| (*metric, metric.score(case, self.counted(answer)))).collect()
+        others.map(|metric| (*metric, metric.score(case, self.scored_part(answer)))).collect()
     }
 
-    fn counted(self, answer: &str) -> &str {
+    fn scored_part(self, answer: &str) -> &str {
         match self.definition().counted {
             ScoredPart::AllOrNone if answer.is_empty() => "None",
             ScoredPart::All | ScoredPart::AllOrNone => answer,
@@ -79,7 +79,7 @@ impl Dataset {
     }
 }
 
-/// A case, whose context others may have, too: books and articles are asked about many times.
+/// Case whose context other cases may share: books and articles have many questions.
 #[derive(Clone, Debug)]
 struct StoredCase {
     context: Arc<str>,
@@ -94,73 +94,73 @@ pub struct Benchmark {
 }
 
 impl Benchmark {
-    /// The names of the benchmarks.
+    /// Returns the names of all benchmarks.
     pub fn names() -> Vec<&'static str> {
-        let mut names: Vec<_> = ALL.iter().map(|one| one.benchmark).collect();
+        let mut names: Vec<_> = ALL.iter().map(|definition| definition.benchmark).collect();
         names.dedup();
         names
     }
 
-    /// Reads a benchmark's datasets from a folder: those of some names, or all whose files are there.
-    /// Every line is checked.
+    /// Reads a benchmark's datasets from a folder: those in `datasets`, or if there are none, all
+    /// whose files exist. Every line is checked.
     ///
     /// # Errors
-    /// [`Error::Unknown`] for a name that the benchmark lacks; [`Error::File`] and
-    /// [`Error::Malformed`] with every line that is wrong; [`Error::NoFile`] if there is none.
+    /// [`Error::Unknown`] for a name that the benchmark lacks; [`Error::File`], and
+    /// [`Error::Malformed`] with every wrong line; [`Error::NoFile`] if no file exists.
     pub fn open(name: &str, dir: &Path, datasets: &[String]) -> Result<Self> {
-        let own: Vec<(Dataset, &Definition)> = (0..)
+        let candidates: Vec<(Dataset, &BenchmarkDefinition)> = (0..)
             .map(Dataset)
             .zip(ALL.iter())
             .filter(|(_, definition)| definition.benchmark == name)
             .collect();
-        if own.is_empty() {
+        if candidates.is_empty() {
             return Err(unknown(name, Self::names()));
         }
-        let mut known: Vec<&str> = own.iter().map(|(_, it)| it.dataset.as_str()).collect();
+        let mut known: Vec<&str> = candidates.iter().map(|(_, it)| it.dataset.as_str()).collect();
         known.dedup();
         if let Some(other) = datasets.iter().find(|name| !known.contains(&name.as_str())) {
             longbench::refuse_chinese(name, other, dir)?;
             return Err(unknown(other, known));
         }
         let (mut cases, mut files) = (BTreeMap::new(), Vec::new());
-        for of_file in own.chunk_by(|a, b| a.1.dataset == b.1.dataset) {
-            let (_, first) = of_file[0];
-            let asked = datasets.contains(&first.dataset);
-            if !datasets.is_empty() && !asked {
+        for in_file in candidates.chunk_by(|a, b| a.1.dataset == b.1.dataset) {
+            let (_, first) = in_file[0];
+            let requested = datasets.contains(&first.dataset);
+            if !datasets.is_empty() && !requested {
                 continue;
             }
             match find(dir, &first.files) {
                 Some(path) => {
-                    cases.extend(read(&path, of_file)?);
+                    cases.extend(read(&path, in_file)?);
                     files.push(path);
                 }
-                None if asked => return Err(no_file(dir, &first.files)),
+                None if requested => return Err(no_file(dir, &first.files)),
                 None => {}
             }
         }
         if cases.is_empty() {
-            let files: Vec<_> = own.iter().map(|(_, it)| it.files[0].clone()).collect();
+            let files: Vec<_> = candidates.iter().map(|(_, it)| it.files[0].clone()).collect();
             return Err(no_file(dir, &files));
         }
         Ok(Self { cases, files })
     }
 
-    /// The files that were read.
+    /// Files that were read.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
 
-    /// The datasets that there are cases of.
+    /// Datasets that have cases.
     pub(crate) fn datasets(&self) -> impl Iterator<Item = Dataset> {
         self.cases.keys().copied()
     }
 
-    /// How many cases a dataset has.
+    /// Number of cases of a dataset.
     pub(crate) fn cases(&self, dataset: Dataset) -> usize {
         self.cases.get(&dataset).map_or(0, Vec::len)
     }
 
-    /// A case by its place in the file, and again from the first behind the last, made to fit.
+    /// Returns the case at a place in the file, modulo the number of cases, fitted into the limit.
     pub(crate) fn case(
         &self,
         dataset: Dataset,
@@ -176,19 +176,19 @@ impl Benchmark {
     }
 }
 
-/// The cases of a file that several groups share; groups without one are left out.
+/// Reads the cases of a file for all of its groups; omits groups without cases.
 fn read(
     path: &Path,
-    of_file: &[(Dataset, &'static Definition)],
+    in_file: &[(Dataset, &'static BenchmarkDefinition)],
 ) -> Result<impl Iterator<Item = (Dataset, Vec<StoredCase>)>> {
     let mut contexts = HashSet::<Arc<str>>::new();
-    let mut groups: Vec<_> = of_file.iter().map(|(dataset, _)| (*dataset, Vec::new())).collect();
+    let mut groups: Vec<_> = in_file.iter().map(|(dataset, _)| (*dataset, Vec::new())).collect();
     let rows = rows::parse(path, |row| {
-        let group = of_file.iter().map(|(_, definition)| definition.has(row));
+        let group = in_file.iter().map(|(_, definition)| definition.has(row));
         let group = group.collect::<Result<Vec<bool>, String>>()?.iter().position(|has| *has);
         let group = group.ok_or("its length is in no group")?;
-        let cases = cases(of_file[group].1, row)?.into_iter();
-        Ok((group, cases.map(|case| stored(case, &mut contexts)).collect::<Vec<_>>()))
+        let cases = cases(in_file[group].1, row)?.into_iter();
+        Ok((group, cases.map(|case| share_context(case, &mut contexts)).collect::<Vec<_>>()))
     })?;
     for (group, cases) in rows {
         groups[group].1.extend(cases);
@@ -196,8 +196,8 @@ fn read(
     Ok(groups.into_iter().filter(|(_, cases)| !cases.is_empty()))
 }
 
-/// A case that shares its context with those before that have the same.
-fn stored(mut case: Case, contexts: &mut HashSet<Arc<str>>) -> StoredCase {
+/// Stores a case so that it shares its context with earlier cases of the same context.
+fn share_context(mut case: Case, contexts: &mut HashSet<Arc<str>>) -> StoredCase {
     let context = std::mem::take(&mut case.context);
     let known = contexts.get(context.as_str()).cloned();
     let context = known.unwrap_or_else(|| {
@@ -209,14 +209,14 @@ fn stored(mut case: Case, contexts: &mut HashSet<Arc<str>>) -> StoredCase {
 }
 
 /// Returns the cases of a row.
-fn cases(definition: &Definition, row: &DatasetRow) -> Result<Vec<Case>, String> {
-    let Definition { layout, metric, tokens, .. } = definition;
+fn cases(definition: &BenchmarkDefinition, row: &DatasetRow) -> Result<Vec<Case>, String> {
+    let BenchmarkDefinition { layout, metric, tokens, .. } = definition;
     let cases = match layout {
         PromptLayout::LongBench { prompt, classes } => {
             vec![longbench::case(prompt, *classes, row)?]
         }
         PromptLayout::Babilong { prompt, labels } => vec![babilong::case(prompt, labels, row)?],
-        PromptLayout::Loogle { prompt, asked } => loogle::cases(prompt, *asked, row)?,
+        PromptLayout::Loogle { prompt, task } => loogle::cases(prompt, *task, row)?,
         PromptLayout::InfiniteBench { prompt } => vec![infinitebench::case(prompt, *metric, row)?],
         PromptLayout::Ruler => vec![ruler::case(row)?],
         PromptLayout::Math => vec![math::case(row)?],
@@ -228,7 +228,7 @@ fn find(dir: &Path, files: &[String]) -> Option<PathBuf> {
     files
         .iter()
         .flat_map(|file| {
-            rows::ENDINGS.iter().map(move |ending| dir.join(format!("{file}.{ending}")))
+            rows::EXTENSIONS.iter().map(move |extension| dir.join(format!("{file}.{extension}")))
         })
         .find(|path| path.is_file())
 }

@@ -1,29 +1,29 @@
-//! A text with its question, and the score of an answer.
+//! Cases: a text with a question and its right answers.
 
-/// What is asked of a model, and what is right. The prompt is `context` and then `question`, with
-/// nothing between.
+/// Prompt and right answers of a case. The prompt is `context` followed directly by `question`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Case {
-    /// The introduction and the haystack: what a model may read before it knows the question.
+    /// Introduction and haystack: the part of the prompt that a model can read before the question.
     pub context: String,
-    /// The question, and the beginning of the answer.
+    /// Question, and the beginning of the answer.
     pub question: String,
-    /// The beginning of the answer, which the question ends with: in a chat, the model's first words.
+    /// Beginning of the answer, with which `question` ends; in a chat, the model's first words.
     pub beginning: String,
-    /// What the answer should have, in the order of the question.
+    /// Right answers, in the order of the question.
     pub answers: Vec<String>,
-    /// What an answer may be, for metrics that look for all of it: the classes of a classification. Of a cloze,
-    /// the masks of the answers.
+    /// Possible answers, for metrics that search for all of them, such as the classes of a
+    /// classification. For clozes, the masks of the right answers.
     pub labels: Vec<String>,
-    /// The most tokens of an answer.
+    /// Largest number of tokens of an answer.
     pub tokens: usize,
 }
 
 impl Case {
-    /// The share of the right answers that are told, ignoring case.
-    pub(crate) fn share_told(&self, answer: &str) -> f64 {
+    /// Share of the right answers that the answer contains, ignoring case.
+    pub(crate) fn matched_share(&self, answer: &str) -> f64 {
         let answer = answer.to_lowercase();
-        let told = self.answers.iter().filter(|word| answer.contains(&word.to_lowercase())).count();
-        told as f64 / self.answers.len().max(1) as f64
+        let matched =
+            self.answers.iter().filter(|word| answer.contains(&word.to_lowercase())).count();
+        matched as f64 / self.answers.len().max(1) as f64
     }
 }

@@ -1,4 +1,4 @@
-//! Random numbers that are the same on every machine.
+//! Random numbers that are equal on every machine.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::Task;
 
-/// The random numbers of one text.
+/// Random numbers of one text.
 #[derive(Clone, Debug)]
 pub(crate) struct SeededDraw(ChaCha8Rng);
 
 impl SeededDraw {
-    /// The key of the stream is (seed, tokens, name): no two texts share one.
+    /// Creates the stream with the key (seed, tokens, name), so that no two texts share a stream.
     pub(crate) fn new(task: Task, tokens: usize, seed: u64) -> Self {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -21,37 +21,38 @@ impl SeededDraw {
         Self(ChaCha8Rng::from_seed(key))
     }
 
-    /// Random numbers of their own: what is drawn from them says nothing of what is drawn from these.
-    pub(crate) fn apart(&mut self) -> Self {
+    /// Returns an independent stream: its numbers reveal nothing about later numbers of this one.
+    pub(crate) fn fork(&mut self) -> Self {
         let mut key = [0; 32];
         self.0.fill_bytes(&mut key);
         Self(ChaCha8Rng::from_seed(key))
     }
 
-    /// A number below `end`, which is at least 1; each with the same probability but for 2^-64 of
-    /// `end`.
+    /// Draws a number below `end`, which must be at least 1; probabilities differ from `1 / end` by
+    /// less than 2^-64.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.0.next_u64()) * end as u128) >> 64) as usize
     }
 
-    /// 128 random bits.
+    /// Draws 128 random bits.
     pub(crate) fn bits(&mut self) -> u128 {
         u128::from(self.0.next_u64()) << 64 | u128::from(self.0.next_u64())
     }
 
-    /// One of some, which are not none.
-    pub(crate) fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
+    /// Draws one of some items; there must be at least one.
+    pub(crate) fn choose<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len())]
     }
 
-    /// All in random order.
+    /// Shuffles items into random order.
     pub(crate) fn shuffle<T>(&mut self, all: &mut [T]) {
         for last in (1..all.len()).rev() {
             all.swap(last, self.below(last + 1));
         }
     }
 
-    /// `count` different numbers below `end`, rising; all of them if there are fewer.
+    /// Draws `count` different numbers below `end`, in ascending order; all of them if there are
+    /// fewer.
     pub(crate) fn places(&mut self, count: usize, end: usize) -> BTreeSet<usize> {
         let mut places = BTreeSet::new();
         for last in end - count.min(end)..end {
@@ -63,36 +64,37 @@ impl SeededDraw {
         places
     }
 
-    /// `count` of some in random order; all of them if there are fewer.
-    pub(crate) fn some<'a, T>(&mut self, count: usize, of: &'a [T]) -> Vec<&'a T> {
-        let mut some: Vec<_> = self.places(count, of.len()).into_iter().map(|i| &of[i]).collect();
-        self.shuffle(&mut some);
-        some
+    /// Draws `count` of some items in random order; all of them if there are fewer.
+    pub(crate) fn sample<'a, T>(&mut self, count: usize, items: &'a [T]) -> Vec<&'a T> {
+        let places = self.places(count, items.len());
+        let mut sampled: Vec<_> = places.into_iter().map(|i| &items[i]).collect();
+        self.shuffle(&mut sampled);
+        sampled
     }
 
-    /// `count` different texts of `make`, which must be able to make many more.
+    /// Draws `count` different texts with `make`, which must be able to make many more.
     pub(crate) fn different(
         &mut self,
         count: usize,
         mut make: impl FnMut(&mut Self) -> String,
     ) -> Vec<String> {
-        let mut seen = BTreeSet::new();
-        let mut made = Vec::with_capacity(count);
-        while made.len() < count {
+        let mut distinct = BTreeSet::new();
+        let mut texts = Vec::with_capacity(count);
+        while texts.len() < count {
             let text = make(self);
-            if seen.insert(text.clone()) {
-                made.push(text);
+            if distinct.insert(text.clone()) {
+                texts.push(text);
             }
         }
-        made
+        texts
     }
 
-    /// Two lists as one, each in its order, every mixture with the same probability.
-    pub(crate) fn merge<T>(&mut self, one: Vec<T>, other: Vec<T>) -> Vec<T> {
-        let all = one.len() + other.len();
-        let places = self.places(one.len(), all);
-        let (mut one, mut other) = (one.into_iter(), other.into_iter());
-        let next = |i| if places.contains(&i) { one.next() } else { other.next() };
+    /// Merges two lists, each in its order; every mixture has the same probability.
+    pub(crate) fn merge<T>(&mut self, first: Vec<T>, second: Vec<T>) -> Vec<T> {
+        let all = first.len() + second.len();
+        let places = self.places(first.len(), all);
+        let (mut first, mut second) = (first.into_iter(), second.into_iter());
+        let next = |i| if places.contains(&i) { first.next() } else { second.next() };
         (0..all).filter_map(next).collect()
     }
 }
@@ -103,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether each of `outcomes` outcomes comes as often as any other, within 5 standard deviations.
+    /// Checks that each of `outcomes` outcomes is equally frequent, within 5 standard deviations.
     fn assert_even(outcomes: usize, mut make: impl FnMut(&mut SeededDraw) -> Vec<usize>) {
         let mut draw = SeededDraw::new(Task::Vt, 0, 0);
         let mut counts = BTreeMap::<_, f64>::new();
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_has_the_same_probability() {
+    fn draws_are_uniform() {
         assert_even(7, |draw| vec![draw.below(7)]);
         assert_even(6, |draw| {
             let mut all = vec![0, 1, 2];
@@ -123,15 +125,15 @@ mod tests {
             all
         });
         assert_even(10, |draw| draw.places(2, 5).into_iter().collect());
-        assert_even(12, |draw| draw.some(2, &[0, 1, 2, 3]).into_iter().copied().collect());
+        assert_even(12, |draw| draw.sample(2, &[0, 1, 2, 3]).into_iter().copied().collect());
         assert_even(10, |draw| draw.merge(vec![1, 2], vec![3, 4, 5]));
     }
 
     #[test]
-    fn no_more_are_drawn_than_there_are() {
+    fn draws_are_limited_by_the_items() {
         let mut draw = SeededDraw::new(Task::Vt, 0, 0);
         assert_eq!(draw.places(9, 3), BTreeSet::from([0, 1, 2]));
-        assert_eq!(draw.some(9, &[5]), [&5]);
+        assert_eq!(draw.sample(9, &[5]), [&5]);
         assert_eq!(draw.merge(vec![], vec![1, 2]), [1, 2]);
     }
 }

@@ -1,67 +1,70 @@
-//! What can be wrong with a file, a name or a length.
+//! Errors of files, names and lengths.
 
 use std::path::{Path, PathBuf};
 
-/// Every refusal names the file or the task.
+/// Error of this crate, which names the file or the task.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refuses a file.
+    /// The operating system reports an error for a file.
     #[error("{}: {source}", .path.display())]
     File {
-        /// The file, as it was given.
+        /// Path as the caller gave it.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has a wrong content.
     #[error("{}: {reason}", .path.display())]
     Malformed {
-        /// The file, as it was given.
+        /// Path as the caller gave it.
         path: PathBuf,
-        /// What is wrong, where, and what was expected.
+        /// Description of the fault, its position, and what was expected.
         reason: String,
     },
-    /// A name of no task and no group.
+    /// No task and no group has this name.
     #[error("there is no task `{name}`; expected one of {known}")]
     Unknown {
         /// The name.
         name: String,
-        /// All names, with commas.
+        /// All names, separated by commas.
         known: String,
     },
-    /// Not even the shortest text of the task fits.
+    /// Even the shortest text of the task exceeds the limit.
     #[error("`{task}` does not fit in {tokens} tokens; expected {least} or more")]
     TooShort {
-        /// The task.
+        /// Name of the task.
         task: &'static str,
-        /// The tokens there are.
+        /// Limit in tokens.
         tokens: usize,
-        /// The tokens of the shortest text, with the room for its answer.
+        /// Number of tokens of the shortest text, including its answer.
         least: usize,
     },
-    /// The vocabulary cannot say the task.
-    #[error("{}: the vocabulary has no words for `{task}`; expected niah_... or vt", .path.display())]
+    /// The vocabulary lacks words for the task.
+    #[error(
+        "{}: the vocabulary has no words for `{task}`; expected niah_... or vt",
+        .path.display()
+    )]
     Wordless {
-        /// The vocabulary's file.
+        /// File of the vocabulary.
         path: PathBuf,
-        /// The task.
+        /// Name of the task.
         task: &'static str,
     },
-    /// A folder has no file of a benchmark.
+    /// The folder has no file of a benchmark.
     #[error("{}: there is no such file; expected {expected}", .dir.display())]
     NoFile {
-        /// The folder, as it was given.
+        /// Folder as the caller gave it.
         dir: PathBuf,
-        /// The files, by their paths in the folder.
+        /// Paths of the expected files in the folder.
         expected: String,
     },
-    /// The task asks about a file that was not given.
+    /// The task asks about a file that is missing.
     #[error("`{task}` asks about {what}; expected a file with them")]
     Missing {
-        /// The task.
+        /// Name of the task.
         task: &'static str,
-        /// What the file should have.
+        /// Expected content of the file.
         what: &'static str,
     },
 }
@@ -75,16 +78,16 @@ impl Error {
     }
 }
 
-/// The text of a file.
+/// Reads a text file.
 pub(crate) fn read(path: &Path) -> Result<String> {
     let bytes = std::fs::read(path).map_err(|source| Error::File { path: path.into(), source })?;
     utf8(path, 0, bytes)
 }
 
-/// The text of bytes that begin somewhere in a file.
-pub(crate) fn utf8(path: &Path, begins: usize, bytes: Vec<u8>) -> Result<String> {
+/// Decodes UTF-8 bytes, which begin at an offset in a file.
+pub(crate) fn utf8(path: &Path, offset: usize, bytes: Vec<u8>) -> Result<String> {
     String::from_utf8(bytes).map_err(|error| {
-        let place = begins + error.utf8_error().valid_up_to();
+        let place = offset + error.utf8_error().valid_up_to();
         Error::malformed(path, format!("byte {place} is not UTF-8; expected text"))
     })
 }

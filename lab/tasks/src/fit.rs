@@ -1,13 +1,13 @@
-//! As much haystack as fits.
+//! Texts of the largest length that fits into a number of tokens.
 
 use std::ops::RangeInclusive;
 
 use crate::{Case, Error, Result};
 
-/// Measurements by slope; later ones halve what is left.
+/// Number of measurements that interpolate; later ones bisect.
 const SLOPES: usize = 12;
 
-/// What a text is made for: at most `tokens`, by somebody's count.
+/// Limit of a text in tokens, by the caller's count.
 #[derive(Clone, Copy)]
 pub(crate) struct TokenLimit<'a> {
     pub(crate) tokens: usize,
@@ -15,15 +15,15 @@ pub(crate) struct TokenLimit<'a> {
 }
 
 impl TokenLimit<'_> {
-    /// The longest case of `make`, which takes a number of units (sentences, needles, words), that
-    /// fits with its answer. Counts the text O(log tokens) times.
+    /// Returns the longest case of `make` that fits with its answer. `make` takes a number of
+    /// units: sentences, needles or words. Counts the text O(log tokens) times.
     pub(crate) fn fill(
         self,
         task: &'static str,
         units: RangeInclusive<usize>,
         make: impl Fn(usize) -> Case,
     ) -> Result<Case> {
-        let all = |case: &Case| self.of(case).saturating_add(case.tokens);
+        let all = |case: &Case| self.count_prompt(case).saturating_add(case.tokens);
         largest(units, self.tokens, |n| all(&make(n))).map(&make).map_err(|least| Error::TooShort {
             task,
             tokens: self.tokens,
@@ -31,17 +31,17 @@ impl TokenLimit<'_> {
         })
     }
 
-    /// The tokens of a prompt, context and question counted apart.
-    pub(crate) fn of(self, case: &Case) -> usize {
+    /// Counts the tokens of a prompt; context and question are counted separately.
+    pub(crate) fn count_prompt(self, case: &Case) -> usize {
         (self.count)(&case.context).saturating_add((self.count)(&case.question))
     }
 }
 
-/// The largest number of units whose size is at most `limit`, or the size of the fewest. More units
-/// should be larger; if they are not, the answer still fits, but may not be the largest.
+/// Returns the largest number of units whose size is at most `limit`, or the size of the fewest. If
+/// sizes do not grow with the units, the result still fits, but may not be the largest.
 ///
-/// Sizes are nearly proportional, so that the slope between two measurements tells where to look
-/// next; should it mislead, halving and doubling take over.
+/// Sizes are nearly proportional to units, so that interpolation between two measurements finds the
+/// next one; if it fails, bisection and doubling take over.
 pub(crate) fn largest(
     units: RangeInclusive<usize>,
     limit: usize,
@@ -60,7 +60,7 @@ pub(crate) fn largest(
         }
         let other = high.1.map(|size| (high.0, size)).or(before);
         let step = match other {
-            Some(other) if round < SLOPES => by_slope(low, other, limit),
+            Some(other) if round < SLOPES => interpolate(low, other, limit),
             None if round == 0 => 8,
             _ if high.1.is_some() => left / 2,
             _ => 2 * (low.0 - least).max(8),
@@ -77,8 +77,8 @@ pub(crate) fn largest(
     Ok(low.0)
 }
 
-/// How far from `low` the line through both points reaches `limit`.
-fn by_slope(low: (usize, usize), other: (usize, usize), limit: usize) -> usize {
+/// Distance in units from `low` to the point where the line through both points reaches `limit`.
+fn interpolate(low: (usize, usize), other: (usize, usize), limit: usize) -> usize {
     let units = low.0.abs_diff(other.0);
     let sizes = low.1.abs_diff(other.1).max(1);
     ((limit - low.1) as u128 * units as u128 / sizes as u128) as usize
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_little_room_tells_what_the_least_takes() {
+    fn the_least_size_is_returned_if_it_exceeds_the_limit() {
         assert_eq!(largest(3..=9, 10, |n| 10 * n), Err(30));
         assert_eq!(largest(1..=9, 10, |n| 10 * n), Ok(1));
         assert_eq!(largest(1..=9, 1000, |n| 10 * n), Ok(9));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_in_proportion_are_measured_few_times() {
+    fn proportional_sizes_are_measured_few_times() {
         for limit in [1000, 4096, 32768, 1 << 20] {
             let size = |n: usize| 200 + 13 * n + n.ilog2() as usize % 3;
             let mut calls = 0;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_mislead_are_measured_few_times_too() {
+    fn other_sizes_are_measured_few_times() {
         for limit in [100_000, 50_000_000, 1 << 40] {
             let mut calls = 0;
             let found = largest(0..=1 << 20, limit, |n| {
@@ -128,17 +128,29 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
         #[test]
-        fn any_rising_size_is_filled(
+        fn any_growing_size_is_filled(
             steps in proptest::collection::vec(0usize..100, 1..400),
             least in 0usize..50,
             limit in 0usize..20000,
         ) {
-            let sizes: Vec<usize> = steps.iter().scan(0, |sum, step| { *sum += step; Some(*sum) }).collect();
+            let mut sum = 0;
+            let mut sizes = Vec::new();
+            for step in steps {
+                sum += step;
+                sizes.push(sum);
+            }
             let least = least.min(sizes.len() - 1);
             let calls = Cell::new(0);
-            let found = largest(least..=sizes.len() - 1, limit, |n| { calls.set(calls.get() + 1); sizes[n] });
+            let size = |n: usize| {
+                calls.set(calls.get() + 1);
+                sizes[n]
+            };
+            let found = largest(least..=sizes.len() - 1, limit, size);
             let right = (least..sizes.len()).rfind(|n| sizes[*n] <= limit);
             prop_assert_eq!(found, right.ok_or(sizes[least]));
             prop_assert!(calls.get() <= SLOPES + 2 * 10, "{}", calls.get());

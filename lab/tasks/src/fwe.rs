@@ -1,4 +1,4 @@
-//! The coded words that are most frequent in a text.
+//! Frequent words: the most frequent coded words of a text.
 
 use std::iter::repeat_n;
 
@@ -8,18 +8,19 @@ use crate::words::{SENTENCES, letters};
 use crate::{Case, Result, Task};
 
 const ANSWER_TOKENS: usize = 50;
-/// The most frequent word, which is not asked for.
+/// The most frequent word, which is not an answer.
 const PLACEHOLDER: &str = "...";
-const ASKED: usize = 3;
+const ANSWERS: usize = 3;
 const LETTERS: usize = 6;
-/// Tokens of the text for each word of its vocabulary.
+/// Tokens of the text per word of its vocabulary.
 const TOKENS_PER_WORD: usize = 50;
-/// The zeta function at the law's exponent 2: pi^2 / 6.
+/// Zeta function at 2, the law's exponent: pi^2 / 6.
 const ZETA: f64 = 1.644_934_066_848_226_4;
-/// From here on the third answer is more frequent than the next word.
+/// Least number of words at which the third answer is more frequent than the next word.
 const LEAST: usize = 74;
 
-/// How often the word of a rank, from 1, is in a text of `words`, by the zeta law with exponent 2.
+/// Number of occurrences of the word with a rank, from 1, in a text of `words`, by the zeta law
+/// with exponent 2.
 fn frequency(words: usize, rank: usize) -> usize {
     (words as f64 / (rank * rank) as f64 / ZETA) as usize
 }
@@ -35,20 +36,21 @@ fn text(vocabulary: &[String], words: usize, mut draw: SeededDraw) -> Case {
         context: introduction + &coded.join(" "),
         question,
         beginning,
-        answers: vocabulary[1..=ASKED].to_vec(),
+        answers: vocabulary[1..=ANSWERS].to_vec(),
         tokens: ANSWER_TOKENS,
     }
 }
 
-/// The case, filled up with coded words.
+/// Builds the case, filled with coded words.
 pub(crate) fn case(length: TokenLimit, draw: &SeededDraw) -> Result<Case> {
     let mut draw = draw.clone();
     let words = length.tokens.saturating_sub(ANSWER_TOKENS) / TOKENS_PER_WORD;
     let mut vocabulary = vec![PLACEHOLDER.to_owned()];
-    // One more than is asked for, so that there is something to leave out.
-    let coded = words.saturating_sub(1).clamp(ASKED + 1, 26_usize.pow(LETTERS as u32) / 2);
+    // One word more than the answers need, so that there is a wrong one.
+    let coded = words.saturating_sub(1).clamp(ANSWERS + 1, 26_usize.pow(LETTERS as u32) / 2);
     vocabulary.extend(draw.different(coded, |draw| letters(LETTERS, b'a', draw)));
-    // Some of the law's mass is in ranks that the vocabulary does not have.
+    // A text has fewer words than this number, since ranks beyond the vocabulary have part of the
+    // law's mass.
     let most = LEAST.max(2 * length.tokens);
     length.fill(Task::Fwe.name(), LEAST..=most, |words| text(&vocabulary, words, draw.clone()))
 }
@@ -58,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frequencies_are_the_law_s_and_answers_stand_out() {
+    fn frequencies_follow_the_law_and_answers_stand_out() {
         for words in [LEAST, 75, 100, 1000, 123_457] {
             let mass = |rank: usize| (rank as f64).powi(-2) / (std::f64::consts::PI.powi(2) / 6.0);
             for rank in 1..200 {
@@ -69,7 +71,7 @@ mod tests {
                     "{words} {rank}"
                 );
             }
-            assert!(frequency(words, ASKED + 1) > frequency(words, ASKED + 2));
+            assert!(frequency(words, ANSWERS + 1) > frequency(words, ANSWERS + 2));
         }
     }
 }

@@ -1,25 +1,25 @@
-//! RULER's tasks as texts: needles in haystacks, variables to follow, words to count, questions
-//! about documents. A text is made to a length and a seed ([`Texts::case`]), and an answer is
-//! scored as RULER scores it ([`Task::score`]). Nothing here knows a model.
+//! Texts of RULER's tasks: needles in haystacks, variables to follow, words to count, questions
+//! about documents. A text is generated for a length and a seed ([`Texts::case`]), and an answer is
+//! scored as in RULER ([`Task::score`]). This crate does not depend on a model.
 //!
-//! RULER: Hsieh et al., <https://arxiv.org/abs/2404.06654>. Sentences, counts and tokens to
-//! generate are RULER's. What differs:
+//! RULER: Hsieh et al., <https://arxiv.org/abs/2404.06654>. Sentences, counts and answer lengths
+//! are RULER's, with these differences:
 //!
-//! - Words come from short lists of this crate's own. RULER hides needles in essays that are not
-//!   ours to ship: by default the haystack is sentences of random words, or a file of prose
+//! - Words come from short lists of this crate. RULER hides needles in essays that this crate may
+//!   not distribute: by default the haystack is sentences of random words, or a file of prose
 //!   ([`Texts::with_haystack`]).
 //! - Keys and values differ from each other, and no answer of `cwe` is part of another.
-//! - Needles lie anywhere with the same probability, not at one of 40 depths.
-//! - `vt` has a worked example first, as in RULER, of 500 tokens, but of no more than a quarter of
-//!   the text. (That of `cwe` is RULER's.)
+//! - Needles lie at any position with the same probability, not at one of 40 depths.
+//! - `vt` begins with a worked example, as in RULER, of up to 500 tokens, but at most a quarter of
+//!   the text. (The example of `cwe` is RULER's.)
 //! - A question of `qa_1` or `qa_2` is drawn at random instead of in the file's order.
-//! - Templates end without a blank, and so do the lines of `vt`.
+//! - Templates and the lines of `vt` end without a blank.
 //!
-//! Datasets of published benchmarks come from their files ([`Benchmark`]), with their prompts and
-//! metrics: `docs/benchmarks.md`.
+//! Datasets of published benchmarks are read from their files ([`Benchmark`]), with the published
+//! prompts and metrics: `docs/benchmarks.md`.
 //!
-//! Texts for a small model come from a vocabulary file instead ([`Texts::open`]), of its words
-//! alone.
+//! Texts for a small model are generated from a vocabulary file ([`Texts::open`]), and contain only
+//! its words.
 
 mod benchmarks;
 mod case;

@@ -1,4 +1,4 @@
-//! How answers of benchmarks are scored, each as its published script does.
+//! Metrics of benchmarks' answers, each equal to its published script.
 
 mod babilong;
 mod bleu;
@@ -15,79 +15,80 @@ mod words;
 
 use crate::Case;
 
-/// A score of an answer, from 0 to 1.
+/// Score of an answer, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerMetric {
-    /// F1 over the words of both, normalised as SQuAD's script does; the best of the right answers.
+    /// F1 over words that are normalised as in SQuAD's script; the best over the right answers.
     WordF1,
-    /// ROUGE-L as the Python package `rouge` 1.0.1 has it: over sets of words, sentence by sentence.
+    /// ROUGE-L of the Python package `rouge` 1.0.1: over sets of words, sentence by sentence.
     Rouge,
-    /// The same without precision: LooGLE's.
+    /// Recall of that ROUGE-L, for LooGLE.
     RougeRecall,
-    /// The share of the right answer's different words that the answer has, as the package `rouge` splits
-    /// them: LooGLE's.
+    /// Share of the right answer's different words that the answer contains, with the words of the
+    /// package `rouge`, for LooGLE.
     Rouge1Recall,
-    /// The same of pairs of words.
+    /// Share of the right answer's different pairs of words that the answer contains.
     Rouge2Recall,
     /// ROUGE-1 of the Python package `rouge-score` 0.1.2.
     RougeScore1,
-    /// Its ROUGE-2.
+    /// ROUGE-2 of the package `rouge-score`.
     RougeScore2,
-    /// Its ROUGE-L.
+    /// ROUGE-L of the package `rouge-score`.
     RougeScoreL,
-    /// Its ROUGE-Lsum, over lines: InfiniteBench's, for summaries.
+    /// ROUGE-Lsum of the package `rouge-score`, over lines: InfiniteBench's for summaries.
     RougeScoreLsum,
-    /// The same over stems of words, as HELMET has it.
+    /// ROUGE-Lsum over stems of words, as in HELMET.
     RougeScoreLsumStemmed,
-    /// BLEU of single words alone, as nltk has it: LooGLE's.
+    /// BLEU of single words only, as in nltk, for LooGLE.
     Bleu1,
-    /// BLEU of four words alone, which LooGLE calls BLEU-4.
+    /// BLEU of runs of four words only, which LooGLE calls BLEU-4.
     Bleu4,
-    /// LooGLE's for clozes: the share of the masks whose names are the same.
+    /// LooGLE's for clozes: share of the masks whose names are equal.
     ClozeExact,
-    /// The share of the masks whose names have a word in common.
+    /// Share of the masks whose names have a word in common.
     ClozePartial,
-    /// `fuzz.ratio` of fuzzywuzzy over Python's difflib, of the first line that is no comment.
+    /// `fuzz.ratio` of fuzzywuzzy over Python's difflib, for the first line that is not a comment.
     EditSimilarity,
-    /// The right class among those that the answer has, over how many it has.
+    /// Reciprocal of the number of classes in the answer, if the right class is among them.
     Classification,
-    /// The share of the answer's numbers that are right.
+    /// Share of the answer's numbers that are right.
     Count,
-    /// The same of the number after "Paragraph" in the right answer.
+    /// Share of the answer's numbers that equal the number after "Paragraph" in the right answer.
     Retrieval,
-    /// RULER's: the share of the right answers that the answer has, ignoring case.
+    /// RULER's: share of the right answers that the answer contains, ignoring case.
     MatchAll,
-    /// RULER's for questions: whether it has any of them.
+    /// RULER's for questions: 1 if the answer contains any of the right answers.
     MatchPart,
-    /// BABILong's: whether the right label is the only one in the first sentence.
+    /// BABILong's: 1 if the right label is the only one in the first sentence.
     OnlyLabel,
-    /// The last `\boxed{}` is the right answer after the normalisation of MATH.
+    /// 1 if the last `\boxed{}` is the right answer after the normalisation of MATH.
     Boxed,
-    /// The last `\boxed{}` is the right whole number, however many zeros it begins with.
+    /// 1 if the last `\boxed{}` is the right whole number, with any number of leading zeros.
     BoxedInteger,
-    /// InfiniteBench's: whether the first run of digits is the right one.
+    /// InfiniteBench's: 1 if the first run of digits is the right one.
     FirstNumber,
-    /// Whether a word of the answer is the right one.
+    /// 1 if a word of the answer is the right one.
     HasWord,
-    /// InfiniteBench's metric for dialogues: the answer contains one of the right names, ignoring
+    /// InfiniteBench's for dialogues: 1 if the answer contains one of the right names, ignoring
     /// case.
     HasName,
-    /// Whether the last word is the right whole number.
+    /// 1 if the last word is the right whole number.
     LastNumber,
-    /// Whether the first number, which may have a fraction, is the right one.
+    /// 1 if the first number, which may have a fraction, is the right one.
     FirstValue,
-    /// The share of the right numbers that the answer's begin with.
+    /// Share of the right numbers that the answer's numbers begin with.
     LeadingNumbers,
-    /// Whether the answer is, or says first, the right letter of A to D or the right option.
+    /// 1 if the answer is, or first names, the right letter of A to D or the right option.
     Choice,
-    /// The same as it is found in answers about code: the letter first, or a phrase before it.
+    /// 1 if an answer about code names the right letter or option: the letter first, or after a
+    /// phrase.
     CodeChoice,
-    /// F1 over characters without punctuation: InfiniteBench's, for Chinese.
+    /// F1 over characters without punctuation: InfiniteBench's for Chinese.
     CharacterF1,
 }
 
 impl AnswerMetric {
-    /// Its name in answers' digests and in docs.
+    /// Name of the metric in digests of answers and in the documentation.
     pub fn name(self) -> &'static str {
         match self {
             Self::WordF1 => "word-f1",
@@ -125,12 +126,12 @@ impl AnswerMetric {
         }
     }
 
-    /// The score of an answer to a case.
+    /// Scores an answer to a case.
     pub fn score(self, case: &Case, answer: &str) -> f64 {
         let best = |score: &dyn Fn(&str) -> f64| {
             case.answers.iter().map(|right| score(right)).fold(0.0, f64::max)
         };
-        // InfiniteBench takes the first of the right answers there.
+        // InfiniteBench's script uses the first of the right answers.
         let first = |is_right: fn(&str, &str) -> bool| {
             f64::from(case.answers.first().is_some_and(|right| is_right(answer, right)))
         };
@@ -141,20 +142,18 @@ impl AnswerMetric {
             Self::WordF1 => best(&|right| words::f1(answer, right)),
             Self::Rouge => best(&|right| rouge::f(answer, right)),
             Self::RougeRecall => best(&|right| rouge::recall(answer, right)),
-            Self::Rouge1Recall => best(&|right| rouge::recall_of_runs(1, answer, right)),
-            Self::Rouge2Recall => best(&|right| rouge::recall_of_runs(2, answer, right)),
-            Self::RougeScore1 => best(&|right| rouge_score::of_runs(1, answer, right)),
-            Self::RougeScore2 => best(&|right| rouge_score::of_runs(2, answer, right)),
-            Self::RougeScoreL => best(&|right| rouge_score::longest(answer, right)),
-            Self::RougeScoreLsum => {
-                best(&|right| rouge_score::longest_of_lines(answer, right, false))
-            }
+            Self::Rouge1Recall => best(&|right| rouge::recall_of_ngrams(1, answer, right)),
+            Self::Rouge2Recall => best(&|right| rouge::recall_of_ngrams(2, answer, right)),
+            Self::RougeScore1 => best(&|right| rouge_score::score_ngrams(1, answer, right)),
+            Self::RougeScore2 => best(&|right| rouge_score::score_ngrams(2, answer, right)),
+            Self::RougeScoreL => best(&|right| rouge_score::score_subsequence(answer, right)),
+            Self::RougeScoreLsum => best(&|right| rouge_score::score_lines(answer, right, false)),
             Self::RougeScoreLsumStemmed => {
-                best(&|right| rouge_score::longest_of_lines(answer, right, true))
+                best(&|right| rouge_score::score_lines(answer, right, true))
             }
-            Self::Bleu1 => best(&|right| bleu::of_runs(1, answer, right)),
-            Self::Bleu4 => best(&|right| bleu::of_runs(4, answer, right)),
-            Self::ClozeExact => cloze(|told, name| told == name),
+            Self::Bleu1 => best(&|right| bleu::score_ngrams(1, answer, right)),
+            Self::Bleu4 => best(&|right| bleu::score_ngrams(4, answer, right)),
+            Self::ClozeExact => cloze(|found, name| found == name),
             Self::ClozePartial => cloze(cloze::share_a_word),
             Self::EditSimilarity => best(&|right| edit::line_similarity(answer, right)),
             Self::Classification => {
@@ -162,8 +161,8 @@ impl AnswerMetric {
             }
             Self::Count => best(&|right| numbers::share(answer, right)),
             Self::Retrieval => best(&|right| numbers::share(answer, numbers::paragraph(right))),
-            Self::MatchAll => case.share_told(answer),
-            Self::MatchPart => f64::from(u8::from(case.share_told(answer) > 0.0)),
+            Self::MatchAll => case.matched_share(answer),
+            Self::MatchPart => f64::from(u8::from(case.matched_share(answer) > 0.0)),
             Self::OnlyLabel => best(&|right| babilong::only_label(answer, right, &case.labels)),
             Self::Boxed => best(&|right| math::boxed(answer, right)),
             Self::BoxedInteger => best(&|right| math::boxed_integer(answer, right)),

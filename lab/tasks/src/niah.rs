@@ -2,28 +2,28 @@
 
 use crate::draw::SeededDraw;
 use crate::fit::TokenLimit;
-use crate::source::{Class, Hay, WordSource};
+use crate::source::{Hay, WordClass, WordSource};
 use crate::templates::fill;
 use crate::{Case, Result, Task};
 
 const ANSWER_TOKENS: usize = 128;
 
-/// What is hidden, where, and what is asked.
+/// Parameters of a task: hay, kinds of keys and values, and their numbers.
 #[derive(Clone, Copy, Debug)]
 struct Needles {
     hay: Hay,
-    key: Class,
-    value: Class,
+    key: WordClass,
+    value: WordClass,
     keys: usize,
     values_each: usize,
-    asked: usize,
+    queried: usize,
 }
 
 impl Needles {
-    fn of(task: Task) -> Self {
-        use Class::{Key, Number, Uuid, UuidKey};
+    fn for_task(task: Task) -> Self {
+        use WordClass::{Key, Number, Uuid, UuidKey};
         let single =
-            Self { hay: Hay::Prose, key: Key, value: Number, keys: 1, values_each: 1, asked: 1 };
+            Self { hay: Hay::Prose, key: Key, value: Number, keys: 1, values_each: 1, queried: 1 };
         match task {
             Task::NiahSingle1 => Self { hay: Hay::Noise, ..single },
             Task::NiahSingle3 => Self { value: Uuid, ..single },
@@ -31,46 +31,48 @@ impl Needles {
             Task::NiahMultikey2 => Self { hay: Hay::Needles, ..single },
             Task::NiahMultikey3 => Self { hay: Hay::Needles, key: UuidKey, value: Uuid, ..single },
             Task::NiahMultivalue => Self { values_each: 4, ..single },
-            Task::NiahMultiquery => Self { keys: 4, asked: 4, ..single },
+            Task::NiahMultiquery => Self { keys: 4, queried: 4, ..single },
             _ => single,
         }
     }
 
-    /// The singular of what is asked for.
+    /// Singular of the kind of value that the question asks for.
     fn kind(self) -> &'static str {
-        if self.value == Class::Uuid { "uuid" } else { "number" }
+        if self.value == WordClass::Uuid { "uuid" } else { "number" }
     }
 
-    /// The text with `hay` sentences of hay.
+    /// Builds the text with `hay` sentences of hay.
     fn text(self, source: &dyn WordSource, hay: usize, mut draw: SeededDraw) -> Case {
         let niah = &source.templates().niah;
         let kinds = &niah.kinds[self.kind()];
-        // Drawn apart from places: that the next sentence was too long must not say where needles are.
-        let (mut words, mut hay_words) = (draw.apart(), draw.apart());
+        // Words have their own streams, so that the positions of needles do not depend on the
+        // length of the hay.
+        let (mut words, mut hay_words) = (draw.fork(), draw.fork());
         let keys = source.words(self.key, self.keys, &mut words);
         let values = values(source, self.value, keys.len() * self.values_each, &mut words);
         let found: Vec<_> = keys.iter().zip(values.chunks(self.values_each)).collect();
         let needle = |key: &str, value: &str| {
             fill(&niah.needle, &[("kinds", kinds), ("key", key), ("value", value)])
         };
-        let each =
+        let sentences =
             found.iter().flat_map(|(key, values)| values.iter().map(|value| needle(key, value)));
-        let mut needles: Vec<_> = each.collect();
+        let mut needles: Vec<_> = sentences.collect();
         draw.shuffle(&mut needles);
-        // Keys come in random order: the first are as good as any.
-        let asked = &found[..self.asked];
+        // Keys are in random order, so the first ones are a random choice.
+        let queried = &found[..self.queried];
         let hay = source.hay(self.hay, hay, &mut hay_words);
         let sentences = draw.merge(needles, hay);
 
-        let answers: Vec<_> = asked.iter().flat_map(|(_, values)| values.iter().cloned()).collect();
+        let answers: Vec<_> =
+            queried.iter().flat_map(|(_, values)| values.iter().cloned()).collect();
         let frame = if answers.len() == 1 { &niah.one } else { &niah.several };
-        let query: Vec<_> = asked.iter().map(|(key, _)| key.as_str()).collect();
+        let query: Vec<_> = queried.iter().map(|(key, _)| key.as_str()).collect();
         let query = niah.query_list.join(&query);
         let (introduction, question, beginning) =
             frame.fill(&[("kind", self.kind()), ("kinds", kinds), ("query", &query)]);
         Case {
             labels: Vec::new(),
-            context: introduction + &sentences.join(source.between(self.hay)),
+            context: introduction + &sentences.join(source.separator(self.hay)),
             question,
             beginning,
             tokens: source.answer_tokens(answers.len(), ANSWER_TOKENS),
@@ -79,10 +81,10 @@ impl Needles {
     }
 }
 
-/// `count` values, all different as long as the class has that many.
+/// Draws `count` values, all different if the class has enough.
 fn values(
     source: &dyn WordSource,
-    class: Class,
+    class: WordClass,
     count: usize,
     draw: &mut SeededDraw,
 ) -> Vec<String> {
@@ -93,25 +95,25 @@ fn values(
     values
 }
 
-/// The case of one of the eight tasks, filled up with sentences or needles.
+/// Builds the case of one of the eight tasks, filled with sentences or needles.
 pub(crate) fn case(
     task: Task,
     source: &dyn WordSource,
     length: TokenLimit,
     draw: &SeededDraw,
 ) -> Result<Case> {
-    let needles = Needles::of(task);
+    let needles = Needles::for_task(task);
     if needles.hay != Hay::Needles {
         return length
             .fill(task.name(), 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
     }
-    if let Some(keys) = source.needles(length.tokens) {
+    if let Some(keys) = source.needle_count(length.tokens) {
         let needles = Needles { keys, ..needles };
         return length
             .fill(task.name(), 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
     }
-    let most = length.tokens.clamp(1, source.most(needles.key));
-    length.fill(task.name(), 1..=most, |keys| {
+    let max_keys = length.tokens.clamp(1, source.max_words(needles.key));
+    length.fill(task.name(), 1..=max_keys, |keys| {
         Needles { keys, ..needles }.text(source, 0, draw.clone())
     })
 }

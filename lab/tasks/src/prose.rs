@@ -1,4 +1,4 @@
-//! A haystack of sentences.
+//! Haystacks of sentences.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use crate::draw::SeededDraw;
 use crate::error::read;
 use crate::{Error, Result};
 
-/// The sentences of a file, each in one line.
+/// Sentences of a file, without line breaks.
 #[derive(Clone, Debug)]
 pub(crate) struct Prose(Vec<String>);
 
 impl Prose {
-    /// Cuts a file after every `.`, `!` or `?` that white space follows.
+    /// Splits a file after every `.`, `!` or `?` that white space follows.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let sentences = sentences(&read(path)?);
         if sentences.is_empty() {
@@ -20,7 +20,7 @@ impl Prose {
         Ok(Self(sentences))
     }
 
-    /// The first sentences, from the beginning again at the end.
+    /// Returns the first sentences; they repeat from the beginning if there are fewer.
     pub(crate) fn first(&self, count: usize) -> Vec<String> {
         self.0.iter().cycle().take(count).cloned().collect()
     }
@@ -42,10 +42,10 @@ fn sentences(text: &str) -> Vec<String> {
     sentences
 }
 
-/// A sentence of filler: 4 to 14 random words.
+/// Draws a filler sentence of 4 to 14 random words.
 pub(crate) fn filler(words: &[String], draw: &mut SeededDraw) -> String {
     let count = 4 + draw.below(11);
-    let words: Vec<&str> = (0..count).map(|_| draw.one(words).as_str()).collect();
+    let words: Vec<&str> = (0..count).map(|_| draw.choose(words).as_str()).collect();
     words.join(" ") + "."
 }
 
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prose_is_cut_at_sentences() {
+    fn prose_is_split_at_sentences() {
         let text = " One  two.\nThree 3.5 v. x!  Why?\n\nNo end";
         assert_eq!(sentences(text), ["One two.", "Three 3.5 v.", "x!", "Why?", "No end"]);
         assert!(sentences(" \n").is_empty());

@@ -1,36 +1,38 @@
-//! Python's literals, as `repr` writes them: LooGLE's files have its questions so, and its clozes are answered so.
+//! Python literals, as written by `repr`: the questions in LooGLE's files, and the answers to its
+//! clozes.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 use serde_json::{Map, Number, Value};
 
-/// Deeper literals are refused.
+/// Largest nesting depth of a literal.
 const DEPTH: usize = 50;
 
-/// The value of a literal: text, number, True, False, None, or a dict, list or tuple of these; tuples are lists,
-/// and entries of dicts whose keys are no text are left out. `None` of anything else.
+/// Parses a literal: text, number, True, False, None, or a dict, list or tuple of these. Tuples
+/// become lists, and entries of dicts whose keys are not text are omitted. Returns `None` for
+/// anything else.
 pub(crate) fn literal(text: &str) -> Option<Value> {
     let text = text.trim_start_matches([' ', '\t']);
     let begins = text.trim_start();
-    // A line that begins with blanks is indented.
+    // A line that begins with blanks is indented, which Python refuses.
     if text[..text.len() - begins.len()].ends_with([' ', '\t']) {
         return None;
     }
-    let mut rest = Rest(begins.chars().peekable());
+    let mut rest = LiteralParser(begins.chars().peekable());
     let value = rest.value(DEPTH)?;
     rest.skip_blanks();
     rest.0.next().is_none().then_some(value)
 }
 
-struct Rest<'a>(Peekable<Chars<'a>>);
+struct LiteralParser<'a>(Peekable<Chars<'a>>);
 
-impl Rest<'_> {
-    fn takes(&mut self, c: char) -> bool {
+impl LiteralParser<'_> {
+    fn take_if(&mut self, c: char) -> bool {
         self.0.next_if_eq(&c).is_some()
     }
 
-    /// Blanks, line breaks and comments.
+    /// Skips blanks, line breaks and comments.
     fn skip_blanks(&mut self) {
         while let Some(c) = self.0.next_if(|c| " \t\n\r\x0c#".contains(*c)) {
             if c == '#' {
@@ -52,19 +54,19 @@ impl Rest<'_> {
             '(' => {
                 self.0.next();
                 let (mut items, comma) = self.items(')', depth)?;
-                // Brackets around one value are no tuple.
+                // Parentheses around one value do not make a tuple.
                 Some(if items.len() == 1 && !comma { items.remove(0) } else { Value::Array(items) })
             }
             _ => self.word(),
         }
     }
 
-    /// Values up to a bracket, and whether a comma ends them.
+    /// Parses values up to a bracket; returns them, and true if a comma ends them.
     fn items(&mut self, end: char, depth: usize) -> Option<(Vec<Value>, bool)> {
         let (mut items, mut comma) = (Vec::new(), false);
         loop {
             self.skip_blanks();
-            if self.takes(end) {
+            if self.take_if(end) {
                 return Some((items, comma));
             }
             if !items.is_empty() && !comma {
@@ -72,7 +74,7 @@ impl Rest<'_> {
             }
             items.push(self.value(depth)?);
             self.skip_blanks();
-            comma = self.takes(',');
+            comma = self.take_if(',');
         }
     }
 
@@ -81,7 +83,7 @@ impl Rest<'_> {
         let (mut entries, mut more) = (Map::new(), true);
         loop {
             self.skip_blanks();
-            if self.takes('}') {
+            if self.take_if('}') {
                 return Some(Value::Object(entries));
             }
             if !more {
@@ -93,7 +95,7 @@ impl Rest<'_> {
             }
             let key = self.value(depth)?;
             self.skip_blanks();
-            if !self.takes(':') {
+            if !self.take_if(':') {
                 return None;
             }
             let value = self.value(depth)?;
@@ -101,11 +103,11 @@ impl Rest<'_> {
                 entries.insert(key, value);
             }
             self.skip_blanks();
-            more = self.takes(',');
+            more = self.take_if(',');
         }
     }
 
-    /// A number or a name.
+    /// Parses a number or a name.
     fn word(&mut self) -> Option<Value> {
         let mut word = String::new();
         while let Some(c) = self.0.next_if(|c| c.is_ascii_alphanumeric() || "+-._".contains(*c)) {
@@ -123,7 +125,7 @@ impl Rest<'_> {
         }
     }
 
-    /// Texts one after the other are one text.
+    /// Parses texts, and joins adjacent ones.
     fn texts(&mut self) -> Option<String> {
         let mut text = String::new();
         while let Some(quote) = self.0.next_if(|c| matches!(c, '\'' | '"')) {
@@ -133,11 +135,11 @@ impl Rest<'_> {
         Some(text)
     }
 
-    /// A text behind its first quote.
+    /// Parses a text after its first quote.
     fn text(&mut self, quote: char) -> Option<String> {
         let mut long = false;
-        if self.takes(quote) {
-            if !self.takes(quote) {
+        if self.take_if(quote) {
+            if !self.take_if(quote) {
                 return Some(String::new());
             }
             long = true;
@@ -151,7 +153,7 @@ impl Rest<'_> {
                 _ if !long => return Some(text),
                 _ => {
                     let mut quotes = 1;
-                    while quotes < 3 && self.takes(quote) {
+                    while quotes < 3 && self.take_if(quote) {
                         quotes += 1;
                     }
                     if quotes == 3 {
@@ -163,7 +165,8 @@ impl Rest<'_> {
         }
     }
 
-    /// What is behind a backslash, which stays before what it does not change.
+    /// Parses the rest of an escape after the backslash; the backslash of an unknown escape
+    /// remains.
     fn escaped(&mut self) -> Option<Vec<char>> {
         let c = self.0.next()?;
         let code = |code| char::from_u32(code).map(|c| vec![c]);
@@ -185,7 +188,7 @@ impl Rest<'_> {
                 let rest = self.0.clone().take(2).take_while(|c| c.is_digit(8)).count();
                 code(first * 8_u32.pow(rest as u32) + self.digits(8, rest, rest)?)
             }
-            // A character by its name.
+            // Escapes with the name of a character are not supported.
             'N' => None,
             _ => Some(vec!['\\', c]),
         }
@@ -211,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_repr_writes_is_read() {
+    fn literals_of_repr_are_parsed() {
         for (text, value) in [
             (
                 "[{'Q': 'It\\'s <mask-0>', \"A\": \"it's\"}, 'none']",
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_literal_is_refused() {
+    fn other_texts_are_refused() {
         for text in [
             "",
             "none",
@@ -263,9 +266,12 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
         #[test]
-        fn any_text_is_read_or_refused(text in "[\\[\\]{}()'\"\\\\:, xuN07a\n#-]{0,40}") {
+        fn no_text_causes_a_panic(text in "[\\[\\]{}()'\"\\\\:, xuN07a\n#-]{0,40}") {
             let _ = literal(&text);
         }
     }

@@ -9,28 +9,28 @@ use crate::{Case, Result, Task};
 
 const ANSWER_TOKENS: usize = 32;
 
-/// A question, its right answers, and its documents by their places.
+/// Question, its right answers, and the places of its documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Question {
     pub(crate) text: String,
     pub(crate) answers: Vec<String>,
-    /// Those that answer it.
+    /// Places of the documents that answer the question.
     pub(crate) documents: Vec<usize>,
-    /// The group of documents that are near them, if any: they are the first to be added.
+    /// Group of related documents, if any, which are the first to be added.
     pub(crate) near: Option<usize>,
 }
 
-/// The questions of a file, and all its documents, each once.
+/// Questions of a file, and all its documents, each once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Questions {
-    pub(crate) asked: Vec<Question>,
+    pub(crate) questions: Vec<Question>,
     pub(crate) documents: Vec<String>,
-    /// Groups of documents, as the paragraphs of an article.
+    /// Groups of documents, such as the paragraphs of an article.
     pub(crate) groups: Vec<Vec<usize>>,
 }
 
 impl Questions {
-    /// The documents to be added to those of a question, in random order: those near it first.
+    /// Returns the documents to add to those of a question, in random order: related ones first.
     fn others(&self, question: &Question, draw: &mut SeededDraw) -> Vec<usize> {
         let own: BTreeSet<_> = question.documents.iter().copied().collect();
         let group = question.near.map_or(&[][..], |group| &self.groups[group]);
@@ -51,10 +51,11 @@ impl Questions {
             .enumerate()
             .map(|(i, place)| format!("Document {}:\n{}", i + 1, self.documents[*place]))
             .collect();
-        let (introduction, asked, beginning) = SENTENCES.qa.fill(&[("query", &question.text)]);
+        let (introduction, question_text, beginning) =
+            SENTENCES.qa.fill(&[("query", &question.text)]);
         Case {
             context: introduction + &documents.join("\n\n"),
-            question: asked,
+            question: question_text,
             beginning,
             answers: question.answers.clone(),
             labels: Vec::new(),
@@ -62,10 +63,10 @@ impl Questions {
         }
     }
 
-    /// The case of a random question, filled up with documents.
+    /// Builds the case of a random question, filled with documents.
     pub(crate) fn case(&self, task: Task, length: TokenLimit, draw: &SeededDraw) -> Result<Case> {
         let mut draw = draw.clone();
-        let question = draw.one(&self.asked);
+        let question = draw.choose(&self.questions);
         let others = self.others(question, &mut draw);
         length.fill(task.name(), 0..=others.len(), |count| {
             let documents = question.documents.iter().chain(&others[..count]).copied().collect();

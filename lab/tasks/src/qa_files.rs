@@ -1,4 +1,4 @@
-//! The files of SQuAD and HotpotQA.
+//! Files of SQuAD and HotpotQA.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -31,7 +31,7 @@ struct SquadQuestion {
     question: String,
     #[serde(default)]
     answers: Vec<SquadAnswer>,
-    /// Only since version 2.0.
+    /// Field of version 2.0.
     #[serde(default)]
     is_impossible: bool,
 }
@@ -48,7 +48,7 @@ struct HotpotQuestion {
     context: Vec<(String, Vec<String>)>,
 }
 
-/// Documents, each with a place of its own.
+/// Distinct documents, each with its place.
 #[derive(Default)]
 struct Documents {
     places: HashMap<String, usize>,
@@ -64,7 +64,7 @@ impl Documents {
     }
 }
 
-/// SQuAD 1.1 or 2.0. Questions without an answer are left out.
+/// Reads SQuAD 1.1 or 2.0, without the questions that have no answer.
 pub(crate) fn squad(path: &Path) -> Result<Questions> {
     let Squad { data } = parse(path, "SQuAD's {\"data\": [{\"paragraphs\": ...}]}")?;
     let (mut documents, mut result) = (Documents::default(), Questions::default());
@@ -73,14 +73,14 @@ pub(crate) fn squad(path: &Path) -> Result<Questions> {
         for (p, paragraph) in article.paragraphs.into_iter().enumerate() {
             let document = documents.place(paragraph.context);
             group.push(document);
-            for (q, asked) in
+            for (q, question) in
                 paragraph.qas.into_iter().enumerate().filter(|(_, q)| !q.is_impossible)
             {
-                let answers = asked.answers.into_iter().map(|answer| answer.text);
+                let answers = question.answers.into_iter().map(|answer| answer.text);
                 let place = format!("data[{a}].paragraphs[{p}].qas[{q}].answers");
                 let answers = answers_of(path, &place, answers)?;
-                let (text, documents) = (asked.question, vec![document]);
-                result.asked.push(Question { text, answers, documents, near: Some(a) });
+                let (text, documents) = (question.question, vec![document]);
+                result.questions.push(Question { text, answers, documents, near: Some(a) });
             }
         }
         result.groups.push(group);
@@ -88,11 +88,11 @@ pub(crate) fn squad(path: &Path) -> Result<Questions> {
     whole(path, result, documents)
 }
 
-/// HotpotQA: each question with its ten paragraphs.
+/// Reads HotpotQA: each question with its ten paragraphs.
 pub(crate) fn hotpot(path: &Path) -> Result<Questions> {
-    let asked: Vec<HotpotQuestion> = parse(path, "HotpotQA's [{\"question\": ...}]")?;
+    let questions: Vec<HotpotQuestion> = parse(path, "HotpotQA's [{\"question\": ...}]")?;
     let (mut documents, mut result) = (Documents::default(), Questions::default());
-    for (q, HotpotQuestion { question, answer, context }) in asked.into_iter().enumerate() {
+    for (q, HotpotQuestion { question, answer, context }) in questions.into_iter().enumerate() {
         let answers = answers_of(path, &format!("[{q}].answer"), [answer].into_iter())?;
         if context.is_empty() {
             let reason = format!("[{q}].context is empty; expected [title, [sentence, ...]]");
@@ -103,7 +103,7 @@ pub(crate) fn hotpot(path: &Path) -> Result<Questions> {
         let mut own: Vec<_> = context.into_iter().map(|page| documents.place(text(page))).collect();
         own.sort_unstable();
         own.dedup();
-        result.asked.push(Question { text: question, answers, documents: own, near: None });
+        result.questions.push(Question { text: question, answers, documents: own, near: None });
     }
     whole(path, result, documents)
 }
@@ -113,7 +113,7 @@ fn parse<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<T> {
         .map_err(|error| Error::malformed(path, format!("{error}; expected {expected}")))
 }
 
-/// The answers, each once.
+/// Returns the different answers.
 fn answers_of(path: &Path, place: &str, all: impl Iterator<Item = String>) -> Result<Vec<String>> {
     let mut answers = Vec::new();
     for answer in all {
@@ -134,7 +134,7 @@ fn answers_of(path: &Path, place: &str, all: impl Iterator<Item = String>) -> Re
 }
 
 fn whole(path: &Path, questions: Questions, documents: Documents) -> Result<Questions> {
-    if questions.asked.is_empty() {
+    if questions.questions.is_empty() {
         return Err(Error::malformed(path, "there is no question with an answer; expected some"));
     }
     Ok(Questions { documents: documents.texts, ..questions })

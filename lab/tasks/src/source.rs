@@ -1,64 +1,64 @@
-//! Where needles and variables get their words from.
+//! Sources of the words of needles and variables.
 
 use crate::draw::SeededDraw;
 use crate::templates::Templates;
 
-/// What a word is for.
+/// Purpose of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// A key of words.
+pub(crate) enum WordClass {
+    /// Key made of words.
     Key,
-    /// A key that is a UUID, where the source has such.
+    /// Key that is a UUID, if the source has UUIDs.
     UuidKey,
-    /// A value.
+    /// Value that is a number.
     Number,
-    /// A value.
+    /// Value that is a UUID.
     Uuid,
-    /// A variable.
+    /// Name of a variable.
     Variable,
-    /// A variable of an example.
+    /// Name of a variable in an example.
     ShortVariable,
-    /// What is assigned to a variable.
+    /// Value that is assigned to a variable.
     Assigned,
 }
 
-/// What is around the needles.
+/// Text around the needles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hay {
-    /// The same few sentences, over and over.
+    /// A few sentences, repeated.
     Noise,
     /// Prose.
     Prose,
-    /// More needles.
+    /// Other needles.
     Needles,
 }
 
-/// Words and sentences: of RULER's kind, or of a vocabulary.
+/// Words and sentences in the style of RULER, or from a vocabulary.
 pub(crate) trait WordSource {
     fn templates(&self) -> &Templates;
 
-    /// As many different words of a class, or as there are.
-    fn words(&self, class: Class, count: usize, draw: &mut SeededDraw) -> Vec<String>;
+    /// Draws `count` different words of a class, or all if there are fewer.
+    fn words(&self, class: WordClass, count: usize, draw: &mut SeededDraw) -> Vec<String>;
 
-    /// The most words of a class that `words` should be asked for.
-    fn most(&self, class: Class) -> usize;
+    /// Largest number of words of a class that may be requested from `words`.
+    fn max_words(&self, class: WordClass) -> usize;
 
-    /// The first sentences of a haystack of noise or prose.
+    /// Returns the first sentences of a haystack of noise or prose.
     fn hay(&self, hay: Hay, sentences: usize, draw: &mut SeededDraw) -> Vec<String>;
 
-    /// What stands between the sentences of a haystack.
-    fn between(&self, hay: Hay) -> &'static str;
+    /// Separator of the sentences of a haystack.
+    fn separator(&self, hay: Hay) -> &'static str;
 
-    /// The needles of a haystack of needles, where they do not go on until the text is full but
-    /// prose fills the rest.
-    fn needles(&self, tokens: usize) -> Option<usize>;
+    /// Number of needles in a haystack of needles, if it is limited and prose fills the rest;
+    /// `None` if needles fill the text.
+    fn needle_count(&self, tokens: usize) -> Option<usize>;
 
-    /// The most tokens of an answer of some words, where RULER gives it `usual`.
+    /// Largest number of tokens of an answer of some words, for which RULER uses `usual`.
     fn answer_tokens(&self, words: usize, usual: usize) -> usize;
 
-    /// The word for a number.
+    /// Returns the word for a number.
     fn number(&self, number: usize) -> String;
 
-    /// Whether an example is worked before the text of variables.
+    /// Returns true if the text of variables begins with an example.
     fn has_example(&self) -> bool;
 }

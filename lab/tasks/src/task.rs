@@ -1,11 +1,11 @@
-//! The names of the tasks, alone and in groups.
+//! Names of the tasks and of groups of tasks.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{AnswerMetric, Benchmark, Case, Dataset, Error, Result};
 
-/// One of RULER's thirteen tasks, or a dataset of a benchmark.
+/// Task of RULER, or a dataset of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Task {
     /// A number in noise.
@@ -34,7 +34,7 @@ pub enum Task {
     Qa1,
     /// A question about two paragraphs of many (HotpotQA).
     Qa2,
-    /// A dataset of a published benchmark, from its files: none of RULER's synthetic tasks.
+    /// Dataset of a published benchmark from its files, not a synthetic task of RULER.
     Dataset(Dataset),
 }
 
@@ -56,7 +56,7 @@ impl Task {
         Self::Qa2,
     ];
 
-    /// RULER's name, or the dataset's.
+    /// Name of the task in RULER, or of the dataset.
     pub fn name(self) -> &'static str {
         match self {
             Self::NiahSingle1 => "niah_single_1",
@@ -78,8 +78,9 @@ impl Task {
 }
 
 impl Task {
-    /// The score of an answer in [0, 1]. RULER's ignores case: the share of the right words that it
-    /// has; for `qa_1` and `qa_2` 1 if it has any of the right answers. A dataset has its own metric.
+    /// Scores an answer in [0, 1], ignoring case in RULER's tasks: the share of the right answers
+    /// that the answer contains, or for `qa_1` and `qa_2` 1 if it contains any of them. A dataset
+    /// has its own metric.
     pub fn score(&self, case: &Case, answer: &str) -> f64 {
         match self {
             Self::Qa1 | Self::Qa2 => AnswerMetric::MatchPart.score(case, answer),
@@ -88,7 +89,7 @@ impl Task {
         }
     }
 
-    /// Scores of an answer by what else its publishers score it by.
+    /// Scores an answer by the other metrics of the dataset's publishers.
     pub fn other_scores(&self, case: &Case, answer: &str) -> Vec<(AnswerMetric, f64)> {
         match self {
             Self::Dataset(dataset) => dataset.other_scores(case, answer),
@@ -98,14 +99,14 @@ impl Task {
 }
 
 impl Benchmark {
-    /// The datasets that there are cases of.
+    /// Datasets that have cases.
     pub fn tasks(&self) -> Vec<Task> {
         self.datasets().map(Task::Dataset).collect()
     }
 }
 
-/// Names that stand for several tasks. The hard ones are those that published scripts reproduce the
-/// table of RULER-HARD in vAttention's paper with; the paper's text does not list them.
+/// Names of groups of tasks. `ruler-hard` has the tasks with which the published scripts reproduce
+/// the table RULER-HARD in vAttention's paper; the paper's text does not list them.
 const GROUPS: &[(&str, &[Task])] = &[
     ("ruler", &Task::ALL),
     (
@@ -136,11 +137,11 @@ impl FromStr for Task {
     }
 }
 
-/// The tasks of some names of tasks and groups (`ruler`: all; `ruler-hard`: the seven of
+/// Returns the tasks with these names of tasks and groups (`ruler`: all; `ruler-hard`: the seven of
 /// vAttention's paper), each once, in RULER's order.
 ///
 /// # Errors
-/// [`Error::Unknown`] for the first name that is neither.
+/// [`Error::Unknown`] for the first name that is neither a task nor a group.
 pub fn tasks(names: &[String]) -> Result<Vec<Task>> {
     let mut named = Vec::new();
     for name in names {
@@ -165,32 +166,35 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn of(names: &[&str]) -> Result<Vec<Task>> {
+    fn parse_names(names: &[&str]) -> Result<Vec<Task>> {
         tasks(&names.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
 
     #[test]
-    fn names_and_tasks_are_the_same() {
+    fn names_parse_as_their_tasks() {
         assert!(Task::ALL.iter().all(|task| task.to_string().parse::<Task>().unwrap() == *task));
         assert!(Task::ALL.is_sorted(), "sorting gives RULER's order");
     }
 
     #[test]
     fn groups_and_names_give_each_task_once_in_order() {
-        assert_eq!(of(&["ruler"]).unwrap(), Task::ALL);
-        assert_eq!(of(&["vt", "niah_single_3", "vt"]).unwrap(), [Task::NiahSingle3, Task::Vt]);
-        assert_eq!(of(&["qa_2", "ruler"]).unwrap(), Task::ALL);
-        assert_eq!(of(&["ruler-hard"]).unwrap().len(), 7);
-        assert!(of(&[]).unwrap().is_empty());
+        assert_eq!(parse_names(&["ruler"]).unwrap(), Task::ALL);
+        assert_eq!(
+            parse_names(&["vt", "niah_single_3", "vt"]).unwrap(),
+            [Task::NiahSingle3, Task::Vt]
+        );
+        assert_eq!(parse_names(&["qa_2", "ruler"]).unwrap(), Task::ALL);
+        assert_eq!(parse_names(&["ruler-hard"]).unwrap().len(), 7);
+        assert!(parse_names(&[]).unwrap().is_empty());
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_those_there_are() {
-        let told = of(&["vt", "VT"]).unwrap_err().to_string();
-        assert!(told.starts_with(
+    fn errors_of_unknown_names_list_known_ones() {
+        let message = parse_names(&["vt", "VT"]).unwrap_err().to_string();
+        assert!(message.starts_with(
             "there is no task `VT`; expected one of ruler, ruler-hard, niah_single_1, "
         ));
-        assert!(told.ends_with(", cwe, fwe, qa_1, qa_2"), "{told}");
+        assert!(message.ends_with(", cwe, fwe, qa_1, qa_2"), "{message}");
     }
 
     fn case(answers: &[&str]) -> Case {
@@ -200,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_scored_by_the_share_that_is_told() {
+    fn answers_are_scored_by_the_share_they_contain() {
         let case = case(&["1234567", "Amber-Fox", "7654321", "Bold-Owl"]);
         let score = |answer| Task::NiahMultiquery.score(&case, answer);
         assert_eq!(score(""), 0.0);

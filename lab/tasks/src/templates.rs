@@ -1,39 +1,39 @@
-//! Sentences with holes, as data.
+//! Templates: sentences with holes, stored as data.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// What is around a haystack.
+/// Text around a haystack.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Frame {
     pub(crate) introduction: String,
     pub(crate) question: String,
-    /// The beginning of the answer.
+    /// Beginning of the answer.
     pub(crate) answer: String,
 }
 
-/// The sentences of needles.
+/// Sentences of needles.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Niah {
-    /// Where one value is asked for.
+    /// Frame if the question asks for one value.
     pub(crate) one: Frame,
-    /// Where several are.
+    /// Frame if the question asks for several values.
     pub(crate) several: Frame,
     pub(crate) needle: String,
-    /// The plural of each kind of value, by its singular.
+    /// Plural of each kind of value, by its singular.
     pub(crate) kinds: BTreeMap<String, String>,
     pub(crate) query_list: QueryList,
 }
 
-/// What stands between keys that are asked for at once.
+/// Separators between keys that one question asks for.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct QueryList {
     pub(crate) between: String,
     pub(crate) last: String,
 }
 
-/// The sentences of variables.
+/// Sentences of variables.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Vt {
     #[serde(flatten)]
@@ -42,7 +42,7 @@ pub(crate) struct Vt {
     pub(crate) next: String,
 }
 
-/// What a haystack of needles or variables is said with.
+/// Sentences of haystacks of needles and variables.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Templates {
     pub(crate) niah: Niah,
@@ -50,7 +50,8 @@ pub(crate) struct Templates {
 }
 
 impl Frame {
-    /// The introduction, the question with the beginning of the answer, and this by itself.
+    /// Fills the templates; returns the introduction, the question including the beginning of the
+    /// answer, and this beginning alone.
     pub(crate) fn fill(&self, holes: &[(&str, &str)]) -> (String, String, String) {
         let beginning = fill(&self.answer, holes);
         (fill(&self.introduction, holes), fill(&self.question, holes) + &beginning, beginning)
@@ -58,7 +59,7 @@ impl Frame {
 }
 
 impl QueryList {
-    /// "a", "a, and b", "a, b, and c".
+    /// Joins keys: "a", "a, and b", "a, b, and c".
     pub(crate) fn join(&self, keys: &[&str]) -> String {
         let mut list = String::new();
         for (i, key) in keys.iter().enumerate() {
@@ -72,8 +73,8 @@ impl QueryList {
     }
 }
 
-/// A template with `{name}` replaced by what goes by the name. What is put in is not looked at
-/// again, and holes that are not named stay.
+/// Replaces each `{name}` in a template by the text of that name. Replaced text is not searched for
+/// holes, and holes without a text remain.
 pub(crate) fn fill(template: &str, holes: &[(&str, &str)]) -> String {
     let mut filled = String::with_capacity(template.len() + 16);
     let mut rest = template;
@@ -94,7 +95,7 @@ pub(crate) fn fill(template: &str, holes: &[(&str, &str)]) -> String {
     filled + rest
 }
 
-/// The names of the holes of a template.
+/// Returns the names of the holes of a template.
 pub(crate) fn holes(template: &str) -> impl Iterator<Item = &str> {
     template.split('{').skip(1).filter_map(|hole| Some(hole.split_once('}')?.0))
 }
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_listed_as_one_says_them() {
+    fn keys_are_joined_as_in_english() {
         let list = QueryList { between: ",".into(), last: ", and".into() };
         assert_eq!(list.join(&["a"]), "a");
         assert_eq!(list.join(&["a", "b"]), "a, and b");

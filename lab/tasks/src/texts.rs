@@ -1,4 +1,4 @@
-//! Where texts come from.
+//! Texts of all tasks, and their sources.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::vocabulary::Vocabulary;
 use crate::words::Ruler;
 use crate::{Benchmark, Case, Error, Result, Task, cwe, fwe, niah, qa_files, vt};
 
-/// Words, sentences and files that texts are made of.
+/// Words, sentences and files from which texts are generated.
 #[derive(Clone, Debug)]
 pub struct Texts {
     words: Words,
@@ -27,30 +27,31 @@ enum Words {
 }
 
 impl Texts {
-    /// Words of RULER's kind. Its haystack of prose is sentences of random words.
+    /// Returns texts with words in the style of RULER. The haystack of prose is sentences of random
+    /// words.
     pub fn ruler() -> Self {
-        Self::of(Words::Ruler(Ruler::default()))
+        Self::new(Words::Ruler(Ruler::default()))
     }
 
-    fn of(words: Words) -> Self {
+    fn new(words: Words) -> Self {
         Self { words, squad: None, hotpot: None, benchmark: None }
     }
 
-    /// The words of a vocabulary file, format "vattention-recall/1", and no others: for `niah_...`
-    /// and `vt`.
+    /// Returns texts that contain only the words of a vocabulary file, format
+    /// "vattention-recall/1", for `niah_...` and `vt`.
     ///
     /// # Errors
-    /// [`Error::File`] and [`Error::Malformed`] with the place that is wrong.
+    /// [`Error::File`], and [`Error::Malformed`] with the wrong place.
     pub fn open(vocabulary: &Path) -> Result<Self> {
-        Ok(Self::of(Words::Vocabulary(Box::new(Vocabulary::open(vocabulary)?))))
+        Ok(Self::new(Words::Vocabulary(Box::new(Vocabulary::open(vocabulary)?))))
     }
 
-    /// Takes the haystack of prose from a text file, from its beginning, and again from there if it
-    /// is too short.
+    /// Uses a text file as the haystack of prose, from its beginning; it is repeated if it is too
+    /// short.
     ///
     /// # Errors
-    /// [`Error::File`]; [`Error::Malformed`] if it has no words, or these texts are of a
-    /// vocabulary, which has its own.
+    /// [`Error::File`]; [`Error::Malformed`] if the file has no words, or these texts use a
+    /// vocabulary, which has its own haystack.
     pub fn with_haystack(mut self, prose: &Path) -> Result<Self> {
         match &mut self.words {
             Words::Ruler(words) => words.prose = Some(Prose::open(prose)?),
@@ -62,47 +63,48 @@ impl Texts {
         Ok(self)
     }
 
-    /// Takes the questions of `qa_1` from a file of SQuAD, 1.1 or 2.0.
+    /// Uses a file of SQuAD, 1.1 or 2.0, for the questions of `qa_1`.
     ///
     /// # Errors
-    /// [`Error::File`] and [`Error::Malformed`] with the place that is wrong.
+    /// [`Error::File`], and [`Error::Malformed`] with the wrong place.
     pub fn with_squad(mut self, json: &Path) -> Result<Self> {
         self.squad = Some(qa_files::squad(json)?);
         Ok(self)
     }
 
-    /// Takes the questions of `qa_2` from a file of HotpotQA, with distractors.
+    /// Uses a file of HotpotQA, with distractors, for the questions of `qa_2`.
     ///
     /// # Errors
-    /// [`Error::File`] and [`Error::Malformed`] with the place that is wrong.
+    /// [`Error::File`], and [`Error::Malformed`] with the wrong place.
     pub fn with_hotpot(mut self, json: &Path) -> Result<Self> {
         self.hotpot = Some(qa_files::hotpot(json)?);
         Ok(self)
     }
 
-    /// Takes the cases of datasets from a benchmark.
+    /// Uses a benchmark for the cases of datasets.
     #[must_use]
     pub fn with_benchmark(mut self, benchmark: Benchmark) -> Self {
         self.benchmark = Some(benchmark);
         self
     }
 
-    /// How many cases of a task are asked if so many are wanted: a dataset has no more than its rows.
-    pub fn cases(&self, task: Task, wanted: usize) -> usize {
+    /// Number of cases of a task, at most `limit`: a dataset has no more cases than its rows.
+    pub fn cases(&self, task: Task, limit: usize) -> usize {
         match (task, &self.benchmark) {
-            (Task::Dataset(dataset), Some(benchmark)) => benchmark.cases(dataset).min(wanted),
-            _ => wanted,
+            (Task::Dataset(dataset), Some(benchmark)) => benchmark.cases(dataset).min(limit),
+            _ => limit,
         }
     }
 
-    /// A text of a task, as long as fits in `tokens` with [`Case::tokens`] for the answer. `count`
-    /// says how many tokens a text has; it is asked O(log `tokens`) times, for context and question
-    /// apart. The same task, `tokens` and `seed` make the same text, given the same counts. Of a
-    /// dataset, `seed` is the place in its file, and again from the first behind the last.
+    /// Generates the text of a task that is as long as possible within `tokens`, including
+    /// [`Case::tokens`] for the answer. `count` returns the number of tokens of a text; it is
+    /// called O(log `tokens`) times, for context and question separately. Equal `task`, `tokens`,
+    /// `seed` and counts give equal texts. For a dataset, `seed` is the place in its file, modulo
+    /// the number of cases.
     ///
     /// # Errors
     /// [`Error::TooShort`] if the shortest text does not fit, [`Error::Wordless`] if the vocabulary
-    /// cannot say it, [`Error::Missing`] if it needs a file of questions.
+    /// lacks words for the task, [`Error::Missing`] if the task needs a file of questions.
     pub fn case(
         &self,
         task: Task,
@@ -128,9 +130,9 @@ impl Texts {
             Task::Cwe => cwe::case(length, &draw),
             Task::Fwe => fwe::case(length, &draw),
             Task::Qa1 => {
-                asked(self.squad.as_ref(), task, "paragraphs of SQuAD")?.case(task, length, &draw)
+                require(self.squad.as_ref(), task, "paragraphs of SQuAD")?.case(task, length, &draw)
             }
-            Task::Qa2 => asked(self.hotpot.as_ref(), task, "paragraphs of HotpotQA")?
+            Task::Qa2 => require(self.hotpot.as_ref(), task, "paragraphs of HotpotQA")?
                 .case(task, length, &draw),
             _ => niah::case(task, self.source(), length, &draw),
         }
@@ -144,7 +146,7 @@ impl Texts {
     }
 }
 
-fn asked<'a>(
+fn require<'a>(
     questions: Option<&'a Questions>,
     task: Task,
     what: &'static str,

@@ -1,4 +1,4 @@
-//! The words and sentences of a small vocabulary file.
+//! Words and sentences of a small vocabulary file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,17 +8,18 @@ use serde::Deserialize;
 use crate::draw::SeededDraw;
 use crate::error::read;
 use crate::prose::filler;
-use crate::source::{Class, Hay, WordSource};
+use crate::source::{Hay, WordClass, WordSource};
 use crate::templates::{Frame, Templates, holes};
 use crate::{Error, Result};
 
 const FORMAT: &str = "vattention-recall/1";
-/// The tokens of a needle, and of the text around needles, about: a haystack of needles has as many
-/// as fit by these, as in training.
+/// Approximate tokens of a needle, and of the text around needles. They determine the number of
+/// needles in a haystack of needles, as in training.
 const NEEDLE_TOKENS: usize = 13;
 const FRAME_TOKENS: usize = 90;
-/// The variables of a chain, and the most keys that are asked for at once.
-const FEWEST: usize = 5;
+/// Least number of keys, variables and counts: a chain has this many variables, and no question
+/// needs more keys.
+const LEAST_WORDS: usize = 5;
 
 #[derive(Clone, Debug, Deserialize)]
 struct Content {
@@ -26,14 +27,14 @@ struct Content {
     classes: BTreeMap<String, Vec<String>>,
     noise: Vec<String>,
     templates: Templates,
-    /// The words for 1, 2 and so on.
+    /// Words for 1, 2 and so on.
     counts: Vec<String>,
 }
 
-/// What a vocabulary file says.
+/// Content of a vocabulary file.
 #[derive(Clone, Debug)]
 pub(crate) struct Vocabulary {
-    /// Where it was read.
+    /// Path of the file.
     pub(crate) path: PathBuf,
     content: Content,
 }
@@ -52,12 +53,12 @@ impl Vocabulary {
         Ok(Self { path: path.into(), content })
     }
 
-    fn class(&self, class: Class) -> &[String] {
+    fn class(&self, class: WordClass) -> &[String] {
         &self.content.classes[self.content.class(class)]
     }
 }
 
-/// Puts blanks where a frame's parts meet the text and each other.
+/// Adds white space where the parts of a frame meet the text and each other.
 fn separate(frame: &mut Frame) {
     frame.introduction.push(' ');
     frame.question.insert(0, '\n');
@@ -65,18 +66,18 @@ fn separate(frame: &mut Frame) {
 }
 
 impl Content {
-    /// The name of a class. Those of values are the plurals of their kinds.
-    fn class(&self, class: Class) -> &str {
+    /// Name of a class. Classes of values have the plurals of their kinds as names.
+    fn class(&self, class: WordClass) -> &str {
         match class {
-            Class::Key | Class::UuidKey => "keys",
-            Class::Number => &self.templates.niah.kinds["number"],
-            Class::Uuid => &self.templates.niah.kinds["uuid"],
-            Class::Variable | Class::ShortVariable => "variables",
-            Class::Assigned => "assigned",
+            WordClass::Key | WordClass::UuidKey => "keys",
+            WordClass::Number => &self.templates.niah.kinds["number"],
+            WordClass::Uuid => &self.templates.niah.kinds["uuid"],
+            WordClass::Variable | WordClass::ShortVariable => "variables",
+            WordClass::Assigned => "assigned",
         }
     }
 
-    /// What is wrong, where, and what was expected.
+    /// Checks the content; an error describes the fault, its position, and what was expected.
     fn check(&self) -> Result<(), String> {
         if self.format != FORMAT {
             return Err(format!("format {:?}; expected {FORMAT:?}", self.format));
@@ -86,15 +87,16 @@ impl Content {
                 return Err(format!("templates.niah.kinds has no {kind:?}; expected one"));
             }
         }
-        let values = [self.class(Class::Number), self.class(Class::Uuid), "assigned", "filler"];
-        for (name, fewest) in [("keys", FEWEST), ("variables", FEWEST)]
+        let values =
+            [self.class(WordClass::Number), self.class(WordClass::Uuid), "assigned", "filler"];
+        for (name, fewest) in [("keys", LEAST_WORDS), ("variables", LEAST_WORDS)]
             .into_iter()
             .chain(values.map(|name| (name, 1)))
         {
             let words = self.classes.get(name).map_or(&[][..], Vec::as_slice);
             check_words(&format!("classes.{name}"), words, fewest)?;
         }
-        check_words("counts", &self.counts, FEWEST)?;
+        check_words("counts", &self.counts, LEAST_WORDS)?;
         if self.noise.iter().all(|sentence| sentence.trim().is_empty()) {
             return Err("noise has no sentence; expected one or more".into());
         }
@@ -113,10 +115,10 @@ impl Content {
         }
         let needle = &["kinds", "key", "value"];
         check_holes("templates.niah.needle", &niah.needle, needle, &["key", "value"])?;
-        let told = &["value", "count"];
-        check_holes("templates.vt.introduction", &vt.frame.introduction, told, &[])?;
-        check_holes("templates.vt.question", &vt.frame.question, told, &["value"])?;
-        check_holes("templates.vt.answer", &vt.frame.answer, told, &[])?;
+        let chain = &["value", "count"];
+        check_holes("templates.vt.introduction", &vt.frame.introduction, chain, &[])?;
+        check_holes("templates.vt.question", &vt.frame.question, chain, &["value"])?;
+        check_holes("templates.vt.answer", &vt.frame.answer, chain, &[])?;
         for (name, template, hole) in
             [("first", &vt.first, "value"), ("next", &vt.next, "previous")]
         {
@@ -133,8 +135,8 @@ fn check_words(place: &str, words: &[String], fewest: usize) -> Result<(), Strin
     if let Some(word) = words.iter().find(|word| !is_word(word)) {
         return Err(format!("{place} has {word:?}; expected letters, digits and _ only"));
     }
-    let mut seen = BTreeSet::new();
-    if let Some(word) = words.iter().find(|word| !seen.insert(*word)) {
+    let mut distinct = BTreeSet::new();
+    if let Some(word) = words.iter().find(|word| !distinct.insert(*word)) {
         return Err(format!("{place} has {word:?} twice; expected each word once"));
     }
     if words.len() < fewest {
@@ -158,11 +160,11 @@ impl WordSource for Vocabulary {
         &self.content.templates
     }
 
-    fn words(&self, class: Class, count: usize, draw: &mut SeededDraw) -> Vec<String> {
-        draw.some(count, self.class(class)).into_iter().cloned().collect()
+    fn words(&self, class: WordClass, count: usize, draw: &mut SeededDraw) -> Vec<String> {
+        draw.sample(count, self.class(class)).into_iter().cloned().collect()
     }
 
-    fn most(&self, class: Class) -> usize {
+    fn max_words(&self, class: WordClass) -> usize {
         self.class(class).len()
     }
 
@@ -176,11 +178,11 @@ impl WordSource for Vocabulary {
         }
     }
 
-    fn between(&self, _hay: Hay) -> &'static str {
+    fn separator(&self, _hay: Hay) -> &'static str {
         " "
     }
 
-    fn needles(&self, tokens: usize) -> Option<usize> {
+    fn needle_count(&self, tokens: usize) -> Option<usize> {
         Some((tokens.saturating_sub(FRAME_TOKENS) / NEEDLE_TOKENS).max(1))
     }
 

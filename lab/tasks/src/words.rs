@@ -1,4 +1,4 @@
-//! Words of RULER's kind: adjective-noun keys, numbers, UUIDs.
+//! Words in the style of RULER: adjective-noun keys, numbers, UUIDs.
 
 use std::sync::LazyLock;
 
@@ -6,10 +6,10 @@ use serde::Deserialize;
 
 use crate::draw::SeededDraw;
 use crate::prose::{Prose, filler};
-use crate::source::{Class, Hay, WordSource};
+use crate::source::{Hay, WordClass, WordSource};
 use crate::templates::{Frame, Templates};
 
-/// RULER's sentences, of all tasks.
+/// RULER's sentences of all tasks.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Sentences {
     #[serde(flatten)]
@@ -27,7 +27,7 @@ static ADJECTIVES: LazyLock<Vec<String>> =
     LazyLock::new(|| list(include_str!("../words/adjectives.txt")));
 static NOUNS: LazyLock<Vec<String>> = LazyLock::new(|| list(include_str!("../words/nouns.txt")));
 static VERBS: LazyLock<Vec<String>> = LazyLock::new(|| list(include_str!("../words/verbs.txt")));
-/// Every word once: no two lists share one.
+/// All words; no two lists share a word.
 static ALL: LazyLock<Vec<String>> = LazyLock::new(|| {
     [&ADJECTIVES, &NOUNS, &VERBS].into_iter().flat_map(|list| list.iter().cloned()).collect()
 });
@@ -36,31 +36,31 @@ fn list(lines: &str) -> Vec<String> {
     lines.lines().map(str::to_owned).collect()
 }
 
-/// `count` different words: single ones, and pairs once there are no more, in random order.
+/// Draws `count` different words in random order: single words, and pairs if there are too few.
 pub(crate) fn different(count: usize, draw: &mut SeededDraw) -> Vec<String> {
-    let mut words: Vec<String> = draw.some(count, &ALL).into_iter().cloned().collect();
+    let mut words: Vec<String> = draw.sample(count, &ALL).into_iter().cloned().collect();
     words.extend(draw.different(count - words.len(), pair));
     draw.shuffle(&mut words);
     words
 }
 
-/// An adjective and a noun.
+/// Draws an adjective and a noun.
 fn pair(draw: &mut SeededDraw) -> String {
-    format!("{}-{}", draw.one(&ADJECTIVES), draw.one(&NOUNS))
+    format!("{}-{}", draw.choose(&ADJECTIVES), draw.choose(&NOUNS))
 }
 
-/// A number of some digits, the first of them not 0.
+/// Draws a number of `count` digits, whose first digit is not 0.
 fn digits(count: u32, draw: &mut SeededDraw) -> String {
     let least = 10_usize.pow(count - 1);
     (least + draw.below(9 * least)).to_string()
 }
 
-/// A word of random letters from `first` on.
+/// Draws a word of random letters of the alphabet that begins at `first`.
 pub(crate) fn letters(count: usize, first: u8, draw: &mut SeededDraw) -> String {
     (0..count).map(|_| char::from(first + draw.below(26) as u8)).collect()
 }
 
-/// A random UUID (version 4, variant 1).
+/// Draws a random UUID (version 4, variant 1).
 fn uuid(draw: &mut SeededDraw) -> String {
     let bits = draw.bits() & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
     let hex = format!("{bits:032x}");
@@ -72,10 +72,10 @@ fn capitalised(mut sentence: String) -> String {
     sentence
 }
 
-/// Words of RULER's kind.
+/// Words in the style of RULER.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ruler {
-    /// Instead of random words.
+    /// Haystack of prose; `None` means random words.
     pub(crate) prose: Option<Prose>,
 }
 
@@ -84,22 +84,22 @@ impl WordSource for Ruler {
         &SENTENCES.haystacks
     }
 
-    fn words(&self, class: Class, count: usize, draw: &mut SeededDraw) -> Vec<String> {
+    fn words(&self, class: WordClass, count: usize, draw: &mut SeededDraw) -> Vec<String> {
         let make: fn(&mut SeededDraw) -> String = match class {
-            Class::Key => pair,
-            Class::UuidKey | Class::Uuid => uuid,
-            Class::Number => |draw| digits(7, draw),
-            Class::Variable => |draw| letters(5, b'A', draw),
-            Class::ShortVariable => |draw| letters(3, b'A', draw),
-            Class::Assigned => |draw| digits(5, draw),
+            WordClass::Key => pair,
+            WordClass::UuidKey | WordClass::Uuid => uuid,
+            WordClass::Number => |draw| digits(7, draw),
+            WordClass::Variable => |draw| letters(5, b'A', draw),
+            WordClass::ShortVariable => |draw| letters(3, b'A', draw),
+            WordClass::Assigned => |draw| digits(5, draw),
         };
         draw.different(count, make)
     }
 
-    fn most(&self, class: Class) -> usize {
+    fn max_words(&self, class: WordClass) -> usize {
         match class {
-            // Half of the pairs, so that there are always others to be drawn.
-            Class::Key => ADJECTIVES.len() * NOUNS.len() / 2,
+            // Half of the pairs, so that drawing different ones ends.
+            WordClass::Key => ADJECTIVES.len() * NOUNS.len() / 2,
             _ => usize::MAX,
         }
     }
@@ -112,14 +112,14 @@ impl WordSource for Ruler {
         }
     }
 
-    fn between(&self, hay: Hay) -> &'static str {
+    fn separator(&self, hay: Hay) -> &'static str {
         match hay {
             Hay::Prose => " ",
             Hay::Noise | Hay::Needles => "\n",
         }
     }
 
-    fn needles(&self, _tokens: usize) -> Option<usize> {
+    fn needle_count(&self, _tokens: usize) -> Option<usize> {
         None
     }
 
@@ -144,7 +144,7 @@ mod tests {
     use crate::Task;
 
     #[test]
-    fn lists_are_of_plain_words_that_differ() {
+    fn lists_contain_different_plain_words() {
         assert!(ADJECTIVES.len() >= 150 && NOUNS.len() >= 300);
         assert!(
             ALL.iter().all(|word| word.bytes().all(|b| b.is_ascii_lowercase()) && word.len() > 1)
@@ -170,9 +170,9 @@ mod tests {
     #[test]
     fn numbers_use_their_whole_range() {
         let mut draw = SeededDraw::new(Task::NiahSingle1, 0, 0);
-        let made = draw.different(90, |draw| digits(2, draw));
-        assert_eq!(made.iter().collect::<BTreeSet<_>>().len(), 90, "10 to 99, and no other");
-        assert!(made.iter().all(|number| number.len() == 2));
+        let numbers = draw.different(90, |draw| digits(2, draw));
+        assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), 90, "10 to 99, and no other");
+        assert!(numbers.iter().all(|number| number.len() == 2));
     }
 
     #[test]

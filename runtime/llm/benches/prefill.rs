@@ -1,15 +1,17 @@
-//! Prompts of a real model by SampleAttention beside dense attention: time, density, and what becomes of
-//! the results.
+//! Prefill of a real model with SampleAttention and with dense attention: time, density, and
+//! errors.
 //!
 //! ```text
 //! cargo bench -p vattention-llm --bench prefill -- MODEL.gguf TEXT ROUNDS TOKENS...
 //! ```
 //!
-//! Each length is read by every strategy in turn, `ROUNDS` times; seconds are those of all threads together,
-//! which others on the machine disturb less than the clock. They are medians, and the ratio is that of medians. `keys` and `values` are the relative errors, in the Frobenius norm, of the last layer's: what
-//! all layers before have made of all tokens. Then both sequences go on by dense steps over the text's
-//! next tokens: the mean KL divergence from the dense prompt's logits in nats, and how often the
-//! likeliest token is the same, the logits after the prompt among them.
+//! Every strategy reads each length in turn, `ROUNDS` times. Seconds are the processor time of all
+//! threads, which other programs disturb less than wall time; they are medians, and the ratio is a
+//! ratio of medians. `keys` and `values` are the relative errors of the last layer's keys and
+//! values, in the Frobenius norm, which include the effect of all layers before on all tokens. Then
+//! both sequences continue by dense steps over the text's next tokens: printed are the mean KL
+//! divergence from the dense prompt's logits in nats, and the number of steps whose most likely
+//! token is the same, including the logits after the prompt.
 
 #![allow(missing_docs)]
 
@@ -24,7 +26,7 @@ use vattention_llm::{
     Model, PrefillOptions, Prefilled, Result, SampleAttention, Session, Strategy, Tokenizer, best,
 };
 
-/// Steps after a prompt.
+/// Number of steps after a prompt.
 const STEPS: usize = 64;
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
@@ -53,22 +55,22 @@ fn measure(model: &Model, tokens: &[u32], length: usize, rounds: usize) -> Resul
     for _ in 0..rounds {
         prompts.clear();
         for (strategy, seconds) in strategies.iter().zip(&mut seconds) {
-            let reading = PrefillOptions { strategy: *strategy, ..PrefillOptions::default() };
+            let options = PrefillOptions { strategy: *strategy, ..PrefillOptions::default() };
             let (begin, before) = (Instant::now(), processor_seconds());
-            prompts.push(model.prefill(prompt, reading)?);
+            prompts.push(model.prefill(prompt, options)?);
             let wall = begin.elapsed().as_secs_f64();
             seconds.push(
                 before.and_then(|before| Some(processor_seconds()? - before)).unwrap_or(wall),
             );
-            println!("{strategy:?}: {wall:.2} s by the clock");
+            println!("{strategy:?}: {wall:.2} s of wall time");
         }
     }
     println!("{length} tokens, {rounds} rounds, {} steps after them", next.len());
-    let exact = go_on(model, &prompts[0], next)?;
+    let exact = run_steps(model, &prompts[0], next)?;
     let dense = median(&mut seconds[0]);
     let last = |prompt: &Prefilled| prompt.layers.last().expect("a layer").clone();
     for ((strategy, seconds), found) in strategies.iter().zip(&mut seconds).zip(&prompts) {
-        let (a, b, logits) = (last(found), last(&prompts[0]), go_on(model, found, next)?);
+        let (a, b, logits) = (last(found), last(&prompts[0]), run_steps(model, found, next)?);
         let (mut same, mut kl) = (0, 0.0);
         for (found, exact) in logits.iter().zip(&exact) {
             same += usize::from(best(found)? == best(exact)?);
@@ -88,15 +90,15 @@ fn measure(model: &Model, tokens: &[u32], length: usize, rounds: usize) -> Resul
     Ok(())
 }
 
-/// Dense, the paper's parameters, and a smaller coverage.
+/// Returns dense attention, the paper's parameters, and a smaller coverage.
 fn strategies() -> [Strategy; 3] {
     let paper = SampleAttention::default();
     let less = SampleAttention { coverage: 0.8, ..paper };
     [Strategy::Dense, Strategy::SampleAttention(paper), Strategy::SampleAttention(less)]
 }
 
-/// The logits after a prompt, and after each of the next tokens by dense steps.
-fn go_on(model: &Model, prompt: &Prefilled, next: &[u32]) -> Result<Vec<Vec<f32>>> {
+/// Returns the logits after a prompt, and after each of the next tokens by dense steps.
+fn run_steps(model: &Model, prompt: &Prefilled, next: &[u32]) -> Result<Vec<Vec<f32>>> {
     let mut session = Session::new(model, &Cpu::default(), &Arc::default(), &Options::default())?;
     let mut logits = vec![session.begin(prompt)?];
     for &token in next {
@@ -112,14 +114,14 @@ fn error(found: &Array3<f32>, exact: &Array3<f32>) -> f64 {
     norm(&mut found.iter().zip(exact).map(|(a, b)| a - b)) / norm(&mut exact.iter().copied())
 }
 
-/// What all threads of this process have computed for, where Linux tells, in ticks of 10 ms.
+/// Processor time of all threads of this process in ticks of 10 ms, if Linux reports it.
 fn processor_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
     Some(fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0)
 }
 
-/// KL divergence of the distribution of logits `q` from that of `p`, in nats.
+/// KL divergence in nats of the distribution with logits `q` from the one with logits `p`.
 fn divergence(p: &[f32], q: &[f32]) -> f64 {
     let (p, q) = (log_softmax(p), log_softmax(q));
     p.iter().zip(q).map(|(p, q)| p.exp() * (p - q)).sum()
@@ -131,7 +133,7 @@ fn log_softmax(logits: &[f32]) -> Vec<f64> {
     logits.iter().map(|&logit| f64::from(logit) - largest - total.ln()).collect()
 }
 
-/// The middle number, or the mean of the two in the middle.
+/// Middle number, or the mean of the two in the middle.
 fn median(seconds: &mut [f64]) -> f64 {
     seconds.sort_by(f64::total_cmp);
     f64::midpoint(seconds[(seconds.len() - 1) / 2], seconds[seconds.len() / 2])

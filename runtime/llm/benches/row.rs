@@ -1,7 +1,8 @@
-//! One row times a matrix, as a decoded token does with every weight: this crate's products beside
-//! candle's, of the types of GGUF.
+//! Product of one row and a matrix, which a decode step computes with every weight: this crate's
+//! products and candle's, for the types of GGUF.
 //!
-//! Prints medians over rounds in which each takes its turn. A matrix is larger than caches.
+//! Prints medians over rounds that measure each product in turn. The matrix is larger than the
+//! caches.
 
 #![allow(missing_docs, dead_code, unused_imports)]
 
@@ -47,7 +48,7 @@ fn main() -> candle_core::Result<()> {
         .collect::<candle_core::Result<Vec<_>>>()?;
     drop(all);
     let packed = quantised.iter().map(|tensor| {
-        let format = QuantFormat::of_type(tensor.dtype())?;
+        let format = QuantFormat::from_type(tensor.dtype())?;
         PackedMatrix::new(format, &tensor.data().ok()?, [outputs, inputs]).ok()
     });
     let packed: Vec<_> = packed.collect();
@@ -62,8 +63,8 @@ fn main() -> candle_core::Result<()> {
         times.entry(name.into()).or_default().push(begin.elapsed().as_secs_f64());
     };
     for _ in 0..ROUNDS {
-        time("bf16", &mut || row::product(black_box(&x), &narrow, &mut y[row_of.clone()]));
-        time("f32", &mut || row::product(black_box(&x), &wide, &mut y[row_of.clone()]));
+        time("bf16", &mut || row::multiply(black_box(&x), &narrow, &mut y[row_of.clone()]));
+        time("f32", &mut || row::multiply(black_box(&x), &wide, &mut y[row_of.clone()]));
         for ((dtype, weights), packed) in TYPES.iter().zip(&quantised).zip(&packed) {
             time(&format!("{dtype:?}, candle"), &mut || {
                 black_box(input.apply_op1_no_bwd(weights)).ok();

@@ -5,26 +5,27 @@ use std::time::{Duration, Instant};
 
 use rayon::Yield;
 
-/// Longest time that a step waits for threads to wake.
+/// Longest time that a step waits for threads to join it.
 const PATIENCE: Duration = Duration::from_micros(50);
 
-/// Looks for jobs between two offers of the processor to other programs.
+/// Number of times that a thread looks for a job before it yields the processor to other programs.
 const LOOKS: usize = 64;
 
 /// Threads may join the step, which has not begun.
 const OPEN: u8 = 0;
-/// The step is on its way.
+/// The step is running.
 const BEGUN: u8 = 1;
 const DONE: u8 = 2;
 
-/// Runs `work` on a thread of rayon's pool, while the others look for its jobs without sleeping.
+/// Runs `work` on a thread of rayon's pool, while the other threads look for its jobs without
+/// sleeping.
 ///
-/// A decode step has hundreds of parallel products of some microseconds. A thread that sleeps between
-/// them takes longer to wake than its share of a product.
+/// A decode step has hundreds of parallel products of some microseconds each. A thread that sleeps
+/// between them takes longer to wake than to compute its share of a product.
 ///
-/// A thread looks for jobs until the step ends, and what lies below on its stack waits. So threads
-/// join before the step has made its first job, or not at all: then no step waits for itself, and of
-/// two steps only the one that began first can wait for the other.
+/// A thread looks for jobs until the step ends, and blocks the work below it on its stack. Threads
+/// therefore join before the step has created its first job, or not at all: no step waits for
+/// itself, and of two steps only the earlier one can wait for the other.
 pub(crate) fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let (state, joined) = (AtomicU8::new(OPEN), AtomicUsize::new(0));
     rayon::scope(|scope| {
@@ -64,7 +65,7 @@ fn look_for_jobs(state: &AtomicU8) {
     }
 }
 
-/// Ends a step, also if it panics: the scope waits for its threads.
+/// Guard that ends a step even if it panics: the scope waits for its threads.
 struct EndOnDrop<'a>(&'a AtomicU8);
 
 impl Drop for EndOnDrop<'_> {

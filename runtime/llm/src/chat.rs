@@ -1,4 +1,4 @@
-//! A question as the model was trained to be asked: the prompt that its chat template makes.
+//! Prompts in the format that the model was trained on, by its chat template.
 
 mod environment;
 #[cfg(test)]
@@ -18,19 +18,20 @@ use crate::gguf::tokenizer::{BOS, EOS, TOKENS};
 use crate::{Error, Result};
 
 const GGUF_KEY: &str = "tokenizer.chat_template";
-/// Of a directory's files, and the keys of the second.
+/// Files of a directory, and the key of the template in the second one.
 const JINJA_FILE: &str = "chat_template.jinja";
 const CONFIG_FILE: &str = "tokenizer_config.json";
 const CONFIG_KEY: &str = "chat_template";
-/// The template's name in the environment.
+/// Name of the template in the environment.
 const NAME: &str = "chat_template";
 
-/// The chat template of a model: a Jinja template, rendered as Hugging Face transformers does,
-/// without tools and documents.
+/// Chat template of a model: a Jinja template, rendered as in Hugging Face transformers, without
+/// tools and documents.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     path: PathBuf,
-    /// Where in the file, for refusals: nothing if it is all of the file.
+    /// Key of the template in its file, for error messages; `None` if the template is the whole
+    /// file.
     key: Option<&'static str>,
     environment: Environment<'static>,
     source: String,
@@ -38,32 +39,31 @@ pub struct ChatTemplate {
     eos: Option<String>,
 }
 
-/// A prompt in two parts: one after the other they are the prompt.
+/// Prompt in two parts, whose concatenation is the whole prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chat {
-    /// Up to the end of the context.
+    /// Prompt up to the end of the context.
     pub before: String,
-    /// The question, and the beginning of the answer.
+    /// Rest of the prompt: the question and the beginning of the answer.
     pub after: String,
 }
 
 impl ChatTemplate {
-    /// The template of a model: of a GGUF file, that in its metadata; of a directory,
-    /// `chat_template.jinja`, or else `chat_template` in `tokenizer_config.json`, which also has the
-    /// texts of `<bos>` and `<eos>`. None if there is neither.
+    /// Loads the template of a model. A GGUF file has it in its metadata. A directory has it in
+    /// `chat_template.jinja`, or otherwise in `chat_template` of `tokenizer_config.json`, which
+    /// also defines the texts of `<bos>` and `<eos>`. Returns `None` if there is no template.
     ///
     /// # Errors
-    /// [`Error::File`], or [`Error::Checkpoint`] if one of the files is not what it should be or
-    /// the template is no template.
+    /// [`Error::File`], or [`Error::Checkpoint`] if a file or the template is invalid.
     pub fn open(path: &Path) -> Result<Option<Self>> {
         if is_gguf(path) {
-            Self::of_metadata(path, &Gguf::open(path)?.metadata)
+            Self::from_metadata(path, &Gguf::open(path)?.metadata)
         } else {
-            Self::of_directory(path)
+            Self::from_directory(path)
         }
     }
 
-    fn of_directory(dir: &Path) -> Result<Option<Self>> {
+    fn from_directory(dir: &Path) -> Result<Option<Self>> {
         let config_path = dir.join(CONFIG_FILE);
         let config = match read(&config_path)? {
             Some(text) => serde_json::from_str(&text)
@@ -77,11 +77,11 @@ impl ChatTemplate {
         if let Some(source) = read(&jinja_path)? {
             return Self::new(&jinja_path, None, source, bos, eos).map(Some);
         }
-        let source = configured(&config).map_err(refuse)?;
+        let source = find_template(&config).map_err(refuse)?;
         source.map(|source| Self::new(&config_path, Some(CONFIG_KEY), source, bos, eos)).transpose()
     }
 
-    fn of_metadata(path: &Path, metadata: &HashMap<String, Metadata>) -> Result<Option<Self>> {
+    fn from_metadata(path: &Path, metadata: &HashMap<String, Metadata>) -> Result<Option<Self>> {
         let refuse = |reason| Error::checkpoint(path, reason);
         let keys = TokenizerKeys(metadata);
         let Some(source) = keys.text(GGUF_KEY).map_err(refuse)? else { return Ok(None) };
@@ -100,22 +100,24 @@ impl ChatTemplate {
         bos: Option<String>,
         eos: Option<String>,
     ) -> Result<Self> {
-        let refused = |error: minijinja::Error| refuse(path, key, &error);
+        let failed = |error: minijinja::Error| refuse(path, key, &error);
         let now = || chrono::Local::now().naive_local();
-        let mut environment = environment::new(now).map_err(refused)?;
+        let mut environment = environment::new(now).map_err(failed)?;
         let parsed = environment.add_template_owned(NAME, environment::rewrite(&source));
-        parsed.map_err(refused)?;
+        parsed.map_err(failed)?;
         Ok(Self { path: path.into(), key, environment, source, bos, eos })
     }
 
-    /// The prompt of a question: what the template makes of the system's text, if there is one,
-    /// and the user's, up to where the assistant answers, and then the beginning of the answer.
+    /// Renders the prompt of a question: the template's text for the system's message, if there is
+    /// one, and the user's message, up to the point where the assistant answers, followed by
+    /// `answer`, the beginning of the answer.
     ///
-    /// Where the template has special tokens, they are in the prompt's text, `<bos>` included:
-    /// [`Tokenizer::next`](crate::Tokenizer::next) is what turns it into tokens.
+    /// The prompt contains the template's special tokens as text, including `<bos>`;
+    /// [`Tokenizer::next`](crate::Tokenizer::next) converts it to tokens.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if the template refuses the texts, fails, or does not end.
+    /// [`Error::Checkpoint`] if the template raises an exception, fails, or exceeds its limit of
+    /// steps.
     pub fn render(&self, system: Option<&str>, user: &str, answer: &str) -> Result<String> {
         let message = |role, content| context! { role, content };
         let messages: Vec<Value> = system
@@ -139,8 +141,8 @@ impl ChatTemplate {
         Ok(prompt)
     }
 
-    /// Renders a context and a question, and cuts the prompt like [`split`](Self::split). If the
-    /// prompt does not show where the context ends, all of it is `before`.
+    /// Renders a context and a question, and splits the prompt like [`split`](Self::split). If the
+    /// end of the context cannot be found in the prompt, the whole prompt is `before`.
     ///
     /// # Errors
     /// The errors of [`render`](Self::render).
@@ -157,13 +159,13 @@ impl ChatTemplate {
         })
     }
 
-    /// The prompt of a context and a question about it, which the user says one after the other,
-    /// cut where the context ends.
+    /// Renders a user's message of a context and a question about it, and splits the prompt at the
+    /// end of the context.
     ///
     /// # Errors
-    /// As [`render`](Self::render), and [`Error::Checkpoint`] if the prompt does not show where
-    /// the context ends: because the template leaves the user's text out, repeats it, or makes
-    /// something else of it.
+    /// The errors of [`render`](Self::render), and [`Error::Checkpoint`] if the end of the context
+    /// cannot be found in the prompt, because the template omits, repeats or changes the user's
+    /// text.
     pub fn split(
         &self,
         system: Option<&str>,
@@ -173,7 +175,7 @@ impl ChatTemplate {
     ) -> Result<Chat> {
         let whole = self.render(system, &[context, question].concat(), answer)?;
         let mark = mark(&[&self.source, &whole, context, question, answer]);
-        for (context, question) in ends(context, question) {
+        for (context, question) in context_ends(context, question) {
             let marked = self.render(system, &[context, &mark, question].concat(), answer)?;
             let mut parts = marked.split(&mark);
             let (Some(before), Some(after), None) = (parts.next(), parts.next(), parts.next())
@@ -192,8 +194,8 @@ impl ChatTemplate {
     }
 }
 
-/// A text that is in none of the others. It is put where the context ends, which shows the place
-/// in the prompt wherever else the context's text occurs.
+/// Returns a text that none of the others contains. Inserted at the end of the context, it marks
+/// the place in the prompt even if the context's text occurs elsewhere too.
 fn mark(texts: &[&str]) -> String {
     let mut mark = String::from('\u{E000}');
     while texts.iter().any(|text| text.contains(&mark)) {
@@ -202,9 +204,12 @@ fn mark(texts: &[&str]) -> String {
     mark
 }
 
-/// A context and a question as they are, and as they are where a template takes white space off
-/// the ends of what the user says: beside the mark it would not.
-fn ends<'t>(context: &'t str, question: &'t str) -> impl Iterator<Item = (&'t str, &'t str)> {
+/// Returns the context and the question unchanged, and as a template leaves them that trims the
+/// user's message. With the mark between them, such a template would not trim the inner ends.
+fn context_ends<'t>(
+    context: &'t str,
+    question: &'t str,
+) -> impl Iterator<Item = (&'t str, &'t str)> {
     let trimmed = match (context.trim().is_empty(), question.trim().is_empty()) {
         (true, true) => Some(("", "")),
         (true, false) => Some(("", question.trim_start())),
@@ -222,7 +227,7 @@ fn read(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// The text of a special token: in files of old a text, else an object with it.
+/// Text of a special token: a string in old files, otherwise an object with `content`.
 fn special(config: &Json, key: &str) -> Result<Option<String>, String> {
     match &config[key] {
         Json::Null => Ok(None),
@@ -234,8 +239,8 @@ fn special(config: &Json, key: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// The template in tokenizer_config.json: a text, or several with names.
-fn configured(config: &Json) -> Result<Option<String>, String> {
+/// Template of tokenizer_config.json: a text, or one of several named texts.
+fn find_template(config: &Json) -> Result<Option<String>, String> {
     match &config[CONFIG_KEY] {
         Json::Null => Ok(None),
         Json::String(source) => Ok(Some(source.clone())),
@@ -254,9 +259,9 @@ fn configured(config: &Json) -> Result<Option<String>, String> {
 fn refuse(path: &Path, key: Option<&str>, error: &minijinja::Error) -> Error {
     let key = key.map(|key| format!("`{key}`, ")).unwrap_or_default();
     let line = error.line().map(|line| format!("line {line}: ")).unwrap_or_default();
-    let said = match error.detail() {
+    let message = match error.detail() {
         Some(detail) => format!("{}: {detail}", error.kind()),
         None => error.kind().to_string(),
     };
-    Error::checkpoint(path, format!("{key}{line}{said}"))
+    Error::checkpoint(path, format!("{key}{line}{message}"))
 }

@@ -1,35 +1,35 @@
-//! What tokens are in a text, as their tokenizer knows.
+//! Classes of tokens, derived from their texts.
 
 use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
 use vattention_core::TokenClass;
 
-/// The class of each token of a vocabulary. Clones share it.
+/// Class of each token of a vocabulary. Clones share the memory.
 #[derive(Clone, Debug)]
 pub struct Classes(Arc<[TokenClass]>);
 
 impl Classes {
-    /// Classes of tokens with their texts; a special token has none.
+    /// Classifies tokens by their texts; a special token has no text.
     pub(crate) fn from_texts(texts: Vec<(u32, Option<String>)>) -> Self {
         let size = texts.iter().map(|(token, _)| *token as usize + 1).max().unwrap_or(0);
         let mut classes = vec![TokenClass::Other; size];
         for (token, text) in texts {
-            classes[token as usize] = text.map_or(TokenClass::Special, |text| class(&text));
+            classes[token as usize] = text.map_or(TokenClass::Special, |text| class_of_text(&text));
         }
         Self(classes.into())
     }
 
-    /// Those of tokens, `[tokens]`. A token beyond the tokenizer's vocabulary, as models have some, is
-    /// [`Other`](TokenClass::Other).
-    pub fn of(&self, tokens: &[u32]) -> Vec<TokenClass> {
+    /// Returns the classes of tokens, `[tokens]`. Tokens beyond the tokenizer's vocabulary, which
+    /// some models have, are [`Other`](TokenClass::Other).
+    pub fn classify(&self, tokens: &[u32]) -> Vec<TokenClass> {
         let class = |&token: &u32| self.0.get(token as usize).copied().unwrap_or_default();
         tokens.iter().map(class).collect()
     }
 }
 
-/// The class of a token with a text.
-fn class(text: &str) -> TokenClass {
+/// Class of a token with this text.
+fn class_of_text(text: &str) -> TokenClass {
     static PUNCTUATION: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"^\p{P}+$").expect("a class of Unicode, repeated"));
     if PUNCTUATION.is_match(text.trim()) { TokenClass::Punctuation } else { TokenClass::Other }
@@ -40,13 +40,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn punctuation_is_punctuation_alone() {
+    fn only_punctuation_is_punctuation() {
         for text in [".", " ,", "?!\n", "…", "”", "。", " ---", "(", "\"", "#", "%", "¿"] {
-            assert_eq!(class(text), TokenClass::Punctuation, "{text:?}");
+            assert_eq!(class_of_text(text), TokenClass::Punctuation, "{text:?}");
         }
-        // The last ones are symbols to Unicode; the replacement character stands for a part of a character.
+        // To Unicode the last ones are symbols; the replacement character is a part of a character.
         for text in ["", " ", "\n", "a.", "n't", "'s", ". 1", "1", "$", "+", "<", "\u{fffd}"] {
-            assert_eq!(class(text), TokenClass::Other, "{text:?}");
+            assert_eq!(class_of_text(text), TokenClass::Other, "{text:?}");
         }
     }
 }

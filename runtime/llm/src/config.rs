@@ -1,4 +1,4 @@
-//! What a checkpoint says of its model: `config.json` and `generation_config.json`, or GGUF's metadata.
+//! Configuration of a model, from `config.json` and `generation_config.json` or from GGUF metadata.
 
 mod raw;
 
@@ -12,18 +12,18 @@ use crate::{Error, Result};
 
 use raw::{GenerationFile, Raw, size};
 
-/// An architecture that is known here, by its name in `architectures`.
+/// Supported architecture, by its name in `architectures`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
-    /// `LlamaForCausalLM`: Llama 2 and 3, and what is built like them.
+    /// `LlamaForCausalLM`: Llama 2 and 3, and models of the same structure.
     Llama,
-    /// `MistralForCausalLM`, within its sliding window, and `Ministral3ForCausalLM`.
+    /// `MistralForCausalLM`, up to its sliding window, and `Ministral3ForCausalLM`.
     Mistral,
     /// `Qwen2ForCausalLM`: queries, keys and values have biases.
     Qwen2,
-    /// `Qwen3ForCausalLM`: each head of queries and keys is normalised.
+    /// `Qwen3ForCausalLM`: queries and keys are normalised per head.
     Qwen3,
-    /// `Qwen3MoeForCausalLM`: as Qwen3, and most feed-forward networks are of experts.
+    /// `Qwen3MoeForCausalLM`: like Qwen3, with experts in most feed-forward networks.
     Qwen3Moe,
 }
 
@@ -36,89 +36,89 @@ const ARCHITECTURES: [(&str, Architecture); 6] = [
     ("Qwen3MoeForCausalLM", Architecture::Qwen3Moe),
 ];
 
-/// Description of the files of a model, for errors.
+/// Expected files of a model, for error messages.
 const EXPECTED: &str =
     "expected a folder with config.json, tokenizer.json and safetensors, or a GGUF file";
 
 /// Default of `max_window_layers` for Qwen2 and Qwen3.
 const QWEN_FULL_LAYERS: usize = 28;
 
-/// Layers that a random stream can tell apart.
+/// Largest number of layers; random streams distinguish this many.
 pub(crate) const MOST_LAYERS: usize = 4096;
 
-/// A model's dimensions and options.
+/// Dimensions and options of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Its architecture.
+    /// Architecture of the model.
     pub architecture: Architecture,
-    /// Elements of a token between layers.
+    /// Elements per token between layers.
     pub hidden_size: usize,
-    /// Elements of a token within a layer's feed-forward network.
+    /// Elements per token within a layer's feed-forward network.
     pub intermediate_size: usize,
-    /// The experts of those layers that have them.
+    /// Dimensions of the experts, if some layers have experts.
     pub experts: Option<Experts>,
-    /// Layers without experts, of a model of experts.
+    /// Numbers of the layers without experts, if the model has experts.
     pub without_experts: Vec<usize>,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
-    /// Heads of each layer, and their dimensions.
+    /// Number of heads in each layer, and their dimensions.
     pub shape: Shape,
-    /// Different tokens.
+    /// Number of tokens in the vocabulary.
     pub vocab_size: usize,
-    /// Tokens that a sequence can have.
+    /// Largest number of tokens of a sequence.
     pub context: usize,
-    /// What limits the context: a key of `config.json`, or of a GGUF file.
+    /// Key of `config.json` or of the GGUF metadata that limits the context.
     pub context_key: String,
-    /// The base of the rotary frequencies.
+    /// Base of the rotary frequencies.
     pub rope_theta: f32,
-    /// How they are scaled.
+    /// Scaling of the rotary frequencies.
     pub rope_scaling: Scaling,
-    /// How queries grow with their position.
+    /// Growth of queries with their position.
     pub query_scaling: Option<Sharpening>,
-    /// Added to mean squares before their root is taken.
+    /// Epsilon of the RMS norms, added to the mean square.
     pub norm_epsilon: f64,
-    /// Whether logits use the embeddings as their weights.
+    /// True if the embeddings are also the weights of the logits.
     pub tied: bool,
-    /// Which projections have biases.
+    /// Linear maps that have a bias.
     pub biases: Biases,
     /// Tokens that end a text.
     pub ends: Vec<u32>,
 }
 
-/// Feed-forward networks of which each token takes a few.
+/// Dimensions of a feed-forward network with experts, of which each token uses a few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experts {
-    /// How many a layer has.
+    /// Number of experts in a layer.
     pub count: usize,
-    /// How many a token takes, at most `count`.
+    /// Number of experts that a token uses, at most `count`.
     pub per_token: usize,
-    /// Elements of a token within an expert.
+    /// Elements per token within an expert.
     pub inner: usize,
-    /// Whether the weights of those taken are made to sum to 1.
+    /// True if the weights of a token's experts are normalised to sum to 1.
     pub normalises: bool,
 }
 
-/// Which linear layers add a bias.
+/// Linear maps that have a bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Biases {
-    /// Those of queries, keys and values.
+    /// Biases of queries, keys and values.
     pub inputs: bool,
-    /// That of attention's output.
+    /// Bias of the attention's output.
     pub output: bool,
-    /// Those of the feed-forward network.
+    /// Biases of the feed-forward network.
     pub feed_forward: bool,
 }
 
 impl Config {
-    /// Reads what a checkpoint, a directory or a GGUF file, says of its model.
+    /// Reads the configuration of a checkpoint, a directory or a GGUF file.
     ///
     /// # Errors
-    /// [`Error::File`], or [`Error::Checkpoint`] that names the file and the key.
+    /// [`Error::File`], or [`Error::Checkpoint`] with the file and the key.
     pub fn open(path: &Path) -> Result<Self> {
-        if is_gguf(path) { Self::of_gguf(path) } else { Self::of_directory(path) }
+        if is_gguf(path) { Self::from_gguf(path) } else { Self::from_directory(path) }
     }
 
-    fn of_directory(dir: &Path) -> Result<Self> {
+    fn from_directory(dir: &Path) -> Result<Self> {
         let path = dir.join("config.json");
         if dir.is_dir() && !path.exists() {
             let expected = find_gguf(dir).unwrap_or_else(|| EXPECTED.into());
@@ -167,10 +167,10 @@ impl Config {
         })
     }
 
-    /// Refuses sequences of more tokens than the model can have.
+    /// Checks that a sequence of this number of tokens fits into the model's context.
     ///
     /// # Errors
-    /// [`Error::Input`] that names the key of the checkpoint that says so.
+    /// [`Error::Input`] with the key of the checkpoint that limits the context.
     pub fn check_length(&self, tokens: usize) -> Result<()> {
         let Self { context, context_key, .. } = self;
         if tokens <= *context {
@@ -188,12 +188,12 @@ impl Config {
         Err(Error::input("context", reason))
     }
 
-    /// Whether each head of queries and keys is normalised.
+    /// Returns true if queries and keys are normalised per head.
     pub fn normalises_heads(&self) -> bool {
         matches!(self.architecture, Architecture::Qwen3 | Architecture::Qwen3Moe)
     }
 
-    /// The experts of a layer, if it has them.
+    /// Dimensions of a layer's experts, if the layer has experts.
     pub fn experts_of(&self, layer: usize) -> Option<&Experts> {
         self.experts.as_ref().filter(|_| !self.without_experts.contains(&layer))
     }
@@ -239,8 +239,9 @@ fn shape(
     Ok(shape)
 }
 
-/// Within its sliding window a model attends to everything; beyond it this crate would compute
-/// something else than the model.
+/// Returns the largest number of tokens of a sequence, and the key that limits it. Within the
+/// sliding window the model attends to all tokens; beyond the window this crate would not compute
+/// the model.
 fn context(
     raw: &Raw,
     architecture: Architecture,
@@ -252,7 +253,7 @@ fn context(
         Architecture::Qwen2 | Architecture::Qwen3 => {
             some_layer_slides(raw, layers)? && raw.use_sliding_window.unwrap_or(false)
         }
-        // Every layer has the window, whatever `config.json` has for single layers.
+        // The window applies to every layer; `layer_types` and `max_window_layers` have no effect.
         Architecture::Qwen3Moe => raw.use_sliding_window.unwrap_or(false),
         Architecture::Llama => false,
     };

@@ -1,4 +1,4 @@
-//! Causal attention, for prompts: tile by tile, so that logits stay in cache.
+//! Causal attention for prompts, computed in tiles so that logits stay in the cache.
 
 use std::cell::RefCell;
 
@@ -7,24 +7,24 @@ use rayon::prelude::*;
 
 use crate::exponential::exp_all;
 use crate::prefill::reads::{Reads, TILE as QUERIES};
-use crate::product::{Into, RowView, Threads, times, times_transposed};
+use crate::product::{RowView, Threads, WriteMode, times, times_transposed};
 
-/// Keys of a tile.
+/// Number of keys in a tile.
 const KEYS: usize = 256;
 
-/// Attention of the query heads of some tokens, of which the first is token `first`, over the keys
-/// `[kv_heads, tokens, head_dim]` and values `[kv_heads, tokens, value_dim]` that are not later.
+/// Attention of the queries of consecutive tokens, beginning with token `first`, over the keys
+/// `[kv_heads, tokens, head_dim]` and values `[kv_heads, tokens, value_dim]` up to each token.
 pub(crate) struct Causal<'a> {
     pub(crate) query_heads: usize,
     pub(crate) keys: &'a Array3<f32>,
     pub(crate) values: &'a Array3<f32>,
     pub(crate) first: usize,
-    /// What each tile of queries reads of each KV head, `[kv_heads][tiles]`; where there is nothing, all
-    /// keys that are not later.
+    /// Keys that each tile of queries reads, `[kv_heads][tiles]`. A KV head that is `None` or
+    /// missing reads all keys up to each token.
     pub(crate) reads: &'a [Option<Vec<Reads>>],
 }
 
-/// A thread's memory for one tile.
+/// Scratch memory of a thread for one tile.
 #[derive(Default)]
 struct Tile {
     /// `[rows, head_dim]`, scaled.
@@ -35,14 +35,15 @@ struct Tile {
     sums: Vec<f32>,
     /// `[rows]`
     totals: Vec<f32>,
-    /// `[rows]`: what logits are taken relative to.
+    /// Largest logits so far, `[rows]`, which are subtracted before exponentiation.
     largest: Vec<f32>,
-    /// Keys that do not lie one after the other, `[keys, head_dim]`, and their values.
+    /// Keys gathered from separate positions, `[keys, head_dim]`, and their values.
     gathered: [Vec<f32>; 2],
 }
 
 impl Causal<'_> {
-    /// From queries `[count, query_heads, head_dim]` to outputs `[count, query_heads, value_dim]`.
+    /// Computes outputs `[count, query_heads, value_dim]` from queries
+    /// `[count, query_heads, head_dim]`.
     pub(crate) fn attend(&self, queries: &[f32], outputs: &mut [f32]) {
         thread_local! {
             static TILE: RefCell<Tile> = RefCell::default();
@@ -70,8 +71,8 @@ impl Causal<'_> {
         self.query_heads * self.values.dim().2
     }
 
-    /// The query heads of one KV head, for the queries of tokens from `first` on. A row of a tile is
-    /// a token and a query head, tokens first.
+    /// Attends with the query heads of one KV head, for the queries of tokens from `first` on. The
+    /// rows of a tile are pairs of a token and a query head, in the order of tokens.
     fn attend_group(
         &self,
         (head, reads): (usize, Option<&Reads>),
@@ -83,7 +84,7 @@ impl Causal<'_> {
         let (kv_heads, _, head_dim) = self.keys.dim();
         let value_dim = self.values.dim().2;
         let group = self.query_heads / kv_heads;
-        let (keys, values) = (of_head(self.keys, head), of_head(self.values, head));
+        let (keys, values) = (head_rows(self.keys, head), head_rows(self.values, head));
         let count = queries.len() / self.query_width();
         let visible = first + count;
         tile.begin(
@@ -94,16 +95,17 @@ impl Causal<'_> {
             value_dim,
         );
         for earlier in reads.map_or(&[][..], Reads::earlier).chunks(KEYS) {
-            tile.read_some((keys, head_dim), (values, value_dim), earlier);
+            tile.read_gathered((keys, head_dim), (values, value_dim), earlier);
         }
         for start in (reads.map_or(0, Reads::from)..visible).step_by(KEYS) {
             let size = KEYS.min(visible - start);
-            let rows =
-                |numbers, width: usize| RowView::dense(part(numbers, start, size, width), size);
-            tile.weigh(rows(keys, head_dim), head_dim, |row| {
+            let rows = |numbers, width: usize| {
+                RowView::dense(row_range(numbers, start, size, width), size)
+            };
+            tile.compute_weights(rows(keys, head_dim), head_dim, |row| {
                 (first + row / group + 1).saturating_sub(start)
             });
-            tile.add(rows(values, value_dim), value_dim);
+            tile.add_values(rows(values, value_dim), value_dim);
         }
         let width = self.output_width();
         for (row, (sums, total)) in tile.sums.chunks_exact(value_dim).zip(&tile.totals).enumerate()
@@ -115,18 +117,19 @@ impl Causal<'_> {
     }
 }
 
-/// One head's rows of `[heads, tokens, dim]`.
-fn of_head(array: &Array3<f32>, head: usize) -> &[f32] {
+/// Rows of one head of `[heads, tokens, dim]`.
+fn head_rows(array: &Array3<f32>, head: usize) -> &[f32] {
     array.index_axis(Axis(0), head).to_slice().expect("arrays in standard order")
 }
 
 /// Rows `start .. start + size` of `[.., width]`.
-fn part(numbers: &[f32], start: usize, size: usize, width: usize) -> &[f32] {
+fn row_range(numbers: &[f32], start: usize, size: usize, width: usize) -> &[f32] {
     &numbers[start * width..(start + size) * width]
 }
 
 impl Tile {
-    /// Takes the queries of a group, which begin at `offset` within those of a token.
+    /// Copies the queries of a group, which begin at `offset` within each token's queries, and
+    /// resets the sums.
     fn begin(
         &mut self,
         queries: &[f32],
@@ -151,25 +154,35 @@ impl Tile {
         fill(&mut self.largest, rows, f32::NEG_INFINITY);
     }
 
-    /// Makes the weights of some keys, of which each row sees the first `visible`. What was summed
-    /// before becomes relative to the largest logit so far.
-    fn weigh(&mut self, keys: RowView<'_>, head_dim: usize, visible: impl Fn(usize) -> usize) {
+    /// Computes the weights of a block of keys, of which each row sees the first `visible(row)`.
+    /// Rescales the sums so far to the new largest logit.
+    fn compute_weights(
+        &mut self,
+        keys: RowView<'_>,
+        head_dim: usize,
+        visible: impl Fn(usize) -> usize,
+    ) {
         let rows = self.totals.len();
         self.weights.resize(rows * keys.count, 0.0);
         let queries = RowView::dense(&self.queries, rows);
-        times_transposed(queries, keys, head_dim, &mut self.weights, Into::Fresh, Threads::One);
+        times_transposed(
+            queries,
+            keys,
+            head_dim,
+            &mut self.weights,
+            WriteMode::Overwrite,
+            Threads::One,
+        );
         let value_dim = self.sums.len() / rows;
-        let sums = self.sums.chunks_exact_mut(value_dim);
-        let state = self.totals.iter_mut().zip(&mut self.largest).zip(sums);
-        for (row, (weights, ((total, largest), sums))) in
-            self.weights.chunks_exact_mut(keys.count).zip(state).enumerate()
-        {
-            let (seen, hidden) = weights.split_at_mut(visible(row).min(keys.count));
+        for (row, weights) in self.weights.chunks_exact_mut(keys.count).enumerate() {
+            let sums = &mut self.sums[row * value_dim..(row + 1) * value_dim];
+            let (total, largest) = (&mut self.totals[row], &mut self.largest[row]);
+            let (shown, hidden) = weights.split_at_mut(visible(row).min(keys.count));
             hidden.fill(0.0);
-            if seen.is_empty() {
+            if shown.is_empty() {
                 continue;
             }
-            let larger = maximum(seen).max(*largest);
+            let larger = maximum(shown).max(*largest);
             if larger > *largest {
                 let before = (*largest - larger).exp();
                 *total *= before;
@@ -178,41 +191,41 @@ impl Tile {
                 }
                 *largest = larger;
             }
-            for logit in seen.iter_mut() {
+            for logit in shown.iter_mut() {
                 *logit -= larger;
             }
-            exp_all(seen);
-            *total += sum(seen);
+            exp_all(shown);
+            *total += sum(shown);
         }
     }
 
-    /// Weighs some keys, which all rows see, and adds their values.
-    fn read_some(
+    /// Computes the weights of gathered keys, which all rows see, and adds their values.
+    fn read_gathered(
         &mut self,
         (keys, head_dim): (&[f32], usize),
         (values, value_dim): (&[f32], usize),
         some: &[usize],
     ) {
-        let [mut some_keys, mut some_values] = std::mem::take(&mut self.gathered);
-        some_keys.clear();
-        some_values.clear();
+        let [mut gathered_keys, mut gathered_values] = std::mem::take(&mut self.gathered);
+        gathered_keys.clear();
+        gathered_values.clear();
         for &key in some {
-            some_keys.extend_from_slice(part(keys, key, 1, head_dim));
-            some_values.extend_from_slice(part(values, key, 1, value_dim));
+            gathered_keys.extend_from_slice(row_range(keys, key, 1, head_dim));
+            gathered_values.extend_from_slice(row_range(values, key, 1, value_dim));
         }
-        self.weigh(RowView::dense(&some_keys, some.len()), head_dim, |_| some.len());
-        self.add(RowView::dense(&some_values, some.len()), value_dim);
-        self.gathered = [some_keys, some_values];
+        self.compute_weights(RowView::dense(&gathered_keys, some.len()), head_dim, |_| some.len());
+        self.add_values(RowView::dense(&gathered_values, some.len()), value_dim);
+        self.gathered = [gathered_keys, gathered_values];
     }
 
-    /// Adds the values of the keys that were weighed.
-    fn add(&mut self, values: RowView<'_>, value_dim: usize) {
+    /// Adds the values of the keys, with the weights that were computed last.
+    fn add_values(&mut self, values: RowView<'_>, value_dim: usize) {
         let weights = RowView::dense(&self.weights, self.totals.len());
-        times(weights, values, value_dim, &mut self.sums, Into::Added, Threads::One);
+        times(weights, values, value_dim, &mut self.sums, WriteMode::Add, Threads::One);
     }
 }
 
-/// Weights of logits, in their place.
+/// Replaces logits by their softmax.
 pub(crate) fn softmax(logits: &mut [f32]) {
     let largest = maximum(logits);
     for logit in logits.iter_mut() {
@@ -225,7 +238,7 @@ pub(crate) fn softmax(logits: &mut [f32]) {
     }
 }
 
-/// Numbers that are folded side by side, for vector instructions.
+/// Number of independent accumulators, for vector instructions.
 const LANES: usize = 16;
 
 fn fold(numbers: &[f32], start: f32, with: impl Fn(f32, f32) -> f32) -> f32 {
@@ -251,14 +264,14 @@ fn sum(numbers: &[f32]) -> f32 {
 mod tests {
     use super::*;
 
-    /// Numbers that do not repeat, `[a, b, c]`.
+    /// Returns numbers that do not repeat, `[a, b, c]`.
     fn numbers(dims: (usize, usize, usize), seed: f32) -> Array3<f32> {
         Array3::from_shape_fn(dims, |(i, j, k)| {
             ((i as f32 * 31.0 + j as f32 * 7.3 + k as f32 + seed) * 1.7).sin() * 2.0
         })
     }
 
-    /// One row by definition, in f64.
+    /// Computes one row of attention by its definition, in f64.
     fn row(query: &[f32], keys: &[f32], values: &[f32], tokens: usize) -> Vec<f64> {
         let (head_dim, value_dim) = (query.len(), values.len() / tokens);
         let dot = |key: &[f32]| -> f64 {
@@ -275,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_is_as_defined_wherever_tiles_end() {
+    fn attention_matches_its_definition_wherever_tiles_end() {
         let (head_dim, value_dim) = (4, 6);
         for (kv_heads, group) in [(1, 1), (2, 3)] {
             for (first, count) in
@@ -316,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn logits_that_grow_from_tile_to_tile_do_not_overflow() {
+    fn growing_logits_do_not_overflow() {
         let tokens = 3 * KEYS;
         let keys = Array3::from_shape_fn((1, tokens, 2), |(_, token, _)| token as f32);
         let values = Array3::from_shape_fn((1, tokens, 1), |(_, token, _)| token as f32);

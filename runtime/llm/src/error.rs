@@ -1,49 +1,50 @@
-//! What can be wrong with a checkpoint, or with what a model is asked.
+//! Errors of checkpoints, and of the input to a model.
 
 use std::path::{Path, PathBuf};
 
-/// Every refusal of a checkpoint names the file and, where there is one, the tensor or key.
+/// Error of this crate. Errors of a checkpoint name the file and, where possible, the tensor or
+/// key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refuses a file.
+    /// The operating system reports an error for a file.
     #[error("{}: {source}", .path.display())]
     File {
-        /// The file, as it was given.
+        /// Path as the caller gave it.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The checkpoint is not whole, or not of a model that is known here.
+    /// The checkpoint is incomplete, or of an unsupported model.
     #[error("{}: {reason}", .path.display())]
     Checkpoint {
-        /// The file, as it was given.
+        /// Path as the caller gave it.
         path: PathBuf,
-        /// What is wrong, where, and what was expected.
+        /// Description of the fault, its position, and what was expected.
         reason: String,
     },
-    /// A file that says how prompts are read is wrong.
+    /// A file of prefill options is wrong.
     #[error("{}: {reason}", .path.display())]
     PrefillFile {
-        /// The file, as it was given.
+        /// Path as the caller gave it.
         path: PathBuf,
-        /// What is wrong, where, and what was expected.
+        /// Description of the fault, its position, and what was expected.
         reason: String,
     },
-    /// Tokens or a setting that the model cannot take.
+    /// The model cannot take the tokens or a setting.
     #[error("{what}: {reason}")]
     Input {
-        /// What is at fault.
+        /// Name of the wrong input.
         what: &'static str,
-        /// What is wrong and what was expected.
+        /// Description of the fault, and what was expected.
         reason: String,
     },
-    /// A layer's attention cannot be built, or fails.
+    /// The attention of a layer cannot be started, or fails.
     #[error("attention of layer {layer}: {source}")]
     Attention {
-        /// The layer.
+        /// Number of the layer.
         layer: usize,
-        /// Why.
+        /// Error of the attention.
         source: vattention_core::Error,
     },
     /// A pipeline does not fit the model: it names layers that the model does not have.

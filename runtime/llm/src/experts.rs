@@ -1,13 +1,13 @@
-//! A feed-forward network of experts, of which each token takes the few that its router prefers.
+//! Feed-forward network of experts, of which each token uses the few that its router prefers.
 
 use crate::config::Experts as Config;
 use crate::gated::Gated;
 use crate::inputs::LinearInputs;
 use crate::linear::{Linear, LinearScratch};
-use crate::weights::Weights;
+use crate::weights::CheckpointTensors;
 use crate::{Error, Result};
 
-/// The router, and the experts that it chooses from.
+/// Router, and the experts that it chooses from.
 #[derive(Clone, Debug)]
 pub(crate) struct ExpertNetwork {
     router: Linear,
@@ -16,7 +16,7 @@ pub(crate) struct ExpertNetwork {
     normalises: bool,
 }
 
-/// A token that an expert was chosen for, and the expert's weight in its sum.
+/// Token that an expert was chosen for, and the expert's weight in the token's sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct RoutedToken {
     token: usize,
@@ -25,26 +25,26 @@ struct RoutedToken {
 
 impl ExpertNetwork {
     pub(crate) fn open(
-        weights: &mut Weights,
+        weights: &mut CheckpointTensors,
         name: &str,
         outer: usize,
         config: &Config,
     ) -> Result<Self> {
         let &Config { count, per_token, inner, normalises } = config;
         let router = Linear::open(weights, &format!("{name}.gate"), [outer, count], false)?;
-        let mut of = |part: &str, sizes| {
+        let mut read = |part: &str, sizes| {
             let found = weights.experts(name, part, count, sizes)?;
             Ok::<_, Error>(found.into_iter().map(Linear::new))
         };
-        let gates = of("gate_proj", [inner, outer])?;
-        let ups = of("up_proj", [inner, outer])?;
-        let downs = of("down_proj", [outer, inner])?;
+        let gates = read("gate_proj", [inner, outer])?;
+        let ups = read("up_proj", [inner, outer])?;
+        let downs = read("down_proj", [outer, inner])?;
         let all = gates.zip(ups).zip(downs).map(|((gate, up), down)| Gated { gate, up, down });
         Ok(Self { router, all: all.collect(), per_token, normalises })
     }
 
-    /// Adds the network of `x`, `[n, hidden_size]`, to `y` of the same shape, expert by expert in
-    /// ascending order. Reads the weights of the experts that a row chose, and no others.
+    /// Adds the network's output for `x`, `[n, hidden_size]`, to `y` of the same shape, expert by
+    /// expert in ascending order. Reads only the weights of experts that some row chose.
     pub(crate) fn add(&self, x: &LinearInputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
         let (numbers, n) = (x.numbers(), x.rows());
         let size = numbers.len() / n;
@@ -69,11 +69,11 @@ impl ExpertNetwork {
         }
     }
 
-    /// For each expert the tokens that chose it, from the router's logits `[n, experts]`.
+    /// Returns for each expert the tokens that chose it, from the router's logits `[n, experts]`.
     fn choose(&self, logits: &[f32]) -> Vec<Vec<RoutedToken>> {
         let mut chosen = vec![Vec::new(); self.all.len()];
         for (token, logits) in logits.chunks_exact(self.all.len()).enumerate() {
-            for (expert, weight) in preferred(logits, self.per_token, self.normalises) {
+            for (expert, weight) in choose_experts(logits, self.per_token, self.normalises) {
                 chosen[expert].push(RoutedToken { token, weight });
             }
         }
@@ -81,9 +81,10 @@ impl ExpertNetwork {
     }
 }
 
-/// The `count` experts of the largest logits, lower number first among equals, each with its softmax over all experts; if it
-/// `normalises`, over those chosen.
-fn preferred(logits: &[f32], count: usize, normalises: bool) -> Vec<(usize, f32)> {
+/// Returns the `count` experts of the largest logits with their softmax; of equal logits, the lower
+/// number comes first. The softmax is taken over the chosen experts if `normalises`, otherwise over
+/// all experts.
+fn choose_experts(logits: &[f32], count: usize, normalises: bool) -> Vec<(usize, f32)> {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weights: Vec<f32> = logits.iter().map(|logit| (logit - most).exp()).collect();
     let mut order: Vec<usize> = (0..logits.len()).collect();
@@ -103,7 +104,7 @@ mod tests {
     use crate::matrix::Matrix;
 
     #[test]
-    fn the_best_are_preferred_and_the_lower_of_equals() {
+    fn the_largest_logits_are_chosen_and_the_lower_of_equals() {
         let ln = |x: f32| x.ln();
         let logits = [ln(1.0), ln(4.0), ln(3.0), ln(4.0), ln(4.0)];
         let close = |found: Vec<(usize, f32)>, expected: [(usize, f32); 2]| {
@@ -113,11 +114,12 @@ mod tests {
                 assert!((found.1 - expected.1).abs() < 1e-6, "{found:?}");
             }
         };
-        close(preferred(&logits, 2, false), [(1, 0.25), (3, 0.25)]);
-        close(preferred(&logits, 2, true), [(1, 0.5), (3, 0.5)]);
+        close(choose_experts(&logits, 2, false), [(1, 0.25), (3, 0.25)]);
+        close(choose_experts(&logits, 2, true), [(1, 0.5), (3, 0.5)]);
     }
 
-    /// Experts of 2 inputs and 1 element within, which give their number + 1 times `silu(x0) x0`; one has no numbers at all.
+    /// Builds experts of 2 inputs and 1 inner element, which return `(number + 1) · silu(x0) · x0`;
+    /// the weights of the expert `poisoned` are NaN.
     fn experts(poisoned: Option<usize>) -> ExpertNetwork {
         let linear = |numbers: Vec<f32>, shape| Linear::new(Matrix::f32(numbers, shape));
         let expert = |number: usize| {
@@ -126,7 +128,7 @@ mod tests {
             let [gate, up] = [0, 1].map(|_| linear(vec![one, 0.0], [1, 2]));
             Gated { gate, up, down: linear(vec![scale, 0.0], [2, 1]) }
         };
-        // Expert 0 likes the second input, expert 1 dislikes it, expert 2 is in between.
+        // Expert 0 prefers a large second input, expert 1 a small one, expert 2 is indifferent.
         let router = linear(vec![0.0, 1.0, 0.0, -1.0, 0.0, 0.0], [3, 2]);
         ExpertNetwork { router, all: (0..3).map(expert).collect(), per_token: 1, normalises: true }
     }
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_weights_of_experts_that_nobody_chose_are_not_read() {
+    fn weights_of_experts_that_were_not_chosen_are_not_read() {
         let silu = 2.0 / (1.0 + (-2.0_f32).exp());
         for (poisoned, x, expert) in [(1, 3.0, 0), (2, 3.0, 0), (0, -3.0, 1), (2, -3.0, 1)] {
             let y = added(&experts(Some(poisoned)), &[2.0, x]);
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_as_they_are_alone() {
+    fn rows_together_equal_single_rows() {
         let rows = [[2.0, 3.0], [1.0, -3.0], [-1.0, 0.5], [0.5, -0.1], [3.0, 2.0]];
         let together = added(&experts(None), rows.as_flattened());
         for (row, together) in rows.iter().zip(together.chunks_exact(2)) {
@@ -160,6 +162,6 @@ mod tests {
 
     #[test]
     fn large_logits_stay_finite() {
-        assert_eq!(preferred(&[1e4, -1e4], 2, true), [(0, 1.0), (1, 0.0)]);
+        assert_eq!(choose_experts(&[1e4, -1e4], 2, true), [(0, 1.0), (1, 0.0)]);
     }
 }

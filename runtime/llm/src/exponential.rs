@@ -1,8 +1,8 @@
-//! The exponential of many numbers at once.
+//! Exponential of many numbers, by vector instructions.
 
 use multiversion::multiversion;
 
-/// `e^x` of each number at most 88, to 2 units in the last place; 0 below -87.
+/// Replaces each number, at most 88, by `e^x`, to 2 units in the last place; 0 below -87.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
 pub(crate) fn exp_all(numbers: &mut [f32]) {
     for x in numbers {
@@ -10,7 +10,7 @@ pub(crate) fn exp_all(numbers: &mut [f32]) {
     }
 }
 
-/// `x / (1 + e^-x) · y` of each pair, left in `x`.
+/// Replaces each `x` by `x / (1 + e^-x) · y`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
 pub(crate) fn silu_times(x: &mut [f32], y: &[f32]) {
     for (x, y) in x.iter_mut().zip(y) {
@@ -18,12 +18,13 @@ pub(crate) fn silu_times(x: &mut [f32], y: &[f32]) {
     }
 }
 
-/// By `2^n e^r`, `|r| <= ln 2 / 2`, and the Taylor series of `e^r` up to the seventh power.
+/// Computes `2^n e^r` with `|r| <= ln 2 / 2`, and `e^r` by its Taylor series up to the seventh
+/// power.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    /// Adding it rounds to a whole number, which the low bits of the sum then hold.
+    /// Constant whose addition rounds to a whole number, in the low bits of the sum.
     const ROUND: f32 = 12_582_912.0;
-    /// `ln 2` in two parts, of which the first has few bits, so that its products are exact.
+    /// `ln 2` in two parts. The first has few bits, so that its products are exact.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exponentials_are_those_of_f64() {
+    fn exponentials_match_f64() {
         let mut x: Vec<f32> = (-8700..=8800).map(|i| i as f32 / 100.0).collect();
         let expected: Vec<f64> = x.iter().map(|&x| f64::from(x).exp()).collect();
         exp_all(&mut x);
@@ -54,14 +55,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_stays_none() {
+    fn nan_stays_nan() {
         let mut x = [f32::NAN, 1.0];
         exp_all(&mut x);
         assert!(x[0].is_nan() && !x[1].is_nan());
     }
 
     #[test]
-    fn silu_is_that_of_f64() {
+    fn silu_matches_f64() {
         let mut x: Vec<f32> = (-20000..20000).map(|i| i as f32 / 100.0).collect();
         let y = vec![2.0; x.len()];
         let expected: Vec<f64> =

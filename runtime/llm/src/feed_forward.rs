@@ -1,4 +1,4 @@
-//! The feed-forward network of a layer: one for all tokens, or experts.
+//! Feed-forward network of a layer: gated, or of experts.
 
 use crate::Result;
 use crate::config::Config;
@@ -6,9 +6,9 @@ use crate::experts::ExpertNetwork;
 use crate::gated::Gated;
 use crate::inputs::LinearInputs;
 use crate::linear::LinearScratch;
-use crate::weights::Weights;
+use crate::weights::CheckpointTensors;
 
-/// What a layer has.
+/// Feed-forward network of a layer.
 #[derive(Clone, Debug)]
 pub(crate) enum FeedForward {
     Gated(Gated),
@@ -16,9 +16,9 @@ pub(crate) enum FeedForward {
 }
 
 impl FeedForward {
-    /// That of a layer.
+    /// Reads the network of a layer from a checkpoint.
     pub(crate) fn open(
-        weights: &mut Weights,
+        weights: &mut CheckpointTensors,
         name: &str,
         layer: usize,
         config: &Config,
@@ -31,10 +31,10 @@ impl FeedForward {
         }
     }
 
-    /// Adds the network of `x`, `[n, hidden_size]`, to `y` of the same shape.
+    /// Adds the network's output for `x`, `[n, hidden_size]`, to `y` of the same shape.
     pub(crate) fn add(&self, x: &LinearInputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
         match self {
-            Self::Gated(one) => one.add(x, y, scratch),
+            Self::Gated(gated) => gated.add(x, y, scratch),
             Self::Experts(experts) => experts.add(x, y, scratch),
         }
     }

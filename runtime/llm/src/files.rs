@@ -15,7 +15,7 @@ const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 /// Numbers that Python's `json` writes, but JSON does not allow.
 const NOT_JSON: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
-/// Refuses a Git LFS pointer, which a clone without `git lfs` has in place of each large file.
+/// Refuses a Git LFS pointer, which replaces a large file in a clone without `git lfs`.
 ///
 /// # Errors
 /// [`Error::File`], or [`Error::Checkpoint`] for a pointer.
@@ -32,7 +32,7 @@ pub(crate) fn refuse_pointer(path: &Path) -> Result<()> {
     Err(Error::checkpoint(path, reason))
 }
 
-/// Reads a text, without the byte order mark that some editors put before it.
+/// Reads a text, without the byte order mark that some editors write before it.
 ///
 /// # Errors
 /// [`Error::File`], or [`Error::Checkpoint`] for a pointer of Git LFS.
@@ -42,10 +42,10 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
     Ok(text.strip_prefix('\u{FEFF}').map(str::to_owned).unwrap_or(text))
 }
 
-/// Reads a file of JSON.
+/// Reads a JSON file.
 ///
 /// # Errors
-/// Errors of [`read_text`], and [`Error::Checkpoint`] with the place of a syntax error.
+/// The errors of [`read_text`], and [`Error::Checkpoint`] with the position of a syntax error.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = read_text(path)?;
     serde_json::from_str(&text).map_err(|error| {
@@ -54,7 +54,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     })
 }
 
-/// Advice to give the path of a GGUF file, if the folder has one.
+/// Returns the advice to give the path of a GGUF file, if the folder has one.
 pub(crate) fn find_gguf(dir: &Path) -> Option<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().filter_map(std::result::Result::ok);
     let is_gguf =
@@ -68,7 +68,7 @@ pub(crate) fn find_gguf(dir: &Path) -> Option<String> {
     })
 }
 
-/// Description of the number at a line and column, if JSON does not allow it.
+/// Describes the number at a line and column, if JSON does not allow it.
 fn find_not_json(text: &str, line: usize, column: usize) -> Option<String> {
     let content = text.lines().nth(line.checked_sub(1)?)?;
     let found = NOT_JSON.into_iter().find(|name| {
@@ -80,7 +80,7 @@ fn find_not_json(text: &str, line: usize, column: usize) -> Option<String> {
     Some(format!("line {line}: {key}{found}, which is not JSON; expected a finite number or null"))
 }
 
-/// Returns whether a checkpoint is a GGUF file, not a directory.
+/// Returns whether a checkpoint is a GGUF file rather than a directory.
 pub(crate) fn is_gguf(path: &Path) -> bool {
     path.is_file()
 }
@@ -90,27 +90,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_json_lacks_are_named() {
+    fn numbers_that_json_does_not_allow_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.json");
         for name in NOT_JSON {
             let text = format!("{{\n  \"a\": 1,\n  \"rms_norm_eps\": {name}\n}}");
             fs::write(&path, text).unwrap();
-            let said = read_json::<serde_json::Value>(&path).unwrap_err().to_string();
+            let message = read_json::<serde_json::Value>(&path).unwrap_err().to_string();
             let expected = format!(
                 "{}: line 3: `rms_norm_eps` is {name}, which is not JSON; expected a finite \
                  number or null",
                 path.display()
             );
-            assert_eq!(said, expected);
+            assert_eq!(message, expected);
         }
         fs::write(&path, "{\n  \"NaN\": 1,\n  \"a\": }").unwrap();
-        let said = read_json::<serde_json::Value>(&path).unwrap_err().to_string();
-        assert!(said.ends_with("expected value at line 3 column 8"), "{said}");
+        let message = read_json::<serde_json::Value>(&path).unwrap_err().to_string();
+        assert!(message.ends_with("expected value at line 3 column 8"), "{message}");
     }
 
     #[test]
-    fn byte_order_marks_are_left_out() {
+    fn byte_order_marks_are_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.json");
         fs::write(&path, "\u{FEFF}{\"a\": 1}").unwrap();
@@ -124,8 +124,11 @@ mod tests {
         let path = folder.path().join("model.safetensors");
         let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n";
         fs::write(&path, pointer).unwrap();
-        let said = refuse_pointer(&path).unwrap_err().to_string();
-        assert!(said.contains("a pointer of Git LFS") && said.contains("git lfs pull"), "{said}");
+        let message = refuse_pointer(&path).unwrap_err().to_string();
+        assert!(
+            message.contains("a pointer of Git LFS") && message.contains("git lfs pull"),
+            "{message}"
+        );
         fs::write(&path, "version").unwrap();
         refuse_pointer(&path).unwrap();
     }

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::exponential::silu_times;
 use crate::inputs::LinearInputs;
 use crate::linear::{Linear, LinearScratch, PART};
-use crate::weights::Weights;
+use crate::weights::CheckpointTensors;
 
 /// `down(silu(gate(x)) · up(x))`
 #[derive(Clone, Debug)]
@@ -18,7 +18,11 @@ pub(crate) struct Gated {
 }
 
 impl Gated {
-    pub(crate) fn open(weights: &mut Weights, name: &str, config: &Config) -> Result<Self> {
+    pub(crate) fn open(
+        weights: &mut CheckpointTensors,
+        name: &str,
+        config: &Config,
+    ) -> Result<Self> {
         let (outer, inner) = (config.hidden_size, config.intermediate_size);
         let mut linear = |part: &str, sizes| {
             Linear::open(weights, &format!("{name}.{part}"), sizes, config.biases.feed_forward)
@@ -30,7 +34,7 @@ impl Gated {
         })
     }
 
-    /// Adds the network of `x`, `[n, hidden_size]`, to `y` of the same shape.
+    /// Adds the network's output for `x`, `[n, hidden_size]`, to `y` of the same shape.
     pub(crate) fn add(&self, x: &LinearInputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
         let inner = x.rows() * self.gate.outputs();
         let (mut gate, mut up) =

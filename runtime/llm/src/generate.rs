@@ -4,49 +4,50 @@ use std::ops::ControlFlow;
 
 use crate::{Error, Result, Session};
 
-/// A prompt, cut where dense attention ends.
+/// Prompt in two parts: the first is read by dense attention, the second by the pipeline.
 #[derive(Clone, Copy, Debug)]
 pub struct Prompt<'a> {
-    /// Read by dense attention; at least one token.
+    /// Tokens that dense attention reads; at least one.
     pub dense: &'a [u32],
-    /// Read by the pipeline, as by [`Session::steps`]: a question about a context, say.
+    /// Tokens that attend by the pipeline, as in [`Session::steps`], such as a question about a
+    /// context.
     pub sparse: &'a [u32],
 }
 
 impl<'a> Prompt<'a> {
-    /// All of it is read by dense attention.
+    /// Returns a prompt that is read by dense attention as a whole.
     pub fn whole(tokens: &'a [u32]) -> Self {
         Self { dense: tokens, sparse: &[] }
     }
 
-    /// Its tokens.
+    /// Number of tokens of both parts.
     pub fn len(&self) -> usize {
         self.dense.len() + self.sparse.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if the prompt has no tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What was generated.
+/// Result of a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generation {
-    /// The tokens after the prompt, without the one that ended them.
+    /// Tokens after the prompt, without the one that ended the text.
     pub tokens: Vec<u32>,
-    /// Why there are no more.
+    /// Reason why the generation ended.
     pub stop: Stop,
 }
 
-/// Why a generation ends.
+/// Reason why a generation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The model chose this token, which ends a text.
     End(u32),
-    /// There are as many as were asked for.
+    /// The requested number of tokens was generated.
     Length,
-    /// The callback said so.
+    /// The callback returned [`ControlFlow::Break`].
     Asked,
 }
 
@@ -54,7 +55,7 @@ impl Session<'_> {
     /// Reads a prompt, and returns the logits after its last token, `[vocab_size]`.
     ///
     /// # Errors
-    /// As [`prefill`](Self::prefill) and [`step`](Self::step); input that is wrong is refused
+    /// The errors of [`prefill`](Self::prefill) and [`step`](Self::step); wrong input is refused
     /// before anything is read.
     pub fn read_prompt(&mut self, prompt: Prompt<'_>) -> Result<Vec<f32>> {
         self.model().check(prompt.sparse, prompt.dense.len())?;
@@ -62,46 +63,46 @@ impl Session<'_> {
         self.steps(logits, prompt.sparse)
     }
 
-    /// Reads a prompt into an empty sequence, and goes on with the likeliest token, until that is
-    /// one that ends a text, or there are `most`, or `each` breaks off. `each` is shown every new
-    /// token, with the sequence that chose it: its reports are of the step before the token, so
-    /// there are none at the first token after a prompt that is all dense.
+    /// Reads a prompt into an empty sequence, and generates the most likely tokens: until one ends
+    /// a text, `limit` tokens exist, or `on_token` breaks. `on_token` receives every new token and
+    /// the sequence that chose it. The sequence's reports describe the step before the token, so
+    /// there are none at the first token after a prompt that is dense as a whole.
     ///
     /// # Errors
-    /// As [`read_prompt`](Self::read_prompt); and [`Error::Input`], before anything is read, if
-    /// the model cannot place `most` tokens after the prompt.
+    /// The errors of [`read_prompt`](Self::read_prompt); and [`Error::Input`], before anything is
+    /// read, if `limit` tokens after the prompt exceed the model's context.
     pub fn generate(
         &mut self,
         prompt: Prompt<'_>,
-        most: usize,
-        each: impl FnMut(u32, &Self) -> ControlFlow<()>,
+        limit: usize,
+        on_token: impl FnMut(u32, &Self) -> ControlFlow<()>,
     ) -> Result<Generation> {
-        self.model().check_length(prompt.len().saturating_add(most))?;
+        self.model().check_length(prompt.len().saturating_add(limit))?;
         let logits = self.read_prompt(prompt)?;
-        self.go_on(logits, most, each)
+        self.go_on(logits, limit, on_token)
     }
 
-    /// Goes on from the logits after the last token, as [`generate`](Self::generate) does.
+    /// Continues from the logits after the last token, like [`generate`](Self::generate).
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// The errors of [`step`](Self::step).
     pub fn go_on(
         &mut self,
         mut logits: Vec<f32>,
-        most: usize,
-        mut each: impl FnMut(u32, &Self) -> ControlFlow<()>,
+        limit: usize,
+        mut on_token: impl FnMut(u32, &Self) -> ControlFlow<()>,
     ) -> Result<Generation> {
         let mut tokens = Vec::new();
-        while tokens.len() < most {
+        while tokens.len() < limit {
             let token = best(&logits)?;
             if self.ends && self.model().config().ends.contains(&token) {
                 return Ok(Generation { tokens, stop: Stop::End(token) });
             }
             tokens.push(token);
-            if each(token, self).is_break() {
+            if on_token(token, self).is_break() {
                 return Ok(Generation { tokens, stop: Stop::Asked });
             }
-            if tokens.len() < most {
+            if tokens.len() < limit {
                 logits = self.step(token)?;
             }
         }
@@ -109,7 +110,7 @@ impl Session<'_> {
     }
 }
 
-/// The likeliest token, the lower one among equals.
+/// Returns the most likely token; of several with the same logit, the lowest.
 ///
 /// # Errors
 /// [`Error::Input`] if there are no logits.

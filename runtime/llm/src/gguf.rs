@@ -1,4 +1,4 @@
-//! GGUF: a model in one file, as llama.cpp reads it: dimensions, tokenizer, tensors.
+//! Models in GGUF, the single-file format of llama.cpp: dimensions, tokenizer, tensors.
 
 mod config;
 mod header;
@@ -27,28 +27,28 @@ use crate::{Error, Result};
 
 use header::GgufHeader;
 
-/// What Llama 3's rotary frequencies are divided by.
+/// Tensor of the divisors of Llama 3's rotary frequencies.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 
 impl Config {
-    /// Of a GGUF file.
-    pub(crate) fn of_gguf(path: &Path) -> Result<Self> {
+    /// Reads the configuration of a GGUF file.
+    pub(crate) fn from_gguf(path: &Path) -> Result<Self> {
         let file = Gguf::open(path)?;
         config::config(&file.metadata, |name| file.has(name))
             .map_err(|reason| Error::checkpoint(path, reason))
     }
 }
 
-/// An open file, and its tensors that nobody has asked for yet.
+/// Open file, and its tensors that have not been taken yet.
 #[derive(Debug)]
 pub(crate) struct Gguf {
     path: PathBuf,
     file: File,
-    /// Where the first tensor begins.
+    /// Byte at which the first tensor begins.
     start: u64,
     pub(crate) metadata: HashMap<String, Value>,
     tensors: BTreeMap<String, TensorInfo>,
-    /// Query heads and KV heads, if their rows are in interleaved rotary order.
+    /// Numbers of query heads and KV heads, if their rows are in interleaved rotary order.
     rotary_heads: Option<(usize, usize)>,
 }
 
@@ -64,7 +64,7 @@ impl Gguf {
         let length = file.metadata().map_err(|source| Error::file(path, source))?.len();
         let refuse = |reason| Error::checkpoint(path, reason);
         let header = GgufHeader::read(BufReader::new(&file), length).map_err(refuse)?;
-        check_places(&header, length).map_err(refuse)?;
+        check_ranges(&header, length).map_err(refuse)?;
         Ok(Self {
             path: path.into(),
             file,
@@ -75,45 +75,45 @@ impl Gguf {
         })
     }
 
-    /// Whether there is a tensor of this name of Hugging Face.
+    /// Returns whether a tensor of this Hugging Face name exists and has not been taken yet.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.tensors.contains_key(&names::of_gguf(name))
+        self.tensors.contains_key(&names::find_gguf_name(name))
     }
 
-    /// Reads a matrix of that shape, in the type in which it is fastest to multiply.
+    /// Reads a matrix of this shape, in the number type in which it is fastest to multiply.
     pub(crate) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
-        let (own, dtype, mut bytes) = self.take(name, &shape)?;
+        let (gguf_name, dtype, mut bytes) = self.take(name, &shape)?;
         if let Some(heads) = self.interleaved_heads(name) {
-            bytes = halves(&bytes, shape[0], heads);
+            bytes = deinterleave(&bytes, shape[0], heads);
         }
-        matrix(dtype, &bytes, shape).map_err(|reason| self.refuse(&own, &reason))
+        matrix(dtype, &bytes, shape).map_err(|reason| self.refuse(&gguf_name, &reason))
     }
 
-    /// Reads `count` matrices of that shape, which one tensor has one after the other.
+    /// Reads `count` matrices of this shape, which one tensor stores one after the other.
     pub(crate) fn matrices(
         &mut self,
         name: &str,
         count: usize,
         shape: [usize; 2],
     ) -> Result<Vec<Matrix>> {
-        let (own, dtype, bytes) = self.take(name, &[count, shape[0], shape[1]])?;
-        let each = bytes.chunks_exact(bytes.len() / count);
-        let matrices = each.map(|bytes| matrix(dtype, bytes, shape));
-        matrices.collect::<Result<_, _>>().map_err(|reason| self.refuse(&own, &reason))
+        let (gguf_name, dtype, bytes) = self.take(name, &[count, shape[0], shape[1]])?;
+        let parts = bytes.chunks_exact(bytes.len() / count);
+        let matrices = parts.map(|bytes| matrix(dtype, bytes, shape));
+        matrices.collect::<Result<_, _>>().map_err(|reason| self.refuse(&gguf_name, &reason))
     }
 
     /// Reads a vector of `size` elements.
     pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
-        let (own, dtype, bytes) = self.take(name, &[size])?;
+        let (gguf_name, dtype, bytes) = self.take(name, &[size])?;
         let numbers = numbers(dtype, &bytes, &[size]);
-        let numbers = numbers.map_err(|reason| self.refuse(&own, &reason))?;
+        let numbers = numbers.map_err(|reason| self.refuse(&gguf_name, &reason))?;
         Ok(match self.interleaved_heads(name) {
-            Some(heads) => halves(&numbers, size, heads),
+            Some(heads) => deinterleave(&numbers, size, heads),
             None => numbers,
         })
     }
 
-    /// The heads among which a tensor's rows are shared, if they are in interleaved rotary order.
+    /// Number of heads that a tensor's rows belong to, if the rows are in interleaved rotary order.
     fn interleaved_heads(&self, name: &str) -> Option<usize> {
         let heads = self.rotary_heads?;
         match names::part(name)? {
@@ -123,7 +123,7 @@ impl Gguf {
         }
     }
 
-    /// What the rotary frequencies are divided by, if the file says so.
+    /// Reads the divisors of the rotary frequencies, if the file has them.
     pub(crate) fn rope_factors(&mut self, size: usize) -> Result<Option<Vec<f32>>> {
         if !self.tensors.contains_key(ROPE_FACTORS) {
             return Ok(None);
@@ -137,12 +137,12 @@ impl Gguf {
         }
     }
 
-    /// Bytes in memory of the tensors that nobody has asked for yet.
+    /// Bytes in memory of the tensors that have not been taken yet.
     pub(crate) fn bytes(&self) -> u64 {
         self.tensors.values().map(bytes_in_memory).sum()
     }
 
-    /// Refuses tensors that nobody has asked for.
+    /// Refuses tensors that have not been taken.
     pub(crate) fn finish(self) -> Result<()> {
         match self.tensors.keys().next() {
             None => Ok(()),
@@ -150,19 +150,21 @@ impl Gguf {
         }
     }
 
-    /// The bytes of a tensor by its name of Hugging Face, and its own name.
+    /// Takes the tensor of a Hugging Face name; returns its GGUF name, number type and bytes.
     fn take(&mut self, name: &str, shape: &[usize]) -> Result<(String, GgmlDType, Vec<u8>)> {
-        let own = names::of_gguf(name);
-        let Some(info) = self.tensors.remove(&own) else {
-            let reason = format!("no tensor `{own}`; expected one of shape {shape:?}");
+        let gguf_name = names::find_gguf_name(name);
+        let Some(info) = self.tensors.remove(&gguf_name) else {
+            let reason = format!("no tensor `{gguf_name}`; expected one of shape {shape:?}");
             return Err(Error::checkpoint(&self.path, reason));
         };
         if info.shape.dims() != shape {
             let found = info.shape.dims();
-            return Err(self.refuse(&own, &format!(" has shape {found:?}; expected {shape:?}")));
+            return Err(
+                self.refuse(&gguf_name, &format!(" has shape {found:?}; expected {shape:?}"))
+            );
         }
         let bytes = self.read(&info).map_err(|source| Error::file(&self.path, source))?;
-        Ok((own, info.ggml_dtype, bytes))
+        Ok((gguf_name, info.ggml_dtype, bytes))
     }
 
     fn read(&mut self, info: &TensorInfo) -> std::io::Result<Vec<u8>> {
@@ -179,19 +181,19 @@ impl Gguf {
 
 /// Refuses tensors that are misaligned, overlap, or do not lie completely within a file of `length`
 /// bytes. Sizes in the header may be arbitrarily large.
-fn check_places(header: &GgufHeader, length: u64) -> Result<(), String> {
+fn check_ranges(header: &GgufHeader, length: u64) -> Result<(), String> {
     let mut places = Vec::new();
     for (name, info) in &header.tensors {
-        let place = find_place(info, header, length)
+        let place = find_range(info, header, length)
             .map_err(|reason| format!("tensor `{name}`{reason}"))?;
         places.push((place, name));
     }
     places.sort_by_key(|(place, _)| (place.start, place.end));
     for pair in places.windows(2) {
-        let [(first, one), (second, other)] = pair else { continue };
+        let [(first, name), (second, other)] = pair else { continue };
         if first.end > second.start {
             return Err(format!(
-                "tensor `{one}` has bytes {} to {} of the file and tensor `{other}` bytes {} to \
+                "tensor `{name}` has bytes {} to {} of the file and tensor `{other}` bytes {} to \
                  {}; expected tensors that do not overlap",
                 first.start, first.end, second.start, second.end
             ));
@@ -201,7 +203,7 @@ fn check_places(header: &GgufHeader, length: u64) -> Result<(), String> {
 }
 
 /// Byte range of a tensor in a file of `length` bytes.
-fn find_place(info: &TensorInfo, header: &GgufHeader, length: u64) -> Result<Range<u64>, String> {
+fn find_range(info: &TensorInfo, header: &GgufHeader, length: u64) -> Result<Range<u64>, String> {
     let size = bytes(info).ok_or_else(|| {
         let (shape, block) = (info.shape.dims(), info.ggml_dtype.block_size());
         format!(
@@ -225,7 +227,7 @@ fn find_place(info: &TensorInfo, header: &GgufHeader, length: u64) -> Result<Ran
     }
 }
 
-/// Bytes of a tensor in its file, if its rows are whole blocks and that is a number.
+/// Bytes of a tensor in its file; `None` if its rows are not whole blocks, or the number overflows.
 fn bytes(info: &TensorInfo) -> Option<u64> {
     let (dims, dtype) = (info.shape.dims(), info.ggml_dtype);
     let whole = dims.last().is_some_and(|row| row.is_multiple_of(dtype.block_size()));
@@ -238,16 +240,16 @@ fn bytes_in_memory(info: &TensorInfo) -> u64 {
     let count: u64 = info.shape.dims().iter().map(|&size| size as u64).product();
     match (info.ggml_dtype, info.shape.rank()) {
         (GgmlDType::BF16, 2 | 3) => 2 * count,
-        (dtype, 2 | 3) if let Some(format) = QuantFormat::of_type(dtype) => {
+        (dtype, 2 | 3) if let Some(format) = QuantFormat::from_type(dtype) => {
             format.memory_bytes(info.shape.dims())
         }
         _ => 4 * count,
     }
 }
 
-/// Rows of heads whose pairs of rotary numbers lie side by side, with the first of all pairs before
-/// the second ones, as this crate turns them.
-fn halves<T: Copy>(rows: &[T], count: usize, heads: usize) -> Vec<T> {
+/// Reorders the rows of heads from pairs side by side, the interleaved rotary order, to the first
+/// elements of all pairs followed by the second ones, the order of this crate.
+fn deinterleave<T: Copy>(rows: &[T], count: usize, heads: usize) -> Vec<T> {
     let (size, head_dim) = (rows.len() / count, count / heads);
     let place = |row: usize| {
         let (head, i) = (row / head_dim, row % head_dim);
@@ -257,7 +259,7 @@ fn halves<T: Copy>(rows: &[T], count: usize, heads: usize) -> Vec<T> {
 }
 
 fn matrix(dtype: GgmlDType, bytes: &[u8], shape: [usize; 2]) -> Result<Matrix, String> {
-    if let Some(format) = QuantFormat::of_type(dtype) {
+    if let Some(format) = QuantFormat::from_type(dtype) {
         let packed = PackedMatrix::new(format, bytes, shape).map_err(|block| {
             format!(": the numbers of block {block} are not finite; expected finite ones")
         })?;
@@ -272,7 +274,7 @@ fn matrix(dtype: GgmlDType, bytes: &[u8], shape: [usize; 2]) -> Result<Matrix, S
     }
 }
 
-/// Numbers in f32, whatever they are stored as, if all are finite.
+/// Converts stored numbers to f32, and checks that all are finite.
 fn numbers(dtype: GgmlDType, bytes: &[u8], shape: &[usize]) -> Result<Vec<f32>, String> {
     let numbers = QStorage::from_data(bytes.into(), &Device::Cpu, dtype)
         .and_then(|storage| QTensor::new(storage, shape)?.dequantize(&Device::Cpu))
@@ -286,9 +288,9 @@ mod tests {
 
     use super::*;
 
-    /// `tools/make_gguf_golden.py` asks the `gguf` package.
+    /// The expected numbers are those of Python's `gguf` package (`tools/make_gguf_golden.py`).
     #[test]
-    fn blocks_of_every_type_mean_what_others_read_in_them() {
+    fn blocks_of_every_type_have_the_numbers_of_the_gguf_package() {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
         let bytes = std::fs::read(golden.join("types.safetensors")).unwrap();
         let expected = SafeTensors::deserialize(&bytes).unwrap();
@@ -308,9 +310,9 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_lie_side_by_side_become_halves() {
+    fn interleaved_pairs_become_halves() {
         // Two heads of three pairs.
         let rows: Vec<u8> = (0..12).collect();
-        assert_eq!(halves(&rows, 12, 2), [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]);
+        assert_eq!(deinterleave(&rows, 12, 2), [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]);
     }
 }

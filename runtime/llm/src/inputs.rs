@@ -1,11 +1,11 @@
-//! Rows that linear maps are applied to.
+//! Input rows of linear maps.
 
 use std::sync::OnceLock;
 
 use crate::packed::Activations;
 
-/// Rows `[rows, inputs]`, whose digits are computed once for all matrices that multiply them by
-/// integers.
+/// Input rows, `[rows, inputs]`. Their digits are computed once, and shared by all matrices that
+/// multiply by integers.
 pub(crate) struct LinearInputs<'a> {
     numbers: &'a [f32],
     rows: usize,
@@ -26,7 +26,7 @@ impl<'a> LinearInputs<'a> {
         self.numbers
     }
 
-    /// The rows as sums of signed bytes.
+    /// Returns the rows as sums of signed bytes; the first call computes them.
     pub(crate) fn activations(&self) -> &Activations {
         self.activations.get_or_init(|| Activations::new(self.numbers, self.rows))
     }

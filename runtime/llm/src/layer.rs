@@ -1,4 +1,4 @@
-//! One transformer layer, without its attention: a backend does that.
+//! One transformer layer without its attention, which a backend computes.
 
 use crate::Result;
 use crate::config::Config;
@@ -6,9 +6,9 @@ use crate::feed_forward::FeedForward;
 use crate::inputs::LinearInputs;
 use crate::linear::{Linear, LinearScratch, Norm};
 use crate::rope::Angles;
-use crate::weights::Weights;
+use crate::weights::CheckpointTensors;
 
-/// The weights of one layer. Tokens are rows: `x` is `[tokens, hidden_size]`.
+/// Weights of one layer. Tokens are rows: `x` is `[tokens, hidden_size]`.
 #[derive(Clone, Debug)]
 pub(crate) struct DecoderLayer {
     input_norm: Norm,
@@ -20,33 +20,37 @@ pub(crate) struct DecoderLayer {
     feed_forward: FeedForward,
 }
 
-/// Queries, keys or values of all heads.
+/// Projection to the queries, keys or values of all heads.
 #[derive(Clone, Debug)]
 struct Projection {
     linear: Linear,
-    /// Normalises each head.
+    /// Norm of each head.
     norm: Option<Norm>,
 }
 
 impl DecoderLayer {
-    pub(crate) fn open(weights: &mut Weights, number: usize, config: &Config) -> Result<Self> {
+    pub(crate) fn open(
+        weights: &mut CheckpointTensors,
+        number: usize,
+        config: &Config,
+    ) -> Result<Self> {
         let (hidden, epsilon) = (config.hidden_size, config.norm_epsilon);
         let (query_heads, kv_heads) = (config.shape.query_heads, config.shape.kv_heads);
-        let at = |part: &str| format!("model.layers.{number}.{part}");
+        let name = |part: &str| format!("model.layers.{number}.{part}");
         let mut project = |part: &str, heads: usize, norm: Option<&str>| {
-            Projection::open(weights, &at("self_attn"), (part, norm), heads, config)
+            Projection::open(weights, &name("self_attn"), (part, norm), heads, config)
         };
         let normed = config.normalises_heads();
         let query = project("q_proj", query_heads, normed.then_some("q_norm"))?;
         let key = project("k_proj", kv_heads, normed.then_some("k_norm"))?;
         let value = project("v_proj", kv_heads, None)?;
         let sizes = [query_heads * config.shape.value_dim, hidden];
-        let output = Linear::open(weights, &at("self_attn.o_proj"), sizes, config.biases.output)?;
-        let mut norm = |part: &str| Norm::open(weights, &at(part), hidden, epsilon);
+        let output = Linear::open(weights, &name("self_attn.o_proj"), sizes, config.biases.output)?;
+        let mut norm = |part: &str| Norm::open(weights, &name(part), hidden, epsilon);
         Ok(Self {
             input_norm: norm("input_layernorm")?,
             feed_forward_norm: norm("post_attention_layernorm")?,
-            feed_forward: FeedForward::open(weights, &at("mlp"), number, config)?,
+            feed_forward: FeedForward::open(weights, &name("mlp"), number, config)?,
             query,
             key,
             value,
@@ -54,12 +58,12 @@ impl DecoderLayer {
         })
     }
 
-    /// What the projections are of, `[tokens, hidden_size]`.
-    pub(crate) fn normed(&self, x: &[f32], normed: &mut [f32]) {
+    /// Normalises the input of the projections, `[tokens, hidden_size]`.
+    pub(crate) fn normalise_input(&self, x: &[f32], normed: &mut [f32]) {
         self.input_norm.apply(x, normed);
     }
 
-    /// Queries `[tokens, query_heads, head_dim]` of what is normed.
+    /// Computes queries `[tokens, query_heads, head_dim]` from the normalised input.
     pub(crate) fn queries(
         &self,
         normed: &LinearInputs<'_>,
@@ -71,7 +75,7 @@ impl DecoderLayer {
         self.place_queries(queries, angles);
     }
 
-    /// Keys `[tokens, kv_heads, head_dim]` of what is normed.
+    /// Computes keys `[tokens, kv_heads, head_dim]` from the normalised input.
     pub(crate) fn keys(
         &self,
         normed: &LinearInputs<'_>,
@@ -83,7 +87,7 @@ impl DecoderLayer {
         self.place_keys(keys, angles);
     }
 
-    /// Values `[tokens, kv_heads, value_dim]` of what is normed.
+    /// Computes values `[tokens, kv_heads, value_dim]` from the normalised input.
     pub(crate) fn values(
         &self,
         normed: &LinearInputs<'_>,
@@ -93,8 +97,8 @@ impl DecoderLayer {
         self.value.linear.apply(normed, values, scratch);
     }
 
-    /// Queries, keys and values of what is normed, as [`queries`](Self::queries), [`keys`](Self::keys)
-    /// and [`values`](Self::values) compute them.
+    /// Computes queries, keys and values from the normalised input, like
+    /// [`queries`](Self::queries), [`keys`](Self::keys) and [`values`](Self::values).
     pub(crate) fn project(
         &self,
         normed: &LinearInputs<'_>,
@@ -112,21 +116,22 @@ impl DecoderLayer {
         self.place_keys(keys, angles);
     }
 
-    /// Normalises the heads of projected queries, and turns them to their places.
+    /// Normalises the heads of projected queries, and applies their rotary embedding and scaling.
     fn place_queries(&self, queries: &mut [f32], angles: Angles<'_>) {
-        self.query.normalise(queries);
-        angles.turn(queries);
+        self.query.normalise_heads(queries);
+        angles.rotate(queries);
         angles.sharpen(queries);
     }
 
-    /// Normalises the heads of projected keys, and turns them to their places.
+    /// Normalises the heads of projected keys, and applies their rotary embedding.
     fn place_keys(&self, keys: &mut [f32], angles: Angles<'_>) {
-        self.key.normalise(keys);
-        angles.turn(keys);
+        self.key.normalise_heads(keys);
+        angles.rotate(keys);
     }
 
-    /// What comes after attention, from its output `[tokens, query_heads, value_dim]`: `x` becomes
-    /// the input of the next layer. `normed` is `[tokens, hidden_size]`, and overwritten.
+    /// Applies the output projection to the attention's output `[tokens, query_heads, value_dim]`,
+    /// and the feed-forward network, so that `x` becomes the input of the next layer. `normed` is
+    /// scratch memory, `[tokens, hidden_size]`.
     pub(crate) fn finish(
         &self,
         x: &mut [f32],
@@ -143,7 +148,7 @@ impl DecoderLayer {
 
 impl Projection {
     fn open(
-        weights: &mut Weights,
+        weights: &mut CheckpointTensors,
         at: &str,
         (part, norm): (&str, Option<&str>),
         heads: usize,
@@ -158,8 +163,8 @@ impl Projection {
         Ok(Self { linear, norm })
     }
 
-    /// Normalises each head of `[tokens, heads, head_dim]`, if the model does.
-    fn normalise(&self, y: &mut [f32]) {
+    /// Normalises each head of `[tokens, heads, head_dim]`, if the model has such a norm.
+    fn normalise_heads(&self, y: &mut [f32]) {
         if let Some(norm) = &self.norm {
             norm.apply_in_place(y);
         }

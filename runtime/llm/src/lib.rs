@@ -1,16 +1,16 @@
 //! Decoder-only transformers with a dense prefill, whose decode attention is vattention's.
 //!
-//! A [`Model`] is the weights of a Hugging Face directory or a GGUF file; a [`Session`] is one sequence of it,
-//! with one [`Attention`](vattention_core::Attention) per layer on any backend. A prompt is read
-//! by plain causal attention, and its keys (after rotation) and values go to the layers; every
-//! token after it attends by the session's pipeline.
+//! A [`Model`] holds the weights of a Hugging Face directory or a GGUF file. A [`Session`] is one
+//! sequence of the model, with one [`Attention`](vattention_core::Attention) per layer on any
+//! backend. The prompt is read by plain causal attention, and its keys (after rotation) and values
+//! are appended to each layer's attention; every later token attends by the session's pipeline.
 //!
 //! ```no_run
 //! use std::{ops::ControlFlow, path::Path, sync::Arc};
 //! use vattention_core::{Backend, Options, PipelineConfig};
-//! use vattention_llm::{Model, Prompt, Session};
+//! use vattention_llm::{Model, Prompt, Result, Session};
 //!
-//! fn answer(backend: &dyn Backend, context: &[u32], question: &[u32]) -> vattention_llm::Result<()> {
+//! fn answer(backend: &dyn Backend, context: &[u32], question: &[u32]) -> Result<()> {
 //!     let model = Model::open(Path::new("Llama-3.2-1B-Instruct"))?;
 //!     let pipeline = Arc::new(PipelineConfig::default());
 //!     let mut session = Session::new(&model, backend, &pipeline, &Options::default())?;

@@ -1,44 +1,44 @@
-//! The parts that every layer is made of: linear maps and norms.
+//! Linear maps and norms, the parts of every layer.
 
 use rayon::prelude::*;
 
 use crate::Result;
 use crate::inputs::LinearInputs;
 use crate::matrix::Matrix;
-use crate::product::Into;
-use crate::weights::Weights;
+use crate::product::WriteMode;
+use crate::weights::CheckpointTensors;
 
-/// Numbers that a thread takes at once where little is done with each.
+/// Numbers per parallel job, for operations that do little with each number.
 pub(crate) const PART: usize = 1 << 14;
 
-/// `x Wᵀ + b`
+/// Linear map `x Wᵀ + b`.
 #[derive(Clone, Debug)]
 pub(crate) struct Linear {
     weight: Matrix,
     bias: Option<Vec<f32>>,
 }
 
-/// `x / √(mean(x²) + epsilon) · w`, over the last dimension.
+/// RMS norm `x / √(mean(x²) + epsilon) · w`, over the last dimension.
 #[derive(Clone, Debug)]
 pub(crate) struct Norm {
     weight: Vec<f32>,
     epsilon: f64,
 }
 
-/// Memory for what is between two products, used again for each block of tokens and each layer.
+/// Scratch memory for intermediate results, reused by all blocks of tokens and all layers.
 #[derive(Debug, Default)]
 pub(crate) struct LinearScratch {
-    /// A matrix in f32.
+    /// Matrix in f32.
     wide: Vec<f32>,
-    /// Between the products of a feed-forward network.
+    /// Intermediate results of a feed-forward network.
     pub(crate) gate: Vec<f32>,
     pub(crate) up: Vec<f32>,
 }
 
 impl Linear {
-    /// From `{name}.weight` and, where there should be one, `{name}.bias`.
+    /// Reads `{name}.weight` and, if `biased`, `{name}.bias`.
     pub(crate) fn open(
-        weights: &mut Weights,
+        weights: &mut CheckpointTensors,
         name: &str,
         [inputs, outputs]: [usize; 2],
         biased: bool,
@@ -48,25 +48,25 @@ impl Linear {
         Ok(Self { weight, bias: bias.transpose()? })
     }
 
-    /// Makes a layer of weights `[out, in]` that were read before, without a bias.
+    /// Returns a linear map of weights `[out, in]`, without a bias.
     pub(crate) fn new(weight: Matrix) -> Self {
         Self { weight, bias: None }
     }
 
-    /// `[n, in]` to `[n, out]`, in the place of what `y` holds.
+    /// Maps `[n, in]` to `[n, out]`, and overwrites `y`.
     pub(crate) fn apply(&self, x: &LinearInputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
-        self.weight.apply(x, y, Into::Fresh, &mut scratch.wide);
+        self.weight.apply(x, y, WriteMode::Overwrite, &mut scratch.wide);
         self.add_bias(y);
     }
 
-    /// `[n, in]` to `[n, out]`, added to what `y` holds.
+    /// Maps `[n, in]` to `[n, out]`, and adds the result to `y`.
     pub(crate) fn add(&self, x: &LinearInputs<'_>, y: &mut [f32], scratch: &mut LinearScratch) {
-        self.weight.apply(x, y, Into::Added, &mut scratch.wide);
+        self.weight.apply(x, y, WriteMode::Add, &mut scratch.wide);
         self.add_bias(y);
     }
 
-    /// Applies maps to the same rows, each into its `y`. Maps of one row are computed in parallel; for
-    /// more rows each takes all threads, and memory for its weights.
+    /// Applies maps to the same rows, each with its `y`. For one row the maps are computed in
+    /// parallel. For more rows they are computed one after the other, each on all threads.
     pub(crate) fn apply_all<const N: usize>(
         x: &LinearInputs<'_>,
         maps: [(&Self, &mut [f32]); N],
@@ -82,7 +82,7 @@ impl Linear {
         }
     }
 
-    /// The elements of what it returns.
+    /// Number of elements of an output row.
     pub(crate) fn outputs(&self) -> usize {
         self.weight.outputs()
     }
@@ -96,9 +96,9 @@ impl Linear {
 }
 
 impl Norm {
-    /// From `{name}.weight`.
+    /// Reads `{name}.weight`.
     pub(crate) fn open(
-        weights: &mut Weights,
+        weights: &mut CheckpointTensors,
         name: &str,
         size: usize,
         epsilon: f64,
@@ -106,18 +106,18 @@ impl Norm {
         Ok(Self { weight: weights.vector(&format!("{name}.weight"), size)?, epsilon })
     }
 
-    /// Elements of a row.
+    /// Number of elements of a row.
     pub(crate) fn size(&self) -> usize {
         self.weight.len()
     }
 
-    /// Of each row of `x`, `[n, size]`.
+    /// Normalises each row of `x`, `[n, size]`, into `y`.
     pub(crate) fn apply(&self, x: &[f32], y: &mut [f32]) {
         y.copy_from_slice(x);
         self.apply_in_place(y);
     }
 
-    /// Of each row, `[n, size]`.
+    /// Normalises each row in place, `[n, size]`.
     pub(crate) fn apply_in_place(&self, rows: &mut [f32]) {
         let size = self.weight.len();
         rows.par_chunks_mut(size * (PART / size).max(1)).for_each(|rows| {

@@ -1,4 +1,4 @@
-//! The matrix of a linear map, in memory as it is stored where that is fast to multiply.
+//! Matrix of a linear map, in the stored number type where that is fast to multiply.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use half::bf16;
 
 use crate::inputs::LinearInputs;
 use crate::packed::PackedMatrix;
-use crate::product::{Into, RowView, Threads, times_transposed};
+use crate::product::{RowView, Threads, WriteMode, times_transposed};
 use crate::row;
 
-/// `[outputs, inputs]`. Clones share the numbers.
+/// Matrix `[outputs, inputs]`. Clones share the numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Matrix {
     outputs: usize,
@@ -44,7 +44,7 @@ impl Matrix {
         self.outputs
     }
 
-    /// What its weights take in memory.
+    /// Bytes that the weights take in memory.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = match &self.weights {
@@ -55,7 +55,7 @@ impl Matrix {
         bytes as u64
     }
 
-    /// One row of it, `[inputs]`.
+    /// Returns row `i`, `[inputs]`.
     pub(crate) fn row(&self, i: usize) -> Vec<f32> {
         let at = i * self.inputs..(i + 1) * self.inputs;
         match &self.weights {
@@ -75,18 +75,18 @@ impl Matrix {
             && (0..self.outputs).all(|i| self.row(i) == other.row(i))
     }
 
-    /// `x Wᵀ` of `x` `[n, inputs]`, into or added to `y` `[n, outputs]`. Packed weights are multiplied as
-    /// they are stored, and so are others by one row; for more rows, those in bf16 are widened into
-    /// `wide`, 4 bytes for each.
+    /// Computes `x Wᵀ` from `x` `[n, inputs]`, and writes it to `y` `[n, outputs]` or adds it.
+    /// Packed weights, and all weights if `n` is 1, are multiplied as they are stored. Otherwise
+    /// weights in bf16 are first widened into `wide`, 4 bytes each.
     pub(crate) fn apply(
         &self,
         x: &LinearInputs<'_>,
         y: &mut [f32],
-        into: Into,
+        mode: WriteMode,
         wide: &mut Vec<f32>,
     ) {
         if x.rows() == 1 || matches!(self.weights, MatrixData::Packed(_)) {
-            if into == Into::Fresh {
+            if mode == WriteMode::Overwrite {
                 return self.apply_as_stored(x, y);
             }
             let mut products = vec![0.0; y.len()];
@@ -94,22 +94,22 @@ impl Matrix {
             y.iter_mut().zip(products).for_each(|(y, product)| *y += product);
             return;
         }
-        let weights = self.widened(wide);
+        let weights = self.widen(wide);
         let (x, w) = (RowView::dense(x.numbers(), x.rows()), RowView::dense(weights, self.outputs));
-        times_transposed(x, w, self.inputs, y, into, Threads::All);
+        times_transposed(x, w, self.inputs, y, mode, Threads::All);
     }
 
-    /// Multiplies weights as they are stored, by one row unless they are packed.
+    /// Multiplies by the weights as they are stored; unless they are packed, `x` must have one row.
     fn apply_as_stored(&self, x: &LinearInputs<'_>, y: &mut [f32]) {
         match &self.weights {
-            MatrixData::F32(weights) => row::product(x.numbers(), weights, y),
-            MatrixData::Bf16(weights) => row::product(x.numbers(), weights, y),
+            MatrixData::F32(weights) => row::multiply(x.numbers(), weights, y),
+            MatrixData::Bf16(weights) => row::multiply(x.numbers(), weights, y),
             MatrixData::Packed(weights) => weights.multiply(x.activations(), y),
         }
     }
 
-    /// All numbers in f32: these, or `wide` filled with them.
-    fn widened<'a>(&'a self, wide: &'a mut Vec<f32>) -> &'a [f32] {
+    /// Returns all numbers in f32, in `wide` if they are not stored in f32.
+    fn widen<'a>(&'a self, wide: &'a mut Vec<f32>) -> &'a [f32] {
         match &self.weights {
             MatrixData::F32(weights) => weights,
             MatrixData::Bf16(weights) => {

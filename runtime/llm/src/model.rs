@@ -1,4 +1,4 @@
-//! A model: its weights, which many sequences share.
+//! Weights of a model, which its sequences share.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use crate::layer::DecoderLayer;
 use crate::linear::{Linear, LinearScratch, Norm};
 use crate::matrix::Matrix;
 use crate::rope::Rope;
-use crate::weights::{EMBEDDINGS, HEAD, Weights};
+use crate::weights::{CheckpointTensors, EMBEDDINGS, HEAD};
 use crate::{Error, Result};
 
-/// The weights of a decoder-only transformer, in the host's memory. Matrices in bf16 stay so, and are
-/// multiplied in f32. Those in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K are packed, and
-/// multiplied by integers, which is as exact. Everything else is in f32.
+/// Weights of a decoder-only transformer, in host memory. Matrices in bf16 stay in bf16 and are
+/// multiplied in f32. Matrices in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K are packed and
+/// multiplied by integer instructions, which is as exact. All other numbers are stored in f32.
 #[derive(Clone, Debug)]
 pub struct Model {
     config: Config,
@@ -26,19 +26,20 @@ pub struct Model {
 }
 
 impl Model {
-    /// Loads a checkpoint: a directory as Hugging Face has them (`config.json`,
-    /// `generation_config.json` if there is one, and `model.safetensors` or shards and their index;
-    /// other files are not read), or a GGUF file.
+    /// Loads a checkpoint: a GGUF file, or a directory in the layout of Hugging Face with
+    /// `config.json`, `model.safetensors` or shards and their index, and optionally
+    /// `generation_config.json`. Other files are not read.
     ///
-    /// Costs the memory that [`weight_bytes`](crate::weight_bytes) tells and a pass over all weights.
+    /// Cost: the memory that [`weight_bytes`](crate::weight_bytes) returns, and one pass over all
+    /// weights.
     ///
     /// # Errors
-    /// [`Error::File`], or [`Error::Checkpoint`] that names the file and the tensor or key: another
-    /// architecture, an option or a type that is not known here, a file that is not whole, a tensor
-    /// that is missing, superfluous, of a wrong shape, or holds a number that is not finite.
+    /// [`Error::File`], or [`Error::Checkpoint`] with the file and the tensor or key: an
+    /// unsupported architecture, option or number type, an incomplete file, or a tensor that is
+    /// missing, superfluous, of a wrong shape, or not finite.
     pub fn open(path: &Path) -> Result<Self> {
         let mut config = Config::open(path)?;
-        let mut weights = Weights::open(path)?;
+        let mut weights = CheckpointTensors::open(path)?;
         let (embeddings, head) = open_ends(&mut weights, &config)?;
         config.tied = head.is_none();
         let layers =
@@ -55,20 +56,20 @@ impl Model {
             config.query_scaling,
         );
         let rope = match factors {
-            Some(factors) => rope.divided_by(&factors),
+            Some(factors) => rope.divide_by(&factors),
             None => rope,
         };
         Ok(Self { config, embeddings, layers, rope, norm, head })
     }
 
-    /// Dimensions and options of the model. `tied` is true if the weights are tied, which
-    /// [`Config::open`] cannot know.
+    /// Dimensions and options of the model. Unlike in [`Config::open`], `tied` is exact: it is true
+    /// only if the stored weights are tied.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Refuses tokens that the model does not have, and more of them than it can place after
-    /// `before` others.
+    /// Checks that the vocabulary contains all tokens, and that they fit into the model's context
+    /// after `before` others.
     ///
     /// # Errors
     /// [`Error::Input`].
@@ -81,15 +82,15 @@ impl Model {
         self.check_length(before + tokens.len())
     }
 
-    /// Refuses sequences of more tokens than the model can have.
+    /// Checks that the model's context holds this number of tokens.
     ///
     /// # Errors
-    /// As [`Config::check_length`].
+    /// The errors of [`Config::check_length`].
     pub fn check_length(&self, tokens: usize) -> Result<()> {
         self.config.check_length(tokens)
     }
 
-    /// `[tokens, hidden_size]`
+    /// Returns the embeddings of tokens, `[tokens, hidden_size]`.
     pub(crate) fn embed(&self, tokens: &[u32]) -> Vec<f32> {
         let mut x = Vec::with_capacity(tokens.len() * self.config.hidden_size);
         for &token in tokens {
@@ -98,7 +99,8 @@ impl Model {
         x
     }
 
-    /// The logits of the last of tokens `[tokens, hidden_size]`, `[vocab_size]`.
+    /// Returns the logits after the last token of `x`, `[vocab_size]`; `x` is
+    /// `[tokens, hidden_size]`.
     pub(crate) fn logits(&self, x: &[f32]) -> Vec<f32> {
         let mut last = x[x.len() - self.config.hidden_size..].to_vec();
         self.norm.apply_in_place(&mut last);
@@ -110,9 +112,9 @@ impl Model {
 
 /// Reads the embeddings, and the weights of the logits unless they are tied to the embeddings.
 ///
-/// Tied weights that are stored under both names are tied only if they are equal. If only those of
-/// the logits are stored, the embeddings are tied to them. transformers does the same.
-fn open_ends(weights: &mut Weights, config: &Config) -> Result<(Matrix, Option<Matrix>)> {
+/// Weights that are stored under both names count as tied only if they are equal. If only the
+/// weights of the logits are stored, they serve as the embeddings. transformers does the same.
+fn open_ends(weights: &mut CheckpointTensors, config: &Config) -> Result<(Matrix, Option<Matrix>)> {
     let sizes = [config.vocab_size, config.hidden_size];
     if config.tied && !weights.has(EMBEDDINGS) && weights.has(HEAD) {
         return Ok((weights.matrix(HEAD, sizes)?, None));

@@ -1,4 +1,4 @@
-//! Reading a prompt, layer by layer, by dense attention or another strategy.
+//! Prefill: reads a prompt, layer by layer, by dense attention or another strategy.
 
 pub(crate) mod reads;
 mod sample_attention;
@@ -18,16 +18,15 @@ use reads::{QueryBlock, Reads, TILE, causal_pairs};
 pub use sample_attention::SampleAttention;
 pub use strategy::Strategy;
 
-/// How a prompt is read.
+/// Options of a prefill.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrefillOptions {
-    /// Tokens that go through a layer at once, at least 1. The results depend on it by rounding
-    /// alone, which is to 8 bits where a last block of one token is multiplied as a decoded one is
-    /// ([`Model`]); memory grows with it.
+    /// Number of tokens that go through a layer together, at least 1. Memory grows with it, and
+    /// results depend on it only by rounding.
     pub block: usize,
-    /// The last queries that are kept: for selectors, more than any of them asks for by default.
+    /// Number of last queries to return for selectors; the default covers all selectors' defaults.
     pub observed: usize,
-    /// Which keys its queries read. A strategy may choose anew for each block.
+    /// Selection of the keys that the queries read. A strategy may choose them anew for each block.
     pub strategy: Strategy,
 }
 
@@ -37,22 +36,22 @@ impl Default for PrefillOptions {
     }
 }
 
-/// What one layer's attention knows of a prompt.
+/// Keys, values and last queries of a prompt in one layer.
 #[derive(Clone, Debug)]
 pub struct LayerPrompt {
-    /// After rotation, `[kv_heads, tokens, head_dim]`.
+    /// Keys after rotation, `[kv_heads, tokens, head_dim]`.
     pub keys: Array3<f32>,
-    /// `[kv_heads, tokens, value_dim]`
+    /// Values, `[kv_heads, tokens, value_dim]`.
     pub values: Array3<f32>,
-    /// Those of the last tokens, after rotation, `[query_heads, observed, head_dim]`.
+    /// Queries of the last tokens after rotation, `[query_heads, observed, head_dim]`.
     pub queries: Array3<f32>,
-    /// Pairs of a token and a key that were read, over KV heads: of each block of tokens.
+    /// Number of token-key pairs that each block of tokens read, summed over KV heads.
     pub read_pairs: Vec<u64>,
 }
 
 impl LayerPrompt {
-    /// Pairs of a token and a key that were read, as a share of those that are causal: the mean over KV
-    /// heads. 1 by dense attention.
+    /// Fraction of the causal token-key pairs that were read, averaged over KV heads: 1 for dense
+    /// attention.
     pub fn density(&self) -> f64 {
         let (kv_heads, tokens, _) = self.keys.dim();
         let causal = kv_heads as u64 * causal_pairs(0, tokens);
@@ -60,109 +59,111 @@ impl LayerPrompt {
     }
 }
 
-/// A prompt that was read once, for several sequences to go on from.
+/// Result of a prefill, which several sequences can start from.
 #[derive(Clone, Debug)]
 pub struct Prefilled {
-    /// The prompt.
+    /// Tokens of the prompt.
     pub tokens: Vec<u32>,
-    /// One for each layer.
+    /// Keys, values and queries of each layer.
     pub layers: Vec<LayerPrompt>,
-    /// After the last token, `[vocab_size]`.
+    /// Logits after the last token, `[vocab_size]`.
     pub logits: Vec<f32>,
 }
 
 impl Prefilled {
-    /// The mean [`LayerPrompt::density`] over layers.
+    /// Mean of [`LayerPrompt::density`] over layers.
     pub fn density(&self) -> f64 {
         let sum: f64 = self.layers.iter().map(LayerPrompt::density).sum();
         sum / self.layers.len() as f64
     }
 
-    /// How many tokens both prompts begin with.
-    fn common(&self, tokens: &[u32]) -> usize {
+    /// Returns the length of the common prefix with another prompt.
+    fn common_prefix(&self, tokens: &[u32]) -> usize {
         self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count()
     }
 }
 
 impl Model {
-    /// Reads a prompt, and keeps all of it.
+    /// Reads a prompt, and returns the results of all layers.
     ///
-    /// Cost: as [`read`](Self::read); 4 bytes for each number of keys and values.
+    /// Cost: that of [`read`](Self::read), and 4 bytes for each number of keys and values.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
-    pub fn prefill(&self, tokens: &[u32], reading: PrefillOptions) -> Result<Prefilled> {
-        self.prefill_after(None, tokens, reading)
+    /// The errors of [`read`](Self::read).
+    pub fn prefill(&self, tokens: &[u32], options: PrefillOptions) -> Result<Prefilled> {
+        self.prefill_after(None, tokens, options)
     }
 
-    /// As [`prefill`](Self::prefill); of a prompt that begins as another does, blocks that they have in
-    /// common are taken from there. The results are the same to the last bit, if the other was read with
+    /// Reads a prompt like [`prefill`](Self::prefill), but copies the blocks of the prefix that it
+    /// has in common with `other`. The results are equal to the last bit, if `other` was read with
     /// the same options.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`Error::Input`] if the other is of a model with other layers.
+    /// The errors of [`read`](Self::read); [`Error::Input`] if `other` was read by a model with
+    /// other layers.
     pub fn prefill_after(
         &self,
         other: Option<&Prefilled>,
         tokens: &[u32],
-        reading: PrefillOptions,
+        options: PrefillOptions,
     ) -> Result<Prefilled> {
         let mut layers = Vec::new();
-        let keep = |_, layer| {
+        let collect = |_, layer| {
             layers.push(layer);
             Ok(())
         };
-        let logits = self.read_after(other, tokens, reading, keep)?;
+        let logits = self.read_after(other, tokens, options, collect)?;
         Ok(Prefilled { tokens: tokens.to_vec(), layers, logits })
     }
 
-    /// Reads a prompt. `each` is given every layer's part, by its number, in
-    /// order. Returns the logits after the last token, `[vocab_size]`.
+    /// Reads a prompt, and passes the number and the result of every layer to `on_layer`, in order.
+    /// Returns the logits after the last token, `[vocab_size]`.
     ///
-    /// Cost: 2 operations for each weight and token, and those of attention, whose
-    /// pairs are `tokens² / 2` if it is dense; memory for the
-    /// tokens between two layers, for the keys and values of one layer, and for one matrix in f32 if
-    /// weights are stored otherwise.
+    /// Cost: 2 operations for each weight and token, and attention over the pairs that the strategy
+    /// reads, `tokens² / 2` if it is dense. Memory holds the tokens between two layers, the keys
+    /// and values of one layer, and one matrix in f32 if weights are stored in another type.
     ///
     /// # Errors
-    /// [`Error::Input`] if there are no tokens, tokens that the model does not have, or more than
-    /// it can place, before anything is read; if logits are not finite; and what `each` says.
+    /// [`Error::Input`], before anything is read, if `tokens` is empty, contains tokens that the
+    /// model does not have, or exceeds the model's context; [`Error::Input`] if logits are not
+    /// finite; and the errors of `on_layer`.
     pub fn read(
         &self,
         tokens: &[u32],
-        reading: PrefillOptions,
-        each: impl FnMut(usize, LayerPrompt) -> Result<()>,
+        options: PrefillOptions,
+        on_layer: impl FnMut(usize, LayerPrompt) -> Result<()>,
     ) -> Result<Vec<f32>> {
-        self.read_after(None, tokens, reading, each)
+        self.read_after(None, tokens, options, on_layer)
     }
 
     fn read_after(
         &self,
         other: Option<&Prefilled>,
         tokens: &[u32],
-        reading: PrefillOptions,
-        mut each: impl FnMut(usize, LayerPrompt) -> Result<()>,
+        options: PrefillOptions,
+        mut on_layer: impl FnMut(usize, LayerPrompt) -> Result<()>,
     ) -> Result<Vec<f32>> {
         self.check_prompt(tokens)?;
         if let Some(other) = other {
             self.check_layers(other)?;
         }
-        let observed = reading.observed.min(tokens.len());
-        // The last token is read in any case, since the logits are of it, and so are those whose
-        // queries are kept.
-        let most = tokens.len() - observed.max(1);
-        let (common, block) = (other.map_or(0, |other| other.common(tokens)), reading.block.max(1));
-        // Whole blocks, so that the others are computed as if all were.
-        let known = common.min(most) / block * block;
-        let mut prompt = PromptQueries::new(self, tokens, known, block, reading.strategy);
+        let observed = options.observed.min(tokens.len());
+        // Tokens after the shared prefix are read in any case: the last one, since the logits
+        // follow from it, and those whose queries are returned.
+        let longest = tokens.len() - observed.max(1);
+        let (common_prefix, block) =
+            (other.map_or(0, |other| other.common_prefix(tokens)), options.block.max(1));
+        // Only whole blocks are shared, so that the others are computed as if all were.
+        let known = common_prefix.min(longest) / block * block;
+        let mut prompt = PromptState::new(self, tokens, known, block, options.strategy);
         for (number, layer) in self.layers.iter().enumerate() {
             let known = other.map(|other| &other.layers[number]);
-            each(number, prompt.pass(layer, known, observed))?;
+            on_layer(number, prompt.run_layer(layer, known, observed))?;
         }
         check_finite(self.logits(&prompt.x))
     }
 
-    /// Refuses what was read by a model with other layers.
+    /// Refuses the result of a model with other layers.
     pub(crate) fn check_layers(&self, prompt: &Prefilled) -> Result<()> {
         let (found, expected) = (prompt.layers.len(), self.layers.len());
         if found != expected {
@@ -181,7 +182,7 @@ impl Model {
         Err(Error::input("prefill", reason))
     }
 
-    /// Refuses what cannot be the beginning of a sequence.
+    /// Refuses tokens that cannot begin a sequence.
     pub(crate) fn check_prompt(&self, tokens: &[u32]) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::input("tokens", "there are none; expected at least 1"));
@@ -190,32 +191,33 @@ impl Model {
     }
 }
 
-/// Logits, if all are finite.
+/// Returns the logits if all are finite.
 pub(crate) fn check_finite(logits: Vec<f32>) -> Result<Vec<f32>> {
     let Some(i) = logits.iter().position(|logit| !logit.is_finite()) else { return Ok(logits) };
     let reason = format!("that of token {i} is {}; expected finite numbers", logits[i]);
     Err(Error::input("logits", reason))
 }
 
-/// A prompt on its way through the layers.
-struct PromptQueries<'m> {
+/// State of a prompt between two layers.
+struct PromptState<'m> {
     model: &'m Model,
-    /// What the next layer reads of the tokens that are not known, `[tokens - known, hidden_size]`.
+    /// Input of the next layer for the tokens after the shared prefix,
+    /// `[tokens - known, hidden_size]`.
     x: Vec<f32>,
     table: Table,
-    /// Tokens whose keys and values are there already.
+    /// Number of tokens in the shared prefix, whose keys and values are copied.
     known: usize,
-    /// Tokens that go through a layer at once.
+    /// Number of tokens that go through a layer together.
     block: usize,
     strategy: Strategy,
     /// `[block, hidden_size]`
     normed: Vec<f32>,
-    /// Of a block: keys or values, queries, and what attention makes of them.
+    /// Keys or values, queries, and attention outputs of one block.
     rows: [Vec<f32>; 3],
     scratch: LinearScratch,
 }
 
-impl<'m> PromptQueries<'m> {
+impl<'m> PromptState<'m> {
     fn new(
         model: &'m Model,
         tokens: &[u32],
@@ -236,8 +238,8 @@ impl<'m> PromptQueries<'m> {
         }
     }
 
-    /// Goes through a layer. What is `known` of it covers at least these tokens.
-    fn pass(
+    /// Runs a layer on the prompt. `known` is the layer's result for at least the shared prefix.
+    fn run_layer(
         &mut self,
         layer: &DecoderLayer,
         known: Option<&LayerPrompt>,
@@ -252,7 +254,7 @@ impl<'m> PromptQueries<'m> {
             keys.slice_mut(part).assign(&prompt.keys.slice(part));
             values.slice_mut(part).assign(&prompt.values.slice(part));
         }
-        self.keys_values(layer, &mut keys, &mut values);
+        self.compute_keys_values(layer, &mut keys, &mut values);
         let mut queries = Array3::zeros((shape.query_heads, observed, shape.head_dim));
         let known_blocks = known.iter().flat_map(|prompt| &prompt.read_pairs);
         let mut read_pairs: Vec<u64> =
@@ -261,8 +263,8 @@ impl<'m> PromptQueries<'m> {
         LayerPrompt { keys, values, queries, read_pairs }
     }
 
-    /// Keys and values of the tokens that are not known, into their places.
-    fn keys_values(
+    /// Computes the keys and values of the tokens after the shared prefix, into their positions.
+    fn compute_keys_values(
         &mut self,
         layer: &DecoderLayer,
         keys: &mut Array3<f32>,
@@ -274,7 +276,7 @@ impl<'m> PromptQueries<'m> {
             let (first, count) = (i * *block, x.len() / hidden);
             let angles = table.all().narrow(first, count);
             normed.resize(x.len(), 0.0);
-            layer.normed(x, normed);
+            layer.normalise_input(x, normed);
             let inputs = LinearInputs::new(normed, count);
             rows.resize(count * keys.dim().0 * keys.dim().2, 0.0);
             layer.keys(&inputs, angles, rows, scratch);
@@ -285,8 +287,8 @@ impl<'m> PromptQueries<'m> {
         }
     }
 
-    /// Attention and what comes after it. Keeps the queries of the last tokens, as many as there is
-    /// room for. Returns the pairs that each block read.
+    /// Runs attention and the rest of the layer, and fills `observed` with the queries of the last
+    /// tokens. Returns the number of token-key pairs that each block read.
     fn attend(
         &mut self,
         layer: &DecoderLayer,
@@ -303,7 +305,7 @@ impl<'m> PromptQueries<'m> {
             let angles = table.all().narrow(first, count);
             let first = *known + first;
             normed.resize(x.len(), 0.0);
-            layer.normed(x, normed);
+            layer.normalise_input(x, normed);
             queries.resize(count * shape.query_heads * shape.head_dim, 0.0);
             layer.queries(&LinearInputs::new(normed, count), angles, queries, scratch);
             attended.resize(count * shape.query_heads * shape.value_dim, 0.0);
@@ -321,7 +323,8 @@ impl<'m> PromptQueries<'m> {
     }
 }
 
-/// What each tile of a block's queries `[count, query_heads, head_dim]` reads of each KV head.
+/// Chooses the keys that each tile of a block's queries `[count, query_heads, head_dim]` reads, for
+/// each KV head.
 fn choose(
     strategy: Strategy,
     queries: &[f32],
@@ -331,7 +334,7 @@ fn choose(
 ) -> Vec<Option<Vec<Reads>>> {
     let (kv_heads, _, head_dim) = keys.dim();
     let group = query_heads / kv_heads;
-    let of_head = |head: usize| {
+    let choose_head = |head: usize| {
         let keys = keys.index_axis(Axis(0), head).to_slice().expect("arrays in standard order");
         let first_head = head * group;
         strategy.choose(&QueryBlock {
@@ -344,21 +347,22 @@ fn choose(
             first,
         })
     };
-    (0..kv_heads).into_par_iter().map(of_head).collect()
+    (0..kv_heads).into_par_iter().map(choose_head).collect()
 }
 
-/// Pairs of a token and a key that a block of `count` tokens read, over KV heads.
+/// Number of token-key pairs that a block of `count` tokens read, summed over KV heads.
 fn read_pairs(reads: &[Option<Vec<Reads>>], first: usize, count: usize) -> u64 {
-    let of_tile =
+    let count_tile =
         |(i, reads): (usize, &Reads)| reads.pairs(first + i * TILE, TILE.min(count - i * TILE));
-    let of_head = |tiles: &Option<Vec<Reads>>| match tiles {
+    let count_head = |tiles: &Option<Vec<Reads>>| match tiles {
         None => causal_pairs(first, count),
-        Some(tiles) => tiles.iter().enumerate().map(of_tile).sum(),
+        Some(tiles) => tiles.iter().enumerate().map(count_tile).sum(),
     };
-    reads.iter().map(of_head).sum()
+    reads.iter().map(count_head).sum()
 }
 
-/// Rows `[tokens, heads, dim]` into the places of the tokens from `first` on of `[heads, all, dim]`.
+/// Copies rows `[tokens, heads, dim]` to the positions of tokens from `first` on of
+/// `[heads, all, dim]`.
 fn spread(rows: &[f32], into: &mut Array3<f32>, first: usize) {
     let (heads, _, dim) = into.dim();
     for (i, token) in rows.chunks_exact(heads * dim).enumerate() {
@@ -374,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_of_every_head_and_tile_are_counted() {
+    fn pairs_are_counted_over_heads_and_tiles() {
         let all = Reads::new(&[].into(), 0);
         let some = Reads::new(&[2, 3].into(), 10);
         let (first, count) = (10, TILE + 6);

@@ -2,7 +2,7 @@
 
 use gemm::Parallelism;
 
-/// Rows that lie one after the other, each `stride` numbers after the one before.
+/// Rows of numbers; each begins `stride` numbers after the one before.
 #[derive(Clone, Copy)]
 pub(crate) struct RowView<'a> {
     pub(crate) numbers: &'a [f32],
@@ -10,26 +10,26 @@ pub(crate) struct RowView<'a> {
     pub(crate) stride: usize,
 }
 
-/// What becomes of what was in the result before.
+/// Treatment of the previous content of the result.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Into {
-    /// It is overwritten.
-    Fresh,
+pub(crate) enum WriteMode {
+    /// The product overwrites it.
+    Overwrite,
     /// The product is added to it.
-    Added,
+    Add,
 }
 
-/// On how many threads.
+/// Threads of a product.
 #[derive(Clone, Copy)]
 pub(crate) enum Threads {
-    /// The caller's alone.
+    /// The calling thread.
     One,
-    /// All of rayon's.
+    /// All threads of rayon's pool.
     All,
 }
 
 impl<'a> RowView<'a> {
-    /// `count` rows without gaps.
+    /// Returns `count` rows without gaps.
     pub(crate) fn dense(numbers: &'a [f32], count: usize) -> Self {
         Self { numbers, count, stride: numbers.len() / count.max(1) }
     }
@@ -41,42 +41,43 @@ impl<'a> RowView<'a> {
     }
 }
 
-/// `x Wᵀ`: `x` is `[n, inner]`, `w` `[m, inner]`, `y` `[n, m]` without gaps.
+/// Computes `x Wᵀ`: `x` is `[n, inner]`, `w` `[m, inner]`, `y` `[n, m]` without gaps.
 pub(crate) fn times_transposed(
     x: RowView<'_>,
     w: RowView<'_>,
     inner: usize,
     y: &mut [f32],
-    into: Into,
+    mode: WriteMode,
     threads: Threads,
 ) {
     x.check(inner);
     w.check(inner);
     let strides = (1, w.stride);
-    multiply(x, (w.numbers, strides), [x.count, inner, w.count], y, into, threads);
+    multiply(x, (w.numbers, strides), [x.count, inner, w.count], y, mode, threads);
 }
 
-/// `x W`: `x` is `[n, inner]`, `w` `[inner, m]`, `y` `[n, m]` without gaps.
+/// Computes `x W`: `x` is `[n, inner]`, `w` `[inner, m]`, `y` `[n, m]` without gaps.
 pub(crate) fn times(
     x: RowView<'_>,
     w: RowView<'_>,
     m: usize,
     y: &mut [f32],
-    into: Into,
+    mode: WriteMode,
     threads: Threads,
 ) {
     x.check(w.count);
     w.check(m);
-    multiply(x, (w.numbers, (w.stride, 1)), [x.count, w.count, m], y, into, threads);
+    multiply(x, (w.numbers, (w.stride, 1)), [x.count, w.count, m], y, mode, threads);
 }
 
-/// `w` is `[inner, m]` with these strides, and lies within its slice, as `x` does.
+/// Multiplies `x` by `w`, which is `[inner, m]` with these strides. Both must lie within their
+/// slices.
 fn multiply(
     x: RowView<'_>,
     (w, (w_row, w_column)): (&[f32], (usize, usize)),
     [n, inner, m]: [usize; 3],
     y: &mut [f32],
-    into: Into,
+    mode: WriteMode,
     threads: Threads,
 ) {
     assert_eq!(y.len(), n * m, "a result of {n} rows of {m} elements");
@@ -84,7 +85,7 @@ fn multiply(
         Threads::One => Parallelism::None,
         Threads::All => Parallelism::Rayon(0),
     };
-    let added = into == Into::Added;
+    let added = mode == WriteMode::Add;
     // SAFETY: `x` and `w` were checked to hold rows and columns that the strides reach, `y` to hold
     // `n * m` numbers; `y` is borrowed exclusively, so it overlaps neither.
     #[allow(unsafe_code)]
@@ -121,7 +122,7 @@ mod tests {
         (0..count).map(|i| ((i as f32 + seed) * 1.7).sin()).collect()
     }
 
-    /// Of `[n, inner]` and `[inner, m]` with these strides, in f64.
+    /// Product of `[n, inner]` and `[inner, m]` with these strides, in f64.
     fn expected(
         x: RowView<'_>,
         w: &[f32],
@@ -138,16 +139,18 @@ mod tests {
     }
 
     #[test]
-    fn products_are_as_defined_with_gaps_and_without() {
+    fn products_match_their_definition_with_gaps_and_without() {
         for (n, inner, m) in [(1, 1, 1), (3, 7, 5), (64, 64, 130), (33, 576, 100)] {
             for gap in [0, 3] {
-                for (into, threads) in [(Into::Fresh, Threads::One), (Into::Added, Threads::All)] {
+                for (mode, threads) in
+                    [(WriteMode::Overwrite, Threads::One), (WriteMode::Add, Threads::All)]
+                {
                     let (x, stride) = (numbers(n * (inner + gap), 0.1), inner + gap);
                     let x = RowView { numbers: &x, count: n, stride };
                     let before = numbers(n * m, 0.7);
                     let old =
-                        |i: usize| if into == Into::Added { f64::from(before[i]) } else { 0.0 };
-                    // A sum of `inner` terms of at most 1, each rounded.
+                        |i: usize| if mode == WriteMode::Add { f64::from(before[i]) } else { 0.0 };
+                    // The product is a sum of `inner` rounded terms of at most 1.
                     let limit = 2e-6 * inner as f64;
                     let close = |found: &[f32], expected: &[f64]| {
                         found
@@ -158,12 +161,12 @@ mod tests {
                     let w = numbers(m * (inner + gap), 0.3);
                     let rows = RowView { numbers: &w, count: m, stride };
                     let mut y = before.clone();
-                    times_transposed(x, rows, inner, &mut y, into, threads);
+                    times_transposed(x, rows, inner, &mut y, mode, threads);
                     assert!(close(&y, &expected(x, &w, (1, stride), [n, inner, m])));
                     let w = numbers(inner * (m + gap), 0.3);
                     let rows = RowView { numbers: &w, count: inner, stride: m + gap };
                     let mut y = before.clone();
-                    times(x, rows, m, &mut y, into, threads);
+                    times(x, rows, m, &mut y, mode, threads);
                     assert!(close(&y, &expected(x, &w, (m + gap, 1), [n, inner, m])));
                 }
             }
@@ -172,9 +175,9 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "rows end behind their numbers")]
-    fn rows_that_are_not_there_are_not_read() {
+    fn rows_beyond_their_numbers_are_refused() {
         let numbers = [0.0; 11];
         let rows = RowView { numbers: &numbers, count: 3, stride: 4 };
-        times_transposed(rows, rows, 4, &mut [0.0; 9], Into::Fresh, Threads::One);
+        times_transposed(rows, rows, 4, &mut [0.0; 9], WriteMode::Overwrite, Threads::One);
     }
 }

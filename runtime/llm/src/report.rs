@@ -1,4 +1,4 @@
-//! What a layer read at a step.
+//! Report of one layer's step.
 
 use std::time::Duration;
 
@@ -7,42 +7,44 @@ use vattention_core::{
     engine::{Selection, Timings},
 };
 
-/// What one layer read at one step, and what that is worth.
+/// Report of one layer at one step: the tokens it read, the error bound, and the time.
 #[derive(Clone, Debug)]
 pub struct LayerReport {
-    /// One per query head.
+    /// Reports of the query heads.
     pub rows: Vec<RowReport>,
-    /// The tokens read, if [`Options::return_selection`](vattention_core::Options::return_selection) is set.
+    /// Tokens that were read, if
+    /// [`Options::return_selection`](vattention_core::Options::return_selection) is set.
     pub selection: Option<Selection>,
-    /// Of adding the token's key and value, and of attending.
+    /// Time for appending the token's key and value, and for attention.
     pub time: Duration,
-    /// Where the time went, if [`Options::timed`](vattention_core::Options::timed) is set.
+    /// Time of each stage, if [`Options::timed`](vattention_core::Options::timed) is set.
     pub timings: Option<Timings>,
 }
 
 impl LayerReport {
-    /// Of what attention has returned after so long.
+    /// Report of an attention step that took `time`.
     pub(crate) fn new(output: Output, time: Duration) -> Self {
         Self { rows: output.rows, selection: output.selection, time, timings: output.timings }
     }
 
-    /// Share of the visible tokens that were read, as the mean over KV heads.
+    /// Fraction of the visible tokens that were read, averaged over KV heads.
     pub fn density(&self) -> f64 {
         self.mean(RowReport::density_of_group)
     }
 
-    /// Tokens read by chance, as the mean over query heads.
+    /// Number of sampled tokens, averaged over query heads.
     pub fn sampled(&self) -> f64 {
         self.mean(|row| row.sampled as f64)
     }
 
-    /// Whether every row's certificate holds.
+    /// Returns true if the certificates of all query heads hold.
     pub fn held(&self) -> bool {
         self.rows.iter().all(|row| row.certificate.held)
     }
 
-    /// The mean over query heads, which is that over KV heads of what their query heads share.
-    fn mean(&self, of: impl Fn(&RowReport) -> f64) -> f64 {
-        self.rows.iter().map(of).sum::<f64>() / self.rows.len() as f64
+    /// Mean over query heads. For a value that the query heads of a KV head share, it equals the
+    /// mean over KV heads.
+    fn mean(&self, value: impl Fn(&RowReport) -> f64) -> f64 {
+        self.rows.iter().map(value).sum::<f64>() / self.rows.len() as f64
     }
 }

@@ -1,86 +1,86 @@
-//! Rotary position embeddings: a pair of elements of a query or key is turned by an angle that
+//! Rotary position embeddings: a pair of elements of a query or key is rotated by an angle that
 //! grows with the token's position.
 //!
-//! Number `i` of a head pairs with `i + head_dim / 2`, as Hugging Face lays them out. Frequencies
-//! and angles are computed in f32, as models were trained: at long positions that differs from
-//! their exact values.
+//! Element `i` of a head pairs with `i + head_dim / 2`, the layout of Hugging Face. Frequencies and
+//! angles are computed in f32, as in training; at long positions they differ from their exact
+//! values.
 
 use std::f32::consts::TAU;
 
 use rayon::prelude::*;
 
-/// How frequencies are changed to reach further than a model was first trained for.
+/// Scaling of the frequencies, to reach beyond the context of the original training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scaling {
-    /// Not at all.
+    /// No scaling.
     None,
-    /// All are divided by a factor (`linear`).
+    /// Division of all frequencies by a factor (`linear`).
     Linear {
-        /// The factor.
+        /// Divisor of the frequencies.
         factor: f32,
     },
-    /// Low frequencies are divided by a factor, high ones stay, those between are mixed
-    /// (`llama3`).
+    /// Division of low frequencies by a factor; high frequencies are unchanged, and those between
+    /// are interpolated (`llama3`).
     Llama3 {
-        /// The factor of low frequencies.
+        /// Divisor of low frequencies.
         factor: f32,
-        /// Frequencies of fewer turns than this within `original` are low.
+        /// Frequencies with fewer turns than this within `original` are low.
         low: f32,
-        /// Frequencies of more turns than this within `original` are high.
+        /// Frequencies with more turns than this within `original` are high.
         high: f32,
-        /// The context that the model was first trained for.
+        /// Context length of the original training.
         original: f32,
     },
-    /// As `Llama3`, but mixed by the number of a frequency, and all queries and keys are made longer
-    /// (`yarn`, [arXiv 2309.00071](https://arxiv.org/abs/2309.00071)).
+    /// Like `Llama3`, but interpolated by the number of the frequency; also scales all queries and
+    /// keys (`yarn`, [arXiv 2309.00071](https://arxiv.org/abs/2309.00071)).
     Yarn {
-        /// The factor of low frequencies.
+        /// Divisor of low frequencies.
         factor: f32,
-        /// Frequencies of more turns than this within `original` stay.
+        /// Frequencies with more turns than this within `original` are unchanged.
         fast: f32,
-        /// Frequencies of fewer turns than this within `original` are divided.
+        /// Frequencies with fewer turns than this within `original` are divided.
         slow: f32,
-        /// The context that the model was first trained for.
+        /// Context length of the original training.
         original: f32,
-        /// What queries and keys are multiplied by.
+        /// Factor of queries and keys.
         length: f32,
     },
 }
 
-/// Queries that grow with their position, by `1 + beta ln(1 + floor(position / original))`, so that
-/// attention stays as sharp over long contexts (`llama_4_scaling_beta`).
+/// Growth of queries with their position, by `1 + beta ln(1 + floor(position / original))`, which
+/// keeps attention sharp over long contexts (`llama_4_scaling_beta`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sharpening {
-    /// How fast they grow.
+    /// Rate of growth.
     pub beta: f32,
-    /// The context that the model was first trained for.
+    /// Context length of the original training.
     pub original: f32,
 }
 
-/// The frequencies of a model.
+/// Rotary frequencies of a model.
 #[derive(Clone, Debug)]
 pub(crate) struct Rope {
     /// Radians per position, `[head_dim / 2]`.
     frequencies: Vec<f32>,
-    /// What queries and keys are multiplied by.
+    /// Factor of queries and keys.
     length: f32,
     sharpening: Option<Sharpening>,
 }
 
-/// Cosines and sines of a run of positions, and what its queries are multiplied by.
+/// Cosines and sines of consecutive positions, and the factors of their queries.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    /// Numbers of half a head.
+    /// Number of pairs of a head, half of its elements.
     half: usize,
     /// `[positions, half]`
     cos: Vec<f32>,
     /// `[positions, half]`
     sin: Vec<f32>,
-    /// `[positions]`, if it is not 1.
+    /// Factors of queries, `[positions]`; `None` if all are 1.
     sharpened: Option<Vec<f32>>,
 }
 
-/// Some of these positions.
+/// Consecutive positions of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Angles<'a> {
     table: &'a Table,
@@ -89,7 +89,7 @@ pub(crate) struct Angles<'a> {
 }
 
 impl Rope {
-    /// For heads of an even `head_dim`.
+    /// Computes the frequencies of heads with an even `head_dim`.
     pub(crate) fn new(
         head_dim: usize,
         theta: f32,
@@ -103,8 +103,9 @@ impl Rope {
         Self { frequencies, length, sharpening }
     }
 
-    /// With each frequency divided by a factor, `[head_dim / 2]`: how GGUF stores `Scaling::Llama3`.
-    pub(crate) fn divided_by(mut self, factors: &[f32]) -> Self {
+    /// Divides each frequency by a factor, `[head_dim / 2]`. GGUF stores `Scaling::Llama3` in this
+    /// way.
+    pub(crate) fn divide_by(mut self, factors: &[f32]) -> Self {
         self.frequencies
             .iter_mut()
             .zip(factors)
@@ -112,34 +113,34 @@ impl Rope {
         self
     }
 
-    /// Of positions `first .. first + count`.
+    /// Computes the table of positions `first .. first + count`.
     pub(crate) fn table(&self, first: usize, count: usize) -> Table {
         let half = self.frequencies.len();
         let positions = (first..first + count).map(|position| position as f32);
         let angles = positions.clone().flat_map(|p| self.frequencies.iter().map(move |f| p * f));
         let (sin, cos) =
             angles.map(|angle| (self.length * angle.sin(), self.length * angle.cos())).unzip();
-        let sharpened = self.sharpening.map(|it| positions.map(|p| it.at(p)).collect());
+        let sharpened = self.sharpening.map(|it| positions.map(|p| it.factor_at(p)).collect());
         Table { half, cos, sin, sharpened }
     }
 }
 
 impl Table {
-    /// All of them.
+    /// Returns all positions of the table.
     pub(crate) fn all(&self) -> Angles<'_> {
         Angles { table: self, first: 0, count: self.cos.len() / self.half }
     }
 }
 
 impl Angles<'_> {
-    /// Of `count` of these positions, from `first` on.
+    /// Returns `count` of these positions, from `first` on.
     pub(crate) fn narrow(self, first: usize, count: usize) -> Self {
         assert!(first + count <= self.count, "positions that are not there");
         Self { first: self.first + first, count, ..self }
     }
 
-    /// Turns queries or keys `[positions, heads, head_dim]`.
-    pub(crate) fn turn(self, rows: &mut [f32]) {
+    /// Rotates queries or keys `[positions, heads, head_dim]`.
+    pub(crate) fn rotate(self, rows: &mut [f32]) {
         let Table { half, cos, sin, .. } = self.table;
         let half = *half;
         let places = self.first * half..(self.first + self.count) * half;
@@ -147,11 +148,11 @@ impl Angles<'_> {
             cos[places.clone()].par_chunks_exact(half).zip(sin[places].par_chunks_exact(half));
         let positions = rows.par_chunks_exact_mut(rows.len() / self.count);
         positions.zip(angles).with_min_len(64).for_each(|(heads, (cos, sin))| {
-            heads.chunks_exact_mut(2 * half).for_each(|head| turn(head, cos, sin));
+            heads.chunks_exact_mut(2 * half).for_each(|head| rotate(head, cos, sin));
         });
     }
 
-    /// Multiplies queries `[positions, heads, head_dim]` by what grows with their position.
+    /// Multiplies queries `[positions, heads, head_dim]` by the factors of their positions.
     pub(crate) fn sharpen(self, queries: &mut [f32]) {
         let Some(factors) = &self.table.sharpened else { return };
         let factors = &factors[self.first..self.first + self.count];
@@ -163,29 +164,29 @@ impl Angles<'_> {
     }
 }
 
-/// Turns one head by its angles.
-fn turn(head: &mut [f32], cos: &[f32], sin: &[f32]) {
+/// Rotates one head by its angles.
+fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32]) {
     let (first, second) = head.split_at_mut(cos.len());
     for ((a, b), (cos, sin)) in first.iter_mut().zip(second).zip(cos.iter().zip(sin)) {
         (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
     }
 }
 
-/// What yarn multiplies queries and keys by: `1 + 0.1 ln factor`, or the ratio of two such lengths with
-/// other factors in the place of 1.
+/// Factor of queries and keys in yarn: `1 + 0.1 ln factor`, or with `scales` the ratio of two such
+/// factors, whose logarithms are multiplied by the scales.
 pub(crate) fn yarn_length(factor: f32, scales: Option<(f32, f32)>) -> f32 {
     let length = |scale: f32| if factor > 1.0 { 0.1 * scale * factor.ln() + 1.0 } else { 1.0 };
-    scales.map_or_else(|| length(1.0), |(scale, of_all)| length(scale) / length(of_all))
+    scales.map_or_else(|| length(1.0), |(scale, scale_all)| length(scale) / length(scale_all))
 }
 
 impl Sharpening {
-    fn at(self, position: f32) -> f32 {
+    fn factor_at(self, position: f32) -> f32 {
         1.0 + self.beta * (1.0 + (position / self.original).floor()).ln()
     }
 }
 
 impl Scaling {
-    /// What becomes of the frequency of pair `i` of heads of `head_dim` numbers.
+    /// Returns the scaled frequency of pair `i` of a head with `head_dim` elements.
     fn apply(self, frequency: f32, i: usize, (head_dim, theta): (usize, f32)) -> f32 {
         match self {
             Self::None => frequency,
@@ -202,7 +203,7 @@ impl Scaling {
                 }
             }
             Self::Yarn { factor, fast, slow, original, .. } => {
-                // The pair that makes `turns` turns within `original`.
+                // Pair that makes `turns` turns within `original`.
                 let pair = |turns: f32| {
                     head_dim as f32 * (original / (turns * TAU)).ln() / (2.0 * theta.ln())
                 };
@@ -222,7 +223,7 @@ mod tests {
     const LLAMA3: Scaling = Scaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192.0 };
 
     #[test]
-    fn llama3_keeps_high_frequencies_divides_low_ones_and_joins_them() {
+    fn llama3_divides_low_frequencies_and_interpolates_to_high_ones() {
         let turns = |count: f32| count * TAU / 8192.0;
         let apply = |frequency| LLAMA3.apply(frequency, 0, (16, 10000.0));
         assert_eq!(apply(turns(5.0)), turns(5.0));
@@ -236,38 +237,38 @@ mod tests {
     }
 
     #[test]
-    fn positions_are_the_same_in_any_runs() {
+    fn tables_agree_on_common_positions() {
         let rope = Rope::new(16, 10000.0, LLAMA3, Some(Sharpening { beta: 0.1, original: 4.0 }));
         let (all, few) = (rope.table(3, 7), rope.table(7, 2));
         let row = |i: usize| (i as f32).sin();
         let [mut a, mut b] = [(); 2].map(|()| (0..2 * 3 * 16).map(row).collect::<Vec<_>>());
         for (angles, rows) in [(all.all().narrow(4, 2), &mut a), (few.all(), &mut b)] {
-            angles.turn(rows);
+            angles.rotate(rows);
             angles.sharpen(rows);
         }
         assert_eq!(a, b);
     }
 
     #[test]
-    fn products_of_turned_rows_depend_on_the_distance_alone() {
+    fn products_of_rotated_rows_depend_on_distance_only() {
         let rope = Rope::new(8, 100.0, Scaling::Linear { factor: 2.0 }, None);
         let product = |p, q| -> f32 {
-            let turn = |p| {
+            let rotate = |p| {
                 let mut row: Vec<f32> = (1..=8).map(|i| i as f32).collect();
-                rope.table(p, 1).all().turn(&mut row);
+                rope.table(p, 1).all().rotate(&mut row);
                 row
             };
-            turn(p).iter().zip(turn(q)).map(|(a, b)| a * b).sum()
+            rotate(p).iter().zip(rotate(q)).map(|(a, b)| a * b).sum()
         };
         assert!((product(5, 2) - product(13, 10)).abs() < 1e-3);
         assert!((product(5, 2) - product(5, 5)).abs() > 1.0);
     }
 
     #[test]
-    fn queries_grow_at_every_multiple_of_the_first_context() {
+    fn queries_grow_at_every_multiple_of_the_original_context() {
         let sharpening = Sharpening { beta: 0.1, original: 4.0 };
-        assert_eq!([0.0, 3.0].map(|p| sharpening.at(p)), [1.0, 1.0]);
-        assert_eq!(sharpening.at(4.0), sharpening.at(7.0));
-        assert!((sharpening.at(8.0) - (1.0 + 0.1 * 3.0_f32.ln())).abs() < 1e-7);
+        assert_eq!([0.0, 3.0].map(|p| sharpening.factor_at(p)), [1.0, 1.0]);
+        assert_eq!(sharpening.factor_at(4.0), sharpening.factor_at(7.0));
+        assert!((sharpening.factor_at(8.0) - (1.0 + 0.1 * 3.0_f32.ln())).abs() < 1e-7);
     }
 }

@@ -1,21 +1,21 @@
-//! One row times a matrix: what a decoded token does with every weight.
+//! Product of one row and a matrix, which a decode step computes with every weight.
 //!
-//! Each weight is read once and used once, so the speed is that of memory, if the reading is in
-//! order and on all threads: weights in bf16 are read in half the time, and become f32 on the way.
+//! Each weight is read once and used once, so memory bandwidth limits the speed if all threads read
+//! in order. Weights in bf16 take half the time of f32, and are widened to f32 in registers.
 
 use half::bf16;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-/// Sums of a dot product that are independent of each other.
+/// Number of independent sums of a dot product.
 const LANES: usize = 64;
 
-/// Weights that a thread takes at once: 256 KiB in f32. Fewer are not worth waking another.
+/// Weights per parallel job: 256 KiB in f32. Smaller jobs do not pay for waking a thread.
 const PART: usize = 1 << 16;
 
-/// A number of a matrix, as it is stored.
+/// Stored number of a matrix.
 pub(crate) trait Weight: Copy + Sync {
-    /// Exactly this number.
+    /// Converts the number to f32, exactly.
     fn widen(self) -> f32;
 }
 
@@ -27,27 +27,28 @@ impl Weight for f32 {
 }
 
 impl Weight for bf16 {
-    /// `to_f32` would also look for NaNs, which weights are not.
+    /// Converts without the check for NaN of `to_f32`; weights are finite.
     #[inline(always)]
     fn widen(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
     }
 }
 
-/// The dot product of `x` with each row of `weights` `[y.len(), x.len()]`, on all threads. The
-/// result depends neither on the number of threads nor on how equal weights are stored.
-pub(crate) fn product<W: Weight>(x: &[f32], weights: &[W], y: &mut [f32]) {
+/// Computes the dot product of `x` with each row of `weights` `[y.len(), x.len()]`, on all threads.
+/// The result depends neither on the number of threads nor on the type in which equal weights are
+/// stored.
+pub(crate) fn multiply<W: Weight>(x: &[f32], weights: &[W], y: &mut [f32]) {
     assert_eq!(weights.len(), x.len() * y.len());
     let rows = PART.div_ceil(x.len());
     if y.len() <= rows {
-        dots(x, weights, y);
+        multiply_rows(x, weights, y);
     } else {
         let parts = y.par_chunks_mut(rows).zip(weights.par_chunks(rows * x.len()));
-        parts.for_each(|(y, weights)| dots(x, weights, y));
+        parts.for_each(|(y, weights)| multiply_rows(x, weights, y));
     }
 }
 
-/// Weights in f32, on all threads.
+/// Converts weights to f32, on all threads.
 pub(crate) fn widen<W: Weight>(weights: &[W], wide: &mut [f32]) {
     let parts = wide.par_chunks_mut(PART).zip(weights.par_chunks(PART));
     parts.for_each(|(wide, narrow)| {
@@ -55,9 +56,9 @@ pub(crate) fn widen<W: Weight>(weights: &[W], wide: &mut [f32]) {
     });
 }
 
-/// The dot product of `x` with each row of `weights` `[y.len(), x.len()]`.
+/// Computes the dot product of `x` with each row of `weights` `[y.len(), x.len()]`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
-fn dots<W: Weight>(x: &[f32], weights: &[W], y: &mut [f32]) {
+fn multiply_rows<W: Weight>(x: &[f32], weights: &[W], y: &mut [f32]) {
     let (x_lanes, x_rest) = x.as_chunks::<LANES>();
     for (y, weights) in y.iter_mut().zip(weights.chunks_exact(x.len())) {
         let (w_lanes, w_rest) = weights.as_chunks::<LANES>();
@@ -80,22 +81,22 @@ mod tests {
         (0..count).map(|i| (i as f32 * 1.7).sin()).collect()
     }
 
-    fn narrow(numbers: &[f32]) -> Vec<bf16> {
+    fn to_bf16(numbers: &[f32]) -> Vec<bf16> {
         numbers.iter().map(|&x| bf16::from_f32(x)).collect()
     }
 
-    fn found<W: Weight>(x: &[f32], weights: &[W]) -> Vec<f32> {
+    fn multiply_new<W: Weight>(x: &[f32], weights: &[W]) -> Vec<f32> {
         let mut y = vec![0.0; weights.len() / x.len()];
-        product(x, weights, &mut y);
+        multiply(x, weights, &mut y);
         y
     }
 
     #[test]
-    fn a_row_times_a_matrix_is_as_defined() {
+    fn products_match_their_definition() {
         for inputs in [1, 63, 64, 200, 513] {
             for outputs in [1, 7, PART / inputs + 3] {
                 let (x, weights) = (numbers(inputs), numbers(inputs * outputs));
-                let found = found(&x, &weights);
+                let found = multiply_new(&x, &weights);
                 for (row, y) in weights.chunks_exact(inputs).zip(found) {
                     let exact: f64 =
                         x.iter().zip(row).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
@@ -106,28 +107,28 @@ mod tests {
     }
 
     #[test]
-    fn equal_weights_give_equal_bits_however_they_are_stored() {
+    fn equal_weights_give_equal_bits_in_both_types() {
         for inputs in (1..=2 * LANES + 1).chain([200, 513]) {
             let x = numbers(inputs);
-            let narrow = narrow(&numbers(inputs * (PART / inputs + 3)));
+            let narrow = to_bf16(&numbers(inputs * (PART / inputs + 3)));
             let mut wide = vec![0.0; narrow.len()];
             widen(&narrow, &mut wide);
             let bits = |y: Vec<f32>| y.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
-            assert!(bits(found(&x, &narrow)) == bits(found(&x, &wide)), "{inputs}");
+            assert!(bits(multiply_new(&x, &narrow)) == bits(multiply_new(&x, &wide)), "{inputs}");
         }
     }
 
-    /// Also the largest and the smallest, zeros of both signs, and subnormal ones.
+    /// Includes the largest and smallest numbers, zeros of both signs, and subnormal numbers.
     #[test]
-    fn every_number_in_bf16_is_itself_in_f32() {
+    fn every_bf16_number_is_unchanged_in_f32() {
         for number in (0..=u16::MAX).map(bf16::from_bits).filter(|number| !number.is_nan()) {
             assert_eq!(number.widen().to_bits(), number.to_f32().to_bits());
         }
     }
 
     #[test]
-    fn a_matrix_widens_to_its_numbers() {
-        let narrow = narrow(&numbers(3 * PART + 15));
+    fn matrices_are_widened_exactly() {
+        let narrow = to_bf16(&numbers(3 * PART + 15));
         let mut wide = vec![0.0; narrow.len()];
         widen(&narrow, &mut wide);
         assert!(narrow.iter().zip(&wide).all(|(a, b)| a.to_f32() == *b));

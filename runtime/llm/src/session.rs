@@ -1,4 +1,4 @@
-//! One sequence: a prefill, then steps by the pipeline.
+//! One sequence: a prefill, then decode steps by the pipeline.
 
 mod context;
 mod prefill;
@@ -17,25 +17,26 @@ use crate::{Classes, Error, Model, PrefillOptions, Result};
 pub struct Session<'m> {
     model: &'m Model,
     layers: Vec<Box<dyn Attention>>,
-    reading: PrefillOptions,
-    /// What tokens are in a text, if that was said.
+    prefill_options: PrefillOptions,
+    /// Class of each token of the vocabulary, if the caller has provided them.
     classes: Option<Classes>,
-    /// Tokens so far.
+    /// Number of tokens so far.
     len: usize,
     reports: Vec<LayerReport>,
-    /// Of the prompt, if one was read.
+    /// Density of the prompt's attention, if a prompt was read.
     prefill_density: Option<f64>,
-    /// Whether some tokens end a text.
+    /// True if the model's end tokens end a generation.
     pub(crate) ends: bool,
-    /// Whether a call has failed between two layers.
+    /// True if a call has failed between two layers.
     lost: bool,
 }
 
 impl<'m> Session<'m> {
-    /// An empty sequence. [`Options::scale`] is the model's, whatever it says there.
+    /// Starts an empty sequence. [`Options::scale`] is ignored: the model determines the scale.
     ///
     /// # Errors
-    /// A pipeline or option that cannot work with the model, with the layer.
+    /// [`Error::Pipeline`] if the pipeline does not fit the model; [`Error::Attention`] with the
+    /// layer if the backend refuses the pipeline or an option.
     pub fn new(
         model: &'m Model,
         backend: &dyn Backend,
@@ -52,7 +53,7 @@ impl<'m> Session<'m> {
         Ok(Self {
             model,
             layers: (0..config.layers).map(start).collect::<Result<_>>()?,
-            reading: PrefillOptions::default(),
+            prefill_options: PrefillOptions::default(),
             classes: None,
             len: 0,
             reports: Vec::new(),
@@ -62,70 +63,69 @@ impl<'m> Session<'m> {
         })
     }
 
-    /// Reads prompts another way.
+    /// Sets the options of the prefill.
     #[must_use]
-    pub fn with_prefill_options(self, reading: PrefillOptions) -> Self {
-        Self { reading, ..self }
+    pub fn with_prefill_options(self, options: PrefillOptions) -> Self {
+        Self { prefill_options: options, ..self }
     }
 
-    /// Tells the pipeline what each token is in the text, which some selectors
-    /// [need](PipelineConfig::needs_classes).
+    /// Provides the classes of tokens, which some selectors [need](PipelineConfig::needs_classes).
     #[must_use]
     pub fn with_classes(self, classes: Option<Classes>) -> Self {
         Self { classes, ..self }
     }
 
-    /// Takes no token for the end of a text.
+    /// Lets generation continue after the model's end tokens.
     #[must_use]
     pub fn without_end(self) -> Self {
         Self { ends: false, ..self }
     }
 
-    /// The model.
+    /// Model of the sequence.
     pub fn model(&self) -> &'m Model {
         self.model
     }
 
-    /// Tokens so far.
+    /// Number of tokens so far.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if the sequence has no tokens.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What the layers read at the last step; empty before the first one.
+    /// Reports of the last step, one per layer; empty before the first step.
     pub fn reports(&self) -> &[LayerReport] {
         &self.reports
     }
 
-    /// Share of the tokens that the last step read, as the mean over layers and KV heads; `None`
-    /// before the first one.
+    /// Fraction of the tokens that the last step read, averaged over layers and KV heads; `None`
+    /// before the first step.
     pub fn density(&self) -> Option<f64> {
         let layers = self.reports.len();
         let sum: f64 = self.reports.iter().map(LayerReport::density).sum();
         (layers > 0).then(|| sum / layers as f64)
     }
 
-    /// Share of the causal pairs of tokens and keys that the prompt's attention read, as the mean over
-    /// layers and KV heads: 1 by dense attention, `None` if no prompt was read.
+    /// Fraction of the causal token-key pairs that the prompt's attention read, averaged over
+    /// layers and KV heads: 1 for dense attention, `None` if no prompt was read.
     pub fn prefill_density(&self) -> Option<f64> {
         self.prefill_density
     }
 
-    /// Bytes that selectors and backend keep beside keys and values; see
+    /// Bytes that selectors and backend store besides keys and values; see
     /// [`Attention::index_bytes`].
     pub fn index_bytes(&self) -> usize {
         self.layers.iter().map(|layer| layer.index_bytes()).sum()
     }
 
-    /// A sequence that goes on from the same tokens, independently: another question about the
-    /// same context. A new `sequence` number makes its samples independent too.
+    /// Returns an independent sequence that continues from the same tokens, such as another
+    /// question about the same context. A new `sequence` number makes its samples independent too.
     ///
     /// # Errors
-    /// [`Error::Lost`], or [`Error::Attention`] if there is no memory for it.
+    /// [`Error::Lost`], or [`Error::Attention`] if there is not enough memory.
     pub fn fork(&self, sequence: Option<u32>) -> Result<Self> {
         self.check_not_lost()?;
         let layers = self.layers.iter().enumerate().map(|(layer, attention)| {
@@ -136,17 +136,17 @@ impl<'m> Session<'m> {
         Ok(Self { layers, classes, reports, ..*self })
     }
 
-    /// What tokens are in a text, if that was said.
-    fn classes_of(&self, tokens: &[u32]) -> Option<Vec<TokenClass>> {
-        Some(self.classes.as_ref()?.of(tokens))
+    /// Returns the classes of tokens, if the caller has provided the vocabulary's.
+    fn classify(&self, tokens: &[u32]) -> Option<Vec<TokenClass>> {
+        Some(self.classes.as_ref()?.classify(tokens))
     }
 
     fn check_not_lost(&self) -> Result<()> {
         if self.lost { Err(Error::Lost) } else { Ok(()) }
     }
 
-    /// Does what adds `new` tokens to all layers. If it fails, some layers may have them and others
-    /// not, so nothing can follow.
+    /// Runs `work`, which adds `new` tokens to all layers. After an error some layers may have the
+    /// tokens and others not, so the sequence cannot continue.
     fn grow(
         &mut self,
         new: usize,

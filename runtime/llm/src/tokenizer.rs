@@ -1,4 +1,4 @@
-//! Text to tokens and back, as `tokenizer.json` or GGUF's metadata says.
+//! Conversion between text and tokens, by `tokenizer.json` or GGUF metadata.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ use crate::files::{is_gguf, read_text};
 use crate::gguf::{self, Gguf};
 use crate::{Classes, Config, Error, Result};
 
-/// A model's tokenizer.
+/// Tokenizer of a model.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     path: PathBuf,
@@ -23,17 +23,17 @@ pub struct Tokenizer {
     before: Vec<u32>,
     /// Number of tokens in the model's vocabulary.
     vocab_size: usize,
-    /// Once somebody has asked.
+    /// Classes of all tokens, computed on first use.
     classes: OnceLock<Classes>,
 }
 
 impl Tokenizer {
-    /// Loads a model's tokenizer: of a GGUF file, what its metadata describes; of a directory,
-    /// `tokenizer.json`. What that says of padding and of cutting texts
-    /// short is left out: a text here is all of its tokens.
+    /// Loads a model's tokenizer: from the metadata of a GGUF file, or from `tokenizer.json` of a
+    /// directory. Its settings for padding and truncation are ignored, so that a text yields all of
+    /// its tokens.
     ///
     /// # Errors
-    /// [`Error::File`], or [`Error::Checkpoint`] if it is no tokenizer.
+    /// [`Error::File`], or [`Error::Checkpoint`] if the tokenizer is invalid.
     pub fn open(path: &Path, config: &Config) -> Result<Self> {
         if is_gguf(path) {
             let inner = gguf::tokenizer::tokenizer(&Gguf::open(path)?.metadata);
@@ -47,7 +47,7 @@ impl Tokenizer {
         Self::from_parts(&path, inner, config)
     }
 
-    /// Takes a tokenizer that was read from a file.
+    /// Wraps a tokenizer that was read from a file.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if the tokenizer cannot be used.
@@ -63,9 +63,10 @@ impl Tokenizer {
         Ok(Self { path: path.into(), inner, before, vocab_size, classes: OnceLock::new() })
     }
 
-    /// Tokens of a text at the beginning of a sequence, with those that the tokenizer puts before
-    /// texts, such as `<bos>`; they are not repeated if the text begins with them. Tokens that the
-    /// tokenizer puts after texts, such as `<eos>`, are left out, because the sequence continues.
+    /// Encodes a text at the beginning of a sequence, with the tokens that the tokenizer puts
+    /// before texts, such as `<bos>`; they are not repeated if the text begins with them. Tokens
+    /// that the tokenizer puts after texts, such as `<eos>`, are omitted, because the sequence
+    /// continues.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if the tokenizer refuses the text, or returns a token that the model
@@ -79,18 +80,18 @@ impl Tokenizer {
         Ok([self.before.as_slice(), &tokens].concat())
     }
 
-    /// The tokens of a text that goes on from another.
+    /// Encodes a text that continues another.
     ///
     /// # Errors
-    /// As [`first`](Self::first).
+    /// The errors of [`first`](Self::first).
     pub fn next(&self, text: &str) -> Result<Vec<u32>> {
         let encoded = self.inner.encode_fast(text, false).map_err(|error| self.refuse(&error))?;
         self.check_known(encoded.get_ids())?;
         Ok(encoded.get_ids().to_vec())
     }
 
-    /// Refuses tokens that the model does not have. Tokenizers of some models have such tokens,
-    /// which few texts contain.
+    /// Refuses tokens that the model does not have. Some tokenizers have such tokens, which few
+    /// texts contain.
     fn check_known(&self, tokens: &[u32]) -> Result<()> {
         let Some(&token) = tokens.iter().find(|&&token| token as usize >= self.vocab_size) else {
             return Ok(());
@@ -104,7 +105,7 @@ impl Tokenizer {
         Err(Error::checkpoint(&self.path, reason))
     }
 
-    /// The text of tokens, without special ones.
+    /// Decodes tokens to text, without special tokens.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if the tokenizer cannot decode them.
@@ -112,7 +113,7 @@ impl Tokenizer {
         self.inner.decode(tokens, true).map_err(|error| self.refuse(&error))
     }
 
-    /// Every token of the model, with its text unless it is special.
+    /// Returns every token of the model with its text; special tokens have none.
     pub(crate) fn texts(&self) -> Result<Vec<(u32, Option<String>)>> {
         let added = self.inner.get_added_tokens_decoder();
         let text = |token: u32| {
@@ -126,13 +127,13 @@ impl Tokenizer {
         self.inner.get_vocab(true).into_values().filter(known).map(text).collect()
     }
 
-    /// Decodes token by token.
+    /// Returns a decoder for tokens that arrive one by one.
     pub fn stream(&self) -> TextStream<'_> {
         TextStream {
             tokenizer: self,
             inner: self.inner.decode_stream(true),
             tokens: Vec::new(),
-            shown: String::new(),
+            returned: String::new(),
         }
     }
 
@@ -140,13 +141,14 @@ impl Tokenizer {
         Error::checkpoint(&self.path, error.to_string())
     }
 
-    /// The class of each token: special as the tokenizer says, such as `<bos>` and the marks of a chat template that are tokens of
-    /// their own; punctuation if its text, but for white space around it, is of Unicode's punctuation (category P) alone.
+    /// Returns the class of each token. A token is special if the tokenizer marks it as special,
+    /// such as `<bos>` and the marks of a chat template. It is punctuation if its text, apart from
+    /// surrounding white space, consists of Unicode punctuation (category P).
     ///
-    /// Cost: the first time it decodes the vocabulary, a token at a time.
+    /// Cost: the first call decodes the vocabulary, token by token.
     ///
     /// # Errors
-    /// As [`decode`](Self::decode).
+    /// The errors of [`decode`](Self::decode).
     pub fn classes(&self) -> Result<Classes> {
         if let Some(classes) = self.classes.get() {
             return Ok(classes.clone());
@@ -155,10 +157,10 @@ impl Tokenizer {
         Ok(self.classes.get_or_init(|| found).clone())
     }
 
-    /// The same, if a pipeline needs it.
+    /// Returns the [classes](Self::classes) if a pipeline needs them.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`classes`](Self::classes).
     pub fn classes_for(&self, pipeline: &PipelineConfig) -> Result<Option<Classes>> {
         pipeline.needs_classes().map(|_| self.classes()).transpose()
     }
@@ -172,7 +174,7 @@ fn tokens_before(tokenizer: &tokenizers::Tokenizer) -> tokenizers::Result<Vec<u3
     Ok(around.get_ids()[..first].to_vec())
 }
 
-/// The text of tokens that come one by one.
+/// Decoder of tokens that arrive one by one.
 #[allow(missing_debug_implementations)]
 pub struct TextStream<'t> {
     tokenizer: &'t Tokenizer,
@@ -185,19 +187,19 @@ pub struct TextStream<'t> {
         DecoderWrapper,
     >,
     tokens: Vec<u32>,
-    /// The text so far.
-    shown: String,
+    /// Text that has been returned so far.
+    returned: String,
 }
 
 impl TextStream<'_> {
-    /// The text that a token completes: none while a character lacks bytes.
+    /// Returns the text that a token completes; `None` while a character lacks bytes.
     ///
     /// # Errors
-    /// As [`Tokenizer::decode`].
+    /// The errors of [`Tokenizer::decode`].
     pub fn push(&mut self, token: u32) -> Result<Option<String>> {
         self.tokens.push(token);
         let text = self.inner.step(token).map_err(|error| self.tokenizer.refuse(&error))?;
-        self.shown.extend(text.as_deref());
+        self.returned.extend(text.as_deref());
         Ok(text)
     }
 
@@ -205,11 +207,11 @@ impl TextStream<'_> {
     /// incomplete character is U+FFFD, as in [`Tokenizer::decode`].
     ///
     /// # Errors
-    /// Errors of [`Tokenizer::decode`].
+    /// The errors of [`Tokenizer::decode`].
     pub fn finish(&mut self) -> Result<Option<String>> {
         let whole = self.tokenizer.decode(&self.tokens)?;
-        let rest = whole.strip_prefix(&self.shown).unwrap_or_default().to_owned();
-        self.shown = whole;
+        let rest = whole.strip_prefix(&self.returned).unwrap_or_default().to_owned();
+        self.returned = whole;
         Ok(Some(rest).filter(|rest| !rest.is_empty()))
     }
 }

@@ -1,4 +1,4 @@
-//! The tensors of a checkpoint, a directory or a GGUF file, by Hugging Face's names.
+//! Tensors of a checkpoint, a directory or a GGUF file, by their Hugging Face names.
 
 mod folder;
 pub(crate) mod number;
@@ -20,32 +20,34 @@ pub(crate) const EMBEDDINGS: &str = "model.embed_tokens.weight";
 /// Name of the weights of the logits, which may be missing if they are tied to the embeddings.
 pub(crate) const HEAD: &str = "lm_head.weight";
 
-/// Bytes that the weights of a checkpoint take in memory, known from the headers of its files. For
-/// each number of a matrix, 2 in bf16, what the file has in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and
-/// Q6_K (up to 3 % more in the last three), 4 for every other number. Tied weights that are stored
-/// twice count twice, although equal ones are stored once in memory. Reading a prompt takes 4 more for
-/// each number of a layer's largest matrix in bf16.
+/// Bytes that the weights of a checkpoint take in memory, computed from the headers of its files. A
+/// number of a matrix takes 2 bytes in bf16, its size in the file in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0,
+/// Q4_K, Q5_K and Q6_K (up to 3 % more in the last three), and 4 bytes otherwise; every other
+/// number takes 4 bytes. Tied weights that are stored twice count twice, although equal ones are in
+/// memory once. Reading a prompt takes 4 more bytes for each number of a layer's largest matrix in
+/// bf16.
 ///
 /// # Errors
-/// As [`Model::open`](crate::Model::open), as far as it depends on neither names, shapes nor numbers.
+/// The errors of [`Model::open`](crate::Model::open) that do not depend on the names, shapes or
+/// numbers of tensors.
 pub fn weight_bytes(path: &Path) -> Result<u64> {
     Config::open(path)?;
-    Ok(match Weights::open(path)? {
-        Weights::Folder(folder) => folder.bytes(),
-        Weights::Gguf(file) => file.bytes(),
+    Ok(match CheckpointTensors::open(path)? {
+        CheckpointTensors::Folder(folder) => folder.bytes(),
+        CheckpointTensors::Gguf(file) => file.bytes(),
     })
 }
 
-/// The tensors that nobody has asked for yet.
+/// Tensors of a checkpoint that have not been taken yet.
 #[derive(Debug)]
-pub(crate) enum Weights {
+pub(crate) enum CheckpointTensors {
     Folder(Folder),
     Gguf(Gguf),
 }
 
-impl Weights {
-    /// Opens the files of a checkpoint, and checks that they are whole. Numbers are read when they
-    /// are asked for.
+impl CheckpointTensors {
+    /// Opens the files of a checkpoint, and checks that they are complete. Numbers are read when a
+    /// tensor is taken.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         if is_gguf(path) {
             Ok(Self::Gguf(Gguf::open(path)?))
@@ -54,7 +56,7 @@ impl Weights {
         }
     }
 
-    /// Reads a matrix of that shape, in the type in which it is kept in memory.
+    /// Reads a matrix of this shape, in the number type in which it stays in memory.
     pub(crate) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
         match self {
             Self::Folder(folder) => folder.matrix(name, shape),
@@ -62,7 +64,8 @@ impl Weights {
         }
     }
 
-    /// Reads the matrices of that shape of `count` experts: `{name}.experts.0.{part}.weight` and so on, or one tensor of all.
+    /// Reads the matrices of `count` experts, each of this shape: `{name}.experts.0.{part}.weight`
+    /// and so on, or one tensor with all experts.
     pub(crate) fn experts(
         &mut self,
         name: &str,
@@ -90,7 +93,8 @@ impl Weights {
         }
     }
 
-    /// What the rotary frequencies are divided by, `[size]`, if the checkpoint has that as a tensor.
+    /// Reads the divisors of the rotary frequencies, `[size]`, if the checkpoint has a tensor of
+    /// them.
     pub(crate) fn rope_factors(&mut self, size: usize) -> Result<Option<Vec<f32>>> {
         match self {
             Self::Folder(_) => Ok(None),
@@ -98,7 +102,7 @@ impl Weights {
         }
     }
 
-    /// Returns whether there is a tensor of this name that has not been taken yet.
+    /// Returns whether a tensor of this name exists and has not been taken yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         match self {
             Self::Folder(folder) => folder.has(name),
@@ -106,7 +110,7 @@ impl Weights {
         }
     }
 
-    /// Refuses tensors that nobody has asked for: the model is another than its config says.
+    /// Refuses tensors that have not been taken: they do not belong to the configured model.
     pub(crate) fn finish(self) -> Result<()> {
         match self {
             Self::Folder(folder) => folder.finish(),

@@ -6,69 +6,70 @@ use super::rows::DatasetRow;
 use crate::metrics::AnswerMetric;
 use crate::templates::fill;
 
-/// How a case comes to fit in a number of tokens.
+/// Method of fitting a case into a number of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// The middle of a prompt that is too long is cut out, so that as many tokens of either end stay.
+    /// Cuts the middle out of a prompt that is too long, and keeps the same number of tokens at
+    /// both ends.
     CutMiddle,
-    /// A prompt that is too long is refused.
+    /// Refuses a prompt that is too long.
     Whole,
-    /// The answer takes what the prompt leaves, at most its tokens.
+    /// Limits the answer to the tokens that the prompt leaves.
     RestForAnswer,
 }
 
-/// What of an answer is scored.
+/// Part of an answer that is scored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScoredPart {
     All,
-    /// The first line, without line breaks before it.
+    /// The first line, after leading line breaks.
     FirstLine,
-    /// All; an empty answer is scored as the word None.
+    /// The whole answer; an empty answer is scored as the word None.
     AllOrNone,
 }
 
-/// What is known of a dataset.
+/// Definition of a dataset.
 #[derive(Debug)]
-pub(super) struct Definition {
+pub(super) struct BenchmarkDefinition {
     pub(super) benchmark: &'static str,
-    /// Of the dataset, as its publishers call it: what users ask for.
+    /// Name of the dataset as its publishers call it, which users pass.
     pub(super) dataset: String,
-    /// Of the dataset and the group of lengths.
+    /// Name of the dataset and the group of lengths.
     pub(super) name: String,
-    /// Where its file may lie in the folder, without the ending.
+    /// Possible paths of its file in the folder, without the extension.
     pub(super) files: Vec<String>,
-    /// The most tokens of an answer.
+    /// Largest number of tokens of an answer.
     pub(super) tokens: usize,
     pub(super) metric: AnswerMetric,
-    /// What else its publishers score answers by.
+    /// Other metrics of the dataset's publishers.
     pub(super) others: &'static [AnswerMetric],
     pub(super) fit: Fit,
-    /// Whether it is put to a chat model as a chat.
+    /// True if a chat model should receive the prompt as a chat.
     pub(super) as_chat: bool,
     pub(super) counted: ScoredPart,
-    /// The value of `length` in a row of this group.
+    /// Range of `length` in the rows of this group.
     pub(super) lengths: Option<Range<u64>>,
     pub(super) layout: PromptLayout,
 }
 
-/// How a row becomes a case.
+/// Conversion of a row to a case.
 #[derive(Debug)]
 pub(super) enum PromptLayout {
     LongBench { prompt: String, classes: bool },
     Babilong { prompt: String, labels: Vec<String> },
-    Loogle { prompt: String, asked: LoogleTask },
+    Loogle { prompt: String, task: LoogleTask },
     InfiniteBench { prompt: String },
     Ruler,
     Math,
 }
 
-/// A prompt whose context ends where its `{context}` does.
+/// Fills a template, and splits the prompt after `{context}`.
 pub(super) fn prompt(template: &str, holes: &[(&str, &str)]) -> (String, String) {
     let (before, after) = template.split_once("{context}").unwrap_or((template, ""));
     (fill(&format!("{before}{{context}}"), holes), fill(after, holes))
 }
 
-/// What is asked about a text.
+/// Kind of question about a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LoogleTask {
     Questions,
@@ -76,8 +77,8 @@ pub(super) enum LoogleTask {
     Summary,
 }
 
-impl Definition {
-    /// Returns whether a row is of this group of lengths.
+impl BenchmarkDefinition {
+    /// Returns true if a row belongs to this group of lengths.
     pub(super) fn has(&self, row: &DatasetRow) -> Result<bool, String> {
         self.lengths
             .as_ref()

@@ -1,19 +1,19 @@
-//! Prompts that are made to fit.
+//! Fitting of prompts into a number of tokens.
 
 use super::definition::Fit;
 use crate::fit::{TokenLimit, largest};
 use crate::{Case, Error, Result};
 
-/// The case with its answer in the tokens there are.
+/// Fits a case with its answer into the limit.
 pub(super) fn fit(
     case: Case,
-    how: Fit,
+    method: Fit,
     task: &'static str,
     length: TokenLimit<'_>,
 ) -> Result<Case> {
-    let prompt = length.of(&case);
+    let prompt = length.count_prompt(&case);
     let too_short = |least| Error::TooShort { task, tokens: length.tokens, least };
-    match how {
+    match method {
         Fit::RestForAnswer => {
             let rest = length.tokens.saturating_sub(prompt);
             if rest == 0 {
@@ -30,20 +30,20 @@ pub(super) fn fit(
     }
 }
 
-/// As many tokens of the prompt's beginning as of its end.
+/// Keeps the same number of tokens at the beginning and at the end of the prompt.
 fn cut_middle(case: &Case, length: TokenLimit<'_>) -> Option<Case> {
     let all = format!("{}{}", case.context, case.question);
     let mut half = length.tokens.checked_sub(case.tokens)? / 2;
     while half > 0 {
         let head = largest(0..=all.len(), half, |n| (length.count)(head(&all, n))).ok()?;
         let tail = largest(0..=all.len(), half, |n| (length.count)(tail(&all, n))).ok()?;
-        let cut = joined(case, &all, head, tail);
-        let size = length.of(&cut).saturating_add(cut.tokens);
+        let cut = join(case, &all, head, tail);
+        let size = length.count_prompt(&cut).saturating_add(cut.tokens);
         let over = size.saturating_sub(length.tokens);
         if over == 0 {
             return Some(cut);
         }
-        // Where the ends meet, there may be other tokens.
+        // Both ends together may have other tokens where they meet.
         half = half.saturating_sub(over.div_ceil(2));
     }
     None
@@ -57,8 +57,9 @@ fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len() - bytes)..]
 }
 
-/// Both ends of the prompt; the question's beginning is cut only where the end is shorter than it.
-fn joined(case: &Case, all: &str, head_bytes: usize, tail_bytes: usize) -> Case {
+/// Joins both ends of the prompt. The beginning of the question is cut only if the end is shorter
+/// than the question.
+fn join(case: &Case, all: &str, head_bytes: usize, tail_bytes: usize) -> Case {
     let (head, tail) = (head(all, head_bytes), tail(all, tail_bytes));
     let (before, question) = tail.split_at(tail.len().saturating_sub(case.question.len()));
     Case { context: format!("{head}{before}"), question: question.into(), ..case.clone() }

@@ -1,19 +1,20 @@
-//! InfiniteBench (Zhang et al., <https://arxiv.org/abs/2402.13718>): a line has `context`, `input`, `answer` and
-//! `options`.
+//! InfiniteBench (Zhang et al., <https://arxiv.org/abs/2402.13718>): a line has `context`, `input`,
+//! `answer` and `options`.
 
 use std::collections::BTreeMap;
 
-use super::definition::{Definition, Fit, PromptLayout, ScoredPart, prompt};
+use super::definition::{BenchmarkDefinition, Fit, PromptLayout, ScoredPart, prompt};
 use crate::Case;
 use crate::benchmarks::rows::DatasetRow;
 use crate::metrics::AnswerMetric;
 use crate::templates::holes;
 
-/// The templates of `src/prompt.py` for YaRN-Mistral, the one model that its scripts run themselves on all tasks.
+/// Templates of `src/prompt.py` for YaRN-Mistral, the only model that its scripts run on all tasks.
 const PROMPTS: &str = include_str!("../../prompts/infinitebench.json");
 const LETTERS: [&str; 4] = ["A", "B", "C", "D"];
 
-/// Name, the most tokens of an answer (`src/eval_utils.py`), metric (`src/compute_scores.py`).
+/// Name, largest number of tokens of an answer (`src/eval_utils.py`), and metric
+/// (`src/compute_scores.py`).
 const DATASETS: [(&str, usize, AnswerMetric); 12] = [
     ("passkey", 6, AnswerMetric::FirstNumber),
     ("number_string", 12, AnswerMetric::FirstNumber),
@@ -29,10 +30,10 @@ const DATASETS: [(&str, usize, AnswerMetric); 12] = [
     ("code_debug", 5, AnswerMetric::CodeChoice),
 ];
 
-pub(super) fn datasets() -> Vec<Definition> {
+pub(super) fn datasets() -> Vec<BenchmarkDefinition> {
     let mut prompts: BTreeMap<String, String> =
         serde_json::from_str(PROMPTS).expect("the file is an object of texts");
-    let of = |(name, tokens, metric): (&str, usize, AnswerMetric)| Definition {
+    let define = |(name, tokens, metric): (&str, usize, AnswerMetric)| BenchmarkDefinition {
         benchmark: "infinitebench",
         dataset: name.into(),
         name: name.into(),
@@ -56,7 +57,7 @@ pub(super) fn datasets() -> Vec<Definition> {
             prompt: prompts.remove(name).expect("each dataset has a prompt"),
         },
     };
-    DATASETS.map(of).into()
+    DATASETS.map(define).into()
 }
 
 pub(super) fn case(template: &str, metric: AnswerMetric, row: &DatasetRow) -> Result<Case, String> {
@@ -70,7 +71,7 @@ pub(super) fn case(template: &str, metric: AnswerMetric, row: &DatasetRow) -> Re
     Ok(Case { context, question, beginning, answers, labels, tokens: 0 })
 }
 
-/// What goes into a hole of a template.
+/// Returns the text for a hole of a template.
 fn text(hole: &str, row: &DatasetRow) -> Result<String, String> {
     let call = || {
         if row.has("func_call") {
@@ -102,7 +103,7 @@ fn options(row: &DatasetRow) -> Result<Vec<String>, String> {
     }
 }
 
-/// The first `func_1(-2)` of a text.
+/// Returns the first call of a text, such as `func_1(-2)`.
 fn first_call(input: &str) -> Result<String, String> {
     let call = |rest: &str| {
         let number = rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0)?;
@@ -115,17 +116,18 @@ fn first_call(input: &str) -> Result<String, String> {
     found.ok_or_else(|| "input has no call; expected func_1(2)".into())
 }
 
-/// What is looked for in a list: between the first "The " and the last " of" behind it in a line.
+/// Returns the description of the number to find in a list: the text between the first "The " of a
+/// line and the last " of" after it.
 fn target(input: &str) -> Result<String, String> {
-    let of_line = |line: &str| {
-        let (_, behind) = line.split_once("The ")?;
-        Some(behind.rsplit_once(" of")?.0.to_lowercase()).filter(|target| !target.is_empty())
+    let find_in_line = |line: &str| {
+        let (_, rest) = line.split_once("The ")?;
+        Some(rest.rsplit_once(" of")?.0.to_lowercase()).filter(|target| !target.is_empty())
     };
-    let found = input.split('\n').find_map(of_line).map(|target| format!("the {target}"));
+    let found = input.split('\n').find_map(find_in_line).map(|target| format!("the {target}"));
     found.ok_or_else(|| "input does not say what to find; expected The ... of".into())
 }
 
-/// What is right: of a choice, the option and its letter.
+/// Returns the right answers: for a choice, the option and its letter.
 fn answers(metric: AnswerMetric, row: &DatasetRow) -> Result<Vec<String>, String> {
     let answers = row.texts_or_numbers("answer")?;
     let number = |text: &String| text.parse::<f64>().is_ok();

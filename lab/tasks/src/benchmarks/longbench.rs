@@ -1,21 +1,21 @@
-//! LongBench and LongBench-E (Bai et al., <https://arxiv.org/abs/2308.14508>), their English and
-//! code datasets: a line has `input`, `context`, `answers`, `length` and `all_classes`.
+//! LongBench and LongBench-E (Bai et al., <https://arxiv.org/abs/2308.14508>), the English and code
+//! datasets: a line has `input`, `context`, `answers`, `length` and `all_classes`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::definition::{Definition, Fit, PromptLayout, ScoredPart, prompt};
+use super::definition::{BenchmarkDefinition, Fit, PromptLayout, ScoredPart, prompt};
 use crate::benchmarks::rows::DatasetRow;
 use crate::metrics::AnswerMetric;
 use crate::{Case, Error, Result};
 
-/// `config/dataset2prompt.json`.
+/// Prompts of `config/dataset2prompt.json`.
 const PROMPTS: &str = include_str!("../../prompts/longbench.json");
-/// Those whose words only a Chinese segmenter finds.
+/// Chinese datasets, whose words only a Chinese segmenter can find.
 const CHINESE: [&str; 5] = ["multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh"];
 
-/// Name, the most tokens of an answer, metric; then whether LongBench-E has it, whether it is put as
-/// a chat, and whether the first line counts alone.
+/// Name, largest number of tokens of an answer, and metric; and three flags: LongBench-E has the
+/// dataset, the prompt is a chat, only the first line of an answer counts.
 const DATASETS: [(&str, usize, AnswerMetric, [bool; 3]); 16] = [
     ("narrativeqa", 128, AnswerMetric::WordF1, [false, true, false]),
     ("qasper", 128, AnswerMetric::WordF1, [true, true, false]),
@@ -35,14 +35,14 @@ const DATASETS: [(&str, usize, AnswerMetric, [bool; 3]); 16] = [
     ("repobench-p", 64, AnswerMetric::EditSimilarity, [true, false, false]),
 ];
 
-pub(super) fn datasets() -> Vec<Definition> {
+pub(super) fn datasets() -> Vec<BenchmarkDefinition> {
     let mut prompts: BTreeMap<String, String> =
         serde_json::from_str(PROMPTS).expect("the file is an object of texts");
     let all = [("0-4k", 0..4000), ("4-8k", 4000..8000), ("8k+", 8000..u64::MAX)];
     let mut datasets = Vec::new();
     for (name, tokens, metric, [in_e, as_chat, first_line]) in DATASETS {
         let prompt = prompts.remove(name).expect("each dataset has a prompt");
-        let define = |dataset: String, name: String, lengths| Definition {
+        let define = |dataset: String, name: String, lengths| BenchmarkDefinition {
             benchmark: "longbench",
             files: vec![dataset.clone(), format!("data/{dataset}")],
             dataset,
@@ -80,7 +80,7 @@ pub(super) fn case(template: &str, classes: bool, row: &DatasetRow) -> Result<Ca
     Ok(Case { context, question, beginning: String::new(), answers, labels, tokens: 0 })
 }
 
-/// Says why a Chinese dataset is not read.
+/// Refuses Chinese datasets, with the reason.
 pub(super) fn refuse_chinese(benchmark: &str, dataset: &str, dir: &Path) -> Result<()> {
     if benchmark != "longbench" || !CHINESE.contains(&dataset) {
         return Ok(());

@@ -1,20 +1,21 @@
-//! LooGLE (Li et al., <https://arxiv.org/abs/2311.04939>): a line has `input`, a text, and `qa_pairs`, questions
-//! about it, each of which is a case; or `output`, its summary.
+//! LooGLE (Li et al., <https://arxiv.org/abs/2311.04939>): a line has a text, `input`, and either
+//! questions about it, `qa_pairs`, each of which is a case, or its summary, `output`.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::definition::{Definition, Fit, LoogleTask, PromptLayout, ScoredPart, prompt};
+use super::definition::{BenchmarkDefinition, Fit, LoogleTask, PromptLayout, ScoredPart, prompt};
 use crate::Case;
 use crate::benchmarks::rows::{DatasetRow, kind};
 use crate::metrics::AnswerMetric;
 use crate::python;
 
-/// `config/task2prompt.json`, with `{context}` for its `{input}` and `{question}` for its `{Q}`.
+/// Prompts of `config/task2prompt.json`, with `{context}` for its `{input}` and `{question}` for
+/// its `{Q}`.
 const PROMPTS: &str = include_str!("../../prompts/loogle.json");
 
-/// Name, the most tokens of an answer (`config/task2maxlen.json`), and what is asked.
+/// Name, largest number of tokens of an answer (`config/task2maxlen.json`), and kind of question.
 const DATASETS: [(&str, usize, LoogleTask); 4] = [
     ("shortdep_qa", 300, LoogleTask::Questions),
     ("longdep_qa", 500, LoogleTask::Questions),
@@ -22,11 +23,11 @@ const DATASETS: [(&str, usize, LoogleTask); 4] = [
     ("shortdep_cloze", 50, LoogleTask::Clozes),
 ];
 
-pub(super) fn datasets() -> Vec<Definition> {
+pub(super) fn datasets() -> Vec<BenchmarkDefinition> {
     let mut prompts: BTreeMap<String, String> =
         serde_json::from_str(PROMPTS).expect("the file is an object of texts");
-    let of = |(name, tokens, asked): (&str, usize, LoogleTask)| {
-        let (metric, others): (_, &[_]) = match asked {
+    let define = |(name, tokens, task): (&str, usize, LoogleTask)| {
+        let (metric, others): (_, &[_]) = match task {
             LoogleTask::Clozes => (AnswerMetric::ClozeExact, &[AnswerMetric::ClozePartial]),
             LoogleTask::Questions | LoogleTask::Summary => (
                 AnswerMetric::RougeRecall,
@@ -38,7 +39,7 @@ pub(super) fn datasets() -> Vec<Definition> {
                 ],
             ),
         };
-        Definition {
+        BenchmarkDefinition {
             benchmark: "loogle",
             dataset: name.into(),
             name: name.into(),
@@ -52,16 +53,16 @@ pub(super) fn datasets() -> Vec<Definition> {
             lengths: None,
             layout: PromptLayout::Loogle {
                 prompt: prompts.remove(name).expect("each dataset has a prompt"),
-                asked,
+                task,
             },
         }
     };
-    DATASETS.map(of).into()
+    DATASETS.map(define).into()
 }
 
 pub(super) fn cases(
     template: &str,
-    asked: LoogleTask,
+    task: LoogleTask,
     row: &DatasetRow,
 ) -> Result<Vec<Case>, String> {
     let text = row.text(&["input"])?;
@@ -70,15 +71,15 @@ pub(super) fn cases(
         let (context, question) = prompt(template, &holes);
         Case { context, question, beginning: String::new(), answers, labels, tokens: 0 }
     };
-    if matches!(asked, LoogleTask::Summary) {
+    if matches!(task, LoogleTask::Summary) {
         return Ok(vec![make("", (vec![row.text(&["output"])?], Vec::new()))]);
     }
     let pairs = pairs(row)?;
     let case = |(number, pair): (usize, Value)| {
         let case = match pair {
-            Value::Object(pair) => match asked {
-                LoogleTask::Clozes => names(&pair),
-                _ => right(&pair),
+            Value::Object(pair) => match task {
+                LoogleTask::Clozes => names_and_masks(&pair),
+                _ => answers_of_question(&pair),
             }
             .and_then(|right| Ok(make(&text_of(&pair, "Q")?, right))),
             other => Err(format!("it is {}; expected Q and A", kind(&other))),
@@ -88,7 +89,7 @@ pub(super) fn cases(
     pairs.into_iter().enumerate().map(case).collect()
 }
 
-/// Questions with answers, as a list or as Python writes one.
+/// Returns the questions with answers, from a list or from the text of a Python list.
 fn pairs(row: &DatasetRow) -> Result<Vec<Value>, String> {
     let found = row.column(&["qa_pairs"])?;
     let read = match found {
@@ -98,7 +99,8 @@ fn pairs(row: &DatasetRow) -> Result<Vec<Value>, String> {
     match read {
         Some(Value::Array(pairs)) if !pairs.is_empty() => Ok(pairs),
         _ => Err(format!(
-            "qa_pairs is {}, and no list of questions; expected one, as JSON or as Python writes it",
+            "qa_pairs is {}, and no list of questions; expected one, as JSON or as Python \
+             writes it",
             kind(found)
         )),
     }
@@ -114,12 +116,12 @@ fn text_of(pair: &Map<String, Value>, name: &str) -> Result<String, String> {
     }
 }
 
-fn right(pair: &Map<String, Value>) -> Result<(Vec<String>, Vec<String>), String> {
+fn answers_of_question(pair: &Map<String, Value>) -> Result<(Vec<String>, Vec<String>), String> {
     Ok((vec![text_of(pair, "A")?], Vec::new()))
 }
 
-/// Names, and the masks that they are behind.
-fn names(pair: &Map<String, Value>) -> Result<(Vec<String>, Vec<String>), String> {
+/// Returns the names, and the masks that hide them.
+fn names_and_masks(pair: &Map<String, Value>) -> Result<(Vec<String>, Vec<String>), String> {
     let Some(Value::Object(names)) =
         pair.get("A").filter(|names| **names != Value::Object(Map::new()))
     else {

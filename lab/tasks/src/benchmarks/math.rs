@@ -1,18 +1,18 @@
-//! MATH-500 (Lightman et al., <https://arxiv.org/abs/2305.20050>) and AIME 2024 and 2025: a line has a
-//! problem and its answer.
+//! MATH-500 (Lightman et al., <https://arxiv.org/abs/2305.20050>), AIME 2024 and AIME 2025: a line
+//! has a problem and its answer.
 
-use super::definition::{Definition, Fit, PromptLayout, ScoredPart};
+use super::definition::{BenchmarkDefinition, Fit, PromptLayout, ScoredPart};
 use crate::Case;
 use crate::benchmarks::rows::DatasetRow;
 use crate::metrics::AnswerMetric;
 
-/// Reports on reasoning models mostly ask so; the benchmarks publish no prompt.
+/// Instruction that reports on reasoning models mostly use; the benchmarks publish no prompt.
 const INSTRUCTION: &str =
     "\nPlease reason step by step, and put your final answer within \\boxed{}.";
 const ANSWER_TOKENS: usize = 32768;
 
-pub(super) fn datasets() -> Vec<Definition> {
-    let define = |name: &'static str, files: &[&str], metric| Definition {
+pub(super) fn datasets() -> Vec<BenchmarkDefinition> {
+    let define = |name: &'static str, files: &[&str], metric| BenchmarkDefinition {
         benchmark: name,
         dataset: name.into(),
         name: name.into(),

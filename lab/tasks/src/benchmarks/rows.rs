@@ -1,4 +1,4 @@
-//! Rows of a file: JSON lines, a JSON array, or parquet.
+//! Rows of a dataset's file: JSON lines, a JSON array, or parquet.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -12,12 +12,12 @@ use serde_json::{Map, Value};
 use crate::error::{read, utf8};
 use crate::{Error, Result};
 
-/// What the files' names may end with.
-pub(super) const ENDINGS: &[&str] = &["jsonl", "json", "parquet"];
-/// Of more wrong lines only the number is said.
-const TOLD: usize = 20;
+/// Extensions of the files' names.
+pub(super) const EXTENSIONS: &[&str] = &["jsonl", "json", "parquet"];
+/// Largest number of wrong lines that a message lists; it counts the others.
+const MOST_REPORTED: usize = 20;
 
-/// A row of a file: values by the names of their columns.
+/// Row of a file: values by the names of their columns.
 pub(super) struct DatasetRow(Map<String, Value>);
 
 impl DatasetRow {
@@ -32,7 +32,7 @@ impl DatasetRow {
         self.0.contains_key(name)
     }
 
-    /// A text; a whole number is one, too.
+    /// Reads a text or a whole number.
     pub(super) fn text(&self, names: &[&str]) -> Result<String, String> {
         match self.column(names)? {
             Value::String(text) => Ok(text.clone()),
@@ -41,7 +41,7 @@ impl DatasetRow {
         }
     }
 
-    /// Texts, at least one.
+    /// Reads a list of texts, at least one.
     pub(super) fn texts(&self, name: &str) -> Result<Vec<String>, String> {
         let value = self.column(&[name])?;
         let wrong = || format!("{name} is {}; expected a list of texts, at least one", kind(value));
@@ -50,7 +50,7 @@ impl DatasetRow {
         texts.collect::<Option<_>>().ok_or_else(wrong)
     }
 
-    /// Texts or numbers, at least one: one by itself, a list, or a list in a list.
+    /// Reads texts or numbers, at least one: a single one, a list, or a nested list.
     pub(super) fn texts_or_numbers(&self, name: &str) -> Result<Vec<String>, String> {
         let value = self.column(&[name])?;
         let mut items = std::slice::from_ref(value);
@@ -86,43 +86,43 @@ pub(super) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// What `make` makes of each row, or every row of which it makes nothing.
+/// Converts each row, and returns all results or the errors of all wrong rows.
 pub(super) fn parse<T>(
     path: &Path,
-    mut make: impl FnMut(&DatasetRow) -> Result<T, String>,
+    mut convert: impl FnMut(&DatasetRow) -> Result<T, String>,
 ) -> Result<Vec<T>> {
-    let (mut made, mut wrong) = (Vec::new(), Vec::new());
+    let (mut converted, mut wrong) = (Vec::new(), Vec::new());
     let rows = match path.extension() {
-        Some(ending) if ending == "parquet" => whole_parquet(path)?,
-        Some(ending) if ending == "json" => items(path)?,
+        Some(extension) if extension == "parquet" => catch_parquet_panics(path)?,
+        Some(extension) if extension == "json" => items(path)?,
         _ => lines(path)?,
     };
     for row in rows {
         let (place, row) = row?;
-        match row.and_then(|row| make(&row)) {
-            Ok(one) => made.push(one),
+        match row.and_then(|row| convert(&row)) {
+            Ok(row) => converted.push(row),
             Err(reason) => wrong.push(format!("{place}: {reason}")),
         }
     }
-    if let Some(more) = wrong.len().checked_sub(TOLD).filter(|more| *more > 0) {
-        wrong.truncate(TOLD);
+    if let Some(more) = wrong.len().checked_sub(MOST_REPORTED).filter(|more| *more > 0) {
+        wrong.truncate(MOST_REPORTED);
         wrong.push(format!("and {more} more"));
     }
     if !wrong.is_empty() {
         return Err(Error::malformed(path, wrong.join("\n  ")));
     }
-    if made.is_empty() {
+    if converted.is_empty() {
         return Err(Error::malformed(path, "there is no row; expected a case in each"));
     }
-    Ok(made)
+    Ok(converted)
 }
 
-/// Where each row is, and the row or what is wrong with it.
+/// Position of a row for messages, and the row or its error.
 type PlacedRow = (String, Result<DatasetRow, String>);
-/// Rows, one after the other, because files may be large.
+/// Rows one after the other, because files may be large.
 type DatasetRows = Box<dyn Iterator<Item = Result<PlacedRow>>>;
 
-/// The lines of a file that are not blank, each a JSON object.
+/// Reads the lines of a file that are not blank, each a JSON object.
 fn lines(path: &Path) -> Result<DatasetRows> {
     let (path, mut number, mut begins) = (path.to_owned(), 0, 0);
     let failed = |path: &Path, source| Error::File { path: path.into(), source };
@@ -148,13 +148,13 @@ fn lines(path: &Path) -> Result<DatasetRows> {
 
 fn object(line: &str) -> Result<DatasetRow, String> {
     serde_json::from_str(line).map(DatasetRow).map_err(|error| {
-        let told = error.to_string();
-        let what = told.split(" at line ").next().unwrap_or_default();
+        let message = error.to_string();
+        let what = message.split(" at line ").next().unwrap_or_default();
         format!("{what} at column {}; expected a JSON object", error.column())
     })
 }
 
-/// The items of a JSON array of objects, or lines.
+/// Reads the items of a JSON array of objects, or JSON lines.
 fn items(path: &Path) -> Result<DatasetRows> {
     let text = read(path)?;
     if !text.trim_start().starts_with('[') {
@@ -170,15 +170,15 @@ fn items(path: &Path) -> Result<DatasetRows> {
     Ok(Box::new(items.into_iter().enumerate().map(place)))
 }
 
-/// The rows of a parquet file; the library panics at some that are damaged.
-fn whole_parquet(path: &Path) -> Result<DatasetRows> {
+/// Reads the rows of a parquet file; the library panics on some damaged files.
+fn catch_parquet_panics(path: &Path) -> Result<DatasetRows> {
     let damaged = |_| Err(Error::malformed(path, "it is damaged; expected a parquet file"));
     let rows = std::panic::catch_unwind(|| parquet_rows(path)).unwrap_or_else(damaged)?;
     Ok(Box::new(rows.into_iter().map(Ok)))
 }
 
-/// The name of a compression that is not read.
-fn unread_codec(column: &ColumnChunkMetaData) -> Option<String> {
+/// Returns the name of a column's compression, if it is not supported.
+fn find_unsupported_codec(column: &ColumnChunkMetaData) -> Option<String> {
     match column.compression() {
         Compression::UNCOMPRESSED
         | Compression::SNAPPY
@@ -189,17 +189,19 @@ fn unread_codec(column: &ColumnChunkMetaData) -> Option<String> {
     }
 }
 
-/// The rows of a parquet file.
+/// Reads the rows of a parquet file.
 fn parquet_rows(path: &Path) -> Result<Vec<PlacedRow>> {
     let file = File::open(path).map_err(|source| Error::File { path: path.into(), source })?;
     let wrong = |error| Error::malformed(path, format!("{error}; expected a parquet file"));
     let reader = SerializedFileReader::new(file).map_err(wrong)?;
     let groups = reader.metadata().row_groups().iter();
-    if let Some(codec) = groups.flat_map(RowGroupMetaData::columns).find_map(unread_codec) {
+    if let Some(codec) = groups.flat_map(RowGroupMetaData::columns).find_map(find_unsupported_codec)
+    {
         return Err(Error::malformed(
             path,
             format!(
-                "it is compressed with {codec}; expected uncompressed, snappy, gzip or zstd: write it again with one of them"
+                "it is compressed with {codec}; expected uncompressed, snappy, gzip or zstd: \
+                 write it again with one of them"
             ),
         ));
     }

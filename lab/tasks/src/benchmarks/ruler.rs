@@ -1,13 +1,13 @@
-//! RULER's own files (Hsieh et al., <https://arxiv.org/abs/2404.06654>): a folder for each task with
-//! `validation.jsonl`, whose lines have `index`, `input`, `outputs` and `length`; `answer_prefix` is
-//! what newer files have the answer begin with.
+//! RULER's own files (Hsieh et al., <https://arxiv.org/abs/2404.06654>): a folder for each task
+//! with `validation.jsonl`, whose lines have `index`, `input`, `outputs` and `length`. In newer
+//! files `answer_prefix` is the beginning of the answer.
 
-use super::definition::{Definition, Fit, PromptLayout, ScoredPart};
+use super::definition::{BenchmarkDefinition, Fit, PromptLayout, ScoredPart};
 use crate::Case;
 use crate::benchmarks::rows::DatasetRow;
 use crate::metrics::AnswerMetric;
 
-/// Name of the task, the most tokens of an answer, and its metric.
+/// Name of the task, largest number of tokens of an answer, and metric.
 const DATASETS: [(&str, usize, AnswerMetric); 13] = [
     ("niah_single_1", 128, AnswerMetric::MatchAll),
     ("niah_single_2", 128, AnswerMetric::MatchAll),
@@ -24,12 +24,12 @@ const DATASETS: [(&str, usize, AnswerMetric); 13] = [
     ("qa_2", 32, AnswerMetric::MatchPart),
 ];
 
-pub(super) fn datasets() -> Vec<Definition> {
+pub(super) fn datasets() -> Vec<BenchmarkDefinition> {
     DATASETS.iter().map(|&(name, tokens, metric)| dataset(name, tokens, metric)).collect()
 }
 
-fn dataset(name: &str, tokens: usize, metric: AnswerMetric) -> Definition {
-    Definition {
+fn dataset(name: &str, tokens: usize, metric: AnswerMetric) -> BenchmarkDefinition {
+    BenchmarkDefinition {
         benchmark: "ruler",
         dataset: name.into(),
         name: name.into(),
@@ -45,7 +45,8 @@ fn dataset(name: &str, tokens: usize, metric: AnswerMetric) -> Definition {
     }
 }
 
-/// The question begins with the last line that says one, or is the last line.
+/// Returns the case of a row. The question begins at the last line that starts with "Question:", or
+/// otherwise at the last line.
 pub(super) fn case(row: &DatasetRow) -> Result<Case, String> {
     let input = row.text(&["input"])?;
     let beginning =

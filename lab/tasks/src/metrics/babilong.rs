@@ -1,7 +1,7 @@
-//! BABILong's answers: one label, and no other.
+//! Metric of BABILong: one label and no other.
 
-/// 1 if the right label is the only one of `labels` in the answer's first sentence. `labels` are
-/// those that the question does not name.
+/// Returns 1 if the right label is the only one of `labels` in the answer's first sentence.
+/// `labels` must exclude those that occur in the question.
 pub(super) fn only_label(answer: &str, right: &str, labels: &[String]) -> f64 {
     let answer = answer.to_lowercase();
     let cut = |text: &'static str| {
@@ -11,7 +11,7 @@ pub(super) fn only_label(answer: &str, right: &str, labels: &[String]) -> f64 {
         .iter()
         .fold(answer, |answer, cut| cut(&answer));
     let right = right.to_lowercase();
-    let mut told =
+    let mut named =
         labels.iter().map(|label| label.to_lowercase()).filter(|label| first.contains(label));
-    f64::from(u8::from(told.next() == Some(right) && told.next().is_none()))
+    f64::from(u8::from(named.next() == Some(right) && named.next().is_none()))
 }

@@ -1,12 +1,12 @@
-//! BLEU of one order, as `nltk.translate.bleu_score.sentence_bleu` has it without smoothing.
+//! BLEU of one order, equal to `nltk.translate.bleu_score.sentence_bleu` without smoothing.
 
 use std::collections::HashMap;
 
 use super::words::split;
 
-/// The share of the answer's runs of `n` words that the right answer has, each as often as it is there, times a
-/// penalty for answers that are shorter.
-pub(super) fn of_runs(n: usize, answer: &str, right: &str) -> f64 {
+/// Share of the answer's runs of `n` words that the right answer contains, counted at most as often
+/// as there, times a penalty for shorter answers.
+pub(super) fn score_ngrams(n: usize, answer: &str, right: &str) -> f64 {
     let (answer, right): (Vec<&str>, Vec<&str>) = (split(answer).collect(), split(right).collect());
     let mut left = HashMap::<_, usize>::new();
     right.windows(n).for_each(|run| *left.entry(run).or_default() += 1);

@@ -1,12 +1,14 @@
-//! How similar two lines are: `fuzz.ratio` of fuzzywuzzy without python-Levenshtein, which is the
+//! Similarity of two lines: `fuzz.ratio` of fuzzywuzzy without python-Levenshtein, which is the
 //! ratio of Python's difflib in whole percent.
 
 use std::collections::HashMap;
 
-/// Of at least so many characters, those that are in more than a hundredth are not looked for first.
+/// Length from which blocks do not begin with frequent characters, those that make up more than a
+/// hundredth of the text.
 const POPULAR: usize = 200;
 
-/// The similarity of the first line without `` ` ``, `#` and `//`, or of nothing, to the right line.
+/// Similarity of the answer's first line without `` ` ``, `#` and `//` to the right line; of the
+/// empty line if there is none.
 pub(super) fn line_similarity(answer: &str, right: &str) -> f64 {
     let is_code = |line: &&str| !line.contains(['`', '#']) && !line.contains("//");
     let line = answer.trim_start_matches('\n').split('\n').find(is_code).unwrap_or_default();
@@ -28,16 +30,17 @@ fn ratio(a: &str, b: &str) -> f64 {
     if b.len() >= POPULAR {
         places.retain(|_, places| places.len() <= b.len() / 100 + 1);
     }
-    let matched = matched(&a, &b, &places);
+    let matched = count_matched(&a, &b, &places);
     let ratio = 2.0 * matched as f64 / (a.len() + b.len()) as f64;
     (100.0 * ratio).round_ties_even() / 100.0
 }
 
-/// Characters in matching blocks: the longest block, and those on either side of it.
-fn matched(a: &[char], b: &[char], places: &HashMap<char, Vec<usize>>) -> usize {
+/// Number of characters in matching blocks: the longest block, and recursively the blocks on either
+/// side.
+fn count_matched(a: &[char], b: &[char], places: &HashMap<char, Vec<usize>>) -> usize {
     let (mut waiting, mut sum) = (vec![(0, a.len(), 0, b.len())], 0);
     while let Some((from_a, to_a, from_b, to_b)) = waiting.pop() {
-        let (i, j, size) = longest(a, b, places, (from_a, to_a, from_b, to_b));
+        let (i, j, size) = find_longest(a, b, places, (from_a, to_a, from_b, to_b));
         if size > 0 {
             sum += size;
             waiting.push((from_a, i, from_b, j));
@@ -47,15 +50,15 @@ fn matched(a: &[char], b: &[char], places: &HashMap<char, Vec<usize>>) -> usize 
     sum
 }
 
-/// The first longest block of characters that are looked for, extended by any that are the same.
-fn longest(
+/// Returns the first longest block of indexed characters, extended by any equal characters.
+fn find_longest(
     a: &[char],
     b: &[char],
     places: &HashMap<char, Vec<usize>>,
     (from_a, to_a, from_b, to_b): (usize, usize, usize, usize),
 ) -> (usize, usize, usize) {
     let (mut i, mut j, mut size) = (from_a, from_b, 0);
-    // Of the character before in `a`: how long the block is that ends at a place of `b`.
+    // Lengths of the blocks that end at each place of `b` and at the previous character of `a`.
     let mut before = HashMap::new();
     for (at, c) in (from_a..to_a).zip(&a[from_a..to_a]) {
         let mut now = HashMap::new();

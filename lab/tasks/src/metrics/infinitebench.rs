@@ -1,47 +1,52 @@
-//! InfiniteBench's scores: the first number, the last, a word, a letter, a list of numbers, characters in common.
+//! Metrics of InfiniteBench: the first or last number, a word, a letter, a list of numbers, common
+//! characters.
 
 use super::numbers::numbers;
 use super::words::{f1_of, is_space, split};
 
-/// What an answer to a choice stands behind, in the order in which the published script tries them.
+/// Phrases before the answer to a choice, in the order in which the published script tries them.
 const BEFORE_LETTER: [&str; 4] = ["answer is:", "answer:", "answer is", "option is"];
 const BEFORE_OPTION: [&str; 4] = ["answer is:", "is:", "answer:", "correct option is:"];
-/// Punctuation of Chinese texts, beside ASCII's.
-const CHINESE_PUNCTUATION: &str = "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏";
+/// Punctuation of Chinese texts, besides that of ASCII.
+const CHINESE_PUNCTUATION: &str = concat!(
+    "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～",
+    "｟｠｢｣､、〃》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏",
+);
 
-fn trimmed(answer: &str) -> &str {
+fn trim(answer: &str) -> &str {
     answer.trim_matches(is_space)
 }
 
-/// Whether the first run of ASCII digits is the right one.
+/// Returns true if the first run of ASCII digits is the right one.
 pub(super) fn first_number(answer: &str, right: &str) -> bool {
     numbers(answer).next().unwrap_or_default() == right
 }
 
-/// Whether one of the answer's words, between punctuation, is the right one.
+/// Returns true if one of the answer's words, separated by white space or punctuation, is the right
+/// one.
 pub(super) fn has_word(answer: &str, right: &str) -> bool {
-    split(&bare(answer)).any(|word| word == right)
+    split(&remove_punctuation(answer)).any(|word| word == right)
 }
 
-/// Returns whether the answer contains one of the names, ignoring case.
+/// Returns true if the answer contains one of the names, ignoring case.
 pub(super) fn has_name(answer: &str, names: &[String]) -> bool {
-    let answer = trimmed(answer).to_uppercase();
+    let answer = trim(answer).to_uppercase();
     names.iter().any(|name| answer.contains(&name.to_uppercase()))
 }
 
-/// Blanks in place of punctuation.
-fn bare(answer: &str) -> String {
+/// Replaces punctuation by blanks.
+fn remove_punctuation(answer: &str) -> String {
     answer.replace(['\n', ':', '"', '\'', '.', ',', '?', '!', '{', '}'], " ")
 }
 
-/// Whether the last word is the right whole number.
+/// Returns true if the last word is the right whole number.
 pub(super) fn last_number(answer: &str, right: &str) -> bool {
     let answer = answer.replace(['\n', '.', '`', '\'', '"', ':'], " ");
     let last = split(&answer).last().and_then(whole);
     last.is_some() && last == whole(right)
 }
 
-/// The sign and the digits of a number that Python's `int` reads.
+/// Returns the sign and the digits of a number that Python's `int` accepts.
 fn whole(text: &str) -> Option<(bool, String)> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let is_number = digits
@@ -51,8 +56,8 @@ fn whole(text: &str) -> Option<(bool, String)> {
     is_number.then(|| (text.starts_with('-') && !digits.is_empty(), digits))
 }
 
-/// Whether the first number, which may have a fraction, is the right one. Where a whole number is right, one
-/// with a fraction is wrong.
+/// Returns true if the first number, which may have a fraction, is the right one. If the right
+/// answer is a whole number, a number with a fraction is wrong.
 pub(super) fn first_value(answer: &str, right: &str) -> bool {
     let mut first = String::new();
     let from = answer.find(|c: char| c.is_ascii_digit()).unwrap_or(answer.len());
@@ -77,17 +82,17 @@ pub(super) fn first_value(answer: &str, right: &str) -> bool {
     }
 }
 
-/// The share of the right numbers that the answer's begin with.
+/// Share of the right numbers that the answer's numbers begin with.
 pub(super) fn leading_numbers(answer: &str, right: &[String]) -> f64 {
     let pairs = numbers(answer).zip(right);
-    let same = pairs.take_while(|(told, right)| whole(told) == whole(right)).count();
+    let same = pairs.take_while(|(found, right)| whole(found) == whole(right)).count();
     same as f64 / right.len().max(1) as f64
 }
 
-/// Whether the answer is the right letter or option, or says one first.
+/// Returns true if the answer is the right letter or option, or names it first.
 pub(super) fn choice(answer: &str, right: &[String]) -> bool {
-    let is_right = |told: &str| right.iter().any(|right| right == told);
-    let answer = trimmed(answer);
+    let is_right = |found: &str| right.iter().any(|right| right == found);
+    let answer = trim(answer);
     let Some(first) = answer.chars().next() else { return false };
     if ('A'..='D').contains(&first) {
         return is_right(&answer[..1]);
@@ -95,29 +100,30 @@ pub(super) fn choice(answer: &str, right: &[String]) -> bool {
     if is_right(answer) {
         return true;
     }
-    let answer = one_blank(&answer.replace(['\n', '"', '\'', '.', ',', '?', '!', '{', '}'], " "));
-    if let Some(begins) = begins_behind(&answer, &BEFORE_LETTER, right) {
+    let answer =
+        collapse_blanks(&answer.replace(['\n', '"', '\'', '.', ',', '?', '!', '{', '}'], " "));
+    if let Some(begins) = follows_phrase(&answer, &BEFORE_LETTER, right) {
         return begins;
     }
-    // As the published script has it: any part of "ABCD" is a letter.
+    // The published script accepts any part of "ABCD" as a letter.
     split(&answer).find(|word| "ABCD".contains(word)).is_some_and(is_right)
 }
 
-/// Whether the answer begins with the right letter, or says it or the right name.
+/// Returns true if the answer begins with the right letter, or names it or the right option.
 pub(super) fn code_choice(answer: &str, right: &[String]) -> bool {
-    let answer = trimmed(answer);
+    let answer = trim(answer);
     let letter = right.last().map_or("", String::as_str);
     let begins = answer.strip_prefix(letter).is_some_and(|rest| rest.starts_with(['.', ':']));
     if begins {
         return true;
     }
     let answer = answer.replace(['\n', '`', '\'', '"', '-', '*'], " ");
-    let answer = one_blank(&answer.replace("Option", " ").replace("option", " "));
-    begins_behind(&answer, &BEFORE_OPTION, right).unwrap_or(false)
+    let answer = collapse_blanks(&answer.replace("Option", " ").replace("option", " "));
+    follows_phrase(&answer, &BEFORE_OPTION, right).unwrap_or(false)
 }
 
-/// Single blanks in place of several.
-fn one_blank(text: &str) -> String {
+/// Replaces runs of blanks by single blanks.
+fn collapse_blanks(text: &str) -> String {
     let mut text = text.to_owned();
     while text.contains("  ") {
         text = text.replace("  ", " ");
@@ -125,12 +131,13 @@ fn one_blank(text: &str) -> String {
     text
 }
 
-/// Whether the text one character behind the first of these phrases that the answer has begins with one of `right`.
-fn begins_behind(answer: &str, phrases: &[&str], right: &[String]) -> Option<bool> {
+/// Returns whether one of `right` follows the first of these phrases that occurs in the answer,
+/// after one more character; `None` if no phrase occurs.
+fn follows_phrase(answer: &str, phrases: &[&str], right: &[String]) -> Option<bool> {
     let behind = phrases.iter().find_map(|phrase| Some(answer.split_once(phrase)?.1))?;
     let mut behind = behind.chars();
-    let told = behind.next().is_some();
-    Some(told && right.iter().any(|right| behind.as_str().starts_with(right.as_str())))
+    let found = behind.next().is_some();
+    Some(found && right.iter().any(|right| behind.as_str().starts_with(right.as_str())))
 }
 
 /// F1 over characters in lower case, without punctuation and blanks.

@@ -1,19 +1,19 @@
-//! Answers in `\boxed{}`, compared after the normalisation of MATH (Hendrycks et al. 2021).
+//! Metrics of answers in `\boxed{}`, after the normalisation of MATH (Hendrycks et al. 2021).
 
-/// 1 if the last boxed answer is the right one.
+/// Returns 1 if the last boxed answer is the right one.
 pub(super) fn boxed(answer: &str, right: &str) -> f64 {
-    let told = last_boxed(answer).is_some_and(|told| equivalent(told, right));
-    f64::from(u8::from(told))
+    let found = last_boxed(answer).is_some_and(|found| equivalent(found, right));
+    f64::from(u8::from(found))
 }
 
-/// 1 if the last boxed answer is a whole number and the right one.
+/// Returns 1 if the last boxed answer is a whole number and the right one.
 pub(super) fn boxed_integer(answer: &str, right: &str) -> f64 {
     let number = |text: &str| text.trim().parse::<u64>().ok();
-    let told = last_boxed(answer).and_then(number);
-    f64::from(u8::from(told.is_some() && told == number(right)))
+    let found = last_boxed(answer).and_then(number);
+    f64::from(u8::from(found.is_some() && found == number(right)))
 }
 
-/// What is in the last `\boxed{}`.
+/// Content of the last `\boxed{}`.
 fn last_boxed(text: &str) -> Option<&str> {
     let start = text.rfind("\\boxed")?;
     let inside = text[start..].strip_prefix("\\boxed{")?;
@@ -31,16 +31,17 @@ fn last_boxed(text: &str) -> Option<&str> {
     None
 }
 
-/// Whether both are written the same once normalised, or as they are if either cannot be.
+/// Returns true if both texts are equal after normalisation, or unchanged if either cannot be
+/// normalised.
 fn equivalent(one: &str, other: &str) -> bool {
-    match (normalised(one), normalised(other)) {
+    match (normalise(one), normalise(other)) {
         (Some(one), Some(other)) => one == other,
         _ => one == other,
     }
 }
 
-/// `None` where the published function fails.
-fn normalised(text: &str) -> Option<String> {
+/// Normalises a text; `None` where the published function fails.
+fn normalise(text: &str) -> Option<String> {
     let mut text = text.replace('\n', "").replace("\\!", "").replace("\\\\", "\\");
     for (from, to) in [
         ("tfrac", "frac"),
@@ -72,13 +73,13 @@ fn normalised(text: &str) -> Option<String> {
         let value = value.to_owned();
         text = value;
     }
-    let text = roots(&text)?.replace(' ', "");
-    let text = fractions(&text)?;
-    Some(if text == "0.5" { "\\frac{1}{2}".into() } else { slash(text) })
+    let text = fix_roots(&text)?.replace(' ', "");
+    let text = fix_fractions(&text)?;
+    Some(if text == "0.5" { "\\frac{1}{2}".into() } else { fix_slash(text) })
 }
 
-/// `\sqrt3` as `\sqrt{3}`.
-fn roots(text: &str) -> Option<String> {
+/// Writes `\sqrt3` as `\sqrt{3}`.
+fn fix_roots(text: &str) -> Option<String> {
     let mut parts = text.split("\\sqrt");
     let mut fixed = parts.next()?.to_owned();
     for part in parts {
@@ -94,8 +95,9 @@ fn roots(text: &str) -> Option<String> {
     Some(fixed)
 }
 
-/// `\frac12` and `\frac1{2}` as `\frac{1}{2}`; unchanged if one has a single character.
-fn fractions(text: &str) -> Option<String> {
+/// Writes `\frac12` and `\frac1{2}` as `\frac{1}{2}`; returns the text unchanged if one has a
+/// single character.
+fn fix_fractions(text: &str) -> Option<String> {
     let mut parts = text.split("\\frac");
     let mut fixed = parts.next()?.to_owned();
     for part in parts {
@@ -117,8 +119,8 @@ fn fractions(text: &str) -> Option<String> {
     Some(fixed)
 }
 
-/// `1/2` of whole numbers as `\frac{1}{2}`.
-fn slash(text: String) -> String {
+/// Writes `1/2` of whole numbers as `\frac{1}{2}`.
+fn fix_slash(text: String) -> String {
     let whole = |number: &str| {
         let digits = number.strip_prefix('-').unwrap_or(number);
         let plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.is_empty();

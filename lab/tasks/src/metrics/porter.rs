@@ -1,7 +1,8 @@
-//! Porter's stemmer (1980) with nltk's extensions, as `nltk.stem.PorterStemmer` has it by default: irregular
-//! words, `ies` and `ied` of short words, `y` after consonants alone, `alli` and `fulli`, `logi` after any word.
+//! Porter's stemmer (1980) with nltk's extensions, the default of `nltk.stem.PorterStemmer`:
+//! irregular words, `ies` and `ied` in short words, `y` only after consonants, `alli` and `fulli`,
+//! `logi` after any word.
 
-/// Words that the rules would spoil.
+/// Words that the rules would stem wrongly.
 const IRREGULAR: [(&str, &str); 16] = [
     ("sky", "sky"),
     ("skies", "sky"),
@@ -21,7 +22,8 @@ const IRREGULAR: [(&str, &str); 16] = [
     ("succeed", "succeed"),
 ];
 const PLURALS: [(&str, &str); 4] = [("sses", "ss"), ("ies", "i"), ("ss", "ss"), ("s", "")];
-/// After a stem with a vowel and a consonant. The first suffix that a word has is the one that counts.
+/// Suffixes after a stem with a vowel followed by a consonant. The first suffix that a word ends
+/// with decides.
 const DOUBLE_SUFFIXES: [(&str, &str); 21] = [
     ("ational", "ate"),
     ("tional", "tion"),
@@ -45,7 +47,7 @@ const DOUBLE_SUFFIXES: [(&str, &str); 21] = [
     ("biliti", "ble"),
     ("fulli", "ful"),
 ];
-/// After the same.
+/// Suffixes after a stem with a vowel followed by a consonant.
 const SUFFIXES: [(&str, &str); 7] = [
     ("icate", "ic"),
     ("ative", ""),
@@ -55,31 +57,35 @@ const SUFFIXES: [(&str, &str); 7] = [
     ("ful", ""),
     ("ness", ""),
 ];
-/// Taken away from long stems.
+/// Suffixes that are removed from long stems.
 const LAST_SUFFIXES: [&str; 19] = [
     "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou",
     "ism", "ate", "iti", "ous", "ive", "ize",
 ];
 
-/// The stem of a word of ASCII lower-case letters and digits, of three or more.
+/// Returns the stem of a word of three or more ASCII lower-case letters and digits.
 pub(super) fn stem(word: &str) -> String {
     if let Some((_, stem)) = IRREGULAR.iter().find(|(irregular, _)| *irregular == word) {
         return (*stem).to_owned();
     }
     let word = past_and_progressive(plural(word.to_owned()));
     let word = double_suffix(y_to_i(word));
-    let word = replaced(&word, &SUFFIXES, |stem| measure(stem) > 0).unwrap_or(word);
+    let word = replace_suffix(&word, &SUFFIXES, |stem| measure(stem) > 0).unwrap_or(word);
     last_l(last_e(last_suffix(word)))
 }
 
-/// The word by the first rule whose suffix it has, if what is before the suffix allows it.
-fn replaced(word: &str, rules: &[(&str, &str)], allows: impl Fn(&str) -> bool) -> Option<String> {
+/// Applies the first rule whose suffix the word ends with, if the stem before the suffix allows it.
+fn replace_suffix(
+    word: &str,
+    rules: &[(&str, &str)],
+    allows: impl Fn(&str) -> bool,
+) -> Option<String> {
     let rule = |(suffix, to): &(&str, &str)| Some((word.strip_suffix(suffix)?, (*to).to_owned()));
     let (stem, to) = rules.iter().find_map(rule)?;
     allows(stem).then(|| stem.to_owned() + &to)
 }
 
-/// Whether each character is a consonant: `y` is one unless it follows one.
+/// Returns for each character whether it is a consonant; `y` is a consonant unless it follows one.
 fn consonants(word: &str) -> Vec<bool> {
     let mut consonants = Vec::with_capacity(word.len());
     for letter in word.bytes() {
@@ -92,12 +98,13 @@ fn consonants(word: &str) -> Vec<bool> {
     consonants
 }
 
-/// How often a consonant follows a vowel: Porter's m.
+/// Number of times that a consonant follows a vowel: Porter's m.
 fn measure(stem: &str) -> usize {
     consonants(stem).windows(2).filter(|pair| !pair[0] && pair[1]).count()
 }
 
-/// Consonant, vowel and a consonant other than w, x and y; or a vowel and a consonant, and no more.
+/// Returns true if the stem ends with consonant, vowel and a consonant other than w, x and y, or
+/// consists of a vowel and a consonant.
 fn ends_short(stem: &str) -> bool {
     match consonants(stem)[..] {
         [.., true, false, true] => !stem.ends_with(['w', 'x', 'y']),
@@ -110,7 +117,7 @@ fn ends_short(stem: &str) -> bool {
 fn plural(word: String) -> String {
     match word.strip_suffix("ies") {
         Some(stem) if word.len() == 4 => format!("{stem}ie"),
-        _ => replaced(&word, &PLURALS, |_| true).unwrap_or(word),
+        _ => replace_suffix(&word, &PLURALS, |_| true).unwrap_or(word),
     }
 }
 
@@ -147,7 +154,7 @@ fn past_and_progressive(word: String) -> String {
 fn y_to_i(word: String) -> String {
     let after_consonant =
         |stem: &str| stem.len() > 1 && consonants(stem).last().is_some_and(|last| *last);
-    replaced(&word, &[("y", "i")], after_consonant).unwrap_or(word)
+    replace_suffix(&word, &[("y", "i")], after_consonant).unwrap_or(word)
 }
 
 /// Step 2.
@@ -156,9 +163,9 @@ fn double_suffix(word: String) -> String {
         return double_suffix(format!("{stem}al"));
     }
     if DOUBLE_SUFFIXES.iter().any(|(suffix, _)| word.ends_with(suffix)) {
-        return replaced(&word, &DOUBLE_SUFFIXES, |stem| measure(stem) > 0).unwrap_or(word);
+        return replace_suffix(&word, &DOUBLE_SUFFIXES, |stem| measure(stem) > 0).unwrap_or(word);
     }
-    // The l belongs to what is before.
+    // The l belongs to the stem.
     match word.strip_suffix("ogi") {
         Some(stem) if stem.ends_with('l') && measure(stem) > 0 => format!("{stem}og"),
         _ => word,
@@ -197,11 +204,11 @@ fn last_l(word: String) -> String {
 mod tests {
     use super::*;
 
-    /// Words and their stems, made by `tools/make_metric_golden.py`.
+    /// Words and their stems, generated by `tools/make_metric_golden.py`.
     const STEMS: &str = include_str!("../../tests/golden/stems.txt");
 
     #[test]
-    fn stems_are_those_of_nltk() {
+    fn stems_match_nltk() {
         let pairs = STEMS.lines().map(|line| line.split_once(' ').expect("a word and its stem"));
         let wrong: Vec<_> = pairs.filter(|(word, right)| stem(word) != *right).collect();
         assert!(STEMS.lines().count() > 900);

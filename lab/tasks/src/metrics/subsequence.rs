@@ -1,13 +1,14 @@
 //! Longest common subsequences of words.
 
-/// Which text the way back through the table leaves a word of, where either keeps as much.
+/// Text whose word the traceback skips, if skipping either text's word leaves the same length.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tie {
     Right,
     Ours,
 }
 
-/// The places in `right` of a longest common subsequence, the last first; among several, ties choose. O(right · ours).
+/// Returns the places in `right` of a longest common subsequence, in descending order; `tie`
+/// chooses among several. Cost: O(right · ours).
 pub(super) fn places(right: &[String], ours: &[String], tie: Tie) -> Vec<usize> {
     let (rows, columns) = (right.len() + 1, ours.len() + 1);
     let mut lengths = vec![0_u32; rows * columns];

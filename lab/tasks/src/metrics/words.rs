@@ -1,21 +1,21 @@
-//! Words of answers, and classes by their names.
+//! Metrics over words and classes.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// What Python's `str.split` splits at.
+/// Returns true for the characters at which Python's `str.split` splits.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }
 
-/// The words that Python's `str.split` finds.
+/// Splits a text into words, like Python's `str.split`.
 pub(super) fn split(text: &str) -> impl Iterator<Item = &str> {
     text.split(is_space).filter(|word| !word.is_empty())
 }
 
-/// Lower case, without ASCII punctuation and articles. An article is a word between characters that
-/// are neither letters nor digits.
-fn normalised(text: &str) -> Vec<String> {
+/// Words in lower case, without ASCII punctuation and articles. An article is a word between
+/// characters that are neither letters nor digits.
+fn normalise(text: &str) -> Vec<String> {
     let text: String = text.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
     let mut bare = String::with_capacity(text.len());
     let mut rest = text.as_str();
@@ -30,12 +30,12 @@ fn normalised(text: &str) -> Vec<String> {
     split(&bare).map(str::to_owned).collect()
 }
 
-/// F1 of the words of both, each as often as it is there.
+/// F1 of the words of both texts with their multiplicity.
 pub(super) fn f1(answer: &str, right: &str) -> f64 {
-    f1_of(&normalised(answer), &normalised(right))
+    f1_of(&normalise(answer), &normalise(right))
 }
 
-/// F1 of what both have, each as often as it is there.
+/// F1 of the common items with their multiplicity.
 pub(super) fn f1_of<T: Eq + Hash>(answer: &[T], right: &[T]) -> f64 {
     let mut left = HashMap::<&T, usize>::new();
     for item in right {
@@ -56,15 +56,16 @@ pub(super) fn f1_of<T: Eq + Hash>(answer: &[T], right: &[T]) -> f64 {
     2.0 * precision * recall / (precision + recall)
 }
 
-/// One over the classes that the answer has, if the right one is among them. Classes that are part
-/// of the right one are taken away, but the published loop skips the class after one that it takes.
+/// Reciprocal of the number of classes in the answer, if the right class is among them. Classes
+/// that are part of the right one are removed, but the published loop skips the class after a
+/// removed one.
 pub(super) fn classification(answer: &str, right: &str, classes: &[String]) -> f64 {
     let mut found: Vec<&str> =
         classes.iter().map(String::as_str).filter(|class| answer.contains(class)).collect();
     let mut place = 0;
     while let Some(&class) = found.get(place) {
         if right.contains(class) && class != right {
-            // Python's `list.remove`: the first that is equal.
+            // Python's `list.remove` removes the first equal item.
             let first = found.iter().position(|other| *other == class).unwrap_or(place);
             found.remove(first);
         }

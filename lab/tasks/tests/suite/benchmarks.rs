@@ -1,4 +1,4 @@
-//! Files of benchmarks: what becomes of their rows, and what is said of wrong ones.
+//! Tests of benchmarks' files: the cases of their rows, and errors of wrong rows.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use vattention_tasks::{Benchmark, Case, Error, Task, Texts};
 
-/// A folder with files, of some rows each.
+/// Creates a folder with files of some rows each.
 fn folder(files: &[(&str, &[Value])]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, rows) in files {
@@ -31,7 +31,7 @@ fn row(context: &str, length: u64) -> Value {
     })
 }
 
-/// A character is a token.
+/// Counts characters as tokens.
 fn chars(text: &str) -> usize {
     text.chars().count()
 }
@@ -40,7 +40,7 @@ fn case(benchmark: &Benchmark, task: Task, tokens: usize, place: u64) -> Result<
     Texts::ruler().with_benchmark(benchmark.clone()).case(task, tokens, place, &chars)
 }
 
-/// The only task of a file with one row, its case, and the benchmark.
+/// Returns the only task of a file with one row, its case, and the benchmark.
 #[track_caller]
 fn only(name: &str, file: &str, row: &Value) -> (Task, Case, Benchmark) {
     let dir = folder(&[(file, std::slice::from_ref(row))]);
@@ -50,9 +50,9 @@ fn only(name: &str, file: &str, row: &Value) -> (Task, Case, Benchmark) {
 }
 
 #[test]
-fn a_row_of_longbench_becomes_its_published_prompt() {
-    let of = row("Ann kept the {input} light.", 6);
-    let (task, case, _) = only("longbench", "hotpotqa.jsonl", &of);
+fn rows_of_longbench_become_the_published_prompts() {
+    let content = row("Ann kept the {input} light.", 6);
+    let (task, case, _) = only("longbench", "hotpotqa.jsonl", &content);
     assert_eq!(task.name(), "hotpotqa");
     assert!(case.context.starts_with("Answer the question based on the given passages. Only give"));
     assert!(
@@ -67,12 +67,12 @@ fn a_row_of_longbench_becomes_its_published_prompt() {
 }
 
 #[test]
-fn a_long_prompt_loses_its_middle() {
+fn long_prompts_lose_their_middle() {
     let context: String = (0..5000).map(|i| char::from(b'a' + (i % 26) as u8)).collect();
     let (task, whole, benchmark) = only("longbench", "lcc.jsonl", &row(&context, 1));
     let cut = case(&benchmark, task, 1000, 0).unwrap();
     let all = |case: &Case| format!("{}{}", case.context, case.question);
-    // 64 tokens are the answer's: 468 of either end.
+    // The answer takes 64 tokens, which leaves 468 at either end.
     let expected = format!("{}{}", &all(&whole)[..468], &all(&whole)[all(&whole).len() - 468..]);
     assert_eq!(all(&cut), expected);
     assert_eq!(cut.question, whole.question, "it is at the end");
@@ -81,9 +81,9 @@ fn a_long_prompt_loses_its_middle() {
 }
 
 #[test]
-fn wide_characters_are_not_cut_through() {
-    let of = row(&"über 日本 ".repeat(400), 1);
-    let (task, _, benchmark) = only("longbench", "gov_report.jsonl", &of);
+fn characters_of_several_bytes_are_not_split() {
+    let content = row(&"über 日本 ".repeat(400), 1);
+    let (task, _, benchmark) = only("longbench", "gov_report.jsonl", &content);
     for tokens in 700..720 {
         let case = case(&benchmark, task, tokens, 0).unwrap();
         let size = chars(&case.context) + chars(&case.question) + case.tokens;
@@ -92,7 +92,7 @@ fn wide_characters_are_not_cut_through() {
 }
 
 #[test]
-fn longbench_e_has_a_task_of_each_group_of_lengths() {
+fn longbench_e_has_a_task_for_each_group_of_lengths() {
     let rows = [row("a", 3999), row("b", 4000), row("c", 7999), row("d", 9)];
     let dir = folder(&[("data/qasper_e.jsonl", &rows), ("trec.jsonl", &rows[..1])]);
     let benchmark = open("longbench", dir.path(), &["qasper_e"]).unwrap();
@@ -107,11 +107,11 @@ fn longbench_e_has_a_task_of_each_group_of_lengths() {
 }
 
 #[test]
-fn first_lines_and_classes_count_where_longbench_has_it_so() {
-    let mut of = row("Type of question: person", 1);
-    of["answers"] = json!(["Human being"]);
-    of["all_classes"] = json!(["Human", "Human being", "Date"]);
-    let (task, case, _) = only("longbench", "trec.jsonl", &of);
+fn first_lines_and_classes_count_as_in_longbench() {
+    let mut content = row("Type of question: person", 1);
+    content["answers"] = json!(["Human being"]);
+    content["all_classes"] = json!(["Human", "Human being", "Date"]);
+    let (task, case, _) = only("longbench", "trec.jsonl", &content);
     assert!(matches!(task, Task::Dataset(dataset) if !dataset.as_chat()));
     let score = |answer| task.score(&case, answer);
     assert_eq!(score("\nHuman being\nDate"), 1.0);
@@ -120,7 +120,7 @@ fn first_lines_and_classes_count_where_longbench_has_it_so() {
 }
 
 #[test]
-fn a_file_of_ruler_is_asked_as_it_is() {
+fn files_of_ruler_keep_their_prompts() {
     let input = "Some text is below.\nOne is 12.\nQuestion: which number?";
     let rows = [json!({ "index": 0, "input": input, "outputs": ["12", "13"], "length": 20 })];
     let newer =
@@ -142,10 +142,10 @@ fn a_file_of_ruler_is_asked_as_it_is() {
 }
 
 #[test]
-fn the_question_of_babilong_names_no_right_label() {
-    let of = json!({ "input": " Mary is here. ", "question": "Where was Mary before the office?",
-                     "target": "garden" });
-    let (task, case, _) = only("babilong", "qa2/4k.jsonl", &of);
+fn labels_in_questions_of_babilong_are_no_answers() {
+    let content = json!({ "input": " Mary is here. ",
+        "question": "Where was Mary before the office?", "target": "garden" });
+    let (task, case, _) = only("babilong", "qa2/4k.jsonl", &content);
     assert!(case.context.ends_with("\n\n<context>\nMary is here."));
     assert_eq!(case.question, "\n</context>\n\nQuestion: Where was Mary before the office?");
     assert_eq!(task.score(&case, "Before the office, the garden."), 1.0);
@@ -153,10 +153,10 @@ fn the_question_of_babilong_names_no_right_label() {
 }
 
 #[test]
-fn an_answer_to_a_problem_takes_what_the_prompt_leaves() {
-    let of =
+fn answers_to_problems_are_limited_by_the_prompt() {
+    let content =
         [json!({ "problem": "1 + 1", "answer": "2" }), json!({ "Problem": "2 + 2", "Answer": 4 })];
-    let dir = folder(&[("math500.jsonl", &of[..1]), ("aime2024.jsonl", &of)]);
+    let dir = folder(&[("math500.jsonl", &content[..1]), ("aime2024.jsonl", &content)]);
     let benchmark = open("aime2024", dir.path(), &[]).unwrap();
     let task = benchmark.tasks()[0];
     let case = |tokens, place| case(&benchmark, task, tokens, place);
@@ -168,7 +168,7 @@ fn an_answer_to_a_problem_takes_what_the_prompt_leaves() {
 }
 
 #[test]
-fn each_question_about_a_text_of_loogle_is_a_case() {
+fn each_question_of_loogle_is_a_case() {
     let pairs =
         r#"[{'Q': "Where's Ann?", 'A': 'In Brack.', 'S': ['x']}, {'Q': 'Who?', 'A': 'Tom'}]"#;
     let rows = [
@@ -199,18 +199,20 @@ fn each_question_about_a_text_of_loogle_is_a_case() {
     assert_eq!((others[0].1, others[2].1), (1.0, 1.0));
 }
 
-/// As LooGLE's script scores it.
+/// LooGLE's script scores an empty answer as "None".
 #[test]
 fn an_empty_answer_to_loogle_is_the_word_none() {
-    let of = json!({ "input": "A text.", "qa_pairs": [{ "Q": "How many?", "A": "None of them" }] });
-    let (task, case, _) = only("loogle", "longdep_qa.jsonl", &of);
+    let content =
+        json!({ "input": "A text.", "qa_pairs": [{ "Q": "How many?", "A": "None of them" }] });
+    let (task, case, _) = only("loogle", "longdep_qa.jsonl", &content);
     assert_eq!(task.score(&case, ""), 1.0 / 3.0);
     assert_eq!(task.score(&case, " "), 0.0);
 }
 
 #[test]
-fn clozes_of_loogle_are_answered_by_masks_and_papers_by_summaries() {
-    let pairs = "[{'Q': '<mask-1> of <mask-0>', 'S': '', 'A': {'<mask-0>': 'Brack', '<mask-1>': 'Ann Tarrow'}}]";
+fn clozes_and_papers_of_loogle_have_their_prompts() {
+    let pairs = "[{'Q': '<mask-1> of <mask-0>', 'S': '', \
+                 'A': {'<mask-0>': 'Brack', '<mask-1>': 'Ann Tarrow'}}]";
     let cloze = json!({ "input": "Ann Tarrow of Brack.", "qa_pairs": pairs, "output": "none" });
     let paper = json!({ "input": "A paper.", "qa_pairs": "none", "output": "Short." });
     let dir = folder(&[
@@ -234,7 +236,7 @@ fn clozes_of_loogle_are_answered_by_masks_and_papers_by_summaries() {
     assert_eq!(cloze.other_scores(&of_cloze, answer)[0].1, 1.0);
 }
 
-/// Asks of a row as Hugging Face has it.
+/// Reads a row in the form of Hugging Face.
 #[track_caller]
 fn infinite(name: &str, row: &Value) -> (Task, Case, Benchmark) {
     only("infinitebench", &format!("{name}.jsonl"), row)
@@ -242,41 +244,54 @@ fn infinite(name: &str, row: &Value) -> (Task, Case, Benchmark) {
 
 #[test]
 fn rows_of_infinitebench_become_their_published_prompts() {
-    let row = |input: &str, answer: Value| json!({ "id": 0, "context": "The text.", "input": input, "answer": answer, "options": ["w", "x", "y", "z"] });
+    let row = |input: &str, answer: Value| {
+        json!({
+            "id": 0, "context": "The text.", "input": input, "answer": answer,
+            "options": ["w", "x", "y", "z"],
+        })
+    };
     for (name, input, answer, prompt, answers) in [
         (
             "passkey",
             "What is the pass key?",
             json!(["71432"]),
-            "There is an important info hidden inside a lot of irrelevant text. Find it and memorize it. I will quiz you about the important information.\n\nThe text.|\n\nWhat is the pass key?\n\nThe pass key is",
+            "There is an important info hidden inside a lot of irrelevant text. Find it and \
+             memorize it. I will quiz you about the important information.\n\nThe text.|\n\n\
+             What is the pass key?\n\nThe pass key is",
             vec!["71432"],
         ),
         (
             "longbook_choice_eng",
             "Which?",
             json!(["y"]),
-            "Read the book and answer the question.\n\nThe text.|\n\nQuestion: Which?\nA. w\nB. x\nC. y\nD. z\n\nThe letter of the correct answer is",
+            "Read the book and answer the question.\n\nThe text.|\n\nQuestion: Which?\n\
+             A. w\nB. x\nC. y\nD. z\n\nThe letter of the correct answer is",
             vec!["y", "C"],
         ),
         (
             "code_debug",
             "Which?",
             json!(["x", "B"]),
-            "Following is a Python code where exactly one of the functions/methods has a deliberate error that makes it crash.\n\nThe text.|\n\nOptions:\nA. w\nB. x\nC. y\nD. z\n\nThe correct option is:",
+            "Following is a Python code where exactly one of the functions/methods has a \
+             deliberate error that makes it crash.\n\nThe text.|\n\nOptions:\n\
+             A. w\nB. x\nC. y\nD. z\n\nThe correct option is:",
             vec!["x", "B"],
         ),
         (
             "code_run",
             "Run func_7(1x) or func_12(-3), please.",
             json!([-4]),
-            "There is a function called func_12 in the following Python code.\n\nThe text.|\n\nPlease compute the exact value of func_12(-3). The value of func_12(-3) is",
+            "There is a function called func_12 in the following Python code.\n\n\
+             The text.|\n\nPlease compute the exact value of func_12(-3). \
+             The value of func_12(-3) is",
             vec!["-4"],
         ),
         (
             "math_find",
             "Say one number. The 2nd Largest number of the list is: ",
             json!([3.5]),
-            "What is the 2nd largest number in the following list?\n\nThe text.|\n\nSay one number. The 2nd Largest number of the list is: ",
+            "What is the 2nd largest number in the following list?\n\nThe text.|\n\n\
+             Say one number. The 2nd Largest number of the list is: ",
             vec!["3.5"],
         ),
         (
@@ -290,7 +305,10 @@ fn rows_of_infinitebench_become_their_published_prompts() {
             "math_calc",
             "",
             json!([[1, 2]]),
-            "Let us calculate the intermediate values of an expression.\n\nExpression: 1 + 3 + 4\nValues: [1, 4, 8]\n\nExpression: 8 - 3 + 2 - 4\nValues: [8, 5, 7, 3]\n\nExpression: The text.|\nValues:",
+            "Let us calculate the intermediate values of an expression.\n\n\
+             Expression: 1 + 3 + 4\nValues: [1, 4, 8]\n\n\
+             Expression: 8 - 3 + 2 - 4\nValues: [8, 5, 7, 3]\n\n\
+             Expression: The text.|\nValues:",
             vec!["1", "2"],
         ),
         (
@@ -305,17 +323,17 @@ fn rows_of_infinitebench_become_their_published_prompts() {
         assert_eq!(format!("{}|{}", case.context, case.question), prompt, "{name}");
         assert_eq!(case.answers, answers, "{name}");
     }
-    // As the scripts have it beside the files.
+    // The published scripts use these keys in their own files.
     let own = json!({ "content": "A text.", "func": "f", "func_call": "f(1)", "answer": 2 });
     assert!(infinite("code_run", &own).1.question.contains("value of f(1). The"));
 }
 
 #[test]
-fn infinitebench_takes_metrics_and_lengths_of_its_scripts() {
+fn infinitebench_has_the_metrics_and_lengths_of_its_scripts() {
     let row =
         |context: &str, answer: Value| json!({ "context": context, "input": "", "answer": answer });
-    let of = row(&"a ".repeat(3000), json!(["A keeper.\nA bell."]));
-    let (task, case, benchmark) = infinite("longbook_sum_eng", &of);
+    let content = row(&"a ".repeat(3000), json!(["A keeper.\nA bell."]));
+    let (task, case, benchmark) = infinite("longbook_sum_eng", &content);
     assert_eq!((case.tokens, task.score(&case, "a bell\na keeper")), (1200, 1.0));
     let names: Vec<_> =
         task.other_scores(&case, "").iter().map(|(metric, _)| metric.name()).collect();
@@ -327,12 +345,12 @@ fn infinitebench_takes_metrics_and_lengths_of_its_scripts() {
     let (dialogues, dialogue, _) = infinite("longdialogue_qa_eng", &row("A scene.", names));
     let score = |answer| dialogues.score(&dialogue, answer);
     assert_eq!(["Commander Bill Ecker", "it is ecker.", "Bill"].map(score), [1.0, 1.0, 0.0]);
-    // 1200 tokens are the answer's: 400 of either end.
+    // The answer takes 1200 tokens, which leaves 400 at either end.
     let cut = self::case(&benchmark, task, 2000, 0).unwrap();
     let all = |case: &Case| format!("{}{}", case.context, case.question);
     let whole = all(&case);
     assert_eq!(all(&cut), format!("{}{}", &whole[..400], &whole[whole.len() - 400..]));
-    // A sum is not cut; its answer takes what is left.
+    // Sums are not cut; the answer is limited to the remaining tokens.
     let (task, case, benchmark) = infinite("math_calc", &row("1 + 2", json!([1, 3])));
     let prompt = chars(&all(&case));
     assert_eq!((case.tokens, task.score(&case, "[1, 4")), (30_000, 0.5));
@@ -341,8 +359,8 @@ fn infinitebench_takes_metrics_and_lengths_of_its_scripts() {
 }
 
 #[test]
-fn wrong_rows_of_the_newer_benchmarks_are_told() {
-    let of = |more: Value| {
+fn errors_of_newer_benchmarks_name_the_row() {
+    let make_row = |more: Value| {
         let mut row = json!({ "context": "a", "input": "b", "options": ["w", "x", "y", "z"] });
         row.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         row
@@ -351,19 +369,22 @@ fn wrong_rows_of_the_newer_benchmarks_are_told() {
         (
             "longbook_choice_eng.jsonl",
             &[
-                of(json!({})),
-                of(json!({ "answer": [] })),
-                of(json!({ "answer": ["v"] })),
-                of(json!({ "answer": ["w", "E"] })),
-                of(json!({ "answer": "w", "options": ["w"] })),
-                of(json!({ "answer": [null] })),
+                make_row(json!({})),
+                make_row(json!({ "answer": [] })),
+                make_row(json!({ "answer": ["v"] })),
+                make_row(json!({ "answer": ["w", "E"] })),
+                make_row(json!({ "answer": "w", "options": ["w"] })),
+                make_row(json!({ "answer": [null] })),
             ],
         ),
         (
             "code_run.jsonl",
-            &[of(json!({ "answer": 1 })), of(json!({ "answer": "one", "input": "func_1(2)" }))],
+            &[
+                make_row(json!({ "answer": 1 })),
+                make_row(json!({ "answer": "one", "input": "func_1(2)" })),
+            ],
         ),
-        ("math_find.jsonl", &[of(json!({ "answer": 1, "input": "The largest\nof" }))]),
+        ("math_find.jsonl", &[make_row(json!({ "answer": 1, "input": "The largest\nof" }))]),
         (
             "shortdep_qa.jsonl",
             &[
@@ -392,13 +413,13 @@ fn wrong_rows_of_the_newer_benchmarks_are_told() {
         "line 5: options has 1 texts; expected 4",
         "line 6: answer is a list; expected texts or numbers",
     ];
-    refused("infinitebench", dir.path(), &["longbook_choice_eng"], &choice);
+    assert_refused("infinitebench", dir.path(), &["longbook_choice_eng"], &choice);
     let run = [
         "line 1: input has no call; expected func_1(2)",
         "line 2: answer is text; expected a number",
     ];
-    refused("infinitebench", dir.path(), &["code_run"], &run);
-    refused(
+    assert_refused("infinitebench", dir.path(), &["code_run"], &run);
+    assert_refused(
         "infinitebench",
         dir.path(),
         &["math_find"],
@@ -411,14 +432,14 @@ fn wrong_rows_of_the_newer_benchmarks_are_told() {
         "line 4: question 1: no Q; it has A",
         "line 5: no column qa_pairs; it has input",
     ];
-    refused("loogle", dir.path(), &["shortdep_qa"], &questions);
+    assert_refused("loogle", dir.path(), &["shortdep_qa"], &questions);
     let clozes = [
         "line 1: question 1: A is text; expected names by masks",
         "line 2: question 1: A is an object; expected names by masks",
         "line 3: question 1: <mask-0> is a list; expected text",
     ];
-    refused("loogle", dir.path(), &["shortdep_cloze"], &clozes);
-    refused(
+    assert_refused("loogle", dir.path(), &["shortdep_cloze"], &clozes);
+    assert_refused(
         "loogle",
         dir.path(),
         &["longdep_summarization"],
@@ -427,11 +448,12 @@ fn wrong_rows_of_the_newer_benchmarks_are_told() {
 }
 
 #[test]
-fn babilong_has_the_tasks_whose_labels_are_published() {
-    let of = [
-        json!({ "input": "Bill is either in the park or the school.", "question": "Is Bill in the park?", "target": "maybe" }),
-    ];
-    let dir = folder(&[("qa10/1k.jsonl", &of), ("qa9/1k.jsonl", &of)]);
+fn babilong_has_the_tasks_with_published_labels() {
+    let content = [json!({
+        "input": "Bill is either in the park or the school.",
+        "question": "Is Bill in the park?", "target": "maybe",
+    })];
+    let dir = folder(&[("qa10/1k.jsonl", &content), ("qa9/1k.jsonl", &content)]);
     let benchmark = open("babilong", dir.path(), &[]).unwrap();
     let names: Vec<_> = benchmark.tasks().iter().map(|task| task.name()).collect();
     assert_eq!(names, ["qa9_1k", "qa10_1k"]);
@@ -442,19 +464,19 @@ fn babilong_has_the_tasks_whose_labels_are_published() {
         case.context.contains("Answer: yes\n</example>\n<context>\n\n\nYour answer should contain")
     );
     assert_eq!((task.score(&case, "maybe."), task.score(&case, "maybe not")), (1.0, 0.0));
-    refused("babilong", dir.path(), &["qa8_1k"], &["`qa8_1k`", "qa7_0k"]);
+    assert_refused("babilong", dir.path(), &["qa8_1k"], &["`qa8_1k`", "qa7_0k"]);
 }
 
 #[track_caller]
-fn refused(name: &str, dir: &Path, datasets: &[&str], expected: &[&str]) {
-    let told = open(name, dir, datasets).unwrap_err().to_string();
+fn assert_refused(name: &str, dir: &Path, datasets: &[&str], expected: &[&str]) {
+    let message = open(name, dir, datasets).unwrap_err().to_string();
     for part in expected {
-        assert!(told.contains(part), "{told:?} lacks {part:?}");
+        assert!(message.contains(part), "{message:?} lacks {part:?}");
     }
 }
 
 #[test]
-fn every_line_that_is_wrong_is_told() {
+fn every_wrong_line_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let good = row("a", 1).to_string();
     let lines = [
@@ -477,57 +499,63 @@ fn every_line_that_is_wrong_is_told() {
         "line 7: answers is an empty list; expected a list of texts",
         "line 8: answers is a list; expected a list of texts",
     ];
-    refused("longbench", dir.path(), &[], &expected);
-    let told = open("longbench", dir.path(), &[]).unwrap_err().to_string();
-    assert_eq!(told.matches("line ").count(), 6, "{told}");
+    assert_refused("longbench", dir.path(), &[], &expected);
+    let message = open("longbench", dir.path(), &[]).unwrap_err().to_string();
+    assert_eq!(message.matches("line ").count(), 6, "{message}");
     fs::write(dir.path().join("qasper.jsonl"), "x\n".repeat(30)).unwrap();
-    refused("longbench", dir.path(), &[], &["line 20:", "and 10 more"]);
+    assert_refused("longbench", dir.path(), &[], &["line 20:", "and 10 more"]);
     fs::write(dir.path().join("qasper.jsonl"), b"\xff").unwrap();
-    refused("longbench", dir.path(), &[], &["byte 0 is not UTF-8"]);
+    assert_refused("longbench", dir.path(), &[], &["byte 0 is not UTF-8"]);
     fs::write(dir.path().join("qasper.jsonl"), "\n \n").unwrap();
-    refused("longbench", dir.path(), &[], &["qasper.jsonl: there is no row; expected a case"]);
+    assert_refused(
+        "longbench",
+        dir.path(),
+        &[],
+        &["qasper.jsonl: there is no row; expected a case"],
+    );
 }
 
 #[test]
-fn names_and_files_that_are_missing_are_told_with_those_there_are() {
+fn errors_of_missing_names_and_files_list_the_expected() {
     let dir =
         folder(&[("qasper_e.jsonl", &[json!({ "context": "", "input": "", "answers": ["a"] })])]);
-    refused(
+    assert_refused(
         "long",
         dir.path(),
         &[],
         &["`long`", "babilong, loogle, infinitebench, math500, aime2024"],
     );
-    refused("longbench", dir.path(), &["qa"], &["`qa`", "narrativeqa, qasper, qasper_e"]);
-    refused("longbench", dir.path(), &["dureader"], &["dureader is Chinese", "jieba"]);
-    refused("longbench", dir.path(), &["trec"], &["expected trec.jsonl or data/trec.jsonl"]);
-    refused("ruler", dir.path(), &[], &["expected niah_single_1/validation.jsonl or"]);
-    refused("longbench", dir.path(), &[], &["line 1: no column length"]);
+    assert_refused("longbench", dir.path(), &["qa"], &["`qa`", "narrativeqa, qasper, qasper_e"]);
+    assert_refused("longbench", dir.path(), &["dureader"], &["dureader is Chinese", "jieba"]);
+    assert_refused("longbench", dir.path(), &["trec"], &["expected trec.jsonl or data/trec.jsonl"]);
+    assert_refused("ruler", dir.path(), &[], &["expected niah_single_1/validation.jsonl or"]);
+    assert_refused("longbench", dir.path(), &[], &["line 1: no column length"]);
 }
 
 #[test]
-fn a_json_array_has_a_row_in_each_item() {
-    let of = json!({ "input": "Mary is here.", "question": "Where is Mary?", "target": "garden" });
-    let dir = folder(&[("data/qa1/256k.json", &[json!([of, of])])]);
+fn items_of_json_arrays_are_rows() {
+    let content =
+        json!({ "input": "Mary is here.", "question": "Where is Mary?", "target": "garden" });
+    let dir = folder(&[("data/qa1/256k.json", &[json!([content, content])])]);
     let benchmark = open("babilong", dir.path(), &[]).unwrap();
     assert_eq!(benchmark.tasks()[0].name(), "qa1_256k");
     let file = dir.path().join("data/qa1/256k.json");
-    fs::write(&file, format!("[{of}, 1, {{}}]")).unwrap();
+    fs::write(&file, format!("[{content}, 1, {{}}]")).unwrap();
     let expected = ["item 2: it is a number; expected an object", "item 3: no column input"];
-    refused("babilong", dir.path(), &[], &expected);
+    assert_refused("babilong", dir.path(), &[], &expected);
     fs::write(&file, "[{").unwrap();
-    refused("babilong", dir.path(), &[], &["expected a JSON array"]);
+    assert_refused("babilong", dir.path(), &[], &["expected a JSON array"]);
 }
 
-/// Written by pyarrow 26 as `tools/make_metric_golden.py` has it, with snappy.
+/// Written by pyarrow 26 in `tools/make_metric_golden.py`, with snappy.
 const PARQUET: &[u8] = include_bytes!("../golden/rows.parquet");
-/// The same with others.
+/// The same rows with other compressions.
 const GZIP: &[u8] = include_bytes!("../golden/rows-gzip.parquet");
 const ZSTD: &[u8] = include_bytes!("../golden/rows-zstd.parquet");
 const LZ4: &[u8] = include_bytes!("../golden/rows-lz4.parquet");
 
 #[test]
-fn parquet_has_the_same_rows_however_it_is_compressed() {
+fn parquet_has_the_same_rows_in_each_compression() {
     let rows = [row("Ann kept the light.", 6), row("Über 日本", 7)];
     let lines = folder(&[("hotpotqa.jsonl", &rows)]);
     let same = open("longbench", lines.path(), &[]).unwrap();
@@ -538,20 +566,20 @@ fn parquet_has_the_same_rows_however_it_is_compressed() {
         let benchmark = open("longbench", dir.path(), &[]).unwrap();
         assert_eq!(benchmark.tasks(), [task]);
         for place in 0..2 {
-            let of = |benchmark| case(benchmark, task, 10_000, place).unwrap();
-            assert_eq!(of(&benchmark), of(&same));
+            let read_case = |benchmark| case(benchmark, task, 10_000, place).unwrap();
+            assert_eq!(read_case(&benchmark), read_case(&same));
         }
     }
     fs::write(dir.path().join("trec.parquet"), PARQUET).unwrap();
-    refused("longbench", dir.path(), &["trec"], &["row 1: all_classes is null", "row 2: "]);
+    assert_refused("longbench", dir.path(), &["trec"], &["row 1: all_classes is null", "row 2: "]);
     fs::write(dir.path().join("lcc.parquet"), LZ4).unwrap();
     let expected =
         ["lcc.parquet: it is compressed with lz4; expected uncompressed, snappy, gzip or zstd"];
-    refused("longbench", dir.path(), &["lcc"], &expected);
+    assert_refused("longbench", dir.path(), &["lcc"], &expected);
 }
 
 #[test]
-fn a_broken_parquet_file_is_refused() {
+fn broken_parquet_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hotpotqa.parquet");
     let mut damaged = PARQUET.to_vec();
@@ -565,6 +593,11 @@ fn a_broken_parquet_file_is_refused() {
     }
     for end in (0..PARQUET.len()).step_by(7) {
         fs::write(&path, &PARQUET[..end]).unwrap();
-        refused("longbench", dir.path(), &[], &["hotpotqa.parquet: ", "expected a parquet file"]);
+        assert_refused(
+            "longbench",
+            dir.path(),
+            &[],
+            &["hotpotqa.parquet: ", "expected a parquet file"],
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! Texts of RULER's kind are as long as they may be, at all lengths.
+//! Tests that texts of RULER's tasks are as long as possible, at all lengths.
 
 use std::cell::Cell;
 
-use crate::common::{MADE, assert_right, count, needles, taken};
+use crate::common::{SYNTHETIC, assert_right, count, needles, taken};
 use proptest::prelude::*;
 use vattention_tasks::{Case, Error, Task, Texts};
 
@@ -11,9 +11,9 @@ fn case(task: Task, tokens: usize, seed: u64) -> Case {
 }
 
 #[test]
-fn texts_are_as_long_as_they_may_be() {
+fn texts_are_as_long_as_possible() {
     let letters = |text: &str| text.len().div_ceil(4);
-    for task in MADE {
+    for task in SYNTHETIC {
         for tokens in [1000, 1500, 4096, 20000] {
             let size = taken(&case(task, tokens, 9), count);
             assert!(size <= tokens && size * 100 >= tokens * 95, "{task}: {size} of {tokens}");
@@ -26,7 +26,7 @@ fn texts_are_as_long_as_they_may_be() {
 
 #[test]
 fn texts_are_counted_few_times() {
-    for task in MADE {
+    for task in SYNTHETIC {
         let calls = Cell::new(0);
         let long = |text: &str| {
             calls.set(calls.get() + usize::from(text.len() > 30_000));
@@ -38,8 +38,8 @@ fn texts_are_counted_few_times() {
 }
 
 #[test]
-fn too_few_tokens_are_told_with_what_is_needed() {
-    for task in MADE {
+fn errors_of_short_limits_name_the_least() {
+    for task in SYNTHETIC {
         let refused = Texts::ruler().case(task, 40, 0, &count).unwrap_err();
         let Error::TooShort { least, .. } = refused else { panic!("{refused}") };
         assert_eq!(
@@ -51,7 +51,7 @@ fn too_few_tokens_are_told_with_what_is_needed() {
 
 #[test]
 fn the_shortest_texts_are_right() {
-    for task in MADE {
+    for task in SYNTHETIC {
         let fits = |tokens: &usize| Texts::ruler().case(task, *tokens, 0, &count).is_ok();
         let least = (60..4096).find(fits).unwrap();
         (least..least + 80).for_each(|tokens| assert_right(task, &case(task, tokens, 0)));
@@ -59,8 +59,8 @@ fn the_shortest_texts_are_right() {
 }
 
 #[test]
-fn odd_counts_end() {
-    for task in MADE {
+fn unusual_counts_terminate() {
+    for task in SYNTHETIC {
         assert!(Texts::ruler().case(task, 500, 0, &|_| 0).is_ok(), "{task}");
         assert!(Texts::ruler().case(task, 500, 0, &|_| usize::MAX).is_err(), "{task}");
     }
@@ -69,10 +69,14 @@ fn odd_counts_end() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
     #[test]
     fn every_seed_and_length_can_be_solved(
-        task in proptest::sample::select(&MADE[..]),
+        task in proptest::sample::select(&SYNTHETIC[..]),
         tokens in 256usize..4096,
         seed: u64,
     ) {

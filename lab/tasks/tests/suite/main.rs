@@ -1,4 +1,4 @@
-//! Tasks: what is asked, what is the answer, and how long a context is.
+//! Tests of the tasks: their texts, answers and lengths.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Scores beside those of the reference implementations (`tools/make_metric_golden.py`).
+//! Tests of scores against the reference implementations (`tools/make_metric_golden.py`).
 
 use std::collections::BTreeMap;
 
@@ -55,25 +55,26 @@ fn case(answers: Vec<String>, labels: Vec<String>) -> Case {
 }
 
 #[test]
-fn scores_are_those_of_the_reference_implementations() {
+fn scores_match_the_reference_implementations() {
     let golden: Vec<Golden> = serde_json::from_str(include_str!("../golden/metrics.json")).unwrap();
     let mut wrong = Vec::new();
-    // Of each metric: cases that score something, and all.
-    let mut seen = BTreeMap::<String, (usize, usize)>::new();
+    // For each metric: the number of cases with a score above 0, and of all cases.
+    let mut counts = BTreeMap::<String, (usize, usize)>::new();
     for Golden { metric: name, answer, answers, labels, score } in golden {
         let metric = CHECKED.into_iter().find(|metric| metric.name() == name).unwrap();
         let case = case(answers, labels);
-        let told = metric.score(&case, &answer);
-        if (told - score).abs() > 1e-12 {
-            wrong.push(format!("{name}: {answer:?}, {:?}: {told}; expected {score}", case.answers));
+        let found = metric.score(&case, &answer);
+        if (found - score).abs() > 1e-12 {
+            wrong
+                .push(format!("{name}: {answer:?}, {:?}: {found}; expected {score}", case.answers));
         }
-        let (some, all) = seen.entry(name).or_default();
+        let (some, all) = counts.entry(name).or_default();
         *some += usize::from(score > 0.0);
         *all += 1;
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
-    assert_eq!(seen.len(), CHECKED.len());
-    assert!(seen.values().all(|(some, all)| *some > 0 && some < all), "{seen:?}");
+    assert_eq!(counts.len(), CHECKED.len());
+    assert!(counts.values().all(|(some, all)| *some > 0 && some < all), "{counts:?}");
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn only_the_last_closed_box_is_the_answer() {
 }
 
 #[test]
-fn whole_numbers_are_the_same_with_zeros_before_them() {
+fn leading_zeros_of_whole_numbers_are_ignored() {
     let score =
         |answer: &str| AnswerMetric::BoxedInteger.score(&case(vec!["025".into()], vec![]), answer);
     assert_eq!(score("\\boxed{25}"), 1.0);

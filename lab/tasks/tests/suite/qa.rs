@@ -1,4 +1,4 @@
-//! Questions from files in the formats of SQuAD and HotpotQA.
+//! Tests of questions from files in the formats of SQuAD and HotpotQA.
 
 use std::fs;
 use std::path::Path;
@@ -8,34 +8,45 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use vattention_tasks::{Case, Task, Texts};
 
-/// Three articles of four paragraphs each. The first question of a paragraph has answers, the second
-/// none.
+/// Three articles of four paragraphs each. The first question of a paragraph has answers, the
+/// second has none.
 fn squad() -> Value {
     let paragraph = |a: usize, p: usize| {
         json!({
-            "context": format!("Article {a} paragraph {p} says w{a}{p}, of {{query}} and more words."),
+            "context": format!(
+                "Article {a} paragraph {p} says w{a}{p}, of {{query}} and more words."
+            ),
             "qas": [
                 {
-                    "id": "x", "question": format!("What does {a}.{p} say?"), "is_impossible": false,
+                    "id": "x",
+                    "question": format!("What does {a}.{p} say?"),
+                    "is_impossible": false,
                     "answers": [
                         {"text": format!("w{a}{p}"), "answer_start": 5},
                         {"text": format!("w{a}{p}"), "answer_start": 5},
                         {"text": format!("says w{a}{p}"), "answer_start": 0},
                     ],
                 },
-                {"id": "y", "question": "Why not?", "is_impossible": true, "answers": [], "plausible_answers": []},
+                {
+                    "id": "y", "question": "Why not?", "is_impossible": true, "answers": [],
+                    "plausible_answers": [],
+                },
             ],
         })
     };
-    let article = |a| json!({"title": "t", "paragraphs": (0..4).map(|p| paragraph(a, p)).collect::<Vec<_>>()});
+    let article = |a| {
+        let paragraphs: Vec<_> = (0..4).map(|p| paragraph(a, p)).collect();
+        json!({"title": "t", "paragraphs": paragraphs})
+    };
     json!({"version": "v2.0", "data": (0..3).map(article).collect::<Vec<_>>()})
 }
 
-/// Eight questions with three paragraphs each, of which one is shared by all.
+/// Eight questions with three paragraphs each, one of which they all share.
 fn hotpot() -> Value {
-    let asked = |q: usize| {
+    let question = |q: usize| {
         json!({
-            "_id": "x", "question": format!("What is q{q}?"), "answer": format!("w{q}"), "type": "bridge",
+            "_id": "x", "question": format!("What is q{q}?"), "answer": format!("w{q}"),
+            "type": "bridge",
             "context": [
                 [format!("First {q}"), [format!("It is w{q}."), " It is."]],
                 ["Shared", ["By all."]],
@@ -43,7 +54,7 @@ fn hotpot() -> Value {
             ],
         })
     };
-    (0..8).map(asked).collect()
+    (0..8).map(question).collect()
 }
 
 struct Files(TempDir);
@@ -66,7 +77,7 @@ impl Files {
     }
 }
 
-/// The documents of a context, whose numbers are right.
+/// Splits a context into its documents, and checks their numbers.
 fn documents(case: &Case) -> Vec<String> {
     let (before, all) = case.context.split_once("documents.\n\n").unwrap();
     assert!(before.starts_with("Answer the question based on the given documents. Only give me"));
@@ -82,9 +93,9 @@ fn question(case: &Case) -> &str {
 }
 
 #[test]
-fn a_paragraph_is_among_others_of_its_article_first() {
+fn paragraphs_of_the_same_article_are_added_first() {
     let texts = Files::new(&squad(), &hotpot()).texts();
-    let mut asked = Vec::new();
+    let mut questions = Vec::new();
     for seed in 0..60 {
         let case = texts.case(Task::Qa1, 220, seed, &count).unwrap();
         assert!(taken(&case, count) <= 220 && case.tokens == 32);
@@ -98,7 +109,8 @@ fn a_paragraph_is_among_others_of_its_article_first() {
         let documents = documents(&case);
         assert_eq!(set(&documents).len(), documents.len());
         let own = format!(
-            "Article {article} paragraph {paragraph} says w{article}{paragraph}, of {{query}} and more words."
+            "Article {article} paragraph {paragraph} says w{article}{paragraph}, \
+             of {{query}} and more words."
         );
         assert!(documents.contains(&own), "{documents:?}");
         let near = documents
@@ -107,14 +119,14 @@ fn a_paragraph_is_among_others_of_its_article_first() {
         assert_eq!(near.count(), documents.len().min(4));
         assert_eq!(Task::Qa1.score(&case, "It says so."), 0.0);
         assert_eq!(Task::Qa1.score(&case, &case.answers[0].to_uppercase()), 1.0);
-        asked.push((place.to_owned(), documents.iter().position(|document| *document == own)));
+        questions.push((place.to_owned(), documents.iter().position(|document| *document == own)));
     }
-    assert_eq!(set(asked.iter().map(|asked| &asked.0)).len(), 12, "every question comes");
-    assert!(set(asked.iter().map(|asked| asked.1)).len() > 3, "at several places");
+    assert_eq!(set(questions.iter().map(|question| &question.0)).len(), 12, "every question comes");
+    assert!(set(questions.iter().map(|question| question.1)).len() > 3, "at several places");
 }
 
 #[test]
-fn a_question_of_several_paragraphs_has_them_all() {
+fn questions_have_all_of_their_paragraphs() {
     let texts = Files::new(&squad(), &hotpot()).texts();
     for seed in 0..20 {
         let case = texts.case(Task::Qa2, 170, seed, &count).unwrap();
@@ -137,14 +149,14 @@ fn a_question_of_several_paragraphs_has_them_all() {
 }
 
 #[test]
-fn texts_stay_as_they_were() {
+fn texts_are_stable() {
     let texts = Files::new(&squad(), &hotpot()).texts();
     let hash = |task| format!("{:016x}", hash(&texts.case(task, 200, 7, &count).unwrap()));
     assert_eq!([hash(Task::Qa1), hash(Task::Qa2)], ["d2e9f717f1626efb", "1f30f36804484bbd"]);
 }
 
 #[test]
-fn version_1_does_not_say_what_is_possible() {
+fn files_of_version_1_are_read() {
     let mut old = squad();
     for article in old["data"].as_array_mut().unwrap() {
         for paragraph in article["paragraphs"].as_array_mut().unwrap() {
@@ -160,11 +172,14 @@ fn version_1_does_not_say_what_is_possible() {
 }
 
 #[test]
-fn files_that_are_missing_are_told() {
-    let told = |task| Texts::ruler().case(task, 1000, 0, &count).unwrap_err().to_string();
-    assert_eq!(told(Task::Qa1), "`qa_1` asks about paragraphs of SQuAD; expected a file with them");
+fn missing_files_are_named() {
+    let refusal = |task| Texts::ruler().case(task, 1000, 0, &count).unwrap_err().to_string();
     assert_eq!(
-        told(Task::Qa2),
+        refusal(Task::Qa1),
+        "`qa_1` asks about paragraphs of SQuAD; expected a file with them"
+    );
+    assert_eq!(
+        refusal(Task::Qa2),
         "`qa_2` asks about paragraphs of HotpotQA; expected a file with them"
     );
     let refused = Texts::ruler().with_squad(Path::new("none.json")).unwrap_err().to_string();
@@ -175,9 +190,9 @@ fn files_that_are_missing_are_told() {
 }
 
 #[test]
-fn malformed_files_are_refused_with_the_place() {
+fn errors_of_malformed_files_name_the_place() {
     let files = Files::new(&squad(), &hotpot());
-    let told = |name: &str, content: &str| {
+    let refusal = |name: &str, content: &str| {
         fs::write(files.path(name), content).unwrap();
         let refused = match name {
             "squad.json" => Texts::ruler().with_squad(&files.path(name)),
@@ -189,14 +204,15 @@ fn malformed_files_are_refused_with_the_place() {
     let squad_with = |pointer: &str, value: Value| {
         let mut content = squad();
         *content.pointer_mut(pointer).unwrap() = value;
-        told("squad.json", &content.to_string())
+        refusal("squad.json", &content.to_string())
     };
     assert_eq!(
-        told("squad.json", "[1]\n"),
-        "invalid type: integer `1`, expected a sequence at line 1 column 2; expected SQuAD's {\"data\": [{\"paragraphs\": ...}]}"
+        refusal("squad.json", "[1]\n"),
+        "invalid type: integer `1`, expected a sequence at line 1 column 2; \
+         expected SQuAD's {\"data\": [{\"paragraphs\": ...}]}"
     );
     assert!(
-        told("squad.json", "{\"data\":\n[{}]}")
+        refusal("squad.json", "{\"data\":\n[{}]}")
             .starts_with("missing field `paragraphs` at line 2 column 3; ")
     );
     assert_eq!(
@@ -214,9 +230,9 @@ fn malformed_files_are_refused_with_the_place() {
     let hotpot_with = |pointer: &str, value: Value| {
         let mut content = hotpot();
         *content.pointer_mut(pointer).unwrap() = value;
-        told("hotpot.json", &content.to_string())
+        refusal("hotpot.json", &content.to_string())
     };
-    assert!(told("hotpot.json", "{}").starts_with(
+    assert!(refusal("hotpot.json", "{}").starts_with(
         "invalid type: map, expected a sequence at line 1 column 0; expected HotpotQA's"
     ));
     assert!(

@@ -1,6 +1,8 @@
-//! Texts of RULER's kind: what is asked can be read from the text, and they are of RULER's shapes.
+//! Tests that texts of RULER's tasks can be solved from the text alone, and have RULER's shapes.
 
-use crate::common::{MADE, asked, assert_right, count, counted, hash, listed, needles, set};
+use crate::common::{
+    SYNTHETIC, assert_right, count, count_words, hash, needles, parse_list, queried_keys, set,
+};
 use vattention_tasks::{Case, Task, Texts};
 
 fn case(task: Task, tokens: usize, seed: u64) -> Case {
@@ -9,7 +11,7 @@ fn case(task: Task, tokens: usize, seed: u64) -> Case {
 
 #[test]
 fn answers_are_in_the_text() {
-    for task in MADE {
+    for task in SYNTHETIC {
         for tokens in [1024, 4095, 4096, 10000] {
             for seed in 0..4 {
                 assert_right(task, &case(task, tokens, seed));
@@ -19,7 +21,7 @@ fn answers_are_in_the_text() {
 }
 
 #[test]
-fn answers_and_rooms_are_ruler_s() {
+fn numbers_of_answers_and_tokens_are_rulers() {
     for (task, answers, tokens) in [
         (Task::NiahSingle1, 1, 128),
         (Task::NiahSingle2, 1, 128),
@@ -39,7 +41,7 @@ fn answers_and_rooms_are_ruler_s() {
 }
 
 #[test]
-fn keys_and_values_differ_and_are_of_their_kind() {
+fn keys_and_values_differ_and_have_their_kinds() {
     for (task, keys, each) in [
         (Task::NiahSingle1, 1, 1),
         (Task::NiahSingle2, 1, 1),
@@ -73,7 +75,7 @@ fn keys_and_values_differ_and_are_of_their_kind() {
 }
 
 #[test]
-fn a_haystack_of_needles_has_nothing_else() {
+fn haystacks_of_needles_contain_only_needles() {
     for task in [Task::NiahMultikey2, Task::NiahMultikey3] {
         let case = case(task, 8192, 3);
         let found = needles(&case.context);
@@ -85,9 +87,9 @@ fn a_haystack_of_needles_has_nothing_else() {
 }
 
 #[test]
-fn noise_is_the_same_and_prose_is_not() {
+fn noise_repeats_and_prose_varies() {
     let noise = case(Task::NiahSingle1, 1024, 0).context;
-    let lines = counted(noise.lines().filter(|line| line.starts_with("The grass is green. ")));
+    let lines = count_words(noise.lines().filter(|line| line.starts_with("The grass is green. ")));
     assert_eq!(lines.len(), 1);
     assert!(noise.lines().count() > 30);
     let prose = |seed| case(Task::NiahSingle2, 1024, seed).context;
@@ -96,13 +98,13 @@ fn noise_is_the_same_and_prose_is_not() {
 }
 
 #[test]
-fn one_is_asked_for_in_the_singular_and_several_in_the_plural() {
+fn questions_use_singular_and_plural() {
     let one = case(Task::NiahSingle3, 1024, 0);
     assert!(one.context.starts_with("A special magic uuid is hidden within the following text."));
     assert!(one.question.ends_with(" mentioned in the provided text is"));
     let four = case(Task::NiahMultiquery, 1024, 0);
     assert!(four.context.starts_with("Some special magic numbers are hidden"));
-    let keys = asked(&four);
+    let keys = queried_keys(&four);
     let list = format!("{}, {}, {}, and {}", keys[0], keys[1], keys[2], keys[3]);
     assert_eq!(
         four.question,
@@ -120,17 +122,17 @@ fn needles_are_at_all_depths() {
         for seed in 0..200 {
             let case = case(task, 1024, seed);
             let start = case.context.find(".\n").unwrap();
-            let key = asked(&case)[0];
+            let key = queried_keys(&case)[0];
             let place = needles(&case.context).into_iter().find(|found| found.0 == key).unwrap().2;
             tenths[(place - start) * 10 / (case.context.len() - start)] += 1;
         }
-        // Of 200, each tenth has 20 with a standard deviation of 4.2.
+        // Each tenth has 20 of 200 needles, with a standard deviation of 4.2.
         assert!(tenths.iter().all(|found| (5..=38).contains(found)), "{task}: {tenths:?}");
     }
 }
 
 #[test]
-fn every_place_among_sentences_is_as_likely() {
+fn places_of_needles_are_uniform() {
     let place = |seed| {
         let context = case(Task::NiahSingle2, 600, seed).context;
         let sentences: Vec<_> = context.split_once('\n').unwrap().1.split(". ").collect();
@@ -143,19 +145,19 @@ fn every_place_among_sentences_is_as_likely() {
 }
 
 #[test]
-fn lists_repeat_their_words_as_often_as_ruler_does() {
+fn lists_repeat_words_as_in_ruler() {
     for (tokens, common, rare, example) in [(2048, 6, 1, 40), (4096, 30, 3, 190)] {
         let case = case(Task::Cwe, tokens, 2);
         let lists: Vec<_> = case.context.split("appear most often.\n").skip(1).collect();
         assert_eq!(lists.len(), 2, "an example, and the list");
         let (worked, answer) = lists[0].split_once("\nQuestion: ").unwrap();
-        let worked = counted(listed(worked).into_iter());
+        let worked = count_words(parse_list(worked).into_iter());
         assert_eq!(worked.values().sum::<usize>(), example);
         let most = worked.values().max().unwrap();
         let answer = answer.split_once("list are: ").unwrap().1.split_once('\n').unwrap().0;
-        assert_eq!(listed(answer).len(), 10);
-        assert!(listed(answer).iter().all(|word| worked[word] == *most));
-        let counts = counted(listed(lists[1]).into_iter());
+        assert_eq!(parse_list(answer).len(), 10);
+        assert!(parse_list(answer).iter().all(|word| worked[word] == *most));
+        let counts = count_words(parse_list(lists[1]).into_iter());
         for (word, times) in counts {
             let is_common = case.answers.iter().any(|answer| answer == word);
             assert_eq!(times, if is_common { common } else { rare }, "{word}");
@@ -176,9 +178,10 @@ fn no_common_word_is_part_of_another() {
 fn coded_words_follow_the_zeta_law() {
     let case = case(Task::Fwe, 8192, 4);
     let text = case.context.rsplit_once("coded words. ").unwrap().1;
-    let mut counts: Vec<_> = counted(text.split(' ')).into_values().collect();
+    let mut counts: Vec<_> = count_words(text.split(' ')).into_values().collect();
     counts.sort_unstable_by(|a, b| b.cmp(a));
-    // A word's count is the whole part of what the law expects, so one number of words gives all.
+    // Counts are the expected numbers rounded down, so that one number of words explains all of
+    // them.
     let zeta = std::f64::consts::PI.powi(2) / 6.0;
     let expected =
         |words: usize, rank: usize| (words as f64 / (rank * rank) as f64 / zeta + 1e-6) as usize;
@@ -198,16 +201,16 @@ fn variables_have_an_example_first() {
         let size = count(example);
         assert!((most - 40..=most + 5).contains(&size), "{tokens}: {size}");
         assert_eq!(text.matches("VAR ").count(), 9);
-        let (told, answer) = example.split_once(", they are: ").unwrap();
-        let variables = counted(answer.split(' '));
+        let (assignments, answer) = example.split_once(", they are: ").unwrap();
+        let variables = count_words(answer.split(' '));
         assert_eq!(variables.len(), 5);
-        let is_told = |variable: &str| told.contains(&format!("VAR {variable} = "));
-        assert!(variables.keys().all(|variable| variable.len() == 3 && is_told(variable)));
+        let is_assigned = |variable: &str| assignments.contains(&format!("VAR {variable} = "));
+        assert!(variables.keys().all(|variable| variable.len() == 3 && is_assigned(variable)));
     }
 }
 
 #[test]
-fn a_file_of_prose_is_the_haystack() {
+fn files_of_prose_are_haystacks() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("prose.txt");
     std::fs::write(&file, "It was\n a night.  Was it? It\twas! ").unwrap();
@@ -222,11 +225,13 @@ fn a_file_of_prose_is_the_haystack() {
 }
 
 #[test]
-fn texts_stay_as_they_were() {
-    let hashes: Vec<_> =
-        MADE.iter().map(|task| format!("{task} {:016x}", hash(&case(*task, 1000, 7)))).collect();
+fn texts_are_stable() {
+    let hashes: Vec<_> = SYNTHETIC
+        .iter()
+        .map(|task| format!("{task} {:016x}", hash(&case(*task, 1000, 7))))
+        .collect();
     assert_eq!(hashes, GOLDEN);
-    for task in MADE {
+    for task in SYNTHETIC {
         assert_eq!(case(task, 1000, 7), case(task, 1000, 7));
         assert_ne!(case(task, 1000, 7), case(task, 1000, 8), "{task}: seeds");
         assert_ne!(case(task, 1000, 7).answers, case(task, 1001, 7).answers, "{task}: lengths");

@@ -1,10 +1,10 @@
-//! Texts of a vocabulary: of its words alone, and of the shapes that its model was trained on.
+//! Tests of texts from a vocabulary: they contain only its words, and have the shapes of training.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{MADE, asked, count, hash, needles, set, solved, taken, words};
+use crate::common::{SYNTHETIC, count, hash, needles, queried_keys, set, solve, taken, words};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use vattention_tasks::{Case, Error, Task, Texts};
@@ -25,18 +25,27 @@ fn class(name: &str) -> BTreeSet<String> {
     serde_json::from_value(content()["classes"][name].clone()).unwrap()
 }
 
-/// Every word that the model of these words knows.
+/// Returns every word that the model of this vocabulary knows.
 fn known() -> BTreeSet<String> {
     let tokenizer = fs::read_to_string(file().with_file_name("tokenizer.json")).unwrap();
     let tokenizer: Value = serde_json::from_str(&tokenizer).unwrap();
     tokenizer["model"]["vocab"].as_object().unwrap().keys().cloned().collect()
 }
 
-const SAID: [Task; 9] =
-    [MADE[0], MADE[1], MADE[2], MADE[3], MADE[4], MADE[5], MADE[6], MADE[7], MADE[8]];
+const TASKS: [Task; 9] = [
+    SYNTHETIC[0],
+    SYNTHETIC[1],
+    SYNTHETIC[2],
+    SYNTHETIC[3],
+    SYNTHETIC[4],
+    SYNTHETIC[5],
+    SYNTHETIC[6],
+    SYNTHETIC[7],
+    SYNTHETIC[8],
+];
 
 fn assert_right(task: Task, case: &Case) {
-    let solved = solved(task, case);
+    let solved = solve(task, case);
     if task == Task::NiahMultivalue {
         assert_eq!(set(&solved), set(&case.answers));
     } else {
@@ -46,9 +55,9 @@ fn assert_right(task: Task, case: &Case) {
 }
 
 #[test]
-fn texts_have_no_word_but_the_file_s() {
+fn texts_contain_only_the_vocabularys_words() {
     let known = known();
-    for task in SAID {
+    for task in TASKS {
         for seed in 0..20 {
             let case = case(task, 700, seed);
             let text = [case.context, case.question, case.answers.join(" ")].join(" ");
@@ -58,9 +67,9 @@ fn texts_have_no_word_but_the_file_s() {
 }
 
 #[test]
-fn tasks_have_the_keys_and_kinds_of_the_training() {
+fn tasks_have_the_keys_and_kinds_of_training() {
     let (keys, filler) = (class("keys"), class("filler"));
-    for (task, told, each, kind) in [
+    for (task, keys_found, values_per_key, kind) in [
         (Task::NiahSingle1, 1, 1, "numbers"),
         (Task::NiahSingle2, 1, 1, "numbers"),
         (Task::NiahSingle3, 1, 1, "uuids"),
@@ -72,14 +81,18 @@ fn tasks_have_the_keys_and_kinds_of_the_training() {
     ] {
         let (case, values) = (case(task, 1000, 3), class(kind));
         let found = needles(&case.context);
-        assert_eq!(found.len(), told * each, "{task}");
-        assert_eq!(set(found.iter().map(|found| found.0)).len(), told, "{task}");
-        assert_eq!(set(found.iter().map(|found| found.1)).len(), told * each, "{task}");
+        assert_eq!(found.len(), keys_found * values_per_key, "{task}");
+        assert_eq!(set(found.iter().map(|found| found.0)).len(), keys_found, "{task}");
+        assert_eq!(
+            set(found.iter().map(|found| found.1)).len(),
+            keys_found * values_per_key,
+            "{task}"
+        );
         assert!(
             found.iter().all(|found| keys.contains(found.0) && values.contains(found.1)),
             "{task}"
         );
-        assert_eq!(asked(&case).len(), if task == Task::NiahMultiquery { 4 } else { 1 });
+        assert_eq!(queried_keys(&case).len(), if task == Task::NiahMultiquery { 4 } else { 1 });
         let has_noise = case.context.contains(". The grass is green. The sky is blue. ");
         assert_eq!(has_noise, task == Task::NiahSingle1, "{task}");
         let sentences = case.context.split_inclusive(". ").skip(3);
@@ -92,7 +105,7 @@ fn tasks_have_the_keys_and_kinds_of_the_training() {
 #[test]
 fn texts_read_as_in_training() {
     let one = case(Task::NiahMultikey2, 130, 0);
-    let (key, value) = (asked(&one)[0], &one.answers[0]);
+    let (key, value) = (queried_keys(&one)[0], &one.answers[0]);
     assert!(one.context.starts_with(
         "A special magic number is hidden within the following text. Make sure to memorize it. \
          I will quiz you about the number afterwards. "
@@ -118,11 +131,11 @@ fn texts_read_as_in_training() {
 }
 
 #[test]
-fn texts_stay_as_they_were() {
-    let one = |task| case(task, 1000, 7);
-    let hashes: Vec<_> = SAID.iter().map(|t| format!("{t} {:016x}", hash(&one(*t)))).collect();
+fn texts_are_stable() {
+    let text = |task| case(task, 1000, 7);
+    let hashes: Vec<_> = TASKS.iter().map(|t| format!("{t} {:016x}", hash(&text(*t)))).collect();
     assert_eq!(hashes, GOLDEN);
-    assert!(SAID.iter().all(|task| one(*task) == one(*task)));
+    assert!(TASKS.iter().all(|task| text(*task) == text(*task)));
 }
 
 const GOLDEN: [&str; 9] = [
@@ -138,12 +151,12 @@ const GOLDEN: [&str; 9] = [
 ];
 
 #[test]
-fn there_are_no_more_keys_than_the_file_has() {
+fn keys_are_limited_by_the_file() {
     let case = case(Task::NiahMultikey2, 16384, 0);
     let found = needles(&case.context);
     assert_eq!(set(found.iter().map(|found| found.0)).len(), 1024);
     assert_eq!(found.len(), 1024);
-    // 256 values for 1024 keys: each four times.
+    // Each of the 256 values belongs to four of the 1024 keys.
     assert_eq!(set(found.iter().map(|found| found.1)).len(), 256);
     assert!(taken(&case, count) * 100 > 16384 * 99, "filler does the rest");
     assert_right(Task::NiahMultikey2, &case);
@@ -161,10 +174,10 @@ fn tasks_without_words_are_refused() {
 }
 
 #[test]
-fn a_broken_file_is_refused_with_the_place() {
+fn errors_of_broken_files_name_the_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("words.json");
-    let told = |content: &str| {
+    let refusal = |content: &str| {
         fs::write(&path, content).unwrap();
         Texts::open(&path)
             .unwrap_err()
@@ -177,14 +190,14 @@ fn a_broken_file_is_refused_with_the_place() {
     let changed = |pointer: &str, value: Value| {
         let mut content = content();
         *content.pointer_mut(pointer).unwrap() = value;
-        told(&content.to_string())
+        refusal(&content.to_string())
     };
     assert!(
-        told("{")
+        refusal("{")
             .starts_with("EOF while parsing an object at line 1 column 1; expected a vocabulary")
     );
     assert!(
-        told("{\"format\": 3}")
+        refusal("{\"format\": 3}")
             .starts_with("invalid type: integer `3`, expected a string at line 1")
     );
     assert_eq!(changed("/format", json!("x")), "format \"x\"; expected \"vattention-recall/1\"");
@@ -220,10 +233,14 @@ fn a_broken_file_is_refused_with_the_place() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
     #[test]
     fn every_seed_and_length_can_be_solved(
-        task in proptest::sample::select(&SAID[..]),
+        task in proptest::sample::select(&TASKS[..]),
         tokens in 256usize..4096,
         seed: u64,
     ) {

@@ -1,10 +1,12 @@
-//! The environment in which Hugging Face transformers renders chat templates, as far as templates
-//! of models use it: jinja2's immutable sandbox with transformers' functions and extensions.
+//! Environment in which Hugging Face transformers renders chat templates, to the extent that
+//! templates of models use it: jinja2's immutable sandbox with the functions and extensions of
+//! transformers.
 //!
-//! minijinja renders. What is added here is the text of values as in Python (`True`, `None`, lists
-//! and mappings), `tojson`, methods of strings, and the tags `{% generation %}`. What no template of
-//! a known model uses is as in minijinja, or refused: text of large floats after `~`, comparisons of
-//! values of different types, formatting by `%` without parentheses, filters for web pages.
+//! minijinja renders the templates. This module adds the text of values as in Python (`True`,
+//! `None`, lists and mappings), `tojson`, methods of strings, and the tags `{% generation %}`.
+//! Features that no template of a known model uses behave as in minijinja, or are refused: text of
+//! large floats after `~`, comparisons of values of different types, formatting by `%` without
+//! parentheses, filters for web pages.
 
 mod arguments;
 mod json;
@@ -27,11 +29,12 @@ use regex::Regex;
 
 use arguments::{CallArguments, as_text, bind, given, refuse};
 
-/// Maximum number of steps of a template: many more than a prompt needs, and done within a second.
+/// Maximum number of steps of a template: many more than a prompt needs, and executed within a
+/// second.
 const FUEL: u64 = 1_000_000;
 
-/// Bytes of stack for the deepest lists that [`FUEL`] steps can nest; these are compared and freed
-/// recursively.
+/// Bytes of stack for the deepest lists that [`FUEL`] steps can nest; comparing and freeing them is
+/// recursive.
 const STACK: usize = 128 << 20;
 
 /// Renders on a thread whose stack is large enough for deeply nested values.
@@ -74,19 +77,19 @@ pub(super) fn new(now: fn() -> NaiveDateTime) -> Result<Environment<'static>, Er
     Ok(environment)
 }
 
-/// Replaces what minijinja parses otherwise: the tags that mark the assistant's text for training,
-/// which open a scope; a text that is formatted by `%` with values in parentheses; and line endings.
+/// Replaces syntax that minijinja parses differently: the tags that mark the assistant's text for
+/// training, which open a scope; `%` formatting with values in parentheses; and line endings.
 pub(super) fn rewrite(source: &str) -> String {
     static GENERATION: LazyLock<Regex> =
-        LazyLock::new(|| expression(r"\{%([-+]?[ \n\t]*)(end)?generation([ \n\t]*[-+]?)%\}"));
+        LazyLock::new(|| compile(r"\{%([-+]?[ \n\t]*)(end)?generation([ \n\t]*[-+]?)%\}"));
     static FORMAT: LazyLock<Regex> =
-        LazyLock::new(|| expression(r#"('[^'\n]*'|"[^"\n]*")[ \n\t]*%[ \n\t]*\("#));
+        LazyLock::new(|| compile(r#"('[^'\n]*'|"[^"\n]*")[ \n\t]*%[ \n\t]*\("#));
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let source = GENERATION.replace_all(&source, "{%${1}${2}with${3}%}");
     FORMAT.replace_all(&source, "${1} | format(").into_owned()
 }
 
-fn expression(text: &str) -> Regex {
+fn compile(text: &str) -> Regex {
     Regex::new(text).expect("the expression is valid")
 }
 

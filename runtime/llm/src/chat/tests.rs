@@ -9,7 +9,8 @@ use serde_json::{Value as Json, json};
 
 use super::{Chat, ChatTemplate};
 
-type Said = (Option<String>, String);
+/// Messages of the system and the user.
+type Messages = (Option<String>, String);
 
 fn golden(name: &str) -> Json {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/chat");
@@ -21,7 +22,7 @@ fn template(source: &str) -> ChatTemplate {
     ChatTemplate::new(Path::new("model"), Some("key"), source.to_owned(), bos, eos).unwrap()
 }
 
-fn of(name: &str) -> ChatTemplate {
+fn golden_template(name: &str) -> ChatTemplate {
     template(golden(name)["template"].as_str().unwrap())
 }
 
@@ -31,7 +32,7 @@ fn joined(chat: &Chat) -> String {
 
 #[test]
 fn prompts_are_as_transformers_renders_them() {
-    let chats: Vec<Said> = serde_json::from_value(golden("chats")).unwrap();
+    let chats: Vec<Messages> = serde_json::from_value(golden("chats")).unwrap();
     for name in ["chatml", "llama3", "mistral", "refuses-system", "qwen"] {
         let case = golden(name);
         let template = template(case["template"].as_str().unwrap());
@@ -43,17 +44,17 @@ fn prompts_are_as_transformers_renders_them() {
                 assert_eq!(answered, [prompt, " An"].concat());
             } else {
                 let raised = case["prompts"][place]["raises"].as_str().unwrap();
-                let said = rendered.unwrap_err().to_string();
-                assert!(said.contains(raised), "{name} {place}: {said}");
+                let message = rendered.unwrap_err().to_string();
+                assert!(message.contains(raised), "{name} {place}: {message}");
             }
         }
     }
 }
 
 #[test]
-fn a_prompt_is_cut_behind_the_context() {
+fn prompts_are_split_after_the_context() {
     let systems = [None, Some("Once upon a time."), Some("")];
-    let said = [
+    let cases = [
         ("Once upon a time.", " Who?"),
         ("\n Once upon a time. \n", "\n\n Who? "),
         ("user", "\n"),
@@ -65,9 +66,9 @@ fn a_prompt_is_cut_behind_the_context() {
         ("{{ x }} <|im_end|> \u{E000}\u{E001}", "\u{E000} 你好"),
     ];
     for name in ["chatml", "llama3", "mistral", "qwen"] {
-        let template = of(name);
+        let template = golden_template(name);
         for system in systems {
-            for (context, question) in said {
+            for (context, question) in cases {
                 let chat = template.split(system, context, question, "Answer: ").unwrap();
                 let user = [context, question].concat();
                 let whole = template.render(system, &user, "Answer: ").unwrap();
@@ -75,10 +76,10 @@ fn a_prompt_is_cut_behind_the_context() {
                 let (before, after) = (&chat.before, &chat.after);
                 assert!(before.trim_end().ends_with(context.trim()), "{name} {before:?}");
                 let question = question.trim();
-                // What stands right behind the context is the question, beside white space.
+                // The question follows the context immediately, apart from white space.
                 assert!(after.trim_start().starts_with(question), "{name} {after:?}");
                 assert!(after.ends_with("Answer: "));
-                // Behind the context in the user's text, not behind the same text before it.
+                // The cut is in the user's text, even if the same text occurs before it.
                 assert_eq!(before.matches("INST] ").count(), usize::from(name == "mistral"));
                 if name == "llama3" {
                     assert!(before.contains("<|start_header_id|>user"), "{before:?}");
@@ -98,27 +99,30 @@ fn a_context_that_the_prompt_does_not_show_is_refused() {
         "{{ messages[0].content | length }}",
         "{{ messages[0].content | reverse }}",
     ] {
-        let said = template(source).split(None, "a context", "?", "").unwrap_err().to_string();
-        assert!(said.starts_with("model: `key`: the end of the context"), "{said}");
+        let message = template(source).split(None, "a context", "?", "").unwrap_err().to_string();
+        assert!(message.starts_with("model: `key`: the end of the context"), "{message}");
     }
 }
 
 #[test]
-fn templates_that_fail_say_where() {
+fn errors_of_templates_name_the_line() {
     let new = |source: &str| {
         ChatTemplate::new(Path::new("model"), Some("key"), source.into(), None, None)
             .and_then(|template| template.render(None, "", ""))
             .unwrap_err()
             .to_string()
     };
-    let said = new("\n\n{{ raise_exception('not like this') }}");
-    assert!(said.starts_with("model: `key`, line 3: ") && said.contains("not like this"), "{said}");
-    let said = new("\n{% if messages %}");
-    assert!(said.starts_with("model: `key`, line 2: "), "{said}");
-    let said = new("{{ messages[0].nothing.at_all }}");
-    assert!(said.starts_with("model: `key`, line 1: undefined"), "{said}");
-    let said = new("{% include 'other' %}");
-    assert!(said.starts_with("model: `key`, line 1: "), "{said}");
+    let message = new("\n\n{{ raise_exception('not like this') }}");
+    assert!(
+        message.starts_with("model: `key`, line 3: ") && message.contains("not like this"),
+        "{message}"
+    );
+    let message = new("\n{% if messages %}");
+    assert!(message.starts_with("model: `key`, line 2: "), "{message}");
+    let message = new("{{ messages[0].nothing.at_all }}");
+    assert!(message.starts_with("model: `key`, line 1: undefined"), "{message}");
+    let message = new("{% include 'other' %}");
+    assert!(message.starts_with("model: `key`, line 1: "), "{message}");
 }
 
 #[test]
@@ -129,8 +133,8 @@ fn a_template_without_end_is_stopped() {
         "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
     ];
     for source in endless {
-        let said = template(source).render(None, "", "").unwrap_err().to_string();
-        assert!(said.starts_with("model: `key`, line 1: "), "{said}");
+        let message = template(source).render(None, "", "").unwrap_err().to_string();
+        assert!(message.starts_with("model: `key`, line 1: "), "{message}");
     }
 }
 
@@ -141,7 +145,7 @@ fn templates_read_the_clock() {
 }
 
 #[test]
-fn a_prompt_that_changes_the_text_can_be_left_whole() {
+fn prompts_that_change_the_text_can_stay_whole() {
     let (context, question) = ("a \"b\"\n", "c?");
     for (source, prompt) in [
         ("<{{ messages[0].content | tojson }}>", "<\"a \\\"b\\\"\\nc?\">"),
@@ -152,13 +156,13 @@ fn a_prompt_that_changes_the_text_can_be_left_whole() {
         let chat = template.split_if_shown(None, context, question, "!").unwrap();
         assert_eq!(chat, Chat { before: [prompt, "!"].concat(), after: String::new() });
     }
-    let shown = of("chatml");
+    let shown = golden_template("chatml");
     let chat = shown.split_if_shown(None, context, question, "!").unwrap();
     assert_eq!(chat, shown.split(None, context, question, "!").unwrap());
     assert!(template("{{ nothing() }}").split_if_shown(None, "a", "b", "").is_err());
 }
 
-/// A directory with some files.
+/// Creates a directory with some files.
 fn directory(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -168,7 +172,7 @@ fn directory(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-fn opened(files: &[(&str, &str)]) -> Option<String> {
+fn render_directory(files: &[(&str, &str)]) -> Option<String> {
     let (_folder, path) = directory(files);
     let template = ChatTemplate::open(&path).unwrap()?;
     Some(template.render(Some("S"), "U", "A").unwrap())
@@ -177,24 +181,24 @@ fn opened(files: &[(&str, &str)]) -> Option<String> {
 const SOURCE: &str = "{{ bos_token }}{{ messages | length }}{{ eos_token }}|";
 
 #[test]
-fn a_directory_has_a_template_in_one_of_three_places() {
+fn templates_of_directories_are_in_one_of_three_places() {
     let config = |template: Json, bos: Json| {
         json!({"chat_template": template, "bos_token": bos, "eos_token": null}).to_string()
     };
-    assert_eq!(opened(&[]), None);
-    assert_eq!(opened(&[("tokenizer_config.json", "{}")]), None);
+    assert_eq!(render_directory(&[]), None);
+    assert_eq!(render_directory(&[("tokenizer_config.json", "{}")]), None);
     let text = config(json!(SOURCE), json!("<b>"));
-    assert_eq!(opened(&[("tokenizer_config.json", &text)]).unwrap(), "<b>2|A");
+    assert_eq!(render_directory(&[("tokenizer_config.json", &text)]).unwrap(), "<b>2|A");
     let named = json!([{"name": "rag", "template": "?"}, {"name": "default", "template": SOURCE}]);
     let text = config(named, json!({"content": "<b>", "special": true}));
-    assert_eq!(opened(&[("tokenizer_config.json", &text)]).unwrap(), "<b>2|A");
+    assert_eq!(render_directory(&[("tokenizer_config.json", &text)]).unwrap(), "<b>2|A");
     let jinja = ("chat_template.jinja", "jinja{{ bos_token }}");
-    assert_eq!(opened(&[("tokenizer_config.json", &text), jinja]).unwrap(), "jinja<b>A");
-    assert_eq!(opened(&[jinja]).unwrap(), "jinjaA");
+    assert_eq!(render_directory(&[("tokenizer_config.json", &text), jinja]).unwrap(), "jinja<b>A");
+    assert_eq!(render_directory(&[jinja]).unwrap(), "jinjaA");
 }
 
 #[test]
-fn files_that_have_no_template_where_it_should_be_are_refused() {
+fn files_with_invalid_templates_are_refused() {
     for (name, text, expected) in [
         ("tokenizer_config.json", "{", "EOF"),
         ("tokenizer_config.json", r#"{"chat_template": 5}"#, "`chat_template` is no template"),
@@ -204,28 +208,31 @@ fn files_that_have_no_template_where_it_should_be_are_refused() {
         ("chat_template.jinja", "\n{% oh %}", "line 2"),
     ] {
         let (_folder, path) = directory(&[(name, text)]);
-        let said = ChatTemplate::open(&path).unwrap_err().to_string();
-        assert!(said.starts_with(&path.join(name).display().to_string()), "{said}");
-        assert!(said.contains(expected), "{said}");
+        let message = ChatTemplate::open(&path).unwrap_err().to_string();
+        assert!(message.starts_with(&path.join(name).display().to_string()), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 }
 
 #[test]
-fn a_gguf_file_has_its_template_and_tokens_in_the_metadata() {
+fn metadata_of_gguf_has_the_template_and_its_tokens() {
     let text = |text: &str| Metadata::String(text.into());
     let mut metadata = HashMap::from([
         ("tokenizer.ggml.tokens".into(), Metadata::Array(vec![text("x"), text("<b>")])),
         ("tokenizer.ggml.bos_token_id".into(), Metadata::U32(1)),
     ]);
     let path = Path::new("a.gguf");
-    assert!(ChatTemplate::of_metadata(path, &metadata).unwrap().is_none());
+    assert!(ChatTemplate::from_metadata(path, &metadata).unwrap().is_none());
     metadata.insert("tokenizer.chat_template".into(), text(SOURCE));
-    let template = ChatTemplate::of_metadata(path, &metadata).unwrap().unwrap();
+    let template = ChatTemplate::from_metadata(path, &metadata).unwrap().unwrap();
     assert_eq!(template.render(None, "U", "A").unwrap(), "<b>1|A");
     metadata.insert("tokenizer.ggml.eos_token_id".into(), Metadata::U32(2));
-    let said = ChatTemplate::of_metadata(path, &metadata).unwrap_err().to_string();
-    assert!(said.starts_with("a.gguf: `tokenizer.ggml.eos_token_id` is 2 of type u32"), "{said}");
+    let message = ChatTemplate::from_metadata(path, &metadata).unwrap_err().to_string();
+    assert!(
+        message.starts_with("a.gguf: `tokenizer.ggml.eos_token_id` is 2 of type u32"),
+        "{message}"
+    );
     metadata.insert("tokenizer.chat_template".into(), Metadata::Bool(true));
-    let said = ChatTemplate::of_metadata(path, &metadata).unwrap_err().to_string();
-    assert!(said.starts_with("a.gguf: `tokenizer.chat_template` is true"), "{said}");
+    let message = ChatTemplate::from_metadata(path, &metadata).unwrap_err().to_string();
+    assert!(message.starts_with("a.gguf: `tokenizer.chat_template` is true"), "{message}");
 }

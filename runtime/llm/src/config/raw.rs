@@ -1,4 +1,4 @@
-//! The keys of `config.json`, as transformers 4 and 5 write them.
+//! Keys of `config.json`, as transformers 4 and 5 write them.
 
 use std::num::NonZeroUsize;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::rope::{Scaling, Sharpening, yarn_length};
 
-/// The largest dimension: products of two fit.
+/// Largest dimension; the product of two fits into `usize`.
 const MAX_SIZE: usize = i32::MAX as usize;
 
-/// The keys that matter here; others do not change what is computed.
+/// Keys that this crate uses; the other keys do not change the computation.
 #[derive(Debug, Deserialize)]
 pub(super) struct Raw {
     #[serde(default)]
@@ -18,14 +18,14 @@ pub(super) struct Raw {
     pub(super) hidden_size: Option<usize>,
     pub(super) intermediate_size: Option<usize>,
     pub(super) moe_intermediate_size: Option<usize>,
-    /// What transformers 5 names otherwise.
+    /// Number of experts; transformers 5 renames the key.
     #[serde(alias = "num_local_experts")]
     pub(super) num_experts: Option<usize>,
     pub(super) num_experts_per_tok: Option<usize>,
     pub(super) norm_topk_prob: Option<bool>,
     #[serde(default)]
     mlp_only_layers: Vec<usize>,
-    /// Every how many layers one has experts.
+    /// Every layer whose number is a multiple of this has experts, counted from 1.
     decoder_sparse_step: Option<NonZeroUsize>,
     pub(super) num_hidden_layers: Option<usize>,
     pub(super) num_attention_heads: Option<usize>,
@@ -47,7 +47,7 @@ pub(super) struct Raw {
     partial_rotary_factor: Option<f64>,
     rope_theta: Option<f32>,
     rope_scaling: Option<Rotary>,
-    /// What transformers 5 has in place of `rope_theta` and `rope_scaling`.
+    /// Parameters of transformers 5, which replace `rope_theta` and `rope_scaling`.
     rope_parameters: Option<Rotary>,
     quantization_config: Option<Value>,
     pub(super) eos_token_id: Option<Ends>,
@@ -55,7 +55,7 @@ pub(super) struct Raw {
 
 #[derive(Debug, Deserialize)]
 struct Rotary {
-    /// `type` before `rope_type`.
+    /// Kind of scaling; old files call the key `type`.
     #[serde(alias = "type")]
     rope_type: Option<String>,
     rope_theta: Option<f32>,
@@ -69,18 +69,18 @@ struct Rotary {
     mscale: Option<f32>,
     mscale_all_dim: Option<f32>,
     attention_factor: Option<f32>,
-    /// Whether the pairs between which yarn mixes are whole numbers; by default, they are.
+    /// True, the default, if the range of pairs that yarn interpolates is rounded to whole numbers.
     truncate: Option<bool>,
     llama_4_scaling_beta: Option<f32>,
 }
 
-/// What `generation_config.json` says that matters here.
+/// Keys of `generation_config.json` that this crate uses.
 #[derive(Debug, Deserialize)]
 pub(super) struct GenerationFile {
     pub(super) eos_token_id: Option<Ends>,
 }
 
-/// The tokens that end a text.
+/// Tokens that end a text.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Ends {
@@ -97,7 +97,7 @@ impl From<Ends> for Vec<u32> {
     }
 }
 
-/// A dimension that must be there.
+/// Returns a required dimension.
 pub(super) fn size(key: &str, value: Option<usize>) -> Result<usize, String> {
     match value {
         None => Err(format!("no `{key}`")),
@@ -110,7 +110,7 @@ pub(super) fn size(key: &str, value: Option<usize>) -> Result<usize, String> {
 }
 
 impl Raw {
-    /// Refuses what would change the computation and is not known here.
+    /// Refuses options that change the computation and are not supported.
     pub(super) fn refuse_unknown_options(&self) -> Result<(), String> {
         if self.quantization_config.is_some() {
             return Err("`quantization_config`: quantised weights are not supported; expected \
@@ -129,7 +129,7 @@ impl Raw {
         }
     }
 
-    /// The layers of a model of experts that have none.
+    /// Numbers of the layers without experts, of a model with experts.
     pub(super) fn layers_without_experts(&self, layers: usize) -> Vec<usize> {
         let step = self.decoder_sparse_step.map_or(1, NonZeroUsize::get);
         let without = |layer: &usize| {
@@ -162,8 +162,8 @@ impl Raw {
             Some("llama3") => rope.llama3(),
             Some("yarn") => rope.yarn(),
             Some(other) => Err(format!(
-                "the rope type {other:?} is not supported; expected one of default, linear, llama3, \
-                 yarn"
+                "the rope type {other:?} is not supported; expected one of default, linear, \
+                 llama3, yarn"
             )),
         }
     }
@@ -180,7 +180,7 @@ impl Raw {
 }
 
 impl Rotary {
-    /// The context that the model was first trained for.
+    /// Context length of the original training.
     fn original(&self) -> Result<f32, String> {
         positive("original_max_position_embeddings", self.original_max_position_embeddings)
     }
@@ -217,7 +217,7 @@ impl Rotary {
     }
 }
 
-/// A number of the rotary embeddings that must be there.
+/// Returns a required positive number of the rotary embeddings.
 fn positive(key: &str, value: Option<f32>) -> Result<f32, String> {
     match value {
         None => Err(format!("no `{key}` of the rotary embeddings")),

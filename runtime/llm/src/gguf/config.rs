@@ -1,4 +1,4 @@
-//! A model's dimensions from GGUF's metadata.
+//! Configuration of a model, from GGUF metadata.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::config::{Architecture, Biases, Config, Experts, MOST_LAYERS};
 use crate::gguf::tokenizer::ends;
 use crate::rope::{Scaling, Sharpening, yarn_length};
 
-/// Architectures by the names that llama.cpp gives them.
+/// Architectures by their names in llama.cpp.
 const ARCHITECTURES: [(&str, Architecture); 5] = [
     ("llama", Architecture::Llama),
     ("mistral3", Architecture::Mistral),
@@ -19,19 +19,19 @@ const ARCHITECTURES: [(&str, Architecture); 5] = [
     ("qwen3moe", Architecture::Qwen3Moe),
 ];
 
-/// The architecture that has experts.
+/// Architecture that has experts.
 const EXPERTS: &str = "qwen3moe";
 
-/// The largest dimension: products of two fit.
+/// Largest dimension; the product of two fits into `usize`.
 const MAX_SIZE: u64 = i32::MAX as u64;
 
-/// The widest head: selectors may keep the square of it.
+/// Largest head dimension; selectors may store its square.
 const WIDEST: usize = 1 << 14;
 
 type Metadata = HashMap<String, Value>;
 
-/// Query heads and KV heads, where llama.cpp turns neighbours: their rows are in interleaved rotary
-/// order.
+/// Numbers of query heads and KV heads, if llama.cpp rotates neighbouring elements of this
+/// architecture, so that the rows are in interleaved rotary order.
 pub(super) fn interleaved_heads(metadata: &Metadata) -> Option<(usize, usize)> {
     let (_, architecture) = architecture(metadata).ok()?;
     let neighbours = matches!(architecture, Architecture::Llama | Architecture::Mistral);
@@ -51,7 +51,8 @@ fn kv_heads(metadata: &Metadata) -> Result<usize, String> {
     }
 }
 
-/// Dimensions from metadata; `has` returns whether there is a tensor of a name of Hugging Face.
+/// Reads the configuration from metadata; `has` returns whether a tensor of a Hugging Face name
+/// exists.
 pub(super) fn config(metadata: &Metadata, has: impl Fn(&str) -> bool) -> Result<Config, String> {
     let (_, architecture) = architecture(metadata)?;
     let keys = ConfigKeys::new(metadata)?;
@@ -91,7 +92,8 @@ pub(super) fn config(metadata: &Metadata, has: impl Fn(&str) -> bool) -> Result<
     })
 }
 
-/// llama.cpp has no key for whether weights sum to 1: they do.
+/// Dimensions of the experts. llama.cpp has no key for the normalisation of their weights, which it
+/// always applies.
 fn experts(keys: &ConfigKeys<'_>, architecture: Architecture) -> Result<Option<Experts>, String> {
     if architecture != Architecture::Qwen3Moe {
         return Ok(None);
@@ -150,7 +152,8 @@ fn shape(
     Ok(shape)
 }
 
-/// Within its sliding window a model attends to everything.
+/// Largest number of tokens of a sequence, and the key that limits it. Within its sliding window a
+/// model attends to all tokens.
 fn context(keys: &ConfigKeys<'_>, architecture: Architecture) -> Result<(usize, String), String> {
     let positions = keys.size("context_length")?;
     let slides = architecture != Architecture::Qwen2 && keys.has("attention.sliding_window");
@@ -162,7 +165,7 @@ fn context(keys: &ConfigKeys<'_>, architecture: Architecture) -> Result<(usize, 
     }
 }
 
-/// As many as there are tokens, whatever `vocab_size` says.
+/// Number of tokens in the vocabulary; the list of tokens takes precedence over `vocab_size`.
 fn vocab_size(keys: &ConfigKeys<'_>) -> Result<usize, String> {
     match keys.metadata.get("tokenizer.ggml.tokens") {
         Some(Value::Array(tokens)) if !tokens.is_empty() => Ok(tokens.len()),
@@ -170,7 +173,7 @@ fn vocab_size(keys: &ConfigKeys<'_>) -> Result<usize, String> {
     }
 }
 
-/// The keys of an architecture, `{architecture}.{key}`.
+/// Keys of an architecture, `{architecture}.{key}`.
 struct ConfigKeys<'m> {
     prefix: &'m str,
     metadata: &'m Metadata,
@@ -193,7 +196,7 @@ impl<'m> ConfigKeys<'m> {
         self.get(key).is_some()
     }
 
-    /// A whole number, of any width.
+    /// Reads a whole number of any width.
     fn number(&self, key: &str) -> Result<u64, String> {
         let name = self.name(key);
         let Some(value) = self.get(key) else { return Err(format!("no `{name}`")) };
@@ -201,12 +204,12 @@ impl<'m> ConfigKeys<'m> {
             .ok_or_else(|| format!("`{name}` is {}; expected a whole number", typed(value)))
     }
 
-    /// A dimension.
+    /// Reads a dimension.
     fn size(&self, key: &str) -> Result<usize, String> {
         check_size(&self.name(key), self.number(key)?)
     }
 
-    /// Returns a dimension that all layers share, written once or for each layer.
+    /// Reads a dimension that all layers share, stored once or for each layer.
     fn size_of_layers(&self, key: &str) -> Result<usize, String> {
         let Some(Value::Array(values)) = self.get(key) else { return self.size(key) };
         let (name, layers) = (self.name(key), self.size("block_count")?);
@@ -249,7 +252,7 @@ impl<'m> ConfigKeys<'m> {
         if self.has(key) { self.positive(key) } else { Ok(default) }
     }
 
-    /// Refuses what would change the computation and is not known here.
+    /// Refuses options that change the computation and are not supported.
     fn refuse_unknown_options(&self) -> Result<(), String> {
         let refuse = |key: &str, expected: &str| {
             let found = self.get(key).map(typed).unwrap_or_default();
@@ -292,7 +295,7 @@ impl<'m> ConfigKeys<'m> {
         }
     }
 
-    /// As files said it before there was a type.
+    /// Reads the scaling from the key of old files, which have no type.
     fn old_scaling(&self) -> Result<Scaling, String> {
         if self.has("rope.scale_linear") {
             Ok(Scaling::Linear { factor: self.positive("rope.scale_linear")? })
@@ -319,7 +322,7 @@ impl<'m> ConfigKeys<'m> {
         })
     }
 
-    /// The context that the model was first trained for.
+    /// Context length of the original training.
     fn original(&self) -> Result<f32, String> {
         Ok(self.size("rope.scaling.original_context_length")? as f32)
     }
@@ -333,12 +336,12 @@ impl<'m> ConfigKeys<'m> {
     }
 }
 
-/// Returns a non-negative integer.
+/// Returns the value if it is a non-negative integer.
 fn natural_number(value: &Value) -> Option<u64> {
     whole_number(value).and_then(|number| u64::try_from(number).ok())
 }
 
-/// Returns a dimension, given its key and its number.
+/// Returns a dimension, if its number is allowed.
 fn check_size(name: &str, size: u64) -> Result<usize, String> {
     match size {
         0 => Err(format!("`{name}` is 0; expected at least 1")),

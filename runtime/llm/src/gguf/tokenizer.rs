@@ -1,4 +1,4 @@
-//! The tokenizer that a GGUF file's metadata describes, under the keys `tokenizer.ggml.*`.
+//! Tokenizer of a GGUF file, from the metadata `tokenizer.ggml.*`.
 
 mod byte_level;
 pub(crate) mod keys;
@@ -28,8 +28,8 @@ const EOM: &str = "tokenizer.ggml.eom_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
 
-/// What ends a text wherever it is a token, whether the metadata says so or not: files name one
-/// token as the end, but models that chat have several.
+/// Texts of tokens that always end a text, even if the metadata does not say so: a file names one
+/// end token, but chat models have several.
 const END_TEXTS: [&str; 14] = [
     "<|eot_id|>",
     "<|eom_id|>",
@@ -54,7 +54,7 @@ fn ends_a_text(text: &str) -> bool {
 /// Builds the tokenizer that the metadata describes.
 ///
 /// # Errors
-/// The key, what it is and what was expected.
+/// The key, its value, and what was expected.
 pub(crate) fn tokenizer(metadata: &HashMap<String, Value>) -> Result<Tokenizer, String> {
     let keys = TokenizerKeys(metadata);
     let model = keys.text(MODEL)?.ok_or_else(|| missing(MODEL, "`gpt2` or `llama`"))?;
@@ -73,15 +73,15 @@ pub(crate) fn tokenizer(metadata: &HashMap<String, Value>) -> Result<Tokenizer, 
         }
     };
     tokenizer.add_tokens(vocabulary.added()).map_err(|error| format!("`{TOKENS}`: {error}"))?;
-    let around = Around::read(keys, &vocabulary, add_bos)?;
+    let around = SurroundingTokens::read(keys, &vocabulary, add_bos)?;
     tokenizer.with_post_processor(around.processor()?);
     Ok(tokenizer)
 }
 
-/// The tokens that end a text, in ascending order, of a vocabulary of that size.
+/// Returns the tokens that end a text, in ascending order; `vocab_size` bounds them.
 ///
 /// # Errors
-/// As [`tokenizer`]; but a file may be without one.
+/// The errors of [`tokenizer`], except that a file may have no end token.
 pub(crate) fn ends(
     metadata: &HashMap<String, Value>,
     vocab_size: usize,
@@ -99,13 +99,13 @@ pub(crate) fn ends(
     Ok(ends)
 }
 
-/// The tokens that go around a text.
-struct Around {
+/// Tokens that surround a text.
+struct SurroundingTokens {
     before: Option<(u32, String)>,
     after: Option<(u32, String)>,
 }
 
-impl Around {
+impl SurroundingTokens {
     fn read(
         keys: TokenizerKeys,
         vocabulary: &GgufVocabulary,

@@ -1,8 +1,8 @@
-//! Types of tensors and their numbers in GGUF files.
+//! Number types of tensors, and their type numbers in GGUF files.
 
 use candle_core::quantized::GgmlDType;
 
-/// The supported types.
+/// Supported number types, for error messages.
 pub(super) const SUPPORTED: &str =
     "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K";
 

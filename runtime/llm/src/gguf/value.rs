@@ -1,4 +1,4 @@
-//! Values of GGUF metadata: integers of any width, and the text of values in messages.
+//! Values of GGUF metadata: integers of any width, and the text of values in error messages.
 
 use candle_core::quantized::gguf_file::Value;
 

@@ -4,34 +4,34 @@ use multiversion::multiversion;
 
 use super::{BLOCK, LANES};
 
-/// Bytes of an activation.
+/// Number of bytes of an activation.
 pub(super) const DIGITS: usize = 3;
 
-/// Base of the digits. It is odd, so digits lie between -127 and 127, and the negative of a digit is
-/// one too.
+/// Base of the digits. An odd base allows digits between -127 and 127, whose negatives are digits
+/// too.
 pub(super) const BASE: i32 = 255;
 
-/// Largest integer that activations are scaled to. A little less than three digits can represent,
-/// so that rounding the scale cannot exceed them.
+/// Largest integer that activations are scaled to. Three digits can represent slightly more, so
+/// that rounding of the scale does not exceed them.
 const LARGEST: f32 = 8.29e6;
 
-/// Least magnitude that a block is scaled by: smaller numbers lose digits, and the reciprocal of the
-/// scale stays finite.
+/// Least magnitude that a block is scaled by, so that the reciprocal of the scale stays finite.
+/// Activations of smaller magnitude lose digits.
 const LEAST: f32 = 1e-30;
 
-/// Added to a small integer, it leaves the integer in the low bits. A conversion of numbers that may
-/// be large has no vector instruction.
+/// Constant whose addition to a small integer leaves the integer in the low bits. A conversion of
+/// numbers of any size has no vector instruction.
 const TO_LOW_BITS: f32 = 1.5 * (1 << 23) as f32;
 
-/// Thirty-two activations, `x = scale · (255² a + 255 b + c)`.
+/// Block of 32 activations, `x = scale · (255² a + 255 b + c)`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct ActivationBlock {
-    /// `a`, `b` and `c`, `[3][32]`.
+    /// Digits `a`, `b` and `c`, `[3][32]`.
     pub(super) digits: [[i8; BLOCK]; DIGITS],
     /// Sums of the digits in each half of the block, `[2][3]`.
     pub(super) sums: [[i32; DIGITS]; 2],
-    /// Not a number if an activation is not finite.
+    /// Scale of the block; NaN if an activation is not finite.
     pub(super) scale: f32,
     /// Sum of the activations.
     pub(super) total: f32,
@@ -45,8 +45,8 @@ pub(crate) struct Activations {
 }
 
 impl Activations {
-    /// Splits `x`, `[rows, inputs]`, into digits. The error of an activation is at most 1.3e-7 of the
-    /// largest magnitude in its block.
+    /// Splits `x`, `[rows, inputs]`, into digits. The error of an activation is at most 1.3e-7 of
+    /// the largest magnitude in its block.
     ///
     /// # Panics
     /// If rows are not whole blocks.
@@ -61,7 +61,7 @@ impl Activations {
         self.rows
     }
 
-    /// Blocks of a row.
+    /// Returns the blocks of row `i`.
     pub(super) fn row(&self, i: usize) -> &[ActivationBlock] {
         let len = self.blocks.len() / self.rows;
         &self.blocks[i * len..(i + 1) * len]
@@ -72,7 +72,7 @@ impl ActivationBlock {
     const ZERO: Self =
         Self { digits: [[0; BLOCK]; DIGITS], sums: [[0; DIGITS]; 2], scale: 0.0, total: 0.0 };
 
-    /// Sum of each kind of digit.
+    /// Sum of each kind of digit over the block.
     #[inline(always)]
     pub(super) fn sum(&self) -> [i32; DIGITS] {
         std::array::from_fn(|digit| self.sums[0][digit] + self.sums[1][digit])
@@ -115,7 +115,7 @@ fn split(x: &[[f32; BLOCK]], blocks: &mut [ActivationBlock]) {
     }
 }
 
-/// Digits of the integers next to `x`, the highest first.
+/// Digits of the nearest integers to `x`, the highest first.
 #[inline(always)]
 fn digits(x: &[f32; BLOCK]) -> [[i8; BLOCK]; DIGITS] {
     let base = BASE as f32;
@@ -132,7 +132,7 @@ fn digits(x: &[f32; BLOCK]) -> [[i8; BLOCK]; DIGITS] {
     digits
 }
 
-/// Value of a sum of products by digits, in f32.
+/// Value in f32 of a sum of products, given for each kind of digit.
 #[inline(always)]
 pub(super) fn combine([high, middle, low]: [i32; DIGITS]) -> f32 {
     (high as f32).mul_add((BASE * BASE) as f32, (BASE * middle + low) as f32)

@@ -1,48 +1,48 @@
-//! Formats of GGUF's blocks.
+//! Formats of GGUF's blocks of quantised weights.
 
 use candle_core::quantized::GgmlDType;
 use half::f16;
 
 use super::{BLOCK, LANES};
 
-/// Blocks that share a scale in the formats whose names end in K.
+/// Number of blocks that share a scale, in the formats whose names end in K.
 pub(super) const SUPER_BLOCK: usize = 8;
 
-/// Formats whose products are computed by integers.
+/// Quantised formats whose products are computed by integer instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuantFormat {
-    /// `scale · (q - 8)`, four bits.
+    /// `scale · (q - 8)`, with four-bit `q`.
     Q4_0,
-    /// `scale · q + offset`, four bits.
+    /// `scale · q + offset`, with four-bit `q`.
     Q4_1,
-    /// `scale · (q - 16)`, five bits.
+    /// `scale · (q - 16)`, with five-bit `q`.
     Q5_0,
-    /// `scale · q + offset`, five bits.
+    /// `scale · q + offset`, with five-bit `q`.
     Q5_1,
-    /// `scale · q`, eight bits.
+    /// `scale · q`, with eight-bit `q`.
     Q8_0,
-    /// `scale · s · q - offset · o`, four bits, with a six-bit `s` and `o` for each block.
+    /// `scale · s · q - offset · o`, with four-bit `q`, and a six-bit `s` and `o` for each block.
     Q4K,
-    /// The same with five bits.
+    /// Like `Q4K`, with five-bit `q`.
     Q5K,
-    /// `scale · s · (q - 32)`, six bits, with an eight-bit `s` for each half of a block.
+    /// `scale · s · (q - 32)`, with six-bit `q`, and an eight-bit `s` for each half of a block.
     Q6K,
 }
 
-/// A block as it is packed.
+/// Block of quantised weights.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
-    /// Unsigned integers, of which [`QuantFormat::zero`] stands for zero.
+pub(super) struct QuantBlock {
+    /// Unsigned integers; [`QuantFormat::zero`] represents zero.
     pub(super) quanta: [u8; BLOCK],
-    /// Factors of the scale, of each half; 1 where the format has none.
+    /// Factors of the scale for each half; 1 if the format has none.
     pub(super) scales: [i8; 2],
     /// Factor of the offset.
     pub(super) offset: i8,
 }
 
 impl QuantFormat {
-    /// Format of a type of GGUF, if products with it are computed by integers.
-    pub(crate) fn of_type(dtype: GgmlDType) -> Option<Self> {
+    /// Returns the format of a GGUF type, if its products are computed by integer instructions.
+    pub(crate) fn from_type(dtype: GgmlDType) -> Option<Self> {
         match dtype {
             GgmlDType::Q4_0 => Some(Self::Q4_0),
             GgmlDType::Q4_1 => Some(Self::Q4_1),
@@ -56,12 +56,12 @@ impl QuantFormat {
         }
     }
 
-    /// Blocks that share a scale.
+    /// Number of blocks that share a scale: a unit.
     pub(super) const fn unit_blocks(self) -> usize {
         if self.is_nested() { SUPER_BLOCK } else { 1 }
     }
 
-    /// Bytes in a file, of the blocks that share a scale.
+    /// Bytes of a unit in a file.
     pub(super) fn file_bytes(self) -> usize {
         match self {
             Self::Q4_0 => 18,
@@ -87,7 +87,7 @@ impl QuantFormat {
         count * (outputs * units * unit) as u64
     }
 
-    /// Integer that stands for a weight of zero, before the offset.
+    /// Integer that represents a weight of zero, before the offset.
     pub(super) const fn zero(self) -> u8 {
         match self {
             Self::Q4_1 | Self::Q5_1 | Self::Q4K | Self::Q5K => 0,
@@ -102,7 +102,7 @@ impl QuantFormat {
         matches!(self, Self::Q4_1 | Self::Q5_1 | Self::Q4K | Self::Q5K)
     }
 
-    /// Bits of an integer beyond four; four for whole bytes.
+    /// Number of bits of an integer beyond four; four for whole bytes.
     pub(super) const fn high_bits(self) -> usize {
         match self {
             Self::Q4_0 | Self::Q4_1 | Self::Q4K => 0,
@@ -112,12 +112,12 @@ impl QuantFormat {
         }
     }
 
-    /// Cache lines of a block of sixteen outputs.
+    /// Number of cache lines that a block of sixteen outputs takes.
     pub(super) const fn lines(self) -> usize {
         4 + self.high_bits()
     }
 
-    /// Factors of the scale for a block: none, one, or one for each half.
+    /// Number of factors of the scale per block: none, one, or one for each half.
     pub(super) const fn scale_factors(self) -> usize {
         match self {
             Self::Q4K | Self::Q5K => 1,
@@ -126,17 +126,18 @@ impl QuantFormat {
         }
     }
 
-    /// Factors of the offset for a block.
+    /// Number of factors of the offset per block.
     pub(super) const fn offset_factors(self) -> usize {
         if self.is_nested() && self.has_offsets() { 1 } else { 0 }
     }
 
-    /// Scales have factors for each block.
+    /// Returns true if each block has factors of the scale.
     pub(super) const fn is_nested(self) -> bool {
         self.scale_factors() > 0
     }
 
-    /// Scale and offset of a unit of `file_bytes` bytes; the offset is zero where the format has none.
+    /// Reads the scale and offset of a unit of `file_bytes` bytes; the offset is zero if the format
+    /// has none.
     pub(super) fn read_numbers(self, unit: &[u8]) -> [f16; 2] {
         let number = |at: usize| f16::from_le_bytes([unit[at], unit[at + 1]]);
         match self {
@@ -147,9 +148,9 @@ impl QuantFormat {
         }
     }
 
-    /// Block `i` of a unit of `file_bytes` bytes.
-    pub(super) fn read_block(self, unit: &[u8], i: usize) -> Block {
-        let plain = |quanta| Block { quanta, scales: [1; 2], offset: 1 };
+    /// Reads block `i` of a unit of `file_bytes` bytes.
+    pub(super) fn read_block(self, unit: &[u8], i: usize) -> QuantBlock {
+        let plain = |quanta| QuantBlock { quanta, scales: [1; 2], offset: 1 };
         match self {
             Self::Q4_0 => plain(nibbles(&unit[2..])),
             Self::Q4_1 => plain(nibbles(&unit[4..])),
@@ -163,23 +164,23 @@ impl QuantFormat {
     }
 }
 
-/// Low halves of sixteen bytes, then high ones.
+/// Splits sixteen bytes into 32 nibbles: all low halves, then all high halves.
 fn nibbles(bytes: &[u8]) -> [u8; BLOCK] {
     std::array::from_fn(|i| nibble(bytes[i % 16], i / 16))
 }
 
-/// The low half of a byte, or the high one.
+/// Low (0) or high (1) half of a byte.
 fn nibble(byte: u8, half: usize) -> u8 {
     byte >> (4 * half) & 15
 }
 
-/// Four bytes with a fifth bit of each of 32 weights, then the nibbles.
+/// Reads four bytes with the fifth bits of 32 weights, followed by the nibbles.
 fn five_bits(bytes: &[u8]) -> [u8; BLOCK] {
     let low = nibbles(&bytes[4..]);
     std::array::from_fn(|i| low[i] | (bytes[i / 8] >> (i % 8) & 1) << 4)
 }
 
-/// Factors of the scale and the offset of block `i`, six bits each, of twelve bytes.
+/// Reads the factors of the scale and the offset of block `i`, six bits each, from twelve bytes.
 fn read_factors(bytes: &[u8], i: usize) -> [i8; 2] {
     let [scale, offset] = if i < 4 {
         [bytes[i] & 63, bytes[i + 4] & 63]
@@ -189,32 +190,35 @@ fn read_factors(bytes: &[u8], i: usize) -> [i8; 2] {
     [scale as i8, offset as i8]
 }
 
-/// Twelve bytes of factors, then the nibbles of pairs of blocks.
-fn read_q4k(bytes: &[u8], block: usize) -> Block {
+/// Reads twelve bytes of factors, followed by the nibbles of pairs of blocks.
+fn read_q4k(bytes: &[u8], block: usize) -> QuantBlock {
     let [scale, offset] = read_factors(bytes, block);
     let pair = &bytes[12 + block / 2 * BLOCK..][..BLOCK];
     let quanta = std::array::from_fn(|i| nibble(pair[i], block % 2));
-    Block { quanta, scales: [scale; 2], offset }
+    QuantBlock { quanta, scales: [scale; 2], offset }
 }
 
-/// Twelve bytes of factors, a fifth bit of weight `i` of each block in byte `i`, then the nibbles.
-fn read_q5k(bytes: &[u8], block: usize) -> Block {
+/// Reads twelve bytes of factors, the fifth bits of weight `i` of each block in byte `i`, and the
+/// nibbles.
+fn read_q5k(bytes: &[u8], block: usize) -> QuantBlock {
     let [scale, offset] = read_factors(bytes, block);
     let (high, rest) = (&bytes[12..12 + BLOCK], &bytes[12 + BLOCK..]);
     let pair = &rest[block / 2 * BLOCK..][..BLOCK];
     let quantum = |i: usize| nibble(pair[i], block % 2) | (high[i] >> block & 1) << 4;
-    Block { quanta: std::array::from_fn(quantum), scales: [scale; 2], offset }
+    QuantBlock { quanta: std::array::from_fn(quantum), scales: [scale; 2], offset }
 }
 
-/// Low nibbles of 256 weights, high pairs of bits, and sixteen factors. In each half of the weights,
-/// blocks 0 and 2 share bytes of nibbles, 1 and 3 too, and all four share those of pairs.
-fn read_q6k(bytes: &[u8], block: usize) -> Block {
-    let (half, of_half) = (block / 4, block % 4);
-    let low = &bytes[half * 64 + of_half % 2 * BLOCK..][..BLOCK];
+/// Reads the low nibbles of 256 weights, their two high bits, and sixteen factors. In each half of
+/// the weights, blocks 0 and 2 share bytes of nibbles, as do blocks 1 and 3, and all four share the
+/// bytes of high bits.
+fn read_q6k(bytes: &[u8], block: usize) -> QuantBlock {
+    let (half, block_in_half) = (block / 4, block % 4);
+    let low = &bytes[half * 64 + block_in_half % 2 * BLOCK..][..BLOCK];
     let high = &bytes[128 + half * BLOCK..][..BLOCK];
-    let quantum = |i: usize| nibble(low[i], of_half / 2) | (high[i] >> (2 * of_half) & 3) << 4;
+    let quantum =
+        |i: usize| nibble(low[i], block_in_half / 2) | (high[i] >> (2 * block_in_half) & 3) << 4;
     let factors = [bytes[192 + 2 * block], bytes[193 + 2 * block]];
-    Block {
+    QuantBlock {
         quanta: std::array::from_fn(quantum),
         scales: factors.map(|byte| byte as i8),
         offset: 1,

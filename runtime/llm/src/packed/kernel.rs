@@ -1,9 +1,9 @@
 //! Products of some rows with sixteen outputs.
 //!
 //! The kernel is written once, over [`Instructions`], and compiled for each [`InstructionSet`];
-//! [`Portable`](portable::Portable) is its definition in plain Rust. Code here is `unsafe` because it
-//! reads through pointers that [`multiply`] has checked, and uses instructions that
-//! [`InstructionSet`] has checked for.
+//! [`Portable`](portable::Portable) defines the operations in plain Rust. This module is `unsafe`
+//! because it reads through pointers that [`multiply`] has checked, and uses instructions that
+//! [`InstructionSet`] has detected.
 
 #![allow(unsafe_code)]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the module's documentation says why")]
@@ -17,22 +17,23 @@ mod portable;
 
 use super::activations::{ActivationBlock, Activations, BASE, DIGITS};
 use super::format::{QuantFormat, SUPER_BLOCK};
-use super::tile::{LaneFactors, LaneNumbers, Line, OutputGroup};
+use super::tile::{CacheLine, LaneFactors, LaneNumbers, OutputGroup};
 use super::{BLOCK, LANES};
 
-/// Rows that share one reading of the weights at most.
+/// Largest number of rows that share one read of the weights.
 const ROWS: usize = 4;
 
-/// Cache lines between the one that is multiplied and the one that is fetched meanwhile.
+/// Distance in cache lines between the multiplied line and the prefetched one.
 const AHEAD: usize = 64;
 
-/// Blocks of a row of activations.
-type Row = *const ActivationBlock;
+/// Pointer to the blocks of a row of activations.
+type ActivationRow = *const ActivationBlock;
 
 /// Products of some rows with sixteen outputs.
 type RowProducts = [[f32; LANES]; ROWS];
 
-/// Instruction sets that the kernel is compiled for.
+/// Instruction sets that the kernel is compiled for, in ascending order: a machine with one of them
+/// also supports those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum InstructionSet {
     /// Plain Rust.
@@ -43,44 +44,47 @@ pub(super) enum InstructionSet {
     Avx512Vnni,
 }
 
-/// Vectors of sixteen outputs.
+/// Operations on vectors of sixteen outputs.
 ///
 /// # Safety
-/// The machine must have the instructions of the implementation; pointers must be valid for what is
-/// read. All functions are inlined into a function that is compiled for these instructions.
+/// The machine must support the instructions of the implementation, and pointers must be valid for
+/// the type they point to. All functions are inlined into a function that is compiled for these
+/// instructions.
 trait Instructions {
-    /// Sixty-four bytes.
+    /// Vector of 64 bytes.
     type Bytes: Copy;
-    /// Sixteen sums of products of nibbles of a block.
+    /// Sixteen sums of products of a block's nibbles.
     type NibbleSums: Copy;
-    /// Sixteen integers.
+    /// Vector of sixteen integers.
     type Integers: Copy;
-    /// Sixteen f32 numbers.
+    /// Vector of sixteen f32 numbers.
     type Floats: Copy;
 
-    /// Zero point of bytes as [`dot_bytes`](Self::dot_bytes) takes them.
+    /// Zero point of bytes in [`dot_bytes`](Self::dot_bytes).
     const BYTE_ZERO: i32;
 
-    unsafe fn load(from: *const Line) -> Self::Bytes;
+    unsafe fn load(from: *const CacheLine) -> Self::Bytes;
     unsafe fn low_nibbles(bytes: Self::Bytes) -> Self::Bytes;
     unsafe fn high_nibbles(bytes: Self::Bytes) -> Self::Bytes;
     unsafe fn zero_nibble_sums() -> Self::NibbleSums;
-    /// Adds to each output the products of its four bytes, which are less than 16, with those of `x`.
+    /// Adds to each output the products of its four bytes, which are less than 16, with those of
+    /// `x`.
     unsafe fn dot_nibbles(sums: Self::NibbleSums, q: Self::Bytes, x: [i8; 4]) -> Self::NibbleSums;
     unsafe fn finish(sums: Self::NibbleSums) -> Self::Integers;
-    /// Appends `BITS` bits of each byte of `high`, from bit `from` on, to nibbles.
+    /// Appends to nibbles `BITS` bits of each byte of `high`, from bit `from` on.
     unsafe fn join_bits<const BITS: usize>(
         low: Self::Bytes,
         high: Self::Bytes,
         from: usize,
     ) -> Self::Bytes;
-    /// The same as [`dot_nibbles`](Self::dot_nibbles) of bytes less than 64.
+    /// Computes [`dot_nibbles`](Self::dot_nibbles) for bytes less than 64.
     unsafe fn dot_six_bits(sums: Self::Integers, q: Self::Bytes, x: [i8; 4]) -> Self::Integers;
-    /// The same of any bytes, whose zero point becomes [`BYTE_ZERO`](Self::BYTE_ZERO).
+    /// Computes [`dot_nibbles`](Self::dot_nibbles) for any bytes, with the zero point
+    /// [`BYTE_ZERO`](Self::BYTE_ZERO).
     unsafe fn dot_bytes(sums: Self::Integers, q: Self::Bytes, x: [i8; 4]) -> Self::Integers;
     unsafe fn integers(x: i32) -> Self::Integers;
     unsafe fn sub(a: Self::Integers, b: Self::Integers) -> Self::Integers;
-    /// `a · 255 + b`.
+    /// Computes `a · 255 + b`.
     unsafe fn next_digit(a: Self::Integers, b: Self::Integers) -> Self::Integers;
     unsafe fn to_floats(x: Self::Integers) -> Self::Floats;
     unsafe fn floats(x: f32) -> Self::Floats;
@@ -88,19 +92,19 @@ trait Instructions {
     unsafe fn load_factors(from: *const LaneFactors) -> Self::Floats;
     unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     unsafe fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats;
-    /// `a · b + c`, rounded once.
+    /// Computes `a · b + c`, rounded once.
     unsafe fn fma(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     unsafe fn store(to: &mut [f32; LANES], x: Self::Floats);
-    /// Asks for the line [`AHEAD`] of this one, which may be beyond the matrix.
-    unsafe fn prefetch(at: *const Line);
+    /// Prefetches the line [`AHEAD`] lines after this one, which may lie beyond the matrix.
+    unsafe fn prefetch(at: *const CacheLine);
 }
 
-/// A [`QuantFormat`] at compile time.
+/// Type-level constant for a [`QuantFormat`].
 trait Format {
     const FORMAT: QuantFormat;
 }
 
-/// Formats as types, and a function that calls the kernel with the type of a format.
+/// Defines formats as types, and a function that calls the kernel with the type of a format.
 macro_rules! formats {
     ($($name:ident),*) => {
         $(
@@ -117,7 +121,7 @@ macro_rules! formats {
             unsafe fn multiply_format(
                 self,
                 format: QuantFormat,
-                rows: &[Row],
+                rows: &[ActivationRow],
                 group: OutputGroup<'_>,
                 out: &mut RowProducts,
             ) {
@@ -131,7 +135,8 @@ macro_rules! formats {
 
 formats!(Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K);
 
-/// Products of the rows of `x` with a group, `[rows][16]`; the last row of `products` may be cut.
+/// Multiplies the rows of `x` by a group: `products` is `[rows][16]`, and its last row may be
+/// shorter.
 pub(super) fn multiply(
     level: InstructionSet,
     format: QuantFormat,
@@ -151,7 +156,7 @@ pub(super) fn multiply(
         let rows: [&[ActivationBlock]; ROWS] =
             std::array::from_fn(|i| x.row(first + i.min(count - 1)));
         let rows = rows.map(<[_]>::as_ptr);
-        // SAFETY: the level is one of the machine's; `check` has compared lengths.
+        // SAFETY: the machine supports the level; `check` has compared the lengths.
         unsafe { level.multiply_format(format, &rows[..count], group, &mut out) }
         let products = products[first * LANES..].chunks_mut(LANES);
         products.zip(&out[..count]).for_each(|(to, from)| to.copy_from_slice(&from[..to.len()]));
@@ -160,7 +165,7 @@ pub(super) fn multiply(
 }
 
 impl InstructionSet {
-    /// Best of this machine.
+    /// Returns the fastest instruction set of this machine.
     pub(super) fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -182,7 +187,7 @@ impl InstructionSet {
         Self::Portable
     }
 
-    /// All levels that this machine has.
+    /// Returns all instruction sets of this machine.
     #[cfg(test)]
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let levels = [Self::Portable, Self::Avx2, Self::Avx512Vnni];
@@ -190,11 +195,11 @@ impl InstructionSet {
     }
 
     /// # Safety
-    /// The machine must have this level. Every row must have as many blocks as the group, and the group
-    /// the lines and numbers of the format.
+    /// The machine must support this instruction set. Every row must have the group's number of
+    /// blocks, and the group the format's numbers of lines and scales.
     unsafe fn multiply<F: Format>(
         self,
-        rows: &[Row],
+        rows: &[ActivationRow],
         group: OutputGroup<'_>,
         out: &mut RowProducts,
     ) {
@@ -210,13 +215,13 @@ impl InstructionSet {
     }
 }
 
-/// Products of 1, 2 or 4 rows.
+/// Multiplies 1, 2 or 4 rows.
 ///
 /// # Safety
 /// The conditions are those of [`InstructionSet::multiply`].
 #[inline(always)]
 unsafe fn multiply_rows<I: Instructions, F: Format>(
-    rows: &[Row],
+    rows: &[ActivationRow],
     group: OutputGroup<'_>,
     out: &mut RowProducts,
 ) {
@@ -225,14 +230,14 @@ unsafe fn multiply_rows<I: Instructions, F: Format>(
             [a, b, c, d] => multiply_n::<I, F, 4>([a, b, c, d], group, out),
             [a, b] => multiply_n::<I, F, 2>([a, b], group, out),
             [a] => multiply_n::<I, F, 1>([a], group, out),
-            _ => unreachable!("{} rows at once", rows.len()),
+            _ => unreachable!("expected 1, 2 or 4 rows, found {}", rows.len()),
         }
     }
 }
 
 #[inline(always)]
 unsafe fn multiply_n<I: Instructions, F: Format, const N: usize>(
-    rows: [Row; N],
+    rows: [ActivationRow; N],
     group: OutputGroup<'_>,
     out: &mut RowProducts,
 ) {
@@ -269,7 +274,7 @@ unsafe fn multiply_n<I: Instructions, F: Format, const N: usize>(
     }
 }
 
-/// Scales of a block, or of half block `i`.
+/// Scales of a block, or of half a block if the format has factors for each half.
 #[inline(always)]
 unsafe fn scale<I: Instructions, F: Format>(group: &OutputGroup<'_>, i: usize) -> I::Floats {
     unsafe {
@@ -293,10 +298,10 @@ unsafe fn offset<I: Instructions, F: Format>(group: &OutputGroup<'_>, block: usi
     }
 }
 
-/// Adds the dot products of a block, or half of one, to those before.
+/// Adds the dot products of a block, or of half a block, to the sums.
 #[inline(always)]
 unsafe fn add_scaled<I: Instructions, const N: usize>(
-    x: [Row; N],
+    x: [ActivationRow; N],
     scale: I::Floats,
     dots: [[I::Integers; DIGITS]; N],
     sums: &mut [I::Floats; N],
@@ -312,12 +317,12 @@ unsafe fn add_scaled<I: Instructions, const N: usize>(
     }
 }
 
-/// Integer dot products of a block of nibbles with each row's three kinds of digits, less the zero
-/// point.
+/// Integer dot products of a block of nibbles with each row's three kinds of digits, minus the
+/// contribution of the zero point.
 #[inline(always)]
 unsafe fn dot_nibbles<I: Instructions, F: Format, const N: usize>(
-    x: [Row; N],
-    quanta: *const Line,
+    x: [ActivationRow; N],
+    quanta: *const CacheLine,
 ) -> [[I::Integers; DIGITS]; N] {
     unsafe {
         let mut sums = [[I::zero_nibble_sums(); DIGITS]; N];
@@ -343,11 +348,11 @@ unsafe fn dot_nibbles<I: Instructions, F: Format, const N: usize>(
     }
 }
 
-/// The same of integers of five or six bits, for the whole block or for each half.
+/// Computes [`dot_nibbles`] for integers of five or six bits, of the whole block or of each half.
 #[inline(always)]
 unsafe fn dot_bits<I: Instructions, F: Format, const N: usize, const PARTS: usize>(
-    x: [Row; N],
-    quanta: *const Line,
+    x: [ActivationRow; N],
+    quanta: *const CacheLine,
 ) -> [[[I::Integers; DIGITS]; N]; PARTS] {
     unsafe {
         let bits = F::FORMAT.high_bits();
@@ -385,11 +390,11 @@ unsafe fn dot_bits<I: Instructions, F: Format, const N: usize, const PARTS: usiz
     }
 }
 
-/// The same of bytes.
+/// Computes [`dot_nibbles`] for bytes.
 #[inline(always)]
 unsafe fn dot_bytes<I: Instructions, const N: usize>(
-    x: [Row; N],
-    quanta: *const Line,
+    x: [ActivationRow; N],
+    quanta: *const CacheLine,
 ) -> [[I::Integers; DIGITS]; N] {
     unsafe {
         let mut dots = [[I::integers(0); DIGITS]; N];
@@ -410,16 +415,16 @@ unsafe fn dot_bytes<I: Instructions, const N: usize>(
     }
 }
 
-/// Four digits of a kind.
+/// Four consecutive digits of one kind.
 #[inline(always)]
-unsafe fn word(x: Row, digit: usize, i: usize) -> [i8; 4] {
+unsafe fn word(x: ActivationRow, digit: usize, i: usize) -> [i8; 4] {
     unsafe {
         let digits: *const [[i8; 4]; BLOCK / 4] = (&raw const (*x).digits[digit]).cast();
         (*digits)[i]
     }
 }
 
-/// Subtracts what the zero point contributes, from the sums of the digits.
+/// Subtracts the contribution of the zero point from dot products, given the sums of the digits.
 #[inline(always)]
 unsafe fn subtract_zero<I: Instructions>(
     dots: &mut [I::Integers; DIGITS],

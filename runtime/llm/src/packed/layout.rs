@@ -4,46 +4,47 @@ use half::f16;
 use rayon::prelude::*;
 
 use super::activations::Activations;
-use super::format::{Block, QuantFormat};
+use super::format::{QuantBlock, QuantFormat};
 use super::kernel::{InstructionSet, multiply};
-use super::tile::{LaneFactors, LaneNumbers, Line, OutputGroup};
+use super::tile::{CacheLine, LaneFactors, LaneNumbers, OutputGroup};
 use super::{BLOCK, LANES};
 
-/// Bytes of a matrix that are worth a job of their own.
+/// Least number of bytes of a matrix per parallel job.
 const LEAST_PART: usize = 1 << 14;
 
-/// Jobs for each thread, so that one that is late does not keep the others waiting for long.
+/// Parallel jobs per thread, so that one late job does not delay the others for long.
 const PARTS_PER_THREAD: usize = 4;
 
-/// A quantised matrix `[outputs, inputs]`, in groups of sixteen outputs; the last group may have rows
-/// of zeros at its end.
+/// Quantised matrix `[outputs, inputs]`, in groups of sixteen outputs; the last group may end in
+/// rows of zeros.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedMatrix {
     format: QuantFormat,
     outputs: usize,
-    /// Blocks of a row.
+    /// Number of blocks in a row.
     blocks: usize,
     /// `[groups][blocks][lines]`
-    quanta: Vec<Line>,
-    /// `[groups][units]`, a unit being the blocks that share a scale.
+    quanta: Vec<CacheLine>,
+    /// Scales, `[groups][units]`; a unit is the blocks that share a scale.
     scales: Vec<LaneNumbers>,
-    /// The same, if the format has offsets.
+    /// Offsets, `[groups][units]`; empty if the format has none.
     offsets: Vec<LaneNumbers>,
-    /// `[groups][blocks]`, or `[groups][blocks][2]` with a factor for each half; empty if the format is
-    /// not nested.
+    /// Factors of the scales, `[groups][blocks]`, or `[groups][blocks][2]` with a factor for each
+    /// half; empty if the format is not nested.
     scale_factors: Vec<LaneFactors>,
-    /// `[groups][blocks]`, if the format is nested and has offsets.
+    /// Factors of the offsets, `[groups][blocks]`; empty unless the format is nested and has
+    /// offsets.
     offset_factors: Vec<LaneFactors>,
 }
 
 impl PackedMatrix {
-    /// Packs the blocks of a file, row after row.
+    /// Packs the blocks of a file, row by row.
     ///
     /// # Errors
-    /// The number of the first scale that is not finite, or whose offset is not.
+    /// The number of the first unit whose scale or offset is not finite.
     ///
     /// # Panics
-    /// If there are not as many bytes as the shape asks for.
+    /// Panics if the number of bytes does not match the shape.
     pub(crate) fn new(
         format: QuantFormat,
         bytes: &[u8],
@@ -57,7 +58,7 @@ impl PackedMatrix {
             format,
             outputs,
             blocks,
-            quanta: vec![Line([0; 4 * LANES]); tiles * format.lines()],
+            quanta: vec![CacheLine([0; 4 * LANES]); tiles * format.lines()],
             scales: vec![[f16::ZERO; LANES]; tiles / unit],
             offsets: vec![[f16::ZERO; LANES]; tiles / unit * usize::from(format.has_offsets())],
             scale_factors: vec![[0; LANES]; tiles * format.scale_factors()],
@@ -80,7 +81,7 @@ impl PackedMatrix {
         Ok(matrix)
     }
 
-    fn put_block(&mut self, tile: usize, lane: usize, block: &Block) {
+    fn put_block(&mut self, tile: usize, lane: usize, block: &QuantBlock) {
         let count = self.format.scale_factors();
         for (half, factor) in block.scales[..count].iter().enumerate() {
             self.scale_factors[tile * count + half][lane] = *factor;
@@ -104,12 +105,12 @@ impl PackedMatrix {
         }
     }
 
-    /// Number of its tile, of `[groups][blocks]`, and lane within the tile.
+    /// Returns the number of the tile in `[groups][blocks]`, and the lane within the tile.
     fn find_tile(&self, output: usize, block: usize) -> (usize, usize) {
         (output / LANES * self.blocks + block, output % LANES)
     }
 
-    /// `[outputs, inputs]`
+    /// Shape of the matrix, `[outputs, inputs]`.
     pub(crate) fn shape(&self) -> [usize; 2] {
         [self.outputs, self.blocks * BLOCK]
     }
@@ -123,7 +124,7 @@ impl PackedMatrix {
             + size_of_val(&self.offset_factors[..])
     }
 
-    /// Weights of output `i` in f32, `[inputs]`.
+    /// Reads the weights of output `i` in f32, `[inputs]`.
     pub(crate) fn read_row(&self, i: usize, row: &mut [f32]) {
         let (lines, unit) = (self.format.lines(), self.format.unit_blocks());
         let zero = f32::from(self.format.zero());
@@ -156,15 +157,15 @@ impl PackedMatrix {
         }
     }
 
-    /// `x Wᵀ`, `[rows, outputs]`, into `y`, on all threads. The result does not depend on their
-    /// number.
+    /// Computes `x Wᵀ`, `[rows, outputs]`, into `y`, on all threads. The result does not depend on
+    /// their number.
     ///
     /// Cost: 6 byte products for each weight and row; the matrix is read once for every 4 rows.
     pub(crate) fn multiply(&self, x: &Activations, y: &mut [f32]) {
         self.multiply_at(InstructionSet::best(), x, y);
     }
 
-    /// [`multiply`](Self::multiply) with the instructions of a level.
+    /// Runs [`multiply`](Self::multiply) with the instructions of a level.
     pub(super) fn multiply_at(&self, level: InstructionSet, x: &Activations, y: &mut [f32]) {
         let rows = x.rows();
         assert_eq!(y.len(), rows * self.outputs, "products of every row and output");
@@ -188,7 +189,8 @@ impl PackedMatrix {
         }
     }
 
-    /// Products of groups from `first` on, `[groups][rows][16]`; the last may be cut.
+    /// Multiplies the groups from `first` on: `products` is `[groups][rows][16]`, and its last
+    /// group may be shorter.
     fn multiply_groups(
         &self,
         level: InstructionSet,
@@ -204,7 +206,7 @@ impl PackedMatrix {
     fn groups_per_part(&self) -> usize {
         let threads = rayon::current_num_threads();
         let parts = if threads == 1 { 1 } else { PARTS_PER_THREAD * threads };
-        let least = LEAST_PART.div_ceil(self.blocks * self.format.lines() * size_of::<Line>());
+        let least = LEAST_PART.div_ceil(self.blocks * self.format.lines() * size_of::<CacheLine>());
         self.groups().div_ceil(parts).max(least)
     }
 
@@ -224,13 +226,13 @@ impl PackedMatrix {
     }
 }
 
-/// Part `i` of `count` equal ones.
+/// Part `i` of `count` equal parts.
 fn part<T>(all: &[T], i: usize, count: usize) -> &[T] {
     let len = all.len() / count;
     &all[i * len..(i + 1) * len]
 }
 
-/// Line and shift of the low four bits of an input, and of its high bits.
+/// Positions of an input's low four bits and of its high bits, each as line and shift.
 fn places(format: QuantFormat, input: usize) -> ((usize, usize), Option<(usize, usize)>) {
     let word = input / 4;
     let bit = word * format.high_bits();

@@ -1,12 +1,12 @@
 //! Quantised matrices, packed for products by integer instructions.
 //!
-//! GGUF stores weights in blocks of 32, `scale · q + offset` with a small integer `q`. A product with
-//! such a matrix multiplies integers: each activation is a sum of three signed bytes
-//! ([`Activations`]), which is as exact as f32, and dot products of a block are sums of 32-bit
-//! integers. Only one addition per block is in f32, in an order that does not depend on the machine,
-//! so every machine computes the same bits.
+//! GGUF stores weights in blocks of 32, as `scale · q + offset` with a small integer `q`. A product
+//! with such a matrix multiplies integers: each activation is a sum of three signed bytes
+//! ([`Activations`]), which is as exact as f32, and the dot product of a block is a sum of 32-bit
+//! integers. Only one addition per block is in f32. Its order does not depend on the machine, so
+//! every machine computes the same bits.
 //!
-//! Sixteen outputs lie side by side, so no sum runs across a register.
+//! The weights of sixteen outputs are interleaved, so no sum runs across a register.
 
 mod activations;
 mod format;
@@ -18,10 +18,10 @@ pub(crate) use activations::Activations;
 pub(crate) use format::QuantFormat;
 pub(crate) use layout::PackedMatrix;
 
-/// Weights of a block.
+/// Number of weights in a block.
 pub(crate) const BLOCK: usize = 32;
 
-/// Outputs that lie side by side.
+/// Number of interleaved outputs.
 const LANES: usize = 16;
 
 #[cfg(test)]

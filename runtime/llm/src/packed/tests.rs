@@ -14,8 +14,8 @@ const FORMATS: [QuantFormat; 8] = [
     QuantFormat::Q6K,
 ];
 
-/// Bytes of the blocks of a file: scales and offsets near 1, all values of the integers.
-fn file(format: QuantFormat, blocks: usize) -> Vec<u8> {
+/// Returns the bytes of a file's blocks: scales and offsets near 1, and all values of the integers.
+fn file_blocks(format: QuantFormat, blocks: usize) -> Vec<u8> {
     let size = format.file_bytes();
     let mut bytes: Vec<u8> = (0..blocks / format.unit_blocks() * size)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
@@ -27,7 +27,7 @@ fn file(format: QuantFormat, blocks: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes the scale and the offset of a unit into its place.
+/// Writes the scale and the offset of a unit.
 fn set_numbers(format: QuantFormat, unit: &mut [u8], [scale, offset]: [f16; 2]) {
     let at = if format == QuantFormat::Q6K { 208 } else { 0 };
     unit[at..at + 2].copy_from_slice(&scale.to_le_bytes());
@@ -36,19 +36,20 @@ fn set_numbers(format: QuantFormat, unit: &mut [u8], [scale, offset]: [f16; 2]) 
     }
 }
 
-/// Activations of which some are far larger than the others.
+/// Returns activations of which some are far larger than the others.
 fn activations(count: usize) -> Vec<f32> {
     let large = |i: usize| if i.is_multiple_of(61) { 40.0 } else { 1.0 };
     (0..count).map(|i| (i as f32 * 1.7).sin() * large(i)).collect()
 }
 
 #[test]
-fn products_are_those_of_the_weights_on_every_level() {
+fn products_match_the_weights_on_every_instruction_set() {
     for format in FORMATS {
         for (units, outputs) in [(1, 1), (3, 7), (2, 576), (6, 16), (5, 33)] {
             let blocks = units * format.unit_blocks();
             let shape = [outputs, blocks * BLOCK];
-            let matrix = PackedMatrix::new(format, &file(format, blocks * outputs), shape).unwrap();
+            let matrix =
+                PackedMatrix::new(format, &file_blocks(format, blocks * outputs), shape).unwrap();
             let mut weights = vec![0.0; outputs * shape[1]];
             for (i, row) in weights.chunks_exact_mut(shape[1]).enumerate() {
                 matrix.read_row(i, row);
@@ -79,7 +80,7 @@ fn products_are_those_of_the_weights_on_every_level() {
     }
 }
 
-/// The largest integers of both signs, which saturate sums of sixteen bits first.
+/// The largest integers of both signs would be the first to saturate 16-bit sums.
 #[test]
 fn extreme_integers_do_not_saturate() {
     for format in FORMATS {
@@ -107,7 +108,7 @@ fn extreme_integers_do_not_saturate() {
 }
 
 #[test]
-fn weights_mean_what_the_file_says() {
+fn weights_match_their_definition() {
     let mut bytes = vec![0x00, 0x40, 0x00, 0xbc];
     bytes.extend((0..16).map(|i| i | (15 - i) << 4));
     let matrix = PackedMatrix::new(QuantFormat::Q4_1, &bytes, [1, BLOCK]).unwrap();
@@ -128,14 +129,14 @@ fn weights_mean_what_the_file_says() {
 
 #[test]
 fn a_scale_that_is_not_finite_is_found() {
-    let mut bytes = file(QuantFormat::Q4_1, 6);
+    let mut bytes = file_blocks(QuantFormat::Q4_1, 6);
     bytes[4 * 20 + 2..4 * 20 + 4].copy_from_slice(&f16::INFINITY.to_le_bytes());
     assert_eq!(PackedMatrix::new(QuantFormat::Q4_1, &bytes, [2, 96]).unwrap_err(), 4);
 }
 
 #[test]
-fn activations_that_are_not_finite_give_no_numbers() {
-    let matrix = PackedMatrix::new(QuantFormat::Q8_0, &file(QuantFormat::Q8_0, 4), [2, 64]);
+fn activations_that_are_not_finite_give_nan() {
+    let matrix = PackedMatrix::new(QuantFormat::Q8_0, &file_blocks(QuantFormat::Q8_0, 4), [2, 64]);
     let mut x = [1.0; 64];
     x[40] = f32::INFINITY;
     let mut y = [0.0; 2];

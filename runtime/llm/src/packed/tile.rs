@@ -1,18 +1,19 @@
-//! Sixteen outputs of a matrix, in memory.
+//! Memory layout of sixteen outputs of a matrix.
 
 use half::f16;
 
 use super::LANES;
 use super::format::QuantFormat;
 
-/// Four bytes of each of sixteen outputs, `[16][4]`.
+/// Cache line with four bytes of each of sixteen outputs, `[16][4]`.
 ///
-/// A block of 32 inputs is eight lines of four inputs each if weights are bytes. Otherwise it is four
-/// lines, whose low halves are inputs `4 i ..` and whose high halves are inputs `16 + 4 i ..`, and then
-/// a line for each bit beyond four, in which input `i` has the bits from `i / 4 · high_bits % 8` on.
+/// In formats of whole bytes, a block of 32 inputs is eight lines of four inputs each. Otherwise it
+/// is four lines, whose low halves are inputs `4 i ..` and whose high halves are inputs
+/// `16 + 4 i ..`, followed by one line for each bit beyond four, in which input `i` has the bits
+/// from `i / 4 · high_bits % 8` on.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Line(pub(super) [u8; 4 * LANES]);
+pub(super) struct CacheLine(pub(super) [u8; 4 * LANES]);
 
 /// Scales or offsets of sixteen outputs.
 pub(super) type LaneNumbers = [f16; LANES];
@@ -20,10 +21,10 @@ pub(super) type LaneNumbers = [f16; LANES];
 /// Factors of scales or offsets of sixteen outputs.
 pub(super) type LaneFactors = [i8; LANES];
 
-/// Sixteen outputs of a matrix.
+/// Packed weights of sixteen outputs.
 #[derive(Clone, Copy)]
 pub(super) struct OutputGroup<'a> {
-    pub(super) quanta: &'a [Line],
+    pub(super) quanta: &'a [CacheLine],
     pub(super) scales: &'a [LaneNumbers],
     pub(super) offsets: &'a [LaneNumbers],
     pub(super) scale_factors: &'a [LaneFactors],
@@ -31,7 +32,7 @@ pub(super) struct OutputGroup<'a> {
 }
 
 impl OutputGroup<'_> {
-    /// Panics if the parts do not fit a row of `blocks` blocks.
+    /// Panics if the parts do not match a row of `blocks` blocks.
     pub(super) fn check(&self, format: QuantFormat, blocks: usize) {
         let units = blocks / format.unit_blocks();
         assert!(blocks.is_multiple_of(format.unit_blocks()), "whole units");

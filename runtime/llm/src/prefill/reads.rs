@@ -2,63 +2,64 @@
 
 use std::sync::Arc;
 
-/// Tokens whose queries share a list of keys: a tile of attention.
+/// Number of tokens whose queries share a list of keys: a tile of attention.
 pub(crate) const TILE: usize = 64;
 
-/// The queries of a block of tokens, and the keys of one KV head that they may read.
+/// Queries of a block of tokens, and the keys of one KV head that they may read.
 pub(crate) struct QueryBlock<'a> {
     /// `[count, query_heads, head_dim]`, after rotation.
     pub(crate) queries: &'a [f32],
     pub(crate) query_heads: usize,
-    /// Those query heads that share the KV head, from this one on.
+    /// First of the query heads that share the KV head.
     pub(crate) first_head: usize,
     pub(crate) group: usize,
     /// `[first + count, head_dim]`, after rotation.
     pub(crate) keys: &'a [f32],
     pub(crate) head_dim: usize,
-    /// The number of the block's first token.
+    /// Number of the block's first token.
     pub(crate) first: usize,
 }
 
-/// What the queries of a tile read of one KV head: some earlier keys, and all from one on that are not
-/// later than the query.
+/// Keys of one KV head that the queries of a tile read: some earlier keys, and all keys from `from`
+/// on up to each query's token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reads {
-    /// Ascending.
+    /// Earlier keys in ascending order; keys from `from` on are ignored.
     earlier: Arc<[usize]>,
     from: usize,
 }
 
 impl QueryBlock<'_> {
-    /// Tokens of the block.
+    /// Number of tokens in the block.
     pub(crate) fn count(&self) -> usize {
         self.queries.len() / (self.query_heads * self.head_dim)
     }
 
-    /// Tokens up to the block's last.
+    /// Number of tokens up to the block's last.
     pub(crate) fn visible(&self) -> usize {
         self.first + self.count()
     }
 
-    /// One query head's query of one of its tokens, `[head_dim]`.
+    /// Query of one token and one query head of the group, `[head_dim]`.
     pub(crate) fn query(&self, token: usize, head: usize) -> &[f32] {
         let at = (token * self.query_heads + self.first_head + head) * self.head_dim;
         &self.queries[at..at + self.head_dim]
     }
 
-    /// The numbers of the first tokens of its tiles.
+    /// Returns the number of each tile's first token.
     pub(crate) fn tiles(&self) -> impl Iterator<Item = usize> {
         (self.first..self.visible()).step_by(TILE)
     }
 }
 
 impl Reads {
-    /// Of `keys`, ascending, those before `from`; and all from there on.
+    /// Reads those of `keys`, in ascending order, that lie before `from`, and all keys from there
+    /// on.
     pub(crate) fn new(keys: &Arc<[usize]>, from: usize) -> Self {
         Self { earlier: Arc::clone(keys), from }
     }
 
-    /// The keys before [`from`](Self::from), ascending.
+    /// Earlier keys, those before [`from`](Self::from), in ascending order.
     pub(crate) fn earlier(&self) -> &[usize] {
         &self.earlier[..self.earlier.partition_point(|&key| key < self.from)]
     }
@@ -67,14 +68,14 @@ impl Reads {
         self.from
     }
 
-    /// Pairs of a token and a key that tokens `first .. first + count` read.
+    /// Number of token-key pairs that tokens `first .. first + count` read.
     pub(crate) fn pairs(&self, first: usize, count: usize) -> u64 {
         let before = (self.from - self.earlier().len()) as u64;
         causal_pairs(first, count) - before * count as u64
     }
 }
 
-/// Pairs of a token and a key that is not later, of tokens `first .. first + count`.
+/// Number of causal token-key pairs of tokens `first .. first + count`.
 pub(crate) fn causal_pairs(first: usize, count: usize) -> u64 {
     (first..first + count).map(|token| token as u64 + 1).sum()
 }
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_counted_as_they_are_read() {
+    fn pairs_are_counted() {
         let keys: Arc<[usize]> = [1, 4, 6, 9].into();
         for from in 0..=10 {
             let reads = Reads::new(&keys, from);

@@ -1,5 +1,5 @@
-//! SampleAttention ([arXiv 2406.15486](https://arxiv.org/abs/2406.15486)): a window, and the fewest
-//! columns that hold a share of what sampled queries attend to.
+//! SampleAttention ([arXiv 2406.15486](https://arxiv.org/abs/2406.15486)): reads a window, and the
+//! fewest columns that hold a given share of the sampled queries' attention.
 
 use std::sync::Arc;
 
@@ -7,48 +7,50 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::reads::{QueryBlock, Reads};
 use crate::dense::softmax;
-use crate::product::{Into, RowView, Threads, times_transposed};
+use crate::product::{RowView, Threads, WriteMode, times_transposed};
 
-/// Each block of a prompt chooses for itself, from some of its queries and all keys up to its last
-/// token; the paper chooses once for the whole prompt. The query heads of a KV head choose together.
+/// Parameters of SampleAttention. Each block of a prompt chooses columns separately, from some of
+/// its queries and all keys up to its last token; the paper chooses once for the whole prompt. The
+/// query heads of a KV head choose together.
 ///
-/// Cost for a block of `count` tokens and a KV head: `sample · count` queries over all keys, and a sort
-/// of the keys.
+/// Cost for a block of `count` tokens and a KV head: `sample · count` queries over all keys, and a
+/// sort of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SampleAttention {
-    /// Share of a block's tokens whose queries are sampled, evenly spaced, its last token among them;
-    /// above 0, at most 1.
+    /// Fraction of a block's tokens whose queries are sampled, evenly spaced and including the last
+    /// token; above 0, at most 1.
     pub sample: f64,
-    /// Share of the sampled queries' attention weights that the columns hold at least, as the mean
-    /// over these queries; above 0. With 1 all keys are read.
+    /// Least share of the sampled queries' attention weights that the columns hold, averaged over
+    /// these queries; above 0. With 1 all keys are read.
     pub coverage: f64,
-    /// The least that a query reads up to itself, as a share of the tokens up to the block's last;
-    /// above 0, at most 1. Queries of a tile of 64 begin where its first one does.
+    /// Least width of each query's window, as a fraction of the tokens up to the block's last;
+    /// above 0, at most 1. The windows of a tile of 64 queries begin at the same key, that of the
+    /// first query.
     pub window: f64,
 }
 
 impl Default for SampleAttention {
-    /// The paper's.
+    /// Returns the parameters of the paper.
     fn default() -> Self {
         Self { sample: 0.05, coverage: 0.95, window: 0.08 }
     }
 }
 
-/// As a file has it.
+/// Fields in a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Fields {
+struct SampleAttentionFields {
     #[serde(rename = "strategy")]
     _name: de::IgnoredAny,
-    #[serde(deserialize_with = "share")]
+    #[serde(deserialize_with = "read_share")]
     sample: f64,
-    #[serde(deserialize_with = "share")]
+    #[serde(deserialize_with = "read_share")]
     coverage: f64,
-    #[serde(deserialize_with = "share")]
+    #[serde(deserialize_with = "read_share")]
     window: f64,
 }
 
-impl Default for Fields {
+impl Default for SampleAttentionFields {
     fn default() -> Self {
         let SampleAttention { sample, coverage, window } = SampleAttention::default();
         Self { _name: de::IgnoredAny, sample, coverage, window }
@@ -57,19 +59,21 @@ impl Default for Fields {
 
 impl<'de> Deserialize<'de> for SampleAttention {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Fields { sample, coverage, window, .. } = Fields::deserialize(deserializer)?;
+        let SampleAttentionFields { sample, coverage, window, .. } =
+            SampleAttentionFields::deserialize(deserializer)?;
         Ok(Self { sample, coverage, window })
     }
 }
 
 impl SampleAttention {
-    /// What each tile reads; `None` is everything that is not later.
+    /// Chooses the keys that each tile reads; `None` means dense attention.
     pub(super) fn choose(&self, block: &QueryBlock<'_>) -> Option<Vec<Reads>> {
         let window = self.window_tokens(block.visible());
         if self.coverage >= 1.0 || window >= block.visible() {
             return None;
         }
-        let columns: Arc<[usize]> = fewest(&self.masses(block), self.coverage).into();
+        let columns: Arc<[usize]> =
+            choose_columns(&self.column_masses(block), self.coverage).into();
         let from = |first: usize| (first + 1).saturating_sub(window);
         Some(block.tiles().map(|first| Reads::new(&columns, from(first))).collect())
     }
@@ -78,14 +82,14 @@ impl SampleAttention {
         ((self.window * visible as f64).ceil() as usize).max(1)
     }
 
-    /// Tokens of a block of `count` whose queries are sampled.
+    /// Returns the tokens of a block of `count` tokens whose queries are sampled.
     fn sampled(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
         let sampled = ((self.sample * count as f64).ceil() as usize).clamp(1, count);
         (1..=sampled).map(move |i| i * count / sampled - 1)
     }
 
-    /// The weights that the sampled queries give each key, `[visible]`, added up.
-    fn masses(&self, block: &QueryBlock<'_>) -> Vec<f64> {
+    /// Sums the attention weights of the sampled queries for each key, `[visible]`.
+    fn column_masses(&self, block: &QueryBlock<'_>) -> Vec<f64> {
         let (visible, scale) = (block.visible(), 1.0 / (block.head_dim as f32).sqrt());
         let mut masses = vec![0.0; visible];
         let mut queries = Vec::new();
@@ -97,7 +101,14 @@ impl SampleAttention {
                 queries.extend(block.query(token, head).iter().map(|number| number * scale));
             }
             let rows = RowView::dense(&queries, block.group);
-            times_transposed(rows, keys, block.head_dim, &mut weights, Into::Fresh, Threads::One);
+            times_transposed(
+                rows,
+                keys,
+                block.head_dim,
+                &mut weights,
+                WriteMode::Overwrite,
+                Threads::One,
+            );
             for row in weights.chunks_exact_mut(visible) {
                 let seen = &mut row[..=block.first + token];
                 softmax(seen);
@@ -108,8 +119,9 @@ impl SampleAttention {
     }
 }
 
-/// The fewest keys that hold a share of all mass, ascending. Of equal masses the lower key comes first.
-fn fewest(masses: &[f64], share: f64) -> Vec<usize> {
+/// Returns the fewest keys that hold a share of the total mass, in ascending order. Of equal masses
+/// the lower key comes first.
+fn choose_columns(masses: &[f64], share: f64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..masses.len()).collect();
     order.sort_unstable_by(|&a, &b| masses[b].total_cmp(&masses[a]).then(a.cmp(&b)));
     let needed = share * masses.iter().sum::<f64>();
@@ -123,8 +135,8 @@ fn fewest(masses: &[f64], share: f64) -> Vec<usize> {
     order
 }
 
-/// A number above 0, at most 1.
-fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+/// Reads a number above 0, at most 1.
+fn read_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let share = f64::deserialize(deserializer)?;
     if share > 0.0 && share <= 1.0 {
         Ok(share)
@@ -196,7 +208,7 @@ mod tests {
             (0..self.keys.dim().0).map(|head| sample.choose(&self.block(head))).collect()
         }
 
-        /// The weights of a query over all keys that are not later, in f64.
+        /// Attention weights of a query over all keys up to its token, in f64.
         fn weights(&self, i: usize, head: usize) -> Vec<f64> {
             let query = self.queries.slice(ndarray::s![i, head, ..]);
             let logit = |key: usize| -> f64 {
@@ -210,8 +222,8 @@ mod tests {
             logits.iter().map(|logit| (logit - largest).exp() / total).collect()
         }
 
-        /// By definition, in f64: the columns of the sampled queries' weights by a plain sort, the mask
-        /// of each pair, and the output over it.
+        /// Outputs by definition, in f64: the columns of the sampled queries' weights by a plain
+        /// sort, the mask of each pair, and the attention over the mask.
         fn expected(&self, sample: SampleAttention) -> Vec<f64> {
             let (count, heads, _) = self.queries.dim();
             let visible = self.first + count;
@@ -223,9 +235,11 @@ mod tests {
                 for head in 0..heads {
                     let kv_head = head / self.group;
                     let tile = self.first + i / TILE * TILE;
-                    let seen = |key: usize| key + window > tile || columns[kv_head].contains(&key);
+                    let is_read =
+                        |key: usize| key + window > tile || columns[kv_head].contains(&key);
                     let weights = self.weights(i, head);
-                    let read: Vec<usize> = (0..=self.first + i).filter(|&key| seen(key)).collect();
+                    let read: Vec<usize> =
+                        (0..=self.first + i).filter(|&key| is_read(key)).collect();
                     let total: f64 = read.iter().map(|&key| weights[key]).sum();
                     outputs.extend((0..HEAD_DIM).map(|d| -> f64 {
                         let value = |key: usize| f64::from(self.values[[kv_head, key, d]]);
@@ -236,7 +250,7 @@ mod tests {
             outputs
         }
 
-        /// The mass of each key under a share of the queries, evenly spaced, the last among them.
+        /// Mass of each key for a fraction of the queries, evenly spaced and including the last.
         fn mass(&self, share: f64, kv_head: usize) -> Vec<f64> {
             let count = self.queries.dim().0;
             let sampled = ((share * count as f64).ceil() as usize).clamp(1, count);
@@ -268,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_is_that_of_the_mask_wherever_tiles_end() {
+    fn attention_matches_the_mask_wherever_tiles_end() {
         for (kv_heads, group, first, count) in
             [(1, 1, 0, 1), (2, 3, 0, 70), (1, 2, 300, TILE + 1), (2, 1, 77, 2 * TILE)]
         {
@@ -301,18 +315,22 @@ mod tests {
 
     #[test]
     fn of_equal_masses_the_lower_key_comes_first() {
-        assert_eq!(fewest(&[1.0, 2.0, 1.0, 1.0], 0.6), [0, 1]);
-        assert_eq!(fewest(&[0.0, 0.0, 5.0], 0.99), [2]);
-        assert_eq!(fewest(&[1.0; 10], 0.95).len(), 10);
+        assert_eq!(choose_columns(&[1.0, 2.0, 1.0, 1.0], 0.6), [0, 1]);
+        assert_eq!(choose_columns(&[0.0, 0.0, 5.0], 0.99), [2]);
+        assert_eq!(choose_columns(&[1.0; 10], 0.95).len(), 10);
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 60, ..ProptestConfig::default() })]
-        /// All columns, or a window over everything, is dense attention to the last bit.
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            cases: 60,
+            ..ProptestConfig::default()
+        })]
+        /// All columns, or a window over everything, equals dense attention to the last bit.
         #[test]
         fn all_keys_are_dense_attention(
-            first in 0_usize..200, count in 1_usize..140, share in 0.01_f64..1.0, seed in 0.0_f32..9.0,
-            by_coverage: bool,
+            first in 0_usize..200, count in 1_usize..140,
+            share in 0.01_f64..1.0, seed in 0.0_f32..9.0, by_coverage: bool,
         ) {
             let case = Case::new(2, 2, first, count, seed);
             let (coverage, window) = if by_coverage { (1.0, share) } else { (share, 1.0) };
@@ -320,9 +338,10 @@ mod tests {
             prop_assert_eq!(case.attend(&reads), case.attend(&[]));
         }
 
-        /// Each query reads its window, and what is read holds the coverage of the sampled queries.
+        /// Each query reads its window, and the keys that a tile reads hold the coverage of the
+        /// sampled queries.
         #[test]
-        fn window_and_coverage_are_kept(
+        fn window_and_coverage_are_guaranteed(
             first in 0_usize..200, count in 1_usize..140, seed in 0.0_f32..9.0,
             sample in 0.01_f64..1.0, coverage in 0.1_f64..0.99, window in 0.01_f64..0.5,
         ) {

@@ -1,4 +1,4 @@
-//! Which keys the queries of a prompt read: one strategy per file, and the file that names one.
+//! Strategies that choose the keys a prompt's queries read, and the files that name one.
 
 use std::fmt;
 use std::fs;
@@ -10,15 +10,16 @@ use super::reads::{QueryBlock, Reads};
 use super::sample_attention::SampleAttention;
 use crate::{Error, Result};
 
-/// Which keys the queries of a prompt read. What comes after the prompt attends by the pipeline.
+/// Strategy that chooses the keys a prompt's queries read. Tokens after the prompt attend by the
+/// pipeline.
 ///
-/// Selectors that learn from a prompt's last queries take these queries' attention over all keys by themselves, whatever
-/// the strategy.
+/// Selectors that learn from a prompt's last queries compute these queries' attention over all keys
+/// themselves, under any strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(tag = "strategy", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Strategy {
-    /// All keys that are not later.
+    /// All keys up to each query's token.
     #[default]
     Dense,
     /// A window, and the columns that sampled queries attend to.
@@ -42,26 +43,26 @@ impl fmt::Display for Strategy {
 impl Strategy {
     const NAMES: &'static str = "dense, sample-attention";
 
-    /// Reads a TOML file: `strategy`, a name, and its fields.
+    /// Reads a TOML file: `strategy`, the name, and the strategy's fields.
     ///
     /// # Errors
-    /// [`Error::File`], or [`Error::PrefillFile`] with the line and what was expected.
+    /// [`Error::File`], or [`Error::PrefillFile`] with the line and the expected value.
     pub fn open(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).map_err(|source| Error::file(path, source))?;
         Self::parse(&text).map_err(|reason| Error::PrefillFile { path: path.into(), reason })
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let said = |error: toml::de::Error| error.to_string().trim_end().to_owned();
-        let NamedStrategy { strategy } = toml::from_str(text).map_err(said)?;
+        let format_error = |error: toml::de::Error| error.to_string().trim_end().to_owned();
+        let NamedStrategy { strategy } = toml::from_str(text).map_err(format_error)?;
         match strategy {
-            Name::Dense => toml::from_str(text).map(|Nothing { .. }| Self::Dense),
-            Name::SampleAttention => toml::from_str(text).map(Self::SampleAttention),
+            StrategyName::Dense => toml::from_str(text).map(|NoFields { .. }| Self::Dense),
+            StrategyName::SampleAttention => toml::from_str(text).map(Self::SampleAttention),
         }
-        .map_err(said)
+        .map_err(format_error)
     }
 
-    /// What each tile of the block reads; `None` is everything that is not later.
+    /// Chooses the keys that each tile of the block reads; `None` means dense attention.
     pub(crate) fn choose(&self, block: &QueryBlock<'_>) -> Option<Vec<Reads>> {
         match self {
             Self::Dense => None,
@@ -70,18 +71,18 @@ impl Strategy {
     }
 }
 
-/// The name alone, whatever the fields are.
+/// Name of a strategy; other fields are ignored.
 #[derive(Deserialize)]
 struct NamedStrategy {
-    strategy: Name,
+    strategy: StrategyName,
 }
 
-enum Name {
+enum StrategyName {
     Dense,
     SampleAttention,
 }
 
-impl<'de> Deserialize<'de> for Name {
+impl<'de> Deserialize<'de> for StrategyName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match String::deserialize(deserializer)?.as_str() {
             "dense" => Ok(Self::Dense),
@@ -94,10 +95,10 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// A strategy without fields.
+/// Fields of a strategy without parameters.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {
+struct NoFields {
     #[serde(rename = "strategy")]
     _name: de::IgnoredAny,
 }
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_names_a_strategy_and_its_fields() {
+    fn files_name_a_strategy_and_its_fields() {
         assert_eq!(Strategy::parse("strategy = \"dense\""), Ok(Strategy::Dense));
         let paper = SampleAttention { sample: 0.05, coverage: 0.95, window: 0.08 };
         let named = "strategy = \"sample-attention\"\n";
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn shipped_files_are_the_papers_and_one_that_covers_less() {
+    fn shipped_files_have_the_papers_parameters_and_a_lower_coverage() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/prefill");
         let open = |name: &str| Strategy::open(&folder.join(name)).unwrap();
         let paper = SampleAttention::default();
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_said_with_its_line() {
+    fn errors_of_files_name_the_line() {
         let sample = "strategy = \"sample-attention\"\n";
         for (text, expected) in [
             ("", vec!["missing field `strategy`"]),
@@ -141,8 +142,8 @@ mod tests {
             (&format!("{sample}sample = \"5 %\""), vec!["line 2", "expected f64"]),
             ("strategy = ", vec!["line 1"]),
         ] {
-            let said = Strategy::parse(text).unwrap_err();
-            assert!(expected.iter().all(|part| said.contains(part)), "{text:?}: {said}");
+            let message = Strategy::parse(text).unwrap_err();
+            assert!(expected.iter().all(|part| message.contains(part)), "{text:?}: {message}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A sequence that begins with tokens read before.
+//! Sequences that begin with stored keys and values.
 
 use ndarray::Array3;
 
@@ -6,16 +6,16 @@ use super::Session;
 use crate::{Error, Result};
 
 impl Session<'_> {
-    /// Begins an empty sequence with `tokens` tokens whose keys and values are there already, those
-    /// of a stored prompt for one. `keys_values` gives each layer's: keys after rotation
-    /// `[kv_heads, tokens, head_dim]`, and values alike. Selectors are shown no queries, and
-    /// no classes of these tokens.
+    /// Begins an empty sequence with `tokens` tokens whose keys and values are already computed,
+    /// such as a stored prompt. `keys_values` returns the keys of a layer after rotation,
+    /// `[kv_heads, tokens, head_dim]`, and its values, `[kv_heads, tokens, value_dim]`. Selectors
+    /// observe neither queries nor classes of these tokens.
     ///
-    /// Costs what the backend does with them; one layer's are in memory twice.
+    /// Cost: that of appending to the backend; one layer's keys and values are in memory twice.
     ///
     /// # Errors
-    /// [`Error::Input`] if the sequence is not empty, if there are no tokens or more than the model
-    /// can place, or if a layer has another number of them; [`Error::Attention`] for a wrong shape,
+    /// [`Error::Input`] if the sequence is not empty, if `tokens` is 0 or exceeds the model's
+    /// context, or if a layer has another number of tokens; [`Error::Attention`] for a wrong shape,
     /// or numbers that cannot be stored.
     pub fn with_context(
         mut self,

@@ -1,4 +1,4 @@
-//! The beginning of a sequence: a prompt.
+//! Beginning of a sequence: its prompt.
 
 use vattention_core::{Attention, TokenClass};
 
@@ -7,22 +7,24 @@ use crate::prefill::{LayerPrompt, Prefilled};
 use crate::{Error, Result};
 
 impl Session<'_> {
-    /// Reads a prompt, by dense attention unless the options say otherwise, as the first thing in a sequence, and returns the logits
-    /// after its last token, `[vocab_size]`. Selectors are shown its last queries.
+    /// Reads a prompt into an empty sequence, and returns the logits after its last token,
+    /// `[vocab_size]`. Attention is dense unless the [options](Self::with_prefill_options) name
+    /// another strategy. Selectors observe the prompt's last queries.
     ///
-    /// Cost: as [`Model::read`](crate::Model::read), beside what the backend keeps.
+    /// Cost: that of [`Model::read`](crate::Model::read), and the memory of the backend.
     ///
     /// # Errors
-    /// As [`Model::read`](crate::Model::read), and [`Error::Input`] if the sequence is not empty:
-    /// then nothing has changed. If a layer fails, the sequence is lost.
+    /// The errors of [`Model::read`](crate::Model::read), and [`Error::Input`] if the sequence is
+    /// not empty; the sequence is then unchanged. If a layer fails, the sequence is lost.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.prefill_with(tokens, |_, _| ())
     }
 
-    /// As [`prefill`](Self::prefill); `progress` is called with the layers done and of all.
+    /// Reads a prompt like [`prefill`](Self::prefill), and calls `progress` after each layer with
+    /// the number of finished layers and of all layers.
     ///
     /// # Errors
-    /// As [`prefill`](Self::prefill).
+    /// The errors of [`prefill`](Self::prefill).
     pub fn prefill_with(
         &mut self,
         tokens: &[u32],
@@ -31,11 +33,11 @@ impl Session<'_> {
         self.check_can_begin()?;
         self.model.check_prompt(tokens)?;
         self.grow(tokens.len(), |session| {
-            let classes = session.classes_of(tokens);
-            let Self { model, layers, reading, prefill_density, .. } = session;
+            let classes = session.classify(tokens);
+            let Self { model, layers, prefill_options, prefill_density, .. } = session;
             let mut densities = 0.0;
-            let logits = model.read(tokens, *reading, |layer, prompt| {
-                enter(layer, layers[layer].as_mut(), &prompt, classes.as_deref())?;
+            let logits = model.read(tokens, *prefill_options, |layer, prompt| {
+                append_prompt(layer, layers[layer].as_mut(), &prompt, classes.as_deref())?;
                 densities += prompt.density();
                 progress(layer + 1, layers.len());
                 Ok(())
@@ -45,22 +47,22 @@ impl Session<'_> {
         })
     }
 
-    /// Goes on from a prompt of the same model that was read before, as if by
-    /// [`prefill`](Self::prefill): several pipelines, one reading. Returns the logits after its
-    /// last token.
+    /// Starts from a prompt that the same model has read before, as if by
+    /// [`prefill`](Self::prefill), so that several pipelines can share one prefill. Returns the
+    /// logits after the prompt's last token.
     ///
     /// # Errors
-    /// [`Error::Input`] if the sequence is not empty, or the prompt is of a model with other layers:
-    /// then nothing has changed. If a layer fails, the sequence is lost.
+    /// [`Error::Input`] if the sequence is not empty, or the prompt was read by a model with other
+    /// layers; the sequence is then unchanged. If a layer fails, the sequence is lost.
     pub fn begin(&mut self, prompt: &Prefilled) -> Result<Vec<f32>> {
         self.check_can_begin()?;
         self.model.check_layers(prompt)?;
         self.grow(prompt.tokens.len(), |session| {
-            let classes = session.classes_of(&prompt.tokens);
+            let classes = session.classify(&prompt.tokens);
             for (layer, (attention, part)) in
                 session.layers.iter_mut().zip(&prompt.layers).enumerate()
             {
-                enter(layer, attention.as_mut(), part, classes.as_deref())?;
+                append_prompt(layer, attention.as_mut(), part, classes.as_deref())?;
             }
             session.prefill_density = Some(prompt.density());
             Ok(prompt.logits.clone())
@@ -80,8 +82,8 @@ impl Session<'_> {
     }
 }
 
-/// Leaves a layer's part of a prompt with its attention.
-fn enter(
+/// Appends a layer's part of a prompt to its attention, which observes the last queries.
+fn append_prompt(
     layer: usize,
     attention: &mut dyn Attention,
     prompt: &LayerPrompt,

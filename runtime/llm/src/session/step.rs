@@ -1,4 +1,4 @@
-//! Tokens whose attention is the pipeline's.
+//! Decode steps: tokens whose attention follows the pipeline.
 
 use std::time::Instant;
 
@@ -11,53 +11,53 @@ use crate::inputs::LinearInputs;
 use crate::linear::LinearScratch;
 use crate::{Error, LayerReport, Result};
 
-/// Known tokens from which on their linear maps are made together: weights are widened for that, which
-/// a few tokens are not worth.
-const TOGETHER: usize = 8;
+/// Least number of tokens for which linear maps are batched. Batching widens weights in bf16 to
+/// f32, which does not pay for fewer tokens.
+const LEAST_BATCH: usize = 8;
 
-/// Known tokens whose linear maps are made together at most, which bounds memory.
-const BLOCK: usize = 256;
+/// Largest number of tokens whose linear maps are batched, which bounds memory.
+const MAX_BATCH: usize = 256;
 
 impl Session<'_> {
     /// Adds one token, which attends by the pipeline in every layer, and returns the logits after
-    /// it, `[vocab_size]`. [`reports`](Self::reports) then tells what was read.
+    /// it, `[vocab_size]`. Afterwards [`reports`](Self::reports) describes this step.
     ///
     /// # Errors
-    /// [`Error::Input`] if the model does not have the token, or no place for it: then nothing has
-    /// changed. If a layer fails, the sequence is lost.
+    /// [`Error::Input`] if the vocabulary lacks the token or the context is full; the sequence is
+    /// then unchanged. If a layer fails, the sequence is lost.
     pub fn step(&mut self, token: u32) -> Result<Vec<f32>> {
         self.check_not_lost()?;
         self.model.check(&[token], self.len)?;
         self.decode(&[token])
     }
 
-    /// Adds tokens that are known already, such as a question about a context. They attend as by
-    /// [`step`](Self::step), one after the other in each layer; all else of a layer is done for many of
-    /// them at once, which differs by rounding. Returns the logits after the last, `[vocab_size]`;
-    /// `logits`, if there are none.
+    /// Adds several tokens whose values are known in advance, such as a question about a context.
+    /// In each layer they attend one after the other, as by [`step`](Self::step); the linear maps
+    /// are computed for up to 256 tokens together, so results differ by rounding. Returns the
+    /// logits after the last token, `[vocab_size]`, or `logits` if `tokens` is empty.
     ///
-    /// Cost: of a weight, a reading for 256 tokens, not for each.
+    /// Cost: each weight is read once per 256 tokens.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// The errors of [`step`](Self::step).
     pub fn steps(&mut self, mut logits: Vec<f32>, tokens: &[u32]) -> Result<Vec<f32>> {
         self.check_not_lost()?;
         self.model.check(tokens, self.len)?;
-        let block = if tokens.len() < TOGETHER { 1 } else { BLOCK };
+        let block = if tokens.len() < LEAST_BATCH { 1 } else { MAX_BATCH };
         for tokens in tokens.chunks(block) {
             logits = self.decode(tokens)?;
         }
         Ok(logits)
     }
 
-    /// Adds tokens, and returns the logits after the last.
+    /// Adds tokens, and returns the logits after the last one.
     fn decode(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        keep_awake(|| self.grow(tokens.len(), |session| session.through_layers(tokens)))
+        keep_awake(|| self.grow(tokens.len(), |session| session.run_layers(tokens)))
     }
 
-    fn through_layers(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+    fn run_layers(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         let shape = self.model.config().shape;
-        let classes = self.classes_of(tokens);
+        let classes = self.classify(tokens);
         let mut x = self.model.embed(tokens);
         let table = self.model.rope.table(self.len, tokens.len());
         let (angles, scratch) = (table.all(), &mut LinearScratch::default());
@@ -71,7 +71,7 @@ impl Session<'_> {
         let layers = self.model.layers.iter().zip(&mut self.layers).enumerate();
         for (number, (layer, attention)) in layers {
             let failed = |source| Error::Attention { layer: number, source };
-            layer.normed(&x, &mut normed);
+            layer.normalise_input(&x, &mut normed);
             let inputs = LinearInputs::new(&normed, tokens.len());
             let projected = [&mut queries, &mut keys, &mut values].map(numbers);
             layer.project(&inputs, angles, projected, scratch);
@@ -81,7 +81,7 @@ impl Session<'_> {
                 let begin = Instant::now();
                 let class = classes.as_ref().map(|classes| &classes[token..=token]);
                 let [queries, keys, values] =
-                    [&queries, &keys, &values].map(|rows| of_token(rows, token));
+                    [&queries, &keys, &values].map(|rows| token_rows(rows, token));
                 let output =
                     attend(attention.as_mut(), queries, [keys, values], class).map_err(failed)?;
                 let time = begin.elapsed();
@@ -95,7 +95,7 @@ impl Session<'_> {
     }
 }
 
-/// One token's step in a layer.
+/// Appends one token's key and value to a layer's attention, and attends.
 fn attend(
     attention: &mut dyn Attention,
     queries: ArrayView3<'_, f32>,
@@ -106,8 +106,8 @@ fn attend(
     attention.attend(queries, None)
 }
 
-/// `[heads, 1, dim]` of `[tokens, heads, dim]`.
-fn of_token(rows: &Array3<f32>, token: usize) -> ArrayView3<'_, f32> {
+/// Rows of one token, `[heads, 1, dim]`, from `[tokens, heads, dim]`.
+fn token_rows(rows: &Array3<f32>, token: usize) -> ArrayView3<'_, f32> {
     rows.index_axis(Axis(0), token).insert_axis(Axis(1))
 }
 

@@ -1,4 +1,4 @@
-//! The tensors of a directory: one safetensors file, or several and an index.
+//! Tensors of a directory: one safetensors file, or several and an index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use crate::{Error, Result};
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// What old checkpoints hold of the rotary embeddings, which are computed here.
+/// Suffix of tensors of old checkpoints that hold the rotary frequencies, which are computed here.
 const IGNORED: &str = ".rotary_emb.inv_freq";
 
-/// The tensors that nobody has asked for yet.
+/// Tensors of a directory that have not been taken yet.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    /// The file that lists the tensors.
+    /// File that lists the tensors.
     listing: PathBuf,
     shards: Vec<WeightShard>,
-    /// In which shard a tensor is.
+    /// Index into `shards` for each tensor.
     places: BTreeMap<String, usize>,
 }
 
@@ -32,8 +32,8 @@ struct ShardIndex {
 }
 
 impl Folder {
-    /// Opens the files of a directory, and checks that they are whole and hold what the index says.
-    /// Numbers are read when they are asked for.
+    /// Opens the files of a directory, and checks that they are complete and hold the tensors of
+    /// the index. Numbers are read when a tensor is taken.
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         let (single, index) = (dir.join(SINGLE), dir.join(INDEX));
         if single.exists() {
@@ -74,18 +74,18 @@ impl Folder {
         Ok(Self { listing, shards, places })
     }
 
-    /// Reads a matrix of that shape: in bf16 if it is stored so, else in f32.
+    /// Reads a matrix of this shape: in bf16 if it is stored in bf16, otherwise in f32.
     pub(crate) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
-        self.shard(name, &shape)?.matrix(name, shape)
+        self.take_shard(name, &shape)?.matrix(name, shape)
     }
 
     /// Reads a vector of `size` elements.
     pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
-        self.shard(name, &[size])?.vector(name, size)
+        self.take_shard(name, &[size])?.vector(name, size)
     }
 
-    /// Where a tensor is that should have this shape. It is asked for once.
-    fn shard(&mut self, name: &str, shape: &[usize]) -> Result<&mut WeightShard> {
+    /// Takes a tensor that is expected to have this shape, and returns its shard.
+    fn take_shard(&mut self, name: &str, shape: &[usize]) -> Result<&mut WeightShard> {
         let Some(place) = self.places.remove(name) else {
             let reason = format!("no tensor `{name}`; expected one of shape {shape:?}");
             return Err(Error::checkpoint(&self.listing, reason));
@@ -93,19 +93,19 @@ impl Folder {
         Ok(&mut self.shards[place])
     }
 
-    /// Returns whether there is a tensor of this name that has not been taken yet.
+    /// Returns whether a tensor of this name exists and has not been taken yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.places.contains_key(name)
     }
 
-    /// Bytes in memory of the tensors that nobody has asked for yet.
+    /// Bytes in memory of the tensors that have not been taken yet.
     pub(crate) fn bytes(&self) -> u64 {
-        let asked_for = |(name, _): &(&String, &usize)| !name.ends_with(IGNORED);
-        let places = self.places.iter().filter(asked_for);
+        let counted = |(name, _): &(&String, &usize)| !name.ends_with(IGNORED);
+        let places = self.places.iter().filter(counted);
         places.map(|(name, &place)| self.shards[place].bytes_in_memory(name)).sum()
     }
 
-    /// Refuses tensors that nobody has asked for: the model is another than its config says.
+    /// Refuses tensors that have not been taken: they do not belong to the configured model.
     pub(crate) fn finish(self) -> Result<()> {
         match self.places.iter().find(|(name, _)| !name.ends_with(IGNORED)) {
             None => Ok(()),

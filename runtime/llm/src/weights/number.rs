@@ -1,8 +1,8 @@
-//! Numbers of checkpoints.
+//! Numbers of checkpoints, checked to be finite.
 
 use std::fmt::Display;
 
-/// A number that may be none.
+/// Number type of a checkpoint that can hold infinities and NaN.
 pub(crate) trait StoredNumber: Copy + Display {
     fn is_finite(self) -> bool;
 }
@@ -19,7 +19,7 @@ impl StoredNumber for half::bf16 {
     }
 }
 
-/// Numbers, if all are finite; else what is to be said behind the name of their tensor.
+/// Returns the numbers if all are finite; otherwise an error to append to the name of their tensor.
 pub(crate) fn finite<T: StoredNumber>(numbers: Vec<T>) -> Result<Vec<T>, String> {
     match numbers.iter().position(|x| !x.is_finite()) {
         None => Ok(numbers),

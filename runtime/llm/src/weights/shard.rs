@@ -1,4 +1,4 @@
-//! One safetensors file, of which tensors are read one by one.
+//! One safetensors file, whose tensors are read one by one.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -12,12 +12,12 @@ use crate::files::refuse_pointer;
 use crate::matrix::Matrix;
 use crate::{Error, Result};
 
-/// An open file whose header is consistent with its length.
+/// Open file whose header is consistent with its length.
 #[derive(Debug)]
 pub(super) struct WeightShard {
     path: PathBuf,
     file: File,
-    /// Where the first tensor begins.
+    /// Byte at which the first tensor begins.
     start: u64,
     names: Vec<String>,
     metadata: Metadata,
@@ -57,22 +57,22 @@ impl WeightShard {
         self.names.iter().map(String::as_str)
     }
 
-    /// Bytes that a tensor takes once it is read, 0 if it is not there.
+    /// Bytes that a tensor takes in memory; 0 if the file lacks it.
     pub(super) fn bytes_in_memory(&self, name: &str) -> u64 {
         let Some(info) = self.metadata.info(name) else { return 0 };
         let count: u64 = info.shape.iter().map(|&size| size as u64).product();
         count * if stays_bf16(info) { 2 } else { 4 }
     }
 
-    /// Reads a matrix of that shape: in bf16 if it is stored so, else in f32. Refuses numbers that are
-    /// not finite.
+    /// Reads a matrix of this shape: in bf16 if it is stored in bf16, otherwise in f32. Refuses
+    /// numbers that are not finite.
     pub(super) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
         let (info, bytes) = self.find(name, &shape)?;
         let matrix = if stays_bf16(&info) {
             let numbers = bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b));
             finite(numbers.collect()).map(|numbers| Matrix::bf16(numbers, shape))
         } else {
-            in_f32(info.dtype, &bytes).map(|numbers| Matrix::f32(numbers, shape))
+            convert_to_f32(info.dtype, &bytes).map(|numbers| Matrix::f32(numbers, shape))
         };
         matrix.map_err(|reason| self.refuse(name, &reason))
     }
@@ -80,7 +80,7 @@ impl WeightShard {
     /// Reads a vector of `size` elements. Refuses numbers that are not finite.
     pub(super) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
         let (info, bytes) = self.find(name, &[size])?;
-        in_f32(info.dtype, &bytes).map_err(|reason| self.refuse(name, &reason))
+        convert_to_f32(info.dtype, &bytes).map_err(|reason| self.refuse(name, &reason))
     }
 
     fn find(&mut self, name: &str, shape: &[usize]) -> Result<(TensorInfo, Vec<u8>)> {
@@ -108,14 +108,14 @@ impl WeightShard {
     }
 }
 
-/// Whether a tensor is in memory what it is in the file. Matrices are most of a model, and a decoded
-/// token reads all of them; what has one dimension, norms and biases, is small.
+/// Returns true if a tensor stays in bf16 in memory. Matrices are most of a model, and each decode
+/// step reads all of them; tensors of one dimension, norms and biases, are small.
 fn stays_bf16(info: &TensorInfo) -> bool {
     info.dtype == Dtype::BF16 && info.shape.len() == 2
 }
 
-/// Numbers in f32, whatever they are stored as, if all are finite.
-fn in_f32(dtype: Dtype, bytes: &[u8]) -> Result<Vec<f32>, String> {
+/// Converts stored numbers to f32, and checks that all are finite.
+fn convert_to_f32(dtype: Dtype, bytes: &[u8]) -> Result<Vec<f32>, String> {
     finite(match dtype {
         Dtype::F32 => bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect(),
         Dtype::F16 => bytes.as_chunks().0.iter().map(|&b| f16::from_le_bytes(b).to_f32()).collect(),
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_tensor_takes_in_memory_is_foretold() {
+    fn memory_of_tensors_is_predicted() {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
         for (case, bytes) in [("llama3", 2), ("mistral", 4), ("qwen3", 4)] {
             let mut shard =

@@ -1,4 +1,4 @@
-//! What weights take in memory is known before they are loaded.
+//! Tests of the predicted memory of weights.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,7 +8,7 @@ use crate::common::{CASES, case, copy};
 use candle_core::{DType, Device, Tensor, safetensors};
 use vattention_llm::{Config, weight_bytes};
 
-/// The tensors of all files.
+/// Loads the tensors of all files.
 fn tensors(dir: &Path) -> HashMap<String, Tensor> {
     let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let weights = paths.filter(|path| {
@@ -18,7 +18,7 @@ fn tensors(dir: &Path) -> HashMap<String, Tensor> {
     weights.flat_map(|path| safetensors::load(path, &Device::Cpu).unwrap()).collect()
 }
 
-/// 2 for each number of a matrix in bf16, 4 for every other one.
+/// Expected memory: 2 bytes for each number of a matrix in bf16, 4 for every other number.
 fn expected<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> u64 {
     let bytes = |tensor: &Tensor| {
         let stays = tensor.rank() == 2 && tensor.dtype() == DType::BF16;
@@ -39,7 +39,7 @@ fn matrices_in_bf16_take_two_bytes_a_number_and_all_else_four() {
 }
 
 #[test]
-fn what_is_not_loaded_is_not_counted() {
+fn ignored_tensors_are_not_counted() {
     let name = CASES.into_iter().find(|name| Config::open(&case(name)).unwrap().tied).unwrap();
     let copy = copy(name);
     let mut tensors = tensors(copy.path());
@@ -56,11 +56,11 @@ fn what_is_not_loaded_is_not_counted() {
 }
 
 #[test]
-fn a_file_that_is_not_whole_is_refused() {
+fn incomplete_files_are_refused() {
     let copy = copy("qwen3");
     let path = copy.path().join("model.safetensors");
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-    let said = weight_bytes(copy.path()).unwrap_err().to_string();
-    assert!(said.contains("model.safetensors: not a whole safetensors file"), "{said}");
+    let message = weight_bytes(copy.path()).unwrap_err().to_string();
+    assert!(message.contains("model.safetensors: not a whole safetensors file"), "{message}");
 }

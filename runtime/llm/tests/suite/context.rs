@@ -1,4 +1,4 @@
-//! Sequences that begin with keys and values that are there already.
+//! Tests of sequences that begin with stored keys and values.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -22,27 +22,27 @@ const PROMPT: [u32; 40] = {
     tokens
 };
 
-type Kept = Arc<Mutex<BTreeMap<usize, (Array3<f32>, Array3<f32>)>>>;
+type RecordedRows = Arc<Mutex<BTreeMap<usize, (Array3<f32>, Array3<f32>)>>>;
 
-/// Keeps what each layer is given first.
+/// Backend that records the first keys and values of each layer.
 #[derive(Default)]
-struct Keeper {
-    kept: Kept,
+struct RecordingBackend {
+    recorded: RecordedRows,
 }
 
 #[derive(Clone)]
-struct LayerKeeper {
+struct LayerRecorder {
     number: usize,
-    kept: Kept,
+    recorded: RecordedRows,
 }
 
-impl Backend for Keeper {
+impl Backend for RecordingBackend {
     fn name(&self) -> &'static str {
-        "keeper"
+        "recorder"
     }
 
     fn summary(&self) -> &'static str {
-        "the CPU's, of which a test looks at the keys and values"
+        "the CPU's, which records keys and values for a test"
     }
 
     fn start(
@@ -53,11 +53,11 @@ impl Backend for Keeper {
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
         let inner = Cpu::default().start(pipeline, layer, shape, options)?;
-        Ok(wrap(inner, LayerKeeper { number: layer, kept: self.kept.clone() }))
+        Ok(wrap(inner, LayerRecorder { number: layer, recorded: self.recorded.clone() }))
     }
 }
 
-impl Wrapper for LayerKeeper {
+impl Wrapper for LayerRecorder {
     fn append_rows(
         &mut self,
         inner: &mut dyn Attention,
@@ -66,7 +66,7 @@ impl Wrapper for LayerKeeper {
         classes: Option<&[TokenClass]>,
     ) -> Result<()> {
         let given = (keys.to_f32().to_owned(), values.to_f32().to_owned());
-        self.kept.lock().unwrap().entry(self.number).or_insert(given);
+        self.recorded.lock().unwrap().entry(self.number).or_insert(given);
         inner.append_rows(keys, values, classes)
     }
 
@@ -80,16 +80,16 @@ fn empty<'m>(model: &'m Model, pipeline: &Arc<PipelineConfig>) -> Session<'m> {
 }
 
 #[test]
-fn a_stored_prompt_goes_on_as_the_prompt_does() {
+fn stored_prompts_continue_like_prompts() {
     for name in CASES {
         let model = Model::open(&case(name)).unwrap();
         for pipeline in [dense(), sparse()] {
-            let keeper = Keeper::default();
-            let mut read = Session::new(&model, &keeper, &pipeline, &Options::default()).unwrap();
+            let recorder = RecordingBackend::default();
+            let mut read = Session::new(&model, &recorder, &pipeline, &Options::default()).unwrap();
             read.prefill(&PROMPT).unwrap();
-            let kept = keeper.kept.lock().unwrap().clone();
+            let recorded = recorder.recorded.lock().unwrap().clone();
             let stored = empty(&model, &pipeline);
-            let mut stored = stored.with_context(PROMPT.len(), |l| kept[&l].clone()).unwrap();
+            let mut stored = stored.with_context(PROMPT.len(), |l| recorded[&l].clone()).unwrap();
             assert_eq!(stored.len(), PROMPT.len());
             for token in [5, 9, 2] {
                 assert_eq!(stored.step(token).unwrap(), read.step(token).unwrap(), "{name}");
@@ -99,7 +99,7 @@ fn a_stored_prompt_goes_on_as_the_prompt_does() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn invalid_contexts_are_refused() {
     let model = Model::open(&case("llama3")).unwrap();
     let Shape { kv_heads, head_dim, value_dim, .. } = model.config().shape;
     let zeros = |tokens| {

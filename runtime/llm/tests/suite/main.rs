@@ -1,4 +1,4 @@
-//! Models from files: what they answer, what they take in memory, and what is refused.
+//! Tests of models from files: their results, their memory, and errors of invalid files.
 
 #![allow(clippy::unwrap_used)]
 

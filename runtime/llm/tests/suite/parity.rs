@@ -1,5 +1,5 @@
-//! Small checkpoints of every architecture against what Hugging Face transformers computes with
-//! them (`tools/make_llm_golden.py`), and what must hold between ways of running them.
+//! Tests of small checkpoints of every architecture: against Hugging Face transformers
+//! (`tools/make_llm_golden.py`), and between different ways of running them.
 
 use crate::common;
 use std::ops::ControlFlow;
@@ -14,13 +14,13 @@ use vattention_llm::{
     SampleAttention, Session, Stop, Strategy,
 };
 
-/// What transformers computes.
+/// Results of transformers.
 struct Golden {
     prompt: Vec<u32>,
-    /// After the prompt.
+    /// Logits after the prompt.
     prefill: Vec<f32>,
     decode_tokens: Vec<u32>,
-    /// After each of these.
+    /// Logits after each of `decode_tokens`.
     decode: Vec<Vec<f32>>,
     greedy: Vec<u32>,
 }
@@ -48,31 +48,31 @@ fn session<'m>(model: &'m Model, pipeline: &Arc<PipelineConfig>) -> Session<'m> 
     Session::new(model, &Cpu::default(), pipeline, &Options::default()).unwrap()
 }
 
-/// The largest difference.
+/// Largest difference.
 fn distance(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 #[track_caller]
-fn assert_close(found: &[f32], expected: &[f32], limit: f32, what: &str) {
+fn assert_close(found: &[f32], expected: &[f32], limit: f32, context: &str) {
     let distance = distance(found, expected);
-    assert!(distance <= limit, "{what}: logits differ by {distance:e}");
+    assert!(distance <= limit, "{context}: logits differ by {distance:e}");
 }
 
 #[test]
-fn logits_are_those_of_transformers() {
+fn logits_match_transformers() {
     for name in CASES {
         let (model, golden) = (open(name), Golden::open(name));
         for backend in backends() {
             let mut session =
                 Session::new(&model, backend.as_ref(), &dense(), &Options::default()).unwrap();
-            let what = format!("{name} on {}", backend.name());
+            let context = format!("{name} on {}", backend.name());
             let logits = session.prefill(&golden.prompt).unwrap();
-            assert_close(&logits, &golden.prefill, 1e-4, &format!("{what}, prefill"));
+            assert_close(&logits, &golden.prefill, 1e-4, &format!("{context}, prefill"));
             for (i, &token) in golden.decode_tokens.iter().enumerate() {
                 let logits = session.step(token).unwrap();
-                assert_close(&logits, &golden.decode[i], 1e-4, &format!("{what}, step {i}"));
+                assert_close(&logits, &golden.decode[i], 1e-4, &format!("{context}, step {i}"));
             }
             assert_eq!(session.len(), golden.prompt.len() + golden.decode.len());
         }
@@ -80,7 +80,7 @@ fn logits_are_those_of_transformers() {
 }
 
 #[test]
-fn greedy_continuations_are_those_of_transformers() {
+fn greedy_continuations_match_transformers() {
     for name in CASES {
         let (model, golden) = (open(name), Golden::open(name));
         assert_eq!(golden.greedy.len(), 50);
@@ -100,7 +100,7 @@ fn greedy_continuations_are_those_of_transformers() {
 }
 
 #[test]
-fn configs_of_transformers_4_and_5_say_what_they_say() {
+fn configs_of_transformers_4_and_5_are_read() {
     let llama3 = open("llama3").config().clone();
     assert_eq!(llama3.architecture, Architecture::Llama);
     assert!(llama3.tied);
@@ -116,28 +116,29 @@ fn configs_of_transformers_4_and_5_say_what_they_say() {
     assert_ne!(shape.query_heads * shape.head_dim, hidden_size);
 }
 
-fn reading(block: usize, observed: usize) -> PrefillOptions {
+fn prefill_options(block: usize, observed: usize) -> PrefillOptions {
     PrefillOptions { block, observed, ..PrefillOptions::default() }
 }
 
 #[test]
-fn a_prompt_in_blocks_is_a_prompt_at_once() {
+fn blocks_of_a_prompt_give_the_result_of_the_whole() {
     for name in CASES {
         let (model, golden) = (open(name), Golden::open(name));
         let mut whole = session(&model, &dense());
         let expected = whole.prefill(&golden.prompt).unwrap();
         let next = whole.step(5).unwrap();
         for block in [1, 7, 20, 39, 40] {
-            let mut blocks = session(&model, &dense()).with_prefill_options(reading(block, 64));
-            let what = format!("{name}, blocks of {block}");
-            assert_close(&blocks.prefill(&golden.prompt).unwrap(), &expected, 5e-5, &what);
-            assert_close(&blocks.step(5).unwrap(), &next, 5e-5, &what);
+            let mut blocks =
+                session(&model, &dense()).with_prefill_options(prefill_options(block, 64));
+            let context = format!("{name}, blocks of {block}");
+            assert_close(&blocks.prefill(&golden.prompt).unwrap(), &expected, 5e-5, &context);
+            assert_close(&blocks.step(5).unwrap(), &next, 5e-5, &context);
         }
     }
 }
 
 #[test]
-fn sequences_go_on_from_a_prompt_that_was_read_once() {
+fn sequences_can_share_one_prefill() {
     let (model, golden) = (open("llama3"), Golden::open("llama3"));
     let prefilled = model.prefill(&golden.prompt, PrefillOptions::default()).unwrap();
     assert_eq!(prefilled.tokens, golden.prompt);
@@ -147,26 +148,26 @@ fn sequences_go_on_from_a_prompt_that_was_read_once() {
         assert_eq!(begun.begin(&prefilled).unwrap(), alone.prefill(&golden.prompt).unwrap());
         assert_eq!(begun.len(), alone.len());
         assert_eq!(begun.step(5).unwrap(), alone.step(5).unwrap());
-        let said = begun.begin(&prefilled).unwrap_err().to_string();
-        assert!(said.contains("tokens already; expected none"), "{said}");
+        let message = begun.begin(&prefilled).unwrap_err().to_string();
+        assert!(message.contains("tokens already; expected none"), "{message}");
     }
-    let said = session(&open("qwen3"), &dense()).begin(&cut(prefilled)).unwrap_err().to_string();
-    assert_eq!(said, "prefill: the prompt has 1 layers; expected the model's 2");
+    let message = session(&open("qwen3"), &dense()).begin(&cut(prefilled)).unwrap_err().to_string();
+    assert_eq!(message, "prefill: the prompt has 1 layers; expected the model's 2");
 }
 
 #[test]
-fn what_prompts_have_in_common_is_read_once() {
+fn common_prefixes_of_prompts_are_shared() {
     for name in CASES {
         let (model, golden) = (open(name), Golden::open(name));
         for observed in [0, 1, 8, 64] {
-            let reading = reading(8, observed);
-            let alone = model.prefill(&golden.prompt, reading).unwrap();
+            let options = prefill_options(8, observed);
+            let alone = model.prefill(&golden.prompt, options).unwrap();
             for common in [0, 7, 8, 20, golden.prompt.len()] {
                 let mut other = golden.prompt.clone();
                 other.truncate(common);
                 other.extend([1, 2, 3]);
-                let other = model.prefill(&other, reading).unwrap();
-                let after = model.prefill_after(Some(&other), &golden.prompt, reading).unwrap();
+                let other = model.prefill(&other, options).unwrap();
+                let after = model.prefill_after(Some(&other), &golden.prompt, options).unwrap();
                 assert_eq!(after.logits, alone.logits, "{name}: {common} of {observed}");
                 for (after, alone) in after.layers.iter().zip(&alone.layers) {
                     assert_eq!(after.keys, alone.keys);
@@ -178,8 +179,8 @@ fn what_prompts_have_in_common_is_read_once() {
     }
     let (llama, qwen) = (open("llama3"), open("qwen3"));
     let other = cut(llama.prefill(&[1, 2, 3], PrefillOptions::default()).unwrap());
-    let said = qwen.prefill_after(Some(&other), &[1, 2], PrefillOptions::default()).unwrap_err();
-    assert_eq!(said.to_string(), "prefill: the prompt has 1 layers; expected the model's 2");
+    let message = qwen.prefill_after(Some(&other), &[1, 2], PrefillOptions::default()).unwrap_err();
+    assert_eq!(message.to_string(), "prefill: the prompt has 1 layers; expected the model's 2");
 }
 
 fn cut(mut prompt: Prefilled) -> Prefilled {
@@ -188,7 +189,7 @@ fn cut(mut prompt: Prefilled) -> Prefilled {
 }
 
 #[test]
-fn a_question_by_dense_steps_is_a_question_of_the_prompt() {
+fn dense_steps_match_a_dense_prompt() {
     for name in CASES {
         let (model, golden) = (open(name), Golden::open(name));
         let mut whole = session(&model, &dense());
@@ -205,9 +206,9 @@ fn a_question_by_dense_steps_is_a_question_of_the_prompt() {
     }
 }
 
-/// Also more of them than are taken at once.
+/// Includes more tokens than one batch takes.
 #[test]
-fn known_tokens_attend_as_one_by_one() {
+fn steps_in_batches_match_single_steps() {
     let tokens: Vec<u32> = (0..600).map(|i| (i * 37 + i / 11) % 126).collect();
     let (prompt, known) = tokens.split_at(300);
     for name in CASES {
@@ -241,7 +242,7 @@ fn known_tokens_attend_as_one_by_one() {
 }
 
 #[test]
-fn known_tokens_are_refused_before_the_first_is_added() {
+fn invalid_tokens_are_refused_before_the_first_is_added() {
     let model = open("llama3");
     let mut session = session(&model, &dense());
     let logits = session.prefill(&[1, 2, 3]).unwrap();
@@ -249,14 +250,14 @@ fn known_tokens_are_refused_before_the_first_is_added() {
     let unknown = model.config().vocab_size as u32;
     let mut tokens = vec![5; 20];
     tokens.push(unknown);
-    let said = session.steps(logits, &tokens).unwrap_err().to_string();
-    assert!(said.starts_with(&format!("tokens: {unknown} at [20]")), "{said}");
+    let message = session.steps(logits, &tokens).unwrap_err().to_string();
+    assert!(message.starts_with(&format!("tokens: {unknown} at [20]")), "{message}");
     assert_eq!(session.len(), 3);
     session.step(5).unwrap();
 }
 
 #[test]
-fn a_sparse_pipeline_reads_less_and_says_so() {
+fn sparse_pipelines_read_less_and_report_it() {
     for name in CASES {
         let model = open(name);
         let prompt: Vec<u32> = (0..600).map(|i| (i * 37 + i / 11) % 126).collect();
@@ -313,7 +314,7 @@ fn sample_attention_that_reads_everything_is_dense() {
 }
 
 #[test]
-fn sample_attention_reads_less_the_less_it_must_cover() {
+fn sample_attention_reads_less_for_a_lower_coverage() {
     let prompt: Vec<u32> = (0..600).map(|i| (i * 37 + i / 11) % 126).collect();
     for name in CASES {
         let model = open(name);
@@ -342,32 +343,32 @@ fn sample_attention_reads_less_the_less_it_must_cover() {
     }
 }
 
-/// Blocks choose for themselves, so those in common are the same.
+/// Blocks choose their keys separately, so that common blocks are equal.
 #[test]
-fn what_sampled_prompts_have_in_common_is_read_once() {
+fn common_prefixes_of_sampled_prompts_are_shared() {
     let (model, golden) = (open("qwen3"), Golden::open("qwen3"));
-    let reading = PrefillOptions { block: 8, ..sampling(0.5, 0.2) };
-    let alone = model.prefill(&golden.prompt, PrefillOptions { observed: 4, ..reading }).unwrap();
+    let options = PrefillOptions { block: 8, ..sampling(0.5, 0.2) };
+    let alone = model.prefill(&golden.prompt, PrefillOptions { observed: 4, ..options }).unwrap();
     assert!(alone.density() < 1.0);
     let mut other = golden.prompt[..20].to_vec();
     other.extend([1, 2, 3]);
-    let other = model.prefill(&other, PrefillOptions { observed: 4, ..reading }).unwrap();
-    let reading = PrefillOptions { observed: 4, ..reading };
-    let after = model.prefill_after(Some(&other), &golden.prompt, reading).unwrap();
+    let other = model.prefill(&other, PrefillOptions { observed: 4, ..options }).unwrap();
+    let options = PrefillOptions { observed: 4, ..options };
+    let after = model.prefill_after(Some(&other), &golden.prompt, options).unwrap();
     assert_eq!((after.density(), &after.logits), (alone.density(), &alone.logits));
     for (after, alone) in after.layers.iter().zip(&alone.layers) {
         assert_eq!((&after.keys, &after.values), (&alone.keys, &alone.values));
     }
 }
 
-/// Selectors that vote at the end of a prompt see its last queries, however it is cut.
+/// Selectors that vote at the end of a prompt observe its last queries, for any block size.
 #[test]
-fn selectors_are_shown_the_last_queries_of_a_prompt() {
+fn selectors_observe_the_last_queries_of_a_prompt() {
     let model = open("llama3");
     let prompt: Vec<u32> = (0..200).map(|i| (i * 37 + i / 11) % 126).collect();
     let run = |block, observed| {
-        let mut session =
-            session(&model, &common::snapkv()).with_prefill_options(reading(block, observed));
+        let mut session = session(&model, &common::snapkv())
+            .with_prefill_options(prefill_options(block, observed));
         session.prefill(&prompt).unwrap();
         let logits = session.step(9).unwrap();
         (logits, session.density().unwrap())
@@ -383,17 +384,19 @@ fn selectors_are_shown_the_last_queries_of_a_prompt() {
 }
 
 #[test]
-fn progress_is_told_layer_by_layer() {
+fn progress_is_reported_for_each_layer() {
     let model = open("mistral");
-    let (mut told, layers) = (Vec::new(), model.config().layers);
-    let mut told_session = session(&model, &common::dense());
-    let logits = told_session.prefill_with(&[1, 2, 3], |done, all| told.push((done, all))).unwrap();
+    let (mut reports, layers) = (Vec::new(), model.config().layers);
+    let mut session_with_progress = session(&model, &common::dense());
+    let logits = session_with_progress
+        .prefill_with(&[1, 2, 3], |done, all| reports.push((done, all)))
+        .unwrap();
     assert_eq!(logits, session(&model, &common::dense()).prefill(&[1, 2, 3]).unwrap());
-    assert_eq!(told, (1..=layers).map(|done| (done, layers)).collect::<Vec<_>>());
+    assert_eq!(reports, (1..=layers).map(|done| (done, layers)).collect::<Vec<_>>());
 }
 
 #[test]
-fn forks_go_on_independently() {
+fn forks_continue_independently() {
     let (model, golden) = (open("qwen3"), Golden::open("qwen3"));
     let mut session = session(&model, &dense());
     session.prefill(&golden.prompt).unwrap();
@@ -406,7 +409,7 @@ fn forks_go_on_independently() {
 }
 
 #[test]
-fn generation_ends_where_it_should() {
+fn generation_ends_at_end_tokens_the_limit_or_a_break() {
     let golden = Golden::open("mistral");
     let end = golden.greedy[10];
     let first = golden.greedy.iter().position(|&token| token == end).unwrap();
@@ -432,7 +435,7 @@ fn generation_ends_where_it_should() {
 }
 
 #[test]
-fn rows_may_be_stored_in_two_bytes() {
+fn keys_and_values_may_be_stored_in_two_bytes() {
     let (model, golden) = (open("qwen2"), Golden::open("qwen2"));
     let options = Options { storage: Storage::F16, ..Options::default() };
     let mut session = Session::new(&model, &Cpu::default(), &dense(), &options).unwrap();

@@ -1,4 +1,4 @@
-//! What is wrong with a checkpoint or an input is said before the first token, with its place.
+//! Tests of errors of checkpoints and inputs, which name the fault and its position.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +13,7 @@ use vattention_backends::Cpu;
 use vattention_core::{Attention, Backend, Error, Options, PipelineConfig, Shape, Storage};
 use vattention_llm::{Model, Prompt, Session};
 
-/// Changes keys of a file of JSON; null takes a key away.
+/// Changes keys of a JSON file; null removes a key.
 fn edit(dir: &Path, file: &str, changes: Value) {
     let path = dir.join(file);
     let mut json: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
@@ -35,7 +35,7 @@ fn edit_tensors(dir: &Path, file: &str, change: impl FnOnce(&mut HashMap<String,
     safetensors::save(&tensors, path).unwrap();
 }
 
-/// The message without the directory.
+/// Error for a directory, without its path.
 fn refusal(dir: &Path) -> String {
     let message = Model::open(dir).unwrap_err().to_string();
     let parent = format!("{}/", dir.display());
@@ -58,7 +58,7 @@ const NORM: &str = "model.layers.1.input_layernorm.weight";
 const MATRIX: &str = "model.layers.1.mlp.up_proj.weight";
 
 #[test]
-fn configs_that_cannot_be() {
+fn invalid_configs_are_refused() {
     let rows = include_str!("../golden/configs-refused.txt").lines().skip(1);
     for row in rows {
         let [name, changes, expected] = row.split(" | ").collect::<Vec<_>>()[..] else {
@@ -71,7 +71,7 @@ fn configs_that_cannot_be() {
 }
 
 #[test]
-fn tensors_that_do_not_fit() {
+fn wrong_tensors_are_refused() {
     let shape = "no tensor `model.layers.1.input_layernorm.weight`; expected one of shape [64]";
     assert_tensors_refused("qwen3", |tensors| drop(tensors.remove(NORM)), shape);
     let replace = |name: &'static str, tensor: Tensor| {
@@ -111,7 +111,7 @@ fn tensors_that_do_not_fit() {
 }
 
 #[test]
-fn tensors_that_may_be_there_are_left_out() {
+fn tensors_of_rotary_frequencies_are_ignored() {
     let copy = copy("llama3");
     edit_tensors(copy.path(), "model.safetensors", |tensors| {
         let zeros = Tensor::zeros((128, 64), DType::F32, &Device::Cpu).unwrap();
@@ -121,14 +121,15 @@ fn tensors_that_may_be_there_are_left_out() {
 }
 
 #[test]
-fn files_that_are_missing_or_cut() {
+fn missing_or_incomplete_files_are_refused() {
     let dir = copy("qwen3");
     let path = dir.path().join("model.safetensors");
     let bytes = fs::read(&path).unwrap();
     let length = bytes.len();
     fs::write(&path, &bytes[..length - 1]).unwrap();
     let expected = format!(
-        "model.safetensors: not a whole safetensors file: its tensors end at byte {length}, it at {}",
+        "model.safetensors: not a whole safetensors file: its tensors end at byte {length}, \
+         it at {}",
         length - 1
     );
     assert_eq!(refusal(dir.path()), expected);
@@ -165,13 +166,15 @@ fn files_that_are_missing_or_cut() {
         format!("{folder}: no config.json; name one of the folder's 2 GGUF files, such as a.GGUF");
     assert_eq!(refusal(dir.path()), two);
     fs::copy(case("qwen3").join("config.json"), dir.path().join("config.json")).unwrap();
-    let said = refusal(dir.path());
-    assert!(said.contains("neither model.safetensors nor model.safetensors.index.json; name one"));
+    let message = refusal(dir.path());
+    assert!(
+        message.contains("neither model.safetensors nor model.safetensors.index.json; name one")
+    );
 }
 
-/// Each large or small file of a repository that was cloned without `git lfs`.
+/// Covers each kind of file in a repository that was cloned without `git lfs`.
 #[test]
-fn pointers_of_git_lfs() {
+fn pointers_of_git_lfs_are_refused() {
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
     for (name, file) in [
         ("qwen3", "config.json"),
@@ -181,9 +184,9 @@ fn pointers_of_git_lfs() {
     ] {
         let dir = copy(name);
         fs::write(dir.path().join(file), pointer).unwrap();
-        let said = refusal(dir.path());
+        let message = refusal(dir.path());
         let expected = format!("{file}: a pointer of Git LFS in the place of the file; expected");
-        assert!(said.starts_with(&expected), "{said}");
+        assert!(message.starts_with(&expected), "{message}");
     }
 }
 
@@ -195,12 +198,15 @@ fn a_config_may_begin_with_a_byte_order_mark() {
     fs::write(&path, format!("\u{FEFF}{text}")).unwrap();
     Model::open(dir.path()).unwrap();
     fs::write(&path, text.replace("\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": NaN")).unwrap();
-    let said = refusal(dir.path());
-    assert!(said.contains("`rms_norm_eps` is NaN, which is not JSON; expected a finite"), "{said}");
+    let message = refusal(dir.path());
+    assert!(
+        message.contains("`rms_norm_eps` is NaN, which is not JSON; expected a finite"),
+        "{message}"
+    );
 }
 
 #[test]
-fn shards_that_are_not_what_the_index_says() {
+fn shards_that_do_not_match_the_index_are_refused() {
     const SECOND: &str = "model-00002-of-00003.safetensors";
     let dir = copy("llama-sharded");
     fs::remove_file(dir.path().join(SECOND)).unwrap();
@@ -228,7 +234,7 @@ fn start<'m>(model: &'m Model, options: &Options) -> Session<'m> {
 }
 
 #[test]
-fn tokens_that_the_model_cannot_take() {
+fn invalid_tokens_are_refused() {
     let dir = copy("llama3");
     edit(dir.path(), "config.json", json!({"max_position_embeddings": 10}));
     let model = Model::open(dir.path()).unwrap();
@@ -256,7 +262,7 @@ fn tokens_that_the_model_cannot_take() {
 }
 
 #[test]
-fn contexts_beyond_a_sliding_window() {
+fn contexts_end_at_the_sliding_window() {
     let long = "context: the sequence would have 17 tokens; expected at most `sliding_window` = 16 \
                 (attention beyond the sliding window is not supported)";
     for (name, changes) in [
@@ -305,20 +311,20 @@ fn contexts_beyond_a_sliding_window() {
 }
 
 #[test]
-fn pipelines_that_name_layers_beyond_the_model() {
+fn pipelines_with_layers_beyond_the_model_are_refused() {
     let model = Model::open(&case("qwen3")).unwrap();
     let pipeline = PipelineConfig { dense_layers: vec![77.into()], ..PipelineConfig::default() };
     let started = Session::new(&model, &Cpu::default(), &Arc::new(pipeline), &Options::default());
-    let said = started.err().unwrap().to_string();
+    let message = started.err().unwrap().to_string();
     let expected =
         "pipeline: dense_layers[0]: layer 77, which the model does not have; expected 0 to 1";
-    assert_eq!(said, expected);
+    assert_eq!(message, expected);
 }
 
-/// Cannot run layer 1.
-struct Picky;
+/// Backend that cannot run layer 1.
+struct FailingBackend;
 
-impl Backend for Picky {
+impl Backend for FailingBackend {
     fn name(&self) -> &'static str {
         "picky"
     }
@@ -342,15 +348,15 @@ impl Backend for Picky {
 }
 
 #[test]
-fn layers_that_cannot_run() {
+fn errors_of_backends_name_the_layer() {
     let model = Model::open(&case("qwen2")).unwrap();
-    let failed = Session::new(&model, &Picky, &dense(), &Options::default());
+    let failed = Session::new(&model, &FailingBackend, &dense(), &Options::default());
     assert_eq!(failed.err().unwrap().to_string(), "attention of layer 1: backend picky: no");
 }
 
-/// A value that f16 cannot store, in the second layer: the first has the tokens by then.
+/// The second layer has a value that f16 cannot store; by then the first layer has the tokens.
 #[test]
-fn a_failure_between_layers_ends_the_sequence() {
+fn failures_between_layers_end_the_sequence() {
     let dir = copy("llama-sharded");
     let name = "model.layers.1.self_attn.v_proj.bias";
     let shards = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());

@@ -1,4 +1,4 @@
-//! A checkpoint whose matrices stay in bf16 is the same model as one that stores these numbers in f32.
+//! Tests that matrices stored in bf16 give the same model as the same numbers in f32.
 
 use std::fs;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use vattention_backends::Cpu;
 use vattention_core::{Options, PipelineConfig};
 use vattention_llm::{LayerPrompt, Model, PrefillOptions, Session, weight_bytes};
 
-/// A copy of a case with its numbers rounded to bf16, and stored as `dtype`.
+/// Copies a case with its numbers rounded to bf16, and stored as `dtype`.
 fn rounded(name: &str, dtype: DType) -> TempDir {
     let copy = copy(name);
     let store = |tensor: Tensor| tensor.to_dtype(DType::BF16).unwrap().to_dtype(dtype).unwrap();
@@ -29,7 +29,7 @@ fn bits<'a>(numbers: impl IntoIterator<Item = &'a f32>) -> Vec<u32> {
     numbers.into_iter().map(|number| number.to_bits()).collect()
 }
 
-/// Everything that a prompt leaves, in blocks of that many tokens.
+/// Results of a prefill, in blocks of `block` tokens.
 fn prefill(model: &Model, block: usize) -> Vec<Vec<u32>> {
     let prompt: Vec<u32> = (0..100).map(|i| (i * 37 + i / 11) % 126).collect();
     let prefilled = model

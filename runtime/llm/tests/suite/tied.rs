@@ -1,4 +1,4 @@
-//! Tied weights, as files store them: the embeddings, the weights of the logits, or both.
+//! Tests of tied weights: files store the embeddings, the weights of the logits, or both.
 
 use std::path::Path;
 
@@ -17,9 +17,9 @@ fn logits(model: &Model) -> Vec<f32> {
     session.prefill(&[1, 2, 3]).unwrap()
 }
 
-/// A copy of a checkpoint with tied weights. `change` returns the tensors to store in place of the
-/// embeddings: embeddings and weights of the logits.
-fn stored(
+/// Opens a copy of a checkpoint whose embeddings are replaced: `change` returns the embeddings and
+/// the weights of the logits to store.
+fn open_with_ends(
     tied: bool,
     change: impl FnOnce(Tensor) -> [Option<Tensor>; 2],
 ) -> Result<Model, vattention_llm::Error> {
@@ -49,16 +49,17 @@ fn different_weights_under_both_names_are_not_tied() {
         let head = (embeddings.to_dtype(DType::F32).unwrap() * 0.5).unwrap();
         [Some(embeddings), Some(head)]
     };
-    let (tied, untied) = (stored(true, another).unwrap(), stored(false, another).unwrap());
+    let (tied, untied) =
+        (open_with_ends(true, another).unwrap(), open_with_ends(false, another).unwrap());
     assert_eq!(logits(&tied), logits(&untied));
     assert_ne!(logits(&tied), logits(&original()));
     assert!(!tied.config().tied);
 }
 
 #[test]
-fn equal_weights_under_both_names_are_tied_whatever_their_types() {
+fn equal_weights_under_both_names_are_tied_in_any_types() {
     for dtype in [DType::BF16, DType::F32] {
-        let model = stored(true, |embeddings| {
+        let model = open_with_ends(true, |embeddings| {
             let head = embeddings.to_dtype(dtype).unwrap();
             [Some(embeddings), Some(head)]
         });
@@ -69,12 +70,12 @@ fn equal_weights_under_both_names_are_tied_whatever_their_types() {
 }
 
 #[test]
-fn weights_under_the_name_of_the_logits_alone_are_the_embeddings() {
-    let model = stored(true, |weights| [None, Some(weights)]).unwrap();
+fn weights_of_the_logits_alone_are_the_embeddings() {
+    let model = open_with_ends(true, |weights| [None, Some(weights)]).unwrap();
     assert!(model.config().tied);
     assert_eq!(logits(&model), logits(&original()));
-    let said = stored(false, |weights| [None, Some(weights)]).unwrap_err().to_string();
-    assert!(said.contains(&format!("no tensor `{EMBEDDINGS}`")), "{said}");
-    let said = stored(true, |_| [None, None]).unwrap_err().to_string();
-    assert!(said.contains(&format!("no tensor `{EMBEDDINGS}`")), "{said}");
+    let message = open_with_ends(false, |weights| [None, Some(weights)]).unwrap_err().to_string();
+    assert!(message.contains(&format!("no tensor `{EMBEDDINGS}`")), "{message}");
+    let message = open_with_ends(true, |_| [None, None]).unwrap_err().to_string();
+    assert!(message.contains(&format!("no tensor `{EMBEDDINGS}`")), "{message}");
 }

@@ -1,4 +1,4 @@
-//! Text to tokens and back, with the tokenizer of `models/recall`.
+//! Tests of encoding and decoding with the tokenizer of `models/recall`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ fn config() -> Config {
     Config::open(&recall()).unwrap()
 }
 
-/// What is said of a tokenizer that was changed.
+/// Error for a tokenizer whose file was changed.
 fn refusal(change: impl FnOnce(&mut String)) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokenizer.json");
     let mut text = fs::read_to_string(recall().join("tokenizer.json")).unwrap();
     change(&mut text);
     fs::write(&path, text).unwrap();
-    let said = Tokenizer::open(folder.path(), &config()).unwrap_err().to_string();
-    assert!(said.starts_with(&path.display().to_string()), "{said}");
-    said
+    let message = Tokenizer::open(folder.path(), &config()).unwrap_err().to_string();
+    assert!(message.starts_with(&path.display().to_string()), "{message}");
+    message
 }
 
 #[test]
-fn a_text_comes_back() {
+fn decoding_returns_the_text() {
     let tokenizer = Tokenizer::open(&recall(), &config()).unwrap();
     let first = tokenizer.first("The grass is green.").unwrap();
     let next = tokenizer.next("The grass is green.").unwrap();
@@ -42,18 +42,18 @@ fn a_text_comes_back() {
 }
 
 #[test]
-fn tokens_are_of_the_classes_that_the_tokenizer_says() {
+fn classes_follow_the_tokenizer() {
     let tokenizer = Tokenizer::open(&recall(), &config()).unwrap();
     let tokens = tokenizer.first("The grass is green.").unwrap();
     let mut expected = vec![TokenClass::Other; 6];
     (expected[0], expected[5]) = (TokenClass::Special, TokenClass::Punctuation);
     let classes = tokenizer.classes().unwrap();
-    assert_eq!(classes.of(&tokens), expected);
-    assert_eq!(classes.of(&[u32::MAX]), [TokenClass::Other]);
+    assert_eq!(classes.classify(&tokens), expected);
+    assert_eq!(classes.classify(&[u32::MAX]), [TokenClass::Other]);
 }
 
 #[test]
-fn all_of_a_long_text_is_tokens() {
+fn long_texts_are_not_truncated() {
     let mut json: Value =
         serde_json::from_str(&fs::read_to_string(recall().join("tokenizer.json")).unwrap())
             .unwrap();
@@ -65,7 +65,7 @@ fn all_of_a_long_text_is_tokens() {
     assert_eq!(tokenizer.next("green green green green green green").unwrap().len(), 6);
 }
 
-/// A tokenizer of another file.
+/// Opens the tokenizer of a changed file.
 fn changed(change: impl FnOnce(&mut Value)) -> Tokenizer {
     let mut json: Value =
         serde_json::from_str(&fs::read_to_string(recall().join("tokenizer.json")).unwrap())
@@ -76,7 +76,7 @@ fn changed(change: impl FnOnce(&mut Value)) -> Tokenizer {
     Tokenizer::open(folder.path(), &config()).unwrap()
 }
 
-/// Post-processors that put tokens around a text.
+/// Post-processors that add tokens around a text.
 fn around() -> [Value; 3] {
     let special = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});
     let text = |id: &str| json!({"Sequence": {"id": id, "type_id": 0}});
@@ -95,7 +95,7 @@ fn around() -> [Value; 3] {
 }
 
 #[test]
-fn tokens_that_end_a_text_do_not_end_a_context() {
+fn end_tokens_are_not_added() {
     for processor in around() {
         let tokenizer = changed(|json| json["post_processor"] = processor.clone());
         let text = "The grass is green.";
@@ -108,7 +108,7 @@ fn tokens_that_end_a_text_do_not_end_a_context() {
 }
 
 #[test]
-fn a_text_that_begins_with_bos_has_it_once() {
+fn bos_is_not_repeated() {
     let tokenizer = Tokenizer::open(&recall(), &config()).unwrap();
     let expected = tokenizer.first("The grass is green.").unwrap();
     assert_eq!(tokenizer.first("<bos>The grass is green.").unwrap(), expected);
@@ -117,9 +117,9 @@ fn a_text_that_begins_with_bos_has_it_once() {
     assert_eq!(twice[..2], [1, 1], "the text says so");
 }
 
-/// A character whose bytes are several tokens.
+/// The character's bytes are several tokens.
 #[test]
-fn a_stream_ends_as_the_whole_text_does() {
+fn streams_match_decoding_of_the_whole_text() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cli/tests/golden/chat.gguf");
     let tokenizer = Tokenizer::open(&model, &Config::open(&model).unwrap()).unwrap();
     let tokens = tokenizer.next("a\u{10348}").unwrap();
@@ -136,25 +136,25 @@ fn a_stream_ends_as_the_whole_text_does() {
 }
 
 #[test]
-fn tokens_beyond_the_model_are_refused_where_a_text_has_them() {
+fn tokens_beyond_the_model_are_refused() {
     let tokenizer = changed(|json| json["model"]["vocab"]["your"] = json!(2626));
     tokenizer.first("The grass is green.").unwrap();
-    let said = tokenizer.next("your grass").unwrap_err().to_string();
+    let message = tokenizer.next("your grass").unwrap_err().to_string();
     let expected = "tokenizer.json: the text has token 2626 (\"your\"); expected tokens less than \
                     the model's `vocab_size` = 2626";
-    assert!(said.ends_with(expected), "{said}");
+    assert!(message.ends_with(expected), "{message}");
     tokenizer.classes().unwrap();
 }
 
 #[test]
-fn what_is_no_tokenizer_is_refused() {
+fn invalid_tokenizers_are_refused() {
     assert!(refusal(|text| text.truncate(1000)).contains("EOF"));
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
-    let said = refusal(|text| *text = pointer.into());
-    assert!(said.contains("tokenizer.json: a pointer of Git LFS"), "{said}");
+    let message = refusal(|text| *text = pointer.into());
+    assert!(message.contains("tokenizer.json: a pointer of Git LFS"), "{message}");
     let gone = tempfile::tempdir().unwrap();
-    let said = Tokenizer::open(gone.path(), &config()).unwrap_err().to_string();
-    assert!(said.contains("tokenizer.json: No such file"), "{said}");
+    let message = Tokenizer::open(gone.path(), &config()).unwrap_err().to_string();
+    assert!(message.contains("tokenizer.json: No such file"), "{message}");
     let folder = tempfile::tempdir().unwrap();
     let text = fs::read_to_string(recall().join("tokenizer.json")).unwrap();
     fs::write(folder.path().join("tokenizer.json"), format!("\u{FEFF}{text}")).unwrap();

@@ -1,11 +1,11 @@
-//! A reader that finds the answers in a text, knowing the sentences alone.
+//! Solver that finds the answers in a text, knowing only the sentences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use vattention_tasks::{Case, Task};
 
-/// All tasks whose texts need no file.
-pub(crate) const MADE: [Task; 11] = [
+/// Tasks whose texts need no file.
+pub(crate) const SYNTHETIC: [Task; 11] = [
     Task::NiahSingle1,
     Task::NiahSingle2,
     Task::NiahSingle3,
@@ -19,7 +19,8 @@ pub(crate) const MADE: [Task; 11] = [
     Task::Fwe,
 ];
 
-/// Tokens of a word-level tokenizer: runs of letters, digits and `_`, and runs of other marks.
+/// Splits a text into the tokens of a word-level tokenizer: runs of letters, digits and `_`, and
+/// runs of other marks.
 pub(crate) fn words(text: &str) -> Vec<&str> {
     let class = |c: char| {
         if c.is_whitespace() { 0 } else { 1 + i32::from(c == '_' || c.is_alphanumeric()) }
@@ -42,7 +43,7 @@ pub(crate) fn count(text: &str) -> usize {
     words(text).len()
 }
 
-/// The tokens that a case takes, with the room for its answer.
+/// Number of tokens that a case takes, including its answer.
 pub(crate) fn taken(case: &Case, count: impl Fn(&str) -> usize) -> usize {
     count(&case.context) + count(&case.question) + case.tokens
 }
@@ -51,7 +52,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
     text.split_once(before).unwrap().1.split_once(after).unwrap().0
 }
 
-/// All needles: (key, value), in the text's order, and where they start.
+/// Returns all needles in the order of the text: key, value and place.
 pub(crate) fn needles(context: &str) -> Vec<(&str, &str, usize)> {
     let mut found = Vec::new();
     for (place, _) in context.match_indices("One of the special magic ") {
@@ -62,8 +63,8 @@ pub(crate) fn needles(context: &str) -> Vec<(&str, &str, usize)> {
     found
 }
 
-/// The answers, from the text alone.
-pub(crate) fn solved(task: Task, case: &Case) -> Vec<String> {
+/// Solves a case from its text alone.
+pub(crate) fn solve(task: Task, case: &Case) -> Vec<String> {
     match task {
         Task::Vt => chain(case),
         Task::Cwe => common(case),
@@ -72,18 +73,18 @@ pub(crate) fn solved(task: Task, case: &Case) -> Vec<String> {
     }
 }
 
-/// The keys that a question asks for.
-pub(crate) fn asked(case: &Case) -> Vec<&str> {
+/// Keys that a question asks for.
+pub(crate) fn queried_keys(case: &Case) -> Vec<&str> {
     let list = between(&case.question, " for ", " mentioned in the provided text?");
     list.split(", ").map(|key| key.trim_start_matches("and ")).collect()
 }
 
 fn values(case: &Case) -> Vec<String> {
-    let mut of = BTreeMap::<_, Vec<_>>::new();
+    let mut values_by_key = BTreeMap::<_, Vec<_>>::new();
     for (key, value, _) in needles(&case.context) {
-        of.entry(key).or_default().push(value.to_owned());
+        values_by_key.entry(key).or_default().push(value.to_owned());
     }
-    asked(case).iter().flat_map(|key| of[key].clone()).collect()
+    queried_keys(case).iter().flat_map(|key| values_by_key[key].clone()).collect()
 }
 
 fn chain(case: &Case) -> Vec<String> {
@@ -111,14 +112,14 @@ fn chain(case: &Case) -> Vec<String> {
     chain
 }
 
-/// How often each word is there.
-pub(crate) fn counted<'a>(words: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, usize> {
+/// Number of occurrences of each word.
+pub(crate) fn count_words<'a>(words: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, usize> {
     let mut counts = BTreeMap::new();
     words.for_each(|word| *counts.entry(word).or_default() += 1);
     counts
 }
 
-/// The most frequent words; the last of them is more frequent than all others.
+/// Returns the most frequent words; checks that they are more frequent than all others.
 fn top(counts: &BTreeMap<&str, usize>, count: usize) -> Vec<String> {
     let mut ranked: Vec<_> =
         counts.iter().map(|(word, times)| (*times, (*word).to_owned())).collect();
@@ -127,8 +128,8 @@ fn top(counts: &BTreeMap<&str, usize>, count: usize) -> Vec<String> {
     ranked.into_iter().take(count).map(|(_, word)| word).collect()
 }
 
-/// The words of a numbered list, whose numbers are right.
-pub(crate) fn listed(list: &str) -> Vec<&str> {
+/// Parses the words of a numbered list, and checks the numbers.
+pub(crate) fn parse_list(list: &str) -> Vec<&str> {
     let mut words = Vec::new();
     for (i, pair) in list.split(' ').collect::<Vec<_>>().chunks(2).enumerate() {
         assert_eq!(pair[0], format!("{}.", i + 1));
@@ -139,12 +140,12 @@ pub(crate) fn listed(list: &str) -> Vec<&str> {
 
 fn common(case: &Case) -> Vec<String> {
     let list = case.context.rsplit_once("appear most often.\n").unwrap().1;
-    top(&counted(listed(list).into_iter()), 10)
+    top(&count_words(parse_list(list).into_iter()), 10)
 }
 
 fn frequent(case: &Case) -> Vec<String> {
     let text = case.context.rsplit_once("coded words. ").unwrap().1;
-    let mut counts = counted(text.split(' '));
+    let mut counts = count_words(text.split(' '));
     assert_eq!(top(&counts, 1), ["..."]);
     counts.remove("...");
     top(&counts, 3)
@@ -154,7 +155,7 @@ pub(crate) fn set<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeSet<T> {
     items.into_iter().collect()
 }
 
-/// FNV-1a of all that a case says.
+/// FNV-1a hash of context, question and answers.
 pub(crate) fn hash(case: &Case) -> u64 {
     let text = [&case.context, "\0", &case.question, "\0", &case.answers.join("\0")].concat();
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
@@ -162,9 +163,9 @@ pub(crate) fn hash(case: &Case) -> u64 {
     })
 }
 
-/// The right answers in the order in which the text has to give them.
+/// Checks that the solver finds the right answers, in the required order.
 pub(crate) fn assert_right(task: Task, case: &Case) {
-    let solved = solved(task, case);
+    let solved = solve(task, case);
     if matches!(task, Task::NiahMultivalue | Task::Cwe | Task::Fwe) {
         assert_eq!(set(&solved), set(&case.answers), "{task}");
     } else {

@@ -1,4 +1,4 @@
-//! Arguments of a call, by Python's rules.
+//! Arguments of a call, assigned by Python's rules.
 
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Error, ErrorKind, Value};

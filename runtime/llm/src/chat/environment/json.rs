@@ -1,4 +1,4 @@
-//! The filter `tojson`: `json.dumps` of Python, with the settings that transformers passes on.
+//! Filter `tojson`: Python's `json.dumps`, with the settings that transformers passes to it.
 
 use std::io::{Error as Failure, Result as Written, Write};
 
@@ -11,32 +11,36 @@ use serde_json::ser::Formatter;
 use super::arguments::{CallArguments, as_integer, as_text, bind, given, refuse};
 use super::text::{DEEPEST, write_float};
 
-/// Maximum number of spaces of a level.
+/// Maximum number of spaces per indentation level.
 const WIDEST: i64 = 1000;
 
-/// Python's separators and escapes.
+/// JSON formatter with Python's separators and escapes.
 struct PythonFormatter {
     only_ascii: bool,
-    /// White space of a level, if each item has its own line.
+    /// Indentation of a level, if each item has its own line.
     indent: Option<String>,
     between_items: String,
-    behind_key: String,
+    after_key: String,
     depth: usize,
-    /// Whether the innermost list or mapping has an item.
+    /// True if the innermost list or mapping has an item.
     has_items: bool,
 }
 
 pub(super) fn to_json(value: Value, arguments: CallArguments) -> Result<String, Error> {
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
-    let [ascii, indent, separators, sorts] = bind(&arguments.into_values(), names)?;
-    let value = if sorts.is_some_and(|sorts| sorts.is_true()) { sorted(&value, 0)? } else { value };
+    let [ascii, indent, separators, sort_keys] = bind(&arguments.into_values(), names)?;
+    let value = if sort_keys.is_some_and(|sort_keys| sort_keys.is_true()) {
+        sort_mappings(&value, 0)?
+    } else {
+        value
+    };
     let indent = given(indent.as_ref()).map(read_indent).transpose()?;
     let between_items = if indent.is_some() { "," } else { ", " };
     let mut formatter = PythonFormatter {
         only_ascii: ascii.is_some_and(|ascii| ascii.is_true()),
         indent,
         between_items: between_items.into(),
-        behind_key: ": ".into(),
+        after_key: ": ".into(),
         depth: 0,
         has_items: false,
     };
@@ -46,7 +50,7 @@ pub(super) fn to_json(value: Value, arguments: CallArguments) -> Result<String, 
             return Err(refuse(format!("expected 2 separators, found {}", separators.len())));
         };
         formatter.between_items = as_text(items)?.into();
-        formatter.behind_key = as_text(key)?.into();
+        formatter.after_key = as_text(key)?.into();
     }
     if value.is_undefined() {
         return Err(refuse("tojson: undefined cannot be written as JSON"));
@@ -57,8 +61,8 @@ pub(super) fn to_json(value: Value, arguments: CallArguments) -> Result<String, 
     String::from_utf8(json).map_err(|error| refuse(error.to_string()))
 }
 
-/// The same with the keys of all mappings in order.
-fn sorted(value: &Value, depth: usize) -> Result<Value, Error> {
+/// Returns the value with the keys of all mappings in sorted order.
+fn sort_mappings(value: &Value, depth: usize) -> Result<Value, Error> {
     if depth > DEEPEST {
         return Err(refuse("tojson: a value is nested too deep"));
     }
@@ -66,11 +70,12 @@ fn sorted(value: &Value, depth: usize) -> Result<Value, Error> {
         ValueKind::Map => {
             let mut keys: Vec<Value> = value.try_iter()?.collect();
             keys.sort();
-            let pair = |key: Value| Ok((key.clone(), sorted(&value.get_item(&key)?, depth + 1)?));
+            let pair =
+                |key: Value| Ok((key.clone(), sort_mappings(&value.get_item(&key)?, depth + 1)?));
             let pairs = keys.into_iter().map(pair).collect::<Result<Vec<_>, Error>>()?;
             Ok(Value::from_pairs(pairs))
         }
-        ValueKind::Seq => value.try_iter()?.map(|item| sorted(&item, depth + 1)).collect(),
+        ValueKind::Seq => value.try_iter()?.map(|item| sort_mappings(&item, depth + 1)).collect(),
         _ => Ok(value.clone()),
     }
 }
@@ -145,7 +150,7 @@ impl Formatter for PythonFormatter {
     }
 
     fn begin_object_value<W: Write + ?Sized>(&mut self, writer: &mut W) -> Written<()> {
-        writer.write_all(self.behind_key.as_bytes())
+        writer.write_all(self.after_key.as_bytes())
     }
 
     fn write_f64<W: Write + ?Sized>(&mut self, writer: &mut W, value: f64) -> Written<()> {

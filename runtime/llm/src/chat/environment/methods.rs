@@ -12,11 +12,11 @@ pub(super) fn call(
     method: &str,
     arguments: &[Value],
 ) -> Result<Value, Error> {
-    let own = match (value.kind(), value.as_str()) {
+    let result = match (value.kind(), value.as_str()) {
         (ValueKind::String, Some(text)) => call_of_string(text, method, arguments)?,
         _ => None,
     };
-    match own {
+    match result {
         Some(result) => Ok(result),
         None => pycompat::unknown_method_callback(state, value, method, arguments),
     }
@@ -57,7 +57,7 @@ fn call_of_string(text: &str, method: &str, arguments: &[Value]) -> Result<Optio
             let [separator, most] = bind(arguments, ["sep", "maxsplit"])?;
             let most = most.as_ref().map_or(Ok(-1), as_integer)?;
             let pieces = usize::try_from(most).map_or(usize::MAX, |most| most + 1);
-            // At white space `split` is minijinja's.
+            // At white space, minijinja's `split` applies.
             let Some(separator) = given(separator.as_ref()) else { return Ok(None) };
             let separator = as_text(separator)?;
             if separator.is_empty() {

@@ -69,7 +69,7 @@ fn expressions_have_the_results_of_jinja2() {
 }
 
 #[test]
-fn templates_of_model_families_make_the_prompts_of_jinja2() {
+fn templates_of_model_families_render_as_in_jinja2() {
     let golden = golden();
     assert!(golden.families.len() >= 10);
     for Family { name, template, texts } in &golden.families {
@@ -90,8 +90,8 @@ fn values_that_are_nested_too_deep_are_refused() {
     let nest = "{% set ns = namespace(x=[]) %}{% for i in range(500) %}\
                 {% set ns.x = [ns.x] %}{% endfor %}";
     for end in ["{{ ns.x }}", "{{ ns.x | tojson }}", "{{ [ns.x] | join }}"] {
-        let said = render(&[nest, end].concat(), &Value::from(())).unwrap_err().to_string();
-        assert!(said.contains("nested too deep"), "{said}");
+        let message = render(&[nest, end].concat(), &Value::from(())).unwrap_err().to_string();
+        assert!(message.contains("nested too deep"), "{message}");
     }
 }
 
@@ -122,12 +122,12 @@ proptest! {
     fn no_template_causes_a_panic(
         parts in prop::collection::vec(
             prop::sample::select(vec![
-                "{{", "}}", "{%", "%}", "{#", "#}", "-", "+", "%", "~", "<", ">=", "==", "in", "not",
-                "is", "is string", "(", ")", "[", "]", "{", "}", "'a'", "'", "\"", "\\", "é", "1",
-                "1.5", "1e", "x", ".items", ".", "|", "|length", "|tojson", ",", ":", "=", "if",
-                "else", "for", "for x in", "set", "set x =", "endfor", "endif", "raw", "endraw",
-                "generation", "endgeneration", "macro m(a)", "endmacro", " ", " ", "\n", "\r",
-                "**", "range(3)", ".split(", ".format(", "'%s'",
+                "{{", "}}", "{%", "%}", "{#", "#}", "-", "+", "%", "~", "<", ">=", "==", "in",
+                "not", "is", "is string", "(", ")", "[", "]", "{", "}", "'a'", "'", "\"", "\\", "é",
+                "1", "1.5", "1e", "x", ".items", ".", "|", "|length", "|tojson", ",", ":", "=",
+                "if", "else", "for", "for x in", "set", "set x =", "endfor", "endif", "raw",
+                "endraw", "generation", "endgeneration", "macro m(a)", "endmacro", " ", " ", "\n",
+                "\r", "**", "range(3)", ".split(", ".format(", "'%s'",
             ]),
             0..24,
         )

@@ -9,9 +9,9 @@ use regex::Regex;
 
 use super::arguments::refuse;
 
-/// Maximum nesting of values that are written or compared; Python has such a limit, too.
+/// Maximum nesting of values that are written or compared; Python has a similar limit.
 pub(super) const DEEPEST: usize = 200;
-/// Maximum length of a text in bytes; a template can make about as much step by step.
+/// Maximum length of a text in bytes; a template can build texts of about this length step by step.
 const LONGEST: usize = 64_000_000;
 
 /// Characters that `repr` escapes, beside quotes and the backslash.
@@ -25,12 +25,12 @@ fn is_printable(c: char) -> bool {
     !NOT_PRINTED.is_match(c.encode_utf8(&mut [0; 4]))
 }
 
-/// Refuses to make a text of more than the maximum length.
+/// Refuses a text of more than the maximum length.
 pub(super) fn check_length(bytes: usize) -> Result<(), Error> {
     if bytes > LONGEST { Err(refuse("a text is too long")) } else { Ok(()) }
 }
 
-/// The text of `str(value)`.
+/// Returns the text of `str(value)`.
 ///
 /// # Errors
 /// Values that are nested too deep, and texts that are too long.
@@ -42,7 +42,7 @@ pub(super) fn write(value: &Value) -> Result<String, Error> {
     }
 }
 
-/// The text of `repr(value)`.
+/// Returns the text of `repr(value)`.
 ///
 /// # Errors
 /// Values that are nested too deep, and texts that are too long.
@@ -117,7 +117,7 @@ fn push_quoted(text: &mut String, value: &str) {
     text.push(quote);
 }
 
-/// Shortest digits that parse as the same number, with Python's exponents.
+/// Returns the shortest digits that parse as the same number, with Python's exponents.
 pub(super) fn write_float(value: f64) -> String {
     if value.is_nan() {
         return "nan".into();

@@ -1,4 +1,4 @@
-//! Byte-level BPE: merges in the order of their rank, of bytes that are written as characters.
+//! Byte-level BPE: bytes are written as characters, and merged in the order of the merges' ranks.
 
 use std::collections::HashSet;
 
@@ -26,7 +26,7 @@ pub(super) fn tokenizer(
         .map_err(|error| format!("`{MERGES}`: {error}"))?;
     let mut tokenizer = Tokenizer::new(model);
     tokenizer.with_normalizer(pre.normalizer()).map_err(|error| error.to_string())?;
-    tokenizer.with_pre_tokenizer(Some(pre.sequence()?));
+    tokenizer.with_pre_tokenizer(Some(pre.build()?));
     tokenizer.with_decoder(Some(ByteLevel::default()));
     Ok(tokenizer)
 }

@@ -1,4 +1,4 @@
-//! Typed reading of GGUF metadata: a refusal names the key, what it is and what was expected.
+//! Typed access to GGUF metadata. Errors name the key, its value, and what was expected.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use candle_core::quantized::gguf_file::Value;
 
 use crate::gguf::value::{typed, whole_number};
 
-/// The metadata of a GGUF file.
+/// Metadata of a GGUF file.
 #[derive(Clone, Copy)]
 pub(crate) struct TokenizerKeys<'m>(pub(crate) &'m HashMap<String, Value>);
 
@@ -15,11 +15,11 @@ impl<'m> TokenizerKeys<'m> {
         self,
         key: &str,
         expected: &str,
-        as_kind: impl FnOnce(&'m Value) -> Option<T>,
+        convert: impl FnOnce(&'m Value) -> Option<T>,
     ) -> Result<Option<T>, String> {
         let Some(value) = self.0.get(key) else { return Ok(None) };
         let refuse = || format!("`{key}` is {}; expected {expected}", typed(value));
-        as_kind(value).ok_or_else(refuse).map(Some)
+        convert(value).ok_or_else(refuse).map(Some)
     }
 
     pub(crate) fn text(self, key: &str) -> Result<Option<&'m str>, String> {
@@ -34,7 +34,7 @@ impl<'m> TokenizerKeys<'m> {
         self.read(key, "true or false", as_flag)
     }
 
-    /// A token of a vocabulary of `size`.
+    /// Reads a token of a vocabulary of `size` tokens.
     pub(crate) fn token(self, key: &str, size: usize) -> Result<Option<u32>, String> {
         let as_token = |value: &Value| {
             let token = whole_number(value).and_then(|token| u32::try_from(token).ok());
@@ -64,7 +64,7 @@ impl<'m> TokenizerKeys<'m> {
         self,
         key: &str,
         expected: &str,
-        as_kind: impl Fn(&'m Value) -> Option<T>,
+        convert: impl Fn(&'m Value) -> Option<T>,
     ) -> Result<Option<Vec<T>>, String> {
         let as_array = |value: &'m Value| match value {
             Value::Array(values) => Some(values),
@@ -74,7 +74,7 @@ impl<'m> TokenizerKeys<'m> {
         let item = |(place, value)| {
             let refuse =
                 || format!("`{key}`: item {place} is {}; expected {expected}", typed(value));
-            as_kind(value).ok_or_else(refuse)
+            convert(value).ok_or_else(refuse)
         };
         values.iter().enumerate().map(item).collect::<Result<_, _>>().map(Some)
     }

@@ -1,5 +1,5 @@
-//! How a text is cut into words before byte-level BPE: `tokenizer.ggml.pre` names the tokenizer
-//! that the expressions belong to.
+//! Pre-tokenizers, which split a text into words before byte-level BPE. `tokenizer.ggml.pre` names
+//! the tokenizer whose expressions apply.
 
 use tokenizers::normalizers::NFC;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -14,38 +14,44 @@ use crate::gguf::value::quoted;
 
 const PRE: &str = "tokenizer.ggml.pre";
 
-/// A step cuts what the steps before it have left in one piece.
+/// Step of a pre-tokenizer, which splits the pieces that earlier steps have left whole.
 enum SplitStep {
-    /// What an expression matches, and what is between its matches.
+    /// Splits at the matches of an expression; the matches and the text between them become pieces.
     Split(&'static str),
-    /// Every digit by itself.
+    /// Makes every digit a piece.
     Digits,
 }
 
 use SplitStep::{Digits as EachDigit, Split as Match};
 
-/// The tokenizers that cut a text in one way.
+/// Pre-tokenizer that a family of models shares.
 pub(super) struct PreTokenizer {
     names: &'static [&'static str],
     steps: &'static [SplitStep],
-    /// Whether characters are composed first.
+    /// True if characters are composed (NFC) first.
     nfc: bool,
-    /// Whether a word that is a token stays whole, even where merges do not make it.
+    /// True if a word that is a token stays whole, even if merges do not lead to it.
     pub(super) ignore_merges: bool,
-    /// Whether `<bos>` goes before a text if the metadata do not say so.
+    /// True if `<bos>` precedes a text unless the metadata says otherwise.
     pub(super) add_bos: bool,
 }
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const LLAMA3: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
+const QWEN2: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
 const TEKKEN: &str = concat!(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
 const CJK: &str = r"[\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+";
-/// The letters of scripts with upper and lower case.
+/// Letters of scripts with upper and lower case.
 const CASED: &str = concat!(
     r"\s?[",
     concat!(
@@ -78,14 +84,18 @@ const DEEPSEEK_V3: &str = concat!(
 );
 
 const GPT4O: &str = concat!(
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
-/// As [`GPT4O`], but for digits, each by itself.
+/// Expression of [`GPT4O`], except that each digit is a piece.
 const YOUTU: &str = concat!(
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
 const SPARK: &str = concat!(
@@ -96,8 +106,8 @@ const BLOOM: &str = r" ?[^(\s|[.,!?…。，、।۔،])]+";
 const THREE_DIGITS: &str = r"\p{N}{1,3}";
 const CJK_AND_KANA: &str = r"[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+";
 
-/// What is known. The expressions are those of the tokenizers' own tokenizer.json; where a name
-/// stands for many tokenizers, and in what `default` means, llama.cpp's.
+/// Supported pre-tokenizers. The expressions are those of the tokenizers' own tokenizer.json; for
+/// `default`, and for names that many tokenizers share, they are llama.cpp's.
 const KNOWN: &[PreTokenizer] = &[
     PreTokenizer {
         names: &[
@@ -172,9 +182,10 @@ const KNOWN: &[PreTokenizer] = &[
     PreTokenizer { names: &["laguna"], steps: &[Match(r"[^\n]+|[\n]+"), Match(QWEN2)], ..PLAIN },
     PreTokenizer {
         names: &["qwen35"],
-        steps: &[Match(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        )],
+        steps: &[Match(concat!(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}",
+            r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        ))],
         nfc: true,
         ..PLAIN
     },
@@ -187,41 +198,48 @@ const KNOWN: &[PreTokenizer] = &[
     },
     PreTokenizer {
         names: &["seed-coder"],
-        steps: &[Match(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",
-        )],
+        steps: &[Match(concat!(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}",
+            r"| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",
+        ))],
         ..PLAIN
     },
     PreTokenizer {
         names: &["bailingmoe", "bailingmoe2", "llada-moe"],
-        steps: &[Match(
-            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
-        )],
+        steps: &[Match(concat!(
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}",
+            r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+        ))],
         ..PLAIN
     },
     PreTokenizer {
         names: &["exaone-moe"],
-        steps: &[Match(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
-        )],
+        steps: &[Match(concat!(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+",
+            r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+        ))],
         ..PLAIN
     },
     PreTokenizer {
         names: &["minicpm5"],
         steps: &[
             Match(THREE_DIGITS),
-            Match(
-                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-            ),
+            Match(concat!(
+                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+",
+                r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+            )),
         ],
         ignore_merges: true,
         ..PLAIN
     },
     PreTokenizer {
         names: &["jais-2"],
-        steps: &[Match(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
-        )],
+        steps: &[Match(concat!(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
+            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+",
+            r"|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)",
+            r"|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
+        ))],
         ..PLAIN
     },
     PreTokenizer {
@@ -290,8 +308,8 @@ const KNOWN: &[PreTokenizer] = &[
         steps: &[
             Match(concat!(
                 r"[\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+",
-                r"|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019}\x{2014}\x{FF1A}\x{FF1B}\x{FF0C}",
-                r"\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+",
+                r"|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019}\x{2014}\x{FF1A}\x{FF1B}",
+                r"\x{FF0C}\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+",
                 r"|[\x{3105}-\x{312F}]+|[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+",
             )),
             Match(YOUTU),
@@ -314,14 +332,14 @@ const KNOWN: &[PreTokenizer] = &[
 const PLAIN: PreTokenizer =
     PreTokenizer { names: &[], steps: &[], nfc: false, ignore_merges: false, add_bos: false };
 
-/// The way that the metadata name.
+/// Returns the pre-tokenizer that the metadata names.
 pub(super) fn read(keys: TokenizerKeys) -> Result<&'static PreTokenizer, String> {
     let name = keys.text(PRE)?.ok_or_else(|| missing(PRE, "the name of a pre-tokenizer"))?;
     let known = KNOWN.iter().find(|known| known.names.contains(&name));
     known.ok_or_else(|| format!("`{PRE}` is {}; expected {}", quoted(name), expected(name)))
 }
 
-/// Known names that resemble an unknown one.
+/// Describes the known names that resemble an unknown one.
 fn expected(name: &str) -> String {
     let count = KNOWN.iter().flat_map(|known| known.names).count();
     let alike = similar_names(name);
@@ -330,10 +348,10 @@ fn expected(name: &str) -> String {
     format!("one of {count} pre-tokenizers of llama.cpp, such as {such} (docs/models.md has all)")
 }
 
-/// The names of common models.
+/// Names of common models.
 const EXAMPLES: [&str; 5] = ["llama-bpe", "qwen2", "gpt-2", "tekken", "default"];
 
-/// Known names of the same family: those that begin with the same word.
+/// Returns known names of the same family, which begin with the same word.
 fn similar_names(name: &str) -> Vec<&'static str> {
     let word = |name: &str| {
         let end = name.find(|letter: char| !letter.is_alphabetic()).unwrap_or(name.len());
@@ -349,15 +367,15 @@ impl PreTokenizer {
         self.nfc.then(|| NFC.into())
     }
 
-    pub(super) fn sequence(&self) -> Result<Sequence, String> {
-        let mut steps = self.steps.iter().map(SplitStep::wrapped).collect::<Result<Vec<_>, _>>()?;
+    pub(super) fn build(&self) -> Result<Sequence, String> {
+        let mut steps = self.steps.iter().map(SplitStep::build).collect::<Result<Vec<_>, _>>()?;
         steps.push(ByteLevel::new(false, true, false).into());
         Ok(Sequence::new(steps))
     }
 }
 
 impl SplitStep {
-    fn wrapped(&self) -> Result<PreTokenizerWrapper, String> {
+    fn build(&self) -> Result<PreTokenizerWrapper, String> {
         Ok(match self {
             Self::Split(expression) => {
                 let pattern = SplitPattern::Regex((*expression).to_owned());

@@ -1,4 +1,4 @@
-//! BPE as SentencePiece has it: merges in the order of the scores of what they make.
+//! BPE as in SentencePiece: merges are ordered by the scores of the resulting pieces.
 
 use tokenizers::decoders::byte_fallback::ByteFallback;
 use tokenizers::decoders::fuse::Fuse;
@@ -17,9 +17,10 @@ use crate::gguf::value::quoted;
 const SCORES: &str = "tokenizer.ggml.scores";
 const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
 const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
-/// What stands for a space in a piece.
+/// Character that represents a space in a piece.
 const SPACE: &str = "▁";
-/// All splits of a piece are looked up: a piece far longer than any real one would take forever.
+/// Longest piece in bytes. Every split of a piece is looked up, which would take forever for a
+/// piece that is far longer than real ones.
 const LONGEST: usize = 1024;
 
 pub(super) fn tokenizer(
@@ -39,9 +40,9 @@ pub(super) fn tokenizer(
         .vocab_and_merges(vocabulary.vocab(), merges(vocabulary, &scores)?)
         .byte_fallback(true)
         .fuse_unk(true);
-    match unknown(keys, vocabulary)? {
+    match find_unknown(keys, vocabulary)? {
         Some(text) => model = model.unk_token(text.to_owned()),
-        None => all_bytes(vocabulary)?,
+        None => check_bytes(vocabulary)?,
     }
     let model = model.build().map_err(|error| format!("`{SCORES}`: {error}"))?;
     let mut tokenizer = Tokenizer::new(model);
@@ -51,12 +52,12 @@ pub(super) fn tokenizer(
     Ok(tokenizer)
 }
 
-/// Every split of a piece into two pieces: by score, and of one score those with the longest left
-/// piece first, as Hugging Face's converter orders them.
+/// Returns every split of a piece into two pieces: in the order of scores, and for equal scores the
+/// longest left piece first, as in Hugging Face's converter.
 fn merges(vocabulary: &GgufVocabulary, scores: &[f32]) -> Result<Merges, String> {
     let mut found = Vec::new();
     for (id, &text) in vocabulary.texts.iter().enumerate() {
-        if !merged(vocabulary, text, id) {
+        if !takes_part_in_merges(vocabulary, text, id) {
             continue;
         }
         if text.len() > LONGEST {
@@ -67,28 +68,28 @@ fn merges(vocabulary: &GgufVocabulary, scores: &[f32]) -> Result<Merges, String>
         }
         for (count, (middle, _)) in text.char_indices().enumerate().skip(1) {
             let (left, right) = text.split_at(middle);
-            if piece(vocabulary, left) && piece(vocabulary, right) {
+            if is_piece(vocabulary, left) && is_piece(vocabulary, right) {
                 found.push((scores[id], count, left, right));
             }
         }
     }
-    found.sort_by(|one, other| other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)));
+    found.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
     Ok(found.into_iter().map(|(_, _, left, right)| (left.into(), right.into())).collect())
 }
 
-fn piece(vocabulary: &GgufVocabulary, text: &str) -> bool {
-    vocabulary.id(text).is_some_and(|id| merged(vocabulary, text, id as usize))
+fn is_piece(vocabulary: &GgufVocabulary, text: &str) -> bool {
+    vocabulary.id(text).is_some_and(|id| takes_part_in_merges(vocabulary, text, id as usize))
 }
 
-/// Whether a token takes part in merges. Special and user-defined tokens are found before, and
-/// bytes are what is left after.
-fn merged(vocabulary: &GgufVocabulary, text: &str, id: usize) -> bool {
+/// Returns true if a token takes part in merges. Special and user-defined tokens are found before
+/// merging, and byte tokens replace the text that is left after merging.
+fn takes_part_in_merges(vocabulary: &GgufVocabulary, text: &str, id: usize) -> bool {
     matches!(vocabulary.kinds[id], TokenKind::Normal | TokenKind::Unused)
         && vocabulary.id(text) == Some(id as u32)
 }
 
-/// The text of the token for what has no piece and no bytes.
-fn unknown<'m>(
+/// Text of the token for text that has neither a piece nor bytes.
+fn find_unknown<'m>(
     keys: TokenizerKeys,
     vocabulary: &GgufVocabulary<'m>,
 ) -> Result<Option<&'m str>, String> {
@@ -97,8 +98,9 @@ fn unknown<'m>(
     Ok(id.map(|id| vocabulary.texts[id]).filter(|text| !text.is_empty()))
 }
 
-/// Without a token for the unknown, text that has no piece would vanish if a byte had none.
-fn all_bytes(vocabulary: &GgufVocabulary) -> Result<(), String> {
+/// Checks that every byte has a token. Otherwise text without a piece would vanish, if there is no
+/// unknown token.
+fn check_bytes(vocabulary: &GgufVocabulary) -> Result<(), String> {
     for byte in 0..=u8::MAX {
         let text = format!("<0x{byte:02X}>");
         if vocabulary.id(&text).is_none() {

@@ -20,7 +20,7 @@ fn json(name: &str) -> Json {
         .unwrap()
 }
 
-/// A value as a GGUF file has it, where scores are F32 and types I32.
+/// Converts a value to the type that GGUF files have: scores are F32, token types I32.
 fn value(key: &str, json: &Json) -> Value {
     match json {
         Json::Bool(flag) => Value::Bool(*flag),
@@ -35,7 +35,7 @@ fn value(key: &str, json: &Json) -> Value {
     }
 }
 
-/// The metadata of a case; byte-level tokenizers have their vocabulary in common.
+/// Metadata of a case; byte-level tokenizers share their vocabulary.
 fn metadata(case: &Json) -> Metadata {
     let own = &case["metadata"];
     let shared = if own["model"] == "gpt2" {
@@ -98,7 +98,7 @@ fn merges_are_ignored_where_the_family_does() {
 }
 
 #[test]
-fn what_ends_a_text_is_found_by_key_and_by_text() {
+fn end_tokens_are_found_by_key_and_by_text() {
     let mut metadata = metadata(&json("qwen2"));
     let Value::Array(tokens) = &metadata["tokenizer.ggml.tokens"] else { panic!() };
     let place = |text: &str| {
@@ -112,10 +112,10 @@ fn what_ends_a_text_is_found_by_key_and_by_text() {
     expected.insert(0, 0);
     assert_eq!(ends(&metadata, 10_000).unwrap(), expected);
     metadata.insert("tokenizer.ggml.eom_token_id".into(), Value::U32(100_000));
-    let said = ends(&metadata, 10_000).unwrap_err();
+    let message = ends(&metadata, 10_000).unwrap_err();
     assert!(
-        said.starts_with("`tokenizer.ggml.eom_token_id` is 100000 of type u32; expected"),
-        "{said}"
+        message.starts_with("`tokenizer.ggml.eom_token_id` is 100000 of type u32; expected"),
+        "{message}"
     );
 }
 
@@ -125,12 +125,12 @@ fn changed(name: &str, change: impl FnOnce(&mut Metadata)) -> Result<(), String>
     tokenizer(&metadata).map(drop)
 }
 
-/// What is said of metadata of which one key was changed.
+/// Error for metadata in which one key was changed.
 fn refusal(name: &str, key: &str, change: impl FnOnce(&mut Value)) -> String {
     let key = format!("tokenizer.ggml.{key}");
-    let said = changed(name, |metadata| change(metadata.get_mut(&key).unwrap())).unwrap_err();
-    assert!(said.starts_with(&format!("`{key}`")) && said.contains("expected"), "{said}");
-    said
+    let message = changed(name, |metadata| change(metadata.get_mut(&key).unwrap())).unwrap_err();
+    assert!(message.starts_with(&format!("`{key}`")) && message.contains("expected"), "{message}");
+    message
 }
 
 fn items(value: &mut Value) -> &mut Vec<Value> {
@@ -145,7 +145,7 @@ fn text(text: &str) -> Value {
 }
 
 #[test]
-fn keys_that_are_missing_are_named() {
+fn missing_keys_are_named() {
     for (name, keys) in [
         ("llama-bpe", ["model", "pre", "tokens", "merges", "bos_token_id"].as_slice()),
         ("llama", ["model", "tokens", "scores", "bos_token_id"].as_slice()),
@@ -153,14 +153,14 @@ fn keys_that_are_missing_are_named() {
     ] {
         for key in keys {
             let key = format!("tokenizer.ggml.{key}");
-            let said = changed(name, |metadata| drop(metadata.remove(&key))).unwrap_err();
-            assert!(said.starts_with(&format!("`{key}` is missing; expected ")), "{said}");
+            let message = changed(name, |metadata| drop(metadata.remove(&key))).unwrap_err();
+            assert!(message.starts_with(&format!("`{key}` is missing; expected ")), "{message}");
         }
     }
 }
 
 #[test]
-fn keys_of_another_kind_are_refused() {
+fn keys_of_wrong_types_are_refused() {
     for (name, keys) in [
         (
             "smaug-bpe",
@@ -186,69 +186,70 @@ fn keys_of_another_kind_are_refused() {
         }
     }
     for key in ["tokens", "merges", "token_type"] {
-        let said = refusal("gpt-2", key, |value| items(value)[7] = Value::Bool(true));
-        assert!(said.contains("item 7 is true"), "{said}");
+        let message = refusal("gpt-2", key, |value| items(value)[7] = Value::Bool(true));
+        assert!(message.contains("item 7 is true"), "{message}");
     }
-    let said = refusal("llama", "scores", |value| items(value)[7] = Value::F32(f32::NAN));
-    assert!(said.contains("item 7 is NaN of type f32"), "{said}");
+    let message = refusal("llama", "scores", |value| items(value)[7] = Value::F32(f32::NAN));
+    assert!(message.contains("item 7 is NaN of type f32"), "{message}");
 }
 
 #[test]
-fn names_that_are_unknown_are_refused_with_those_that_are_known() {
-    let said = refusal("gpt-2", "model", |value| *value = text("bert"));
-    assert!(said.contains("\"bert\"") && said.contains("`gpt2` or `llama`"), "{said}");
-    let said = refusal("gpt-2", "pre", |value| *value = text("gpt-5"));
+fn errors_of_unknown_names_list_known_ones() {
+    let message = refusal("gpt-2", "model", |value| *value = text("bert"));
+    assert!(message.contains("\"bert\"") && message.contains("`gpt2` or `llama`"), "{message}");
+    let message = refusal("gpt-2", "pre", |value| *value = text("gpt-5"));
     let expected = "`tokenizer.ggml.pre` is \"gpt-5\"; expected one of 83 pre-tokenizers of \
                     llama.cpp, such as gpt-2, gpt-4o, gpt3-finnish (docs/models.md has all)";
-    assert_eq!(said, expected);
-    let said = refusal("gpt-2", "pre", |value| *value = text("kimi-k2"));
-    assert!(said.contains("such as llama-bpe, qwen2, gpt-2, tekken, default"), "{said}");
+    assert_eq!(message, expected);
+    let message = refusal("gpt-2", "pre", |value| *value = text("kimi-k2"));
+    assert!(message.contains("such as llama-bpe, qwen2, gpt-2, tekken, default"), "{message}");
 }
 
 #[test]
 fn arrays_that_do_not_fit_each_other_are_refused() {
     for (name, key) in [("gpt-2", "token_type"), ("llama", "token_type"), ("llama", "scores")] {
-        let said = refusal(name, key, |value| drop(items(value).pop()));
-        assert!(said.contains("as many as `tokenizer.ggml.tokens`"), "{said}");
+        let message = refusal(name, key, |value| drop(items(value).pop()));
+        assert!(message.contains("as many as `tokenizer.ggml.tokens`"), "{message}");
     }
     assert!(refusal("llama", "tokens", |value| items(value).clear()).contains("is empty"));
-    let said = refusal("gpt-2", "token_type", |value| items(value)[3] = Value::I32(7));
-    assert!(said.contains("item 3 is 7"), "{said}");
+    let message = refusal("gpt-2", "token_type", |value| items(value)[3] = Value::I32(7));
+    assert!(message.contains("item 3 is 7"), "{message}");
 }
 
 #[test]
-fn tokens_that_are_not_there_are_refused() {
+fn tokens_beyond_the_vocabulary_are_refused() {
     for key in ["bos_token_id", "eos_token_id"] {
         for token in [Value::U32(u32::MAX), Value::I32(-1), Value::U64(u64::MAX)] {
-            let said = refusal("smaug-bpe", key, |value| *value = token);
-            assert!(said.contains("expected one of the "), "{said}");
+            let message = refusal("smaug-bpe", key, |value| *value = token);
+            assert!(message.contains("expected one of the "), "{message}");
         }
     }
 }
 
 #[test]
-fn merges_that_cannot_be_are_refused() {
+fn invalid_merges_are_refused() {
     for line in ["", " ", "ab", "a ", " b", "a b c", "Ġt  h", "\u{1F600} a", "~ \u{1F600}"] {
-        let said = refusal("gpt-2", "merges", |value| items(value)[5] = text(line));
-        assert!(said.contains(&format!("item 5 is {line:?}")), "{said}");
+        let message = refusal("gpt-2", "merges", |value| items(value)[5] = text(line));
+        assert!(message.contains(&format!("item 5 is {line:?}")), "{message}");
     }
-    // Two tokens that together are none, as long as the longest of all.
-    let said = refusal("gpt-2", "merges", |value| items(value)[5] = text("</tool_call> <|end|>"));
-    assert!(said.contains("together another"), "{said}");
-    let said = refusal("gpt-2", "merges", |value| {
+    // The two tokens are not a token together, although they are not longer than the longest token.
+    let message =
+        refusal("gpt-2", "merges", |value| items(value)[5] = text("</tool_call> <|end|>"));
+    assert!(message.contains("together another"), "{message}");
+    let message = refusal("gpt-2", "merges", |value| {
         let first = items(value)[0].clone();
         items(value)[5] = first;
     });
-    assert!(said.contains("not among those before"), "{said}");
+    assert!(message.contains("not among those before"), "{message}");
 }
 
 #[test]
-fn one_text_is_two_tokens_only_if_one_is_unused() {
-    let said = refusal("gpt-2", "tokens", |value| {
+fn only_unused_tokens_may_repeat_a_text() {
+    let message = refusal("gpt-2", "tokens", |value| {
         let first = items(value)[300].clone();
         items(value)[310] = first;
     });
-    assert!(said.contains("items 300 and 310 are both"), "{said}");
+    assert!(message.contains("items 300 and 310 are both"), "{message}");
     let padded = |kind| {
         changed("llama", |metadata| {
             let add = |metadata: &mut Metadata, key: &str, value| {
@@ -273,7 +274,7 @@ fn sentence_pieces_must_cover_every_text() {
         *tokens.iter_mut().find(byte).unwrap() = text("no byte");
     };
     changed("llama", without_byte).unwrap();
-    let said = changed("llama", |metadata| {
+    let message = changed("llama", |metadata| {
         without_byte(metadata);
         metadata.remove("tokenizer.ggml.unknown_token_id");
         for kind in items(metadata.get_mut("tokenizer.ggml.token_type").unwrap()) {
@@ -282,9 +283,9 @@ fn sentence_pieces_must_cover_every_text() {
             }
         }
     });
-    assert!(said.unwrap_err().contains("\"<0xE4>\""));
-    let said = refusal("llama", "tokens", |value| items(value)[400] = text(&"x".repeat(5000)));
-    assert!(said.contains("item 400") && said.len() < 200, "{said}");
+    assert!(message.unwrap_err().contains("\"<0xE4>\""));
+    let message = refusal("llama", "tokens", |value| items(value)[400] = text(&"x".repeat(5000)));
+    assert!(message.contains("item 400") && message.len() < 200, "{message}");
 }
 
 #[test]

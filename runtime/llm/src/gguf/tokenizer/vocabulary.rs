@@ -1,4 +1,4 @@
-//! The tokens of a GGUF file: their texts and what each of them is for.
+//! Vocabulary of a GGUF file: texts and kinds of tokens.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,27 +10,27 @@ use super::keys::TokenizerKeys;
 use super::{TOKEN_TYPE, TOKENS, ends_a_text};
 use crate::gguf::value::quoted;
 
-/// What a token is for, as `tokenizer.ggml.token_type` numbers it.
+/// Kind of a token, as numbered by `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
     /// A piece of text.
     Normal,
-    /// Stands for what the vocabulary lacks.
+    /// Token for text that the vocabulary lacks.
     Unknown,
-    /// Special: not text.
+    /// Special token, which is not text.
     Control,
-    /// A text that is always a token by itself.
+    /// Text that is always one token.
     UserDefined,
-    /// Fills the vocabulary up.
+    /// Unused token, which fills the vocabulary.
     Unused,
     /// One byte, written as `<0x0A>`.
     Byte,
 }
 
 pub(super) struct GgufVocabulary<'m> {
-    /// Of each token.
+    /// Texts of the tokens.
     pub(super) texts: Vec<&'m str>,
-    /// Of each token.
+    /// Kinds of the tokens.
     pub(super) kinds: Vec<TokenKind>,
     ids: HashMap<&'m str, u32>,
 }
@@ -45,8 +45,8 @@ impl<'m> GgufVocabulary<'m> {
             let count = texts.len();
             return Err(format!("`{TOKENS}` has {count} items; expected at most 2^32 - 1"));
         }
-        let kinds = kinds(keys, &texts)?;
-        let ids = ids(&texts, &kinds)?;
+        let kinds = read_kinds(keys, &texts)?;
+        let ids = map_ids(&texts, &kinds)?;
         Ok(Self { texts, kinds, ids })
     }
 
@@ -54,12 +54,12 @@ impl<'m> GgufVocabulary<'m> {
         self.ids.get(text).copied()
     }
 
-    /// Text to token, for a model.
+    /// Returns the vocabulary as a map from texts to tokens.
     pub(super) fn vocab(&self) -> Vocab {
         self.ids.iter().map(|(&text, &id)| (text.to_owned(), id)).collect()
     }
 
-    /// The tokens that are found in a text before it is cut into pieces.
+    /// Returns the tokens that are found in a text before it is split into pieces.
     pub(super) fn added(&self) -> impl Iterator<Item = AddedToken> {
         self.texts.iter().zip(&self.kinds).filter_map(|(&text, kind)| {
             let special = match kind {
@@ -72,9 +72,9 @@ impl<'m> GgufVocabulary<'m> {
     }
 }
 
-fn kinds(keys: TokenizerKeys, texts: &[&str]) -> Result<Vec<TokenKind>, String> {
+fn read_kinds(keys: TokenizerKeys, texts: &[&str]) -> Result<Vec<TokenKind>, String> {
     let Some(numbers) = keys.integers(TOKEN_TYPE)? else {
-        return Ok(texts.iter().map(|text| overruled(text, TokenKind::Normal)).collect());
+        return Ok(texts.iter().map(|text| correct_kind(text, TokenKind::Normal)).collect());
     };
     if numbers.len() != texts.len() {
         return Err(format!(
@@ -95,19 +95,20 @@ fn kinds(keys: TokenizerKeys, texts: &[&str]) -> Result<Vec<TokenKind>, String> 
                 return Err(format!("`{TOKEN_TYPE}`: item {place} is {number}; expected 1 to 6"));
             }
         };
-        Ok(overruled(text, kind))
+        Ok(correct_kind(text, kind))
     };
     numbers.iter().zip(texts).enumerate().map(kind).collect()
 }
 
-/// Files are common in which tokens such as `<|im_end|>` have a wrong type.
-fn overruled(text: &str, kind: TokenKind) -> TokenKind {
+/// Corrects the kind of tokens that end a text: many files give tokens such as `<|im_end|>` a wrong
+/// type.
+fn correct_kind(text: &str, kind: TokenKind) -> TokenKind {
     if ends_a_text(text) { TokenKind::Control } else { kind }
 }
 
-/// Of two tokens with one text, the first has it if one of them is unused. A token without text
-/// fills the vocabulary up as well.
-fn ids<'m>(texts: &[&'m str], kinds: &[TokenKind]) -> Result<HashMap<&'m str, u32>, String> {
+/// Maps texts to tokens. If two tokens have the same text, one of them must be unused, and the
+/// first one is mapped. Tokens without text are skipped; they fill the vocabulary.
+fn map_ids<'m>(texts: &[&'m str], kinds: &[TokenKind]) -> Result<HashMap<&'m str, u32>, String> {
     let mut ids = HashMap::with_capacity(texts.len());
     for (id, (&text, kind)) in texts.iter().zip(kinds).enumerate() {
         if text.is_empty() {

@@ -1,25 +1,26 @@
-//! Two 256-bit registers for sixteen outputs, and products of pairs of bytes.
+//! Implementation with two 256-bit registers for sixteen outputs, and products of pairs of bytes.
 //!
 //! `vpmaddubsw` adds two products in sixteen bits, and saturates. A nibble times a digit is at most
-//! 15 · 127, so the sixteen products of a block that one lane adds fit without saturation. Bytes are
-//! taken as signed, as a magnitude times a digit with the byte's sign: 2 · 128 · 127 fits as well.
+//! 15 · 127, so a lane's sixteen products of a block are added without saturation. Bytes are
+//! multiplied as signed numbers: their magnitude times a digit that has taken their sign; 2 · 128 ·
+//! 127 does not saturate either.
 
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
 use super::{
-    AHEAD, Format, Instructions, LANES, LaneFactors, LaneNumbers, Line, OutputGroup, Row,
-    RowProducts, multiply_rows,
+    AHEAD, ActivationRow, CacheLine, Format, Instructions, LANES, LaneFactors, LaneNumbers,
+    OutputGroup, RowProducts, multiply_rows,
 };
 
-/// AVX2, FMA and F16C.
+/// Kernel of AVX2, FMA and F16C.
 struct Avx2Kernel;
 
 /// # Safety
 /// The conditions are those of [`InstructionSet::multiply`](super::InstructionSet::multiply).
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn multiply<F: Format>(
-    rows: &[Row],
+    rows: &[ActivationRow],
     group: OutputGroup<'_>,
     out: &mut RowProducts,
 ) {
@@ -27,12 +28,12 @@ pub(super) unsafe fn multiply<F: Format>(
 }
 
 #[inline(always)]
-fn both<A: Copy, B>(a: [A; 2], f: impl Fn(A) -> B) -> [B; 2] {
+fn map_both<A: Copy, B>(a: [A; 2], f: impl Fn(A) -> B) -> [B; 2] {
     [f(a[0]), f(a[1])]
 }
 
 #[inline(always)]
-fn pairs<A: Copy, B: Copy, C>(a: [A; 2], b: [B; 2], f: impl Fn(A, B) -> C) -> [C; 2] {
+fn map_pairs<A: Copy, B: Copy, C>(a: [A; 2], b: [B; 2], f: impl Fn(A, B) -> C) -> [C; 2] {
     [f(a[0], b[0]), f(a[1], b[1])]
 }
 
@@ -44,17 +45,17 @@ impl Instructions for Avx2Kernel {
     const BYTE_ZERO: i32 = 0;
 
     #[inline(always)]
-    unsafe fn load(from: *const Line) -> [__m256i; 2] {
+    unsafe fn load(from: *const CacheLine) -> [__m256i; 2] {
         let from = from.cast::<__m256i>();
         unsafe { [_mm256_load_si256(from), _mm256_load_si256(from.add(1))] }
     }
     #[inline(always)]
     unsafe fn low_nibbles(bytes: [__m256i; 2]) -> [__m256i; 2] {
-        both(bytes, |bytes| unsafe { _mm256_and_si256(bytes, _mm256_set1_epi8(15)) })
+        map_both(bytes, |bytes| unsafe { _mm256_and_si256(bytes, _mm256_set1_epi8(15)) })
     }
     #[inline(always)]
     unsafe fn high_nibbles(bytes: [__m256i; 2]) -> [__m256i; 2] {
-        both(bytes, |bytes| unsafe {
+        map_both(bytes, |bytes| unsafe {
             _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(15))
         })
     }
@@ -66,12 +67,12 @@ impl Instructions for Avx2Kernel {
     unsafe fn dot_nibbles(sums: [__m256i; 2], q: [__m256i; 2], x: [i8; 4]) -> [__m256i; 2] {
         unsafe {
             let x = broadcast(x);
-            pairs(sums, q, |sum, q| _mm256_add_epi16(sum, _mm256_maddubs_epi16(q, x)))
+            map_pairs(sums, q, |sum, q| _mm256_add_epi16(sum, _mm256_maddubs_epi16(q, x)))
         }
     }
     #[inline(always)]
     unsafe fn finish(sums: [__m256i; 2]) -> [__m256i; 2] {
-        both(sums, |sum| unsafe { _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) })
+        map_both(sums, |sum| unsafe { _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) })
     }
     #[inline(always)]
     unsafe fn join_bits<const BITS: usize>(
@@ -80,7 +81,7 @@ impl Instructions for Avx2Kernel {
         from: usize,
     ) -> [__m256i; 2] {
         let mask = ((1 << BITS) - 1) << 4;
-        pairs(low, high, |low, high| unsafe {
+        map_pairs(low, high, |low, high| unsafe {
             let high = if from <= 4 {
                 _mm256_sll_epi16(high, _mm_cvtsi64_si128(4 - from as i64))
             } else {
@@ -93,7 +94,7 @@ impl Instructions for Avx2Kernel {
     unsafe fn dot_six_bits(sums: [__m256i; 2], q: [__m256i; 2], x: [i8; 4]) -> [__m256i; 2] {
         unsafe {
             let x = broadcast(x);
-            pairs(sums, q, |sum, q| {
+            map_pairs(sums, q, |sum, q| {
                 let two = _mm256_maddubs_epi16(q, x);
                 _mm256_add_epi32(sum, _mm256_madd_epi16(two, _mm256_set1_epi16(1)))
             })
@@ -103,7 +104,7 @@ impl Instructions for Avx2Kernel {
     unsafe fn dot_bytes(sums: [__m256i; 2], q: [__m256i; 2], x: [i8; 4]) -> [__m256i; 2] {
         unsafe {
             let x = broadcast(x);
-            pairs(sums, q, |sum, q| {
+            map_pairs(sums, q, |sum, q| {
                 let q = _mm256_xor_si256(q, _mm256_set1_epi8(-128));
                 let two = _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(x, q));
                 _mm256_add_epi32(sum, _mm256_madd_epi16(two, _mm256_set1_epi16(1)))
@@ -116,17 +117,17 @@ impl Instructions for Avx2Kernel {
     }
     #[inline(always)]
     unsafe fn sub(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-        pairs(a, b, |a, b| unsafe { _mm256_sub_epi32(a, b) })
+        map_pairs(a, b, |a, b| unsafe { _mm256_sub_epi32(a, b) })
     }
     #[inline(always)]
     unsafe fn next_digit(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-        pairs(a, b, |a, b| unsafe {
+        map_pairs(a, b, |a, b| unsafe {
             _mm256_add_epi32(_mm256_sub_epi32(_mm256_slli_epi32::<8>(a), a), b)
         })
     }
     #[inline(always)]
     unsafe fn to_floats(x: [__m256i; 2]) -> [__m256; 2] {
-        both(x, |x| unsafe { _mm256_cvtepi32_ps(x) })
+        map_both(x, |x| unsafe { _mm256_cvtepi32_ps(x) })
     }
     #[inline(always)]
     unsafe fn floats(x: f32) -> [__m256; 2] {
@@ -135,24 +136,24 @@ impl Instructions for Avx2Kernel {
     #[inline(always)]
     unsafe fn load_numbers(from: *const LaneNumbers) -> [__m256; 2] {
         let from = from.cast::<u16>();
-        both([from, unsafe { from.add(LANES / 2) }], |from| unsafe {
+        map_both([from, unsafe { from.add(LANES / 2) }], |from| unsafe {
             _mm256_cvtph_ps(_mm_loadu_si128(from.cast()))
         })
     }
     #[inline(always)]
     unsafe fn load_factors(from: *const LaneFactors) -> [__m256; 2] {
         let from = from.cast::<i8>();
-        both([from, unsafe { from.add(LANES / 2) }], |from| unsafe {
+        map_both([from, unsafe { from.add(LANES / 2) }], |from| unsafe {
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast())))
         })
     }
     #[inline(always)]
     unsafe fn mul(a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
-        pairs(a, b, |a, b| unsafe { _mm256_mul_ps(a, b) })
+        map_pairs(a, b, |a, b| unsafe { _mm256_mul_ps(a, b) })
     }
     #[inline(always)]
     unsafe fn add(a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
-        pairs(a, b, |a, b| unsafe { _mm256_add_ps(a, b) })
+        map_pairs(a, b, |a, b| unsafe { _mm256_add_ps(a, b) })
     }
     #[inline(always)]
     unsafe fn fma(a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
@@ -166,7 +167,7 @@ impl Instructions for Avx2Kernel {
         }
     }
     #[inline(always)]
-    unsafe fn prefetch(at: *const Line) {
+    unsafe fn prefetch(at: *const CacheLine) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD).cast()) }
     }
 }

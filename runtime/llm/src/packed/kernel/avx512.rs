@@ -1,21 +1,21 @@
-//! One 512-bit register for sixteen outputs, and VNNI's products of four bytes.
+//! Implementation with one 512-bit register for sixteen outputs, and VNNI's products of four bytes.
 
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
 use super::{
-    AHEAD, Format, Instructions, LANES, LaneFactors, LaneNumbers, Line, OutputGroup, Row,
-    RowProducts, multiply_rows,
+    AHEAD, ActivationRow, CacheLine, Format, Instructions, LANES, LaneFactors, LaneNumbers,
+    OutputGroup, RowProducts, multiply_rows,
 };
 
-/// AVX-512 F, BW, DQ, VL and VNNI.
+/// Kernel of AVX-512 F, BW, DQ, VL and VNNI.
 struct Avx512Vnni;
 
 /// # Safety
 /// The conditions are those of [`InstructionSet::multiply`](super::InstructionSet::multiply).
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn multiply<F: Format>(
-    rows: &[Row],
+    rows: &[ActivationRow],
     group: OutputGroup<'_>,
     out: &mut RowProducts,
 ) {
@@ -30,7 +30,7 @@ impl Instructions for Avx512Vnni {
     const BYTE_ZERO: i32 = 128;
 
     #[inline(always)]
-    unsafe fn load(from: *const Line) -> __m512i {
+    unsafe fn load(from: *const CacheLine) -> __m512i {
         unsafe { _mm512_load_si512(from.cast()) }
     }
     #[inline(always)]
@@ -119,7 +119,7 @@ impl Instructions for Avx512Vnni {
         unsafe { _mm512_storeu_ps(to.as_mut_ptr(), x) }
     }
     #[inline(always)]
-    unsafe fn prefetch(at: *const Line) {
+    unsafe fn prefetch(at: *const CacheLine) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD).cast()) }
     }
 }

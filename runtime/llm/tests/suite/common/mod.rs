@@ -1,4 +1,4 @@
-//! Checkpoints, backends and pipelines of the tests.
+//! Checkpoints, backends and pipelines for the tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(crate) fn case(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// A copy of a case, to break.
+/// Copies a case, for tests that damage it.
 pub(crate) fn copy(name: &str) -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(case(name)).unwrap() {
@@ -44,7 +44,7 @@ pub(crate) fn dense() -> Arc<PipelineConfig> {
     Arc::new(PipelineConfig::default())
 }
 
-/// Sink, window, the best by logits, and a sample without a promise.
+/// Sink, window, the tokens of the largest logits, and a sample without a promise.
 pub(crate) fn sparse() -> Arc<PipelineConfig> {
     let text = r#"
         [[selectors]]
@@ -70,7 +70,7 @@ pub(crate) fn sparse() -> Arc<PipelineConfig> {
     Loader::default().parse("sparse.toml", text).unwrap()
 }
 
-/// As [`sparse`], with a sample as large as a promise needs.
+/// The largest logits, and a sample as large as its promise requires.
 pub(crate) fn promised() -> Arc<PipelineConfig> {
     let text = r#"
         [[selectors]]
@@ -85,7 +85,7 @@ pub(crate) fn promised() -> Arc<PipelineConfig> {
     Loader::default().parse("promised.toml", text).unwrap()
 }
 
-/// Keeps what the last queries of a prompt vote for.
+/// SnapKV, which keeps the tokens that the last queries of a prompt vote for.
 pub(crate) fn snapkv() -> Arc<PipelineConfig> {
     let text = r#"
         [[selectors]]
