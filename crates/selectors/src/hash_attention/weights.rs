@@ -1,4 +1,4 @@
-//! The file of trained maps: only the rows of one head are read.
+//! File of trained maps. Reading loads only the rows of one head.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use vattention_index::tensor_file::{TensorFile, mismatch};
 
 const FORMAT: &str = "vattention-hash/1";
 
-/// An open file of trained maps. Every refusal names it, and the tensor if there is one.
+/// Open file of trained maps. Errors name the file, and the tensor if they concern one.
 pub(super) struct HashWeights(TensorFile);
 
 impl HashWeights {
@@ -19,7 +19,7 @@ impl HashWeights {
         TensorFile::open(path, FORMAT).map(Self)
     }
 
-    /// The maps of `member` of the group at `site`.
+    /// Reads the maps of `member` of the group at `site`.
     pub(super) fn map(
         &self,
         site: &Site,
@@ -44,7 +44,7 @@ impl HashWeights {
         read().map_err(|reason| self.0.named(&reason))
     }
 
-    /// What queries are multiplied by in the model.
+    /// Softmax scale of the model, by which it multiplies queries.
     fn scale(&self, shape: Shape) -> Result<f32, String> {
         let Some(text) = self.0.metadata("scale") else {
             return Ok(shape.default_scale());
@@ -55,7 +55,7 @@ impl HashWeights {
         }
     }
 
-    /// The layers under a name.
+    /// Reads the layers under a name.
     fn layers(
         &self,
         name: &str,
@@ -67,15 +67,15 @@ impl HashWeights {
         loop {
             let weight = format!("{name}.{}.weight", layers.len());
             let Some(info) = self.0.find(&weight) else { break };
-            let wanted = layers.last().map_or(site.shape.head_dim, |layer| layer.bias.len());
+            let width = layers.last().map_or(site.shape.head_dim, |layer| layer.bias.len());
             let (heads, head, outputs) = match info.shape[..] {
-                [heads, inputs, outputs] if inputs == wanted && outputs > 0 => {
+                [heads, inputs, outputs] if inputs == width && outputs > 0 => {
                     (heads, head(heads, site, codes, member), outputs)
                 }
                 _ => (0, None, 0),
             };
             let head = head.ok_or_else(|| {
-                let expected = format!("[{}, {wanted}, out]", heads_of(site, codes));
+                let expected = format!("[{}, {width}, out]", describe_rows(site, codes));
                 format!(
                     "{}{}",
                     mismatch(&weight, info, &expected),
@@ -99,7 +99,8 @@ impl HashWeights {
     }
 }
 
-/// The row of a tensor of `heads` rows that `member` of the group at `site` uses.
+/// Returns the row of a tensor of `heads` rows that `member` of the group at `site` uses; `None` if
+/// the number of rows does not fit.
 fn head(heads: usize, site: &Site, codes: IndexOf, member: usize) -> Option<usize> {
     let Shape { query_heads, kv_heads, .. } = site.shape;
     let first = site.kv_head * site.shape.group();
@@ -111,7 +112,7 @@ fn head(heads: usize, site: &Site, codes: IndexOf, member: usize) -> Option<usiz
     }
 }
 
-/// Advice for a tensor with a row for each KV head, as HATA's matrices have.
+/// Advice for a tensor with a row per KV head, such as HATA's matrices; empty for other tensors.
 fn advice(shape: &[usize], site: &Site, codes: IndexOf) -> &'static str {
     if codes == IndexOf::Head && shape.first() == Some(&site.shape.kv_heads) {
         "; these maps are of KV heads: write `codes = \"group\"`"
@@ -120,8 +121,8 @@ fn advice(shape: &[usize], site: &Site, codes: IndexOf) -> &'static str {
     }
 }
 
-/// How many rows a tensor may have, in words.
-fn heads_of(site: &Site, codes: IndexOf) -> String {
+/// Describes the number of rows that a tensor may have.
+fn describe_rows(site: &Site, codes: IndexOf) -> String {
     let Shape { query_heads, kv_heads, .. } = site.shape;
     match codes {
         IndexOf::Head => format!("{query_heads} query heads"),
