@@ -1,4 +1,4 @@
-//! Scores of blocks as scores of their tokens.
+//! Expansion of block scores to scores of tokens.
 
 /// Returns the score of each visible token, which is that of its block of `size` tokens.
 pub(crate) fn expand_to_tokens(block_scores: Vec<f32>, size: usize, visible: usize) -> Vec<f32> {

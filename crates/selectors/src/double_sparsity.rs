@@ -8,8 +8,8 @@
 //! Σ_{c ∈ C} q_c · label_c     label = base + step · code,  step = (max − min) / (2^label_bits − 1)
 //! ```
 //!
-//! Takes the `size` best tokens among those not yet taken; ties go to the lower index. With `score
-//! = "group"` scores are summed over the group's query heads.
+//! The selector takes the `size` best tokens among those not yet taken; ties go to the lower index.
+//! With `score = "group"` scores are summed over the group's query heads.
 //!
 //! With `labels = "head"` each query head has its own channels, as in the authors' ranking, and
 //! every key has one label per query head of the group. With `labels = "group"` all query heads of
@@ -33,9 +33,9 @@
 //! token and label (`4 · channels` with exact labels), with the bits rounded up to a power of two.
 //!
 //! # Guarantee
-//! None alone: a score is within `step / 2 · Σ_C |q_c|` of the product over the channels `C`, and
-//! the other channels are not bounded. As with any selector, a sample of the other tokens adds a
-//! guarantee.
+//! The selector alone guarantees nothing: a score is within `step / 2 · Σ_C |q_c|` of the product
+//! over the channels `C`, and the other channels are not bounded. As with any selector, a sample of
+//! the other tokens adds a guarantee.
 //!
 //! Yang, Sheng, Gonzalez, Stoica, Zheng (2024), "Post-Training Sparse Attention with Double
 //! Sparsity", <https://arxiv.org/abs/2408.07092>. The authors quantise queries as well; here, that

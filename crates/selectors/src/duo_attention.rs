@@ -14,8 +14,8 @@
 //! Cost: none beyond that of `of`.
 //!
 //! # Guarantee
-//! None alone: streaming heads never read the tokens between the first and the most recent ones. As
-//! with any selector, an estimator after it samples those tokens.
+//! The selector alone guarantees nothing: streaming heads never read the tokens between the first
+//! and the most recent ones. As with any selector, an estimator after it samples those tokens.
 //!
 //! Departures from the paper: tokens keep their true positions; the classes follow from the gates
 //! without the authors' noise, which breaks ties.

@@ -42,10 +42,10 @@
 //! where one token in eight is punctuation, because punctuation is spread over the text.
 //!
 //! # Guarantee
-//! None alone: the recovered attention is that of the prompt's rows, and an evicted token that is
-//! needed later is lost unless the evicted tokens are sampled afterwards. On the text of the trace
-//! in `data`, `verify` contradicts `ratio` at 0.1 and 0.1 directly after this selector, in single
-//! rows; with the sampler `priority` the promise holds.
+//! The selector alone guarantees nothing: the recovered attention is that of the prompt's rows, and
+//! an evicted token that is needed later is lost unless the evicted tokens are sampled afterwards.
+//! On the text of the trace in `data`, `verify` contradicts `ratio` at 0.1 and 0.1 directly after
+//! this selector, in single rows; with the sampler `priority` the promise holds.
 //!
 //! Departures from the paper: there is one policy per KV head; the attention map has only the rows
 //! of the prompt queries that are shown; the paper does not say by which norm maps are compared,

@@ -25,14 +25,15 @@
 //! pipeline may read them.
 //!
 //! # Guarantee
-//! None alone: an evicted token that is needed later is lost. By default, the backends of this
-//! workspace keep the keys and values of evicted tokens, so that an estimator after `h2o` can
-//! sample them with the promise of any estimator after any selector. All keys and values must then
-//! be stored, possibly in slower memory, so that H2O saves reads but no memory. The promise also
-//! assumes that the sample reveals the tail of the remaining weights, where `h2o` leaves heavy
-//! tokens that few queries need. On the trace in `data`, `verify` contradicts `ratio` at 0.1 and
-//! 0.1 directly after `h2o`, though it reads 59 %; with `oracle-top-k` of size 0.02 between the two
-//! the promise holds at 29 %.
+//! The selector alone guarantees nothing: an evicted token that is needed later is lost. By
+//! default, the backends of this workspace keep the keys and values of evicted tokens, so that an
+//! estimator after `h2o` can sample them with the promise of any estimator after any selector. All
+//! keys and values must then be stored, possibly in slower memory, so that H2O saves reads but no
+//! memory. The promise also assumes that the sample reveals the tail of the remaining weights,
+//! where `h2o` leaves heavy tokens that few queries need. On the trace in `data`, `verify`
+//! contradicts `ratio` at 0.1 and 0.1 directly after `h2o`, though the pipeline reads 59 % of the
+//! tokens; with `oracle-top-k` of size 0.02 between the two the promise holds, and the pipeline
+//! reads 29 %.
 //!
 //! Departures from the paper: its scores begin with the column sums of the whole prompt's
 //! attention, ours with those of the prompt queries that are shown; its sets are per head, ours per

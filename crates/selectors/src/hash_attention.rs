@@ -1,16 +1,16 @@
 //! `hash-attention`: the tokens whose hash code agrees with the query's in the most bits.
 //!
 //! Maps send queries and keys to codes of `bits` signs. A token's score is the number of bits in
-//! which the code of its key agrees with that of the query: `(bits + Σ ±1 · ±1) / 2`. Takes the
-//! `size` best tokens among those not yet taken. Many tokens agree in the same number of bits; ties
-//! go to the lower index.
+//! which the code of its key agrees with that of the query: `(bits + Σ ±1 · ±1) / 2`. The selector
+//! takes the `size` best tokens among those not yet taken. Many tokens agree in the same number of
+//! bits; ties go to the lower index.
 //!
-//! The maps are trained (`weights`), or else random hyperplanes, the same for queries and keys,
-//! whose number of agreeing bits estimates the angle between the two. With `codes = "head"` each
-//! query head has its own maps, as in the authors' training, and every key has one code per query
-//! head of the group. With `codes = "group"` all query heads of a KV head use one pair of maps and
-//! one code per key. The maps are then those of the KV head if the file has maps per KV head, else
-//! those of the group's first query head.
+//! The maps are trained (`weights`), or else random hyperplanes, the same for queries and keys. For
+//! hyperplanes, the number of agreeing bits estimates the angle between query and key. With
+//! `codes = "head"` each query head has its own maps, as in the authors' training, and every key
+//! has one code per query head of the group. With `codes = "group"` all query heads of a KV head
+//! use one pair of maps and one code per key. The maps are then those of the KV head if the file
+//! has maps per KV head, else those of the group's first query head.
 //!
 //! # Weights
 //! A safetensors file with metadata `format = "vattention-hash/1"`. For layer `l` of the model and

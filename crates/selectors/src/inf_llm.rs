@@ -9,9 +9,9 @@
 //! score = Σ over the group  q · mean of the representatives' keys
 //! ```
 //!
-//! Takes the `size` best tokens among those not yet taken, the lower index first within a block, so
-//! that the last block may be taken in part. A row that sees part of a block ranks the block by
-//! that part.
+//! The selector takes the `size` best tokens among those not yet taken, the lower index first
+//! within a block, so that the last block may be taken in part. A row that sees part of a block
+//! ranks the block by that part.
 //!
 //! The attention is that of a prompt's last queries and of every later step, over the tokens that
 //! were read, sampled or not.
@@ -21,17 +21,19 @@
 //! that were read, and reads `representatives` keys for each block of the window that was read.
 //!
 //! # Guarantee
-//! None alone: a mean of keys bounds nothing. An estimator after it samples the other blocks, with
-//! the promise of any estimator after any selector. The promise assumes that the sample reveals the
-//! tail of the remaining weights, where a block may hide a heavy token among light ones. Keys and
-//! values of all blocks must be stored, possibly in slower memory, as the authors do.
+//! The selector alone guarantees nothing: a mean of keys bounds nothing. An estimator after it
+//! samples the other blocks, with the promise of any estimator after any selector. The promise
+//! assumes that the sample reveals the tail of the remaining weights, where a block may hide a
+//! heavy token among light ones. Keys and values of all blocks must be stored, possibly in slower
+//! memory, as the authors do.
 //!
-//! Departures from the paper: its selection is implemented with true positions. Its keys are not
+//! Departures from the paper: this is its selection with true positions. The paper's keys are not
 //! rotated and its blocks are all read as if at one distance, while here every token keeps its
-//! position. It picks whole blocks for all heads of a layer; this selector picks `size` tokens per
-//! KV head. Its blocks count once they leave the window; here they count immediately, because a
-//! `window` selector before this one takes the near tokens. For tokens appended in bulk, only
-//! attention from the prompt queries that are shown is known, so that distant tokens have none.
+//! position. The paper picks whole blocks for all heads of a layer; this selector picks `size`
+//! tokens per KV head. The paper's blocks count once they leave the window; here they count
+//! immediately, because a `window` selector before this one takes the near tokens. For tokens
+//! appended in bulk, only attention from the prompt queries that are shown is known, so that
+//! distant tokens have none.
 //!
 //! Xiao, Zhang, Han, Xiao, Lin, Zhang, Liu, Sun (2024), "InfLLM: Training-Free Long-Context
 //! Extrapolation for LLMs with an Efficient Context Memory", <https://arxiv.org/abs/2402.04617>.
@@ -63,7 +65,7 @@ pub struct InfLlm {
     /// Number of a block's tokens that represent it.
     #[serde(default = "representatives")]
     pub representatives: NonZeroUsize,
-    /// Number of most recent tokens, as seen from a query, whose attention counts.
+    /// Number of most recent tokens for which a query's attention counts.
     #[serde(default = "window")]
     pub window: NonZeroUsize,
 }

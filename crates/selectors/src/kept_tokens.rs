@@ -27,7 +27,7 @@ impl KeptTokens {
         self.tokens.partition_point(|&kept| (kept as usize) < token)
     }
 
-    /// Evicts all but the `best` tokens of highest score among the first `old` kept tokens,
+    /// Evicts all but the `best` tokens of highest score among the first `old` kept tokens, by
     /// `scores` `[old]`; ties go to the lower token. Kept tokens after the first `old` stay.
     /// Returns the places that stay among the first `old`. O(kept).
     pub(crate) fn evict(&mut self, old: usize, best: usize, scores: &[f32]) -> Picks {

@@ -1,10 +1,10 @@
 //! `loki`: the tokens with the largest scores over the first principal components of the keys.
 //!
 //! Keys lie near a space of few dimensions. In a basis of principal components, the first `rank`
-//! coordinates hold most of a product, and a token's score is this part of it: `Σ_{i < rank} (basis
-//! q)_i (basis k)_i`. Takes the `size` best tokens among those not yet taken; ties go to the lower
-//! index. With `score = "group"` scores are summed over the group's query heads; the authors choose
-//! per query head.
+//! coordinates hold most of a product, and a token's score is this part of it:
+//! `Σ_{i < rank} (basis q)_i (basis k)_i`. The selector takes the `size` best tokens among those
+//! not yet taken; ties go to the lower index. With `score = "group"` scores are summed over the
+//! group's query heads; the authors choose per query head.
 //!
 //! # Basis
 //! A safetensors file with metadata `format = "vattention-loki/1"`. For layer `l` of the model, it

@@ -1,10 +1,10 @@
 //! `oracle-top-p`: the fewest tokens that hold a given share of the attention, found by scoring
 //! every key.
 //!
-//! Takes tokens by falling attention until their share exceeds `mass`; ties go to the lower index.
-//! The token that crosses `mass` is taken. The share is one of the attention over the tokens that
-//! earlier selectors left (`of = "residual"`), or over all visible tokens, where tokens taken
-//! earlier count as covered (`of = "all"`).
+//! The selector takes tokens by falling attention until their share exceeds `mass`; ties go to the
+//! lower index. The token that crosses `mass` is taken. The share refers to the attention over the
+//! tokens that earlier selectors left (`of = "residual"`), or over all visible tokens, where tokens
+//! taken earlier count as covered (`of = "all"`).
 //!
 //! Cost: O(visible · head_dim) per row, because every key is read, and a sort of the tokens whose
 //! share is about that of the least one taken.
@@ -16,8 +16,8 @@
 //! With `score = "group"` a token's attention is summed over the query heads of the KV head, where
 //! each head's attention sums to 1. Samplers that draw by scores receive the logarithm of this sum.
 //!
-//! Of this kind: Lin et al. (2025), "Twilight: Adaptive Attention Sparsity with Hierarchical Top-p
-//! Pruning", <https://arxiv.org/abs/2502.02770>.
+//! Similar method: Lin et al. (2025), "Twilight: Adaptive Attention Sparsity with Hierarchical
+//! Top-p Pruning", <https://arxiv.org/abs/2502.02770>.
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
@@ -37,7 +37,7 @@ use crate::top_p::{TopP, attention_shares};
 pub struct OracleTopP {
     /// Share of the attention to exceed.
     pub mass: Fraction,
-    /// Tokens that `mass` is a share of.
+    /// Tokens whose attention `mass` refers to.
     #[serde(default)]
     pub of: MassOf,
     /// Attention to rank by: each query head's own, or the sum over its group.
@@ -45,7 +45,7 @@ pub struct OracleTopP {
     pub score: Score,
 }
 
-/// Tokens whose attention is the whole that a mass is a share of.
+/// Tokens over which attention is summed for a `mass` of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MassOf {

@@ -3,8 +3,8 @@
 //! A key is cut into `parts` equal parts. Each part is replaced by the nearest of `2^bits`
 //! centroids, whose number is the part's code. The products of a query's parts with all centroids
 //! are computed once and stored in tables; a token's score is the sum of the table entries of its
-//! codes, which equals `q · decoded key`. Takes the `size` best tokens among those not yet taken;
-//! ties go to the lower index.
+//! codes, which equals `q · decoded key`. The selector takes the `size` best tokens among those not
+//! yet taken; ties go to the lower index.
 //!
 //! With `score = "group"`, a token's score is, as in the authors' method, its share of each query
 //! head's attention over the tokens not yet taken, the softmax of the scores above, summed over the
@@ -31,8 +31,9 @@
 //! head_dim); until then the index is the keys so far, in f32.
 //!
 //! # Guarantee
-//! None alone: scores err by the product of the query with the quantisation error of the key. An
-//! estimator after the selector gives a guarantee for the tokens left over.
+//! The selector alone guarantees nothing: scores err by the product of the query with the
+//! quantisation error of the key. An estimator after the selector gives a guarantee for the tokens
+//! left over.
 //!
 //! Zhang, Ji, Chen, Fu, Miao, Nie, Chen, Cui (2024), "PQCache: Product Quantization-based KVCache
 //! for Long Context LLM Inference", <https://arxiv.org/abs/2407.12820>; the codes: Jégou, Douze,
@@ -57,7 +58,7 @@ use vattention_core::{
 pub use codebook::{Codebook, PartTable};
 pub use codes::PartCodes;
 
-use codebook::{augmented, squared_norm};
+use codebook::{augment, squared_norm};
 use vattention_index::Bounded;
 use vattention_index::clusters::{k_means, order};
 
@@ -146,15 +147,15 @@ impl PqCache {
         Ok(PqCacheSelector { config: self.clone(), site: *site, index: PqIndex::Keys(Vec::new()) })
     }
 
-    /// Number of tokens from which on there are centroids.
+    /// Smallest number of tokens with which there are centroids.
     fn min_tokens(&self) -> usize {
         self.skip as usize + self.fit.get() as usize
     }
 }
 
-/// Applies [`augmented`] to each point.
+/// Applies [`augment`] to each point.
 fn augment_all(points: ArrayView2<'_, f32>, phi: f64) -> Array2<f32> {
-    let rows = points.rows().into_iter().flat_map(|point| augmented(&point.to_vec(), phi));
+    let rows = points.rows().into_iter().flat_map(|point| augment(&point.to_vec(), phi));
     Array2::from_shape_vec((points.nrows(), points.ncols() + 1), rows.collect())
         .expect("each point has one more number")
 }

@@ -19,12 +19,12 @@ pub(crate) fn for_each_row(
     let (mut logits, mut weights) = (vec![0.0; len], Vec::new());
     for i in count - queries.min(count)..count {
         let position = len - count + i;
-        let seen = &tokens[..tokens.partition_point(|&token| token as usize <= position)];
+        let visible = &tokens[..tokens.partition_point(|&token| token as usize <= position)];
         for member in 0..members {
             let query = prompt.queries.slice(vattention_core::ndarray::s![member, i, ..]).to_vec();
             prompt.keys.dots(0..position + 1, &query, &mut logits[..=position]);
             weights.clear();
-            weights.extend(seen.iter().map(|&token| logits[token as usize]));
+            weights.extend(visible.iter().map(|&token| logits[token as usize]));
             softmax(&mut weights);
             visit(position, &weights);
         }

@@ -8,10 +8,11 @@
 //! bound(page) = Σ_c max(q_c · min_c, q_c · max_c)  ≥  q·k  for every key k of the page
 //! ```
 //!
-//! Takes the `size` best tokens among those not yet taken, that is, whole pages and the first
-//! tokens of the last one; ties go to the lower index. With `bits` the two vectors of a page are
-//! quantised, each on its own grid, the smallest numbers rounded down and the largest up, so that
-//! the bound still holds. With `score = "group"` the bounds of the group's query heads are added.
+//! The selector takes the `size` best tokens among those not yet taken, that is, whole pages and
+//! the first tokens of the last one; ties go to the lower index. With `bits` the two vectors of a
+//! page are quantised, each on its own grid, the smallest numbers rounded down and the largest up,
+//! so that the bound still holds. With `score = "group"` the bounds of the group's query heads are
+//! added.
 //!
 //! A row depends only on the tokens that it sees: a page of which only a part is visible is bounded
 //! by its visible keys, unquantised.
@@ -102,7 +103,8 @@ struct QuestSelector {
     full: [Labels; 2],
     /// Page that is not full yet.
     last: Page,
-    /// Largest magnitude of the stored bounds of each full page, per channel, `[head_dim]`.
+    /// Magnitudes of the stored bounds, per channel, as prefix maxima over the full pages,
+    /// `[head_dim]`.
     magnitudes: Vec<PrefixMax>,
 }
 

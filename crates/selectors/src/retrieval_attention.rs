@@ -19,14 +19,14 @@
 //! bytes per token of the prompt. The end of a prompt is O(group · queries · tokens · head_dim).
 //!
 //! # Guarantee
-//! None alone: a search may miss any token. A beam of all tokens finds the exact top-k. Queries
-//! unlike those of the prompt find less. Tokens that the search did not meet have no scores, so
-//! that no sampler can draw by them.
+//! The selector alone guarantees nothing: a search may miss any token. A beam of all tokens finds
+//! the exact top-k. Queries unlike those of the prompt find less. Tokens that the search did not
+//! meet have no scores, so that no sampler can draw by them.
 //!
 //! Where the paper is not specific, the choices are our own: the keys of a list that are linked
 //! (the paper projects lists of queries on keys, as RoarGraph does), the links along the text
 //! instead of an insertion of new tokens, the tokens at which a search begins, and the use of a
-//! prompt's last queries for all of them.
+//! prompt's last queries in place of all its queries.
 //!
 //! Liu, Chen, Chen, Zhang, et al. (2024), "RetrievalAttention: Accelerating Long-Context LLM
 //! Inference via Vector Retrieval", <https://arxiv.org/abs/2409.10516>.

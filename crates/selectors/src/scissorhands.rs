@@ -19,8 +19,8 @@
 //! costs P more rows of attention per query head.
 //!
 //! # Guarantee
-//! None alone, as after [`h2o`](crate::H2o): an evicted token that is needed later is lost unless
-//! the evicted tokens are sampled afterwards.
+//! The selector alone guarantees nothing, as after [`h2o`](crate::H2o): an evicted token that is
+//! needed later is lost unless the evicted tokens are sampled afterwards.
 //!
 //! Departures from the paper: there is one set per KV head, for which its query heads vote
 //! together; rows begin with those of the prompt queries that are shown; the average is over the

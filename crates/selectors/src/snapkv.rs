@@ -26,13 +26,13 @@
 //! pipeline may read them.
 //!
 //! # Guarantee
-//! None alone: tokens to which the last queries of the prompt did not attend are lost, for example
-//! if the question comes after the prompt. By default, the backends of this workspace keep the keys
-//! and values of evicted tokens, so that an estimator after `snapkv` can sample them with the
-//! promise of any estimator after any selector. All keys and values must then be stored, possibly
-//! in slower memory, so that SnapKV saves reads but no memory. The promise also assumes that the
-//! sample reveals the tail of the remaining weights, where `snapkv` leaves the tokens that later
-//! queries need.
+//! The selector alone guarantees nothing: tokens to which the last queries of the prompt did not
+//! attend are lost, for example if the question comes after the prompt. By default, the backends of
+//! this workspace keep the keys and values of evicted tokens, so that an estimator after `snapkv`
+//! can sample them with the promise of any estimator after any selector. All keys and values must
+//! then be stored, possibly in slower memory, so that SnapKV saves reads but no memory. The promise
+//! also assumes that the sample reveals the tail of the remaining weights, where `snapkv` leaves
+//! the tokens that later queries need.
 //!
 //! Departures from the paper: its sets are per query head, with a copy of keys and values for each,
 //! ours per KV head, with votes summed over the group; only the prompt queries that are shown vote,

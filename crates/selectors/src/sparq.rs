@@ -19,8 +19,8 @@
 //! the keys, channel by channel; here it is in bf16 and shared by all query heads and steps.
 //!
 //! # Guarantee
-//! None alone: the other channels are not bounded. As with any selector, a sample of the other
-//! tokens adds a guarantee.
+//! The selector alone guarantees nothing: the other channels are not bounded. As with any selector,
+//! a sample of the other tokens adds a guarantee.
 //!
 //! Departures from the paper: only its selection is implemented. The authors may replace the tokens
 //! left over by the mean of all values, weighted by the share of the attention that the scores

@@ -16,16 +16,17 @@
 //! # The threshold
 //! Either `threshold` is given, one number for all heads and layers, so that heads whose attention
 //! is spread out read more, or `size` is given. With `size`, each KV head computes its own
-//! threshold at the end of the prompt, such that `size` tokens of the context exceed it. The scores
-//! for this are averages over the last `window` queries of the prompt, for all query heads of the
-//! KV head together. The authors compute one threshold in this way for all heads and layers, which
-//! a selector of one KV head cannot; `--density` finds such a `threshold` for a share of a trace to
-//! read.
+//! threshold at the end of the prompt, such that the scores of `size` tokens of the context exceed
+//! it. These scores are averages over the last `window` queries of the prompt, for all query heads
+//! of the KV head together. The authors compute one threshold in this way for all heads and layers,
+//! which a selector of one KV head cannot; `--density` finds such a `threshold` for a share of a
+//! trace to read.
 //!
 //! # Two levels
 //! With `coarse` the mean keys are clustered again, and the mean keys of all tokens of the coarse
 //! clusters are scored first. Only the clusters inside coarse clusters that exceed a threshold of
-//! their own are scored; in the sum, a coarse cluster that does not stands for all its tokens.
+//! their own are scored. In the sum, each other coarse cluster counts with its own mean key and the
+//! number of its tokens.
 //!
 //! Cost: O(clusters · head_dim) per query head, with `coarse` only for the coarse clusters and for
 //! the clusters in those that pass, and O(visible) to take tokens. The index takes 4 bytes per
@@ -33,8 +34,9 @@
 //! clusters · head_dim) once, less if k-means converges earlier.
 //!
 //! # Guarantee
-//! None alone: a mean underestimates its cluster, as `N exp(q·c) ≤ Σ exp(q·k)`, so that a cluster
-//! may hide a heavy token among light ones. An estimator after it samples the clusters left over.
+//! The selector alone guarantees nothing: a mean underestimates its cluster, as
+//! `N exp(q·c) ≤ Σ exp(q·k)`, so that a cluster may hide a heavy token among light ones. An
+//! estimator after it samples the clusters left over.
 //!
 //! Departures from the paper: k-means starts at distinct keys in a random order, while the authors'
 //! starts at keys that are far apart (k-means++); thresholds computed for a `size` are per KV head;
@@ -64,13 +66,13 @@ use context::Context;
 #[serde(deny_unknown_fields)]
 pub struct SqueezedAttention {
     /// Number of tokens of the context whose scores exceed the threshold for the prompt's last
-    /// queries, on average; a share is one of the context. Expected if `threshold` is absent.
+    /// queries, on average; a share is taken of the context. Set either this or `threshold`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// Score that a cluster must exceed, the same at all heads. Expected if `size` is absent.
+    /// Score that a cluster must exceed, the same at all heads. Set either this or `size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<Fraction>,
-    /// Number of clusters; a share is one of the context's tokens.
+    /// Number of clusters; a share is taken of the context's tokens.
     #[serde(default = "default_clusters")]
     pub clusters: Size,
     /// Coarse level above the clusters; absent: one level.
@@ -90,13 +92,13 @@ pub struct SqueezedAttention {
 #[serde(deny_unknown_fields)]
 pub struct Coarse {
     /// Number of tokens whose scores exceed the threshold for the prompt's last queries, on
-    /// average, as for the level below. Expected if `threshold` is absent.
+    /// average, as for the level below. Set either this or `threshold`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// Score that a coarse cluster must exceed. Expected if `size` is absent.
+    /// Score that a coarse cluster must exceed. Set either this or `size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<Fraction>,
-    /// Number of coarse clusters; a share is one of the context's tokens.
+    /// Number of coarse clusters; a share is taken of the context's tokens.
     #[serde(default = "default_coarse_clusters")]
     pub clusters: Size,
 }
@@ -128,7 +130,7 @@ fn default_iterations() -> u16 {
 /// Rule for the threshold that a score must exceed.
 #[derive(Clone, Copy, Debug)]
 enum ThresholdRule {
-    /// Threshold that the scores of this number of tokens exceed on average.
+    /// Threshold that the average scores of this number of tokens exceed.
     Size(Size),
     /// Fixed threshold.
     Threshold(f64),
@@ -156,7 +158,7 @@ impl SqueezedAttention {
             .coarse
             .map(|coarse| ThresholdRule::from_fields(coarse.size, coarse.threshold, "`coarse`"))
             .transpose()?;
-        Ok((ThresholdRule::from_fields(self.size, self.threshold, "it")?, coarse))
+        Ok((ThresholdRule::from_fields(self.size, self.threshold, "the selector")?, coarse))
     }
 }
 

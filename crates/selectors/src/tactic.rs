@@ -24,12 +24,12 @@
 //! tokens · clusters · head_dim).
 //!
 //! # Guarantee
-//! None alone. The share is one of the attention over the tokens not yet taken, and it is expected,
-//! not measured: the curve may be wrong, and heavy tokens in clusters of a small mean come late in
-//! the order. An attention sink is such a token, so a `sink` should precede this selector. On the
-//! trace in `data`, the mean error at a mass of 0.9 is 0.06 after a sink and a window of 128, and
-//! 0.94 without them, where only `exact = 0.999` reduces it (to 0.10). An estimator with an error
-//! bar measures what a sample of the other tokens holds.
+//! The selector alone guarantees nothing. The share refers to the attention over the tokens not yet
+//! taken, and it is expected, not measured: the curve may be wrong, and heavy tokens in clusters of
+//! a small mean come late in the order. An attention sink is such a token, so a `sink` should
+//! precede this selector. On the trace in `data`, the mean error at a mass of 0.9 is 0.06 after a
+//! sink and a window of 128, and 0.94 without them, where only `exact = 0.999` reduces it (to
+//! 0.10). An estimator with an error bar measures what a sample of the other tokens holds.
 //!
 //! The following is our own design, made without access to the authors' code: the places of the
 //! windows, the fit of the curve, and the treatment of new tokens. As with any selector, the tokens
@@ -66,7 +66,7 @@ pub struct Tactic {
     #[serde(default = "cluster")]
     pub cluster: NonZeroU16,
     /// Number of first tokens, in the order of their clusters, whose weights are computed exactly;
-    /// a share is one of the tokens not yet taken.
+    /// a share is taken of the tokens not yet taken by earlier selectors.
     #[serde(default = "exact")]
     pub exact: Size,
     /// Largest number of k-means iterations.

@@ -1,5 +1,5 @@
-//! Search for the fewest tokens that hold a share of the attention, which the top-p selectors
-//! share.
+//! Search for the fewest tokens that hold a given part of the attention, used by the top-p
+//! selectors.
 
 use std::cmp::Ordering;
 
@@ -33,7 +33,8 @@ pub(crate) fn attention_shares(
 /// Number of buckets between a power of two and the next one.
 const PER_OCTAVE: u32 = 8;
 
-/// Index, before it is subtracted, of the lowest bucket, which holds the shares up to about 2^-64.
+/// Offset subtracted from the numbers of buckets. The lowest bucket holds the shares up to about
+/// 2^-64.
 const FIRST: usize = (1023 - 64) * PER_OCTAVE as usize;
 
 /// Number of buckets. The last one holds the shares of 2^8 and above.
@@ -52,7 +53,7 @@ pub(crate) struct TopP {
 
 impl TopP {
     /// Finds the fewest of `tokens` whose `shares`, added to the `covered` share, exceed `enough`.
-    /// Takes all tokens if even all do not.
+    /// Takes all tokens if their sum does not exceed it.
     pub(crate) fn new(tokens: &[usize], shares: &[f64], covered: f64, enough: f64) -> Self {
         let Some((crossing, covered)) = find_crossing(shares, covered, enough) else {
             return Self { taken: tokens.to_vec(), next: None };

@@ -2,9 +2,9 @@
 //! the attention.
 //!
 //! The other selector, `of`, picks candidates. Candidates are taken by falling attention until
-//! their share of the candidates' attention exceeds `mass`; ties go to the lower index. Tokens
-//! taken by earlier selectors are not candidates, nor are the tokens left over by `of`, so that a
-//! share of the candidates' attention is not one of all attention.
+//! their share of the candidates' attention exceeds `mass`; ties go to the lower index. Neither
+//! tokens taken by earlier selectors nor tokens left over by `of` are candidates, so that `mass`
+//! does not refer to all attention.
 //!
 //! Cost: that of the other selector, O(candidates · head_dim) to read their keys, and a sort of the
 //! candidates whose share is about that of the least one taken. The authors read a 4-bit copy of
@@ -172,7 +172,7 @@ mod tests {
     vattention_testkit::laws!(nested_twice, nested());
 
     /// Returns the tokens that a config adds for a row where every third token was taken before.
-    fn added(config: &dyn SelectorConfig, head: &Head) -> Vec<usize> {
+    fn pick_new(config: &dyn SelectorConfig, head: &Head) -> Vec<usize> {
         let mut selector = config.build(head.site()).unwrap();
         selector.append(&head.part(0..head.tokens));
         let mut picks = Picks::new(head.tokens);
@@ -194,8 +194,8 @@ mod tests {
         fn the_picks_are_the_fewest_candidates_that_hold_the_mass(
             head in heads(150), size in 1_usize..60, mass in 0.05..0.95,
         ) {
-            let candidates = added(&hashes(size, Score::Head), &head);
-            let picked = added(&config(mass, Score::Head, hashes(size, Score::Head)), &head);
+            let candidates = pick_new(&hashes(size, Score::Head), &head);
+            let picked = pick_new(&config(mass, Score::Head, hashes(size, Score::Head)), &head);
             prop_assert!(picked.iter().all(|token| candidates.contains(token)));
             let row = head.step(head.tokens).row(1);
             let logit = |token: &usize| f64::from(row.logit(*token));
@@ -215,11 +215,12 @@ mod tests {
         /// candidates of a flat head.
         #[test]
         fn more_mass_takes_more(head in heads(150), a in 0.05..0.95, b in 0.05..0.95) {
-            let picked = |mass| added(&config(mass, Score::Group, hashes(30, Score::Head)), &head);
+            let hashes = || hashes(30, Score::Head);
+            let picked = |mass| pick_new(&config(mass, Score::Group, hashes()), &head);
             let (few, many) = (picked(f64::min(a, b)), picked(f64::max(a, b)));
             prop_assert!(few.iter().all(|token| many.contains(token)));
             if head.texture == Texture::Flat {
-                prop_assert_eq!(picked(0.999_999), added(&hashes(30, Score::Head), &head));
+                prop_assert_eq!(picked(0.999_999), pick_new(&hashes(), &head));
             }
         }
 
@@ -237,7 +238,7 @@ mod tests {
                 let before = picks.clone();
                 selector.select(&head.step(head.tokens).row(1), &mut picks);
                 let want: Vec<usize> = before.residual().filter(|&t| picks.contains(t)).collect();
-                prop_assert_eq!(added(&config(mass.get(), score, all()), &head), want);
+                prop_assert_eq!(pick_new(&config(mass.get(), score, all()), &head), want);
             }
         }
     }

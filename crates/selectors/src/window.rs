@@ -1,6 +1,7 @@
 //! `window`: the most recent tokens.
 //!
-//! Takes `{n − size, …, n − 1}` of `n` visible tokens, the query's own position included.
+//! The selector takes `{n − size, …, n − 1}` of `n` visible tokens, the query's own position
+//! included.
 //!
 //! Cost: O(size) per row, no index.
 //!

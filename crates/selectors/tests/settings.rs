@@ -26,7 +26,7 @@ fn shares_count_visible_tokens() {
 
 #[test]
 fn defaults_are_those_of_the_papers() {
-    for (given, written) in [
+    for (settings, defaults) in [
         (r#""type":"quest","size":0.05"#, r#""page":16,"bits":0,"score":"head""#),
         (
             r#""type":"double-sparsity","size":0.05,"calibration":"c.json""#,
@@ -49,8 +49,8 @@ fn defaults_are_those_of_the_papers() {
         ),
     ] {
         let config: Box<dyn SelectorConfig> =
-            serde_json::from_str(&format!("{{{given}}}")).unwrap();
-        let expected = format!("{{{given},{written}}}");
+            serde_json::from_str(&format!("{{{settings}}}")).unwrap();
+        let expected = format!("{{{settings},{defaults}}}");
         assert_eq!(serde_json::to_string(&config).unwrap(), expected);
     }
 }

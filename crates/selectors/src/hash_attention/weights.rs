@@ -44,7 +44,7 @@ impl HashWeights {
         read().map_err(|reason| self.0.named(&reason))
     }
 
-    /// Softmax scale of the model, by which it multiplies queries.
+    /// Returns the softmax scale by which the model multiplies queries.
     fn scale(&self, shape: Shape) -> Result<f32, String> {
         let Some(text) = self.0.metadata("scale") else {
             return Ok(shape.default_scale());

@@ -42,7 +42,7 @@ impl Codebook {
     /// If the length of the part differs from that of a centroid.
     pub fn encode(&self, part: &[f32]) -> u8 {
         let point = match self.phi {
-            Some(phi) => Cow::Owned(augmented(part, phi)),
+            Some(phi) => Cow::Owned(augment(part, phi)),
             None => Cow::Borrowed(part),
         };
         self.centroids.nearest(&point) as u8
@@ -69,7 +69,7 @@ impl Codebook {
 ///
 /// Among points of equal norm, the nearest to a query, which has 0 there, has the largest product
 /// with it.
-pub(super) fn augmented(part: &[f32], phi: f64) -> Vec<f32> {
+pub(super) fn augment(part: &[f32], phi: f64) -> Vec<f32> {
     let rest = (phi - squared_norm(part.into())).max(0.0).sqrt() as f32;
     part.iter().copied().chain([rest]).collect()
 }

@@ -147,7 +147,7 @@ proptest! {
     fn parts_are_extended_to_one_norm(
         part in prop::collection::vec(-2.0_f32..2.0, 1..9), phi in 0.0_f64..40.0,
     ) {
-        let filled = augmented(&part, phi);
+        let filled = augment(&part, phi);
         let norm = squared_norm(part[..].into());
         prop_assert_eq!(&filled[..part.len()], &part[..]);
         prop_assert!((squared_norm(filled[..].into()) - norm.max(phi)).abs() < 1e-4);

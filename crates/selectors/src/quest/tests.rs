@@ -118,8 +118,8 @@ proptest! {
         }
     }
 
-    /// Rows pick among the tokens that they see as if there were no later ones, from the same index
-    /// as if it were built from these tokens.
+    /// A row's bounds do not depend on later tokens, and the index does not depend on the steps in
+    /// which tokens were appended.
     #[test]
     fn invisible_tokens_do_not_count(
         head in heads(150), page in 1_usize..20, bits in 0_u64..=8,

@@ -96,7 +96,7 @@ proptest! {
 
     /// The search finds `size` tokens, or all that are left.
     #[test]
-    fn size_tokens_are_taken(head in heads(200), size in 1_usize..60) {
+    fn a_search_finds_size_tokens(head in heads(200), size in 1_usize..60) {
         let taken: Vec<usize> = (0..head.tokens).step_by(3).collect();
         let selector = build_with_prompt(&config(size, None), &head, head.tokens);
         let found = pick_beside(&selector, &head, &taken);
@@ -134,7 +134,7 @@ fn a_prompt_builds_the_graph() {
 
 /// A query similar to the prompt's finds more of the best keys than a dissimilar one.
 #[test]
-fn a_search_finds_what_the_prompts_queries_attended_to() {
+fn queries_like_the_prompts_find_more() {
     let head = Head::new(600, 8, 3, Texture::Gaussian);
     let count_found = |queries| {
         let mut selector = RetrievalAttentionSelector { config: config(10, None), graph: None };

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema, Schema, SchemaGenerator, json_schema};
 
-/// PoolWidth number of neighbouring tokens, the token itself included.
+/// Odd number of neighbouring tokens, the token itself included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct PoolWidth(usize);

@@ -134,7 +134,7 @@ fn a_share_of_a_short_prompt_keeps_the_window() {
 
 /// A voting query can change the kept tokens, so that the test above does not pass trivially.
 #[test]
-fn the_last_queries_do_vote() {
+fn a_voting_query_changes_the_kept_tokens() {
     let head = Head::new(80, 8, 5, Texture::Gaussian);
     let config = config(12, 4, 1, Pooling::Mean);
     let mut queries = queries(&head, 6);

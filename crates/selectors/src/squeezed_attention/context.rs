@@ -15,7 +15,7 @@ pub(super) struct Context {
     coarse: Option<CoarseLevel>,
 }
 
-/// CoarseLevel level, and the fine clusters in each of its clusters.
+/// Coarse level, and the fine clusters in each of its clusters.
 #[derive(Clone, Debug)]
 struct CoarseLevel {
     level: ClusterLevel,
@@ -184,8 +184,8 @@ fn average_scores(clusters: &Clusters, queries: ArrayView2<'_, f32>) -> Vec<f64>
     sums.iter().map(|sum| sum / queries.nrows().max(1) as f64).collect()
 }
 
-/// Returns the threshold that the best `tokens` tokens per member exceed, of average scores
-/// `[members][clusters]`; 0 if there are no more tokens.
+/// Returns the threshold that the average scores `[members][clusters]` of at most `tokens` tokens
+/// per member exceed; 0 if there are no more tokens than that.
 fn find_threshold(clusters: &Clusters, tokens: usize, averages: Vec<Vec<f64>>) -> f64 {
     let mut left = tokens * averages.len();
     let size = |cluster| clusters.members(cluster).len();

@@ -240,7 +240,8 @@ fn samplers_receive_the_clusters_scores() {
 fn either_size_or_threshold_is_needed() {
     let read = |text: &str| serde_json::from_str::<SqueezedAttention>(text);
     let refused = |text: &str| read(text).unwrap().check().unwrap_err().to_string();
-    let expected = "squeezed-attention: it has neither: expected either `size` or `threshold`";
+    let expected =
+        "squeezed-attention: the selector has neither: expected either `size` or `threshold`";
     assert_eq!(refused("{}"), expected);
     let expected = "squeezed-attention: `coarse` has both: expected either `size` or `threshold`";
     let both = r#"{"size": 1, "coarse": {"size": 1, "threshold": 0.1}}"#;

@@ -15,7 +15,7 @@ fn config(mass: f64, cluster: u16) -> Tactic {
     }
 }
 
-vattention_testkit::laws!(small_clusters, config(0.7, 6));
+vattention_testkit::laws!(six_tokens_per_cluster, config(0.7, 6));
 vattention_testkit::laws!(one_token_per_cluster, config(0.9, 1));
 
 /// Returns a selector that was shown a head's tokens as a prompt.
