@@ -136,7 +136,9 @@ impl DoubleSparsity {
     fn channels(&self, site: &Site) -> Result<Vec<Vec<usize>>, String> {
         let (count, dim) = (self.channels.get(), site.shape.head_dim);
         if count > dim {
-            return Err(format!("`channels` is {count}: expected at most {dim}, as keys have"));
+            return Err(format!(
+                "`channels` is {count}: expected at most {dim}, the channels of a key"
+            ));
         }
         let mut lists = calibration::read(&self.calibration, site, self.by, self.labels)?;
         for list in &mut lists {

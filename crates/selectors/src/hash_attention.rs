@@ -123,7 +123,7 @@ impl HashAttention {
             return Ok(((0..count).map(map).collect::<Result<_, _>>()?, bits));
         };
         let weights = HashWeights::open(path)?;
-        let map = |member| weights.map(site, self.codes, member, self.activation);
+        let map = |member| weights.read_map(site, self.codes, member, self.activation);
         let maps = (0..count).map(map).collect::<Result<Vec<_>, _>>()?;
         let bits = maps[0].bits();
         match self.bits {
@@ -171,7 +171,8 @@ impl HashIndex {
         let mut scores = vec![1 + most; row.visible()];
         for KeyCodes { map, members, codes } in &self.keys {
             let counted = counted_members(members, self.score, row);
-            let queries: Vec<_> = counted.map(|i| pack(&map.of_query(rows[i].query()))).collect();
+            let queries: Vec<_> =
+                counted.map(|i| pack(&map.project_query(rows[i].query()))).collect();
             codes.subtract_differing(&queries, &mut scores);
         }
         scores
@@ -184,7 +185,7 @@ impl Selector for HashIndex {
         for token in 0..new.keys.len() {
             new.keys.copy_row(token, &mut key);
             for KeyCodes { map, codes, .. } in &mut self.keys {
-                codes.push(pack(&map.of_key(&key)));
+                codes.push(pack(&map.project_key(&key)));
             }
         }
     }

@@ -57,7 +57,7 @@ pub use scissorhands::Scissorhands;
 pub use sink::Sink;
 pub use snapkv::{PoolWidth, Pooling, SnapKv};
 pub use sparq::SparQ;
-pub use squeezed_attention::{Coarse, SqueezedAttention};
+pub use squeezed_attention::{CoarseClusters, SqueezedAttention};
 pub use tactic::Tactic;
 pub use twilight::Twilight;
 pub use window::Window;

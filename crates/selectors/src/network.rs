@@ -188,12 +188,12 @@ impl CodeMap {
     }
 
     /// Computes the numbers whose signs are the code of a query `[head_dim]`, `[bits]`.
-    pub fn of_query(&self, query: &[f32]) -> Vec<f32> {
+    pub fn project_query(&self, query: &[f32]) -> Vec<f32> {
         self.query.forward(&self.unscaled(query).collect::<Vec<_>>())
     }
 
     /// Computes the numbers whose signs are the code of a key `[head_dim]`, `[bits]`.
-    pub fn of_key(&self, key: &[f32]) -> Vec<f32> {
+    pub fn project_key(&self, key: &[f32]) -> Vec<f32> {
         self.key.forward(key)
     }
 }

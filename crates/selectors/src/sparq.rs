@@ -77,7 +77,9 @@ impl SparQ {
         let dim = site.shape.head_dim;
         let channels = self.channels.map_or((dim / 4).max(1), NonZeroUsize::get);
         if channels > dim {
-            return Err(format!("`channels` is {channels}: expected at most {dim}, as keys have"));
+            return Err(format!(
+                "`channels` is {channels}: expected at most {dim}, the channels of a key"
+            ));
         }
         Ok(SparqSelector { size: self.size, channels, score: self.score, keys: Columns::new(dim) })
     }

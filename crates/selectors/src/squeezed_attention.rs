@@ -77,7 +77,7 @@ pub struct SqueezedAttention {
     pub clusters: Size,
     /// Coarse level above the clusters; absent: one level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub coarse: Option<Coarse>,
+    pub coarse: Option<CoarseClusters>,
     /// Number of last tokens of the prompt, which are not clustered and whose queries determine the
     /// threshold.
     #[serde(default = "default_window")]
@@ -90,7 +90,7 @@ pub struct SqueezedAttention {
 /// Coarse clusters of clusters, which are scored first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Coarse {
+pub struct CoarseClusters {
     /// Number of tokens whose scores exceed the threshold for the prompt's last queries, on
     /// average, as for the level below. Set either this or `threshold`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

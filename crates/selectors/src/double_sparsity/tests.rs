@@ -254,5 +254,8 @@ fn errors_name_the_file_and_the_list() {
     std::fs::write(&config.calibration, text + "x").unwrap();
     assert!(refused(&config).contains("trailing characters"));
     let wide = DoubleSparsity { channels: NonZeroUsize::new(5).unwrap(), ..config };
-    assert_eq!(channels(&wide).unwrap_err(), "`channels` is 5: expected at most 4, as keys have");
+    assert_eq!(
+        channels(&wide).unwrap_err(),
+        "`channels` is 5: expected at most 4, the channels of a key"
+    );
 }

@@ -72,7 +72,7 @@ fn parse(text: &str) -> Result<Vec<Vec<Option<f64>>>, String> {
         lines.map(|(i, line)| parse_line(i + 1, line)).collect::<Result<_, _>>()?;
     if let Some(other) = layers.iter().find(|layer| layer.len() != layers[0].len()) {
         return Err(format!(
-            "lines have {} and {} gates: expected as many in each",
+            "lines have {} and {} gates: expected the same number in each",
             layers[0].len(),
             other.len()
         ));

@@ -204,7 +204,7 @@ fn errors_name_the_file_and_the_tensor() {
     write(&path, 4, good, |shapes| shapes.retain(|name, _| !name.contains("key.0.weight")));
     assert_eq!(refused(&trained), "there is no `layers.0.key.0.weight`");
     write(&path, 4, good, |shapes| shapes.retain(|name, _| !name.contains("key.1.weight")));
-    assert_eq!(refused(&trained), "queries have codes of 40 bits and keys of 8");
+    assert_eq!(refused(&trained), "keys have codes of 8 bits: expected 40, as queries have");
     write(&path, 4, good, |shapes| {
         shapes.insert("layers.0.query.1.bias".into(), vec![4, 39]);
     });

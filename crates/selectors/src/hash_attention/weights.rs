@@ -20,7 +20,7 @@ impl HashWeights {
     }
 
     /// Reads the maps of `member` of the group at `site`.
-    pub(super) fn map(
+    pub(super) fn read_map(
         &self,
         site: &Site,
         codes: IndexOf,
@@ -29,23 +29,26 @@ impl HashWeights {
     ) -> Result<CodeMap, String> {
         let side = |side: &str| -> Result<Arc<Network>, String> {
             let layers =
-                self.layers(&format!("layers.{}.{side}", site.layer), site, codes, member)?;
+                self.read_layers(&format!("layers.{}.{side}", site.layer), site, codes, member)?;
             Network::new(layers, activation).map(Arc::new).map_err(|error| error.to_string())
         };
         let read = || -> Result<CodeMap, String> {
             let (query, key) = (side("query")?, side("key")?);
             let [bits, key_bits] = [&query, &key].map(|network| network.outputs());
             if bits != key_bits {
-                return Err(format!("queries have codes of {bits} bits and keys of {key_bits}"));
+                return Err(format!(
+                    "keys have codes of {key_bits} bits: expected {bits}, as queries have"
+                ));
             }
             Bits::try_from(bits as u64)?;
-            CodeMap::new(query, key, self.scale(site.shape)?).map_err(|error| error.to_string())
+            CodeMap::new(query, key, self.read_scale(site.shape)?)
+                .map_err(|error| error.to_string())
         };
         read().map_err(|reason| self.0.named(&reason))
     }
 
     /// Returns the softmax scale by which the model multiplies queries.
-    fn scale(&self, shape: Shape) -> Result<f32, String> {
+    fn read_scale(&self, shape: Shape) -> Result<f32, String> {
         let Some(text) = self.0.metadata("scale") else {
             return Ok(shape.default_scale());
         };
@@ -56,7 +59,7 @@ impl HashWeights {
     }
 
     /// Reads the layers under a name.
-    fn layers(
+    fn read_layers(
         &self,
         name: &str,
         site: &Site,
@@ -70,7 +73,7 @@ impl HashWeights {
             let width = layers.last().map_or(site.shape.head_dim, |layer| layer.bias.len());
             let (heads, head, outputs) = match info.shape[..] {
                 [heads, inputs, outputs] if inputs == width && outputs > 0 => {
-                    (heads, head(heads, site, codes, member), outputs)
+                    (heads, find_row(heads, site, codes, member), outputs)
                 }
                 _ => (0, None, 0),
             };
@@ -101,7 +104,7 @@ impl HashWeights {
 
 /// Returns the row of a tensor of `heads` rows that `member` of the group at `site` uses; `None` if
 /// the number of rows does not fit.
-fn head(heads: usize, site: &Site, codes: IndexOf, member: usize) -> Option<usize> {
+fn find_row(heads: usize, site: &Site, codes: IndexOf, member: usize) -> Option<usize> {
     let Shape { query_heads, kv_heads, .. } = site.shape;
     let first = site.kv_head * site.shape.group();
     match codes {

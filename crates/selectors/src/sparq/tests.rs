@@ -156,5 +156,5 @@ fn an_index_is_two_bytes_per_token_and_number_of_a_key() {
     assert_eq!(build_filled(3, Score::Head, &head).index_bytes(), 50 * 20 * 2);
     assert_eq!(config(None, Score::Head).build_selector(head.site()).unwrap().channels, 5);
     let error = config(Some(21), Score::Head).build_selector(head.site()).unwrap_err();
-    assert_eq!(error, "`channels` is 21: expected at most 20, as keys have");
+    assert_eq!(error, "`channels` is 21: expected at most 20, the channels of a key");
 }

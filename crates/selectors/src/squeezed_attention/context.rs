@@ -39,10 +39,10 @@ impl Context {
         let keys = prompt.keys.to_array(0..tokens);
         let count = prompt.queries.len_of(Axis(1));
         let observed = prompt.queries.slice(s![.., count - window.min(count).., ..]);
-        let by_direction = |points: ArrayView2<'_, f32>, size: Size, which| {
+        let cluster_by_direction = |points: ArrayView2<'_, f32>, size: Size, which| {
             find_labels(normalise(points).view(), size.of(tokens), config.iterations, site, which)
         };
-        let level = |labels: &[usize], rule: ThresholdRule| {
+        let build_level = |labels: &[usize], rule: ThresholdRule| {
             let clusters = Clusters::new(keys.view(), labels);
             let threshold = match rule {
                 ThresholdRule::Threshold(threshold) => threshold,
@@ -54,10 +54,10 @@ impl Context {
             };
             ClusterLevel { clusters, threshold }
         };
-        let fine = level(&by_direction(keys.view(), config.clusters, 0), *rule);
+        let fine = build_level(&cluster_by_direction(keys.view(), config.clusters, 0), *rule);
         let coarse = config.coarse.zip(*coarse_rule).map(|(coarse, rule)| {
-            let above = by_direction(fine.clusters.means(), coarse.clusters, 1);
-            CoarseLevel::new(&fine, &above, |labels| level(labels, rule))
+            let above = cluster_by_direction(fine.clusters.means(), coarse.clusters, 1);
+            CoarseLevel::new(&fine, &above, |labels| build_level(labels, rule))
         });
         Self { tokens, fine, coarse }
     }

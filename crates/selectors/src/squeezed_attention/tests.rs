@@ -24,7 +24,7 @@ fn sized(size: usize) -> SqueezedAttention {
 
 fn two_levels(size: usize) -> SqueezedAttention {
     let coarse =
-        Coarse { size: Some(Size::Tokens(25)), threshold: None, clusters: Size::Tokens(4) };
+        CoarseClusters { size: Some(Size::Tokens(25)), threshold: None, clusters: Size::Tokens(4) };
     SqueezedAttention { coarse: Some(coarse), ..sized(size) }
 }
 
@@ -164,7 +164,7 @@ proptest! {
     #[test]
     fn a_coarse_level_that_prunes_nothing_changes_nothing(head in heads(150), size in 1_usize..60) {
         let threshold = Some(Fraction::try_from(1e-300).unwrap());
-        let coarse = Coarse { size: None, threshold, clusters: Size::Tokens(3) };
+        let coarse = CoarseClusters { size: None, threshold, clusters: Size::Tokens(3) };
         let two = SqueezedAttention { coarse: Some(coarse), ..sized(size) };
         // Weights that underflow to 0 would not exceed the threshold.
         prop_assume!(head.texture != Texture::Needle && head.texture != Texture::HeavyTail);
