@@ -23,8 +23,8 @@
 //! does not keep, new tokens included, so that a token is read at least at its own step.
 //!
 //! Policies 3 and 4 rank all kept tokens of any class by the sum over rows of the softmax over the
-//! kept tokens; ties go to the lower index. A size given as a share counts all tokens visible so
-//! far. Until a prompt is shown, everything is kept.
+//! kept tokens; ties go to the lower index. A size given as a share is taken of all tokens visible
+//! so far. Until a prompt is shown, everything is kept.
 //!
 //! The policy is chosen per KV head, not per query head, because the group shares one set of kept
 //! tokens. It is chosen by the mean because the mean weighs all rows alike, as the sums that rank

@@ -10,8 +10,8 @@
 //! The rows are those of a prompt's last queries and of every later step, at all query heads of the
 //! group. If more than `heavy + recent` tokens are kept after a prompt or a step, the tokens with
 //! the lowest scores are evicted, except for the last `recent`; among equal scores the higher index
-//! goes first. A size given as a share counts all tokens visible so far. Until the first prompt or
-//! step, everything is kept, because no attention has been observed.
+//! goes first. A size given as a share is taken of all tokens visible so far. Until the first
+//! prompt or step, everything is kept, because no attention has been observed.
 //!
 //! Picks are the kept tokens that are visible. Rows are normalised over the kept tokens, whatever
 //! else was read, so that neither a sample nor other selectors change which tokens are evicted.

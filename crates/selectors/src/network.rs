@@ -224,8 +224,8 @@ mod tests {
             (Activation::Gelu, 0.841_344_7),
             (Activation::Tanh, 0.761_594_2),
         ] {
-            let one = affine(&[1.0], &[0.0]);
-            let network = Network::new(vec![one.clone(), one], activation).unwrap();
+            let identity = affine(&[1.0], &[0.0]);
+            let network = Network::new(vec![identity.clone(), identity], activation).unwrap();
             assert!((network.forward(&[1.0])[0] - at_one).abs() < 1e-6, "{activation:?}");
             assert!(network.forward(&[-30.0])[0].abs() <= 1.0, "{activation:?}");
         }

@@ -7,8 +7,8 @@
 //! prompt or a step, the excess and a further `drop` share of `size` are evicted together. The
 //! evicted tokens are those that were low most often in the last `history` rows, except for the
 //! last `recent` tokens; among equals the later token goes first. The number of kept tokens then
-//! lies between `(1 − drop) size` and `size`. A `size` given as a share counts all tokens visible
-//! so far. Until the first prompt or step, everything is kept.
+//! lies between `(1 − drop) size` and `size`. A `size` given as a share is taken of all tokens
+//! visible so far. Until the first prompt or step, everything is kept.
 //!
 //! Picks are the kept tokens that are visible. Weights are normalised over the kept tokens,
 //! whatever else was read, so that neither a sample nor other selectors change which tokens are

@@ -9,11 +9,12 @@
 //! ```
 //!
 //! The tokens of the best scores and the last `window` tokens are kept, `size` in all; ties go to
-//! the lower index. A share counts the tokens so far and is never less than the window; in a `size`
-//! in tokens the window is included. As in the authors' code, votes beyond the ends of the voted
-//! tokens are 0. All later tokens are kept until another prompt is shown, for example that of
-//! another turn. Its queries vote among the tokens kept by then, whose neighbours are those among
-//! the kept tokens, and again `size` tokens are kept. Without any prompt nothing is evicted.
+//! the lower index. A `size` given as a share is taken of the tokens so far and is never less than
+//! the window; a `size` in tokens includes the window. As in the authors' code, votes beyond the
+//! ends of the voted tokens are 0. All later tokens are kept until another prompt is shown, for
+//! example that of another turn. Its queries vote among the tokens kept by then, whose neighbours
+//! are those among the kept tokens, and again `size` tokens are kept. Without any prompt nothing is
+//! evicted.
 //!
 //! Picks are the kept tokens that are visible.
 //!

@@ -6,9 +6,9 @@ use vattention_core::{Fraction, Picks, SelectorConfig, Size, step::Score};
 use vattention_selectors::{OracleTopK, Sink, Window};
 use vattention_testkit::{Head, Texture};
 
-/// A share is one of the tokens visible to the row, not of all stored tokens.
+/// Shares are taken of the tokens visible to the row, not of all stored tokens.
 #[test]
-fn shares_count_visible_tokens() {
+fn shares_are_taken_of_visible_tokens() {
     let size = Size::Share(Fraction::try_from(0.1).unwrap());
     let head = Head::new(1000, 2, 0, Texture::Gaussian);
     let configs: [&dyn SelectorConfig; 4] = [

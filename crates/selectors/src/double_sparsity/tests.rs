@@ -198,12 +198,12 @@ fn each_head_has_the_channels_of_its_list() {
     // With one query head per KV head, the list of that query head is read.
     let shape = Shape { query_heads: 4, kv_heads: 4, head_dim: 4, value_dim: 1 };
     let site = Site { seed: 0, sequence: 0, layer: 5, kv_head: 3, shape };
-    let one = DoubleSparsity {
+    let single_head = DoubleSparsity {
         calibration: path.clone(),
         by: Importance::Q,
         ..config(4, 3, 4, IndexOf::Group, Score::Head)
     };
-    assert_eq!(one.channels(&site).unwrap(), [[3, 0, 1]]);
+    assert_eq!(single_head.channels(&site).unwrap(), [[3, 0, 1]]);
 }
 
 #[test]

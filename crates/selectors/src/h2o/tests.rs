@@ -145,7 +145,8 @@ fn tokens_not_yet_visible_are_not_evicted() {
     assert_eq!(step(12), (vec![4, 6, 9, 10, 11], 33));
 }
 
-/// Shares count all tokens visible so far, so that a query that sees fewer tokens shrinks no set.
+/// Shares are taken of all tokens visible so far, so that a query that sees fewer tokens shrinks no
+/// set.
 #[test]
 fn a_query_that_sees_less_evicts_nothing() {
     let head = Head::new(40, 2, 0, Texture::Flat);

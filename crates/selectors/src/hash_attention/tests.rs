@@ -197,10 +197,10 @@ fn errors_name_the_file_and_the_tensor() {
     write(&path, 2, good, |_| {});
     assert!(refused(&trained).contains("is [2, 8, 8]: expected [4 query heads, 8, out]"));
     assert!(refused(&trained).ends_with("of KV heads: write `codes = \"group\"`"), "HATA's");
-    let one = HashAttention { codes: IndexOf::Group, ..trained.clone() };
+    let shared = HashAttention { codes: IndexOf::Group, ..trained.clone() };
     write(&path, 3, good, |_| {});
-    assert!(refused(&one).contains("expected [2 KV heads or 4 query heads, 8, out]"));
-    assert!(!refused(&one).contains("write `codes"));
+    assert!(refused(&shared).contains("expected [2 KV heads or 4 query heads, 8, out]"));
+    assert!(!refused(&shared).contains("write `codes"));
     write(&path, 4, good, |shapes| shapes.retain(|name, _| !name.contains("key.0.weight")));
     assert_eq!(refused(&trained), "there is no `layers.0.key.0.weight`");
     write(&path, 4, good, |shapes| shapes.retain(|name, _| !name.contains("key.1.weight")));
