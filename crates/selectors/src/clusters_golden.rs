@@ -1,4 +1,5 @@
-//! Known outputs (`tests/golden/clusters.json`), from a transcription in numpy of what the papers describe, and the head that they are of.
+//! Known outputs (`tests/golden/clusters.json`), from a transcription in numpy of the papers'
+//! descriptions, and the head that they belong to.
 
 use serde::Deserialize;
 use vattention_core::ndarray::{Array3, ArrayView3};
@@ -34,7 +35,7 @@ struct Place {
     kv_head: usize,
 }
 
-/// One of the selectors, its clusters, and what each member of the group picks.
+/// Case of one selector: its config, its clusters, and the picks of each member of the group.
 #[derive(Deserialize)]
 pub(crate) struct Case<C> {
     pub(crate) config: C,
@@ -63,7 +64,7 @@ impl GoldenHead {
         Site { seed, sequence: 5, layer, kv_head, shape }
     }
 
-    /// Shows a selector the prompt and what comes later.
+    /// Shows a selector the prompt and the later tokens.
     pub(crate) fn show(&self, selector: &mut dyn Selector) {
         let (site, keys) = (self.site(), self.keys.concat());
         let dim = site.shape.head_dim;
@@ -84,7 +85,7 @@ impl GoldenHead {
         selector.append(&part(self.prompt_tokens, self.keys.len()));
     }
 
-    /// What each member picks beside tokens that were taken before.
+    /// Returns the picks of each member, without the tokens `taken` before.
     pub(crate) fn picks(&self, selector: &dyn Selector, taken: &[usize]) -> Vec<Vec<usize>> {
         let (site, keys, queries) = (self.site(), self.keys.concat(), self.queries.concat());
         let visible = self.keys.len();
@@ -99,15 +100,15 @@ impl GoldenHead {
         step.rows().into_iter().map(picked).collect()
     }
 
-    /// A worker that was shown everything, of a config that plug-ins are built by.
-    pub(crate) fn built(&self, config: &dyn SelectorConfig) -> Box<dyn Selector> {
+    /// Builds a selector from its config, as plug-ins are built, and shows it everything.
+    pub(crate) fn build(&self, config: &dyn SelectorConfig) -> Box<dyn Selector> {
         let mut selector = config.build(&self.site()).unwrap();
         self.show(&mut *selector);
         selector
     }
 }
 
-/// The cluster of each token, by number.
+/// Returns the number of each token's cluster.
 pub(crate) fn labels(clusters: &Clusters) -> Vec<usize> {
     let mut labels = Vec::new();
     for cluster in 0..clusters.count() {

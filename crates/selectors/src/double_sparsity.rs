@@ -1,42 +1,45 @@
-//! `double-sparsity`: the tokens that score best by a few channels of their keys, quantised.
+//! `double-sparsity`: the tokens with the largest scores over a few quantised channels of their
+//! keys.
 //!
-//! Of each key the `channels` most important channels `C` of its head are kept as a label, with
-//! `label_bits` bits each on a grid of the label's own, and a token scores
+//! The `channels` most important channels `C` of a head form a label of each key. The numbers of a
+//! label are quantised to `label_bits` bits on a grid of the label's own. A token's score is
 //!
 //! ```text
-//! Σ_{c ∈ C} q_c · label_c      label = base + step · code,  step = (max − min) / (2^label_bits − 1)
+//! Σ_{c ∈ C} q_c · label_c     label = base + step · code,  step = (max − min) / (2^label_bits − 1)
 //! ```
 //!
-//! Takes the `size` best among the tokens not yet taken, lower index first among equals. With
-//! `score = "group"` scores are summed over the group's query heads.
+//! The selector takes the `size` best tokens among those not yet taken; ties go to the lower index.
+//! With `score = "group"` scores are summed over the group's query heads.
 //!
-//! With `labels = "head"` each query head has channels of its own, as the authors rank, and
-//! every key a label for each query head of the group. With `labels = "group"` all query heads of
+//! With `labels = "head"` each query head has its own channels, as in the authors' ranking, and
+//! every key has one label per query head of the group. With `labels = "group"` all query heads of
 //! a KV head use the same channels, and a key has one label.
 //!
 //! # Calibration
-//! A JSON file as the authors write it: for layer `l` of the model, a list for each head of all its
-//! channels, the most important first,
+//! A JSON file in the authors' format. For layer `l` of the model, it has a list for each head of
+//! all its channels, the most important first:
 //!
 //! ```text
 //! model.layers.{l}.self_attn.{qk,q,k}_proj          [query heads][head_dim]
 //! model.layers.{l}.self_attn.{qk,q,k}_proj_group    [KV heads][head_dim]
 //! ```
 //!
-//! A channel's importance is the mean of `|q_c k_c|`, `|q_c|` or `|k_c|`; for `_proj_group`, which is not
-//! the authors', it is summed over the group's query heads. Only `labels = "group"` reads that,
-//! and where each KV head has one query head, `_proj` in its place.
+//! The importance of a channel is the mean of `|q_c k_c|`, `|q_c|` or `|k_c|`. For `_proj_group`,
+//! which the authors do not have, it is summed over the group's query heads. `labels = "group"`
+//! reads `_proj_group`, or `_proj` where each KV head has one query head; `labels = "head"` reads
+//! `_proj`.
 //!
-//! Cost: O(visible · channels) per row; `channels · label_bits / 8 + 8` bytes of index per token and
-//! label (`4 · channels` with exact ones), bits counted as the next power of two.
+//! Cost: O(visible · channels) per row. The index takes `channels · label_bits / 8 + 8` bytes per
+//! token and label (`4 · channels` with exact labels), with the bits rounded up to a power of two.
 //!
 //! # Guarantee
-//! None by itself: a score is within `step / 2 · Σ_C |q_c|` of the product over the channels kept,
-//! and nothing is known of the others. A sample of the rest makes one, as after any selector.
+//! The selector alone guarantees nothing: a score is within `step / 2 · Σ_C |q_c|` of the product
+//! over the channels `C`, and the other channels are not bounded. As with any selector, a sample of
+//! the other tokens adds a guarantee.
 //!
 //! Yang, Sheng, Gonzalez, Stoica, Zheng (2024), "Post-Training Sparse Attention with Double
-//! Sparsity", <https://arxiv.org/abs/2408.07092>. The authors quantise queries as well; that saves
-//! nothing here, and loses.
+//! Sparsity", <https://arxiv.org/abs/2408.07092>. The authors quantise queries as well; here, that
+//! would lose accuracy and save nothing.
 
 mod calibration;
 
@@ -52,40 +55,40 @@ use vattention_core::{
     step::Score, typetag,
 };
 
-use crate::index_of::{IndexOf, counting};
+use crate::index_scope::{IndexOf, counted_members};
 use vattention_index::{LabelBits, Labels, Rounding, Term};
 
-/// The tokens that score best by a few channels of their keys, quantised.
+/// Tokens with the largest scores over a few quantised channels of their keys.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DoubleSparsity {
-    /// How many tokens, beside those already taken.
+    /// Number of tokens to take, beside those already taken.
     pub size: Size,
-    /// Channels by importance, a JSON file, relative to the pipeline file.
+    /// Channels by importance: path of a JSON file, relative to the pipeline file.
     #[schemars(extend("format" = "path"))]
     pub calibration: PathBuf,
-    /// How many channels of a key its label has.
-    #[serde(default = "authors_channels")]
+    /// Number of channels in the label of a key.
+    #[serde(default = "default_channels")]
     pub channels: NonZeroUsize,
-    /// Bits of each number of a label, 1 to 8, or 0 for exact ones.
-    #[serde(default = "authors_bits")]
+    /// Bits per number of a label, 1 to 8, or 0 for exact numbers.
+    #[serde(default = "default_bits")]
     pub label_bits: LabelBits,
-    /// Which of the file's lists.
+    /// Measure of importance, which chooses among the lists of the file.
     #[serde(default)]
     pub by: Importance,
-    /// Whose channels make the labels.
+    /// Query heads that share channels and labels.
     #[serde(default)]
     pub labels: IndexOf,
-    /// Whose scores count.
+    /// Scores to rank by: each query head's own, or the sum over its group.
     #[serde(default)]
     pub score: Score,
 }
 
-/// What makes a channel important.
+/// Measure of a channel's importance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Importance {
-    /// Products of queries with their own token's keys.
+    /// Products of queries with the keys of the same token.
     #[default]
     Qk,
     /// Queries.
@@ -94,22 +97,22 @@ pub enum Importance {
     K,
 }
 
-fn authors_channels() -> NonZeroUsize {
+fn default_channels() -> NonZeroUsize {
     const { NonZeroUsize::new(16).expect("positive") }
 }
 
-fn authors_bits() -> LabelBits {
+fn default_bits() -> LabelBits {
     const { LabelBits::of(4) }
 }
 
 #[typetag::serde(name = "double-sparsity")]
 impl SelectorConfig for DoubleSparsity {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        crate::built("double-sparsity", self.worker(site))
+        crate::box_selector("double-sparsity", self.build_selector(site))
     }
 
     fn check(&self) -> Result<()> {
-        crate::named("double-sparsity", calibration::check_file(&self.calibration))
+        crate::name_error("double-sparsity", calibration::check_file(&self.calibration))
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -118,7 +121,7 @@ impl SelectorConfig for DoubleSparsity {
 }
 
 impl DoubleSparsity {
-    fn worker(&self, site: &Site) -> Result<DoubleSparsitySelector, String> {
+    fn build_selector(&self, site: &Site) -> Result<DoubleSparsitySelector, String> {
         let group = site.shape.group();
         let index = |(i, channels): (usize, Vec<usize>)| LabelIndex {
             members: self.labels.members(i, group),
@@ -129,24 +132,26 @@ impl DoubleSparsity {
         Ok(DoubleSparsitySelector { size: self.size, score: self.score, indexes })
     }
 
-    /// The channels of the labels at `site`: one list, or one for each member.
+    /// Returns the channels of the labels at `site`: one list, or one per member.
     fn channels(&self, site: &Site) -> Result<Vec<Vec<usize>>, String> {
-        let (kept, dim) = (self.channels.get(), site.shape.head_dim);
-        if kept > dim {
-            return Err(format!("`channels` is {kept}: expected at most {dim}, as keys have"));
+        let (count, dim) = (self.channels.get(), site.shape.head_dim);
+        if count > dim {
+            return Err(format!(
+                "`channels` is {count}: expected at most {dim}, the channels of a key"
+            ));
         }
         let mut lists = calibration::read(&self.calibration, site, self.by, self.labels)?;
         for list in &mut lists {
-            list.truncate(kept);
+            list.truncate(count);
         }
         Ok(lists)
     }
 }
 
-/// Labels of all keys by one list of channels.
+/// Labels of all keys for one list of channels.
 #[derive(Clone)]
 struct LabelIndex {
-    /// The members of the group that use them.
+    /// Members of the group that use the labels.
     members: Range<usize>,
     channels: Arc<[usize]>,
     labels: Labels,
@@ -164,12 +169,12 @@ impl DoubleSparsitySelector {
         let queries = row.group();
         let mut scores = vec![0.0; row.visible()];
         for LabelIndex { members, channels, labels } in &self.indexes {
-            let counting = counting(members, self.score, row);
-            if counting.is_empty() {
+            let counted = counted_members(members, self.score, row);
+            if counted.is_empty() {
                 continue;
             }
             let weight =
-                |channel: usize| counting.clone().map(|member| queries[[member, channel]]).sum();
+                |channel: usize| counted.clone().map(|member| queries[[member, channel]]).sum();
             let terms: Vec<Term> =
                 channels.iter().map(|&channel| weight(channel)).enumerate().collect();
             labels.add_products(&terms, &mut scores);
@@ -209,7 +214,7 @@ register!(
     Selector,
     "double-sparsity",
     DoubleSparsity,
-    "the largest scores by a few channels of the keys, quantised"
+    "the tokens with the largest scores over a few quantised channels of the keys"
 );
 
 #[cfg(test)]

@@ -1,23 +1,27 @@
-//! `duo-attention`: the first and the recent tokens at every KV head, and everything at those that retrieve.
+//! `duo-attention`: the first and the most recent tokens at every KV head, and all tokens at
+//! retrieval heads.
 //!
-//! A file has a gate for each KV head of each layer. The `streaming` share of all heads of the model, those with the
-//! smallest gates, read the first `sink` tokens and the last `recent` alone; the others retrieve: they read everything,
-//! or beside these tokens what another selector, `of`, picks. Of equal gates the later heads stream.
+//! A file has a gate for each KV head of each layer. The `streaming` share of all KV heads of the
+//! model, those with the smallest gates, are streaming heads: they read only the first `sink` and
+//! the last `recent` tokens. The others are retrieval heads: they read everything, or, beside these
+//! tokens, the picks of another selector, `of`. Among equal gates the later heads stream.
 //!
 //! # Gates
-//! Text, as the authors write it: a line for each layer of the model from 0 on, a number for each KV head, between tabs.
-//! A layer of which nothing is known has `nan` for each: it does not count, and no pipeline can be built there.
+//! A text file in the authors' format: one line for each layer of the model, from layer 0 on, with
+//! a number for each KV head, separated by tabs. A layer with unknown gates has `nan` for each
+//! head; it does not count towards the share, and no pipeline can be built there.
 //!
-//! Cost: none, but that of `of`.
+//! Cost: none beyond that of `of`.
 //!
 //! # Guarantee
-//! None by itself: what streaming heads leave is left at every step. An estimator after it samples that as after any
-//! selector.
+//! The selector alone guarantees nothing: streaming heads never read the tokens between the first
+//! and the most recent ones. As with any selector, an estimator after it samples those tokens.
 //!
-//! Departures from the paper: true positions; the classes follow from the gates without the authors' noise, which breaks ties.
+//! Departures from the paper: tokens keep their true positions; the classes follow from the gates
+//! without the authors' noise, which breaks ties.
 //!
-//! Xiao, Tang, Zuo, Guo, Yang, Tang, Fu, Han (2024), "DuoAttention: Efficient Long-Context LLM Inference with Retrieval and
-//! Streaming Heads", <https://arxiv.org/abs/2410.10819>.
+//! Xiao, Tang, Zuo, Guo, Yang, Tang, Fu, Han (2024), "DuoAttention: Efficient Long-Context LLM
+//! Inference with Retrieval and Streaming Heads", <https://arxiv.org/abs/2410.10819>.
 
 mod gates;
 
@@ -33,36 +37,36 @@ use vattention_core::{
 
 use gates::GateFile;
 
-/// The first and the recent tokens at every KV head, and everything at those that retrieve.
+/// First and most recent tokens at every KV head, and all tokens at retrieval heads.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DuoAttention {
-    /// Gates of the KV heads, text, relative to the pipeline file.
+    /// Gates of the KV heads: path of a text file, relative to the pipeline file.
     #[schemars(extend("format" = "path"))]
     pub gates: PathBuf,
-    /// The share of the KV heads that read the first and the recent tokens alone.
+    /// Share of the KV heads that read only the first and the most recent tokens.
     #[serde(default = "half")]
     pub streaming: Fraction,
-    /// How many of the first tokens.
+    /// Number of first tokens that every head reads.
     #[serde(default = "sink")]
     pub sink: Size,
-    /// How many of the most recent tokens.
+    /// Number of most recent tokens that every head reads.
     #[serde(default = "recent")]
     pub recent: Size,
-    /// The selector that picks for the other heads; absent: they read everything.
+    /// Selector that picks for the other heads; absent: they read everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<Box<dyn SelectorConfig>>,
 }
 
 impl DuoAttention {
-    /// The authors' `sink`, in tokens.
+    /// Default of `sink`, the authors' number of tokens.
     pub const SINK: usize = 128;
 
-    /// The authors' `recent`, in tokens.
+    /// Default of `recent`, the authors' number of tokens.
     pub const RECENT: usize = 256;
 }
 
-/// As the authors have for models with grouped queries.
+/// Share that the authors use for models with grouped-query attention.
 fn half() -> Fraction {
     Fraction::try_from(0.5).expect("a half lies between 0 and 1")
 }
@@ -78,18 +82,18 @@ fn recent() -> Size {
 #[typetag::serde(name = "duo-attention")]
 impl SelectorConfig for DuoAttention {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        let gates = crate::named("duo-attention", GateFile::open(&self.gates))?;
-        let streams = crate::named("duo-attention", gates.streams(site, self.streaming))?;
-        let beside = match &self.of {
-            _ if streams => Beside::Nothing,
-            None => Beside::Everything,
-            Some(of) => Beside::Picks(of.build(site)?),
+        let gates = crate::name_error("duo-attention", GateFile::open(&self.gates))?;
+        let streams = crate::name_error("duo-attention", gates.streams(site, self.streaming))?;
+        let class = match &self.of {
+            _ if streams => HeadClass::Streaming,
+            None => HeadClass::Full,
+            Some(of) => HeadClass::Selected(of.build(site)?),
         };
-        Ok(Box::new(DuoAttentionSelector { sink: self.sink, recent: self.recent, beside }))
+        Ok(Box::new(DuoAttentionSelector { sink: self.sink, recent: self.recent, class }))
     }
 
     fn check(&self) -> Result<()> {
-        crate::named("duo-attention", GateFile::open(&self.gates).map(drop))?;
+        crate::name_error("duo-attention", GateFile::open(&self.gates).map(drop))?;
         self.of.as_ref().map_or(Ok(()), |of| of.check())
     }
 
@@ -106,54 +110,54 @@ impl SelectorConfig for DuoAttention {
 struct DuoAttentionSelector {
     sink: Size,
     recent: Size,
-    beside: Beside,
+    class: HeadClass,
 }
 
-/// What a head reads beside the first and the recent tokens.
+/// Class of a KV head: the tokens that it reads beside the first and the most recent ones.
 #[derive(Clone)]
-enum Beside {
-    Nothing,
-    Everything,
-    Picks(Box<dyn Selector>),
+enum HeadClass {
+    Streaming,
+    Full,
+    Selected(Box<dyn Selector>),
 }
 
-impl Beside {
+impl HeadClass {
     fn selector(&self) -> Option<&dyn Selector> {
-        if let Self::Picks(inner) = self { Some(&**inner) } else { None }
+        if let Self::Selected(inner) = self { Some(&**inner) } else { None }
     }
 
     fn selector_mut(&mut self) -> Option<&mut Box<dyn Selector>> {
-        if let Self::Picks(inner) = self { Some(inner) } else { None }
+        if let Self::Selected(inner) = self { Some(inner) } else { None }
     }
 }
 
 impl Selector for DuoAttentionSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
-        self.beside.selector_mut().into_iter().for_each(|inner| inner.append(new));
+        self.class.selector_mut().into_iter().for_each(|inner| inner.append(new));
     }
 
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
-        self.beside.selector_mut().into_iter().for_each(|inner| inner.observe(prompt));
+        self.class.selector_mut().into_iter().for_each(|inner| inner.observe(prompt));
     }
 
     fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
-        self.beside.selector_mut().into_iter().for_each(|inner| inner.feedback(row, attended));
+        self.class.selector_mut().into_iter().for_each(|inner| inner.feedback(row, attended));
     }
 
     fn needs_feedback(&self) -> bool {
-        self.beside.selector().is_some_and(Selector::needs_feedback)
+        self.class.selector().is_some_and(Selector::needs_feedback)
     }
 
     fn needs_prompt(&self) -> bool {
-        self.beside.selector().is_some_and(Selector::needs_prompt)
+        self.class.selector().is_some_and(Selector::needs_prompt)
     }
 
     fn group_wide(&self) -> bool {
-        self.beside.selector().is_none_or(Selector::group_wide)
+        self.class.selector().is_none_or(Selector::group_wide)
     }
 
     fn index_bytes(&self) -> usize {
-        self.beside.selector().map_or(0, Selector::index_bytes)
+        self.class.selector().map_or(0, Selector::index_bytes)
     }
 
     fn live(&self, live: &mut Picks) {
@@ -162,10 +166,10 @@ impl Selector for DuoAttentionSelector {
         let sink = if let Size::Tokens(sink) = self.sink { sink } else { visible };
         live.take_range(0..sink);
         live.take_range(visible - self.recent.of(visible)..visible);
-        match &self.beside {
-            Beside::Nothing => {}
-            Beside::Everything => live.take_range(0..visible),
-            Beside::Picks(inner) => inner.live(live),
+        match &self.class {
+            HeadClass::Streaming => {}
+            HeadClass::Full => live.take_range(0..visible),
+            HeadClass::Selected(inner) => inner.live(live),
         }
     }
 
@@ -173,10 +177,10 @@ impl Selector for DuoAttentionSelector {
         let visible = row.visible();
         picks.take_range(0..self.sink.of(visible));
         picks.take_range(visible - self.recent.of(visible)..visible);
-        match &self.beside {
-            Beside::Nothing => {}
-            Beside::Everything => picks.take_range(0..visible),
-            Beside::Picks(inner) => inner.select(row, picks),
+        match &self.class {
+            HeadClass::Streaming => {}
+            HeadClass::Full => picks.take_range(0..visible),
+            HeadClass::Selected(inner) => inner.select(row, picks),
         }
     }
 }
@@ -185,7 +189,8 @@ register!(
     Selector,
     "duo-attention",
     DuoAttention,
-    "the first and the recent tokens, and at KV heads that retrieve everything, or what another selector picks"
+    "the first and the most recent tokens, and at retrieval heads all tokens or the picks of \
+     another selector"
 );
 
 #[cfg(test)]

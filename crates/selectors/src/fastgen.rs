@@ -1,50 +1,58 @@
-//! `fastgen`: at each KV head the cheapest of five policies that recovers enough of the prompt's attention; what a policy evicts never comes
-//! back.
+//! `fastgen`: at each KV head, the tokens kept by the cheapest of five policies that recovers
+//! enough of the prompt's attention. Evicted tokens never come back.
 //!
-//! The policies, each of which keeps what those before it keep, and more:
+//! Each policy keeps the tokens of those before it, and more:
 //!
 //! ```text
 //! 1  special tokens
 //! 2  … and punctuation
-//! 3  … and those that have received the most attention, `frequent` in all
-//! 4  … and the last `local`
+//! 3  … and the `frequent` tokens, of any class, that received the most attention
+//! 4  … and the last `local` tokens
 //! 5  everything
 //! ```
 //!
-//! When the first prompt is shown, the head takes the first policy whose tokens `S` have
+//! When the first prompt is shown, the head takes the first policy whose tokens `S` satisfy
 //!
 //! ```text
 //! mean over rows of  Σ_{i ∈ S} A_i  ≥  recover        A = softmax of the row's logits
 //! ```
 //!
-//! over the rows of the prompt's last queries and of the query heads of the group. `1 − Σ_S A` is the total variation between a row and the same
-//! row over `S` alone. After that the policy stays, and after each prompt and each step it
-//! evicts what it does not keep, new tokens too: a token is read at its own step at least. What has received the most attention is ranked
-//! among all tokens that are there, of any class, lower index first among equals, by the sum over rows of the softmax over what is
-//! there. Both sizes are of all tokens that were visible so far. Until a prompt is shown, everything is kept.
+//! The rows are those of the prompt's last queries at all query heads of the group. `1 − Σ_S A` is
+//! the total variation distance between a row and the same row normalised over `S`. The policy then
+//! stays fixed. After each prompt and each step, the selector evicts all tokens that the policy
+//! does not keep, new tokens included, so that a token is read at least at its own step.
 //!
-//! The policy is chosen for a KV head, not for a query head, because what is kept is one set for the group; by the mean, because that
-//! weighs rows alike, as the sums by which tokens are ranked do.
+//! Policies 3 and 4 rank all kept tokens of any class by the sum over rows of the softmax over the
+//! kept tokens; ties go to the lower index. A size given as a share is taken of all tokens visible
+//! so far. Until a prompt is shown, everything is kept.
 //!
-//! Picks are what is kept, as far as it is visible. Tokens need [classes](vattention_core::TokenClass).
+//! The policy is chosen per KV head, not per query head, because the group shares one set of kept
+//! tokens. It is chosen by the mean because the mean weighs all rows alike, as the sums that rank
+//! the tokens do.
 //!
-//! Cost: O(kept) per row and step, no key is read to choose; 13 bytes of index per token kept. A prompt of P queries is P more rows of
-//! attention per query head.
+//! Picks are the kept tokens that are visible. Tokens need [classes](vattention_core::TokenClass).
+//!
+//! Cost: O(kept) per row and step, without reading keys. The index takes 13 bytes per kept token. A
+//! prompt of P queries costs P more rows of attention per query head.
 //!
 //! # Memory
-//! Keys and values of evicted tokens are freed with [`Options::free_evicted`](vattention_core::Options::free_evicted),
-//! if nothing else in the pipeline may read them. Rows are freed in pages of 16 tokens, and punctuation is spread over a text: of a prose in which one token of eight is punctuation few pages are free.
+//! Keys and values of evicted tokens are freed with
+//! [`Options::free_evicted`](vattention_core::Options::free_evicted) if nothing else in the
+//! pipeline may read them. Rows are freed in pages of 16 tokens. Few pages become free in prose
+//! where one token in eight is punctuation, because punctuation is spread over the text.
 //!
 //! # Guarantee
-//! None by itself: what is recovered is of the prompt's rows, and a token that was evicted and is needed later is lost, unless a sample of
-//! the evicted ones follows. On the text of the trace in `data`, `ratio` at 0.1 and 0.1 straight after it is contradicted by `verify`, in single
-//! rows; with the sampler `priority` it holds.
+//! The selector alone guarantees nothing: the recovered attention is that of the prompt's rows, and
+//! an evicted token that is needed later is lost unless the evicted tokens are sampled afterwards.
+//! On the text of the trace in `data`, `verify` contradicts `ratio` at 0.1 and 0.1 directly after
+//! this selector, in single rows; with the sampler `priority` the promise holds.
 //!
-//! Departures from the paper: one policy per KV head; the rows of the attention map are those of the prompt queries that are shown, not all;
-//! the norm by which maps are compared is not said there, and is the total variation here.
+//! Departures from the paper: there is one policy per KV head; the attention map has only the rows
+//! of the prompt queries that are shown; the paper does not say by which norm maps are compared,
+//! and here it is the total variation distance.
 //!
-//! Ge, Zhang, Liu, Zhang, Han, Gao (2023), "Model Tells You What to Discard: Adaptive KV Cache Compression for LLMs",
-//! <https://arxiv.org/abs/2310.01801>, equation 1, algorithms 1 and 2.
+//! Ge, Zhang, Liu, Zhang, Han, Gao (2023), "Model Tells You What to Discard: Adaptive KV Cache
+//! Compression for LLMs", <https://arxiv.org/abs/2310.01801>, equation 1, algorithms 1 and 2.
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
@@ -54,21 +62,21 @@ use vattention_core::{
     register, typetag,
 };
 
-use crate::kept::{KeptTokens, keep};
-use crate::learned::each_row;
-use crate::received::Received;
+use crate::kept_tokens::{KeptTokens, retain_places};
+use crate::prompt_attention::for_each_row;
+use crate::received_attention::ReceivedAttention;
 
-/// The cheapest policy that recovers enough of the prompt's attention, at each KV head.
+/// Tokens kept by the cheapest policy that recovers enough of the prompt's attention, per KV head.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FastGen {
-    /// The share of the prompt's attention that a policy must recover.
+    /// Share of the prompt's attention that a policy must recover.
     #[serde(default = "recover")]
     pub recover: Fraction,
-    /// How many tokens are kept for their attention by policies that keep any for it.
+    /// Number of tokens that a policy keeps for the attention that they received.
     #[serde(default = "share")]
     pub frequent: Size,
-    /// How many of the last tokens are kept by a policy that keeps any of them.
+    /// Number of most recent tokens that a policy keeps.
     #[serde(default = "share")]
     pub local: Size,
 }
@@ -77,7 +85,7 @@ fn recover() -> Fraction {
     Fraction::try_from(0.95).expect("0.95 is between 0 and 1")
 }
 
-/// 0.3, as the authors have.
+/// Default of both sizes, the authors' 0.3.
 fn share() -> Size {
     Size::Share(Fraction::try_from(0.3).expect("0.3 is between 0 and 1"))
 }
@@ -97,7 +105,7 @@ impl SelectorConfig for FastGen {
     }
 }
 
-/// What is kept, the cheapest first.
+/// Policies, the cheapest first.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 enum Policy {
     Special,
@@ -108,10 +116,10 @@ enum Policy {
 }
 
 impl Policy {
-    /// All but the last, which recovers everything.
+    /// All policies but the last, which recovers everything.
     const CHEAPER: [Self; 4] = [Self::Special, Self::Punctuation, Self::Frequent, Self::Local];
 
-    /// Whether it keeps all tokens of a class.
+    /// Returns true if the policy keeps all tokens of a class.
     fn keeps(self, class: TokenClass) -> bool {
         match class {
             TokenClass::Special => true,
@@ -124,54 +132,59 @@ impl Policy {
 #[derive(Clone)]
 struct FastgenSelector {
     config: FastGen,
-    /// Once a prompt has been shown.
+    /// Chosen policy; `None` until a prompt is shown.
     policy: Option<Policy>,
     kept: KeptTokens,
-    /// Of those kept.
+    /// Classes of the kept tokens.
     classes: Vec<TokenClass>,
-    received: Received,
-    /// Tokens that a query could have looked at; those after them are not judged yet.
-    seen: usize,
+    received: ReceivedAttention,
+    /// Largest number of tokens visible to a query so far. Later tokens are not evicted yet.
+    max_visible: usize,
 }
 
 impl FastgenSelector {
     fn new(config: FastGen) -> Self {
-        let (kept, received) = (KeptTokens::default(), Received::default());
-        Self { config, policy: None, kept, classes: Vec::new(), received, seen: 0 }
+        let (kept, received) = (KeptTokens::default(), ReceivedAttention::default());
+        Self { config, policy: None, kept, classes: Vec::new(), received, max_visible: 0 }
     }
 
-    /// Of the tokens kept those that a policy keeps, as places; of all that were seen, which are the first ones.
-    fn stay(&self, policy: Policy) -> Picks {
-        let old = self.kept.before(self.seen);
+    /// Returns the places, among the kept tokens that a query could see, of the tokens that a
+    /// policy keeps. Those kept tokens are the first ones.
+    fn choose_places(&self, policy: Policy) -> Picks {
+        let old = self.kept.before(self.max_visible);
         let mut stay = Picks::new(old);
         if policy >= Policy::Frequent {
-            stay.take_top(self.config.frequent.of(self.seen), &self.received.scores(old));
+            stay.take_top(self.config.frequent.of(self.max_visible), &self.received.scores(old));
         }
         if policy >= Policy::Local {
-            stay.take_range(self.kept.before(self.seen - self.config.local.of(self.seen))..old);
+            stay.take_range(
+                self.kept.before(self.max_visible - self.config.local.of(self.max_visible))..old,
+            );
         }
         stay.take_all((0..old).filter(|&place| policy.keeps(self.classes[place])));
         stay
     }
 
-    /// The cheapest policy that recovers enough. `mass` is the mean attention that each of the tokens kept has received, `[kept]`.
-    fn choose(&self, mass: &[f64]) -> Policy {
+    /// Returns the cheapest policy that recovers enough. `mass` is the mean attention received by
+    /// each kept token, `[kept]`.
+    fn choose_policy(&self, mass: &[f64]) -> Policy {
         let enough = |&policy: &Policy| {
-            let lost: f64 = self.stay(policy).residual().map(|place| mass[place]).sum();
+            let lost: f64 = self.choose_places(policy).residual().map(|place| mass[place]).sum();
             1.0 - lost >= self.config.recover.get()
         };
         Policy::CHEAPER.into_iter().find(enough).unwrap_or(Policy::Full)
     }
 
-    /// Evicts what the policy does not keep, after a query that saw the first `seen` tokens.
-    fn evict(&mut self, seen: usize) {
-        self.seen = self.seen.max(seen);
+    /// Evicts the tokens that the policy does not keep, after a query that saw the first `visible`
+    /// tokens.
+    fn evict(&mut self, visible: usize) {
+        self.max_visible = self.max_visible.max(visible);
         let Some(policy) = self.policy.filter(|&policy| policy != Policy::Full) else { return };
-        let stay = self.stay(policy);
+        let stay = self.choose_places(policy);
         let old = stay.visible();
         self.kept.retain(&stay);
-        keep(&mut self.classes, old, &stay);
-        self.received.keep(&stay);
+        retain_places(&mut self.classes, old, &stay);
+        self.received.retain(&stay);
     }
 }
 
@@ -186,15 +199,15 @@ impl Selector for FastgenSelector {
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let kept = self.kept.tokens().to_vec();
         let (mut mass, mut rows) = (vec![0.0; kept.len()], 0.0);
-        each_row(prompt, usize::MAX, &kept, |_, weights| {
+        for_each_row(prompt, usize::MAX, &kept, |_, weights| {
             self.received.add(weights.iter().copied());
             mass.iter_mut().zip(weights).for_each(|(mass, &weight)| *mass += f64::from(weight));
             rows += 1.0;
         });
-        self.seen = self.seen.max(prompt.keys.len());
+        self.max_visible = self.max_visible.max(prompt.keys.len());
         if self.policy.is_none() && rows > 0.0 {
             let mean: Vec<f64> = mass.iter().map(|mass| mass / rows).collect();
-            self.policy = Some(self.choose(&mean));
+            self.policy = Some(self.choose_policy(&mean));
         }
         self.evict(prompt.keys.len());
     }
@@ -235,7 +248,8 @@ register!(
     Selector,
     "fastgen",
     FastGen,
-    "what the cheapest policy keeps that recovers the prompt's attention at this head; the rest is gone for good"
+    "the tokens kept by the cheapest policy that recovers the prompt's attention at this head; \
+     evicts the others for good"
 );
 
 #[cfg(test)]

@@ -1,42 +1,44 @@
-//! `h2o`: the tokens that have received the most attention so far, and the most recent ones; what
-//! is evicted never comes back.
+//! `h2o`: the tokens that received the most attention so far, and the most recent ones. Evicted
+//! tokens never come back.
 //!
-//! Every row of attention that is seen adds to its tokens' scores:
+//! Every observed row of attention adds to the scores of its tokens:
 //!
 //! ```text
 //! score_i = Σ over rows  w_i / Σ_kept w    w = exp(q·k)
 //! ```
 //!
-//! Rows are those of a prompt's last queries, and of every step after it, summed over the query
-//! heads of the group. After each prompt and each step of more than `heavy + recent` tokens that
-//! are kept, those with the lowest scores are evicted, none of the last `recent`, the higher index
-//! first among equals. Both sizes are of all tokens that were visible so far. Until the first
-//! prompt or step, everything is kept: nobody has looked.
+//! The rows are those of a prompt's last queries and of every later step, at all query heads of the
+//! group. If more than `heavy + recent` tokens are kept after a prompt or a step, the tokens with
+//! the lowest scores are evicted, except for the last `recent`; among equal scores the higher index
+//! goes first. A size given as a share is taken of all tokens visible so far. Until the first
+//! prompt or step, everything is kept, because no attention has been observed.
 //!
-//! Picks are what is kept, as far as it is visible. Rows are normalised over what is kept, whatever
-//! else was read, so that neither a sample nor other selectors change what is evicted.
+//! Picks are the kept tokens that are visible. Rows are normalised over the kept tokens, whatever
+//! else was read, so that neither a sample nor other selectors change which tokens are evicted.
 //!
-//! Cost: O(kept) per row and step, no key is read to choose; 12 bytes of index per token kept. A
-//! prompt of P queries is P more rows of attention per query head.
+//! Cost: O(kept) per row and step, without reading keys. The index takes 12 bytes per kept token. A
+//! prompt of P queries costs P more rows of attention per query head.
 //!
 //! # Memory
-//! Keys and values of evicted tokens are freed with [`Options::free_evicted`](vattention_core::Options::free_evicted),
-//! if nothing else in the pipeline may read them.
+//! Keys and values of evicted tokens are freed with
+//! [`Options::free_evicted`](vattention_core::Options::free_evicted) if nothing else in the
+//! pipeline may read them.
 //!
 //! # Guarantee
-//! None by itself: a token that was evicted and is needed later is lost. The backends of this
-//! workspace leave the keys and values of evicted tokens where they are, so that an estimator after
-//! `h2o` can sample them, and its promise is that of any estimator after any selector. The price is
-//! that all keys and values must be kept, in a slower memory perhaps: H2O then saves reads, no
-//! longer memory. And the promise assumes that the sample has seen the tail of what is left, where
-//! `h2o` leaves heavy tokens that few queries ask for. On the trace in `data`, `ratio` at 0.1 and
-//! 0.1 straight after `h2o` is contradicted by `verify`, though it reads 59 %; with `oracle-top-k`
-//! of size 0.02 between the two it holds, and reads 29 %.
+//! The selector alone guarantees nothing: an evicted token that is needed later is lost. By
+//! default, the backends of this workspace keep the keys and values of evicted tokens, so that an
+//! estimator after `h2o` can sample them with the promise of any estimator after any selector. All
+//! keys and values must then be stored, possibly in slower memory, so that H2O saves reads but no
+//! memory. The promise also assumes that the sample reveals the tail of the remaining weights,
+//! where `h2o` leaves heavy tokens that few queries need. On the trace in `data`, `verify`
+//! contradicts `ratio` at 0.1 and 0.1 directly after `h2o`, though the pipeline reads 59 % of the
+//! tokens; with `oracle-top-k` of size 0.02 between the two the promise holds, and the pipeline
+//! reads 29 %.
 //!
-//! Departures from the paper: its scores begin with the column sums of the whole prompt's attention
-//! and ours with those of the prompt queries that we are shown; its sets are of each head, ours of
-//! each KV head, with scores summed over its group; its sizes are shares of the prompt, ours of all
-//! tokens so far. As in the paper, sums favour tokens that came early.
+//! Departures from the paper: its scores begin with the column sums of the whole prompt's
+//! attention, ours with those of the prompt queries that are shown; its sets are per head, ours per
+//! KV head, with scores summed over the group; its sizes are shares of the prompt, ours of all
+//! tokens so far. As in the paper, sums favour early tokens.
 //!
 //! Zhang, Sheng, Zhou, Chen, Zheng, Cai, Song, Tian, Ré, Barrett, Wang, Chen (2023), "H2O: Heavy-
 //! Hitter Oracle for Efficient Generative Inference of Large Language Models",
@@ -50,23 +52,23 @@ use vattention_core::{
     register, typetag,
 };
 
-use crate::kept::KeptTokens;
-use crate::learned::each_row;
-use crate::received::Received;
+use crate::kept_tokens::KeptTokens;
+use crate::prompt_attention::for_each_row;
+use crate::received_attention::ReceivedAttention;
 
-/// The tokens that have received the most attention, and the most recent ones.
+/// Tokens that received the most attention, and the most recent ones.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct H2o {
-    /// How many tokens are kept for their attention.
+    /// Number of tokens kept for the attention that they received.
     #[serde(default = "tenth")]
     pub heavy: Size,
-    /// How many of the last tokens are kept whatever attention they receive.
+    /// Number of most recent tokens kept whatever attention they received.
     #[serde(default = "tenth")]
     pub recent: Size,
 }
 
-/// A tenth, as the authors have.
+/// Default of both sizes, the authors' tenth.
 fn tenth() -> Size {
     Size::Share(Fraction::try_from(0.1).expect("0.1 is between 0 and 1"))
 }
@@ -74,8 +76,8 @@ fn tenth() -> Size {
 #[typetag::serde(name = "h2o")]
 impl SelectorConfig for H2o {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        let (kept, received) = (KeptTokens::default(), Received::default());
-        Ok(Box::new(H2oSelector { config: self.clone(), kept, seen: 0, received }))
+        let (kept, received) = (KeptTokens::default(), ReceivedAttention::default());
+        Ok(Box::new(H2oSelector { config: self.clone(), kept, max_visible: 0, received }))
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -87,22 +89,23 @@ impl SelectorConfig for H2o {
 struct H2oSelector {
     config: H2o,
     kept: KeptTokens,
-    /// Tokens that somebody could have looked at; those after them are not judged yet.
-    seen: usize,
-    received: Received,
+    /// Largest number of tokens visible to a query so far. Later tokens are not evicted yet.
+    max_visible: usize,
+    received: ReceivedAttention,
 }
 
 impl H2oSelector {
-    /// Evicts what is too much of the first `seen` tokens.
-    fn evict(&mut self, seen: usize) {
-        self.seen = self.seen.max(seen);
-        let (heavy, recent) = (self.config.heavy.of(self.seen), self.config.recent.of(self.seen));
-        let old = self.kept.before(self.seen - recent);
+    /// Evicts the excess tokens after a query that saw the first `visible` tokens.
+    fn evict(&mut self, visible: usize) {
+        self.max_visible = self.max_visible.max(visible);
+        let (heavy, recent) =
+            (self.config.heavy.of(self.max_visible), self.config.recent.of(self.max_visible));
+        let old = self.kept.before(self.max_visible - recent);
         if old <= heavy {
             return;
         }
         let stay = self.kept.evict(old, heavy, &self.received.scores(old));
-        self.received.keep(&stay);
+        self.received.retain(&stay);
     }
 }
 
@@ -114,7 +117,7 @@ impl Selector for H2oSelector {
 
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let kept = self.kept.tokens().to_vec();
-        each_row(prompt, usize::MAX, &kept, |_, weights| {
+        for_each_row(prompt, usize::MAX, &kept, |_, weights| {
             self.received.add(weights.iter().copied());
         });
         self.evict(prompt.keys.len());
@@ -152,7 +155,8 @@ register!(
     Selector,
     "h2o",
     H2o,
-    "what has received the most attention so far, and the recent; the rest is gone for good"
+    "the tokens that received the most attention so far and the most recent; evicts the others \
+     for good"
 );
 
 #[cfg(test)]

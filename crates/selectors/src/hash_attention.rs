@@ -1,32 +1,32 @@
 //! `hash-attention`: the tokens whose hash code agrees with the query's in the most bits.
 //!
-//! Maps send queries and keys to codes of `bits` signs, and a token scores the number of signs in
-//! which its key's code agrees with the query's: `(bits + Σ ±1 · ±1) / 2`. Takes the `size` best
-//! among the tokens not yet taken; many agree in as many bits, and of these the lower index comes
-//! first.
+//! Maps send queries and keys to codes of `bits` signs. A token's score is the number of bits in
+//! which the code of its key agrees with that of the query: `(bits + Σ ±1 · ±1) / 2`. The selector
+//! takes the `size` best tokens among those not yet taken. Many tokens agree in the same number of
+//! bits; ties go to the lower index.
 //!
-//! The maps are trained (`weights`), or else random hyperplanes, the same for queries and keys, for
-//! which agreeing is an estimate of the angle between them. With `codes = "head"` each query
-//! head has maps of its own, as the authors train them, and every key has a code for each query
-//! head of the group. With `codes = "group"` all query heads of a KV head use one pair of maps
-//! and one code per key: those of the KV head where the file has as many, else those of the
-//! group's first query head.
+//! The maps are trained (`weights`), or else random hyperplanes, the same for queries and keys. For
+//! hyperplanes, the number of agreeing bits estimates the angle between query and key. With
+//! `codes = "head"` each query head has its own maps, as in the authors' training, and every key
+//! has one code per query head of the group. With `codes = "group"` all query heads of a KV head
+//! use one pair of maps and one code per key. The maps are then those of the KV head if the file
+//! has maps per KV head, else those of the group's first query head.
 //!
 //! # Weights
-//! A safetensors file with metadata `format = "vattention-hash/1"` and, for layer `l` of the model
-//! and layer `i = 0, 1, …` of a map, in f32, f16 or bf16,
+//! A safetensors file with metadata `format = "vattention-hash/1"`. For layer `l` of the model and
+//! layer `i = 0, 1, …` of a map, it has in f32, f16 or bf16:
 //!
 //! ```text
 //! layers.{l}.{query,key}.{i}.weight  [heads, in, out]   heads: query heads, or KV heads
 //! layers.{l}.{query,key}.{i}.bias    [heads, out]
 //! ```
 //!
-//! A row times the weight, plus the bias, is the next layer's input, after `activation`; the signs
-//! of the last layer are the code. Queries are those of the model before the softmax scale, which
-//! the metadata `scale` says if it is not `1 / √head_dim`.
+//! A row times the weight, plus the bias, passed through `activation`, is the next layer's input.
+//! The signs of the last layer are the code. The maps take queries as the model has them before the
+//! softmax scale. The metadata `scale` gives this scale if it is not `1 / √head_dim`.
 //!
-//! Cost: O(visible · bits / 32) words per query head, 4 bytes of index per token and code at 32
-//! bits; appending a token is one pass through the key maps.
+//! Cost: O(visible · bits / 32) words per query head. The index takes 4 bytes per token and code at
+//! 32 bits. Appending a token is one pass through the key maps.
 //!
 //! Desai, Yang, Cuadron, Zaharia, Gonzalez, Stoica (2024), "HashAttention: Semantic Sparsity for
 //! Faster Inference", <https://arxiv.org/abs/2412.14468>; random hyperplanes: Charikar (2002),
@@ -48,36 +48,36 @@ use vattention_core::{
 
 pub use codes::Codes;
 
-use crate::index_of::{IndexOf, counting};
+use crate::index_scope::{IndexOf, counted_members};
 use crate::network::{Activation, CodeMap};
 use codes::pack;
 use vattention_index::Bounded;
 use weights::HashWeights;
 
-/// The signs in a code, 32 as the authors have.
+/// Number of bits in a code; the default is the authors' 32.
 pub type Bits = Bounded<1, 128, 32>;
 
-/// The tokens whose codes agree with the query's in the most bits.
+/// Tokens whose codes agree with the query's in the most bits.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HashAttention {
-    /// Tokens to take, beside those already taken.
+    /// Number of tokens to take, beside those already taken.
     pub size: Size,
-    /// Trained maps, a safetensors file, relative to the pipeline file; absent: random
+    /// Trained maps: path of a safetensors file, relative to the pipeline file; absent: random
     /// hyperplanes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub weights: Option<PathBuf>,
-    /// Signs in a code; absent: as many as the weights have, or 32 without weights.
+    /// Number of bits in a code; absent: that of the weights, or 32 without weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bits: Option<Bits>,
-    /// Whose maps make the codes.
+    /// Query heads that share maps and codes.
     #[serde(default)]
     pub codes: IndexOf,
-    /// What is between the layers of a trained map.
+    /// Activation between the layers of a trained map.
     #[serde(default)]
     pub activation: Activation,
-    /// Whose scores count.
+    /// Scores to rank by: each query head's own, or the sum over its group.
     #[serde(default)]
     pub score: Score,
 }
@@ -85,13 +85,13 @@ pub struct HashAttention {
 #[typetag::serde(name = "hash-attention")]
 impl SelectorConfig for HashAttention {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        crate::built("hash-attention", self.worker(site))
+        crate::box_selector("hash-attention", self.build_selector(site))
     }
 
     fn check(&self) -> Result<()> {
         let opened =
             self.weights.as_deref().map_or(Ok(()), |path| HashWeights::open(path).map(drop));
-        crate::named("hash-attention", opened)
+        crate::name_error("hash-attention", opened)
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -100,7 +100,7 @@ impl SelectorConfig for HashAttention {
 }
 
 impl HashAttention {
-    fn worker(&self, site: &Site) -> Result<HashIndex, String> {
+    fn build_selector(&self, site: &Site) -> Result<HashIndex, String> {
         let (maps, bits) = self.maps(site)?;
         let group = site.shape.group();
         let index = |(i, map)| KeyCodes {
@@ -112,17 +112,18 @@ impl HashAttention {
         Ok(HashIndex { size: self.size, score: self.score, bits, keys })
     }
 
-    /// The maps that make codes at `site`, one or one for each member, and the bits of the codes.
+    /// Returns the maps that compute the codes at `site`, one in all or one per member, and the
+    /// number of bits of the codes.
     fn maps(&self, site: &Site) -> Result<(Vec<CodeMap>, Bits), String> {
         let count = if self.codes == IndexOf::Group { 1 } else { site.shape.group() };
         let Some(path) = &self.weights else {
             let bits = self.bits.unwrap_or_default();
             let dim = site.shape.head_dim;
-            let map = |member| hyperplanes::map(site, member, bits, dim);
+            let map = |member| hyperplanes::draw_map(site, member, bits, dim);
             return Ok(((0..count).map(map).collect::<Result<_, _>>()?, bits));
         };
         let weights = HashWeights::open(path)?;
-        let map = |member| weights.map(site, self.codes, member, self.activation);
+        let map = |member| weights.read_map(site, self.codes, member, self.activation);
         let maps = (0..count).map(map).collect::<Result<Vec<_>, _>>()?;
         let bits = maps[0].bits();
         match self.bits {
@@ -136,16 +137,16 @@ impl HashAttention {
     }
 }
 
-/// Codes of all keys by one map.
+/// Codes of all keys, computed by one map.
 #[derive(Clone, Debug)]
 struct KeyCodes {
     map: CodeMap,
-    /// The members of the group that use it.
+    /// Members of the group that use the map.
     members: Range<usize>,
     codes: Codes,
 }
 
-/// The hash codes of a KV head's keys.
+/// Index of the hash codes of a KV head's keys.
 #[derive(Clone, Debug)]
 pub struct HashIndex {
     size: Size,
@@ -155,20 +156,23 @@ pub struct HashIndex {
 }
 
 impl HashIndex {
-    /// The maps that make the codes: one for all query heads of the group, or one for each.
+    /// Returns the maps that compute the codes: one for all query heads of the group, or one per
+    /// query head.
     pub fn maps(&self) -> impl Iterator<Item = &CodeMap> {
         self.keys.iter().map(|keys| &keys.map)
     }
 
-    /// 1 and the agreeing bits of each visible token, summed over the members that count.
+    /// Returns the score of each visible token: 1 plus the number of agreeing bits, summed over the
+    /// members that count.
     fn scores(&self, row: &Row<'_>) -> Vec<u16> {
         let rows: Vec<Row<'_>> = row.members().collect();
-        let asked = if self.score == Score::Group { rows.len() } else { 1 };
-        let most = u16::from(self.bits.get()) * asked as u16;
+        let members = if self.score == Score::Group { rows.len() } else { 1 };
+        let most = u16::from(self.bits.get()) * members as u16;
         let mut scores = vec![1 + most; row.visible()];
         for KeyCodes { map, members, codes } in &self.keys {
-            let counting = counting(members, self.score, row);
-            let queries: Vec<_> = counting.map(|i| pack(&map.of_query(rows[i].query()))).collect();
+            let counted = counted_members(members, self.score, row);
+            let queries: Vec<_> =
+                counted.map(|i| pack(&map.project_query(rows[i].query()))).collect();
             codes.subtract_differing(&queries, &mut scores);
         }
         scores
@@ -181,7 +185,7 @@ impl Selector for HashIndex {
         for token in 0..new.keys.len() {
             new.keys.copy_row(token, &mut key);
             for KeyCodes { map, codes, .. } in &mut self.keys {
-                codes.push(pack(&map.of_key(&key)));
+                codes.push(pack(&map.project_key(&key)));
             }
         }
     }
@@ -203,7 +207,7 @@ register!(
     Selector,
     "hash-attention",
     HashAttention,
-    "the hash codes that agree with the query's in the most bits"
+    "the tokens whose hash codes agree with the query's in the most bits"
 );
 
 #[cfg(test)]

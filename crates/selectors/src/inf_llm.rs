@@ -1,36 +1,39 @@
-//! `inf-llm`: the blocks of tokens whose representatives agree with the query.
+//! `inf-llm`: the blocks of tokens whose representatives have the largest scores.
 //!
-//! A block is `block` tokens. Its representatives are the `representatives` of them that have
-//! received the most attention from the `window` tokens after them, lower index first among equals,
-//! and its key is the mean of their keys. As long as no attention is known, all its tokens
-//! represent it. A token scores as its block does:
+//! A block has `block` tokens. Its representatives are the `representatives` tokens of the block
+//! that received the most attention from the `window` tokens after them; ties go to the lower
+//! index. The key of the block is the mean of the representatives' keys. As long as no token of the
+//! block has received attention, all its tokens represent it. A token has the score of its block:
 //!
 //! ```text
 //! score = Σ over the group  q · mean of the representatives' keys
 //! ```
 //!
-//! Takes the `size` best among the tokens not yet taken, the lower index first in a block: the last
-//! block in part. A row that sees a part of a block ranks it by that part.
+//! The selector takes the `size` best tokens among those not yet taken, the lower index first
+//! within a block, so that the last block may be taken in part. A row that sees part of a block
+//! ranks the block by that part.
 //!
-//! Attention is that of a prompt's last queries, and of every step after it, over the tokens that
+//! The attention is that of a prompt's last queries and of every later step, over the tokens that
 //! were read, sampled or not.
 //!
-//! Cost: O(visible · head_dim / block) per row, an index of `4 · head_dim / block` bytes per token
-//! and 8 for each in the window; after a step, one pass over what was read, and `representatives`
-//! keys for each block of the window that was read.
+//! Cost: O(visible · head_dim / block) per row. The index takes `4 · head_dim / block` bytes per
+//! token and 8 for each token in the window. After a step, the selector passes once over the tokens
+//! that were read, and reads `representatives` keys for each block of the window that was read.
 //!
 //! # Guarantee
-//! None by itself: a mean of keys bounds nothing. An estimator after it samples the other blocks,
-//! with the promise of any estimator after any selector: that the sample has seen the tail of what
-//! is left, where a block may hide a heavy token among light ones. Keys and values of all blocks must
-//! be kept, in a slower memory perhaps, as the authors do.
+//! The selector alone guarantees nothing: a mean of keys bounds nothing. An estimator after it
+//! samples the other blocks, with the promise of any estimator after any selector. The promise
+//! assumes that the sample reveals the tail of the remaining weights, where a block may hide a
+//! heavy token among light ones. Keys and values of all blocks must be stored, possibly in slower
+//! memory, as the authors do.
 //!
-//! Departures from the paper, whose selection this is with true positions: its keys are not
-//! rotated, and its blocks are all read as if at one distance, where here every token keeps its
-//! position; it picks whole blocks for all heads of a layer, we pick `size` tokens for each KV head;
-//! its blocks begin to count when they leave the window, ours at once, because a `window` selector
-//! before this one takes what is near. For tokens that were appended in bulk, all attention that we
-//! know is from the prompt queries that we are shown, and far ones have none.
+//! Departures from the paper: this is its selection with true positions. The paper's keys are not
+//! rotated and its blocks are all read as if at one distance, while here every token keeps its
+//! position. The paper picks whole blocks for all heads of a layer; this selector picks `size`
+//! tokens per KV head. The paper's blocks count once they leave the window; here they count
+//! immediately, because a `window` selector before this one takes the near tokens. For tokens
+//! appended in bulk, only attention from the prompt queries that are shown is known, so that
+//! distant tokens have none.
 //!
 //! Xiao, Zhang, Han, Xiao, Lin, Zhang, Liu, Sun (2024), "InfLLM: Training-Free Long-Context
 //! Extrapolation for LLMs with an Efficient Context Memory", <https://arxiv.org/abs/2402.04617>.
@@ -47,37 +50,37 @@ use vattention_core::{
     register, typetag,
 };
 
-use crate::learned::{each_row, rounded};
+use crate::prompt_attention::{for_each_row, round_weight};
 use blocks::MemoryBlocks;
 
-/// The blocks whose representatives agree with the query.
+/// Blocks of tokens whose representatives have the largest scores.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InfLlm {
-    /// How many tokens, beside those already taken.
+    /// Number of tokens to take, beside those already taken.
     pub size: Size,
-    /// How many tokens are in a block.
+    /// Number of tokens in a block.
     #[serde(default = "block")]
     pub block: NonZeroUsize,
-    /// How many of a block's tokens represent it.
+    /// Number of a block's tokens that represent it.
     #[serde(default = "representatives")]
     pub representatives: NonZeroUsize,
-    /// How near a token must be for its attention to count.
+    /// Number of most recent tokens for which a query's attention counts.
     #[serde(default = "window")]
     pub window: NonZeroUsize,
 }
 
-/// 128, as the authors have.
+/// Default of `block`, the authors' 128.
 fn block() -> NonZeroUsize {
     NonZeroUsize::new(128).expect("128 is not 0")
 }
 
-/// 4, as the authors have.
+/// Default of `representatives`, the authors' 4.
 fn representatives() -> NonZeroUsize {
     NonZeroUsize::new(4).expect("4 is not 0")
 }
 
-/// 4096, as the authors have.
+/// Default of `window`, the authors' 4096.
 fn window() -> NonZeroUsize {
     NonZeroUsize::new(4096).expect("4096 is not 0")
 }
@@ -109,10 +112,10 @@ impl Selector for InfLlmSelector {
 
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let tokens: Vec<u32> = (0..prompt.keys.len() as u32).collect();
-        each_row(prompt, usize::MAX, &tokens, |position, weights| {
+        for_each_row(prompt, usize::MAX, &tokens, |position, weights| {
             let near = (position + 1).saturating_sub(self.window);
             for (token, &weight) in weights.iter().enumerate().skip(near) {
-                self.blocks.attend(token, rounded(weight));
+                self.blocks.attend(token, round_weight(weight));
             }
         });
         self.blocks.renew(prompt.keys);
@@ -123,7 +126,7 @@ impl Selector for InfLlmSelector {
         let near = row.visible().saturating_sub(self.window);
         let first = attended.tokens.partition_point(|&token| (token as usize) < near);
         for (&token, &weight) in attended.tokens.iter().zip(attended.weights).skip(first) {
-            self.blocks.attend(token as usize, rounded(weight));
+            self.blocks.attend(token as usize, round_weight(weight));
         }
         if row.member() + 1 == row.site().shape.group() {
             self.blocks.renew(row.keys());
@@ -154,7 +157,7 @@ register!(
     Selector,
     "inf-llm",
     InfLlm,
-    "blocks of tokens, by the mean key of those that received the most attention"
+    "the blocks of tokens with the largest scores of their most attended keys' mean"
 );
 
 #[cfg(test)]

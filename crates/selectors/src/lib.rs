@@ -1,7 +1,9 @@
 //! Token selectors, one strategy per file.
 //!
-//! Linking this crate makes them known to pipeline files; the `vattention` facade does.
+//! Linking this crate registers the selectors, so that pipeline files can name them. The
+//! `vattention` facade links it.
 
+mod block_scores;
 #[cfg(test)]
 mod clusters_golden;
 mod double_sparsity;
@@ -9,21 +11,18 @@ mod duo_attention;
 mod fastgen;
 mod h2o;
 mod hash_attention;
-mod index_of;
+mod index_scope;
 mod inf_llm;
-mod kept;
-mod learned;
+mod kept_tokens;
 mod loki;
 mod magic_pig;
 mod network;
 mod oracle_top_k;
 mod oracle_top_p;
-mod per_token;
-#[cfg(test)]
-mod picked;
 mod pq_cache;
+mod prompt_attention;
 mod quest;
-mod received;
+mod received_attention;
 mod retrieval_attention;
 mod scissorhands;
 mod sink;
@@ -31,6 +30,8 @@ mod snapkv;
 mod sparq;
 mod squeezed_attention;
 mod tactic;
+#[cfg(test)]
+mod test_picks;
 mod top_p;
 mod twilight;
 mod window;
@@ -42,7 +43,7 @@ pub use duo_attention::DuoAttention;
 pub use fastgen::FastGen;
 pub use h2o::H2o;
 pub use hash_attention::{Bits, Codes, HashAttention, HashIndex};
-pub use index_of::IndexOf;
+pub use index_scope::IndexOf;
 pub use inf_llm::InfLlm;
 pub use loki::Loki;
 pub use magic_pig::MagicPig;
@@ -54,22 +55,22 @@ pub use quest::Quest;
 pub use retrieval_attention::RetrievalAttention;
 pub use scissorhands::Scissorhands;
 pub use sink::Sink;
-pub use snapkv::{Odd, Pooling, SnapKv};
+pub use snapkv::{PoolWidth, Pooling, SnapKv};
 pub use sparq::SparQ;
-pub use squeezed_attention::{Coarse, SqueezedAttention};
+pub use squeezed_attention::{CoarseClusters, SqueezedAttention};
 pub use tactic::Tactic;
 pub use twilight::Twilight;
 pub use window::Window;
 
-/// What building a component gives: the worker, or an error that names the component.
-fn built(
+/// Boxes a selector; an error names the component.
+fn box_selector(
     component: &str,
-    worker: Result<impl Selector + 'static, String>,
+    selector: Result<impl Selector + 'static, String>,
 ) -> Result<Box<dyn Selector>> {
-    named(component, worker).map(|worker| Box::new(worker) as _)
+    name_error(component, selector).map(|selector| Box::new(selector) as _)
 }
 
-/// A result, with the reason why there is none as the error of a component.
-fn named<T>(component: &str, result: Result<T, String>) -> Result<T> {
+/// Turns the reason of a failure into a build error of a component.
+fn name_error<T>(component: &str, result: Result<T, String>) -> Result<T> {
     result.map_err(|reason| Error::Build { component: component.into(), reason })
 }

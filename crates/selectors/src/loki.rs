@@ -1,31 +1,30 @@
-//! `loki`: the tokens with the largest scores by the first principal components of the keys.
+//! `loki`: the tokens with the largest scores over the first principal components of the keys.
 //!
-//! Keys lie near a space of few dimensions. In a basis of principal components the first `rank`
-//! coordinates hold most of a product, and a token scores that much of it:
-//! `Σ_{i < rank} (basis q)_i (basis k)_i`. Takes the `size` best among the tokens not yet taken,
-//! lower index first among equals.
+//! Keys lie near a space of few dimensions. In a basis of principal components, the first `rank`
+//! coordinates hold most of a product, and a token's score is this part of it:
+//! `Σ_{i < rank} (basis q)_i (basis k)_i`. The selector takes the `size` best tokens among those
+//! not yet taken; ties go to the lower index. With `score = "group"` scores are summed over the
+//! group's query heads; the authors choose per query head.
 //!
 //! # Basis
-//! A safetensors file with metadata `format = "vattention-loki/1"` and, for layer `l` of the model,
-//! in f32, f16 or bf16,
+//! A safetensors file with metadata `format = "vattention-loki/1"`. For layer `l` of the model, it
+//! has in f32, f16 or bf16:
 //!
 //! ```text
 //! layers.{l}.basis     [kv_heads, head_dim, head_dim]   row i: the i-th component, a unit vector
-//! layers.{l}.variance  [kv_heads, head_dim]             what it holds, falling
+//! layers.{l}.variance  [kv_heads, head_dim]             variance of each component, falling
 //! ```
 //!
-//! Cost: O(visible · rank) per query head, 2 · rank bytes of index per token; appending a token is
-//! O(rank · head_dim). The authors keep rotated keys in the cache and have the index for nothing.
-//! Here the cache holds keys as they came, which every other selector reads, so the coordinates are
-//! kept beside them, in bf16: it has the range of f32, and its rounding is far below what the other
-//! coordinates would add.
+//! Cost: O(visible · rank) per query head. The index takes 2 · rank bytes per token. Appending a
+//! token is O(rank · head_dim). The authors store rotated keys in the cache, so that their index
+//! takes no memory. Here the cache holds the original keys, which every other selector reads, and
+//! the coordinates are stored beside them in bf16. bf16 has the range of f32, and its rounding is
+//! far smaller than the contribution of the other coordinates.
 //!
 //! # Guarantee
-//! A score errs by at most `|q⊥| |k⊥|`, the norms of what the first coordinates leave out, beside
-//! rounding. That is too much for a bound on what was not taken; an estimator after it promises
-//! for what it leaves.
-//!
-//! The authors choose for each query head; `score = "group"` sums the scores of a group's heads.
+//! A score errs by at most `|q⊥| |k⊥|`, the norms of the parts outside the first coordinates, plus
+//! rounding. That error is too large for a bound on the tokens left over; an estimator after the
+//! selector gives a guarantee for them.
 //!
 //! Singhania, Singh, He, Feizi, Bhatele (2024), "Loki: Low-rank Keys for Efficient Sparse
 //! Attention", <https://arxiv.org/abs/2406.02542>.
@@ -45,19 +44,20 @@ use vattention_core::{
 
 use vattention_index::Columns;
 
-/// The tokens with the largest scores by the first principal components of the keys.
+/// Tokens with the largest scores over the first principal components of the keys.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Loki {
-    /// How many tokens, beside those already taken.
+    /// Number of tokens to take, beside those already taken.
     pub size: Size,
-    /// Coordinates that are scored; absent: a quarter of the key's, as the authors' 32 of 128.
+    /// Number of coordinates in a score; absent: a quarter of the elements of a key, like the
+    /// authors' 32 of 128.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<NonZeroUsize>,
-    /// Principal components of the keys, a safetensors file, relative to the pipeline file.
+    /// Principal components of the keys: path of a safetensors file, relative to the pipeline file.
     #[schemars(extend("format" = "path"))]
     pub basis: PathBuf,
-    /// Whose scores count.
+    /// Scores to rank by: each query head's own, or the sum over its group.
     #[serde(default)]
     pub score: Score,
 }
@@ -65,11 +65,11 @@ pub struct Loki {
 #[typetag::serde(name = "loki")]
 impl SelectorConfig for Loki {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        crate::built("loki", self.worker(site))
+        crate::box_selector("loki", self.build_selector(site))
     }
 
     fn check(&self) -> Result<()> {
-        crate::named("loki", basis::open(&self.basis).map(drop))
+        crate::name_error("loki", basis::open(&self.basis).map(drop))
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -78,7 +78,7 @@ impl SelectorConfig for Loki {
 }
 
 impl Loki {
-    fn worker(&self, site: &Site) -> Result<LokiSelector, String> {
+    fn build_selector(&self, site: &Site) -> Result<LokiSelector, String> {
         let dim = site.shape.head_dim;
         let rank = self.rank.map_or((dim / 4).max(1), NonZeroUsize::get);
         if rank > dim {
@@ -93,14 +93,14 @@ impl Loki {
 struct LokiSelector {
     size: Size,
     score: Score,
-    /// `[rank, head_dim]`.
+    /// First components, `[rank, head_dim]`.
     basis: Arc<[f32]>,
-    /// The first coordinates of the keys, `[rank][tokens]`.
+    /// First coordinates of the keys, `[rank][tokens]`.
     index: Columns,
 }
 
 impl LokiSelector {
-    /// The first coordinates of a vector `[head_dim]`.
+    /// Computes the first coordinates of a vector `[head_dim]`, `[rank]`.
     fn rotate(&self, vector: &[f32]) -> Vec<f32> {
         let rank = self.index.count();
         let mut out = vec![0.0; rank];
@@ -108,7 +108,7 @@ impl LokiSelector {
         out
     }
 
-    /// The score of each visible token.
+    /// Computes the score of each visible token.
     fn scores(&self, row: &Row<'_>) -> Vec<f32> {
         let query = match self.score {
             Score::Head => row.query().to_vec(),
@@ -144,7 +144,12 @@ impl Selector for LokiSelector {
     }
 }
 
-register!(Selector, "loki", Loki, "the largest scores by the keys' first principal components");
+register!(
+    Selector,
+    "loki",
+    Loki,
+    "the tokens with the largest scores over the keys' first principal components"
+);
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! Small networks, affine layers with an activation between them, and the codes that they make.
+//! Small networks of affine layers with an activation between them, and the binary codes that they
+//! compute.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{Error, Result};
 
-/// A function between the layers of a network.
+/// Activation function between the layers of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activation {
@@ -18,13 +19,14 @@ pub enum Activation {
     Relu,
     /// `x Φ(x)`, exact.
     Gelu,
-    /// The hyperbolic tangent.
+    /// Hyperbolic tangent.
     Tanh,
 }
 
 impl Activation {
-    /// The library's functions are the same on every machine, the system's are not.
-    fn of(self, x: f32) -> f32 {
+    /// Applies the function. It uses `libm`, whose results are the same on every machine, unlike
+    /// those of the system's library.
+    fn apply(self, x: f32) -> f32 {
         match self {
             Self::Silu => x / (1.0 + libm::expf(-x)),
             Self::Relu => x.max(0.0),
@@ -34,16 +36,16 @@ impl Activation {
     }
 }
 
-/// `x · weight + bias`.
+/// Affine layer `x · weight + bias`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Affine {
-    /// `[in, out]`.
+    /// Weight, `[in, out]`.
     pub weight: Vec<f32>,
-    /// `[out]`.
+    /// Bias, `[out]`.
     pub bias: Vec<f32>,
 }
 
-/// Affine layers with an activation between them, at least one layer.
+/// Network of at least one affine layer, with an activation between the layers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     layers: Vec<Affine>,
@@ -51,10 +53,11 @@ pub struct Network {
 }
 
 impl Network {
-    /// The layers, in order.
+    /// Creates a network from its layers, in order.
     ///
     /// # Errors
-    /// If there are none, one has no outputs, or not as many inputs as the one before has outputs.
+    /// If there are no layers, a layer has no outputs, or its number of inputs differs from the
+    /// number of outputs of the layer before.
     pub fn new(layers: Vec<Affine>, activation: Activation) -> Result<Self> {
         if layers.is_empty() {
             return Err(Error::shape("layers of a network", "at least 1", 0));
@@ -72,51 +75,51 @@ impl Network {
         Ok(Self { layers, activation })
     }
 
-    /// The layers, in order.
+    /// Layers, in order.
     pub fn layers(&self) -> &[Affine] {
         &self.layers
     }
 
-    /// What is between them.
+    /// Activation between the layers.
     pub fn activation(&self) -> Activation {
         self.activation
     }
 
-    /// How many numbers go in.
+    /// Number of inputs.
     pub fn inputs(&self) -> usize {
         self.layers[0].weight.len() / self.layers[0].bias.len()
     }
 
-    /// How many come out.
+    /// Number of outputs.
     pub fn outputs(&self) -> usize {
         self.layers[self.layers.len() - 1].bias.len()
     }
 
-    /// How many go in, leave each layer, and come out.
+    /// Number of inputs, followed by the number of outputs of each layer.
     pub fn widths(&self) -> Vec<usize> {
         let outputs = self.layers.iter().map(|layer| layer.bias.len());
         std::iter::once(self.inputs()).chain(outputs).collect()
     }
 
-    /// What comes out for `x` `[in]`, `[out]`: the same bits on every machine. Products are rounded,
-    /// and added in the order of what goes in; the bias comes last.
+    /// Computes the outputs `[out]` for inputs `x` `[in]`, to the same bits on every machine:
+    /// rounded products are added in the order of the inputs, and the bias last.
     ///
     /// # Panics
-    /// In debug builds, if `x` is not as long.
-    pub fn of(&self, x: &[f32]) -> Vec<f32> {
-        let mut out = self.layers[0].of(x);
+    /// In debug builds, if the length of `x` is not the number of inputs.
+    pub fn forward(&self, x: &[f32]) -> Vec<f32> {
+        let mut out = self.layers[0].forward(x);
         for layer in &self.layers[1..] {
             for x in &mut out {
-                *x = self.activation.of(*x);
+                *x = self.activation.apply(*x);
             }
-            out = layer.of(&out);
+            out = layer.forward(&out);
         }
         out
     }
 }
 
 impl Affine {
-    fn of(&self, x: &[f32]) -> Vec<f32> {
+    fn forward(&self, x: &[f32]) -> Vec<f32> {
         debug_assert_eq!(x.len() * self.bias.len(), self.weight.len());
         let mut out = vec![0.0; self.bias.len()];
         add_product(x, &self.weight, &mut out);
@@ -125,8 +128,8 @@ impl Affine {
     }
 }
 
-/// Adds `x · weight`, row by row of the weight: the same sums however many vectors are mapped at a
-/// time.
+/// Adds `x · weight` to `out`, row by row of the weight, so that the sums do not depend on how many
+/// vectors are mapped together.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
@@ -139,8 +142,8 @@ fn add_product(x: &[f32], weight: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Codes of queries and keys that can be compared: bits, each the sign of an output of a network, set
-/// if the output is positive.
+/// Pair of networks that map queries and keys to comparable binary codes. A bit is set if the
+/// output of the network is positive.
 #[derive(Clone, Debug)]
 pub struct CodeMap {
     query: Arc<Network>,
@@ -149,10 +152,11 @@ pub struct CodeMap {
 }
 
 impl CodeMap {
-    /// Codes of queries, divided by `scale`, and of keys.
+    /// Creates a map from the network of queries, whose inputs are divided by `scale`, and that of
+    /// keys.
     ///
     /// # Errors
-    /// If the networks do not have the same numbers of inputs and outputs.
+    /// If the numbers of inputs or outputs of the networks differ.
     pub fn new(query: Arc<Network>, key: Arc<Network>, scale: f32) -> Result<Self> {
         let [query_sizes, key_sizes] =
             [&query, &key].map(|network| format!("{} to {}", network.inputs(), network.outputs()));
@@ -162,35 +166,35 @@ impl CodeMap {
         Ok(Self { query, key, scale })
     }
 
-    /// Bits of a code.
+    /// Number of bits in a code.
     pub fn bits(&self) -> usize {
         self.key.outputs()
     }
 
-    /// The network of queries.
+    /// Network of queries.
     pub fn query(&self) -> &Arc<Network> {
         &self.query
     }
 
-    /// The network of keys.
+    /// Network of keys.
     pub fn key(&self) -> &Arc<Network> {
         &self.key
     }
 
-    /// The input of the network for a query `[head_dim]`.
+    /// Returns the inputs of the network for a query `[head_dim]`: the query divided by the scale.
     pub fn unscaled<'q>(&self, query: &'q [f32]) -> impl Iterator<Item = f32> + use<'q> {
         let scale = self.scale;
         query.iter().map(move |x| x / scale)
     }
 
-    /// The numbers whose signs are the code of a query `[head_dim]`, `[bits]`.
-    pub fn of_query(&self, query: &[f32]) -> Vec<f32> {
-        self.query.of(&self.unscaled(query).collect::<Vec<_>>())
+    /// Computes the numbers whose signs are the code of a query `[head_dim]`, `[bits]`.
+    pub fn project_query(&self, query: &[f32]) -> Vec<f32> {
+        self.query.forward(&self.unscaled(query).collect::<Vec<_>>())
     }
 
-    /// The numbers whose signs are the code of a key `[head_dim]`, `[bits]`.
-    pub fn of_key(&self, key: &[f32]) -> Vec<f32> {
-        self.key.of(key)
+    /// Computes the numbers whose signs are the code of a key `[head_dim]`, `[bits]`.
+    pub fn project_key(&self, key: &[f32]) -> Vec<f32> {
+        self.key.forward(key)
     }
 }
 
@@ -203,32 +207,32 @@ mod tests {
     }
 
     #[test]
-    fn layers_follow_each_other() {
+    fn layers_are_applied_in_order() {
         let first = affine(&[1.0, -2.0, 3.0, 4.0, 0.0, -1.0], &[0.5, -20.0, 1.0]);
         let second = affine(&[1.0, 10.0, 100.0], &[-7.0]);
         let network = Network::new(vec![first, second], Activation::Relu).unwrap();
         // [1 + 8 + .5, max(−2 + 0 − 20, 0), 3 − 2 + 1], then 9.5 + 200 − 7
-        assert_eq!(network.of(&[1.0, 2.0]), [202.5]);
+        assert_eq!(network.forward(&[1.0, 2.0]), [202.5]);
         assert_eq!(network.widths(), [2, 3, 1]);
     }
 
     #[test]
-    fn activations_are_what_they_are_called() {
+    fn activations_have_known_values() {
         for (activation, at_one) in [
             (Activation::Silu, 0.731_058_6),
             (Activation::Relu, 1.0),
             (Activation::Gelu, 0.841_344_7),
             (Activation::Tanh, 0.761_594_2),
         ] {
-            let one = affine(&[1.0], &[0.0]);
-            let network = Network::new(vec![one.clone(), one], activation).unwrap();
-            assert!((network.of(&[1.0])[0] - at_one).abs() < 1e-6, "{activation:?}");
-            assert!(network.of(&[-30.0])[0].abs() <= 1.0, "{activation:?}");
+            let identity = affine(&[1.0], &[0.0]);
+            let network = Network::new(vec![identity.clone(), identity], activation).unwrap();
+            assert!((network.forward(&[1.0])[0] - at_one).abs() < 1e-6, "{activation:?}");
+            assert!(network.forward(&[-30.0])[0].abs() <= 1.0, "{activation:?}");
         }
     }
 
     #[test]
-    fn layers_that_do_not_fit_are_refused() {
+    fn layers_of_mismatched_sizes_are_refused() {
         for (layers, because) in [
             (vec![], "layers of a network: expected at least 1, got 0"),
             (vec![affine(&[], &[])], "a weight [1, 1]: expected 1, got 0"),

@@ -1,16 +1,18 @@
-//! `oracle-top-k`: the tokens with the largest attention scores, found by looking at all of them.
+//! `oracle-top-k`: the tokens with the largest attention scores, found by scoring every key.
 //!
-//! Takes the `size` largest `q·k` among the tokens not yet taken, lower index first among equals.
+//! The selector takes the `size` tokens with the largest `q·k` among those not yet taken; ties go
+//! to the lower index.
 //!
-//! Cost: O(visible · head_dim) per row: it reads every key. It shows what a perfect index would
-//! pick, and saves value reads only.
+//! Cost: O(visible · head_dim) per row, because every key is read. The selector shows what a
+//! perfect index would pick; only reads of values are saved.
 //!
 //! # Guarantee
-//! With `score = "head"` no untaken token's logit exceeds the best score left over, which it tells
-//! the estimators that need such a bound. With `score = "group"` there is no bound for one head.
+//! With `score = "head"` no token left over has a logit above the best score left over, and the
+//! selector reports this score to the estimators that need such a bound. With `score = "group"`
+//! there is no bound for a single head.
 //!
-//! Gupta, Dar, Goodman, Ciprut, Berant (2021), "Memory-efficient Transformers via Top-k
-//! Attention", <https://arxiv.org/abs/2106.06899>.
+//! Gupta, Dar, Goodman, Ciprut, Berant (2021), "Memory-efficient Transformers via Top-k Attention",
+//! <https://arxiv.org/abs/2106.06899>.
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
@@ -23,9 +25,9 @@ use vattention_core::{
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OracleTopK {
-    /// Tokens to take, beside those already taken.
+    /// Number of tokens to take, beside those already taken.
     pub size: Size,
-    /// Whose scores count.
+    /// Scores to rank by: each query head's own, or the sum over its group.
     #[serde(default)]
     pub score: Score,
 }
@@ -85,7 +87,7 @@ mod tests {
     use vattention_testkit::{Head, Texture};
 
     #[test]
-    fn the_bound_is_the_best_logit_left_and_only_of_a_heads_own_scores() {
+    fn only_head_scores_bound_the_residual_by_the_best_logit_left() {
         let head = Head::new(100, 8, 1, Texture::Gaussian);
         let row = head.step(100).row(1);
         for (score, bounded) in [(Score::Head, true), (Score::Group, false)] {

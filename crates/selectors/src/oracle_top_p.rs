@@ -1,22 +1,23 @@
-//! `oracle-top-p`: the fewest tokens that hold a given share of the attention, found by looking at
-//! all of them.
+//! `oracle-top-p`: the fewest tokens that hold a given share of the attention, found by scoring
+//! every key.
 //!
-//! Takes tokens by falling attention, lower index first among equals, until their share exceeds
-//! `mass`: of what the selectors before left (`of = "residual"`), or of everything, what was taken
-//! before included (`of = "all"`). The token that crosses `mass` is taken.
+//! The selector takes tokens by falling attention until their share exceeds `mass`; ties go to the
+//! lower index. The token that crosses `mass` is taken. The share refers to the attention over the
+//! tokens that earlier selectors left (`of = "residual"`), or over all visible tokens, where tokens
+//! taken earlier count as covered (`of = "all"`).
 //!
-//! Cost: O(visible · head_dim) per row, and a sort of the tokens of about equal share around the
-//! least one taken: it reads every key.
+//! Cost: O(visible · head_dim) per row, because every key is read, and a sort of the tokens whose
+//! share is about that of the least one taken.
 //!
 //! # Guarantee
-//! The share is exact. With `score = "head"` no untaken token's logit exceeds the best one left
-//! over, which it tells the estimators that need such a bound.
+//! The share is exact. With `score = "head"` no token left over has a logit above the best one left
+//! over, and the selector reports this logit to the estimators that need such a bound.
 //!
-//! With `score = "group"` a token's attention is summed over the query heads of the KV head, each
-//! head's adding up to 1. A sampler that draws by scores is told its logarithm.
+//! With `score = "group"` a token's attention is summed over the query heads of the KV head, where
+//! each head's attention sums to 1. Samplers that draw by scores receive the logarithm of this sum.
 //!
-//! Of this kind: Lin et al. (2025), "Twilight: Adaptive Attention Sparsity with Hierarchical Top-p
-//! Pruning", <https://arxiv.org/abs/2502.02770>.
+//! Similar method: Lin et al. (2025), "Twilight: Adaptive Attention Sparsity with Hierarchical
+//! Top-p Pruning", <https://arxiv.org/abs/2502.02770>.
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
@@ -28,27 +29,27 @@ use vattention_core::{
     typetag,
 };
 
-use crate::top_p::{Fewest, attention};
+use crate::top_p::{TopP, attention_shares};
 
 /// The fewest tokens that hold more than `mass` of the attention.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OracleTopP {
-    /// The share of the attention to exceed.
+    /// Share of the attention to exceed.
     pub mass: Fraction,
-    /// What it is a share of.
+    /// Tokens whose attention `mass` refers to.
     #[serde(default)]
     pub of: MassOf,
-    /// Whose attention counts.
+    /// Attention to rank by: each query head's own, or the sum over its group.
     #[serde(default)]
     pub score: Score,
 }
 
-/// What a mass is a share of.
+/// Tokens over which attention is summed for a `mass` of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MassOf {
-    /// The tokens that the selectors before left.
+    /// Tokens that no earlier selector took.
     #[default]
     Residual,
     /// All visible tokens.
@@ -80,14 +81,14 @@ impl Selector for OracleTopP {
             MassOf::Residual => picks.residual().collect(),
             MassOf::All => (0..row.visible()).collect(),
         };
-        let shares = attention(row, self.score, |row| {
+        let shares = attention_shares(row, self.score, |row| {
             let all = row.scores(Score::Head);
             tokens.iter().map(|&token| all[token]).collect()
         });
-        // Made only if somebody asks for them.
-        let mut known = tokens.iter().zip(&shares).peekable();
+        // Computed only if a sampler needs scores.
+        let mut scored = tokens.iter().zip(&shares).peekable();
         picks.ranked_by((0..row.visible()).map(|token| {
-            let share = known.next_if(|(of, _)| **of == token);
+            let share = scored.next_if(|(other, _)| **other == token);
             share.map_or(f32::MIN, |(_, share)| share.max(f64::MIN_POSITIVE).ln() as f32)
         }));
         let enough = self.mass.get() * sum(&shares);
@@ -100,7 +101,7 @@ impl Selector for OracleTopP {
                 shares_left.push(share);
             }
         }
-        let Fewest { taken, next } = Fewest::new(&left, &shares_left, covered, enough);
+        let TopP { taken, next } = TopP::new(&left, &shares_left, covered, enough);
         picks.take_all(taken);
         if let (Score::Head, Some(best)) = (self.score, next) {
             picks.bound_residual(row.logit(best));
@@ -125,11 +126,11 @@ mod tests {
         OracleTopP { mass: Fraction::try_from(mass).unwrap(), of, score }
     }
 
-    vattention_testkit::laws!(of_residual, config(0.5, MassOf::Residual, Score::Head));
-    vattention_testkit::laws!(of_all, config(0.8, MassOf::All, Score::Group));
+    vattention_testkit::laws!(residual_mass, config(0.5, MassOf::Residual, Score::Head));
+    vattention_testkit::laws!(group_mass_of_all, config(0.8, MassOf::All, Score::Group));
 
-    /// A row's picks after every third token was taken, by falling weight, and the weights of all
-    /// tokens.
+    /// Returns a row's picks by falling weight, where every third token was taken before, and the
+    /// weights of all tokens.
     fn pick(head: &Head, config: &OracleTopP) -> (Vec<usize>, Vec<f64>) {
         let row = head.step(head.tokens).row(1);
         let mut picks = Picks::new(head.tokens);
@@ -143,9 +144,9 @@ mod tests {
         (picked, weights)
     }
 
-    /// Of the tokens left over, but for a constant.
+    /// The scores of the tokens left over are the logits plus a constant.
     #[test]
-    fn samplers_are_told_the_logits() {
+    fn samplers_receive_the_logits() {
         let head = Head::new(100, 8, 1, Texture::Gaussian);
         let row = head.step(100).row(1);
         for of in [MassOf::Residual, MassOf::All] {
@@ -162,8 +163,11 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-        /// The share exceeds the mass, and without the lightest pick it does not.
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+        /// The share exceeds the mass, and does not without the lightest pick.
         #[test]
         fn the_picks_are_the_fewest_that_hold_the_mass(head in heads(150), mass in 0.05..0.95) {
             for of in [MassOf::Residual, MassOf::All] {
@@ -176,16 +180,18 @@ mod tests {
                         covered += if taken(&token) { *weight } else { 0.0 };
                     }
                 }
-                let share: f64 = (covered + picked.iter().map(|&t| weights[t]).sum::<f64>()) / total;
+                let added: f64 = picked.iter().map(|&t| weights[t]).sum();
+                let share = (covered + added) / total;
                 let left = weights.len() - weights.len().div_ceil(3) - picked.len();
                 prop_assert!(share > mass - 1e-6 || left == 0, "{share} of {mass}");
                 if let Some(&last) = picked.last() {
-                    prop_assert!(share - weights[last] / total <= mass + 1e-6, "{of:?} takes too much");
+                    let before = share - weights[last] / total;
+                    prop_assert!(before <= mass + 1e-6, "{of:?} takes too much");
                 }
             }
         }
 
-        /// A larger mass takes at least what a smaller one takes.
+        /// A larger mass takes all that a smaller one takes.
         #[test]
         fn more_mass_takes_more(head in heads(150), a in 0.05..0.95, b in 0.05..0.95) {
             let picked = |mass| pick(&head, &config(mass, MassOf::Residual, Score::Head)).0;

@@ -1,35 +1,39 @@
 //! `pq-cache`: the tokens with the largest scores by product-quantised keys.
 //!
-//! A key is cut into `parts` equal parts, and each part is replaced by the nearest of `2^bits`
-//! centroids, whose number is its code. A query multiplies its own parts with all centroids once;
-//! a token then scores the sum of what the tables say of its codes, which is `q · decoded key`.
-//! Takes the `size` best among the tokens not yet taken, lower index first among equals.
+//! A key is cut into `parts` equal parts. Each part is replaced by the nearest of `2^bits`
+//! centroids, whose number is the part's code. The products of a query's parts with all centroids
+//! are computed once and stored in tables; a token's score is the sum of the table entries of its
+//! codes, which equals `q · decoded key`. The selector takes the `size` best tokens among those not
+//! yet taken; ties go to the lower index.
 //!
-//! With `score = "group"` a token scores its share of each query head's attention over the tokens
-//! not yet taken, softmax of these scores, summed over the query heads, as the authors have it:
-//! every head counts as much as another, where a sum of logits would follow the longest query.
+//! With `score = "group"`, a token's score is, as in the authors' method, its share of each query
+//! head's attention over the tokens not yet taken, the softmax of the scores above, summed over the
+//! query heads. Every head then has the same weight, while a sum of logits would follow the longest
+//! query.
 //!
 //! # Centroids
-//! They come from the keys of the sequence itself, by k-means: the first `skip` tokens are left
-//! out, the next `fit` are clustered as soon as they are there, and the centroids never change
-//! after that. A row that sees fewer tokens than `skip + fit` is scored by the keys themselves.
-//! So a row's picks follow from the keys that it sees, however they came. The authors cluster the
-//! whole prompt; a selector does not know where one ends, but `fit` can say it. Of a trace of 7168
-//! tokens the best twentieth by the centroids of 1024 holds 0.51 of the attention, by those of all
-//! 0.53, and by exact scores 0.63.
+//! The centroids are computed by k-means from the keys of the sequence: the first `skip` tokens are
+//! left out, the next `fit` tokens are clustered as soon as they are appended, and the centroids
+//! never change after that. A row that sees fewer than `skip + fit` tokens is scored by the keys
+//! themselves, so that a row's picks depend only on the keys that it sees, however they were
+//! appended. The authors cluster the whole prompt; a selector does not know where a prompt ends,
+//! but `fit` can be set to its length. On a trace of 7168 tokens, the best twentieth of the tokens
+//! holds 0.51 of the attention by the centroids of 1024 tokens, 0.53 by those of all tokens, and
+//! 0.63 by exact scores.
 //!
-//! With `metric = "inner-product"` one more number `√(φ − |x|²)` fills each part up to the largest
-//! norm `√φ` of the clustered ones. A query has 0 there, so that its distances to such points rank
-//! as its products with them do. Later parts that are longer than that have 0 too.
+//! With `metric = "inner-product"`, one more number `√(φ − |x|²)` extends each part to the largest
+//! norm `√φ` of the clustered parts. A query has 0 there, so that its distances to such points rank
+//! like its products with them. Later parts of a larger norm also have 0 there.
 //!
-//! Cost: O(2^bits · head_dim + visible · parts) per query head; a byte of index per token and part,
-//! codes of fewer than 8 bits included: a table is faster to enter by a byte. Appending a token is
-//! O(2^bits · head_dim), and once there are O(iterations · fit · 2^bits · head_dim) for the
-//! centroids; until then the index is the keys so far, in f32.
+//! Cost: O(2^bits · head_dim + visible · parts) per query head. The index takes one byte per token
+//! and part, even for codes of fewer than 8 bits, because a byte indexes a table faster. Appending
+//! a token is O(2^bits · head_dim). Computing the centroids once is O(iterations · fit · 2^bits ·
+//! head_dim); until then the index is the keys so far, in f32.
 //!
 //! # Guarantee
-//! None by itself: scores err by the product of the query with what the codes lost. An estimator
-//! after it promises for what it leaves.
+//! The selector alone guarantees nothing: scores err by the product of the query with the
+//! quantisation error of the key. An estimator after the selector gives a guarantee for the tokens
+//! left over.
 //!
 //! Zhang, Ji, Chen, Fu, Miao, Nie, Chen, Cui (2024), "PQCache: Product Quantization-based KVCache
 //! for Long Context LLM Inference", <https://arxiv.org/abs/2407.12820>; the codes: Jégou, Douze,
@@ -54,44 +58,46 @@ use vattention_core::{
 pub use codebook::{Codebook, PartTable};
 pub use codes::PartCodes;
 
-use codebook::{augmented, squared_norm};
+use codebook::{augment, squared_norm};
 use vattention_index::Bounded;
 use vattention_index::clusters::{k_means, order};
 
-/// The bits of one part's code, 6 as the authors have: there are `2^bits` centroids.
+/// Number of bits in the code of one part, which has `2^bits` centroids; the default is the
+/// authors' 6.
 pub type PartBits = Bounded<1, 8, 6>;
 
-/// The tokens with the largest scores by product-quantised keys.
+/// Tokens with the largest scores by product-quantised keys.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PqCache {
-    /// How many tokens, beside those already taken.
+    /// Number of tokens to take, beside those already taken.
     pub size: Size,
-    /// Equal parts that a key is cut into, each with a code of its own.
-    #[serde(default = "two")]
+    /// Number of equal parts that a key is cut into, each with its own code.
+    #[serde(default = "default_parts")]
     pub parts: NonZeroU16,
-    /// Bits of a part's code: `2^bits` centroids.
+    /// Number of bits in a part's code: `2^bits` centroids.
     #[serde(default)]
     pub bits: PartBits,
-    /// How many tokens' keys are clustered, once, as soon as they are there; the length of the
-    /// prompt for what the authors do.
+    /// Number of tokens whose keys are clustered, once, as soon as they are appended. The length of
+    /// the prompt gives the authors' method.
     #[serde(default = "default_fit")]
     pub fit: NonZeroU32,
-    /// The first tokens, whose keys are unlike others, and are not clustered.
+    /// Number of first tokens that are not clustered, because their keys are unlike others.
     #[serde(default = "default_skip")]
     pub skip: u32,
-    /// The most times that the centroids are moved.
-    #[serde(default = "ten")]
+    /// Largest number of k-means iterations.
+    #[serde(default = "default_iterations")]
     pub iterations: u16,
-    /// Which centroid is nearest.
+    /// Distance that decides which centroid is nearest.
     #[serde(default)]
     pub metric: Metric,
-    /// Whose scores count; those of a group are shares of its heads' attention.
+    /// Scores to rank by: each query head's own, or the sum of the shares of the attention of its
+    /// group's heads.
     #[serde(default)]
     pub score: Score,
 }
 
-fn two() -> NonZeroU16 {
+fn default_parts() -> NonZeroU16 {
     const { NonZeroU16::new(2).unwrap() }
 }
 
@@ -103,25 +109,25 @@ fn default_skip() -> u32 {
     32
 }
 
-fn ten() -> u16 {
+fn default_iterations() -> u16 {
     10
 }
 
-/// Which centroid is the nearest to a part of a key.
+/// Distance that decides which centroid is nearest to a part of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// The one at the smallest distance.
+    /// Euclidean distance.
     #[default]
     Euclidean,
-    /// The one at the smallest distance after all parts are filled up to one norm.
+    /// Euclidean distance after all parts are extended to one norm.
     InnerProduct,
 }
 
 #[typetag::serde(name = "pq-cache")]
 impl SelectorConfig for PqCache {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        crate::built("pq-cache", self.worker(site))
+        crate::box_selector("pq-cache", self.build_selector(site))
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -130,35 +136,36 @@ impl SelectorConfig for PqCache {
 }
 
 impl PqCache {
-    fn worker(&self, site: &Site) -> Result<PqCacheSelector, String> {
+    fn build_selector(&self, site: &Site) -> Result<PqCacheSelector, String> {
         let (parts, dim) = (usize::from(self.parts.get()), site.shape.head_dim);
         if !dim.is_multiple_of(parts) {
             return Err(format!(
-                "keys of {dim} elements cannot be cut into `parts` = {parts}: expected a divisor of {dim}"
+                "keys of {dim} elements cannot be cut into `parts` = {parts}: \
+                 expected a divisor of {dim}"
             ));
         }
         Ok(PqCacheSelector { config: self.clone(), site: *site, index: PqIndex::Keys(Vec::new()) })
     }
 
-    /// How many tokens there must be for the centroids.
-    fn fitted_from(&self) -> usize {
+    /// Smallest number of tokens with which there are centroids.
+    fn min_tokens(&self) -> usize {
         self.skip as usize + self.fit.get() as usize
     }
 }
 
-/// [`augmented`] of each point.
-fn filled(points: ArrayView2<'_, f32>, phi: f64) -> Array2<f32> {
-    let rows = points.rows().into_iter().flat_map(|point| augmented(&point.to_vec(), phi));
+/// Applies [`augment`] to each point.
+fn augment_all(points: ArrayView2<'_, f32>, phi: f64) -> Array2<f32> {
+    let rows = points.rows().into_iter().flat_map(|point| augment(&point.to_vec(), phi));
     Array2::from_shape_vec((points.nrows(), points.ncols() + 1), rows.collect())
         .expect("each point has one more number")
 }
 
-/// What is known of all keys so far.
+/// Index of all keys so far.
 #[derive(Clone)]
 enum PqIndex {
-    /// The keys themselves, while there are too few to be clustered.
+    /// Keys, while there are too few to cluster.
     Keys(Vec<f32>),
-    /// Their codes.
+    /// Codes of the keys.
     Codes(Arc<[Codebook]>, PartCodes),
 }
 
@@ -173,7 +180,7 @@ impl PqCacheSelector {
     /// Replaces the keys by codes if there are enough of them.
     fn fit(&mut self) {
         let PqIndex::Keys(keys) = &self.index else { return };
-        let (needed, dim) = (self.config.fitted_from(), self.site.shape.head_dim);
+        let (needed, dim) = (self.config.min_tokens(), self.site.shape.head_dim);
         if keys.len() < needed * dim {
             return;
         }
@@ -185,9 +192,10 @@ impl PqCacheSelector {
         self.index = PqIndex::Codes(codebooks, codes);
     }
 
-    /// A codebook for each part of `keys` `[tokens, head_dim]`.
+    /// Computes a codebook for each part of `keys` `[tokens, head_dim]`.
     ///
-    /// They follow from the keys, the seed and the place alone: every sequence has the same.
+    /// The codebooks depend only on the keys, the seed, the layer and the head, so that all
+    /// sequences with these keys share them.
     fn codebooks(&self, keys: ArrayView2<'_, f32>) -> Arc<[Codebook]> {
         let PqCache { parts, bits, iterations, metric, .. } = self.config;
         let parts = usize::from(parts.get());
@@ -200,17 +208,17 @@ impl PqCacheSelector {
                 Metric::Euclidean => Codebook::new(cluster(points).view(), None),
                 Metric::InnerProduct => {
                     let phi = points.rows().into_iter().map(squared_norm).fold(0.0, f64::max);
-                    Codebook::new(cluster(filled(points, phi).view()).view(), Some(phi))
+                    Codebook::new(cluster(augment_all(points, phi).view()).view(), Some(phi))
                 }
             }
         };
         (0..parts).map(codebook).collect()
     }
 
-    /// The scores of the visible tokens for the row's own query.
+    /// Computes the scores of the visible tokens for the row's own query.
     fn logits(&self, row: &Row<'_>) -> Vec<f32> {
         match &self.index {
-            PqIndex::Codes(codebooks, codes) if row.visible() >= self.config.fitted_from() => {
+            PqIndex::Codes(codebooks, codes) if row.visible() >= self.config.min_tokens() => {
                 let mut scores = vec![0.0; row.visible()];
                 codes.add_scores(&tables(codebooks, row.query()), &mut scores);
                 scores
@@ -219,7 +227,7 @@ impl PqCacheSelector {
         }
     }
 
-    /// The shares of the group's attention to what is not taken.
+    /// Computes the shares of the group's attention over the tokens that are not taken.
     fn shares(&self, row: &Row<'_>, picks: &Picks) -> Vec<f32> {
         let mut shares = vec![0.0; row.visible()];
         for member in row.members() {
@@ -231,13 +239,13 @@ impl PqCacheSelector {
     }
 }
 
-/// The codes of a key's parts.
+/// Computes the codes of a key's parts.
 fn encode<'a>(codebooks: &'a [Codebook], key: &'a [f32]) -> impl Iterator<Item = u8> {
     let parts = key.chunks_exact(key.len() / codebooks.len());
     codebooks.iter().zip(parts).map(|(codebook, part)| codebook.encode(part))
 }
 
-/// What the parts of a query make of the centroids.
+/// Computes the tables of a query's parts.
 fn tables(codebooks: &[Codebook], query: &[f32]) -> Vec<PartTable> {
     let parts = query.chunks_exact(query.len() / codebooks.len());
     codebooks.iter().zip(parts).map(|(codebook, part)| codebook.table(part)).collect()
@@ -282,7 +290,7 @@ register!(
     Selector,
     "pq-cache",
     PqCache,
-    "the largest scores by keys quantised with centroids of the sequence's own"
+    "the tokens with the largest scores by keys quantised with centroids of the same sequence"
 );
 
 #[cfg(test)]

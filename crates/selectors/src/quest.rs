@@ -1,33 +1,35 @@
 //! `quest`: the tokens of the pages whose keys can reach the largest scores.
 //!
-//! Tokens are in pages of `page`, of which the channel-wise least and largest keys are kept. A
-//! token scores what no key between them exceeds:
+//! Tokens form pages of `page` tokens. The index stores the channel-wise smallest and largest
+//! numbers of the keys of a page. A token's score is the largest that any key between them can
+//! reach:
 //!
 //! ```text
 //! bound(page) = Σ_c max(q_c · min_c, q_c · max_c)  ≥  q·k  for every key k of the page
 //! ```
 //!
-//! Takes the `size` best tokens among those not yet taken, lower index first among equals: whole
-//! pages, and the first tokens of the last. With `bits` the two vectors of a page are quantised,
-//! each on its own grid, the least down and the largest up, so that the bound remains one. With
-//! `score = "group"` the bounds of the group's query heads are added up.
+//! The selector takes the `size` best tokens among those not yet taken, that is, whole pages and
+//! the first tokens of the last one; ties go to the lower index. With `bits` the two vectors of a
+//! page are quantised, each on its own grid, the smallest numbers rounded down and the largest up,
+//! so that the bound still holds. With `score = "group"` the bounds of the group's query heads are
+//! added.
 //!
-//! A row depends on the tokens that it sees only: the page in which they end, if they do not fill
-//! it, is bounded by those of its keys that are visible, unquantised.
+//! A row depends only on the tokens that it sees: a page of which only a part is visible is bounded
+//! by its visible keys, unquantised.
 //!
-//! Cost: O(visible · head_dim / page) per row, of which it reads 4 bytes each, or as many bits as a
-//! code has; 8 bytes of index per channel and page. Appending a token is O(head_dim).
+//! Cost: O(visible · head_dim / page) per row, each number read in 4 bytes, or in the bits of a
+//! code. The index takes 8 bytes per channel and page. Appending a token is O(head_dim).
 //!
 //! # Guarantee
-//! With `score = "head"` no untaken token's logit exceeds the largest bound of a page with tokens
-//! left over, which it tells the estimators that need such a bound, rounding errors included. That
-//! is sound but loose: many units above the largest logit where keys of a page differ, and its
-//! exponential is what an estimator has to live with, so that it reads nearly everything.
+//! With `score = "head"` no token left over has a logit above the largest bound of a page with
+//! tokens left over. The selector reports this bound, rounding errors included, to the estimators
+//! that need one. The bound is sound but loose: where the keys of a page differ, it is many units
+//! above the largest logit. An estimator that works with its exponential reads nearly everything.
 //!
 //! Tang, Zhao, Zhu, Xiao, Kasikci, Han (2024), "Quest: Query-Aware Sparsity for Efficient
-//! Long-Context LLM Inference", <https://arxiv.org/abs/2406.10774>. The authors take whole pages, at
-//! least three, chosen from all pages and not from what is left; here a size is that many new
-//! tokens, as for every selector.
+//! Long-Context LLM Inference", <https://arxiv.org/abs/2406.10774>. The authors take whole pages,
+//! at least three, chosen from all pages, not only from the tokens left over; here a size is a
+//! number of new tokens, as for every selector.
 
 mod page;
 
@@ -43,35 +45,35 @@ use vattention_core::{
     typetag,
 };
 
-use crate::per_token::per_token;
+use crate::block_scores::expand_to_tokens;
 use page::Page;
 use vattention_index::{LabelBits, Labels, Rounding};
 
-/// The tokens of the pages whose keys can reach the largest scores.
+/// Tokens of the pages whose keys can reach the largest scores.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Quest {
-    /// How many tokens, beside those already taken.
+    /// Number of tokens to take, beside those already taken.
     pub size: Size,
-    /// Tokens in a page.
-    #[serde(default = "authors_page")]
+    /// Number of tokens in a page.
+    #[serde(default = "default_page")]
     pub page: NonZeroUsize,
-    /// Bits of each number of a page's bounds, 1 to 8, or 0 for exact ones.
+    /// Bits per number of a page's bounds, 1 to 8, or 0 for exact numbers.
     #[serde(default)]
     pub bits: LabelBits,
-    /// Whose scores count.
+    /// Scores to rank by: each query head's own, or the sum over its group.
     #[serde(default)]
     pub score: Score,
 }
 
-fn authors_page() -> NonZeroUsize {
+fn default_page() -> NonZeroUsize {
     const { NonZeroUsize::new(16).expect("positive") }
 }
 
 #[typetag::serde(name = "quest")]
 impl SelectorConfig for Quest {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(self.worker(site.shape.head_dim)))
+        Ok(Box::new(self.build_selector(site.shape.head_dim)))
     }
 
     fn bounds_residual(&self) -> bool {
@@ -84,7 +86,7 @@ impl SelectorConfig for Quest {
 }
 
 impl Quest {
-    fn worker(&self, dim: usize) -> QuestSelector {
+    fn build_selector(&self, dim: usize) -> QuestSelector {
         QuestSelector {
             config: self.clone(),
             full: [(); 2].map(|()| Labels::new(dim, self.bits)),
@@ -97,16 +99,17 @@ impl Quest {
 #[derive(Clone)]
 struct QuestSelector {
     config: Quest,
-    /// The least keys of the full pages, and the least negated keys.
+    /// Smallest numbers of the keys, and of the negated keys, of the full pages.
     full: [Labels; 2],
-    /// The page that is not full yet.
+    /// Page that is not full yet.
     last: Page,
-    /// The magnitude of the keys of each full page, as they are kept, `[head_dim]`.
+    /// Magnitudes of the stored bounds, per channel, as prefix maxima over the full pages,
+    /// `[head_dim]`.
     magnitudes: Vec<PrefixMax>,
 }
 
 impl QuestSelector {
-    fn add(&mut self, key: &[f32]) {
+    fn append_key(&mut self, key: &[f32]) {
         self.last.add(key);
         if self.last.tokens == self.config.page.get() {
             let page = std::mem::replace(&mut self.last, Page::new(key.len()));
@@ -115,19 +118,20 @@ impl QuestSelector {
                 labels.push(least, Rounding::Down);
             }
             for (channel, magnitude) in self.magnitudes.iter_mut().enumerate() {
-                let kept = self.full.each_ref().map(|labels| labels.get(item, channel).abs());
-                magnitude.push(kept[0].max(kept[1]).into());
+                let stored = self.full.each_ref().map(|labels| labels.get(item, channel).abs());
+                magnitude.push(stored[0].max(stored[1]).into());
             }
         }
     }
 
-    /// The page in which the visible tokens end, if they do not fill it.
+    /// Returns the page in which the visible tokens end, if they do not fill it.
     fn cut_page(&self, row: &Row<'_>) -> Option<Page> {
         let tokens = row.visible() % self.config.page;
-        (tokens > 0).then(|| Page::of(row.keys(), row.visible() - tokens..row.visible()))
+        (tokens > 0).then(|| Page::from_tokens(row.keys(), row.visible() - tokens..row.visible()))
     }
 
-    /// The bounds of the pages, `[⌈visible / page⌉]`, with `cut` as the last if there is one.
+    /// Computes the bounds of the pages, `[⌈visible / page⌉]`, with `cut` as the last page if there
+    /// is one.
     fn bounds(&self, row: &Row<'_>, cut: Option<&Page>) -> Vec<f32> {
         let terms = match self.config.score {
             Score::Head => page::terms(std::iter::once(row.query())),
@@ -141,8 +145,9 @@ impl QuestSelector {
         bounds
     }
 
-    /// How much less a bound may have come out than a logit that it bounds, both being sums of
-    /// rounded products in some order: `2 γ Σ_c |q_c| max |k_c|`, and what is lost to underflow.
+    /// Upper bound on the amount by which a computed bound may fall below a computed logit that it
+    /// bounds, since both are sums of rounded products in some order: `2 γ Σ_c |q_c| max |k_c|`,
+    /// plus the loss to underflow.
     fn slack(&self, row: &Row<'_>, cut: Option<&Page>) -> f64 {
         let full = row.visible() / self.config.page;
         let unit = (self.magnitudes.len() + 2) as f64 * f64::from(f32::EPSILON) / 2.0;
@@ -161,7 +166,7 @@ impl Selector for QuestSelector {
         let mut key = vec![0.0; new.keys.dim()];
         for token in 0..new.keys.len() {
             new.keys.copy_row(token, &mut key);
-            self.add(&key);
+            self.append_key(&key);
         }
     }
 
@@ -176,7 +181,7 @@ impl Selector for QuestSelector {
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let (visible, page) = (row.visible(), self.config.page.get());
         let cut = self.cut_page(row);
-        let scores = per_token(self.bounds(row, cut.as_ref()), page, visible);
+        let scores = expand_to_tokens(self.bounds(row, cut.as_ref()), page, visible);
         let left = picks.take_top(self.config.size.of(visible), &scores);
         if let (Score::Head, Some(bound)) = (self.config.score, left) {
             let bound = f64::from(bound) + self.slack(row, cut.as_ref());
@@ -185,7 +190,12 @@ impl Selector for QuestSelector {
     }
 }
 
-register!(Selector, "quest", Quest, "the pages whose keys can reach the largest scores");
+register!(
+    Selector,
+    "quest",
+    Quest,
+    "the tokens of the pages whose keys can reach the largest scores"
+);
 
 #[cfg(test)]
 mod tests;

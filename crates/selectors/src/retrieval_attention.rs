@@ -1,28 +1,35 @@
-//! `retrieval-attention`: the best tokens that a search in a graph finds, which knows the queries of the prompt.
+//! `retrieval-attention`: the best tokens found by a search in a graph that is built from the
+//! queries of the prompt.
 //!
-//! Queries are not distributed like keys, so a graph that links similar keys leads a query nowhere. This one links keys that the
-//! same queries attend to. At the end of a prompt, each of its last queries lists its `neighbours` nearest keys, by product. Rank by
-//! rank, each key of a list is linked with the list's first key and with the key before it, both ways, up to `degree` links of a key.
-//! Each token is also linked with the tokens before and after it in the text, which takes no memory, so that every token can be reached,
-//! those after the prompt too.
+//! Queries are not distributed like keys, so that a graph of similar keys does not lead a query to
+//! its nearest keys. This graph links keys to which the same queries attend. At the end of a
+//! prompt, each of its last queries lists its `neighbours` nearest keys, by product. Rank by rank,
+//! each key of a list is linked in both directions with the list's first key and with the preceding
+//! key, up to `degree` links per key. Each token is also linked with its neighbours in the text,
+//! which takes no memory, so that every token can be reached, including those after the prompt.
 //!
-//! A search begins at the newest token and at the nearest key of each query head's last query in the prompt. It visits the links of the
-//! best token that it has met and not yet left, until this token is worse than the `beam` best tokens met that are not taken before. The
-//! `size` best of these are taken; of equal scores the lower token is the better. Without a prompt everything is taken.
+//! A search begins at the newest token and at the nearest key of each query head's last query in
+//! the prompt. It repeatedly visits the links of the best token that it has met and not yet
+//! expanded, until this token is worse than the `beam` best tokens met, those already taken
+//! excluded. The `size` best of these are taken; ties go to the lower token. Without a prompt
+//! everything is taken.
 //!
-//! Cost: a product for each token met (6 to 11 % of the keys for the best 100 of 6144, on the trace in `data`), row by row in random
-//! order; an index of at most `4 · degree` bytes per token of the prompt. The end of a prompt is O(group · queries · tokens · head_dim).
+//! Cost: a product for each token met (6 to 11 % of the keys for the best 100 of 6144, on the trace
+//! in `data`), whose keys are read row by row in random order. The index takes at most `4 · degree`
+//! bytes per token of the prompt. The end of a prompt is O(group · queries · tokens · head_dim).
 //!
 //! # Guarantee
-//! None by itself: a search may miss any token. A beam of all tokens finds the exact top-k. Queries unlike those of the prompt
-//! find less. It has no scores for the tokens that it did not meet, so no sampler can draw by them.
+//! The selector alone guarantees nothing: a search may miss any token. A beam of all tokens finds
+//! the exact top-k. Queries unlike those of the prompt find less. Tokens that the search did not
+//! meet have no scores, so that no sampler can draw by them.
 //!
-//! What the paper leaves open is our own: which keys of a list are linked (the paper projects lists of queries on keys, as RoarGraph does), the
-//! links along the text in place of an insertion of new tokens, where a search begins, and that a prompt's last queries
-//! stand for all of them.
+//! Where the paper is not specific, the choices are our own: the keys of a list that are linked
+//! (the paper projects lists of queries on keys, as RoarGraph does), the links along the text
+//! instead of an insertion of new tokens, the tokens at which a search begins, and the use of a
+//! prompt's last queries in place of all its queries.
 //!
-//! Liu, Chen, Chen, Zhang, et al. (2024), "RetrievalAttention: Accelerating Long-Context LLM Inference via Vector Retrieval",
-//! <https://arxiv.org/abs/2409.10516>.
+//! Liu, Chen, Chen, Zhang, et al. (2024), "RetrievalAttention: Accelerating Long-Context LLM
+//! Inference via Vector Retrieval", <https://arxiv.org/abs/2409.10516>.
 
 mod graph;
 
@@ -38,30 +45,30 @@ use vattention_core::{
 
 use graph::Graph;
 
-/// The best tokens that a search in a graph of the prompt's keys finds.
+/// Best tokens found by a search in a graph of the prompt's keys.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetrievalAttention {
-    /// How many tokens, beside those already taken.
+    /// Number of tokens to take, beside those already taken.
     pub size: Size,
-    /// How many of the best tokens a search keeps in sight, `size` at least, which it is without this field. More find more, and cost
-    /// more.
+    /// Number of best tokens that a search keeps as candidates; absent, or below `size`: `size`. A
+    /// larger beam finds more and costs more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beam: Option<Size>,
-    /// How many keys each of the prompt's last queries links.
+    /// Number of nearest keys that each of the prompt's last queries links.
     #[serde(default = "neighbours")]
     pub neighbours: NonZeroU16,
-    /// The most links of a key, beside those along the text.
+    /// Largest number of links of a key, those along the text excluded.
     #[serde(default = "degree")]
     pub degree: NonZeroU16,
 }
 
-/// 100, as many as the authors retrieve.
+/// Default of `neighbours`: 100, the number of keys that the authors retrieve.
 fn neighbours() -> NonZeroU16 {
     const { NonZeroU16::new(100).unwrap() }
 }
 
-/// 32, as is usual for such graphs.
+/// Default of `degree`: 32, which is usual for such graphs.
 fn degree() -> NonZeroU16 {
     const { NonZeroU16::new(32).unwrap() }
 }
@@ -112,7 +119,7 @@ register!(
     Selector,
     "retrieval-attention",
     RetrievalAttention,
-    "the best tokens that a search in a graph of the prompt's keys finds"
+    "the best tokens found by a search in a graph of the prompt's keys"
 );
 
 #[cfg(test)]

@@ -1,27 +1,34 @@
-//! `scissorhands`: the tokens that have seldom received less than the average attention, and the most recent ones; what is
-//! evicted never comes back.
+//! `scissorhands`: the tokens that seldom received less than the average attention, and the most
+//! recent ones. Evicted tokens never come back.
 //!
-//! In each row of attention, over the tokens that are kept, a token is low if the mean of its weights over the query heads of the group is
-//! below that of all tokens. Rows are those of a prompt's last queries, and of every step after it. Once more than
-//! `size` tokens are kept after a prompt or a step, a `drop` share of `size` is evicted at once, beside what exceeds it: those that were low most often in
-//! the last `history` rows, none of the last `recent`, the later token first among equals. So what is kept lies between `(1 − drop) size` and
-//! `size`. A `size` that is a share is of all tokens that were visible so far. Until the first prompt or step, everything is kept.
+//! In each row of attention over the kept tokens, a token is low if the mean of its weights over
+//! the query heads of the group is below the average over all kept tokens. The rows are those of a
+//! prompt's last queries and of every later step. If more than `size` tokens are kept after a
+//! prompt or a step, the excess and a further `drop` share of `size` are evicted together. The
+//! evicted tokens are those that were low most often in the last `history` rows, except for the
+//! last `recent` tokens; among equals the later token goes first. The number of kept tokens then
+//! lies between `(1 − drop) size` and `size`. A `size` given as a share is taken of all tokens
+//! visible so far. Until the first prompt or step, everything is kept.
 //!
-//! Picks are what is kept, as far as it is visible. Weights are normalised over what is kept, whatever else was read, so that neither a
-//! sample nor other selectors change what is evicted.
+//! Picks are the kept tokens that are visible. Weights are normalised over the kept tokens,
+//! whatever else was read, so that neither a sample nor other selectors change which tokens are
+//! evicted.
 //!
-//! Cost: O(kept) per row and step, and O(kept · history / 64) where tokens are evicted; no key is read to choose; `4 + history / 8` bytes of index per
-//! token kept. A prompt of P queries is P more rows of attention per query head.
+//! Cost: O(kept) per row and step, and O(kept · history / 64) when tokens are evicted, without
+//! reading keys. The index takes `4 + history / 8` bytes per kept token. A prompt of P queries
+//! costs P more rows of attention per query head.
 //!
 //! # Guarantee
-//! None by itself, as after [`h2o`](crate::H2o): a token that was evicted and is needed later is lost, unless a sample of the evicted
-//! ones follows.
+//! The selector alone guarantees nothing, as after [`h2o`](crate::H2o): an evicted token that is
+//! needed later is lost unless the evicted tokens are sampled afterwards.
 //!
-//! Departures from the paper: one set per KV head, for which its query heads vote together; rows begin with those of the prompt queries
-//! that are shown; the average is over the tokens kept, where the paper has one over the number of the step.
+//! Departures from the paper: there is one set per KV head, for which its query heads vote
+//! together; rows begin with those of the prompt queries that are shown; the average is over the
+//! kept tokens, where the paper uses one over the number of the step.
 //!
-//! Liu, Desai, Liao, Wang, Xie, Xu, Kyrillidis, Shrivastava (2023), "Scissorhands: Exploiting the Persistence of Importance Hypothesis for LLM
-//! KV Cache Compression at Test Time", <https://arxiv.org/abs/2305.17118>, algorithm 2.
+//! Liu, Desai, Liao, Wang, Xie, Xu, Kyrillidis, Shrivastava (2023), "Scissorhands: Exploiting the
+//! Persistence of Importance Hypothesis for LLM KV Cache Compression at Test Time",
+//! <https://arxiv.org/abs/2305.17118>, algorithm 2.
 
 mod history;
 
@@ -35,23 +42,23 @@ use vattention_core::{
     register, typetag,
 };
 
-use crate::kept::{KeptTokens, weights_of};
-use crate::learned::each_row;
+use crate::kept_tokens::{KeptTokens, align_weights};
+use crate::prompt_attention::for_each_row;
 use history::History;
 
-/// The tokens that have seldom received less than the average attention, and the most recent ones.
+/// Tokens that seldom received less than the average attention, and the most recent ones.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Scissorhands {
-    /// The most tokens that are kept.
+    /// Largest number of kept tokens.
     pub size: Size,
-    /// How many of the last tokens are kept whatever attention they receive.
+    /// Number of most recent tokens kept whatever attention they received.
     #[serde(default = "recent")]
     pub recent: Size,
-    /// How many of the last rows count.
+    /// Number of most recent rows that count.
     #[serde(default = "history")]
     pub history: NonZeroU16,
-    /// The share of `size` that is evicted at once.
+    /// Share of `size` that is evicted together with the excess.
     #[serde(default = "half")]
     pub drop: Fraction,
 }
@@ -83,10 +90,10 @@ impl SelectorConfig for Scissorhands {
 struct ScissorhandsSelector {
     config: Scissorhands,
     kept: KeptTokens,
-    /// Tokens that a query could have looked at.
-    seen: usize,
+    /// Largest number of tokens visible to a query so far.
+    max_visible: usize,
     low: History,
-    /// Sums of one row's weights over the query heads so far, of those kept.
+    /// Sums of one row's weights over the query heads so far, one per kept token.
     votes: Vec<f64>,
     members: usize,
 }
@@ -95,10 +102,18 @@ impl ScissorhandsSelector {
     fn new(config: Scissorhands, site: &Site) -> Self {
         let low = History::new(config.history.get().into());
         let members = site.shape.group();
-        Self { config, kept: KeptTokens::default(), seen: 0, low, votes: Vec::new(), members }
+        Self {
+            config,
+            kept: KeptTokens::default(),
+            max_visible: 0,
+            low,
+            votes: Vec::new(),
+            members,
+        }
     }
 
-    /// Adds the weights of one query head, over the first of those kept; the last head ends the row.
+    /// Adds the weights of one query head, over a prefix of the kept tokens. The last head ends the
+    /// row.
     fn vote(&mut self, member: usize, weights: impl Iterator<Item = f64>) {
         if member == 0 {
             self.votes.clear();
@@ -115,19 +130,20 @@ impl ScissorhandsSelector {
         }
     }
 
-    /// Evicts if more are kept than allowed, after a query that saw the first `seen` tokens.
-    fn evict(&mut self, seen: usize) {
-        self.seen = self.seen.max(seen);
-        let size = self.config.size.of(self.seen);
-        let recent = self.config.recent.of(self.seen);
-        let (old, shown) = (self.kept.before(self.seen - recent), self.kept.before(self.seen));
+    /// Evicts tokens if too many are kept, after a query that saw the first `visible` tokens.
+    fn evict(&mut self, visible: usize) {
+        self.max_visible = self.max_visible.max(visible);
+        let size = self.config.size.of(self.max_visible);
+        let recent = self.config.recent.of(self.max_visible);
+        let (old, shown) =
+            (self.kept.before(self.max_visible - recent), self.kept.before(self.max_visible));
         if shown <= size {
             return;
         }
         let left = size - (self.config.drop.get() * size as f64) as usize;
         let scores: Vec<f32> = (0..old).map(|place| -(self.low.count(place) as f32)).collect();
         let stay = self.kept.evict(old, left.saturating_sub(shown - old), &scores);
-        self.low.keep(old, &stay);
+        self.low.retain(old, &stay);
     }
 }
 
@@ -140,7 +156,7 @@ impl Selector for ScissorhandsSelector {
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let kept = self.kept.tokens().to_vec();
         let (mut member, members) = (0, self.members);
-        each_row(prompt, usize::MAX, &kept, |_, weights| {
+        for_each_row(prompt, usize::MAX, &kept, |_, weights| {
             self.vote(member, weights.iter().copied().map(f64::from));
             member = (member + 1) % members;
         });
@@ -149,7 +165,7 @@ impl Selector for ScissorhandsSelector {
 
     fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
         let visible = self.kept.before(row.visible());
-        let weights = weights_of(&self.kept.tokens()[..visible], attended);
+        let weights = align_weights(&self.kept.tokens()[..visible], attended);
         let sum: f64 = weights.iter().copied().map(f64::from).sum();
         let share = |weight: f32| if sum > 0.0 { f64::from(weight) / sum } else { 0.0 };
         self.vote(row.member(), weights.into_iter().map(share));
@@ -183,7 +199,8 @@ register!(
     Selector,
     "scissorhands",
     Scissorhands,
-    "what has seldom received less than the average attention, and the recent; the rest is gone for good"
+    "the tokens that seldom received less than the average attention and the most recent; evicts \
+     the others for good"
 );
 
 #[cfg(test)]

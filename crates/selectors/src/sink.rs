@@ -1,6 +1,6 @@
-//! `sink`: the first tokens, on which most heads rest attention that they have no use for.
+//! `sink`: the first tokens, which receive much attention at most heads whatever the query.
 //!
-//! Takes `{0, …, size − 1}`.
+//! The selector takes `{0, …, size − 1}`.
 //!
 //! Cost: O(size) per row, no index.
 //!
@@ -17,7 +17,7 @@ use vattention_core::{
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sink {
-    /// How many tokens.
+    /// Number of tokens.
     pub size: Size,
 }
 

@@ -1,41 +1,43 @@
-//! `snapkv`: the tokens of a prompt that its last queries attend to, and everything after it; what
-//! is evicted never comes back.
+//! `snapkv`: the tokens of a prompt to which its last queries attend, and all later tokens. Evicted
+//! tokens never come back.
 //!
 //! When a prompt is shown, its last `window` queries vote for the tokens before the last `window`:
 //!
 //! ```text
-//! vote_i  = Σ over these queries and the group  exp(q·k_i) / Σ_j exp(q·k_j)    j up to the query itself
+//! vote_i  = Σ over these queries and the group  exp(q·k_i) / Σ_j exp(q·k_j)    j up to the query
 //! score_i = mean or maximum of vote_{i - pool/2} … vote_{i + pool/2}
 //! ```
 //!
-//! The best scores are kept, lower index first among equals, and the last `window` tokens, `size`
-//! in all: a share is of the tokens so far, and never fewer than the window; of a `size` in tokens
-//! the window is a part. Beyond the ends
-//! of the voted tokens votes are 0, as the authors have it. Tokens that come later are all kept,
-//! until another prompt is shown, of another turn, say: its queries vote among what is kept by
-//! then, whose neighbours are those among the kept, and again `size` is kept. Without any prompt
-//! nothing is evicted.
+//! The tokens of the best scores and the last `window` tokens are kept, `size` in all; ties go to
+//! the lower index. A `size` given as a share is taken of the tokens so far and is never less than
+//! the window; a `size` in tokens includes the window. As in the authors' code, votes beyond the
+//! ends of the voted tokens are 0. All later tokens are kept until another prompt is shown, for
+//! example that of another turn. Its queries vote among the tokens kept by then, whose neighbours
+//! are those among the kept tokens, and again `size` tokens are kept. Without any prompt nothing is
+//! evicted.
 //!
-//! Picks are what is kept, as far as it is visible.
+//! Picks are the kept tokens that are visible.
 //!
-//! Cost: nothing per row but the list of what is kept, 4 bytes of index each; per prompt, `window`
-//! rows of attention for each query head.
+//! Cost: no work per row apart from the list of kept tokens, 4 bytes of index each. A prompt costs
+//! `window` rows of attention per query head.
 //!
 //! # Memory
-//! Keys and values of evicted tokens are freed with [`Options::free_evicted`](vattention_core::Options::free_evicted),
-//! if nothing else in the pipeline may read them.
+//! Keys and values of evicted tokens are freed with
+//! [`Options::free_evicted`](vattention_core::Options::free_evicted) if nothing else in the
+//! pipeline may read them.
 //!
 //! # Guarantee
-//! None by itself: what the last queries of the prompt did not look at is lost, as when the
-//! question comes after it. The backends of this workspace leave the keys and values of evicted
-//! tokens where they are, so that an estimator after `snapkv` can sample them, and its promise is
-//! that of any estimator after any selector. The price is that all keys and values must be kept, in
-//! a slower memory perhaps: SnapKV then saves reads, no longer memory. And the promise assumes that
-//! the sample has seen the tail of what is left, where `snapkv` leaves what later queries ask for.
+//! The selector alone guarantees nothing: tokens to which the last queries of the prompt did not
+//! attend are lost, for example if the question comes after the prompt. By default, the backends of
+//! this workspace keep the keys and values of evicted tokens, so that an estimator after `snapkv`
+//! can sample them with the promise of any estimator after any selector. All keys and values must
+//! then be stored, possibly in slower memory, so that SnapKV saves reads but no memory. The promise
+//! also assumes that the sample reveals the tail of the remaining weights, where `snapkv` leaves
+//! the tokens that later queries need.
 //!
-//! Departures from the paper: its sets are of each query head, with a copy of keys and values for
-//! each, ours of each KV head, with votes summed over its group; only the prompt queries that we
-//! are shown vote, where they are fewer than `window`.
+//! Departures from the paper: its sets are per query head, with a copy of keys and values for each,
+//! ours per KV head, with votes summed over the group; only the prompt queries that are shown vote,
+//! where they are fewer than `window`.
 //!
 //! Li, Huang, Yang, Venkitesh, Locatelli, Ye, Cai, Lewis, Chen (2024), "SnapKV: LLM Knows What You
 //! are Looking for Before Generation", <https://arxiv.org/abs/2404.14469>.
@@ -52,38 +54,38 @@ use vattention_core::{
     register, typetag,
 };
 
-use crate::kept::KeptTokens;
-use crate::learned::each_row;
+use crate::kept_tokens::KeptTokens;
+use crate::prompt_attention::for_each_row;
 
-pub use pool::{Odd, Pooling};
+pub use pool::{PoolWidth, Pooling};
 
-/// The tokens of a prompt that its last queries attend to.
+/// Tokens of a prompt to which its last queries attend, and all later tokens.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapKv {
-    /// Number of tokens of the prompt that are kept, the window included; a share is never fewer
+    /// Number of tokens of the prompt that are kept, the window included. A share is never less
     /// than the window.
     pub size: Size,
-    /// How many of the last prompt queries vote, and how many of the last tokens are kept whatever
-    /// the vote.
+    /// Number of last prompt queries that vote, and of last tokens that are kept whatever the vote.
     #[serde(default = "window")]
     pub window: NonZeroUsize,
-    /// Over how many neighbouring tokens votes are pooled, an odd number; 1 is no pooling.
+    /// Number of neighbouring tokens over which votes are pooled, an odd number; 1 disables
+    /// pooling.
     #[serde(default)]
-    pub pool: Odd,
-    /// How votes are pooled.
+    pub pool: PoolWidth,
+    /// Pooling of votes.
     #[serde(default)]
     pub pooling: Pooling,
 }
 
-/// 32, as the authors have.
+/// Default of `window`, the authors' 32.
 fn window() -> NonZeroUsize {
     NonZeroUsize::new(32).expect("32 is not 0")
 }
 
 impl SnapKv {
-    /// Number of tokens kept of `tokens`: at least the window, if the size is a share.
-    fn kept_of(&self, tokens: usize) -> usize {
+    /// Number of tokens kept among `tokens`: at least the window if the size is a share.
+    fn kept_count(&self, tokens: usize) -> usize {
         let least = self.size.share().map_or(0, |_| self.window.get());
         self.size.of(tokens).max(least).min(tokens)
     }
@@ -107,10 +109,10 @@ struct SnapkvSelector {
 }
 
 impl SnapkvSelector {
-    /// What the last queries of a prompt vote for the first `old` tokens kept, `[old]`.
-    fn votes(&self, prompt: &PromptQueries<'_>, old: usize) -> Vec<f64> {
+    /// Returns the votes of a prompt's last queries for the first `old` kept tokens, `[old]`.
+    fn count_votes(&self, prompt: &PromptQueries<'_>, old: usize) -> Vec<f64> {
         let mut votes = vec![0.0; old];
-        each_row(prompt, self.config.window.get(), self.kept.tokens(), |_, weights| {
+        for_each_row(prompt, self.config.window.get(), self.kept.tokens(), |_, weights| {
             votes.iter_mut().zip(weights).for_each(|(vote, &weight)| *vote += f64::from(weight));
         });
         votes
@@ -125,11 +127,11 @@ impl Selector for SnapkvSelector {
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let SnapKv { window, pool, pooling, .. } = &self.config;
         let tokens = prompt.keys.len();
-        let size = self.config.kept_of(tokens);
+        let size = self.config.kept_count(tokens);
         let recent = window.get().min(size);
         let old = self.kept.before(tokens - recent);
         if old > size - recent {
-            let scores = pooling.pool(&self.votes(prompt, old), *pool);
+            let scores = pooling.pool(&self.count_votes(prompt, old), *pool);
             self.kept.evict(old, size - recent, &scores);
         }
     }
@@ -159,7 +161,8 @@ register!(
     Selector,
     "snapkv",
     SnapKv,
-    "what the last queries of the prompt attend to, and all after it; the rest is gone for good"
+    "the tokens to which the last queries of the prompt attend, and all later ones; evicts the \
+     others for good"
 );
 
 #[cfg(test)]

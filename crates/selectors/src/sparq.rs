@@ -1,30 +1,36 @@
-//! `sparq`: the tokens with the largest scores by those channels of their keys in which the query is largest.
+//! `sparq`: the tokens with the largest scores over those channels of their keys in which the query
+//! is largest.
 //!
-//! Of a query the `channels` numbers of largest magnitude, `C`, hold most of a product. A token scores
+//! The `channels` numbers of a query of largest magnitude, `C`, hold most of a product. A token's
+//! score is
 //!
 //! ```text
 //! z = √(‖q‖₁ / ‖q_C‖₁) · Σ_{c ∈ C} q_c k_c          ‖·‖₁: sum of magnitudes
 //! ```
 //!
-//! and the `size` best among the tokens not yet taken are taken, lower index first among equals. The factor is
-//! the authors' temperature: a logit as large as `C` alone tells. With `score = "group"` all query heads of a KV head
-//! have one `C`, the channels in which their magnitudes have the largest sum, and a token scores
-//! `ln Σ softmax(z)`, summed over the heads, each softmax over the visible tokens.
+//! The `size` best tokens among those not yet taken are taken; ties go to the lower index. The
+//! factor is the authors' temperature; it scales the product over `C` alone to the size of a logit.
+//! With `score = "group"` all query heads of a KV head have one `C`, the channels in which the sum
+//! of their magnitudes is largest, and a token's score is `ln Σ softmax(z)`, summed over the heads,
+//! where each softmax is over the visible tokens.
 //!
-//! Cost: O(visible · channels) per query head, of which `2 · channels` bytes per token are read; an index of
-//! `2 · head_dim` bytes per token. The index is a second copy of the keys, channel by channel, which the authors keep,
-//! too; here in bf16, which all query heads and steps share.
+//! Cost: O(visible · channels) per query head, of which `2 · channels` bytes per token are read.
+//! The index takes `2 · head_dim` bytes per token. Like the authors' index, it is a second copy of
+//! the keys, channel by channel; here it is in bf16 and shared by all query heads and steps.
 //!
 //! # Guarantee
-//! None by itself: nothing is known of the other channels. A sample of the rest makes one, as after any selector.
+//! The selector alone guarantees nothing: the other channels are not bounded. As with any selector,
+//! a sample of the other tokens adds a guarantee.
 //!
-//! Departures from the paper: this is its selection alone. What it leaves, the authors may replace by the mean of all values, with
-//! the share of the attention that the scores leave for it. No token is read for that, nor drawn, so it has no probability, and it
-//! is no pick. A sample of the rest stands in its place: its mean error is known. The authors leave their correction out
-//! for models with grouped queries, where it did harm. The last tokens, which they always take, are the selector `window`.
+//! Departures from the paper: only its selection is implemented. The authors may replace the tokens
+//! left over by the mean of all values, weighted by the share of the attention that the scores
+//! leave for them. That mean neither reads nor draws a token, so that it has no inclusion
+//! probability and is not a pick. A sample of the other tokens takes its place, whose mean error is
+//! known. The authors omit their correction for models with grouped-query attention, where it was
+//! harmful. The last tokens, which the authors always take, are the selector `window` here.
 //!
-//! Ribar, Chelombiev, Hudlass-Galley, Blake, Luschi, Orr (2024), "SparQ Attention: Bandwidth-Efficient LLM
-//! Inference", <https://arxiv.org/abs/2312.04985>.
+//! Ribar, Chelombiev, Hudlass-Galley, Blake, Luschi, Orr (2024), "SparQ Attention:
+//! Bandwidth-Efficient LLM Inference", <https://arxiv.org/abs/2312.04985>.
 
 use std::num::NonZeroUsize;
 
@@ -40,16 +46,17 @@ use vattention_core::{
 
 use vattention_index::Columns;
 
-/// The tokens with the largest scores by the channels in which the query is largest.
+/// Tokens with the largest scores over the channels in which the query is largest.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SparQ {
-    /// How many tokens, beside those already taken.
+    /// Number of tokens to take, beside those already taken.
     pub size: Size,
-    /// How many channels are scored; absent: a quarter of the key's, as the authors' 32 of 128.
+    /// Number of channels in a score; absent: a quarter of the channels of a key, like the authors'
+    /// 32 of 128.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channels: Option<NonZeroUsize>,
-    /// Whose channels and scores count.
+    /// Channels and scores to rank by: each query head's own, or those of its group.
     #[serde(default)]
     pub score: Score,
 }
@@ -57,7 +64,7 @@ pub struct SparQ {
 #[typetag::serde(name = "sparq")]
 impl SelectorConfig for SparQ {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        crate::built("sparq", self.worker(site))
+        crate::box_selector("sparq", self.build_selector(site))
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -66,11 +73,13 @@ impl SelectorConfig for SparQ {
 }
 
 impl SparQ {
-    fn worker(&self, site: &Site) -> Result<SparqSelector, String> {
+    fn build_selector(&self, site: &Site) -> Result<SparqSelector, String> {
         let dim = site.shape.head_dim;
         let channels = self.channels.map_or((dim / 4).max(1), NonZeroUsize::get);
         if channels > dim {
-            return Err(format!("`channels` is {channels}: expected at most {dim}, as keys have"));
+            return Err(format!(
+                "`channels` is {channels}: expected at most {dim}, the channels of a key"
+            ));
         }
         Ok(SparqSelector { size: self.size, channels, score: self.score, keys: Columns::new(dim) })
     }
@@ -81,35 +90,38 @@ struct SparqSelector {
     size: Size,
     channels: usize,
     score: Score,
-    /// `[head_dim][tokens]`.
+    /// Index of the keys, `[head_dim][tokens]`.
     keys: Columns,
 }
 
 impl SparqSelector {
-    /// The score of each visible token.
+    /// Computes the score of each visible token.
     fn scores(&self, row: &Row<'_>) -> Vec<f32> {
         match self.score {
-            Score::Head => self.logits(row.query(), &self.largest(row.query()), row.visible()),
-            Score::Group => self.scores_of_group(row),
+            Score::Head => {
+                self.estimate_logits(row.query(), &self.largest(row.query()), row.visible())
+            }
+            Score::Group => self.group_scores(row),
         }
     }
 
-    /// What all query heads together score.
-    fn scores_of_group(&self, row: &Row<'_>) -> Vec<f32> {
+    /// Computes the scores of all query heads of the group together.
+    fn group_scores(&self, row: &Row<'_>) -> Vec<f32> {
         let channels = self.largest(&magnitudes(row));
-        let logits = |member: Row<'_>| self.logits(member.query(), &channels, row.visible());
-        let mut of_heads: Vec<Vec<f32>> = row.members().map(logits).collect();
-        for logits in &mut of_heads {
+        let logits =
+            |member: Row<'_>| self.estimate_logits(member.query(), &channels, row.visible());
+        let mut head_logits: Vec<Vec<f32>> = row.members().map(logits).collect();
+        for logits in &mut head_logits {
             normalise(logits);
         }
-        let mut most = of_heads[0].clone();
-        for logits in &of_heads[1..] {
+        let mut most = head_logits[0].clone();
+        for logits in &head_logits[1..] {
             for (most, &logit) in most.iter_mut().zip(logits) {
                 *most = if logit > *most { logit } else { *most };
             }
         }
         let mut sums = vec![0.0; row.visible()];
-        for logits in &mut of_heads {
+        for logits in &mut head_logits {
             for (logit, most) in logits.iter_mut().zip(&most) {
                 *logit -= most;
             }
@@ -121,7 +133,7 @@ impl SparqSelector {
         most.iter().zip(sums).map(|(most, sum)| most + sum as f32).collect()
     }
 
-    /// The channels of largest magnitude, ascending; the lower among equals.
+    /// Returns the channels of largest magnitude, ascending; ties go to the lower channel.
     fn largest(&self, numbers: &[f32]) -> Vec<usize> {
         let magnitudes: Vec<f32> = numbers.iter().map(|x| x.abs()).collect();
         let mut largest = Picks::new(magnitudes.len());
@@ -129,8 +141,8 @@ impl SparqSelector {
         largest.iter().collect()
     }
 
-    /// The logits of the visible tokens, as some channels tell them.
-    fn logits(&self, query: &[f32], channels: &[usize], visible: usize) -> Vec<f32> {
+    /// Estimates the logits of the visible tokens from some channels.
+    fn estimate_logits(&self, query: &[f32], channels: &[usize], visible: usize) -> Vec<f32> {
         let (all, some) = (norm(query.iter()), norm(channels.iter().map(|&c| &query[c])));
         let factor = if some > 0.0 { (all / some).sqrt() } else { 1.0 };
         let mut logits = vec![0.0; visible];
@@ -141,12 +153,12 @@ impl SparqSelector {
     }
 }
 
-/// The magnitudes of each channel, summed over the query heads, `[head_dim]`.
+/// Magnitudes of each channel, summed over the query heads, `[head_dim]`.
 fn magnitudes(row: &Row<'_>) -> Vec<f32> {
     row.group().columns().into_iter().map(|channel| norm(channel.iter())).collect()
 }
 
-/// The sum of magnitudes.
+/// Sum of magnitudes.
 fn norm<'a>(numbers: impl Iterator<Item = &'a f32>) -> f32 {
     numbers.map(|x| x.abs()).sum()
 }
@@ -187,7 +199,7 @@ register!(
     Selector,
     "sparq",
     SparQ,
-    "the largest scores by the channels in which the query is largest"
+    "the tokens with the largest scores over the channels in which the query is largest"
 );
 
 #[cfg(test)]

@@ -1,42 +1,50 @@
-//! `squeezed-attention`: of a fixed context the clusters of tokens whose mean key has a large score, and everything after it.
+//! `squeezed-attention`: the clusters of a fixed context whose mean key has a large score, and all
+//! tokens after the context.
 //!
-//! At the end of the first prompt that is longer than `window`, the tokens before its last `window` are clustered by the directions
-//! of their keys. With `c` the mean of a cluster's keys and `N` their number, each of its tokens scores
+//! At the end of the first prompt that is longer than `window`, the tokens before its last `window`
+//! are clustered by the directions of their keys. With `c` the mean of a cluster's keys and `N`
+//! their number, each token of the cluster has the score
 //!
 //! ```text
 //! score = exp(q·c) / Σ over the clusters  N exp(q·c)
 //! ```
 //!
-//! so that the scores of all tokens add up to 1. Clusters whose score exceeds a threshold are taken whole, and so are the last
-//! `window` tokens of that prompt and whatever comes later, be it tokens or prompts: the question, and what is generated.
-//! Without such a prompt everything is taken.
+//! so that the scores of all tokens sum to 1. Clusters whose score exceeds a threshold are taken
+//! whole. The last `window` tokens of that prompt and all later tokens, of prompts or generated,
+//! are taken too: the question and the answer. Without such a prompt everything is taken.
 //!
 //! # The threshold
-//! Either `threshold` is given, one number for all heads and layers, so that heads whose attention is spread read more; or `size` is,
-//! and at the end of the prompt each KV head finds its own threshold: what `size` of the context's tokens exceed, by their scores on the
-//! average over the last `window` queries of the prompt, for all query heads of the KV head together.
-//! The authors find one threshold so for all heads and layers, which no worker of one KV head can; `--density` finds
-//! such a `threshold` for a share to be read of a trace.
+//! Either `threshold` is given, one number for all heads and layers, so that heads whose attention
+//! is spread out read more, or `size` is given. With `size`, each KV head computes its own
+//! threshold at the end of the prompt, such that the scores of `size` tokens of the context exceed
+//! it. These scores are averages over the last `window` queries of the prompt, for all query heads
+//! of the KV head together. The authors compute one threshold in this way for all heads and layers,
+//! which a selector of one KV head cannot; `--density` finds such a `threshold` for a share of a
+//! trace to read.
 //!
 //! # Two levels
-//! With `coarse` the mean keys are clustered again, and the mean key of all tokens of a coarse cluster is looked at first. Only the
-//! clusters within coarse ones that exceed a threshold of their own are looked at; in the sum a coarse cluster that does not stands for all
-//! of its tokens.
+//! With `coarse` the mean keys are clustered again, and the mean keys of all tokens of the coarse
+//! clusters are scored first. Only the clusters inside coarse clusters that exceed a threshold of
+//! their own are scored. In the sum, each other coarse cluster counts with its own mean key and the
+//! number of its tokens.
 //!
-//! Cost: O(clusters · head_dim) per query head, with `coarse` only of the coarse clusters and of those within the ones that pass; O(visible)
-//! to take tokens. An index of 4 bytes per token and `4 · head_dim` per cluster. The end of the prompt costs O(iterations · context · clusters ·
-//! head_dim) once, less if nothing moves any more.
+//! Cost: O(clusters · head_dim) per query head, with `coarse` only for the coarse clusters and for
+//! the clusters in those that pass, and O(visible) to take tokens. The index takes 4 bytes per
+//! token and `4 · head_dim` per cluster. The end of the prompt costs O(iterations · context ·
+//! clusters · head_dim) once, less if k-means converges earlier.
 //!
 //! # Guarantee
-//! None by itself: a mean says less than its cluster holds, as `N exp(q·c) ≤ Σ exp(q·k)`, so a cluster may hide a heavy token among light
-//! ones. An estimator after it samples the clusters that were not taken.
+//! The selector alone guarantees nothing: a mean underestimates its cluster, as
+//! `N exp(q·c) ≤ Σ exp(q·k)`, so that a cluster may hide a heavy token among light ones. An
+//! estimator after it samples the clusters left over.
 //!
-//! Departures from the paper: k-means starts at different keys in a random order, the authors' at ones that are far apart (k-means++);
-//! thresholds found for a `size` are of each KV head; how the coarse level finds its threshold, and what stands for what
-//! it prunes, is our own choice.
+//! Departures from the paper: k-means starts at distinct keys in a random order, while the authors'
+//! starts at keys that are far apart (k-means++); thresholds computed for a `size` are per KV head;
+//! the threshold of the coarse level, and the replacement of the clusters that it prunes, are our
+//! own choice.
 //!
-//! Hooper, Kim, Mohammadzadeh, Maheswaran, Zhao, Paik, Mahoney, Keutzer, Gholami (2024), "Squeezed Attention: Accelerating Long Context
-//! Length LLM Inference", <https://arxiv.org/abs/2411.09688>.
+//! Hooper, Kim, Mohammadzadeh, Maheswaran, Zhao, Paik, Mahoney, Keutzer, Gholami (2024), "Squeezed
+//! Attention: Accelerating Long Context Length LLM Inference", <https://arxiv.org/abs/2411.09688>.
 
 mod context;
 
@@ -53,81 +61,84 @@ use vattention_core::{
 
 use context::Context;
 
-/// The clusters of a fixed context whose mean key has a large score.
+/// Clusters of a fixed context whose mean key has a large score, and all tokens after the context.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SqueezedAttention {
-    /// How many tokens of the context pass for the prompt's last queries, on average: a share is of the context. This or `threshold`.
+    /// Number of tokens of the context whose scores exceed the threshold for the prompt's last
+    /// queries, on average; a share is taken of the context. Set either this or `threshold`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// The score that a token's cluster must exceed, the same at all heads.
+    /// Score that a cluster must exceed, the same at all heads. Set either this or `size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<Fraction>,
-    /// How many clusters, a share is of the context's tokens.
-    #[serde(default = "twentieth")]
+    /// Number of clusters; a share is taken of the context's tokens.
+    #[serde(default = "default_clusters")]
     pub clusters: Size,
-    /// A level above the clusters.
+    /// Coarse level above the clusters; absent: one level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub coarse: Option<Coarse>,
-    /// The last tokens of the prompt, which are not clustered, and whose queries tell what is a large score.
-    #[serde(default = "hundred")]
+    pub coarse: Option<CoarseClusters>,
+    /// Number of last tokens of the prompt, which are not clustered and whose queries determine the
+    /// threshold.
+    #[serde(default = "default_window")]
     pub window: NonZeroU16,
-    /// The most times that the centroids are moved.
-    #[serde(default = "ten")]
+    /// Largest number of k-means iterations.
+    #[serde(default = "default_iterations")]
     pub iterations: u16,
 }
 
-/// Clusters of clusters, which are looked at first.
+/// Coarse clusters of clusters, which are scored first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Coarse {
-    /// How many tokens pass for the prompt's last queries, on average, as of the level below. This or `threshold`.
+pub struct CoarseClusters {
+    /// Number of tokens whose scores exceed the threshold for the prompt's last queries, on
+    /// average, as for the level below. Set either this or `threshold`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// The score that a coarse cluster must exceed.
+    /// Score that a coarse cluster must exceed. Set either this or `size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<Fraction>,
-    /// How many coarse clusters, a share is of the context's tokens.
-    #[serde(default = "hundredth")]
+    /// Number of coarse clusters; a share is taken of the context's tokens.
+    #[serde(default = "default_coarse_clusters")]
     pub clusters: Size,
 }
 
-/// A share of the tokens that is between 0 and 1.
+/// Returns a share as a size; it must be between 0 and 1.
 fn share(share: f64) -> Size {
-    Size::Share(Fraction::try_from(share).expect("it is between 0 and 1"))
+    Size::Share(Fraction::try_from(share).expect("a share between 0 and 1"))
 }
 
-/// 5 %, as the authors have.
-fn twentieth() -> Size {
+/// Default of `clusters`, the authors' 5 %.
+fn default_clusters() -> Size {
     share(0.05)
 }
 
-/// 1 %, as the authors have.
-fn hundredth() -> Size {
+/// Default of the number of coarse clusters, the authors' 1 %.
+fn default_coarse_clusters() -> Size {
     share(0.01)
 }
 
-/// 100, as the authors have.
-fn hundred() -> NonZeroU16 {
+/// Default of `window`, the authors' 100.
+fn default_window() -> NonZeroU16 {
     const { NonZeroU16::new(100).unwrap() }
 }
 
-fn ten() -> u16 {
+fn default_iterations() -> u16 {
     10
 }
 
-/// What a score must exceed.
+/// Rule for the threshold that a score must exceed.
 #[derive(Clone, Copy, Debug)]
-enum Bar {
-    /// The threshold that this share of the tokens exceeds on average.
+enum ThresholdRule {
+    /// Threshold that the average scores of this number of tokens exceed.
     Size(Size),
-    /// This.
+    /// Fixed threshold.
     Threshold(f64),
 }
 
-impl Bar {
-    /// One of two fields, which are those of `level`.
-    fn of(size: Option<Size>, threshold: Option<Fraction>, level: &str) -> Result<Self> {
+impl ThresholdRule {
+    /// Returns the rule of the one field that is set, of the two fields of `level`.
+    fn from_fields(size: Option<Size>, threshold: Option<Fraction>, level: &str) -> Result<Self> {
         match (size, threshold) {
             (Some(size), None) => Ok(Self::Size(size)),
             (None, Some(threshold)) => Ok(Self::Threshold(threshold.get())),
@@ -141,30 +152,32 @@ impl Bar {
 }
 
 impl SqueezedAttention {
-    /// What the two levels' scores must exceed.
-    fn bars(&self) -> Result<(Bar, Option<Bar>)> {
-        let coarse =
-            self.coarse.map(|it| Bar::of(it.size, it.threshold, "`coarse`")).transpose()?;
-        Ok((Bar::of(self.size, self.threshold, "it")?, coarse))
+    /// Returns the rules of the fine and of the coarse level.
+    fn threshold_rules(&self) -> Result<(ThresholdRule, Option<ThresholdRule>)> {
+        let coarse = self
+            .coarse
+            .map(|coarse| ThresholdRule::from_fields(coarse.size, coarse.threshold, "`coarse`"))
+            .transpose()?;
+        Ok((ThresholdRule::from_fields(self.size, self.threshold, "the selector")?, coarse))
     }
 }
 
 #[typetag::serde(name = "squeezed-attention")]
 impl SelectorConfig for SqueezedAttention {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        let (bar, coarse_bar) = self.bars()?;
+        let (rule, coarse_rule) = self.threshold_rules()?;
         let config = self.clone();
         Ok(Box::new(SqueezedAttentionSelector {
             config,
-            bar,
-            coarse_bar,
+            rule,
+            coarse_rule,
             site: *site,
             context: None,
         }))
     }
 
     fn check(&self) -> Result<()> {
-        self.bars().map(drop)
+        self.threshold_rules().map(drop)
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -178,10 +191,10 @@ impl SelectorConfig for SqueezedAttention {
 #[derive(Clone)]
 struct SqueezedAttentionSelector {
     config: SqueezedAttention,
-    bar: Bar,
-    coarse_bar: Option<Bar>,
+    rule: ThresholdRule,
+    coarse_rule: Option<ThresholdRule>,
     site: Site,
-    /// Once there is one it never changes, so forks share it.
+    /// Clustered context. It never changes once it is set, so that forks share it.
     context: Option<Arc<Context>>,
 }
 
@@ -213,7 +226,7 @@ register!(
     Selector,
     "squeezed-attention",
     SqueezedAttention,
-    "of a fixed context the clusters whose mean key has a large score, and all after it"
+    "the clusters of a fixed context whose mean key has a large score, and all tokens after it"
 );
 
 #[cfg(test)]

@@ -1,32 +1,43 @@
-//! `tactic`: as many tokens, in the order of their clusters' scores, as are expected to hold a share of the attention.
+//! `tactic`: the tokens, in the order of their clusters' scores, that are expected to hold a share
+//! of the attention.
 //!
-//! At the end of a prompt its tokens are clustered by their keys, some `cluster` in each; later ones join the cluster whose
-//! mean is nearest, until another prompt ends. For a query the clusters fall into an order by the product of their mean with it, lower number first among
-//! equals, and with them the tokens not yet taken, lower token first within a cluster. How the tokens' weights `exp(q·k)` fall along that order
-//! is told by few of them: the `exact` first are looked at, and two windows behind, a hundredth of the order wide, which begin at a tenth and at
-//! six tenths of it. To the means of these windows
+//! At the end of a prompt its tokens are clustered by their keys, with `cluster` tokens per cluster
+//! on average. Later tokens join the cluster whose mean is nearest, until another prompt ends. For
+//! a query, the clusters are ordered by the product of the query with their mean; ties go to the
+//! lower number. The order of the tokens not yet taken follows, with the lower token first in a
+//! cluster. The tokens' weights `exp(q·k)` along that order are estimated from few of them: the
+//! first `exact` tokens, and two later windows, each a hundredth of the order wide, which begin at
+//! a tenth and at six tenths of the order. The function
 //!
 //! ```text
 //! weight of the x-th token = max(a/x + b, 0)
 //! ```
 //!
-//! is fitted, with `a = 0` where the weights rise. Taken are the fewest tokens from the beginning of the order whose weights, the first ones' own and the
-//! others' by the curve, reach `mass` of the sum of all. Where the windows leave nothing between them, all are looked at.
-//! Without a prompt everything is taken.
+//! is fitted to the means of these windows, with `a = 0` if the weights rise. The selector takes
+//! the fewest tokens from the beginning of the order whose weights reach `mass` of the sum of all
+//! weights, where the first weights are exact and the others are given by the curve. If the order
+//! is too short for both windows, all its tokens are read. Without a prompt everything is taken.
 //!
-//! Cost: O(clusters · head_dim + visible) per query head and a sort of the clusters, and the keys of `exact` and a fiftieth of the tokens; an index of 4 bytes per token and
-//! `8 · head_dim` per cluster. Appending a token is O(clusters · head_dim), the end of a prompt O(iterations · tokens · clusters · head_dim).
+//! Cost: O(clusters · head_dim + visible) per query head, a sort of the clusters, and reads of
+//! `exact` keys and of a fiftieth of the keys. The index takes 4 bytes per token and `8 · head_dim`
+//! per cluster. Appending a token is O(clusters · head_dim), the end of a prompt O(iterations ·
+//! tokens · clusters · head_dim).
 //!
 //! # Guarantee
-//! None by itself. The share is of the attention over the tokens that were not taken before, and it is expected, not measured: the curve may be wrong, and heavy
-//! tokens in clusters of a small mean come late. An attention sink is such a token, so a `sink` should be before it: on the trace in `data` the mean
-//! error at a mass of 0.9 is 0.06 after a sink and a window of 128, and 0.94 without them, where nothing but `exact = 0.999` mends it (0.10). An estimator with an error bar says what a sample of the rest shows.
+//! The selector alone guarantees nothing. The share refers to the attention over the tokens not yet
+//! taken, and it is expected, not measured: the curve may be wrong, and heavy tokens in clusters of
+//! a small mean come late in the order. An attention sink is such a token, so a `sink` should
+//! precede this selector. On the trace in `data`, the mean error at a mass of 0.9 is 0.06 after a
+//! sink and a window of 128, and 0.94 without them, where only `exact = 0.999` reduces it (to
+//! 0.10). An estimator with an error bar measures what a sample of the other tokens holds.
 //!
-//! Our own design, without having seen the code: where the windows are, how the curve is fitted to them, and what becomes of new tokens.
-//! What the query heads of a group take is joined, as for any selector.
+//! The following is our own design, made without access to the authors' code: the places of the
+//! windows, the fit of the curve, and the treatment of new tokens. As with any selector, the tokens
+//! of a group's query heads are joined.
 //!
-//! Zhu, Tang, Xu, Gu, Zeng, Kadekodi, Zhao, Li, Krishnamurthy, Kasikci (2025), "Tactic: Adaptive Sparse Attention with Clustering
-//! and Distribution Fitting for Long-Context LLMs", <https://arxiv.org/abs/2502.12216>.
+//! Zhu, Tang, Xu, Gu, Zeng, Kadekodi, Zhao, Li, Krishnamurthy, Kasikci (2025), "Tactic: Adaptive
+//! Sparse Attention with Clustering and Distribution Fitting for Long-Context LLMs",
+//! <https://arxiv.org/abs/2502.12216>.
 
 mod curve;
 
@@ -44,34 +55,36 @@ use vattention_core::{
 use curve::Curve;
 use vattention_index::clusters::{Centroids, Clusters, assign, k_means, order};
 
-/// As many tokens, by their clusters' scores, as are expected to hold `mass` of the attention.
+/// Tokens, in the order of their clusters' scores, that are expected to hold `mass` of the
+/// attention.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tactic {
-    /// The share of the attention over the tokens not yet taken.
+    /// Share of the attention over the tokens not yet taken.
     pub mass: Fraction,
-    /// How many tokens are in a cluster, on average.
+    /// Number of tokens in a cluster, on average.
     #[serde(default = "cluster")]
     pub cluster: NonZeroU16,
-    /// How many of the first tokens, in the order of their clusters, are weighed exactly: a share is of those not yet taken.
+    /// Number of first tokens, in the order of their clusters, whose weights are computed exactly;
+    /// a share is taken of the tokens not yet taken by earlier selectors.
     #[serde(default = "exact")]
     pub exact: Size,
-    /// The most times that the centroids are moved.
-    #[serde(default = "ten")]
+    /// Largest number of k-means iterations.
+    #[serde(default = "default_iterations")]
     pub iterations: u16,
 }
 
-/// 32, as the authors have.
+/// Default of `cluster`, the authors' 32.
 fn cluster() -> NonZeroU16 {
     const { NonZeroU16::new(32).unwrap() }
 }
 
-/// 2 %; the authors have 1 to 2 %.
+/// Default of `exact`: 2 %, where the authors have 1 to 2 %.
 fn exact() -> Size {
     Size::Share(Fraction::try_from(0.02).expect("0.02 is between 0 and 1"))
 }
 
-fn ten() -> u16 {
+fn default_iterations() -> u16 {
     10
 }
 
@@ -93,7 +106,7 @@ struct TacticSelector {
     index: Option<TacticIndex>,
 }
 
-/// All tokens so far in clusters, and what new ones join them by.
+/// Clusters of all tokens so far, and the centroids by which new tokens join them.
 #[derive(Clone)]
 struct TacticIndex {
     clusters: Clusters,
@@ -101,7 +114,7 @@ struct TacticIndex {
 }
 
 impl TacticIndex {
-    /// Clusters tokens with these keys `[tokens, head_dim]`.
+    /// Clusters tokens by their keys `[tokens, head_dim]`.
     fn new(config: &Tactic, site: &Site, keys: ArrayView2<'_, f32>) -> Self {
         let most = (keys.nrows() / usize::from(config.cluster.get())).max(1);
         let order = order(keys.nrows(), site, 0);
@@ -111,8 +124,8 @@ impl TacticIndex {
         Self { clusters, centroids }
     }
 
-    /// The visible tokens that are not picked, by falling `scores` of their clusters.
-    fn in_order(&self, scores: &[f32], picks: &Picks) -> Vec<usize> {
+    /// Returns the visible tokens that are not picked, by falling `scores` of their clusters.
+    fn order_tokens(&self, scores: &[f32], picks: &Picks) -> Vec<usize> {
         let mut clusters: Vec<usize> = (0..scores.len()).collect();
         clusters.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
         let visible = picks.visible();
@@ -157,13 +170,13 @@ impl Selector for TacticSelector {
             return picks.take_range(0..row.visible());
         };
         let scores = index.clusters.logits(row.query());
-        let tokens = index.in_order(&scores, picks);
+        let tokens = index.order_tokens(&scores, picks);
         let curve =
             Curve::new(tokens.len(), self.config.exact, |ranks| row.logits_of(&tokens[ranks]));
-        let count = curve.fewest(self.config.mass);
+        let count = curve.count_for_mass(self.config.mass);
         picks.take_all(tokens.into_iter().take(count));
-        let of_tokens = || index.clusters.per_token(&scores, row.visible());
-        picks.ranked_by(std::iter::once_with(of_tokens).flatten());
+        let token_scores = || index.clusters.per_token(&scores, row.visible());
+        picks.ranked_by(std::iter::once_with(token_scores).flatten());
     }
 }
 
@@ -171,7 +184,8 @@ register!(
     Selector,
     "tactic",
     Tactic,
-    "by clusters, as many tokens as are expected to hold a share of the attention"
+    "the tokens, in the order of their clusters' scores, that are expected to hold a share of the \
+     attention"
 );
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! `twilight`: of what another selector picks, the fewest tokens that hold a given share of the
-//! attention.
+//! `twilight`: among the picks of another selector, the fewest tokens that hold a given share of
+//! the attention.
 //!
-//! The other selector, `of`, names candidates. Of these, tokens are taken by falling attention,
-//! lower index first among equals, until their share of the candidates' attention exceeds `mass`.
-//! What the selectors before took is no candidate, and neither what the other one would leave: a
-//! share of the candidates' attention is not one of all attention.
+//! The other selector, `of`, picks candidates. Candidates are taken by falling attention until
+//! their share of the candidates' attention exceeds `mass`; ties go to the lower index. Neither
+//! tokens taken by earlier selectors nor tokens left over by `of` are candidates, so that `mass`
+//! does not refer to all attention.
 //!
-//! Cost: the other selector's, O(candidates · head_dim) to read their keys, and a sort of the
-//! candidates of about equal share around the least one taken. The authors read a copy of the keys
-//! in four bits here, 64 bytes per token and its scales, to save three quarters of this; here the
-//! weights are exact, and there is no copy. They read layers 0 and 1 densely, which `dense_layers`
-//! says.
+//! Cost: that of the other selector, O(candidates · head_dim) to read their keys, and a sort of the
+//! candidates whose share is about that of the least one taken. The authors read a 4-bit copy of
+//! the keys here, 64 bytes per token plus scales, to save three quarters of these reads; here the
+//! weights are exact, and there is no copy. The authors read layers 0 and 1 densely, for which
+//! there is the setting `dense_layers`.
 //!
 //! # Guarantee
-//! The share of the candidates' attention is exact. What the other selector ranked all tokens by is passed on to samplers
-//! that draw by scores. Nothing is known of the other tokens, so there
-//! is no bound, and an estimator that follows must see in its sample what the other selector misses.
+//! The share of the candidates' attention is exact. The scores by which the other selector ranks
+//! all tokens are passed on to samplers that draw by scores. The other tokens are not bounded, so
+//! that an estimator that follows must find in its sample what the other selector misses.
 //!
-//! With `score = "group"` a token's attention is summed over the query heads of the KV head, each
-//! head's adding up to 1.
+//! With `score = "group"` a token's attention is summed over the query heads of the KV head, where
+//! each head's attention sums to 1.
 //!
 //! Lin et al. (2025), "Twilight: Adaptive Attention Sparsity with Hierarchical Top-p Pruning",
 //! <https://arxiv.org/abs/2502.02770>.
@@ -33,18 +33,19 @@ use vattention_core::{
     typetag,
 };
 
-use crate::top_p::{Fewest, attention};
+use crate::top_p::{TopP, attention_shares};
 
-/// The fewest tokens that hold more than `mass` of the attention on what another selector picks.
+/// Fewest tokens among another selector's picks that hold more than `mass` of the attention over
+/// these picks.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Twilight {
-    /// The share of the candidates' attention to exceed.
+    /// Share of the candidates' attention to exceed.
     pub mass: Fraction,
-    /// Whose attention counts.
+    /// Attention to rank by: each query head's own, or the sum over its group.
     #[serde(default)]
     pub score: Score,
-    /// The selector that picks the candidates.
+    /// Selector that picks the candidates.
     pub of: Box<dyn SelectorConfig>,
 }
 
@@ -116,9 +117,9 @@ impl Selector for TwilightSelector {
         }
         let all = all.indices().into_iter().map(|token| token as usize);
         let candidates: Vec<usize> = all.filter(|&token| !picks.contains(token)).collect();
-        let shares = attention(row, self.score, |row| row.logits_of(&candidates));
+        let shares = attention_shares(row, self.score, |row| row.logits_of(&candidates));
         let enough = self.mass.get() * sum(&shares);
-        picks.take_all(Fewest::new(&candidates, &shares, 0.0, enough).taken);
+        picks.take_all(TopP::new(&candidates, &shares, 0.0, enough).taken);
     }
 }
 
@@ -126,7 +127,7 @@ register!(
     Selector,
     "twilight",
     Twilight,
-    "the fewest tokens that hold a share of the attention on what another selector picks"
+    "among another selector's picks, the fewest tokens that hold a share of the attention"
 );
 
 #[cfg(test)]
@@ -162,35 +163,39 @@ mod tests {
         config(0.6, Score::Head, config(0.9, Score::Group, hashes(40, Score::Group)))
     }
 
-    vattention_testkit::laws!(by_head, config(0.7, Score::Head, hashes(20, Score::Head)));
-    vattention_testkit::laws!(by_group, config(0.7, Score::Group, hashes(20, Score::Group)));
+    vattention_testkit::laws!(head_scores, config(0.7, Score::Head, hashes(20, Score::Head)));
+    vattention_testkit::laws!(group_scores, config(0.7, Score::Group, hashes(20, Score::Group)));
     vattention_testkit::laws!(
-        by_group_of_heads,
+        group_scores_over_head_scores,
         config(0.7, Score::Group, hashes(20, Score::Head))
     );
-    vattention_testkit::laws!(of_itself, nested());
+    vattention_testkit::laws!(nested_twice, nested());
 
-    /// What a config adds for a row after every third token was taken.
-    fn added(config: &dyn SelectorConfig, head: &Head) -> Vec<usize> {
-        let mut worker = config.build(head.site()).unwrap();
-        worker.append(&head.part(0..head.tokens));
+    /// Returns the tokens that a config adds for a row where every third token was taken before.
+    fn pick_new(config: &dyn SelectorConfig, head: &Head) -> Vec<usize> {
+        let mut selector = config.build(head.site()).unwrap();
+        selector.append(&head.part(0..head.tokens));
         let mut picks = Picks::new(head.tokens);
         picks.take_all((0..head.tokens).step_by(3));
         let before = picks.clone();
-        worker.select(&head.step(head.tokens).row(1), &mut picks);
+        selector.select(&head.step(head.tokens).row(1), &mut picks);
         assert!(picks.residual_bound().is_none());
         before.residual().filter(|&token| picks.contains(token)).collect()
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-        /// They are candidates, hold more than the mass of them, and without the lightest do not.
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+        /// The picks are candidates; they hold more than the mass, and without the lightest pick
+        /// they do not.
         #[test]
         fn the_picks_are_the_fewest_candidates_that_hold_the_mass(
             head in heads(150), size in 1_usize..60, mass in 0.05..0.95,
         ) {
-            let candidates = added(&hashes(size, Score::Head), &head);
-            let picked = added(&config(mass, Score::Head, hashes(size, Score::Head)), &head);
+            let candidates = pick_new(&hashes(size, Score::Head), &head);
+            let picked = pick_new(&config(mass, Score::Head, hashes(size, Score::Head)), &head);
             prop_assert!(picked.iter().all(|token| candidates.contains(token)));
             let row = head.step(head.tokens).row(1);
             let logit = |token: &usize| f64::from(row.logit(*token));
@@ -206,78 +211,80 @@ mod tests {
             prop_assert!(heaviest_left <= lightest);
         }
 
-        /// More mass takes at least as much, and nearly all of it nearly all candidates.
+        /// A larger mass takes all that a smaller one takes, and a mass of nearly 1 takes all
+        /// candidates of a flat head.
         #[test]
         fn more_mass_takes_more(head in heads(150), a in 0.05..0.95, b in 0.05..0.95) {
-            let picked = |mass| added(&config(mass, Score::Group, hashes(30, Score::Head)), &head);
+            let hashes = || hashes(30, Score::Head);
+            let picked = |mass| pick_new(&config(mass, Score::Group, hashes()), &head);
             let (few, many) = (picked(f64::min(a, b)), picked(f64::max(a, b)));
             prop_assert!(few.iter().all(|token| many.contains(token)));
             if head.texture == Texture::Flat {
-                prop_assert_eq!(picked(0.999_999), added(&hashes(30, Score::Head), &head));
+                prop_assert_eq!(picked(0.999_999), pick_new(&hashes(), &head));
             }
         }
 
-        /// Of all tokens it is the oracle.
+        /// If all tokens are candidates, the picks are those of `oracle-top-p`.
         #[test]
-        fn of_everything_it_is_oracle_top_p(head in heads(150), mass in 0.05..0.95) {
+        fn all_tokens_as_candidates_give_oracle_top_p(head in heads(150), mass in 0.05..0.95) {
             let all = || OracleTopK { size: Size::Tokens(1000), score: Score::Head };
             for score in [Score::Head, Score::Group] {
                 let mass = Fraction::try_from(mass).unwrap();
                 let oracle = OracleTopP { mass, of: MassOf::Residual, score };
-                let mut worker = oracle.build(head.site()).unwrap();
-                worker.append(&head.part(0..head.tokens));
+                let mut selector = oracle.build(head.site()).unwrap();
+                selector.append(&head.part(0..head.tokens));
                 let mut picks = Picks::new(head.tokens);
                 picks.take_all((0..head.tokens).step_by(3));
                 let before = picks.clone();
-                worker.select(&head.step(head.tokens).row(1), &mut picks);
+                selector.select(&head.step(head.tokens).row(1), &mut picks);
                 let want: Vec<usize> = before.residual().filter(|&t| picks.contains(t)).collect();
-                prop_assert_eq!(added(&config(mass.get(), score, all()), &head), want);
+                prop_assert_eq!(pick_new(&config(mass.get(), score, all()), &head), want);
             }
         }
     }
 
     #[test]
-    fn samplers_are_told_the_other_selectors_scores() {
+    fn samplers_receive_the_other_selectors_scores() {
         let head = Head::new(100, 8, 1, Texture::Gaussian);
         let row = head.step(100).row(1);
         let scores = |config: &dyn SelectorConfig| {
-            let mut worker = config.build(head.site()).unwrap();
-            worker.append(&head.part(0..100));
+            let mut selector = config.build(head.site()).unwrap();
+            selector.append(&head.part(0..100));
             let mut picks = Picks::new(100);
             picks.keep_scores();
             picks.take_all(0..9);
-            worker.select(&row, &mut picks);
+            selector.select(&row, &mut picks);
             picks.scores().unwrap().to_vec()
         };
         let alone = scores(&hashes(20, Score::Head));
         assert_eq!(scores(&config(0.5, Score::Head, hashes(20, Score::Head))), alone);
     }
 
-    /// Counts what it is told.
+    /// Selector that counts the tokens and prompts it is shown.
     #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-    struct Listener {
+    struct CountingSelector {
         #[serde(skip)]
-        heard: Arc<[AtomicUsize; 3]>,
+        counts: Arc<[AtomicUsize; 3]>,
     }
 
-    #[typetag::serde(name = "listener")]
-    impl SelectorConfig for Listener {
+    #[typetag::serde(name = "counting")]
+    impl SelectorConfig for CountingSelector {
         fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
             Ok(Box::new(self.clone()))
         }
     }
 
-    impl Selector for Listener {
+    impl Selector for CountingSelector {
         fn append(&mut self, new: &NewTokens<'_>) {
-            self.heard[0].fetch_add(new.keys.len(), Ordering::Relaxed);
+            self.counts[0].fetch_add(new.keys.len(), Ordering::Relaxed);
         }
 
         fn observe(&mut self, _: &PromptQueries<'_>) {
-            self.heard[1].fetch_add(1, Ordering::Relaxed);
+            self.counts[1].fetch_add(1, Ordering::Relaxed);
         }
 
         fn feedback(&mut self, _: &Row<'_>, attended: &Attended<'_>) {
-            self.heard[2].fetch_add(attended.tokens.len(), Ordering::Relaxed);
+            self.counts[2].fetch_add(attended.tokens.len(), Ordering::Relaxed);
         }
 
         fn needs_feedback(&self) -> bool {
@@ -292,19 +299,19 @@ mod tests {
     }
 
     #[test]
-    fn the_other_selector_is_told_everything() {
+    fn all_calls_reach_the_other_selector() {
         let head = Head::new(9, 2, 1, Texture::Gaussian);
-        let listener = Listener::default();
-        let heard = listener.heard.clone();
-        let mut worker = config(0.5, Score::Head, listener).build(head.site()).unwrap();
-        worker.append(&head.part(0..9));
-        worker.observe(&head.prompt());
+        let counting = CountingSelector::default();
+        let counts = counting.counts.clone();
+        let mut selector = config(0.5, Score::Head, counting).build(head.site()).unwrap();
+        selector.append(&head.part(0..9));
+        selector.observe(&head.prompt());
         let row = head.step(9).row(0);
-        worker.feedback(&row, &Attended { tokens: &[1, 2], weights: &[0.5, 0.5] });
+        selector.feedback(&row, &Attended { tokens: &[1, 2], weights: &[0.5, 0.5] });
         let mut picks = Picks::new(9);
-        worker.select(&row, &mut picks);
+        selector.select(&row, &mut picks);
         assert!(picks.is_empty(), "there are no candidates");
-        assert_eq!([0, 1, 2].map(|i| heard[i].load(Ordering::Relaxed)), [9, 1, 2]);
-        assert!(worker.needs_feedback() && worker.index_bytes() == 77);
+        assert_eq!([0, 1, 2].map(|i| counts[i].load(Ordering::Relaxed)), [9, 1, 2]);
+        assert!(selector.needs_feedback() && selector.index_bytes() == 77);
     }
 }

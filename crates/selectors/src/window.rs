@@ -1,6 +1,7 @@
 //! `window`: the most recent tokens.
 //!
-//! Takes `{n − size, …, n − 1}` of `n` visible tokens, its own position included.
+//! The selector takes `{n − size, …, n − 1}` of `n` visible tokens, the query's own position
+//! included.
 //!
 //! Cost: O(size) per row, no index.
 //!
@@ -18,7 +19,7 @@ use vattention_core::{
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
-    /// How many tokens.
+    /// Number of tokens.
     pub size: Size,
 }
 

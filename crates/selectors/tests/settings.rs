@@ -1,4 +1,4 @@
-//! Settings of selectors: their defaults, and those that are refused.
+//! Settings of selectors: defaults, and values that are refused.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,9 +6,9 @@ use vattention_core::{Fraction, Picks, SelectorConfig, Size, step::Score};
 use vattention_selectors::{OracleTopK, Sink, Window};
 use vattention_testkit::{Head, Texture};
 
-/// A share is of the tokens that a row may read, not of all that are stored.
+/// Shares are taken of the tokens visible to the row, not of all stored tokens.
 #[test]
-fn a_share_is_of_the_visible_tokens() {
+fn shares_are_taken_of_visible_tokens() {
     let size = Size::Share(Fraction::try_from(0.1).unwrap());
     let head = Head::new(1000, 2, 0, Texture::Gaussian);
     let configs: [&dyn SelectorConfig; 4] = [
@@ -25,8 +25,8 @@ fn a_share_is_of_the_visible_tokens() {
 }
 
 #[test]
-fn settings_have_the_defaults_of_the_authors() {
-    for (given, written) in [
+fn defaults_are_those_of_the_papers() {
+    for (settings, defaults) in [
         (r#""type":"quest","size":0.05"#, r#""page":16,"bits":0,"score":"head""#),
         (
             r#""type":"double-sparsity","size":0.05,"calibration":"c.json""#,
@@ -36,7 +36,10 @@ fn settings_have_the_defaults_of_the_authors() {
         (r#""type":"loki","size":1,"rank":16,"basis":"x""#, r#""score":"head""#),
         (
             r#""type":"pq-cache","size":3"#,
-            r#""parts":2,"bits":6,"fit":1024,"skip":32,"iterations":10,"metric":"euclidean","score":"head""#,
+            concat!(
+                r#""parts":2,"bits":6,"fit":1024,"skip":32,"iterations":10,"#,
+                r#""metric":"euclidean","score":"head""#,
+            ),
         ),
         (r#""type":"tactic","mass":0.9"#, r#""cluster":32,"exact":0.02,"iterations":10"#),
         (r#""type":"duo-attention","gates":"g.tsv""#, r#""streaming":0.5,"sink":128,"recent":256"#),
@@ -46,14 +49,14 @@ fn settings_have_the_defaults_of_the_authors() {
         ),
     ] {
         let config: Box<dyn SelectorConfig> =
-            serde_json::from_str(&format!("{{{given}}}")).unwrap();
-        let expected = format!("{{{given},{written}}}");
+            serde_json::from_str(&format!("{{{settings}}}")).unwrap();
+        let expected = format!("{{{settings},{defaults}}}");
         assert_eq!(serde_json::to_string(&config).unwrap(), expected);
     }
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused() {
+fn invalid_settings_are_refused() {
     for (settings, expected) in [
         (r#""type":"quest","size":5,"page":0"#, "nonzero"),
         (r#""type":"quest","size":5,"bits":9"#, "got 9"),

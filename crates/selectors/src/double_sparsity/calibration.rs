@@ -1,4 +1,4 @@
-//! The file of channels by importance: one list of it is read, the rest skipped.
+//! File of channels by importance. Reading parses one list and skips the others.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use vattention_core::Site;
 
 use super::{Importance, IndexOf};
 
-/// Refuses a file without lists of any layer.
+/// Checks that a file has lists of some layer.
 pub(super) fn check_file(path: &Path) -> Result<(), String> {
     let named = |reason: String| format!("{}: {reason}", path.display());
     let bytes = std::fs::read(path).map_err(|error| named(error.to_string()))?;
@@ -17,12 +17,13 @@ pub(super) fn check_file(path: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(named(
-        "there are no lists of channels, under `model.layers.0.self_attn.qk_proj` say".into(),
+        "there are no lists of channels: expected keys such as `model.layers.0.self_attn.qk_proj`"
+            .into(),
     ))
 }
 
-/// The channels by falling importance at `site`, `[head_dim]` each: one list, or one for each
-/// member. Refusals name the file and the key.
+/// Reads the channels at `site` by falling importance, `[head_dim]` each: one list, or one per
+/// member. Errors name the file and the key.
 pub(super) fn read(
     path: &Path,
     site: &Site,
@@ -32,7 +33,7 @@ pub(super) fn read(
     let named = |reason: String| format!("{}: {reason}", path.display());
     let bytes = std::fs::read(path).map_err(|error| named(error.to_string()))?;
     let group = site.shape.group();
-    let (suffix, heads, mine) = if labels == IndexOf::Group && group > 1 {
+    let (suffix, heads, own_heads) = if labels == IndexOf::Group && group > 1 {
         ("proj_group", site.shape.kv_heads, site.kv_head..site.kv_head + 1)
     } else {
         ("proj", site.shape.query_heads, site.kv_head * group..(site.kv_head + 1) * group)
@@ -46,10 +47,10 @@ pub(super) fn read(
     let mut lists = find(&bytes, &key).map_err(named)?;
     check(&lists, heads, site.shape.head_dim)
         .map_err(|reason| named(format!("`{key}` has {reason}")))?;
-    Ok(lists.drain(mine).collect())
+    Ok(lists.drain(own_heads).collect())
 }
 
-/// The lists under a key.
+/// Returns the lists under a key.
 fn find(bytes: &[u8], key: &str) -> Result<Vec<Vec<usize>>, String> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let found = ChannelEntry(key).deserialize(&mut json).map_err(|error| error.to_string())?;
@@ -57,7 +58,8 @@ fn find(bytes: &[u8], key: &str) -> Result<Vec<Vec<usize>>, String> {
     found.ok_or_else(|| format!("there is no `{key}`"))
 }
 
-/// What is wrong with lists that should be permutations of the channels, one for each head.
+/// Checks that there is one list per head and that each is a permutation of the channels. The error
+/// continues a sentence that begins with "`key` has".
 fn check(lists: &[Vec<usize>], heads: usize, dim: usize) -> Result<(), String> {
     if lists.len() != heads {
         return Err(format!("{} heads: expected {heads}", lists.len()));
@@ -76,7 +78,7 @@ fn check(lists: &[Vec<usize>], heads: usize, dim: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// One entry of an object.
+/// Deserializer of the entry of an object under one key; skips all other entries.
 struct ChannelEntry<'a>(&'a str);
 
 impl<'de> DeserializeSeed<'de> for ChannelEntry<'_> {

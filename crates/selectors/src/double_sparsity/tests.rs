@@ -1,4 +1,4 @@
-//! The laws, what scores are, and files that are refused.
+//! Laws of selectors, definition of the scores, and calibration files that are refused.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -12,14 +12,15 @@ use vattention_testkit::{Head, heads};
 use super::*;
 use crate::OracleTopK;
 
-/// Files of channels for the heads of the testkit: `{dim}.json`, two query heads of one KV head.
+/// Calibration files for the heads of the testkit, `{dim}.json`, with two query heads of one KV
+/// head.
 static FILES: LazyLock<TempDir> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     for dim in [2, 8, 20] {
         let lists = json!({
             "model.layers.0.self_attn.qk_proj": [permutation(dim, 3), permutation(dim, 7)],
             "model.layers.0.self_attn.qk_proj_group": [permutation(dim, 11)],
-            "model.layers.1.self_attn.qk_proj": "another layer's, which is not looked at",
+            "model.layers.1.self_attn.qk_proj": "a list of another layer, which is not parsed",
         });
         std::fs::write(file(folder.path(), dim), lists.to_string()).unwrap();
     }
@@ -30,7 +31,7 @@ fn file(folder: &Path, dim: usize) -> PathBuf {
     folder.join(format!("{dim}.json"))
 }
 
-/// The channels `step` apart, for a step that no channel count divides.
+/// Channels `step` apart; no channel count may divide the step.
 fn permutation(dim: usize, step: usize) -> Vec<usize> {
     (0..dim).map(|i| (i * step + 1) % dim).collect()
 }
@@ -47,7 +48,7 @@ fn config(dim: usize, channels: usize, bits: u64, labels: IndexOf, score: Score)
     }
 }
 
-/// Half of the channels of any head, whose file goes by its dimension.
+/// Config that uses half of the channels of any head; its file is named by the dimension.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Half {
     bits: u64,
@@ -63,70 +64,76 @@ impl SelectorConfig for Half {
     }
 }
 
-vattention_testkit::laws!(own_labels, Half { bits: 4, labels: IndexOf::Head, score: Score::Head });
+vattention_testkit::laws!(head_labels, Half { bits: 4, labels: IndexOf::Head, score: Score::Head });
 vattention_testkit::laws!(
-    own_labels_by_group,
+    head_labels_group_scores,
     Half { bits: 2, labels: IndexOf::Head, score: Score::Group }
 );
-vattention_testkit::laws!(one_label, Half { bits: 3, labels: IndexOf::Group, score: Score::Head });
 vattention_testkit::laws!(
-    one_label_by_group,
+    group_labels,
+    Half { bits: 3, labels: IndexOf::Group, score: Score::Head }
+);
+vattention_testkit::laws!(
+    group_labels_group_scores,
     Half { bits: 0, labels: IndexOf::Group, score: Score::Group }
 );
 
-fn filled(config: &DoubleSparsity, head: &Head) -> DoubleSparsitySelector {
-    let mut worker = config.worker(head.site()).unwrap();
-    worker.append(&head.part(0..head.tokens));
-    worker
+fn build_filled(config: &DoubleSparsity, head: &Head) -> DoubleSparsitySelector {
+    let mut selector = config.build_selector(head.site()).unwrap();
+    selector.append(&head.part(0..head.tokens));
+    selector
 }
 
 const LABELS: [IndexOf; 2] = [IndexOf::Head, IndexOf::Group];
 
-/// The channels that a member's labels have.
-fn kept(dim: usize, channels: usize, labels: IndexOf, member: usize) -> Vec<usize> {
+/// Channels of a member's labels.
+fn label_channels(dim: usize, channels: usize, labels: IndexOf, member: usize) -> Vec<usize> {
     let step = if labels == IndexOf::Group { 11 } else { [3, 7][member] };
     permutation(dim, step)[..channels].to_vec()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// With all channels, exact, the scores are the logits, and the picks those of the oracle.
+    /// With all channels and exact labels, scores equal the logits and picks those of the oracle.
     #[test]
-    fn all_channels_are_the_oracle(head in heads(200)) {
-        // Whole numbers, whose products are exact in any order.
+    fn all_exact_channels_equal_the_oracle(head in heads(200)) {
+        // Products of whole numbers are exact in any order.
         let round = |x: &f32| x.round().clamp(-9.0, 9.0);
         let keys = head.part(0..head.tokens).keys.to_array(0..head.tokens).mapv(|x| round(&x));
         let keys = Tokens::new(keys.as_slice().unwrap(), head.tokens, head.dim);
         let queries: Vec<f32> = head.step(1).queries.iter().map(round).collect();
         let step = Step { queries: &queries, keys, ..head.step(head.tokens.div_ceil(2)) };
-        for (labels, score) in LABELS.into_iter().flat_map(|l| [(l, Score::Head), (l, Score::Group)]) {
-            let mut worker = config(head.dim, head.dim, 0, labels, score).worker(head.site()).unwrap();
-            worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
+        let cases = LABELS.into_iter().flat_map(|l| [(l, Score::Head), (l, Score::Group)]);
+        for (labels, score) in cases {
+            let config = config(head.dim, head.dim, 0, labels, score);
+            let mut selector = config.build_selector(head.site()).unwrap();
+            selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
             let oracle = OracleTopK { size: Size::Tokens(7), score };
             for row in step.rows() {
                 let mut picks = Picks::new(step.visible);
                 picks.take_all((0..step.visible).step_by(3));
                 let mut expected = picks.clone();
-                worker.select(&row, &mut picks);
+                selector.select(&row, &mut picks);
                 oracle.select(&row, &mut expected);
                 prop_assert_eq!(picks.indices(), expected.indices());
             }
         }
     }
 
-    /// A score is within half a step of the label's grid for each `|q_c|` of the exact product over
-    /// the channels kept, and a group's is the sum of its heads'.
+    /// A score is within half a grid step for each `|q_c|` of the exact product over the label's
+    /// channels, and a group's score is the sum of its heads'.
     #[test]
     fn scores_are_products_of_rounded_labels(head in heads(80), bits in 0_u64..=8, half: bool) {
         let channels = if half { head.dim / 2 } else { head.dim };
         let step = head.step(head.tokens);
         let keys = step.keys.to_array(0..head.tokens).mapv(f64::from);
         for labels in LABELS {
-            let worker = filled(&config(head.dim, channels, bits, labels, Score::Head), &head);
+            let config = |score| config(head.dim, channels, bits, labels, score);
+            let selector = build_filled(&config(Score::Head), &head);
             let mut sums = vec![0.0; head.tokens];
             for row in step.rows() {
-                let kept = kept(head.dim, channels, labels, row.member());
-                let scores = worker.scores(&row);
+                let kept = label_channels(head.dim, channels, labels, row.member());
+                let scores = selector.scores(&row);
                 for (token, &score) in scores.iter().enumerate() {
                     let label: Vec<f64> = kept.iter().map(|&c| keys[[token, c]]).collect();
                     let least = label.iter().copied().fold(f64::INFINITY, f64::min);
@@ -142,7 +149,7 @@ proptest! {
                     sums[token] += score;
                 }
             }
-            let group = filled(&config(head.dim, channels, bits, labels, Score::Group), &head);
+            let group = build_filled(&config(Score::Group), &head);
             for (score, sum) in group.scores(&step.row(1)).iter().zip(sums) {
                 prop_assert!((score - sum).abs() <= 1e-4 * (1.0 + sum.abs()), "{score}, {sum}");
             }
@@ -151,17 +158,18 @@ proptest! {
 }
 
 #[test]
-fn the_index_has_a_label_for_each_that_has_channels() {
+fn the_index_has_a_label_per_list_of_channels() {
     let head = Head::new(64, 20, 1, vattention_testkit::Texture::Gaussian);
     for (bits, bytes) in [(0, 40), (1, 10 / 8 + 8), (2, 10 / 4 + 8), (4, 5 + 8), (8, 10 + 8)] {
         let config = |labels| config(20, 10, bits, labels, Score::Head);
-        let [own, one] = LABELS.map(|labels| filled(&config(labels), &head).index_bytes());
-        assert_eq!(own, 2 * one);
-        assert_eq!(one / 64, bytes, "{bits} bits");
+        let [per_head, per_group] =
+            LABELS.map(|labels| build_filled(&config(labels), &head).index_bytes());
+        assert_eq!(per_head, 2 * per_group);
+        assert_eq!(per_group / 64, bytes, "{bits} bits");
     }
 }
 
-/// At KV head 1 of a layer 5 with 4 query heads, 2 KV heads and 4 channels.
+/// Reads the channels at KV head 1 of layer 5, with 4 query heads, 2 KV heads and 4 channels.
 fn channels(config: &DoubleSparsity) -> Result<Vec<Vec<usize>>, String> {
     let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 4, value_dim: 1 };
     config.channels(&Site { seed: 0, sequence: 0, layer: 5, kv_head: 1, shape })
@@ -180,26 +188,26 @@ fn each_head_has_the_channels_of_its_list() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(folder.path(), 4);
     std::fs::write(&path, lists().to_string()).unwrap();
-    let of = |by, labels| {
+    let read = |by, labels| {
         let config = config(4, 2, 4, labels, Score::Head);
         channels(&DoubleSparsity { calibration: path.clone(), by, ..config })
     };
-    assert_eq!(of(Importance::Q, IndexOf::Head).unwrap(), [[2, 0], [3, 0]]);
-    assert_eq!(of(Importance::K, IndexOf::Head).unwrap(), [[0, 2], [0, 3]]);
-    assert_eq!(of(Importance::K, IndexOf::Group).unwrap(), [[3, 2]]);
-    // Where the KV head has one query head, its own list.
+    assert_eq!(read(Importance::Q, IndexOf::Head).unwrap(), [[2, 0], [3, 0]]);
+    assert_eq!(read(Importance::K, IndexOf::Head).unwrap(), [[0, 2], [0, 3]]);
+    assert_eq!(read(Importance::K, IndexOf::Group).unwrap(), [[3, 2]]);
+    // With one query head per KV head, the list of that query head is read.
     let shape = Shape { query_heads: 4, kv_heads: 4, head_dim: 4, value_dim: 1 };
     let site = Site { seed: 0, sequence: 0, layer: 5, kv_head: 3, shape };
-    let one = DoubleSparsity {
+    let single_head = DoubleSparsity {
         calibration: path.clone(),
         by: Importance::Q,
         ..config(4, 3, 4, IndexOf::Group, Score::Head)
     };
-    assert_eq!(one.channels(&site).unwrap(), [[3, 0, 1]]);
+    assert_eq!(single_head.channels(&site).unwrap(), [[3, 0, 1]]);
 }
 
 #[test]
-fn files_that_do_not_fit_are_refused_by_name() {
+fn errors_name_the_file_and_the_list() {
     let folder = tempfile::tempdir().unwrap();
     let config = DoubleSparsity {
         calibration: file(folder.path(), 4),
@@ -246,5 +254,8 @@ fn files_that_do_not_fit_are_refused_by_name() {
     std::fs::write(&config.calibration, text + "x").unwrap();
     assert!(refused(&config).contains("trailing characters"));
     let wide = DoubleSparsity { channels: NonZeroUsize::new(5).unwrap(), ..config };
-    assert_eq!(channels(&wide).unwrap_err(), "`channels` is 5: expected at most 4, as keys have");
+    assert_eq!(
+        channels(&wide).unwrap_err(),
+        "`channels` is 5: expected at most 4, the channels of a key"
+    );
 }

@@ -1,19 +1,19 @@
-//! The file of gates, and which heads stream.
+//! File of gates, and the classes of heads that follow from it.
 
 use std::path::{Path, PathBuf};
 
 use vattention_core::{Fraction, Site};
 
-/// The gates of all KV heads of a model.
+/// Gates of all KV heads of a model.
 #[derive(Debug)]
 pub(super) struct GateFile {
     path: PathBuf,
-    /// `[layers][KV heads]`, `None` where nothing is known.
+    /// Gates, `[layers][KV heads]`; `None` where the file has `nan`.
     layers: Vec<Vec<Option<f64>>>,
 }
 
 impl GateFile {
-    /// Reads a file. Refusals name it.
+    /// Reads a file. Errors name it.
     pub(super) fn open(path: &Path) -> Result<Self, String> {
         let named = |reason: String| format!("{}: {reason}", path.display());
         let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
@@ -21,19 +21,21 @@ impl GateFile {
         Ok(Self { path: path.into(), layers })
     }
 
-    /// Whether the KV head at `site` streams, as a share of all known heads do: those with the smallest gates, of equal
-    /// ones the later.
+    /// Returns true if the KV head at `site` streams. The `share` of all heads with a gate streams:
+    /// those with the smallest gates, and among equal gates the later heads.
     pub(super) fn streams(&self, site: &Site, share: Fraction) -> Result<bool, String> {
         let place = (site.layer, site.kv_head);
         let gate =
             self.gate(site).map_err(|reason| format!("{}: {reason}", self.path.display()))?;
-        let known =
-            || self.layers.iter().enumerate().flat_map(|(layer, heads)| known(layer, heads));
-        // As many as lie below the quantile of the share, interpolated between neighbours.
-        let streaming = (share.get() * (known().count() - 1) as f64).ceil() as usize;
-        let before =
-            |&(other, at): &(f64, (usize, usize))| other < gate || other == gate && at > place;
-        Ok(known().filter(before).count() < streaming)
+        let all_known =
+            || self.layers.iter().enumerate().flat_map(|(layer, heads)| known_gates(layer, heads));
+        // The number of gates below the quantile of the share, which is interpolated between
+        // neighbours.
+        let streaming = (share.get() * (all_known().count() - 1) as f64).ceil() as usize;
+        let before = |&(other, other_place): &(f64, (usize, usize))| {
+            other < gate || other == gate && other_place > place
+        };
+        Ok(all_known().filter(before).count() < streaming)
     }
 
     fn gate(&self, site: &Site) -> Result<f64, String> {
@@ -55,19 +57,22 @@ impl GateFile {
     }
 }
 
-/// The gates of a layer that are known, and where they are.
-fn known(layer: usize, heads: &[Option<f64>]) -> impl Iterator<Item = (f64, (usize, usize))> + '_ {
+/// Yields the known gates of a layer with their places (layer, head).
+fn known_gates(
+    layer: usize,
+    heads: &[Option<f64>],
+) -> impl Iterator<Item = (f64, (usize, usize))> + '_ {
     heads.iter().enumerate().filter_map(move |(head, gate)| Some(((*gate)?, (layer, head))))
 }
 
-/// The lines of a file as gates, at least one of them known.
+/// Parses the lines of a file as gates, of which at least one must be known.
 fn parse(text: &str) -> Result<Vec<Vec<Option<f64>>>, String> {
     let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
     let layers: Vec<Vec<_>> =
         lines.map(|(i, line)| parse_line(i + 1, line)).collect::<Result<_, _>>()?;
     if let Some(other) = layers.iter().find(|layer| layer.len() != layers[0].len()) {
         return Err(format!(
-            "lines have {} and {} gates: expected as many in each",
+            "lines have {} and {} gates: expected the same number in each",
             layers[0].len(),
             other.len()
         ));
@@ -83,7 +88,7 @@ fn parse(text: &str) -> Result<Vec<Vec<Option<f64>>>, String> {
 fn parse_line(number: usize, line: &str) -> Result<Vec<Option<f64>>, String> {
     let gate = |text: &str| match text.trim().parse::<f64>() {
         Ok(gate) if gate.is_nan() => Ok(None),
-        // As the authors clip them.
+        // The authors clip gates in the same way.
         Ok(gate) => Ok(Some(gate.clamp(0.0, 1.0))),
         Err(_) => {
             Err(format!("line {number} has `{}`: expected numbers between tabs", text.trim()))

@@ -1,4 +1,5 @@
-//! The laws, the authors' classes as transcribed (`tests/golden/duo.json`), and files that are refused.
+//! Laws of selectors, transcribed classes of the authors' code (`tests/golden/duo.json`), and files
+//! that are refused.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,7 +22,8 @@ fn write(path: &Path, gates: &[Vec<f64>]) {
     std::fs::write(path, text).unwrap();
 }
 
-/// Files in which the head of the testkit, the first of one layer, streams, and in which it does not.
+/// Gate files of two layers with one KV head each. The head of the testkit, in the first layer,
+/// streams by one file and retrieves by the other.
 static FILES: LazyLock<TempDir> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     write(&folder.path().join("streams"), &[vec![0.2], vec![0.3]]);
@@ -44,41 +46,44 @@ fn snapkv() -> SnapKv {
 
 vattention_testkit::laws!(streaming, config("streams", Some(Box::new(oracle()))));
 vattention_testkit::laws!(everything, config("retrieves", None));
-vattention_testkit::laws!(of_the_oracle, config("retrieves", Some(Box::new(oracle()))));
-vattention_testkit::laws!(of_evicted, config("retrieves", Some(Box::new(snapkv()))));
+vattention_testkit::laws!(oracle_at_retrieval_heads, config("retrieves", Some(Box::new(oracle()))));
+vattention_testkit::laws!(snapkv_at_retrieval_heads, config("retrieves", Some(Box::new(snapkv()))));
 
-fn picked(config: &dyn SelectorConfig, head: &Head, visible: usize) -> Vec<usize> {
-    let mut worker = config.build(head.site()).unwrap();
-    worker.append(&head.part(0..head.tokens));
+fn pick(config: &dyn SelectorConfig, head: &Head, visible: usize) -> Vec<usize> {
+    let mut selector = config.build(head.site()).unwrap();
+    selector.append(&head.part(0..head.tokens));
     let mut picks = Picks::new(visible);
-    worker.select(&head.step(visible).row(1), &mut picks);
+    selector.select(&head.step(visible).row(1), &mut picks);
     picks.iter().collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// A head that streams is a sink and a window; one that retrieves has them too, and what the other picks beside them.
+    /// A streaming head reads a sink and a window; a retrieval head also reads the picks of the
+    /// other selector.
     #[test]
-    fn heads_read_what_their_class_says(head in heads(60), visible in 1_usize..=60) {
+    fn heads_read_the_tokens_of_their_class(head in heads(60), visible in 1_usize..=60) {
         let visible = visible.min(head.tokens);
         let ends: Vec<usize> = (0..visible).filter(|&t| t < 3 || t + 4 >= visible).collect();
         for of in [None, Some(Box::new(oracle()) as _)] {
-            prop_assert_eq!(&picked(&config("streams", of), &head, visible), &ends);
+            prop_assert_eq!(&pick(&config("streams", of), &head, visible), &ends);
         }
-        prop_assert_eq!(picked(&config("retrieves", None), &head, visible).len(), visible);
-        let found = picked(&config("retrieves", Some(Box::new(oracle()))), &head, visible);
+        prop_assert_eq!(pick(&config("retrieves", None), &head, visible).len(), visible);
+        let found = pick(&config("retrieves", Some(Box::new(oracle()))), &head, visible);
         prop_assert!(ends.iter().all(|token| found.contains(token)));
         prop_assert_eq!(found.len(), visible.min(ends.len() + 5));
     }
 
-    /// Of all heads as many stream as the share says, those of the smallest gates, of equal ones the later.
+    /// The number of streaming heads follows from the share; they have the smallest gates, and
+    /// among equal gates the later heads stream.
     #[test]
     fn the_smallest_gates_stream(
-        gates in prop::collection::vec(prop::collection::vec(0_u8..4, 3), 1..6), share in 0.01..0.99,
+        gates in prop::collection::vec(prop::collection::vec(0_u8..4, 3), 1..6),
+        share in 0.01..0.99,
     ) {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let gates: Vec<Vec<f64>> =
-            gates.into_iter().map(|layer| layer.into_iter().map(|g| f64::from(g) / 4.0).collect()).collect();
+        let quarters = |layer: Vec<u8>| layer.into_iter().map(|g| f64::from(g) / 4.0).collect();
+        let gates: Vec<Vec<f64>> = gates.into_iter().map(quarters).collect();
         write(file.path(), &gates);
         let classes = classes(file.path(), gates.len(), 3, share).concat();
         let count = classes.iter().filter(|&&retrieval| !retrieval).count();
@@ -95,7 +100,7 @@ proptest! {
     }
 }
 
-/// Whether each head retrieves, `[layers][heads]`.
+/// Returns true for each head that retrieves, `[layers][heads]`.
 fn classes(file: &Path, layers: usize, heads: usize, share: f64) -> Vec<Vec<bool>> {
     let gates = GateFile::open(file).unwrap();
     let shape = Shape { query_heads: 2 * heads, kv_heads: heads, head_dim: 2, value_dim: 2 };
@@ -106,7 +111,7 @@ fn classes(file: &Path, layers: usize, heads: usize, share: f64) -> Vec<Vec<bool
     (0..layers).map(|layer| (0..heads).map(|head| retrieves(layer, head)).collect()).collect()
 }
 
-/// As `tools/make_selectors_golden.py` writes it.
+/// Case in the file that `tools/make_selectors_golden.py` writes.
 #[derive(Deserialize)]
 struct Case {
     gates: Vec<Vec<f64>>,
@@ -127,7 +132,7 @@ fn classes_are_those_of_the_authors_code() {
 }
 
 #[test]
-fn layers_of_which_nothing_is_known_do_not_count() {
+fn layers_with_unknown_gates_do_not_count() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "nan\tnan\n0.9\t-3\nnan\tnan\n7\t0.4\n").unwrap();
     let gates = GateFile::open(file.path()).unwrap();
@@ -135,8 +140,8 @@ fn layers_of_which_nothing_is_known_do_not_count() {
     let streams = |layer, kv_head| {
         gates.streams(&Site { seed: 0, sequence: 0, layer, kv_head, shape }, half())
     };
-    let known = [(1, 0), (1, 1), (3, 0), (3, 1)].map(|(layer, head)| streams(layer, head).unwrap());
-    assert_eq!(known, [false, true, false, true]);
+    let found = [(1, 0), (1, 1), (3, 0), (3, 1)].map(|(layer, head)| streams(layer, head).unwrap());
+    assert_eq!(found, [false, true, false, true]);
     assert!(
         streams(2, 1).unwrap_err().ends_with("the gates of layer 2 are `nan`: expected numbers")
     );
@@ -151,7 +156,7 @@ fn layers_of_which_nothing_is_known_do_not_count() {
 }
 
 #[test]
-fn files_that_are_no_gates_are_refused_by_name() {
+fn errors_name_the_gate_file() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let refused = |text: &str| {
         std::fs::write(file.path(), text).unwrap();
@@ -170,16 +175,16 @@ fn files_that_are_no_gates_are_refused_by_name() {
     assert!(missing.check().unwrap_err().to_string().contains("no/such/file"));
 }
 
-/// What an inner selector keeps is counted, and its density can be set.
+/// The index of the inner selector is counted, and its size is tunable.
 #[test]
-fn an_inner_selector_is_asked() {
+fn the_inner_selector_is_counted_and_tunable() {
     let head = Head::new(50, 8, 1, Texture::Gaussian);
     let mut of_snapkv = config("retrieves", Some(Box::new(snapkv())));
-    let mut worker = of_snapkv.build(head.site()).unwrap();
-    worker.append(&head.part(0..50));
-    assert_eq!(worker.index_bytes(), 200);
-    worker.observe(&head.prompt());
-    assert_eq!(worker.index_bytes(), 36);
+    let mut selector = of_snapkv.build(head.site()).unwrap();
+    selector.append(&head.part(0..50));
+    assert_eq!(selector.index_bytes(), 200);
+    selector.observe(&head.prompt());
+    assert_eq!(selector.index_bytes(), 36);
     assert!(matches!(of_snapkv.tunable(), Some(Tunable::Sizes(sizes)) if sizes.len() == 1));
     assert!(config("retrieves", None).tunable().is_none());
 }

@@ -1,13 +1,13 @@
-//! Codes of signs, packed, and how many of them differ.
+//! Packed binary codes, and the number of bits in which they differ.
 
 use multiversion::multiversion;
 
 use super::Bits;
 
-/// Words in the largest code.
+/// Number of words in the longest code.
 const WORDS: usize = 4;
 
-/// The signs of one vector, lowest bits first; a bit is set where the number is positive.
+/// Signs of one vector, lowest bits first. A bit is set if the number is positive.
 pub(super) type Code = [u32; WORDS];
 
 /// Packs the signs of at most 128 elements.
@@ -19,36 +19,36 @@ pub(super) fn pack(numbers: &[f32]) -> Code {
     code
 }
 
-/// The codes of tokens in order, `bits / 8` bytes each, rounded up to words.
+/// Codes of tokens in order, `bits / 8` bytes each, rounded up to words.
 #[derive(Clone, Debug)]
 pub struct Codes {
-    /// The first words of all codes, the second words, and so on, `[⌈bits / 32⌉][tokens]`.
+    /// First words of all codes, then second words, and so on, `[⌈bits / 32⌉][tokens]`.
     words: Vec<Vec<u32>>,
 }
 
 impl Codes {
-    /// No codes yet.
+    /// Creates an empty list of codes.
     pub fn new(bits: Bits) -> Self {
         Self { words: vec![Vec::new(); usize::from(bits.get()).div_ceil(32)] }
     }
 
-    /// Adds the code of the next token. Words beyond the codes' length are not kept.
+    /// Adds the code of the next token. Words beyond the length of the codes are dropped.
     pub fn push(&mut self, code: Code) {
         for (words, word) in self.words.iter_mut().zip(code) {
             words.push(word);
         }
     }
 
-    /// What they take.
+    /// Size of the codes in bytes.
     pub fn bytes(&self) -> usize {
         self.words.iter().map(|words| size_of_val(&words[..])).sum()
     }
 
-    /// Subtracts from the score of each of the first tokens, `[visible]`, the bits in which its
-    /// code differs from each of `queries`. O(visible · words · queries).
+    /// Subtracts from the score of each of the first tokens, `[visible]`, the number of bits in
+    /// which its code differs from each of `queries`. O(visible · words · queries).
     ///
     /// # Panics
-    /// In debug builds, if a score is less than what it loses.
+    /// In debug builds, if a score is smaller than the number subtracted from it.
     pub fn subtract_differing(&self, queries: &[Code], scores: &mut [u16]) {
         for (i, words) in self.words.iter().enumerate() {
             let queries: Vec<u32> = queries.iter().map(|code| code[i]).collect();
@@ -60,7 +60,8 @@ impl Codes {
     }
 }
 
-/// Goes once over the codes for every `QUERIES` queries, and returns those that are left.
+/// Subtracts for chunks of `QUERIES` queries, with one pass over the codes per chunk, and returns
+/// the remaining queries.
 fn subtract_chunks<'q, const QUERIES: usize>(
     words: &[u32],
     queries: &'q [u32],
@@ -73,7 +74,7 @@ fn subtract_chunks<'q, const QUERIES: usize>(
     rest
 }
 
-/// What [`Codes::subtract_differing`] does with one word of each code.
+/// Computes [`Codes::subtract_differing`] for one word of each code.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"

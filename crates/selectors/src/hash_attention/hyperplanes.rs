@@ -7,23 +7,30 @@ use vattention_core::{Site, step::Stream};
 use super::Bits;
 use crate::{Activation, Affine, CodeMap, Network};
 
-/// The purpose of their random numbers: no selector's, and not the sampler's.
+/// Purpose of the random numbers, which differs from those of the selectors and the sampler.
 const PURPOSE: u16 = u16::MAX - 1;
 
-/// One layer for queries and keys, without bias.
-pub(super) fn map(site: &Site, member: usize, bits: Bits, dim: usize) -> Result<CodeMap, String> {
-    let weight = draw(site, member, bits, dim);
+/// Creates a map of one layer without bias, shared by queries and keys.
+pub(super) fn draw_map(
+    site: &Site,
+    member: usize,
+    bits: Bits,
+    dim: usize,
+) -> Result<CodeMap, String> {
+    let weight = draw_normals(site, member, bits, dim);
     let bias = vec![0.0; usize::from(bits.get())];
     let network = Network::new(vec![Affine { weight, bias }], Activation::Relu);
     let network = Arc::new(network.map_err(|error| error.to_string())?);
     CodeMap::new(network.clone(), network, 1.0).map_err(|error| error.to_string())
 }
 
-/// Normals of `bits` hyperplanes, `[dim, bits]`, nearly Gaussian: sums of twelve random bytes less
-/// their mean. Whole numbers, so that products with small whole numbers are exact.
+/// Draws the normals of `bits` hyperplanes, `[dim, bits]`. They are nearly Gaussian: each number is
+/// a sum of twelve random bytes minus its mean. They are whole numbers, so that products with small
+/// whole numbers are exact.
 ///
-/// They follow from the seed and the place alone: every sequence has the same.
-fn draw(site: &Site, member: usize, bits: Bits, dim: usize) -> Vec<f32> {
+/// The normals depend only on the seed and on the layer, head and member, so that all sequences
+/// share them.
+fn draw_normals(site: &Site, member: usize, bits: Bits, dim: usize) -> Vec<f32> {
     let place = Site { sequence: 0, ..*site };
     let bits = usize::from(bits.get());
     let mut planes = vec![0.0; dim * bits];

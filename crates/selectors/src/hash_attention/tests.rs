@@ -1,4 +1,4 @@
-//! The laws, the invariants of codes, and files that are refused.
+//! Laws of selectors, invariants of codes, and weight files that are refused.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,16 +22,16 @@ fn config(bits: u64, codes: IndexOf, score: Score) -> HashAttention {
     }
 }
 
-vattention_testkit::laws!(own_codes, config(32, IndexOf::Head, Score::Head));
-vattention_testkit::laws!(own_codes_by_group, config(40, IndexOf::Head, Score::Group));
-vattention_testkit::laws!(one_code, config(100, IndexOf::Group, Score::Head));
-vattention_testkit::laws!(one_code_by_group, config(32, IndexOf::Group, Score::Group));
+vattention_testkit::laws!(head_codes, config(32, IndexOf::Head, Score::Head));
+vattention_testkit::laws!(head_codes_group_scores, config(40, IndexOf::Head, Score::Group));
+vattention_testkit::laws!(group_codes, config(100, IndexOf::Group, Score::Head));
+vattention_testkit::laws!(group_codes_group_scores, config(32, IndexOf::Group, Score::Group));
 
-/// The scores that a worker with all of a head's keys gives one row.
+/// Returns the scores of one row by a selector with all of a head's keys.
 fn scores(config: &HashAttention, head: &Head, member: usize) -> Vec<u16> {
-    let mut worker = config.worker(head.site()).unwrap();
-    worker.append(&head.part(0..head.tokens));
-    worker.scores(&head.step(head.tokens).row(member))
+    let mut selector = config.build_selector(head.site()).unwrap();
+    selector.append(&head.part(0..head.tokens));
+    selector.scores(&head.step(head.tokens).row(member))
 }
 
 fn sign(x: f32) -> i32 {
@@ -50,7 +50,7 @@ proptest! {
         }
     }
 
-    /// Score less 1 is `(bits + Σ ±1 · ±1) / 2`, summed over any number of queries.
+    /// After subtraction, a score is `(bits + Σ ±1 · ±1) / 2`, summed over any number of queries.
     #[test]
     fn scores_are_products_of_signs(
         bits in 1_u64..=128,
@@ -75,33 +75,36 @@ proptest! {
         }
     }
 
-    /// A group's score is 1 and the agreeing bits of all its query heads.
+    /// A group's score is 1 plus the agreeing bits of all its query heads.
     #[test]
     fn a_groups_score_is_the_sum_of_its_heads(head in heads(40)) {
         for codes in [IndexOf::Head, IndexOf::Group] {
-            let [a, b] = [0, 1].map(|member| scores(&config(40, codes, Score::Head), &head, member));
+            let by_head = config(40, codes, Score::Head);
+            let [a, b] = [0, 1].map(|member| scores(&by_head, &head, member));
             let sum: Vec<u16> = a.iter().zip(&b).map(|(a, b)| a + b - 1).collect();
             prop_assert_eq!(scores(&config(40, codes, Score::Group), &head, 1), sum);
         }
     }
 
-    /// A key that points where the query does has its code, and no score is higher; a key that
-    /// points away has none of its bits.
+    /// A key in the direction of the query has the query's code and thus the highest score; a key
+    /// in the opposite direction agrees in no bit.
     #[test]
-    fn the_same_code_is_the_top_score(head in heads(20), scale in 0.1_f32..9.0) {
+    fn the_querys_own_code_has_the_top_score(head in heads(20), scale in 0.1_f32..9.0) {
         let config = config(32, IndexOf::Group, Score::Head);
-        let mut worker = config.worker(head.site()).unwrap();
+        let mut selector = config.build_selector(head.site()).unwrap();
         let query = head.step(1).row(0).query().to_vec();
-        let keys: Vec<f32> = query.iter().map(|x| x * scale).chain(query.iter().map(|x| -x)).collect();
+        let opposite = query.iter().map(|x| -x);
+        let keys: Vec<f32> = query.iter().map(|x| x * scale).chain(opposite).collect();
         let keys = vattention_core::Tokens::new(&keys, 2, head.dim);
-        worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
+        selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let row = head.step(head.tokens.min(2)).row(0);
-        let scores = worker.scores(&row);
+        let scores = selector.scores(&row);
         prop_assert_eq!(&scores[..], &[33, 1][..scores.len()]);
     }
 }
 
-/// With many bits, agreeing bits estimate angles: the needle's are more than nearly all others'.
+/// With many bits, the agreeing bits estimate angles: the needle agrees in more bits than nearly
+/// all other tokens.
 #[test]
 fn hyperplanes_find_a_needle() {
     let head = Head::new(2000, 20, 5, Texture::Needle);
@@ -112,7 +115,7 @@ fn hyperplanes_find_a_needle() {
     assert!(better < 20, "{better} tokens score higher");
 }
 
-/// A file of maps with a layer of `[heads, 8, 8]` and one of `[heads, 8, bits]`.
+/// Writes a file of maps with a layer of `[heads, 8, 8]` and one of `[heads, 8, bits]`.
 fn write(
     path: &Path,
     heads: usize,
@@ -142,7 +145,7 @@ fn write(
     serialize_to_file(views, Some(metadata), path).unwrap();
 }
 
-/// At a site with 4 query heads and 2 KV heads of 8 elements.
+/// Builds the maps at a site with 4 query heads and 2 KV heads of 8 elements.
 fn build(config: &HashAttention) -> Result<Vec<CodeMap>, String> {
     let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 8, value_dim: 1 };
     let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 1, shape };
@@ -150,7 +153,7 @@ fn build(config: &HashAttention) -> Result<Vec<CodeMap>, String> {
 }
 
 #[test]
-fn each_head_has_its_own_rows() {
+fn each_head_reads_its_rows() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("w.safetensors");
     let first = |heads, codes| -> Vec<f32> {
@@ -173,7 +176,7 @@ fn each_head_has_its_own_rows() {
 }
 
 #[test]
-fn files_that_do_not_fit_are_refused_by_name() {
+fn errors_name_the_file_and_the_tensor() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("w.safetensors");
     let good = "vattention-hash/1";
@@ -194,14 +197,14 @@ fn files_that_do_not_fit_are_refused_by_name() {
     write(&path, 2, good, |_| {});
     assert!(refused(&trained).contains("is [2, 8, 8]: expected [4 query heads, 8, out]"));
     assert!(refused(&trained).ends_with("of KV heads: write `codes = \"group\"`"), "HATA's");
-    let one = HashAttention { codes: IndexOf::Group, ..trained.clone() };
+    let shared = HashAttention { codes: IndexOf::Group, ..trained.clone() };
     write(&path, 3, good, |_| {});
-    assert!(refused(&one).contains("expected [2 KV heads or 4 query heads, 8, out]"));
-    assert!(!refused(&one).contains("write `codes"));
+    assert!(refused(&shared).contains("expected [2 KV heads or 4 query heads, 8, out]"));
+    assert!(!refused(&shared).contains("write `codes"));
     write(&path, 4, good, |shapes| shapes.retain(|name, _| !name.contains("key.0.weight")));
     assert_eq!(refused(&trained), "there is no `layers.0.key.0.weight`");
     write(&path, 4, good, |shapes| shapes.retain(|name, _| !name.contains("key.1.weight")));
-    assert_eq!(refused(&trained), "queries have codes of 40 bits and keys of 8");
+    assert_eq!(refused(&trained), "keys have codes of 8 bits: expected 40, as queries have");
     write(&path, 4, good, |shapes| {
         shapes.insert("layers.0.query.1.bias".into(), vec![4, 39]);
     });
@@ -216,7 +219,8 @@ fn files_that_do_not_fit_are_refused_by_name() {
     }
 }
 
-/// HATA: one matrix for the KV head, for queries and keys, as `tools/make_selectors_golden.py` writes it.
+/// Case of HATA, with one matrix per KV head for queries and keys, in the file that
+/// `tools/make_selectors_golden.py` writes.
 #[derive(Deserialize)]
 struct Hata {
     queries: Vec<Vec<f32>>,
@@ -226,7 +230,7 @@ struct Hata {
     picks: Vec<usize>,
 }
 
-/// A file of one layer without bias, the same for queries and keys.
+/// Writes a file of one layer without bias, the same for queries and keys.
 fn write_matrix(path: &Path, weight: &[Vec<f32>]) {
     let bytes = |numbers: &[f32]| numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
     let (dim, bits) = (weight.len(), weight[0].len());
@@ -244,7 +248,7 @@ fn write_matrix(path: &Path, weight: &[Vec<f32>]) {
 }
 
 #[test]
-fn a_linear_map_for_a_group_picks_what_hata_does() {
+fn a_linear_group_map_picks_the_tokens_of_hata() {
     let cases = include_str!("../../../../tests/golden/hata.json");
     let cases: Vec<Hata> = serde_json::from_str(cases).unwrap();
     assert_eq!(cases.len(), 2);
@@ -262,11 +266,11 @@ fn a_linear_map_for_a_group_picks_what_hata_does() {
             bits: None,
             ..config(32, IndexOf::Group, Score::Group)
         };
-        let mut worker = hata.worker(&site).unwrap();
-        worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
+        let mut selector = hata.build_selector(&site).unwrap();
+        selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let step = Step { site: &site, queries: &queries, keys, values: keys, visible, step: 0 };
         let mut picks = Picks::new(visible);
-        worker.select(&step.row(0), &mut picks);
+        selector.select(&step.row(0), &mut picks);
         assert_eq!(picks.iter().collect::<Vec<_>>(), case.picks);
     }
 }

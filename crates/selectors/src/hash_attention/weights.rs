@@ -1,4 +1,4 @@
-//! The file of trained maps: only the rows of one head are read.
+//! File of trained maps. Reading loads only the rows of one head.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use vattention_index::tensor_file::{TensorFile, mismatch};
 
 const FORMAT: &str = "vattention-hash/1";
 
-/// An open file of trained maps. Every refusal names it, and the tensor if there is one.
+/// Open file of trained maps. Errors name the file, and the tensor if they concern one.
 pub(super) struct HashWeights(TensorFile);
 
 impl HashWeights {
@@ -19,8 +19,8 @@ impl HashWeights {
         TensorFile::open(path, FORMAT).map(Self)
     }
 
-    /// The maps of `member` of the group at `site`.
-    pub(super) fn map(
+    /// Reads the maps of `member` of the group at `site`.
+    pub(super) fn read_map(
         &self,
         site: &Site,
         codes: IndexOf,
@@ -29,23 +29,26 @@ impl HashWeights {
     ) -> Result<CodeMap, String> {
         let side = |side: &str| -> Result<Arc<Network>, String> {
             let layers =
-                self.layers(&format!("layers.{}.{side}", site.layer), site, codes, member)?;
+                self.read_layers(&format!("layers.{}.{side}", site.layer), site, codes, member)?;
             Network::new(layers, activation).map(Arc::new).map_err(|error| error.to_string())
         };
         let read = || -> Result<CodeMap, String> {
             let (query, key) = (side("query")?, side("key")?);
             let [bits, key_bits] = [&query, &key].map(|network| network.outputs());
             if bits != key_bits {
-                return Err(format!("queries have codes of {bits} bits and keys of {key_bits}"));
+                return Err(format!(
+                    "keys have codes of {key_bits} bits: expected {bits}, as queries have"
+                ));
             }
             Bits::try_from(bits as u64)?;
-            CodeMap::new(query, key, self.scale(site.shape)?).map_err(|error| error.to_string())
+            CodeMap::new(query, key, self.read_scale(site.shape)?)
+                .map_err(|error| error.to_string())
         };
         read().map_err(|reason| self.0.named(&reason))
     }
 
-    /// What queries are multiplied by in the model.
-    fn scale(&self, shape: Shape) -> Result<f32, String> {
+    /// Returns the softmax scale by which the model multiplies queries.
+    fn read_scale(&self, shape: Shape) -> Result<f32, String> {
         let Some(text) = self.0.metadata("scale") else {
             return Ok(shape.default_scale());
         };
@@ -55,8 +58,8 @@ impl HashWeights {
         }
     }
 
-    /// The layers under a name.
-    fn layers(
+    /// Reads the layers under a name.
+    fn read_layers(
         &self,
         name: &str,
         site: &Site,
@@ -67,15 +70,15 @@ impl HashWeights {
         loop {
             let weight = format!("{name}.{}.weight", layers.len());
             let Some(info) = self.0.find(&weight) else { break };
-            let wanted = layers.last().map_or(site.shape.head_dim, |layer| layer.bias.len());
+            let width = layers.last().map_or(site.shape.head_dim, |layer| layer.bias.len());
             let (heads, head, outputs) = match info.shape[..] {
-                [heads, inputs, outputs] if inputs == wanted && outputs > 0 => {
-                    (heads, head(heads, site, codes, member), outputs)
+                [heads, inputs, outputs] if inputs == width && outputs > 0 => {
+                    (heads, find_row(heads, site, codes, member), outputs)
                 }
                 _ => (0, None, 0),
             };
             let head = head.ok_or_else(|| {
-                let expected = format!("[{}, {wanted}, out]", heads_of(site, codes));
+                let expected = format!("[{}, {width}, out]", describe_rows(site, codes));
                 format!(
                     "{}{}",
                     mismatch(&weight, info, &expected),
@@ -99,8 +102,9 @@ impl HashWeights {
     }
 }
 
-/// The row of a tensor of `heads` rows that `member` of the group at `site` uses.
-fn head(heads: usize, site: &Site, codes: IndexOf, member: usize) -> Option<usize> {
+/// Returns the row of a tensor of `heads` rows that `member` of the group at `site` uses; `None` if
+/// the number of rows does not fit.
+fn find_row(heads: usize, site: &Site, codes: IndexOf, member: usize) -> Option<usize> {
     let Shape { query_heads, kv_heads, .. } = site.shape;
     let first = site.kv_head * site.shape.group();
     match codes {
@@ -111,7 +115,7 @@ fn head(heads: usize, site: &Site, codes: IndexOf, member: usize) -> Option<usiz
     }
 }
 
-/// Advice for a tensor with a row for each KV head, as HATA's matrices have.
+/// Advice for a tensor with a row per KV head, such as HATA's matrices; empty for other tensors.
 fn advice(shape: &[usize], site: &Site, codes: IndexOf) -> &'static str {
     if codes == IndexOf::Head && shape.first() == Some(&site.shape.kv_heads) {
         "; these maps are of KV heads: write `codes = \"group\"`"
@@ -120,8 +124,8 @@ fn advice(shape: &[usize], site: &Site, codes: IndexOf) -> &'static str {
     }
 }
 
-/// How many rows a tensor may have, in words.
-fn heads_of(site: &Site, codes: IndexOf) -> String {
+/// Describes the number of rows that a tensor may have.
+fn describe_rows(site: &Site, codes: IndexOf) -> String {
     let Shape { query_heads, kv_heads, .. } = site.shape;
     match codes {
         IndexOf::Head => format!("{query_heads} query heads"),

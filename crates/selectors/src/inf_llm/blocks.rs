@@ -1,41 +1,42 @@
-//! Blocks of tokens, their representatives, and the attention that these are chosen by.
+//! Blocks of tokens, their representatives, and the attention that chooses these.
 
 use vattention_core::{Picks, Tokens};
 
-use crate::per_token::per_token;
+use crate::block_scores::expand_to_tokens;
 
-/// The blocks of one KV head.
+/// Blocks of tokens of one KV head.
 #[derive(Clone, Debug)]
 pub(super) struct MemoryBlocks {
     block: usize,
     representatives: usize,
     dim: usize,
-    /// Tokens appended.
+    /// Number of tokens appended.
     tokens: usize,
-    /// The mean of the representatives' keys of each block, `[blocks, dim]`.
+    /// Mean of the representatives' keys, per block, `[blocks, dim]`.
     keys: Vec<f32>,
-    /// The sum of those of the last block, `[dim]`.
+    /// Sum of the representatives' keys of the last block, `[dim]`.
     last: Vec<f64>,
-    states: Vec<State>,
-    /// The first token of the blocks that may still receive attention.
+    states: Vec<BlockState>,
+    /// First token of the blocks that may still receive attention.
     unsettled: usize,
-    /// What each token from there on has received.
+    /// Attention received by each token from `unsettled` on.
     attention: Vec<f64>,
 }
 
-/// What is known of a block.
+/// State of a block.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
-    /// Tokens that represent it.
+struct BlockState {
+    /// Number of tokens that represent the block.
     representatives: usize,
-    /// Whether any of its tokens has received attention.
+    /// True if any token of the block has received attention.
     attended: bool,
-    /// Whether one has since the representatives were chosen: who asks must choose anew.
+    /// True if a token has received attention since the representatives were chosen, so that they
+    /// must be chosen again.
     stale: bool,
 }
 
 impl MemoryBlocks {
-    /// No tokens yet.
+    /// Creates an index without tokens.
     pub(super) fn new(block: usize, representatives: usize, dim: usize) -> Self {
         Self {
             block,
@@ -50,17 +51,17 @@ impl MemoryBlocks {
         }
     }
 
-    /// Takes new tokens in.
+    /// Appends new tokens.
     pub(super) fn append(&mut self, keys: Tokens<'_>) {
         let mut key = vec![0.0; self.dim];
         for i in 0..keys.len() {
             if self.tokens.is_multiple_of(self.block) {
-                self.states.push(State::default());
+                self.states.push(BlockState::default());
                 self.keys.resize(self.keys.len() + self.dim, 0.0);
                 self.last = vec![0.0; self.dim];
             }
             let block = self.states.len() - 1;
-            let State { representatives, attended, .. } = self.states[block];
+            let BlockState { representatives, attended, .. } = self.states[block];
             // A token without attention ranks last in a block that has some.
             if !attended || representatives < self.representatives {
                 let mut sum = std::mem::take(&mut self.last);
@@ -73,7 +74,7 @@ impl MemoryBlocks {
         }
     }
 
-    /// Lets `representatives` tokens stand for a block, with the sum of their keys.
+    /// Sets the number of representatives of a block and the sum of their keys.
     fn represent(&mut self, block: usize, sum: Vec<f64>, representatives: usize) {
         self.states[block].representatives = representatives;
         let key = &mut self.keys[block * self.dim..][..self.dim];
@@ -83,7 +84,7 @@ impl MemoryBlocks {
         }
     }
 
-    /// Adds to what a token has received, unless its block is settled.
+    /// Adds to the attention that a token has received, unless its block is settled.
     pub(super) fn attend(&mut self, token: usize, weight: f64) {
         if token >= self.unsettled && token < self.tokens && weight > 0.0 {
             self.attention[token - self.unsettled] += weight;
@@ -92,28 +93,29 @@ impl MemoryBlocks {
         }
     }
 
-    /// Chooses the representatives of the blocks that have received attention since they were
-    /// chosen last, as far as `keys`, of the first tokens, are of all that a block has.
+    /// Chooses again the representatives of the blocks that have received attention since the last
+    /// choice. `keys` are those of the first tokens; a block that they do not cover is left as it
+    /// is.
     pub(super) fn renew(&mut self, keys: Tokens<'_>) {
         for block in self.unsettled / self.block..self.states.len() {
             if self.states[block].stale && self.end(block) <= keys.len() {
-                let (sum, representatives) = self.chosen(block, keys);
+                let (sum, representatives) = self.sum_representatives(block, keys);
                 self.represent(block, sum, representatives);
                 self.states[block].stale = false;
             }
         }
     }
 
-    /// The first token that is not of a block.
+    /// First token after a block.
     fn end(&self, block: usize) -> usize {
         self.tokens.min((block * self.block).saturating_add(self.block))
     }
 
-    /// The sum of the keys of those tokens of a block that represent it, and how many these are;
-    /// `keys` are of the first tokens, others there are none.
-    fn chosen(&self, block: usize, keys: Tokens<'_>) -> (Vec<f64>, usize) {
+    /// Returns the sum of the keys of a block's representatives, and their number. `keys` are those
+    /// of the first tokens; other tokens are ignored.
+    fn sum_representatives(&self, block: usize, keys: Tokens<'_>) -> (Vec<f64>, usize) {
         let (first, end) = (block * self.block, self.end(block).min(keys.len()));
-        let places = self.choose(first, end);
+        let places = self.choose_representatives(first, end);
         let (mut sum, mut key) = (vec![0.0; self.dim], vec![0.0; self.dim]);
         for &place in &places {
             keys.copy_row(first + place as usize, &mut key);
@@ -122,11 +124,11 @@ impl MemoryBlocks {
         (sum, places.len())
     }
 
-    /// The places of those that have received the most among tokens of a block, ascending; all if
-    /// that is not known.
-    fn choose(&self, first: usize, end: usize) -> Vec<u32> {
-        let known = first.checked_sub(self.unsettled);
-        let received = known.map_or(&[][..], |known| &self.attention[known..][..end - first]);
+    /// Returns the places, ascending, of the tokens of a block that have received the most
+    /// attention; all places if none has received any, or the attention is no longer stored.
+    fn choose_representatives(&self, first: usize, end: usize) -> Vec<u32> {
+        let stored = first.checked_sub(self.unsettled);
+        let received = stored.map_or(&[][..], |place| &self.attention[place..][..end - first]);
         if received.iter().all(|&received| received == 0.0) {
             return (0..(end - first) as u32).collect();
         }
@@ -136,8 +138,8 @@ impl MemoryBlocks {
         best.indices()
     }
 
-    /// Forgets the attention of the blocks that end before token `near`: they will receive no
-    /// more, and their representatives stay.
+    /// Drops the attention of the blocks that end before token `near`. They will receive no more,
+    /// and their representatives stay.
     pub(super) fn settle(&mut self, near: usize) {
         let settled = near / self.block * self.block;
         if settled > self.unsettled {
@@ -146,21 +148,22 @@ impl MemoryBlocks {
         }
     }
 
-    /// The score of each of the first tokens, whose keys these are: its block's.
+    /// Returns the scores of the first tokens, which `keys` belong to. A token has the score of its
+    /// block.
     pub(super) fn scores(&self, query: &[f32], keys: Tokens<'_>) -> Vec<f32> {
-        let mut of_blocks = vec![0.0; keys.len().div_ceil(self.block)];
-        let known = Tokens::new(&self.keys, self.states.len(), self.dim);
-        known.dots(0..of_blocks.len(), query, &mut of_blocks);
-        for (block, score) in of_blocks.iter_mut().enumerate() {
+        let mut block_scores = vec![0.0; keys.len().div_ceil(self.block)];
+        let block_keys = Tokens::new(&self.keys, self.states.len(), self.dim);
+        block_keys.dots(0..block_scores.len(), query, &mut block_scores);
+        for (block, score) in block_scores.iter_mut().enumerate() {
             if self.states[block].stale || self.end(block) > keys.len() {
-                let (sum, representatives) = self.chosen(block, keys);
+                let (sum, representatives) = self.sum_representatives(block, keys);
                 *score = Tokens::new(&mean(&sum, representatives), 1, self.dim).dot(0, query);
             }
         }
-        per_token(of_blocks, self.block, keys.len())
+        expand_to_tokens(block_scores, self.block, keys.len())
     }
 
-    /// What grows with the tokens.
+    /// Size in bytes of the parts that grow with the number of tokens.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&self.keys[..])
             + size_of_val(&self.states[..])

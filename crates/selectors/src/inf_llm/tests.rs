@@ -1,5 +1,5 @@
 use super::*;
-use crate::learned::testing::{MEMBERS, picked, prompt, queries};
+use crate::prompt_attention::testing::{MEMBERS, pick, prompt, queries};
 use proptest::prelude::*;
 use vattention_testkit::{Head, Texture, heads, laws};
 
@@ -9,11 +9,11 @@ fn config(size: usize, block: usize, representatives: usize, window: usize) -> I
     InfLlm { size: Size::Tokens(size), block, representatives, window }
 }
 
-laws!(with_a_window, config(9, 8, 2, 20));
-laws!(with_all_attention, config(9, 8, 2, 4096));
-laws!(by_the_mean, config(9, 8, 8, 20));
+laws!(short_window, config(9, 8, 2, 20));
+laws!(long_window, config(9, 8, 2, 4096));
+laws!(all_tokens_represent, config(9, 8, 8, 20));
 
-/// The mean key of some tokens of a head.
+/// Returns the mean key of some tokens of a head.
 fn mean_key(head: &Head, tokens: &[usize]) -> Vec<f64> {
     let mut sum = vec![0.0; head.dim];
     let mut key = vec![0.0; head.dim];
@@ -24,7 +24,7 @@ fn mean_key(head: &Head, tokens: &[usize]) -> Vec<f64> {
     sum.into_iter().map(|sum| sum / tokens.len() as f64).collect()
 }
 
-/// Attention as it is counted, one row after the other.
+/// Reference implementation: attention received, added row by row.
 #[derive(Default)]
 struct Model {
     received: Vec<f64>,
@@ -34,12 +34,12 @@ impl Model {
     fn add(&mut self, position: usize, window: usize, tokens: &[u32], weights: &[f32]) {
         for (&token, &weight) in tokens.iter().zip(weights) {
             if token as usize + window > position {
-                self.received[token as usize] += rounded(weight);
+                self.received[token as usize] += round_weight(weight);
             }
         }
     }
 
-    /// The representatives of the block from `first` on.
+    /// Returns the representatives of the block that starts at `first`.
     fn representatives(&self, first: usize, block: usize, count: usize) -> Vec<usize> {
         let mut tokens: Vec<usize> = (first..self.received.len().min(first + block)).collect();
         if tokens.iter().any(|&token| self.received[token] > 0.0) {
@@ -53,8 +53,8 @@ impl Model {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// After a prompt, and after every step and token that follows, each block's key is the mean of
-    /// its representatives' keys, as they are defined: as many as asked, of the block itself.
+    /// After a prompt, and after every later step and token, each block's key is the mean of the
+    /// keys of its representatives.
     #[test]
     fn block_keys_are_the_means_of_the_most_attended(
         head in heads(80),
@@ -62,38 +62,38 @@ proptest! {
         shown in 0_usize..6,
         steps in prop::collection::vec(prop::collection::vec(0_u8..6, 80), 0..10),
     ) {
-        let mut worker = InfLlmSelector {
+        let mut selector = InfLlmSelector {
             size: Size::Tokens(5),
             window,
             blocks: MemoryBlocks::new(block, representatives, head.dim),
         };
         let mut tokens = head.tokens.saturating_sub(steps.len()).max(1);
-        worker.append(&head.part(0..tokens));
+        selector.append(&head.part(0..tokens));
         let mut model = Model { received: vec![0.0; tokens] };
         if shown > 0 {
             let queries = queries(&head, shown.min(tokens));
             let prompt = prompt(&head, tokens, queries.view());
-            worker.observe(&prompt);
+            selector.observe(&prompt);
             let all: Vec<u32> = (0..tokens as u32).collect();
-            each_row(&prompt, shown, &all, |position, weights| {
+            for_each_row(&prompt, shown, &all, |position, weights| {
                 model.add(position, window, &all, weights);
             });
         }
         for weights in steps {
             if tokens < head.tokens {
-                worker.append(&head.part(tokens..tokens + 1));
+                selector.append(&head.part(tokens..tokens + 1));
                 model.received.push(0.0);
                 tokens += 1;
             }
-            // Some tokens are appended before anybody looks again.
+            // Some tokens are appended without a step in between.
             if weights[0] % 2 == 0 {
                 continue;
             }
             for (member, shift) in [0_u8, 3].into_iter().enumerate() {
                 let all = weights[..tokens].iter().map(|&w| (w + shift) % 6).zip(0_u32..);
                 let (read, weights): (Vec<u32>, Vec<f32>) =
-                    all.filter(|&(w, _)| w < 4).map(|(w, token)| (token, f32::from(w) / 64.0)).unzip();
-                worker.feedback(
+                    all.filter(|&(w, _)| w < 4).map(|(w, t)| (t, f32::from(w) / 64.0)).unzip();
+                selector.feedback(
                     &head.step(tokens).row(member),
                     &Attended { tokens: &read, weights: &weights },
                 );
@@ -108,39 +108,40 @@ proptest! {
                 let mut unit = vec![0.0; head.dim];
                 unit[j] = 1.0;
                 let keys = head.part(0..tokens).keys;
-                let got = f64::from(worker.blocks.scores(&unit, keys)[first]);
+                let got = f64::from(selector.blocks.scores(&unit, keys)[first]);
                 prop_assert!((got - want).abs() <= 1e-5 * want.abs().max(1.0), "{got} {want}");
             }
         }
     }
 
-    /// With as many representatives as tokens in a block, attention changes nothing.
+    /// If all tokens of a block represent it, attention changes nothing.
     #[test]
-    fn with_all_as_representatives_a_key_is_the_mean(head in heads(80), block in 1_usize..20) {
+    fn attention_is_irrelevant_if_all_tokens_represent(head in heads(80), block in 1_usize..20) {
         let mut attended = config(9, block, block, 4096).build(head.site()).unwrap();
         attended.append(&head.part(0..head.tokens));
         let fresh = attended.clone();
         attended.observe(&head.prompt());
-        let all = |selector: &dyn Selector| picked(selector, &head, head.tokens);
+        let all = |selector: &dyn Selector| pick(selector, &head, head.tokens);
         prop_assert_eq!(all(&*attended), all(&*fresh));
     }
 
-    /// Whole blocks in the order of their scores, the last in part, beside what is taken already.
+    /// Blocks are taken in the order of their scores, the last one in part, beside the tokens
+    /// already taken.
     #[test]
-    fn takes_blocks_in_order_of_their_scores(
+    fn blocks_are_taken_in_order_of_their_scores(
         head in heads(80), block in 1_usize..20, size in 1_usize..60,
     ) {
-        let mut worker = InfLlmSelector {
+        let mut selector = InfLlmSelector {
             size: Size::Tokens(size), window: 1, blocks: MemoryBlocks::new(block, 1, head.dim),
         };
-        worker.append(&head.part(0..head.tokens));
+        selector.append(&head.part(0..head.tokens));
         let row = head.step(head.tokens).row(1);
         let query: Vec<f32> = row.group().sum_axis(vattention_core::ndarray::Axis(0)).to_vec();
-        let scores = worker.blocks.scores(&query, head.part(0..head.tokens).keys);
+        let scores = selector.blocks.scores(&query, head.part(0..head.tokens).keys);
         let mut picks = Picks::new(head.tokens);
         picks.take_range(3..7);
         let before = picks.len();
-        worker.select(&row, &mut picks);
+        selector.select(&row, &mut picks);
         prop_assert_eq!(picks.len() - before, size.min(head.tokens - before));
         let mut order: Vec<usize> = (0..head.tokens).filter(|t| !(3..7).contains(t)).collect();
         order.sort_by(|&a, &b| (scores[b] + 0.0).total_cmp(&(scores[a] + 0.0)));
@@ -164,28 +165,28 @@ proptest! {
     }
 }
 
-/// Attention is forgotten once no query can add to it.
+/// Attention is dropped once no query can add to it.
 #[test]
-fn only_the_window_keeps_its_attention() {
+fn attention_is_stored_for_the_window_only() {
     let head = Head::new(64, 2, 1, Texture::Gaussian);
-    let mut worker = config(9, 8, 2, 20).build(head.site()).unwrap();
-    worker.append(&head.part(0..64));
+    let mut selector = config(9, 8, 2, 20).build(head.site()).unwrap();
+    selector.append(&head.part(0..64));
     let keys = 8 * (2 * 4 + size_of_val(&(0_usize, true, true)));
-    assert_eq!(worker.index_bytes(), keys + 64 * 8);
-    worker.observe(&head.prompt());
-    assert_eq!(worker.index_bytes(), keys + 24 * 8, "20 tokens are in three blocks");
+    assert_eq!(selector.index_bytes(), keys + 64 * 8);
+    selector.observe(&head.prompt());
+    assert_eq!(selector.index_bytes(), keys + 24 * 8, "20 tokens are in three blocks");
     for member in 0..MEMBERS {
         let attended = Attended { tokens: &[3, 39, 60, 63], weights: &[0.25; 4] };
-        worker.feedback(&head.step(64).row(member), &attended);
+        selector.feedback(&head.step(64).row(member), &attended);
     }
-    assert_eq!(worker.index_bytes(), keys + 24 * 8);
+    assert_eq!(selector.index_bytes(), keys + 24 * 8);
 }
 
 #[test]
 fn a_block_may_be_larger_than_the_context() {
     let head = Head::new(10, 2, 1, Texture::Gaussian);
-    let mut worker = config(4, usize::MAX, usize::MAX, usize::MAX).build(head.site()).unwrap();
-    worker.append(&head.part(0..10));
-    worker.observe(&head.prompt());
-    assert_eq!(picked(&*worker, &head, 10), [0, 1, 2, 3]);
+    let mut selector = config(4, usize::MAX, usize::MAX, usize::MAX).build(head.site()).unwrap();
+    selector.append(&head.part(0..10));
+    selector.observe(&head.prompt());
+    assert_eq!(pick(&*selector, &head, 10), [0, 1, 2, 3]);
 }

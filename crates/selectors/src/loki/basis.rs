@@ -1,4 +1,4 @@
-//! The file of principal components: only those of one KV head are read.
+//! File of principal components. Reading loads only those of one KV head.
 
 use std::path::Path;
 
@@ -8,25 +8,25 @@ use vattention_index::tensor_file::{TensorFile, mismatch};
 
 const FORMAT: &str = "vattention-loki/1";
 
-/// How far products of components may be from those of an orthonormal basis: rounding to bf16
-/// makes them err by 2^−8 at most, to f16 by 2^−10.
+/// Tolerance for products of components, compared with those of an orthonormal basis. Rounding to
+/// bf16 changes them by 2^−8 at most, to f16 by 2^−10.
 const TOLERANCE: f32 = 5e-3;
 
-/// Opens the file, which must be of the format.
+/// Opens a file and checks its format.
 pub(super) fn open(path: &Path) -> Result<TensorFile, String> {
     TensorFile::open(path, FORMAT)
 }
 
-/// The first `rank` components at `site`, `[rank, head_dim]`. Every refusal names the file, and the
-/// tensor if there is one.
+/// Reads the first `rank` components at `site`, `[rank, head_dim]`. Errors name the file, and the
+/// tensor if they concern one.
 pub(super) fn read(path: &Path, site: &Site, rank: usize) -> Result<Vec<f32>, String> {
     let file = open(path)?;
     let read = || -> Result<Vec<f32>, String> {
         let Shape { kv_heads, head_dim: dim, .. } = site.shape;
         let name = format!("layers.{}.variance", site.layer);
-        check_falling(&name, &head(&file, &name, site, &[kv_heads, dim])?)?;
+        check_falling(&name, &read_head(&file, &name, site, &[kv_heads, dim])?)?;
         let name = format!("layers.{}.basis", site.layer);
-        let mut basis = head(&file, &name, site, &[kv_heads, dim, dim])?;
+        let mut basis = read_head(&file, &name, site, &[kv_heads, dim, dim])?;
         basis.truncate(rank * dim);
         check_orthonormal(&name, &basis, rank, dim)?;
         Ok(basis)
@@ -34,8 +34,13 @@ pub(super) fn read(path: &Path, site: &Site, rank: usize) -> Result<Vec<f32>, St
     read().map_err(|reason| file.named(&reason))
 }
 
-/// The numbers of the KV head at `site` in a tensor of that shape.
-fn head(file: &TensorFile, name: &str, site: &Site, shape: &[usize]) -> Result<Vec<f32>, String> {
+/// Reads the numbers of the KV head at `site` in a tensor, and checks its shape.
+fn read_head(
+    file: &TensorFile,
+    name: &str,
+    site: &Site,
+    shape: &[usize],
+) -> Result<Vec<f32>, String> {
     let info = file.info(name)?;
     if info.shape != shape {
         return Err(mismatch(name, info, &format!("{shape:?}, KV heads first")));
@@ -59,7 +64,8 @@ fn check_orthonormal(name: &str, basis: &[f32], rank: usize, dim: usize) -> Resu
             let expected = if i == j { 1.0 } else { 0.0 };
             if (product - expected).abs() > TOLERANCE {
                 return Err(format!(
-                    "`{name}`: the product of components {j} and {i} is {product}: expected {expected}"
+                    "`{name}`: the product of components {j} and {i} is {product}: \
+                     expected {expected}"
                 ));
             }
         }

@@ -1,4 +1,4 @@
-//! The laws, what coordinates lose, and files that are refused.
+//! Laws of selectors, error of the scores, and basis files that are refused.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,9 +13,9 @@ use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
 use crate::OracleTopK;
-use crate::picked::picked;
+use crate::test_picks::pick;
 
-/// Rows that are orthonormal, of numbers that follow from `seed` (Gram and Schmidt).
+/// Returns orthonormal rows that depend on `seed`, by the Gram–Schmidt process.
 fn orthonormal(dim: usize, seed: u64) -> Vec<f32> {
     let head = Head::new(2 * dim, dim, seed, Texture::Gaussian);
     let numbers = head.part(0..2 * dim).keys;
@@ -37,17 +37,17 @@ fn orthonormal(dim: usize, seed: u64) -> Vec<f32> {
     rows.concat().into_iter().map(|x| x as f32).collect()
 }
 
-/// Rows of 0 and one ±1.
+/// Returns rows that have ±1 in one place and 0 elsewhere.
 fn signed_permutation(dim: usize) -> Vec<f32> {
-    let one = |i: usize| if i.is_multiple_of(2) { 1.0 } else { -1.0 };
-    let entry = |(i, j)| if j == (i + 3) % dim { one(i) } else { 0.0 };
+    let sign = |i: usize| if i.is_multiple_of(2) { 1.0 } else { -1.0 };
+    let entry = |(i, j)| if j == (i + 3) % dim { sign(i) } else { 0.0 };
     (0..dim).flat_map(|i| (0..dim).map(move |j| (i, j))).map(entry).collect()
 }
 
 /// Tensors in f32, by name.
 type Tensors = HashMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// A file of the bases of one layer's KV heads.
+/// Writes a file of the bases of one layer's KV heads.
 fn write(path: &Path, layer: usize, bases: &[Vec<f32>], change: impl Fn(&mut Tensors)) {
     let (heads, dim) = (bases.len(), bases[0].len().isqrt());
     let variance: Vec<f32> = (0..heads * dim).map(|i| (dim - i % dim) as f32).collect();
@@ -73,8 +73,8 @@ fn config(rank: Option<usize>, basis: &Path, score: Score) -> Loki {
     Loki { size: Size::Tokens(7), rank, basis: basis.into(), score }
 }
 
-/// Random bases for the heads of the laws, one file for each length of keys.
-fn basis_of(dim: usize) -> PathBuf {
+/// Path of a file with a random basis for the heads of the laws, one file per key length.
+fn basis_path(dim: usize) -> PathBuf {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
@@ -87,24 +87,28 @@ fn basis_of(dim: usize) -> PathBuf {
     folder.path().join(format!("{dim}.safetensors"))
 }
 
-/// `loki`, with a basis that fits whatever head it is built for.
+/// Config of `loki` whose basis fits the head that it is built for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Fitting(Loki);
+struct LokiWithBasis(Loki);
 
 #[typetag::serde(name = "loki-that-fits")]
-impl SelectorConfig for Fitting {
+impl SelectorConfig for LokiWithBasis {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        Loki { basis: basis_of(site.shape.head_dim), ..self.0.clone() }.build(site)
+        Loki { basis: basis_path(site.shape.head_dim), ..self.0.clone() }.build(site)
     }
 }
 
-vattention_testkit::laws!(a_quarter, Fitting(config(None, Path::new("x"), Score::Head)));
-vattention_testkit::laws!(by_group, Fitting(config(Some(2), Path::new("x"), Score::Group)));
+vattention_testkit::laws!(default_rank, LokiWithBasis(config(None, Path::new("x"), Score::Head)));
+vattention_testkit::laws!(
+    group_scores,
+    LokiWithBasis(config(Some(2), Path::new("x"), Score::Group))
+);
 
-fn filled(rank: usize, score: Score, head: &Head) -> LokiSelector {
-    let mut worker = config(Some(rank), &basis_of(head.dim), score).worker(head.site()).unwrap();
-    worker.append(&head.part(0..head.tokens));
-    worker
+fn build_filled(rank: usize, score: Score, head: &Head) -> LokiSelector {
+    let mut selector =
+        config(Some(rank), &basis_path(head.dim), score).build_selector(head.site()).unwrap();
+    selector.append(&head.part(0..head.tokens));
+    selector
 }
 
 fn norm(x: &[f64]) -> f64 {
@@ -113,50 +117,56 @@ fn norm(x: &[f64]) -> f64 {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// `|score − q·k| ≤ |q⊥| |k⊥|`, beside a rounding of each coordinate to bf16.
+    /// `|score − q·k| ≤ |q⊥| |k⊥|`, plus the rounding of each coordinate to bf16.
     #[test]
-    fn a_score_errs_by_what_is_left_out(head in heads(60), rank in 1_usize..=20) {
+    fn scores_err_by_the_coordinates_left_out(head in heads(60), rank in 1_usize..=20) {
         let rank = rank.min(head.dim);
-        let worker = filled(rank, Score::Head, &head);
+        let selector = build_filled(rank, Score::Head, &head);
         let basis = orthonormal(head.dim, 3);
         let coordinates = |x: &[f32]| -> Vec<f64> {
-            let dot = |row: &[f32]| row.iter().zip(x).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+            let dot = |row: &[f32]| {
+                row.iter().zip(x).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+            };
             basis.chunks_exact(head.dim).map(dot).collect()
         };
         let row = head.step(head.tokens).row(1);
         let query = coordinates(row.query());
-        let scores = worker.scores(&row);
+        let scores = selector.scores(&row);
         let mut key = vec![0.0; head.dim];
         for (token, &score) in scores.iter().enumerate() {
             row.keys().copy_row(token, &mut key);
             let rotated = coordinates(&key);
             let product: f64 = query.iter().zip(&rotated).map(|(q, k)| q * k).sum();
-            let rounding: f64 = query.iter().zip(&rotated).map(|(q, k)| (q * k).abs()).sum::<f64>() / 256.0;
+            let sizes = query.iter().zip(&rotated).map(|(q, k)| (q * k).abs());
+            let rounding = sizes.sum::<f64>() / 256.0;
             let left_out = norm(&query[rank..]) * norm(&rotated[rank..]);
-            prop_assert!((f64::from(score) - product).abs() <= left_out + rounding + 1e-5, "{}", token);
+            let error = (f64::from(score) - product).abs();
+            prop_assert!(error <= left_out + rounding + 1e-5, "{token}");
         }
     }
 
-    /// A higher rank adds coordinates and changes none, so it captures no less of a key; all
-    /// coordinates capture it whole.
+    /// A higher rank adds coordinates and changes none, so that it captures at least as much of a
+    /// key; all coordinates capture the whole key.
     #[test]
     fn more_coordinates_capture_more(head in heads(20), rank in 1_usize..20) {
         let rank = rank.min(head.dim - 1);
-        let [few, many, all] = [rank, rank + 1, head.dim].map(|rank| filled(rank, Score::Head, &head));
+        let build = |rank| build_filled(rank, Score::Head, &head);
+        let [few, many, all] = [rank, rank + 1, head.dim].map(build);
         for token in 0..head.tokens {
-            let of = |worker: &LokiSelector| worker.index.row(token);
-            prop_assert_eq!(&of(&many)[..rank], &of(&few)[..]);
+            let coordinates = |selector: &LokiSelector| selector.index.row(token);
+            prop_assert_eq!(&coordinates(&many)[..rank], &coordinates(&few)[..]);
             let mut key = vec![0.0; head.dim];
             head.part(0..head.tokens).keys.copy_row(token, &mut key);
             let whole = norm(&key.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
-            let captured = norm(&of(&all).iter().map(|x| x.to_f64()).collect::<Vec<_>>());
+            let all: Vec<f64> = coordinates(&all).iter().map(|x| x.to_f64()).collect();
+            let captured = norm(&all);
             prop_assert!((captured - whole).abs() <= whole / 250.0);
         }
     }
 
-    /// Where nothing is rounded, all coordinates are as good as the key.
+    /// If nothing is rounded, scores over all coordinates equal the logits.
     #[test]
-    fn at_full_rank_the_picks_are_the_oracles(
+    fn full_rank_picks_equal_the_oracles(
         keys in prop::collection::vec(-9_i8..=9, 4..400),
         query in prop::collection::vec(-9_i8..=9, 8),
         taken in prop::collection::vec(0_usize..99, 0..9),
@@ -168,14 +178,15 @@ proptest! {
         let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 4, value_dim: 4 };
         let site = Site { seed: 1, sequence: 0, layer: 5, kv_head: 0, shape };
         let keys = Tokens::new(&keys[..count * 4], count, 4);
-        let step = Step { site: &site, queries: &query, keys, values: keys, visible: count, step: 0 };
+        let (visible, step) = (count, 0);
+        let step = Step { site: &site, queries: &query, keys, values: keys, visible, step };
         for score in [Score::Head, Score::Group] {
-            let mut worker = config(Some(4), file.path(), score).worker(&site).unwrap();
-            worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
+            let mut selector = config(Some(4), file.path(), score).build_selector(&site).unwrap();
+            selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
             let oracle = OracleTopK { size: Size::Tokens(7), score };
             for row in step.rows() {
-                prop_assert_eq!(&worker.scores(&row)[..], &*row.scores(score));
-                prop_assert_eq!(picked(&worker, &row, &taken), picked(&oracle, &row, &taken));
+                prop_assert_eq!(&selector.scores(&row)[..], &*row.scores(score));
+                prop_assert_eq!(pick(&selector, &row, &taken), pick(&oracle, &row, &taken));
             }
         }
     }
@@ -184,36 +195,40 @@ proptest! {
 #[test]
 fn an_index_is_two_bytes_per_token_and_coordinate() {
     let head = Head::new(50, 20, 1, Texture::Gaussian);
-    assert_eq!(filled(3, Score::Head, &head).index_bytes(), 50 * 3 * 2);
-    let quarter = config(None, &basis_of(20), Score::Head).worker(head.site()).unwrap();
+    assert_eq!(build_filled(3, Score::Head, &head).index_bytes(), 50 * 3 * 2);
+    let quarter = config(None, &basis_path(20), Score::Head).build_selector(head.site()).unwrap();
     assert_eq!(quarter.index.count(), 5);
     let head = Head::new(5, 2, 1, Texture::Gaussian);
     assert_eq!(
-        config(None, &basis_of(2), Score::Head).worker(head.site()).unwrap().index.count(),
+        config(None, &basis_path(2), Score::Head)
+            .build_selector(head.site())
+            .unwrap()
+            .index
+            .count(),
         1
     );
 }
 
-/// At a site of layer 2 with 2 KV heads of 8 elements.
+/// Builds a selector at a site of layer 2 with 2 KV heads of 8 elements.
 fn build(config: &Loki, kv_head: usize) -> Result<LokiSelector, String> {
     let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 8, value_dim: 1 };
-    config.worker(&Site { seed: 0, sequence: 0, layer: 2, kv_head, shape })
+    config.build_selector(&Site { seed: 0, sequence: 0, layer: 2, kv_head, shape })
 }
 
 #[test]
-fn each_kv_head_has_its_own_basis() {
+fn each_kv_head_reads_its_basis() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("b.safetensors");
     let bases = [orthonormal(8, 1), orthonormal(8, 2)];
     write(&path, 2, &bases, |_| {});
     for (head, basis) in bases.iter().enumerate() {
-        let worker = build(&config(Some(3), &path, Score::Head), head).unwrap();
-        assert_eq!(*worker.basis, basis[..3 * 8]);
+        let selector = build(&config(Some(3), &path, Score::Head), head).unwrap();
+        assert_eq!(*selector.basis, basis[..3 * 8]);
     }
 }
 
 #[test]
-fn files_that_do_not_fit_are_refused_by_name() {
+fn errors_name_the_file_and_the_tensor() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("b.safetensors");
     let refused = |rank| {
@@ -224,7 +239,7 @@ fn files_that_do_not_fit_are_refused_by_name() {
     let written = |change: fn(&mut Tensors)| write(&path, 2, &bases, change);
     assert!(refused(8).contains("No such file"));
     std::fs::create_dir(&path).unwrap();
-    assert!(!refused(8).contains("safetensors file"), "a folder is no short file");
+    assert!(!refused(8).contains("safetensors file"), "a folder is not a file that is too short");
     std::fs::remove_dir(&path).unwrap();
     std::fs::write(&path, "short").unwrap();
     assert_eq!(refused(8), "not a safetensors file: too short");
@@ -252,9 +267,9 @@ fn files_that_do_not_fit_are_refused_by_name() {
     assert!(build(&config(Some(8), &path, Score::Head), 1).is_ok());
 }
 
-/// What rounding to f16 does to a basis is no reason to refuse it.
+/// A basis rounded to f16 is accepted.
 #[test]
-fn a_rounded_basis_is_orthonormal_enough() {
+fn a_basis_rounded_to_f16_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("b.safetensors");
     let round = |x: f32| f16::from_f32(x).to_f32();

@@ -1,15 +1,15 @@
-//! Logits as shares of an attention.
+//! Softmax of logits, added to shares of the attention.
 
 use std::f32::consts::LOG2_E;
 
 use multiversion::multiversion;
 
-/// Numbers summed at a time.
+/// Number of lanes that are summed in parallel.
 const LANES: usize = 16;
 
-/// Adds to `shares` the softmax of `logits`, which is as long. A logit may be −∞.
+/// Adds the softmax of `logits` to `shares`, which has the same length. A logit may be −∞.
 ///
-/// What has less than e^−87 of the largest share has that much.
+/// A share below e^−87 of the largest is raised to e^−87 of it.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
@@ -25,7 +25,7 @@ pub(super) fn add_shares(mut logits: Vec<f32>, shares: &mut [f32]) {
     }
 }
 
-/// All numbers combined, in [`LANES`] parts and a fixed order.
+/// Combines all numbers in [`LANES`] lanes and a fixed order.
 #[inline(always)]
 fn combine(numbers: &[f32], neutral: f32, with: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [neutral; LANES];
@@ -38,14 +38,15 @@ fn combine(numbers: &[f32], neutral: f32, with: impl Fn(f32, f32) -> f32) -> f32
     lanes.into_iter().chain(rest.iter().copied()).fold(neutral, with)
 }
 
-/// `exp(max(x, −87))` for `x ≤ 0`, to a few units in the last place, in operations that vectors
-/// have: 2 to a whole number, and the Taylor series of what is left, at most ln 2 / 2.
+/// Computes `exp(max(x, −87))` for `x ≤ 0`, to a few units in the last place, by operations that
+/// vectorise: 2 to a whole power, times the Taylor series of the rest, which is at most ln 2 / 2.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    /// Added, it rounds to whole numbers, which are then in the lowest bits; subtracted, it leaves
-    /// them.
+    /// Adding this number rounds to a whole number, which is then in the lowest bits; subtracting
+    /// it again leaves the whole number.
     const ROUND: f32 = 12_582_912.0;
-    /// ln 2 in two parts, the first so short that its products with whole numbers are exact.
+    /// ln 2 as a sum of two parts; the first is short enough that its products with whole numbers
+    /// are exact.
     const LN_2: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4];
     let x = if x > -87.0 { x } else { -87.0 };
     let rounded = x * LOG2_E + ROUND;
@@ -65,17 +66,23 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
         #[test]
-        fn exp_is_the_exponential(x in -87.0_f32..=0.0) {
+        fn exp_matches_the_standard_library(x in -87.0_f32..=0.0) {
             let exact = f64::from(x).exp();
             prop_assert!((f64::from(exp(x)) / exact - 1.0).abs() < 5e-7);
         }
 
-        /// Against the definition, with tokens that do not count.
+        /// The result matches the definition, with −∞ for tokens that do not count.
         #[test]
         fn shares_are_a_softmax(
-            logits in prop::collection::vec(prop_oneof![4 => -30.0_f32..30.0, 1 => Just(f32::NEG_INFINITY)], 1..99),
+            logits in prop::collection::vec(
+                prop_oneof![4 => -30.0_f32..30.0, 1 => Just(f32::NEG_INFINITY)],
+                1..99,
+            ),
         ) {
             prop_assume!(logits.iter().any(|x| x.is_finite()));
             let mut shares = vec![1.0; logits.len()];
@@ -88,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_range() {
+    fn extreme_logits_have_finite_shares() {
         assert_eq!(exp(0.0), 1.0);
         assert_eq!(exp(f32::NEG_INFINITY), exp(-87.0));
         let mut shares = [0.0; 3];

@@ -1,4 +1,4 @@
-//! What is known of the keys of one page, and what a row makes of it.
+//! Bounds of the keys of one page, and the score bound of a query.
 
 use std::ops::Range;
 
@@ -6,23 +6,23 @@ use vattention_core::Tokens;
 
 use vattention_index::Term;
 
-/// The least and the largest number of each channel over the keys of a page; the largest is the
-/// least of the negated numbers, negated, so that both are bounds from below.
+/// Smallest and largest number of each channel over the keys of a page. The largest is stored as
+/// the smallest of the negated numbers, so that both are lower bounds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Page {
     pub(super) tokens: usize,
-    /// Of the keys, and of the negated keys, `[head_dim]` each.
+    /// Smallest numbers of the keys and of the negated keys, `[head_dim]` each.
     pub(super) least: [Vec<f32>; 2],
 }
 
 impl Page {
-    /// A page without tokens.
+    /// Creates a page without tokens.
     pub(super) fn new(dim: usize) -> Self {
         Self { tokens: 0, least: [(); 2].map(|()| vec![f32::INFINITY; dim]) }
     }
 
-    /// The page of some tokens.
-    pub(super) fn of(keys: Tokens<'_>, tokens: Range<usize>) -> Self {
+    /// Creates the page of some tokens.
+    pub(super) fn from_tokens(keys: Tokens<'_>, tokens: Range<usize>) -> Self {
         let mut page = Self::new(keys.dim());
         let mut key = vec![0.0; keys.dim()];
         for token in tokens {
@@ -33,18 +33,18 @@ impl Page {
     }
 
     pub(super) fn add(&mut self, key: &[f32]) {
-        let [of_keys, of_negated] = &mut self.least;
-        of_keys.iter_mut().zip(key).for_each(|(least, &x)| *least = least.min(x));
-        of_negated.iter_mut().zip(key).for_each(|(least, &x)| *least = least.min(-x));
+        let [smallest, smallest_negated] = &mut self.least;
+        smallest.iter_mut().zip(key).for_each(|(least, &x)| *least = least.min(x));
+        smallest_negated.iter_mut().zip(key).for_each(|(least, &x)| *least = least.min(-x));
         self.tokens += 1;
     }
 
-    /// The largest magnitude in a channel.
+    /// Largest magnitude in a channel.
     pub(super) fn magnitude(&self, channel: usize) -> f32 {
         -self.least[0][channel].min(self.least[1][channel])
     }
 
-    /// The bound of its keys' products, in the order in which those of labels are summed.
+    /// Computes the bound of the keys' products, summed in the same order as those of labels.
     pub(super) fn bound(&self, terms: &[Vec<Term>; 2]) -> f32 {
         let mut bound = 0.0;
         for (least, terms) in self.least.iter().zip(terms) {
@@ -54,8 +54,8 @@ impl Page {
     }
 }
 
-/// What a page's two bounds from below are multiplied by, summed over `queries`: where a query is
-/// negative its product is largest with the least key, where it is positive with the largest.
+/// Returns the factors of a page's two lower bounds, summed over `queries`: where a query is
+/// negative, its product is largest with the smallest key, where it is positive, with the largest.
 pub(super) fn terms<'a>(queries: impl Iterator<Item = &'a [f32]>) -> [Vec<Term>; 2] {
     let mut weights: [Vec<f32>; 2] = [Vec::new(), Vec::new()];
     for query in queries {

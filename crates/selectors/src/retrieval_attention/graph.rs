@@ -1,20 +1,22 @@
-//! Keys linked by the queries that attend to them, and the search for the best ones.
+//! Graph of keys that are linked by the queries attending to them, and the search for the best
+//! keys.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use vattention_core::{Picks, Row, plugin::PromptQueries};
 
-/// The keys of a prompt, each with its links.
+/// Graph of the keys of a prompt.
 #[derive(Clone, Debug)]
 pub(super) struct Graph {
-    /// Of each token of the prompt.
+    /// Links of each token of the prompt.
     links: Vec<Vec<u32>>,
-    /// Where a search begins.
+    /// Tokens at which a search begins.
     entries: Vec<u32>,
 }
 
-/// A token by its score. The better one, of a higher score or of equals the lower token, is the smaller.
+/// A token and its score. The better token compares as smaller: the one of higher score, and of
+/// equal scores the lower token.
 #[derive(Clone, Copy, Debug)]
 struct GraphCandidate {
     score: f32,
@@ -42,12 +44,13 @@ impl PartialEq for GraphCandidate {
 impl Eq for GraphCandidate {}
 
 impl Graph {
-    /// Links the keys that are among the `neighbours` nearest of the same query, up to `degree` links of a key.
+    /// Links keys that are among the `neighbours` nearest of the same query, up to `degree` links
+    /// per key.
     pub(super) fn new(prompt: &PromptQueries<'_>, neighbours: usize, degree: usize) -> Self {
-        let lists = nearest(prompt, neighbours);
+        let lists = find_nearest(prompt, neighbours);
         let mut links = vec![Vec::new(); prompt.keys.len()];
-        let mut link = |one: u32, other: u32| {
-            let links: &mut Vec<u32> = &mut links[one as usize];
+        let mut link = |token: u32, other: u32| {
+            let links: &mut Vec<u32> = &mut links[token as usize];
             if links.len() < degree && !links.contains(&other) {
                 links.push(other);
             }
@@ -64,7 +67,8 @@ impl Graph {
         Self { entries: last.map(|list| list[0]).collect(), links }
     }
 
-    /// The `beam` best visible tokens that are not picked and that a search finds, the best first.
+    /// Returns the best visible tokens found by a search that are not picked, at most `beam`, the
+    /// best first.
     pub(super) fn search(&self, row: &Row<'_>, beam: usize, picks: &Picks) -> Vec<usize> {
         let mut search = Search::new(row, beam, picks);
         let newest = row.visible().saturating_sub(1) as u32;
@@ -77,22 +81,22 @@ impl Graph {
         search.best.into_iter().map(|found| found.token as usize).collect()
     }
 
-    /// The links of each token of the prompt.
+    /// Links of each token of the prompt.
     #[cfg(test)]
     pub(super) fn links(&self) -> &[Vec<u32>] {
         &self.links
     }
 
-    /// Bytes of the links.
+    /// Size of the links in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.links.iter().map(|links| size_of_val(&links[..])).sum()
     }
 }
 
-/// The `count` nearest keys of each query, `[group][prompt]`, the nearest first.
-fn nearest(prompt: &PromptQueries<'_>, count: usize) -> Vec<Vec<Vec<u32>>> {
+/// Returns the `count` nearest keys of each query, `[group][prompt]`, the nearest first.
+fn find_nearest(prompt: &PromptQueries<'_>, count: usize) -> Vec<Vec<Vec<u32>>> {
     let mut scores = vec![0.0; prompt.keys.len()];
-    let mut of_query = |query: &[f32]| {
+    let mut list_nearest = |query: &[f32]| {
         prompt.keys.dots(0..prompt.keys.len(), query, &mut scores);
         let mut all: Vec<GraphCandidate> =
             (0..).zip(&scores).map(|(token, &score)| GraphCandidate { score, token }).collect();
@@ -107,42 +111,45 @@ fn nearest(prompt: &PromptQueries<'_>, count: usize) -> Vec<Vec<Vec<u32>>> {
     let members = queries.outer_iter();
     members
         .map(|member| {
-            member.outer_iter().map(|query| of_query(query.as_slice().expect("a row"))).collect()
+            member
+                .outer_iter()
+                .map(|query| list_nearest(query.as_slice().expect("a row")))
+                .collect()
         })
         .collect()
 }
 
-/// A best-first search.
+/// State of a best-first search.
 struct Search<'a> {
     row: &'a Row<'a>,
     picks: &'a Picks,
     beam: usize,
     met: Vec<bool>,
-    /// Tokens to go on from.
-    ahead: BinaryHeap<Reverse<GraphCandidate>>,
-    /// The best that are not picked, `beam` of them at most.
+    /// Tokens met and not yet expanded.
+    frontier: BinaryHeap<Reverse<GraphCandidate>>,
+    /// Best tokens met that are not picked, at most `beam`.
     best: BTreeSet<GraphCandidate>,
 }
 
 impl<'a> Search<'a> {
     fn new(row: &'a Row<'a>, beam: usize, picks: &'a Picks) -> Self {
         let met = vec![false; row.visible()];
-        Self { row, picks, beam, met, ahead: BinaryHeap::new(), best: BTreeSet::new() }
+        Self { row, picks, beam, met, frontier: BinaryHeap::new(), best: BTreeSet::new() }
     }
 
-    /// The best token to go on from; `None` if it is worse than all that are found.
+    /// Returns the best token to expand; `None` if it is worse than all candidates.
     fn next(&mut self) -> Option<u32> {
-        let Reverse(next) = self.ahead.pop()?;
-        (!self.beats(next)).then_some(next.token)
+        let Reverse(next) = self.frontier.pop()?;
+        (!self.beaten(next)).then_some(next.token)
     }
 
-    /// Whether as many as can be kept are better.
-    fn beats(&self, one: GraphCandidate) -> bool {
-        self.best.len() >= self.beam && self.best.last().is_none_or(|&worst| one > worst)
+    /// Returns true if the search has `beam` candidates that are all better.
+    fn beaten(&self, candidate: GraphCandidate) -> bool {
+        self.best.len() >= self.beam && self.best.last().is_none_or(|&worst| candidate > worst)
     }
 
-    /// Looks at those of some tokens that are visible and were not met: they are gone on from if they are good enough, or
-    /// `always`.
+    /// Scores those of some tokens that are visible and were not met before. Tokens become
+    /// candidates and are expanded later if they are good enough, or if `always` is set.
     fn meet(&mut self, tokens: impl Iterator<Item = u32>, always: bool) {
         let new: Vec<usize> = tokens
             .map(|token| token as usize)
@@ -152,15 +159,15 @@ impl<'a> Search<'a> {
             .collect();
         for (&token, score) in new.iter().zip(self.row.logits_of(&new)) {
             let found = GraphCandidate { score, token: token as u32 };
-            if always || !self.beats(found) {
-                self.ahead.push(Reverse(found));
-                self.keep(found);
+            if always || !self.beaten(found) {
+                self.frontier.push(Reverse(found));
+                self.add_candidate(found);
             }
         }
     }
 
-    /// Keeps a token among the best, unless it is picked already.
-    fn keep(&mut self, found: GraphCandidate) {
+    /// Adds a token to the candidates, unless it is picked already.
+    fn add_candidate(&mut self, found: GraphCandidate) {
         if self.picks.contains(found.token as usize) {
             return;
         }

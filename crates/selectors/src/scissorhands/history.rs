@@ -1,31 +1,32 @@
-//! In which of the last rows a token was low.
+//! History of the last rows in which a token was low.
 
 use vattention_core::Picks;
 
-use crate::kept::keep;
+use crate::kept_tokens::retain_places;
 
-/// For each token kept one bit for each of the last `rows` rows.
+/// One bit per kept token and row, for the last `rows` rows.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     rows: usize,
-    /// The place of the next row.
+    /// Place of the next row.
     next: usize,
     tokens: Vec<Box<[u64]>>,
 }
 
 impl History {
-    /// No tokens, and no rows yet.
+    /// Creates a history without tokens and rows.
     pub(super) fn new(rows: usize) -> Self {
         Self { rows, next: 0, tokens: Vec::new() }
     }
 
-    /// Of so many tokens: new ones were never low.
+    /// Sets the number of tokens. New tokens were never low.
     pub(super) fn resize(&mut self, tokens: usize) {
         let never = || vec![0; self.rows.div_ceil(64)].into_boxed_slice();
         self.tokens.resize_with(tokens, never);
     }
 
-    /// Adds a row in place of the oldest: whether each of the first tokens was low. The others were not.
+    /// Replaces the oldest row by a new one. `low` is true for each of the first tokens that is
+    /// low; the others are not.
     pub(super) fn add(&mut self, low: impl Iterator<Item = bool>) {
         let (word, bit) = (self.next / 64, self.next % 64);
         let low = low.chain(std::iter::repeat(false));
@@ -35,17 +36,17 @@ impl History {
         self.next = (self.next + 1) % self.rows;
     }
 
-    /// In how many of the last rows a token was low.
+    /// Number of the last rows in which a token was low.
     pub(super) fn count(&self, place: usize) -> u32 {
         self.tokens[place].iter().map(|word| word.count_ones()).sum()
     }
 
-    /// Drops from the first `old` tokens those that do not `stay`.
-    pub(super) fn keep(&mut self, old: usize, stay: &Picks) {
-        keep(&mut self.tokens, old, stay);
+    /// Drops those of the first `old` tokens whose places `stay` does not contain.
+    pub(super) fn retain(&mut self, old: usize, stay: &Picks) {
+        retain_places(&mut self.tokens, old, stay);
     }
 
-    /// Bytes of the rows.
+    /// Size of the rows in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.tokens.iter().map(|rows| size_of_val(&rows[..])).sum()
     }

@@ -1,21 +1,22 @@
-//! The laws, algorithm 2 as transcribed (`tests/golden/scissorhands.json`), and what is kept of a stream.
+//! Laws of selectors, transcribed algorithm 2 (`tests/golden/scissorhands.json`), and bounds on the
+//! kept tokens.
 
 use proptest::prelude::*;
 use vattention_testkit::{Head, Texture, laws};
 
 use super::*;
-use crate::learned::testing::{GoldenStream, check_stream, picked, read_all};
+use crate::prompt_attention::testing::{GoldenStream, check_stream, pick, read_all};
 
 fn config(size: usize, recent: usize, history: u16) -> Scissorhands {
     let [size, recent] = [size, recent].map(Size::Tokens);
     Scissorhands { size, recent, history: history.try_into().unwrap(), drop: half() }
 }
 
-laws!(by_count, config(9, 3, 5));
-laws!(by_share, Scissorhands { size: Size::Share(half()), ..config(1, 3, 70) });
+laws!(size_in_tokens, config(9, 3, 5));
+laws!(size_as_share, Scissorhands { size: Size::Share(half()), ..config(1, 3, 70) });
 
 #[test]
-fn golden_what_is_kept_after_each_step() {
+fn kept_tokens_match_the_golden_file() {
     #[derive(Deserialize)]
     struct Case {
         config: Scissorhands,
@@ -31,26 +32,37 @@ fn golden_what_is_kept_after_each_step() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
-    /// Never more than `size` after a step, never the recent ones evicted, and nothing comes back.
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+    /// After a step, at most `size` tokens are kept, the recent ones among them, and evicted tokens
+    /// never come back.
     #[test]
-    fn what_is_kept_is_bounded_and_never_comes_back(size in 4_usize..20, recent in 1_usize..4, history in 1_u16..90, seed in 0_u64..1000) {
+    fn kept_tokens_are_bounded_and_evictions_final(
+        size in 4_usize..20,
+        recent in 1_usize..4,
+        history in 1_u16..90,
+        seed in 0_u64..1000,
+    ) {
         let head = Head::new(80, 2, seed, Texture::Gaussian);
-        let mut worker = ScissorhandsSelector::new(config(size, recent, history), head.site());
+        let mut selector = ScissorhandsSelector::new(config(size, recent, history), head.site());
         let mut gone: Vec<usize> = Vec::new();
         for tokens in 1..=80 {
-            worker.append(&head.part(tokens - 1..tokens));
-            read_all(&mut worker, &head.step(tokens));
-            let kept = picked(&worker, &head, tokens);
+            selector.append(&head.part(tokens - 1..tokens));
+            read_all(&mut selector, &head.step(tokens));
+            let kept = pick(&selector, &head, tokens);
             prop_assert!(kept.len() <= size.max(recent));
-            prop_assert!((tokens.saturating_sub(recent)..tokens).all(|token| kept.contains(&token)));
+            let mut last = tokens.saturating_sub(recent)..tokens;
+            prop_assert!(last.all(|token| kept.contains(&token)));
             prop_assert!(gone.iter().all(|token| !kept.contains(token)));
             gone = (0..tokens).filter(|token| !kept.contains(token)).collect();
         }
     }
 }
 
-/// A token that was low in many rows long ago, and in none since, is as good as one that never was.
+/// A token that was low only in rows before the last ones counts as one that never was.
 #[test]
 fn only_the_last_rows_count() {
     let mut low = History::new(70);

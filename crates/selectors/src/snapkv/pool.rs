@@ -5,19 +5,19 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema, Schema, SchemaGenerator, json_schema};
 
-/// An odd number of neighbours.
+/// Odd number of neighbouring tokens, the token itself included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
-pub struct Odd(usize);
+pub struct PoolWidth(usize);
 
-impl Default for Odd {
-    /// 5, as the authors' code has.
+impl Default for PoolWidth {
+    /// Returns the width of the authors' code, 5.
     fn default() -> Self {
         Self(5)
     }
 }
 
-impl TryFrom<u64> for Odd {
+impl TryFrom<u64> for PoolWidth {
     type Error = String;
 
     fn try_from(number: u64) -> Result<Self, String> {
@@ -30,15 +30,15 @@ impl TryFrom<u64> for Odd {
     }
 }
 
-impl From<Odd> for u64 {
-    fn from(odd: Odd) -> Self {
+impl From<PoolWidth> for u64 {
+    fn from(odd: PoolWidth) -> Self {
         odd.0 as Self
     }
 }
 
-impl JsonSchema for Odd {
+impl JsonSchema for PoolWidth {
     fn schema_name() -> Cow<'static, str> {
-        "Odd".into()
+        "PoolWidth".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
@@ -46,20 +46,20 @@ impl JsonSchema for Odd {
     }
 }
 
-/// What a vote and those beside it come to.
+/// Pooling of a vote with its neighbours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pooling {
-    /// Their mean; beyond the ends votes are 0.
+    /// Mean; votes beyond the ends are 0.
     #[default]
     Mean,
-    /// The largest of them.
+    /// Maximum.
     Max,
 }
 
 impl Pooling {
     /// Pools each vote with its neighbours, `[votes]`. O(votes · width).
-    pub(super) fn pool(self, votes: &[f64], width: Odd) -> Vec<f32> {
+    pub(super) fn pool(self, votes: &[f64], width: PoolWidth) -> Vec<f32> {
         let half = width.0 / 2;
         let around =
             |i: usize| &votes[i.saturating_sub(half)..votes.len().min(i.saturating_add(half + 1))];

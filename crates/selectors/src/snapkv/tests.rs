@@ -1,5 +1,5 @@
 use super::*;
-use crate::learned::testing::{MEMBERS, picked, prompt, queries};
+use crate::prompt_attention::testing::{MEMBERS, pick, prompt, queries};
 use proptest::prelude::*;
 use vattention_core::ndarray::{Array3, s};
 use vattention_testkit::{Head, Texture, heads, laws};
@@ -8,24 +8,24 @@ fn config(size: usize, window: usize, pool: u64, pooling: Pooling) -> SnapKv {
     SnapKv {
         size: Size::Tokens(size),
         window: NonZeroUsize::new(window).unwrap(),
-        pool: Odd::try_from(pool).unwrap(),
+        pool: PoolWidth::try_from(pool).unwrap(),
         pooling,
     }
 }
 
-laws!(with_a_mean, config(12, 5, 3, Pooling::Mean));
-laws!(with_a_maximum, config(12, 5, 3, Pooling::Max));
+laws!(mean_pooling, config(12, 5, 3, Pooling::Mean));
+laws!(max_pooling, config(12, 5, 3, Pooling::Max));
 
-/// What is kept of a head's first `tokens` tokens after its prompt.
-fn kept(config: &SnapKv, head: &Head, tokens: usize, queries: &Array3<f32>) -> Vec<usize> {
-    let mut worker = config.build(head.site()).unwrap();
-    worker.append(&head.part(0..tokens));
-    worker.observe(&prompt(head, tokens, queries.view()));
-    picked(&*worker, head, tokens)
+/// Returns the kept tokens among a head's first `tokens` tokens after its prompt.
+fn keep(config: &SnapKv, head: &Head, tokens: usize, queries: &Array3<f32>) -> Vec<usize> {
+    let mut selector = config.build(head.site()).unwrap();
+    selector.append(&head.part(0..tokens));
+    selector.observe(&prompt(head, tokens, queries.view()));
+    pick(&*selector, head, tokens)
 }
 
-/// The best of votes that were counted and pooled as they are defined.
-fn defined(config: &SnapKv, head: &Head, queries: &Array3<f32>) -> Vec<usize> {
+/// Reference implementation; empty if the cut is too close to call.
+fn keep_best_votes(config: &SnapKv, head: &Head, queries: &Array3<f32>) -> Vec<usize> {
     let (tokens, count) = (head.tokens, queries.dim().1);
     let size = config.size.of(tokens);
     let recent = config.window.get().min(size);
@@ -52,7 +52,7 @@ fn defined(config: &SnapKv, head: &Head, queries: &Array3<f32>) -> Vec<usize> {
     };
     let mut ranked: Vec<(usize, f64)> = (0..votes.len()).map(|t| (t, pooled(t))).collect();
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-    // Near the cut, this sum and that of the selector may order what is nearly alike differently.
+    // Near the cut, rounding may order nearly equal votes differently here and in the selector.
     let cut = size - recent;
     if cut < ranked.len() && cut > 0 && ranked[cut - 1].1 - ranked[cut].1 < 1e-5 {
         return Vec::new();
@@ -71,16 +71,16 @@ fn configs() -> impl Strategy<Value = SnapKv> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn keeps_the_window_and_the_best_votes(
+    fn the_window_and_the_best_votes_are_kept(
         head in heads(80), config in configs(), shown in 1_usize..20,
     ) {
         let queries = queries(&head, shown.min(head.tokens));
-        let kept = kept(&config, &head, head.tokens, &queries);
+        let kept = keep(&config, &head, head.tokens, &queries);
         let size = config.size.of(head.tokens);
         prop_assert_eq!(kept.len(), size);
         let window = config.window.get().min(size);
         prop_assert!((head.tokens - window..head.tokens).all(|token| kept.contains(&token)));
-        let defined = defined(&config, &head, &queries);
+        let defined = keep_best_votes(&config, &head, &queries);
         if !defined.is_empty() {
             prop_assert_eq!(kept, defined);
         }
@@ -92,60 +92,61 @@ proptest! {
         let window = config.window.get();
         prop_assume!(window + earlier <= head.tokens);
         let mut queries = queries(&head, window + earlier);
-        let before = kept(&config, &head, head.tokens, &queries);
+        let before = keep(&config, &head, head.tokens, &queries);
         queries.slice_mut(s![.., ..earlier, ..]).mapv_inplace(|x| 7.0 - 3.0 * x);
-        prop_assert_eq!(kept(&config, &head, head.tokens, &queries), before);
+        prop_assert_eq!(keep(&config, &head, head.tokens, &queries), before);
     }
 
-    /// Another turn: later tokens are kept, then cut to size again, and nothing comes back.
+    /// Later tokens are kept until the next turn, then cut to size again, and evicted tokens never
+    /// come back.
     #[test]
     fn later_tokens_stay_until_the_next_prompt(head in heads(80), config in configs()) {
         let first = head.tokens.div_ceil(2);
-        let mut worker = config.build(head.site()).unwrap();
-        worker.append(&head.part(0..first));
-        worker.observe(&prompt(&head, first, queries(&head, 1).view()));
-        let kept = picked(&*worker, &head, first);
-        worker.append(&head.part(first..head.tokens));
-        let more = picked(&*worker, &head, head.tokens);
+        let mut selector = config.build(head.site()).unwrap();
+        selector.append(&head.part(0..first));
+        selector.observe(&prompt(&head, first, queries(&head, 1).view()));
+        let kept = pick(&*selector, &head, first);
+        selector.append(&head.part(first..head.tokens));
+        let more = pick(&*selector, &head, head.tokens);
         prop_assert_eq!(&more, &kept.iter().copied().chain(first..head.tokens).collect::<Vec<_>>());
-        worker.observe(&head.prompt());
-        let after = picked(&*worker, &head, head.tokens);
+        selector.observe(&head.prompt());
+        let after = pick(&*selector, &head, head.tokens);
         prop_assert_eq!(after.len(), more.len().min(config.size.of(head.tokens)));
         prop_assert!(after.iter().all(|token| more.contains(token)));
     }
 }
 
-/// A share of a short prompt is not less than the window; a size in tokens may be.
+/// A share of a short prompt is at least the window; a size in tokens may be smaller.
 #[test]
 fn a_share_of_a_short_prompt_keeps_the_window() {
     let share = Size::Share(vattention_core::Fraction::try_from(0.1).unwrap());
     for (tokens, expected) in [(5, 5), (20, 20), (44, 32), (319, 32), (330, 33)] {
         let head = Head::new(tokens, 8, 5, Texture::Gaussian);
         let config = SnapKv { size: share, ..config(1, 32, 7, Pooling::Max) };
-        let kept = kept(&config, &head, tokens, &queries(&head, 1));
+        let kept = keep(&config, &head, tokens, &queries(&head, 1));
         assert_eq!(kept.len(), expected, "{tokens} tokens");
         assert!((tokens - expected.min(32)..tokens).all(|token| kept.contains(&token)));
     }
     let head = Head::new(44, 8, 5, Texture::Gaussian);
-    let kept = kept(&config(6, 32, 7, Pooling::Max), &head, 44, &queries(&head, 1));
+    let kept = keep(&config(6, 32, 7, Pooling::Max), &head, 44, &queries(&head, 1));
     assert_eq!(kept, (38..44).collect::<Vec<_>>());
 }
 
-/// A query that votes can change what is kept: the test above is not of something constant.
+/// A voting query can change the kept tokens, so that the test above does not pass trivially.
 #[test]
-fn the_last_queries_do_vote() {
+fn a_voting_query_changes_the_kept_tokens() {
     let head = Head::new(80, 8, 5, Texture::Gaussian);
     let config = config(12, 4, 1, Pooling::Mean);
     let mut queries = queries(&head, 6);
-    let before = kept(&config, &head, 80, &queries);
+    let before = keep(&config, &head, 80, &queries);
     queries.slice_mut(s![.., 2, ..]).mapv_inplace(|x| 7.0 - 3.0 * x);
-    assert_ne!(kept(&config, &head, 80, &queries), before);
+    assert_ne!(keep(&config, &head, 80, &queries), before);
 }
 
 #[test]
-fn pooling_is_over_neighbours_and_zeros_beyond_the_ends() {
+fn votes_beyond_the_ends_are_zero() {
     let votes = [6.0, 0.0, 0.0, 3.0, 0.0];
-    let pool = |pooling: Pooling, width| pooling.pool(&votes, Odd::try_from(width).unwrap());
+    let pool = |pooling: Pooling, width| pooling.pool(&votes, PoolWidth::try_from(width).unwrap());
     assert_eq!(pool(Pooling::Mean, 3), [2.0, 2.0, 1.0, 1.0, 1.0]);
     assert_eq!(pool(Pooling::Max, 3), [6.0, 6.0, 3.0, 3.0, 3.0]);
     for pooling in [Pooling::Mean, Pooling::Max] {
@@ -158,9 +159,9 @@ fn pooling_is_over_neighbours_and_zeros_beyond_the_ends() {
 #[test]
 fn without_a_prompt_nothing_is_evicted() {
     let head = Head::new(50, 2, 0, Texture::Gaussian);
-    let mut worker = config(10, 5, 1, Pooling::Mean).build(head.site()).unwrap();
-    worker.append(&head.part(0..50));
-    assert_eq!(picked(&*worker, &head, 50).len(), 50);
-    assert_eq!(worker.index_bytes(), 200);
-    assert!(!worker.needs_feedback());
+    let mut selector = config(10, 5, 1, Pooling::Mean).build(head.site()).unwrap();
+    selector.append(&head.part(0..50));
+    assert_eq!(pick(&*selector, &head, 50).len(), 50);
+    assert_eq!(selector.index_bytes(), 200);
+    assert!(!selector.needs_feedback());
 }

@@ -1,4 +1,5 @@
-//! The laws, the authors' code as transcribed (`tests/golden/sparq.json`), and what scores are.
+//! Laws of selectors, transcribed picks of the authors' code (`tests/golden/sparq.json`), and
+//! definition of the scores.
 
 use proptest::prelude::*;
 use vattention_core::{Shape, Step, Tokens};
@@ -6,23 +7,23 @@ use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
 use crate::OracleTopK;
-use crate::picked::picked;
+use crate::test_picks::pick;
 
 fn config(channels: Option<usize>, score: Score) -> SparQ {
     let channels = channels.map(|channels| NonZeroUsize::new(channels).unwrap());
     SparQ { size: Size::Tokens(7), channels, score }
 }
 
-vattention_testkit::laws!(a_quarter, config(None, Score::Head));
-vattention_testkit::laws!(by_group, config(Some(2), Score::Group));
+vattention_testkit::laws!(default_channels, config(None, Score::Head));
+vattention_testkit::laws!(group_scores, config(Some(2), Score::Group));
 
-fn filled(channels: usize, score: Score, head: &Head) -> SparqSelector {
-    let mut worker = config(Some(channels), score).worker(head.site()).unwrap();
-    worker.append(&head.part(0..head.tokens));
-    worker
+fn build_filled(channels: usize, score: Score, head: &Head) -> SparqSelector {
+    let mut selector = config(Some(channels), score).build_selector(head.site()).unwrap();
+    selector.append(&head.part(0..head.tokens));
+    selector
 }
 
-/// One KV head as `tools/make_selectors_golden.py` writes it.
+/// One KV head in the file that `tools/make_selectors_golden.py` writes.
 #[derive(Deserialize)]
 struct Case {
     query_eighths: Vec<Vec<f32>>,
@@ -35,7 +36,7 @@ struct Case {
 }
 
 #[test]
-fn a_group_picks_what_the_authors_code_picks() {
+fn a_groups_picks_match_the_authors_code() {
     let cases = include_str!("../../../../tests/golden/sparq.json");
     let cases: Vec<Case> = serde_json::from_str(cases).unwrap();
     assert_eq!(cases.len(), 3);
@@ -50,44 +51,46 @@ fn a_group_picks_what_the_authors_code_picks() {
         let keys = Tokens::new(&keys, tokens, dim);
         let size = Size::Tokens(case.size - case.window);
         let config = SparQ { size, ..config(Some(case.channels.len()), Score::Group) };
-        let mut worker = config.worker(&site).unwrap();
-        worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
+        let mut selector = config.build_selector(&site).unwrap();
+        selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let (visible, step) = (tokens, 0);
         let row = Step { site: &site, queries: &queries, keys, values: keys, visible, step }.row(0);
-        assert_eq!(worker.largest(&magnitudes(&row)), case.channels);
-        for (score, expected) in worker.scores(&row).into_iter().zip(&case.scores) {
+        assert_eq!(selector.largest(&magnitudes(&row)), case.channels);
+        for (score, expected) in selector.scores(&row).into_iter().zip(&case.scores) {
             assert!((f64::from(score) - expected.ln()).abs() < 1e-4, "{score} for {expected}");
         }
         let window: Vec<usize> = (tokens - case.window..tokens).collect();
-        assert_eq!(picked(&worker, &row, &window), case.picks);
+        assert_eq!(pick(&selector, &row, &window), case.picks);
         if group == 1 {
             let alone = SparQ { score: Score::Head, ..config };
-            let mut alone = alone.worker(&site).unwrap();
+            let mut alone = alone.build_selector(&site).unwrap();
             alone.append(&NewTokens { first: 0, keys, values: keys, classes: None });
-            assert_eq!(picked(&alone, &row, &window), case.picks);
+            assert_eq!(pick(&alone, &row, &window), case.picks);
         }
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// A head's score is the product over the query's largest channels, and no other is as large.
+    /// A head's score is the scaled product over the query's largest channels, and no other channel
+    /// is larger.
     #[test]
     fn a_score_is_the_product_over_the_largest_channels(
         head in heads(60), channels in 1_usize..=20, visible in 1_usize..=60,
     ) {
         let (channels, visible) = (channels.min(head.dim), visible.min(head.tokens));
-        let worker = filled(channels, Score::Head, &head);
+        let selector = build_filled(channels, Score::Head, &head);
         let row = head.step(visible).row(1);
         let query = row.query();
-        let largest = worker.largest(query);
+        let largest = selector.largest(query);
         prop_assert_eq!(largest.len(), channels);
         let least = largest.iter().map(|&c| query[c].abs()).fold(f32::INFINITY, f32::min);
         prop_assert!((0..head.dim).all(|c| largest.contains(&c) || query[c].abs() <= least));
-        let magnitude = |of: &mut dyn Iterator<Item = usize>| of.map(|c| f64::from(query[c].abs())).sum::<f64>();
-        let [all, some] = [magnitude(&mut (0..head.dim)), magnitude(&mut largest.iter().copied())];
+        let magnitude = |c: usize| f64::from(query[c].abs());
+        let all: f64 = (0..head.dim).map(magnitude).sum();
+        let some: f64 = largest.iter().copied().map(magnitude).sum();
         let mut key = vec![0.0; head.dim];
-        for (token, score) in worker.scores(&row).into_iter().enumerate() {
+        for (token, score) in selector.scores(&row).into_iter().enumerate() {
             row.keys().copy_row(token, &mut key);
             let terms = largest.iter().map(|&c| f64::from(query[c]) * f64::from(key[c]));
             let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), x| (sum + x, size + x.abs()));
@@ -96,18 +99,18 @@ proptest! {
         }
     }
 
-    /// The shares of all heads add up to as many as there are heads, over whatever is visible.
+    /// The shares of a group sum to the number of its heads, for any number of visible tokens.
     #[test]
-    fn the_shares_of_a_group_add_up(head in heads(60), visible in 1_usize..=60) {
+    fn the_shares_of_a_group_sum_to_its_heads(head in heads(60), visible in 1_usize..=60) {
         let visible = visible.min(head.tokens);
-        let scores = filled(1, Score::Group, &head).scores(&head.step(visible).row(0));
+        let scores = build_filled(1, Score::Group, &head).scores(&head.step(visible).row(0));
         let sum: f64 = scores.into_iter().map(|score| f64::from(score).exp()).sum();
         prop_assert!((sum - 2.0).abs() < 1e-4, "{}", sum);
     }
 
-    /// Where nothing is rounded, all channels are as good as the key.
+    /// If nothing is rounded, scores over all channels equal the logits.
     #[test]
-    fn with_all_channels_the_picks_are_the_oracles(
+    fn all_channels_give_the_oracles_picks(
         keys in prop::collection::vec(-9_i8..=9, 4..400),
         query in prop::collection::vec(-9_i8..=9, 8),
         taken in prop::collection::vec(0_usize..99, 0..9),
@@ -117,18 +120,19 @@ proptest! {
         let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 4, value_dim: 4 };
         let site = Site { seed: 1, sequence: 0, layer: 5, kv_head: 0, shape };
         let keys = Tokens::new(&keys[..count * 4], count, 4);
-        let step = Step { site: &site, queries: &query, keys, values: keys, visible: count, step: 0 };
-        let mut worker = config(Some(4), Score::Head).worker(&site).unwrap();
-        worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
+        let (visible, step) = (count, 0);
+        let step = Step { site: &site, queries: &query, keys, values: keys, visible, step };
+        let mut selector = config(Some(4), Score::Head).build_selector(&site).unwrap();
+        selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let oracle = OracleTopK { size: Size::Tokens(7), score: Score::Head };
         for row in step.rows() {
-            prop_assert_eq!(&worker.scores(&row)[..], &*row.scores(Score::Head));
-            prop_assert_eq!(picked(&worker, &row, &taken), picked(&oracle, &row, &taken));
+            prop_assert_eq!(&selector.scores(&row)[..], &*row.scores(Score::Head));
+            prop_assert_eq!(pick(&selector, &row, &taken), pick(&oracle, &row, &taken));
         }
     }
 }
 
-/// A head that asks for nothing, and a logit far from the others, make no NaN and no infinity.
+/// Neither a query of zeros nor a logit far from the others makes a score NaN or infinite.
 #[test]
 fn scores_are_finite() {
     let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 2, value_dim: 2 };
@@ -138,10 +142,10 @@ fn scores_are_finite() {
     let queries = [0.0, 0.0, 1e3, 1e3];
     let step = Step { site: &site, queries: &queries, keys, values: keys, visible: 3, step: 0 };
     for score in [Score::Head, Score::Group] {
-        let mut worker = config(Some(1), score).worker(&site).unwrap();
-        worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
+        let mut selector = config(Some(1), score).build_selector(&site).unwrap();
+        selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         for row in step.rows() {
-            assert!(worker.scores(&row).iter().all(|score| score.is_finite()));
+            assert!(selector.scores(&row).iter().all(|score| score.is_finite()));
         }
     }
 }
@@ -149,8 +153,8 @@ fn scores_are_finite() {
 #[test]
 fn an_index_is_two_bytes_per_token_and_number_of_a_key() {
     let head = Head::new(50, 20, 1, Texture::Gaussian);
-    assert_eq!(filled(3, Score::Head, &head).index_bytes(), 50 * 20 * 2);
-    assert_eq!(config(None, Score::Head).worker(head.site()).unwrap().channels, 5);
-    let error = config(Some(21), Score::Head).worker(head.site()).unwrap_err();
-    assert_eq!(error, "`channels` is 21: expected at most 20, as keys have");
+    assert_eq!(build_filled(3, Score::Head, &head).index_bytes(), 50 * 20 * 2);
+    assert_eq!(config(None, Score::Head).build_selector(head.site()).unwrap().channels, 5);
+    let error = config(Some(21), Score::Head).build_selector(head.site()).unwrap_err();
+    assert_eq!(error, "`channels` is 21: expected at most 20, the channels of a key");
 }

@@ -1,28 +1,29 @@
-//! The clusters of a fixed context, in one level or two, and what of them passes for a query.
+//! Clusters of a fixed context, in one level or two, and those that exceed the threshold for a
+//! query.
 
 use vattention_core::ndarray::{Array2, ArrayView1, ArrayView2, Axis, s};
 use vattention_core::{Picks, Site, Size, plugin::PromptQueries};
 
-use super::{Bar, SqueezedAttentionSelector};
+use super::{SqueezedAttentionSelector, ThresholdRule};
 use vattention_index::clusters::{Centroids, Clusters, assign, k_means, order};
 
-/// A context that was clustered.
+/// Clustered context.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     tokens: usize,
     fine: ClusterLevel,
-    coarse: Option<Coarse>,
+    coarse: Option<CoarseLevel>,
 }
 
-/// The level above, and how the one below lies in it.
+/// Coarse level, and the fine clusters in each of its clusters.
 #[derive(Clone, Debug)]
-struct Coarse {
+struct CoarseLevel {
     level: ClusterLevel,
-    /// The clusters within each coarse one, ascending.
+    /// Fine clusters in each coarse cluster, ascending.
     within: Vec<Vec<usize>>,
 }
 
-/// Clusters of the context's tokens, and what their scores must exceed.
+/// Clusters of the context's tokens, and the threshold that their scores must exceed.
 #[derive(Clone, Debug)]
 pub(super) struct ClusterLevel {
     pub(super) clusters: Clusters,
@@ -30,57 +31,57 @@ pub(super) struct ClusterLevel {
 }
 
 impl Context {
-    /// Clusters a prompt of more than `window` tokens, but for the last `window`.
-    pub(super) fn new(worker: &SqueezedAttentionSelector, prompt: &PromptQueries<'_>) -> Self {
-        let SqueezedAttentionSelector { config, bar, coarse_bar, site, .. } = worker;
+    /// Clusters a prompt of more than `window` tokens, except for the last `window`.
+    pub(super) fn new(selector: &SqueezedAttentionSelector, prompt: &PromptQueries<'_>) -> Self {
+        let SqueezedAttentionSelector { config, rule, coarse_rule, site, .. } = selector;
         let window = usize::from(config.window.get());
         let tokens = prompt.keys.len() - window;
         let keys = prompt.keys.to_array(0..tokens);
-        let shown = prompt.queries.len_of(Axis(1));
-        let observed = prompt.queries.slice(s![.., shown - window.min(shown).., ..]);
-        let by_direction = |points: ArrayView2<'_, f32>, size: Size, which| {
-            labels(directions(points).view(), size.of(tokens), config.iterations, site, which)
+        let count = prompt.queries.len_of(Axis(1));
+        let observed = prompt.queries.slice(s![.., count - window.min(count).., ..]);
+        let cluster_by_direction = |points: ArrayView2<'_, f32>, size: Size, which| {
+            find_labels(normalise(points).view(), size.of(tokens), config.iterations, site, which)
         };
-        let level = |labels: &[usize], bar: Bar| {
+        let build_level = |labels: &[usize], rule: ThresholdRule| {
             let clusters = Clusters::new(keys.view(), labels);
-            let threshold = match bar {
-                Bar::Threshold(threshold) => threshold,
-                Bar::Size(size) => {
-                    let of_member = |queries: ArrayView2<'_, f32>| averages(&clusters, queries);
-                    let averages = observed.outer_iter().map(of_member).collect();
-                    exceeded_by(&clusters, size.of(tokens), averages)
+            let threshold = match rule {
+                ThresholdRule::Threshold(threshold) => threshold,
+                ThresholdRule::Size(size) => {
+                    let average = |queries: ArrayView2<'_, f32>| average_scores(&clusters, queries);
+                    let averages = observed.outer_iter().map(average).collect();
+                    find_threshold(&clusters, size.of(tokens), averages)
                 }
             };
             ClusterLevel { clusters, threshold }
         };
-        let fine = level(&by_direction(keys.view(), config.clusters, 0), *bar);
-        let coarse = config.coarse.zip(*coarse_bar).map(|(coarse, bar)| {
-            let above = by_direction(fine.clusters.means(), coarse.clusters, 1);
-            Coarse::new(&fine, &above, |labels| level(labels, bar))
+        let fine = build_level(&cluster_by_direction(keys.view(), config.clusters, 0), *rule);
+        let coarse = config.coarse.zip(*coarse_rule).map(|(coarse, rule)| {
+            let above = cluster_by_direction(fine.clusters.means(), coarse.clusters, 1);
+            CoarseLevel::new(&fine, &above, |labels| build_level(labels, rule))
         });
         Self { tokens, fine, coarse }
     }
 
-    /// How many tokens it has.
+    /// Number of tokens of the context.
     pub(super) fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// What the index takes.
+    /// Size of the index in bytes.
     pub(super) fn bytes(&self) -> usize {
         let coarse = self.coarse.as_ref().map_or(0, |coarse| coarse.level.clusters.bytes());
         self.fine.clusters.bytes() + coarse
     }
 
-    /// Takes the clusters that pass for a query, as far as they are visible.
+    /// Takes the visible tokens of the clusters whose scores exceed the threshold for a query.
     pub(super) fn take(&self, query: &[f32], picks: &mut Picks) {
         let found = match &self.coarse {
-            None => RankedClusters::in_one_level(&self.fine, query),
-            Some(coarse) => RankedClusters::in_two_levels(&self.fine, coarse, query),
+            None => ClusterLogits::in_one_level(&self.fine, query),
+            Some(coarse) => ClusterLogits::in_two_levels(&self.fine, coarse, query),
         };
         let total = found.log_total;
         for (cluster, &logit) in found.logits.iter().enumerate() {
-            if found.seen[cluster] && (f64::from(logit) - total).exp() > self.fine.threshold {
+            if found.scored[cluster] && (f64::from(logit) - total).exp() > self.fine.threshold {
                 let tokens = self.fine.clusters.members(cluster);
                 picks.take_all(tokens.iter().map(|&token| token as usize));
             }
@@ -96,8 +97,9 @@ impl Context {
     }
 }
 
-impl Coarse {
-    /// `above` are the coarse clusters of the fine ones, and `level` makes a level of the labels of tokens.
+impl CoarseLevel {
+    /// Creates the coarse level. `above` has the coarse cluster of each fine cluster, and `level`
+    /// creates a level from the labels of tokens.
     fn new(fine: &ClusterLevel, above: &[usize], level: impl Fn(&[usize]) -> ClusterLevel) -> Self {
         let tokens = (0..fine.clusters.count()).map(|cluster| fine.clusters.members(cluster).len());
         let mut labels = vec![0; tokens.sum()];
@@ -113,35 +115,35 @@ impl Coarse {
     }
 }
 
-/// What was looked up for a query.
-struct RankedClusters {
-    /// The product of the query with each cluster's mean, or with that of the coarse cluster around it.
+/// Logits of the clusters for a query.
+struct ClusterLogits {
+    /// Product of the query with each cluster's mean, or with the mean of the coarse cluster around
+    /// it if the cluster was not scored.
     logits: Vec<f32>,
-    /// Whether each was looked at.
-    seen: Vec<bool>,
-    /// The logarithm of what a token's `exp(q·c)` is divided by.
+    /// True for each cluster that was scored itself.
+    scored: Vec<bool>,
+    /// Logarithm of the denominator of a token's score.
     log_total: f64,
 }
 
-impl RankedClusters {
+impl ClusterLogits {
     fn in_one_level(fine: &ClusterLevel, query: &[f32]) -> Self {
         let logits = fine.clusters.logits(query);
         let log_total = log_total(&fine.clusters, &logits);
-        Self { seen: vec![true; logits.len()], logits, log_total }
+        Self { scored: vec![true; logits.len()], logits, log_total }
     }
 
-    fn in_two_levels(fine: &ClusterLevel, coarse: &Coarse, query: &[f32]) -> Self {
+    fn in_two_levels(fine: &ClusterLevel, coarse: &CoarseLevel, query: &[f32]) -> Self {
         let above = &coarse.level.clusters;
-        let of_coarse = above.logits(query);
-        let bar = coarse.level.threshold;
-        let total = log_total(above, &of_coarse);
+        let coarse_logits = above.logits(query);
+        let total = log_total(above, &coarse_logits);
         let count = fine.clusters.count();
-        let (mut logits, mut seen) = (vec![0.0; count], vec![false; count]);
+        let (mut logits, mut scored) = (vec![0.0; count], vec![false; count]);
         let mut terms = Vec::new();
-        for (group, (within, &logit)) in coarse.within.iter().zip(&of_coarse).enumerate() {
-            if (f64::from(logit) - total).exp() > bar {
+        for (group, (within, &logit)) in coarse.within.iter().zip(&coarse_logits).enumerate() {
+            if (f64::from(logit) - total).exp() > coarse.level.threshold {
                 for (&cluster, logit) in within.iter().zip(fine.clusters.logits_of(within, query)) {
-                    (logits[cluster], seen[cluster]) = (logit, true);
+                    (logits[cluster], scored[cluster]) = (logit, true);
                     terms.push((logit, fine.clusters.members(cluster).len()));
                 }
             } else {
@@ -151,26 +153,26 @@ impl RankedClusters {
                 terms.push((logit, above.members(group).len()));
             }
         }
-        Self { logits, seen, log_total: log_sum(&terms) }
+        Self { logits, scored, log_total: log_sum(&terms) }
     }
 }
 
-/// `ln Σ N exp(q·c)` of all clusters.
+/// Computes `ln Σ N exp(q·c)` over all clusters.
 fn log_total(clusters: &Clusters, logits: &[f32]) -> f64 {
     let size = |cluster| clusters.members(cluster).len();
     let terms: Vec<_> = logits.iter().enumerate().map(|(c, &logit)| (logit, size(c))).collect();
     log_sum(&terms)
 }
 
-/// `ln Σ N exp(x)` of some `x` and `N`.
+/// Computes `ln Σ N exp(x)` over pairs of `x` and `N`.
 fn log_sum(terms: &[(f32, usize)]) -> f64 {
     let shift = f64::from(terms.iter().map(|term| term.0).fold(f32::MIN, f32::max));
     let weight = |&(x, count): &(f32, usize)| count as f64 * (f64::from(x) - shift).exp();
     shift + terms.iter().map(weight).sum::<f64>().ln()
 }
 
-/// The score of each cluster, on the average of some queries `[queries, head_dim]`.
-fn averages(clusters: &Clusters, queries: ArrayView2<'_, f32>) -> Vec<f64> {
+/// Computes the score of each cluster, averaged over some queries `[queries, head_dim]`.
+fn average_scores(clusters: &Clusters, queries: ArrayView2<'_, f32>) -> Vec<f64> {
     let mut sums = vec![0.0; clusters.count()];
     for query in queries.rows() {
         let logits = clusters.logits(&query.to_vec());
@@ -182,8 +184,9 @@ fn averages(clusters: &Clusters, queries: ArrayView2<'_, f32>) -> Vec<f64> {
     sums.iter().map(|sum| sum / queries.nrows().max(1) as f64).collect()
 }
 
-/// What the best `tokens` tokens exceed on average, of scores `[members][clusters]`; 0 if there are no more.
-fn exceeded_by(clusters: &Clusters, tokens: usize, averages: Vec<Vec<f64>>) -> f64 {
+/// Returns the threshold that the average scores `[members][clusters]` of at most `tokens` tokens
+/// per member exceed; 0 if there are no more tokens than that.
+fn find_threshold(clusters: &Clusters, tokens: usize, averages: Vec<Vec<f64>>) -> f64 {
     let mut left = tokens * averages.len();
     let size = |cluster| clusters.members(cluster).len();
     let with_size = |scores: Vec<f64>| scores.into_iter().enumerate().map(|(c, x)| (x, size(c)));
@@ -198,8 +201,8 @@ fn exceeded_by(clusters: &Clusters, tokens: usize, averages: Vec<Vec<f64>>) -> f
     0.0
 }
 
-/// The cluster of each of `points` `[points, dim]`, of at most `most`.
-fn labels(
+/// Computes the cluster of each of `points` `[points, dim]`, with at most `most` clusters.
+fn find_labels(
     points: ArrayView2<'_, f32>,
     most: usize,
     iterations: u16,
@@ -211,8 +214,8 @@ fn labels(
     assign(points, &Centroids::new(centroids.view()))
 }
 
-/// Points `[points, dim]` of norm 1 in the same directions. What has no direction stays.
-fn directions(points: ArrayView2<'_, f32>) -> Array2<f32> {
+/// Normalises points `[points, dim]` to norm 1. Zero vectors stay.
+fn normalise(points: ArrayView2<'_, f32>) -> Array2<f32> {
     let mut points = points.to_owned();
     for mut point in points.rows_mut() {
         let norm = norm(point.view());

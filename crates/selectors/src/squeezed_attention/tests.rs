@@ -1,11 +1,11 @@
-//! Known outputs, the laws, what the scores are, and configs that are refused.
+//! Known outputs, laws of selectors, definition of the scores, and configs that are refused.
 
 use proptest::prelude::*;
 use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
 use crate::clusters_golden::{Case, Golden, labels};
-use crate::learned::testing::{prompt, queries};
+use crate::prompt_attention::testing::{prompt, queries};
 
 fn config(size: Option<Size>, threshold: Option<f64>) -> SqueezedAttention {
     SqueezedAttention {
@@ -22,32 +22,36 @@ fn sized(size: usize) -> SqueezedAttention {
     config(Some(Size::Tokens(size)), None)
 }
 
-fn of_two_levels(size: usize) -> SqueezedAttention {
+fn two_levels(size: usize) -> SqueezedAttention {
     let coarse =
-        Coarse { size: Some(Size::Tokens(25)), threshold: None, clusters: Size::Tokens(4) };
+        CoarseClusters { size: Some(Size::Tokens(25)), threshold: None, clusters: Size::Tokens(4) };
     SqueezedAttention { coarse: Some(coarse), ..sized(size) }
 }
 
 vattention_testkit::laws!(by_size, sized(20));
 vattention_testkit::laws!(by_threshold, config(None, Some(0.01)));
-vattention_testkit::laws!(in_two_levels, of_two_levels(20));
+vattention_testkit::laws!(in_two_levels, two_levels(20));
 
-/// A worker that has seen a head's tokens and the last `prompt` queries of its prompt.
-fn shown(config: &SqueezedAttention, head: &Head, count: usize) -> SqueezedAttentionSelector {
-    let (bar, coarse_bar) = config.bars().unwrap();
+/// Returns a selector that was shown a head's tokens as a prompt with `count` last queries.
+fn build_with_prompt(
+    config: &SqueezedAttention,
+    head: &Head,
+    count: usize,
+) -> SqueezedAttentionSelector {
+    let (rule, coarse_rule) = config.threshold_rules().unwrap();
     let config = config.clone();
-    let mut worker =
-        SqueezedAttentionSelector { config, bar, coarse_bar, site: *head.site(), context: None };
-    worker.append(&head.part(0..head.tokens));
+    let mut selector =
+        SqueezedAttentionSelector { config, rule, coarse_rule, site: *head.site(), context: None };
+    selector.append(&head.part(0..head.tokens));
     let queries = queries(head, count);
-    worker.observe(&prompt(head, head.tokens, queries.view()));
-    worker
+    selector.observe(&prompt(head, head.tokens, queries.view()));
+    selector
 }
 
-/// What is picked for a member of the group.
-fn picked(worker: &SqueezedAttentionSelector, head: &Head, member: usize) -> Vec<usize> {
+/// Returns the picks of a member of the group.
+fn pick(selector: &SqueezedAttentionSelector, head: &Head, member: usize) -> Vec<usize> {
     let mut picks = Picks::new(head.tokens);
-    worker.select(&head.step(head.tokens).row(member), &mut picks);
+    selector.select(&head.step(head.tokens).row(member), &mut picks);
     picks.iter().collect()
 }
 
@@ -64,40 +68,46 @@ fn golden_levels_thresholds_and_picks() {
     for value in &golden.squeezed {
         let case: Case<SqueezedAttention> = serde_json::from_value(value.clone()).unwrap();
         let more: Thresholds = serde_json::from_value(value.clone()).unwrap();
-        let (bar, coarse_bar) = case.config.bars().unwrap();
+        let (rule, coarse_rule) = case.config.threshold_rules().unwrap();
         let config = case.config.clone();
         let site = golden.head.site();
-        let mut worker = SqueezedAttentionSelector { config, bar, coarse_bar, site, context: None };
-        golden.head.show(&mut worker);
-        let (fine, coarse) = worker.context.as_ref().unwrap().levels();
+        let mut selector =
+            SqueezedAttentionSelector { config, rule, coarse_rule, site, context: None };
+        golden.head.show(&mut selector);
+        let (fine, coarse) = selector.context.as_ref().unwrap().levels();
         assert_eq!(labels(&fine.clusters), case.labels);
         assert!((fine.threshold / more.threshold - 1.0).abs() < 1e-5, "{}", fine.threshold);
         assert_eq!(coarse.map(|coarse| labels(&coarse.clusters)), more.coarse_labels);
         if let (Some(coarse), Some(expected)) = (coarse, more.coarse_threshold) {
             assert!((coarse.threshold / expected - 1.0).abs() < 1e-5, "{}", coarse.threshold);
         }
-        assert_eq!(golden.head.picks(&worker, &[]), case.picks, "{:?}", case.config);
-        let built = golden.head.built(&case.config);
+        assert_eq!(golden.head.picks(&selector, &[]), case.picks, "{:?}", case.config);
+        let built = golden.head.build(&case.config);
         assert_eq!(golden.head.picks(&*built, &[]), case.picks, "as the registry builds it");
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
-    /// With a cluster for each key that differs from others, a token's score is its own attention over the context.
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+    /// With a cluster for each distinct key, a token's score is its own attention over the context.
     #[test]
-    fn with_a_cluster_for_each_key_scores_are_exact(
+    fn a_cluster_per_key_gives_exact_scores(
         tokens in 4_usize..120, seed in 0_u64..1000, threshold in 0.001..0.2,
     ) {
         let head = Head::new(tokens, 8, seed, Texture::Gaussian);
-        let all = SqueezedAttention { clusters: Size::Tokens(tokens), ..config(None, Some(threshold)) };
-        let worker = shown(&all, &head, 1);
+        let config = config(None, Some(threshold));
+        let all = SqueezedAttention { clusters: Size::Tokens(tokens), ..config };
+        let selector = build_with_prompt(&all, &head, 1);
         let context = tokens - 3;
         let row = head.step(tokens).row(1);
         let logit = |token| f64::from(row.logit(token));
         let shift = (0..context).map(logit).fold(f64::MIN, f64::max);
         let total: f64 = (0..context).map(|token| (logit(token) - shift).exp()).sum();
-        let found = picked(&worker, &head, 1);
+        let found = pick(&selector, &head, 1);
         for token in 0..context {
             let share = (logit(token) - shift).exp() / total;
             let near = (share / threshold - 1.0).abs() < 1e-4;
@@ -106,19 +116,22 @@ proptest! {
         prop_assert!((context..tokens).all(|token| found.contains(&token)));
     }
 
-    /// A lower threshold picks no less.
+    /// A lower threshold picks all that a higher one picks.
     #[test]
     fn a_lower_threshold_picks_no_less(head in heads(150), a in 0.0001..0.1, b in 0.0001..0.1) {
-        let of = |threshold| picked(&shown(&config(None, Some(threshold)), &head, 1), &head, 0);
-        let (many, few) = (of(f64::min(a, b)), of(f64::max(a, b)));
+        let pick_above = |threshold| {
+            pick(&build_with_prompt(&config(None, Some(threshold)), &head, 1), &head, 0)
+        };
+        let (many, few) = (pick_above(f64::min(a, b)), pick_above(f64::max(a, b)));
         prop_assert!(few.iter().all(|token| many.contains(token)));
     }
 
-    /// Of one query, which is the prompt's, no more pass than `size`, and one cluster more would be too many.
+    /// For one query, that of the prompt, at most `size` tokens per member exceed the threshold,
+    /// and one more cluster would be too many.
     #[test]
-    fn as_many_pass_as_size_says(head in heads(150), size in 1_usize..60) {
-        let mut worker = shown(&sized(size), &head, 1);
-        let Some(context) = worker.context.take() else { return Ok(()) };
+    fn size_bounds_the_tokens_above_the_threshold(head in heads(150), size in 1_usize..60) {
+        let mut selector = build_with_prompt(&sized(size), &head, 1);
+        let Some(context) = selector.context.take() else { return Ok(()) };
         let (level, _) = context.levels();
         let size = size.min(context.tokens());
         let queries = queries(&head, 1);
@@ -126,10 +139,11 @@ proptest! {
         let mut scores = Vec::new();
         for member in queries.outer_iter() {
             let logits = level.clusters.logits(&member.row(0).to_vec());
-            let weight = |cluster: usize| level.clusters.members(cluster).len() as f64 * f64::from(logits[cluster]).exp();
+            let tokens_of = |cluster: usize| level.clusters.members(cluster).len();
+            let weight = |c: usize| tokens_of(c) as f64 * f64::from(logits[c]).exp();
             let total: f64 = (0..level.clusters.count()).map(weight).sum();
             for (cluster, &logit) in logits.iter().enumerate() {
-                scores.push((f64::from(logit).exp() / total, level.clusters.members(cluster).len()));
+                scores.push((f64::from(logit).exp() / total, tokens_of(cluster)));
             }
         }
         for &(score, tokens) in &scores {
@@ -140,28 +154,32 @@ proptest! {
             }
         }
         prop_assert!(passing <= 2 * size);
-        let equal: usize = scores.iter().filter(|(score, _)| (score / next - 1.0).abs() < 1e-9).map(|it| it.1).sum();
+        let tie = |score: f64| (score / next - 1.0).abs() < 1e-9;
+        let ties = scores.iter().filter(|&&(score, _)| tie(score));
+        let equal: usize = ties.map(|&(_, tokens)| tokens).sum();
         prop_assert!(level.threshold == 0.0 || passing + equal > 2 * size);
     }
 
-    /// A coarse level that lets everything pass changes nothing.
+    /// A coarse level that prunes nothing changes nothing.
     #[test]
-    fn a_coarse_level_that_prunes_nothing_is_none(head in heads(150), size in 1_usize..60) {
-        let coarse = Coarse { size: None, threshold: Some(Fraction::try_from(1e-300).unwrap()), clusters: Size::Tokens(3) };
+    fn a_coarse_level_that_prunes_nothing_changes_nothing(head in heads(150), size in 1_usize..60) {
+        let threshold = Some(Fraction::try_from(1e-300).unwrap());
+        let coarse = CoarseClusters { size: None, threshold, clusters: Size::Tokens(3) };
         let two = SqueezedAttention { coarse: Some(coarse), ..sized(size) };
-        // Weights of nothing would not pass.
+        // Weights that underflow to 0 would not exceed the threshold.
         prop_assume!(head.texture != Texture::Needle && head.texture != Texture::HeavyTail);
         for member in 0..2 {
-            let [one, two] = [&sized(size), &two].map(|config| picked(&shown(config, &head, 2), &head, member));
-            prop_assert_eq!(one, two);
+            let [one_level, two_levels] = [&sized(size), &two]
+                .map(|config| pick(&build_with_prompt(config, &head, 2), &head, member));
+            prop_assert_eq!(one_level, two_levels);
         }
     }
 
-    /// What a coarse cluster that does not pass holds is not picked.
+    /// Tokens of coarse clusters below the threshold are not picked.
     #[test]
-    fn what_is_pruned_is_not_picked(head in heads(150), size in 1_usize..60) {
-        let worker = shown(&of_two_levels(size), &head, 2);
-        let Some(context) = &worker.context else { return Ok(()) };
+    fn pruned_tokens_are_not_picked(head in heads(150), size in 1_usize..60) {
+        let selector = build_with_prompt(&two_levels(size), &head, 2);
+        let Some(context) = &selector.context else { return Ok(()) };
         let (_, coarse) = context.levels();
         let coarse = coarse.unwrap();
         let row = head.step(head.tokens).row(0);
@@ -170,7 +188,7 @@ proptest! {
         let shift = logits.iter().copied().fold(f32::MIN, f32::max);
         let weight = |cluster: usize| f64::from(logits[cluster] - shift).exp();
         let total: f64 = (0..logits.len()).map(|cluster| size(cluster) * weight(cluster)).sum();
-        let found = picked(&worker, &head, 0);
+        let found = pick(&selector, &head, 0);
         for cluster in 0..logits.len() {
             if weight(cluster) / total < coarse.threshold * (1.0 - 1e-9) {
                 let members = coarse.clusters.members(cluster);
@@ -180,48 +198,50 @@ proptest! {
     }
 }
 
-/// The first prompt that is long enough is the context; the last of its tokens and what comes later is read.
+/// The first prompt that is long enough is the context; its last tokens and all later tokens are
+/// read.
 #[test]
-fn only_a_context_is_squeezed() {
+fn only_the_context_is_clustered() {
     let head = Head::new(60, 8, 1, Texture::Gaussian);
     let high = config(None, Some(0.9));
-    let mut worker = shown(&high, &head.first(3), 1);
-    assert_eq!((picked(&worker, &head, 0).len(), worker.index_bytes()), (60, 0), "no context");
+    let mut selector = build_with_prompt(&high, &head.first(3), 1);
+    assert_eq!((pick(&selector, &head, 0).len(), selector.index_bytes()), (60, 0), "no context");
     let first = head.first(40);
-    worker.append(&head.part(3..40));
-    worker.observe(&first.prompt());
-    let bytes = worker.index_bytes();
+    selector.append(&head.part(3..40));
+    selector.observe(&first.prompt());
+    let bytes = selector.index_bytes();
     assert_eq!(bytes, 37 * 4 + 8 * 8 * 4);
-    worker.append(&head.part(40..60));
-    worker.observe(&head.prompt());
-    assert_eq!(worker.index_bytes(), bytes, "another prompt changes nothing");
-    assert_eq!(picked(&worker, &head, 0), (37..60).collect::<Vec<_>>());
+    selector.append(&head.part(40..60));
+    selector.observe(&head.prompt());
+    assert_eq!(selector.index_bytes(), bytes, "another prompt changes nothing");
+    assert_eq!(pick(&selector, &head, 0), (37..60).collect::<Vec<_>>());
 }
 
 #[test]
-fn samplers_are_told_the_clusters_scores() {
+fn samplers_receive_the_clusters_scores() {
     let head = Head::new(60, 8, 1, Texture::Gaussian);
-    let worker = shown(&of_two_levels(10), &head, 1);
+    let selector = build_with_prompt(&two_levels(10), &head, 1);
     let row = head.step(60).row(0);
     let mut picks = Picks::new(60);
     picks.keep_scores();
-    worker.select(&row, &mut picks);
+    selector.select(&row, &mut picks);
     let scores = picks.scores().unwrap();
-    let (fine, coarse) = worker.context.as_ref().unwrap().levels();
+    let (fine, coarse) = selector.context.as_ref().unwrap().levels();
     let levels = [&fine.clusters, &coarse.unwrap().clusters];
     let [by_fine, by_coarse] =
         levels.map(|clusters| clusters.per_token(&clusters.logits(row.query()), 57));
-    let is_of = |token: usize, of: &[f32]| scores[token] == of[token];
-    assert!((0..57).all(|token| is_of(token, &by_fine) || is_of(token, &by_coarse)));
-    assert!((0..57).any(|token| !is_of(token, &by_coarse)));
-    assert!((0..57).any(|token| !is_of(token, &by_fine)));
+    let equals = |token: usize, others: &[f32]| scores[token] == others[token];
+    assert!((0..57).all(|token| equals(token, &by_fine) || equals(token, &by_coarse)));
+    assert!((0..57).any(|token| !equals(token, &by_coarse)));
+    assert!((0..57).any(|token| !equals(token, &by_fine)));
 }
 
 #[test]
 fn either_size_or_threshold_is_needed() {
     let read = |text: &str| serde_json::from_str::<SqueezedAttention>(text);
     let refused = |text: &str| read(text).unwrap().check().unwrap_err().to_string();
-    let expected = "squeezed-attention: it has neither: expected either `size` or `threshold`";
+    let expected =
+        "squeezed-attention: the selector has neither: expected either `size` or `threshold`";
     assert_eq!(refused("{}"), expected);
     let expected = "squeezed-attention: `coarse` has both: expected either `size` or `threshold`";
     let both = r#"{"size": 1, "coarse": {"size": 1, "threshold": 0.1}}"#;

@@ -82,7 +82,7 @@ pub(crate) fn check_codes<D: Device>(
             let found = codes.read().unwrap();
             for token in known..visible {
                 let code = |word| found[word * codes.capacity() + token];
-                assert_signs(&network.of(&head.keys[token]), code);
+                assert_signs(&network.forward(&head.keys[token]), code);
             }
             for codes in found.chunks_exact(codes.capacity()) {
                 assert!(codes[..known].iter().all(|&code| code == 0), "what is known is left");
@@ -101,7 +101,7 @@ pub(crate) fn check_codes<D: Device>(
     work.run().unwrap();
     let found = found.read().unwrap();
     for (i, (head, network)) in heads.iter().zip(&networks).enumerate() {
-        assert_signs(&network.of(&head.queries[0]), |word| found[i * words + word]);
+        assert_signs(&network.forward(&head.queries[0]), |word| found[i * words + word]);
     }
 }
 

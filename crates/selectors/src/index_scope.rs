@@ -1,4 +1,4 @@
-//! Whether query heads that share keys share an index of them.
+//! Scope of an index of keys: one per query head, or one shared by the query heads of a KV head.
 
 use std::ops::Range;
 
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{Row, step::Score};
 
-/// Who has an index of the keys of its own.
+/// Query heads that share an index of the keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum IndexOf {
-    /// Every query head: a key is in as many as the group has query heads.
+    /// Each query head has its own index: a key is stored once per query head of the group.
     #[default]
     Head,
-    /// The KV head: a key is in one.
+    /// All query heads of a KV head share one index: a key is stored once.
     Group,
 }
 
 impl IndexOf {
-    /// The members of a group of `group` query heads that use its `i`-th index.
+    /// Returns the members of a group of `group` query heads that use its `i`-th index.
     pub(crate) fn members(self, i: usize, group: usize) -> Range<usize> {
         match self {
             Self::Head => i..i + 1,
@@ -27,8 +27,8 @@ impl IndexOf {
     }
 }
 
-/// Those of `members` whose scores count for a row, if any.
-pub(crate) fn counting(members: &Range<usize>, score: Score, row: &Row<'_>) -> Range<usize> {
+/// Returns the members among `members` whose scores count for a row; may be empty.
+pub(crate) fn counted_members(members: &Range<usize>, score: Score, row: &Row<'_>) -> Range<usize> {
     match score {
         Score::Group => members.clone(),
         Score::Head if members.contains(&row.member()) => row.member()..row.member() + 1,

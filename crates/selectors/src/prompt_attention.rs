@@ -1,37 +1,37 @@
-//! How attention was spread, as the selectors that learn from it see it.
+//! Attention of a prompt's queries, for the selectors that learn from it.
 
 use vattention_core::plugin::PromptQueries;
 
-/// Calls `each` with the position of a prompt query and the softmax of its logits over those of
-/// `tokens` (ascending) that it may see, which are the first ones: for each of the last `queries`
-/// in order, and for each member of the group.
+/// Calls `visit` with the position of a prompt query and the softmax of its logits over the
+/// `tokens` (ascending) that it may see, a prefix of them. Visits the last `queries` queries in
+/// order, and for each query all members of the group.
 ///
-/// Query `i` of `P` is of token `len − P + i` and sees the tokens up to itself. O(queries · group ·
-/// len · head_dim).
-pub(crate) fn each_row(
+/// Query `i` of `P` belongs to token `len − P + i` and sees the tokens up to and including its own.
+/// O(queries · group · len · head_dim).
+pub(crate) fn for_each_row(
     prompt: &PromptQueries<'_>,
     queries: usize,
     tokens: &[u32],
-    mut each: impl FnMut(usize, &[f32]),
+    mut visit: impl FnMut(usize, &[f32]),
 ) {
     let (members, count, _) = prompt.queries.dim();
     let len = prompt.keys.len();
     let (mut logits, mut weights) = (vec![0.0; len], Vec::new());
     for i in count - queries.min(count)..count {
         let position = len - count + i;
-        let seen = &tokens[..tokens.partition_point(|&token| token as usize <= position)];
+        let visible = &tokens[..tokens.partition_point(|&token| token as usize <= position)];
         for member in 0..members {
             let query = prompt.queries.slice(vattention_core::ndarray::s![member, i, ..]).to_vec();
             prompt.keys.dots(0..position + 1, &query, &mut logits[..=position]);
             weights.clear();
-            weights.extend(seen.iter().map(|&token| logits[token as usize]));
+            weights.extend(visible.iter().map(|&token| logits[token as usize]));
             softmax(&mut weights);
-            each(position, &weights);
+            visit(position, &weights);
         }
     }
 }
 
-/// Turns logits into weights whose sum is 1.
+/// Turns logits into weights that sum to 1.
 fn softmax(logits: &mut [f32]) {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;
@@ -44,17 +44,17 @@ fn softmax(logits: &mut [f32]) {
     }
 }
 
-/// A weight with 12 significant bits.
+/// Rounds a weight to 12 significant bits.
 ///
-/// Backends agree on weights to 6 digits or so, not to the last bit: unrounded, tokens that tie on
-/// one of them would be ranked by noise on another.
-pub(crate) fn rounded(weight: f32) -> f64 {
+/// Backends agree on weights to about 6 digits, not to the last bit. Without rounding, tokens that
+/// tie on one backend would be ranked by noise on another.
+pub(crate) fn round_weight(weight: f32) -> f64 {
     const DROPPED: u32 = 12;
     let nearest = weight.to_bits() + (1 << (DROPPED - 1));
     f64::from(f32::from_bits(nearest >> DROPPED << DROPPED))
 }
 
-/// What tests of these selectors share.
+/// Helpers for the tests of these selectors.
 #[cfg(test)]
 pub(crate) mod testing {
     use serde::Deserialize;
@@ -63,10 +63,10 @@ pub(crate) mod testing {
     use vattention_core::{NewTokens, Picks, Selector, Shape, Site, Step, TokenClass, Tokens};
     use vattention_testkit::Head;
 
-    /// Query heads of a [`Head`].
+    /// Number of query heads of a [`Head`].
     pub(crate) const MEMBERS: usize = 2;
 
-    /// Random queries of a head, `[members, count, dim]`.
+    /// Returns random queries of a head, `[members, count, dim]`.
     pub(crate) fn queries(head: &Head, count: usize) -> Array3<f32> {
         let mut state = head.seed.wrapping_mul(2) + 1;
         Array3::from_shape_simple_fn((MEMBERS, count, head.dim), || {
@@ -75,7 +75,7 @@ pub(crate) mod testing {
         })
     }
 
-    /// These queries as the last ones of the head's first `tokens` tokens.
+    /// Returns these queries as the last ones of a prompt of the head's first `tokens` tokens.
     pub(crate) fn prompt<'a>(
         head: &'a Head,
         tokens: usize,
@@ -85,15 +85,15 @@ pub(crate) mod testing {
         PromptQueries { site: head.site(), queries, keys, values }
     }
 
-    /// What a selector picks of the head's first `visible` tokens.
-    pub(crate) fn picked(selector: &dyn Selector, head: &Head, visible: usize) -> Vec<usize> {
+    /// Returns the picks of a selector among the head's first `visible` tokens.
+    pub(crate) fn pick(selector: &dyn Selector, head: &Head, visible: usize) -> Vec<usize> {
         let mut picks = Picks::new(visible);
         selector.select(&head.step(visible).row(0), &mut picks);
         picks.iter().collect()
     }
 
-    /// Tells a selector that every row of a step read all tokens, as if a sample of what was
-    /// evicted followed.
+    /// Gives a selector the feedback that every row of a step read all tokens, as if a sample of
+    /// the evicted ones followed.
     pub(crate) fn read_all(selector: &mut dyn Selector, step: &Step<'_>) {
         let all: Vec<u32> = (0..step.visible as u32).collect();
         for row in step.rows() {
@@ -102,22 +102,22 @@ pub(crate) mod testing {
         }
     }
 
-    /// One KV head, its prompt and the steps after it, as `tools/make_selectors_golden.py` writes it.
+    /// One KV head, its prompt and later steps, in the format of `tools/make_selectors_golden.py`.
     #[derive(Deserialize)]
     pub(crate) struct GoldenStream {
         prompt: usize,
-        /// `[group][last queries of the prompt, steps][dim]`
+        /// Queries in eighths, `[group][last queries of the prompt, steps][dim]`.
         query_eighths: Vec<Vec<Vec<f32>>>,
         key_eighths: Vec<Vec<f32>>,
-        /// Empty where the selector needs no classes.
+        /// Classes of the tokens; empty if the selector needs none.
         #[serde(default)]
         classes: Vec<String>,
-        /// After the prompt and after each step.
+        /// Kept tokens after the prompt and after each step.
         kept: Vec<Vec<usize>>,
     }
 
     impl GoldenStream {
-        /// The site of the head.
+        /// Site of the head.
         pub(crate) fn site(&self) -> Site {
             let (query_heads, dim) = (self.query_eighths.len(), self.dim());
             let shape = Shape { query_heads, kv_heads: 1, head_dim: dim, value_dim: dim };
@@ -145,7 +145,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// Shows a selector the prompt and the steps, and checks what it keeps after each.
+    /// Shows a selector the prompt and the steps, and checks the kept tokens after each.
     #[track_caller]
     pub(crate) fn check_stream(stream: &GoldenStream, selector: &mut dyn Selector) {
         let (site, queries, classes) = (stream.site(), stream.queries(), stream.classes());
@@ -160,8 +160,13 @@ pub(crate) mod testing {
         selector.append(&new(0, stream.prompt));
         let last = queries.dim().1 - (stream.kept.len() - 1);
         let keys = tokens(0, stream.prompt);
-        let of_prompt = queries.slice(s![.., ..last, ..]);
-        selector.observe(&PromptQueries { site: &site, queries: of_prompt, keys, values: keys });
+        let prompt_queries = queries.slice(s![.., ..last, ..]);
+        selector.observe(&PromptQueries {
+            site: &site,
+            queries: prompt_queries,
+            keys,
+            values: keys,
+        });
         for (i, kept) in stream.kept.iter().enumerate() {
             let visible = stream.prompt + i;
             let keys = tokens(0, visible);
@@ -191,18 +196,20 @@ mod tests {
         let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
         let numbers = [0.0_f32, 1.0, 2.0, 3.0];
         let (keys, values) = (Tokens::new(&numbers, 4, 1), Tokens::new(&numbers, 4, 1));
-        // Three queries of two members: the first asks for nothing, the second for large keys.
+        // Three queries of two members: the first member's are zero, the second's prefer large
+        // keys.
         let queries = Array3::from_shape_fn((2, 3, 1), |(member, _, _)| member as f32);
         let prompt = PromptQueries { site: &site, queries: queries.view(), keys, values };
         let mut rows = Vec::new();
-        each_row(&prompt, 2, &[0, 2, 3], |position, weights| {
+        for_each_row(&prompt, 2, &[0, 2, 3], |position, weights| {
             rows.push((position, weights.to_vec()));
         });
         let e = [1.0, 2.0_f64.exp(), 3.0_f64.exp()].map(|e| e as f32);
-        let of = |seen: usize| -> Vec<f32> {
+        let softmax_of = |seen: usize| -> Vec<f32> {
             e[..seen].iter().map(|x| x / e[..seen].iter().sum::<f32>()).collect()
         };
-        let want = [(2, vec![0.5, 0.5]), (2, of(2)), (3, vec![1.0 / 3.0; 3]), (3, of(3))];
+        let want =
+            [(2, vec![0.5, 0.5]), (2, softmax_of(2)), (3, vec![1.0 / 3.0; 3]), (3, softmax_of(3))];
         assert_eq!(rows.len(), want.len());
         for ((position, weights), (want_position, want)) in rows.iter().zip(&want) {
             assert_eq!((position, weights.len()), (want_position, want.len()));
@@ -211,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn rounding_is_to_the_nearest_of_twelve_bits() {
+    fn weights_are_rounded_to_twelve_bits() {
         for exact in [0.0, 1.0, 0.5, 4095.0 / 4096.0, 2.0_f32.powi(-100)] {
-            assert_eq!(rounded(exact), f64::from(exact));
-            assert_eq!(rounded(exact * (1.0 + 1e-5)), f64::from(exact));
-            assert_eq!(rounded(exact * (1.0 - 1e-5)), f64::from(exact));
+            assert_eq!(round_weight(exact), f64::from(exact));
+            assert_eq!(round_weight(exact * (1.0 + 1e-5)), f64::from(exact));
+            assert_eq!(round_weight(exact * (1.0 - 1e-5)), f64::from(exact));
         }
-        assert_eq!(rounded(1.0 + 2.0_f32.powi(-11)), 1.0 + 2.0_f64.powi(-11));
-        assert_eq!(rounded(1.0 + 1.6 * 2.0_f32.powi(-11)), 1.0 + 2.0_f64.powi(-10));
+        assert_eq!(round_weight(1.0 + 2.0_f32.powi(-11)), 1.0 + 2.0_f64.powi(-11));
+        assert_eq!(round_weight(1.0 + 1.6 * 2.0_f32.powi(-11)), 1.0 + 2.0_f64.powi(-10));
     }
 }

@@ -1,35 +1,35 @@
-//! The tokens that an evicting selector still has.
+//! Tokens that an evicting selector still keeps.
 
 use vattention_core::{NewTokens, Picks, plugin::Attended};
 
-/// Tokens that were not evicted, ascending. What is gone stays gone.
+/// Tokens that were not evicted, ascending. An evicted token never comes back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeptTokens {
     tokens: Vec<u32>,
-    /// Tokens appended, evicted ones too.
+    /// Number of tokens appended, evicted ones included.
     appended: usize,
 }
 
 impl KeptTokens {
-    /// Has new tokens too.
+    /// Appends new tokens.
     pub(crate) fn append(&mut self, new: &NewTokens<'_>) {
         self.appended = new.first + new.keys.len();
         self.tokens.extend((new.first..self.appended).map(|token| token as u32));
     }
 
-    /// Those kept, ascending.
+    /// Returns the kept tokens, ascending.
     pub(crate) fn tokens(&self) -> &[u32] {
         &self.tokens
     }
 
-    /// How many of those kept are before `token`.
+    /// Number of kept tokens before `token`.
     pub(crate) fn before(&self, token: usize) -> usize {
         self.tokens.partition_point(|&kept| (kept as usize) < token)
     }
 
-    /// Evicts all but the best `best` of the first `old` kept, and those after them; lower tokens
-    /// first among equals. `scores` are of the first `old`, `[old]`. Returns the places, among
-    /// those kept so far, that stay. O(kept).
+    /// Evicts all but the `best` tokens of highest score among the first `old` kept tokens, by
+    /// `scores` `[old]`; ties go to the lower token. Kept tokens after the first `old` stay.
+    /// Returns the places that stay among the first `old`. O(kept).
     pub(crate) fn evict(&mut self, old: usize, best: usize, scores: &[f32]) -> Picks {
         let mut stay = Picks::new(old);
         stay.take_top(best, scores);
@@ -37,12 +37,12 @@ impl KeptTokens {
         stay
     }
 
-    /// Evicts those of the first places that do not `stay`. O(kept).
+    /// Evicts those of the first `stay.visible()` places that `stay` does not contain. O(kept).
     pub(crate) fn retain(&mut self, stay: &Picks) {
-        keep(&mut self.tokens, stay.visible(), stay);
+        retain_places(&mut self.tokens, stay.visible(), stay);
     }
 
-    /// Takes those kept.
+    /// Adds the kept tokens to `picks`.
     pub(crate) fn take(&self, picks: &mut Picks) {
         if self.tokens.len() == self.appended {
             picks.take_range(0..self.appended);
@@ -51,14 +51,14 @@ impl KeptTokens {
         }
     }
 
-    /// What the list takes.
+    /// Size of the list in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&self.tokens[..])
     }
 }
 
-/// The weight of each token kept, 0 if it was not read, `[kept]`.
-pub(crate) fn weights_of(kept: &[u32], attended: &Attended<'_>) -> Vec<f32> {
+/// Returns the attention weight of each kept token, 0 if it was not read, `[kept]`.
+pub(crate) fn align_weights(kept: &[u32], attended: &Attended<'_>) -> Vec<f32> {
     let mut read = attended.tokens.iter().zip(attended.weights).peekable();
     let weight = |&token: &u32| {
         while read.next_if(|&(&other, _)| other < token).is_some() {}
@@ -67,8 +67,8 @@ pub(crate) fn weights_of(kept: &[u32], attended: &Attended<'_>) -> Vec<f32> {
     kept.iter().map(weight).collect()
 }
 
-/// Drops from the first `old` places of a list those that do not `stay`.
-pub(crate) fn keep<T>(list: &mut Vec<T>, old: usize, stay: &Picks) {
+/// Drops those of the first `old` elements of a list whose places `stay` does not contain.
+pub(crate) fn retain_places<T>(list: &mut Vec<T>, old: usize, stay: &Picks) {
     let mut place = 0..;
     list.retain(|_| place.next().is_some_and(|i| i >= old || stay.contains(i)));
 }
