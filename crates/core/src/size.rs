@@ -32,7 +32,7 @@ pub struct ShareWithLeast {
 impl Size {
     /// The number of tokens in a context of `visible`: `trunc(share · visible)`, at least 1 or
     /// `least`, at most `visible`.
-    pub fn of(self, visible: usize) -> usize {
+    pub fn to_tokens(self, visible: usize) -> usize {
         let part = |share: Fraction| (share.get() * visible as f64) as usize;
         let tokens = match self {
             Self::Tokens(tokens) => tokens,
@@ -234,12 +234,12 @@ mod tests {
     #[test]
     fn sizes_follow_rule_2() {
         let share = |x| Size::Share(Fraction::try_from(x).unwrap());
-        assert_eq!(share(0.05).of(510), 25);
-        assert_eq!(share(0.999).of(10), 9);
-        assert_eq!(share(0.001).of(10), 1);
-        assert_eq!(Size::Tokens(128).of(100), 100);
-        assert_eq!(Size::Tokens(128).of(1000), 128);
-        assert_eq!(share(0.5).of(0), 0);
+        assert_eq!(share(0.05).to_tokens(510), 25);
+        assert_eq!(share(0.999).to_tokens(10), 9);
+        assert_eq!(share(0.001).to_tokens(10), 1);
+        assert_eq!(Size::Tokens(128).to_tokens(100), 100);
+        assert_eq!(Size::Tokens(128).to_tokens(1000), 128);
+        assert_eq!(share(0.5).to_tokens(0), 0);
     }
 
     /// A share of a short context is at least `least`, and never more than the context.
@@ -247,10 +247,10 @@ mod tests {
     fn a_share_with_a_least_number_does_not_shrink_below_it() {
         let size = size(r#"{ "share": 0.1, "least": 32 }"#).unwrap();
         let contexts = [0, 5, 44, 319, 330, 1000];
-        assert_eq!(contexts.map(|tokens| size.of(tokens)), [0, 5, 32, 32, 33, 100]);
+        assert_eq!(contexts.map(|tokens| size.to_tokens(tokens)), [0, 5, 32, 32, 33, 100]);
         let half = Fraction::try_from(0.5).unwrap();
         assert_eq!(size.share().map(Fraction::get), Some(0.1));
-        assert_eq!([44, 100].map(|tokens| size.with_share(half).of(tokens)), [32, 50]);
+        assert_eq!([44, 100].map(|tokens| size.with_share(half).to_tokens(tokens)), [32, 50]);
         assert_eq!(Size::Tokens(7).with_share(half), Size::Share(half));
     }
 

@@ -145,10 +145,12 @@ impl FastgenSelector {
         let old = self.kept.before(self.seen);
         let mut stay = Picks::new(old);
         if policy >= Policy::Frequent {
-            stay.take_top(self.config.frequent.of(self.seen), &self.received.scores(old));
+            stay.take_top(self.config.frequent.to_tokens(self.seen), &self.received.scores(old));
         }
         if policy >= Policy::Local {
-            stay.take_range(self.kept.before(self.seen - self.config.local.of(self.seen))..old);
+            stay.take_range(
+                self.kept.before(self.seen - self.config.local.to_tokens(self.seen))..old,
+            );
         }
         stay.take_all((0..old).filter(|&place| policy.keeps(self.classes[place])));
         stay

@@ -96,7 +96,8 @@ impl H2oSelector {
     /// Evicts what is too much of the first `seen` tokens.
     fn evict(&mut self, seen: usize) {
         self.seen = self.seen.max(seen);
-        let (heavy, recent) = (self.config.heavy.of(self.seen), self.config.recent.of(self.seen));
+        let (heavy, recent) =
+            (self.config.heavy.to_tokens(self.seen), self.config.recent.to_tokens(self.seen));
         let old = self.kept.before(self.seen - recent);
         if old <= heavy {
             return;

@@ -118,8 +118,8 @@ impl ScissorhandsSelector {
     /// Evicts if more are kept than allowed, after a query that saw the first `seen` tokens.
     fn evict(&mut self, seen: usize) {
         self.seen = self.seen.max(seen);
-        let size = self.config.size.of(self.seen);
-        let recent = self.config.recent.of(self.seen);
+        let size = self.config.size.to_tokens(self.seen);
+        let recent = self.config.recent.to_tokens(self.seen);
         let (old, shown) = (self.kept.before(self.seen - recent), self.kept.before(self.seen));
         if shown <= size {
             return;

@@ -117,7 +117,7 @@ impl<'a> SampleCheck<'a> {
     }
 
     /// The statistics of a sample of `size`, at least the current one and less than the residual.
-    pub(crate) fn at(&self, size: usize) -> SampleStats {
+    pub(crate) fn predict(&self, size: usize) -> SampleStats {
         let [w, ev, e] = self.variances(&self.snapshot.factors(self.design, size));
         let (b, n_s) = (size as f64, self.stats.n_s as f64);
         let drawn = self.stats.drawn as f64;

@@ -111,14 +111,14 @@ impl PipelineConfig {
     }
 
     /// The pipeline of a layer: its own, or else this.
-    pub fn at(self: &Arc<Self>, layer: usize) -> &Arc<Self> {
+    pub fn layer_config(self: &Arc<Self>, layer: usize) -> &Arc<Self> {
         let own = self.layers.iter().find(|settings| settings.contains(layer));
         own.map_or(self, |settings| &settings.pipeline)
     }
 
     /// The first selector that needs the classes of tokens at a layer, by name, if one does.
     pub fn needs_classes_at(self: &Arc<Self>, layer: usize) -> Option<&str> {
-        let part = self.at(layer);
+        let part = self.layer_config(layer);
         if part.is_dense_at(layer) { None } else { part.own_needs_classes() }
     }
 

@@ -109,7 +109,7 @@ impl<'a> Drawing<'a> {
             return Outcome::FellBack(None);
         }
         self.accumulator.take(picks);
-        let tokens = |size: Size| size.of(self.visible).max(self.least()).min(self.n_s);
+        let tokens = |size: Size| size.to_tokens(self.visible).max(self.least()).min(self.n_s);
         let limit = goal.size().or(goal.limit()).map_or(self.n_s, tokens);
         let base = self.base;
         match self.draw(&SampleTarget { estimator, goal, limit }, error_bar) {
@@ -245,7 +245,7 @@ impl<'a> Drawing<'a> {
             let result = if uniform {
                 let stats = self.accumulator.stats(reader, residual);
                 let candidates = Candidates::uniform(target.estimator.schedule(), size, n_s);
-                target.judge(&candidates, sizes, |b| target.estimator.radius(&stats.at(b)))
+                target.judge(&candidates, sizes, |b| target.estimator.radius(&stats.with_size(b)))
             } else if self.complete() {
                 CheckResult::everything(n_s)
             } else if let Some((snapshot, candidates)) = &snapshot {
@@ -253,7 +253,7 @@ impl<'a> Drawing<'a> {
                 let sample =
                     self.accumulator.weighed(reader, residual, probabilities, strata.as_ref());
                 let check = SampleCheck::new(&*self.design, snapshot, reader, &sample, residual);
-                target.judge(candidates, sizes, |b| target.estimator.radius(&check.at(b)))
+                target.judge(candidates, sizes, |b| target.estimator.radius(&check.predict(b)))
             } else {
                 self.check_proof(target, reader, sizes)
             };

@@ -83,7 +83,7 @@ impl Pipeline {
         if site.layer > 4095 {
             return Err(Error::shape("layer", "at most 4095", site.layer));
         }
-        let config = config.at(site.layer);
+        let config = config.layer_config(site.layer);
         let dense = config.is_dense_at(site.layer);
         Self {
             config: config.clone(),
@@ -128,7 +128,7 @@ impl Pipeline {
 
     /// The largest norm of the first `visible` values; 0 unless a uniform sample is judged by it.
     pub fn max_norm_v(&self, visible: usize) -> f64 {
-        self.norms_v.of(visible)
+        self.norms_v.max_of_first(visible)
     }
 
     /// Where it lives.
@@ -371,7 +371,7 @@ impl Pipeline {
         let residuals: Vec<Residual> =
             choice.bounds[list * readers..][..readers].iter().map(residual).collect();
         let how = self.config.sampler();
-        let base = how.base().of(step.visible);
+        let base = how.base().to_tokens(step.visible);
         let learns = self.learns_first_sizes();
         let first = if learns { self.first_sizes.begin(list, step.step, base) } else { base };
         if first > base && first >= accumulator.dense_from(true) {

@@ -175,13 +175,13 @@ impl Reading {
     }
 
     /// What a member of the group reads.
-    pub fn of(&self, member: usize) -> &Read {
+    pub fn read_by(&self, member: usize) -> &Read {
         self.reads.get(member).unwrap_or(&self.reads[0])
     }
 
     /// The list that a member reads; see [`Read::list`].
     pub fn list(&self, member: usize) -> List {
-        self.of(member).list()
+        self.read_by(member).list()
     }
 
     /// The members that read `reads()[index]`.
@@ -191,7 +191,7 @@ impl Reading {
 
     /// What to report of a member's row.
     pub fn report(&self, member: usize) -> RowReport {
-        let read = self.of(member);
+        let read = self.read_by(member);
         let sampled = read.sampled_len();
         RowReport {
             visible: read.visible,

@@ -171,7 +171,7 @@ pub(crate) fn search(
 /// tokens if none suffices, or if nothing is promised.
 pub fn required_size(estimator: &dyn Estimator, stats: &SampleStats) -> Budget {
     let epsilon = estimator.goal().ok().and_then(|goal| goal.epsilon());
-    let radius = |b: usize| estimator.radius(&stats.at(b));
+    let radius = |b: usize| estimator.radius(&stats.with_size(b));
     let candidates = Candidates::uniform(estimator.schedule(), stats.drawn, stats.n_s);
     let found = epsilon
         .and_then(|epsilon| search(&candidates, (stats.drawn, stats.n_s), epsilon.get(), radius));

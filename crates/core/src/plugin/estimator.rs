@@ -33,7 +33,7 @@ pub trait Estimator: Any + Debug + DynClone + Send + Sync {
 
     /// Error bar of a sample of `stats.b` tokens; a pure function.
     ///
-    /// It falls as samples of the same moments grow ([`SampleStats::at`]): the size that a promise
+    /// It falls as samples of the same moments grow ([`SampleStats::with_size`]): the size that a promise
     /// needs is searched for.
     fn radius(&self, stats: &SampleStats) -> Radius;
 

@@ -55,7 +55,7 @@ pub fn registry_faults() -> Vec<String> {
 }
 
 fn faults(kind: ComponentKind) -> Vec<String> {
-    let (registered, tags) = (components(kind), tags::of(kind));
+    let (registered, tags) = (components(kind), tags::tagged_names(kind));
     let names: BTreeSet<_> =
         registered.iter().map(|c| c.name).chain(tags.iter().copied()).collect();
     let mut faults = Vec::new();

@@ -46,7 +46,7 @@ impl fmt::Display for Assumption {
 /// ```
 /// use vattention_core::promise::{Assumption, Assumptions};
 ///
-/// let both = Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
+/// let both = Assumptions::only(Assumption::Normal) | Assumptions::only(Assumption::Moments);
 /// assert!(both.contains(Assumption::Moments) && !both.contains(Assumption::TailSeen));
 /// assert_eq!(both.to_string(), "normal, moments");
 /// ```
@@ -60,13 +60,13 @@ impl Assumptions {
     pub const ALL: Self = Self(0b111);
 
     /// One.
-    pub fn of(assumption: Assumption) -> Self {
+    pub fn only(assumption: Assumption) -> Self {
         Self(1 << assumption as u8)
     }
 
     /// Whether it is assumed.
     pub fn contains(self, assumption: Assumption) -> bool {
-        self.0 & Self::of(assumption).0 != 0
+        self.0 & Self::only(assumption).0 != 0
     }
 
     /// Those assumed, in the order of [`Assumption::ALL`].
@@ -114,7 +114,7 @@ impl Serialize for Assumptions {
 impl<'de> Deserialize<'de> for Assumptions {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let all = Vec::<Assumption>::deserialize(from)?;
-        Ok(all.into_iter().map(Self::of).fold(Self::NONE, BitOr::bitor))
+        Ok(all.into_iter().map(Self::only).fold(Self::NONE, BitOr::bitor))
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn all_are_listed() {
-        let all = Assumption::ALL.into_iter().map(Assumptions::of);
+        let all = Assumption::ALL.into_iter().map(Assumptions::only);
         assert_eq!(all.fold(Assumptions::NONE, BitOr::bitor), Assumptions::ALL);
         assert!(Assumptions::ALL.iter().eq(Assumption::ALL));
         assert_eq!(Assumptions::NONE.to_string(), "nothing");

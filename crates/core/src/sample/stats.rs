@@ -204,7 +204,7 @@ impl SampleStats {
     /// The statistics of a sample of `b` tokens with the same moments. How much these are in doubt
     /// depends on the tokens drawn, so it stays as it is.
     #[must_use]
-    pub fn at(&self, b: usize) -> Self {
+    pub fn with_size(&self, b: usize) -> Self {
         Self { b, ..*self }
     }
 

@@ -20,7 +20,7 @@ impl Uniforms {
 
     /// A number in 0..2³², for any token.
     #[inline(always)]
-    pub fn at(self, token: u32) -> u32 {
+    pub fn number(self, token: u32) -> u32 {
         let x = mixed(token.wrapping_mul(0x9E37_79B9) ^ self.key[0]);
         mixed(x ^ self.key[1])
     }

@@ -13,7 +13,7 @@ impl PrefixMax {
     /// Adds the next number, at least 0. One that is NaN counts as infinite.
     pub fn push(&mut self, number: f64) {
         let number = if number.is_nan() { f64::INFINITY } else { number };
-        if number > self.of(self.len) {
+        if number > self.max_of_first(self.len) {
             self.records.push((self.len, number));
         }
         self.len += 1;
@@ -26,7 +26,7 @@ impl PrefixMax {
     }
 
     /// The largest of the first `count` numbers, 0 of none. O(log records).
-    pub fn of(&self, count: usize) -> f64 {
+    pub fn max_of_first(&self, count: usize) -> f64 {
         let records = self.records.partition_point(|&(before, _)| before < count);
         self.records[..records].last().map_or(0.0, |&(_, number)| number)
     }
@@ -45,15 +45,15 @@ mod tests {
         }
         for count in 0..=numbers.len() {
             let want = numbers[..count].iter().copied().fold(0.0, f64::max);
-            assert_eq!(largest.of(count), want, "of the first {count}");
+            assert_eq!(largest.max_of_first(count), want, "of the first {count}");
         }
         assert_eq!(largest.records.len(), 3);
         let mut unknown = largest.clone();
         unknown.push(f64::NAN);
-        assert_eq!(unknown.of(numbers.len() + 1), f64::INFINITY);
+        assert_eq!(unknown.max_of_first(numbers.len() + 1), f64::INFINITY);
         largest.truncate(6);
         largest.push(4.5);
         largest.push(6.0);
-        assert_eq!([5, 7, 8].map(|count| largest.of(count)), [5.0, 5.0, 6.0]);
+        assert_eq!([5, 7, 8].map(|count| largest.max_of_first(count)), [5.0, 5.0, 6.0]);
     }
 }

@@ -62,7 +62,7 @@ impl GroupLogits {
     }
 
     /// Those of one member of the group.
-    fn of(&self, step: &Step<'_>, member: usize) -> &[f32] {
+    fn member_logits(&self, step: &Step<'_>, member: usize) -> &[f32] {
         let all = self.0.get_or_init(|| {
             let mut all = vec![0.0; step.site.shape.group() * step.visible];
             step.keys.dots(0..step.visible, step.queries, &mut all);
@@ -139,7 +139,7 @@ impl<'a> Row<'a> {
         if let Some(shared) = self.logits
             && (shared.is_computed() || tokens.len() * group >= self.visible())
         {
-            let logits = shared.of(&self.step, self.member);
+            let logits = shared.member_logits(&self.step, self.member);
             return tokens.iter().map(|&token| logits[token]).collect();
         }
         let mut logits = vec![0.0; tokens.len()];
@@ -154,7 +154,7 @@ impl<'a> Row<'a> {
     /// If `out` is not as long.
     pub fn logits(&self, out: &mut [f32]) {
         match self.logits {
-            Some(logits) => out.copy_from_slice(logits.of(&self.step, self.member)),
+            Some(logits) => out.copy_from_slice(logits.member_logits(&self.step, self.member)),
             None => self.step.keys.dots(0..self.visible(), self.query(), out),
         }
     }
@@ -163,7 +163,7 @@ impl<'a> Row<'a> {
     /// Scores that the rows of a step share are borrowed.
     pub fn scores(&self, by: Score) -> Cow<'a, [f32]> {
         if let (Score::Head, Some(logits)) = (by, self.logits) {
-            return Cow::Borrowed(logits.of(&self.step, self.member));
+            return Cow::Borrowed(logits.member_logits(&self.step, self.member));
         }
         let mut scores = vec![0.0; self.visible()];
         match by {

@@ -77,7 +77,8 @@ fn looks_tell_each_member_its_own_sums() {
         let list = reading.list(0);
         assert_eq!(list.sampled, 75, "a quarter of the visible tokens");
         // The statistics of all sizes that are tried for a member are alike.
-        let mut seen: Vec<_> = SEEN.lock().unwrap().iter().map(|stats| stats.at(75)).collect();
+        let mut seen: Vec<_> =
+            SEEN.lock().unwrap().iter().map(|stats| stats.with_size(75)).collect();
         seen.dedup();
         assert_eq!(seen.len(), 2);
         for (member, stats) in seen.iter().enumerate() {

@@ -743,7 +743,7 @@ fn rule_9_a_group_reads_everything_if_one_of_its_members_does() {
     let head = PipelineConfig { share: Share::Head, ..config(vec![Box::new(take([7]))]) };
     let pipeline = Pipeline::new(&Arc::new(head), world.site).unwrap();
     let step = world.step();
-    let own = pipeline.read(&step).unwrap().of(0).clone();
+    let own = pipeline.read(&step).unwrap().read_by(0).clone();
     let report = Reading::new(vec![own, pipeline.fall_back(&step)], 2).report(0);
     assert_eq!((report.certain, report.read_by_group), (1, 100));
 }

@@ -133,7 +133,7 @@ proptest! {
                 read_all(&mut worker, &head.step(seen));
             }
             let kept = picked(&worker, &head, seen);
-            let many = worker.config.frequent.of(seen);
+            let many = worker.config.frequent.to_tokens(seen);
             let named = |&&t: &&usize| policy.keeps(classes[t]);
             let others = kept.iter().filter(|t| !named(t)).count();
             let recent = seen - many..seen;

@@ -27,7 +27,7 @@ fn kept(config: &SnapKv, head: &Head, tokens: usize, queries: &Array3<f32>) -> V
 /// The best of votes that were counted and pooled as they are defined.
 fn defined(config: &SnapKv, head: &Head, queries: &Array3<f32>) -> Vec<usize> {
     let (tokens, count) = (head.tokens, queries.dim().1);
-    let size = config.size.of(tokens);
+    let size = config.size.to_tokens(tokens);
     let recent = config.window.get().min(size);
     let mut votes = vec![0.0; tokens - recent];
     for i in count.saturating_sub(config.window.get())..count {
@@ -76,7 +76,7 @@ proptest! {
     ) {
         let queries = queries(&head, shown.min(head.tokens));
         let kept = kept(&config, &head, head.tokens, &queries);
-        let size = config.size.of(head.tokens);
+        let size = config.size.to_tokens(head.tokens);
         prop_assert_eq!(kept.len(), size);
         let window = config.window.get().min(size);
         prop_assert!((head.tokens - window..head.tokens).all(|token| kept.contains(&token)));
@@ -110,7 +110,7 @@ proptest! {
         prop_assert_eq!(&more, &kept.iter().copied().chain(first..head.tokens).collect::<Vec<_>>());
         worker.observe(&head.prompt());
         let after = picked(&*worker, &head, head.tokens);
-        prop_assert_eq!(after.len(), more.len().min(config.size.of(head.tokens)));
+        prop_assert_eq!(after.len(), more.len().min(config.size.to_tokens(head.tokens)));
         prop_assert!(after.iter().all(|token| more.contains(token)));
     }
 }

@@ -39,7 +39,13 @@ impl Context {
         let shown = prompt.queries.len_of(Axis(1));
         let observed = prompt.queries.slice(s![.., shown - window.min(shown).., ..]);
         let by_direction = |points: ArrayView2<'_, f32>, size: Size, which| {
-            labels(directions(points).view(), size.of(tokens), config.iterations, site, which)
+            labels(
+                directions(points).view(),
+                size.to_tokens(tokens),
+                config.iterations,
+                site,
+                which,
+            )
         };
         let level = |labels: &[usize], bar: Bar| {
             let clusters = Clusters::new(keys.view(), labels);
@@ -48,7 +54,7 @@ impl Context {
                 Bar::Size(size) => {
                     let of_member = |queries: ArrayView2<'_, f32>| averages(&clusters, queries);
                     let averages = observed.outer_iter().map(of_member).collect();
-                    exceeded_by(&clusters, size.of(tokens), averages)
+                    exceeded_by(&clusters, size.to_tokens(tokens), averages)
                 }
             };
             ClusterLevel { clusters, threshold }

@@ -51,7 +51,7 @@ fn looked_at(drawn: &[usize], design: &dyn Design, n_s: usize, size: usize) -> S
         let snapshot = DesignSnapshot::new(design, size);
         let strata = snapshot.strata.as_ref();
         let sample = Weighed::new(sample, &snapshot.probabilities, strata, 0.0);
-        SampleCheck::new(design, &snapshot, 0, &sample, &residual).at(size)
+        SampleCheck::new(design, &snapshot, 0, &sample, &residual).predict(size)
     })
 }
 

@@ -8,7 +8,7 @@ use serde::de::{self, DeserializeOwned};
 use crate::plugin::{ComponentKind, Estimator, SamplerConfig, SelectorConfig};
 
 /// The names of a kind, sorted; one that two components have is there twice.
-pub(super) fn of(kind: ComponentKind) -> &'static [&'static str] {
+pub(super) fn tagged_names(kind: ComponentKind) -> &'static [&'static str] {
     match kind {
         ComponentKind::Selector => known::<Box<dyn SelectorConfig>>(),
         ComponentKind::Sampler => known::<Box<dyn SamplerConfig>>(),
