@@ -1,4 +1,4 @@
-//! Pipelines: as a file says, and at work on one KV head.
+//! Pipelines: their configuration, and their execution for one KV head.
 
 mod check;
 mod config;
