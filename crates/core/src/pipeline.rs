@@ -7,7 +7,7 @@ mod drawing;
 mod first_sizes;
 mod kv_head;
 mod layers;
-mod lessons;
+mod learning_record;
 mod reading;
 mod row_report;
 mod search;

@@ -58,7 +58,7 @@ fn dense_layers_may_be_ranges() {
     let columns: Vec<_> = error.problems.iter().map(|p| p.place().unwrap().2).collect();
     assert_eq!(columns, [17, 27, 35], "{error}");
     assert!(error.to_string().contains("(\"2..30\")"), "{error}");
-    assert!(error.to_string().contains("its end is left out"), "{error}");
+    assert!(error.to_string().contains("a range excludes its end"), "{error}");
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn parts_that_do_not_go_together_at_a_layer_say_which() {
     );
     assert_eq!(error.problems.len(), 1, "{error}");
     let message = error.problems[0].message();
-    assert!(message.starts_with("at layers[0], `ratio` as it is set needs"), "{error}");
+    assert!(message.starts_with("at layers[0], `ratio` as configured needs"), "{error}");
 }
 
 /// Only some layers may be sparse.
