@@ -269,7 +269,7 @@ impl<'a> GrowingSample<'a> {
             self.results.push(result);
         }
         let budgets = self.results.iter().map(|result| result.budget);
-        let most = budgets.reduce(Budget::and).expect("a group has at least one member");
+        let most = budgets.reduce(Budget::combine).expect("a group has at least one member");
         Budget { tokens: most.tokens.max(self.min_size()).min(n_s), ..most }
     }
 
