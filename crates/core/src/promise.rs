@@ -201,8 +201,8 @@ pub enum Kind {
 pub struct Certificate {
     /// Promise, if the pipeline makes one and a sample of at most the limit can keep it.
     pub promise: Option<Promise>,
-    /// Error bar at the last check. `None` if nothing was drawn, if the sampler provides no evidence
-    /// of its error, or if the device does not report it.
+    /// Error bar at the last check. `None` if nothing was drawn, if the sampler provides no
+    /// evidence of its error, or if the device does not report it.
     pub bar: Option<ErrorBar>,
     /// Ground of promise and error bar.
     pub kind: Kind,

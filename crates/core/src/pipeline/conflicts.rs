@@ -74,8 +74,8 @@ impl PipelineConfig {
             (_, SampleEvidence::Nothing) => Some((
                 "estimator",
                 format!(
-                    "the draws of `{sampler_name}` depend on each other, so its samples cannot grow, \
-                     their error is unknown, and no estimator can be used"
+                    "the draws of `{sampler_name}` depend on each other, so its samples cannot \
+                     grow, their error is unknown, and no estimator can be used"
                 ),
                 "leave out [estimator], or choose another sampler",
             )),
@@ -235,8 +235,8 @@ fn advise_bound(needs: SampleEvidence, target: Target) -> &'static str {
              which reads every key"
         }
         _ => {
-            "choose the estimator `ratio`, which needs no bound, or add the selector `oracle-top-k` with \
-             `score = \"head\"`, which reads every key"
+            "choose the estimator `ratio`, which needs no bound, or add the selector \
+             `oracle-top-k` with `score = \"head\"`, which reads every key"
         }
     }
 }

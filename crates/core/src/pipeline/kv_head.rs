@@ -349,8 +349,8 @@ impl Pipeline {
     }
 
     /// Samples the residual of one list of a choice. The `accumulator` reads rows for the query
-    /// heads that read the list. It reads nothing if there is no sampler, or if every token has been
-    /// picked.
+    /// heads that read the list. It reads nothing if there is no sampler, or if every token has
+    /// been picked.
     pub fn sample(
         &self,
         step: &Step<'_>,

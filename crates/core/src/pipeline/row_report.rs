@@ -7,8 +7,8 @@ use crate::promise::Certificate;
 pub struct RowReport {
     /// Number of tokens that the row may read.
     pub visible: usize,
-    /// Number of tokens that were always read: picks, and drawn tokens of a non-uniform sample whose
-    /// inclusion probability is 1.
+    /// Number of tokens that were always read: picks, and drawn tokens of a non-uniform sample
+    /// whose inclusion probability is 1.
     pub certain: usize,
     /// Number of the other tokens read, which were drawn from the residual.
     pub sampled: usize,

@@ -167,8 +167,8 @@ pub(crate) fn search(
     found
 }
 
-/// Size of a uniform sample that the estimator's promise requires, from the statistics of the sample
-/// drawn so far.
+/// Size of a uniform sample that the estimator's promise requires, from the statistics of the
+/// sample drawn so far.
 ///
 /// Under [`Schedule::FixedSizes`], the size is the one drawn or a later fixed size. It is the whole
 /// residual if no smaller size suffices, or if nothing is promised.

@@ -17,8 +17,8 @@ pub trait Estimator: Any + Debug + DynClone + Send + Sync {
     /// Goal of every sample.
     ///
     /// # Errors
-    /// Returns a message about settings that contradict each other. The message continues a sentence
-    /// that begins with the estimator's name.
+    /// Returns a message about settings that contradict each other. The message continues a
+    /// sentence that begins with the estimator's name.
     fn goal(&self) -> Result<Goal, &'static str>;
 
     /// Evidence that the bound needs. A pipeline whose selectors and sampler do not provide it is
@@ -38,8 +38,8 @@ pub trait Estimator: Any + Debug + DynClone + Send + Sync {
     /// `stats.b` grows and the moments stay the same ([`SampleStats::with_size`]).
     fn radius(&self, stats: &SampleStats) -> Radius;
 
-    /// Fields that set the [goal](Self::goal), which searches for a density or an error vary. `None`
-    /// means that no search can vary them.
+    /// Fields that set the [goal](Self::goal), which searches for a density or an error vary.
+    /// `None` means that no search can vary them.
     fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         None
     }
@@ -97,7 +97,8 @@ pub struct Budget {
 }
 
 impl Radius {
-    /// Creates a radius. If `relative` is NaN, the radius is infinite, because a NaN bounds nothing.
+    /// Creates a radius. If `relative` is NaN, the radius is infinite, because a NaN bounds
+    /// nothing.
     pub fn new(relative: f64, kind: Kind, assumes: Assumptions) -> Self {
         let relative = if relative.is_nan() { f64::INFINITY } else { relative };
         Self { relative, kind, assumes }

@@ -108,8 +108,8 @@ fn describe_unregistered(kind: ComponentKind, name: &str) -> String {
     )
 }
 
-/// Message about a registered component whose name `typetag` does not know, so that no pipeline file
-/// can use it. The names `others` are not registered.
+/// Message about a registered component whose name `typetag` does not know, so that no pipeline
+/// file can use it. The names `others` are not registered.
 fn describe_untagged(component: &Component, others: &[&str]) -> String {
     let Component { kind, name, krate, config, .. } = component;
     let others: Vec<_> = others.iter().map(|other| format!("`{other}`")).collect();
@@ -135,8 +135,8 @@ impl ComponentKind {
     }
 }
 
-/// Registers a component. The call stands next to the component's `typetag::serde(name = …)`, and its
-/// configuration derives `JsonSchema`, so that fields, defaults and descriptions can be listed.
+/// Registers a component. The call stands next to the component's `typetag::serde(name = …)`, and
+/// its configuration derives `JsonSchema`, so that fields, defaults and descriptions can be listed.
 ///
 /// An example is `register!(Selector, "sink", Sink, "the first tokens")`. The first argument is
 /// `Selector`, `Sampler` or `Estimator`, and the last one describes the component in one line.

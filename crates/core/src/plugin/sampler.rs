@@ -58,11 +58,11 @@ pub enum SampleEvidence {
     Nothing,
     /// Variances of the estimated sums, at the size of the sample and at any larger one.
     Variances,
-    /// Upper bound on the weights of the tokens that a uniform sample is drawn from, which selectors
-    /// [prove](crate::plugin::SelectorConfig::bounds_residual).
+    /// Upper bound on the weights of the tokens that a uniform sample is drawn from, which
+    /// selectors [prove](crate::plugin::SelectorConfig::bounds_residual).
     Range,
-    /// A theorem for finite samples. For uniform samples it follows from `Range`; other designs have
-    /// a [proof](Design::proof) for the output.
+    /// A theorem for finite samples. For uniform samples it follows from `Range`; other designs
+    /// have a [proof](Design::proof) for the output.
     Proof,
 }
 

@@ -54,8 +54,8 @@ pub trait SelectorConfig: Any + Debug + DynClone + Send + Sync {
     /// shape, or if a file does not match the site.
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>>;
 
-    /// Checks settings that do not depend on a site, such as the content of files. It is called when
-    /// a pipeline file is read, so that mistakes are found before any work.
+    /// Checks settings that do not depend on a site, such as the content of files. It is called
+    /// when a pipeline file is read, so that mistakes are found before any work.
     ///
     /// # Errors
     /// Returns [`Error::Build`](crate::Error::Build), which names the file.
@@ -136,7 +136,8 @@ pub trait Selector: Any + DynClone + Send + Sync {
 
     /// Returns true if the picks are the same for every query head of the group, given the same
     /// earlier picks. Then [`select`](Self::select) may be called for one row on behalf of all.
-    /// Such a selector proves no [bound](Picks::bound_residual), because a bound belongs to one row.
+    /// Such a selector proves no [bound](Picks::bound_residual), because a bound belongs to one
+    /// row.
     fn group_wide(&self) -> bool {
         false
     }
@@ -186,8 +187,8 @@ pub struct NewTokens<'a> {
 pub struct PromptQueries<'a> {
     /// KV head, layer and sequence.
     pub site: &'a Site,
-    /// Queries, `[group, prompt, head_dim]`, multiplied by the softmax scale. The last query belongs
-    /// to the newest token.
+    /// Queries, `[group, prompt, head_dim]`, multiplied by the softmax scale. The last query
+    /// belongs to the newest token.
     pub queries: ArrayView3<'a, f32>,
     /// All keys so far, `[tokens, head_dim]`.
     pub keys: Tokens<'a>,
