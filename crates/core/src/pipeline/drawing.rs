@@ -152,10 +152,10 @@ impl<'a> GrowingSample<'a> {
         let mut budget = if before { self.check(target) } else { unchecked_budget(self.base) };
         for round in 0..rounds {
             let size = budget.tokens.max(self.size + self.size / 8);
-            self.extend(self.or_everything(size).min(limit), true)?;
+            self.extend(self.include_remainder(size).min(limit), true)?;
             budget = self.check(target);
-            if self.complete() || budget.tokens <= self.size {
-                let needed = self.needed(target);
+            if self.is_complete() || budget.tokens <= self.size {
+                let needed = self.extrapolate_size(target);
                 return Ok(FinishedSample { needed, ..self.finish(budget, true) });
             }
             if self.size >= limit || round + 1 == rounds {
@@ -163,7 +163,7 @@ impl<'a> GrowingSample<'a> {
             }
         }
         if self.size < limit {
-            self.extend(self.or_everything(budget.tokens).min(limit), false)?;
+            self.extend(self.include_remainder(budget.tokens).min(limit), false)?;
         }
         let withheld = budget.tokens > limit;
         Ok(FinishedSample { withheld, ..self.finish(budget, before && !withheld) })
@@ -172,7 +172,7 @@ impl<'a> GrowingSample<'a> {
     /// Finishes the sample. `budget` is that of the last check, and `held` is true if the check
     /// found the sample large enough.
     fn finish(self, budget: Budget, held: bool) -> FinishedSample {
-        let complete = self.complete();
+        let complete = self.is_complete();
         let p = || self.design.probabilities().into_iter().map(|p| p as f32).collect();
         let radius = |result: &CheckResult| if complete { 0.0 } else { result.radius };
         FinishedSample {
@@ -190,14 +190,14 @@ impl<'a> GrowingSample<'a> {
 
     /// Size at which the widest radius would equal epsilon, if radii are proportional to the
     /// inverse square root of the size.
-    fn needed(&self, target: &SampleTarget<'_>) -> Option<f64> {
+    fn extrapolate_size(&self, target: &SampleTarget<'_>) -> Option<f64> {
         let epsilon = target.goal.epsilon()?.get();
         let widest = self.results.iter().map(|result| result.radius).fold(0.0, f64::max);
         Some(self.size as f64 * (widest / epsilon).powi(2))
     }
 
     /// Returns true if the sample is the whole residual.
-    fn complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.size == self.n_s
     }
 
@@ -207,7 +207,7 @@ impl<'a> GrowingSample<'a> {
     }
 
     /// Returns a size, or the whole residual if only a few tokens would remain undrawn.
-    fn or_everything(&self, size: usize) -> usize {
+    fn include_remainder(&self, size: usize) -> usize {
         if self.n_s.saturating_sub(size) < NEAR_CENSUS { self.n_s } else { size }
     }
 
@@ -243,7 +243,7 @@ impl<'a> GrowingSample<'a> {
         // Before any draw there are only picks, whose statistics do not depend on the design.
         let uniform = self.uniform || size == 0;
         let proves = target.estimator.evidence() == SampleEvidence::Proof;
-        let weighted = !uniform && !proves && !self.complete();
+        let weighted = !uniform && !proves && !self.is_complete();
         let coarse = || Candidates::coarse(size, n_s.saturating_sub(NEAR_CENSUS));
         let snapshot = weighted.then(|| (DesignSnapshot::new(&*self.design, size), coarse()));
         self.results.clear();
@@ -255,7 +255,7 @@ impl<'a> GrowingSample<'a> {
                 let stats = self.accumulator.stats(reader, residual);
                 let candidates = Candidates::uniform(target.estimator.schedule(), size, n_s);
                 target.judge(&candidates, sizes, |b| target.estimator.radius(&stats.with_size(b)))
-            } else if self.complete() {
+            } else if self.is_complete() {
                 CheckResult::everything(n_s)
             } else if let Some((snapshot, candidates)) = &snapshot {
                 let DesignSnapshot { probabilities, strata, .. } = snapshot;
@@ -311,7 +311,7 @@ impl SampleTarget<'_> {
         let Some(epsilon) = self.goal.epsilon().map(Fraction::get) else {
             return CheckResult::new(self.limit, radius(self.limit));
         };
-        // Query heads share the sample, so a size below another one's is of no use.
+        // Query heads share the sample, so a size below that of another head is of no use.
         let shared = (first > size && first < n_s).then(|| (first, radius(first)));
         let shared = shared.filter(|(_, radius)| suffices(radius, epsilon));
         let found = shared.or_else(|| search(candidates, (first, n_s), epsilon, &radius));

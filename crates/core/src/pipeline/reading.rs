@@ -133,8 +133,7 @@ impl Read {
         self.len() == 0
     }
 
-    /// Number of drawn tokens, without those of a non-uniform sample whose inclusion probability is
-    /// 1.
+    /// Number of drawn tokens, without those of a non-uniform sample that are always drawn.
     pub fn sampled_len(&self) -> usize {
         self.probabilities
             .as_ref()
