@@ -140,8 +140,7 @@ impl Read {
             .map_or(self.drawn.len(), |all| all.iter().filter(|&&p| p < 1.0).count())
     }
 
-    /// Tokens in ascending order, with their inclusion probabilities. O(visible / 64 + len log
-    /// len).
+    /// Tokens read, ascending, with inclusion probabilities. O(visible / 64 + len log len).
     pub fn list(&self) -> List {
         let mut entries = self.entries();
         entries.sort_unstable_by_key(|&(token, _)| token);

@@ -204,7 +204,7 @@ mod tests {
         (found.map_or(0, |found| found.0), calls.get())
     }
 
-    /// Radii decrease with the square root of the size, at one size, slowly, or not at all.
+    /// Radii that decrease as `1 / √size`, at one size only, slowly, or not at all.
     #[test]
     fn the_smallest_size_is_found_exactly() {
         let every = Candidates::Every(50_000);

@@ -135,8 +135,8 @@ impl ComponentKind {
     }
 }
 
-/// Registers a component. The call stands next to the component's `typetag::serde(name = …)`, and
-/// its configuration derives `JsonSchema`, so that fields, defaults and descriptions can be listed.
+/// Registers a component, in addition to its `typetag::serde(name = …)`. Its configuration must
+/// derive `JsonSchema`, so that fields, defaults and descriptions can be listed.
 ///
 /// An example is `register!(Selector, "sink", Sink, "the first tokens")`. The first argument is
 /// `Selector`, `Sampler` or `Estimator`, and the last one describes the component in one line.

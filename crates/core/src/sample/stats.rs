@@ -5,8 +5,8 @@ use crate::{
     step::Softmax,
 };
 
-/// Number of its standard errors by which an estimated variance is raised, `Φ⁻¹(0.9)`. If estimates
-/// are normal, the true variance is larger than the raised estimate with probability 0.1.
+/// Number of standard errors by which an estimated variance is raised, `Φ⁻¹(0.9)`. If estimates are
+/// normal, the true variance exceeds the raised estimate with probability 0.1.
 pub const ALLOWANCE: f64 = 1.281_551_565_544_600_4;
 
 /// Statistics of one row at one check, from all tokens drawn so far, in draw order.
@@ -244,8 +244,7 @@ pub fn drift(out: &[f64], certain: &Softmax) -> f64 {
     out.iter().zip(centre).map(|(o, c)| (o - c).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Factor `n_s / b` by which a sum over the sample is multiplied to estimate a total; 0 for `b =
-/// 0`.
+/// Factor `n_s / b` that turns a sum over the sample into an estimated total, or 0 if `b` is 0.
 pub fn scale_up(b: usize, n_s: usize) -> f64 {
     if b == 0 { 0.0 } else { n_s as f64 / b as f64 }
 }

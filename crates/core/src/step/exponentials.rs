@@ -88,7 +88,7 @@ pub fn take_logarithms(numbers: &mut [f64]) {
 fn logarithm(x: f64) -> f64 {
     let exponent = x.to_bits().wrapping_sub(std::f64::consts::FRAC_1_SQRT_2.to_bits()) as i64 >> 52;
     let m = f64::from_bits(x.to_bits().wrapping_sub((exponent << 52) as u64));
-    // Converts the integer to f64: it is added to the lowest bits of a number that is subtracted.
+    // Converts the exponent to f64 by adding it to the lowest bits of `ROUNDING`.
     let n = f64::from_bits(ROUNDING.to_bits().wrapping_add(exponent as u64)) - ROUNDING;
     let s = (m - 1.0) / (m + 1.0);
     let square = s * s;

@@ -9,8 +9,9 @@ use crate::step::Site;
 
 /// Random numbers for one purpose and one row.
 ///
-/// The key is the seed, and the counter is `[purpose · 2¹⁶ + block, step, layer · 2²⁰ +
-/// kv_head · 2⁸ + member, sequence]`. Purpose 0 is the sampler, and `i + 1` is selector `i`.
+/// The key is the seed, and the counter is
+/// `[purpose · 2¹⁶ + block, step, layer · 2²⁰ + kv_head · 2⁸ + member, sequence]`. Purpose 0 is the
+/// sampler, and purpose `i + 1` is selector `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     key: [u32; 2],

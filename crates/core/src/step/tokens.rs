@@ -77,8 +77,9 @@ impl<'a> Tokens<'a> {
     }
 
     /// Borrows `len` rows of `dim` elements from pages of a pool, as serving systems store them.
-    /// Row `t` is row `t % rows` of page `table[t / rows]`, and page `p` begins at element `p ·
-    /// stride` of the pool. If there are other elements between the rows, take
+    ///
+    /// Row `t` is row `t % rows` of page `table[t / rows]`, and page `p` begins at element
+    /// `p · stride` of the pool. If there are other elements between the rows, take
     /// [columns](Self::columns) of wider rows. O(len / rows), without an allocation.
     ///
     /// # Errors
@@ -130,8 +131,8 @@ impl<'a> Tokens<'a> {
         self
     }
 
-    /// Declares that each row is followed by `zeros` zeros before the next row begins. The caller
-    /// is responsible for that: kernels read these zeros along with the row in their vectors.
+    /// Declares that `zeros` zeros follow each row before the next row begins. Kernels read them
+    /// along with the row, so wrong products result if these elements are not 0.
     ///
     /// # Panics
     /// Panics if the rows are not that far apart.
