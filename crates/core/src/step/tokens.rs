@@ -131,8 +131,8 @@ impl<'a> Tokens<'a> {
         self
     }
 
-    /// Declares that `zeros` zeros follow each row before the next row begins. Kernels read them
-    /// along with the row, so wrong products result if these elements are not 0.
+    /// Declares that `zeros` zeros follow each row before the next row begins. Kernels that process
+    /// many numbers at a time read them along with the row. The elements are not checked.
     ///
     /// # Panics
     /// Panics if the rows are not that far apart.
