@@ -92,7 +92,7 @@ fn in_tokens(pipeline: &PipelineConfig) -> String {
         format!("\n#   {title:<width$}  {short:>6}  {middle:>6}  {long:>6}")
     };
     let rows = shares.iter().map(|share| {
-        let tokens = CONTEXTS.map(|context| share.1.of(context).to_string());
+        let tokens = CONTEXTS.map(|context| share.1.to_tokens(context).to_string());
         row(&title(share), tokens)
     });
     let rows: String = rows.collect();

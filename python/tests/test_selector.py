@@ -133,7 +133,7 @@ def test_what_it_raises_arrives(monkeypatch):
     with pytest.raises(LookupError, match="nor here"):
         attention.append(normal(KV_HEADS, 1, DIM), normal(KV_HEADS, 1, DIM))
     monkeypatch.undo()
-    with pytest.raises(RuntimeError, match="the sequence cannot go on"):
+    with pytest.raises(RuntimeError, match="the sequence cannot continue"):
         attention.attend(normal(QUERY_HEADS, 1, DIM))
 
 

@@ -94,7 +94,7 @@ fn pyramid_kv_divides_the_capacity_among_the_layers() {
     let number = |key: &str| golden[0][key].as_u64().unwrap();
     let (capacity, window) = (number("capacity"), number("window"));
     let pipeline = load(files::root("configs/pyramid-kv.toml")).unwrap();
-    let snapkv = |layer| serde_json::to_value(&pipeline.at(layer).selectors[0]).unwrap();
+    let snapkv = |layer| serde_json::to_value(&pipeline.layer_config(layer).selectors[0]).unwrap();
     let sizes: Vec<u64> = (0..30)
         .map(|layer| {
             assert_eq!(snapkv(layer)["window"], window);

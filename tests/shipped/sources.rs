@@ -8,7 +8,9 @@ use crate::files;
 pub(crate) fn crates() -> Vec<PathBuf> {
     let mut folders = vec![files::root("."), files::root("cli"), files::root("python")];
     for room in ["crates", "runtime", "lab"] {
-        folders.extend(std::fs::read_dir(files::root(room)).unwrap().map(|entry| entry.unwrap().path()));
+        folders.extend(
+            std::fs::read_dir(files::root(room)).unwrap().map(|entry| entry.unwrap().path()),
+        );
     }
     folders.sort();
     folders

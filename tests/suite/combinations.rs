@@ -59,14 +59,14 @@ fn any_sampler_goes_with_any_estimator_or_it_is_said_why_not() {
             assert!(said.contains("nothing bounds the weights"), "{name}, {sampler}: {said}");
         }
         let said = said(BOUNDED, LSH, &sdpa(name, ""));
-        assert!(said.contains("no estimator can follow"), "{name}: {said}");
+        assert!(said.contains("no estimator can be used"), "{name}: {said}");
     }
     let hoeffding = promise("hoeffding", "target = \"denominator\"");
     assert_eq!(said(BOUNDED, UNIFORM, &hoeffding), "");
     assert!(said("", UNIFORM, &hoeffding).contains("needs a proved bound"));
     for sampler in [CODES, KEYS, STRATIFIED] {
         let said = said(BOUNDED, sampler, &hoeffding);
-        assert!(said.contains("bounds what a uniform sample misses"), "{sampler}: {said}");
+        assert!(said.contains("needs a uniform sample"), "{sampler}: {said}");
     }
     assert_eq!(said(BOUNDED, LSH, ""), "");
     for sampler in [UNIFORM, CODES, STRATIFIED] {
@@ -87,8 +87,7 @@ fn a_target_that_is_not_proved_is_refused() {
         for target in ["denominator", "numerator"] {
             let estimator = promise(name, &format!("target = \"{target}\"\nmode = \"rigorous\""));
             let said = said(BOUNDED, KEYS, &estimator);
-            let expected =
-                format!("only the error of the output is proved, not that of the {target}");
+            let expected = format!("proves only the error of the output, not that of the {target}");
             assert!(said.contains(&expected), "{name}, {target}: {said}");
             assert_eq!(self::said(BOUNDED, UNIFORM, &estimator), "", "{name}, {target}");
         }
@@ -112,9 +111,9 @@ fn advice_for_rigorous_mode_cures() {
     let (cure, costly) = (uniform.find("8-bit").unwrap(), uniform.find("oracle-top-k").unwrap());
     assert!(cure < costly, "{uniform}");
     let denominator = promise("clt", "target = \"denominator\"\nmode = \"rigorous\"");
-    assert!(said("", "", &denominator).contains("write `target = \"sdpa\"` and draw"));
+    assert!(said("", "", &denominator).contains("write `target = \"sdpa\"` and choose"));
     let hoeffding = promise("hoeffding", "target = \"denominator\"");
-    assert!(said("", "", &hoeffding).contains("take the estimator `ratio`"));
+    assert!(said("", "", &hoeffding).contains("choose the estimator `ratio`"));
 }
 
 /// Conflicts of an estimator are reported together with a missing `delta`.

@@ -322,7 +322,7 @@ fn a_selector_that_panics_poisons_nothing() {
     assert!(catch_unwind(append).is_err());
     BOMB.store(false, Ordering::Relaxed);
     let error = attention.attend(query.view(), None).unwrap_err().to_string();
-    assert!(error.contains("the sequence cannot go on"), "{error}");
+    assert!(error.contains("the sequence cannot continue"), "{error}");
     assert_eq!(attend(&mut fork, query.view()).unwrap(), before);
 }
 

@@ -76,7 +76,7 @@ const ENDS: usize = 16;
 /// How many tokens a composition takes beside these: a share of all, not of those that a row sees.
 fn heavy(case: &Case, maskers: &Value) -> usize {
     assert_eq!([&maskers[0]["sink_size"], &maskers[1]["window_size"]], [ENDS, ENDS]);
-    size(&maskers[2]["heavy_size"]).of(case.input("keys").dim().1)
+    size(&maskers[2]["heavy_size"]).to_tokens(case.input("keys").dim().1)
 }
 
 /// Each composition of each case: its label, its maskers.

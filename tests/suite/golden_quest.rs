@@ -207,7 +207,7 @@ fn a_size_of_whole_pages_takes_the_peers() {
         let maskers: &Value = &composition.unwrap()["maskers"];
         assert_eq!([&maskers[0]["sink_size"], &maskers[1]["window_size"]], [PAGE, PAGE]);
         let (tokens, queries) = (head.keys().len(), head.queries.dim().0);
-        let whole = size(&maskers[2]["heavy_size"]).of(tokens) / PAGE;
+        let whole = size(&maskers[2]["heavy_size"]).to_tokens(tokens) / PAGE;
         let scores = their_scores(case, head, 16, member, query);
         let theirs = their_pages(&scores, whole.max(3), visible);
         let quest = quest(theirs.iter().filter(|&&taken| taken).count(), 0);
@@ -229,7 +229,7 @@ fn a_size_of_whole_pages_takes_the_peers() {
         assert!((0..visible).all(|token| first.contains(token) == (mask[token] > 0.0)));
 
         select(&mut ends);
-        assert_eq!(ends.len(), 2 * PAGE + quest.size.of(visible));
+        assert_eq!(ends.len(), 2 * PAGE + quest.size.to_tokens(visible));
         assert!(ends.len() > first.len(), "the peer counts what was taken before");
     });
     assert_eq!(3 * whole_pages, 2 * rows, "two of three queries of a case see a page in part");

@@ -66,7 +66,7 @@ fn another_epsilon_is_promised_at_every_layer() {
     let other = at_epsilon(&parse(&(text("0.02", 6) + layers)), epsilon).unwrap();
     assert!(other.conflicts().is_empty());
     for layer in 0..3 {
-        assert_eq!(other.at(layer).promise().unwrap().epsilon, epsilon);
+        assert_eq!(other.layer_config(layer).promise().unwrap().epsilon, epsilon);
     }
 }
 

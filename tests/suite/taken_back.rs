@@ -107,7 +107,7 @@ fn a_prompt_that_is_cut_still_teaches_or_the_step_is_refused() {
             for kept in [TOKENS - SHOWN, TOKENS - 50] {
                 longer.attention.truncate(kept).unwrap();
                 let said = longer.attend().unwrap_err();
-                assert!(said.contains("has been shown none"), "{context}: {said}");
+                assert!(said.contains("has received none"), "{context}: {said}");
                 let mut fork = longer.attention.fork(None).unwrap();
                 assert!(fork.attend(layer.queries.view(), None).is_err(), "{context}, a fork");
             }

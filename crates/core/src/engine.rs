@@ -1,5 +1,5 @@
-//! Engines: the traits of backends, which own the KV cache, and what pipelines select for those
-//! that have kernels of their own.
+//! The traits of backends, which own KV caches and run pipelines, and the records of the tokens
+//! that they read.
 
 mod backend;
 mod selection;

@@ -1,113 +1,121 @@
-//! What can go wrong: reading, building for a shape, or being handed bad numbers.
+//! Errors of this crate and of the traits that it defines.
 
-/// Everything that can fail in this crate and in the traits it defines.
+/// Errors of this crate and of the traits that it defines.
 ///
-/// Selecting, sampling and budgeting cannot fail; building and input can.
+/// Building a component and accepting input can fail; selecting and sampling tokens cannot.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An array, or a set of dimensions, is not of the shape it must have.
+    /// An array or a set of dimensions does not have the expected shape.
     #[error("{what}: expected {expected}, got {got}")]
     Shape {
-        /// The array or dimension at fault.
+        /// Array or dimension at fault.
         what: String,
-        /// What was expected, in words or brackets.
+        /// Expected shape, in words or brackets.
         expected: String,
-        /// What was found.
+        /// Shape found.
         got: String,
     },
-    /// A number that cannot be stored or multiplied safely; see [`MAX_MAGNITUDE`](crate::step::MAX_MAGNITUDE).
+    /// A number cannot be stored or multiplied safely; see
+    /// [`MAX_MAGNITUDE`](crate::step::MAX_MAGNITUDE).
     #[error(
         "{tensor}{index:?} is {value:e}: expected a finite number of magnitude at most {limit:e}"
     )]
     Number {
-        /// The array's name.
+        /// Name of the array.
         tensor: &'static str,
-        /// Where in the array.
+        /// Position in the array.
         index: Vec<usize>,
-        /// The number found.
+        /// Number found.
         value: f32,
-        /// The largest magnitude allowed there.
+        /// Largest magnitude allowed there.
         limit: f32,
     },
     /// A component cannot be built for this shape or from these files.
     #[error("{component}: {reason}")]
     Build {
-        /// The component's name.
+        /// Name of the component.
         component: String,
-        /// Why, and what was expected.
+        /// Reason, and what was expected.
         reason: String,
     },
-    /// Parts of a pipeline that do not go together; see [`Conflict`].
+    /// Parts of a pipeline contradict each other; see [`Conflict`].
     #[error("{}: {}", .0.at, .0.message)]
     Conflict(Conflict),
-    /// A backend cannot run here.
+    /// A backend cannot run on this machine.
     #[error("backend {backend}: {reason}")]
     Backend {
-        /// The backend's name.
+        /// Name of the backend.
         backend: String,
-        /// Why not.
+        /// Reason.
         reason: String,
     },
-    /// A selector needs to know what class each token is of ([`TokenClass`](crate::step::TokenClass)), and tokens came without.
+    /// A selector needs the [class](crate::step::TokenClass) of each token, and tokens were
+    /// appended without classes.
     #[error(
-        "`{selector}` needs the class of each token (special, punctuation or other), and these tokens have none"
+        "`{selector}` needs the class of each token (special, punctuation or other), and these \
+         tokens have none"
     )]
     Classes {
-        /// Its name.
+        /// Name of the selector.
         selector: String,
     },
-    /// A selector learns from the last queries of a prompt and has been shown none, so it would
-    /// pick everything.
+    /// A selector learns from the last queries of a prompt and has not received any, so it would
+    /// pick every token.
     #[error(
-        "`{selector}` learns from the last queries of a prompt and has been shown none, so it \
-         would read everything: call `observe` with them once the prompt's tokens are appended, \
-         also after tokens of the prompt were taken back (a prompt has at least one token)"
+        "`{selector}` learns from the last queries of a prompt and has received none, so it would \
+         read every token: call `observe` with them after appending the prompt's tokens, and again \
+         after removing tokens of the prompt (a prompt has at least one token)"
     )]
     Unobserved {
-        /// Its name.
+        /// Name of the selector.
         selector: String,
     },
-    /// A selector learns from each step, and the previous step had no feedback.
+    /// A selector learns from each step, and an earlier step was not followed by feedback.
     #[error(
-        "`{selector}` learns from the attention weights of each step and was given none of step \
+        "`{selector}` learns from the attention weights of each step and received none for step \
          {step}: call `feedback` for each query head after each step"
     )]
     NoFeedback {
-        /// Its name.
+        /// Name of the selector.
         selector: String,
-        /// The step without feedback.
+        /// Number of the step without feedback.
         step: u32,
     },
-    /// A selector panicked while it was shown tokens or a prompt, so it does not know all of them.
-    #[error("a selector has panicked while it was shown new tokens: the sequence cannot go on")]
+    /// A selector panicked while it indexed tokens or a prompt, so its index is incomplete.
+    #[error("a selector panicked while it indexed new tokens: the sequence cannot continue")]
     Lost,
-    /// A selector learns from every step: what it learned of tokens that are taken back cannot be told from the rest.
+    /// A selector learns from every step: its statistics cannot be reduced to those of the
+    /// remaining tokens.
     #[error(
-        "a selector learns from steps, and tokens cannot be taken back from it: expected a fork from before they came"
+        "a selector learns from steps, so no tokens can be removed: fork the sequence before \
+         appending tokens that may be removed"
     )]
     Learns,
-    /// Evicted tokens have been freed: [`Options::free_evicted`](crate::engine::Options::free_evicted).
+    /// Evicted tokens have been freed, because
+    /// [`Options::free_evicted`](crate::engine::Options::free_evicted) is set.
     #[error(
-        "evicted tokens have been freed, so none can be taken back: expected a fork from before they came, or no `free_evicted`"
+        "evicted tokens have been freed, so no tokens can be removed: fork the sequence before \
+         appending tokens that may be removed, or leave out `free_evicted`"
     )]
     Freed,
-    /// There is no memory for what was asked.
-    #[error("out of memory: {bytes} bytes more cannot be had")]
+    /// An allocation failed.
+    #[error("out of memory: cannot allocate another {bytes} bytes")]
     Memory {
-        /// The bytes asked for in one piece.
+        /// Size of the failed allocation in bytes.
         bytes: usize,
     },
 }
 
-/// Parts of a pipeline that do not go together.
+/// A contradiction between parts of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The part at fault: a key of the file, with an index where it is a list (`selectors[1]`).
+    /// Part at fault: a key of the file, with an index if it is an entry of a list
+    /// (`selectors[1]`).
     pub at: String,
-    /// What is wrong.
+    /// Description of the contradiction.
     pub message: String,
-    /// How to mend it.
+    /// Advice for resolving it.
     pub help: String,
 }
 
@@ -121,7 +129,7 @@ impl From<Conflict> for Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// A [`Error::Shape`] from anything printable.
+    /// Creates an [`Error::Shape`] from printable values.
     pub fn shape(
         what: impl Into<String>,
         expected: impl std::fmt::Display,

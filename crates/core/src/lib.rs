@@ -1,17 +1,19 @@
 //! Sparse attention as a composition of token selectors, with verified error.
 //!
-//! A [`PipelineConfig`] names selectors and an estimator. Built for one KV head it is a
-//! [`Pipeline`], which turns a decode [`Step`] into lists of tokens to read: what the
-//! [`Selector`]s pick for certain, and a uniform sample of everything else, as large as the
-//! [`Estimator`] says a [`Promise`] needs. A [`Backend`] owns the KV cache and runs
-//! pipelines; nothing here knows a device, a file format or a thread.
+//! A [`PipelineConfig`] names selectors, a sampler and an estimator. For one KV head it is built
+//! into a [`Pipeline`], which turns a decode [`Step`] into lists of tokens to read: the picks of
+//! the [`Selector`]s, which are always read, and a random sample of the other tokens, drawn by the
+//! [`Sampler`] and as large as the [`Estimator`] finds necessary to keep a [`Promise`]. A
+//! [`Backend`] owns the KV cache and runs pipelines. This crate does not depend on any device,
+//! file format or thread pool.
 //!
-//! Attention over a list is `N^/D^`, with `N^ = Σ e v / p` and `D^ = Σ e / p` over its tokens,
-//! where `e = exp(scale · q·k)` and `p` is the probability with which a token came to be read.
-
-//! The modules, lower ones first: [`step`] (tokens, rows, picks), [`sample`] (designs' statistics),
-//! [`promise`], [`plugin`] (the three plug-in traits), [`pipeline`], [`engine`] (backends and caches).
-//! The names that most users need are in the root, too.
+//! Attention over a token list is `N^/D^`, with `N^ = Σ e v / p` and `D^ = Σ e / p` over its
+//! tokens, where `e = exp(scale · q·k)` and `p` is the token's inclusion probability, which is 1
+//! for picks.
+//!
+//! The modules, lower ones first, are [`step`] (tokens, rows, picks), [`sample`] (statistics of
+//! samples), [`promise`], [`plugin`] (the three plug-in traits), [`pipeline`] and [`engine`]
+//! (the traits of backends). The crate's root re-exports the names that most users need.
 
 pub mod engine;
 mod error;

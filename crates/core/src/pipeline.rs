@@ -1,4 +1,4 @@
-//! Pipelines: as a file says, and at work on one KV head.
+//! Pipelines: their configuration, and their execution for one KV head.
 
 mod check;
 mod config;
@@ -7,7 +7,7 @@ mod drawing;
 mod first_sizes;
 mod kv_head;
 mod layers;
-mod lessons;
+mod learning_record;
 mod reading;
 mod row_report;
 mod search;

@@ -1,4 +1,4 @@
-//! Goals of samples, promises, error bars, and the grounds that these rest on.
+//! Goals of samples, promises and error bars, and the grounds that they rest on.
 
 mod assumption;
 
@@ -9,43 +9,44 @@ use crate::{Fraction, Size};
 
 pub use assumption::{Assumption, Assumptions};
 
-/// The goal of a sample: an error within epsilon, or a size with an error bar.
+/// Goal of a sample: an error of at most epsilon, or a fixed size and an error bar.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Goal {
-    /// The quantity that the error is of.
+    /// Quantity whose error is bounded.
     pub target: Target,
-    /// The probability with which the error may exceed epsilon, or its bar.
+    /// Probability with which the error may exceed epsilon, or its error bar.
     pub delta: Fraction,
-    /// The rows that delta is about.
+    /// Rows to which delta applies.
     pub scope: Scope,
-    /// Condition that ends the sample.
+    /// Condition under which the sample is complete.
     #[serde(flatten)]
     pub sample: SampleGoal,
 }
 
-/// Condition that ends a sample.
+/// Condition under which a sample is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum SampleGoal {
-    /// A promise.
+    /// The error is at most epsilon.
     Promise {
-        /// The relative error allowed.
+        /// Relative error allowed.
         epsilon: Fraction,
-        /// The most tokens of a sample: where these do not suffice, nothing is promised.
+        /// Largest size of a sample. If it does not suffice, nothing is promised.
         limit: Option<Size>,
     },
-    /// Tokens of every sample, whatever its error.
+    /// The sample has a given size, whatever its error.
     Size {
-        /// Their number.
+        /// Number of tokens drawn.
         size: Size,
     },
 }
 
 impl SampleGoal {
-    /// The goal that an estimator's fields ask for.
+    /// Creates a goal from the fields of an estimator.
     ///
     /// # Errors
-    /// Fields that contradict each other.
+    /// Returns a message about missing or contradictory fields, which continues a sentence that
+    /// begins with the estimator's name.
     pub fn new(
         epsilon: Option<Fraction>,
         size: Option<Size>,
@@ -62,7 +63,7 @@ impl SampleGoal {
 }
 
 impl Goal {
-    /// The relative error allowed, of a promise.
+    /// Relative error allowed, if the goal is a promise.
     pub fn epsilon(&self) -> Option<Fraction> {
         match self.sample {
             SampleGoal::Promise { epsilon, .. } => Some(epsilon),
@@ -70,7 +71,7 @@ impl Goal {
         }
     }
 
-    /// The size of every sample, if it is given.
+    /// Size of every sample, if the goal is a size.
     pub fn size(&self) -> Option<Size> {
         match self.sample {
             SampleGoal::Promise { .. } => None,
@@ -78,7 +79,7 @@ impl Goal {
         }
     }
 
-    /// The limit of a promise.
+    /// Largest size of a sample, if the goal is a promise with a limit.
     pub fn limit(&self) -> Option<Size> {
         match self.sample {
             SampleGoal::Promise { limit, .. } => limit,
@@ -86,26 +87,26 @@ impl Goal {
         }
     }
 
-    /// The promise, if there is an epsilon.
+    /// Promise, if the goal is one.
     pub fn promise(&self) -> Option<Promise> {
         let &Self { target, delta, scope, .. } = self;
         self.epsilon().map(|epsilon| Promise { target, epsilon, delta, scope })
     }
 
-    /// The error bar of a radius.
+    /// Error bar with a given radius.
     pub fn bar(&self, radius: f64) -> ErrorBar {
         let &Self { target, delta, scope, .. } = self;
         ErrorBar { target, delta, scope, radius }
     }
 
-    /// The part of delta that one of a layer's `query_heads` is given.
+    /// Failure probability of one row in a layer of `query_heads` query heads.
     pub fn row_delta(&self, query_heads: usize) -> f64 {
         self.scope.share_of(self.delta.get(), query_heads)
     }
 }
 
 impl From<Promise> for Goal {
-    /// Without a limit.
+    /// Goal of a promise without a limit.
     fn from(promise: Promise) -> Self {
         let Promise { target, epsilon, delta, scope } = promise;
         Self { target, delta, scope, sample: SampleGoal::Promise { epsilon, limit: None } }
@@ -115,13 +116,13 @@ impl From<Promise> for Goal {
 /// `Pr(error of the target > radius) ≤ delta`, at one step, for one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ErrorBar {
-    /// The quantity that the error is of.
+    /// Quantity whose error is bounded.
     pub target: Target,
-    /// The probability with which it may exceed the radius.
+    /// Probability with which the error may exceed the radius.
     pub delta: Fraction,
-    /// The rows that delta is about.
+    /// Rows to which delta applies.
     pub scope: Scope,
-    /// The relative error, in `[0, ∞]`.
+    /// Relative error, in `[0, ∞]`.
     pub radius: f64,
 }
 
@@ -130,18 +131,18 @@ pub struct ErrorBar {
 /// The error is relative to the target's norm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Promise {
-    /// The quantity within epsilon.
+    /// Quantity whose error is bounded.
     pub target: Target,
-    /// The relative error allowed.
+    /// Relative error allowed.
     pub epsilon: Fraction,
-    /// The probability with which it may be exceeded.
+    /// Probability with which the error may exceed epsilon.
     pub delta: Fraction,
-    /// The rows that delta is about.
+    /// Rows to which delta applies.
     pub scope: Scope,
 }
 
 impl Promise {
-    /// For each row by itself.
+    /// Creates a promise for each row separately.
     pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
         Self { target, epsilon, delta, scope: Scope::Row }
     }
@@ -159,20 +160,20 @@ pub enum Target {
     Numerator,
 }
 
-/// The rows that a promise is about at once.
+/// Rows to which one failure probability applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
     /// Each query head by itself.
     #[default]
     Row,
-    /// All query heads of a layer: that any of them exceeds epsilon has probability delta. Each is
-    /// given an equal part of delta.
+    /// All query heads of a layer together: any of them exceeds epsilon with probability at most
+    /// delta. Each query head gets an equal part of delta.
     Step,
 }
 
 impl Scope {
-    /// The part of `delta` that one of `query_heads` is given.
+    /// Part of `delta` for one of `query_heads` query heads.
     pub fn share_of(self, delta: f64, query_heads: usize) -> f64 {
         match self {
             Self::Row => delta,
@@ -181,44 +182,44 @@ impl Scope {
     }
 }
 
-/// Grounds of a promise, weakest first.
+/// Ground that a promise rests on, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Nothing is promised.
     None,
-    /// Some assumptions are made: see the certificate's [`Assumptions`].
+    /// The bound holds under the certificate's [`Assumptions`].
     Asymptotic,
     /// Every quantity in the bound is proved.
     FiniteSample,
-    /// Everything was read.
+    /// Every token was read.
     Exact,
 }
 
-/// The promise for one row, and its error bar.
+/// Promise and error bar of one row, and the ground that they rest on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Certificate {
-    /// Target, epsilon, delta and scope, if the pipeline makes a promise.
+    /// Promise, if the pipeline makes one and a sample of at most the limit can keep it.
     pub promise: Option<Promise>,
-    /// The error bar at the last check. `None` if nothing was drawn, if a sampler's draws say
-    /// nothing, or if the device does not report it.
+    /// Error bar at the last check. `None` if nothing was drawn, if the sampler provides no
+    /// evidence of its error, or if the device does not report it.
     pub bar: Option<ErrorBar>,
-    /// The ground of promise and bar.
+    /// Ground of promise and error bar.
     pub kind: Kind,
-    /// Its assumptions.
+    /// Assumptions of promise and error bar.
     pub assumes: Assumptions,
     /// True if the last check found the sample large enough for the promise.
     pub held: bool,
 }
 
 impl Certificate {
-    /// Returns true for an error bar without a promise: the row had a size, or the limit did not
-    /// suffice.
+    /// Returns true if there is an error bar without a promise: the goal was a size, or the limit
+    /// did not suffice.
     pub fn is_bar_alone(&self) -> bool {
         self.promise.is_none() && self.bar.is_some()
     }
 
-    /// For a row with a `goal` that read everything.
+    /// Certificate of a row that read every token, if the pipeline has this `goal`.
     pub fn exact(goal: Option<Goal>) -> Self {
         let promise = goal.and_then(|goal| goal.promise());
         let bar = goal.map(|goal| goal.bar(0.0));
@@ -227,7 +228,7 @@ impl Certificate {
 }
 
 impl std::fmt::Display for Target {
-    /// The name in pipeline files.
+    /// Writes the name in pipeline files.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Sdpa => "sdpa",

@@ -1,6 +1,6 @@
-//! Samples of the residual, and what they say about their own error: the moments of a uniform
-//! sample, and of one whose tokens were drawn with probabilities of their own.
-//! `docs/guarantees.md` in the repository has the equations.
+//! Samples of the residual and the statistics from which their error is bounded, for uniform
+//! samples and for designs with other inclusion probabilities. The equations are in
+//! `docs/guarantees.md` of the repository.
 
 mod accumulator;
 pub(crate) mod order;

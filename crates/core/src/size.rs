@@ -1,4 +1,4 @@
-//! Checked field types: a value of one of these is valid, so configs need no checks of their own.
+//! Types of configuration fields, whose values are valid by construction.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,32 +7,32 @@ use std::num::NonZeroUsize;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A number of tokens, as written in a pipeline file: `128` is tokens, `0.05` a share of the
-/// visible tokens, and `{ share = 0.05, least = 32 }` a share with a least number of tokens.
+/// A number of tokens, as written in a pipeline file: `128` is a number of tokens, `0.05` a share
+/// of the visible tokens, and `{ share = 0.05, least = 32 }` a share, but at least 32 tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
-    /// This many tokens, at least 1.
+    /// A number of tokens, at least 1.
     Tokens(usize),
-    /// This share of the visible tokens, strictly between 0 and 1.
+    /// A share of the visible tokens, strictly between 0 and 1.
     Share(Fraction),
-    /// This share of the visible tokens, or the least number of tokens where the share is fewer.
+    /// A share of the visible tokens, but at least a given number of tokens.
     ShareWithLeast(ShareWithLeast),
 }
 
-/// A share of the visible tokens that does not shrink to nothing in short contexts.
+/// A share of the visible tokens, but at least a given number of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShareWithLeast {
-    /// The share, strictly between 0 and 1.
+    /// Share of the visible tokens, strictly between 0 and 1.
     pub share: Fraction,
-    /// The least number of tokens, at least 1.
+    /// Smallest number of tokens, at least 1.
     pub least: NonZeroUsize,
 }
 
 impl Size {
-    /// The number of tokens in a context of `visible`: `trunc(share · visible)`, at least 1 or
-    /// `least`, at most `visible`.
-    pub fn of(self, visible: usize) -> usize {
+    /// Number of tokens in a context of `visible` tokens. A share is `trunc(share · visible)`, but
+    /// at least 1 or `least`. The result is at most `visible`.
+    pub fn to_tokens(self, visible: usize) -> usize {
         let part = |share: Fraction| (share.get() * visible as f64) as usize;
         let tokens = match self {
             Self::Tokens(tokens) => tokens,
@@ -42,7 +42,7 @@ impl Size {
         tokens.min(visible)
     }
 
-    /// The share of the visible tokens, if the size is one.
+    /// Share of the visible tokens, unless the size is a number of tokens.
     pub fn share(self) -> Option<Fraction> {
         match self {
             Self::Tokens(_) => None,
@@ -50,7 +50,7 @@ impl Size {
         }
     }
 
-    /// The same size with another share. A least number of tokens stays.
+    /// Replaces the share, or a number of tokens, by another share. A least number is kept.
     #[must_use]
     pub fn with_share(self, share: Fraction) -> Self {
         match self {
@@ -65,13 +65,13 @@ impl Size {
 pub struct Fraction(f64);
 
 impl Fraction {
-    /// The number.
+    /// Returns the number.
     pub fn get(self) -> f64 {
         self.0
     }
 
-    /// The share that a percentage is, if it is one from 1 % to below 100 %: less is as likely a
-    /// share that was meant to be one.
+    /// Converts a percentage from 1 to below 100 to a share, and returns `None` for other numbers.
+    /// A number below 1 is more likely to be a share already.
     pub fn of_percent(percent: f64) -> Option<Self> {
         let places = 1e12;
         (1.0..100.0).contains(&percent).then(|| Self((percent / 100.0 * places).round() / places))
@@ -230,27 +230,27 @@ mod tests {
         serde_json::from_str(text).map_err(|e| e.to_string())
     }
 
-    /// Rule 2: a fraction is `trunc(fraction · visible)`, at least 1; sizes are clamped.
+    /// Rule 2: a share is `trunc(share · visible)`, at least 1, and sizes are at most `visible`.
     #[test]
     fn sizes_follow_rule_2() {
         let share = |x| Size::Share(Fraction::try_from(x).unwrap());
-        assert_eq!(share(0.05).of(510), 25);
-        assert_eq!(share(0.999).of(10), 9);
-        assert_eq!(share(0.001).of(10), 1);
-        assert_eq!(Size::Tokens(128).of(100), 100);
-        assert_eq!(Size::Tokens(128).of(1000), 128);
-        assert_eq!(share(0.5).of(0), 0);
+        assert_eq!(share(0.05).to_tokens(510), 25);
+        assert_eq!(share(0.999).to_tokens(10), 9);
+        assert_eq!(share(0.001).to_tokens(10), 1);
+        assert_eq!(Size::Tokens(128).to_tokens(100), 100);
+        assert_eq!(Size::Tokens(128).to_tokens(1000), 128);
+        assert_eq!(share(0.5).to_tokens(0), 0);
     }
 
-    /// A share of a short context is at least `least`, and never more than the context.
+    /// A share is at least `least` tokens, but never more than the context.
     #[test]
-    fn a_share_with_a_least_number_does_not_shrink_below_it() {
+    fn a_share_with_a_least_number_is_at_least_that_number() {
         let size = size(r#"{ "share": 0.1, "least": 32 }"#).unwrap();
         let contexts = [0, 5, 44, 319, 330, 1000];
-        assert_eq!(contexts.map(|tokens| size.of(tokens)), [0, 5, 32, 32, 33, 100]);
+        assert_eq!(contexts.map(|tokens| size.to_tokens(tokens)), [0, 5, 32, 32, 33, 100]);
         let half = Fraction::try_from(0.5).unwrap();
         assert_eq!(size.share().map(Fraction::get), Some(0.1));
-        assert_eq!([44, 100].map(|tokens| size.with_share(half).of(tokens)), [32, 50]);
+        assert_eq!([44, 100].map(|tokens| size.with_share(half).to_tokens(tokens)), [32, 50]);
         assert_eq!(Size::Tokens(7).with_share(half), Size::Share(half));
     }
 
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentage_is_told_as_a_share() {
+    fn a_percentage_becomes_a_share() {
         let share = |percent| Fraction::of_percent(percent).map(Fraction::get);
         assert_eq!([1.0, 1.1, 5.0, 99.0].map(share), [0.01, 0.011, 0.05, 0.99].map(Some));
         assert_eq!([-5.0, 0.0, 0.5, 100.0, f64::NAN].map(share), [None; 5]);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trip() {
+    fn sizes_and_fractions_survive_a_round_trip() {
         for text in ["128", "0.05", r#"{"share":0.05,"least":32}"#] {
             assert_eq!(serde_json::to_string(&size(text).unwrap()).unwrap(), text);
         }

@@ -1,4 +1,4 @@
-//! One decode step of one KV head: its tokens, the rows that read them, and the tokens picked.
+//! One decode step of one KV head: its tokens, the rows that read them, and their picks.
 
 mod exponentials;
 pub(crate) mod picks;

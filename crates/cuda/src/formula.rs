@@ -134,7 +134,7 @@ impl ClosedForm {
             if formula.denominator == Denominator::Proved {
                 (formula, Kind::FiniteSample, Assumptions::NONE)
             } else {
-                (formula, Kind::Asymptotic, Assumptions::of(Assumption::Moments))
+                (formula, Kind::Asymptotic, Assumptions::only(Assumption::Moments))
             }
         } else {
             return None;

@@ -140,7 +140,7 @@ impl Op {
             | Self::Window(size)
             | Self::TopLogits { size, .. }
             | Self::TopPages { size, .. }
-            | Self::TopCodes { size, .. } => size.of(visible),
+            | Self::TopCodes { size, .. } => size.to_tokens(visible),
         }
     }
 

@@ -98,7 +98,7 @@ impl Hoeffding {
         if self.proved() {
             (Kind::FiniteSample, Assumptions::NONE)
         } else {
-            (Kind::Asymptotic, Assumptions::of(Assumption::Moments))
+            (Kind::Asymptotic, Assumptions::only(Assumption::Moments))
         }
     }
 

@@ -64,7 +64,7 @@ impl Mode {
         let others = delta - missed;
         let bar = |radius: f64, delta: f64| corrections.conversion.bar(radius, delta);
         let tail_counted =
-            Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
+            Assumptions::only(Assumption::Normal) | Assumptions::only(Assumption::Moments);
         let (relative, assumes) = match (self, &stats.unseen, stats.bound) {
             (_, Some(unseen), _) => {
                 let shift = unseen::shift(target, stats, unseen, missed);

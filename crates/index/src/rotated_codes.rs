@@ -136,7 +136,7 @@ impl RotatedCodes {
         CodeDeviations {
             unit: (DEVIATION * query) as f32,
             factors: &self.factors[..coded],
-            peak: self.peaks.of(coded) as f32,
+            peak: self.peaks.max_of_first(coded) as f32,
         }
     }
 

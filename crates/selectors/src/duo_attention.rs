@@ -165,7 +165,7 @@ impl Selector for DuoAttentionSelector {
         // A share grows with the context.
         let sink = if let Size::Tokens(sink) = self.sink { sink } else { visible };
         live.take_range(0..sink);
-        live.take_range(visible - self.recent.of(visible)..visible);
+        live.take_range(visible - self.recent.to_tokens(visible)..visible);
         match &self.class {
             HeadClass::Streaming => {}
             HeadClass::Full => live.take_range(0..visible),
@@ -175,8 +175,8 @@ impl Selector for DuoAttentionSelector {
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let visible = row.visible();
-        picks.take_range(0..self.sink.of(visible));
-        picks.take_range(visible - self.recent.of(visible)..visible);
+        picks.take_range(0..self.sink.to_tokens(visible));
+        picks.take_range(visible - self.recent.to_tokens(visible)..visible);
         match &self.class {
             HeadClass::Streaming => {}
             HeadClass::Full => picks.take_range(0..visible),

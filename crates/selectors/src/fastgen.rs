@@ -154,11 +154,15 @@ impl FastgenSelector {
         let old = self.kept.before(self.max_visible);
         let mut stay = Picks::new(old);
         if policy >= Policy::Frequent {
-            stay.take_top(self.config.frequent.of(self.max_visible), &self.received.scores(old));
+            stay.take_top(
+                self.config.frequent.to_tokens(self.max_visible),
+                &self.received.scores(old),
+            );
         }
         if policy >= Policy::Local {
             stay.take_range(
-                self.kept.before(self.max_visible - self.config.local.of(self.max_visible))..old,
+                self.kept.before(self.max_visible - self.config.local.to_tokens(self.max_visible))
+                    ..old,
             );
         }
         stay.take_all((0..old).filter(|&place| policy.keeps(self.classes[place])));

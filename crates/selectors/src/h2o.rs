@@ -98,8 +98,10 @@ impl H2oSelector {
     /// Evicts the excess tokens after a query that saw the first `visible` tokens.
     fn evict(&mut self, visible: usize) {
         self.max_visible = self.max_visible.max(visible);
-        let (heavy, recent) =
-            (self.config.heavy.of(self.max_visible), self.config.recent.of(self.max_visible));
+        let (heavy, recent) = (
+            self.config.heavy.to_tokens(self.max_visible),
+            self.config.recent.to_tokens(self.max_visible),
+        );
         let old = self.kept.before(self.max_visible - recent);
         if old <= heavy {
             return;

@@ -199,7 +199,7 @@ impl Selector for HashIndex {
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        picks.take_top(self.size.of(row.visible()), &self.scores(row));
+        picks.take_top(self.size.to_tokens(row.visible()), &self.scores(row));
     }
 }
 

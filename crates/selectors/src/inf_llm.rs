@@ -149,7 +149,7 @@ impl Selector for InfLlmSelector {
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let query = row.group().sum_axis(vattention_core::ndarray::Axis(0)).to_vec();
         let scores = self.blocks.scores(&query, row.keys());
-        picks.take_top(self.size.of(row.visible()), &scores);
+        picks.take_top(self.size.to_tokens(row.visible()), &scores);
     }
 }
 

@@ -54,7 +54,7 @@ impl Selector for OracleTopK {
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let scores = row.scores(self.score);
-        let left = picks.take_top(self.size.of(row.visible()), &scores);
+        let left = picks.take_top(self.size.to_tokens(row.visible()), &scores);
         if let (Score::Head, Some(bound)) = (self.score, left) {
             picks.bound_residual(bound);
         }

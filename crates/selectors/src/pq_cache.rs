@@ -282,7 +282,7 @@ impl Selector for PqCacheSelector {
             Score::Head => self.logits(row),
             Score::Group => self.shares(row, picks),
         };
-        picks.take_top(self.config.size.of(row.visible()), &scores);
+        picks.take_top(self.config.size.to_tokens(row.visible()), &scores);
     }
 }
 

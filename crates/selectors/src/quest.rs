@@ -154,7 +154,7 @@ impl QuestSelector {
         let sum: f64 = (row.query().iter().zip(&self.magnitudes).enumerate())
             .map(|(channel, (q, magnitude))| {
                 let cut = cut.map_or(0.0, |page| page.magnitude(channel));
-                f64::from(q.abs()) * magnitude.of(full).max(cut.into())
+                f64::from(q.abs()) * magnitude.max_of_first(full).max(cut.into())
             })
             .sum();
         2.0 * unit / (1.0 - unit) * sum * (1.0 + unit) + f64::from(f32::MIN_POSITIVE)
@@ -182,7 +182,7 @@ impl Selector for QuestSelector {
         let (visible, page) = (row.visible(), self.config.page.get());
         let cut = self.cut_page(row);
         let scores = expand_to_tokens(self.bounds(row, cut.as_ref()), page, visible);
-        let left = picks.take_top(self.config.size.of(visible), &scores);
+        let left = picks.take_top(self.config.size.to_tokens(visible), &scores);
         if let (Score::Head, Some(bound)) = (self.config.score, left) {
             let bound = f64::from(bound) + self.slack(row, cut.as_ref());
             picks.bound_residual((bound as f32).next_up());

@@ -108,8 +108,8 @@ impl Selector for RetrievalAttentionSelector {
         let Some(graph) = &self.graph else {
             return picks.take_range(0..row.visible());
         };
-        let size = self.config.size.of(row.visible());
-        let beam = self.config.beam.map_or(size, |beam| beam.of(row.visible()).max(size));
+        let size = self.config.size.to_tokens(row.visible());
+        let beam = self.config.beam.map_or(size, |beam| beam.to_tokens(row.visible()).max(size));
         let found = graph.search(row, beam, picks);
         picks.take_all(found.into_iter().take(size));
     }

@@ -133,8 +133,8 @@ impl ScissorhandsSelector {
     /// Evicts tokens if too many are kept, after a query that saw the first `visible` tokens.
     fn evict(&mut self, visible: usize) {
         self.max_visible = self.max_visible.max(visible);
-        let size = self.config.size.of(self.max_visible);
-        let recent = self.config.recent.of(self.max_visible);
+        let size = self.config.size.to_tokens(self.max_visible);
+        let recent = self.config.recent.to_tokens(self.max_visible);
         let (old, shown) =
             (self.kept.before(self.max_visible - recent), self.kept.before(self.max_visible));
         if shown <= size {

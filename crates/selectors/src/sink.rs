@@ -44,7 +44,7 @@ impl Selector for Sink {
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        picks.take_range(0..self.size.of(row.visible()));
+        picks.take_range(0..self.size.to_tokens(row.visible()));
     }
 }
 

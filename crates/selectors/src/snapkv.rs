@@ -87,7 +87,7 @@ impl SnapKv {
     /// Number of tokens kept among `tokens`: at least the window if the size is a share.
     fn kept_count(&self, tokens: usize) -> usize {
         let least = self.size.share().map_or(0, |_| self.window.get());
-        self.size.of(tokens).max(least).min(tokens)
+        self.size.to_tokens(tokens).max(least).min(tokens)
     }
 }
 

@@ -41,12 +41,12 @@ impl Selector for Window {
 
     fn live(&self, live: &mut Picks) {
         let visible = live.visible();
-        live.take_range(visible - self.size.of(visible)..visible);
+        live.take_range(visible - self.size.to_tokens(visible)..visible);
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let visible = row.visible();
-        picks.take_range(visible - self.size.of(visible)..visible);
+        picks.take_range(visible - self.size.to_tokens(visible)..visible);
     }
 }
 

@@ -34,7 +34,7 @@ pub fn falls(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
     let mut last = f64::INFINITY;
     for parts in 0..=4 {
         let b = stats.b + (stats.n_s - stats.b) * parts / 4;
-        let radius = estimator.radius(&stats.at(b)).relative;
+        let radius = estimator.radius(&stats.with_size(b)).relative;
         ensure(radius >= 0.0 && radius <= last * (1.0 + ROUNDING), || {
             format!("the radius is {radius} at {b} tokens, and {last} at fewer")
         })?;
@@ -54,7 +54,7 @@ pub fn agrees(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
         return Ok(());
     };
     let (epsilon, b) = (epsilon.get(), required_size(estimator, stats).tokens);
-    let radius = |b: usize| estimator.radius(&stats.at(b)).relative;
+    let radius = |b: usize| estimator.radius(&stats.with_size(b)).relative;
     ensure(b >= stats.n_s || radius(b) <= (1.0 + ROUNDING) * epsilon, || {
         format!("the budget is {b} tokens, and its radius {}, not {epsilon}", radius(b))
     })?;

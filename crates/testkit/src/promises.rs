@@ -718,7 +718,7 @@ impl ExactAttention {
 
     /// How far a reading is off in what is promised.
     fn error(&self, values: &[f32], reading: &Reading, member: usize) -> f64 {
-        let found = self.sums_of(values, reading.of(member));
+        let found = self.sums_of(values, reading.read_by(member));
         let certificate = reading.report(member).certificate;
         let bar = certificate.bar.map(|bar| bar.target);
         let promise = certificate.promise.map(|promise| promise.target);

@@ -186,7 +186,7 @@ fn reads_something(config: &dyn SamplerConfig, head: &Head) -> Verdict {
         let step = head.step(visible);
         let reading = pipeline.read(&step).map_err(failed)?;
         for row in step.rows() {
-            let entries = reading.of(row.member()).entries();
+            let entries = reading.read_by(row.member()).entries();
             let certain_newest = entries == [(visible as u32 - 1, 1.0)];
             let sampled = entries.iter().any(|&(_, p)| p > 0.0 && p <= 1.0);
             ensure(certain_newest || sampled, || {

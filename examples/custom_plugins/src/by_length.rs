@@ -61,7 +61,7 @@ impl Sampler for ByLengthSampler {
         stream: &Stream,
     ) -> Box<dyn Design + 'a> {
         let uniforms = Uniforms::new(stream);
-        let uniform = |token: usize| f64::from(uniforms.at(token as u32)) / 2_f64.powi(32);
+        let uniform = |token: usize| f64::from(uniforms.number(token as u32)) / 2_f64.powi(32);
         let square = |token: usize| f64::from(self.squares[token]);
         let mean = (0..picks.visible()).map(square).sum::<f64>() / picks.visible() as f64;
         // Where all values are 0, any tokens will do.

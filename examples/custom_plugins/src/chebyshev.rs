@@ -33,7 +33,7 @@ impl Estimator for Chebyshev {
         // Errors of `to_estimate |o^|` leave no output shorter than `(1 − to_estimate) |o^|`.
         let relative =
             if to_estimate < 1.0 { to_estimate / (1.0 - to_estimate) } else { f64::INFINITY };
-        let assumes = Assumptions::of(Assumption::Moments) | Assumptions::of(Assumption::TailSeen);
+        let assumes = Assumptions::only(Assumption::Moments) | Assumptions::only(Assumption::TailSeen);
         Radius::new(relative, Kind::Asymptotic, assumes)
     }
 

@@ -69,7 +69,7 @@ impl LastUsedSelector {
     /// because no query could have used them yet.
     fn evict(&mut self, visible: usize) {
         let seen = self.stored.partition_point(|token| (token.position as usize) < visible);
-        let excess = seen.saturating_sub(self.size.of(visible));
+        let excess = seen.saturating_sub(self.size.to_tokens(visible));
         let mut by_use: Vec<StoredToken> = self.stored[..seen].to_vec();
         by_use.sort_by_key(|token| (token.used, token.position));
         let mut evicted: Vec<u32> = by_use[..excess].iter().map(|token| token.position).collect();

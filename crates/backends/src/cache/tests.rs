@@ -289,7 +289,10 @@ fn what_cannot_be_allocated_is_refused_and_changes_nothing() {
         let cache = large(first, log2_full);
         let error = cache.room(1).unwrap_err();
         assert!(matches!(error, Error::Memory { bytes: got } if got == bytes), "{error}");
-        assert_eq!(error.to_string(), format!("out of memory: {bytes} bytes more cannot be had"));
+        assert_eq!(
+            error.to_string(),
+            format!("out of memory: cannot allocate another {bytes} bytes")
+        );
     }
     let mut cache = large(2, 50);
     grow(&mut cache, numbers(3, 4, 1).view(), numbers(3, 4, 2).view());

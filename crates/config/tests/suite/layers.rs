@@ -44,7 +44,7 @@ fn told(error: &ConfigError) -> Vec<(isize, String)> {
 
 /// What a layer does, as JSON.
 fn at(pipeline: &Arc<PipelineConfig>, layer: usize) -> Value {
-    serde_json::to_value(&**pipeline.at(layer)).unwrap()
+    serde_json::to_value(&**pipeline.layer_config(layer)).unwrap()
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn dense_layers_may_be_ranges() {
     let columns: Vec<_> = error.problems.iter().map(|p| p.place().unwrap().2).collect();
     assert_eq!(columns, [17, 27, 35], "{error}");
     assert!(error.to_string().contains("(\"2..30\")"), "{error}");
-    assert!(error.to_string().contains("its end is left out"), "{error}");
+    assert!(error.to_string().contains("a range excludes its end"), "{error}");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn settings_of_layers_are_laid_over_the_rest() {
     .unwrap();
     let base = Loader::default().parse("p.toml", BASE).unwrap();
     for layer in [1, 4, 8] {
-        assert_eq!(pipeline.at(layer).selectors.len(), 2);
+        assert_eq!(pipeline.layer_config(layer).selectors.len(), 2);
         assert_eq!(at(&pipeline, layer)["selectors"], at(&base, 0)["selectors"]);
         assert_eq!(at(&pipeline, layer)["estimator"]["mode"], "default");
     }
@@ -97,7 +97,9 @@ fn settings_of_layers_are_laid_over_the_rest() {
 fn what_stands_alone_is_written_and_read_again() {
     let text = format!("{BASE}[[layers]]\nat = [3]\nalone = true\n");
     let pipeline = Loader::default().parse("p.toml", &text).unwrap();
-    assert!(pipeline.at(3).reads_everything() && !pipeline.at(2).reads_everything());
+    assert!(
+        pipeline.layer_config(3).reads_everything() && !pipeline.layer_config(2).reads_everything()
+    );
     let again = Loader::default().parse("p.toml", &toml::to_string(&*pipeline).unwrap()).unwrap();
     assert_eq!(format!("{pipeline:?}"), format!("{again:?}"));
 }
@@ -222,7 +224,7 @@ fn parts_that_do_not_go_together_at_a_layer_say_which() {
     );
     assert_eq!(error.problems.len(), 1, "{error}");
     let message = error.problems[0].message();
-    assert!(message.starts_with("at layers[0], `ratio` as it is set needs"), "{error}");
+    assert!(message.starts_with("at layers[0], `ratio` as configured needs"), "{error}");
 }
 
 /// Only some layers may be sparse.
@@ -231,6 +233,6 @@ fn layers_may_be_all_that_is_sparse() {
     let text = "[[layers]]\nat = [\"2..\"]\nselectors = [{ type = \"sink\", size = 4 }]\n\
                 estimator = { type = \"ratio\", epsilon = 0.1, delta = 0.2 }";
     let pipeline = Loader::default().parse("p.toml", text).unwrap();
-    assert!(!pipeline.is_dense() && pipeline.at(0).reads_everything());
+    assert!(!pipeline.is_dense() && pipeline.layer_config(0).reads_everything());
     assert_eq!(pipeline.promise().unwrap().delta.get(), 0.2);
 }

@@ -1,4 +1,4 @@
-//! The interface of a machine that runs pipelines, and its reports.
+//! The interface of a backend: its traits, options and outputs.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -15,26 +15,26 @@ use crate::{
     step::{RowsView, Shape, TokenClass},
 };
 
-/// A machine that runs pipelines.
+/// An implementation of attention that owns KV caches and runs pipelines.
 pub trait Backend: Send + Sync {
-    /// Its name on the command line.
+    /// Name by which users choose the backend, such as `cpu`.
     fn name(&self) -> &str;
 
-    /// What it is, in one line.
+    /// Description in one line.
     fn summary(&self) -> &str;
 
-    /// Whether it can run on this machine.
+    /// Checks that the backend can run on this machine.
     ///
     /// # Errors
-    /// [`Error::Backend`](crate::Error::Backend), with the reason.
+    /// Returns [`Error::Backend`](crate::Error::Backend) with the reason if it cannot.
     fn available(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Prepares one layer of one sequence, before any token has arrived.
+    /// Creates the attention of one layer of one sequence, without any tokens yet.
     ///
     /// # Errors
-    /// A shape, pipeline or option that is not supported, by name.
+    /// Returns an error that names the shape, pipeline or option that is not supported.
     fn start(
         &self,
         pipeline: &Arc<PipelineConfig>,
@@ -43,12 +43,13 @@ pub trait Backend: Send + Sync {
         options: &Options,
     ) -> Result<Box<dyn Attention>>;
 
-    /// Runs many sequences at once, on `threads` threads as in [`Options::threads`]. The results
-    /// are those of successive calls, in the order of `batch`.
+    /// Computes a step of many sequences in parallel, on `threads` threads (see
+    /// [`Options::threads`]). The results equal those of successive calls of
+    /// [`Attention::attend`], and are in the order of `batch`.
     ///
     /// # Errors
-    /// If the threads cannot be started; then nothing has changed. Each sequence also has its own
-    /// result.
+    /// Returns an error if the threads cannot be started; then nothing has changed. Errors of
+    /// single sequences are in their own results.
     fn attend_batch(
         &self,
         batch: Vec<Turn<'_>>,
@@ -59,14 +60,14 @@ pub trait Backend: Send + Sync {
     }
 }
 
-/// One sequence's part in [`Backend::attend_batch`].
+/// One sequence of a batch; see [`Backend::attend_batch`].
 #[allow(missing_debug_implementations)]
 pub struct Turn<'a> {
-    /// The sequence.
+    /// The sequence's attention.
     pub attention: &'a mut dyn Attention,
-    /// Its queries, `[query_heads, queries, head_dim]`.
+    /// Queries, `[query_heads, queries, head_dim]`.
     pub queries: ArrayView3<'a, f32>,
-    /// How many tokens each of them may read; `None` is all.
+    /// Number of tokens that each query may read, `[queries]`; `None` means all tokens.
     pub visible: Option<&'a [usize]>,
 }
 
@@ -74,20 +75,22 @@ impl Turn<'_> {
     /// Calls [`Attention::attend`].
     ///
     /// # Errors
-    /// As it does.
+    /// Returns the errors of [`Attention::attend`].
     pub fn attend(self) -> Result<Output> {
         self.attention.attend(self.queries, self.visible)
     }
 }
 
-/// Attention of one layer of one sequence. Owns the keys and values.
+/// Attention of one layer of one sequence, which owns the keys and values.
 pub trait Attention: Send {
-    /// [`append`](#method.append) and [`append_classed`](#method.append_classed) call this; only implementations and wrappers use it: keys
-    /// `[kv_heads, new, head_dim]`, values `[kv_heads, new, value_dim]` and, if they are known, the tokens' classes, `[new]`.
+    /// Appends keys `[kv_heads, new, head_dim]`, values `[kv_heads, new, value_dim]` and, if they
+    /// are known, the tokens' classes, `[new]`. Users call [`append`](#method.append) or
+    /// [`append_classed`](#method.append_classed) instead, which call this method.
     ///
     /// # Errors
-    /// A wrong shape, a number that cannot be stored, no memory, or no classes where a selector needs them
-    /// ([`Error::Classes`](crate::Error::Classes)); then nothing has changed.
+    /// Returns an error for a wrong shape, a number that cannot be stored, a lack of memory, and
+    /// missing classes that a selector needs ([`Error::Classes`](crate::Error::Classes)); then
+    /// nothing has changed.
     fn append_rows(
         &mut self,
         keys: RowsView<'_>,
@@ -95,66 +98,73 @@ pub trait Attention: Send {
         classes: Option<&[TokenClass]>,
     ) -> Result<()>;
 
-    /// Shows the selectors the last queries of a processed prompt, `[query_heads, prompt,
-    /// head_dim]`; the last one is of the newest token. Selectors that learn from a prompt pick
-    /// everything before that ([`RowReport::unobserved`]).
+    /// Passes the last queries of a processed prompt to the selectors, `[query_heads, prompt,
+    /// head_dim]`; the last query belongs to the newest token. Selectors that learn from a prompt
+    /// pick every token until this method is called ([`RowReport::unobserved`]).
     ///
     /// # Errors
-    /// A wrong shape, or a number that is not finite; then nothing has changed.
+    /// Returns an error for a wrong shape or a number that is not finite; then nothing has changed.
     fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()>;
 
-    /// Attends from queries `[query_heads, queries, head_dim]`, in order, one step each. Query `t`
-    /// reads the first `visible[t]` tokens, or all.
+    /// Computes attention for queries `[query_heads, queries, head_dim]`, one decode step each, in
+    /// order. Query `t` may read the first `visible[t]` tokens, or all tokens if `visible` is
+    /// `None`.
     ///
     /// # Errors
-    /// A wrong shape, a number that is not finite, or a limit outside `1..=len`; then nothing has
-    /// changed.
+    /// Returns an error for a wrong shape, a number that is not finite, or a number of visible
+    /// tokens outside `1..=len`; then nothing has changed.
     fn attend(&mut self, queries: ArrayView3<'_, f32>, visible: Option<&[usize]>)
     -> Result<Output>;
 
-    /// Removes all but the first `tokens` tokens. Selectors then pick as if the others had never
-    /// been appended; the step number continues, so samples are drawn anew. Selectors and samplers
-    /// rebuild their indexes, which costs as much as appending the remaining tokens; to speculate
-    /// often, [`fork`](Self::fork) instead.
+    /// Removes all but the first `tokens` tokens. Selectors then pick as if the removed tokens had
+    /// never been appended. The step number continues, so later samples are drawn anew. Selectors
+    /// and samplers rebuild their indexes, which costs as much as appending the remaining tokens;
+    /// for frequent speculation, [`fork`](Self::fork) instead.
     ///
-    /// Selectors that learn from a prompt are shown the [observed](Self::observe) queries of the
-    /// remaining tokens again. If none remains, [`attend`](Self::attend) refuses
-    /// ([`Error::Unobserved`](crate::Error::Unobserved)) until another prompt is observed.
+    /// Selectors that learn from a prompt receive the [observed](Self::observe) queries of the
+    /// remaining tokens again. If no such query remains, [`attend`](Self::attend) returns
+    /// [`Error::Unobserved`](crate::Error::Unobserved) until another prompt is observed.
     ///
     /// # Errors
-    /// More tokens than there are, or [`Error::Learns`](crate::Error::Learns); then nothing has changed.
+    /// Returns an error if there are fewer tokens than that, if a selector learns from steps
+    /// ([`Error::Learns`](crate::Error::Learns)), or if evicted tokens have been freed
+    /// ([`Error::Freed`](crate::Error::Freed)); then nothing has changed.
     fn truncate(&mut self, tokens: usize) -> Result<()>;
 
-    /// A sequence that continues from the same tokens and step, independently. A new `sequence`
-    /// number makes its samples independent too.
+    /// Returns a sequence that continues from the same tokens and step, independently of this one.
+    /// A new `sequence` number makes its samples independent, too.
     ///
     /// # Errors
-    /// If the state cannot be copied, as with [`Error::Memory`](crate::Error::Memory).
+    /// Returns an error if the state cannot be copied, such as
+    /// [`Error::Memory`](crate::Error::Memory).
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>>;
 
-    /// Tokens appended so far.
+    /// Number of tokens, including evicted ones.
     fn len(&self) -> usize;
 
-    /// Bytes of the indexes of all KV heads, in selectors or in the backend, beside keys and values,
-    /// for the tokens indexed so far.
+    /// Size in bytes of the indexes of all KV heads, in selectors, samplers and the backend, for
+    /// the tokens indexed so far. Keys and values do not count.
     fn index_bytes(&self) -> usize;
 
-    /// Bytes of the keys and values that it holds, on the host and on a device, without room for more. Forks count those that they
-    /// share. Fewer than were appended, if evicted tokens are [freed](Options::free_evicted).
+    /// Size in bytes of the stored keys and values, on the host and on a device, without spare
+    /// capacity. Each fork counts the rows that it shares. Rows of evicted tokens that have been
+    /// [freed](Options::free_evicted) do not count.
     fn held_bytes(&self) -> usize;
 
-    /// Whether no token has been appended.
+    /// Returns true if there is no token.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl dyn Attention + '_ {
-    /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`: views of arrays in f32, f16 or bf16. Numbers of
-    /// the [storage](Options::storage) type are copied; others are rounded to it.
+    /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`, given as
+    /// views of arrays in f32, f16 or bf16. Numbers of the [storage](Options::storage) type are
+    /// copied; others are rounded to it.
     ///
     /// # Errors
-    /// A wrong shape, a number that cannot be stored, no memory, or [`Error::Classes`](crate::Error::Classes) if a selector needs
+    /// Returns an error for a wrong shape, a number that cannot be stored, and a lack of memory,
+    /// and [`Error::Classes`](crate::Error::Classes) if a selector needs
     /// [classes](#method.append_classed); then nothing has changed.
     pub fn append<'k, 'v>(
         &mut self,
@@ -164,11 +174,13 @@ impl dyn Attention + '_ {
         self.append_rows(keys.into(), values.into(), None)
     }
 
-    /// As [`append`](#method.append), with what each token is in the text, `[new]`, for pipelines that
-    /// [need](PipelineConfig::needs_classes) it. Others drop it.
+    /// Appends keys and values like [`append`](#method.append), and the class of each token,
+    /// `[new]`, which some selectors [need](PipelineConfig::needs_classes). Other pipelines ignore
+    /// the classes.
     ///
     /// # Errors
-    /// As [`append`](#method.append), or another number of classes than tokens.
+    /// Returns the errors of [`append`](#method.append), and an error if the number of classes is
+    /// not the number of tokens.
     pub fn append_classed<'k, 'v>(
         &mut self,
         keys: impl Into<RowsView<'k>>,
@@ -179,54 +191,59 @@ impl dyn Attention + '_ {
     }
 }
 
-/// How to run one sequence.
+/// Options of one sequence.
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "switches that do not depend on each other")]
 pub struct Options {
-    /// The sequence's number, which keys its random samples.
+    /// Number of the sequence, one of the keys of its random samples.
     pub sequence: u32,
-    /// What queries are multiplied by; `None` is `1 / √head_dim`.
+    /// Softmax scale, by which queries are multiplied; `None` means `1 / √head_dim`.
     pub scale: Option<f32>,
-    /// How rows are stored.
+    /// Number type of the stored keys and values.
     pub storage: Storage,
-    /// Where a device keeps rows.
+    /// Memory in which a device keeps keys and values.
     pub placement: Placement,
-    /// In what pages of memory the host's rows are.
+    /// Size of the memory pages that hold keys and values on the host.
     pub page_size: PageSize,
-    /// Threads to use; `None` leaves it to the backend. The results do not depend on it.
+    /// Number of threads; `None` leaves the choice to the backend. Results do not depend on it.
     pub threads: Option<usize>,
-    /// Whether outputs carry the [`Selection`].
+    /// If true, outputs carry the [`Selection`].
     pub return_selection: bool,
-    /// Queries processed before this sequence came here: the number of its first step. Its random
-    /// numbers are those of that step. A pipeline that
+    /// Number of the first step: the number of the sequence's queries that were processed
+    /// elsewhere. Random numbers are keyed by the step's number. A pipeline that
     /// [depends on earlier steps](crate::Pipeline::depends_on_earlier_steps) begins as if there
-    /// were none.
+    /// had been none.
     pub first_step: u32,
-    /// When to read everything instead of the pipeline's choice.
+    /// Condition under which every token is read instead of the pipeline's choice.
     pub fall_back: FallBack,
-    /// Whether samples of a given `size` are not checked: steps are faster, and rows have no error bar.
+    /// If true, samples of a given `size` are not checked: steps are faster, and rows have no
+    /// error bar.
     pub omit_error_bars: bool,
-    /// Whether outputs carry [`Timings`].
+    /// If true, outputs carry [`Timings`].
     pub timed: bool,
-    /// Whether keys and values of evicted tokens are freed, after prompts and calls of [`attend`](Attention::attend), 16 tokens
-    /// at a time. It needs selectors that evict ([`Selector::live`](crate::plugin::Selector::live)), all of them, and no sampler; where
-    /// nothing is evicted nothing is freed. Then queries must see at least as many tokens as those before, nothing can be
-    /// [truncated](Attention::truncate) any more, and nothing falls back to reading everything. Rows on a device are not freed.
+    /// If true, keys and values of evicted tokens are freed after prompts and after calls of
+    /// [`attend`](Attention::attend), 16 tokens at a time. This has an effect only if all
+    /// selectors evict tokens ([`Selector::live`](crate::plugin::Selector::live)) and there is no
+    /// sampler. Then a query must see at least as many tokens as the queries before it, tokens can
+    /// no longer be [truncated](Attention::truncate), and no step falls back to reading every
+    /// token. Rows on a device are not freed.
     pub free_evicted: bool,
 }
 
-/// When everything is read instead of a pipeline's choice, because that is faster. It is exact.
+/// Condition under which every token is read instead of a pipeline's choice, because that is
+/// faster. The output is then exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FallBack {
-    /// Never.
+    /// Never: every step follows the pipeline's choice.
     Never,
-    /// Where a list and the checks of its sample cost more than reading all rows, by a fixed count. All machines read
-    /// the same.
+    /// If a token list and the checks of its sample cost more than reading all rows, counted in
+    /// rows by a fixed rule. Every machine reads the same tokens.
     #[default]
     ByCount,
-    /// There, and wherever reading everything was faster in this sequence's earlier steps, by the clock. The tokens read
-    /// depend on the machine and its load: outputs cannot be repeated to the last digit. Only the `cpu` backend does it;
-    /// the others use `ByCount`.
+    /// Under the condition of `ByCount`, and also if reading every token took less time in earlier
+    /// steps of the sequence. The tokens read depend on the machine and its load, so outputs
+    /// cannot be reproduced to the last digit. Only the `cpu` backend measures times; other
+    /// backends use `ByCount`.
     ByClock,
 }
 
@@ -234,7 +251,7 @@ impl FallBack {
     /// All modes.
     pub const ALL: [Self; 3] = [Self::Never, Self::ByCount, Self::ByClock];
 
-    /// Name in options: never, by-count or by-clock.
+    /// Name in options: `never`, `by-count` or `by-clock`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Never => "never",
@@ -259,44 +276,44 @@ impl FromStr for FallBack {
     }
 }
 
-/// Where a device keeps rows. Backends in host memory ignore it.
+/// Memory in which a device keeps keys and values. Backends in host memory ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// In its own memory.
+    /// The device's own memory.
     #[default]
     Device,
-    /// In host memory: it fetches the rows that it reads over the bus, and has room for longer
-    /// contexts.
+    /// Host memory, which has room for longer contexts. The device fetches the rows that it reads
+    /// over the bus.
     Host,
 }
 
-/// How large pages of the host's memory are.
+/// Size of the memory pages that hold keys and values on the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageSize {
-    /// Huge ones, where the system has any: gathered rows are read faster.
+    /// Huge pages, if the system has any: gathered rows are read faster.
     #[default]
     Huge,
-    /// Small ones, for comparison.
+    /// Pages of the system's ordinary size, for comparison.
     Small,
 }
 
-/// How a cache stores rows.
+/// Number type in which a cache stores keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Storage {
-    /// 4 bytes a number, as given.
+    /// 4 bytes per number; inputs are stored exactly.
     #[default]
     F32,
-    /// 2 bytes, 11 bits of precision, magnitudes up to 65504.
+    /// 2 bytes per number, 11 bits of precision, magnitudes up to 65504.
     F16,
-    /// 2 bytes, 8 bits of precision, the range of f32.
+    /// 2 bytes per number, 8 bits of precision, the range of f32.
     Bf16,
 }
 
 impl Storage {
-    /// All ways.
+    /// All types.
     pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
 
-    /// What users call it: f32, f16 or bf16.
+    /// Name in options: `f32`, `f16` or `bf16`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -321,30 +338,31 @@ impl FromStr for Storage {
     }
 }
 
-/// What [`Attention::attend`] returns.
+/// Output of [`Attention::attend`].
 #[derive(Clone, Debug)]
 pub struct Output {
     /// The attention output, `[query_heads, queries, value_dim]`.
     pub out: Array3<f32>,
     /// `ln D^`, the estimated log-sum-exp of the visible logits, `[query_heads, queries]`.
     pub log_denominator: Array2<f32>,
-    /// One report per row, in (query, query head) order.
+    /// Reports of the rows, in (query, query head) order.
     pub rows: Vec<RowReport>,
-    /// What was read, rows in the same order, when [`Options::return_selection`] is set.
+    /// Tokens read by each row, in the order of `rows`, if [`Options::return_selection`] is set.
     pub selection: Option<Selection>,
-    /// Where the time went, when [`Options::timed`] is set and the backend can tell.
+    /// Times of the parts of the call, if [`Options::timed`] is set and the backend measures
+    /// them.
     pub timings: Option<Timings>,
 }
 
-/// Where the time of a call went, summed over KV heads on all threads. With several threads, a
-/// waiting one may do a third's work, and both count it.
+/// Times of the parts of a call, summed over KV heads on all threads. With several threads, a
+/// thread that waits may do other work meanwhile, which then counts twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
-    /// Selectors.
+    /// Time spent in selectors.
     pub select: Duration,
-    /// Drawing and checking the sample, without reading its rows.
+    /// Time for drawing and checking samples, without reading their rows.
     pub sample: Duration,
-    /// Reading rows of keys and values.
+    /// Time for reading rows of keys and values.
     pub attend: Duration,
 }
 

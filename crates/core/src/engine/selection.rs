@@ -1,20 +1,22 @@
-//! What a whole call read, as compressed sparse rows.
+//! The tokens that a call read, as compressed sparse rows.
 
 use std::sync::Arc;
 
-/// The picks of every row of a call, in (query, query head) order.
+/// Tokens that each row of a call read, with their inclusion probabilities, as compressed sparse
+/// rows in (query, query head) order.
 ///
-/// Row `r` holds `indices[indptr[r]..indptr[r + 1]]`, ascending, and as many probabilities.
+/// Row `r` has the tokens `indices[indptr[r]..indptr[r + 1]]`, ascending, and the `probabilities`
+/// at the same places.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selection {
-    /// Where each row begins, `[rows + 1]`.
+    /// Offset of each row's first token in `indices`, and the end of the last row, `[rows + 1]`.
     pub indptr: Vec<usize>,
     /// Tokens read.
     pub indices: Vec<u32>,
-    /// Their inclusion probabilities.
+    /// Inclusion probability of each token read.
     pub probabilities: Vec<f32>,
-    /// Of each row the tokens that its selectors had not evicted, ascending; `None` is all that are visible. Rows of a KV head
-    /// share the list.
+    /// Tokens of each row that its selectors had not evicted, ascending; `None` means all visible
+    /// tokens. The rows of a KV head share one allocation.
     pub live: Vec<Option<Arc<[u32]>>>,
 }
 
@@ -30,7 +32,8 @@ impl Selection {
         self.indptr.len() - 1
     }
 
-    /// Adds a row: `indices`, ascending, as many `probabilities`, and what was [live](Self::live).
+    /// Adds a row: token `indices`, ascending, their `probabilities`, and the
+    /// [live](Self::live) tokens.
     pub fn push(&mut self, indices: &[u32], probabilities: &[f32], live: Option<Arc<[u32]>>) {
         self.live.push(live);
         self.indices.extend_from_slice(indices);
@@ -38,7 +41,7 @@ impl Selection {
         self.indptr.push(self.indices.len());
     }
 
-    /// The tokens and inclusion probabilities of one row.
+    /// Returns the tokens and inclusion probabilities of one row.
     pub fn row(&self, row: usize) -> (&[u32], &[f32]) {
         let span = self.indptr[row]..self.indptr[row + 1];
         (&self.indices[span.clone()], &self.probabilities[span])

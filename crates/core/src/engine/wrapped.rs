@@ -1,4 +1,4 @@
-//! An attention that does something beside every call of another one.
+//! Wrappers, which add behaviour to the calls of an attention.
 
 use ndarray::ArrayView3;
 
@@ -8,12 +8,13 @@ use crate::{
     step::{RowsView, TokenClass},
 };
 
-/// The part of a [wrapped](wrap) attention that is its own. By default every call goes to the inner one.
+/// Behaviour that [`wrap`] adds to an inner attention. By default, every call is forwarded
+/// unchanged.
 pub trait Wrapper: Send + Sized + 'static {
-    /// Appends rows, as [`Attention::append_rows`].
+    /// Appends rows; see [`Attention::append_rows`].
     ///
     /// # Errors
-    /// The errors of the inner attention.
+    /// Returns the errors of the inner attention.
     fn append_rows(
         &mut self,
         inner: &mut dyn Attention,
@@ -24,10 +25,10 @@ pub trait Wrapper: Send + Sized + 'static {
         inner.append_rows(keys, values, classes)
     }
 
-    /// Attends, as [`Attention::attend`].
+    /// Computes attention; see [`Attention::attend`].
     ///
     /// # Errors
-    /// The errors of the inner attention.
+    /// Returns the errors of the inner attention.
     fn attend(
         &mut self,
         inner: &mut dyn Attention,
@@ -37,27 +38,27 @@ pub trait Wrapper: Send + Sized + 'static {
         inner.attend(queries, visible)
     }
 
-    /// Removes tokens, as [`Attention::truncate`].
+    /// Removes tokens; see [`Attention::truncate`].
     ///
     /// # Errors
-    /// The errors of the inner attention.
+    /// Returns the errors of the inner attention.
     fn truncate(&mut self, inner: &mut dyn Attention, tokens: usize) -> Result<()> {
         inner.truncate(tokens)
     }
 
-    /// Copies this part for a fork of the inner attention.
+    /// Copies the wrapper for a fork of the inner attention.
     ///
     /// # Errors
-    /// State that cannot be copied.
+    /// Returns an error if its state cannot be copied.
     fn fork(&self, sequence: Option<u32>) -> Result<Self>;
 }
 
-/// Puts a wrapper around an attention.
+/// Wraps an attention.
 pub fn wrap(inner: Box<dyn Attention>, wrapper: impl Wrapper) -> Box<dyn Attention> {
     Box::new(Wrapped { inner, wrapper })
 }
 
-/// An attention with a wrapper around it.
+/// An attention and its wrapper.
 struct Wrapped<W> {
     inner: Box<dyn Attention>,
     wrapper: W,

@@ -1,11 +1,10 @@
-//! Variances of the estimates from a sample of any design: the definition, in f64.
+//! Variances of the estimates from a sample of any design: the reference implementation, in f64.
 //!
-//! Estimators get the statistics of a uniform sample of the same size with the same error.
-//!
-//! With `w = e (v − o^)` the output's error is `W^ / D^`. The variances of `W^`, `N^` and `D^` at a size
-//! are `Σ φ |x − m|²` over the sample, `x` being `w`, `e v` or `e`, and φ and `m` the design's. Estimators
-//! get the variances of a uniform sample of that size with the same error: they are divided by `n_s²
-//! (1/size − 1/n_s)`.
+//! Let `w = e (v − o^)`, and let `W^` be the estimated total of `w`; the output's error is
+//! `W^ / D^`. The variances of `W^`, `N^` and `D^` at a sample size are `Σ φ |x − m|²` over the
+//! sample, where `x` is `w`, `e v` or `e`, and the design defines φ and `m`
+//! (docs/guarantees.md, eq. 18). Divided by `n_s² (1/size − 1/n_s)`, they equal the per-token
+//! variances of a uniform sample of the same size and error, which is what estimators receive.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,49 +16,51 @@ use crate::{
     sample::{Centre, Moments, Residual, SampleStats, Stratification, Weighed, Within, max_or_nan},
 };
 
-/// The design's view of its drawn tokens at one check.
+/// Inclusion probabilities, strata and variance factors of a design's drawn tokens at one check.
 pub(crate) struct DesignSnapshot {
     size: usize,
     pub(crate) probabilities: Vec<f64>,
     pub(crate) strata: Option<Stratification>,
-    /// φ of each token at this size, and at the other sizes that were asked for.
+    /// φ of each token at this size, and at the other sizes for which it has been computed.
     factors: RefCell<Vec<(usize, Rc<[f64]>)>>,
 }
 
 impl DesignSnapshot {
-    /// At a sample of `size`.
+    /// Records the state of a design at a sample size.
     pub(crate) fn new(design: &dyn Design, size: usize) -> Self {
         let (probabilities, strata) = (design.probabilities(), design.strata());
         Self { size, probabilities, strata, factors: RefCell::default() }
     }
 
-    /// φ of each token at a size. All readers share them.
+    /// Returns φ of each token at a size. It is the same for all query heads.
     fn factors(&self, design: &dyn Design, size: usize) -> Rc<[f64]> {
-        let mut known = self.factors.borrow_mut();
-        if let Some((_, factors)) = known.iter().find(|known| known.0 == size) {
+        let mut computed = self.factors.borrow_mut();
+        if let Some((_, factors)) = computed.iter().find(|entry| entry.0 == size) {
             return factors.clone();
         }
         let factors: Rc<[f64]> = design.factors(size).into();
-        known.push((size, factors.clone()));
+        computed.push((size, factors.clone()));
         factors
     }
 }
 
-/// One check of a sample; it predicts the statistics of a larger one.
+/// Statistics of a sample for one query head, which predict those of a larger sample.
 pub(crate) struct SampleCheck<'a> {
     design: &'a dyn Design,
     snapshot: &'a DesignSnapshot,
+    /// Index of the query head among those that read the list.
     reader: usize,
     shift: f64,
-    /// Everything that does not depend on the size.
+    /// Statistics that do not depend on the predicted size.
     stats: SampleStats,
     /// `|x − m|²` of each token drawn.
     squares: Squares,
-    /// Part of its own square that each term adds to the variance of a variance.
-    shares: Vec<f64>,
+    /// Weight of each token's squared term in the variance of an estimated variance: `1 − π` for
+    /// independent draws, 1 within strata.
+    weights: Vec<f64>,
     /// Number of tokens drawn from each stratum.
-    of_strata: Vec<f64>,
-    /// `1 / rank`, and how much of it is due to the heaviest terms.
+    drawn_by_stratum: Vec<f64>,
+    /// Inverse effective rank of the covariance of `w` (eq. 7' or 7'').
     inverse_rank: f64,
 }
 
@@ -70,14 +71,15 @@ struct Squares {
     e: Vec<f64>,
 }
 
-/// The variances of a total at a size, and the squared relative error of its estimate.
+/// Predicted variance of a total.
 struct Variance {
-    total: f64,
-    doubt: f64,
+    variance: f64,
+    /// Squared relative standard error of this prediction.
+    relative_error_squared: f64,
 }
 
 impl<'a> SampleCheck<'a> {
-    /// Checks a sample. O(drawn).
+    /// Computes the statistics of the drawn tokens. O(drawn).
     pub(crate) fn new(
         design: &'a dyn Design,
         snapshot: &'a DesignSnapshot,
@@ -98,10 +100,9 @@ impl<'a> SampleCheck<'a> {
             _ => alignment_of_tokens(sample, factors, &squares.w),
         };
         let [trace, squared] = traces(factors, &squares.w);
-        // What terms add that are parallel to themselves: 1 over the number of terms that would weigh as much if all weighed the
-        // same.
-        let own_share = if trace == 0.0 { 0.0 } else { squared / (trace * trace) };
-        let share = |p: &f64| if strata.is_some() { 1.0 } else { 1.0 - p };
+        // The products of tokens with themselves, which pairs of different tokens leave out.
+        let diagonal = if trace == 0.0 { 0.0 } else { squared / (trace * trace) };
+        let weight = |p: &f64| if strata.is_some() { 1.0 } else { 1.0 - p };
         let drawn = strata.as_ref().map_or_else(Vec::new, Stratification::drawn);
         Self {
             design,
@@ -110,100 +111,107 @@ impl<'a> SampleCheck<'a> {
             shift: sample.shift,
             stats: stats(*size, sample, residual),
             squares,
-            shares: probabilities.iter().map(share).collect(),
-            of_strata: drawn.into_iter().map(|drawn| drawn as f64).collect(),
-            inverse_rank: pairs.map_or(1.0, |pairs| pairs.min(1.0) + own_share),
+            weights: probabilities.iter().map(weight).collect(),
+            drawn_by_stratum: drawn.into_iter().map(|drawn| drawn as f64).collect(),
+            inverse_rank: pairs.map_or(1.0, |pairs| pairs.min(1.0) + diagonal),
         }
     }
 
-    /// The statistics of a sample of `size`, at least the current one and less than the residual.
-    pub(crate) fn at(&self, size: usize) -> SampleStats {
+    /// Predicts the statistics of a sample of `size` tokens, at least the current size and fewer
+    /// than the residual.
+    pub(crate) fn predict(&self, size: usize) -> SampleStats {
         let [w, ev, e] = self.variances(&self.snapshot.factors(self.design, size));
         let (b, n_s) = (size as f64, self.stats.n_s as f64);
         let drawn = self.stats.drawn as f64;
-        let alike = n_s * n_s * (1.0 / b - 1.0 / n_s);
+        // The variance of a total from a uniform sample whose values have variance 1.
+        let uniform = n_s * n_s * (1.0 / b - 1.0 / n_s);
         SampleStats {
             b: size,
-            var_e: e.total / alike,
-            trace_ev: ev.total / alike,
-            trace_w: w.total / alike,
-            // The doubt is added when variances are raised.
-            // A rank of 1 is safe, so the last `max` may drop a NaN.
-            nu: (1.0 / max_or_nan(self.inverse_rank - w.doubt, 1.0 / n_s)).max(1.0),
-            kurtosis_e: 1.0 + drawn * e.doubt,
-            kurtosis_w: 1.0 + drawn * w.doubt,
+            var_e: e.variance / uniform,
+            trace_ev: ev.variance / uniform,
+            trace_w: w.variance / uniform,
+            // `SampleStats::raised` adds the subtracted error again.
+            // The last `max` may drop a NaN, because a rank of 1 is safe.
+            nu: (1.0 / max_or_nan(self.inverse_rank - w.relative_error_squared, 1.0 / n_s))
+                .max(1.0),
+            kurtosis_e: 1.0 + drawn * e.relative_error_squared,
+            kurtosis_w: 1.0 + drawn * w.relative_error_squared,
             unseen: self.design.unseen(self.reader, size, self.shift),
             ..self.stats
         }
     }
 
+    /// Variances of the estimated totals of `w`, `e v` and `e`, from φ of each token.
     fn variances(&self, factors: &[f64]) -> [Variance; 3] {
         let Squares { w, ev, e } = &self.squares;
         [w, ev, e].map(|squares| {
-            let [total, mut fourths] = total_and_fourths(factors, squares, &self.shares);
+            let [variance, mut fourths] = sum_squares_and_fourths(factors, squares, &self.weights);
             if let Some(Stratification { strata, .. }) = &self.snapshot.strata {
-                let mut sums = vec![0.0; self.of_strata.len()];
+                let mut sums = vec![0.0; self.drawn_by_stratum.len()];
                 for ((&stratum, factor), square) in strata.iter().zip(factors).zip(squares) {
                     sums[stratum] += factor * square;
                 }
-                let means = sums.iter().zip(&self.of_strata).map(|(sum, n)| sum * sum / n.max(1.0));
+                let drawn = &self.drawn_by_stratum;
+                let means = sums.iter().zip(drawn).map(|(sum, n)| sum * sum / n.max(1.0));
                 fourths -= means.sum::<f64>();
             }
             let fourths = max_or_nan(fourths, 0.0);
-            Variance { total, doubt: if total == 0.0 { 0.0 } else { fourths / (total * total) } }
+            let relative_error_squared =
+                if variance == 0.0 { 0.0 } else { fourths / (variance * variance) };
+            Variance { variance, relative_error_squared }
         })
     }
 }
 
-/// Numbers that are summed side by side.
+/// Number of partial sums, so that the loops over them become vector instructions.
 const LANES: usize = 16;
 
-/// The sums of `of` applied to the numbers at each place.
+/// Sums of the `N` terms that `compute` returns for the numbers at each place of three slices.
 #[inline(always)]
-fn sums_of<const N: usize>(
+fn sum_terms<const N: usize>(
     a: &[f64],
     b: &[f64],
     c: &[f64],
-    of: impl Fn(f64, f64, f64) -> [f64; N],
+    compute: impl Fn(f64, f64, f64) -> [f64; N],
 ) -> [f64; N] {
     let mut sums = [[0.0; LANES]; N];
     let (a, b, c) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>(), c.as_chunks::<LANES>());
     for ((a, b), c) in a.0.iter().zip(b.0).zip(c.0) {
         for lane in 0..LANES {
-            let terms = of(a[lane], b[lane], c[lane]);
+            let terms = compute(a[lane], b[lane], c[lane]);
             for (sums, term) in sums.iter_mut().zip(terms) {
                 sums[lane] += term;
             }
         }
     }
     for (lane, ((a, b), c)) in a.1.iter().zip(b.1).zip(c.1).enumerate() {
-        for (sums, term) in sums.iter_mut().zip(of(*a, *b, *c)) {
+        for (sums, term) in sums.iter_mut().zip(compute(*a, *b, *c)) {
             sums[lane] += term;
         }
     }
     sums.map(|sums| sums.iter().sum())
 }
 
-/// `Σ φ |x − m|²`, and the sum of the squares of its terms, each times its share.
+/// `Σ φ |x − m|²`, and the sum of its squared terms, each multiplied by its weight.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
-fn total_and_fourths(factors: &[f64], squares: &[f64], shares: &[f64]) -> [f64; 2] {
-    sums_of(factors, squares, shares, |factor, square, share| {
+fn sum_squares_and_fourths(factors: &[f64], squares: &[f64], weights: &[f64]) -> [f64; 2] {
+    sum_terms(factors, squares, weights, |factor, square, weight| {
         let term = factor * square;
-        [term, term * term * share]
+        [term, term * term * weight]
     })
 }
 
-/// The variance of the total of `w`, and the sum of the squares of its terms.
+/// Variance of the total of `w`, `Σ φ |w − m|²`, and the sum of its squared terms.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
 fn traces(factors: &[f64], w: &[f64]) -> [f64; 2] {
-    sums_of(factors, w, w, |factor, w, _| {
+    sum_terms(factors, w, w, |factor, w, _| {
         let term = factor * w;
         [term, term * term]
     })
 }
 
 impl Squares {
-    /// For independent draws.
+    /// Squares for independent draws, where `m` is 0.
     fn new(sample: &Weighed) -> Self {
         let zeros = || vec![0.0; sample.e.len()];
         let mut squares = Self { w: zeros(), ev: zeros(), e: zeros() };
@@ -211,7 +219,7 @@ impl Squares {
         squares
     }
 
-    /// For draws within strata: `strata` `[b]` are the tokens'.
+    /// Squares for draws within strata. `strata` `[b]` has the stratum of each token.
     fn within(sample: &Weighed, within: &Within, strata: &[usize]) -> Self {
         let Weighed { e, norms, out_squared, .. } = sample;
         let mut squares = Self { w: Vec::new(), ev: Vec::new(), e: Vec::new() };
@@ -228,7 +236,7 @@ impl Squares {
     }
 }
 
-/// `w · m` of a token, `m` being its stratum's centre and `by_centre` `v · μ`.
+/// `w · m` of a token, where `m` is its stratum's centre and `by_centre` is `v · μ`.
 fn along_centre(sample: &Weighed, i: usize, centre: Centre, by_centre: f64) -> f64 {
     let (e, by_out, out_squared) = (sample.e[i], sample.by_out[i], sample.out_squared);
     e * (by_centre - centre.e * by_out - centre.by_out + centre.e * out_squared)
@@ -238,19 +246,23 @@ fn along_centre(sample: &Weighed, i: usize, centre: Centre, by_centre: f64) -> f
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
 fn set_squares(sample: &Weighed, out: &mut Squares) {
     let Weighed { e, norms, by_out, out_squared, .. } = sample;
-    let tokens = e.iter().zip(&norms[..]).zip(by_out);
-    let out = out.w.iter_mut().zip(&mut out.ev).zip(&mut out.e);
-    for (((e, norm), by_out), ((out_w, out_ev), out_e)) in tokens.zip(out) {
-        let (e, norm) = (e * e, norm * norm);
-        let w = e * (norm - 2.0 * by_out + out_squared);
-        // A NaN stays one.
-        *out_w = if w < 0.0 { 0.0 } else { w };
-        *out_ev = e * norm;
-        *out_e = e;
+    let tokens = e.len();
+    // Slices of one length, so that the loop has no bounds checks.
+    let (norms, by_out) = (&norms[..tokens], &by_out[..tokens]);
+    let Squares { w: out_w, ev: out_ev, e: out_e } = out;
+    let (out_w, out_ev) = (&mut out_w[..tokens], &mut out_ev[..tokens]);
+    let out_e = &mut out_e[..tokens];
+    for i in 0..tokens {
+        let (e, norm) = (e[i] * e[i], norms[i] * norms[i]);
+        let w = e * (norm - 2.0 * by_out[i] + out_squared);
+        // `max` would replace a NaN by 0.
+        out_w[i] = if w < 0.0 { 0.0 } else { w };
+        out_ev[i] = e * norm;
+        out_e[i] = e;
     }
 }
 
-/// All statistics of a sample of `size` that do not depend on a larger one; variances are missing.
+/// Statistics of a sample of `size` tokens apart from its variances, which are not set.
 fn stats(size: usize, sample: &Weighed, residual: &Residual) -> SampleStats {
     let Residual { n_s, visible, query_heads, max_norm_v, .. } = *residual;
     let moments = Moments {
@@ -265,8 +277,9 @@ fn stats(size: usize, sample: &Weighed, residual: &Residual) -> SampleStats {
     SampleStats::from_moments(size, &moments, &residual)
 }
 
-/// `Tr(S²) / Tr(S)²` of the covariance `S` of a total of `w`, from pairs of different tokens, each weighed by what
-/// it adds to the trace (docs/guarantees.md, eq. 7'). `None` for fewer than four tokens.
+/// Estimate of `Tr(S²) / Tr(S)²` for the covariance `S` of the total of `w`, from pairs of
+/// different tokens, each weighted by its contribution to the trace (docs/guarantees.md, first
+/// term of eq. 7'). `None` for fewer than four tokens, or if all terms are 0.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
 fn alignment_of_tokens(sample: &Weighed, factors: &[f64], squares: &[f64]) -> Option<f64> {
     const FOUR: usize = Weighed::FOUR;
@@ -274,8 +287,9 @@ fn alignment_of_tokens(sample: &Weighed, factors: &[f64], squares: &[f64]) -> Op
     let (mut parallel, mut all) = (0.0, 0.0);
     let (e, by_out) = (e.as_chunks::<FOUR>().0, by_out.as_chunks::<FOUR>().0);
     let (factors, squares) = (factors.as_chunks::<FOUR>().0, squares.as_chunks::<FOUR>().0);
-    let tokens = e.iter().zip(by_out).zip(factors.iter().zip(squares));
-    for (products, ((e, by_out), (factors, squares))) in fours.iter().zip(tokens) {
+    for (four, products) in fours.iter().enumerate() {
+        let (e, by_out) = (e[four], by_out[four]);
+        let (factors, squares) = (factors[four], squares[four]);
         let weights: [f64; FOUR] = std::array::from_fn(|i| factors[i] * e[i] * e[i]);
         let terms: [f64; FOUR] = std::array::from_fn(|i| factors[i] * squares[i]);
         for (product, (i, j)) in products.iter().zip(Weighed::PAIRS) {
@@ -287,9 +301,10 @@ fn alignment_of_tokens(sample: &Weighed, factors: &[f64], squares: &[f64]) -> Op
     (all > 0.0).then(|| parallel / all)
 }
 
-/// Upper bound on the same for draws within strata, from pairs of tokens of one stratum: the mean
-/// over strata of each one's own alignment, weighted by its part of the trace (eq. 7''). A stratum
-/// without such pairs counts as one direction.
+/// Upper bound on `Tr(S²) / Tr(S)²` for draws within strata, from pairs of tokens of one stratum:
+/// the mean over strata of each stratum's alignment, weighted by its part of the trace
+/// (first term of eq. 7''). A stratum without such pairs has alignment 1, as if all its tokens
+/// were parallel.
 fn alignment_within(
     sample: &Weighed,
     within: &Within,
@@ -302,19 +317,19 @@ fn alignment_within(
     for ((&stratum, factor), square) in strata.iter().zip(factors).zip(squares) {
         sums[stratum].trace += factor * square;
     }
-    for (four, of_four) in strata.chunks_exact(FOUR).enumerate() {
+    for (four, strata) in strata.chunks_exact(FOUR).enumerate() {
         let products = sample.products(four);
         let along = |i: usize| {
             let token = FOUR * four + i;
-            along_centre(sample, token, within.centres[of_four[i]], within.by_centre[token])
+            along_centre(sample, token, within.centres[strata[i]], within.by_centre[token])
         };
         for (product, (i, j)) in products.into_iter().zip(Weighed::PAIRS) {
-            if of_four[i] != of_four[j] {
+            if strata[i] != strata[j] {
                 continue;
             }
-            let square_of_centre = within.centres[of_four[i]].square_of_w(sample.out_squared);
+            let square_of_centre = within.centres[strata[i]].square_of_w(sample.out_squared);
             let product = product - along(i) - along(j) + square_of_centre;
-            let sums = &mut sums[of_four[i]];
+            let sums = &mut sums[strata[i]];
             sums.parallel += product * product;
             sums.all += squares[FOUR * four + i] * squares[FOUR * four + j];
         }
@@ -336,7 +351,7 @@ struct StratumSums {
 }
 
 impl StratumSums {
-    /// `Tr(S²) / Tr(S)²` of the stratum's covariance `S`; 1 if there is nothing to estimate it from.
+    /// `Tr(S²) / Tr(S)²` of the stratum's covariance `S`, or 1 if there are no pairs.
     fn alignment(&self) -> f64 {
         if self.all > 0.0 { (self.parallel / self.all).min(1.0) } else { 1.0 }
     }

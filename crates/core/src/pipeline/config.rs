@@ -1,4 +1,4 @@
-//! A pipeline as written in a file.
+//! Configuration of a pipeline.
 
 use std::sync::Arc;
 
@@ -11,33 +11,35 @@ use crate::{
     promise::{Goal, Promise},
 };
 
-/// Selectors, and what to do with the tokens they leave: a strategy of sparse attention.
+/// Configuration of a pipeline, as written in a file: selectors, whose picks are always read, and a
+/// sampler and an estimator for the tokens that they leave, the residual.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(from = "Written")]
+#[serde(from = "SerializedPipeline")]
 pub struct PipelineConfig {
-    /// What tables and plots call it.
+    /// Name in tables and plots.
     pub name: String,
-    /// Keys every random choice.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Whether the query heads of a KV head read one list.
+    /// Sharing of token lists among the query heads of a KV head.
     pub share: Share,
-    /// Layers that read everything, whatever else is said of them.
+    /// Layers that read every token, even if they have settings of their own.
     pub dense_layers: Vec<Layers>,
-    /// In order; each sees what those before it took.
+    /// Selectors in the order in which they run; each sees the picks of those before it.
     pub selectors: Vec<Box<dyn SelectorConfig>>,
-    /// How tokens of the residual are drawn; absent: [`Uniform`] with its default, if there is an
-    /// estimator.
+    /// Sampler that draws tokens of the residual. `None` means [`Uniform::DEFAULT`] if there is an
+    /// estimator, and no sample otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampler: Option<Box<dyn SamplerConfig>>,
-    /// How large a sample of the residual must be; absent: the residual is dropped.
+    /// Estimator that decides how large the sample must be. With neither estimator nor sampler, the
+    /// residual is not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimator: Option<Box<dyn Estimator>>,
-    /// Layers with settings of their own; no layer is in two of them.
+    /// Settings of single layers; each layer is in at most one entry.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerSettings>,
 }
 
-/// Who reads which list.
+/// Sharing of token lists among the query heads of a KV head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Share {
@@ -49,7 +51,7 @@ pub enum Share {
 }
 
 impl Share {
-    /// Number of query heads that read one list, of a `group` that shares a KV head.
+    /// Number of query heads that read one list, if `group` query heads share a KV head.
     pub fn heads_per_list(self, group: usize) -> usize {
         match self {
             Self::Group => group,
@@ -59,96 +61,97 @@ impl Share {
 }
 
 impl PipelineConfig {
-    /// Whether it is plain dense attention at every layer.
+    /// Returns true if every layer computes dense attention.
     pub fn is_dense(&self) -> bool {
         self.parts().all(Self::reads_everything)
     }
 
-    /// Whether layers without settings of their own read everything.
+    /// Returns true if layers without settings of their own read every token.
     pub fn reads_everything(&self) -> bool {
         self.selectors.is_empty() && !self.draws()
     }
 
-    /// What its estimator promises, if it promises anything: the same at every layer that is not dense.
+    /// Promise of the estimator, if it makes one. It is the same at every layer that is not dense.
     pub fn promise(&self) -> Option<Promise> {
         self.parts().find_map(Self::own_promise)
     }
 
-    /// The goal of samples, at layers without settings of their own.
+    /// Goal of the samples at layers without settings of their own.
     pub fn goal(&self) -> Option<Goal> {
         self.estimator.as_ref()?.goal().ok()
     }
 
-    /// What is promised at layers without settings of their own.
+    /// Promise at layers without settings of their own.
     pub(crate) fn own_promise(&self) -> Option<Promise> {
         self.goal()?.promise()
     }
 
-    /// Whether tokens are drawn by chance, at layers without settings of their own.
+    /// Returns true if tokens are sampled at layers without settings of their own.
     pub fn draws(&self) -> bool {
         self.estimator.is_some() || self.sampler.is_some()
     }
 
-    /// How they are.
+    /// Sampler at layers without settings of their own: the default if none is configured.
     pub fn sampler(&self) -> &dyn SamplerConfig {
         self.sampler.as_deref().unwrap_or(&Uniform::DEFAULT)
     }
 
-    /// The first selector that needs the classes of tokens, at any layer, by name, if one does.
+    /// Name of the first selector, at any layer, that needs the classes of tokens.
     pub fn needs_classes(&self) -> Option<&str> {
         self.parts().find_map(Self::own_needs_classes)
     }
 
-    /// Whether everything is read at a layer without settings of its own.
+    /// Returns true if a layer without settings of its own reads every token.
     pub(crate) fn is_dense_at(&self, layer: usize) -> bool {
         self.reads_everything() || self.dense_layers.iter().any(|layers| layers.contains(layer))
     }
 
-    /// The first selector that needs the classes of tokens, at layers without settings of their own.
+    /// Name of the first selector that needs the classes of tokens at layers without settings of
+    /// their own.
     pub(crate) fn own_needs_classes(&self) -> Option<&str> {
         let selector = self.selectors.iter().find(|selector| selector.needs_classes())?;
         Some(selector.typetag_name())
     }
 
-    /// The pipeline of a layer: its own, or else this.
-    pub fn at(self: &Arc<Self>, layer: usize) -> &Arc<Self> {
+    /// Configuration of a layer: its own settings if it has any, else `self`.
+    pub fn layer_config(self: &Arc<Self>, layer: usize) -> &Arc<Self> {
         let own = self.layers.iter().find(|settings| settings.contains(layer));
         own.map_or(self, |settings| &settings.pipeline)
     }
 
-    /// The first selector that needs the classes of tokens at a layer, by name, if one does.
+    /// Name of the first selector that needs the classes of tokens at a layer.
     pub fn needs_classes_at(self: &Arc<Self>, layer: usize) -> Option<&str> {
-        let part = self.at(layer);
+        let part = self.layer_config(layer);
         if part.is_dense_at(layer) { None } else { part.own_needs_classes() }
     }
 
-    /// This pipeline, and those of layers with settings of their own.
+    /// Returns `self`, then the configurations of layers with settings of their own.
     pub fn parts(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(self.layers.iter().map(|settings| &*settings.pipeline))
     }
 }
 
-/// Layers with settings of their own: a `[[layers]]` table.
+/// Settings of some layers: a `[[layers]]` table.
 #[derive(Clone, Debug)]
 pub struct LayerSettings {
-    /// Which layers.
+    /// Layers that have these settings.
     pub at: Vec<Layers>,
-    /// The whole pipeline there. Its name, seed, share and dense layers are those of the pipeline
-    /// that it is a part of.
+    /// Complete configuration of these layers. Its name, seed, share and dense layers equal those
+    /// of the enclosing configuration.
     pub pipeline: Arc<PipelineConfig>,
 }
 
 impl LayerSettings {
-    /// Whether a layer is one of these.
+    /// Returns true if a layer has these settings.
     pub fn contains(&self, layer: usize) -> bool {
         self.at.iter().any(|layers| layers.contains(layer))
     }
 }
 
-/// A pipeline as it is written: its layers whole, but for what they share with all.
+/// Serialized form of a pipeline. Its layers have all settings but those that all layers share.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Written {
+pub(crate) struct SerializedPipeline {
     name: String,
     seed: u64,
     share: Share,
@@ -156,14 +159,15 @@ pub(crate) struct Written {
     selectors: Vec<Box<dyn SelectorConfig>>,
     sampler: Option<Box<dyn SamplerConfig>>,
     estimator: Option<Box<dyn Estimator>>,
-    layers: Vec<WrittenLayers>,
+    layers: Vec<SerializedLayers>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenLayers {
+struct SerializedLayers {
     at: Vec<Layers>,
-    /// For pipeline files, in which a table may leave things to the rest.
+    /// Accepted without an effect, because a serialized table is always complete. In a pipeline
+    /// file it means that the table inherits no settings.
     #[serde(default, rename = "alone")]
     _alone: bool,
     #[serde(default)]
@@ -172,11 +176,19 @@ struct WrittenLayers {
     estimator: Option<Box<dyn Estimator>>,
 }
 
-impl From<Written> for PipelineConfig {
-    fn from(written: Written) -> Self {
-        let Written { name, seed, share, dense_layers, selectors, sampler, estimator, layers } =
-            written;
-        let settings = |WrittenLayers { at, selectors, sampler, estimator, .. }| LayerSettings {
+impl From<SerializedPipeline> for PipelineConfig {
+    fn from(serialized: SerializedPipeline) -> Self {
+        let SerializedPipeline {
+            name,
+            seed,
+            share,
+            dense_layers,
+            selectors,
+            sampler,
+            estimator,
+            layers,
+        } = serialized;
+        let settings = |SerializedLayers { at, selectors, sampler, estimator, .. }| LayerSettings {
             at,
             pipeline: Arc::new(Self {
                 name: name.clone(),
@@ -197,7 +209,7 @@ impl From<Written> for PipelineConfig {
 impl Serialize for LayerSettings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Own<'a> {
+        struct Serialized<'a> {
             at: &'a [Layers],
             alone: bool,
             selectors: &'a [Box<dyn SelectorConfig>],
@@ -207,7 +219,7 @@ impl Serialize for LayerSettings {
             estimator: &'a Option<Box<dyn Estimator>>,
         }
         let PipelineConfig { selectors, sampler, estimator, .. } = &*self.pipeline;
-        let own = Own { at: &self.at, alone: true, selectors, sampler, estimator };
-        own.serialize(serializer)
+        let table = Serialized { at: &self.at, alone: true, selectors, sampler, estimator };
+        table.serialize(serializer)
     }
 }

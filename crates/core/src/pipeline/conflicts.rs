@@ -1,4 +1,4 @@
-//! Contradictions in a pipeline that no component can find by itself.
+//! Checks for contradictions between the parts of a pipeline.
 
 use crate::{
     Conflict, Error, Result,
@@ -7,34 +7,33 @@ use crate::{
     promise::{Goal, Scope, Target},
 };
 
-/// Limit on the number of selectors: each needs a purpose of its own among 2¹⁶ of random numbers.
-const MOST_SELECTORS: usize = 1000;
+/// Largest number of selectors; each needs its own random stream, of which there are 2¹⁶ purposes.
+const MAX_SELECTORS: usize = 1000;
 
 impl PipelineConfig {
-    /// Everything that no component can check for itself. Empty if the pipeline can run.
+    /// Contradictions between the parts of the pipeline, at all layers, which no component can
+    /// find by itself. Empty if the pipeline can run.
     pub fn conflicts(&self) -> Vec<Conflict> {
         let mut found = self.own_conflicts();
         found.extend(self.conflicts_of_layers());
         found
     }
 
-    /// The conflicts at layers without settings of their own.
+    /// Contradictions at layers without settings of their own.
     pub(crate) fn own_conflicts(&self) -> Vec<Conflict> {
         let mut found = Vec::new();
         let mut conflict = |at: String, message: String, help: &str| {
             found.push(Conflict { at, message, help: help.into() });
         };
-        if self.selectors.len() > MOST_SELECTORS {
+        let count = self.selectors.len();
+        if count > MAX_SELECTORS {
             conflict(
-                format!("selectors[{MOST_SELECTORS}]"),
-                format!(
-                    "there are {} selectors, at most {MOST_SELECTORS} can be",
-                    self.selectors.len()
-                ),
-                "leave some out",
+                format!("selectors[{MAX_SELECTORS}]"),
+                format!("expected at most {MAX_SELECTORS} selectors, found {count}"),
+                "remove some selectors",
             );
         }
-        if let Some((at, message, help)) = self.unsound() {
+        if let Some((at, message, help)) = self.sampling_conflict() {
             conflict(at.into(), message, help);
         }
         if self.share == Share::Group && !self.sampler().shares() {
@@ -48,11 +47,11 @@ impl PipelineConfig {
         found
     }
 
-    /// Why estimator and sampler do not suit each other: the key at fault, what is wrong and how to
-    /// mend it.
-    fn unsound(&self) -> Option<(&'static str, String, &'static str)> {
+    /// Contradiction between estimator, sampler and selectors, if there is one: the key at fault, a
+    /// message and advice.
+    fn sampling_conflict(&self) -> Option<(&'static str, String, &'static str)> {
         let sampler = self.sampler();
-        let draws = sampler.typetag_name();
+        let sampler_name = sampler.typetag_name();
         let Some(estimator) = &self.estimator else {
             let idle = self.sampler.is_some() && sampler.evidence() != SampleEvidence::Nothing;
             return idle.then(|| {
@@ -61,13 +60,13 @@ impl PipelineConfig {
                 ("sampler", message.into(), "add [estimator], or leave out [sampler]")
             });
         };
-        let asks = estimator.typetag_name();
+        let estimator_name = estimator.typetag_name();
         let target = match estimator.goal() {
             Ok(goal) => goal.target,
             Err(conflict) => {
-                let help = "write `epsilon` for a promise (and `limit` for the most that it may read), or \
-                        `size` for a budget";
-                return Some(("estimator", format!("`{asks}` {conflict}"), help));
+                let help = "write `epsilon` for a promise (and `limit` for the largest sample), or \
+                            `size` for a sample size";
+                return Some(("estimator", format!("`{estimator_name}` {conflict}"), help));
             }
         };
         let bounded = self.selectors.iter().any(|selector| selector.bounds_residual());
@@ -75,49 +74,51 @@ impl PipelineConfig {
             (_, SampleEvidence::Nothing) => Some((
                 "estimator",
                 format!(
-                    "the draws of `{draws}` depend on each other, so its samples neither grow nor \
-                     tell their error, and no estimator can follow"
+                    "the draws of `{sampler_name}` depend on each other, so its samples cannot \
+                     grow, their error is unknown, and no estimator can be used"
                 ),
-                "leave out [estimator], or draw by another sampler",
+                "leave out [estimator], or choose another sampler",
             )),
             (needs @ (SampleEvidence::Range | SampleEvidence::Proof), _)
                 if sampler.is_uniform() =>
             {
                 (!bounded).then(|| {
                     let message = format!(
-                        "`{asks}` as it is set needs a proved bound on the weights that the \
-                         selectors leave, and none of them gives one"
+                        "`{estimator_name}` as configured needs a proved bound on the weights of \
+                         unpicked tokens, and no selector proves one"
                     );
-                    ("estimator", message, how_to_bound(needs, target))
+                    ("estimator", message, advise_bound(needs, target))
                 })
             }
             (SampleEvidence::Range, _) => Some((
                 "sampler",
                 format!(
-                    "`{asks}` bounds what a uniform sample misses, and `{draws}` draws otherwise"
+                    "`{estimator_name}` needs a uniform sample, and `{sampler_name}` does not draw \
+                     uniformly"
                 ),
-                "leave out [sampler], or take `ratio` for an estimator",
+                "leave out [sampler], or choose the estimator `ratio`",
             )),
             (SampleEvidence::Proof, SampleEvidence::Variances) => Some((
                 "sampler",
                 format!(
-                    "`{asks}` as it is set takes nothing for granted, and nothing bounds the weights \
-                     of the tokens that `{draws}` has not drawn"
+                    "`{estimator_name}` as configured makes no assumptions, and nothing bounds the \
+                     weights of the tokens that `{sampler_name}` has not drawn"
                 ),
-                if draws == "priority" {
+                if sampler_name == "priority" {
                     "write `index = \"8-bit\"` under [sampler], whose copies of the keys bound \
-                     them, or take `mode = \"default\"`"
+                     them, or write `mode = \"default\"`"
                 } else {
-                    "take `mode = \"default\"`, or the sampler `priority` with `index = \"8-bit\"`"
+                    "write `mode = \"default\"`, or choose the sampler `priority` with \
+                     `index = \"8-bit\"`"
                 },
             )),
             (SampleEvidence::Proof, SampleEvidence::Proof) if target != Target::Sdpa => Some((
                 "estimator",
                 format!(
-                    "`{asks}` as it is set takes nothing for granted, and of samples by `{draws}` only the \
-                     error of the output is proved, not that of the {target}"
+                    "`{estimator_name}` as configured makes no assumptions, and `{sampler_name}` \
+                     proves only the error of the output, not that of the {target}"
                 ),
-                "write `target = \"sdpa\"`, take `mode = \"default\"`, or leave out [sampler]",
+                "write `target = \"sdpa\"` or `mode = \"default\"`, or leave out [sampler]",
             )),
             (SampleEvidence::Nothing | SampleEvidence::Variances | SampleEvidence::Proof, _) => {
                 None
@@ -126,25 +127,27 @@ impl PipelineConfig {
     }
 
     /// Checks that a model of `count` layers has the layers that this pipeline names. A range may
-    /// end behind the last layer, but must contain a layer of the model.
+    /// extend beyond the last layer, but must contain a layer of the model.
     ///
     /// # Errors
-    /// [`Error::Conflict`] with the key that names such layers.
+    /// Returns [`Error::Conflict`] with the key that names missing layers.
     pub fn expect_layers(&self, count: usize) -> Result<()> {
-        refuse_beyond("dense_layers", &self.dense_layers, count)?;
+        check_layers_exist("dense_layers", &self.dense_layers, count)?;
         for (i, settings) in self.layers.iter().enumerate() {
-            refuse_beyond(&format!("layers[{i}].at"), &settings.at, count)?;
+            check_layers_exist(&format!("layers[{i}].at"), &settings.at, count)?;
         }
         Ok(())
     }
 
-    /// What is wrong with the settings of layers.
+    /// Contradictions in the settings of single layers.
     pub(crate) fn conflicts_of_layers(&self) -> Vec<Conflict> {
         let mut found = Vec::new();
         for (i, settings) in self.layers.iter().enumerate() {
             let at = format!("layers[{i}]");
             let within = settings.pipeline.own_conflicts().into_iter();
-            found.extend(within.map(|one| Conflict { at: format!("{at}.{}", one.at), ..one }));
+            found.extend(
+                within.map(|conflict| Conflict { at: format!("{at}.{}", conflict.at), ..conflict }),
+            );
             let mut conflict = |message: String, help: &str| {
                 found.push(Conflict { at: at.clone(), message, help: help.into() });
             };
@@ -152,12 +155,15 @@ impl PipelineConfig {
             for (j, layer) in before.filter_map(|(j, other)| Some((j, common(settings, other)?))) {
                 conflict(
                     format!("layer {layer} is here and in layers[{j}]"),
-                    "let each layer stand in one table: the end of a range is left out, so \
-                     \"0..2\" and \"2..\" have none in common",
+                    "name each layer in one table only: a range excludes its end, so \"0..2\" and \
+                     \"2..\" do not overlap",
                 );
             }
             if settings.pipeline.share != self.share {
-                conflict("`share` is the same at all layers".into(), "share as the others do");
+                conflict(
+                    "`share` differs from that of the pipeline".into(),
+                    "set the same `share` at all layers",
+                );
             }
             if let Some((here, elsewhere)) = self.other_goal(&settings.pipeline) {
                 conflict(
@@ -170,9 +176,10 @@ impl PipelineConfig {
         found
     }
 
-    /// What a part promises or says of its error, and what another does, if that is something else.
+    /// Compares the goal of a part with that of the first part that is not dense. Returns
+    /// descriptions of both if they differ.
     fn other_goal(&self, part: &Self) -> Option<(String, String)> {
-        let words = |goal: Option<Goal>| {
+        let describe = |goal: Option<Goal>| {
             let Some(goal) = goal else { return "nothing is promised".to_owned() };
             let Goal { target, delta, scope, .. } = goal;
             let scope = if scope == Scope::Step { ", scope step" } else { "" };
@@ -182,27 +189,27 @@ impl PipelineConfig {
             };
             format!("{target} {within}, delta {}{scope}", delta.get())
         };
-        let alike = |goal: Goal| (goal.target, goal.delta, goal.scope, goal.epsilon());
+        let compared_fields = |goal: Goal| (goal.target, goal.delta, goal.scope, goal.epsilon());
         let mut sparse = self.parts().filter(|part| !part.reads_everything());
         let [here, first] = [part.goal(), sparse.next()?.goal()];
         let promised = [here, first].into_iter().flatten().any(|goal| goal.epsilon().is_some());
-        let compared = (here.map(alike), first.map(alike));
+        let compared = (here.map(compared_fields), first.map(compared_fields));
         let differs = match compared {
             (Some(here), Some(first)) => here != first,
             (here, first) => promised && here != first,
         };
-        (!part.reads_everything() && differs).then(|| (words(here), words(first)))
+        (!part.reads_everything() && differs).then(|| (describe(here), describe(first)))
     }
 }
 
-/// The first layer found that is also one of the others.
+/// A layer that has both settings, if there is one.
 fn common(a: &LayerSettings, b: &LayerSettings) -> Option<usize> {
     let with = |layers: &Layers| b.at.iter().find_map(|other| layers.first_common(*other));
     a.at.iter().find_map(with)
 }
 
 /// Checks that a model of `count` layers has the layers that a key names.
-fn refuse_beyond(key: &str, named: &[Layers], count: usize) -> Result<()> {
+fn check_layers_exist(key: &str, named: &[Layers], count: usize) -> Result<()> {
     let beyond = named.iter().position(|layers| layers.bounds().0 >= count);
     let Some(i) = beyond else { return Ok(()) };
     let message = format!(
@@ -216,20 +223,20 @@ fn refuse_beyond(key: &str, named: &[Layers], count: usize) -> Result<()> {
 
 /// Advice for an estimator that needs a proved bound, with a uniform sample and selectors that
 /// prove none. An exact top-k reads every key, so it is the last suggestion.
-fn how_to_bound(needs: SampleEvidence, target: Target) -> &'static str {
+fn advise_bound(needs: SampleEvidence, target: Target) -> &'static str {
     match (needs, target) {
         (SampleEvidence::Proof, Target::Sdpa) => {
-            "draw by `[sampler]` `type = \"priority\"` with `index = \"8-bit\"`, which bounds every \
-             weight, or add the selector `oracle-top-k` with `score = \"head\"`, which reads every key"
+            "choose the sampler `priority` with `index = \"8-bit\"`, which bounds every weight, or \
+             add the selector `oracle-top-k` with `score = \"head\"`, which reads every key"
         }
         (SampleEvidence::Proof, _) => {
-            "write `target = \"sdpa\"` and draw by `[sampler]` `type = \"priority\"` with \
+            "write `target = \"sdpa\"` and choose the sampler `priority` with \
              `index = \"8-bit\"`, or add the selector `oracle-top-k` with `score = \"head\"`, \
              which reads every key"
         }
         _ => {
-            "take the estimator `ratio`, which needs none, or add the selector `oracle-top-k` with \
-             `score = \"head\"`, which reads every key"
+            "choose the estimator `ratio`, which needs no bound, or add the selector \
+             `oracle-top-k` with `score = \"head\"`, which reads every key"
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The sample of the residual, drawn until the estimator finds it large enough.
+//! Sampling of the residual: tokens are drawn until the estimator finds the sample large enough.
 
 use crate::{
     Fraction, Size,
@@ -10,78 +10,80 @@ use crate::{
     step::Picks,
 };
 
-/// If fewer tokens than this are left over, they are read too: the central limit theorem is poor for
-/// so few missing tokens.
+/// If fewer tokens than this would remain undrawn, all of them are read, because the central limit
+/// theorem is inaccurate for so few missing tokens.
 const NEAR_CENSUS: usize = 32;
 
-/// Outcome of drawing for one list.
+/// Result of sampling for one list.
 pub(crate) enum Outcome {
-    /// A sample.
-    Drawn(Drawn),
-    /// Everything: reading the list is slower. The size that a check asked for, if there was one.
+    /// The list and this sample are read.
+    Sampled(FinishedSample),
+    /// Every token is read, because reading the list would be slower. Contains the sample size that
+    /// would have been drawn, if a check required it.
     FellBack(Option<usize>),
 }
 
 /// A finished sample.
-pub(crate) struct Drawn {
+pub(crate) struct FinishedSample {
     /// Tokens, in draw order.
     pub(crate) tokens: Vec<u32>,
-    /// Each token's probability of inclusion, unless all are equal.
+    /// Inclusion probability of each token; `None` if all are equal.
     pub(crate) probabilities: Option<Vec<f32>>,
-    /// Tokens that the last check asked for.
+    /// Size that the last check required.
     pub(crate) budget: usize,
-    /// Error bar of each query head; none for a sample without variances.
+    /// Error bar of each query head; empty for a sample that was not checked.
     pub(crate) radii: Vec<f64>,
     pub(crate) kind: Kind,
     pub(crate) assumes: Assumptions,
     pub(crate) held: bool,
-    /// True if the limit did not suffice for the promise.
+    /// True if the promise requires more tokens than the limit.
     pub(crate) withheld: bool,
-    /// The size that suffices, as far as the last check can tell.
+    /// Size that would just suffice, extrapolated from the last check.
     pub(crate) needed: Option<f64>,
 }
 
-/// A growing sample of the tokens that one list has not taken.
-pub(crate) struct Drawing<'a> {
+/// A growing sample of the residual of one list.
+pub(crate) struct GrowingSample<'a> {
     pub(crate) accumulator: &'a mut dyn Accumulator,
-    /// Bounds on the residual, for each query head that reads the list.
+    /// Facts about the residual, for each query head that reads the list.
     residuals: &'a [Residual],
     design: Box<dyn Design + 'a>,
-    /// True for a uniform design: then the accumulator computes the statistics.
+    /// True for a uniform design, whose statistics the accumulator computes.
     uniform: bool,
+    /// Number of tokens in the residual.
     n_s: usize,
     visible: usize,
-    /// Tokens at the first check.
+    /// Size at the first check.
     base: usize,
-    /// Tokens expected to be drawn.
+    /// Expected number of drawn tokens.
     size: usize,
     tokens: Vec<u32>,
-    /// The result of the last check, for each query head.
+    /// Result of the last check, for each query head.
     results: Vec<CheckResult>,
 }
 
-/// The result of one query head's check.
+/// Result of a check for one query head.
 struct CheckResult {
     budget: Budget,
-    /// At the size that is drawn next, or at the current one if that suffices.
+    /// Radius at the size that is drawn next, or at the current size if that suffices.
     radius: f64,
 }
 
-/// Goal of a check.
+/// Goal of a sample.
 struct SampleTarget<'a> {
     estimator: &'a dyn Estimator,
     goal: Goal,
-    /// The most tokens, or the size that is asked for.
+    /// Largest size, or the configured size.
     limit: usize,
 }
 
-/// Reading everything is faster than a sample of this size.
+/// Signal that reading every token is faster than reading a sample of this size.
 struct DenseIsFaster {
     size: usize,
 }
 
-impl<'a> Drawing<'a> {
-    /// Nothing drawn yet beside the `picks`, for query heads that know `residuals`.
+impl<'a> GrowingSample<'a> {
+    /// Creates an empty sample beside the `picks`, for query heads with these `residuals`.
     pub(crate) fn new(
         design: Box<dyn Design + 'a>,
         uniform: bool,
@@ -96,8 +98,8 @@ impl<'a> Drawing<'a> {
         Self { accumulator, residuals, design, uniform, n_s, visible, base, size, tokens, results }
     }
 
-    /// Draws until the estimator's `goal` is reached. A sample of a given size is checked if an
-    /// `error_bar` is wanted.
+    /// Draws until the estimator's `goal` is reached. A sample of a given size is checked only if
+    /// `error_bar` is true.
     pub(crate) fn run(
         self,
         estimator: &dyn Estimator,
@@ -109,65 +111,71 @@ impl<'a> Drawing<'a> {
             return Outcome::FellBack(None);
         }
         self.accumulator.take(picks);
-        let tokens = |size: Size| size.of(self.visible).max(self.least()).min(self.n_s);
+        let tokens = |size: Size| size.to_tokens(self.visible).max(self.min_size()).min(self.n_s);
         let limit = goal.size().or(goal.limit()).map_or(self.n_s, tokens);
         let base = self.base;
         match self.draw(&SampleTarget { estimator, goal, limit }, error_bar) {
-            Ok(drawn) => Outcome::Drawn(drawn),
+            Ok(drawn) => Outcome::Sampled(drawn),
             Err(DenseIsFaster { size }) => {
                 Outcome::FellBack(Some(size).filter(|&size| size > base))
             }
         }
     }
 
-    /// Draws the whole sample of a design whose samples cannot grow.
-    pub(crate) fn draw_unjudged(mut self, picks: &Picks) -> Drawn {
+    /// Draws the sample of a design whose samples cannot grow.
+    pub(crate) fn draw_unchecked(mut self, picks: &Picks) -> FinishedSample {
         self.accumulator.take(picks);
         self.design.extend(0, &mut self.tokens);
-        self.finish(unjudged(0), false)
+        self.finish(unchecked_budget(0), false)
     }
 
-    /// Draws a first size, checks it, and draws on to the size that the check asks for, as often as
-    /// the schedule allows. The last size is not checked.
+    /// Draws a first size, then alternates between checking the sample and growing it to the
+    /// required size, as often as the schedule allows. The last size is not checked.
     ///
-    /// A sample of a given size is checked as a whole: a part would say too little about skewed
-    /// values.
-    fn draw(mut self, target: &SampleTarget<'_>, error_bar: bool) -> Result<Drawn, DenseIsFaster> {
+    /// A sample of a given size is checked once, when it is complete, because a part of it would
+    /// reveal too little about skewed values.
+    fn draw(
+        mut self,
+        target: &SampleTarget<'_>,
+        error_bar: bool,
+    ) -> Result<FinishedSample, DenseIsFaster> {
         let limit = target.limit;
         let (rounds, before) = match (target.goal.sample, target.estimator.schedule()) {
             (SampleGoal::Size { .. }, _) => {
                 self.extend(limit, error_bar)?;
-                let budget = if error_bar { self.check(target) } else { unjudged(limit) };
+                let budget = if error_bar { self.check(target) } else { unchecked_budget(limit) };
                 return Ok(self.finish(budget, false));
             }
             (_, Schedule::Before) => (0, true),
             (_, Schedule::Adaptive { rounds } | Schedule::FixedSizes { rounds }) => (rounds, false),
         };
-        let mut budget = if before { self.check(target) } else { unjudged(self.base) };
+        let mut budget = if before { self.check(target) } else { unchecked_budget(self.base) };
         for round in 0..rounds {
             let size = budget.tokens.max(self.size + self.size / 8);
-            self.extend(self.or_everything(size).min(limit), true)?;
+            self.extend(self.include_remainder(size).min(limit), true)?;
             budget = self.check(target);
-            if self.complete() || budget.tokens <= self.size {
-                let needed = self.needed(target);
-                return Ok(Drawn { needed, ..self.finish(budget, true) });
+            if self.is_complete() || budget.tokens <= self.size {
+                let needed = self.extrapolate_size(target);
+                return Ok(FinishedSample { needed, ..self.finish(budget, true) });
             }
             if self.size >= limit || round + 1 == rounds {
                 break;
             }
         }
         if self.size < limit {
-            self.extend(self.or_everything(budget.tokens).min(limit), false)?;
+            self.extend(self.include_remainder(budget.tokens).min(limit), false)?;
         }
         let withheld = budget.tokens > limit;
-        Ok(Drawn { withheld, ..self.finish(budget, before && !withheld) })
+        Ok(FinishedSample { withheld, ..self.finish(budget, before && !withheld) })
     }
 
-    fn finish(self, budget: Budget, held: bool) -> Drawn {
-        let complete = self.complete();
+    /// Finishes the sample. `budget` is that of the last check, and `held` is true if the check
+    /// found the sample large enough.
+    fn finish(self, budget: Budget, held: bool) -> FinishedSample {
+        let complete = self.is_complete();
         let p = || self.design.probabilities().into_iter().map(|p| p as f32).collect();
         let radius = |result: &CheckResult| if complete { 0.0 } else { result.radius };
-        Drawn {
+        FinishedSample {
             probabilities: (!self.uniform).then(p),
             budget: budget.tokens,
             radii: self.results.iter().map(radius).collect(),
@@ -180,30 +188,31 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// The size at which the widest radius would be epsilon, if radii fall as the root of the size
-    /// rises.
-    fn needed(&self, target: &SampleTarget<'_>) -> Option<f64> {
+    /// Size at which the widest radius would equal epsilon, if radii are proportional to the
+    /// inverse square root of the size.
+    fn extrapolate_size(&self, target: &SampleTarget<'_>) -> Option<f64> {
         let epsilon = target.goal.epsilon()?.get();
         let widest = self.results.iter().map(|result| result.radius).fold(0.0, f64::max);
         Some(self.size as f64 * (widest / epsilon).powi(2))
     }
 
     /// Returns true if the sample is the whole residual.
-    fn complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.size == self.n_s
     }
 
-    /// A list must hold something.
-    fn least(&self) -> usize {
+    /// Smallest size of the sample: 1 if nothing was picked, because a list must contain a token.
+    fn min_size(&self) -> usize {
         usize::from(self.n_s == self.visible)
     }
 
-    /// A size, or everything if that would leave only a few tokens.
-    fn or_everything(&self, size: usize) -> usize {
+    /// Returns a size, or the whole residual if only a few tokens would remain undrawn.
+    fn include_remainder(&self, size: usize) -> usize {
         if self.n_s.saturating_sub(size) < NEAR_CENSUS { self.n_s } else { size }
     }
 
-    /// Draws on to a size of `b`, or all. The sample is checked again only if `checked`.
+    /// Draws up to a size of `b`, or the whole residual. Unless `checked` is true, no check
+    /// follows, so the new tokens need no statistics.
     fn extend(&mut self, b: usize, checked: bool) -> Result<(), DenseIsFaster> {
         let (size, drawn) = (b.min(self.n_s), self.tokens.len());
         if size.saturating_sub(self.size) >= self.accumulator.dense_from(checked) {
@@ -213,7 +222,7 @@ impl<'a> Drawing<'a> {
             self.design.extend(size, &mut self.tokens);
             self.size = size;
         }
-        // A design may draw more than the size says.
+        // A design may draw more tokens than the size, which is an expectation.
         if self.tokens.len() - drawn >= self.accumulator.dense_from(checked) {
             return Err(DenseIsFaster { size });
         }
@@ -221,20 +230,20 @@ impl<'a> Drawing<'a> {
             (true, true) => SampleUse::Uniform,
             (true, false) => SampleUse::Sums,
             (false, true) => SampleUse::Weighted,
-            // They are read at the end, when their weights are known.
+            // The tokens are read at the end, when their weights are known.
             (false, false) => return Ok(()),
         };
         self.accumulator.draw(&self.tokens[drawn..], for_use);
         Ok(())
     }
 
-    /// The largest budget of any query head, with the weakest kind.
+    /// Checks the sample for each query head. Returns the largest budget, with the weakest kind.
     fn check(&mut self, target: &SampleTarget<'_>) -> Budget {
         let (size, n_s) = (self.size, self.n_s);
-        // Before any draw, the statistics are those of the picks alone.
+        // Before any draw there are only picks, whose statistics do not depend on the design.
         let uniform = self.uniform || size == 0;
         let proves = target.estimator.evidence() == SampleEvidence::Proof;
-        let weighted = !uniform && !proves && !self.complete();
+        let weighted = !uniform && !proves && !self.is_complete();
         let coarse = || Candidates::coarse(size, n_s.saturating_sub(NEAR_CENSUS));
         let snapshot = weighted.then(|| (DesignSnapshot::new(&*self.design, size), coarse()));
         self.results.clear();
@@ -245,26 +254,26 @@ impl<'a> Drawing<'a> {
             let result = if uniform {
                 let stats = self.accumulator.stats(reader, residual);
                 let candidates = Candidates::uniform(target.estimator.schedule(), size, n_s);
-                target.judge(&candidates, sizes, |b| target.estimator.radius(&stats.at(b)))
-            } else if self.complete() {
+                target.judge(&candidates, sizes, |b| target.estimator.radius(&stats.with_size(b)))
+            } else if self.is_complete() {
                 CheckResult::everything(n_s)
             } else if let Some((snapshot, candidates)) = &snapshot {
                 let DesignSnapshot { probabilities, strata, .. } = snapshot;
                 let sample =
                     self.accumulator.weighed(reader, residual, probabilities, strata.as_ref());
                 let check = SampleCheck::new(&*self.design, snapshot, reader, &sample, residual);
-                target.judge(candidates, sizes, |b| target.estimator.radius(&check.at(b)))
+                target.judge(candidates, sizes, |b| target.estimator.radius(&check.predict(b)))
             } else {
                 self.check_proof(target, reader, sizes)
             };
             self.results.push(result);
         }
         let budgets = self.results.iter().map(|result| result.budget);
-        let most = budgets.reduce(Budget::and).expect("a group has at least one member");
-        Budget { tokens: most.tokens.max(self.least()).min(n_s), ..most }
+        let most = budgets.reduce(Budget::combine).expect("a group has at least one member");
+        Budget { tokens: most.tokens.max(self.min_size()).min(n_s), ..most }
     }
 
-    /// Judges by the design's own proof.
+    /// Checks the sample by the proof of its design.
     fn check_proof(
         &mut self,
         target: &SampleTarget<'_>,
@@ -291,8 +300,8 @@ impl<'a> Drawing<'a> {
 }
 
 impl SampleTarget<'_> {
-    /// Judges one query head's sample of `size` by its radii. `first` is the largest size that the query
-    /// heads before it need.
+    /// Checks a sample of `size` out of `n_s` tokens for one query head, from its `radius` at each
+    /// size. `first` is the largest size that the query heads before it require.
     fn judge(
         &self,
         candidates: &Candidates,
@@ -302,7 +311,7 @@ impl SampleTarget<'_> {
         let Some(epsilon) = self.goal.epsilon().map(Fraction::get) else {
             return CheckResult::new(self.limit, radius(self.limit));
         };
-        // Query heads share the sample, so the size that another needs is tried before a smaller one.
+        // Query heads share the sample, so a size below that of another head is of no use.
         let shared = (first > size && first < n_s).then(|| (first, radius(first)));
         let shared = shared.filter(|(_, radius)| suffices(radius, epsilon));
         let found = shared.or_else(|| search(candidates, (first, n_s), epsilon, &radius));
@@ -313,19 +322,20 @@ impl SampleTarget<'_> {
     }
 }
 
-/// The budget of an unchecked sample.
-fn unjudged(tokens: usize) -> Budget {
+/// Budget of a sample that was not checked.
+fn unchecked_budget(tokens: usize) -> Budget {
     Budget { tokens, kind: Kind::None, assumes: Assumptions::NONE }
 }
 
 impl CheckResult {
-    /// A radius that is NaN bounds nothing: it is infinite.
+    /// Creates a result. A radius that is NaN bounds nothing, so it becomes infinite.
     fn new(tokens: usize, radius: Radius) -> Self {
         let Radius { relative, kind, assumes } = radius;
         let radius = if relative.is_nan() { f64::INFINITY } else { relative };
         Self { budget: Budget { tokens, kind, assumes }, radius }
     }
 
+    /// Result for a sample that is the whole residual.
     fn everything(n_s: usize) -> Self {
         Self::new(n_s, Radius::new(0.0, Kind::Exact, Assumptions::NONE))
     }

@@ -1,4 +1,4 @@
-//! The pipeline of one KV head: from queries to the lists of tokens they read.
+//! Pipeline of one KV head, which turns queries into the token lists that they read.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use crate::{
     Error, Result,
     pipeline::{
         PipelineConfig, Read, Reading, Share,
-        drawing::{Drawing, Drawn, Outcome},
+        drawing::{FinishedSample, GrowingSample, Outcome},
         first_sizes::FirstSizes,
-        lessons::Lessons,
+        learning_record::LearningRecord,
     },
     plugin::{Attended, NewTokens, PromptQueries, Sampler, Schedule, Selector},
     promise::{Assumptions, Certificate, Kind},
@@ -18,42 +18,43 @@ use crate::{
     },
 };
 
-/// The pipeline of one KV head of one layer of one sequence. Cloning it forks it.
+/// Pipeline of one KV head of one layer of one sequence. A clone is a fork.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     config: Arc<PipelineConfig>,
     site: Site,
     selectors: Vec<Box<dyn Selector>>,
-    /// If tokens are drawn.
+    /// Sampler, if tokens are sampled.
     sampler: Option<Box<dyn Sampler>>,
     dense: bool,
-    /// Whether samples of a given size are checked for their error bars.
+    /// If true, samples of a given size are checked to compute their error bars.
     error_bars: bool,
-    /// The norm of each value, if a uniform sample may be judged by the largest.
+    /// Norms of the values; empty unless an estimator checks uniform samples.
     norms_v: PrefixMax,
-    lessons: Lessons,
+    learning_record: LearningRecord,
     first_sizes: FirstSizes,
 }
 
-/// The picks of one KV head's selectors at one step.
+/// Picks of one KV head's selectors at one step.
 #[derive(Clone, Debug)]
 pub struct Choice {
     lists: TokenLists,
-    /// The bound that each member's selectors proved for its unpicked tokens.
+    /// Upper bound on the logits of unpicked tokens that the selectors proved for each member of
+    /// the group, `[group]`.
     bounds: Vec<Option<f32>>,
 }
 
-/// The token lists of one KV head at one step.
+/// Token lists of one KV head at one step.
 #[derive(Clone, Debug)]
 enum TokenLists {
-    /// All members read every visible token, as one list.
+    /// All members of the group read every visible token, as one list.
     Everything,
-    /// One list for all members, or one for each.
+    /// Picks of the list that all members share, or of each member's list.
     Picked(Vec<Arc<Picks>>),
 }
 
 impl Choice {
-    /// Number of token lists: 1, or one for each member.
+    /// Number of token lists: 1, or one for each member of the group.
     pub fn lists(&self) -> usize {
         match &self.lists {
             TokenLists::Everything => 1,
@@ -61,7 +62,7 @@ impl Choice {
         }
     }
 
-    /// Number of picked tokens over all lists, of `visible` tokens.
+    /// Number of picked tokens over all lists, if `visible` tokens may be read.
     pub fn picked(&self, visible: usize) -> usize {
         match &self.lists {
             TokenLists::Everything => visible,
@@ -71,10 +72,11 @@ impl Choice {
 }
 
 impl Pipeline {
-    /// Builds the selectors of one KV head.
+    /// Creates the pipeline of one KV head, without any tokens yet.
     ///
     /// # Errors
-    /// If parts of the pipeline cannot be combined, or a selector cannot be built for the site.
+    /// Returns an error if parts of the pipeline contradict each other, if the shape or the layer's
+    /// number is out of range, or if a selector or the sampler cannot be built for the site.
     pub fn new(config: &Arc<PipelineConfig>, site: Site) -> Result<Self> {
         site.shape.check()?;
         if let Some(conflict) = config.conflicts().into_iter().next() {
@@ -83,7 +85,7 @@ impl Pipeline {
         if site.layer > 4095 {
             return Err(Error::shape("layer", "at most 4095", site.layer));
         }
-        let config = config.at(site.layer);
+        let config = config.layer_config(site.layer);
         let dense = config.is_dense_at(site.layer);
         Self {
             config: config.clone(),
@@ -93,14 +95,14 @@ impl Pipeline {
             dense,
             error_bars: true,
             norms_v: PrefixMax::default(),
-            lessons: Lessons::default(),
+            learning_record: LearningRecord::default(),
             first_sizes: FirstSizes::new(site.shape.group()),
         }
-        .built()
+        .build_components()
     }
 
-    /// With empty selectors and sampler.
-    fn built(mut self) -> Result<Self> {
+    /// Returns the pipeline with new selectors and a new sampler, whose indexes are empty.
+    fn build_components(mut self) -> Result<Self> {
         let (config, site) = (&self.config, &self.site);
         if !self.dense {
             let built = config.selectors.iter().map(|selector| selector.build(site));
@@ -111,43 +113,44 @@ impl Pipeline {
         Ok(self)
     }
 
-    /// Its config, as it is at the site's layer.
+    /// Configuration of the site's layer.
     pub fn config(&self) -> &PipelineConfig {
         &self.config
     }
 
-    /// The selectors, in the order of the config; none if [everything is read](Self::is_dense).
+    /// Selectors, in the order of the configuration; none if the pipeline is
+    /// [dense](Self::is_dense).
     pub fn selectors(&self) -> impl Iterator<Item = &dyn Selector> {
         self.selectors.iter().map(|selector| &**selector)
     }
 
-    /// Whether everything is read.
+    /// Returns true if every token is read.
     pub fn is_dense(&self) -> bool {
         self.dense
     }
 
-    /// The largest norm of the first `visible` values; 0 unless a uniform sample is judged by it.
+    /// Largest norm among the first `visible` values; 0 unless an estimator checks uniform samples.
     pub fn max_norm_v(&self, visible: usize) -> f64 {
-        self.norms_v.of(visible)
+        self.norms_v.max_of_first(visible)
     }
 
-    /// Where it lives.
+    /// KV head, layer and sequence of the pipeline.
     pub fn site(&self) -> &Site {
         &self.site
     }
 
-    /// Gives the pipeline another sequence number, hence other samples.
+    /// Changes the sequence number, and so the samples.
     pub fn set_sequence(&mut self, sequence: u32) {
         self.site.sequence = sequence;
     }
 
-    /// Leaves out the error bars of samples of a given `size`, which are then not checked: steps are faster.
-    /// Samples with a promise are checked as before.
+    /// Omits the error bars of samples of a given `size`. These samples are then not checked, which
+    /// makes steps faster. Samples with a promise are still checked.
     pub fn omit_error_bars(&mut self) {
         self.error_bars = false;
     }
 
-    /// The first selector that needs the classes of tokens, by name, if one does.
+    /// Name of the first selector that needs the classes of tokens.
     pub fn needs_classes(&self) -> Option<&str> {
         if self.dense { None } else { self.config.own_needs_classes() }
     }
@@ -155,7 +158,7 @@ impl Pipeline {
     /// Indexes new tokens.
     ///
     /// # Errors
-    /// As [`show`](Self::show).
+    /// Returns the errors of [`show`](Self::show).
     pub fn append(&mut self, new: &NewTokens<'_>) -> Result<()> {
         self.check_new(new)?;
         self.measure(new.values);
@@ -165,37 +168,40 @@ impl Pipeline {
     /// Checks that keys, values and classes have matching lengths and this pipeline's dimensions.
     fn check_new(&self, new: &NewTokens<'_>) -> Result<()> {
         let Shape { head_dim, value_dim, .. } = self.site.shape;
-        let fits = |what: &str, expected: usize, got: usize| {
+        let expect = |what: &str, expected: usize, got: usize| {
             if got == expected { Ok(()) } else { Err(Error::shape(what, expected, got)) }
         };
-        fits("head_dim of the new keys", head_dim, new.keys.dim())?;
-        fits("value_dim of the new values", value_dim, new.values.dim())?;
-        fits("new values", new.keys.len(), new.values.len())?;
+        expect("head_dim of the new keys", head_dim, new.keys.dim())?;
+        expect("value_dim of the new values", value_dim, new.values.dim())?;
+        expect("new values", new.keys.len(), new.values.len())?;
         match (new.classes, self.needs_classes()) {
-            (Some(classes), _) => fits("classes of new tokens", new.keys.len(), classes.len()),
+            (Some(classes), _) => expect("classes of new tokens", new.keys.len(), classes.len()),
             (None, Some(selector)) => Err(Error::Classes { selector: selector.into() }),
             (None, None) => Ok(()),
         }
     }
 
-    /// The same pipeline over the first `tokens` tokens, with empty selectors and sampler.
+    /// Returns the same pipeline over the first `tokens` tokens. Its selectors and its sampler are
+    /// new, so the tokens must be [shown](Self::show) to them again.
     ///
     /// # Errors
-    /// If one cannot be built again.
+    /// Returns an error if a selector or the sampler cannot be built again.
     pub fn truncated(&self, tokens: usize) -> Result<Self> {
         let mut norms_v = self.norms_v.clone();
         norms_v.truncate(tokens);
         let (config, selectors) = (self.config.clone(), Vec::new());
-        let lessons = Lessons::default();
+        let learning_record = LearningRecord::default();
         let first_sizes = FirstSizes::new(self.site.shape.group());
-        Self { config, norms_v, selectors, sampler: None, lessons, first_sizes, ..*self }.built()
+        Self { config, norms_v, selectors, sampler: None, learning_record, first_sizes, ..*self }
+            .build_components()
     }
 
-    /// The part of [`append`](Self::append) that every step needs: the norms of the values, if a
-    /// uniform sample may be judged by the largest. Other samplers bound what they miss themselves.
+    /// Records the norms of new values if an estimator checks uniform samples, whose bounds depend
+    /// on the largest norm. This is the part of [`append`](Self::append) that must be done before
+    /// the next step.
     pub fn measure(&mut self, values: Tokens<'_>) {
-        let judged = self.config.estimator.is_some() && self.config.sampler().is_uniform();
-        if !judged || self.dense {
+        let checked = self.config.estimator.is_some() && self.config.sampler().is_uniform();
+        if !checked || self.dense {
             return;
         }
         let mut value = vec![0.0; values.dim()];
@@ -205,13 +211,13 @@ impl Pipeline {
         }
     }
 
-    /// The part of [`append`](Self::append) that may wait until a step reads the tokens: selectors
-    /// and sampler index them.
+    /// Passes new tokens to the selectors and the sampler, which index them. This is the part of
+    /// [`append`](Self::append) that may wait until a step reads the tokens.
     ///
     /// # Errors
-    /// [`Error::Classes`] if a selector [needs](Self::needs_classes) classes and the tokens have
-    /// none, [`Error::Shape`] if keys, values or classes are of another shape; then nothing has
-    /// changed.
+    /// Returns [`Error::Classes`] if a selector [needs](Self::needs_classes) classes and the tokens
+    /// have none, and [`Error::Shape`] if keys, values or classes do not have the expected shape;
+    /// then nothing has changed.
     pub fn show(&mut self, new: &NewTokens<'_>) -> Result<()> {
         self.check_new(new)?;
         self.selectors.iter_mut().for_each(|selector| selector.append(new));
@@ -219,33 +225,33 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Shows the selectors the last queries of a prompt.
+    /// Passes the last queries of a prompt to the selectors.
     pub fn observe(&mut self, prompt: &PromptQueries<'_>) {
-        self.lessons.observe();
+        self.learning_record.record_prompt();
         self.selectors.iter_mut().for_each(|selector| selector.observe(prompt));
     }
 
-    /// Name of the first selector that [needs a prompt](Selector::needs_prompt) and has been shown
-    /// none, if there is one. Such a selector picks everything.
+    /// Name of the first selector that [needs a prompt](Selector::needs_prompt) and has not
+    /// received one. Such a selector picks every token.
     pub fn awaits_prompt(&self) -> Option<&str> {
-        if self.lessons.observed() { None } else { self.name_of(Selector::needs_prompt) }
+        if self.learning_record.has_prompt() { None } else { self.name_of(Selector::needs_prompt) }
     }
 
-    /// Name of the first selector for which `is` returns true.
-    fn name_of(&self, is: impl Fn(&dyn Selector) -> bool) -> Option<&str> {
-        let place = self.selectors.iter().position(|selector| is(&**selector))?;
+    /// Name of the first selector for which `test` returns true.
+    fn name_of(&self, test: impl Fn(&dyn Selector) -> bool) -> Option<&str> {
+        let place = self.selectors.iter().position(|selector| test(&**selector))?;
         Some(self.config.selectors[place].typetag_name())
     }
 
-    /// Refuses a step whose selectors lack a prompt or the feedback for an earlier step: they would
-    /// pick everything, or pick by old statistics. [`read`](Self::read) calls this method; engines
-    /// that call [`choose`](Self::choose) themselves call it before. The same step may be checked
-    /// again.
+    /// Checks that selectors have received the prompt and the feedback for earlier steps that they
+    /// need. Otherwise they would pick every token, or pick by old statistics.
+    /// [`read`](Self::read) calls this method; engines that call [`choose`](Self::choose) directly
+    /// must call it before each step. A step may be checked more than once.
     ///
     /// # Errors
-    /// [`Error::Unobserved`] if a selector [awaits a prompt](Self::awaits_prompt),
-    /// [`Error::NoFeedback`] if an earlier step was not followed by [`feedback`](Self::feedback)
-    /// and a selector [needs it](Self::needs_feedback).
+    /// Returns [`Error::Unobserved`] if a selector [awaits a prompt](Self::awaits_prompt), and
+    /// [`Error::NoFeedback`] if a selector [needs feedback](Self::needs_feedback) and an earlier
+    /// step was not followed by [`feedback`](Self::feedback).
     pub fn check_taught(&self, step: u32) -> Result<()> {
         if let Some(selector) = self.awaits_prompt() {
             return Err(Error::Unobserved { selector: selector.into() });
@@ -253,63 +259,65 @@ impl Pipeline {
         let Some(selector) = self.name_of(Selector::needs_feedback) else {
             return Ok(());
         };
-        match self.lessons.begin(step) {
+        match self.learning_record.begin_step(step) {
             Some(step) => Err(Error::NoFeedback { selector: selector.into(), step }),
             None => Ok(()),
         }
     }
 
-    /// Bytes of the indexes of selectors and sampler.
+    /// Size in bytes of the indexes of selectors and sampler.
     pub fn index_bytes(&self) -> usize {
         let selectors = self.selectors.iter().map(|selector| selector.index_bytes());
         selectors.chain(self.sampler.iter().map(|sampler| sampler.index_bytes())).sum()
     }
 
-    /// The tokens that are not evicted: of the first `visible` those that a row of now or later, which sees at least as many, may
-    /// read. `None` is all of them, as wherever tokens are drawn by chance.
+    /// Tokens among the first `visible` that are not evicted: those that a current or later row,
+    /// which sees at least as many tokens, may read. `None` means all of them, which is always the
+    /// case if the pipeline is dense or has a sampler.
     pub fn live(&self, visible: usize) -> Option<Picks> {
         if self.dense || self.sampler.is_some() {
             return None;
         }
         let mut live = Picks::new(visible);
         self.selectors.iter().for_each(|selector| selector.live(&mut live));
-        live.take(visible - 1); // What is read if nothing is picked.
+        live.take(visible - 1); // The newest token is read if nothing is picked.
         (live.len() < visible).then_some(live)
     }
 
-    /// Whether a selector needs [`feedback`](Self::feedback).
+    /// Returns true if a selector needs [`feedback`](Self::feedback).
     pub fn needs_feedback(&self) -> bool {
         self.selectors.iter().any(|selector| selector.needs_feedback())
     }
 
-    /// Returns true if a step's reading depends on the steps before it: if a selector needs
-    /// feedback, or if samples begin with the size that the step before needed. A sequence that
-    /// begins at a later [step](crate::Options::first_step) then does not read what one that came
-    /// there by itself does.
+    /// Returns true if the tokens read at a step depend on earlier steps: if a selector needs
+    /// feedback, or if samples begin with a size learned from the previous step. Then a sequence
+    /// that begins at a later [step](crate::Options::first_step) may read other tokens than a
+    /// sequence that has computed all steps.
     pub fn depends_on_earlier_steps(&self) -> bool {
         self.needs_feedback() || self.sampler.is_some() && self.learns_first_sizes()
     }
 
-    /// Passes one row's attention weights to the selectors that need them.
+    /// Passes the attention weights of one row to the selectors that need them.
     pub fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
-        self.lessons.feed_back();
-        let waiting = self.selectors.iter_mut().enumerate();
-        for (i, selector) in waiting.filter(|(_, selector)| selector.needs_feedback()) {
+        self.learning_record.record_feedback();
+        let selectors = self.selectors.iter_mut().enumerate();
+        for (i, selector) in selectors.filter(|(_, selector)| selector.needs_feedback()) {
             selector.feedback(&row.for_selector(i), attended);
         }
     }
 
-    /// Chooses the tokens that this KV head's query heads read at one step, by the definition.
+    /// Chooses the tokens that this KV head's query heads read at one step, and computes the
+    /// statistics of samples by the reference implementation, [`ExactAccumulator`].
     ///
     /// # Errors
-    /// The errors of [`check_taught`](Self::check_taught).
+    /// Returns the errors of [`check_taught`](Self::check_taught).
     pub fn read(&self, step: &Step<'_>) -> Result<Reading> {
         self.check_taught(step.step)?;
         Ok(self.complete(step, &self.choose(step)))
     }
 
-    /// The first half of [`read`](Self::read): what the selectors pick. It does not depend on the
-    /// sequence number.
+    /// Runs the selectors, which is the first half of [`read`](Self::read). The result does not
+    /// depend on the [sequence number](Self::set_sequence) of the pipeline.
     pub fn choose(&self, step: &Step<'_>) -> Choice {
         let group = step.site.shape.group();
         if self.dense {
@@ -317,8 +325,8 @@ impl Pipeline {
         }
         let picks = self.select(step);
         let bounds = match &picks[..] {
-            [_alike] if group > 1 => vec![None; group],
-            own => own.iter().map(Picks::residual_bound).collect(),
+            [_shared] if group > 1 => vec![None; group],
+            separate => separate.iter().map(Picks::residual_bound).collect(),
         };
         let picks: Vec<_> = match self.config.share {
             Share::Group => vec![Arc::new(union(picks))],
@@ -329,7 +337,7 @@ impl Pipeline {
         Choice { lists: TokenLists::Picked(picks), bounds }
     }
 
-    /// The second half of [`read`](Self::read): a sample of the residual.
+    /// Samples the residual of each list, which is the second half of [`read`](Self::read).
     pub fn complete(&self, step: &Step<'_>, choice: &Choice) -> Reading {
         let rows = step.rows();
         let readers = rows.len() / choice.lists();
@@ -340,9 +348,9 @@ impl Pipeline {
         Reading::new(reads.collect(), rows.len())
     }
 
-    /// Completes one list of a choice, with the `accumulator` of its readers.
-    ///
-    /// Without an estimator, and where everything is read, the accumulator reads nothing.
+    /// Samples the residual of one list of a choice. The `accumulator` reads rows for the query
+    /// heads that read the list. It reads nothing if there is no sampler, or if every token has
+    /// been picked.
     pub fn sample(
         &self,
         step: &Step<'_>,
@@ -370,76 +378,77 @@ impl Pipeline {
         };
         let residuals: Vec<Residual> =
             choice.bounds[list * readers..][..readers].iter().map(residual).collect();
-        let how = self.config.sampler();
-        let base = how.base().of(step.visible);
+        let sampling = self.config.sampler();
+        let base = sampling.base().to_tokens(step.visible);
         let learns = self.learns_first_sizes();
         let first = if learns { self.first_sizes.begin(list, step.step, base) } else { base };
         if first > base && first >= accumulator.dense_from(true) {
-            self.first_sizes.forget(list);
+            self.first_sizes.lower(list);
             return self.fall_back(step);
         }
         let rows = step.rows();
         let rows = &rows[list * readers..][..readers];
         let design = sampler.design(rows, picks, &self.sample_stream(step, list));
-        let drawing = Drawing::new(design, how.is_uniform(), first, picks, &residuals, accumulator);
+        let uniform = sampling.is_uniform();
+        let sample = GrowingSample::new(design, uniform, first, picks, &residuals, accumulator);
         let Some((estimator, goal)) = self.config.estimator.as_ref().zip(self.config.goal()) else {
-            return self.drawn(step, picks, drawing.draw_unjudged(picks), None);
+            return self.certify(step, picks, sample.draw_unchecked(picks), None);
         };
-        match drawing.run(&**estimator, goal, picks, self.error_bars) {
-            Outcome::FellBack(asked) => {
-                if let Some(asked) = asked.filter(|_| learns) {
-                    self.first_sizes.learn_excess(list, asked, base);
+        match sample.run(&**estimator, goal, picks, self.error_bars) {
+            Outcome::FellBack(required) => {
+                if let Some(required) = required.filter(|_| learns) {
+                    self.first_sizes.learn_excess(list, required, base);
                 }
                 self.fall_back(step)
             }
-            Outcome::Drawn(drawn) => {
-                if let Some(needed) = drawn.needed.filter(|_| learns) {
+            Outcome::Sampled(sample) => {
+                if let Some(needed) = sample.needed.filter(|_| learns) {
                     self.first_sizes.learn(list, needed, base);
                 }
-                let budget = Some(drawn.budget);
-                self.drawn(step, picks, drawn, budget)
+                let budget = Some(sample.budget);
+                self.certify(step, picks, sample, budget)
             }
         }
     }
 
-    /// Returns true if the first size of a sample follows from the steps before. A proof is checked
-    /// at sizes known beforehand, and the checks of a uniform sample cost little.
+    /// Returns true if the first size of a sample is learned from the previous step. It is not for
+    /// estimators with fixed sizes, nor for uniform samples, whose checks cost little.
     fn learns_first_sizes(&self) -> bool {
         let schedule = self.config.estimator.as_ref().map(|estimator| estimator.schedule());
         matches!(schedule, Some(Schedule::Adaptive { .. })) && !self.config.sampler().is_uniform()
     }
 
-    /// The list and its sample, with their certificate.
-    fn drawn(
+    /// Result for a list and its sample, with a certificate.
+    fn certify(
         &self,
         step: &Step<'_>,
         picks: &Arc<Picks>,
-        drawn: Drawn,
+        sample: FinishedSample,
         budget: Option<usize>,
     ) -> Read {
-        let widest = drawn.radii.iter().copied().reduce(f64::max);
+        let widest = sample.radii.iter().copied().reduce(f64::max);
         let certificate = Certificate {
-            promise: if drawn.withheld { None } else { self.config.promise() },
+            promise: if sample.withheld { None } else { self.config.promise() },
             bar: self.config.goal().zip(widest).map(|(goal, radius)| goal.bar(radius)),
-            kind: drawn.kind,
-            assumes: drawn.assumes,
-            held: drawn.held,
+            kind: sample.kind,
+            assumes: sample.assumes,
+            held: sample.held,
         };
-        if picks.is_empty() && drawn.tokens.is_empty() {
+        if picks.is_empty() && sample.tokens.is_empty() {
             return Read::only(newest(step), certificate);
         }
-        Read::sampled(picks.clone(), drawn, budget, certificate)
+        Read::sampled(picks.clone(), sample, budget, certificate)
     }
 
-    /// Everything, because that is faster than the pipeline's choice.
+    /// Result of reading every token because that is faster than the pipeline's choice.
     pub fn fall_back(&self, step: &Step<'_>) -> Read {
         let mut everything = Read::everything(step.visible, self.exact());
         everything.fell_back = true;
         everything
     }
 
-    /// Runs the selectors, each seeing the picks of those before it: once for all members while
-    /// they pick the same, then for each.
+    /// Runs the selectors in order; each adds to the picks of those before it. The selectors run
+    /// once for the whole group until one of them picks different tokens for its members.
     fn select(&self, step: &Step<'_>) -> Vec<Picks> {
         let (rows, logits) = (step.rows(), GroupLogits::default());
         let mut picks = vec![Picks::new(step.visible)];
@@ -458,13 +467,14 @@ impl Pipeline {
         picks
     }
 
-    /// The sampler's random numbers: purpose 0, and one member number for a list that all share.
+    /// Random numbers of the sampler for one list. Their purpose is 0, and their member number is
+    /// that of the list's query head, or 255 if the group shares the list.
     pub fn sample_stream(&self, step: &Step<'_>, list: usize) -> Stream {
         let member = if self.config.share == Share::Group { SHARED } else { list };
         Stream::new(&self.site, 0, step.step, member)
     }
 
-    /// The list of a pipeline that draws nothing.
+    /// Result of reading the picks of a list without a sample.
     fn drop_residual(
         &self,
         step: &Step<'_>,
@@ -484,19 +494,20 @@ impl Pipeline {
         Read::only(if picks.is_empty() { newest(step) } else { picks.clone() }, certificate)
     }
 
+    /// Certificate of rows that read every token.
     fn exact(&self) -> Certificate {
         Certificate::exact(self.config.goal())
     }
 }
 
-/// The newest token: a list must hold something.
+/// Picks of the newest token, for lists that would be empty otherwise.
 fn newest(step: &Step<'_>) -> Arc<Picks> {
     let mut picks = Picks::new(step.visible);
     picks.take(step.visible - 1);
     Arc::new(picks)
 }
 
-/// What any member picked.
+/// Union of the picks of all members.
 fn union(picks: Vec<Picks>) -> Picks {
     let mut picks = picks.into_iter();
     let mut all = picks.next().expect("a group has at least one member");

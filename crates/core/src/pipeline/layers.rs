@@ -1,4 +1,4 @@
-//! Layers of a model as pipeline files name them.
+//! Ranges of layers, as pipeline files write them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,31 +8,32 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::Result;
 
-/// One layer (`3`), layers from one to before another (`"2..30"`), or all from one on (`"30.."`).
+/// One layer (`3`), a range of layers without its end (`"2..30"`), or all layers from one on
+/// (`"30.."`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layers {
-    /// One.
+    /// One layer.
     One(usize),
-    /// From the first to before the second, which is larger.
+    /// Layers from the first number up to, but not including, the second, which is larger.
     Range(usize, usize),
-    /// This and all after it.
+    /// The layer of this number and all later layers.
     From(usize),
 }
 
 impl Layers {
-    /// Whether a layer is one of them.
+    /// Returns true if a layer is in the range.
     pub fn contains(self, layer: usize) -> bool {
         let (first, end) = self.bounds();
         first <= layer && end.is_none_or(|end| layer < end)
     }
 
-    /// The first layer that is also one of the others.
+    /// First layer that both ranges contain, if there is one.
     pub(super) fn first_common(self, other: Self) -> Option<usize> {
         let first = self.bounds().0.max(other.bounds().0);
         (self.contains(first) && other.contains(first)).then_some(first)
     }
 
-    /// The first, and the end, which is none of them.
+    /// First layer, and the end of the range, which is not part of it.
     pub(super) fn bounds(self) -> (usize, Option<usize>) {
         match self {
             Self::One(layer) => (layer, layer.checked_add(1)),
@@ -75,7 +76,8 @@ impl JsonSchema for Layers {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "description":
-                "a layer (3), layers from one to before another (\"2..30\"), or all from one on (\"30..\")",
+                "a layer (3), layers from one to before another (\"2..30\"), or all from one on \
+                 (\"30..\")",
             "anyOf": [
                 { "type": "integer", "minimum": 0 },
                 { "type": "string", "pattern": "^[0-9]+\\.\\.[0-9]*$" },
@@ -118,7 +120,7 @@ impl de::Visitor<'_> for LayersVisitor {
         }
         match number(end)? {
             end if first < end => Ok(Layers::Range(first, end)),
-            _ => Err(E::custom(format!("no layer is in \"{text}\": its end is left out"))),
+            _ => Err(E::custom(format!("no layer is in \"{text}\": a range excludes its end"))),
         }
     }
 }

@@ -1,57 +1,60 @@
-//! What one KV head reads at one step.
+//! Tokens that one KV head reads at one step.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::{
-    pipeline::{RowReport, drawing::Drawn},
+    pipeline::{RowReport, drawing::FinishedSample},
     promise::{Certificate, ErrorBar},
     step::Picks,
 };
 
-/// What the query heads of one KV head read at one step: one list for all, or one each.
+/// Tokens that the query heads of one KV head read at one step: one list that the group shares, or
+/// one for each member.
 #[derive(Clone, Debug)]
 pub struct Reading {
     reads: Vec<Read>,
-    by_group: usize,
+    /// Number of distinct tokens that the group reads.
+    read_by_group: usize,
     group: usize,
 }
 
-/// What the readers of one list read.
+/// Tokens that the query heads of one list read, and their certificate.
 #[derive(Clone, Debug)]
 pub struct Read {
     visible: usize,
     picks: Option<Arc<Picks>>,
     drawn: Vec<u32>,
-    /// With which probability each of them was drawn, unless they are all alike.
+    /// Inclusion probability of each drawn token; `None` if all are equal.
     probabilities: Option<Vec<f32>>,
-    /// How far each reader's output may be off, `[readers]`; empty if all have the certificate's bar.
+    /// Radius of each query head's error bar; empty if all have the certificate's bar.
     radii: Vec<f64>,
-    /// Tokens that the estimator asked for at the last check.
+    /// Sample size that the estimator required at the last check, if there was one.
     pub budget: Option<usize>,
-    /// Whether everything was read because that is faster than so long a list.
+    /// True if every token was read because that is faster than reading a long list.
     pub fell_back: bool,
-    /// What is promised to every row that reads this. Its bar is the widest of any.
+    /// Certificate that holds for every row that reads the list. Its error bar is the widest of
+    /// theirs.
     pub certificate: Certificate,
 }
 
-/// Tokens to read, and what reading them is worth.
+/// A token list in ascending order, with inclusion probabilities and a certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct List {
     /// Tokens, ascending, each once.
     pub indices: Vec<u32>,
-    /// Their inclusion probabilities; a token weighs one over it.
+    /// Inclusion probability of each token. Estimates weight a token by its inverse.
     pub probabilities: Vec<f32>,
-    /// How many of them were read by chance.
+    /// Number of drawn tokens, without those of a non-uniform sample that are always drawn.
     pub sampled: usize,
-    /// Tokens that the estimator asked for at the last check.
+    /// Sample size that the estimator required at the last check, if there was one.
     pub budget: Option<usize>,
-    /// What is promised to a row that reads this list.
+    /// Certificate that holds for every row that reads the list.
     pub certificate: Certificate,
 }
 
 impl Read {
-    /// All visible tokens.
+    /// Result of reading all visible tokens.
     pub(crate) fn everything(visible: usize, certificate: Certificate) -> Self {
         Self {
             visible,
@@ -65,54 +68,54 @@ impl Read {
         }
     }
 
-    /// Some picks, and nothing else.
+    /// Result of reading picks without a sample.
     pub(crate) fn only(picks: Arc<Picks>, certificate: Certificate) -> Self {
         let everything = Self::everything(picks.visible(), certificate);
         Self { picks: Some(picks), ..everything }
     }
 
-    /// Certain picks, and a sample of the rest.
+    /// Result of reading picks and a sample of the residual.
     pub(crate) fn sampled(
         picks: Arc<Picks>,
-        sample: Drawn,
+        sample: FinishedSample,
         budget: Option<usize>,
         certificate: Certificate,
     ) -> Self {
-        let Drawn { tokens: drawn, probabilities, radii, .. } = sample;
+        let FinishedSample { tokens: drawn, probabilities, radii, .. } = sample;
         Self { drawn, probabilities, radii, budget, ..Self::only(picks, certificate) }
     }
 
-    /// What is promised to one of the rows that read it.
+    /// Certificate of one of the query heads that read the list.
     fn certificate_of(&self, reader: usize) -> Certificate {
-        let own = self.radii.get(reader);
+        let radius = self.radii.get(reader);
         let bar = self.certificate.bar;
-        let bar = bar.map(|bar| ErrorBar { radius: *own.unwrap_or(&bar.radius), ..bar });
+        let bar = bar.map(|bar| ErrorBar { radius: *radius.unwrap_or(&bar.radius), ..bar });
         Certificate { bar, ..self.certificate }
     }
 
-    /// What the selectors picked, or `None` if all visible tokens are read and nobody picked.
+    /// Tokens that the selectors picked; `None` if all visible tokens are read.
     pub fn picks(&self) -> Option<&Picks> {
         self.picks.as_deref()
     }
 
-    /// The sample of the rest, in draw order.
+    /// Tokens drawn from the residual, in draw order.
     pub fn drawn(&self) -> &[u32] {
         &self.drawn
     }
 
-    /// The inclusion probability of each token of the sample, in draw order; of a uniform sample, whose
-    /// tokens are all as likely, see [`uniform_probability`](Self::uniform_probability).
+    /// Inclusion probability of each drawn token, in draw order. `None` for a uniform sample; see
+    /// [`uniform_probability`](Self::uniform_probability).
     pub fn probabilities(&self) -> Option<&[f32]> {
         self.probabilities.as_deref()
     }
 
-    /// Inclusion probability of a token of a uniform sample: `b / n_s`.
+    /// Inclusion probability of the tokens of a uniform sample: `b / n_s`.
     pub fn uniform_probability(&self) -> f32 {
         let n_s = self.visible - self.picks().map_or(0, Picks::len);
         (self.drawn.len() as f64 / n_s as f64) as f32
     }
 
-    /// The tokens read: picks, ascending, then the sample, in draw order.
+    /// Tokens read: picks, ascending, then drawn tokens, in draw order.
     pub fn tokens(&self) -> Vec<u32> {
         let Some(picks) = self.picks() else { return (0..self.visible as u32).collect() };
         let mut tokens = picks.indices();
@@ -120,24 +123,24 @@ impl Read {
         tokens
     }
 
-    /// How many.
+    /// Number of tokens read.
     pub fn len(&self) -> usize {
         self.picks().map_or(self.visible, |picks| picks.len() + self.drawn.len())
     }
 
-    /// Whether nothing is read; it never is.
+    /// Returns true if no token is read, which never happens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many tokens were read by chance.
+    /// Number of drawn tokens, without those of a non-uniform sample that are always drawn.
     pub fn sampled_len(&self) -> usize {
         self.probabilities
             .as_ref()
             .map_or(self.drawn.len(), |all| all.iter().filter(|&&p| p < 1.0).count())
     }
 
-    /// The tokens in order, with their probabilities. O(visible / 64 + len log len).
+    /// Tokens read, ascending, with inclusion probabilities. O(visible / 64 + len log len).
     pub fn list(&self) -> List {
         let mut entries = self.entries();
         entries.sort_unstable_by_key(|&(token, _)| token);
@@ -146,13 +149,13 @@ impl Read {
         List { indices, probabilities, sampled, budget, certificate }
     }
 
-    /// The [tokens](Self::tokens) read, each with its inclusion probability.
+    /// Tokens read, in the order of [`tokens`](Self::tokens), each with its inclusion probability.
     pub fn entries(&self) -> Vec<(u32, f32)> {
         let Some(picks) = self.picks() else {
             return (0..self.visible as u32).map(|token| (token, 1.0)).collect();
         };
-        let alike = self.uniform_probability();
-        let p = |place: usize| self.probabilities.as_ref().map_or(alike, |all| all[place]);
+        let uniform = self.uniform_probability();
+        let p = |place: usize| self.probabilities.as_ref().map_or(uniform, |all| all[place]);
         let picked = picks.indices().into_iter().map(|token| (token, 1.0));
         let drawn = self.drawn.iter().enumerate().map(|(place, &token)| (token, p(place)));
         picked.chain(drawn).collect()
@@ -160,44 +163,45 @@ impl Read {
 }
 
 impl Reading {
-    /// What the members of a group of `group` read: `reads` of all, or of each.
+    /// Creates the reading of a KV head with `group` query heads, from one read that they share, or
+    /// one for each of them.
     pub fn new(reads: Vec<Read>, group: usize) -> Self {
-        let by_group = match &reads[..] {
+        let read_by_group = match &reads[..] {
             [shared] => shared.len(),
-            own => union_len(own),
+            separate => union_len(separate),
         };
-        Self { reads, by_group, group }
+        Self { reads, read_by_group, group }
     }
 
-    /// One for all members, or one for each.
+    /// The read that all members of the group share, or one read for each member.
     pub fn reads(&self) -> &[Read] {
         &self.reads
     }
 
-    /// What a member of the group reads.
-    pub fn of(&self, member: usize) -> &Read {
+    /// Tokens that a member of the group reads.
+    pub fn read_by(&self, member: usize) -> &Read {
         self.reads.get(member).unwrap_or(&self.reads[0])
     }
 
-    /// The list that a member reads; see [`Read::list`].
+    /// Token list that a member reads; see [`Read::list`].
     pub fn list(&self, member: usize) -> List {
-        self.of(member).list()
+        self.read_by(member).list()
     }
 
-    /// The members that read `reads()[index]`.
+    /// Members that read `reads()[index]`.
     pub fn readers(&self, index: usize) -> Range<usize> {
         if self.reads.len() == 1 { 0..self.group } else { index..index + 1 }
     }
 
-    /// What to report of a member's row.
+    /// Report of a member's row.
     pub fn report(&self, member: usize) -> RowReport {
-        let read = self.of(member);
+        let read = self.read_by(member);
         let sampled = read.sampled_len();
         RowReport {
             visible: read.visible,
             certain: read.len() - sampled,
             sampled,
-            read_by_group: self.by_group,
+            read_by_group: self.read_by_group,
             budget: read.budget,
             fell_back: read.fell_back,
             unobserved: false,
@@ -206,7 +210,7 @@ impl Reading {
     }
 }
 
-/// How many different tokens are read.
+/// Number of distinct tokens in several reads.
 fn union_len(reads: &[Read]) -> usize {
     let mut any = Picks::new(reads[0].visible);
     for read in reads {

@@ -2,25 +2,26 @@
 
 use crate::promise::Certificate;
 
-/// What one query head read at one step, and its certificate.
+/// Numbers of tokens that one query head read at one step, and its certificate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowReport {
-    /// Tokens that the row may read.
+    /// Number of tokens that the row may read.
     pub visible: usize,
-    /// Tokens that were picked.
+    /// Number of tokens that were always read: picks, and drawn tokens of a non-uniform sample
+    /// whose inclusion probability is 1.
     pub certain: usize,
-    /// Tokens that were drawn from the residual.
+    /// Number of the other tokens read, which were drawn from the residual.
     pub sampled: usize,
-    /// Distinct rows that the query heads of this KV head read together at this step.
+    /// Number of distinct tokens that the query heads of this KV head read together at this step.
     pub read_by_group: usize,
-    /// Tokens that the estimator asked for at the last check.
+    /// Sample size that the estimator required at the last check, if there was one.
     pub budget: Option<usize>,
-    /// Whether everything was read because that is faster than a long list.
+    /// True if every token was read because that is faster than reading a long list.
     pub fell_back: bool,
-    /// True if a selector picks everything because it learns from the last queries of a prompt and
-    /// has been shown none ([`Attention::observe`](crate::engine::Attention::observe)).
+    /// True if a selector picks every token because it learns from the last queries of a prompt and
+    /// has not received any ([`Attention::observe`](crate::engine::Attention::observe)).
     pub unobserved: bool,
-    /// What is promised for this row.
+    /// Promise and error bar of this row.
     pub certificate: Certificate,
 }
 

@@ -1,49 +1,50 @@
-//! The search for the least size whose radius is at most epsilon: one for every design.
+//! Search for the smallest sample size whose radius is at most epsilon, for any design.
 
 use crate::{
     plugin::{Budget, Estimator, Radius, Schedule, check_sizes},
     sample::SampleStats,
 };
 
-/// Part of epsilon by which rounding may raise a radius.
+/// Part of epsilon by which a radius may exceed it, because of rounding.
 const ROUNDING: f64 = 5e-10;
 
-/// Returns true if a radius is at most epsilon, but for rounding.
+/// Returns true if a radius is at most epsilon, up to rounding.
 pub(crate) fn suffices(radius: &Radius, epsilon: f64) -> bool {
     radius.relative <= epsilon * (1.0 + ROUNDING)
 }
 
-/// Sizes per doubling of a coarse list: backends whose radii differ in the last digits find the same
-/// one.
+/// Number of coarse sizes per doubling. Sizes are coarse so that backends whose radii differ in the
+/// last digits find the same size.
 const PER_DOUBLING: f64 = 32.0;
 
 /// Ascending sizes that a search chooses from.
 #[derive(Debug)]
 pub(crate) enum Candidates {
-    /// Every size from 1 to this one.
+    /// All sizes from 1 to this one.
     Every(usize),
     /// These sizes.
     List(Vec<usize>),
-    /// A size, and coarse sizes beyond it.
+    /// A size, and larger coarse sizes.
     Coarse(CoarseSizes),
 }
 
-/// A first size, and beyond it powers of two and [`PER_DOUBLING`] sizes within each, up to the
-/// largest.
+/// A first size, the coarse sizes beyond it, which are `2^(i / PER_DOUBLING)` rounded down, and a
+/// largest size.
 #[derive(Debug)]
 pub(crate) struct CoarseSizes {
     first: usize,
-    most: usize,
-    /// The number, from size 1 on, of the last coarse size that does not exceed the first.
+    largest: usize,
+    /// Exponent `i` of the last coarse size that does not exceed the first size.
     before: usize,
     len: usize,
 }
 
 impl CoarseSizes {
+    /// Size at a place of the list, below `len`.
     fn size(&self, place: usize) -> usize {
         match place {
             0 => self.first,
-            place if place + 1 == self.len => self.most,
+            place if place + 1 == self.len => self.largest,
             place => ((self.before + place) as f64 / PER_DOUBLING).exp2() as usize,
         }
     }
@@ -63,8 +64,8 @@ impl CoarseSizes {
 }
 
 impl Candidates {
-    /// The sizes at which a uniform sample of `size` out of `n_s` tokens may be judged. The sampler
-    /// grows a sample by an eighth at least, so no nearer fixed size would be checked.
+    /// Sizes that a uniform sample of `size` out of `n_s` tokens may grow to. A sample grows by at
+    /// least an eighth between checks, so fixed sizes below that are left out.
     pub(crate) fn uniform(schedule: Schedule, size: usize, n_s: usize) -> Self {
         match schedule {
             Schedule::Before | Schedule::Adaptive { .. } => Self::Every(n_s),
@@ -75,19 +76,19 @@ impl Candidates {
         }
     }
 
-    /// `size`, and coarse sizes beyond it up to `most`.
-    pub(crate) fn coarse(size: usize, most: usize) -> Self {
+    /// `size`, and the coarse sizes beyond it up to `largest`.
+    pub(crate) fn coarse(size: usize, largest: usize) -> Self {
         let number = |size: usize| (size as f64).log2() * PER_DOUBLING;
-        // Coarse sizes next to each other may be equal where they are small.
+        // Successive coarse sizes may be equal if they are small.
         let before = (number(size + 1).ceil() as usize).saturating_sub(1);
-        let between = (number(most).ceil() as usize).saturating_sub(before + 1);
-        let len = if most > size { between + 2 } else { 1 };
-        Self::Coarse(CoarseSizes { first: size, most, before, len })
+        let between = (number(largest).ceil() as usize).saturating_sub(before + 1);
+        let len = if largest > size { between + 2 } else { 1 };
+        Self::Coarse(CoarseSizes { first: size, largest, before, len })
     }
 
     fn len(&self) -> usize {
         match self {
-            Self::Every(most) => *most,
+            Self::Every(largest) => *largest,
             Self::List(sizes) => sizes.len(),
             Self::Coarse(sizes) => sizes.len,
         }
@@ -111,14 +112,16 @@ impl Candidates {
     }
 }
 
-/// Tries after which the remaining sizes must have become half as many; else they are bisected.
+/// Number of radii within which interpolation must halve the number of remaining sizes; otherwise
+/// the next size bisects them.
 const PATIENCE: usize = 3;
 
-/// The least candidate whose radius is at most epsilon, beside its radius; `None` if none is. Radii
-/// fall as sizes rise.
+/// Finds the smallest candidate whose radius is at most epsilon, and its radius; `None` if there is
+/// no such candidate. Radii decrease with the size.
 ///
-/// Radii of `m/(1 + m/n_s)` out of `n_s` tokens fall about as the root of `m` rises, so the size to try
-/// next follows from the last two radii. A handful are computed, the first at `first`.
+/// The radius of a sample of `m / (1 + m / n_s)` out of `n_s` tokens is about proportional to
+/// `1 / √m`, so the next size to try is interpolated from the last two radii. Few radii are
+/// computed, the first of them at size `first`.
 pub(crate) fn search(
     candidates: &Candidates,
     (first, n_s): (usize, usize),
@@ -127,9 +130,9 @@ pub(crate) fn search(
 ) -> Option<(usize, Radius)> {
     let n_s = n_s as f64;
     let (mut low, mut high) = (0, candidates.len());
-    let (mut left, mut tries) = (high, 0);
+    let (mut remaining, mut tries) = (high, 0);
     let mut next = candidates.place(first as f64);
-    let (mut before, mut found): (Option<[f64; 2]>, _) = (None, None);
+    let (mut last_point, mut found): (Option<[f64; 2]>, _) = (None, None);
     while low < high {
         let place = next.clamp(low, high - 1);
         let size = candidates.size(place);
@@ -142,20 +145,20 @@ pub(crate) fn search(
         // `ln m`, and `ln` of the radius over epsilon.
         let point = [-(1.0 / size as f64 - 1.0 / n_s).ln(), (now.relative / epsilon).ln()];
         let point = point.iter().all(|x| x.is_finite()).then_some(point);
-        let log_m = match (before, point) {
+        let log_m = match (last_point, point) {
             (Some([x0, y0]), Some([x, y])) if (y - y0) * (x - x0) < 0.0 => {
                 x - y * (x - x0) / (y - y0)
             }
             (_, Some([x, y])) => x + 2.0 * y,
             _ => f64::NAN,
         };
-        before = point;
+        last_point = point;
         tries += 1;
-        if high - low <= left / 2 {
-            (left, tries) = (high - low, 0);
+        if high - low <= remaining / 2 {
+            (remaining, tries) = (high - low, 0);
         }
         next = if log_m.is_nan() || tries > PATIENCE {
-            (left, tries) = (high - low, 0);
+            (remaining, tries) = (high - low, 0);
             usize::midpoint(low, high)
         } else {
             candidates.place((1.0 - 2.0 * ROUNDING) / ((-log_m).exp() + 1.0 / n_s))
@@ -164,14 +167,14 @@ pub(crate) fn search(
     found
 }
 
-/// The size of a uniform sample that the estimator's promise needs, from the statistics of a sample
-/// drawn so far.
+/// Size of a uniform sample that the estimator's promise requires, from the statistics of the
+/// sample drawn so far.
 ///
-/// Under [`Schedule::FixedSizes`] it is the size drawn, if that suffices, or the next that does. All
-/// tokens if none suffices, or if nothing is promised.
+/// Under [`Schedule::FixedSizes`], the size is the one drawn or a later fixed size. It is the whole
+/// residual if no smaller size suffices, or if nothing is promised.
 pub fn required_size(estimator: &dyn Estimator, stats: &SampleStats) -> Budget {
     let epsilon = estimator.goal().ok().and_then(|goal| goal.epsilon());
-    let radius = |b: usize| estimator.radius(&stats.at(b));
+    let radius = |b: usize| estimator.radius(&stats.with_size(b));
     let candidates = Candidates::uniform(estimator.schedule(), stats.drawn, stats.n_s);
     let found = epsilon
         .and_then(|epsilon| search(&candidates, (stats.drawn, stats.n_s), epsilon.get(), radius));
@@ -186,8 +189,8 @@ mod tests {
     use super::*;
     use crate::promise::{Assumptions, Kind};
 
-    /// The size found, and the number of radii computed.
-    fn found(
+    /// Size found, or 0, and the number of radii computed.
+    fn search_counted(
         candidates: &Candidates,
         first: usize,
         radius: impl Fn(usize) -> f64,
@@ -201,51 +204,54 @@ mod tests {
         (found.map_or(0, |found| found.0), calls.get())
     }
 
-    /// Radii that fall as the root, with a step, slowly, or not at all.
+    /// Radii that decrease as `1 / √size`, at one size only, slowly, or not at all.
     #[test]
-    fn the_least_size_is_found_to_the_token() {
+    fn the_smallest_size_is_found_exactly() {
         let every = Candidates::Every(50_000);
         for first in [0, 1, 128, 1000, 40_000, 50_000] {
             for least in [1, 2, 127, 1000, 33_333, 49_999, 50_000] {
                 let root = |size: usize| 0.1 * (least as f64 / size as f64).sqrt();
-                assert_eq!(found(&every, first, root).0, least);
+                assert_eq!(search_counted(&every, first, root).0, least);
                 let step = |size: usize| if size >= least { 0.0 } else { f64::INFINITY };
-                let (size, calls) = found(&every, first, step);
+                let (size, calls) = search_counted(&every, first, step);
                 assert_eq!(size, least);
                 assert!(calls <= 20, "{calls} radii");
                 let slow = |size: usize| 0.1 + (least as f64 - size as f64) / 1e6;
-                let (size, calls) = found(&every, first, slow);
+                let (size, calls) = search_counted(&every, first, slow);
                 assert_eq!(size, least);
                 assert!(calls <= 24, "{calls} radii");
             }
-            assert_eq!(found(&every, first, |_| 1.0).0, 0);
+            assert_eq!(search_counted(&every, first, |_| 1.0).0, 0);
         }
     }
 
     #[test]
-    fn a_few_radii_suffice_where_they_fall_as_the_root() {
+    fn few_radii_are_computed_for_square_root_laws() {
         let finite = |size: usize| {
             let left = 1.0 - size as f64 / 50_000.0;
             (400.0 * left / size as f64).sqrt()
                 / (1.0 - (100.0 * left / size as f64).sqrt()).max(0.0)
         };
         for first in [128, 2000, 30_000] {
-            let (size, calls) = found(&Candidates::Every(50_000), first, finite);
+            let (size, calls) = search_counted(&Candidates::Every(50_000), first, finite);
             assert!(finite(size) <= 0.1 && finite(size - 1) > 0.1 && calls <= 12, "{calls} radii");
         }
     }
 
     #[test]
-    fn coarse_sizes_are_within_a_step_of_where_the_radius_suffices() {
+    fn coarse_search_finds_a_size_at_most_one_step_too_large() {
         for (size, most) in [(1, 40_000), (100, 5000), (128, 20_000), (999, 2000)] {
             let candidates = Candidates::coarse(size, most);
             let root = |size: usize| (1000.0 / size as f64).sqrt() / 10.0;
-            let (least, _) = found(&candidates, size, root);
+            let (least, _) = search_counted(&candidates, size, root);
             assert!((1000..=1031).contains(&least), "{least}");
         }
-        assert_eq!(found(&Candidates::coarse(10, 11), 10, |size| 10.5 - size as f64).0, 11);
-        assert_eq!(found(&Candidates::coarse(10, 11), 10, |_| 1.0).0, 0);
-        assert_eq!(found(&Candidates::coarse(10, 10), 10, |_| 1.0).0, 0);
-        assert_eq!(found(&Candidates::coarse(10, 9), 10, |_| 0.0).0, 10);
+        assert_eq!(
+            search_counted(&Candidates::coarse(10, 11), 10, |size| 10.5 - size as f64).0,
+            11
+        );
+        assert_eq!(search_counted(&Candidates::coarse(10, 11), 10, |_| 1.0).0, 0);
+        assert_eq!(search_counted(&Candidates::coarse(10, 10), 10, |_| 1.0).0, 0);
+        assert_eq!(search_counted(&Candidates::coarse(10, 9), 10, |_| 0.0).0, 10);
     }
 }

@@ -1,4 +1,4 @@
-//! The estimator plug-in: it bounds a sample's error.
+//! The estimator plug-in, which bounds the error of a sample.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -11,34 +11,35 @@ use crate::{
     sample::SampleStats,
 };
 
-/// Bounds the error of a sample of the residual, and sets the goal that the sample has to reach.
+/// Bounds the error of a sample of the residual, and sets the goal of the sample.
 #[typetag::serde(tag = "type")]
 pub trait Estimator: Any + Debug + DynClone + Send + Sync {
-    /// The goal of every sample.
+    /// Goal of every sample.
     ///
     /// # Errors
-    /// Settings that contradict each other, as the end of a sentence about the estimator.
+    /// Returns a message about settings that contradict each other. The message continues a
+    /// sentence that begins with the estimator's name.
     fn goal(&self) -> Result<Goal, &'static str>;
 
-    /// The evidence that the bound needs. A pipeline whose selectors and sampler do not give it is
+    /// Evidence that the bound needs. A pipeline whose selectors and sampler do not provide it is
     /// refused.
     fn evidence(&self) -> SampleEvidence {
         SampleEvidence::Variances
     }
 
-    /// The sizes at which a sample with a promise is checked.
+    /// Sizes at which a sample with a promise is checked.
     fn schedule(&self) -> Schedule {
         Schedule::Adaptive { rounds: 6 }
     }
 
     /// Error bar of a sample of `stats.b` tokens; a pure function.
     ///
-    /// It falls as samples of the same moments grow ([`SampleStats::at`]): the size that a promise
-    /// needs is searched for.
+    /// The search for the size that a promise requires expects that the error bar decreases as
+    /// `stats.b` grows and the moments stay the same ([`SampleStats::with_size`]).
     fn radius(&self, stats: &SampleStats) -> Radius;
 
-    /// The fields that decide how much is drawn, and so the [goal](Self::goal). `None`: no epsilon is
-    /// searched for a given density.
+    /// Fields that set the [goal](Self::goal), which searches for a density or an error vary.
+    /// `None` means that no search can vary them.
     fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         None
     }
@@ -46,55 +47,58 @@ pub trait Estimator: Any + Debug + DynClone + Send + Sync {
 
 dyn_clone::clone_trait_object!(Estimator);
 
-/// The sizes at which a sample with a promise is checked.
+/// Sizes at which a sample with a promise is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// None: the budget depends on the picks alone (`stats.b` is 0). There is no base sample, and
+    /// No size: the budget is computed before any draw, from the picks alone (`stats.b` is 0), and
     /// exactly the budget is drawn.
     Before,
-    /// The base, then each size that the check before asked for, at most `rounds` checks.
+    /// The base, then each size that the previous check required.
     Adaptive {
-        /// The largest number of checks.
+        /// Largest number of checks.
         rounds: usize,
     },
-    /// The base, and beyond it only [`check_sizes`], or the [sizes](crate::plugin::SampleProof) of the design's
-    /// own proof: a union bound over the checks covers no others.
+    /// The base, then only sizes from [`check_sizes`], or from the
+    /// [proof](crate::plugin::SampleProof) of a design, because a union bound over the checks
+    /// covers no other sizes.
     FixedSizes {
-        /// The largest number of checks.
+        /// Largest number of checks.
         rounds: usize,
     },
 }
 
-/// Sizes at which a sample may be checked if the checks are counted: `⌊256 · 1.5^i⌋ < n_s`.
+/// Sizes at which samples out of `n_s` tokens may be checked under [`Schedule::FixedSizes`]:
+/// `⌊256 · 1.5^i⌋ < n_s`.
 pub fn check_sizes(n_s: usize) -> impl Iterator<Item = usize> {
     let sizes = std::iter::successors(Some(256.0), |size| Some(size * 1.5));
     sizes.map(|size: f64| size as usize).take_while(move |&size| size < n_s)
 }
 
-/// The relative error that a sample exceeds with probability delta at most.
+/// Relative error that a sample exceeds with probability at most delta.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Radius {
-    /// In `[0, ∞]`.
+    /// Relative error, in `[0, ∞]`.
     pub relative: f64,
-    /// The ground that it rests on.
+    /// Ground that the bound rests on.
     pub kind: Kind,
-    /// Its assumptions.
+    /// Assumptions of the bound.
     pub assumes: Assumptions,
 }
 
-/// The size that a promise needs.
+/// Sample size that a promise requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Tokens of the residual that the sample must hold.
+    /// Number of tokens of the residual that must be drawn.
     pub tokens: usize,
-    /// The ground that the promise rests on.
+    /// Ground that the promise rests on.
     pub kind: Kind,
-    /// Its assumptions.
+    /// Assumptions of the promise.
     pub assumes: Assumptions,
 }
 
 impl Radius {
-    /// If `relative` is not a number, nothing is known: it is infinite.
+    /// Creates a radius. If `relative` is NaN, the radius is infinite, because a NaN bounds
+    /// nothing.
     pub fn new(relative: f64, kind: Kind, assumes: Assumptions) -> Self {
         let relative = if relative.is_nan() { f64::INFINITY } else { relative };
         Self { relative, kind, assumes }
@@ -102,8 +106,9 @@ impl Radius {
 }
 
 impl Budget {
-    /// The budget of two query heads that share one list: the larger size, and the weaker kind.
-    pub(crate) fn and(self, other: Self) -> Self {
+    /// Budget of two query heads that share one list: the larger size, the weaker kind, and the
+    /// assumptions of both.
+    pub(crate) fn combine(self, other: Self) -> Self {
         Self {
             tokens: self.tokens.max(other.tokens),
             kind: self.kind.min(other.kind),

@@ -1,4 +1,4 @@
-//! What plug-ins say about themselves, for lists and messages.
+//! Registry of plug-ins: their names, descriptions and schemas.
 
 mod tags;
 
@@ -6,37 +6,37 @@ use std::collections::BTreeSet;
 
 use schemars::{Schema, SchemaGenerator};
 
-/// A component that pipeline files may name.
+/// A plug-in that pipeline files may name.
 #[derive(Clone, Copy, Debug)]
 pub struct Component {
-    /// What it is.
+    /// Kind of plug-in.
     pub kind: ComponentKind,
-    /// The `type` that names it.
+    /// Name, which pipeline files write as `type`.
     pub name: &'static str,
-    /// The crate that defines it.
+    /// Name of the crate that defines the component.
     pub krate: &'static str,
-    /// The type of its config, as it was registered.
+    /// Rust type of its configuration, as it was registered.
     pub config: &'static str,
-    /// Its meaning in one line.
+    /// Description in one line.
     pub summary: &'static str,
-    /// The JSON Schema of its fields, with defaults and meanings.
+    /// Function that returns the JSON Schema of its fields, with defaults and descriptions.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
-/// The three kinds of plug-ins.
+/// Kind of plug-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ComponentKind {
     /// Picks tokens.
     Selector,
     /// Draws from the residual.
     Sampler,
-    /// Decides how many residual tokens to sample.
+    /// Decides how many tokens of the residual are drawn.
     Estimator,
 }
 
 inventory::collect!(Component);
 
-/// Every linked component of a kind, by name.
+/// All linked components of a kind, sorted by name.
 pub fn components(kind: ComponentKind) -> Vec<&'static Component> {
     let mut all: Vec<_> =
         inventory::iter::<Component>.into_iter().filter(|c| c.kind == kind).collect();
@@ -44,18 +44,20 @@ pub fn components(kind: ComponentKind) -> Vec<&'static Component> {
     all
 }
 
-/// What is wrong with the names of the linked components, in words. If anything is, no pipeline
-/// can be read.
+/// Messages about inconsistent names of the linked components. If there is any, no pipeline can be
+/// read.
 ///
-/// A component is entered twice, by `typetag::serde(name = …)` and by [`register!`](crate::register),
-/// and of each kind a name stands in each once.
+/// Each component is registered twice, by `typetag::serde(name = …)` and by
+/// [`register!`](crate::register). Among the components of a kind, each name must occur once in
+/// both registries.
 pub fn registry_faults() -> Vec<String> {
     use ComponentKind::{Estimator, Sampler, Selector};
     [Selector, Sampler, Estimator].into_iter().flat_map(faults).collect()
 }
 
+/// Messages about inconsistent names of one kind of component.
 fn faults(kind: ComponentKind) -> Vec<String> {
-    let (registered, tags) = (components(kind), tags::of(kind));
+    let (registered, tags) = (components(kind), tags::tagged_names(kind));
     let names: BTreeSet<_> =
         registered.iter().map(|c| c.name).chain(tags.iter().copied()).collect();
     let mut faults = Vec::new();
@@ -67,18 +69,18 @@ fn faults(kind: ComponentKind) -> Vec<String> {
             (1, [_]) => {}
             (1, []) => unregistered.push(name),
             (0, [component]) => untagged.push(*component),
-            (tagged, registered) => faults.push(clash(kind, name, tagged, registered)),
+            (tagged, registered) => faults.push(describe_clash(kind, name, tagged, registered)),
         }
     }
     if untagged.is_empty() {
-        faults.extend(unregistered.iter().map(|name| not_registered(kind, name)));
+        faults.extend(unregistered.iter().map(|name| describe_unregistered(kind, name)));
     }
-    faults.extend(untagged.iter().map(|component| not_tagged(component, &unregistered)));
+    faults.extend(untagged.iter().map(|component| describe_untagged(component, &unregistered)));
     faults
 }
 
-/// Of a name that means none of those that have it.
-fn clash(
+/// Message about a name that several components have.
+fn describe_clash(
     kind: ComponentKind,
     name: &str,
     tagged: usize,
@@ -91,14 +93,14 @@ fn clash(
     let crates: Vec<_> = registered.iter().map(|component| component.krate).collect();
     let places = match &crates[..] {
         [] => String::new(),
-        [one] => format!(", one of them in the crate {one}"),
+        [only] => format!(", one of them in the crate {only}"),
         crates => format!(", in the crates {}", crates.join(" and ")),
     };
     format!("{count} {}s are called `{name}`{places}", kind.word())
 }
 
-/// Of a name that pipeline files could use, but nobody could list.
-fn not_registered(kind: ComponentKind, name: &str) -> String {
+/// Message about a name that only `typetag` knows, so that no list of components contains it.
+fn describe_unregistered(kind: ComponentKind, name: &str) -> String {
     format!(
         "the {} `{name}` is not registered: write `register!({kind:?}, \"{name}\", …)` beside its \
          `typetag::serde(name = \"{name}\")`",
@@ -106,8 +108,9 @@ fn not_registered(kind: ComponentKind, name: &str) -> String {
     )
 }
 
-/// Of a name that could be listed, but not used. The names `others` are not registered.
-fn not_tagged(component: &Component, others: &[&str]) -> String {
+/// Message about a registered component whose name `typetag` does not know, so that no pipeline
+/// file can use it. The names `others` are not registered.
+fn describe_untagged(component: &Component, others: &[&str]) -> String {
     let Component { kind, name, krate, config, .. } = component;
     let others: Vec<_> = others.iter().map(|other| format!("`{other}`")).collect();
     let others = match others.len() {
@@ -132,10 +135,11 @@ impl ComponentKind {
     }
 }
 
-/// Enters a component into the registry, next to its `typetag::serde(name = …)`. Its config derives
-/// `JsonSchema`, so that its fields, their defaults and meanings can be listed.
+/// Registers a component, in addition to its `typetag::serde(name = …)`. Its configuration must
+/// derive `JsonSchema`, so that fields, defaults and descriptions can be listed.
 ///
-/// `register!(Selector, "sink", Sink, "the first tokens")`, or `Sampler` or `Estimator` likewise.
+/// An example is `register!(Selector, "sink", Sink, "the first tokens")`. The first argument is
+/// `Selector`, `Sampler` or `Estimator`, and the last one describes the component in one line.
 #[macro_export]
 macro_rules! register {
     (Selector, $name:literal, $config:ty, $summary:literal) => {

@@ -1,4 +1,4 @@
-//! The selector plug-in: a config that is read, and a worker that it builds.
+//! The selector plug-in: a configuration, and the selector that it builds for a KV head.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -14,17 +14,19 @@ use crate::{
     step::{Picks, Row, Site, TokenClass, Tokens},
 };
 
-/// A selector as written in a pipeline file: parameters, no state.
+/// Configuration of a selector, as written in a pipeline file: parameters without state.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
-/// use vattention_core::{Picks, Result, Row, Selector, SelectorConfig, Site, register, schemars, typetag};
+/// use vattention_core::{
+///     Picks, Result, Row, Selector, SelectorConfig, Site, register, schemars, typetag,
+/// };
 ///
-/// /// Every `n`-th token.
+/// /// Picks every `n`-th token.
 /// #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 /// #[serde(deny_unknown_fields)]
 /// struct EveryNth {
-///     /// The distance between two of them.
+///     /// Distance between two picked tokens.
 ///     n: std::num::NonZeroUsize,
 /// }
 ///
@@ -45,34 +47,37 @@ use crate::{
 /// ```
 #[typetag::serde(tag = "type")]
 pub trait SelectorConfig: Any + Debug + DynClone + Send + Sync {
-    /// Builds the worker of one KV head, before any token has arrived.
+    /// Builds the selector of one KV head, without any tokens yet.
     ///
     /// # Errors
-    /// [`Error::Build`](crate::Error::Build) if the site's shape or a file does not fit.
+    /// Returns [`Error::Build`](crate::Error::Build) if the selector does not support the site's
+    /// shape, or if a file does not match the site.
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>>;
 
-    /// Checks what does not depend on the site, such as the content of files. Called when a pipeline
-    /// file is read, before any work.
+    /// Checks settings that do not depend on a site, such as the content of files. It is called
+    /// when a pipeline file is read, so that mistakes are found before any work.
     ///
     /// # Errors
-    /// [`Error::Build`](crate::Error::Build), with the file.
+    /// Returns [`Error::Build`](crate::Error::Build), which names the file.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Whether it proves a bound on the residual's logits, [`Picks::bound_residual`], for every
-    /// query head.
+    /// Returns true if the selector proves a bound on the residual's logits
+    /// ([`Picks::bound_residual`]) for every query head.
     fn bounds_residual(&self) -> bool {
         false
     }
 
-    /// Whether it reads what class each token is of, [`NewTokens::classes`]. Tokens without are then refused.
+    /// Returns true if the selector needs the class of each token ([`NewTokens::classes`]). Tokens
+    /// without classes are then refused.
     fn needs_classes(&self) -> bool {
         false
     }
 
-    /// The field that decides how many tokens it takes. `None`: a given density does not change the selector, and is refused if
-    /// nothing else in the pipeline is tunable.
+    /// Field that controls how many tokens the selector picks. `None` means that a given density
+    /// does not change the selector; the density is refused if nothing else in the pipeline is
+    /// tunable.
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         None
     }
@@ -80,8 +85,8 @@ pub trait SelectorConfig: Any + Debug + DynClone + Send + Sync {
 
 dyn_clone::clone_trait_object!(SelectorConfig);
 
-/// A selector in a field of another: a table like those of the pipeline. The complete schema, with
-/// all selectors, refines the definition `Selector`.
+/// Schema of a selector in a field of another selector: a table like those of the pipeline. The
+/// schema of pipeline files, which lists all selectors, refines the definition `Selector`.
 impl JsonSchema for dyn SelectorConfig {
     fn schema_name() -> Cow<'static, str> {
         "Selector".into()
@@ -94,61 +99,64 @@ impl JsonSchema for dyn SelectorConfig {
 
 /// Picks tokens for the queries of one KV head of one layer of one sequence.
 ///
-/// A worker with an index of the tokens updates it in [`append`](Self::append); cloning the worker
-/// clones the index, which is how a sequence forks.
+/// A selector with an index of the tokens updates it in [`append`](Self::append). Clones have their
+/// own index; a sequence forks by cloning its selectors.
 pub trait Selector: Any + DynClone + Send + Sync {
-    /// Indexes new tokens, in order, as they are stored. KV heads are shown theirs in parallel.
+    /// Indexes new tokens, in order, as they are stored. The KV heads of a layer do so in parallel.
     ///
-    /// Rows that see fewer tokens may follow: their picks may not depend on tokens that they do not
-    /// see.
+    /// Later rows may see fewer tokens. Their picks must not depend on tokens that they do not see.
     fn append(&mut self, new: &NewTokens<'_>) {
         let _ = new;
     }
 
-    /// Receives the last queries of a prompt that was processed elsewhere.
+    /// Learns from the last queries of a prompt that was processed elsewhere.
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let _ = prompt;
     }
 
-    /// Receives the attention weights of one row. Called for each query head of the group in order,
-    /// after the step.
+    /// Learns from the attention weights of one row. It is called for each query head of the group,
+    /// in order, after the step.
     fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
         let _ = (row, attended);
     }
 
-    /// Whether [`feedback`](Self::feedback) is called; it costs a pass over the tokens read.
+    /// Returns true if [`feedback`](Self::feedback) must be called, which costs a pass over the
+    /// tokens read.
     fn needs_feedback(&self) -> bool {
         false
     }
 
-    /// Returns whether the selector picks everything until [`observe`](Self::observe) has shown it
-    /// a prompt. Earlier steps are reported
+    /// Returns true if the selector picks every token until [`observe`](Self::observe) has been
+    /// called. Earlier steps are reported
     /// ([`RowReport::unobserved`](crate::pipeline::RowReport::unobserved)) or refused
     /// ([`Error::Unobserved`](crate::Error::Unobserved)).
     fn needs_prompt(&self) -> bool {
         false
     }
 
-    /// Whether every query head of the group picks the same, given the same earlier picks; then one
-    /// row picks for all. Such a selector gives no [bound](Picks::bound_residual), which belongs to
-    /// one row.
+    /// Returns true if the picks are the same for every query head of the group, given the same
+    /// earlier picks. Then [`select`](Self::select) may be called for one row on behalf of all.
+    /// Such a selector proves no [bound](Picks::bound_residual), because a bound belongs to one
+    /// row.
     fn group_wide(&self) -> bool {
         false
     }
 
-    /// Bytes of its index beside keys and values, counting only what grows with the tokens.
+    /// Size in bytes of the parts of its index that grow with the number of tokens.
     fn index_bytes(&self) -> usize {
         0
     }
 
-    /// Adds the tokens that it still holds: of the first [`visible`](Picks::visible) those that a row of now or later, which sees
-    /// at least as many, may pick. The others are evicted, and never come back. By default nothing is evicted.
+    /// Adds the tokens that are not evicted to `live`: those among the first
+    /// [`visible`](Picks::visible) tokens that a current or later row, which sees at least as many
+    /// tokens, may pick. Other tokens are evicted for ever. By default, no token is evicted.
     fn live(&self, live: &mut Picks) {
         live.take_range(0..live.visible());
     }
 
-    /// Adds this selector's picks for one row to those of the selectors before it. They depend only
-    /// on the first [`visible`](Row::visible) tokens; more may have been appended.
+    /// Adds this selector's picks for one row to those of the selectors before it. The picks must
+    /// depend only on the first [`visible`](Row::visible) tokens, although more may have been
+    /// appended.
     fn select(&self, row: &Row<'_>, picks: &mut Picks);
 }
 
@@ -163,23 +171,24 @@ impl Debug for dyn Selector {
 /// Tokens that have just been appended to a KV head.
 #[derive(Clone, Copy, Debug)]
 pub struct NewTokens<'a> {
-    /// The position of the first of them.
+    /// Position of the first new token in the sequence.
     pub first: usize,
-    /// Their keys, `[new, head_dim]`, as stored.
+    /// Keys, `[new, head_dim]`, as stored.
     pub keys: Tokens<'a>,
-    /// Their values, `[new, value_dim]`, as stored.
+    /// Values, `[new, value_dim]`, as stored.
     pub values: Tokens<'a>,
-    /// What each is in the text, `[new]`. `None` if nobody knows, which only selectors that do not
-    /// [need](SelectorConfig::needs_classes) it are shown; they may be shown it too.
+    /// Class of each token, `[new]`, or `None` if the classes are unknown. They are present if a
+    /// selector of the pipeline [needs](SelectorConfig::needs_classes) them.
     pub classes: Option<&'a [TokenClass]>,
 }
 
 /// The last queries of a processed prompt, for one KV head.
 #[derive(Clone, Copy, Debug)]
 pub struct PromptQueries<'a> {
-    /// The KV head.
+    /// KV head, layer and sequence.
     pub site: &'a Site,
-    /// The queries, `[group, prompt, head_dim]`, scaled; the last one is of the newest token.
+    /// Queries, `[group, prompt, head_dim]`, multiplied by the softmax scale. The last query
+    /// belongs to the newest token.
     pub queries: ArrayView3<'a, f32>,
     /// All keys so far, `[tokens, head_dim]`.
     pub keys: Tokens<'a>,
@@ -187,11 +196,11 @@ pub struct PromptQueries<'a> {
     pub values: Tokens<'a>,
 }
 
-/// One row's attention weights over the tokens it read.
+/// Attention weights of one row over the tokens that it read.
 #[derive(Clone, Copy, Debug)]
 pub struct Attended<'a> {
-    /// The tokens read, ascending.
+    /// Tokens read, ascending.
     pub tokens: &'a [u32],
-    /// `e / D^` of each, not divided by its inclusion probability.
+    /// Weight `e / D^` of each token, not divided by its inclusion probability.
     pub weights: &'a [f32],
 }

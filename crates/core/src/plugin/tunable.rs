@@ -2,28 +2,29 @@
 
 use crate::{Fraction, Size};
 
-/// The settings of a selector that decide how many tokens it takes.
+/// Settings of a selector that control how many tokens it picks.
 #[derive(Debug)]
 pub enum Tunable<'a> {
-    /// Sizes, which add up.
+    /// Sizes, whose sum is the number of picked tokens.
     Sizes(Vec<&'a mut Size>),
-    /// Nothing is set: a sink, which is read beside what is chosen.
+    /// No setting: attention sinks, which are read in addition to other tokens.
     Sink,
-    /// The size of a window, which is read beside what is chosen: it is set only where nothing is.
+    /// Size of a window, which is read in addition to other tokens. Searches vary it only if no
+    /// selector has a setting of another kind.
     Window(&'a mut Size),
-    /// A share of the attention.
+    /// Share of the attention that the picked tokens have together.
     Mass(&'a mut Fraction),
-    /// A share of the attention that one token's must exceed: the lower it is, the more is taken.
+    /// Share of the attention that a token must exceed to be picked: the lower, the more tokens.
     Threshold(&'a mut Fraction),
 }
 
-/// The settings of an estimator that decide how much is drawn.
+/// Settings of an estimator that control how many tokens are drawn.
 #[derive(Debug)]
 pub struct TunableGoal<'a> {
-    /// The relative error allowed, if it is a promise.
+    /// Relative error allowed, if the goal is a promise.
     pub epsilon: Option<&'a mut Fraction>,
-    /// The tokens of a sample, if they are given.
+    /// Size of a sample, if the goal is a size.
     pub size: Option<&'a mut Size>,
-    /// The probability with which the error may exceed epsilon, or its bar.
+    /// Probability with which the error may exceed epsilon, or its error bar.
     pub delta: &'a mut Fraction,
 }

@@ -1,13 +1,13 @@
 //! `uniform`: a simple random sample of the residual, without replacement. The default.
 //!
-//! The first tokens of a keyed random order of all visible ones, skipping what was taken, so that a
-//! larger sample continues a smaller one. Every token is drawn with probability `b / n_s`.
+//! The sample consists of the first unpicked tokens in a keyed random order of all visible tokens,
+//! so that a larger sample contains a smaller one. Each token is drawn with probability `b / n_s`.
 //!
-//! Cost: O(b · visible / n_s) per list; no index.
+//! Drawing costs O(b · visible / n_s) per list. There is no index.
 //!
 //! # Guarantee
-//! Unbiased totals, of variance `n_s² S² (1/b − 1/n_s)` (docs/guarantees.md, eq. 3). What a sample may
-//! have missed is bounded only by what selectors prove of the weights that they leave.
+//! Totals are unbiased and have variance `n_s² S² (1/b − 1/n_s)` (docs/guarantees.md, eq. 3). The
+//! weights of tokens that a sample may have missed are bounded only if selectors prove a bound.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,18 +24,18 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Uniform {
-    /// Tokens at the first check; one has no variance, so it reads everything.
+    /// Size at the first check. A sample of one token has no variance, so that every token is read.
     #[serde(default = "default_base")]
     pub base: Size,
 }
 
-/// Tokens that samplers draw first, unless a file sets `base`.
+/// Default `base` of samplers: the size at the first check.
 pub const fn default_base() -> Size {
     Size::Tokens(128)
 }
 
 impl Uniform {
-    /// The default base.
+    /// Sampler with the default base.
     pub const DEFAULT: Self = Self { base: default_base() };
 }
 
@@ -71,18 +71,18 @@ impl Sampler for UniformSampler {
         stream: &Stream,
     ) -> Box<dyn Design + 'a> {
         let draws = Order::new(picks.visible(), stream).draws();
-        Box::new(Simple { draws, picks, drawn: 0, n_s: picks.visible() - picks.len() })
+        Box::new(UniformDesign { draws, picks, drawn: 0, n_s: picks.visible() - picks.len() })
     }
 }
 
-struct Simple<'a> {
+struct UniformDesign<'a> {
     draws: Draws,
     picks: &'a Picks,
     drawn: usize,
     n_s: usize,
 }
 
-impl Design for Simple<'_> {
+impl Design for UniformDesign<'_> {
     fn extend(&mut self, size: usize, out: &mut Vec<u32>) {
         let more = size.min(self.n_s).saturating_sub(self.drawn);
         self.draws.fill(self.picks, more, out);

@@ -1,27 +1,27 @@
-//! What a promise takes for granted.
+//! Assumptions of promises.
 
 use std::fmt;
 use std::ops::BitOr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Something that a promise takes for granted, because no theorem gives it.
+/// An assumption of a promise, which no theorem proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Assumption {
-    /// A sum over the sample is near to normal.
+    /// Sums over the sample are approximately normal.
     Normal,
-    /// Norms and variances estimated from the sample are near to the true ones.
+    /// Norms and variances estimated from the sample are close to the true ones.
     Moments,
-    /// Nothing much heavier than what was drawn is left undrawn.
+    /// No undrawn token is much heavier than the drawn tokens.
     TailSeen,
 }
 
 impl Assumption {
-    /// All of them.
+    /// All assumptions.
     pub const ALL: [Self; 3] = [Self::Normal, Self::Moments, Self::TailSeen];
 
-    /// What it says, as a sentence that may be false.
+    /// Statement that is assumed, as a clause without capital and full stop.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Normal => "a sum over the sample is near to normal",
@@ -41,12 +41,12 @@ impl fmt::Display for Assumption {
     }
 }
 
-/// A set of [`Assumption`]s; of two together, both sets are assumed.
+/// A set of [`Assumption`]s. The operator `|` joins two sets.
 ///
 /// ```
 /// use vattention_core::promise::{Assumption, Assumptions};
 ///
-/// let both = Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
+/// let both = Assumptions::only(Assumption::Normal) | Assumptions::only(Assumption::Moments);
 /// assert!(both.contains(Assumption::Moments) && !both.contains(Assumption::TailSeen));
 /// assert_eq!(both.to_string(), "normal, moments");
 /// ```
@@ -54,27 +54,27 @@ impl fmt::Display for Assumption {
 pub struct Assumptions(u8);
 
 impl Assumptions {
-    /// Nothing is assumed.
+    /// The empty set.
     pub const NONE: Self = Self(0);
-    /// Everything that can be is.
+    /// The set of all assumptions.
     pub const ALL: Self = Self(0b111);
 
-    /// One.
-    pub fn of(assumption: Assumption) -> Self {
+    /// The set of one assumption.
+    pub fn only(assumption: Assumption) -> Self {
         Self(1 << assumption as u8)
     }
 
-    /// Whether it is assumed.
+    /// Returns true if the set contains an assumption.
     pub fn contains(self, assumption: Assumption) -> bool {
-        self.0 & Self::of(assumption).0 != 0
+        self.0 & Self::only(assumption).0 != 0
     }
 
-    /// Those assumed, in the order of [`Assumption::ALL`].
+    /// Assumptions in the set, in the order of [`Assumption::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Assumption> {
         Assumption::ALL.into_iter().filter(move |&assumption| self.contains(assumption))
     }
 
-    /// Whether nothing is assumed.
+    /// Returns true if the set is empty.
     pub fn is_empty(self) -> bool {
         self == Self::NONE
     }
@@ -89,7 +89,7 @@ impl BitOr for Assumptions {
 }
 
 impl fmt::Display for Assumptions {
-    /// Their names, or `nothing`.
+    /// Writes the names of the assumptions, or `nothing`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return f.write_str("nothing");
@@ -104,7 +104,7 @@ impl fmt::Display for Assumptions {
     }
 }
 
-/// A list of names.
+/// The set is written as a list of names.
 impl Serialize for Assumptions {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.iter())
@@ -114,7 +114,7 @@ impl Serialize for Assumptions {
 impl<'de> Deserialize<'de> for Assumptions {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let all = Vec::<Assumption>::deserialize(from)?;
-        Ok(all.into_iter().map(Self::of).fold(Self::NONE, BitOr::bitor))
+        Ok(all.into_iter().map(Self::only).fold(Self::NONE, BitOr::bitor))
     }
 }
 
@@ -123,8 +123,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_listed() {
-        let all = Assumption::ALL.into_iter().map(Assumptions::of);
+    fn assumptions_are_written_and_read_as_names() {
+        let all = Assumption::ALL.into_iter().map(Assumptions::only);
         assert_eq!(all.fold(Assumptions::NONE, BitOr::bitor), Assumptions::ALL);
         assert!(Assumptions::ALL.iter().eq(Assumption::ALL));
         assert_eq!(Assumptions::NONE.to_string(), "nothing");

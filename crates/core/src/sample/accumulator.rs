@@ -1,28 +1,29 @@
-//! The part of a machine in sampling: it reads rows, and computes the sample's statistics.
+//! Accumulators, which read the rows of a sample and compute its statistics.
 
 use crate::{
     sample::{Residual, Sample, SampleStats, Stratification, Weighed},
     step::{Picks, Row, Softmax},
 };
 
-/// The sums that the readers of one list have so far.
+/// Sums over the tokens that the query heads of one list have read so far.
 ///
-/// The sampler decides which tokens are read; an accumulator reads them, each once, and stores what
-/// the statistics need. [`ExactAccumulator`] is the definition; a backend has its own, which also
-/// sums the attention output.
+/// The sampler decides which tokens are read. An accumulator reads each of them once and stores the
+/// sums that the statistics need. [`ExactAccumulator`] is the reference implementation. A backend
+/// has its own accumulator, which also computes the attention output.
+///
+/// The argument `reader` is the index of a query head among those that read the list.
 pub trait Accumulator {
-    /// Reads the picked tokens. Called once, before any is drawn.
+    /// Reads the picked tokens. It is called once, before any token is drawn.
     fn take(&mut self, picks: &Picks);
 
     /// Reads tokens drawn from the residual, in draw order.
     fn draw(&mut self, tokens: &[u32], for_use: SampleUse);
 
-    /// The statistics of all tokens drawn so far for reader `reader` of the list, as a uniform
-    /// sample.
+    /// Statistics of all tokens drawn so far, as a uniform sample, for one query head.
     fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats;
 
-    /// Shows all tokens drawn so far as reader `reader` sees them, once, and the logit that their
-    /// exponentials are relative to.
+    /// Calls `show` once with all tokens drawn so far, as one query head sees them, and the logit
+    /// that their exponentials are relative to.
     fn sample(
         &mut self,
         reader: usize,
@@ -30,8 +31,9 @@ pub trait Accumulator {
         show: &mut dyn FnMut(&Sample<'_>, f64),
     );
 
-    /// The statistics of all tokens drawn so far for reader `reader`, drawn with probabilities `p` `[b]`: within
-    /// `strata`, or independently of each other.
+    /// Statistics of all tokens drawn so far for one query head, if their inclusion probabilities
+    /// are `p` `[b]`. The tokens were drawn within `strata`, or, without strata, independently of
+    /// each other.
     fn weighed(
         &mut self,
         reader: usize,
@@ -42,8 +44,8 @@ pub trait Accumulator {
         weighed_by_definition(self, reader, residual, p, strata)
     }
 
-    /// The number of rows left to read from which reading all visible tokens in order is faster; if
-    /// `checked`, statistics will be needed after that.
+    /// Smallest number of rows still to be read for which reading all visible tokens in order is
+    /// faster. If `checked` is true, the statistics of these rows will be needed, too.
     fn dense_from(&self, checked: bool) -> usize {
         let _ = checked;
         usize::MAX
@@ -53,15 +55,16 @@ pub trait Accumulator {
 /// Purpose for which drawn tokens are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleUse {
-    /// Their sums alone: no statistics will be needed any more.
+    /// Sums only, because no more statistics will be needed.
     Sums,
     /// Sums and statistics of a uniform sample.
     Uniform,
-    /// Statistics of a sample whose tokens have weights of their own, which are not known yet.
+    /// Statistics of a sample whose tokens have different weights, which are not known yet.
     Weighted,
 }
 
-/// Statistics of a weighed sample by their definition, from the sample that an accumulator shows.
+/// Statistics of a weighted sample by the reference implementation, from the sample that an
+/// accumulator shows. It is the default of [`Accumulator::weighed`].
 pub fn weighed_by_definition<T: Accumulator + ?Sized>(
     accumulator: &mut T,
     reader: usize,
@@ -76,11 +79,12 @@ pub fn weighed_by_definition<T: Accumulator + ?Sized>(
     weighed
 }
 
-/// The definition: sums in f64, one token after the other, and statistics recomputed at each check.
+/// The reference implementation: it sums in f64, one token after the other, and recomputes the
+/// statistics at each check.
 #[derive(Debug)]
 pub struct ExactAccumulator<'a> {
     rows: &'a [Row<'a>],
-    /// Sums over the certain tokens, of each row.
+    /// Sums over the picked tokens, for each row.
     certain: Vec<Softmax>,
     /// Logits of the drawn tokens, `[rows][b]`.
     logits: Vec<Vec<f64>>,
@@ -89,7 +93,7 @@ pub struct ExactAccumulator<'a> {
 }
 
 impl<'a> ExactAccumulator<'a> {
-    /// For rows of one KV head that have read nothing.
+    /// Creates an accumulator for rows of one KV head, which have not read any token.
     pub fn new(rows: &'a [Row<'a>]) -> Self {
         let dim = rows[0].values().dim();
         Self {

@@ -1,10 +1,11 @@
-//! A random order of the visible tokens that costs no memory: a keyed bijection.
+//! A random order of the visible tokens that needs no memory: a keyed bijection.
 //!
-//! An alternating Feistel network over `Z_a × Z_b`, `a, b ≈ √n`, eight rounds, integers only: the
-//! same order on every machine. Its first `b` accepted values are a uniform sample without
-//! replacement, and a larger sample continues a smaller one.
-//! Cost: O(1) per candidate, [`BLOCK`] at a time in vectors; fewer than 1 % of candidates fall outside
-//! once `n ≥ 10⁴`.
+//! The bijection is an alternating Feistel network of eight rounds over `Z_a × Z_b`, with
+//! `a, b ≈ √n`. It uses integers only, so the order is the same on every machine. The first values
+//! below `n` are a uniform sample without replacement, and a larger sample continues a smaller one.
+//!
+//! A candidate costs O(1); [`BLOCK`] of them are computed at a time, in vector instructions. For
+//! `n ≥ 10⁴` fewer than 1 % of the candidates are rejected because their value is `n` or more.
 
 use multiversion::multiversion;
 
@@ -19,11 +20,11 @@ pub struct Order {
     n: u32,
 }
 
-/// Candidates computed at a time: enough that the rounds of all of them overlap.
+/// Number of candidates computed at a time, enough for their rounds to overlap in the processor.
 const BLOCK: usize = 128;
 
 impl Order {
-    /// The order of `0..n` that blocks 0 and 1 of `stream` key. `n` is less than 2³¹.
+    /// Creates the order of `0..n` whose keys are blocks 0 and 1 of `stream`. `n` is less than 2³¹.
     pub fn new(n: usize, stream: &Stream) -> Self {
         let n = n as u32;
         let mut keys = [0; 8];
@@ -34,13 +35,13 @@ impl Order {
         Self { keys, a, b, n }
     }
 
-    /// The keys of the rounds, and the sides of the domain, `a` and `b`: what another machine needs
-    /// to go through the same order.
+    /// Keys of the rounds, and the sides `a` and `b` of the domain, from which a device can compute
+    /// the same order.
     pub fn parameters(&self) -> ([u32; 8], [u32; 2]) {
         (self.keys, [self.a, self.b])
     }
 
-    /// The tokens, in order, each once.
+    /// All tokens in this order, each once.
     pub fn tokens(self) -> impl Iterator<Item = usize> {
         let blocks = (0..self.candidates()).step_by(BLOCK);
         let images =
@@ -48,17 +49,17 @@ impl Order {
         images.filter(move |&x| x < self.n).map(|x| x as usize)
     }
 
-    /// Draws from the beginning of the order.
+    /// Returns draws from the beginning of the order.
     pub fn draws(self) -> Draws {
         Draws { order: self, next: 0 }
     }
 
-    /// The size of the bijection's domain.
+    /// Size of the bijection's domain.
     fn candidates(&self) -> u32 {
         self.a * self.b
     }
 
-    /// How many candidates a block that begins at `first` has.
+    /// Number of candidates in the block that begins at `first`.
     fn left(&self, first: u32) -> usize {
         BLOCK.min((self.candidates() - first) as usize)
     }
@@ -73,34 +74,35 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Appends the next `count` tokens that are not in `picks` to `out`, or as many as there are.
+    /// Appends the next `count` tokens that are not in `picks` to `out`, or fewer if the order
+    /// ends.
     ///
     /// O(count · n / n_s) with `n_s` tokens not in `picks`.
     pub fn fill(&mut self, picks: &Picks, count: usize, out: &mut Vec<u32>) {
         let n = self.order.n;
-        let open = |x: u32| x < n && !picks.contains(x as usize);
-        let mut wanted = count;
-        while wanted > 0 && self.next < self.order.candidates() {
+        let accept = |x: u32| x < n && !picks.contains(x as usize);
+        let mut missing = count;
+        while missing > 0 && self.next < self.order.candidates() {
             let images = block(&self.order, self.next);
             let images = &images[..self.order.left(self.next)];
             let mut accepted = [0; BLOCK];
             let mut found = 0;
             for &x in images {
                 accepted[found % BLOCK] = x;
-                found += usize::from(open(x));
+                found += usize::from(accept(x));
             }
-            let used = found.min(wanted);
+            let used = found.min(missing);
             out.extend_from_slice(&accepted[..used]);
-            wanted -= used;
-            let mut places = (0..images.len()).filter(|&place| open(images[place]));
+            missing -= used;
+            let mut places = (0..images.len()).filter(|&place| accept(images[place]));
             let end = if used < found { places.nth(used) } else { None };
             self.next += end.unwrap_or(images.len()) as u32;
         }
     }
 }
 
-/// The images of [`BLOCK`] candidates from `first` on under the bijection of `0..a·b`. Those of
-/// candidates beyond it mean nothing.
+/// Images of the [`BLOCK`] candidates from `first` on under the bijection of `0..a·b`. Images of
+/// candidates beyond `a·b` are meaningless.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
@@ -108,7 +110,7 @@ impl Draws {
 fn block(order: &Order, first: u32) -> [u32; BLOCK] {
     let &Order { keys, a, b, .. } = order;
     let (mut left, mut right) = coordinates(first, b);
-    // Of loops over zipped iterators the compiler does not make vectors here.
+    // The compiler does not vectorize loops over zipped iterators here.
     for pair in keys.as_chunks::<2>().0 {
         for i in 0..BLOCK {
             left[i] = add_below(left[i], scaled_hash(right[i], pair[0], a), a);
@@ -130,7 +132,7 @@ fn coordinates(first: u32, b: u32) -> ([u32; BLOCK], [u32; BLOCK]) {
     let (row, column) = (first / b, first % b);
     for (i, (x, y)) in left.iter_mut().zip(&mut right).enumerate() {
         let beyond = column + i as u32;
-        // Vectors cannot divide, but a block seldom spans more than two rows.
+        // Vectors cannot divide; if `b` is at least a block, the block spans at most two rows.
         let rows = if b as usize >= BLOCK { u32::from(beyond >= b) } else { beyond / b };
         (*x, *y) = (row + rows, beyond - rows * b);
     }
@@ -181,17 +183,20 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
         #[test]
-        fn every_token_once(n in 0usize..3000, seed: u64) {
+        fn each_token_occurs_once(n in 0usize..3000, seed: u64) {
             let mut tokens: Vec<usize> = Order::new(n, &stream(seed)).tokens().collect();
             tokens.sort_unstable();
             prop_assert!(tokens.into_iter().eq(0..n));
         }
 
-        /// Drawn in parts of any sizes, the tokens are those of the order that are not picked.
+        /// The tokens drawn in parts of any size are the unpicked tokens of the order.
         #[test]
-        fn draws_go_on_where_they_ended(
+        fn draws_continue_where_they_ended(
             n in 0usize..3000,
             step in 1usize..4,
             parts in prop::collection::vec(0usize..400, 0..9),
@@ -203,17 +208,21 @@ mod tests {
             let expected: Vec<u32> =
                 order.tokens().filter(|&token| !picks.contains(token)).map(|x| x as u32).collect();
             let (mut draws, mut drawn) = (order.draws(), Vec::new());
-            let mut asked = 0;
+            let mut count = 0;
             for part in parts {
-                asked += part;
+                count += part;
                 draws.fill(&picks, part, &mut drawn);
-                prop_assert_eq!(&drawn[..], &expected[..asked.min(expected.len())]);
+                prop_assert_eq!(&drawn[..], &expected[..count.min(expected.len())]);
             }
         }
 
-        /// The high half of a product, as the definition has it.
+        /// The scaled hash is the high half of a 64-bit product.
         #[test]
-        fn hashes_are_scaled_by_the_high_half(x in 0_u32..46_341, key: u32, range in 1_u32..46_342) {
+        fn hashes_are_scaled_by_the_high_half(
+            x in 0_u32..46_341,
+            key: u32,
+            range in 1_u32..46_342,
+        ) {
             let mut h = x.wrapping_mul(0x9E37_79B1).wrapping_add(key);
             h = (h ^ (h >> 16)).wrapping_mul(0x21f0_aaad);
             h = (h ^ (h >> 15)).wrapping_mul(0x735a_2d97);
@@ -223,8 +232,8 @@ mod tests {
         }
     }
 
-    /// The share of keys under which `token` is among the first `first` of `n`, and a pair of
-    /// tokens both are, must be those of a uniform sample: within 6 standard errors each.
+    /// Over all keys, each token and each pair of neighbours are among the first `first` of `n`
+    /// tokens as often as in a uniform sample, within 6 standard errors.
     #[test]
     fn samples_are_uniform_from_16_tokens_on() {
         for (n, first) in [(16, 4), (57, 15), (200, 30), (1000, 50)] {
@@ -232,12 +241,12 @@ mod tests {
             let mut single = vec![0_u64; n];
             let mut neighbours = 0_u64;
             for seed in 0..trials {
-                let mut seen = vec![false; n];
+                let mut drawn = vec![false; n];
                 for token in Order::new(n, &stream(seed)).tokens().take(first) {
-                    seen[token] = true;
+                    drawn[token] = true;
                     single[token] += 1;
                 }
-                neighbours += seen.windows(2).filter(|w| w[0] && w[1]).count() as u64;
+                neighbours += drawn.windows(2).filter(|w| w[0] && w[1]).count() as u64;
             }
             let p = first as f64 / n as f64;
             let sd = (trials as f64 * p * (1.0 - p)).sqrt();

@@ -1,16 +1,16 @@
-//! The tokens outside a token list.
+//! Facts about the tokens that no selector picked.
 
-/// Facts about the tokens outside a token list, beside the sample.
+/// Facts about the residual of a list, the tokens that no selector picked, for one row.
 #[derive(Clone, Copy, Debug)]
 pub struct Residual<Bound = f32> {
-    /// Number of these tokens.
+    /// Number of tokens in the residual.
     pub n_s: usize,
-    /// Tokens that the row may read.
+    /// Number of tokens that the row may read.
     pub visible: usize,
-    /// Query heads of the layer.
+    /// Number of query heads of the layer.
     pub query_heads: usize,
-    /// The largest norm of a visible value.
+    /// Largest norm of a visible value.
     pub max_norm_v: f64,
-    /// Upper bound on their logits (or its exponential), if an exact selector proved one.
+    /// Upper bound on the logits of the residual (or its exponential), if a selector proved one.
     pub bound: Option<Bound>,
 }

@@ -5,41 +5,42 @@ use crate::{
     step::Softmax,
 };
 
-/// `Φ⁻¹(0.9)`: by how many of its own standard errors an estimated variance is raised. The true one is
-/// larger with probability 0.1, if estimates are normal.
+/// Number of standard errors by which an estimated variance is raised, `Φ⁻¹(0.9)`. If estimates are
+/// normal, the true variance exceeds the raised estimate with probability 0.1.
 pub const ALLOWANCE: f64 = 1.281_551_565_544_600_4;
 
 /// Statistics of one row at one check, from all tokens drawn so far, in draw order.
 ///
-/// They are those of a uniform sample. Of another design they are what a uniform sample of as many
-/// tokens would show that errs as much: `n_s² (1/b − 1/n_s)` times a variance is that of the total.
+/// They describe a uniform sample. For other designs, they are the statistics of a uniform sample
+/// with the same size and error: `n_s² (1/b − 1/n_s)` times a variance is the variance of the
+/// estimated total.
 ///
-/// Per residual token, `e = exp(logit − shift)`, and `w = e (v − N^/D^)`. Sums over the residual
-/// are estimated by `n_s / b` times the sample's. Everything is relative to one shift, which no
-/// budget depends on. Variances have the divisor `b − 1`; they are NaN for `b = 1` and 0 for
-/// `b = 0`, when nothing has been drawn.
+/// For a token of the residual, `e = exp(logit − shift)` and `w = e (v − N^/D^)`. Sums over the
+/// residual are estimated by `n_s / b` times the sums over the sample. All numbers are relative to
+/// the same shift, on which no budget depends. Variances have the divisor `b − 1`. They are NaN for
+/// `b = 1`, and 0 for `b = 0`, when nothing has been drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleStats {
-    /// Tokens drawn so far, which the moments are from.
+    /// Number of tokens drawn so far, from which the moments are estimated.
     pub drawn: usize,
-    /// Tokens of the sample that is judged: as many, or a larger one of the same moments.
+    /// Size of the sample that is described: the number of tokens drawn, or a larger number.
     pub b: usize,
-    /// Tokens in the residual.
+    /// Number of tokens in the residual.
     pub n_s: usize,
-    /// Tokens that the row may read.
+    /// Number of tokens that the row may read.
     pub visible: usize,
-    /// Query heads of the layer.
+    /// Number of query heads of the layer.
     pub query_heads: usize,
-    /// Elements of a value; no covariance of values has a higher rank.
+    /// Number of elements of a value, which limits the rank of covariances.
     pub value_dim: usize,
     /// Estimate `D^` of the softmax denominator.
     pub d: f64,
-    /// The certain tokens' part of it, which is exact.
+    /// Part of `D^` from the picked tokens, which is exact.
     pub d_certain: f64,
     /// Norm of the estimate `N^` of the numerator.
     pub norm_n: f64,
-    /// `|o^ − c|`: how far the estimate `o^ = N^/D^` is from `c`, the certain tokens' own output;
-    /// `c` is 0 if there are none.
+    /// Distance `|o^ − c|` of the estimated output `o^ = N^/D^` from the output `c` of the picked
+    /// tokens, which is 0 if there are none.
     pub drift: f64,
     /// Sample variance of `e`.
     pub var_e: f64,
@@ -47,53 +48,54 @@ pub struct SampleStats {
     pub trace_ev: f64,
     /// Trace of the sample covariance of `w`.
     pub trace_w: f64,
-    /// Effective rank `Tr(S)² / Tr(S²)` of the covariance of `w`, shrunk to be safe; at least 1.
+    /// Effective rank `Tr(S)² / Tr(S²)` of the covariance of `w`, at least 1, estimated to err low
+    /// (docs/guarantees.md, eq. 7, 7' and 7'').
     pub nu: f64,
     /// Kurtosis of `e`; 3 for a Gaussian.
     pub kurtosis_e: f64,
-    /// `b Σ|w|⁴ / (Σ|w|²)²` of the centred `w`.
+    /// Kurtosis of `w`, `b Σ|w|⁴ / (Σ|w|²)²` of the centred `w`.
     pub kurtosis_w: f64,
-    /// The largest norm of a visible value; 0 for designs that are not uniform.
+    /// Largest norm of a visible value; 0 for designs that are not uniform.
     pub max_norm_v: f64,
-    /// The largest `e` that an untaken token can have, if an exact selector promised one.
+    /// Upper bound on `e` of the residual's tokens, if a selector proved one.
     pub bound: Option<f64>,
-    /// The design's bounds on the tokens that the sample may have missed, if it has any.
+    /// Bounds of the design on the weights that the sample may have missed, if it has any.
     pub unseen: Option<Unseen>,
 }
 
-/// A sample of the residual, and what is known of the rest.
+/// A sample of the residual for one row, and facts about the residual.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
     /// `e` of each drawn token, `[b]`, in draw order.
     pub e: &'a [f64],
-    /// Their values, `[b · value_dim]`.
+    /// Values of the drawn tokens, `[b · value_dim]`.
     pub values: &'a [f32],
-    /// Sums over the certain tokens, relative to the shift of `e`.
+    /// Sums over the picked tokens, relative to the shift of `e`.
     pub certain: &'a Softmax,
-    /// Tokens in the residual.
+    /// Number of tokens in the residual.
     pub n_s: usize,
-    /// Tokens that the row may read.
+    /// Number of tokens that the row may read.
     pub visible: usize,
-    /// Query heads of the layer.
+    /// Number of query heads of the layer.
     pub query_heads: usize,
-    /// The largest norm of a visible value.
+    /// Largest norm of a visible value.
     pub max_norm_v: f64,
-    /// The largest `e` that an untaken token can have.
+    /// Upper bound on `e` of the residual's tokens, if a selector proved one.
     pub bound: Option<f64>,
 }
 
-/// Sums that the statistics follow from, however they were made.
+/// Sums over a sample from which its statistics follow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moments {
-    /// Elements of a value.
+    /// Number of elements of a value.
     pub value_dim: usize,
-    /// `D^`, and the certain tokens' part of it.
+    /// Estimate `D^` of the softmax denominator.
     pub d: f64,
-    /// The certain tokens' part of `D^`.
+    /// Part of `D^` from the picked tokens.
     pub d_certain: f64,
     /// `|N^|²`.
     pub norm_n_squared: f64,
-    /// `|N^/D^ − c|`, `c` being the certain tokens' own output.
+    /// Distance `|N^/D^ − c|` from the output `c` of the picked tokens; see [`drift`].
     pub drift: f64,
     /// Deviations of `e`.
     pub e: Deviations,
@@ -101,13 +103,15 @@ pub struct Moments {
     pub ev_squares: f64,
     /// Deviations of `w`.
     pub w: Deviations,
-    /// An estimate of `Tr(S²)` of the covariance of `w`.
+    /// Estimate of `Tr(S²)` for the covariance `S` of `w`.
     pub trace_of_square: f64,
 }
 
 impl Moments {
-    /// The sums over a sample of a residual of `n_s` tokens: weights `e` `[b]`, values
-    /// `[b · value_dim]`, beside the sums over the certain tokens, relative to the shift of `e`. In f64, which is the definition. Cost O(b · value_dim), a handful of passes.
+    /// Computes the sums over a sample of a residual of `n_s` tokens, with weights `e` `[b]` and
+    /// values `[b · value_dim]`. The sums over the `certain` tokens, which are the picks, are
+    /// relative to the shift of `e`. This is the reference implementation, in f64.
+    /// O(b · value_dim), in several passes.
     pub fn new(e: &[f64], values: &[f32], certain: &Softmax, n_s: usize) -> Self {
         let dim = certain.numerator().len();
         let scale = scale_up(e.len(), n_s);
@@ -142,7 +146,7 @@ pub struct Deviations {
 }
 
 impl FromIterator<f64> for Deviations {
-    /// From the squared deviations.
+    /// Sums squared deviations, and their squares.
     fn from_iter<I: IntoIterator<Item = f64>>(squares: I) -> Self {
         squares.into_iter().fold(Self::default(), |sum, x| Self {
             squares: sum.squares + x,
@@ -152,7 +156,7 @@ impl FromIterator<f64> for Deviations {
 }
 
 impl SampleStats {
-    /// The statistics of a sample. Cost O(b · value_dim), a handful of passes.
+    /// Computes the statistics of a sample. O(b · value_dim), in several passes.
     pub fn new(sample: &Sample<'_>) -> Self {
         let residual = Residual {
             n_s: sample.n_s,
@@ -166,8 +170,8 @@ impl SampleStats {
         Self::from_moments(e.len(), &moments, &residual)
     }
 
-    /// The statistics of a sample of `b` tokens, from its sums. In `residual`, the bound is of
-    /// `e`, relative to the shift of the sums.
+    /// Computes the statistics of a sample of `b` tokens from its sums. The bound of `residual` is
+    /// a bound on `e`, relative to the shift of the sums.
     pub fn from_moments(b: usize, moments: &Moments, residual: &Residual<f64>) -> Self {
         let n_s = residual.n_s;
         let divide = |sum: f64| match b {
@@ -201,19 +205,20 @@ impl SampleStats {
 }
 
 impl SampleStats {
-    /// The statistics of a sample of `b` tokens with the same moments. How much these are in doubt
-    /// depends on the tokens drawn, so it stays as it is.
+    /// Statistics of a sample of `b` tokens with the same moments. The standard errors of the
+    /// moments do not change, because they depend on the number of tokens drawn.
     #[must_use]
-    pub fn at(&self, b: usize) -> Self {
+    pub fn with_size(&self, b: usize) -> Self {
         Self { b, ..*self }
     }
 
-    /// The statistics with variances larger by `z` of the standard errors of their estimates, and an
-    /// effective rank that counts heavy tokens; unchanged for `z = 0`.
+    /// Statistics with variances raised by `z` of their standard errors, and with an effective rank
+    /// that allows for heavy tokens; unchanged for `z = 0`.
     ///
-    /// A variance is multiplied by `1 + z √((kurtosis − 1) / drawn)`. Pairs of different tokens, from which
-    /// the rank is estimated, do not see that a token is parallel to itself: `Σ |w|⁴ / (Σ |w|²)²`
-    /// of the sample, which is `kurtosis / drawn`, is added to its inverse beyond `1 / drawn`.
+    /// A variance is multiplied by `1 + z √((kurtosis − 1) / drawn)`. The rank is estimated from
+    /// pairs of different tokens, which leave out the product of each token with itself. This
+    /// product contributes `Σ |w|⁴ / (Σ |w|²)² = kurtosis / drawn` to the inverse rank, of which
+    /// `1 / drawn` is already in it; the rest is added here.
     #[must_use]
     pub fn raised(&self, z: f64) -> Self {
         if z == 0.0 {
@@ -232,14 +237,14 @@ impl SampleStats {
     }
 }
 
-/// Distance of an output from that of the certain tokens alone, or from 0 if there are none.
+/// Distance of an output from the output of the picked tokens alone, or from 0 if there are none.
 pub fn drift(out: &[f64], certain: &Softmax) -> f64 {
     let d = certain.denominator();
     let centre = certain.numerator().iter().map(|n| if d > 0.0 { n / d } else { 0.0 });
     out.iter().zip(centre).map(|(o, c)| (o - c).powi(2)).sum::<f64>().sqrt()
 }
 
-/// `n_s / b`: what a sum over the sample is multiplied by.
+/// Factor `n_s / b` that turns a sum over the sample into an estimated total, or 0 if `b` is 0.
 pub fn scale_up(b: usize, n_s: usize) -> f64 {
     if b == 0 { 0.0 } else { n_s as f64 / b as f64 }
 }
@@ -254,7 +259,7 @@ fn weighted_rows(e: &[f64], values: &[f32], centre: &[f64]) -> Vec<f64> {
     out
 }
 
-/// The sum of rows `[b · dim]`.
+/// Sum of rows `[b · dim]`.
 fn column_sums(rows: &[f64], dim: usize) -> Vec<f64> {
     let mut sums = vec![0.0; dim];
     for row in rows.chunks_exact(dim) {
@@ -263,7 +268,7 @@ fn column_sums(rows: &[f64], dim: usize) -> Vec<f64> {
     sums
 }
 
-/// Rows less their mean.
+/// Rows minus their mean.
 fn centred(mut rows: Vec<f64>, dim: usize) -> Vec<f64> {
     let count = (rows.len() / dim) as f64;
     let mean: Vec<f64> = column_sums(&rows, dim).into_iter().map(|sum| sum / count).collect();
@@ -277,15 +282,15 @@ fn squared_norms(rows: &[f64], dim: usize) -> Vec<f64> {
     rows.chunks_exact(dim).map(|row| row.iter().map(|x| x * x).sum()).collect()
 }
 
-/// The Euclidean norm of a value.
+/// Euclidean norm of a value.
 pub(crate) fn norm(value: &[f32]) -> f64 {
     value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt()
 }
 
-/// The larger of two numbers; NaN if one is NaN, which `f64::max` would drop.
+/// The larger of two numbers, or NaN if one of them is NaN, which `f64::max` would ignore.
 ///
-/// A bound that is NaN is no bound: it must reach [`Radius::new`](crate::plugin::Radius::new), which makes
-/// it infinite.
+/// A NaN bounds nothing, so it must reach [`Radius::new`](crate::plugin::Radius::new), which turns
+/// it into infinity.
 pub fn max_or_nan(x: f64, least: f64) -> f64 {
     if x.is_nan() || least.is_nan() { f64::NAN } else { x.max(least) }
 }
@@ -301,12 +306,12 @@ fn effective_rank(b: usize, trace: f64, trace_of_square: f64) -> f64 {
         return 1.0;
     }
     let raw = if trace_of_square == 0.0 { f64::INFINITY } else { trace * trace / trace_of_square };
-    // A rank of 1 is safe, so `f64::max` may drop a NaN.
+    // `f64::max` may ignore a NaN, because a rank of 1 is safe.
     (1.0 / (1.0 / raw.max(1.0) + 1.0 / b as f64)).max(1.0)
 }
 
-/// An unbiased estimate of `Tr(S²)`: differences of disjoint pairs are independent with
-/// covariance `2S`, so the squared product of two of them has the mean `4 Tr(S²)`.
+/// Unbiased estimate of `Tr(S²)`. The differences of disjoint pairs are independent with covariance
+/// `2S`, so the squared product of two differences has mean `4 Tr(S²)`.
 fn trace_of_square(rows: &[f64], dim: usize) -> f64 {
     let differences: Vec<f64> = rows
         .chunks_exact(2 * dim)
@@ -322,11 +327,11 @@ fn trace_of_square(rows: &[f64], dim: usize) -> f64 {
     mean_of_lagged_squares(differences.len(), sum)
 }
 
-/// Lags at which differences are multiplied to estimate `Tr(S²)`.
+/// Largest lag at which differences are multiplied to estimate `Tr(S²)`.
 pub const LAGS: usize = 4;
 
-/// The estimate of `Tr(S²)` from the sum, over all lags up to [`LAGS`], of the squared products of
-/// `differences` differences.
+/// Estimate of `Tr(S²)` from `sum`, the sum of squared products of `differences` differences over
+/// all lags up to [`LAGS`].
 pub fn mean_of_lagged_squares(differences: usize, sum: f64) -> f64 {
     let products: usize = (1..=LAGS).map(|lag| differences.saturating_sub(lag)).sum();
     if products > 0 { sum / (4.0 * products as f64) } else { 0.0 }
@@ -336,7 +341,7 @@ pub fn mean_of_lagged_squares(differences: usize, sum: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Statistics of tokens of equal weight, with one number as a value, and nothing certain.
+    /// Statistics of tokens of equal weight with values of dimension 1, without picked tokens.
     fn stats(values: &[f32], n_s: usize) -> SampleStats {
         SampleStats::new(&Sample {
             e: &vec![1.0; values.len()],
@@ -351,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kurtosis_or_rank_that_is_not_a_number_is_not_taken_for_a_good_one() {
+    fn nan_in_a_kurtosis_or_rank_is_never_favourable() {
         let unknown = SampleStats { kurtosis_w: f64::NAN, ..stats(&[1.0, 2.0, 4.0], 1000) };
         assert!(unknown.raised(1.0).trace_w.is_nan());
         assert!(kurtosis(5, &Deviations { squares: f64::NAN, fourths: 1.0 }).is_nan());

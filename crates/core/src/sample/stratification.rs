@@ -1,21 +1,22 @@
 //! Strata of a sample, and the centres that deviations within a stratum are measured from.
 //!
-//! The few tokens drawn from a stratum may be alike where the stratum is not, and then say nothing
-//! about its variance. Deviations are therefore measured from a centre that neighbouring strata
-//! share in: where the strata differ, deviations remain (docs/guarantees.md, theorem 8).
+//! The few tokens drawn from a stratum may be equal although the stratum varies, and would then
+//! suggest a variance of 0. Deviations are therefore measured from a centre that includes the means
+//! of neighbouring strata, so that differences between strata count as deviations
+//! (docs/guarantees.md, theorem 8).
 
 /// Strata that tokens were drawn from, uniformly without replacement within each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stratification {
     /// Stratum of each token drawn so far, in draw order, `[b]`.
     pub strata: Vec<usize>,
-    /// The other strata that share in each stratum's centre, `[strata]`; tokens have been drawn
-    /// from each of them.
+    /// Neighbours of each stratum, whose means its centre includes, `[strata]`. Tokens have been
+    /// drawn from each neighbour.
     pub neighbours: Vec<Vec<usize>>,
 }
 
 impl Stratification {
-    /// One stratum, from which all of the `drawn` tokens come.
+    /// A single stratum, from which `drawn` tokens were drawn.
     pub fn single(drawn: usize) -> Self {
         Self { strata: vec![0; drawn], neighbours: vec![Vec::new()] }
     }
@@ -47,11 +48,12 @@ impl Stratification {
     }
 
     /// Degrees of freedom of `Σ |x − m|²` over the `drawn` tokens of a stratum of `size` tokens,
-    /// `m` being the average of its own mean and those of its `neighbours`: the sum divided by them
-    /// is on average at least the stratum's variance (docs/guarantees.md, theorem 8).
+    /// where `m` is the average of the stratum's mean and the means of its `neighbours`. The sum
+    /// divided by this number is on average at least the stratum's variance (docs/guarantees.md,
+    /// theorem 8).
     pub fn degrees_of_freedom(drawn: usize, size: usize, neighbours: usize) -> f64 {
-        let own_part = neighbours as f64 / (1 + neighbours) as f64;
-        drawn as f64 - 1.0 + own_part * own_part * (1.0 - drawn as f64 / size as f64)
+        let others = neighbours as f64 / (1 + neighbours) as f64;
+        drawn as f64 - 1.0 + others * others * (1.0 - drawn as f64 / size as f64)
     }
 }
 
@@ -59,8 +61,8 @@ impl Stratification {
 mod tests {
     use super::*;
 
-    /// Over all pairs drawn from three tokens, the variance about a centre that a constant stratum of
-    /// the same mean shares in is the truth: the least that theorem 8 allows.
+    /// Over all pairs drawn from three tokens, the mean variance about a centre that includes a
+    /// constant stratum of the same mean is the true variance, the smallest that theorem 8 allows.
     #[test]
     fn variance_about_a_shared_centre_is_not_too_small() {
         let (tokens, neighbour) = ([1.0, 2.0, 6.0], 3.0);

@@ -2,14 +2,15 @@
 
 /// Upper bounds on the contribution of a set of tokens whose expected number of draws is 1.
 ///
-/// All of them are missed with probability `1/e`; tokens with λ expected draws with `e^−λ`.
+/// The sample misses all tokens of such a set with probability `1/e`, and all tokens of a set with
+/// λ expected draws with probability `e^−λ`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unseen {
-    /// Bound `x` on their part of `Σ e |v|`.
+    /// Upper bound `x` on the set's part of `Σ e |v|`.
     pub numerator: f64,
-    /// Bound `y` on their part of `Σ e`. Their part of `Σ e |v − o|`, for any `o`, is at most
-    /// `√(x² + |o|² y²)`.
+    /// Upper bound `y` on the set's part of `Σ e`. Its part of `Σ e |v − o|` is at most
+    /// `√(x² + |o|² y²)` for any `o`.
     pub denominator: f64,
-    /// Whether the bounds are proved for every token.
+    /// True if the bounds are proved for every token.
     pub proved: bool,
 }

@@ -1,7 +1,8 @@
-//! A sample whose tokens weigh `1 / π`, as one reader sees it, by products of values.
+//! Estimates from a sample whose tokens have weights `1 / π`, for one query head.
 //!
-//! Deviations follow from the products: with `μ` the centre of `e v` and `ē` that of `e`,
-//! `m = μ − ē o^` is that of `w = e (v − o^)`, and `w · m = e (v · μ − ē v · o^ − μ · o^ + ē |o^|²)`.
+//! Variances are computed from dot products of values. If `μ` is the centre of `e v` and `ē` the
+//! centre of `e`, then `m = μ − ē o^` is the centre of `w = e (v − o^)`, and
+//! `w · m = e (v · μ − ē v · o^ − μ · o^ + ē |o^|²)`.
 
 use std::rc::Rc;
 
@@ -11,58 +12,60 @@ use crate::{
 };
 
 /// Horvitz-Thompson estimates from a weighted sample, and the per-token terms of their variance.
-/// `b` tokens, in draw order, each drawn independently of the others or within its stratum.
+/// The `b` tokens are in draw order; each was drawn independently of the others, or within its
+/// stratum.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Weighed {
-    /// The logit that exponentials are relative to.
+    /// Logit that exponentials are relative to.
     pub shift: f64,
-    /// Elements of a value.
+    /// Number of elements of a value.
     pub value_dim: usize,
-    /// `D^`.
+    /// Estimate `D^` of the softmax denominator.
     pub d: f64,
-    /// The certain tokens' part of it.
+    /// Part of `D^` from the picked tokens.
     pub d_certain: f64,
-    /// `|o^|²`, of `o^ = N^/D^`.
+    /// `|o^|²` of the estimated output `o^ = N^/D^`.
     pub out_squared: f64,
-    /// `|o^ − c|`, `c` being the certain tokens' own output.
+    /// Distance `|o^ − c|` from the output `c` of the picked tokens; see [`drift`].
     pub drift: f64,
     /// `e` of each token, `[b]`.
     pub e: Vec<f64>,
-    /// `|v|`, `[b]`; readers share them.
+    /// `|v|` of each token, `[b]`, shared by the query heads.
     pub norms: Rc<[f64]>,
-    /// `v · o^`, `[b]`.
+    /// `v · o^` of each token, `[b]`.
     pub by_out: Vec<f64>,
-    /// `v · v'` of the [`PAIRS`](Self::PAIRS) of tokens `4 i .. 4 i + 4`, `[b / 4]`.
+    /// `v · v'` for the [`PAIRS`](Self::PAIRS) of each four successive tokens `4 i .. 4 i + 4`,
+    /// `[b / 4]`, shared by the query heads.
     pub fours: Rc<[[f64; 6]]>,
-    /// If tokens were drawn within strata.
+    /// Centres of the strata, if tokens were drawn within strata.
     pub within: Option<Within>,
 }
 
-/// Tokens beside the centres of the strata that they were drawn within.
+/// Centres of strata, and their dot products with the values of the drawn tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Within {
-    /// `v · μ` of each token, `μ` being its stratum's centre, `[b]`.
+    /// `v · μ` of each token, where `μ` is the centre of `e v` in its stratum, `[b]`.
     pub by_centre: Vec<f64>,
-    /// `[strata]`
+    /// Centre of each stratum, `[strata]`.
     pub centres: Vec<Centre>,
 }
 
-/// Centre of a stratum: the average of the means over the tokens drawn of it and of its neighbours.
+/// Centre of a stratum: the average of the mean over its drawn tokens and those of its neighbours.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Centre {
     /// Centre of `e`.
     pub e: f64,
-    /// `|μ|²`, of the average `μ` of `e v`.
+    /// `|μ|²` of the centre `μ` of `e v`.
     pub squared: f64,
     /// `μ · o^`.
     pub by_out: f64,
 }
 
 impl Within {
-    /// The definition, of tokens with weights `e` and `values` drawn within strata.
+    /// Computes the centres for drawn tokens with exponentials `e` and `values`.
     fn new(stratification: &Stratification, e: &[f64], values: &[&[f32]], out: &[f64]) -> Self {
         let drawn = stratification.drawn();
-        // Of `e v`, then of `e`.
+        // Means of the elements of `e v`, then of `e`.
         let mut means = vec![vec![0.0; out.len() + 1]; drawn.len()];
         for ((&stratum, e), value) in stratification.strata.iter().zip(e).zip(values) {
             let e = e / drawn[stratum] as f64;
@@ -72,14 +75,15 @@ impl Within {
         let averages = stratification.average_neighbours(&means);
         let tokens = stratification.strata.iter().zip(values);
         Self {
-            by_centre: tokens.map(|(&stratum, value)| by(value, &averages[stratum])).collect(),
+            by_centre: tokens.map(|(&stratum, value)| dot(value, &averages[stratum])).collect(),
             centres: averages.iter().map(|average| Centre::new(average, out)).collect(),
         }
     }
 }
 
 impl Centre {
-    /// The centre that is an average of `e v`, then of `e`, `[value_dim + 1]`, beside the output.
+    /// Creates a centre from the centres of the elements of `e v` and of `e`, `[value_dim + 1]`,
+    /// and the output `out` `[value_dim]`.
     pub fn new(average: &[f64], out: &[f64]) -> Self {
         let (e, average) = (average[out.len()], &average[..out.len()]);
         let squared = average.iter().map(|x| x * x).sum();
@@ -92,16 +96,16 @@ impl Centre {
     }
 }
 
-/// A value times a vector.
-fn by(value: &[f32], vector: &[f64]) -> f64 {
+/// Dot product of a value and a vector.
+fn dot(value: &[f32], vector: &[f64]) -> f64 {
     value.iter().zip(vector).map(|(&v, x)| f64::from(v) * x).sum()
 }
 
 impl Weighed {
-    /// Tokens whose values are multiplied with each other.
+    /// Number of successive tokens whose values are multiplied with each other.
     pub const FOUR: usize = 4;
 
-    /// The pairs of a four, in the order of their products.
+    /// Pairs of tokens among four, in the order of their products.
     pub const PAIRS: [(usize, usize); 6] = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)];
 
     /// `|w|²` of a token.
@@ -110,7 +114,7 @@ impl Weighed {
         self.e[i] * self.e[i] * (square - 2.0 * self.by_out[i] + self.out_squared)
     }
 
-    /// `w · w'` of the [`PAIRS`](Self::PAIRS) of a four.
+    /// `w · w'` of the [`PAIRS`](Self::PAIRS) of tokens `4 four .. 4 four + 4`.
     pub(crate) fn products(&self, four: usize) -> [f64; 6] {
         let Self { e, by_out, out_squared, fours, .. } = self;
         std::array::from_fn(|pair| {
@@ -120,8 +124,9 @@ impl Weighed {
         })
     }
 
-    /// The definition, in f64: of a sample that was drawn with probabilities `p` `[b]`, within strata
-    /// if there are any, with exponentials relative to `shift`. O(b · value_dim).
+    /// Computes the estimates from a sample whose inclusion probabilities are `p` `[b]`, drawn
+    /// within strata if there are any, with exponentials relative to `shift`. This is the reference
+    /// implementation, in f64. O(b · value_dim).
     pub fn new(
         sample: &Sample<'_>,
         p: &[f64],
@@ -145,15 +150,16 @@ impl Weighed {
         };
         let four = |four: &[&[f32]]| Self::PAIRS.map(|(i, j)| product(four[i], four[j]));
         Self {
-            by_out: values.iter().map(|value| by(value, &out)).collect(),
+            by_out: values.iter().map(|value| dot(value, &out)).collect(),
             fours: values.chunks_exact(Self::FOUR).map(four).collect(),
             within: strata.map(|strata| Within::new(strata, sample.e, &values, &out)),
             ..Self::of_sums(shift, sample.certain, &total, sample.e.to_vec(), norms)
         }
     }
 
-    /// From the sums over the certain tokens and over all, which are relative to the same shift; the
-    /// products are missing.
+    /// Computes the estimates from the sums over the picked tokens and over all tokens read, which
+    /// are relative to the same shift. The dot products (`by_out`, `fours` and `within`) are not
+    /// set.
     pub fn of_sums(
         shift: f64,
         certain: &Softmax,

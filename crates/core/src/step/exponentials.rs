@@ -1,19 +1,20 @@
-//! Exponentials and logarithms of many numbers, in f64, by operations that vectors have: the same on
-//! every machine.
+//! Exponentials and logarithms of many numbers, in f64. They use only operations that vector units
+//! have, so that results are the same on every machine.
 
 use multiversion::multiversion;
 
-/// Numbers side by side.
+/// Number of elements computed at a time.
 const LANES: usize = 16;
 
-/// `1.5 · 2^52`: a number added to it is rounded to an integer, which its lowest bits then hold.
+/// `1.5 · 2^52`: adding it rounds a number to an integer, which is then in the lowest bits of the
+/// sum.
 const ROUNDING: f64 = 6_755_399_441_055_744.0;
 
-/// The two parts of `ln 2`: an integer below 2^11 times the first is exact.
+/// Two parts whose sum is `ln 2`. The product of the first and an integer below 2^11 is exact.
 const LN_2: [f64; 2] = [0.693_147_180_369_123_8, 1.908_214_929_270_587_7e-10];
 
-/// Exponents below this one are raised to it: their exponentials are too small to count.
-const LEAST: f64 = -700.0;
+/// Smallest exponent. Lower exponents are raised to it, because their exponentials are negligible.
+const MIN_EXPONENT: f64 = -700.0;
 
 /// `1 / k!` for `k` from 13 down to 2.
 const INVERSE_FACTORIALS: [f64; 12] = {
@@ -27,8 +28,9 @@ const INVERSE_FACTORIALS: [f64; 12] = {
     inverses
 };
 
-/// `e^(scale · (x − shift))` of each number, with a relative error below 1e-15 for exponents from
-/// −700 to 700. An exponent below −700 counts as −700; of one above 700 the result may be anything.
+/// `e^(scale · (x − shift))` of each number `x`, with a relative error below 1e-15 for exponents
+/// from −700 to 700. An exponent below −700 counts as −700. For one above 700 the result is
+/// unspecified.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
@@ -48,10 +50,10 @@ pub fn exponentials(numbers: &[f32], shift: f64, scale: f64) -> Vec<f64> {
     exponentials
 }
 
-/// `e^x = 2^n e^r`, with an integer `n` and `|r| ≤ ½ ln 2`, of which the Taylor series is summed.
+/// `e^x = 2^n e^r` with an integer `n` and `|r| ≤ ½ ln 2`. `e^r` is computed by its Taylor series.
 #[inline(always)]
 fn exponential(x: f64) -> f64 {
-    let x = if x > LEAST { x } else { LEAST };
+    let x = if x > MIN_EXPONENT { x } else { MIN_EXPONENT };
     let rounded = x * std::f64::consts::LOG2_E + ROUNDING;
     let n = rounded - ROUNDING;
     let r = (x - n * LN_2[0]) - n * LN_2[1];
@@ -63,8 +65,8 @@ fn exponential(x: f64) -> f64 {
     ((series * r + 1.0) * r + 1.0) * power
 }
 
-/// The natural logarithm of each number, at least 2^-1022, with an absolute error below 1e-15 near 1
-/// and a relative one elsewhere.
+/// Replaces each number, which must be at least 2^-1022, by its natural logarithm. The error is
+/// below 1e-15, absolute near 1 and relative elsewhere.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
@@ -86,7 +88,7 @@ pub fn take_logarithms(numbers: &mut [f64]) {
 fn logarithm(x: f64) -> f64 {
     let exponent = x.to_bits().wrapping_sub(std::f64::consts::FRAC_1_SQRT_2.to_bits()) as i64 >> 52;
     let m = f64::from_bits(x.to_bits().wrapping_sub((exponent << 52) as u64));
-    // An integer in the lowest bits of a number that it is then subtracted from.
+    // Converts the exponent to f64 by adding it to the lowest bits of `ROUNDING`.
     let n = f64::from_bits(ROUNDING.to_bits().wrapping_add(exponent as u64)) - ROUNDING;
     let s = (m - 1.0) / (m + 1.0);
     let square = s * s;
@@ -97,7 +99,7 @@ fn logarithm(x: f64) -> f64 {
     n * LN_2[0] + (2.0 * s + 2.0 * s * square * series + n * LN_2[1])
 }
 
-/// The largest number, −∞ of none. None is NaN.
+/// Largest of some numbers, or −∞ if there are none. The numbers must not be NaN.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
@@ -113,7 +115,7 @@ pub fn largest(numbers: &[f32]) -> f32 {
     most.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// The sum of numbers, in a fixed order of its own.
+/// Sum of numbers, added in an order that is the same on every machine.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
@@ -134,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exponentials_are_those_of_the_library() {
+    fn exponentials_equal_those_of_the_standard_library() {
         for scale in [1.0, 2.0] {
             let numbers: Vec<f32> = (0..65_003_u16).map(|i| -0.005 * f32::from(i)).collect();
             for (number, got) in numbers.iter().zip(exponentials(&numbers, 0.25, scale)) {
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithms_are_those_of_the_library() {
+    fn logarithms_equal_those_of_the_standard_library() {
         let numbers: Vec<f64> = (1..5_000).map(|i| f64::from(i) * 0.0017).collect();
         for scale in [1.0, 1e-300, 1e280] {
             let mut logarithms: Vec<f64> = numbers.iter().map(|x| scale * x).collect();
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_miss_no_number() {
+    fn sums_and_maxima_include_every_number() {
         for len in [0, 1, 15, 16, 17, 50] {
             let numbers: Vec<f64> = (0..len).map(|i| f64::from(i) - 9.0).collect();
             let narrow: Vec<f32> = numbers.iter().map(|&x| x as f32).collect();

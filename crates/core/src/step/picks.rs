@@ -1,17 +1,14 @@
-//! The tokens that one row has picked so far.
+//! Tokens that selectors have picked for a row.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::step::{
-    Rank,
-    top::{self},
-};
+use crate::step::{Rank, top};
 
-/// One row's picks, which are always read.
+/// Picks of a row: the tokens that selectors have picked, which are always read.
 ///
-/// Picks only grow: a later stage cannot remove an earlier one's. Tokens that the row may not see are
-/// never in it. A bit for each visible token.
+/// Selectors can only add tokens, and only visible ones. Picks are stored as one bit for each
+/// visible token.
 #[derive(Clone, Debug)]
 pub struct Picks {
     /// A bit for each visible token, `[⌈visible / 64⌉]`, lower tokens in lower bits.
@@ -19,57 +16,57 @@ pub struct Picks {
     len: usize,
     visible: usize,
     bound: Option<f32>,
-    scores: Scores,
+    scores: KeptScores,
 }
 
-/// The scores by which a selector has ranked the tokens.
+/// Scores by which a selector has ranked the tokens.
 #[derive(Clone, Debug)]
-enum Scores {
-    /// Nobody needs them.
-    Unwanted,
-    /// None so far.
-    Wanted,
-    /// `[visible]`
-    Kept(Arc<[f32]>),
+enum KeptScores {
+    /// Scores are not needed.
+    Ignored,
+    /// Scores are needed, but no selector has provided any yet.
+    Missing,
+    /// Scores of the visible tokens, `[visible]`.
+    Present(Arc<[f32]>),
 }
 
 impl Picks {
-    /// No picks among `visible` tokens.
+    /// Creates empty picks among `visible` tokens.
     pub fn new(visible: usize) -> Self {
         Self {
             taken: vec![0; visible.div_ceil(64)],
             len: 0,
             visible,
             bound: None,
-            scores: Scores::Unwanted,
+            scores: KeptScores::Ignored,
         }
     }
 
-    /// From now on stores the scores of every [`take_top`](Self::take_top), or those given to
+    /// Makes the picks store the scores that are later passed to [`take_top`](Self::take_top) or
     /// [`ranked_by`](Self::ranked_by).
     pub fn keep_scores(&mut self) {
-        self.scores = Scores::Wanted;
+        self.scores = KeptScores::Missing;
     }
 
-    /// Gives the scores of the visible tokens, `[visible]`, larger is better; those of earlier picks may be
-    /// anything. Samplers may draw the others by these scores.
+    /// Provides the scores of the visible tokens, `[visible]`, where larger is better. Samplers may
+    /// draw unpicked tokens by these scores. Scores of picked tokens are not used.
     ///
     /// # Panics
-    /// If there are more or fewer scores than visible tokens.
+    /// Panics if the number of scores is not the number of visible tokens.
     pub fn ranked_by(&mut self, scores: impl IntoIterator<Item = f32>) {
-        if !matches!(self.scores, Scores::Unwanted) {
+        if !matches!(self.scores, KeptScores::Ignored) {
             let scores: Arc<[f32]> = scores.into_iter().collect();
             assert_eq!(scores.len(), self.visible, "one score for each visible token");
-            self.scores = Scores::Kept(scores);
+            self.scores = KeptScores::Present(scores);
         }
     }
 
-    /// The last scores, `[visible]`, if they were stored.
+    /// Scores that were provided last, `[visible]`, if scores are stored.
     pub fn scores(&self) -> Option<&[f32]> {
-        if let Scores::Kept(scores) = &self.scores { Some(scores) } else { None }
+        if let KeptScores::Present(scores) = &self.scores { Some(scores) } else { None }
     }
 
-    /// Picks a token. Nothing happens if it is already picked or not visible.
+    /// Picks a token, unless it is already picked or not visible.
     pub fn take(&mut self, token: usize) {
         if token < self.visible {
             self.take_word(token / 64, 1 << (token % 64));
@@ -93,14 +90,14 @@ impl Picks {
         }
     }
 
-    /// Picks the `k` best tokens not picked yet, lower index first among equals, and returns the
-    /// best score left over, `None` if nothing is left.
+    /// Picks the `k` best tokens that are not picked yet, the lower index first among equal scores.
+    /// Returns the best score of the tokens that remain, or `None` if no token remains.
     ///
-    /// `scores` are of the visible tokens, `[visible]`, larger is better, −0 and 0 are equal, and
-    /// none is NaN. O(visible), without sorting.
+    /// `scores` are those of the visible tokens, `[visible]`, where larger is better and −0 equals
+    /// 0. They must not be NaN. O(visible), without sorting.
     ///
     /// # Panics
-    /// If there are more or fewer scores than visible tokens.
+    /// Panics if the number of scores is not the number of visible tokens.
     pub fn take_top<S: Rank>(&mut self, k: usize, scores: &[S]) -> Option<S> {
         assert_eq!(scores.len(), self.visible, "one score for each visible token");
         self.ranked_by(scores.iter().map(|&score| score.into()));
@@ -116,11 +113,11 @@ impl Picks {
         Some(cut.next)
     }
 
-    /// Picks every token of `other`, which sees as many tokens. Of a token's two scores the larger is
-    /// kept; no bound is kept, as it belongs to one row.
+    /// Adds the picks of `other`. A token's score becomes the larger of its two scores. The bound
+    /// is removed, because it belongs to one row.
     ///
     /// # Panics
-    /// If it sees more or fewer tokens.
+    /// Panics if `other` has a different number of visible tokens.
     pub fn union(&mut self, other: &Self) {
         assert_eq!(self.visible, other.visible, "picks of one step");
         for (word, &bits) in other.taken.iter().enumerate() {
@@ -129,51 +126,52 @@ impl Picks {
         self.bound = None;
         self.scores = match (self.scores(), other.scores()) {
             (Some(ours), Some(theirs)) => {
-                Scores::Kept(ours.iter().zip(theirs).map(|(a, b)| a.max(*b)).collect())
+                KeptScores::Present(ours.iter().zip(theirs).map(|(a, b)| a.max(*b)).collect())
             }
             (None, Some(_)) => other.scores.clone(),
             _ => return,
         };
     }
 
+    /// Picks tokens of one word by their bits.
     fn take_word(&mut self, word: usize, bits: u64) {
         let new = bits & !self.taken[word];
         self.taken[word] |= new;
         self.len += new.count_ones() as usize;
     }
 
-    /// Whether a token is picked.
+    /// Returns true if a token is picked.
     pub fn contains(&self, token: usize) -> bool {
         self.taken.get(token / 64).is_some_and(|word| word >> (token % 64) & 1 == 1)
     }
 
-    /// The tokens not picked, ascending.
+    /// Visible tokens that are not picked, ascending.
     pub fn residual(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.visible).filter(|&token| !self.contains(token))
     }
 
-    /// Proves that no unpicked token's logit exceeds `logit`. Only an exact selector can; it holds
-    /// for the row it was called with.
+    /// Records a proof that the logit of no unpicked token exceeds `logit`. Only exact selectors
+    /// can prove that, and only for the row that they were called with.
     pub fn bound_residual(&mut self, logit: f32) {
         self.bound = Some(self.bound.map_or(logit, |bound| bound.min(logit)));
     }
 
-    /// The proved bound on unpicked logits, if a selector gave one.
+    /// Upper bound on the logits of unpicked tokens, if a selector proved one.
     pub fn residual_bound(&self) -> Option<f32> {
         self.bound
     }
 
-    /// Tokens picked.
+    /// Number of picked tokens.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing is picked.
+    /// Returns true if no token is picked.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Tokens that the row sees, picked or not.
+    /// Number of visible tokens, picked or not.
     pub fn visible(&self) -> usize {
         self.visible
     }
@@ -184,16 +182,16 @@ impl Picks {
         &self.taken
     }
 
-    /// The tokens picked, ascending, `[len]`.
+    /// Picked tokens, ascending, `[len]`.
     pub fn indices(&self) -> Vec<u32> {
         let mut indices = Vec::with_capacity(self.len);
         for (word, &bits) in self.taken.iter().enumerate() {
-            top::each_bit(bits, |bit| indices.push((word * 64 + bit) as u32));
+            top::for_each_bit(bits, |bit| indices.push((word * 64 + bit) as u32));
         }
         indices
     }
 
-    /// The tokens picked, ascending.
+    /// Picked tokens, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.indices().into_iter().map(|token| token as usize)
     }
@@ -205,7 +203,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_token_is_held_once_if_it_is_visible() {
+    fn visible_tokens_are_picked_once() {
         let mut picks = Picks::new(10);
         picks.take(4);
         picks.take_all([4, 7, 10, 11, 4000]);
@@ -216,10 +214,10 @@ mod tests {
     }
 
     #[test]
-    fn scores_are_those_of_the_last_top_k() {
+    fn scores_of_the_last_top_k_are_stored() {
         let mut picks = Picks::new(3);
         picks.take_top(1, &[3.0, 1.0, 2.0]);
-        assert!(picks.scores().is_none(), "nobody asked");
+        assert!(picks.scores().is_none(), "scores are not stored by default");
         picks.keep_scores();
         picks.take(0);
         assert!(picks.scores().is_none(), "no top-k yet");
@@ -229,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_union_bounds_nothing_and_ranks_a_token_by_its_best_score() {
+    fn a_union_has_no_bound_and_the_larger_scores() {
         let (mut all, mut other) = (Picks::new(3), Picks::new(3));
         for (picks, scores) in [(&mut all, [3.0, 1.0, 2.0]), (&mut other, [0.0, 1.5, 4.0])] {
             picks.keep_scores();
@@ -243,19 +241,22 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-        /// The picks and the residual (rule 3) part the visible tokens, however they were taken.
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+        /// Every visible token is either picked or in the residual (rule 3), however it was picked.
         #[test]
-        fn every_view_shows_the_same_tokens(
+        fn all_methods_agree_on_the_picked_tokens(
             visible in 0usize..300,
             ranges in prop::collection::vec((0usize..320, 0usize..320), 0..4),
         ) {
-            let (mut picks, mut one_by_one) = (Picks::new(visible), Picks::new(visible));
+            let (mut picks, mut separately) = (Picks::new(visible), Picks::new(visible));
             for (start, end) in ranges {
                 picks.take_range(start..end);
-                one_by_one.take_all(start..end);
+                separately.take_all(start..end);
             }
-            prop_assert_eq!(picks.words(), one_by_one.words());
+            prop_assert_eq!(picks.words(), separately.words());
             let tokens: Vec<usize> = (0..visible).filter(|&token| picks.contains(token)).collect();
             prop_assert_eq!(picks.len(), tokens.len());
             prop_assert!(picks.indices().iter().map(|&token| token as usize).eq(tokens.clone()));

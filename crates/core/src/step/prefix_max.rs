@@ -1,33 +1,34 @@
-//! The largest of the first of many numbers, however many of them are asked about.
+//! Maxima of the prefixes of a growing list of numbers.
 
-/// The largest of the first numbers of a list that grows. It keeps only those above all before them:
-/// `ln n` of `n` numbers in random order, 16 bytes each.
+/// Maxima of the prefixes of a growing list of numbers. Only numbers larger than all before them
+/// are stored: about `ln n` of `n` numbers in random order, at 16 bytes each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PrefixMax {
     len: usize,
-    /// Numbers above all before them, and after how many of the list each came.
+    /// Numbers larger than all before them, each with its position in the list.
     records: Vec<(usize, f64)>,
 }
 
 impl PrefixMax {
-    /// Adds the next number, at least 0. One that is NaN counts as infinite.
+    /// Appends a number, at least 0. A NaN counts as infinite.
     pub fn push(&mut self, number: f64) {
         let number = if number.is_nan() { f64::INFINITY } else { number };
-        if number > self.of(self.len) {
+        if number > self.max_of_first(self.len) {
             self.records.push((self.len, number));
         }
         self.len += 1;
     }
 
-    /// Forgets all but the first `count` numbers.
+    /// Removes all but the first `count` numbers.
     pub fn truncate(&mut self, count: usize) {
-        self.records.retain(|&(before, _)| before < count);
+        self.records.retain(|&(position, _)| position < count);
         self.len = self.len.min(count);
     }
 
-    /// The largest of the first `count` numbers, 0 of none. O(log records).
-    pub fn of(&self, count: usize) -> f64 {
-        let records = self.records.partition_point(|&(before, _)| before < count);
+    /// Largest of the first `count` numbers, or 0 if there are none. O(log records), with about
+    /// `ln n` records.
+    pub fn max_of_first(&self, count: usize) -> f64 {
+        let records = self.records.partition_point(|&(position, _)| position < count);
         self.records[..records].last().map_or(0.0, |&(_, number)| number)
     }
 }
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_largest_of_the_first() {
+    fn prefix_maxima_follow_pushes_and_truncation() {
         let numbers = [0.0, 2.0, 1.0, 2.0, 5.0, 0.0, 4.0, 7.0];
         let mut largest = PrefixMax::default();
         for number in numbers {
@@ -45,15 +46,15 @@ mod tests {
         }
         for count in 0..=numbers.len() {
             let want = numbers[..count].iter().copied().fold(0.0, f64::max);
-            assert_eq!(largest.of(count), want, "of the first {count}");
+            assert_eq!(largest.max_of_first(count), want, "of the first {count}");
         }
         assert_eq!(largest.records.len(), 3);
         let mut unknown = largest.clone();
         unknown.push(f64::NAN);
-        assert_eq!(unknown.of(numbers.len() + 1), f64::INFINITY);
+        assert_eq!(unknown.max_of_first(numbers.len() + 1), f64::INFINITY);
         largest.truncate(6);
         largest.push(4.5);
         largest.push(6.0);
-        assert_eq!([5, 7, 8].map(|count| largest.of(count)), [5.0, 5.0, 6.0]);
+        assert_eq!([5, 7, 8].map(|count| largest.max_of_first(count)), [5.0, 5.0, 6.0]);
     }
 }

@@ -1,4 +1,4 @@
-//! One decode step as a selector sees it.
+//! Decode steps and their rows, as selectors see them.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -12,30 +12,30 @@ use crate::step::{Site, Stream, Tokens};
 /// One KV head at one decode step: the queries of its group and the tokens they may read.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// The KV head.
+    /// KV head, layer and sequence.
     pub site: &'a Site,
-    /// The queries of the group, `[group · head_dim]`, already multiplied by the softmax scale.
+    /// Queries of the group, `[group · head_dim]`, already multiplied by the softmax scale.
     pub queries: &'a [f32],
     /// Keys, `[tokens, head_dim]`.
     pub keys: Tokens<'a>,
     /// Values, `[tokens, value_dim]`.
     pub values: Tokens<'a>,
-    /// Tokens that may be read: `0..visible`, at least 1, at most `keys.len()`.
+    /// Number of tokens that may be read, which are `0..visible`; at least 1, at most `keys.len()`.
     pub visible: usize,
-    /// Queries answered before this one.
+    /// Number of the step: the number of queries of the sequence before this one.
     pub step: u32,
 }
 
-/// The purpose of a row outside any selector: never the sampler's, which is 0.
-const NOBODY: u16 = u16::MAX;
+/// Stream purpose of a row that is not passed to a selector. The sampler's purpose is 0.
+const NO_SELECTOR: u16 = u16::MAX;
 
 impl<'a> Step<'a> {
-    /// The row of one member of the group.
+    /// Row of one member of the group.
     pub fn row(&self, member: usize) -> Row<'a> {
-        Row { step: *self, member, purpose: NOBODY, logits: None }
+        Row { step: *self, member, purpose: NO_SELECTOR, logits: None }
     }
 
-    /// The rows of all members.
+    /// Rows of all members of the group.
     pub fn rows(&self) -> Vec<Row<'a>> {
         (0..self.site.shape.group()).map(|member| self.row(member)).collect()
     }
@@ -50,19 +50,19 @@ pub struct Row<'a> {
     logits: Option<&'a GroupLogits>,
 }
 
-/// The logits of all rows of a step, `[group, visible]`, computed when the first row asks for its own: so a key is read once
-/// for every four rows.
+/// Logits of all rows of a step, `[group, visible]`. They are computed together when the first row
+/// needs its own, so that a key is read once for every four rows.
 #[derive(Debug, Default)]
 pub(crate) struct GroupLogits(OnceLock<Vec<f32>>);
 
 impl GroupLogits {
-    /// Returns true if a row has asked for its logits.
+    /// Returns true if the logits have been computed.
     fn is_computed(&self) -> bool {
         self.0.get().is_some()
     }
 
-    /// Those of one member of the group.
-    fn of(&self, step: &Step<'_>, member: usize) -> &[f32] {
+    /// Logits of one member of the group, `[visible]`.
+    fn member_logits(&self, step: &Step<'_>, member: usize) -> &[f32] {
         let all = self.0.get_or_init(|| {
             let mut all = vec![0.0; step.site.shape.group() * step.visible];
             step.keys.dots(0..step.visible, step.queries, &mut all);
@@ -73,35 +73,35 @@ impl GroupLogits {
 }
 
 impl<'a> Row<'a> {
-    /// The KV head that this row reads.
+    /// KV head, layer and sequence of the row.
     pub fn site(&self) -> &'a Site {
         self.step.site
     }
 
-    /// The query head's index in its group.
+    /// Index of the query head in its group.
     pub fn member(&self) -> usize {
         self.member
     }
 
-    /// This query head's query `[head_dim]`, scaled.
+    /// Query of this query head, `[head_dim]`, multiplied by the softmax scale.
     pub fn query(&self) -> &'a [f32] {
         let dim = self.step.site.shape.head_dim;
         &self.step.queries[self.member * dim..][..dim]
     }
 
-    /// The queries of the whole group, `[group, head_dim]`, scaled.
+    /// Queries of the whole group, `[group, head_dim]`, multiplied by the softmax scale.
     pub fn group(&self) -> ArrayView2<'a, f32> {
         let shape = self.step.site.shape;
         ArrayView2::from_shape((shape.group(), shape.head_dim), self.step.queries)
             .expect("a step holds group · head_dim numbers")
     }
 
-    /// The sum of the group's queries, `[head_dim]`, scaled.
+    /// Sum of the group's queries, `[head_dim]`, multiplied by the softmax scale.
     pub fn query_of_group(&self) -> Vec<f32> {
         self.group().sum_axis(ndarray::Axis(0)).to_vec()
     }
 
-    /// The rows of all query heads of the group, this one included.
+    /// Rows of all query heads of the group, including this one.
     pub fn members(&self) -> impl Iterator<Item = Self> {
         let row = *self;
         (0..row.step.site.shape.group()).map(move |member| Row { member, ..row })
@@ -117,29 +117,29 @@ impl<'a> Row<'a> {
         self.step.values.range(0..self.step.visible)
     }
 
-    /// Tokens that this row may read: `0..visible`.
+    /// Number of tokens that this row may read, which are `0..visible`.
     pub fn visible(&self) -> usize {
         self.step.visible
     }
 
-    /// Queries answered before this one.
+    /// Number of the step: the number of queries of the sequence before this one.
     pub fn step(&self) -> u32 {
         self.step.step
     }
 
-    /// The scaled `q·k` of one visible token.
+    /// Logit of one visible token: `q·k` with the scaled query.
     pub fn logit(&self, token: usize) -> f32 {
         self.step.keys.dot(token, self.query())
     }
 
-    /// The logits of some visible tokens, `[tokens]`. While selectors choose, and if the rows of the
-    /// step together ask for as many as there are, all are multiplied in order and shared.
+    /// Logits of some visible tokens, `[tokens]`. While selectors run, all logits of the group are
+    /// computed in order and shared if `tokens.len()` times the group's size is at least `visible`.
     pub fn logits_of(&self, tokens: &[usize]) -> Vec<f32> {
         let group = self.site().shape.group();
         if let Some(shared) = self.logits
             && (shared.is_computed() || tokens.len() * group >= self.visible())
         {
-            let logits = shared.of(&self.step, self.member);
+            let logits = shared.member_logits(&self.step, self.member);
             return tokens.iter().map(|&token| logits[token]).collect();
         }
         let mut logits = vec![0.0; tokens.len()];
@@ -147,26 +147,26 @@ impl<'a> Row<'a> {
         logits
     }
 
-    /// The logits of the visible tokens, into `out` `[visible]`. While selectors choose, the first row of a step that asks
-    /// multiplies the keys for all rows.
+    /// Writes the logits of the visible tokens to `out` `[visible]`. While selectors run, the first
+    /// row of a step that calls this method computes the logits of all rows.
     ///
     /// # Panics
-    /// If `out` is not as long.
+    /// Panics if `out` has another length.
     pub fn logits(&self, out: &mut [f32]) {
         match self.logits {
-            Some(logits) => out.copy_from_slice(logits.of(&self.step, self.member)),
+            Some(logits) => out.copy_from_slice(logits.member_logits(&self.step, self.member)),
             None => self.step.keys.dots(0..self.visible(), self.query(), out),
         }
     }
 
-    /// The scores by which a selector ranks the visible tokens, `[visible]`. O(visible · head_dim).
-    /// Scores that the rows of a step share are borrowed.
-    pub fn scores(&self, by: Score) -> Cow<'a, [f32]> {
-        if let (Score::Head, Some(logits)) = (by, self.logits) {
-            return Cow::Borrowed(logits.of(&self.step, self.member));
+    /// Scores by which a selector ranks the visible tokens, `[visible]`. O(visible · head_dim).
+    /// While selectors run, the logits are shared by the rows of a step, and are borrowed.
+    pub fn scores(&self, score: Score) -> Cow<'a, [f32]> {
+        if let (Score::Head, Some(logits)) = (score, self.logits) {
+            return Cow::Borrowed(logits.member_logits(&self.step, self.member));
         }
         let mut scores = vec![0.0; self.visible()];
-        match by {
+        match score {
             Score::Head => self.logits(&mut scores),
             Score::Group => {
                 self.step.keys.dots(0..self.visible(), &self.query_of_group(), &mut scores);
@@ -175,24 +175,24 @@ impl<'a> Row<'a> {
         Cow::Owned(scores)
     }
 
-    /// This row's own random numbers for its selector.
+    /// Random numbers of this row for the selector that it is passed to.
     pub fn stream(&self) -> Stream {
         Stream::new(self.step.site, self.purpose, self.step.step, self.member)
     }
 
-    /// The same row, one of several that share their `logits`.
+    /// Returns the same row, which shares `logits` with the other rows of its step.
     pub(crate) fn sharing(self, logits: &'a GroupLogits) -> Self {
         Self { logits: Some(logits), ..self }
     }
 
-    /// The same row for the selector at `index` of the pipeline.
+    /// Returns the same row for the selector at `index` of the pipeline.
     pub(crate) fn for_selector(mut self, index: usize) -> Self {
         self.purpose = index as u16 + 1;
         self
     }
 }
 
-/// What a selector that scores every token ranks by.
+/// Scores by which a selector ranks all visible tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Score {

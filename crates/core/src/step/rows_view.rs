@@ -1,24 +1,25 @@
-//! Keys and values as they are given, in any number type that a cache stores.
+//! Keys and values from callers, in any number type that a cache stores.
 
 use half::{bf16, f16};
 use ndarray::{ArrayView, Axis, CowArray, Dimension, Ix3, RemoveAxis};
 
 use crate::step::Element;
 
-/// Keys or values as they are given: `[kv_heads, new, dim]` to [`append`](trait.Attention.html#method.append), in f32, f16 or bf16, with any
-/// strides. Made of an array's view by `into()`.
+/// Keys or values from a caller, in f32, f16 or bf16, with any strides. For
+/// [`append`](trait.Attention.html#method.append) the shape is `[kv_heads, new, dim]`. Views of
+/// arrays are converted by `into()`.
 #[derive(Clone, Copy, Debug)]
 pub enum RowsView<'a, D: Dimension = Ix3> {
-    /// 4 bytes a number.
+    /// 4 bytes per number.
     F32(ArrayView<'a, f32, D>),
-    /// 2 bytes, 11 bits of precision.
+    /// 2 bytes per number, 11 bits of precision.
     F16(ArrayView<'a, f16, D>),
-    /// 2 bytes, 8 bits of precision.
+    /// 2 bytes per number, 8 bits of precision.
     Bf16(ArrayView<'a, bf16, D>),
 }
 
 impl<'a, D: Dimension> RowsView<'a, D> {
-    /// The lengths of the axes.
+    /// Lengths of the axes.
     pub fn shape(&self) -> &[usize] {
         match self {
             Self::F32(rows) => rows.shape(),
@@ -27,10 +28,10 @@ impl<'a, D: Dimension> RowsView<'a, D> {
         }
     }
 
-    /// The part at `i` of the first axis.
+    /// Subview at index `i` of the first axis.
     ///
     /// # Panics
-    /// If it is not so long.
+    /// Panics if `i` is out of bounds.
     #[must_use]
     pub fn index(self, i: usize) -> RowsView<'a, D::Smaller>
     where
@@ -43,17 +44,17 @@ impl<'a, D: Dimension> RowsView<'a, D> {
         }
     }
 
-    /// The same numbers in f32, which holds all of them: borrowed if they are that.
+    /// Returns the same numbers in f32, which is exact. Numbers in f32 are borrowed.
     pub fn to_f32(self) -> CowArray<'a, f32, D> {
         match self {
             Self::F32(rows) => rows.into(),
-            Self::F16(rows) => widened(&rows).into(),
-            Self::Bf16(rows) => widened(&rows).into(),
+            Self::F16(rows) => widen(&rows).into(),
+            Self::Bf16(rows) => widen(&rows).into(),
         }
     }
 }
 
-fn widened<T: Element + Into<f32>, D: Dimension>(
+fn widen<T: Element + Into<f32>, D: Dimension>(
     rows: &ArrayView<'_, T, D>,
 ) -> ndarray::Array<f32, D> {
     let Some(numbers) = rows.as_slice() else { return rows.mapv(Into::into) };

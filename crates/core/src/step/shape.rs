@@ -1,35 +1,36 @@
-//! The dimensions of an attention layer, and where in a model a selector lives.
+//! Dimensions of an attention layer, and the position of a KV head in model and batch.
 
 use crate::{Error, Result};
 
 /// Dimensions of one attention layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Heads of the queries.
+    /// Number of query heads.
     pub query_heads: usize,
-    /// Heads of keys and values; divides `query_heads`.
+    /// Number of KV heads; divides `query_heads`.
     pub kv_heads: usize,
-    /// Elements of a query and in a key.
+    /// Number of elements of a query or a key.
     pub head_dim: usize,
-    /// Elements of a value.
+    /// Number of elements of a value.
     pub value_dim: usize,
 }
 
 impl Shape {
-    /// Query heads that share one KV head.
+    /// Number of query heads that share one KV head.
     pub fn group(&self) -> usize {
         self.query_heads / self.kv_heads
     }
 
-    /// What queries are multiplied by unless something else is asked for: `1 / √head_dim`.
+    /// Default of the softmax scale, by which queries are multiplied: `1 / √head_dim`.
     pub fn default_scale(&self) -> f32 {
         1.0 / (self.head_dim as f32).sqrt()
     }
 
-    /// Refuses dimensions that are zero, do not divide, or do not fit a [`Stream`](crate::step::Stream).
+    /// Checks that no dimension is 0, that `kv_heads` divides `query_heads`, and that the numbers
+    /// of heads fit the counter of a [`Stream`](crate::step::Stream).
     ///
     /// # Errors
-    /// [`Error::Shape`] naming the dimension.
+    /// Returns [`Error::Shape`], which names the dimension.
     pub fn check(&self) -> Result<()> {
         let dims = [
             ("query_heads", self.query_heads),
@@ -54,18 +55,18 @@ impl Shape {
     }
 }
 
-/// Where a selector lives: one KV head of one layer of one sequence.
+/// Position of a selector or sampler: one KV head of one layer of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The pipeline's seed.
+    /// Seed of the pipeline.
     pub seed: u64,
-    /// The sequence's number; forks that must not share samples have their own.
+    /// Number of the sequence. Forks with different numbers draw different samples.
     pub sequence: u32,
-    /// The layer's index, at most 4095.
+    /// Index of the layer, at most 4095.
     pub layer: usize,
-    /// The KV head's index, `0..shape.kv_heads`.
+    /// Index of the KV head, in `0..shape.kv_heads`.
     pub kv_head: usize,
-    /// The layer's dimensions.
+    /// Dimensions of the layer.
     pub shape: Shape,
 }
 
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dimensions_that_cannot_be_are_refused() {
+    fn invalid_dimensions_are_refused() {
         let good = Shape { query_heads: 8, kv_heads: 2, head_dim: 64, value_dim: 32 };
         assert!(good.check().is_ok());
         assert_eq!(good.group(), 4);

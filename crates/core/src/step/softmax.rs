@@ -1,9 +1,9 @@
-//! The running sums of a softmax-weighted average.
+//! Running sums of a softmax-weighted average.
 
 /// `D = Σ w e^(logit − shift)` and `N = Σ w e^(logit − shift) v` over some tokens, in f64.
 ///
-/// Sums over disjoint sets of tokens merge, so a row may be computed in parts, in any order.
-/// The empty sum is the neutral element.
+/// Sums over disjoint sets of tokens can be merged, so a row may be computed in parts, in any
+/// order. The empty sum is the neutral element.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Softmax {
     shift: f64,
@@ -12,17 +12,18 @@ pub struct Softmax {
 }
 
 impl Softmax {
-    /// The sum over no tokens, for values `[value_dim]`.
+    /// Creates the sums over no tokens, for values `[value_dim]`.
     pub fn new(value_dim: usize) -> Self {
         Self { shift: f64::NEG_INFINITY, denominator: 0.0, numerator: vec![0.0; value_dim] }
     }
 
-    /// Sums made elsewhere: `denominator` and `numerator` `[value_dim]` relative to `shift`.
+    /// Creates sums from `denominator` and `numerator` `[value_dim]`, relative to `shift`.
     pub fn from_sums(shift: f64, denominator: f64, numerator: Vec<f64>) -> Self {
         Self { shift, denominator, numerator }
     }
 
-    /// Adds one token with `weight` = 1 / inclusion probability and `value` `[value_dim]`.
+    /// Adds one token with a `value` `[value_dim]` and the inverse of its inclusion probability as
+    /// `weight`.
     pub fn add(&mut self, logit: f64, weight: f64, value: &[f32]) {
         self.raise(logit);
         let e = weight * (logit - self.shift).exp();
@@ -32,7 +33,7 @@ impl Softmax {
         }
     }
 
-    /// Adds the sums over other tokens.
+    /// Adds sums over other tokens.
     pub fn merge(&mut self, other: &Self) {
         if other.denominator == 0.0 {
             return;
@@ -65,7 +66,7 @@ impl Softmax {
         self.shift = shift;
     }
 
-    /// The logit that stands for weight 1; −∞ when empty.
+    /// Logit whose exponential is 1 in these sums; −∞ for an empty sum.
     pub fn shift(&self) -> f64 {
         self.shift
     }
@@ -80,7 +81,7 @@ impl Softmax {
         &self.numerator
     }
 
-    /// `ln D` without a shift (log-sum-exp); −∞ when empty.
+    /// `ln D` without a shift (log-sum-exp); −∞ for an empty sum.
     pub fn log_denominator(&self) -> f64 {
         self.shift + self.denominator.ln()
     }
@@ -98,7 +99,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_known_sum() {
+    fn sums_of_two_tokens() {
         let mut softmax = Softmax::new(1);
         softmax.add(0.0, 1.0, &[1.0]);
         softmax.add(2.0_f64.ln(), 2.0, &[10.0]);
@@ -116,10 +117,16 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-        /// Merging parts, in any split and with empty parts, gives the sum over all.
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+        /// Merged parts, some of them empty, equal the sum over all tokens.
         #[test]
-        fn parts_merge(logits in prop::collection::vec(-800.0..800.0, 1..30), split in 0usize..31) {
+        fn merged_parts_equal_the_whole(
+            logits in prop::collection::vec(-800.0..800.0, 1..30),
+            split in 0usize..31,
+        ) {
             let fill = |range: &[f64]| {
                 let mut sum = Softmax::new(2);
                 for &l in range {

@@ -1,27 +1,28 @@
 //! Counter-based random numbers, Philox 4×32-10.
 //!
-//! A stream is a pure function of where it is used, so a row draws the same numbers whatever
-//! thread, batch order or device computes it.
+//! The numbers of a stream are a pure function of its position and purpose, so that a row gets the
+//! same numbers on every thread and device and in every batch.
 //!
-//! Salmon, Moraes, Dror, Shaw (2011), "Parallel random numbers: as easy as 1, 2, 3".
+//! Reference: Salmon, Moraes, Dror, Shaw (2011), "Parallel random numbers: as easy as 1, 2, 3".
 
 use crate::step::Site;
 
-/// The random numbers of one purpose at one row.
+/// Random numbers for one purpose and one row.
 ///
-/// Layout of the counter: `[purpose · 2¹⁶ + block, step, layer · 2²⁰ + kv_head · 2⁸ + member,
-/// sequence]`; the key is the seed. Purpose 0 is the sampler, `i + 1` is selector `i`.
+/// The key is the seed, and the counter is
+/// `[purpose · 2¹⁶ + block, step, layer · 2²⁰ + kv_head · 2⁸ + member, sequence]`. Purpose 0 is the
+/// sampler, and purpose `i + 1` is selector `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     key: [u32; 2],
     counter: [u32; 4],
 }
 
-/// The member that stands for all of a group, when the query heads share one list.
+/// Member number for the whole group, if its query heads share one list.
 pub(crate) const SHARED: usize = 255;
 
 impl Stream {
-    /// The stream of `purpose` for `member` of the group at `site`, at decode step `step`.
+    /// Creates the stream of a `purpose` for a `member` of the group at `site`, at a decode step.
     pub fn new(site: &Site, purpose: u16, step: u32, member: usize) -> Self {
         let place = (site.layer << 20) | (site.kv_head << 8) | member;
         Self {
@@ -30,20 +31,20 @@ impl Stream {
         }
     }
 
-    /// Four random words; there are 2¹⁶ blocks of them.
+    /// Block of four random words at an index.
     pub fn block(&self, index: u16) -> [u32; 4] {
         let mut counter = self.counter;
         counter[0] |= u32::from(index);
         philox(counter, self.key)
     }
 
-    /// All words of the stream in order, 2¹⁸ of them.
+    /// All 2¹⁸ words of the stream, in order.
     pub fn words(self) -> impl Iterator<Item = u32> {
         (0..=u16::MAX).flat_map(move |index| self.block(index))
     }
 }
 
-/// The ten rounds.
+/// Applies the ten rounds of Philox to a counter.
 fn philox(mut c: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let a = u64::from(c[0]) * 0xD251_1F53;
@@ -64,9 +65,9 @@ mod tests {
     use super::*;
     use crate::step::Shape;
 
-    /// The known answers that the generator's authors publish (Random123, `kat_vectors`).
+    /// The expected numbers are published by the generator's authors (Random123, `kat_vectors`).
     #[test]
-    fn known_answers() {
+    fn published_test_vectors() {
         assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         assert_eq!(
             philox([u32::MAX; 4], [u32::MAX; 2]),
@@ -81,9 +82,9 @@ mod tests {
         );
     }
 
-    /// Rule 6: every coordinate changes the numbers, and lands in its own word.
+    /// Rule 6: each coordinate changes the numbers, and has its own bits of the counter.
     #[test]
-    fn coordinates_do_not_collide() {
+    fn each_coordinate_changes_the_numbers() {
         let shape = Shape { query_heads: 8, kv_heads: 4, head_dim: 1, value_dim: 1 };
         let site = Site { seed: 0x1_0000_0002, sequence: 7, layer: 3, kv_head: 2, shape };
         let stream = Stream::new(&site, 5, 11, 1);

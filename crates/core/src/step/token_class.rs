@@ -1,23 +1,23 @@
-//! What a token is in the text.
+//! Classes of tokens by their text.
 
-/// What a token is in the text, beside its key and value. The numbers are those of files and other languages.
+/// Class of a token by its text. Files and other languages use the numbers of the classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TokenClass {
-    /// Anything but the others.
+    /// Any other token.
     #[default]
     Other = 0,
-    /// Text of punctuation alone, such as a full stop.
+    /// Text that consists of punctuation only, such as a full stop.
     Punctuation = 1,
-    /// No text: the beginning or end of a sequence, or a mark of a chat's template.
+    /// No text: the beginning or end of a sequence, or a marker of a chat template.
     Special = 2,
 }
 
 impl TokenClass {
-    /// The numbers that there are, for messages.
+    /// Description of the numbers, for messages.
     pub const NUMBERS: &str = "0 (other), 1 (punctuation) or 2 (special)";
 
-    /// The class of a number; `None` if there is no such.
+    /// Returns the class with a number, or `None` if there is none.
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::Other),
@@ -27,7 +27,7 @@ impl TokenClass {
         }
     }
 
-    /// Its number.
+    /// Number of the class.
     pub const fn number(self) -> u8 {
         self as u8
     }

@@ -1,4 +1,4 @@
-//! Borrowed rows of a KV cache, in whatever precision and layout it keeps them.
+//! Borrowed rows of a KV cache, in the number type and layout in which the cache stores them.
 
 mod products;
 mod stored;
@@ -15,11 +15,11 @@ use products::{dot, dots, dots_of};
 
 pub use stored::{BlockLayout, Blocks, Element, PageLayout, StoredRows};
 
-/// The largest magnitude of a stored number or a scaled query: products of two sum over ten
-/// thousand dimensions, and over a group, without leaving f32.
+/// Largest magnitude of a stored number or a scaled query. A sum of products of two such numbers
+/// over ten thousand dimensions, and over a group, does not overflow f32.
 pub const MAX_MAGNITUDE: f32 = 1e16;
 
-/// Keys or values, `[len, dim]`, borrowed as they are stored.
+/// Keys or values, `[len, dim]`, borrowed from the memory in which they are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Tokens<'a> {
     rows: StoredRows<'a>,
@@ -27,10 +27,11 @@ pub struct Tokens<'a> {
 }
 
 impl<'a> Tokens<'a> {
-    /// `len` rows of `dim` elements in one slice, `stride ≥ dim` elements from row to row.
+    /// Borrows `len` rows of `dim` elements from one slice. Rows begin `stride ≥ dim` elements
+    /// apart.
     ///
     /// # Panics
-    /// If the slice is too short for that, or `stride < dim`.
+    /// Panics if the slice is too short, or if `stride < dim`.
     pub fn strided<T: Element>(data: &'a [T], len: usize, dim: usize, stride: usize) -> Self {
         assert!(stride >= dim, "stride {stride} is less than dim {dim}");
         let needed = if len == 0 { 0 } else { (len - 1) * stride + dim };
@@ -41,19 +42,20 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// `len` rows of `dim` numbers, one after the other.
+    /// Borrows `len` contiguous rows of `dim` elements.
     ///
     /// # Panics
-    /// If the slice holds less than `len · dim` numbers.
+    /// Panics if the slice has fewer than `len · dim` elements.
     pub fn new<T: Element>(data: &'a [T], len: usize, dim: usize) -> Self {
         Self::strided(data, len, dim, dim)
     }
 
-    /// `len` rows of `dim` numbers in blocks of `per_block` rows, such as an engine's pages; the last
-    /// may be shorter. Rows with something between them are [columns](Self::columns) of wider ones.
+    /// Borrows `len` contiguous rows of `dim` elements from blocks of `per_block` rows, such as the
+    /// pages of a serving engine. The last block may be shorter. If there are other elements
+    /// between the rows, take [columns](Self::columns) of wider rows.
     ///
     /// # Panics
-    /// If the blocks hold less than that, or `per_block` is 0.
+    /// Panics if the blocks have fewer rows, or if `per_block` is 0.
     pub fn blocks<T: Element>(
         blocks: &'a [&'a [T]],
         per_block: usize,
@@ -74,14 +76,15 @@ impl<'a> Tokens<'a> {
         Self { rows: T::rows(Blocks::Many(blocks)), layout }
     }
 
-    /// `len` rows of `dim` elements in pages of a pool, as serving systems store them: row `t` is
-    /// row `t % rows` of page `table[t / rows]`, and page `p` begins at element `p · stride` of the
-    /// pool. If there are other elements between the rows, take [columns](Self::columns) of wider
-    /// rows. Cost: O(len / rows), without an allocation.
+    /// Borrows `len` rows of `dim` elements from pages of a pool, as serving systems store them.
+    ///
+    /// Row `t` is row `t % rows` of page `table[t / rows]`, and page `p` begins at element
+    /// `p · stride` of the pool. If there are other elements between the rows, take
+    /// [columns](Self::columns) of wider rows. O(len / rows), without an allocation.
     ///
     /// # Errors
-    /// [`Error::Shape`] if a page has no rows or is longer than the stride, if the table is too
-    /// short, or if one of its pages is not in the pool.
+    /// Returns [`Error::Shape`] if a page has no rows or is longer than the stride, if the table is
+    /// too short, or if one of its pages is not in the pool.
     pub fn paged<T: Element>(
         pool: &'a [T],
         table: &'a [u32],
@@ -114,10 +117,10 @@ impl<'a> Tokens<'a> {
         Ok(Self { rows: T::rows(Blocks::Paged { pool, table, stride }), layout })
     }
 
-    /// Some elements of each row: `[len, range.len()]`.
+    /// Restricts each row to a range of its elements: `[len, range.len()]`.
     ///
     /// # Panics
-    /// If the range goes beyond a row.
+    /// Panics if the range is not within `0..dim`.
     #[must_use]
     pub fn columns(mut self, range: Range<usize>) -> Self {
         let dim = self.layout.dim;
@@ -128,11 +131,11 @@ impl<'a> Tokens<'a> {
         self
     }
 
-    /// The same rows, behind each of which there are `zeros` zeros, in its own row. That is taken for granted: kernels
-    /// that go over many numbers at a time read them.
+    /// Declares that `zeros` zeros follow each row before the next row begins. Kernels that process
+    /// many numbers at a time read them along with the row. The elements are not checked.
     ///
     /// # Panics
-    /// If rows are not so far apart.
+    /// Panics if the rows are not that far apart.
     #[must_use]
     pub fn padded(mut self, zeros: usize) -> Self {
         let BlockLayout { column, dim, stride, .. } = self.layout;
@@ -141,15 +144,15 @@ impl<'a> Tokens<'a> {
         self
     }
 
-    /// The rows as they lie: for kernels that read them where they are.
+    /// Memory and layout of the rows, for kernels that read them in place.
     pub fn stored(&self) -> (StoredRows<'a>, BlockLayout) {
         (self.rows, self.layout)
     }
 
-    /// Some of the rows: `[range.len(), dim]`.
+    /// Restricts the rows to a range of tokens: `[range.len(), dim]`.
     ///
     /// # Panics
-    /// If the range goes beyond them.
+    /// Panics if the range is not within `0..len`.
     #[must_use]
     pub fn range(mut self, range: Range<usize>) -> Self {
         let len = self.layout.len;
@@ -159,22 +162,22 @@ impl<'a> Tokens<'a> {
         self
     }
 
-    /// Rows held.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.layout.len
     }
 
-    /// Whether there is no token.
+    /// Returns true if there is no row.
     pub fn is_empty(&self) -> bool {
         self.layout.len == 0
     }
 
-    /// Elements of a row.
+    /// Number of elements of a row.
     pub fn dim(&self) -> usize {
         self.layout.dim
     }
 
-    /// The dot product of row `token` with `query` `[dim]`, in f32.
+    /// Dot product of row `token` and `query` `[dim]`, in f32.
     pub fn dot(&self, token: usize, query: &[f32]) -> f32 {
         match self.rows {
             StoredRows::F32(rows) => dot(self.layout.row(rows, token), query),
@@ -183,11 +186,12 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The dot products of a range of rows with queries `[queries · dim]`, into `out` `[queries, range.len()]`. Each row is
-    /// fetched once for every four queries.
+    /// Computes the dot products of a range of rows with queries `[queries · dim]`, into `out`
+    /// `[queries, range.len()]`. Each row is read once for every four queries.
     ///
     /// # Panics
-    /// If rows have no element, queries are not as long as them, or `out` is not as large.
+    /// Panics if `dim` is 0, if the queries are not a multiple of `dim` numbers, or if `out` does
+    /// not have the expected size.
     pub fn dots(&self, range: Range<usize>, queries: &[f32], out: &mut [f32]) {
         match self.rows {
             StoredRows::F32(rows) => dots(&self.layout, rows, &range, queries, out),
@@ -196,10 +200,10 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The dot products of some rows with `query` `[dim]`, into `out` `[tokens]`.
+    /// Computes the dot products of some rows with `query` `[dim]`, into `out` `[tokens]`.
     ///
     /// # Panics
-    /// If there is no such row, or `out` is not as long.
+    /// Panics if a row does not exist, or if `out` does not have the length of `tokens`.
     pub fn dots_of(&self, tokens: &[usize], query: &[f32], out: &mut [f32]) {
         match self.rows {
             StoredRows::F32(rows) => dots_of(&self.layout, rows, tokens, query, out),
@@ -217,12 +221,12 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// A range of rows as an array `[range.len(), dim]`.
+    /// Copies a range of rows into an array `[range.len(), dim]`.
     pub fn to_array(&self, range: Range<usize>) -> Array2<f32> {
         self.gather(range)
     }
 
-    /// Some rows as an array `[tokens, dim]`, in the order given.
+    /// Copies some rows into an array `[tokens, dim]`, in the order of `tokens`.
     pub fn gather(&self, tokens: impl ExactSizeIterator<Item = usize>) -> Array2<f32> {
         let dim = self.layout.dim;
         let mut data = vec![0.0; tokens.len() * dim];
@@ -230,7 +234,7 @@ impl<'a> Tokens<'a> {
         for (token, out) in tokens.zip(data.chunks_exact_mut(dim)) {
             self.copy_row(token, out);
         }
-        Array2::from_shape_vec((rows, dim), data).expect("rows · dim numbers were made")
+        Array2::from_shape_vec((rows, dim), data).expect("the array has rows · dim numbers")
     }
 }
 

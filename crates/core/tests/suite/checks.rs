@@ -1,4 +1,4 @@
-//! What the sampler tells an estimator, against sums made here.
+//! Statistics that estimators receive, compared with sums computed here.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,15 +11,17 @@ use vattention_core::{
     typetag,
 };
 
-static SEEN: Mutex<Vec<SampleStats>> = Mutex::new(Vec::new());
+/// Statistics that the estimator has received.
+static RECEIVED: Mutex<Vec<SampleStats>> = Mutex::new(Vec::new());
 
+/// Records the statistics that it receives.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Spy {}
+struct Recorder {}
 
-#[typetag::serde(name = "spy")]
-impl Estimator for Spy {
+#[typetag::serde(name = "recorder")]
+impl Estimator for Recorder {
     fn radius(&self, stats: &SampleStats) -> Radius {
-        SEEN.lock().unwrap().push(*stats);
+        RECEIVED.lock().unwrap().push(*stats);
         let kind = if stats.norm_n > 0.0 { Kind::Asymptotic } else { Kind::None };
         Radius::new(0.25, kind, Assumptions::NONE)
     }
@@ -29,7 +31,7 @@ impl Estimator for Spy {
     }
 }
 
-/// Takes the first three tokens, and promises a bound that differs by member.
+/// Picks the first three tokens, and records a bound that differs by member.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Three {}
 
@@ -48,7 +50,7 @@ impl Selector for Three {
 }
 
 #[test]
-fn looks_tell_each_member_its_own_sums() {
+fn each_query_head_receives_its_own_statistics() {
     let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 1, value_dim: 1 };
     let site = Site { seed: 5, sequence: 0, layer: 0, kv_head: 0, shape };
     let (n, visible) = (400, 300);
@@ -63,24 +65,25 @@ fn looks_tell_each_member_its_own_sums() {
             share: Share::Group,
             selectors: vec![Box::new(Three {})],
             sampler: Some(Box::new(Uniform { base: Size::Share(0.25.try_into().unwrap()) })),
-            estimator: Some(Box::new(Spy {})),
+            estimator: Some(Box::new(Recorder {})),
             ..PipelineConfig::default()
         };
         let mut pipeline = Pipeline::new(&Arc::new(config), site).unwrap();
         let (keys_, values_) = (Tokens::new(&keys, n, 1), Tokens::new(&values, n, 1));
         let new = NewTokens { first: 0, keys: keys_, values: values_, classes: None };
         pipeline.append(&new).unwrap();
-        SEEN.lock().unwrap().clear();
+        RECEIVED.lock().unwrap().clear();
         let step =
             Step { site: &site, queries: &queries, keys: keys_, values: values_, visible, step: 0 };
         let reading = pipeline.read(&step).unwrap();
         let list = reading.list(0);
         assert_eq!(list.sampled, 75, "a quarter of the visible tokens");
-        // The statistics of all sizes that are tried for a member are alike.
-        let mut seen: Vec<_> = SEEN.lock().unwrap().iter().map(|stats| stats.at(75)).collect();
-        seen.dedup();
-        assert_eq!(seen.len(), 2);
-        for (member, stats) in seen.iter().enumerate() {
+        // For one member, the statistics of all sizes that are tried differ only by the size.
+        let mut received: Vec<_> =
+            RECEIVED.lock().unwrap().iter().map(|stats| stats.with_size(75)).collect();
+        received.dedup();
+        assert_eq!(received.len(), 2);
+        for (member, stats) in received.iter().enumerate() {
             let q = f64::from(queries[member]);
             let shift = q * f64::from(heavy);
             let (mut d, mut d_certain, mut n_sum) = (0.0, 0.0, 0.0);

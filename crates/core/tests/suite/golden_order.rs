@@ -1,4 +1,4 @@
-//! The random order against known outputs from another implementation (rule 6).
+//! Comparison of the random order with outputs of another implementation (rule 6).
 
 use serde::Deserialize;
 use vattention_core::{Shape, Site, sample::Order, step::Stream};
@@ -23,7 +23,7 @@ struct Place {
 }
 
 #[test]
-fn the_order_is_the_same_everywhere() {
+fn the_order_equals_that_of_the_other_implementation() {
     let cases: Vec<Case> =
         serde_json::from_str(include_str!("../../../../tests/golden/order.json")).unwrap();
     assert!(cases.len() >= 20);

@@ -1,4 +1,5 @@
-//! The rules of a step, the order of samples, and what checks of samples find, as users of the crate see them.
+//! Tests of the crate's public interface: the rules of a step, the order of samples, and the
+//! statistics that estimators receive.
 
 #![allow(clippy::unwrap_used)]
 

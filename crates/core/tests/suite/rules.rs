@@ -1,6 +1,5 @@
-//! The rules that every pipeline obeys, each with a test that fails when it is violated. Rules 1 and
-//! 2 are tested in `picks.rs` and `size.rs`, rule 6 in `order.rs` and `golden_order.rs` too, and
-//! rule 10 across backends.
+//! Tests of the rules that every pipeline obeys. Rules 1 and 2 are tested in `picks.rs` and
+//! `size.rs`, rule 6 also in `order.rs` and `golden_order.rs`, and rule 10 across backends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,7 +17,7 @@ use vattention_core::{
     typetag,
 };
 
-/// Makes configs of toys that are their own selectors.
+/// Implements `SelectorConfig` for test selectors that are their own configuration.
 macro_rules! selectors {
     ($($name:literal: $selector:ident),* $(,)?) => {$(
         #[typetag::serde(name = $name)]
@@ -34,12 +33,12 @@ selectors! {
     "take": Take,
     "take-rest": TakeRest,
     "count-picks": CountPicks,
-    "noting": Noting,
+    "recorder": Recorder,
     "take-for-all": TakeForAll,
     "bound-second": BoundSecond,
 }
 
-/// Takes given tokens, offset by the member's number.
+/// Picks given tokens, offset by a multiple of the member's index.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Take {
     tokens: Vec<usize>,
@@ -55,7 +54,7 @@ impl Selector for Take {
     }
 }
 
-/// Takes every visible token that the selectors before it left.
+/// Picks every visible token that the selectors before it have not picked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct TakeRest {}
 
@@ -66,7 +65,7 @@ impl Selector for TakeRest {
     }
 }
 
-/// Draws given tokens with one probability, and knows nothing of its error.
+/// Draws given tokens with one probability, and provides no evidence of its error.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Draw {
     tokens: Vec<usize>,
@@ -112,32 +111,32 @@ impl Design for Draw {
     }
 }
 
-/// A promise that is as good as none.
+/// A promise with epsilon and delta of one half.
 fn half() -> Promise {
     let half = Fraction::try_from(0.5).unwrap();
     Promise::new(Target::Sdpa, half, half)
 }
 
-/// Error bar of an estimator that asks for `tokens`.
-fn asks_for(tokens: usize, stats: &SampleStats, kind: Kind) -> Radius {
+/// Error bar of an estimator that requires `tokens`.
+fn radius_of_request(tokens: usize, stats: &SampleStats, kind: Kind) -> Radius {
     let relative = if stats.b >= tokens.min(stats.n_s) { 0.0 } else { f64::INFINITY };
     Radius { relative, kind, assumes: Assumptions::NONE }
 }
 
-/// Asks for `plus + times · b` tokens when `b` have been drawn.
+/// Requires `plus + times · b` tokens when `b` have been drawn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Ask {
+struct Request {
     plus: usize,
     times: usize,
     rounds: usize,
     promise: bool,
 }
 
-#[typetag::serde(name = "ask")]
-impl Estimator for Ask {
+#[typetag::serde(name = "request")]
+impl Estimator for Request {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let kind = if self.promise { Kind::Asymptotic } else { Kind::None };
-        asks_for(self.plus + self.times * stats.drawn, stats, kind)
+        radius_of_request(self.plus + self.times * stats.drawn, stats, kind)
     }
 
     fn goal(&self) -> Result<Goal, &'static str> {
@@ -156,19 +155,19 @@ impl Estimator for Ask {
     }
 }
 
-/// Estimators that look at one statistic.
+/// Estimators that depend on one statistic.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-enum AskBy {
-    /// Asks for more tokens the larger the estimated output is.
+enum RequestBy {
+    /// Requires more tokens for a larger estimated output.
     Output,
-    /// Rests its promise on proved quantities where the output is larger than this.
+    /// Claims a proof if the output is larger than this.
     ProvedAbove(f64),
-    /// Rests its promise on the bound on what was not picked.
+    /// Claims a proof if the weights of unpicked tokens are bounded.
     Bound,
 }
 
-#[typetag::serde(name = "ask-by")]
-impl Estimator for AskBy {
+#[typetag::serde(name = "request-by")]
+impl Estimator for RequestBy {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let output = stats.norm_n / stats.d;
         let (tokens, proved) = match self {
@@ -178,7 +177,7 @@ impl Estimator for AskBy {
         };
         let kind = if proved { Kind::FiniteSample } else { Kind::Asymptotic };
         let assumes = if proved { Assumptions::NONE } else { Assumptions::ALL };
-        Radius { assumes, ..asks_for(tokens, stats, kind) }
+        Radius { assumes, ..radius_of_request(tokens, stats, kind) }
     }
 
     fn goal(&self) -> Result<Goal, &'static str> {
@@ -194,20 +193,24 @@ fn config(selectors: Vec<Box<dyn SelectorConfig>>) -> PipelineConfig {
     PipelineConfig { seed: 5, selectors, ..PipelineConfig::default() }
 }
 
-fn sampled(selectors: Vec<Box<dyn SelectorConfig>>, base: usize, ask: Ask) -> PipelineConfig {
+fn sampled(
+    selectors: Vec<Box<dyn SelectorConfig>>,
+    base: usize,
+    request: Request,
+) -> PipelineConfig {
     PipelineConfig {
         sampler: Some(Box::new(Uniform { base: Size::Tokens(base) })),
-        estimator: Some(Box::new(ask)),
+        estimator: Some(Box::new(request)),
         ..config(selectors)
     }
 }
 
-fn fixed(tokens: usize) -> Ask {
-    Ask { plus: tokens, times: 0, rounds: 0, promise: false }
+fn fixed(tokens: usize) -> Request {
+    Request { plus: tokens, times: 0, rounds: 0, promise: false }
 }
 
-/// A KV head with `group` query heads of one number each, over `n` tokens.
-struct World {
+/// A KV head whose queries, keys and values have one element.
+struct TestHead {
     site: Site,
     queries: Vec<f32>,
     keys: Vec<f32>,
@@ -215,7 +218,7 @@ struct World {
     step: u32,
 }
 
-impl World {
+impl TestHead {
     fn new(n: usize, group: usize) -> Self {
         let shape = Shape { query_heads: group, kv_heads: 1, head_dim: 1, value_dim: 1 };
         let small = |i: usize, m: usize| ((i * 7 + i / 3) % m) as f32;
@@ -228,7 +231,7 @@ impl World {
         }
     }
 
-    fn at(mut self, site: Site, step: u32) -> Self {
+    fn with_place(mut self, site: Site, step: u32) -> Self {
         (self.site, self.step) = (site, step);
         self
     }
@@ -266,34 +269,34 @@ fn tokens(list: &List) -> Vec<u32> {
 }
 
 #[test]
-fn rule_3_the_sample_is_of_what_nobody_took_without_replacement() {
-    let world = World::new(500, 1);
-    let reading = world.read(sampled(vec![Box::new(take(0..100))], 1, fixed(60)));
+fn rule_3_the_sample_is_drawn_from_unpicked_tokens_without_replacement() {
+    let head = TestHead::new(500, 1);
+    let reading = head.read(sampled(vec![Box::new(take(0..100))], 1, fixed(60)));
     let list = reading.list(0);
     assert_eq!((list.indices.len(), list.sampled), (160, 60));
-    assert!(list.indices.is_sorted_by(|a, b| a < b), "each token once");
+    assert!(list.indices.is_sorted_by(|a, b| a < b), "each token occurs once");
     for (&token, &p) in list.indices.iter().zip(&list.probabilities) {
         assert_eq!(p, if token < 100 { 1.0 } else { 60.0 / 400.0 });
     }
 }
 
-/// `N^` and `D^` are unbiased: over all samples that can be drawn, each as likely as the next,
-/// they average to what dense attention sums.
+/// `N^` and `D^` are unbiased: their averages over all samples, which are equally likely, are the
+/// sums of dense attention.
 #[test]
 fn rule_3_the_estimate_is_unbiased_over_every_sample_of_three_out_of_six() {
-    let world = World::new(8, 1);
+    let head = TestHead::new(8, 1);
     let mut samples: BTreeMap<Vec<u32>, Softmax> = BTreeMap::new();
     for seed in 0..2000 {
         let config = PipelineConfig { seed, ..sampled(vec![Box::new(take([2, 5]))], 1, fixed(3)) };
-        let site = Site { seed, ..world.site };
+        let site = Site { seed, ..head.site };
         let reading = Pipeline::new(&Arc::new(config), site).unwrap();
-        let reading = reading.read(&Step { site: &site, ..world.step() }).unwrap();
-        let sums = world.sums(&reading.list(0), 0);
+        let reading = reading.read(&Step { site: &site, ..head.step() }).unwrap();
+        let sums = head.sums(&reading.list(0), 0);
         samples.insert(tokens(&reading.list(0)), sums);
     }
     assert_eq!(samples.len(), 20, "six choose three");
-    let dense = world.read(config(vec![]));
-    let mut exact = world.sums(&dense.list(0), 0);
+    let dense = head.read(config(vec![]));
+    let mut exact = head.sums(&dense.list(0), 0);
     exact.rebase(0.0);
     let (mut d, mut n) = (0.0, 0.0);
     for mut sums in samples.into_values() {
@@ -306,85 +309,87 @@ fn rule_3_the_estimate_is_unbiased_over_every_sample_of_three_out_of_six() {
 }
 
 #[test]
-fn rule_4_picks_weigh_one_and_draws_weigh_as_their_sampler_says() {
+fn rule_4_weights_are_one_for_picks_and_the_inverse_probability_for_draws() {
     let draw = || Some(Box::new(Draw { tokens: vec![1, 2], p: 0.5 }) as Box<dyn SamplerConfig>);
-    let head = |sampler| PipelineConfig {
+    let separate = |sampler| PipelineConfig {
         share: Share::Head,
         sampler,
         ..config(vec![Box::new(take([0]))])
     };
-    let world = World::new(100, 1);
-    assert!(head(draw()).conflicts().is_empty());
-    assert_eq!(world.read(head(draw())).list(0).probabilities, [1.0, 0.5, 0.5]);
+    let head = TestHead::new(100, 1);
+    assert!(separate(draw()).conflicts().is_empty());
+    assert_eq!(head.read(separate(draw())).list(0).probabilities, [1.0, 0.5, 0.5]);
 
-    let with_estimator = PipelineConfig { estimator: Some(Box::new(fixed(4))), ..head(draw()) };
+    let with_estimator = PipelineConfig { estimator: Some(Box::new(fixed(4))), ..separate(draw()) };
     assert!(with_estimator.conflicts()[0].message.contains("no estimator"));
-    let error = Pipeline::new(&Arc::new(with_estimator), world.site).unwrap_err();
+    let error = Pipeline::new(&Arc::new(with_estimator), head.site).unwrap_err();
     assert!(matches!(error, Error::Conflict(_)), "{error}");
-    let no_estimator = head(Some(Box::new(Uniform::DEFAULT)));
+    let no_estimator = separate(Some(Box::new(Uniform::DEFAULT)));
     assert_eq!(no_estimator.conflicts()[0].at, "sampler");
 }
 
 #[test]
-fn rule_4_tokens_that_were_all_drawn_by_chance_are_not_dense_attention() {
+fn rule_4_drawing_every_token_at_random_is_not_exact() {
     let all = Draw { tokens: (0..100).collect(), p: 0.5 };
     let config =
         PipelineConfig { share: Share::Head, sampler: Some(Box::new(all)), ..config(vec![]) };
-    let list = World::new(100, 1).read(config).list(0);
+    let list = TestHead::new(100, 1).read(config).list(0);
     assert_eq!((list.certificate.kind, list.certificate.held), (Kind::None, false));
     assert!(list.certificate.bar.is_none());
     assert_eq!((&list.probabilities[..], list.sampled), (&[0.5; 100][..], 100));
 }
 
 #[test]
-fn rule_5_a_group_shares_the_union_and_one_sample_and_the_largest_budget_counts() {
-    let world = World::new(400, 3);
-    let own = || Box::new(Take { per_member: 10, ..take([0, 1]) });
-    let shared = world.read(config(vec![own()]));
+fn rule_5_a_group_shares_the_union_of_picks_and_a_sample_of_the_largest_budget() {
+    let head = TestHead::new(400, 3);
+    let take_own = || Box::new(Take { per_member: 10, ..take([0, 1]) });
+    let shared = head.read(config(vec![take_own()]));
     assert_eq!(shared.reads().len(), 1);
     assert_eq!(tokens(&shared.list(2)), [0, 1, 10, 11, 20, 21]);
     assert!(shared.list(0).probabilities.iter().all(|&p| p == 1.0));
 
-    let separate = world.read(PipelineConfig { share: Share::Head, ..config(vec![own()]) });
+    let separate = head.read(PipelineConfig { share: Share::Head, ..config(vec![take_own()]) });
     assert_eq!(separate.reads().len(), 3);
     assert_eq!(tokens(&separate.list(1)), [10, 11]);
 
-    // Members whose budgets differ: the shared budget is the largest of those asked for.
+    // If members require different budgets, the shared budget is the largest.
     let by_norm = |share| PipelineConfig {
         share,
-        estimator: Some(Box::new(AskBy::Output)),
+        estimator: Some(Box::new(RequestBy::Output)),
         sampler: Some(Box::new(Uniform { base: Size::Tokens(50) })),
         ..config(vec![])
     };
-    let separate = world.read(by_norm(Share::Head));
-    let asked: Vec<usize> = (0..3).map(|member| separate.list(member).budget.unwrap()).collect();
-    assert!(asked.iter().min() < asked.iter().max(), "{asked:?}");
-    let shared = world.read(by_norm(Share::Group));
+    let separate = head.read(by_norm(Share::Head));
+    let budgets: Vec<usize> = (0..3).map(|member| separate.list(member).budget.unwrap()).collect();
+    assert!(budgets.iter().min() < budgets.iter().max(), "{budgets:?}");
+    let shared = head.read(by_norm(Share::Group));
     let list = shared.list(0);
     let row_budget = |member: usize| {
-        let sums = world.sums(&list, member);
+        let sums = head.sums(&list, member);
         (100.0 * sums.numerator()[0] / sums.denominator()) as usize
     };
     let largest = (0..3).map(row_budget).max().unwrap();
     assert!(list.budget.unwrap().abs_diff(largest) <= 1, "{:?} {largest}", list.budget);
     assert!(list.sampled >= list.budget.unwrap());
 
-    let own = Box::new(Draw { tokens: vec![1], p: 0.5 });
-    let refused = PipelineConfig { sampler: Some(own), ..config(vec![]) }.conflicts();
+    let draw = Box::new(Draw { tokens: vec![1], p: 0.5 });
+    let refused = PipelineConfig { sampler: Some(draw), ..config(vec![]) }.conflicts();
     assert!(refused[0].help.contains("share = \"head\""));
 }
 
 #[test]
-fn rule_5_a_shared_promise_rests_on_the_weakest_of_its_members() {
-    let mut world = World::new(400, 2);
-    world.values = world.keys.iter().map(|key| key + 3.0).collect();
-    let dense = world.read(config(vec![]));
-    let outputs = [0, 1].map(|member| world.sums(&dense.list(0), member).output()[0]);
-    let kinds = |world: &World, share| {
-        let reading = world.read(PipelineConfig {
+fn rule_5_a_shared_promise_has_the_weakest_kind_of_its_members() {
+    let mut head = TestHead::new(400, 2);
+    head.values = head.keys.iter().map(|key| key + 3.0).collect();
+    let dense = head.read(config(vec![]));
+    let outputs = [0, 1].map(|member| head.sums(&dense.list(0), member).output()[0]);
+    let kinds = |head: &TestHead, share| {
+        let reading = head.read(PipelineConfig {
             share,
             sampler: Some(Box::new(Uniform { base: Size::Tokens(300) })),
-            estimator: Some(Box::new(AskBy::ProvedAbove(f64::midpoint(outputs[0], outputs[1])))),
+            estimator: Some(Box::new(RequestBy::ProvedAbove(f64::midpoint(
+                outputs[0], outputs[1],
+            )))),
             ..config(vec![])
         });
         [0, 1].map(|member| {
@@ -394,28 +399,32 @@ fn rule_5_a_shared_promise_rests_on_the_weakest_of_its_members() {
         })
     };
     for _ in 0..2 {
-        let own = kinds(&world, Share::Head);
-        assert_ne!(own[0], own[1]);
-        assert_eq!(kinds(&world, Share::Group), [Kind::Asymptotic; 2]);
-        world.queries.reverse();
+        let separate = kinds(&head, Share::Head);
+        assert_ne!(separate[0], separate[1]);
+        assert_eq!(kinds(&head, Share::Group), [Kind::Asymptotic; 2]);
+        head.queries.reverse();
     }
 }
 
-/// Each selector sees its own row's picks only: the second takes what its own row's first left.
+/// A selector sees only the picks of its own row.
 #[test]
 fn rule_5_a_row_sees_only_its_own_picks() {
-    let world = World::new(50, 2);
-    let own = || Box::new(Take { per_member: 1, ..take([0]) });
-    let reading = world.read(PipelineConfig {
+    let head = TestHead::new(50, 2);
+    let take_own = || Box::new(Take { per_member: 1, ..take([0]) });
+    let reading = head.read(PipelineConfig {
         share: Share::Head,
-        ..config(vec![own(), Box::new(CountPicks {})])
+        ..config(vec![take_own(), Box::new(CountPicks {})])
     });
     for member in 0..2 {
-        assert_eq!(reading.list(member).indices.len(), 2, "its own pick, and one for its count");
+        assert_eq!(
+            reading.list(member).indices.len(),
+            2,
+            "one pick, and another one for the count of 1"
+        );
     }
 }
 
-/// Takes as many tokens, from 40 on, as the row had picked.
+/// Picks one token, from 40 on, for each token that the row has already picked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct CountPicks {}
 
@@ -429,14 +438,17 @@ impl Selector for CountPicks {
 #[test]
 fn rule_6_samples_are_nested_and_differ_by_step_sequence_layer_and_head() {
     let read = |site: Site, step: u32, tokens: usize| {
-        let world = World::new(1000, 1).at(site, step);
-        world.read(sampled(vec![], 1, fixed(tokens))).list(0).indices.clone()
+        let head = TestHead::new(1000, 1).with_place(site, step);
+        head.read(sampled(vec![], 1, fixed(tokens))).list(0).indices.clone()
     };
-    let site = World::new(1000, 1).site;
+    let site = TestHead::new(1000, 1).site;
     let sample = read(site, 0, 50);
-    assert_eq!(read(site, 0, 50), sample, "the same place draws the same");
+    assert_eq!(read(site, 0, 50), sample, "the same site and step draw the same sample");
     let larger = read(site, 0, 300);
-    assert!(sample.iter().all(|token| larger.contains(token)), "a larger sample goes on");
+    assert!(
+        sample.iter().all(|token| larger.contains(token)),
+        "a larger sample contains a smaller one"
+    );
     let shape = Shape { kv_heads: 2, query_heads: 2, ..site.shape };
     for other in [
         read(site, 1, 50),
@@ -449,25 +461,29 @@ fn rule_6_samples_are_nested_and_differ_by_step_sequence_layer_and_head() {
 }
 
 #[test]
-fn rule_6_query_heads_with_lists_of_their_own_draw_apart() {
+fn rule_6_query_heads_with_separate_lists_draw_different_samples() {
     let read = |group, share| {
         let config = PipelineConfig { share, ..sampled(vec![], 1, fixed(50)) };
-        World::new(1000, group).read(config)
+        TestHead::new(1000, group).read(config)
     };
-    let own = read(2, Share::Head);
-    assert_ne!(tokens(&own.list(0)), tokens(&own.list(1)));
-    let (shared, own) = (read(1, Share::Group), read(1, Share::Head));
-    assert_ne!(tokens(&shared.list(0)), tokens(&own.list(0)), "a shared list is nobody's own");
+    let separate = read(2, Share::Head);
+    assert_ne!(tokens(&separate.list(0)), tokens(&separate.list(1)));
+    let (shared, separate) = (read(1, Share::Group), read(1, Share::Head));
+    assert_ne!(
+        tokens(&shared.list(0)),
+        tokens(&separate.list(0)),
+        "a shared list has random numbers of its own"
+    );
 }
 
-/// The random numbers that selectors were given, in order.
+/// Random numbers that selectors received, in order.
 static STREAMS: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
 
-/// Notes its random numbers.
+/// Records its random numbers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Noting {}
+struct Recorder {}
 
-impl Selector for Noting {
+impl Selector for Recorder {
     fn select(&self, row: &Row<'_>, _: &mut Picks) {
         STREAMS.lock().unwrap().push(row.stream());
     }
@@ -483,142 +499,145 @@ impl Selector for Noting {
 
 #[test]
 fn rule_6_each_selector_has_its_own_random_numbers_in_feedback_too() {
-    let world = World::new(10, 1);
-    let two = config(vec![Box::new(Noting {}), Box::new(Noting {})]);
-    let mut pipeline = Pipeline::new(&Arc::new(two), world.site).unwrap();
-    let step = world.step();
+    let head = TestHead::new(10, 1);
+    let two = config(vec![Box::new(Recorder {}), Box::new(Recorder {})]);
+    let mut pipeline = Pipeline::new(&Arc::new(two), head.site).unwrap();
+    let step = head.step();
     pipeline.read(&step).unwrap();
     pipeline.feedback(&step.row(0), &Attended { tokens: &[9], weights: &[1.0] });
-    let stream = |purpose| Stream::new(&world.site, purpose, 0, 0);
+    let stream = |purpose| Stream::new(&head.site, purpose, 0, 0);
     let want = [stream(1), stream(2), stream(1), stream(2)];
-    assert_eq!(*STREAMS.lock().unwrap(), want, "0 is the sampler's");
+    assert_eq!(*STREAMS.lock().unwrap(), want, "purpose 0 belongs to the sampler");
 }
 
 #[test]
-fn rule_7_looks_go_on_until_the_sample_is_large_enough() {
-    let world = World::new(10_000, 1);
+fn rule_7_checks_continue_until_the_sample_is_large_enough() {
+    let head = TestHead::new(10_000, 1);
     let run = |base, plus, times, rounds| {
-        let ask = Ask { plus, times, rounds, promise: true };
-        let reading = world.read(sampled(vec![], base, ask));
+        let request = Request { plus, times, rounds, promise: true };
+        let reading = head.read(sampled(vec![], base, request));
         let list = reading.list(0);
         (list.sampled, list.certificate.held, list.budget.unwrap(), list.certificate.kind)
     };
-    // The base is enough.
+    // The base suffices.
     assert_eq!(run(128, 100, 0, 6), (128, true, 100, Kind::Asymptotic));
-    // A second look at what was asked for.
+    // A second check at the required size finds it sufficient.
     assert_eq!(run(128, 500, 0, 6), (500, true, 500, Kind::Asymptotic));
-    // Growth is by an eighth at least: 128, 144, 162, ... while it asks for one more.
+    // Each check requires one more token, and the sample grows by at least an eighth: 128, 144,
+    // 162.
     assert_eq!(run(128, 1, 1, 3), (163, false, 163, Kind::Asymptotic));
-    // One look: what it asks for is drawn, unchecked.
+    // After a single check, the required size is drawn and not checked.
     assert_eq!(run(128, 500, 0, 1), (500, false, 500, Kind::Asymptotic));
-    // Never content: 100, 200, 400, then a last draw of 800.
+    // No size suffices: 100, 200, 400, then a last draw of 800.
     assert_eq!(run(100, 0, 2, 3), (800, false, 800, Kind::Asymptotic));
-    // With fewer than 32 tokens left, the rest is read: exact.
+    // If fewer than 32 tokens would remain, all are read, which is exact.
     assert_eq!(run(128, 9_969, 0, 6), (10_000, true, 9_969, Kind::Exact));
     assert_eq!(run(128, 9_968, 0, 6), (9_968, true, 9_968, Kind::Asymptotic));
     let everything = run(128, 1_000_000, 0, 1);
     assert_eq!((everything.0, everything.2), (10_000, 10_000));
-    assert_eq!(run(1, 9_990, 0, 0).0, 10_000, "with a budget known beforehand too");
-    // Without a promise there is no such rule.
-    let reading = world.read(sampled(vec![], 1, fixed(9_990)));
+    assert_eq!(run(1, 9_990, 0, 0).0, 10_000, "also with a budget computed before the draw");
+    // The rule does not apply to samples of a given size.
+    let reading = head.read(sampled(vec![], 1, fixed(9_990)));
     assert_eq!(reading.list(0).sampled, 9_990);
     assert!(!reading.list(0).certificate.held);
 }
 
 #[test]
-fn rule_7_six_looks_from_128_tokens_are_usual() {
+fn rule_7_the_default_is_six_checks_from_128_tokens_on() {
     assert_eq!(Uniform::DEFAULT.base, Size::Tokens(128));
     let written = serde_json::from_str::<Box<dyn SamplerConfig>>("{}").unwrap();
     assert!(written.is_uniform() && written.base() == Uniform::DEFAULT.base);
-    assert_eq!(AskBy::Bound.schedule(), Schedule::Adaptive { rounds: 6 });
+    assert_eq!(RequestBy::Bound.schedule(), Schedule::Adaptive { rounds: 6 });
 }
 
 #[test]
-fn an_estimator_that_asks_for_nothing_gets_a_token_where_nothing_was_picked() {
-    let world = World::new(100, 1);
+fn an_empty_list_gets_one_sampled_token_if_the_budget_is_zero() {
+    let head = TestHead::new(100, 1);
     let read = |picked: &[usize]| {
         let picked = Box::new(take(picked.iter().copied()));
-        world.read(sampled(vec![picked], 1, fixed(0))).list(0)
+        head.read(sampled(vec![picked], 1, fixed(0))).list(0)
     };
     let list = read(&[]);
     assert_eq!((list.indices.len(), list.sampled), (1, 1));
-    assert!(world.sums(&list, 0).output()[0].is_finite());
+    assert!(head.sums(&list, 0).output()[0].is_finite());
     assert_eq!((tokens(&read(&[5])), read(&[5]).sampled), (vec![5], 0));
 }
 
 #[test]
-fn rule_8_everything_read_is_dense_attention() {
-    let world = World::new(300, 2);
-    let dense = world.read(config(vec![]));
+fn rule_8_reading_every_token_equals_dense_attention() {
+    let head = TestHead::new(300, 2);
+    let dense = head.read(config(vec![]));
     let everything = [
         config(vec![Box::new(take([5])), Box::new(TakeRest {})]),
         sampled(vec![Box::new(take([5]))], 1, fixed(300)),
-        sampled(vec![], 290, Ask { plus: 1, times: 0, rounds: 6, promise: true }),
+        sampled(vec![], 290, Request { plus: 1, times: 0, rounds: 6, promise: true }),
     ];
     for config in everything {
-        let reading = world.read(config);
+        let reading = head.read(config);
         let list = reading.list(0);
         assert_eq!(list.certificate.kind, Kind::Exact);
         assert!(list.certificate.held);
         assert!(list.probabilities.iter().all(|&p| p == 1.0));
         for member in 0..2 {
-            assert_eq!(world.sums(&list, member), world.sums(&dense.list(0), member));
+            assert_eq!(head.sums(&list, member), head.sums(&dense.list(0), member));
         }
     }
 }
 
 #[test]
-fn rule_9_density_counts_what_is_read_by_the_kv_head_and_by_each_query_head() {
-    let world = World::new(100, 2);
-    let own = || Box::new(Take { per_member: 1, ..take([0, 1, 2]) });
-    let separate = world.read(PipelineConfig { share: Share::Head, ..config(vec![own()]) });
+fn rule_9_density_is_counted_for_the_kv_head_and_for_each_query_head() {
+    let head = TestHead::new(100, 2);
+    let take_own = || Box::new(Take { per_member: 1, ..take([0, 1, 2]) });
+    let separate = head.read(PipelineConfig { share: Share::Head, ..config(vec![take_own()]) });
     let report = separate.report(0);
     assert_eq!((report.density(), report.density_of_group()), (0.03, 0.04));
-    let shared = world.read(config(vec![own()])).report(1);
+    let shared = head.read(config(vec![take_own()])).report(1);
     assert_eq!((shared.density(), shared.density_of_group()), (0.04, 0.04));
-    let with_base =
-        world.read(sampled(vec![own()], 20, Ask { plus: 1, times: 0, rounds: 6, promise: true }));
+    let with_base = head.read(sampled(
+        vec![take_own()],
+        20,
+        Request { plus: 1, times: 0, rounds: 6, promise: true },
+    ));
     assert_eq!(with_base.report(0).sampled, 20, "the base sample counts");
 }
 
 #[test]
-fn nothing_picked_and_no_estimator_reads_the_newest_token() {
-    let world = World::new(100, 1);
-    let reading = world.read(config(vec![Box::new(take([]))]));
+fn an_empty_list_without_estimator_reads_the_newest_token() {
+    let head = TestHead::new(100, 1);
+    let reading = head.read(config(vec![Box::new(take([]))]));
     assert_eq!(tokens(&reading.list(0)), [99]);
     assert_eq!(reading.list(0).certificate.kind, Kind::None);
     assert!(!reading.list(0).certificate.held);
 }
 
-/// A layer with settings of its own reads as they say, another as the rest says.
+/// Layers with settings of their own follow them, other layers the main configuration.
 #[test]
 fn a_layer_reads_by_its_own_settings() {
-    let world = World::new(100, 1);
-    let at = |layers: &str| {
+    let head = TestHead::new(100, 1);
+    let with_layers = |layers: &str| {
         let pipeline = Arc::new(config(vec![Box::new(take([3, 4]))]));
         let at = vec![serde_json::from_str(layers).unwrap()];
         let mut whole = config(vec![Box::new(take([1]))]);
         whole.layers = vec![LayerSettings { at, pipeline }];
         whole
     };
-    assert_eq!(tokens(&world.read(at("0")).list(0)), [3, 4], "the world is layer 0");
-    assert_eq!(tokens(&world.read(at("\"1..\"")).list(0)), [1]);
-    let mut dense = at("\"0..4\"");
+    assert_eq!(tokens(&head.read(with_layers("0")).list(0)), [3, 4], "the head is in layer 0");
+    assert_eq!(tokens(&head.read(with_layers("\"1..\"")).list(0)), [1]);
+    let mut dense = with_layers("\"0..4\"");
     dense.dense_layers = vec![0.into()];
-    let own = |it: &PipelineConfig| PipelineConfig {
-        dense_layers: it.dense_layers.clone(),
+    dense.layers[0].pipeline = Arc::new(PipelineConfig {
+        dense_layers: dense.dense_layers.clone(),
         ..config(vec![Box::new(take([3, 4]))])
-    };
-    dense.layers[0].pipeline = Arc::new(own(&dense));
-    assert_eq!(world.read(dense).list(0).indices.len(), 100, "dense before all else");
-    let mut sparse_at_some = at("\"1..\"");
-    sparse_at_some.selectors.clear();
-    assert!(!sparse_at_some.is_dense());
-    assert_eq!(world.read(sparse_at_some).list(0).indices.len(), 100, "dense but for layers 1 on");
+    });
+    assert_eq!(head.read(dense).list(0).indices.len(), 100, "dense layers take precedence");
+    let mut sparse_later = with_layers("\"1..\"");
+    sparse_later.selectors.clear();
+    assert!(!sparse_later.is_dense());
+    assert_eq!(head.read(sparse_later).list(0).indices.len(), 100, "layer 0 is dense");
 }
 
-/// The definition, on a machine that reads everything faster than `from` rows of a list, or than
-/// `checked` ones that it looks at too.
+/// The exact accumulator, for a machine that reads every token faster than `from` rows of a list,
+/// or than `checked` rows whose statistics are needed.
 struct DenseFrom<'a> {
     exact: ExactAccumulator<'a>,
     from: usize,
@@ -652,15 +671,16 @@ impl Accumulator for DenseFrom<'_> {
     }
 }
 
-/// What counts is what is about to be read, the picks or the next draw, and the promise is kept.
+/// The fallback depends on the number of rows to be read next, for the picks or for a draw, and
+/// keeps the promise.
 #[test]
-fn a_list_falls_back_when_what_is_left_to_read_is_as_long_as_the_machine_says() {
-    let world = World::new(1000, 1);
+fn a_list_falls_back_if_too_many_rows_are_to_be_read() {
+    let head = TestHead::new(1000, 1);
     let fell_back = |picked, from, checked, rounds| {
-        let ask = Ask { plus: 300, times: 0, rounds, promise: true };
-        let config = sampled(vec![Box::new(take(0..picked))], 100, ask);
-        let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
-        let step = world.step();
+        let request = Request { plus: 300, times: 0, rounds, promise: true };
+        let config = sampled(vec![Box::new(take(0..picked))], 100, request);
+        let pipeline = Pipeline::new(&Arc::new(config), head.site).unwrap();
+        let step = head.step();
         let rows = step.rows();
         let mut accumulator = DenseFrom { exact: ExactAccumulator::new(&rows), from, checked };
         let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut accumulator);
@@ -668,15 +688,15 @@ fn a_list_falls_back_when_what_is_left_to_read_is_as_long_as_the_machine_says() 
         assert_eq!(read.certificate.held, read.fell_back || rounds > 1);
         read.fell_back
     };
-    // 250 picks, then draws of 100 and of 200.
+    // First 250 picks are read, then draws of 100 and of 200 tokens.
     assert!(fell_back(250, 250, 9999, 6) && !fell_back(250, 251, 9999, 6));
     assert!(fell_back(50, 9999, 200, 6) && !fell_back(50, 9999, 201, 6));
-    // The first draw is looked at, the second one is not.
+    // The first draw is checked, the second is not.
     assert!(fell_back(50, 9999, 100, 1) && !fell_back(50, 9999, 101, 1));
     assert!(fell_back(50, 200, 101, 1) && !fell_back(50, 201, 101, 1));
 }
 
-/// Takes token 60 for all members at once, and promises a bound.
+/// Picks token 60 for the whole group, and records a bound.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct TakeForAll {}
 
@@ -692,21 +712,22 @@ impl Selector for TakeForAll {
 }
 
 #[test]
-fn a_selector_for_all_members_reaches_each_before_and_after_one_for_each() {
-    let world = World::new(100, 3);
-    let own = || Box::new(Take { per_member: 1, ..take([0]) });
-    let head = |selectors| PipelineConfig { share: Share::Head, ..config(selectors) };
-    for config in
-        [head(vec![own(), Box::new(TakeForAll {})]), head(vec![Box::new(TakeForAll {}), own()])]
-    {
-        let reading = world.read(config);
+fn group_wide_selectors_pick_for_every_member_before_and_after_other_selectors() {
+    let head = TestHead::new(100, 3);
+    let take_own = || Box::new(Take { per_member: 1, ..take([0]) });
+    let separate = |selectors| PipelineConfig { share: Share::Head, ..config(selectors) };
+    for config in [
+        separate(vec![take_own(), Box::new(TakeForAll {})]),
+        separate(vec![Box::new(TakeForAll {}), take_own()]),
+    ] {
+        let reading = head.read(config);
         for member in 0..3 {
             assert_eq!(tokens(&reading.list(member)), [member as u32, 60]);
         }
     }
 }
 
-/// Promises a bound for the second member.
+/// Records a bound for the second member only.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct BoundSecond {}
 
@@ -718,13 +739,13 @@ impl Selector for BoundSecond {
     }
 }
 
-/// A bound is of the row that the selector was called with, and of no other.
+/// A bound holds only for the row that the selector was called with.
 #[test]
-fn a_bound_for_one_member_is_none_for_its_group() {
+fn a_bound_for_one_member_does_not_hold_for_its_group() {
     let kinds = |share, selector: Box<dyn SelectorConfig>| {
-        let reading = World::new(400, 2).read(PipelineConfig {
+        let reading = TestHead::new(400, 2).read(PipelineConfig {
             share,
-            estimator: Some(Box::new(AskBy::Bound)),
+            estimator: Some(Box::new(RequestBy::Bound)),
             ..config(vec![selector])
         });
         [0, 1].map(|member| reading.list(member).certificate.kind)
@@ -732,34 +753,34 @@ fn a_bound_for_one_member_is_none_for_its_group() {
     for share in [Share::Group, Share::Head] {
         assert_eq!(kinds(share, Box::new(TakeForAll {})), [Kind::Asymptotic; 2]);
     }
-    let own = kinds(Share::Head, Box::new(BoundSecond {}));
-    assert_eq!(own, [Kind::Asymptotic, Kind::FiniteSample]);
+    let separate = kinds(Share::Head, Box::new(BoundSecond {}));
+    assert_eq!(separate, [Kind::Asymptotic, Kind::FiniteSample]);
 }
 
-/// One member's list, and everything that another reads.
+/// One member reads a list, and another one every token.
 #[test]
-fn rule_9_a_group_reads_everything_if_one_of_its_members_does() {
-    let world = World::new(100, 2);
-    let head = PipelineConfig { share: Share::Head, ..config(vec![Box::new(take([7]))]) };
-    let pipeline = Pipeline::new(&Arc::new(head), world.site).unwrap();
-    let step = world.step();
-    let own = pipeline.read(&step).unwrap().of(0).clone();
-    let report = Reading::new(vec![own, pipeline.fall_back(&step)], 2).report(0);
+fn rule_9_a_group_reads_every_token_if_one_member_does() {
+    let head = TestHead::new(100, 2);
+    let separate = PipelineConfig { share: Share::Head, ..config(vec![Box::new(take([7]))]) };
+    let pipeline = Pipeline::new(&Arc::new(separate), head.site).unwrap();
+    let step = head.step();
+    let list = pipeline.read(&step).unwrap().read_by(0).clone();
+    let report = Reading::new(vec![list, pipeline.fall_back(&step)], 2).report(0);
     assert_eq!((report.certain, report.read_by_group), (1, 100));
 }
 
 #[test]
-fn rule_9_a_group_reads_its_samples_too() {
-    let world = World::new(1000, 2);
+fn rule_9_samples_count_for_the_group() {
+    let head = TestHead::new(1000, 2);
     let read = |share| {
         let config = PipelineConfig { share, ..sampled(vec![Box::new(take([0]))], 1, fixed(50)) };
-        world.read(config)
+        head.read(config)
     };
     assert_eq!(read(Share::Group).report(0).read_by_group, 51);
-    let own = read(Share::Head);
-    let mut union = [tokens(&own.list(0)), tokens(&own.list(1))].concat();
+    let separate = read(Share::Head);
+    let mut union = [tokens(&separate.list(0)), tokens(&separate.list(1))].concat();
     union.sort_unstable();
     union.dedup();
     assert!(union.len() > 51);
-    assert_eq!(own.report(0).read_by_group, union.len());
+    assert_eq!(separate.report(0).read_by_group, union.len());
 }

@@ -75,7 +75,7 @@ impl Inputs {
         let mut all = self.places.zeros();
         let first = &heads[0];
         let sample = first.plan.sample.as_ref();
-        let base = sample.map_or(0, |sample| sample.base.of(first.step.visible));
+        let base = sample.map_or(0, |sample| sample.base.to_tokens(first.step.visible));
         let sides = first.orders.first().map_or([2, 2], |&(_, sides)| sides);
         self.now.put(&Now::<crate::Driver>::numbers(first.step.visible, sides, base), &mut all);
         let repeated = |count: usize| -> Vec<u64> {

@@ -42,7 +42,7 @@ fn stats(n_s: usize, query_heads: usize, d: f64, norm: f64, moments: [f64; 3]) -
 /// The budget by the formula alone.
 fn evaluate(form: &ClosedForm, stats: &SampleStats) -> usize {
     match form {
-        ClosedForm::Size(size) => size.of(stats.visible),
+        ClosedForm::Size(size) => size.to_tokens(stats.visible),
         ClosedForm::Formula { formula, .. } => {
             let Formula { numerator, denominator, epsilon, splits, population, allowance } =
                 formula;

@@ -175,7 +175,7 @@ proptest! {
 
     #[test]
     fn certificates_say_what_is_taken_for_granted(told in told(), stats in stats()) {
-        let sure = Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
+        let sure = Assumptions::only(Assumption::Normal) | Assumptions::only(Assumption::Moments);
         for mode in MODES {
             let told = Told { mode, ..told };
             let want = match mode {

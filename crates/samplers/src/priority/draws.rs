@@ -21,7 +21,7 @@ pub(super) fn draw(
     let known = out.len();
     find(sizes, uniforms, before, t, out);
     // No token has this number.
-    let seed = u64::from(uniforms.at(u32::MAX)) << 32 | u64::from(t as u16);
+    let seed = u64::from(uniforms.number(u32::MAX)) << 32 | u64::from(t as u16);
     shuffle(&mut out[known..], seed);
 }
 
@@ -44,7 +44,7 @@ fn find(sizes: &[i16], uniforms: Uniforms, before: Option<i16>, t: i16, out: &mu
     for (i, sizes) in sizes.chunks(LANES).enumerate() {
         let first = (i * LANES) as u32;
         for (lane, number) in numbers.iter_mut().enumerate() {
-            *number = uniform(uniforms.at(first + lane as u32) >> 8);
+            *number = uniform(uniforms.number(first + lane as u32) >> 8);
         }
         hits[sizes.len()..].fill(0);
         for ((hit, &size), &number) in hits.iter_mut().zip(sizes).zip(&numbers) {

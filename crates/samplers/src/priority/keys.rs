@@ -77,7 +77,7 @@ impl Keys {
         let query = norm(row.query().iter().copied().map(f64::from)) as f32;
         KeyErrors {
             radii: &self.radii[..row.visible()],
-            largest: self.largest.of(row.visible()) as f32,
+            largest: self.largest.max_of_first(row.visible()) as f32,
             query: query.next_up(),
             tiny: row.query().len() as f32 * f32::MIN_POSITIVE,
         }

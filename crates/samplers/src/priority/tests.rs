@@ -186,7 +186,7 @@ fn uniform_numbers_are_uniform_and_independent() {
     const TOKENS: u32 = 200_000;
     const CELLS: usize = 8;
     let cell = |sequence: u32, token: u32| {
-        ((u64::from(uniforms(sequence).at(token)) * CELLS as u64) >> 32) as usize
+        ((u64::from(uniforms(sequence).number(token)) * CELLS as u64) >> 32) as usize
     };
     let mut counts = [[0_u32; CELLS * CELLS]; 2];
     for token in 0..TOKENS {

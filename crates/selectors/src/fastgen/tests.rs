@@ -154,7 +154,7 @@ proptest! {
                 read_all(&mut selector, &head.step(seen));
             }
             let kept = pick(&selector, &head, seen);
-            let many = selector.config.frequent.of(seen);
+            let many = selector.config.frequent.to_tokens(seen);
             let of_class = |&&t: &&usize| policy.keeps(classes[t]);
             let others = kept.iter().filter(|t| !of_class(t)).count();
             let recent = seen - many..seen;

@@ -27,7 +27,7 @@ fn keep(config: &SnapKv, head: &Head, tokens: usize, queries: &Array3<f32>) -> V
 /// Reference implementation; empty if the cut is too close to call.
 fn keep_best_votes(config: &SnapKv, head: &Head, queries: &Array3<f32>) -> Vec<usize> {
     let (tokens, count) = (head.tokens, queries.dim().1);
-    let size = config.size.of(tokens);
+    let size = config.size.to_tokens(tokens);
     let recent = config.window.get().min(size);
     let mut votes = vec![0.0; tokens - recent];
     for i in count.saturating_sub(config.window.get())..count {

@@ -29,7 +29,7 @@ impl Selector for Forgetful {
         for score in scores.iter_mut().skip(3).step_by(11) {
             *score = f32::NEG_INFINITY;
         }
-        picks.take_top(self.size.of(row.visible()), &scores);
+        picks.take_top(self.size.to_tokens(row.visible()), &scores);
     }
 }
 

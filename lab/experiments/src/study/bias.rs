@@ -66,7 +66,8 @@ pub fn bias(study: &Study<'_>, options: &BiasOptions) -> Result<Bias> {
 }
 
 fn squares(row: &ResidualPopulation, shares: &[Fraction], trials: u32) -> Vec<SquareSums> {
-    let tokens = |&share: &Fraction| Size::Share(share).of(row.visible()).clamp(1, row.len());
+    let tokens =
+        |&share: &Fraction| Size::Share(share).to_tokens(row.visible()).clamp(1, row.len());
     let sizes: Vec<usize> = shares.iter().map(tokens).collect();
     let mut sums = vec![BiasSums::default(); sizes.len()];
     for trial in 0..trials {

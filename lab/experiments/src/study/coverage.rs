@@ -100,7 +100,7 @@ type ReadSet = [f64; 3];
 /// In the order of [`METHODS`].
 fn methods(row: &ResidualPopulation, share: Fraction, mass: Fraction, trials: u32) -> [ReadSet; 4] {
     let order = row.by_weight();
-    let tokens = Size::Share(share).of(row.visible()).clamp(1, row.len());
+    let tokens = Size::Share(share).to_tokens(row.visible()).clamp(1, row.len());
     let holding = tokens_holding(row, &order, mass.get());
     let half = tokens / 2;
     [

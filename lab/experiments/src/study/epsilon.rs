@@ -113,7 +113,7 @@ impl EpsilonCase {
 /// Tokens and mean error of one row in each case.
 fn measure(row: &ResidualPopulation, cases: &[EpsilonCase], trials: u32) -> Vec<(f64, f64)> {
     let truth = row.truth();
-    let base = Natural::default().base.of(row.visible());
+    let base = Natural::default().base.to_tokens(row.visible());
     let size = |case: &EpsilonCase| {
         let asked = required_size(&*case.estimator, &truth).tokens;
         if case.floor { asked.max(base).min(row.len()) } else { asked }

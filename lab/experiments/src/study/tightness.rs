@@ -136,7 +136,7 @@ impl BoundRow {
         trials: u32,
     ) -> Self {
         let truth = row.truth();
-        let base = Natural::default().base.of(row.visible());
+        let base = Natural::default().base.to_tokens(row.visible());
         let size = |(bound, floor): BoundCase| {
             let asked = required_size(bounds[bound], &truth).tokens;
             if floor { asked.max(base).min(row.len()) } else { asked }

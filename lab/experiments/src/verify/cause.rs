@@ -28,9 +28,9 @@ impl FailureCause {
     /// The assumptions of which one failed.
     pub fn assumptions(self) -> Assumptions {
         match self {
-            Self::TailSeen => Assumptions::of(Assumption::TailSeen),
-            Self::Moments => Assumptions::of(Assumption::Moments),
-            Self::Normal => Assumptions::of(Assumption::Normal),
+            Self::TailSeen => Assumptions::only(Assumption::TailSeen),
+            Self::Moments => Assumptions::only(Assumption::Moments),
+            Self::Normal => Assumptions::only(Assumption::Normal),
             Self::MomentsOrNormal => Self::Moments.assumptions() | Self::Normal.assumptions(),
         }
     }

@@ -68,7 +68,7 @@ impl<'a> Trying<'a> {
 
     /// Adds what one sample came to.
     pub(super) fn add(&mut self, reading: &Reading, member: usize) {
-        let (read, report) = (reading.of(member), reading.report(member));
+        let (read, report) = (reading.read_by(member), reading.report(member));
         let Self { row, goal, truth, trials } = self;
         let uniform = read.budget.is_some() && read.probabilities().is_none();
         if let (None, Some(picks), true) = (&truth, read.picks(), uniform) {

@@ -1,4 +1,4 @@
-//! Estimates average to the truth over all samples that can be drawn.
+//! Estimates equal the truth on average over all samples that can be drawn.
 
 use super::*;
 use crate::{
@@ -6,20 +6,22 @@ use crate::{
     step::{Shape, Site, Softmax, Stream},
 };
 
-/// Tokens of two numbers, and what each weighs.
+/// Values of the tokens, of dimension 2.
 const VALUES: [[f32; 2]; 7] =
     [[1.0, 0.5], [0.3, -1.0], [2.0, 0.1], [-0.4, 0.6], [0.2, 0.2], [-1.5, 0.9], [0.7, -0.3]];
+/// Weight `e` of each token.
 const WEIGHTS: [f64; 7] = [0.9, 0.1, 0.4, 1.0, 0.3, 0.6, 0.05];
 
-/// A sample that is given, of a design that is known.
-struct Given {
-    /// Now, of each token drawn.
+/// A design whose sample, probabilities and factors are fixed.
+struct FixedDesign {
+    /// Inclusion probability of each drawn token at the current size.
     p: Vec<f64>,
+    /// Factor φ of each drawn token at the predicted size.
     factors: Vec<f64>,
     strata: Option<Stratification>,
 }
 
-impl Design for Given {
+impl Design for FixedDesign {
     fn extend(&mut self, _: usize, _: &mut Vec<u32>) {}
 
     fn probabilities(&self) -> Vec<f64> {
@@ -35,30 +37,30 @@ impl Design for Given {
     }
 }
 
-/// Estimates from the tokens drawn: of `Σ e`, and of the variances of `Σ e` and `Σ e v` at a size.
-fn estimates(drawn: &[usize], design: &Given, size: usize) -> [f64; 3] {
-    let stats = looked_at(drawn, design, VALUES.len(), size);
+/// Estimates, from the drawn tokens, of `Σ e` and of the variances of `Σ e` and `Σ e v` at a size.
+fn estimates(drawn: &[usize], design: &FixedDesign, size: usize) -> [f64; 3] {
+    let stats = check_sample(drawn, design, VALUES.len(), size);
     let (b, n_s) = (size as f64, VALUES.len() as f64);
-    let alike = n_s * n_s * (1.0 / b - 1.0 / n_s);
-    [stats.d, stats.var_e * alike, stats.trace_ev * alike]
+    let uniform = n_s * n_s * (1.0 / b - 1.0 / n_s);
+    [stats.d, stats.var_e * uniform, stats.trace_ev * uniform]
 }
 
-/// What a look at the tokens drawn says, of `n_s`; tokens beyond those that have values repeat them.
-fn looked_at(drawn: &[usize], design: &dyn Design, n_s: usize, size: usize) -> SampleStats {
+/// Statistics of the drawn tokens out of `n_s`, predicted for a size. Tokens beyond the end of
+/// [`VALUES`] repeat it.
+fn check_sample(drawn: &[usize], design: &dyn Design, n_s: usize, size: usize) -> SampleStats {
     with_sample(drawn, n_s, |sample| {
         let Sample { n_s, visible, query_heads, max_norm_v, .. } = *sample;
         let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
         let snapshot = DesignSnapshot::new(design, size);
         let strata = snapshot.strata.as_ref();
         let sample = Weighed::new(sample, &snapshot.probabilities, strata, 0.0);
-        SampleCheck::new(design, &snapshot, 0, &sample, &residual).at(size)
+        SampleCheck::new(design, &snapshot, 0, &sample, &residual).predict(size)
     })
 }
 
 fn with_sample<T>(drawn: &[usize], n_s: usize, show: impl FnOnce(&Sample<'_>) -> T) -> T {
-    let of = |token: &usize| token % VALUES.len();
-    let e: Vec<f64> = drawn.iter().map(|token| WEIGHTS[of(token)]).collect();
-    let values: Vec<f32> = drawn.iter().flat_map(|token| VALUES[of(token)]).collect();
+    let e: Vec<f64> = drawn.iter().map(|token| WEIGHTS[token % VALUES.len()]).collect();
+    let values: Vec<f32> = drawn.iter().flat_map(|token| VALUES[token % VALUES.len()]).collect();
     show(&Sample {
         e: &e,
         values: &values,
@@ -81,7 +83,7 @@ fn assert_near(found: [f64; 3], want: [f64; 3]) {
     }
 }
 
-/// `e`, and the numbers of `e v`.
+/// `e`, and the two elements of `e v`.
 fn terms(token: usize) -> [f64; 3] {
     let (e, [x, y]) = (WEIGHTS[token], VALUES[token].map(f64::from));
     [e, e * x, e * y]
@@ -96,9 +98,9 @@ fn variances_of_independent_draws_are_unbiased() {
         let chance: f64 = (0..now.len())
             .map(|i| if drawn.contains(&i) { now[i] } else { 1.0 - now[i] })
             .product();
-        let of = |f: &dyn Fn(usize) -> f64| drawn.iter().map(|&i| f(i)).collect();
-        let factors = of(&|i| (1.0 / then[i] - 1.0) / now[i]);
-        let design = Given { p: of(&|i| now[i]), factors, strata: None };
+        let p = drawn.iter().map(|&i| now[i]).collect();
+        let factors = drawn.iter().map(|&i| (1.0 / then[i] - 1.0) / now[i]).collect();
+        let design = FixedDesign { p, factors, strata: None };
         let estimates = estimates(&drawn, &design, 5);
         found.iter_mut().zip(estimates).for_each(|(sum, x)| *sum += chance * x);
     }
@@ -111,8 +113,9 @@ fn variances_of_independent_draws_are_unbiased() {
     assert_near(found, want);
 }
 
-/// Averages over all samples of two tokens each from strata of three and four tokens, as estimated
-/// for a size of three tokens each, and the truth. The strata are neighbours, or not.
+/// Averages of the estimates for samples of three tokens from each of two strata, over all samples
+/// of two tokens from each, and the true values. The strata have three and four tokens, and are
+/// neighbours if `neighbours` is true.
 fn averages_of_two_strata(neighbours: bool) -> [[f64; 3]; 2] {
     let strata = [0..3, 3..7];
     let factor = |tokens: usize, then: f64| {
@@ -122,31 +125,31 @@ fn averages_of_two_strata(neighbours: bool) -> [[f64; 3]; 2] {
     let lists = if neighbours { vec![vec![1], vec![0]] } else { vec![Vec::new(); 2] };
     let (mut found, mut samples) = ([0.0; 3], 0.0);
     for drawn in subsets(VALUES.len()).filter(|drawn| {
-        strata.iter().all(|of| drawn.iter().filter(|&i| of.contains(i)).count() == 2)
+        strata.iter().all(|tokens| drawn.iter().filter(|&i| tokens.contains(i)).count() == 2)
     }) {
-        let of: Vec<usize> = drawn.iter().map(|&i| usize::from(i >= 3)).collect();
-        let p = of.iter().map(|&h| 2.0 / strata[h].len() as f64).collect();
+        let stratum: Vec<usize> = drawn.iter().map(|&i| usize::from(i >= 3)).collect();
+        let p = stratum.iter().map(|&h| 2.0 / strata[h].len() as f64).collect();
         let factor = |&h: &usize| {
             let size = strata[h].len();
             factor(size, 3.0) / Stratification::degrees_of_freedom(2, size, lists[h].len())
         };
-        let factors = of.iter().map(factor).collect();
-        let strata = Some(Stratification { strata: of, neighbours: lists.clone() });
-        let estimates = estimates(&drawn, &Given { p, factors, strata }, 6);
+        let factors = stratum.iter().map(factor).collect();
+        let strata = Some(Stratification { strata: stratum, neighbours: lists.clone() });
+        let estimates = estimates(&drawn, &FixedDesign { p, factors, strata }, 6);
         found.iter_mut().zip(estimates).for_each(|(sum, x)| *sum += x);
         samples += 1.0;
     }
     assert_eq!(samples, 18.0);
     let mut want = [WEIGHTS.iter().sum(), 0.0, 0.0];
-    for of in strata {
-        let tokens = of.len() as f64;
-        let spread = |x: &dyn Fn(usize) -> f64| {
-            let mean = of.clone().map(x).sum::<f64>() / tokens;
-            of.clone().map(|i| (x(i) - mean).powi(2)).sum::<f64>() / (tokens - 1.0)
+    for tokens in strata {
+        let count = tokens.len() as f64;
+        let variance = |x: &dyn Fn(usize) -> f64| {
+            let mean = tokens.clone().map(x).sum::<f64>() / count;
+            tokens.clone().map(|i| (x(i) - mean).powi(2)).sum::<f64>() / (count - 1.0)
         };
-        let factor = factor(of.len(), 3.0);
-        want[1] += factor * spread(&|i| terms(i)[0]);
-        want[2] += factor * (spread(&|i| terms(i)[1]) + spread(&|i| terms(i)[2]));
+        let factor = factor(tokens.len(), 3.0);
+        want[1] += factor * variance(&|i| terms(i)[0]);
+        want[2] += factor * (variance(&|i| terms(i)[1]) + variance(&|i| terms(i)[2]));
     }
     [found.map(|sum| sum / samples), want]
 }
@@ -166,21 +169,21 @@ fn variances_about_the_centre_of_neighbours_are_too_large_on_average() {
     }
 }
 
-/// But for the rank, of which the weights of pairs are part here.
+/// The effective rank differs, because pairs are weighted here.
 #[test]
-fn of_a_uniform_sample_it_is_what_sums_say() {
+fn statistics_of_a_uniform_sample_equal_those_from_its_sums() {
     let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 2 };
     let site = Site { seed: 1, sequence: 0, layer: 0, kv_head: 0, shape };
     let order = Order::new(300, &Stream::new(&site, 0, 0, 0));
     let drawn: Vec<usize> = order.tokens().take(40).collect();
     let (n_s, b) = (300.0, 40.0);
     let factor = n_s * n_s * (1.0 / b - 1.0 / n_s) / (b - 1.0);
-    let design = Given {
+    let design = FixedDesign {
         p: vec![b / n_s; 40],
         factors: vec![factor; 40],
         strata: Some(Stratification::single(40)),
     };
-    let look = looked_at(&drawn, &design, 300, 40);
+    let check = check_sample(&drawn, &design, 300, 40);
     let sums = with_sample(&drawn, 300, SampleStats::new);
     let numbers = |stats: &SampleStats| {
         [
@@ -194,14 +197,14 @@ fn of_a_uniform_sample_it_is_what_sums_say() {
             stats.drift,
         ]
     };
-    for (found, want) in numbers(&look).into_iter().zip(numbers(&sums)) {
-        assert!((found / want - 1.0).abs() < 1e-9, "{look:?}, not {sums:?}");
+    for (found, want) in numbers(&check).into_iter().zip(numbers(&sums)) {
+        assert!((found / want - 1.0).abs() < 1e-9, "{check:?}, not {sums:?}");
     }
 }
 
-/// Tokens of equal weight with given values, drawn within strata of 20 in succession that are
-/// neighbours of those beside them.
-fn of_strata(values: &[[f64; 2]]) -> (Weighed, Stratification) {
+/// Tokens of equal weight with given values, drawn within strata of 20 successive tokens, each a
+/// neighbour of the strata before and after it.
+fn stratified_sample(values: &[[f64; 2]]) -> (Weighed, Stratification) {
     let strata: Vec<usize> = (0..values.len()).map(|i| i / 20).collect();
     let last = strata[values.len() - 1];
     let beside = |h: usize| [h.wrapping_sub(1), h + 1].into_iter().filter(|&h| h <= last).collect();
@@ -222,9 +225,9 @@ fn of_strata(values: &[[f64; 2]]) -> (Weighed, Stratification) {
     (Weighed::new(&sample, &p, Some(&strata), 0.0), strata)
 }
 
-/// Effective ranks by pairs of any tokens, and by pairs within the strata.
+/// Effective ranks from pairs of any tokens, and from pairs within the strata.
 fn ranks(values: &[[f64; 2]]) -> [f64; 2] {
-    let (sample, Stratification { strata, .. }) = of_strata(values);
+    let (sample, Stratification { strata, .. }) = stratified_sample(values);
     let within = sample.within.as_ref().unwrap();
     let factors = vec![2.0; values.len()];
     let by_tokens = alignment_of_tokens(&sample, &factors, &Squares::new(&sample).w).unwrap();
@@ -237,9 +240,9 @@ fn circle(i: usize) -> [f64; 2] {
     [((i * i) as f64).cos(), ((i * i) as f64).sin()]
 }
 
-/// Values go to and fro on a line, or round a circle, about the output.
+/// Values on a line through the output have rank 1, values on a circle around it rank 2.
 #[test]
-fn ranks_of_pairs() {
+fn effective_ranks_from_pairs() {
     let values = |shape: &dyn Fn(usize) -> [f64; 2]| -> Vec<[f64; 2]> {
         (0..500).map(shape).map(|[x, y]| [x + 0.7, y - 0.4]).collect()
     };
@@ -251,9 +254,9 @@ fn ranks_of_pairs() {
     }
 }
 
-/// The difference between neighbours is one direction, however round each stratum is by itself.
+/// A large difference between neighbours dominates the directions within each stratum.
 #[test]
-fn a_difference_between_neighbours_is_one_direction() {
+fn a_difference_between_neighbouring_strata_has_rank_one() {
     let values = |i: usize| {
         let [x, y] = circle(i).map(|x| 0.01 * x);
         [if i < 200 { 1.0 + x } else { x - 1.0 }, y]
@@ -262,10 +265,10 @@ fn a_difference_between_neighbours_is_one_direction() {
     assert!((1.0..1.1).contains(&rank), "about 1, not {rank}");
 }
 
-/// Strata that come one token each tell nothing of their directions.
+/// With one token per stratum there are no pairs, so the alignment is 1.
 #[test]
 fn pairs_are_taken_within_strata() {
-    let (sample, _) = of_strata(&(0..8).map(circle).collect::<Vec<_>>());
+    let (sample, _) = stratified_sample(&(0..8).map(circle).collect::<Vec<_>>());
     let (products, squares) = (sample.within.clone().unwrap(), Squares::new(&sample).w);
     let alignment = |strata: [usize; 8]| {
         let centres = vec![products.centres[0]; 8];
@@ -276,22 +279,22 @@ fn pairs_are_taken_within_strata() {
     assert!(alignment([0, 0, 1, 1, 2, 2, 3, 3]) < 1.0);
 }
 
-/// A factor beyond f64 leaves no variance; one whose square is beyond it leaves no doubt of it that is
-/// finite. Neither may look like a variance that is known.
+/// A factor that is NaN makes the variance NaN, and a factor whose square overflows makes the error
+/// of the variance infinite or NaN.
 #[test]
-fn what_is_not_a_number_is_not_taken_for_zero() {
+fn numbers_that_are_not_finite_do_not_become_zero() {
     let drawn = [0, 1, 2, 3, 4];
     for strata in [None, Some(Stratification::single(5))] {
-        let look = |factor: f64| {
+        let check = |factor: f64| {
             let mut factors = vec![1.0; 5];
             factors[1] = factor;
-            let design = Given { p: vec![0.5; 5], factors, strata: strata.clone() };
-            looked_at(&drawn, &design, VALUES.len(), 5)
+            let design = FixedDesign { p: vec![0.5; 5], factors, strata: strata.clone() };
+            check_sample(&drawn, &design, VALUES.len(), 5)
         };
-        let stats = look(f64::NAN);
+        let stats = check(f64::NAN);
         assert!(stats.trace_w.is_nan() && stats.var_e.is_nan() && stats.nu == 1.0, "{stats:?}");
         assert!(stats.raised(1.0).trace_w.is_nan());
-        let stats = look(1e200);
+        let stats = check(1e200);
         assert!(!(stats.kurtosis_w.is_finite() && stats.kurtosis_e.is_finite()), "{stats:?}");
         assert!(!stats.raised(1.0).trace_w.is_finite());
     }

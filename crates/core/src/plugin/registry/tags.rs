@@ -1,4 +1,4 @@
-//! The names that `typetag` knows, which it tells only where it refuses another.
+//! Names that `typetag` has registered, which it reveals only in the error for an unknown name.
 
 use std::fmt;
 
@@ -7,39 +7,40 @@ use serde::de::{self, DeserializeOwned};
 
 use crate::plugin::{ComponentKind, Estimator, SamplerConfig, SelectorConfig};
 
-/// The names of a kind, sorted; one that two components have is there twice.
-pub(super) fn of(kind: ComponentKind) -> &'static [&'static str] {
+/// Names of the components of a kind, sorted. A name that two components have occurs twice.
+pub(super) fn tagged_names(kind: ComponentKind) -> &'static [&'static str] {
     match kind {
-        ComponentKind::Selector => known::<Box<dyn SelectorConfig>>(),
-        ComponentKind::Sampler => known::<Box<dyn SamplerConfig>>(),
-        ComponentKind::Estimator => known::<Box<dyn Estimator>>(),
+        ComponentKind::Selector => variants::<Box<dyn SelectorConfig>>(),
+        ComponentKind::Sampler => variants::<Box<dyn SamplerConfig>>(),
+        ComponentKind::Estimator => variants::<Box<dyn Estimator>>(),
     }
 }
 
-fn known<T: DeserializeOwned>() -> &'static [&'static str] {
-    let nobody = std::iter::once(("type", "\0"));
-    let refused = T::deserialize(MapDeserializer::<_, Refused>::new(nobody)).err();
-    refused.map_or(&[], |Refused(known)| known)
+/// Names of all variants of an enum or trait object with the tag `type`.
+fn variants<T: DeserializeOwned>() -> &'static [&'static str] {
+    let unknown = std::iter::once(("type", "\0"));
+    let error = T::deserialize(MapDeserializer::<_, UnknownVariant>::new(unknown)).err();
+    error.map_or(&[], |UnknownVariant(names)| names)
 }
 
-/// A refusal, and the names that would not have been refused.
+/// Error for an unknown name, with the names that exist.
 #[derive(Debug)]
-struct Refused(&'static [&'static str]);
+struct UnknownVariant(&'static [&'static str]);
 
-impl fmt::Display for Refused {
+impl fmt::Display for UnknownVariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("refused")
+        f.write_str("unknown variant")
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for UnknownVariant {}
 
-impl de::Error for Refused {
+impl de::Error for UnknownVariant {
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self(&[])
     }
 
-    fn unknown_variant(_: &str, known: &'static [&'static str]) -> Self {
-        Self(known)
+    fn unknown_variant(_: &str, names: &'static [&'static str]) -> Self {
+        Self(names)
     }
 }

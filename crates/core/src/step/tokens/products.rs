@@ -1,4 +1,5 @@
-//! Dot products of rows with queries. However many are made together, each is the same to the last bit.
+//! Dot products of rows with queries. Each product is the same to the last bit, however many are
+//! computed together.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -12,27 +13,28 @@ use multiversion::target::match_target;
 
 use super::{BlockLayout, Blocks, Element};
 
-/// Numbers multiplied at a time.
+/// Number of elements multiplied at a time.
 const LANES: usize = 16;
 
-/// Queries that meet a row while it is in registers.
+/// Number of queries that are multiplied with a row while it is in registers.
 const TILE: usize = 4;
 
-/// Rows that are multiplied together where vectors have 16 elements.
+/// Number of rows that are multiplied together if vectors have 16 elements.
 #[cfg(target_arch = "x86_64")]
 const ROWS: usize = 4;
 
-/// How many rows ahead of the one that is multiplied another is fetched from memory.
+/// Number of rows by which the prefetched row is ahead of the multiplied row.
 const AHEAD: usize = 32;
 
-/// A part of `G` queries: [`LANES`] elements of each.
-type Part<const G: usize> = [[f32; LANES]; G];
+/// [`LANES`] successive elements of each of `G` queries.
+type QueryChunk<const G: usize> = [[f32; LANES]; G];
 
-/// The dot products of a range of rows with queries `[queries · dim]`, into `out` `[queries, range.len()]`: each the same
-/// as [`dot`]'s.
+/// Computes the dot products of a range of rows with queries `[queries · dim]`, into `out`
+/// `[queries, range.len()]`. Each equals the result of [`dot`].
 ///
 /// # Panics
-/// If there is no element, or `out` is not as large.
+/// Panics if `dim` is 0, if the queries are not a multiple of `dim` numbers, or if `out` does not
+/// have the expected size.
 pub(super) fn dots<T: Element>(
     layout: &BlockLayout,
     rows: Blocks<'_, T>,
@@ -49,31 +51,56 @@ pub(super) fn dots<T: Element>(
     let tiles = queries.chunks(TILE * layout.dim).zip(out.chunks_mut(TILE * range.len()));
     for (queries, out) in tiles {
         match queries.len() / layout.dim {
-            4 => tile(layout, rows, range, &parts::<4>(queries, layout.dim), out),
-            3 => tile(layout, rows, range, &parts::<3>(queries, layout.dim), out),
-            2 => tile(layout, rows, range, &parts::<2>(queries, layout.dim), out),
-            _ => tile(layout, rows, range, &parts::<1>(queries, layout.dim), out),
+            4 => multiply_tile(
+                layout,
+                rows,
+                range,
+                &split_into_chunks::<4>(queries, layout.dim),
+                out,
+            ),
+            3 => multiply_tile(
+                layout,
+                rows,
+                range,
+                &split_into_chunks::<3>(queries, layout.dim),
+                out,
+            ),
+            2 => multiply_tile(
+                layout,
+                rows,
+                range,
+                &split_into_chunks::<2>(queries, layout.dim),
+                out,
+            ),
+            _ => multiply_tile(
+                layout,
+                rows,
+                range,
+                &split_into_chunks::<1>(queries, layout.dim),
+                out,
+            ),
         }
     }
 }
 
-/// Queries `[G · dim]` part by part; the last is filled with zeros.
-fn parts<const G: usize>(queries: &[f32], dim: usize) -> Vec<Part<G>> {
-    let mut parts = vec![[[0.0; LANES]; G]; dim.div_ceil(LANES)];
+/// Splits queries `[G · dim]` into chunks; the last chunk is filled with zeros.
+fn split_into_chunks<const G: usize>(queries: &[f32], dim: usize) -> Vec<QueryChunk<G>> {
+    let mut chunks = vec![[[0.0; LANES]; G]; dim.div_ceil(LANES)];
     for (g, query) in queries.chunks_exact(dim).enumerate() {
-        for (part, numbers) in parts.iter_mut().zip(query.chunks(LANES)) {
-            part[g][..numbers.len()].copy_from_slice(numbers);
+        for (chunk, numbers) in chunks.iter_mut().zip(query.chunks(LANES)) {
+            chunk[g][..numbers.len()].copy_from_slice(numbers);
         }
     }
-    parts
+    chunks
 }
 
+/// Computes the dot products of a range of rows with `G` queries, into `out` `[G, range.len()]`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c", "x86_64+avx2+f16c"))]
-fn tile<T: Element, const G: usize>(
+fn multiply_tile<T: Element, const G: usize>(
     layout: &BlockLayout,
     rows: Blocks<'_, T>,
     range: &Range<usize>,
-    queries: &[Part<G>],
+    queries: &[QueryChunk<G>],
     out: &mut [f32],
 ) {
     let (dim, stride) = (layout.dim, layout.stride);
@@ -121,7 +148,8 @@ fn tile<T: Element, const G: usize>(
     }
 }
 
-/// The dot products of some rows with a query, into `out` `[tokens]`: each the same as [`dot`]'s.
+/// Computes the dot products of some rows with a query, into `out` `[tokens]`. Each equals the
+/// result of [`dot`].
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c", "x86_64+avx2+f16c"))]
 pub(super) fn dots_of<T: Element>(
     layout: &BlockLayout,
@@ -131,7 +159,7 @@ pub(super) fn dots_of<T: Element>(
     out: &mut [f32],
 ) {
     assert_eq!(tokens.len(), out.len(), "a product of each row");
-    let queries = parts::<1>(query, layout.dim);
+    let queries = split_into_chunks::<1>(query, layout.dim);
     for (place, out) in out.iter_mut().enumerate() {
         if let Some(&ahead) = tokens.get(place + AHEAD) {
             let row = layout.row(rows, ahead);
@@ -154,25 +182,26 @@ pub(super) fn dots_of<T: Element>(
     }
 }
 
-/// The dot products of one row with `G` queries.
+/// Dot products of one row with `G` queries.
 #[inline(always)]
 #[allow(dead_code, reason = "a build for AVX-512 alone never calls it")]
-fn products<T: Element, const G: usize>(row: &[T], queries: &[Part<G>]) -> [f32; G] {
+fn products<T: Element, const G: usize>(row: &[T], queries: &[QueryChunk<G>]) -> [f32; G] {
     let mut sums = [[0.0; LANES]; G];
     let (chunks, rest) = row.as_chunks::<LANES>();
     for (chunk, queries) in chunks.iter().zip(queries) {
-        add_products(&mut sums, &wide(chunk), queries);
+        add_products(&mut sums, &widen_chunk(chunk), queries);
     }
-    // Apart, so that the sums of whole chunks stay in registers.
+    // Outside the loop, so that the sums of whole chunks stay in registers.
     if !rest.is_empty() {
-        add_products(&mut sums, &wide(rest), &queries[chunks.len()]);
+        add_products(&mut sums, &widen_chunk(rest), &queries[chunks.len()]);
     }
-    sums.map(add_up)
+    sums.map(add_lanes)
 }
 
-/// Up to [`LANES`] elements, and zeros. A loop: `map` of an array is not always made part of its caller.
+/// Converts up to [`LANES`] elements to f32 and appends zeros. This is a loop, because `map` of an
+/// array is not always inlined.
 #[inline(always)]
-fn wide<T: Element>(row: &[T]) -> [f32; LANES] {
+fn widen_chunk<T: Element>(row: &[T]) -> [f32; LANES] {
     let mut numbers = [0.0; LANES];
     for (number, x) in numbers.iter_mut().zip(row) {
         *number = x.wide();
@@ -180,9 +209,14 @@ fn wide<T: Element>(row: &[T]) -> [f32; LANES] {
     numbers
 }
 
+/// Adds the products of a chunk of a row with the chunk of each query.
 #[inline(always)]
 #[allow(dead_code, reason = "a build for AVX-512 alone never calls it")]
-fn add_products<const G: usize>(sums: &mut Part<G>, numbers: &[f32; LANES], queries: &Part<G>) {
+fn add_products<const G: usize>(
+    sums: &mut QueryChunk<G>,
+    numbers: &[f32; LANES],
+    queries: &QueryChunk<G>,
+) {
     for (sums, query) in sums.iter_mut().zip(queries) {
         for ((sum, x), q) in sums.iter_mut().zip(numbers).zip(query) {
             *sum += x * q;
@@ -190,7 +224,8 @@ fn add_products<const G: usize>(sums: &mut Part<G>, numbers: &[f32; LANES], quer
     }
 }
 
-/// The dot product of one row with a query, in [`LANES`] partial sums, added up in a fixed order.
+/// Dot product of one row with a query, in [`LANES`] partial sums, which are added in a fixed
+/// order.
 #[inline(always)]
 pub(super) fn dot<T: Element>(row: &[T], query: &[f32]) -> f32 {
     let mut sums = [0.0_f32; LANES];
@@ -206,11 +241,12 @@ pub(super) fn dot<T: Element>(row: &[T], query: &[f32]) -> f32 {
             *sum += x.wide() * q;
         }
     }
-    add_up(sums)
+    add_lanes(sums)
 }
 
+/// Adds the partial sums of a dot product, in the order in which AVX-512 adds quarters of vectors.
 #[inline(always)]
-fn add_up(sums: [f32; LANES]) -> f32 {
+fn add_lanes(sums: [f32; LANES]) -> f32 {
     let eight: [f32; LANES / 2] = std::array::from_fn(|i| sums[i] + sums[i + 8]);
     let four: [f32; LANES / 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
     (four[0] + four[2]) + (four[1] + four[3])

@@ -1,32 +1,33 @@
-//! Rows as they lie in somebody's memory.
+//! Memory and layout of borrowed rows.
 
 use std::num::NonZeroUsize;
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
-/// Blocks of rows, of one number type.
+/// Memory of rows, by number type.
 #[derive(Clone, Copy, Debug)]
 pub enum StoredRows<'a> {
-    /// 4 bytes a number.
+    /// 4 bytes per number.
     F32(Blocks<'a, f32>),
-    /// 2 bytes, 11 bits of precision.
+    /// 2 bytes per number, 11 bits of precision.
     F16(Blocks<'a, f16>),
-    /// 2 bytes, 8 bits of precision.
+    /// 2 bytes per number, 8 bits of precision.
     Bf16(Blocks<'a, bf16>),
 }
 
-/// The memory that rows lie in.
+/// Memory of rows, by its division into blocks.
 #[derive(Clone, Copy, Debug)]
 pub enum Blocks<'a, T> {
-    /// All in one block.
+    /// All rows are in one block.
     One(&'a [T]),
-    /// As many rows in each block, but for the last.
+    /// The blocks are separate slices with equal numbers of rows; the last may have fewer.
     Many(&'a [&'a [T]]),
-    /// Pages of one pool in the order of a block table, of equal numbers of rows except the last.
+    /// The blocks are pages of a pool, in the order of a block table. They have equal numbers of
+    /// rows; the last may have fewer.
     Paged {
-        /// All pages.
+        /// Elements of all pages.
         pool: &'a [T],
-        /// Number of each block's page in the pool.
+        /// Index of each block's page in the pool.
         table: &'a [u32],
         /// Number of elements from page to page.
         stride: usize,
@@ -38,39 +39,39 @@ pub enum Blocks<'a, T> {
 pub struct PageLayout {
     /// Number of rows in a page, at least 1.
     pub rows: usize,
-    /// Number of elements from page to page of the pool, at least those of a page's rows.
+    /// Number of elements from page to page of the pool, at least the number of elements of a page.
     pub stride: usize,
 }
 
-/// Where rows lie in their blocks: row `t` is row `(first + t) mod per_block` of block `(first + t) / per_block`, and row
-/// `r` of a block begins at its number `r · stride + column`.
+/// Layout of rows in their blocks: row `t` is row `(first + t) mod per_block` of block
+/// `(first + t) / per_block`, and row `r` of a block begins at its element `r · stride + column`.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockLayout {
-    /// Rows.
+    /// Number of rows.
     pub len: usize,
-    /// Elements of a row.
+    /// Number of elements of a row.
     pub dim: usize,
-    /// Elements from row to row.
+    /// Number of elements from row to row.
     pub stride: usize,
-    /// Stored rows before row 0.
+    /// Number of stored rows before row 0.
     pub first: usize,
-    /// Elements of a stored row before those seen.
+    /// Number of elements of a stored row before the elements of this view.
     pub column: usize,
-    /// Zeros behind a row that may be read with it.
+    /// Number of zeros after a row that may be read along with it.
     pub zeros: usize,
-    /// Rows in a block; more than there can be if all are in one.
+    /// Number of rows in a block; `NonZeroUsize::MAX` if all rows are in one block.
     pub per_block: NonZeroUsize,
 }
 
 /// A number type that a cache may store: `f32`, `f16` or `bf16`.
 pub trait Element: Copy + sealed::Sealed {
-    /// The same number, in operations that vectors have.
+    /// Converts to f32, by operations that vector units have.
     #[doc(hidden)]
     fn wide(self) -> f32;
-    /// Widens `from` into `into`, which is as long.
+    /// Converts `from` to f32, into `into`, which has the same length.
     #[doc(hidden)]
     fn widen(from: &[Self], into: &mut [f32]);
-    /// Blocks of this type.
+    /// Wraps blocks of this number type.
     #[doc(hidden)]
     fn rows(blocks: Blocks<'_, Self>) -> StoredRows<'_>;
 }
@@ -98,8 +99,8 @@ impl Element for f32 {
 }
 
 impl Element for f16 {
-    /// Shifted into place, the exponent is too small by the difference of the biases, subnormal
-    /// or not: 112. Infinity and NaN are not stored.
+    /// Shifts the bits into place. The exponent is then too small by 112, the difference of the
+    /// biases, also for subnormal numbers. Infinity and NaN are never stored.
     #[inline(always)]
     fn wide(self) -> f32 {
         let bits = u32::from(self.to_bits());
@@ -128,12 +129,12 @@ impl Element for bf16 {
 }
 
 impl BlockLayout {
-    /// Of rows that begin with the first number of their blocks.
+    /// Creates the layout of rows that begin with the first element of their blocks.
     pub fn new(len: usize, dim: usize, stride: usize, per_block: NonZeroUsize) -> Self {
         Self { len, dim, stride, first: 0, column: 0, zeros: 0, per_block }
     }
 
-    /// What its block holds from a row's first number on, and how many rows begin there.
+    /// Elements of a row's block from the row on, and the number of rows in that part.
     #[inline(always)]
     pub(super) fn rest_of_block<'a, T>(
         &self,
@@ -151,6 +152,7 @@ impl BlockLayout {
         (&block[row * self.stride + self.column..], self.per_block.get() - row)
     }
 
+    /// Elements of one row.
     #[inline(always)]
     pub(super) fn row<'a, T>(&self, rows: Blocks<'a, T>, token: usize) -> &'a [T] {
         &self.rest_of_block(rows, token).0[..self.dim]

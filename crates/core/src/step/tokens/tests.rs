@@ -1,8 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// `rows`, with `before` rows above, `left` numbers before each and as many after: all NaN.
-fn framed(rows: &[f32], dim: usize, before: usize, left: usize) -> Vec<f32> {
+/// Puts `before` rows of NaN before the rows, and `left` NaN before and after each row.
+fn frame_with_nan(rows: &[f32], dim: usize, before: usize, left: usize) -> Vec<f32> {
     let stride = dim + 2 * left;
     let mut all = vec![f32::NAN; (before + rows.len() / dim) * stride];
     for (i, x) in rows.iter().enumerate() {
@@ -11,8 +11,9 @@ fn framed(rows: &[f32], dim: usize, before: usize, left: usize) -> Vec<f32> {
     all
 }
 
-/// Pages of `size` numbers in a pool, last page first, with gaps up to `stride`, and their table.
-fn pooled(numbers: &[bf16], size: usize, stride: usize) -> (Vec<bf16>, Vec<u32>) {
+/// Puts pages of `size` numbers into a pool, the last page first, with gaps up to `stride`, and
+/// returns the pool and its block table.
+fn build_pool(numbers: &[bf16], size: usize, stride: usize) -> (Vec<bf16>, Vec<u32>) {
     let (mut pool, mut table) = (Vec::new(), Vec::new());
     for page in numbers.chunks(size).rev() {
         table.push(table.len() as u32);
@@ -23,9 +24,9 @@ fn pooled(numbers: &[bf16], size: usize, stride: usize) -> (Vec<bf16>, Vec<u32>)
     (pool, table)
 }
 
-/// A block table is the scheduler's input, so a wrong one is an error and not a panic.
+/// Block tables come from a scheduler, so a wrong one is an error and not a panic.
 #[test]
-fn pages_that_are_not_there_are_refused() {
+fn pages_outside_the_pool_are_refused() {
     let pool = [0.0_f32; 24];
     let paged = |table: &[u32], rows, stride, len| {
         let tokens = Tokens::paged(&pool, table, PageLayout { rows, stride }, len, 3);
@@ -46,8 +47,12 @@ fn pages_that_are_not_there_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// Every precision and layout gives the same rows and dot products, exact on small integers.
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+    /// Every number type and layout gives the same rows and dot products, exactly for small
+    /// integers.
     #[test]
     fn layouts_agree(
         len in 0usize..40,
@@ -61,14 +66,14 @@ proptest! {
         let query: Vec<f32> = (0..dim).map(small).collect();
         let rows: Vec<f32> = (0..len * dim).map(|i| small(i + 3)).collect();
         let stride = dim + 2 * left;
-        let wide = framed(&rows, dim, before, left);
+        let wide = frame_with_nan(&rows, dim, before, left);
         let half: Vec<f16> = rows.iter().map(|&x| f16::from_f32(x)).collect();
         let brain: Vec<bf16> = wide.iter().map(|&x| bf16::from_f32(x)).collect();
         let half_blocks: Vec<&[f16]> = half.chunks(per_block * dim).collect();
         let brain_blocks: Vec<&[bf16]> = brain.chunks(per_block * stride).collect();
         let (all, columns) = (before + len, left..left + dim);
         let page = PageLayout { rows: per_block, stride: per_block * stride + 3 };
-        let (pool, table) = pooled(&brain, per_block * stride, page.stride);
+        let (pool, table) = build_pool(&brain, per_block * stride, page.stride);
         let paged = Tokens::paged(&pool, &table, page, all, stride).unwrap();
         let views = [
             Tokens::new(&rows, len, dim),
@@ -76,7 +81,9 @@ proptest! {
             Tokens::new(&brain, all, stride).range(before..all).columns(columns.clone()),
             Tokens::blocks(&half_blocks, per_block, len, dim),
             paged.columns(columns.clone()).range(before..all),
-            Tokens::blocks(&brain_blocks, per_block, all, stride).columns(columns).range(before..all),
+            Tokens::blocks(&brain_blocks, per_block, all, stride)
+                .columns(columns)
+                .range(before..all),
         ];
         for tokens in views {
             prop_assert_eq!((tokens.len(), tokens.dim()), (len, dim));
@@ -93,7 +100,7 @@ proptest! {
 }
 
 #[test]
-fn parts_of_parts_add_up() {
+fn ranges_and_columns_can_be_nested() {
     let numbers: Vec<f32> = (0..20).map(|i| i as f32).collect();
     let tokens =
         Tokens::new(&numbers, 4, 5).range(1..4).columns(1..5).range(1..3).range(1..2).columns(2..3);
@@ -102,7 +109,7 @@ fn parts_of_parts_add_up() {
 }
 
 #[test]
-fn every_half_is_widened_exactly() {
+fn half_precision_is_widened_exactly() {
     for bits in 0..=u16::MAX {
         let (half, brain) = (f16::from_bits(bits), bf16::from_bits(bits));
         if half.is_finite() {
@@ -114,9 +121,9 @@ fn every_half_is_widened_exactly() {
     }
 }
 
-/// One by one or together, in any precision, the sums are the same to the last bit.
+/// Dot products computed one by one or together are the same to the last bit, in any number type.
 #[test]
-fn dots_are_what_dot_gives() {
+fn dots_equal_single_dot_products() {
     let real = |i: usize| ((i * 7919 % 1000) as f32 / 300.0 - 1.6).powi(3);
     for dim in [1, 7, 16, 40, 128] {
         let queries: Vec<f32> = (0..dim * 11).map(real).collect();
@@ -169,7 +176,7 @@ fn blocks_without_rows_are_refused() {
     Tokens::blocks(&[&[0.0_f32; 9]], 0, 3, 3);
 }
 
-/// Around every border of a page, rows are those of the tokens read one by one.
+/// Around the borders of pages, ranges have the same rows and dot products as single tokens.
 #[test]
 fn pages_may_have_any_number_of_rows() {
     const DIM: usize = 5;

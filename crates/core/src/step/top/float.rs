@@ -1,9 +1,9 @@
-//! The cut of real numbers: selected among the few that can be it.
+//! Cut of `f32` scores, selected among the few scores that a guess leaves.
 
 use multiversion::multiversion;
 
 use super::sealed::{Cut, Cuts};
-use super::{WORTH_GUESSING, each_bit, likely_ranks, sample, which};
+use super::{WORTH_GUESSING, for_each_bit, likely_ranks, mask_where, sample};
 
 impl Cuts for f32 {
     fn cut(scores: &[Self], taken: &[u64], k: usize) -> Cut<Self> {
@@ -18,7 +18,7 @@ impl Cuts for f32 {
     }
 }
 
-/// A score that more than `k` untaken ones likely reach, and not many more.
+/// Guesses a score that more than `k` untaken scores likely reach, but not many more.
 fn guess(scores: &[f32], taken: &[u64], k: usize) -> f32 {
     if scores.len() <= WORTH_GUESSING {
         return f32::NEG_INFINITY;
@@ -31,7 +31,7 @@ fn guess(scores: &[f32], taken: &[u64], k: usize) -> f32 {
     *sample.select_nth_unstable_by(many, |a, b| b.total_cmp(a)).1
 }
 
-/// The untaken scores that are at least `limit`.
+/// Scores of untaken tokens that are at least `limit`.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
@@ -39,7 +39,9 @@ fn guess(scores: &[f32], taken: &[u64], k: usize) -> f32 {
 fn at_least(scores: &[f32], taken: &[u64], limit: f32) -> Vec<f32> {
     let mut found = Vec::new();
     for (scores, &word) in scores.chunks(64).zip(taken) {
-        each_bit(which(scores, |score| score >= limit) & !word, |bit| found.push(scores[bit]));
+        for_each_bit(mask_where(scores, |score| score >= limit) & !word, |bit| {
+            found.push(scores[bit])
+        });
     }
     found
 }

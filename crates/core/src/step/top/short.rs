@@ -1,9 +1,9 @@
-//! The cut of small whole numbers: bisected, by counting.
+//! Cut of `u16` scores, found by bisection and counting.
 
 use multiversion::multiversion;
 
 use super::sealed::{Cut, Cuts};
-use super::{WORTH_GUESSING, each_bit, likely_ranks, sample};
+use super::{WORTH_GUESSING, for_each_bit, likely_ranks, sample};
 
 impl Cuts for u16 {
     fn cut(scores: &[Self], taken: &[u64], k: usize) -> Cut<Self> {
@@ -13,29 +13,29 @@ impl Cuts for u16 {
         if k == 0 {
             return Cut { least: None, next: best(1).score };
         }
-        let RankPlace { score, reached, above } = best(k);
+        let KthBest { score, reached, above } = best(k);
         let next = if reached > k { score } else { best(k + 1).score };
         Cut { least: Some((score, k - above)), next }
     }
 }
 
-/// Scores to be counted, but for some of them.
+/// Scores of untaken tokens: all scores without some excluded ones.
 struct Untaken<'a> {
     scores: &'a [u16],
     excluded: Vec<u16>,
 }
 
 impl Untaken<'_> {
-    /// How many are at least `limit`.
+    /// Number of scores that are at least `limit`.
     fn at_least(&self, limit: u32) -> usize {
         count(self.scores, limit) - count(&self.excluded, limit)
     }
 
-    /// The `k`-th best score. There are `k` or more.
+    /// Finds the `k`-th best score. There are at least `k` scores.
     ///
-    /// `bracket` is where to look first, from a limit that `k` scores reach to one that fewer do;
-    /// if it is not so, everywhere is looked.
-    fn bisect(&self, k: usize, (low, high): (u32, u32)) -> RankPlace {
+    /// The bracket `(low, high)` is a guess: at least `k` scores should reach `low`, and fewer than
+    /// `k` should reach `high`. If the guess is wrong, the search extends to all scores.
+    fn bisect(&self, k: usize, (low, high): (u32, u32)) -> KthBest {
         let (mut low, mut reached) = (low, self.at_least(low));
         if reached < k {
             (low, reached) = (0, self.at_least(0));
@@ -51,21 +51,22 @@ impl Untaken<'_> {
                 count => (low, reached) = (middle, count),
             }
         }
-        RankPlace { score: low as u16, reached, above }
+        KthBest { score: low as u16, reached, above }
     }
 }
 
-/// A score, how many are at least that, and how many exceed it.
-struct RankPlace {
+/// The `k`-th best score, the number of scores that are at least as large, and the number of larger
+/// scores.
+struct KthBest {
     score: u16,
     reached: usize,
     above: usize,
 }
 
-/// No score reaches it.
+/// Limit that no score reaches.
 const LIMIT: u32 = 1 << 16;
 
-/// What a sample says of all scores.
+/// Sample of the scores, from which cuts are guessed; `None` if there are few scores.
 struct Guess(Option<Vec<u16>>);
 
 impl Guess {
@@ -73,7 +74,7 @@ impl Guess {
         Self((scores.len() > WORTH_GUESSING).then(|| sample(scores, taken)))
     }
 
-    /// Limits between which the `k`-th best score likely lies.
+    /// Guesses limits between which the `k`-th best score lies.
     fn bracket(&self, k: usize) -> (u32, u32) {
         let Some(sample) = &self.0 else { return (0, LIMIT) };
         let (few, many) = likely_ranks(k);
@@ -87,16 +88,16 @@ impl Guess {
     }
 }
 
-/// The scores of the tokens that are taken.
+/// Scores of taken tokens.
 fn excluded(scores: &[u16], taken: &[u64]) -> Vec<u16> {
     let mut excluded = Vec::new();
     for (scores, &word) in scores.chunks(64).zip(taken) {
-        each_bit(word, |bit| excluded.push(scores[bit]));
+        for_each_bit(word, |bit| excluded.push(scores[bit]));
     }
     excluded
 }
 
-/// How many scores are at least `limit`.
+/// Number of scores that are at least `limit`.
 fn count(scores: &[u16], limit: u32) -> usize {
     match u16::try_from(limit) {
         Ok(0) => scores.len(),
@@ -105,18 +106,18 @@ fn count(scores: &[u16], limit: u32) -> usize {
     }
 }
 
-/// How many scores exceed `than`. The sums fit the scores' own type, so that as many are added at a
-/// time as are compared.
+/// Number of scores that exceed `limit`. Partial sums have the type of the scores, so that a vector
+/// instruction adds as many numbers as it compares.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
 ))]
-fn count_above(scores: &[u16], than: u16) -> usize {
+fn count_above(scores: &[u16], limit: u16) -> usize {
     let mut count = 0;
     for part in scores.chunks(4096) {
         let mut above = 0_u16;
         for &score in part {
-            above += u16::from(score > than);
+            above += u16::from(score > limit);
         }
         count += usize::from(above);
     }

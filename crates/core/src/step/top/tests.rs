@@ -1,11 +1,11 @@
-//! Against a sort, which is obviously right.
+//! Comparison of the selection with a sort.
 
 use proptest::prelude::*;
 
 use crate::step::{Picks, Rank, top::STRIDE};
 
-/// What a sort says: the picks after, and the best score left over.
-fn sorted<S: Rank>(picks: &Picks, k: usize, scores: &[S]) -> (Vec<u32>, Option<S>) {
+/// Picks of the `k` best by a sort, and the best score that remains.
+fn pick_by_sorting<S: Rank>(picks: &Picks, k: usize, scores: &[S]) -> (Vec<u32>, Option<S>) {
     let mut rest: Vec<usize> = picks.residual().collect();
     rest.sort_by(|&a, &b| scores[b].partial_cmp(&scores[a]).expect("scores are numbers"));
     let left = rest.get(k).map(|&token| scores[token]);
@@ -18,13 +18,13 @@ fn sorted<S: Rank>(picks: &Picks, k: usize, scores: &[S]) -> (Vec<u32>, Option<S
 fn check<S: Rank + std::fmt::Debug>(before: &Picks, k: usize, scores: &[S]) {
     let mut picks = before.clone();
     let left = picks.take_top(k, scores);
-    let (tokens, expected) = sorted(before, k, scores);
+    let (tokens, expected) = pick_by_sorting(before, k, scores);
     assert!(picks.indices() == tokens, "k = {k} of {} scores", scores.len());
     assert_eq!(left, expected, "k = {k} of {} scores", scores.len());
     assert_eq!(picks.len(), tokens.len());
 }
 
-/// Both types, at every size that is special for this head.
+/// Checks both number types, at every `k` that is special for these picks.
 fn check_all(before: &Picks, scores: &[u16]) {
     let floats: Vec<f32> = scores.iter().map(|&score| f32::from(score) - 300.0).collect();
     let rest = before.visible() - before.len();
@@ -42,8 +42,8 @@ enum Pattern {
     Extremes,
     Rising,
     Falling,
-    /// Every score that a sample looks at is the same, and unlike the others.
-    Fooling,
+    /// All scores in a sample are equal, and differ from the other scores.
+    Misleading,
 }
 
 fn score(pattern: Pattern, token: usize, n: usize, seed: u64) -> u16 {
@@ -61,14 +61,14 @@ fn score(pattern: Pattern, token: usize, n: usize, seed: u64) -> u16 {
         }
         Pattern::Rising => (token * 60_000 / n) as u16,
         Pattern::Falling => (60_000 - token * 60_000 / n) as u16,
-        Pattern::Fooling if token.is_multiple_of(16) => {
+        Pattern::Misleading if token.is_multiple_of(16) => {
             if seed.is_multiple_of(2) {
                 0
             } else {
                 u16::MAX
             }
         }
-        Pattern::Fooling => 1000 + random as u16 % 50,
+        Pattern::Misleading => 1000 + random as u16 % 50,
     }
 }
 
@@ -79,12 +79,13 @@ const PATTERNS: [Pattern; 7] = [
     Pattern::Extremes,
     Pattern::Rising,
     Pattern::Falling,
-    Pattern::Fooling,
+    Pattern::Misleading,
 ];
 
-fn taken(n: usize, how: usize) -> Picks {
+/// Initial picks: none, or one of four patterns.
+fn initial_picks(n: usize, variant: usize) -> Picks {
     let mut picks = Picks::new(n);
-    match how {
+    match variant {
         1 => {
             picks.take_range(0..n / 5);
             picks.take_range(n - n / 7..n);
@@ -113,38 +114,42 @@ fn ties_go_to_the_lower_token() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: 64,
+        ..ProptestConfig::default()
+    })]
     #[test]
-    fn the_top_is_what_a_sort_gives(
+    fn selection_equals_a_sort(
         pattern in prop::sample::select(PATTERNS.to_vec()),
         words in prop::sample::select(vec![0_usize, 1, 2, 63, 64, 65, 100]),
         around in 0_usize..130,
-        how in 0_usize..5,
+        variant in 0_usize..5,
         seed in 0_u64..1000,
     ) {
         let n = (words * 64 + around).saturating_sub(65);
         let scores: Vec<u16> = (0..n).map(|token| score(pattern, token, n, seed)).collect();
-        check_all(&taken(n, how), &scores);
+        check_all(&initial_picks(n, variant), &scores);
     }
 }
 
-/// The guess fails where a sample is fooled, and not elsewhere; the result is right either way.
+/// The guess fails if the sample is misleading, and the result is right nevertheless.
 #[test]
-fn large_heads_of_every_pattern() {
+fn selection_from_many_scores_of_every_pattern() {
     for pattern in PATTERNS {
-        for how in 0..5 {
+        for variant in 0..5 {
             for seed in [2, 3] {
                 let n = 20_011;
                 let scores: Vec<u16> = (0..n).map(|token| score(pattern, token, n, seed)).collect();
-                check_all(&taken(n, how), &scores);
+                check_all(&initial_picks(n, variant), &scores);
             }
         }
     }
 }
 
-/// As many scores as are wanted reach the guess, or one more or less: the next is beyond it.
+/// Exactly `k` scores reach the guess, or one more, or one fewer.
 #[test]
-fn a_guess_that_just_suffices() {
+fn guesses_that_just_suffice_or_fail() {
     let n = 8192;
     let sampled = |token: usize| token.is_multiple_of(STRIDE);
     let mut scores = vec![1_u16; n];

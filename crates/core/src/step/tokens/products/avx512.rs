@@ -1,32 +1,37 @@
-//! A part of a query in a register: of plain Rust the compiler makes code twenty times as slow here.
+//! Dot products by AVX-512 intrinsics, which hold a chunk of a query in a register. Code that the
+//! compiler generates from plain Rust is twenty times as slow here.
 
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
-use super::{AHEAD, LANES, Part, ROWS, TILE, add_up, prefetch::prefetch, wide};
+use super::{AHEAD, LANES, QueryChunk, ROWS, TILE, add_lanes, prefetch::prefetch, widen_chunk};
 use crate::step::Element;
 
-/// The dot products of one row with `G` queries, by the same operations as everywhere.
+/// Dot products of one row with `G` queries, by the same operations as in the other versions.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
-pub(super) fn products<T: Element, const G: usize>(row: &[T], queries: &[Part<G>]) -> [f32; G] {
+pub(super) fn products<T: Element, const G: usize>(
+    row: &[T],
+    queries: &[QueryChunk<G>],
+) -> [f32; G] {
     let mut sums = [_mm512_setzero_ps(); G];
     let (chunks, rest) = row.as_chunks::<LANES>();
     for (chunk, queries) in chunks.iter().zip(queries) {
-        add_products(&mut sums, bytemuck::must_cast(wide(chunk)), queries);
+        add_products(&mut sums, bytemuck::must_cast(widen_chunk(chunk)), queries);
     }
     if !rest.is_empty() {
-        add_products(&mut sums, bytemuck::must_cast(wide(rest)), &queries[chunks.len()]);
+        add_products(&mut sums, bytemuck::must_cast(widen_chunk(rest)), &queries[chunks.len()]);
     }
-    sums.map(|sums| add_up(bytemuck::must_cast(sums)))
+    sums.map(|sums| add_lanes(bytemuck::must_cast(sums)))
 }
 
-/// Multiplies the first of `count` rows, [`ROWS`] at a time, with `G` queries, and returns their
-/// number. `store` gets the place of the first row of each block and its products, `[G][ROWS]`.
+/// Multiplies `count` rows, [`ROWS`] at a time, with `G` queries. Calls `store` with the index of
+/// the first row of each block and its products, `[G][ROWS]`. Returns the number of multiplied
+/// rows, which is `count` rounded down to a multiple of [`ROWS`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
 pub(super) fn multiply_rows<'a, T: Element + 'a, const G: usize>(
     row: impl Fn(usize) -> &'a [T],
     count: usize,
-    queries: &[Part<G>],
+    queries: &[QueryChunk<G>],
     mut store: impl FnMut(usize, &[[f32; ROWS]]),
 ) -> usize {
     let whole = count / ROWS * ROWS;
@@ -40,13 +45,13 @@ pub(super) fn multiply_rows<'a, T: Element + 'a, const G: usize>(
     whole
 }
 
-/// The dot products of some rows with `G` queries, `[TILE][ROWS]`, zeros beyond the queries: by the
-/// operations of [`products`], but a part of a query is loaded once for all rows, and the sums of
-/// all products are added up side by side.
+/// Dot products of [`ROWS`] rows with `G` queries, `[TILE][ROWS]`, with zeros beyond the queries.
+/// The operations are those of [`products`], but a chunk of a query is loaded once for all rows,
+/// and the partial sums of all products are added in parallel.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
 fn products_of_rows<T: Element, const G: usize>(
     rows: [&[T]; ROWS],
-    queries: &[Part<G>],
+    queries: &[QueryChunk<G>],
 ) -> [[f32; ROWS]; TILE] {
     let mut sums = [[_mm512_setzero_ps(); TILE]; ROWS];
     let whole = rows[0].len() / LANES;
@@ -56,12 +61,12 @@ fn products_of_rows<T: Element, const G: usize>(
     }
     for (place, queries) in queries[..whole].iter().enumerate() {
         for (sums, chunks) in sums.iter_mut().zip(chunks) {
-            add_products(sums, bytemuck::must_cast(wide(&chunks[place])), queries);
+            add_products(sums, bytemuck::must_cast(widen_chunk(&chunks[place])), queries);
         }
     }
     if let Some(queries) = queries.get(whole) {
         for (sums, row) in sums.iter_mut().zip(rows) {
-            add_products(sums, bytemuck::must_cast(wide(&row[whole * LANES..])), queries);
+            add_products(sums, bytemuck::must_cast(widen_chunk(&row[whole * LANES..])), queries);
         }
     }
     let [first, second, third, fourth] = sums;
@@ -73,17 +78,17 @@ fn products_of_rows<T: Element, const G: usize>(
     ]))
 }
 
-/// Adds the products of a part of a row with that of each query.
+/// Adds the products of a chunk of a row with the chunk of each query.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
-fn add_products<const G: usize>(sums: &mut [__m512], numbers: __m512, queries: &Part<G>) {
+fn add_products<const G: usize>(sums: &mut [__m512], numbers: __m512, queries: &QueryChunk<G>) {
     for (sum, query) in sums.iter_mut().zip(queries) {
         *sum = _mm512_add_ps(*sum, _mm512_mul_ps(numbers, bytemuck::must_cast(*query)));
     }
 }
 
-/// The first half of [`add_up`] for four vectors: the quarters of each are added up, and become
-/// quarter `i` of the result for vector `i`.
+/// First half of [`add_lanes`] for four vectors: the quarters of vector `i` are added to become
+/// quarter `i` of the result.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
 fn add_quarters([a, b, c, d]: [__m512; 4]) -> __m512 {
@@ -96,7 +101,7 @@ fn add_quarters([a, b, c, d]: [__m512; 4]) -> __m512 {
     _mm512_add_ps(even, _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd))
 }
 
-/// The second half of [`add_up`] for the quarters of four vectors: the sum of quarter `i` of vector
+/// Second half of [`add_lanes`] for the quarters of four vectors: the sum of quarter `i` of vector
 /// `j` is element `j` of quarter `i` of the result.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]

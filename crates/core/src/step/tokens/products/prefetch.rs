@@ -1,11 +1,11 @@
-//! Fetching rows from memory before they are needed.
+//! Prefetching of rows from memory.
 
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
-/// Bytes that memory hands out together.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// Asks for a row, and does not wait for it.
+/// Prefetches a row without waiting for it.
 #[inline(always)]
 #[allow(unsafe_code, reason = "callers need not be compiled for SSE expressly")]
 pub(super) fn prefetch<T>(row: &[T]) {
