@@ -76,7 +76,7 @@ proptest! {
     ) {
         let queries = queries(&head, shown.min(head.tokens));
         let kept = keep(&config, &head, head.tokens, &queries);
-        let size = config.size.of(head.tokens);
+        let size = config.size.to_tokens(head.tokens);
         prop_assert_eq!(kept.len(), size);
         let window = config.window.get().min(size);
         prop_assert!((head.tokens - window..head.tokens).all(|token| kept.contains(&token)));
@@ -111,7 +111,7 @@ proptest! {
         prop_assert_eq!(&more, &kept.iter().copied().chain(first..head.tokens).collect::<Vec<_>>());
         selector.observe(&head.prompt());
         let after = pick(&*selector, &head, head.tokens);
-        prop_assert_eq!(after.len(), more.len().min(config.size.of(head.tokens)));
+        prop_assert_eq!(after.len(), more.len().min(config.size.to_tokens(head.tokens)));
         prop_assert!(after.iter().all(|token| more.contains(token)));
     }
 }

@@ -40,7 +40,13 @@ impl Context {
         let count = prompt.queries.len_of(Axis(1));
         let observed = prompt.queries.slice(s![.., count - window.min(count).., ..]);
         let cluster_by_direction = |points: ArrayView2<'_, f32>, size: Size, which| {
-            find_labels(normalise(points).view(), size.of(tokens), config.iterations, site, which)
+            find_labels(
+                normalise(points).view(),
+                size.to_tokens(tokens),
+                config.iterations,
+                site,
+                which,
+            )
         };
         let build_level = |labels: &[usize], rule: ThresholdRule| {
             let clusters = Clusters::new(keys.view(), labels);
@@ -49,7 +55,7 @@ impl Context {
                 ThresholdRule::Size(size) => {
                     let average = |queries: ArrayView2<'_, f32>| average_scores(&clusters, queries);
                     let averages = observed.outer_iter().map(average).collect();
-                    find_threshold(&clusters, size.of(tokens), averages)
+                    find_threshold(&clusters, size.to_tokens(tokens), averages)
                 }
             };
             ClusterLevel { clusters, threshold }

@@ -27,7 +27,7 @@ impl Curve {
         exact: Size,
         logits: impl Fn(Range<usize>) -> Vec<f32>,
     ) -> Self {
-        let exact = exact.of(tokens);
+        let exact = exact.to_tokens(tokens);
         let Some(windows) = find_windows(tokens, exact) else {
             let all = logits(0..tokens);
             return Self { tokens, exact: weights(&all, largest(&all)), a: 0.0, b: 0.0 };
