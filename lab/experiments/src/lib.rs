@@ -1,5 +1,5 @@
-//! What is measured of pipelines on [traces](vattention_trace): how far they are from exact attention,
-//! whether they keep their promises, the studies of the paper, and the speed of a step.
+//! Measurements of pipelines on [traces](vattention_trace): errors against exact attention, tests
+//! of promises, the studies of the paper, and the speed of a decode step.
 
 mod bench;
 mod beside;
