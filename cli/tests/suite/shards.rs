@@ -325,7 +325,7 @@ fn what_does_not_belong_together_is_refused() {
     refused(&text.replacen(version, &format!("{version}9"), 1), "the version is");
     let malformed = text.replacen("{\"unit\":\"", "{\"unit\" \"", 1);
     refused(&malformed, "other.jsonl, line 2: expected `:`");
-    refused("a note\n", "other.jsonl, line 1: expected a header that names what the results depend on");
+    refused("a note\n", "other.jsonl, line 1: expected a header");
     let (_, rest) = text.split_once("\"errors\":[[").unwrap();
     let number = rest.split(',').next().unwrap();
     world.write("twice.jsonl", text.replacen(number, "0.5", 1));

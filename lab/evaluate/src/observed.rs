@@ -184,7 +184,7 @@ impl AttentionSums {
         let heads = output.out.dim().0;
         for (query, step) in attended.errors().chunks(heads).enumerate() {
             for row in step {
-                let error = row.of(Target::Sdpa);
+                let error = row.relative(Target::Sdpa);
                 self.error += error;
                 self.largest = self.largest.max(error);
             }

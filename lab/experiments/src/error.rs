@@ -10,15 +10,15 @@ pub enum Error {
     /// A setting that does not fit the trace.
     #[error("{field}: {reason}")]
     Setting {
-        /// The field of the settings.
+        /// Field of the settings.
         field: &'static str,
         /// Fault, and what was expected.
         reason: String,
-        
-        A pipeline cannot run on the trace.
+    },
+    /// A pipeline cannot run on the trace.
     #[error("{file}, on layer {layer}: {source}")]
     Pipeline {
-        /// The pipeline's file or name.
+        /// File or name of the pipeline.
         file: String,
         /// Layer of the trace.
         layer: usize,
@@ -32,7 +32,7 @@ pub enum Error {
         .trace.display()
     )]
     Classes {
-        /// The file, as it was given.
+        /// The file, as given.
         trace: std::path::PathBuf,
         /// First layer without classes.
         layer: usize,
@@ -42,7 +42,7 @@ pub enum Error {
     /// A line of a file holds no results, or results of other work.
     #[error("{}, line {line}: {reason}", .path.display())]
     Results {
-        /// The file, as it was given.
+        /// The file, as given.
         path: std::path::PathBuf,
         /// Number of the line, from 1.
         line: usize,

@@ -168,9 +168,9 @@ impl Results {
         let Some(store) = self.lock_store() else { return Ok(None) };
         let Some(text) = store.values.get(key) else { return Ok(None) };
         let value = value::from_text(text.get()).map_err(|error| {
-            store
-                .file
-                .refuse(format!("the result of `{key}`: {error}; expected a result of another type"))
+            store.file.refuse(format!(
+                "the result of `{key}`: {error}; expected a result of another type"
+            ))
         })?;
         Ok(Some(value))
     }
@@ -205,7 +205,10 @@ impl<T: Serialize> ResultSink<'_, T> {
 ///
 /// # Errors
 /// Errors of either stage; [`Error::Incomplete`] lists the missing units of both.
-pub(crate) fn join_stages<A, B>(first: Result<A>, second: impl FnOnce() -> Result<B>) -> Result<(A, B)> {
+pub(crate) fn join_stages<A, B>(
+    first: Result<A>,
+    second: impl FnOnce() -> Result<B>,
+) -> Result<(A, B)> {
     match first {
         Ok(first) => Ok((first, second()?)),
         Err(Error::Incomplete(mut missing)) => Err(match second() {

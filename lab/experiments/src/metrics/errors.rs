@@ -68,9 +68,9 @@ pub struct MeanMax {
     pub mean: f64,
     /// Maximum; NaN if any number is NaN.
     pub max: f64,
-    
+}
 
-     MeanMax {
+impl MeanMax {
     /// Summarizes numbers; both fields are NaN without any.
     pub(crate) fn new(numbers: impl Iterator<Item = f64>) -> Self {
         let numbers: Vec<f64> = numbers.collect();
@@ -154,7 +154,8 @@ mod tests {
         let numerator = (0.3_f64.powi(2) + 1.5_f64.powi(2)).sqrt() / 5.0;
         assert!((row.relative(Target::Numerator) - numerator).abs() < 1e-12);
         let zero = exact(array![0.0], 0.0);
-        let error = |output: f32| RowError::new(array![output].view(), 0.0, &zero).relative(Target::Sdpa);
+        let error =
+            |output: f32| RowError::new(array![output].view(), 0.0, &zero).relative(Target::Sdpa);
         assert_eq!((error(0.0), error(1.0)), (0.0, f64::INFINITY));
     }
 

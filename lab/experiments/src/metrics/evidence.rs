@@ -91,10 +91,22 @@ mod tests {
     #[test]
     fn a_share_above_delta_may_be_chance() {
         let evidence = |violations, trials| Evidence::new(violations, trials, 0.1, LEVEL);
-        assert_eq!((evidence(0, 256), evidence(25, 256)), (Evidence::WithinDelta, Evidence::WithinDelta));
-        assert_eq!((evidence(26, 256), evidence(49, 256)), (Evidence::AboveDelta, Evidence::AboveDelta));
-        assert_eq!((evidence(53, 256), evidence(256, 256)), (Evidence::Contradicted, Evidence::Contradicted));
-        assert_eq!((evidence(3, 30), evidence(0, 0)), (Evidence::WithinDelta, Evidence::WithinDelta));
+        assert_eq!(
+            (evidence(0, 256), evidence(25, 256)),
+            (Evidence::WithinDelta, Evidence::WithinDelta)
+        );
+        assert_eq!(
+            (evidence(26, 256), evidence(49, 256)),
+            (Evidence::AboveDelta, Evidence::AboveDelta)
+        );
+        assert_eq!(
+            (evidence(53, 256), evidence(256, 256)),
+            (Evidence::Contradicted, Evidence::Contradicted)
+        );
+        assert_eq!(
+            (evidence(3, 30), evidence(0, 0)),
+            (Evidence::WithinDelta, Evidence::WithinDelta)
+        );
     }
 
     /// 2,000 samples of each of eight heads, tested as `verify` does.

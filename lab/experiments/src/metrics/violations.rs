@@ -195,7 +195,11 @@ mod tests {
         assert_eq!(evidence_from_identical_heads(6, 16), Evidence::WithinDelta);
         assert_eq!(evidence_from_identical_heads(21, 16), Evidence::AboveDelta);
         assert_eq!(evidence_from_identical_heads(22, 16), Evidence::Contradicted);
-        assert_eq!(evidence_from_identical_heads(11, 1), Evidence::Contradicted, "176 of 1024 rows");
+        assert_eq!(
+            evidence_from_identical_heads(11, 1),
+            Evidence::Contradicted,
+            "176 of 1024 rows"
+        );
     }
 
     /// Sixteen heads always violate the promise together, at a rate below the promised delta: the

@@ -109,7 +109,11 @@ fn measure_arms(
 }
 
 /// Selects the arms that survive a rung; arms of each method and density compete among themselves.
-fn find_survivors(arms: &[(Arm<'_>, SearchOutcome)], options: &TuneOptions, last: bool) -> Vec<bool> {
+fn find_survivors(
+    arms: &[(Arm<'_>, SearchOutcome)],
+    options: &TuneOptions,
+    last: bool,
+) -> Vec<bool> {
     let mut survive = vec![last; arms.len()];
     let mut groups: BTreeMap<(&str, Option<u64>), Vec<usize>> = BTreeMap::new();
     for (i, (arm, _)) in arms.iter().enumerate() {

@@ -5,7 +5,7 @@ use vattention_core::Backend;
 use vattention_trace::{Layout, Trace};
 
 use super::rank::TuningPoint;
-use crate::density::density_on;
+use crate::density;
 use crate::metrics::ViolationCount;
 use crate::{Entry, Error, Result, Results, TraceSettings, chosen_layers, compare};
 
@@ -99,11 +99,15 @@ impl TuningScore {
 }
 
 /// Measures the density of a pipeline, mean over the rows of all traces.
-pub(crate) fn measure_density(entry: &Entry, texts: TuningTraces<'_>, backend: &dyn Backend) -> Result<f64> {
+pub(crate) fn measure_density(
+    entry: &Entry,
+    texts: TuningTraces<'_>,
+    backend: &dyn Backend,
+) -> Result<f64> {
     let (mut sum, mut all) = (0.0, 0);
     for trace in texts.traces {
         let rows = count_rows(texts, trace)?;
-        sum += density_on(trace, entry, backend, texts.settings)? * rows as f64;
+        sum += density::measure_density(trace, entry, backend, texts.settings)? * rows as f64;
         all += rows;
     }
     Ok(sum / all as f64)

@@ -70,7 +70,8 @@ impl Header {
             return Ok(None);
         };
         let header = serde_json::from_str(first).map_err(|error| {
-            let reason = format!("{error}; expected a header that names what the results depend on");
+            let reason =
+                format!("{error}; expected a header that names what the results depend on");
             Error::Results { path: path.into(), line: 1, reason }
         })?;
         Ok(Some(header))

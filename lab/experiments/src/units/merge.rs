@@ -30,8 +30,7 @@ pub fn merge_results(paths: &[PathBuf]) -> Result<Merged> {
     for path in paths {
         let text = LineFile::read(path)?;
         let refuse = |line, reason| Error::Results { path: path.clone(), line, reason };
-        let header =
-            Header::parse(path, &text)?.ok_or_else(|| refuse(1, MISSING_HEADER.into()))?;
+        let header = Header::parse(path, &text)?.ok_or_else(|| refuse(1, MISSING_HEADER.into()))?;
         if let Some((first, there)) = &mut joined {
             first.join(&header).map_err(|difference| {
                 let there = there.display();

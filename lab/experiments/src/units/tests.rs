@@ -112,7 +112,11 @@ fn results_of_other_work_are_refused() {
     };
     let cases: [(Change, Part, &str); 6] = [
         (|header| header.vattention = "2".into(), first, "the version is `1` and `2`"),
-        (|header| header.command[1] = "b.toml".into(), first, "argument 2 is `a.toml` and `b.toml`"),
+        (
+            |header| header.command[1] = "b.toml".into(),
+            first,
+            "argument 2 is `a.toml` and `b.toml`",
+        ),
         (|header| header.command.truncate(1), first, "argument 2 is `a.toml` and nothing"),
         (|header| header.inputs = [].into(), first, "the digest of trace is `00` and nothing"),
         (|_| (), shard("2/3"), "results of shard 1/3; expected those of 2/3"),
@@ -120,7 +124,10 @@ fn results_of_other_work_are_refused() {
     ];
     for (change, part, expected) in cases {
         let message = refused(change, part);
-        assert!(message.contains("kept.jsonl, line 1: ") && message.contains(expected), "{message}");
+        assert!(
+            message.contains("kept.jsonl, line 1: ") && message.contains(expected),
+            "{message}"
+        );
     }
 }
 
@@ -166,12 +173,17 @@ fn results_of_different_work_are_not_merged() {
         [("1", "1/2"), ("2", "2/2"), ("3", "2/3")].map(|(name, part)| make(name, shard(part)));
     let message = merge_results(&[one.clone(), other.clone()]).unwrap_err().to_string();
     assert!(message.contains("the number of shards is 2 and 3"), "{message}");
-    assert!(message.contains(&one.display().to_string()) && message.contains("3, line 1"), "{message}");
+    assert!(
+        message.contains(&one.display().to_string()) && message.contains("3, line 1"),
+        "{message}"
+    );
     let text = fs::read_to_string(&two).unwrap();
     fs::write(&other, text.replace("-2.0", "-3.0")).unwrap();
-    let message = merge_results(&[one.clone(), two.clone(), other.clone()]).unwrap_err().to_string();
+    let message =
+        merge_results(&[one.clone(), two.clone(), other.clone()]).unwrap_err().to_string();
     assert!(
-        message.contains("unit `unit 2` has another result than in") && message.contains("2, line 3"),
+        message.contains("unit `unit 2` has another result than in")
+            && message.contains("2, line 3"),
         "{message}"
     );
     // Results may differ in the time that they took.
