@@ -47,7 +47,8 @@ impl TracedHeads {
             let first = *shape.get_or_insert(layout.shape);
             if layout.shape != first {
                 let reason = format!(
-                    "layer {number} has another shape than the layers before it; expected equal shapes"
+                    "layer {number} has another shape than the layers before it; \
+                     expected equal shapes"
                 );
                 return Err(Error::trace(trace.path(), reason));
             }

@@ -1,4 +1,4 @@
-//! Writing traces.
+//! Writer of traces.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,11 @@ use super::layout::{FORMAT, TraceInfo, TraceLayer};
 use crate::tensors::Tensors;
 use crate::{Error, Result, write_beside};
 
-/// Writes a trace, rounding its numbers to `storage`; beside, and renamed when whole.
+/// Writes a trace, with numbers rounded to `storage`, as [`write_beside`] does.
 ///
 /// # Errors
-/// [`Error::File`] if it cannot be written, [`Error::Trace`] if a number does not survive rounding.
+/// [`Error::File`] if the file cannot be written, [`Error::Trace`] if a number is too large for
+/// `storage` or is NaN.
 pub fn write_trace(
     path: &Path,
     info: &TraceInfo,
@@ -51,7 +52,7 @@ pub fn write_trace(
     write_beside(path, &tensors.into_bytes(metadata(info)))
 }
 
-/// What a trace says of itself.
+/// Metadata of the file.
 pub(super) fn metadata(info: &TraceInfo) -> BTreeMap<String, String> {
     let mut metadata = BTreeMap::from([("format".to_owned(), FORMAT.to_owned())]);
     let scale = info.scale.map(|scale| scale.to_string());

@@ -1,4 +1,4 @@
-//! How one KV head, and the query heads that share it, are made.
+//! Generator of a KV head and of the query heads that share it.
 
 use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2, Axis, s};
 use ndarray_rand::RandomExt;
@@ -11,14 +11,14 @@ use super::kind::{HeadKind, Recipe};
 use crate::TraceLayer;
 
 pub(super) const SINKS: usize = 4;
-/// Tokens at either end among which nothing but sinks is planted.
+/// Number of tokens at either end among which no heavy hitters are planted.
 const MARGIN: usize = 200;
-/// The rotary pairs that oscillate in [`HeadKind::Osc`].
+/// Rotary pairs that oscillate in [`HeadKind::Osc`].
 pub(super) const OSCILLATING: std::ops::Range<usize> = 10..18;
 const ROPE_BASE: f64 = 500_000.0;
 
-/// Makes one KV head and the query heads that share it.
-pub(super) struct Maker<'a> {
+/// Generator of one KV head and of the query heads that share it.
+pub(super) struct HeadGenerator<'a> {
     synth: &'a Synth,
     recipe: Recipe,
     /// Radians per position, for each rotary pair.
@@ -26,11 +26,11 @@ pub(super) struct Maker<'a> {
     rng: ChaCha8Rng,
 }
 
-/// What keys and values have in common.
+/// Common input of keys and values.
 struct SynthText {
-    /// Each token's segment.
+    /// Segment of each token.
     segments: Vec<usize>,
-    /// `[tokens, head_dim]`, correlated over a few tokens.
+    /// Noise `[tokens, head_dim]`, correlated over a few tokens.
     noise: Array2<f64>,
 }
 
@@ -40,7 +40,7 @@ impl SynthText {
     }
 }
 
-impl<'a> Maker<'a> {
+impl<'a> HeadGenerator<'a> {
     pub(super) fn new(synth: &'a Synth, kv_head: usize) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(synth.seed);
         rng.set_stream(kv_head as u64);
@@ -62,7 +62,7 @@ impl<'a> Maker<'a> {
         layer.values.index_axis_mut(Axis(0), kv_head).assign(&values.mapv(|x| x as f32));
         let group = self.synth.shape.group();
         for head in kv_head * group..(kv_head + 1) * group {
-            let direction = self.near(&direction, 0.3);
+            let direction = self.perturb(&direction, 0.3);
             for queries in [Some(&mut layer.queries), layer.prompt.as_mut()].into_iter().flatten() {
                 let queries = queries.index_axis_mut(Axis(0), head);
                 self.fill_queries(queries, &direction, &covariance, &slow);
@@ -70,7 +70,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Fills in the queries of one query head, at the last positions, not scaled.
+    /// Fills in the unscaled queries of one query head, at the last positions.
     fn fill_queries(
         &mut self,
         mut queries: ArrayViewMut2<'_, f32>,
@@ -81,7 +81,7 @@ impl<'a> Maker<'a> {
         let first = self.synth.tokens - queries.nrows();
         let scale = (self.synth.shape.head_dim as f64).sqrt();
         for (i, mut row) in queries.rows_mut().into_iter().enumerate() {
-            let direction = self.near(direction, 0.1);
+            let direction = self.perturb(direction, 0.1);
             let mut query = self.query(&direction, first + i, covariance);
             let lack = 1.0 - query.dot(slow) / slow.dot(slow);
             query.scaled_add(lack, slow);
@@ -97,8 +97,9 @@ impl<'a> Maker<'a> {
         Array1::random_using(len, StandardNormal, &mut self.rng)
     }
 
-    /// A direction that differs from another by `amount` of each number.
-    fn near(&mut self, direction: &Array1<f64>, amount: f64) -> Array1<f64> {
+    /// Perturbs a direction: each number is multiplied by `1 + amount · g`, with `g` standard
+    /// normal.
+    fn perturb(&mut self, direction: &Array1<f64>, amount: f64) -> Array1<f64> {
         direction * (self.normal(direction.len()) * amount + 1.0)
     }
 
@@ -118,7 +119,7 @@ impl<'a> Maker<'a> {
         SynthText { segments, noise }
     }
 
-    /// The keys before planting, and the base query's direction before it is rotated.
+    /// Generates the keys before planting, and the base query's direction before rotation.
     fn keys(&mut self, text: &SynthText) -> (Array2<f64>, Array1<f64>) {
         let dim = self.synth.shape.head_dim;
         let topics = self.normals(text.segment_count(), dim) * self.recipe.topic;
@@ -137,7 +138,7 @@ impl<'a> Maker<'a> {
         (keys, direction)
     }
 
-    /// A mean key and a query whose product is large in a few pairs.
+    /// Generates a mean key and a query whose product is large in a few rotary pairs.
     fn oscillating(&mut self) -> (Array1<f64>, Array1<f64>) {
         let dim = self.synth.shape.head_dim;
         let mut mean = Array1::zeros(dim);
@@ -160,7 +161,8 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// A query at a position, scaled so that its scores are its products with the keys.
+    /// Rotates a direction to a position, and scales it so that its products with the keys have the
+    /// kind's standard deviation.
     fn query(
         &self,
         direction: &Array1<f64>,
@@ -173,7 +175,7 @@ impl<'a> Maker<'a> {
         query * (self.recipe.bulk / deviation)
     }
 
-    /// Moves keys so that the base query finds what the kind asks for; returns the heavy hitters.
+    /// Moves keys so that the base query's scores are those of the kind; returns the heavy hitters.
     fn plant(
         &mut self,
         keys: &mut Array2<f64>,
@@ -192,7 +194,7 @@ impl<'a> Maker<'a> {
         hitters
     }
 
-    /// A vector without its faster rotary pairs.
+    /// Returns a vector without its faster rotary pairs.
     fn slow_part(&self, vector: &Array1<f64>) -> Array1<f64> {
         let pairs = self.frequencies.len();
         let mut slow = vector.clone();
@@ -201,7 +203,7 @@ impl<'a> Maker<'a> {
         slow
     }
 
-    /// What a kind does to the scores of all tokens.
+    /// Applies the kind's change to the scores of all tokens.
     fn bend(&mut self, scores: &mut Array1<f64>) {
         let last = scores.len() - 1;
         match self.synth.kind {
@@ -221,7 +223,7 @@ impl<'a> Maker<'a> {
     fn raise_hitters(&mut self, scores: &mut Array1<f64>) -> Vec<usize> {
         let (tokens, count) = (scores.len(), self.recipe.hitters);
         let raised: Array1<f64> = if self.synth.kind == HeadKind::Needle {
-            // Together as much as all others.
+            // The needles together have the weight of all other tokens.
             self.normal(count) * 0.5 + (tokens as f64 / count as f64).ln()
         } else {
             let range = Uniform::new(2.5, 5.5).expect("the range is not empty");
@@ -236,7 +238,7 @@ impl<'a> Maker<'a> {
         hitters
     }
 
-    /// Gives the first tokens their share of the mass, most of it to the very first.
+    /// Gives the first tokens their attention weight, most of it to the very first.
     fn raise_sinks(&self, scores: &mut Array1<f64>) {
         let share = self.recipe.sinks;
         if share == 0.0 {
@@ -248,7 +250,8 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// A mean, a part for the segment, a part that the key explains, and noise; sinks have little.
+    /// Generates values as sums of a mean, a part for the segment, a part that depends on the key,
+    /// and noise; values of sinks are small.
     fn values(&mut self, text: &SynthText, hitters: &[usize]) -> Array2<f64> {
         let Synth { tokens, shape, value_mean, .. } = *self.synth;
         let (from, to) = (shape.head_dim, shape.value_dim);
