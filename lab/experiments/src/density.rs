@@ -9,7 +9,7 @@ use vattention_trace::Trace;
 use crate::bench::{BY_LAYER, refusal};
 use crate::compare::{LayerRun, chosen_layers};
 use crate::metrics::MeanMax;
-use crate::variant::name_with_density;
+use crate::variant::named;
 use crate::{Entry, Error, Result, Results, TraceSettings, at_density, at_epsilon, with_sizes};
 
 /// Number of bisection steps of a search.
@@ -118,7 +118,7 @@ fn tune_on_trace(
         measure_density(trace, &entry, backend, settings)
     };
     let TunedPipeline { pipeline, set } = tune_to_density(&entry.pipeline, density, &measure)?;
-    let name = name_with_density(&entry.pipeline.name, density.get());
+    let name = named(&entry.pipeline.name, density.get());
     let pipeline = PipelineConfig { name, ..(*pipeline).clone() };
     let text = serde_json::to_string(&pipeline);
     let pipeline = text.map_err(|error| refusal(&pipeline, error.to_string()))?;

@@ -46,7 +46,7 @@ pub use tune::{
 pub use units::{
     Header, Incomplete, LineFile, Merged, Missing, Part, ResultSink, Results, Shard, merge_results,
 };
-pub use variant::{Variant, name_with_density};
+pub use variant::{Variant, named};
 pub use verify::{
     Count, EvidenceCounts, FailureCause, FailureCounts, HeadCount, HeadFault, JudgedRows,
     LayerTrials, PromiseTest, PromiseVerdict, RowsTogether, SampleUnit, StepCount, UnitsViolated,

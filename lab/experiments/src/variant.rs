@@ -23,11 +23,11 @@ impl Variant {
     /// Name of the pipeline, with the density that it was tuned to.
     pub fn name(&self) -> String {
         let name = &self.pipeline.name;
-        self.asked.map_or_else(|| name.clone(), |share| name_with_density(name, share))
+        self.asked.map_or_else(|| name.clone(), |share| named(name, share))
     }
 }
 
 /// Name of a pipeline whose settings were searched for a density.
-pub fn name_with_density(name: &str, density: f64) -> String {
+pub fn named(name: &str, density: f64) -> String {
     format!("{name}, {} %", (density * 1e4).round() / 100.0)
 }

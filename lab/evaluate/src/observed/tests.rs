@@ -7,14 +7,14 @@ use super::*;
 
 /// Backend of dense attention that adds `off(step, head)` to the first number of a head's output if
 /// the pipeline makes a promise.
-struct Off<F>(F);
+struct ShiftedBackend<F>(F);
 
-struct OffAttention<F> {
+struct ShiftedAttention<F> {
     off: Option<F>,
     step: usize,
 }
 
-impl<F: Fn(usize, usize) -> f32 + Clone + Send + Sync + 'static> Backend for Off<F> {
+impl<F: Fn(usize, usize) -> f32 + Clone + Send + Sync + 'static> Backend for ShiftedBackend<F> {
     fn name(&self) -> &'static str {
         "off"
     }
@@ -32,11 +32,11 @@ impl<F: Fn(usize, usize) -> f32 + Clone + Send + Sync + 'static> Backend for Off
     ) -> Result<Box<dyn Attention>> {
         let dense = Cpu::default().start(&Arc::default(), layer, shape, options)?;
         let off = pipeline.promise().map(|_| self.0.clone());
-        Ok(wrap(dense, OffAttention { off, step: 0 }))
+        Ok(wrap(dense, ShiftedAttention { off, step: 0 }))
     }
 }
 
-impl<F: Fn(usize, usize) -> f32 + Clone + Send + 'static> Wrapper for OffAttention<F> {
+impl<F: Fn(usize, usize) -> f32 + Clone + Send + 'static> Wrapper for ShiftedAttention<F> {
     fn attend(
         &mut self,
         inner: &mut dyn Attention,
@@ -78,7 +78,7 @@ fn count_violations(
     other: f32,
     off: impl Fn(usize, usize) -> f32 + Clone + Send + Sync + 'static,
 ) -> (usize, usize) {
-    let backend = Off(off);
+    let backend = ShiftedBackend(off);
     let scope = pipeline.promise().unwrap().scope;
     let observed = ObservedBackend::new(&backend, true, ObservedSums::default());
     let shape = Shape { query_heads: HEADS, kv_heads: 1, head_dim: 2, value_dim: 2 };

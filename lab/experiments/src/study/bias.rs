@@ -56,7 +56,7 @@ pub fn bias(study: &Study<'_>, options: &BiasOptions) -> Result<Bias> {
         let reason = format!("{trials}; expected at least 2, to estimate a variance");
         return Err(Error::Setting { field: "trials", reason });
     }
-    let rows = study.measure(trials, |row| squares(row, shares, trials))?;
+    let rows = study.measure(trials, |row| measure_squares(row, shares, trials))?;
     let size = |(i, share): (usize, &Fraction)| {
         let [top_k, bias, deviation] =
             [0, 1, 2].map(|part| mean(rows.iter().map(|row| row[i][part])).max(0.0).sqrt());
@@ -66,7 +66,7 @@ pub fn bias(study: &Study<'_>, options: &BiasOptions) -> Result<Bias> {
     Ok(Bias { trace: study.trace_name(), trials, sizes })
 }
 
-fn squares(row: &ResidualPopulation, shares: &[Fraction], trials: u32) -> Vec<SquareSums> {
+fn measure_squares(row: &ResidualPopulation, shares: &[Fraction], trials: u32) -> Vec<SquareSums> {
     let tokens = |&share: &Fraction| Size::Share(share).of(row.visible()).clamp(1, row.len());
     let sizes: Vec<usize> = shares.iter().map(tokens).collect();
     let mut sums = vec![BiasSums::default(); sizes.len()];

@@ -111,10 +111,10 @@ fn measure_methods(
     let for_mass = count_tokens_for_mass(row, &order, mass.get());
     let half = tokens / 2;
     [
-        read(row, &order[..tokens], 0, 1),
-        read(row, &order[..for_mass], 0, 1),
-        read(row, &[], tokens, trials),
-        read(row, &order[..half], tokens - half, trials),
+        measure_row(row, &order[..tokens], 0, 1),
+        measure_row(row, &order[..for_mass], 0, 1),
+        measure_row(row, &[], tokens, trials),
+        measure_row(row, &order[..half], tokens - half, trials),
     ]
 }
 
@@ -126,7 +126,7 @@ fn count_tokens_for_mass(row: &ResidualPopulation, order: &[usize], mass: f64) -
 }
 
 /// Measures a row that always reads the tokens `top`, and samples `sampled` other tokens.
-fn read(row: &ResidualPopulation, top: &[usize], sampled: usize, trials: u32) -> ReadSet {
+fn measure_row(row: &ResidualPopulation, top: &[usize], sampled: usize, trials: u32) -> ReadSet {
     let picked = row.with_always_read(top);
     let run_trial = |trial| {
         let order = picked.order(trial);

@@ -6,7 +6,7 @@
 //! | bound | tokens |
 //! |---|---|
 //! | `clt` | `(z(δ) s_D / ε)²` |
-//! | `sub-gaussian`, what the paper calls Hoeffding's | `2 ln(2/δ) (s_D / ε)²` |
+//! | `sub-gaussian`, named Hoeffding in the paper | `2 ln(2/δ) (s_D / ε)²` |
 //! | `hoeffding`, with the range of the tokens outside the exact top-k |
 //! `½ ln(2/δ) (n_s B / (ε D))²` |
 //!

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::rank::{TuningPoint, best};
+use super::rank::{TuningPoint, select_best};
 use super::{Best, Candidate, Tried, TuningGoal};
 use crate::measured::front;
 
@@ -57,7 +57,7 @@ pub(super) fn find_best(
                 (0..tried.len()).filter(|&i| is_eligible(&tried[i])).collect();
             let points: Vec<TuningPoint> =
                 eligible.iter().map(|&i| tried[i].score.point()).collect();
-            let Some((i, meets)) = best(&points, goal) else { continue };
+            let Some((i, meets)) = select_best(&points, goal) else { continue };
             let number = Some(eligible[i]);
             bests.push(Best {
                 method: method.into(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use vattention_core::Backend;
 
 use super::candidate::{Arm, SearchOutcome, list_arms};
-use super::rank::{TuningPoint, survivors};
+use super::rank::{TuningPoint, select_survivors};
 use super::score::{count_queries, separate_refusal};
 use super::{Candidate, LeftOutCandidate, Tried, TuningGoal, TuningTraces};
 use crate::{Result, Results, TraceSettings};
@@ -127,7 +127,7 @@ fn find_survivors(
             density.is_none() || goal.density().map(|limit| limit.get().to_bits()) == density
         };
         let goals: Vec<TuningGoal> = options.goals.iter().filter(applies).copied().collect();
-        for i in survivors(&points, &goals, count) {
+        for i in select_survivors(&points, &goals, count) {
             survive[group[i]] = true;
         }
     }

@@ -10,7 +10,11 @@ pub(crate) type TuningPoint = (f64, f64);
 
 /// Returns the indices of the candidates that survive: for each goal the `count` best; without
 /// goals, whole Pareto fronts, one after the other, until there are at least `count`.
-pub(crate) fn survivors(points: &[TuningPoint], goals: &[TuningGoal], count: usize) -> Vec<usize> {
+pub(crate) fn select_survivors(
+    points: &[TuningPoint],
+    goals: &[TuningGoal],
+    count: usize,
+) -> Vec<usize> {
     let mut chosen: Vec<usize> = Vec::new();
     for goal in goals {
         let mut ranked: Vec<usize> = (0..points.len()).collect();
@@ -33,7 +37,7 @@ pub(crate) fn survivors(points: &[TuningPoint], goals: &[TuningGoal], count: usi
 }
 
 /// Returns the index of the best candidate, and whether it meets the goal.
-pub(crate) fn best(points: &[TuningPoint], goal: TuningGoal) -> Option<(usize, bool)> {
+pub(crate) fn select_best(points: &[TuningPoint], goal: TuningGoal) -> Option<(usize, bool)> {
     let best = (0..points.len()).min_by(|&a, &b| rank(points[a], points[b], goal))?;
     Some((best, goal.is_met(points[best].0, points[best].1)))
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use vattention_core::Fraction;
 
 use super::TuningGoal;
-use super::rank::{TuningPoint, best, survivors};
+use super::rank::{TuningPoint, select_best, select_survivors};
 
 fn density(share: f64) -> TuningGoal {
     TuningGoal::Density(Fraction::try_from(share).unwrap())
@@ -27,11 +27,11 @@ fn beats(a: TuningPoint, b: TuningPoint) -> bool {
 }
 
 /// Returns the points of the survivors, sorted.
-fn surviving(points: &[TuningPoint], goals: &[TuningGoal], count: usize) -> Vec<TuningPoint> {
-    let mut kept: Vec<TuningPoint> =
-        survivors(points, goals, count).into_iter().map(|i| points[i]).collect();
-    kept.sort_by(|a, b| a.partial_cmp(b).unwrap());
-    kept
+fn survivor_points(points: &[TuningPoint], goals: &[TuningGoal], count: usize) -> Vec<TuningPoint> {
+    let mut survivors: Vec<TuningPoint> =
+        select_survivors(points, goals, count).into_iter().map(|i| points[i]).collect();
+    survivors.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    survivors
 }
 
 proptest! {
@@ -45,9 +45,9 @@ proptest! {
         let winner = (0.01, 0.01);
         let index = index.min(others.len());
         others.insert(index, winner);
-        prop_assert!(survivors(&others, &goals, count).contains(&index));
+        prop_assert!(select_survivors(&others, &goals, count).contains(&index));
         for goal in goals {
-            prop_assert_eq!(best(&others, goal).unwrap(), (index, goal.is_met(0.01, 0.01)));
+            prop_assert_eq!(select_best(&others, goal).unwrap(), (index, goal.is_met(0.01, 0.01)));
         }
     }
 
@@ -57,10 +57,10 @@ proptest! {
         goals in goals(),
         count in 1..30_usize,
     ) {
-        let kept = survivors(&points, &goals, count);
+        let survivors = select_survivors(&points, &goals, count);
         for goal in goals {
-            let (i, meets) = best(&points, goal).unwrap();
-            prop_assert!(kept.iter().any(|&k| points[k] == points[i]));
+            let (i, meets) = select_best(&points, goal).unwrap();
+            prop_assert!(survivors.iter().any(|&k| points[k] == points[i]));
             let (read, error) = points[i];
             prop_assert_eq!(meets, goal.is_met(read, error));
             let meets_goal = |point: &&TuningPoint| goal.is_met(point.0, point.1);
@@ -87,14 +87,14 @@ proptest! {
         points in points(),
         count in 1..30_usize,
     ) {
-        let kept = survivors(&points, &[], count);
-        prop_assert!(kept.len() >= count.min(points.len()));
+        let survivors = select_survivors(&points, &[], count);
+        prop_assert!(survivors.len() >= count.min(points.len()));
         for (i, &place) in points.iter().enumerate() {
             let beaten = points.iter().any(|&other| beats(other, place));
-            prop_assert!(beaten || kept.contains(&i), "the front survives");
-            if kept.contains(&i) {
+            prop_assert!(beaten || survivors.contains(&i), "the front survives");
+            if survivors.contains(&i) {
                 let beating = (0..points.len()).filter(|&j| beats(points[j], place));
-                prop_assert!(beating.into_iter().all(|j| kept.contains(&j)));
+                prop_assert!(beating.into_iter().all(|j| survivors.contains(&j)));
             }
         }
     }
@@ -105,17 +105,17 @@ proptest! {
         goals in goals(),
         count in 1..30_usize,
     ) {
-        prop_assert_eq!(surviving(&points, &goals, count), surviving(&shuffled, &goals, count));
+        prop_assert_eq!(survivor_points(&points, &goals, count), survivor_points(&shuffled, &goals, count));
         for goal in goals {
-            let place = |all: &[TuningPoint]| all[best(all, goal).unwrap().0];
+            let place = |all: &[TuningPoint]| all[select_best(all, goal).unwrap().0];
             prop_assert_eq!(place(&points), place(&shuffled));
         }
     }
 
     #[test]
     fn all_candidates_survive_if_the_count_is_their_number(points in points(), goals in goals()) {
-        let kept = survivors(&points, &goals, points.len());
-        prop_assert_eq!(kept, (0..points.len()).collect::<Vec<_>>());
+        let survivors = select_survivors(&points, &goals, points.len());
+        prop_assert_eq!(survivors, (0..points.len()).collect::<Vec<_>>());
     }
 }
 
@@ -141,8 +141,8 @@ fn goals_are_written_as_they_are_read() {
 #[test]
 fn a_density_is_a_limit() {
     let points = [(0.2, 0.001), (0.101, 0.3), (0.05, 0.5), (0.103, 0.1)];
-    assert_eq!(best(&points, density(0.1)), Some((1, true)));
-    assert_eq!(best(&points, density(0.01)), Some((2, false)));
-    assert_eq!(best(&points, TuningGoal::Error(0.2)), Some((3, true)));
-    assert_eq!(best(&[], density(0.1)), None);
+    assert_eq!(select_best(&points, density(0.1)), Some((1, true)));
+    assert_eq!(select_best(&points, density(0.01)), Some((2, false)));
+    assert_eq!(select_best(&points, TuningGoal::Error(0.2)), Some((3, true)));
+    assert_eq!(select_best(&[], density(0.1)), None);
 }

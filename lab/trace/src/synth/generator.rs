@@ -51,13 +51,13 @@ impl<'a> HeadGenerator<'a> {
     }
 
     pub(super) fn fill(&mut self, layer: &mut TraceLayer, kv_head: usize) {
-        let text = self.text();
-        let (mut keys, direction) = self.keys(&text);
+        let text = self.generate_text();
+        let (mut keys, direction) = self.generate_keys(&text);
         let covariance = covariance(&keys);
-        let base = self.query(&direction, self.synth.tokens - 1, &covariance);
+        let base = self.place_query(&direction, self.synth.tokens - 1, &covariance);
         let slow = self.slow_part(&base);
         let planted = self.plant(&mut keys, &base, &slow);
-        let values = self.values(&text, &planted);
+        let values = self.generate_values(&text, &planted);
         layer.keys.index_axis_mut(Axis(0), kv_head).assign(&keys.mapv(|x| x as f32));
         layer.values.index_axis_mut(Axis(0), kv_head).assign(&values.mapv(|x| x as f32));
         let group = self.synth.shape.group();
@@ -82,28 +82,28 @@ impl<'a> HeadGenerator<'a> {
         let scale = (self.synth.shape.head_dim as f64).sqrt();
         for (i, mut row) in queries.rows_mut().into_iter().enumerate() {
             let direction = self.perturb(direction, 0.1);
-            let mut query = self.query(&direction, first + i, covariance);
+            let mut query = self.place_query(&direction, first + i, covariance);
             let lack = 1.0 - query.dot(slow) / slow.dot(slow);
             query.scaled_add(lack, slow);
             row.assign(&query.mapv(|x| (x * scale) as f32));
         }
     }
 
-    fn normals(&mut self, rows: usize, columns: usize) -> Array2<f64> {
+    fn draw_normal_rows(&mut self, rows: usize, columns: usize) -> Array2<f64> {
         Array2::random_using((rows, columns), StandardNormal, &mut self.rng)
     }
 
-    fn normal(&mut self, len: usize) -> Array1<f64> {
+    fn draw_normals(&mut self, len: usize) -> Array1<f64> {
         Array1::random_using(len, StandardNormal, &mut self.rng)
     }
 
     /// Perturbs a direction: each number is multiplied by `1 + amount · g`, with `g` standard
     /// normal.
     fn perturb(&mut self, direction: &Array1<f64>, amount: f64) -> Array1<f64> {
-        direction * (self.normal(direction.len()) * amount + 1.0)
+        direction * (self.draw_normals(direction.len()) * amount + 1.0)
     }
 
-    fn text(&mut self) -> SynthText {
+    fn generate_text(&mut self) -> SynthText {
         let Synth { tokens, shape, .. } = *self.synth;
         let mut segment = 0;
         let mut next = |_| {
@@ -111,7 +111,7 @@ impl<'a> HeadGenerator<'a> {
             segment
         };
         let segments = (0..tokens).map(&mut next).collect();
-        let mut noise = self.normals(tokens, shape.head_dim);
+        let mut noise = self.draw_normal_rows(tokens, shape.head_dim);
         for i in 1..tokens {
             let (before, mut row) = noise.multi_slice_mut((s![i - 1, ..], s![i, ..]));
             row.zip_mut_with(&before, |x, before| *x = 0.6 * before + 0.8 * *x);
@@ -120,16 +120,16 @@ impl<'a> HeadGenerator<'a> {
     }
 
     /// Generates the keys before planting, and the base query's direction before rotation.
-    fn keys(&mut self, text: &SynthText) -> (Array2<f64>, Array1<f64>) {
+    fn generate_keys(&mut self, text: &SynthText) -> (Array2<f64>, Array1<f64>) {
         let dim = self.synth.shape.head_dim;
-        let topics = self.normals(text.segment_count(), dim) * self.recipe.topic;
+        let topics = self.draw_normal_rows(text.segment_count(), dim) * self.recipe.topic;
         let mut keys = topics.select(Axis(0), &text.segments) + &text.noise;
         let (mean, direction) = if self.synth.kind == HeadKind::Osc {
             keys *= 0.15;
-            self.oscillating()
+            self.generate_oscillation()
         } else {
-            let mean = self.normal(dim) * 1.5;
-            (mean.clone(), self.normal(dim) + mean * 0.4)
+            let mean = self.draw_normals(dim) * 1.5;
+            (mean.clone(), self.draw_normals(dim) + mean * 0.4)
         };
         keys += &mean;
         for (position, row) in keys.rows_mut().into_iter().enumerate() {
@@ -139,10 +139,10 @@ impl<'a> HeadGenerator<'a> {
     }
 
     /// Generates a mean key and a query whose product is large in a few rotary pairs.
-    fn oscillating(&mut self) -> (Array1<f64>, Array1<f64>) {
+    fn generate_oscillation(&mut self) -> (Array1<f64>, Array1<f64>) {
         let dim = self.synth.shape.head_dim;
         let mut mean = Array1::zeros(dim);
-        let mut direction = self.normal(dim) * 0.3;
+        let mut direction = self.draw_normals(dim) * 0.3;
         for pair in OSCILLATING {
             mean[pair] = 3.0;
             mean[dim / 2 + pair] = 1.0;
@@ -163,7 +163,7 @@ impl<'a> HeadGenerator<'a> {
 
     /// Rotates a direction to a position, and scales it so that its products with the keys have the
     /// kind's standard deviation.
-    fn query(
+    fn place_query(
         &self,
         direction: &Array1<f64>,
         position: usize,
@@ -184,7 +184,7 @@ impl<'a> HeadGenerator<'a> {
     ) -> Vec<usize> {
         let before = keys.dot(base);
         let mut scores = before.clone();
-        self.bend(&mut scores);
+        self.reshape_scores(&mut scores);
         let hitters = self.raise_hitters(&mut scores);
         self.raise_sinks(&mut scores);
         let along = slow / slow.dot(slow);
@@ -204,7 +204,7 @@ impl<'a> HeadGenerator<'a> {
     }
 
     /// Applies the kind's change to the scores of all tokens.
-    fn bend(&mut self, scores: &mut Array1<f64>) {
+    fn reshape_scores(&mut self, scores: &mut Array1<f64>) {
         let last = scores.len() - 1;
         match self.synth.kind {
             HeadKind::Local => {
@@ -224,7 +224,7 @@ impl<'a> HeadGenerator<'a> {
         let (tokens, count) = (scores.len(), self.recipe.hitters);
         let raised: Array1<f64> = if self.synth.kind == HeadKind::Needle {
             // The needles together have the weight of all other tokens.
-            self.normal(count) * 0.5 + (tokens as f64 / count as f64).ln()
+            self.draw_normals(count) * 0.5 + (tokens as f64 / count as f64).ln()
         } else {
             let range = Uniform::new(2.5, 5.5).expect("the range is not empty");
             Array1::random_using(count, range, &mut self.rng)
@@ -252,18 +252,18 @@ impl<'a> HeadGenerator<'a> {
 
     /// Generates values as sums of a mean, a part for the segment, a part that depends on the key,
     /// and noise; values of sinks are small.
-    fn values(&mut self, text: &SynthText, hitters: &[usize]) -> Array2<f64> {
+    fn generate_values(&mut self, text: &SynthText, hitters: &[usize]) -> Array2<f64> {
         let Synth { tokens, shape, value_mean, .. } = *self.synth;
         let (from, to) = (shape.head_dim, shape.value_dim);
-        let mean = self.normal(to) * value_mean;
-        let mixing = self.normals(from, to) / (from as f64).sqrt();
-        let segments = self.normals(text.segment_count(), to) * 0.5;
+        let mean = self.draw_normals(to) * value_mean;
+        let mixing = self.draw_normal_rows(from, to) / (from as f64).sqrt();
+        let segments = self.draw_normal_rows(text.segment_count(), to) * 0.5;
         let mut values = segments.select(Axis(0), &text.segments) + &mean;
         values.scaled_add(0.35, &text.noise.dot(&mixing));
         let sizes = LogNormal::new(0.0, 0.3).expect("the deviation is finite");
         let sizes = Array2::random_using((tokens, 1), sizes, &mut self.rng);
-        values += &(self.normals(tokens, to) * sizes * 0.6);
-        let shared = self.normal(to) * 0.8;
+        values += &(self.draw_normal_rows(tokens, to) * sizes * 0.6);
+        let shared = self.draw_normals(to) * 0.8;
         for &i in hitters {
             let mut value = values.row_mut(i);
             value += &shared;

@@ -63,7 +63,7 @@ pub(super) fn metadata(info: &TraceInfo) -> BTreeMap<String, String> {
     metadata
 }
 
-/// The bytes of an array, or the number that does not survive rounding.
+/// Encodes an array as bytes; the error is the first number that is NaN or too large for `storage`.
 fn encode(array: &Array3<f32>, storage: Storage) -> Result<(Dtype, Vec<u8>), f32> {
     let largest = if storage == Storage::F16 { f16::MAX.to_f32() } else { MAX_MAGNITUDE };
     if let Some(&x) = array.iter().find(|x| x.is_nan() || x.abs() > largest) {
