@@ -119,7 +119,10 @@ fn a_verification_that_is_drawn() {
     let [one, all] = ["one.svg", "all.svg"].map(|name| fs::read(world.path(name)).unwrap());
     assert!(one == all && !world.path("any.svg").exists());
     let (code, _, said) = merge(&world, &files, "");
-    assert!(code == 2 && said.contains("is `--plot` and nothing, there and now"), "{said}");
+    assert!(
+        code == 2 && said.contains("is `--plot` and nothing, in the file and in this run"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -278,7 +278,7 @@ fn bad_input_is_refused() {
         ("epsilon --layers 7", "has no layer 7; it has 0, 1"),
         ("epsilon --queries 6", "expected 1 to that, got 6"),
         ("base-sample --sizes 1,64", "--sizes: expected sizes of at least 2,"),
-        ("base-sample --sizes 717", "--sizes: 717 tokens are all that is left of some row"),
+        ("base-sample --sizes 717", "--sizes: some row has no residual of more than 717 tokens"),
         ("normality --sizes 0", "--sizes: expected sizes of at least 1,"),
         ("sensitivity --backend gpu", "--backend: no `gpu`; expected one of"),
         ("normality --plot /nowhere/out.svg", "/nowhere"),

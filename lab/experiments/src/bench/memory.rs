@@ -84,8 +84,9 @@ impl CachePlan {
         if fitting < least {
             let needed = caches.saturating_mul(least).saturating_add(buffer);
             let reason = format!(
-                "{tokens} tokens in {layers} layers need {needed} bytes (dense, one pipeline, and \
-                 as much to read in order); {allowance} may be taken, {:.0} % of what is available",
+                "{tokens} tokens in {layers} layers need {needed} bytes (dense attention, one \
+                 pipeline, and a buffer to read in order); expected at most {allowance}, \
+                 {:.0} % of the available memory",
                 100.0 * SHARE
             );
             return Err(Error::Setting { field: "tokens", reason });

@@ -13,7 +13,7 @@ pub(super) fn sort_sizes(sizes: &[usize], least: usize) -> Result<Vec<usize>> {
     if sizes.first().is_some_and(|&first| first >= least) {
         return Ok(sizes);
     }
-    let reason = format!("expected sizes of at least {least}, between commas");
+    let reason = format!("expected sizes of at least {least}");
     Err(Error::Setting { field: "sizes", reason })
 }
 
@@ -27,7 +27,9 @@ pub(super) fn count_common<T>(sizes: &[usize], rows: &[Vec<T>]) -> Result<usize>
         Some(fit) if fit > 0 => Ok(fit),
         _ => {
             let least = sizes[0];
-            let reason = format!("{least} tokens are all that is left of some row; expected fewer");
+            let reason = format!(
+                "some row has no residual of more than {least} tokens; expected a smaller size"
+            );
             Err(Error::Setting { field: "sizes", reason })
         }
     }

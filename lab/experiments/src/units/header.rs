@@ -100,7 +100,7 @@ impl Header {
             return refuse(MISSING_HEADER.into());
         };
         if let Some(difference) = found.difference(self) {
-            return refuse(format!("{difference}, there and now; expected results of the same"));
+            return refuse(format!("{difference}, in the file and in this run; expected the same"));
         }
         let Part::Shard(shard) = part else { return Ok((file, text)) };
         let same_shard = (found.shards, found.shard) == (expected.shards, expected.shard);

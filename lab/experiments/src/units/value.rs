@@ -43,7 +43,7 @@ fn to_json(tree: Tree) -> Result<Value, String> {
             };
             Value::Object(all.into_iter().map(entry).collect::<Result<_, String>>()?)
         }
-        other => return Err(format!("{other:?} cannot be kept as JSON")),
+        other => return Err(format!("cannot write {other:?} as JSON")),
     })
 }
 
@@ -56,7 +56,7 @@ fn from_json(json: Value) -> Result<Tree, String> {
             (Some(n), ..) => Tree::Integer(n.into()),
             (_, Some(n), _) => Tree::Integer(n.into()),
             (.., Some(x)) => Tree::Float(x),
-            _ => return Err(format!("{number} is no number of 64 bits")),
+            _ => return Err(format!("expected a number of 64 bits, found {number}")),
         },
         Value::Array(all) => Tree::Array(all.into_iter().map(from_json).collect::<Result<_, _>>()?),
         Value::Object(all) => {
