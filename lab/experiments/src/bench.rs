@@ -1,7 +1,8 @@
 //! Decode speed against dense attention, with cold caches.
 //!
 //! Every pipeline has enough layers for a gigabyte of keys and values, and a *pass* is one decode
-//! step in each layer: one token of a model with that many layers, whose rows are not in any cache.
+//! step in each layer: one token of a model with that many layers, whose rows the processor's
+//! caches no longer hold.
 //! In every *round*, the machine first sums a gigabyte of memory in order, then dense attention and
 //! all pipelines make one pass each. Results are medians over rounds. Ratios are computed in each
 //! round before their median is taken: a machine that slows down for a while slows down both sides
