@@ -79,7 +79,7 @@ impl Call {
             "share {shard} is done and kept in {}\n`vattention merge FILES... --results ALL` joins the \
              files of all {} shares",
             path.display(),
-            shard.of()
+            shard.count()
         ))
     }
 }

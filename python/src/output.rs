@@ -143,7 +143,7 @@ impl Output {
             promised: certificate.promise.is_some(),
             held: certificate.held,
             bar: certificate.bar.map(|bar| bar.radius),
-            error: self.error(row).map(|error| error.of(Target::Sdpa)),
+            error: self.error(row).map(|error| error.relative(Target::Sdpa)),
             violated: self.violated(row),
         }
     }
@@ -177,7 +177,7 @@ impl Output {
         let errors = self
             .errors
             .as_ref()
-            .map(|errors| errors.iter().map(|error| error.of(Target::Sdpa)).collect::<Vec<f64>>());
+            .map(|errors| errors.iter().map(|error| error.relative(Target::Sdpa)).collect::<Vec<f64>>());
         let (bars, violations) = (self.bars(), self.violations());
         let bounded = bars.rows - bars.unbounded;
         Summary {

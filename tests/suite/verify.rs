@@ -296,7 +296,7 @@ fn the_assumption_that_fails_is_named() {
     assert_eq!((fault.cause, fault.layer, fault.query_head), (FailureCause::TailSeen, 0, 0));
     assert!(fault.share > 0.95, "{fault:?}");
     assert_eq!(
-        bad.heads[0].failures.tail_seen + bad.heads[0].failures.of(FailureCause::Normal),
+        bad.heads[0].failures.tail_seen + bad.heads[0].failures.count(FailureCause::Normal),
         bad.violations.violated
     );
 

@@ -97,7 +97,7 @@ pub(crate) fn run(args: &CaptureArgs, call: &Call) -> Result<(), Failure> {
         Some(shard) => say(&format!(
             "wrote share {shard} to {output}\n`vattention merge FILES... --results ALL` joins the files \
              of all {} shares",
-            shard.of()
+            shard.count()
         )),
     }
 }
@@ -132,7 +132,7 @@ impl CaptureArgs {
             ("the model".to_owned(), fingerprint(&self.model)?),
             ("the text".to_owned(), digest_of_file(&self.text)?),
         ];
-        let (shards, number) = (Some(shard.of()), Some(shard.number()));
+        let (shards, number) = (Some(shard.count()), Some(shard.number()));
         let header = call.header(inputs.into());
         let header = Header { shards, shard: number, ..header };
         serde_json::to_string(&header).map_err(Failure::input)

@@ -119,7 +119,10 @@ fn a_verification_that_is_drawn() {
     let [one, all] = ["one.svg", "all.svg"].map(|name| fs::read(world.path(name)).unwrap());
     assert!(one == all && !world.path("any.svg").exists());
     let (code, _, said) = merge(&world, &files, "");
-    assert!(code == 2 && said.contains("is `--plot` and nothing, there and now"), "{said}");
+    assert!(
+        code == 2 && said.contains("is `--plot` and nothing, in the file and in this run"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -325,7 +328,7 @@ fn what_does_not_belong_together_is_refused() {
     refused(&text.replacen(version, &format!("{version}9"), 1), "the version is");
     let malformed = text.replacen("{\"unit\":\"", "{\"unit\" \"", 1);
     refused(&malformed, "other.jsonl, line 2: expected `:`");
-    refused("a note\n", "other.jsonl, line 1: expected what results depend on");
+    refused("a note\n", "other.jsonl, line 1: expected a header");
     let (_, rest) = text.split_once("\"errors\":[[").unwrap();
     let number = rest.split(',').next().unwrap();
     world.write("twice.jsonl", text.replacen(number, "0.5", 1));

@@ -271,15 +271,15 @@ fn studies_are_deterministic_and_measure_what_was_asked_for() {
 fn bad_input_is_refused() {
     let world = world();
     for (line, expected) in [
-        ("tightness --trials 0", "--trials: 0 samples say nothing"),
+        ("tightness --trials 0", "--trials: expected at least 1 sample, found 0"),
         ("tightness --epsilon 1", "must lie strictly between 0 and 1"),
-        ("bias --trials 1", "--trials: 1; expected at least 2, to tell a variance"),
+        ("bias --trials 1", "--trials: 1; expected at least 2, to estimate a variance"),
         ("coverage --share 1", "must lie strictly between 0 and 1"),
         ("epsilon --layers 7", "has no layer 7; it has 0, 1"),
         ("epsilon --queries 6", "expected 1 to that, got 6"),
-        ("base-sample --sizes 1,64", "--sizes: expected sizes of at least 2,"),
-        ("base-sample --sizes 717", "--sizes: 717 tokens are all that is left of some row"),
-        ("normality --sizes 0", "--sizes: expected sizes of at least 1,"),
+        ("base-sample --sizes 1,64", "--sizes: expected sizes of at least 2"),
+        ("base-sample --sizes 717", "--sizes: some row has no residual of more than 717 tokens"),
+        ("normality --sizes 0", "--sizes: expected sizes of at least 1"),
         ("sensitivity --backend gpu", "--backend: no `gpu`; expected one of"),
         ("normality --plot /nowhere/out.svg", "/nowhere"),
         ("pareto", "CONFIGS"),

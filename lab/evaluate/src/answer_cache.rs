@@ -1,5 +1,4 @@
-//! Answers, and densities that were measured, are kept as they come, so that an evaluation that was
-//! interrupted goes on.
+//! Cache of answers and measured densities, from which an interrupted evaluation continues.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,8 +8,8 @@ use vattention_experiments::{Error, Header, LineFile, Part};
 
 use crate::{CaseAnswer, Record, Result};
 
-/// Answers and densities by what they depend on, and the file that they are kept in: a line of JSON
-/// for each.
+/// Answers and densities by the digests of their inputs, and the file that stores them: a line of
+/// JSON for each.
 #[derive(Debug, Default)]
 pub struct AnswerCache {
     part: Part,
@@ -19,40 +18,42 @@ pub struct AnswerCache {
     densities: HashMap<String, Option<f64>>,
 }
 
-/// A line of the file.
+/// Line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum StoredLine {
     Answer(Box<Record>),
-    Density(Density),
+    Density(StoredDensity),
 }
 
-/// What a pipeline was measured to read of some texts.
+/// Measured density of a pipeline on a text.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Density {
+struct StoredDensity {
     digest: String,
-    /// `None`: the model took no step by the pipeline.
+    /// Density; `None` if the model took no step with the pipeline.
     #[serde(deserialize_with = "Option::deserialize")]
     density: Option<f64>,
 }
 
 impl AnswerCache {
-    /// Opens a file of answers, or begins one. A last line that was cut by an interruption is
-    /// taken away. Answers to other questions may be in it.
+    /// Opens a file of answers, or creates it. A last line that an interruption cut is removed. The
+    /// file may contain answers of other evaluations.
     ///
     /// # Errors
-    /// A file that cannot be read or written, that another run writes, or that holds something else.
+    /// If the file cannot be read or written, another run has it open, or it is not a file of
+    /// answers.
     pub fn open(path: &Path) -> Result<Self> {
         let (file, text) = LineFile::open(path)?;
-        let header = Header::of_lines(path, &text)?.is_some();
+        let header = Header::parse(path, &text)?.is_some();
         Self::new(path, file, &text, header.into(), Part::All)
     }
 
-    /// The same for one evaluation, which is shared: the file begins with what its answers depend on.
+    /// Opens the file of one evaluation that is divided into shards: the file begins with a header.
     ///
     /// # Errors
-    /// As [`open`](Self::open), or answers of another evaluation or another shard.
+    /// Same as [`open`](Self::open), and if the answers are those of another evaluation or another
+    /// shard.
     pub fn open_shared(path: &Path, header: &Header, part: Part) -> Result<Self> {
         let (file, text) = header.open(path, part)?;
         Self::new(path, file, &text, 1, part)
@@ -64,7 +65,7 @@ impl AnswerCache {
             let line = serde_json::from_str(line).map_err(|error| Error::Results {
                 path: path.into(),
                 line: i + 1,
-                reason: format!("{error}; expected an answer that `vattention evaluate` kept"),
+                reason: format!("{error}; expected an answer that `vattention evaluate` wrote"),
             })?;
             match line {
                 StoredLine::Answer(record) => {
@@ -79,28 +80,28 @@ impl AnswerCache {
         Ok(Self { part, file: Some(file), answers, densities })
     }
 
-    /// Which cases may be asked.
+    /// Cases that may be computed.
     pub(crate) fn part(&self) -> Part {
         self.part
     }
 
-    /// The answer that depends on the same.
+    /// Returns the stored answer with a digest.
     pub(crate) fn find(&self, digest: &str) -> Option<CaseAnswer> {
         self.answers.get(digest).cloned()
     }
 
-    /// The density that depends on the same, if it is kept.
+    /// Returns the stored density with a digest.
     pub(crate) fn density(&self, digest: &str) -> Option<&Option<f64>> {
         self.densities.get(digest)
     }
 
-    /// Keeps a density.
+    /// Stores a density.
     pub(crate) fn push_density(&mut self, digest: String, density: Option<f64>) -> Result<()> {
         self.densities.insert(digest.clone(), density);
-        self.write(&StoredLine::Density(Density { digest, density }))
+        self.write(&StoredLine::Density(StoredDensity { digest, density }))
     }
 
-    /// Keeps an answer.
+    /// Stores an answer.
     pub(crate) fn push(&mut self, record: Record) -> Result<()> {
         self.answers.insert(record.digest.clone(), record.attended.clone());
         self.write(&StoredLine::Answer(Box::new(record)))

@@ -1,4 +1,4 @@
-//! Where answers that are made at the same time come together.
+//! Collection of answers from parallel cases.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,44 +6,44 @@ use vattention_experiments::Part;
 
 use crate::{AnswerCache, CaseAnswer, Record, Result};
 
-/// Keeps answers, counts them, and says how many there are.
+/// Collects answers from several threads: stores and counts them, and reports progress.
 pub(crate) struct Collector<'a> {
     state: Mutex<CollectorState<'a>>,
-    /// Answers that there will be.
+    /// Number of all answers.
     total: usize,
     progress: &'a (dyn Fn(usize, usize) + Sync),
 }
 
 struct CollectorState<'a> {
-    kept: &'a mut AnswerCache,
+    cache: &'a mut AnswerCache,
     done: usize,
 }
 
 impl<'a> Collector<'a> {
     pub(crate) fn new(
-        kept: &'a mut AnswerCache,
+        cache: &'a mut AnswerCache,
         total: usize,
         progress: &'a (dyn Fn(usize, usize) + Sync),
     ) -> Self {
-        Self { state: Mutex::new(CollectorState { kept, done: 0 }), total, progress }
+        Self { state: Mutex::new(CollectorState { cache, done: 0 }), total, progress }
     }
 
-    /// The answer that depends on the same, if it was kept.
+    /// Returns the stored answer with a digest.
     pub(crate) fn find(&self, digest: &str) -> Option<CaseAnswer> {
-        self.state().kept.find(digest)
+        self.state().cache.find(digest)
     }
 
-    /// Whether nothing may be asked.
-    pub(crate) fn only_kept(&self) -> bool {
-        matches!(self.state().kept.part(), Part::Nothing { .. })
+    /// Returns true if only stored answers may be used.
+    pub(crate) fn only_stored(&self) -> bool {
+        matches!(self.state().cache.part(), Part::Nothing { .. })
     }
 
-    /// Keeps a new answer, without the scores that are computed anew from it.
-    pub(crate) fn keep(&self, record: &Record) -> Result<()> {
-        self.state().kept.push(Record { others: Vec::new(), ..record.clone() })
+    /// Stores a new answer, without the scores that can be computed from it.
+    pub(crate) fn store(&self, record: &Record) -> Result<()> {
+        self.state().cache.push(Record { others: Vec::new(), ..record.clone() })
     }
 
-    /// Counts an answer, new or not. Counts are told one after the other.
+    /// Counts an answer, new or stored, and reports progress; reports do not overlap.
     pub(crate) fn count(&self) {
         let mut state = self.state();
         state.done += 1;

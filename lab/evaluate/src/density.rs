@@ -1,104 +1,106 @@
-//! Pipelines made to read a share of the tokens, as a model reads them.
+//! Tuning of pipelines to a density that is measured with a model.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vattention_core::{Fraction, PipelineConfig};
-use vattention_experiments::{Incomplete, Missing, Tuned, Variant, made_to_read};
+use vattention_experiments::{Incomplete, Missing, TunedPipeline, Variant, tune_to_density};
 use vattention_llm::Prefilled;
 use vattention_tasks::Task;
 
 use crate::answer_cache::AnswerCache;
-use crate::at_once;
 use crate::error::{Error, Result};
 use crate::evaluation::{CasePrompt, Evaluation};
+use crate::parallel::run_in_parallel;
 
-/// Seeds of these texts, which no case has.
+/// First seed of the texts, which no case has.
 const SEED: u64 = u64::MAX - DensityTexts::TEXTS as u64;
 
-/// Tokens of an answer that are waited for: what a pipeline reads hardly depends on how many.
+/// Largest number of tokens of an answer: the density hardly depends on it.
 const TOKENS: usize = 8;
 
-/// Texts to measure densities on.
+/// Texts on which densities are measured.
 #[allow(missing_debug_implementations)]
 pub struct DensityTexts {
     texts: Vec<DensityText>,
 }
 
-/// A text that is read when something is first measured on it.
+/// A text, whose prompt is read at the first measurement.
 struct DensityText {
     task: Task,
     prompt: CasePrompt,
-    read: OnceLock<Prefilled>,
+    prefilled: OnceLock<Prefilled>,
 }
 
 impl DensityTexts {
-    /// How many there are: tasks and lengths in turn.
+    /// Number of texts, which cover tasks and lengths in turn.
     pub const TEXTS: usize = 4;
 }
 
 impl Evaluation<'_> {
-    /// Texts of the same tasks and lengths, which are none of the cases.
+    /// Creates texts of the evaluation's tasks and lengths that are not among the cases.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub fn density_texts(&self) -> Result<DensityTexts> {
         let mut places = self.places();
         places.dedup_by_key(|place| (place.0, place.1));
         let step = places.len().div_ceil(DensityTexts::TEXTS).max(1);
-        let some = places.into_iter().step_by(step).zip(SEED..);
-        let texts = some.map(|((task, context, _), seed)| {
+        let chosen = places.into_iter().step_by(step).zip(SEED..);
+        let texts = chosen.map(|((task, context, _), seed)| {
             let mut prompt = self.prompt(task, context, seed)?;
             prompt.case.tokens = prompt.case.tokens.min(TOKENS);
-            Ok(DensityText { task, prompt, read: OnceLock::new() })
+            Ok(DensityText { task, prompt, prefilled: OnceLock::new() })
         });
         Ok(DensityTexts { texts: texts.collect::<Result<_>>()? })
     }
 
-    /// The pipeline [made to read](made_to_read) about `density` of the tokens, in the mean over
-    /// texts that are none of the cases.
+    /// [Tunes](tune_to_density) a pipeline to a density: the mean over texts that are not among the
+    /// cases.
     ///
-    /// Cost: some ten times the question and eight tokens of an answer to each of four
-    /// texts, and twice that if both epsilon and mass are looked for; but for what is kept.
+    /// Cost: about ten times the question and eight tokens of an answer to each of four texts;
+    /// twice that if both epsilon and a mass or threshold are tuned. Stored densities are not
+    /// measured again.
     ///
     /// # Errors
-    /// A pipeline that has nothing to set, or settings by layer, or cannot run with the model.
+    /// If the pipeline has no setting to tune, has settings by layer, or cannot run with the model.
     pub fn at_density(
         &self,
         pipeline: &Arc<PipelineConfig>,
         density: Fraction,
         density_texts: &DensityTexts,
-        kept: &mut AnswerCache,
+        cache: &mut AnswerCache,
     ) -> Result<Variant> {
-        self.search(pipeline, density, density_texts, kept, true)
+        self.search(pipeline, density, density_texts, cache, true)
     }
 
-    /// Each pipeline at its density, or why that cannot be. A shard makes every n-th search. `progress` is called with
-    /// the searches done and of all.
+    /// Tunes each pipeline to its density; the inner result says why a pipeline cannot be tuned. A
+    /// shard runs every n-th search. `progress` is called with the number of finished searches and
+    /// the number of all searches.
     ///
     /// # Errors
-    /// Texts that cannot be made, or [`Incomplete`](vattention_experiments::Error::Incomplete) if searches of others
-    /// are missing.
+    /// If texts cannot be created; [`Incomplete`](vattention_experiments::Error::Incomplete) if
+    /// searches of other shards are missing.
     pub fn at_densities(
         &self,
         searches: &[(&Arc<PipelineConfig>, Fraction)],
-        kept: &mut AnswerCache,
+        cache: &mut AnswerCache,
         progress: &dyn Fn(usize, usize),
     ) -> Result<Vec<Result<Variant, String>>> {
         if searches.is_empty() {
             return Ok(Vec::new());
         }
-        let (density_texts, part) = (self.density_texts()?, kept.part());
+        let (density_texts, part) = (self.density_texts()?, cache.part());
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for (number, &(pipeline, density)) in searches.iter().enumerate() {
-            let may = part.has_by_turns(number);
-            match self.search(pipeline, density, &density_texts, kept, may) {
+            let may_measure = part.has_interleaved(number);
+            match self.search(pipeline, density, &density_texts, cache, may_measure) {
                 Err(Error::Experiment(vattention_experiments::Error::Incomplete(_))) => {
                     let (name, share) = (&pipeline.name, density.get());
                     let unit = format!("density search {} ({name}, share {share})", number + 1);
-                    missing.push(Missing { unit, shard: part.shard_by_turns(number) });
+                    missing.push(Missing { unit, shard: part.interleaved_shard(number) });
                 }
-                made => found.push(made.map_err(|error| error.to_string())),
+                result => found.push(result.map_err(|error| error.to_string())),
             }
             progress(number + 1, searches.len());
         }
@@ -108,20 +110,21 @@ impl Evaluation<'_> {
         Err(incomplete(missing, searches.len()))
     }
 
-    /// As [`at_density`](Self::at_density), of kept densities alone unless others `may` be measured.
+    /// Tunes a pipeline as [`at_density`](Self::at_density) does, with stored densities alone
+    /// unless others `may_measure`.
     fn search(
         &self,
         pipeline: &Arc<PipelineConfig>,
         density: Fraction,
         density_texts: &DensityTexts,
-        kept: &mut AnswerCache,
-        may: bool,
+        cache: &mut AnswerCache,
+        may_measure: bool,
     ) -> Result<Variant> {
-        let kept = RefCell::new(kept);
+        let cache = RefCell::new(cache);
         let measure = |pipeline: &Arc<PipelineConfig>| {
-            self.density(pipeline, density_texts, &mut kept.borrow_mut(), may)
+            self.density(pipeline, density_texts, &mut cache.borrow_mut(), may_measure)
         };
-        let Tuned { pipeline, set } = made_to_read(pipeline, density, &measure)?;
+        let TunedPipeline { pipeline, set } = tune_to_density(pipeline, density, &measure)?;
         Ok(Variant { pipeline, asked: Some(density.get()), set: Some(set) })
     }
 
@@ -129,45 +132,47 @@ impl Evaluation<'_> {
         &self,
         pipeline: &Arc<PipelineConfig>,
         density_texts: &DensityTexts,
-        kept: &mut AnswerCache,
-        may: bool,
+        cache: &mut AnswerCache,
+        may_measure: bool,
     ) -> Result<f64> {
-        let kept = Mutex::new(kept);
-        let kept = || kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let one = |(): &mut (), i: usize| {
+        let cache = Mutex::new(cache);
+        let cache = || cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let measure = |(): &mut (), i: usize| {
             let text = &density_texts.texts[i];
             let digest = self.digest(pipeline, text.task, &text.prompt, i)?;
-            if let Some(known) = kept().density(&digest) {
-                return Ok(*known);
+            if let Some(stored) = cache().density(&digest) {
+                return Ok(*stored);
             }
-            if !may {
+            if !may_measure {
                 return Err(incomplete(Vec::new(), 0));
             }
-            let density = self.density_on(pipeline, text, i)?;
-            kept().push_density(digest, density)?;
+            let density = self.measure_density(pipeline, text, i)?;
+            cache().push_density(digest, density)?;
             Ok(density)
         };
-        let measured = at_once::each(density_texts.texts.len(), self.settings.at_once, || (), one)?;
-        // A model that ends at once takes no step by the pipeline.
-        let some: Vec<f64> = measured.into_iter().flatten().collect();
-        Ok(some.iter().sum::<f64>() / some.len().max(1) as f64)
+        let count = density_texts.texts.len();
+        let densities = run_in_parallel(count, self.settings.at_once, || (), measure)?;
+        // A model whose first token ends the answer takes no step with the pipeline.
+        let densities: Vec<f64> = densities.into_iter().flatten().collect();
+        Ok(densities.iter().sum::<f64>() / densities.len().max(1) as f64)
     }
 
-    /// What the steps by a pipeline read, if there are any.
-    fn density_on(
+    /// Measures the density of the steps with a pipeline on a text; `None` without a step.
+    fn measure_density(
         &self,
         pipeline: &Arc<PipelineConfig>,
         text: &DensityText,
         i: usize,
     ) -> Result<Option<f64>> {
         let failed = |source| Error::pipeline(pipeline.name.clone(), source);
-        if text.read.get().is_none() {
-            let _ = text.read.set(self.read(None, &text.prompt)?);
+        if text.prefilled.get().is_none() {
+            let _ = text.prefilled.set(self.prefill(None, &text.prompt)?);
         }
-        let read = text.read.get().expect("it was just read");
-        let answered = self.answer(self.weights.model()?, pipeline, &text.prompt, read, i, false);
-        let seen = answered.map_err(failed)?.1.summary();
-        Ok(seen.density)
+        let prefilled = text.prefilled.get().expect("the prompt was just read");
+        let model = self.weights.model()?;
+        let (_, sums) =
+            self.generate(model, pipeline, &text.prompt, prefilled, i, false).map_err(failed)?;
+        Ok(sums.summary().density)
     }
 }
 

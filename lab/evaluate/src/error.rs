@@ -1,38 +1,38 @@
-//! What can be wrong with an evaluation.
+//! Errors of evaluations.
 
 use std::path::PathBuf;
 
-/// Says of which file or pipeline, and what was expected.
+/// Error of an evaluation. Each names the file or the pipeline, and what was expected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A text cannot be made.
+    /// A text cannot be created.
     #[error(transparent)]
     Text(#[from] vattention_tasks::Error),
-    /// The model cannot take a text.
+    /// The model cannot read a text.
     #[error(transparent)]
     Model(#[from] vattention_llm::Error),
     /// A pipeline cannot run with the model.
     #[error("{pipeline}: {source}")]
     Pipeline {
-        /// Its name.
+        /// Name of the pipeline.
         pipeline: String,
-        /// Why not.
+        /// Reason.
         source: Box<vattention_llm::Error>,
     },
-    /// A pipeline has nothing that can be set so that it reads so much, or results cannot be kept or are missing.
+    /// A pipeline cannot be tuned to a density, or results cannot be stored or are missing.
     #[error(transparent)]
     Experiment(#[from] vattention_experiments::Error),
     /// The operating system refuses a file.
     #[error("{}: {source}", .path.display())]
     File {
-        /// The file, as it was given.
+        /// The file, as given.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The threads for cases at once cannot be started.
-    #[error("threads for cases at once: {0}")]
+    /// The threads of parallel cases cannot be started.
+    #[error("cannot start threads for parallel cases: {0}")]
     Threads(rayon::ThreadPoolBuildError),
 }
 

@@ -1,4 +1,4 @@
-//! A model that is asked the cases of tasks by several pipelines.
+//! Evaluation of a model with several pipelines on the cases of tasks.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,83 +9,86 @@ use vattention_llm::{Config, Model, PrefillOptions, Prefilled, Session, Strategy
 use vattention_tasks::{Case, Task, Texts};
 
 use crate::answer_cache::AnswerCache;
-use crate::at_once;
 use crate::collector::Collector;
 use crate::error::{Error, Result};
-use crate::observed::{AttentionSums, ObservedBackend};
+use crate::observed::{ObservedBackend, ObservedSums};
+use crate::parallel::run_in_parallel;
 use crate::record::{CaseAnswer, Record};
 use crate::report::EvaluationReport;
 use crate::settings::{EvaluationSettings, Setup};
 use crate::talk::Talk;
 use crate::weights::LazyWeights;
 
-/// A model, and everything that it is asked with.
+/// A model, with the texts, the backend and the settings of its evaluation.
 #[allow(missing_debug_implementations)]
 pub struct Evaluation<'a> {
-    /// The model's settings.
+    /// Configuration of the model.
     pub config: &'a Config,
-    /// Its weights.
+    /// Weights of the model.
     pub weights: LazyWeights<'a>,
-    /// Changes where the model does: answers are kept for it. See [`fingerprint`](crate::fingerprint).
+    /// Digest of the model, by which answers are stored. See [`fingerprint`](crate::fingerprint).
     pub fingerprint: String,
-    /// Its tokenizer.
+    /// Tokenizer of the model.
     pub tokenizer: &'a Tokenizer,
-    /// Where texts come from.
+    /// Source of the texts.
     pub texts: &'a Texts,
-    /// The machine.
+    /// Backend.
     pub backend: &'a dyn Backend,
-    /// What is asked.
+    /// Settings of the evaluation.
     pub settings: EvaluationSettings,
-    /// Files that pipelines name.
+    /// Digests of the files that pipelines name.
     pub files: Files,
 }
 
-/// A case in tokens.
+/// Tokens of a case's prompt.
 pub(crate) struct CasePrompt {
     pub(crate) case: Case,
-    /// Read by the prefill strategy.
+    /// Tokens that the prefill strategy reads.
     pub(crate) prefill: Vec<u32>,
-    /// Read by the pipeline.
+    /// Tokens that the pipeline reads.
     pub(crate) sparse: Vec<u32>,
 }
 
 impl Evaluation<'_> {
-    /// Asks every case of every variant, but for those whose answers are kept. `progress` is
-    /// called with the number of answers and of all, once for each.
+    /// Answers every case with every variant; stored answers are reused. `progress` is called with
+    /// the number of finished answers and the number of all answers, once for each.
     ///
-    /// Cost of a case: a prefill of its context, and for each variant a step per token of
-    /// question and answer.
+    /// Cost of a case: a prefill of its context, and for each variant a step per token of question
+    /// and answer.
     ///
     /// # Errors
-    /// A text that cannot be made so short, a model that cannot take it, a pipeline that cannot run
-    /// with the model, answers that cannot be kept, or
-    /// [`Incomplete`](vattention_experiments::Error::Incomplete) if others are missing: of a shard, all cases but
-    /// every n-th.
+    /// If a text cannot be created at its length, the model cannot read it, a pipeline cannot run
+    /// with the model, or answers cannot be stored;
+    /// [`Incomplete`](vattention_experiments::Error::Incomplete) if answers are missing. A shard
+    /// computes every n-th case.
     pub fn run(
         &self,
         variants: &[Variant],
-        kept: &mut AnswerCache,
+        cache: &mut AnswerCache,
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<EvaluationReport> {
         let places = self.places();
-        let part = kept.part();
-        let own: Vec<usize> = match part {
+        let part = cache.part();
+        let allowed: Vec<usize> = match part {
             Part::All | Part::Nothing { .. } => (0..places.len()).collect(),
             Part::Shard(shard) => {
-                (0..places.len()).filter(|&place| shard.has_by_turns(place)).collect()
+                (0..places.len()).filter(|&place| shard.has_interleaved(place)).collect()
             }
         };
-        let collector = Collector::new(kept, own.len() * variants.len(), progress);
-        let nothing_read = || None;
-        let asked = at_once::each(own.len(), self.settings.at_once, nothing_read, |before, i| {
-            self.ask(places[own[i]], variants, before, &collector)
+        let collector = Collector::new(cache, allowed.len() * variants.len(), progress);
+        let no_prompt = || None;
+        let at_once = self.settings.at_once;
+        let answers = run_in_parallel(allowed.len(), at_once, no_prompt, |previous, i| {
+            self.run_case(places[allowed[i]], variants, previous, &collector)
         })?;
         let (mut records, mut missing) = (Vec::new(), Vec::new());
-        for (answer, place) in asked.into_iter().zip(&own) {
-            for one in answer {
-                match one {
+        for (answers, place) in answers.into_iter().zip(&allowed) {
+            for answer in answers {
+                match answer {
                     Ok(record) => records.push(record),
-                    Err(unit) => missing.push(Missing { unit, shard: part.shard_by_turns(*place) }),
+                    Err(unit) => {
+                        missing.push(Missing { unit, shard: part.interleaved_shard(*place) })
+                    }
                 }
             }
         }
@@ -102,57 +105,62 @@ impl Evaluation<'_> {
         ))
     }
 
-    /// Asks one case of every variant, but for those whose answers are kept. `before` is the prompt
-    /// that was read last. An answer that is missing and may not be asked for is said in words.
-    fn ask(
+    /// Answers one case with every variant; stored answers are reused. `previous` is the prompt
+    /// that was read last. A missing answer that may not be computed is returned as the name of its
+    /// unit.
+    fn run_case(
         &self,
         (task, context, case): (Task, usize, usize),
         variants: &[Variant],
-        before: &mut Option<Prefilled>,
+        previous: &mut Option<Prefilled>,
         collector: &Collector<'_>,
     ) -> Result<Vec<Result<Record, String>>> {
         let prompt = self.prompt(task, context, case_seed(self.settings.seed, case))?;
         let place = (task, context, case);
-        let mut read = None;
+        let mut prefilled = None;
         let mut records = Vec::with_capacity(variants.len());
         for variant in variants {
             let digest = self.digest(&variant.pipeline, task, &prompt, case)?;
             if let Some(attended) = collector.find(&digest) {
                 records.push(Ok(Record::new(digest, variant, place, &prompt.case, attended)));
-            } else if collector.only_kept() {
+            } else if collector.only_stored() {
                 let name = variant.name();
                 records.push(Err(format!("{task}, {context} tokens, case {case}, {name}")));
             } else {
-                let prefilled = match &read {
+                let prefilled = match &prefilled {
                     Some(prefilled) => prefilled,
-                    None => read.insert(self.read(before.as_ref(), &prompt)?),
+                    None => prefilled.insert(self.prefill(previous.as_ref(), &prompt)?),
                 };
                 let attended = self.attend(task, variant, &prompt, prefilled, case)?;
                 let record = Record::new(digest, variant, place, &prompt.case, attended);
-                collector.keep(&record)?;
+                collector.store(&record)?;
                 records.push(Ok(record));
             }
             collector.count();
         }
-        *before = read.or(before.take());
+        *previous = prefilled.or(previous.take());
         Ok(records)
     }
 
-    /// Every task at every length, case by case.
+    /// Returns the places (task, length, case) of all cases.
     pub(crate) fn places(&self) -> Vec<(Task, usize, usize)> {
         let EvaluationSettings { tasks, contexts, cases, .. } = &self.settings;
-        let of = |context: usize, task: Task| {
-            (0..self.texts.cases(task, *cases)).map(move |case| (task, context, case))
-        };
-        let at = |&context: &usize| tasks.iter().flat_map(move |&task| of(context, task));
-        contexts.iter().flat_map(at).collect()
+        let mut places = Vec::new();
+        for &context in contexts {
+            for &task in tasks {
+                let count = self.texts.cases(task, *cases);
+                places.extend((0..count).map(|case| (task, context, case)));
+            }
+        }
+        places
     }
 
     pub(crate) fn prompt(&self, task: Task, context: usize, seed: u64) -> Result<CasePrompt> {
         let talk = self.talk(task);
-        let around = self.around(talk)?;
-        // A text that cannot be counted fits nowhere; it is refused below, where it is encoded.
-        let count = |text: &str| self.tokenizer.next(text).map_or(usize::MAX, |it| it.len());
+        let around = self.count_template_tokens(talk)?;
+        // A text that cannot be tokenized counts as too long; its error is returned below.
+        let count =
+            |text: &str| self.tokenizer.next(text).map_or(usize::MAX, |tokens| tokens.len());
         let case = self.texts.case(task, context.saturating_sub(around), seed, &count)?;
         let (mut prefill, mut sparse) = self.tokens(talk, &case)?;
         if self.settings.setup == Setup::A {
@@ -162,14 +170,14 @@ impl Evaluation<'_> {
         Ok(CasePrompt { case, prefill, sparse })
     }
 
-    /// How a task is put to a model that chats.
+    /// Returns the chat template for the prompts of a task.
     fn talk(&self, task: Task) -> Option<&Talk> {
         let talk = self.settings.talk.as_ref();
         talk.filter(|_| !matches!(task, Task::Dataset(dataset) if !dataset.as_chat()))
     }
 
-    /// Tokens of a prompt that are of no text of a case.
-    fn around(&self, talk: Option<&Talk>) -> Result<usize> {
+    /// Number of tokens of a prompt around the texts of a case.
+    fn count_template_tokens(&self, talk: Option<&Talk>) -> Result<usize> {
         Ok(match talk {
             None => self.tokenizer.first("")?.len(),
             Some(talk) => {
@@ -179,7 +187,7 @@ impl Evaluation<'_> {
         })
     }
 
-    /// The tokens of context and question.
+    /// Tokenizes the context and the question of a case.
     fn tokens(&self, talk: Option<&Talk>, case: &Case) -> Result<(Vec<u32>, Vec<u32>)> {
         let Some(talk) = talk else {
             return Ok((
@@ -193,20 +201,24 @@ impl Evaluation<'_> {
         Ok(talk.tokens(self.tokenizer, &case.context, question, beginning, must_split)?)
     }
 
-    /// Reads a prompt, but for the beginning that it has in common with the one before.
-    pub(crate) fn read(
+    /// Reads a prompt, except for the beginning that it has in common with the previous one.
+    pub(crate) fn prefill(
         &self,
-        before: Option<&Prefilled>,
+        previous: Option<&Prefilled>,
         prompt: &CasePrompt,
     ) -> Result<Prefilled> {
-        Ok(self.weights.model()?.prefill_after(before, &prompt.prefill, self.reading())?)
+        Ok(self.weights.model()?.prefill_after(
+            previous,
+            &prompt.prefill,
+            self.prefill_options(),
+        )?)
     }
 
-    fn reading(&self) -> PrefillOptions {
+    fn prefill_options(&self) -> PrefillOptions {
         PrefillOptions { strategy: self.settings.prefill, ..PrefillOptions::default() }
     }
 
-    /// What a variant answers, and what its attention did meanwhile.
+    /// Answers a case with a variant.
     pub(crate) fn attend(
         &self,
         task: Task,
@@ -217,20 +229,21 @@ impl Evaluation<'_> {
     ) -> Result<CaseAnswer> {
         let failed = |source| Error::pipeline(variant.name(), source);
         let (model, errors) = (self.weights.model()?, self.settings.errors);
-        let (tokens, seen) = self
-            .answer(model, &variant.pipeline, prompt, prefilled, case, errors)
+        let (tokens, sums) = self
+            .generate(model, &variant.pipeline, prompt, prefilled, case, errors)
             .map_err(failed)?;
         let answer = self.tokenizer.decode(&tokens)?;
         let sparse = self.settings.prefill != Strategy::Dense;
         Ok(CaseAnswer {
             score: task.score(&prompt.case, &answer),
             answer,
-            attention: seen.summary(),
+            attention: sums.summary(),
             prefill_density: sparse.then(|| prefilled.density()),
         })
     }
 
-    pub(crate) fn answer(
+    /// Generates the tokens of an answer, and sums over the rows of its attention.
+    pub(crate) fn generate(
         &self,
         model: &Model,
         pipeline: &Arc<PipelineConfig>,
@@ -238,8 +251,8 @@ impl Evaluation<'_> {
         prefilled: &Prefilled,
         case: usize,
         errors: bool,
-    ) -> vattention_llm::Result<(Vec<u32>, AttentionSums)> {
-        let observed = ObservedBackend::new(self.backend, errors, AttentionSums::default());
+    ) -> vattention_llm::Result<(Vec<u32>, ObservedSums)> {
+        let observed = ObservedBackend::new(self.backend, errors, ObservedSums::default());
         let options = Options { sequence: case as u32, ..self.settings.options.clone() };
         let session = Session::new(model, &observed, pipeline, &options)?;
         let mut session = session.with_classes(self.tokenizer.classes_for(pipeline)?);
@@ -247,11 +260,11 @@ impl Evaluation<'_> {
         let logits = session.steps(logits, &prompt.sparse)?;
         let generation =
             session.go_on(logits, prompt.case.tokens, |_, _| ControlFlow::Continue(()))?;
-        let seen = *observed.observer();
-        Ok((generation.tokens, seen))
+        let sums = *observed.observer();
+        Ok((generation.tokens, sums))
     }
 
-    /// Changes with everything that an answer depends on, but for the program itself.
+    /// Returns the digest of everything that an answer depends on, except the program itself.
     pub(crate) fn digest(
         &self,
         pipeline: &PipelineConfig,
@@ -277,19 +290,19 @@ impl Evaluation<'_> {
         if let Task::Dataset(dataset) = task {
             digest = digest.with(&(dataset.name(), dataset.metric().name(), &prompt.case.labels));
         }
-        // A strategy chooses block by block; dense attention gives the same in blocks of any size.
-        let PrefillOptions { strategy, block, .. } = self.reading();
+        // A sparse strategy depends on the size of blocks; dense attention does not.
+        let PrefillOptions { strategy, block, .. } = self.prefill_options();
         if strategy != Strategy::Dense {
             digest = digest.with(&(strategy, block));
         }
-        for learnt in named_files(pipeline) {
-            digest = digest.with(&self.files.digest(learnt)?);
+        for file in named_files(pipeline) {
+            digest = digest.with(&self.files.digest(file)?);
         }
         Ok(digest.finish())
     }
 }
 
-/// The seed of a case's text.
+/// Returns the seed of a case's text.
 fn case_seed(seed: u64, case: usize) -> u64 {
     seed.wrapping_mul(1 << 32).wrapping_add(case as u64)
 }

@@ -1,15 +1,16 @@
-//! Pipelines judged by what a model answers.
+//! Evaluation of pipelines by the answers of a language model.
 //!
-//! Each case is read once, by dense attention or another prefill strategy; every pipeline goes on from there. While it answers,
-//! each step's attention is compared with dense attention over the same keys and values.
+//! The prompt of each case is read once, by dense attention or another prefill strategy; every
+//! pipeline continues from there. During the answer, each step's attention can be compared with
+//! dense attention over the same keys and values.
 
 mod answer_cache;
-mod at_once;
 mod collector;
 mod density;
 mod error;
 mod evaluation;
 mod observed;
+mod parallel;
 mod record;
 mod report;
 mod settings;
@@ -21,7 +22,7 @@ pub use density::DensityTexts;
 pub use error::{Error, Result};
 pub use evaluation::Evaluation;
 pub use observed::{LayerAttended, ObservedBackend, Observer};
-pub use record::{AttentionSummary, CaseAnswer, ErrorOf, OtherScore, Record, fingerprint};
+pub use record::{AttentionSummary, CaseAnswer, OtherScore, Record, RowErrorSummary, fingerprint};
 pub use report::{
     EvaluationReport, PrefillResult, TaskScore, VariantResult, effective_cases, mean_of_counted,
 };

@@ -1,4 +1,4 @@
-//! A backend that notes what attention reads, and how far it is from dense attention.
+//! A backend that reports each attention to an observer, with dense attention for comparison.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,39 +10,39 @@ use vattention_core::{
 };
 use vattention_experiments::{Bars, DenseBeside, Exact, RowError, Violations};
 
-use crate::record::{self, ErrorOf};
+use crate::record::{self, RowErrorSummary};
 
-/// Runs pipelines on another backend, and shows every attention to a observer.
+/// Backend that runs pipelines on another backend, and reports every attention to an observer.
 #[allow(missing_debug_implementations)]
 pub struct ObservedBackend<'b, W> {
     backend: &'b dyn Backend,
-    /// Whether to attend densely beside.
+    /// True to compute dense attention as well.
     dense: bool,
     observer: Arc<Mutex<W>>,
 }
 
-/// Is shown every attention.
+/// Observer of attention.
 pub trait Observer: Send + 'static {
-    /// One layer has attended.
+    /// Handles the attention of one layer in one call.
     fn see(&mut self, attended: &LayerAttended<'_>);
 }
 
-/// One layer's attention.
+/// Attention of one layer in one call.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerAttended<'a> {
-    /// The layer's number.
+    /// Number of the layer.
     pub layer: usize,
-    /// What its pipeline made.
+    /// Output of the pipeline.
     pub output: &'a Output,
-    /// What is exact, in (query, query head) order, if it was asked for.
+    /// Dense attention, in (query, query head) order, if it is computed.
     pub exact: Option<&'a [Exact]>,
-    /// What the pipeline promises.
+    /// Promise of the pipeline.
     pub promise: Option<&'a Promise>,
 }
 
 impl LayerAttended<'_> {
-    /// How far each row is from exact attention, in (query, query head) order; empty if that was not
-    /// asked for.
+    /// Errors of the rows against dense attention, in (query, query head) order; empty if dense
+    /// attention is not computed.
     pub fn errors(&self) -> Vec<RowError> {
         let (heads, ..) = self.output.out.dim();
         let error = |(row, exact): (usize, &Exact)| {
@@ -54,7 +54,7 @@ impl LayerAttended<'_> {
     }
 }
 
-/// One layer.
+/// Wrapper of one layer's attention.
 struct AttentionObserver<W> {
     layer: usize,
     dense: Option<DenseBeside>,
@@ -62,9 +62,9 @@ struct AttentionObserver<W> {
     observer: Arc<Mutex<W>>,
 }
 
-/// Sums over rows.
+/// Sums over the rows of an answer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct AttentionSums {
+pub(crate) struct ObservedSums {
     rows: usize,
     density: f64,
     held: usize,
@@ -76,18 +76,19 @@ pub(crate) struct AttentionSums {
 }
 
 impl<'b, W: Observer> ObservedBackend<'b, W> {
-    /// With `dense`, the same is attended to densely too, which takes its time and memory.
+    /// Wraps a backend. With `dense`, dense attention is computed as well, which takes additional
+    /// time and memory.
     pub fn new(backend: &'b dyn Backend, dense: bool, observer: W) -> Self {
         Self { backend, dense, observer: Arc::new(Mutex::new(observer)) }
     }
 
-    /// The observer, who sees nothing as long as this is held.
+    /// Locks the observer; attention waits while the guard is held.
     pub fn observer(&self) -> MutexGuard<'_, W> {
-        locked(&self.observer)
+        lock(&self.observer)
     }
 }
 
-fn locked<W>(observer: &Mutex<W>) -> MutexGuard<'_, W> {
+fn lock<W>(observer: &Mutex<W>) -> MutexGuard<'_, W> {
     observer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -144,7 +145,7 @@ impl<W: Observer> Wrapper for AttentionObserver<W> {
         };
         let (exact, promise) = (dense.as_deref(), self.promise.as_ref());
         let attended = LayerAttended { layer: self.layer, output: &output, exact, promise };
-        locked(&self.observer).see(&attended);
+        lock(&self.observer).see(&attended);
         Ok(output)
     }
 
@@ -159,7 +160,7 @@ impl<W: Observer> Wrapper for AttentionObserver<W> {
     }
 }
 
-impl Observer for AttentionSums {
+impl Observer for ObservedSums {
     fn see(&mut self, attended: &LayerAttended<'_>) {
         self.add(attended.output);
         if attended.exact.is_some() {
@@ -168,7 +169,7 @@ impl Observer for AttentionSums {
     }
 }
 
-impl AttentionSums {
+impl ObservedSums {
     fn add(&mut self, output: &Output) {
         self.rows += output.rows.len();
         for row in &output.rows {
@@ -177,14 +178,14 @@ impl AttentionSums {
         }
     }
 
-    /// Compares an output with its exact rows.
+    /// Compares an output with dense attention.
     fn compare(&mut self, attended: &LayerAttended<'_>) {
         self.compared = true;
         let LayerAttended { output, promise, .. } = attended;
         let heads = output.out.dim().0;
         for (query, step) in attended.errors().chunks(heads).enumerate() {
             for row in step {
-                let error = row.of(Target::Sdpa);
+                let error = row.relative(Target::Sdpa);
                 self.error += error;
                 self.largest = self.largest.max(error);
             }
@@ -202,11 +203,14 @@ impl AttentionSums {
         }
     }
 
-    /// Means over rows.
+    /// Summarizes the rows by means.
     pub(crate) fn summary(&self) -> record::AttentionSummary {
         let rows = self.rows as f64;
-        let error =
-            ErrorOf { mean: self.error / rows, max: self.largest, violations: self.violations };
+        let error = RowErrorSummary {
+            mean: self.error / rows,
+            max: self.largest,
+            violations: self.violations,
+        };
         record::AttentionSummary {
             rows: self.rows,
             density: (self.rows > 0).then(|| self.density / rows),

@@ -1,4 +1,4 @@
-//! One answer, and what it depends on.
+//! Records of answers.
 
 use std::fs;
 use std::path::Path;
@@ -9,82 +9,83 @@ use vattention_tasks::{AnswerMetric, Case, Task};
 
 use crate::{Error, Result};
 
-/// One answer.
+/// One answer, with the digest of its inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Changes with everything that the answer depends on.
+    /// Digest of everything that the answer depends on.
     pub digest: String,
-    /// The variant's name.
+    /// Name of the variant.
     pub pipeline: String,
-    /// The task's name.
+    /// Name of the task.
     pub task: String,
-    /// Tokens of the case.
+    /// Number of tokens of the case.
     pub context: usize,
-    /// The case's number.
+    /// Number of the case.
     pub case: usize,
-    /// What was answered, and how.
+    /// Answer, score and attention.
     #[serde(flatten)]
     pub attended: CaseAnswer,
-    /// Scores of the answer by what else the publishers of a dataset score it by.
+    /// Scores of the answer by the other metrics of a dataset's publishers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherScore>,
 }
 
-/// A score by another metric than the one that counts.
+/// Score by a metric that does not determine accuracy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OtherScore {
-    /// The metric's name.
+    /// Name of the metric.
     pub metric: String,
-    /// From 0 to 1.
+    /// Score, from 0 to 1.
     pub score: f64,
 }
 
-/// What a pipeline answers, and what its attention did meanwhile.
+/// Answer of a model with a pipeline, and the summary of its attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CaseAnswer {
-    /// The task's, from 0 to 1.
+    /// Score of the task, from 0 to 1.
     pub score: f64,
-    /// The text.
+    /// Text of the answer.
     pub answer: String,
-    /// Over all steps by the pipeline and all layers.
+    /// Attention over all steps with the pipeline and all layers.
     pub attention: AttentionSummary,
-    /// The share of the causal pairs of tokens and keys that the prefill read; `None`: all, by dense attention.
+    /// Share of the causal pairs of tokens and keys that the prefill read; `None` for all, by dense
+    /// attention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefill_density: Option<f64>,
 }
 
-/// What the attention of one answer read, and how far it was from dense attention.
+/// Density of the attention of one answer, and its errors against dense attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AttentionSummary {
-    /// Rows: query heads of all layers at all steps.
+    /// Number of rows: query heads of all layers at all steps.
     pub rows: usize,
     /// Mean share of the visible tokens that a KV head's query heads read together; `None` if the
     /// answer ended before the pipeline took a step.
     pub density: Option<f64>,
-    /// Of rows with a promise, those whose certificate holds.
+    /// Number of rows whose certificate holds.
     pub held: usize,
-    /// `|out - dense| / |dense|`, if it was measured.
-    pub error: Option<ErrorOf>,
-    /// Error bars, where errors were measured.
+    /// `|out - dense| / |dense|`, if errors were measured.
+    pub error: Option<RowErrorSummary>,
+    /// Error bars, if errors were measured.
     pub bars: Bars,
 }
 
-/// How far rows were from dense attention. An infinite error is `null` in JSON.
+/// Errors of rows against dense attention. An infinite error is `null` in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ErrorOf {
-    /// The mean over rows of the output's relative error.
-    #[serde(deserialize_with = "number")]
+pub struct RowErrorSummary {
+    /// Relative error of the output, mean over rows.
+    #[serde(deserialize_with = "number_or_infinity")]
     pub mean: f64,
-    /// The largest.
-    #[serde(deserialize_with = "number")]
+    /// Largest relative error of a row.
+    #[serde(deserialize_with = "number_or_infinity")]
     pub max: f64,
-    /// How often the pipeline's promise was violated, if it has one.
+    /// Violations of the pipeline's promise, if it has one.
     pub violations: Option<Violations>,
 }
 
-/// A number, or infinity for `null`.
-fn number<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<f64, D::Error> {
+/// Deserializes a number, or infinity for `null`.
+fn number_or_infinity<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(f64::INFINITY))
 }
 
@@ -93,23 +94,25 @@ impl Record {
         digest: String,
         variant: &Variant,
         (task, context, case): (Task, usize, usize),
-        asked: &Case,
+        prompt_case: &Case,
         attended: CaseAnswer,
     ) -> Self {
         let other = |(metric, score): (AnswerMetric, f64)| OtherScore {
             metric: metric.name().to_owned(),
             score,
         };
-        let others = task.other_scores(asked, &attended.answer).into_iter().map(other).collect();
+        let others =
+            task.other_scores(prompt_case, &attended.answer).into_iter().map(other).collect();
         let (pipeline, task) = (variant.name(), task.to_string());
         Self { digest, pipeline, task, context, case, attended, others }
     }
 }
 
-/// What changes when a model does: all bytes of a GGUF file, or of a directory's files that are read, by their names.
+/// Digest of a model: of all bytes of a GGUF file, or of the files of a directory that are read,
+/// with their names.
 ///
 /// # Errors
-/// If one of them cannot be read.
+/// If a file cannot be read.
 pub fn fingerprint(model: &Path) -> Result<String> {
     if model.is_file() {
         return Ok(digest_of_file(model)?);

@@ -1,4 +1,4 @@
-//! Answers, summed up.
+//! Report of an evaluation.
 
 use serde::Serialize;
 use vattention_core::{PipelineConfig, Promise, Shape};
@@ -12,66 +12,67 @@ use vattention_tasks::Task;
 use crate::record::{AttentionSummary, OtherScore, Record};
 use crate::settings::{EvaluationSettings, Setup};
 
-/// What variants answered.
+/// Results of variants, and all their answers.
 #[derive(Clone, Debug, Serialize)]
 pub struct EvaluationReport {
-    /// Who read the questions.
+    /// Part of the prompts that the pipeline read.
     pub setup: Setup,
-    /// How the rest of the prompts was read.
+    /// Prefill of the rest of the prompts.
     pub prefill: PrefillResult,
-    /// Whether cases were put in the model's chat template.
+    /// True if prompts used the model's chat template.
     pub chat: bool,
-    /// The machine.
+    /// Name of the backend.
     pub backend: String,
-    /// The tasks.
+    /// Names of the tasks.
     pub tasks: Vec<String>,
-    /// Tokens of the cases.
+    /// Numbers of tokens of the cases.
     pub contexts: Vec<usize>,
     /// Requested number of cases of each task and length; a smaller dataset is used completely.
     pub cases: usize,
-    /// True if the tasks are datasets of a published benchmark. The lengths of their prompts are
-    /// given by their files, and are at most [`contexts`](Self::contexts).
+    /// True if the tasks are datasets of a published benchmark. The files of the datasets determine
+    /// the lengths of the prompts, which are at most [`contexts`](Self::contexts).
     pub published: bool,
-    /// Of the cases.
+    /// Seed of the cases.
     pub seed: u64,
-    /// Each variant's, in order.
+    /// Result of each variant, in order.
     pub variants: Vec<VariantResult>,
-    /// Every answer.
+    /// Record of every answer.
     pub records: Vec<Record>,
 }
 
-/// How prompts were read before the pipeline begins.
+/// Prefill of prompts, before the pipeline begins.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PrefillResult {
-    /// By what.
+    /// Strategy.
     #[serde(flatten)]
     pub strategy: Strategy,
-    /// The share of the causal pairs of tokens and keys that was read: the mean over cases.
+    /// Share of the causal pairs of tokens and keys that was read, mean over cases.
     pub density: f64,
 }
 
 impl PrefillResult {
-    /// Of one record for each case.
+    /// Summarizes the prefill of cases, given one record for each case.
     fn new<'a>(strategy: Strategy, records: impl Iterator<Item = &'a Record>) -> Self {
         let densities = records.map(|record| record.attended.prefill_density.unwrap_or(1.0));
-        let (sum, cases) = densities.fold((0.0, 0), |(sum, cases), one| (sum + one, cases + 1));
+        let (sum, cases) =
+            densities.fold((0.0, 0), |(sum, cases), density| (sum + density, cases + 1));
         Self { strategy, density: sum / f64::from(cases.max(1)) }
     }
 }
 
-/// Answers of one variant, summed up.
+/// Result of one variant.
 #[derive(Clone, Debug, Serialize)]
 pub struct VariantResult {
-    /// Name of the pipeline, with the requested share of the tokens.
+    /// Name of the pipeline, with the density that it was tuned to.
     pub variant: String,
     /// Name of the pipeline.
     pub pipeline: String,
-    /// The share of the tokens that was asked for.
+    /// Density that the pipeline was tuned to; `None` if it has its own settings.
     pub asked: Option<f64>,
-    /// What was set so that it reads so much.
+    /// Settings that tune the pipeline to that density.
     pub set: Option<String>,
-    /// Mean share of the tokens that a KV head read, over all steps by the pipeline; `None` if it
-    /// took no step.
+    /// Share of the visible tokens that the query heads of a KV head read together, mean over all
+    /// steps with the pipeline; `None` without a step.
     pub density: Option<f64>,
     /// Mean of the scores of all cases that count.
     pub accuracy: f64,
@@ -79,16 +80,16 @@ pub struct VariantResult {
     pub interval: ShareInterval,
     /// Number of cases that count.
     pub counted: usize,
-    /// Number of cases whose answer ended before the pipeline took a step; they say nothing about
-    /// its attention.
+    /// Number of cases whose answer ended before the pipeline took a step; these cases have no
+    /// measurements of attention.
     pub cases_without_rows: usize,
-    /// Mean over rows of the output's relative error, if it was measured.
+    /// Relative error of the output, mean over rows, if errors were measured.
     pub error: Option<f64>,
     /// Largest error of a row.
     pub largest_error: Option<f64>,
-    /// Rows: query heads of all layers at all steps by the pipeline.
+    /// Number of rows: query heads of all layers at all steps with the pipeline.
     pub rows: usize,
-    /// Rows whose certificate holds.
+    /// Number of rows whose certificate holds.
     pub held: usize,
     /// Promise of the pipeline, if it makes one.
     pub promise: Option<Promise>,
@@ -98,41 +99,41 @@ pub struct VariantResult {
     pub evidence: Option<Evidence>,
     /// Error bars, if errors were measured.
     pub bars: BarsSummary,
-    /// Of each task at each length, in the report's order of lengths, then tasks.
+    /// Scores of each task at each length, in the report's order of lengths, then tasks.
     pub scores: Vec<TaskScore>,
-    /// The score less that of the first dense variant in the same case, over the cases of each
-    /// length that count; empty without such a variant, and for itself.
+    /// Difference to the score of the first dense variant in the same cases, at each length, over
+    /// the cases that count; empty for that variant itself, and if there is none.
     pub to_dense: Vec<Option<PairedDifference>>,
 }
 
 /// Accuracy on one task at one length.
 #[derive(Clone, Debug, Serialize)]
 pub struct TaskScore {
-    /// The task's name.
+    /// Name of the task.
     pub task: String,
-    /// Tokens of the cases.
+    /// Number of tokens of a case.
     pub context: usize,
-    /// Cases there are.
+    /// Number of cases.
     pub cases: usize,
-    /// The mean score over the cases, from 0 to 1.
+    /// Mean score over the cases, from 0 to 1.
     pub accuracy: f64,
-    /// Its 95 % interval.
+    /// 95 % interval of the accuracy.
     pub interval: ShareInterval,
-    /// The mean by each of the other metrics that the publishers of a dataset have.
+    /// Mean scores by the other metrics of a dataset's publishers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherScore>,
-    /// Whether its cases count in means: at least as many are answered by dense attention as
-    /// [`EvaluationSettings::leave_out_below`](crate::EvaluationSettings::leave_out_below) says.
+    /// True if the cases count in means: dense attention scores at least
+    /// [`EvaluationSettings::leave_out_below`](crate::EvaluationSettings::leave_out_below).
     pub counts: bool,
 }
 
-/// The mean score of some cases.
+/// Mean score of cases.
 fn mean_score(records: &[&Record]) -> f64 {
     let sum: f64 = records.iter().map(|record| record.attended.score).sum();
     sum / records.len().max(1) as f64
 }
 
-/// The means of some cases of a task by its other metrics.
+/// Mean scores of a task's cases by its other metrics.
 fn other_means(records: &[&Record]) -> Vec<OtherScore> {
     let mean = |(place, first): (usize, &OtherScore)| {
         let sum: f64 = records.iter().map(|record| record.others[place].score).sum();
@@ -141,8 +142,9 @@ fn other_means(records: &[&Record]) -> Vec<OtherScore> {
     records[0].others.iter().enumerate().map(mean).collect()
 }
 
-/// Of scores on each of `tasks` at each length, those of at least so much; all of a length, if none is.
-fn countable(scores: impl Iterator<Item = f64>, tasks: usize, least: f64) -> Vec<bool> {
+/// Returns, for the score of each task at each length, whether the task counts: its score is at
+/// least `least`, or no score of that length is.
+fn find_counted(scores: impl Iterator<Item = f64>, tasks: usize, least: f64) -> Vec<bool> {
     let mut counts: Vec<bool> = scores.map(|score| score >= least).collect();
     for of_length in counts.chunks_mut(tasks.max(1)).filter(|counts| !counts.contains(&true)) {
         of_length.fill(true);
@@ -158,22 +160,26 @@ impl EvaluationReport {
         variants: &[Variant],
         records: Vec<Record>,
     ) -> Self {
-        let own = |i: usize| records.iter().skip(i).step_by(variants.len()).collect::<Vec<_>>();
+        let records_of =
+            |i: usize| records.iter().skip(i).step_by(variants.len()).collect::<Vec<_>>();
         let dense = variants.iter().position(|variant| variant.pipeline.is_dense());
         let (contexts, tasks) = (settings.contexts.len(), settings.tasks.len());
-        let counts = match dense.map(own) {
+        let counts = match dense.map(records_of) {
             Some(dense) => {
-                let scores = of_places(&dense).map(mean_score);
-                countable(scores, tasks, settings.leave_out_below)
+                let scores = split_by_task(&dense).map(mean_score);
+                find_counted(scores, tasks, settings.leave_out_below)
             }
             None => vec![true; contexts * tasks],
         };
-        let asked = variants.iter().enumerate().map(|(i, variant)| {
+        let results = variants.iter().enumerate().map(|(i, variant)| {
             let to_dense = match dense.filter(|&dense| dense != i) {
-                Some(dense) => differences(&own(i), &own(dense), &counts, tasks),
+                Some(dense) => compare_scores(&records_of(i), &records_of(dense), &counts, tasks),
                 None => Vec::new(),
             };
-            VariantResult { to_dense, ..VariantResult::new(variant, shape, &own(i), &counts) }
+            VariantResult {
+                to_dense,
+                ..VariantResult::new(variant, shape, &records_of(i), &counts)
+            }
         });
         Self {
             setup: settings.setup,
@@ -188,20 +194,20 @@ impl EvaluationReport {
             cases: settings.cases,
             published: settings.tasks.iter().any(|task| matches!(task, Task::Dataset(_))),
             seed: settings.seed,
-            variants: asked.collect(),
+            variants: results.collect(),
             records,
         }
     }
 }
 
 impl VariantResult {
-    /// Summary of records, ordered by task and length, with at least one record of each. `counts`
-    /// has for each task and length whether it counts. `shape` is the model's.
+    /// Summarizes records, which are ordered by length and task, with at least one record of each.
+    /// `counts` has, for each task and length, whether it counts. `shape` is the model's.
     fn new(variant: &Variant, shape: &Shape, records: &[&Record], counts: &[bool]) -> Self {
         let attended = AttentionTotals::new(records);
-        let scores: Vec<TaskScore> = of_places(records)
+        let scores: Vec<TaskScore> = split_by_task(records)
             .zip(counts)
-            .map(|(some, &counts)| TaskScore::new(some, counts))
+            .map(|(records, &counts)| TaskScore::new(records, counts))
             .collect();
         let promise = variant.pipeline.promise();
         let goal = variant.pipeline.parts().find_map(PipelineConfig::goal);
@@ -237,11 +243,11 @@ impl VariantResult {
 #[derive(Default)]
 struct AttentionTotals {
     rows: usize,
-    /// Sum over rows.
+    /// Sum of densities over rows.
     density: f64,
     held: usize,
     cases_without_rows: usize,
-    /// Sum over rows; `None` if errors were not measured.
+    /// Sum of errors over rows; `None` if errors were not measured.
     error: Option<f64>,
     largest_error: Option<f64>,
     violations: Option<Violations>,
@@ -249,7 +255,7 @@ struct AttentionTotals {
 }
 
 impl AttentionTotals {
-    /// Sums over the answers that have rows; answers without rows are counted separately.
+    /// Computes sums over the answers that have rows, and counts answers without rows.
     fn new(records: &[&Record]) -> Self {
         let mut totals = Self::default();
         for AttentionSummary { rows, density, held, error, bars } in
@@ -283,7 +289,7 @@ impl AttentionTotals {
 }
 
 impl TaskScore {
-    /// Score of the cases of one task at one length; there must be at least one.
+    /// Summarizes the cases of one task at one length; there must be at least one.
     fn new(records: &[&Record], counts: bool) -> Self {
         let accuracy = mean_score(records);
         Self {
@@ -307,12 +313,12 @@ pub fn effective_cases(scores: &[TaskScore]) -> f64 {
     if squares > 0.0 { tasks * tasks / squares } else { 0.0 }
 }
 
-/// The records of each task at each length, which are one after the other.
-fn of_places<'a, 'b>(all: &'a [&'b Record]) -> impl Iterator<Item = &'a [&'b Record]> {
+/// Splits records into those of each task at each length, which are contiguous.
+fn split_by_task<'a, 'b>(all: &'a [&'b Record]) -> impl Iterator<Item = &'a [&'b Record]> {
     all.chunk_by(|a, b| (&a.task, a.context) == (&b.task, b.context))
 }
 
-/// The mean over tasks that count, each of the same weight.
+/// Mean accuracy over the tasks that count, each of the same weight.
 pub fn mean_of_counted(scores: &[TaskScore]) -> f64 {
     let counted = scores.iter().filter(|score| score.counts);
     let (sum, count) =
@@ -320,24 +326,26 @@ pub fn mean_of_counted(scores: &[TaskScore]) -> f64 {
     sum / f64::from(count.max(1))
 }
 
-/// How much better the answers are than the others to the same questions, of each length, over the tasks that count.
-fn differences(
-    own: &[&Record],
+/// Compares scores with those of other answers in the same cases, at each length, over the tasks
+/// that count.
+fn compare_scores(
+    records: &[&Record],
     others: &[&Record],
     counts: &[bool],
     tasks: usize,
 ) -> Vec<Option<PairedDifference>> {
     let difference = |(a, b): (&&Record, &&Record)| a.attended.score - b.attended.score;
-    let of_place = |(own, others): (&[&Record], &[&Record])| -> Vec<f64> {
-        own.iter().zip(others).map(difference).collect()
+    let compare_task = |(records, others): (&[&Record], &[&Record])| -> Vec<f64> {
+        records.iter().zip(others).map(difference).collect()
     };
-    let all: Vec<Vec<f64>> = of_places(own).zip(of_places(others)).map(of_place).collect();
-    let of_length = |(differences, counts): (&[Vec<f64>], &[bool])| {
-        let of_tasks = differences.iter().zip(counts);
-        let counted = of_tasks.filter(|(_, counts)| **counts).map(|(some, _)| some.as_slice());
+    let all: Vec<Vec<f64>> =
+        split_by_task(records).zip(split_by_task(others)).map(compare_task).collect();
+    let summarize_length = |(tasks, counts): (&[Vec<f64>], &[bool])| {
+        let tasks = tasks.iter().zip(counts);
+        let counted = tasks.filter(|(_, counts)| **counts).map(|(task, _)| task.as_slice());
         PairedDifference::new(&counted.collect::<Vec<_>>())
     };
-    all.chunks(tasks.max(1)).zip(counts.chunks(tasks.max(1))).map(of_length).collect()
+    all.chunks(tasks.max(1)).zip(counts.chunks(tasks.max(1))).map(summarize_length).collect()
 }
 
 #[cfg(test)]
@@ -348,16 +356,17 @@ mod tests {
     use vattention_estimators::Ratio;
 
     use super::*;
-    use crate::record::{AttentionSummary, CaseAnswer, ErrorOf};
+    use crate::record::{AttentionSummary, CaseAnswer, RowErrorSummary};
 
-    /// 64 steps of sixteen heads: ten steps in which all are violated, at a rate of 0.16.
+    /// Evidence from 64 steps of sixteen heads, where all heads violate the promise in ten steps: a
+    /// rate of 0.16.
     fn evidence_of(share: Share) -> Option<Evidence> {
         let tenth = Fraction::try_from(0.1).unwrap();
         let estimator = Some(Box::new(Ratio::new(tenth, tenth)) as _);
         let pipeline = PipelineConfig { share, estimator, ..PipelineConfig::default() };
         let mut violations = Violations::default();
         (0..64).for_each(|step| violations.add_step([step < 10; 16]));
-        let error = ErrorOf { violations: Some(violations), ..ErrorOf::default() };
+        let error = RowErrorSummary { violations: Some(violations), ..RowErrorSummary::default() };
         let rows = violations.rows;
         let attention = AttentionSummary { rows, error: Some(error), ..Default::default() };
         let record = record(1.0, attention);
@@ -383,10 +392,10 @@ mod tests {
     }
 
     #[test]
-    fn cases_without_a_step_leave_the_judgement_of_the_others() {
+    fn cases_without_a_step_do_not_change_the_result_of_the_others() {
         let mut violations = Violations::default();
         (0..4).for_each(|step| violations.add_step([step < 1; 16]));
-        let error = ErrorOf { mean: 0.25, max: 0.5, violations: Some(violations) };
+        let error = RowErrorSummary { mean: 0.25, max: 0.5, violations: Some(violations) };
         let rows = violations.rows;
         let some =
             AttentionSummary { rows, density: Some(0.5), error: Some(error), ..Default::default() };
@@ -421,15 +430,15 @@ mod tests {
     }
 
     #[test]
-    fn heads_that_share_a_list_count_once() {
+    fn heads_that_share_a_token_list_count_once() {
         assert_eq!(evidence_of(Share::Group), Some(Evidence::AboveDelta));
         assert_eq!(evidence_of(Share::Head), Some(Evidence::Contradicted));
     }
 
     #[test]
     fn tasks_below_the_least_do_not_count_unless_all_are() {
-        let of = |scores: [f64; 4]| countable(scores.into_iter(), 2, 0.2);
-        assert_eq!(of([0.2, 0.19, 1.0, 0.5]), [true, false, true, true]);
-        assert_eq!(of([0.1, 0.0, 0.0, 0.3]), [true, true, false, true]);
+        let counted = |scores: [f64; 4]| find_counted(scores.into_iter(), 2, 0.2);
+        assert_eq!(counted([0.2, 0.19, 1.0, 0.5]), [true, false, true, true]);
+        assert_eq!(counted([0.1, 0.0, 0.0, 0.3]), [true, true, false, true]);
     }
 }

@@ -11,49 +11,50 @@ use vattention_tasks::Task;
 
 use crate::talk::Talk;
 
-/// Which part of a prompt the pipeline reads.
+/// Part of a prompt that the pipeline reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Setup {
-    /// None: the whole prompt is read by the prefill strategy, the answer is made by the pipeline.
+    /// No part: the prefill strategy reads the whole prompt, and only the answer uses the pipeline.
     A,
-    /// The question: only the context is read by the prefill strategy.
+    /// The question: the prefill strategy reads only the context.
     B,
 }
 
-/// What is asked, and how.
+/// Settings of an evaluation.
 #[derive(Clone, Debug)]
 pub struct EvaluationSettings {
-    /// The tasks.
+    /// Tasks.
     pub tasks: Vec<Task>,
-    /// Tokens of a case: those of the context, the question and the room for the answer. A dataset's
-    /// cases have at most so many.
+    /// Numbers of tokens of a case, including context, question and the longest answer; for a
+    /// dataset, the largest number.
     pub contexts: Vec<usize>,
-    /// Cases of each task and length; of a dataset that has fewer, all.
+    /// Number of cases of each task and length; a smaller dataset is used completely.
     pub cases: usize,
-    /// Equal seeds make equal cases.
+    /// Seed of the cases: equal seeds give equal cases.
     pub seed: u64,
-    /// Who reads the question.
+    /// Part of a prompt that the pipeline reads.
     pub setup: Setup,
-    /// How the rest of a prompt is read, before the pipeline begins.
+    /// Prefill strategy, which reads the rest of a prompt before the pipeline begins.
     pub prefill: Strategy,
-    /// How cases are put to a model that chats; `None`: as texts that it goes on from.
+    /// Chat template of the prompts; `None` for prompts as plain texts that the model continues.
     pub talk: Option<Talk>,
-    /// Whether each step is compared with dense attention, which takes as long and as much memory
-    /// again.
+    /// True to compare each step with dense attention, which takes the time and memory of dense
+    /// attention in addition.
     pub errors: bool,
-    /// Tasks on which the first dense variant scores less, from 0 to 1, are left out of means, length by length:
-    /// the model cannot do them after such a prefill, whatever is read. 0 leaves out none.
+    /// Least score, from 0 to 1, of the first dense variant on a task at a length: tasks below it
+    /// are left out of means, because the model cannot do them even with dense attention. 0 leaves
+    /// out no task.
     pub leave_out_below: f64,
-    /// Cases that are asked at the same time, each on its share of the threads: the answers are the
-    /// same. Each takes memory of its own.
+    /// Number of cases that run in parallel, each on its share of the threads and with memory of
+    /// its own. The answers do not depend on this number.
     pub at_once: NonZeroUsize,
-    /// How sequences run; each case has a sequence number of its own.
+    /// Options of sequences; each case has its own sequence number.
     pub options: Options,
 }
 
 impl Setup {
-    /// `a` or `b`.
+    /// Returns `a` or `b`.
     pub fn name(self) -> &'static str {
         match self {
             Self::A => "a",

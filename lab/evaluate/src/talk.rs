@@ -1,24 +1,25 @@
-//! Prompts as a chat.
+//! Prompts in a chat template.
 
 use vattention_llm::{Chat, ChatTemplate, Result, Tokenizer};
 
-/// How a model that chats is spoken to.
+/// Chat template and system prompt of a chat model.
 #[derive(Clone, Debug)]
 pub struct Talk {
-    /// The model's.
+    /// Chat template of the model.
     pub template: ChatTemplate,
-    /// What the system says before the user; `None`: what the template has it say.
+    /// System prompt; `None` for the template's default.
     pub system: Option<String>,
 }
 
 impl Talk {
-    /// The tokens of what a user says, `context` and then `question`, up to the end of the context,
-    /// and of the rest with the beginning of the answer. Unless the prompt `must_split` there, a
-    /// template may change the texts; all tokens are then in the first part.
+    /// Tokenizes a user's message of `context` and `question`, and the beginning of the answer. The
+    /// first part has the tokens up to the end of the context, the second part the rest. Unless the
+    /// prompt `must_split` there, a template may change the texts; all tokens are then in the first
+    /// part.
     ///
     /// # Errors
-    /// If the template refuses the texts or does not show them where it must, or if the texts
-    /// cannot be tokenized.
+    /// If the template refuses the texts, the prompt must be split but the template does not
+    /// contain the texts unchanged, or the texts cannot be tokenized.
     pub fn tokens(
         &self,
         tokenizer: &Tokenizer,

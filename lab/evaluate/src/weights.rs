@@ -1,4 +1,4 @@
-//! A model's weights, loaded when they are first needed.
+//! Weights of a model that are loaded when they are first needed.
 
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -7,13 +7,13 @@ use vattention_llm::Model;
 
 use crate::Result;
 
-/// A model that is in memory, or is loaded when it is first asked something: to tell what is known of answers that are
-/// kept needs none.
+/// A model that is in memory, or is loaded when it is first needed. Reports on stored answers need
+/// no weights.
 #[allow(missing_debug_implementations)]
 pub enum LazyWeights<'a> {
-    /// In memory.
+    /// Weights in memory.
     Loaded(&'a Model),
-    /// Of a directory or a GGUF file.
+    /// Weights of a directory or a GGUF file.
     OnDemand(Box<OnDemand<'a>>),
 }
 
@@ -26,33 +26,33 @@ pub struct OnDemand<'a> {
 }
 
 impl<'a> LazyWeights<'a> {
-    /// Those of a directory or a GGUF file, not loaded yet.
+    /// Refers to the weights of a directory or a GGUF file, without loading them.
     pub fn on_demand(path: &'a Path) -> Self {
-        let own = OnDemand { path, model: OnceLock::new(), loading: Mutex::new(()) };
-        Self::OnDemand(Box::new(own))
+        let on_demand = OnDemand { path, model: OnceLock::new(), loading: Mutex::new(()) };
+        Self::OnDemand(Box::new(on_demand))
     }
 
     /// Returns the model, if it is in memory.
     pub fn loaded(&self) -> Option<&Model> {
         match self {
             Self::Loaded(model) => Some(model),
-            Self::OnDemand(own) => own.model.get(),
+            Self::OnDemand(on_demand) => on_demand.model.get(),
         }
     }
 
-    /// The model.
+    /// Returns the model, and loads it at the first call.
     ///
     /// # Errors
-    /// If it cannot be loaded.
+    /// If the model cannot be loaded.
     pub fn model(&self) -> Result<&Model> {
-        let own = match self {
+        let on_demand = match self {
             Self::Loaded(model) => return Ok(model),
-            Self::OnDemand(own) => own,
+            Self::OnDemand(on_demand) => on_demand,
         };
-        let _alone = own.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        if own.model.get().is_none() {
-            let _ = own.model.set(Model::open(own.path)?);
+        let _alone = on_demand.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if on_demand.model.get().is_none() {
+            let _ = on_demand.model.set(Model::open(on_demand.path)?);
         }
-        Ok(own.model.get().expect("it was just loaded"))
+        Ok(on_demand.model.get().expect("it was just loaded"))
     }
 }

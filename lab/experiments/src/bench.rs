@@ -1,11 +1,12 @@
 //! Decode speed against dense attention, with cold caches.
 //!
-//! Every pipeline has as many layers as make a gigabyte of keys and values, and a *pass* is one
-//! decode step in each of them: one token of a model with that many layers, whose rows nobody has
-//! read for as long. In every *round*, the machine first sums a gigabyte of memory in order, then
-//! dense attention and all pipelines make one pass each. What is told are medians over rounds, of
-//! ratios too, which are taken in each round: a machine that slows down for a while slows
-//! down both sides of a ratio.
+//! Every pipeline has enough layers for a gigabyte of keys and values, and a *pass* is one decode
+//! step in each layer: one token of a model with that many layers, whose rows the processor's
+//! caches no longer hold.
+//! In every *round*, the machine first sums a gigabyte of memory in order, then dense attention and
+//! all pipelines make one pass each. Results are medians over rounds. Ratios are computed in each
+//! round before their median is taken: a machine that slows down for a while slows down both sides
+//! of a ratio.
 
 mod bandwidth;
 mod density;
@@ -26,92 +27,94 @@ use vattention_core::{
 
 use crate::{Error, Result, Variant};
 use bandwidth::ColdMemory;
-use group::{Group, Set};
+use group::{BenchCase, Group};
 use memory::CachePlan;
 
 pub(crate) use density::{BY_LAYER, refusal};
-pub use density::{at_density, decides_itself, sized};
+pub use density::{at_density, decides_itself, with_sizes};
 pub use heads::{BenchHeads, TracedHeads};
 pub use memory::{available_memory, row_bytes};
 pub use report::{Bandwidth, BenchReport, BenchRow, Machine};
 
-/// What to measure.
+/// Settings of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// The layers.
+    /// Keys, values and queries of the layers.
     pub heads: BenchHeads,
-    /// Tokens in a cache, each at least 1.
+    /// Numbers of tokens in a cache, each at least 1.
     pub tokens: Vec<usize>,
-    /// How caches store rows.
+    /// Storage types of the rows in caches.
     pub storages: Vec<Storage>,
-    /// Threads, each at least 1.
+    /// Numbers of threads, each at least 1.
     pub threads: Vec<usize>,
-    /// Where a device keeps rows.
+    /// Memory in which a device stores rows.
     pub placement: Placement,
-    /// What pages of memory the host's rows are in.
+    /// Size of the memory pages of the host's rows.
     pub page_size: PageSize,
-    /// When pipelines read everything instead.
+    /// Condition for reading all tokens instead of a selection.
     pub fall_back: FallBack,
-    /// Whether samples of a given size get no error bars.
+    /// True if samples of a fixed size get no error bars.
     pub omit_error_bars: bool,
-    /// Sequences that attend at once, at least 1.
+    /// Number of sequences in a batch, at least 1.
     pub sequences: usize,
-    /// How long to measure each set of pipelines, after warming up; five rounds at least.
+    /// Time to measure each group of pipelines, after warming up; at least five rounds are
+    /// measured.
     pub time: Duration,
-    /// Bytes of keys and values in all layers of a pipeline, of which there are 2 to 4096; and of
-    /// the memory that is read in order.
+    /// Bytes of keys and values in all layers of a pipeline, which has 2 to 4096 layers; and of the
+    /// memory that is read in order.
     pub cold_bytes: usize,
 }
 
 impl Bench {
-    /// Measures dense attention and the variants for all tokens, storages and threads.
-    /// `progress` is called with the parts done and of all.
+    /// Measures dense attention and the variants for all combinations of tokens, storages and
+    /// threads. `progress` is called with the finished part and the whole of the work.
     ///
-    /// For each of them, all caches are filled with the same numbers and kept. Where 60 % of the
-    /// available memory does not hold them, the variants go in groups, each with its own dense
+    /// For each combination, all caches are filled with the same numbers. If they do not fit into
+    /// 60 % of the available memory, the variants are measured in groups, each with its own dense
     /// attention and its own sequential read.
     ///
     /// # Errors
-    /// A shape that cannot be, a pipeline that cannot run on it, or too little memory.
+    /// If the shape is invalid, a pipeline cannot run on it, or there is too little memory.
     pub fn run(
         &self,
         variants: &[Variant],
         backend: &dyn Backend,
         progress: &dyn Fn(usize, usize),
     ) -> Result<BenchReport> {
-        let sets = self.sets(variants.len())?;
-        let groups: Vec<(Set, Vec<Variant>)> =
-            sets.into_iter().flat_map(|set| grouped(set, variants)).collect();
+        let cases = self.cases(variants.len())?;
+        let groups: Vec<(BenchCase, Vec<Variant>)> =
+            cases.into_iter().flat_map(|case| split_into_groups(case, variants)).collect();
         let memory = ColdMemory::new(self.cold_bytes)?;
         let mut report = BenchReport::new(backend.name(), self.heads.path());
-        for (i, (set, variants)) in groups.iter().enumerate() {
+        for (i, (case, variants)) in groups.iter().enumerate() {
             let part =
                 |share: f64| progress(100 * i + (100.0 * share) as usize, 100 * groups.len());
-            let mut group = Group::start(variants, backend, &self.heads, *set)?;
+            let mut group = Group::start(variants, backend, &self.heads, *case)?;
             group.fill(&|share| part(0.5 * share))?;
             let measured = group.measure(&memory, self.time, &|share| part(0.5 + 0.5 * share))?;
-            report.add(i, set, measured);
+            report.add(i, case, measured);
         }
         Ok(report)
     }
 
-    /// The most layers that each of `pipelines` pipelines can have.
+    /// Returns the largest number of layers that each of `pipelines` pipelines has.
     ///
     /// # Errors
-    /// A shape that cannot be, or too little memory.
+    /// If the shape is invalid, or there is too little memory.
     pub fn most_layers(&self, pipelines: usize) -> Result<usize> {
-        let layers = self.sets(pipelines)?.iter().map(|set| set.plan.layers).max();
+        let layers = self.cases(pipelines)?.iter().map(|case| case.plan.layers).max();
         Ok(layers.unwrap_or_default())
     }
 
-    /// Every combination of tokens, storage and threads, checked against the memory.
-    fn sets(&self, pipelines: usize) -> Result<Vec<Set>> {
+    /// Returns every combination of tokens, storage and threads, checked against the available
+    /// memory.
+    fn cases(&self, pipelines: usize) -> Result<Vec<BenchCase>> {
         let shape = self.heads.shape();
         shape
             .check()
             .map_err(|error| Error::Setting { field: "shape", reason: error.to_string() })?;
         let allowance = memory::allowance();
-        let mut sets = Vec::new();
+        let mut cases = Vec::new();
         for &tokens in &self.tokens {
             for &storage in &self.storages {
                 let plan = CachePlan::new(
@@ -123,7 +126,7 @@ impl Bench {
                     self.cold_bytes,
                     allowance,
                 )?;
-                sets.extend(self.threads.iter().map(|&threads| Set {
+                cases.extend(self.threads.iter().map(|&threads| BenchCase {
                     tokens,
                     storage,
                     threads,
@@ -136,19 +139,20 @@ impl Bench {
                 }));
             }
         }
-        Ok(sets)
+        Ok(cases)
     }
 }
 
-/// Groups of variants that fit into memory together, each led by dense attention.
-fn grouped(set: Set, variants: &[Variant]) -> Vec<(Set, Vec<Variant>)> {
+/// Splits variants into groups that fit into memory together, each led by dense attention.
+fn split_into_groups(case: BenchCase, variants: &[Variant]) -> Vec<(BenchCase, Vec<Variant>)> {
     let dense = PipelineConfig { name: "dense".into(), ..PipelineConfig::default() };
     let dense = Variant::as_it_stands(Arc::new(dense));
-    let led = |others: &[Variant]| (set, std::iter::once(&dense).chain(others).cloned().collect());
+    let with_dense =
+        |others: &[Variant]| (case, std::iter::once(&dense).chain(others).cloned().collect());
     if variants.is_empty() {
-        return vec![led(&[])];
+        return vec![with_dense(&[])];
     }
-    variants.chunks(set.plan.together.max(1)).map(led).collect()
+    variants.chunks(case.plan.together.max(1)).map(with_dense).collect()
 }
 
 #[cfg(test)]
@@ -163,7 +167,7 @@ mod tests {
         };
         let names = |together: usize, variants: &[Variant]| -> Vec<String> {
             let plan = CachePlan { layers: 2, together };
-            let set = Set {
+            let case = BenchCase {
                 tokens: 1,
                 storage: Storage::F32,
                 threads: 1,
@@ -174,9 +178,9 @@ mod tests {
                 sequences: 1,
                 plan,
             };
-            let name = |one: &Variant| one.pipeline.name.clone();
+            let name = |variant: &Variant| variant.pipeline.name.clone();
             let joined = |group: &[Variant]| group.iter().map(name).collect::<Vec<_>>().join(" ");
-            grouped(set, variants).iter().map(|(_, group)| joined(group)).collect()
+            split_into_groups(case, variants).iter().map(|(_, group)| joined(group)).collect()
         };
         let three = ["a", "b", "c"].map(variant);
         assert_eq!(names(3, &three), ["dense a b c"]);

@@ -1,4 +1,5 @@
-//! Dense attention beside a sequence that a pipeline answers: the reference for each row's error.
+//! Dense attention beside a sequence that a pipeline attends to: the reference for the error of
+//! each row.
 
 use std::sync::Arc;
 
@@ -7,15 +8,15 @@ use vattention_core::{Attention, Backend, Options, Result, RowsView, Shape};
 
 use crate::Exact;
 
-/// The same tokens as a pipeline's sequence, attended to densely, as far as a backend knows exact attention.
+/// Dense attention to the tokens of a pipeline's sequence, as exact as a backend computes it.
 #[allow(missing_debug_implementations)]
 pub struct DenseBeside(Box<dyn Attention>);
 
 impl DenseBeside {
-    /// Beside a sequence that `backend` starts, before any token has arrived.
+    /// Starts an empty sequence on `backend`.
     ///
     /// # Errors
-    /// A shape or option that cannot work, by name.
+    /// Names the shape or option that cannot work.
     pub fn start(
         backend: &dyn Backend,
         layer: usize,
@@ -25,18 +26,18 @@ impl DenseBeside {
         Ok(Self(backend.start(&Arc::default(), layer, shape, options)?))
     }
 
-    /// As [`Attention::append_rows`].
+    /// Appends keys and values, as [`Attention::append_rows`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Attention::append_rows`].
     pub fn append(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
         self.0.append(keys, values)
     }
 
-    /// Exact attention as far as the backend knows it, in (query, query head) order.
+    /// Computes dense attention, in (query, query head) order.
     ///
     /// # Errors
-    /// As [`Attention::attend`].
+    /// Same as [`Attention::attend`].
     pub fn attend(
         &mut self,
         queries: ArrayView3<'_, f32>,
@@ -54,18 +55,18 @@ impl DenseBeside {
             .collect())
     }
 
-    /// As [`Attention::truncate`].
+    /// Truncates the sequence, as [`Attention::truncate`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Attention::truncate`].
     pub fn truncate(&mut self, tokens: usize) -> Result<()> {
         self.0.truncate(tokens)
     }
 
-    /// As [`Attention::fork`].
+    /// Copies the sequence, as [`Attention::fork`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Attention::fork`].
     pub fn fork(&self, sequence: Option<u32>) -> Result<Self> {
         Ok(Self(self.0.fork(sequence)?))
     }

@@ -1,4 +1,4 @@
-//! Whether a trace knows what a pipeline needs to know of its tokens.
+//! Check that a trace contains the token classes that a pipeline needs.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use vattention_trace::{Layout, Trace};
 
 use crate::{Error, Result};
 
-/// Refuses a pipeline that needs the [classes](vattention_core::TokenClass) of tokens at one of these layers of a trace, which has none
-/// there.
+/// Refuses a pipeline that needs the [classes](vattention_core::TokenClass) of tokens at one of
+/// these layers, where the trace contains no classes.
 ///
 /// # Errors
 /// [`Error::Classes`].

@@ -1,4 +1,4 @@
-//! Pipelines against exact attention on a trace.
+//! Comparison of pipelines with exact attention on a trace.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,37 +16,37 @@ use crate::dump::{Dump, DumpPart};
 use crate::measured::{Comparison, ExactRow, Measured, RowTally};
 use crate::{Entry, Error, Exact, Result, Results};
 
-/// What to compare on.
+/// Choice of layers and queries of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct TraceSettings {
-    /// Layers of the trace; `None`: all.
+    /// Layers of the trace; `None` for all.
     pub layers: Option<Vec<usize>>,
-    /// How many of each layer's queries, the last ones; `None`: all. Selectors that learn from
-    /// attention are shown those before, too.
+    /// Number of last queries of each layer that are measured; `None` for all. Selectors that learn
+    /// from attention also receive the queries before.
     pub queries: Option<usize>,
-    /// Whether to keep outputs and selections for [`Dump`].
+    /// True to record outputs and selections for [`Dump`].
     pub dump: bool,
 }
 
-/// What one pipeline came to on one layer.
+/// Result of one pipeline on one layer.
 #[derive(Serialize, Deserialize)]
-struct OnLayer {
+struct LayerResult {
     tally: RowTally,
     dump: Option<DumpPart>,
-    /// Time spent answering queries.
+    /// Time spent computing attention, in seconds.
     seconds: f64,
 }
 
-/// Compares pipelines with exact attention on a trace; what they read is returned too if
-/// `settings.dump` asks for it. A pipeline on a layer is a unit of `results`. `progress` is called with the number of
-/// steps done and of all that are to be done.
+/// Compares pipelines with exact attention on a trace. The dump has outputs and selections if
+/// `settings.dump` is set. A pipeline on a layer is a unit of `results`. `progress` is called with
+/// the number of finished steps and the number of all steps.
 ///
-/// Cost: one pass of exact f64 attention over the trace, and one of each pipeline; 4 bytes for each
-/// row and token that it sees.
+/// Cost: one pass of exact f64 attention over the trace, and one pass of each pipeline; 4 bytes for
+/// each row and visible token.
 ///
 /// # Errors
-/// A setting that does not fit the trace, a damaged trace, a pipeline that cannot run on it, or as
-/// [`Results::run`].
+/// If a setting does not fit the trace, the trace is damaged, or a pipeline cannot run on the
+/// trace, and as [`Results::run`].
 pub fn compare(
     entries: &[Entry],
     trace: &Trace,
@@ -65,7 +65,7 @@ pub fn compare(
         format!("layer {layer}, pipeline {} ({name}){outputs}", i + 1)
     };
     let keys: Vec<String> = (0..layers.len() * entries.len()).map(key).collect();
-    let made = results.run_together(&keys, |numbers, keep| {
+    let results_of_units = results.run_together(&keys, |numbers, sink| {
         let total = numbers.iter().map(|&number| settings.count(&place(number).0.1)).sum();
         let mut done = 0;
         for of_layer in numbers.chunk_by(|a, b| a / entries.len() == b / entries.len()) {
@@ -76,34 +76,35 @@ pub fn compare(
             let exact = Exact::rows_with(&layer, &layout.shape, scale, count, ExactRow::new);
             let options =
                 Options { scale: Some(scale), return_selection: true, ..Options::default() };
-            let answers = Answers { number: *number, layout, layer: &layer, count, options };
+            let run = LayerRun { number: *number, layout, layer: &layer, count, options };
             for &unit in of_layer {
-                let made =
-                    answers.measure(&entries[place(unit).1], backend, &exact, settings, || {
+                let result =
+                    run.measure(&entries[place(unit).1], backend, &exact, settings, || {
                         done += 1;
                         progress(done, total);
                     })?;
-                keep.put(unit, made)?;
+                sink.put(unit, result)?;
             }
         }
         Ok::<_, Error>(())
     })?;
-    Ok(together(entries, &layers, made, trace, backend))
+    Ok(summarize(entries, &layers, results_of_units, trace, backend))
 }
 
-/// What pipelines came to on all layers.
-fn together(
+/// Summarizes the results of pipelines over all layers.
+fn summarize(
     entries: &[Entry],
     layers: &[(usize, Layout)],
-    made: Vec<OnLayer>,
+    results_of_units: Vec<LayerResult>,
     trace: &Trace,
     backend: &dyn Backend,
 ) -> (Comparison, Dump) {
-    let mut of_entries: Vec<(RowTally, f64)> = vec![Default::default(); entries.len()];
+    let mut tallies: Vec<(RowTally, f64)> = vec![Default::default(); entries.len()];
     let mut dump = Dump::default();
-    for (unit, OnLayer { tally, dump: part, seconds }) in made.into_iter().enumerate() {
+    for (unit, result) in results_of_units.into_iter().enumerate() {
+        let LayerResult { tally, dump: part, seconds } = result;
         let (layer, i) = (unit / entries.len(), unit % entries.len());
-        let (all, time) = &mut of_entries[i];
+        let (all, time) = &mut tallies[i];
         all.append(tally);
         *time += seconds;
         if let Some(part) = part {
@@ -111,27 +112,27 @@ fn together(
         }
     }
     let measured = |(entry, (tally, seconds)): (&Entry, (RowTally, f64))| -> Measured {
-        tally.measured(entry, seconds)
+        tally.summarize(entry, seconds)
     };
     let comparison = Comparison {
         trace: trace.path().display().to_string(),
         backend: backend.name().into(),
-        pipelines: entries.iter().zip(of_entries).map(measured).collect(),
+        pipelines: entries.iter().zip(tallies).map(measured).collect(),
     };
     (comparison, dump)
 }
 
 impl TraceSettings {
-    /// How many queries of a layer to answer.
+    /// Number of measured queries of a layer.
     pub(crate) fn count(&self, layout: &Layout) -> usize {
         self.queries.unwrap_or(layout.queries)
     }
 }
 
-/// The layers of a trace that settings name, checked against it.
+/// Returns the layers of a trace that settings choose, checked against the trace.
 ///
 /// # Errors
-/// A setting that does not fit the trace.
+/// If a setting does not fit the trace.
 pub fn chosen_layers(trace: &Trace, settings: &TraceSettings) -> Result<Vec<(usize, Layout)>> {
     let all: Vec<(usize, Layout)> = trace.layers().collect();
     let chosen = match &settings.layers {
@@ -180,18 +181,18 @@ fn list(numbers: impl Iterator<Item = impl ToString>) -> String {
     numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The answers to the last `count` queries of a layer.
-pub(crate) struct Answers<'a> {
+/// Decode of the last `count` queries of a layer.
+pub(crate) struct LayerRun<'a> {
     pub(crate) number: usize,
     pub(crate) layout: &'a Layout,
     pub(crate) layer: &'a TraceLayer,
     pub(crate) count: usize,
-    /// Scale, and whether to record.
+    /// Scale, and whether selections are recorded.
     pub(crate) options: Options,
 }
 
-impl Answers<'_> {
-    /// What a pipeline comes to, given what is exact; `tick` is called at each step.
+impl LayerRun<'_> {
+    /// Measures a pipeline against exact attention; `tick` is called after each step.
     fn measure(
         &self,
         entry: &Entry,
@@ -199,11 +200,11 @@ impl Answers<'_> {
         exact: &[ExactRow],
         settings: &TraceSettings,
         mut tick: impl FnMut(),
-    ) -> Result<OnLayer> {
+    ) -> Result<LayerResult> {
         let (mut tally, mut time) = (RowTally::default(), Duration::ZERO);
         let mut dump = settings.dump.then(DumpPart::default);
         let mut rows = exact.chunks(self.layout.shape.query_heads);
-        let index_bytes = self.of(entry, backend, |output, taken| {
+        let index_bytes = self.attend_all(entry, backend, |output, taken| {
             let exact = rows.next().expect("a row for each query");
             tally.add(&output, exact, self.layer, &entry.pipeline);
             time += taken;
@@ -213,12 +214,12 @@ impl Answers<'_> {
             tick();
         })?;
         tally.add_index(index_bytes, self.layout);
-        Ok(OnLayer { tally, dump, seconds: time.as_secs_f64() })
+        Ok(LayerResult { tally, dump, seconds: time.as_secs_f64() })
     }
 
-    /// Gives each answer of a pipeline to `take`, with the time it took; returns the bytes of its
-    /// index.
-    pub(crate) fn of(
+    /// Runs a pipeline, and passes the output of each measured query to `take`, with the time that
+    /// the step took; returns the size of the pipeline's index in bytes.
+    pub(crate) fn attend_all(
         &self,
         entry: &Entry,
         backend: &dyn Backend,
@@ -227,12 +228,12 @@ impl Answers<'_> {
         let &Self { number, layout, layer, count, .. } = self;
         let refuse = |source| Error::Pipeline { file: entry.file.clone(), layer: number, source };
         let unmeasured = layout.queries - count;
-        let learns = || learns(&entry.pipeline, number, layout).map_err(refuse);
+        let learns = || needs_feedback(&entry.pipeline, number, layout).map_err(refuse);
         let first = if unmeasured > 0 && learns()? { 0 } else { unmeasured };
         let options = Options {
             storage: layout.storage,
             first_step: first as u32,
-            // What the pipeline chose is what is measured.
+            // The pipeline's own selection is measured, even where reading everything is faster.
             fall_back: FallBack::Never,
             ..self.options.clone()
         };
@@ -240,8 +241,8 @@ impl Answers<'_> {
             load(backend, &entry.pipeline, number, layout, layer, &options).map_err(refuse)?;
         for query in first..layout.queries {
             let start = Instant::now();
-            let output = answer(&mut *attention, layer, query);
-            let output = output.map_err(|error| refuse(at_query(error, query)))?;
+            let output = attend(&mut *attention, layer, query);
+            let output = output.map_err(|error| refuse(with_query_index(error, query)))?;
             if query >= unmeasured {
                 take(output, start.elapsed());
             }
@@ -250,8 +251,8 @@ impl Answers<'_> {
     }
 }
 
-/// Whether a selector of the pipeline waits for the attention of the queries before.
-fn learns(
+/// Returns true if a selector of the pipeline learns from the attention of earlier queries.
+fn needs_feedback(
     pipeline: &Arc<PipelineConfig>,
     layer: usize,
     layout: &Layout,
@@ -260,7 +261,8 @@ fn learns(
     Ok(Pipeline::new(pipeline, site)?.needs_feedback())
 }
 
-/// A sequence that holds the layer's tokens and has seen its prompt when there were no others.
+/// Starts a sequence with the layer's tokens. The prompt's queries are observed before the tokens
+/// after the prompt are appended.
 fn load(
     backend: &dyn Backend,
     pipeline: &Arc<PipelineConfig>,
@@ -286,8 +288,8 @@ fn load(
     Ok(attention)
 }
 
-/// Answers one query of the layer.
-fn answer(
+/// Computes attention for one query of the layer.
+fn attend(
     attention: &mut dyn Attention,
     layer: &TraceLayer,
     query: usize,
@@ -296,8 +298,9 @@ fn answer(
     attention.attend(layer.queries.slice(s![.., query..=query, ..]), visible)
 }
 
-/// An error about the only query of a call, as one about that query of the layer.
-fn at_query(mut error: vattention_core::Error, query: usize) -> vattention_core::Error {
+/// Replaces the query's index in an error about a call with a single query by its index in the
+/// layer.
+fn with_query_index(mut error: vattention_core::Error, query: usize) -> vattention_core::Error {
     if let vattention_core::Error::Number { index, .. } = &mut error
         && let Some(place) = index.get_mut(1)
     {

@@ -1,4 +1,4 @@
-//! Pipelines made to read a share of the tokens, as that is measured.
+//! Tuning of pipelines to a measured density.
 
 use std::sync::Arc;
 
@@ -7,71 +7,74 @@ use vattention_core::{Backend, Fraction, Options, PipelineConfig, RowReport, plu
 use vattention_trace::Trace;
 
 use crate::bench::{BY_LAYER, refusal};
-use crate::compare::{Answers, chosen_layers};
+use crate::compare::{LayerRun, chosen_layers};
 use crate::metrics::MeanMax;
 use crate::variant::named;
-use crate::{Entry, Error, Result, Results, TraceSettings, at_density, at_epsilon, sized};
+use crate::{Entry, Error, Result, Results, TraceSettings, at_density, at_epsilon, with_sizes};
 
-/// Halvings of the range of what is set.
+/// Number of bisection steps of a search.
 const HALVINGS: usize = 10;
 
-/// As near to what was asked as is worth looking for.
+/// Relative distance from the density at which a search ends.
 const NEAR: f64 = 0.02;
 
-/// A pipeline that was changed to read a share of the tokens.
+/// A pipeline that was tuned to a density.
 #[derive(Clone, Debug)]
-pub struct Tuned {
+pub struct TunedPipeline {
     /// The pipeline.
     pub pipeline: Arc<PipelineConfig>,
-    /// What was set, as `epsilon 0.083`.
+    /// Tuned settings, such as `epsilon 0.083`.
     pub set: String,
 }
 
-/// The pipeline made to read about `density` of the tokens, sink and window counted, as `measure`
-/// tells of a pipeline: by its epsilon, if it promises something, with half of the density for the
-/// selector that has a size, a mass or a threshold; else by the mass that a selector looks for, or the threshold that it has;
-/// else by sizes. It comes as near as it can.
+/// Tunes a pipeline so that its density, as returned by `measure`, is about `density`; sink and
+/// window count. A promise is tuned by its epsilon, and the selector with a size, mass or threshold
+/// is tuned to half of the density. Without a promise, the mass or the threshold of a selector is
+/// tuned, or else sizes. The result is the measured pipeline with the nearest density.
 ///
-/// Cost: `measure` some ten times; twice that if epsilon is looked for, and a mass or a threshold too.
+/// Cost: about ten calls of `measure`; twice that if both epsilon and a mass or threshold are
+/// tuned.
 ///
 /// # Errors
-/// A pipeline that has nothing to set, or what `measure` refuses.
-pub fn made_to_read<E: From<Error>>(
+/// If the pipeline has no setting to tune, and errors of `measure`.
+pub fn tune_to_density<E: From<Error>>(
     pipeline: &Arc<PipelineConfig>,
     density: Fraction,
     measure: &dyn Fn(&Arc<PipelineConfig>) -> Result<f64, E>,
-) -> Result<Tuned, E> {
+) -> Result<TunedPipeline, E> {
     if !pipeline.layers.is_empty() {
         return Err(refusal(pipeline, BY_LAYER.into()).into());
     }
-    let knob = Knob::of(pipeline);
-    let Some(selectors) = Knob::of_selectors(pipeline).filter(|_| knob == Knob::Epsilon) else {
+    let knob = Knob::new(pipeline);
+    let Some(selectors) = Knob::find_in_selectors(pipeline).filter(|_| knob == Knob::Epsilon)
+    else {
         return search(pipeline, density, knob, measure);
     };
     let refuse = |reason| refusal(pipeline, reason);
     let half = Fraction::try_from(density.get() / 2.0).map_err(refuse)?;
-    let certain = PipelineConfig { estimator: None, sampler: None, ..(**pipeline).clone() };
-    let found = search(&certain, half, selectors, measure)?;
+    let without_sample = PipelineConfig { estimator: None, sampler: None, ..(**pipeline).clone() };
+    let found = search(&without_sample, half, selectors, measure)?;
     let selectors = found.pipeline.selectors.clone();
-    let over = PipelineConfig { selectors, ..(**pipeline).clone() };
-    let tuned = search(&over, density, knob, measure)?;
-    Ok(Tuned { set: format!("{}, {}", found.set, tuned.set), ..tuned })
+    let with_selectors = PipelineConfig { selectors, ..(**pipeline).clone() };
+    let tuned = search(&with_selectors, density, knob, measure)?;
+    Ok(TunedPipeline { set: format!("{}, {}", found.set, tuned.set), ..tuned })
 }
 
-/// A pipeline that was made to read a share, as its result is kept.
+/// Stored result of a density search.
 #[derive(Serialize, Deserialize)]
-struct Searched {
-    /// As JSON.
+struct SearchResult {
+    /// The pipeline as JSON.
     pipeline: String,
     set: String,
 }
 
-/// Each pipeline [made to read](made_to_read) about a share of the tokens of a trace: what its KV heads' query heads
-/// read together, mean over rows; or why it cannot be. Each search is a unit of `results`. `progress` is called with
-/// the searches done and all that are to be done.
+/// [Tunes](tune_to_density) each pipeline to a density on a trace: the share of the visible tokens
+/// that the query heads of a KV head read together, mean over rows. The inner result says why a
+/// pipeline cannot be tuned. Each search is a unit of `results`. `progress` is called with the
+/// number of finished searches and the number of all searches.
 ///
 /// # Errors
-/// As [`Results::run`].
+/// Same as [`Results::run`].
 pub fn at_densities(
     searches: &[(&Entry, Fraction)],
     trace: &Trace,
@@ -84,17 +87,18 @@ pub fn at_densities(
         format!("density search {} ({}, share {})", i + 1, entry.pipeline.name, share.get())
     };
     let keys: Vec<String> = searches.iter().enumerate().map(key).collect();
-    let found: Vec<Result<Searched, String>> = results.run_together(&keys, |numbers, keep| {
-        for (done, &number) in numbers.iter().enumerate() {
-            let (entry, density) = searches[number];
-            let found = searched(entry, density, trace, backend, settings);
-            keep.put(number, found.map_err(|error| error.to_string()))?;
-            progress(done + 1, numbers.len());
-        }
-        Ok::<_, Error>(())
-    })?;
-    let entry = |(&(entry, _), found): (&(&Entry, Fraction), Result<Searched, String>)| {
-        let Searched { pipeline, set } = found?;
+    let found: Vec<Result<SearchResult, String>> =
+        results.run_together(&keys, |numbers, sink| {
+            for (done, &number) in numbers.iter().enumerate() {
+                let (entry, density) = searches[number];
+                let found = tune_on_trace(entry, density, trace, backend, settings);
+                sink.put(number, found.map_err(|error| error.to_string()))?;
+                progress(done + 1, numbers.len());
+            }
+            Ok::<_, Error>(())
+        })?;
+    let entry = |(&(entry, _), found): (&(&Entry, Fraction), Result<SearchResult, String>)| {
+        let SearchResult { pipeline, set } = found?;
         let pipeline: PipelineConfig =
             serde_json::from_str(&pipeline).map_err(|error| error.to_string())?;
         Ok(Entry { pipeline: Arc::new(pipeline), file: entry.file.clone(), set: Some(set) })
@@ -102,27 +106,28 @@ pub fn at_densities(
     Ok(searches.iter().zip(found).map(entry).collect())
 }
 
-fn searched(
+fn tune_on_trace(
     entry: &Entry,
     density: Fraction,
     trace: &Trace,
     backend: &dyn Backend,
     settings: &TraceSettings,
-) -> Result<Searched> {
+) -> Result<SearchResult> {
     let measure = |pipeline: &Arc<PipelineConfig>| {
-        let one = Entry { pipeline: pipeline.clone(), ..entry.clone() };
-        density_on(trace, &one, backend, settings)
+        let entry = Entry { pipeline: pipeline.clone(), ..entry.clone() };
+        measure_density(trace, &entry, backend, settings)
     };
-    let Tuned { pipeline, set } = made_to_read(&entry.pipeline, density, &measure)?;
+    let TunedPipeline { pipeline, set } = tune_to_density(&entry.pipeline, density, &measure)?;
     let name = named(&entry.pipeline.name, density.get());
     let pipeline = PipelineConfig { name, ..(*pipeline).clone() };
     let text = serde_json::to_string(&pipeline);
     let pipeline = text.map_err(|error| refusal(&pipeline, error.to_string()))?;
-    Ok(Searched { pipeline, set })
+    Ok(SearchResult { pipeline, set })
 }
 
-/// What a pipeline's rows read of a trace, on average.
-pub(crate) fn density_on(
+/// Measures the density of a pipeline on a trace: the mean over rows of the share that a KV head's
+/// query heads read together.
+pub(crate) fn measure_density(
     trace: &Trace,
     entry: &Entry,
     backend: &dyn Backend,
@@ -133,45 +138,45 @@ pub(crate) fn density_on(
         let layer = trace.layer(number).expect("the layer was listed")?;
         let count = settings.count(&layout);
         let options = Options { scale: trace.info().scale, ..Options::default() };
-        let answers = Answers { number, layout: &layout, layer: &layer, count, options };
-        answers.of(entry, backend, |output, _| {
+        let run = LayerRun { number, layout: &layout, layer: &layer, count, options };
+        run.attend_all(entry, backend, |output, _| {
             shares.extend(output.rows.iter().map(RowReport::density_of_group));
         })?;
     }
     Ok(MeanMax::new(shares.into_iter()).mean)
 }
 
-/// What is set so that a pipeline reads more or less.
+/// Setting that is tuned so that a pipeline reads more or fewer tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Knob {
-    /// What is promised; sizes of selectors are set to half of the share beside.
+    /// Promised epsilon; sizes of selectors are set to half of the density.
     Epsilon,
-    /// The share of the attention that a selector looks for.
+    /// Share of the attention weight that a selector covers.
     Mass,
-    /// The score that tokens must exceed, a share of the attention.
+    /// Score that selected tokens exceed, a share of the attention weight.
     Threshold,
-    /// The sizes of a selector and of a fixed sample.
+    /// Sizes of a selector and of a fixed-size sample.
     Size,
 }
 
 impl Knob {
-    fn of(pipeline: &PipelineConfig) -> Self {
+    fn new(pipeline: &PipelineConfig) -> Self {
         if pipeline.promise().is_some() {
             Self::Epsilon
         } else {
-            Self::of_selectors(pipeline).unwrap_or(Self::Size)
+            Self::find_in_selectors(pipeline).unwrap_or(Self::Size)
         }
     }
 
-    /// What selectors have that is no size.
-    fn of_selectors(pipeline: &PipelineConfig) -> Option<Self> {
+    /// Finds a mass or a threshold among the selectors' settings.
+    fn find_in_selectors(pipeline: &PipelineConfig) -> Option<Self> {
         let mut pipeline = pipeline.clone();
         [Self::Mass, Self::Threshold]
             .into_iter()
             .find(|knob| knob.fractions(&mut pipeline).next().is_some())
     }
 
-    /// Where selectors have it.
+    /// Returns the selectors' settings of this kind.
     fn fractions(self, pipeline: &mut PipelineConfig) -> impl Iterator<Item = &mut Fraction> {
         pipeline.selectors.iter_mut().filter_map(move |selector| match selector.tunable() {
             Some(Tunable::Mass(mass)) if self == Self::Mass => Some(mass),
@@ -180,27 +185,33 @@ impl Knob {
         })
     }
 
-    /// The pipeline with another one.
+    /// Returns the pipeline with all settings of this kind replaced.
     fn with(self, pipeline: &PipelineConfig, fraction: Fraction) -> Arc<PipelineConfig> {
         let mut pipeline = pipeline.clone();
-        self.fractions(&mut pipeline).for_each(|one| *one = fraction);
+        self.fractions(&mut pipeline).for_each(|setting| *setting = fraction);
         Arc::new(pipeline)
     }
 
-    /// The pipeline that reads the least of it at 0, and the most at 1; and what was set.
-    fn turn(self, pipeline: &PipelineConfig, density: Fraction, at: f64) -> Result<Tuned> {
+    /// Returns the pipeline with the setting at a position between 0, where it reads the fewest
+    /// tokens, and 1, where it reads the most.
+    fn turn(
+        self,
+        pipeline: &PipelineConfig,
+        density: Fraction,
+        position: f64,
+    ) -> Result<TunedPipeline> {
         let refuse = |reason| refusal(pipeline, reason);
         let number = match self {
-            Self::Epsilon => between(0.95, 0.005, at),
-            Self::Mass => 1.0 - between(0.95, 1e-4, at),
-            Self::Threshold => between(0.5, 1e-9, at),
-            Self::Size => between(density.get() / 100.0, density.get(), at),
+            Self::Epsilon => interpolate(0.95, 0.005, position),
+            Self::Mass => 1.0 - interpolate(0.95, 1e-4, position),
+            Self::Threshold => interpolate(0.5, 1e-9, position),
+            Self::Size => interpolate(density.get() / 100.0, density.get(), position),
         };
         let fraction = Fraction::try_from(number).map_err(refuse)?;
         let pipeline = match self {
             Self::Epsilon => {
                 let half = Fraction::try_from(density.get() / 2.0).map_err(refuse)?;
-                let turned = at_epsilon(&*sized(pipeline, half)?, fraction);
+                let turned = at_epsilon(&*with_sizes(pipeline, half)?, fraction);
                 turned.ok_or_else(|| refuse("its promise has no epsilon to set".into()))?
             }
             Self::Mass | Self::Threshold => self.with(pipeline, fraction),
@@ -208,17 +219,17 @@ impl Knob {
         };
         let name = format!("{self:?}").to_lowercase();
         let digits = if self == Self::Threshold { 7 } else { 3 };
-        Ok(Tuned { pipeline, set: format!("{name} {number:.digits$}") })
+        Ok(TunedPipeline { pipeline, set: format!("{name} {number:.digits$}") })
     }
 }
 
-/// Halves the range of what is set until the pipeline reads about `density`.
+/// Bisects the range of a setting until the pipeline's density is about `density`.
 fn search<E: From<Error>>(
     pipeline: &PipelineConfig,
     density: Fraction,
     knob: Knob,
     measure: &dyn Fn(&Arc<PipelineConfig>) -> Result<f64, E>,
-) -> Result<Tuned, E> {
+) -> Result<TunedPipeline, E> {
     let (mut low, mut high) = (0.0, 1.0);
     let (mut nearest, mut best) = (f64::INFINITY, None);
     for _ in 0..HALVINGS {
@@ -234,10 +245,10 @@ fn search<E: From<Error>>(
         }
         *(if measured < density.get() { &mut low } else { &mut high }) = middle;
     }
-    Ok(best.expect("there is at least one halving"))
+    Ok(best.expect("there is at least one bisection step"))
 }
 
-/// From `from` to `to`, in equal ratios.
-fn between(from: f64, to: f64, at: f64) -> f64 {
-    from * (to / from).powf(at)
+/// Interpolates geometrically from `from` at position 0 to `to` at position 1.
+fn interpolate(from: f64, to: f64, position: f64) -> f64 {
+    from * (to / from).powf(position)
 }

@@ -1,4 +1,4 @@
-//! Digests of what results depend on.
+//! Digests of the inputs that results depend on.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,17 +17,17 @@ use crate::Result;
 pub struct Digest(Sha256);
 
 impl Digest {
-    /// With what can be written as JSON.
+    /// Extends the digest by a part, which is written as JSON.
     #[must_use]
     pub fn with(mut self, part: &impl Serialize) -> Self {
-        // What cannot be written as JSON, as maps with odd keys, is in none of the parts.
+        // No part contains anything that JSON cannot represent, such as maps with odd keys.
         let text = serde_json::to_string(part).unwrap_or_default();
         self.0.update((text.len() as u64).to_le_bytes());
         self.0.update(text);
         self
     }
 
-    /// 32 hexadecimal digits.
+    /// Returns the first half of the SHA-256 digest, as 32 hexadecimal digits.
     pub fn finish(self) -> String {
         let bytes = self.0.finalize();
         let half = bytes.iter().take(16).fold(0, |number, &byte| number << 8 | u128::from(byte));
@@ -35,15 +35,15 @@ impl Digest {
     }
 }
 
-/// Digests of files, each made once.
+/// Digests of files, each computed once.
 #[derive(Debug, Default)]
 pub struct Files(Mutex<HashMap<PathBuf, String>>);
 
 impl Files {
-    /// Of all bytes of a file.
+    /// Returns the digest of all bytes of a file.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the file cannot be read.
     pub fn digest(&self, path: PathBuf) -> Result<String> {
         let mut digests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = digests.get(&path) {
@@ -54,10 +54,10 @@ impl Files {
         Ok(found)
     }
 
-    /// Of a pipeline as resolved, and of the files that it names.
+    /// Returns the digest of a resolved pipeline and of the files that it names.
     ///
     /// # Errors
-    /// If one of these cannot be read.
+    /// If one of these files cannot be read.
     pub fn digest_pipeline(&self, pipeline: &PipelineConfig) -> Result<String> {
         let mut digest = Digest::default().with(pipeline);
         for file in named_files(pipeline) {
@@ -67,7 +67,7 @@ impl Files {
     }
 }
 
-/// The files that a pipeline names: what its selectors have learnt.
+/// Returns the files that a pipeline names: the calibrated parameters of its selectors.
 pub fn named_files(pipeline: &PipelineConfig) -> Vec<PathBuf> {
     fn find(tree: &Value, found: &mut Vec<PathBuf>) {
         match tree {
@@ -82,10 +82,10 @@ pub fn named_files(pipeline: &PipelineConfig) -> Vec<PathBuf> {
     found
 }
 
-/// The digest of all bytes of a file.
+/// Returns the digest of all bytes of a file.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the file cannot be read.
 pub fn digest_of_file(path: &Path) -> Result<String> {
     let failed = |source| vattention_trace::Error::File { path: path.into(), source };
     let mut digest = Digest::default();

@@ -1,4 +1,4 @@
-//! Everything that pipelines read and gave, as tensors for other tools.
+//! Outputs and selections of pipelines, as tensors for other tools.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub(crate) struct DumpPart {
 }
 
 impl DumpPart {
-    /// Adds the answer to one query, if it carries its selection.
+    /// Adds the output of one query, if it carries its selection.
     pub(crate) fn push(&mut self, output: Output) {
         let Some(selection) = output.selection else { return };
         let (heads, queries, value_dim) = output.out.dim();
@@ -45,7 +45,7 @@ impl DumpPart {
 }
 
 impl Dump {
-    /// Adds what a pipeline came to on a layer.
+    /// Adds the outputs of a pipeline on a layer.
     pub(crate) fn insert(&mut self, pipeline: usize, layer: usize, part: DumpPart) {
         self.parts.insert((pipeline, layer), part);
     }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use vattention_core::PipelineConfig;
 
-/// A pipeline to measure.
+/// A pipeline to measure, with the file that it is from.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The pipeline.
     pub pipeline: Arc<PipelineConfig>,
-    /// Its file, as given.
+    /// File of the pipeline, as given.
     pub file: String,
-    /// What was set so that it reads a share of the tokens, if that was asked for.
+    /// Settings that tune the pipeline to a density, such as `epsilon 0.083`; `None` if its
+    /// settings are those of the file.
     pub set: Option<String>,
 }

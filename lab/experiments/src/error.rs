@@ -1,6 +1,6 @@
-//! What can be wrong with an experiment.
+//! Errors of experiments.
 
-/// Every refusal names the file, the field of the settings or the pipeline.
+/// Error of an experiment. Each names the file, the field of the settings, or the pipeline.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -10,46 +10,46 @@ pub enum Error {
     /// A setting that does not fit the trace.
     #[error("{field}: {reason}")]
     Setting {
-        /// The field of the settings.
+        /// Field of the settings.
         field: &'static str,
-        /// What is wrong and what was expected.
+        /// Fault, and what was expected.
         reason: String,
     },
     /// A pipeline cannot run on the trace.
     #[error("{file}, on layer {layer}: {source}")]
     Pipeline {
-        /// The pipeline's file or name.
+        /// File or name of the pipeline.
         file: String,
-        /// The trace's layer.
+        /// Layer of the trace.
         layer: usize,
-        /// Why not.
+        /// Reason.
         source: vattention_core::Error,
     },
-    /// A trace does not say what its tokens are in the text, and a pipeline needs to know it.
+    /// A pipeline needs the classes of tokens, which the trace does not contain.
     #[error(
-        "{}: no tensor `layers.{layer}.classes`, and `{selector}` needs to know which tokens are special or punctuation; \
-         expected a trace that says so, as `vattention capture` writes",
+        "{}: no tensor `layers.{layer}.classes`, and `{selector}` needs to know which tokens are \
+         special or punctuation; expected a trace that says so, as `vattention capture` writes",
         .trace.display()
     )]
     Classes {
-        /// The file, as it was given.
+        /// The file, as given.
         trace: std::path::PathBuf,
-        /// The first layer without.
+        /// First layer without classes.
         layer: usize,
-        /// The selector that needs it.
+        /// Selector that needs the classes.
         selector: String,
     },
-    /// A line of a file does not hold results, or those of other work.
+    /// A line of a file holds no results, or results of other work.
     #[error("{}, line {line}: {reason}", .path.display())]
     Results {
-        /// The file, as it was given.
+        /// The file, as given.
         path: std::path::PathBuf,
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong and what was expected.
+        /// Fault, and what was expected.
         reason: String,
     },
-    /// Not all results are there, and this run may not compute the others.
+    /// Results are missing, and this run may not compute them.
     #[error("{0}")]
     Incomplete(crate::Incomplete),
 }

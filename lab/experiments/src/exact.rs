@@ -1,4 +1,4 @@
-//! Exact attention in f64: what pipelines are measured against.
+//! Exact attention in f64: the reference that pipelines are compared with.
 
 use ndarray::{Array1, ArrayView1, ArrayView2, Axis, s};
 use vattention_core::Shape;
@@ -15,13 +15,14 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// Exact attention of a layer's last `queries` queries, in (query, query head) order, with
-    /// queries multiplied by `scale`.
+    /// Computes exact attention of a layer's last `queries` queries, in (query, query head) order,
+    /// with queries multiplied by `scale`.
     pub fn rows(layer: &TraceLayer, shape: &Shape, scale: f32, queries: usize) -> Vec<Self> {
         Self::rows_with(layer, shape, scale, queries, |exact, _| exact)
     }
 
-    /// The same, made by `row` of its exact attention and its weights `e / D`, `[visible]`.
+    /// Maps exact attention and the attention weights `e / D`, `[visible]`, of each of these rows
+    /// by `row`.
     pub(crate) fn rows_with<T: Clone>(
         layer: &TraceLayer,
         shape: &Shape,
@@ -50,7 +51,8 @@ impl Exact {
     }
 }
 
-/// Of `keys` `[visible, head_dim]`; there may be more `values`.
+/// Computes exact attention and the attention weights `[visible]` over `keys`
+/// `[visible, head_dim]`; `values` may have more rows than `keys`.
 fn attend(
     keys: &ArrayView2<'_, f64>,
     values: &ArrayView2<'_, f64>,

@@ -1,5 +1,5 @@
-//! What is measured of pipelines on [traces](vattention_trace): how far they are from exact attention,
-//! whether they keep their promises, the studies of the paper, and the speed of a step.
+//! Measurements of pipelines on [traces](vattention_trace): errors against exact attention, tests
+//! of promises, the studies of the paper, and the speed of a decode step.
 
 mod bench;
 mod beside;
@@ -22,19 +22,19 @@ mod verify;
 
 pub use bench::{
     Bandwidth, Bench, BenchHeads, BenchReport, BenchRow, Machine, TracedHeads, at_density,
-    available_memory, decides_itself, row_bytes, sized,
+    available_memory, decides_itself, row_bytes, with_sizes,
 };
 pub use beside::DenseBeside;
 pub use classes::expect_classes;
 pub use compare::{TraceSettings, chosen_layers, compare};
-pub use density::{Tuned, at_densities, made_to_read};
+pub use density::{TunedPipeline, at_densities, tune_to_density};
 pub use digest::{Digest, Files, digest_of_file, named_files};
 pub use dump::Dump;
 pub use entry::Entry;
 pub use error::{Error, Result};
 pub use exact::Exact;
-pub use limit::{Certain, RowLimit, limit, limits};
-pub use measured::{Comparison, Guarantee, Live, Measured};
+pub use limit::{AlwaysRead, RowLimit, compute_limit, compute_limits};
+pub use measured::{Comparison, Guarantee, LiveTokens, Measured};
 pub use metrics::{
     Bars, BarsSummary, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference,
     RowError, SUSPICION, ShareInterval, TokenLists, ViolationCount, Violations, binomial,
@@ -44,11 +44,11 @@ pub use tune::{
     TuningTraces, tune,
 };
 pub use units::{
-    Header, Incomplete, Keep, LineFile, Merged, Missing, Part, Results, Shard, merge_results,
+    Header, Incomplete, LineFile, Merged, Missing, Part, ResultSink, Results, Shard, merge_results,
 };
 pub use variant::{Variant, named};
 pub use verify::{
-    Count, EvidenceCounts, FailureCause, Failures, HeadCount, HeadFault, JudgedRows, LayerTrials,
-    PromiseTest, PromiseVerdict, RowsTogether, SampleUnit, StepCount, UnitsViolated, Verification,
-    at_delta, at_epsilon, try_layer, verify, verify_all,
+    Count, EvidenceCounts, FailureCause, FailureCounts, HeadCount, HeadFault, JudgedRows,
+    LayerTrials, PromiseTest, PromiseVerdict, RowsTogether, SampleUnit, StepCount, UnitsViolated,
+    Verification, at_delta, at_epsilon, try_layer, verify, verify_all,
 };

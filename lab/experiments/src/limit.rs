@@ -1,17 +1,19 @@
-//! The fewest tokens that independent sampling needs for a promise when everything is known.
+//! Least number of tokens that independent sampling needs for a promise if all keys and values are
+//! known.
 //!
-//! With `w = a (v − o)`, `a` being a token's attention and `o` the output, a sample that holds token
-//! `i` with probability `π_i`, independently of others, misses the output by a vector of covariance
-//! `S = Σ w w' (1/π − 1)`, to first order. Of all samples with the same expected number of tokens
-//! that with `π_i = min(1, t |w_i|)` has the least trace of `S`. The limit is its expected number
-//! of tokens at the least `t` for which
+//! Let `w = a (v − o)`, where `a` is a token's attention weight and `o` the output. A sample that
+//! contains token `i` with probability `π_i`, independently of other tokens, has an output error of
+//! covariance `S = Σ w w' (1/π − 1)`, to first order. Among all samples with the same expected
+//! number of tokens, `π_i = min(1, t |w_i|)` has the least trace of `S`. The limit is the expected
+//! number of tokens at the least `t` for which
 //!
 //! `q(δ, ν) Tr(S) ≤ (ε |o|)²`,
 //!
-//! `q` being the quantile of a Gaussian vector's squared length (eq. 6) and `ν = Tr(S)² / Tr(S²)`
-//! the effective rank. No sampler has it: it takes every key and value to know the `π_i`.
+//! where `q` is the quantile of a Gaussian vector's squared length (eq. 6) and
+//! `ν = Tr(S)² / Tr(S²)` the effective rank. No sampler reaches the limit: the `π_i` depend on
+//! every key and value.
 //!
-//! Cost: exact attention, and some twenty times O(visible · value_dim²) per row.
+//! Cost: exact attention, and about twenty times O(visible · value_dim²) per row.
 
 use ndarray::{Array1, ArrayView1, ArrayView2, Axis, s};
 use rayon::prelude::*;
@@ -22,42 +24,42 @@ use vattention_trace::TraceLayer;
 
 use crate::Exact;
 
-/// The limit of one row.
+/// Limit of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowLimit {
-    /// The query.
+    /// Query.
     pub query: usize,
-    /// The query head.
+    /// Query head.
     pub query_head: usize,
-    /// Tokens that the row may read.
+    /// Number of visible tokens.
     pub visible: usize,
-    /// Tokens that it reads on average, the certain ones included.
+    /// Expected number of tokens read, the always-read ones included.
     pub tokens: f64,
 }
 
-/// Tokens that every row reads for certain.
+/// Tokens that every row always reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Certain {
-    /// The first ones.
+pub struct AlwaysRead {
+    /// Number of first tokens.
     pub sink: usize,
-    /// The most recent ones.
+    /// Number of most recent tokens.
     pub window: usize,
 }
 
-impl Certain {
-    fn holds(self, token: usize, visible: usize) -> bool {
+impl AlwaysRead {
+    fn contains(self, token: usize, visible: usize) -> bool {
         token < self.sink || token + self.window >= visible
     }
 }
 
-/// The limits of a layer's last `queries` queries for a promise of the output, in (query, query
-/// head) order, with queries multiplied by `scale`. Rows in parallel.
-pub fn limits(
+/// Computes the limits of a layer's last `queries` queries for a promise on the output, in (query,
+/// query head) order, with queries multiplied by `scale`. Rows are computed in parallel.
+pub fn compute_limits(
     layer: &TraceLayer,
     scale: f32,
     queries: usize,
     promise: &Promise,
-    certain: Certain,
+    always_read: AlwaysRead,
 ) -> Vec<RowLimit> {
     let shape = layer.shape();
     let delta = promise.scope.share_of(promise.delta.get(), shape.query_heads);
@@ -72,7 +74,7 @@ pub fn limits(
         let visible = weights.len();
         let values = layer.values.slice(s![kv_head, ..visible, ..]).mapv(f64::from);
         let left: Vec<usize> =
-            (0..visible).filter(|&token| !certain.holds(token, visible)).collect();
+            (0..visible).filter(|&token| !always_read.contains(token, visible)).collect();
         let mut w = (values - &exact.output).select(Axis(0), &left);
         let weights = weights.select(Axis(0), &left);
         w.rows_mut().into_iter().zip(&weights).for_each(|(mut w, a)| w *= *a);
@@ -83,13 +85,14 @@ pub fn limits(
     rows.collect()
 }
 
-/// The expected number of tokens that must be sampled, from `w = a (v − o)` of those that may be,
-/// `[tokens, value_dim]`, to miss the output by no more than `tolerance` but for probability delta.
-pub fn limit(w: ArrayView2<'_, f64>, tolerance: f64, delta: f64) -> f64 {
+/// Returns the least expected number of sampled tokens whose output error exceeds `tolerance` with
+/// a probability of at most delta. `w = a (v − o)` has a row for each token that may be sampled,
+/// `[tokens, value_dim]`.
+pub fn compute_limit(w: ArrayView2<'_, f64>, tolerance: f64, delta: f64) -> f64 {
     Quantile::new(delta, w.ncols()).sample(w, tolerance)
 }
 
-/// `q(δ, ν)` at one delta.
+/// Quantile `q(δ, ν)` at one delta.
 struct Quantile {
     c2: f64,
     kappa: f64,
@@ -107,7 +110,7 @@ impl Quantile {
         if total == 0.0 {
             return 0.0;
         }
-        // At the first threshold one token is expected, at most.
+        // The first `t` gives an expected number of at most one token.
         let mut low = 1.0 / total;
         let mut high = 2.0 * low;
         while !enough(high) {
@@ -124,7 +127,7 @@ impl Quantile {
         sizes.iter().map(|size| (high * size).min(1.0)).sum()
     }
 
-    /// `q(δ, ν) Tr(S)` of a sample with `π = min(1, t |w|)`.
+    /// Returns `q(δ, ν) Tr(S)` of a sample with `π = min(1, t |w|)`.
     fn squared_error(&self, w: ArrayView2<'_, f64>, sizes: &Array1<f64>, t: f64) -> f64 {
         let drawn: Vec<usize> = (0..sizes.len()).filter(|&i| t * sizes[i] < 1.0).collect();
         let mut spread = w.select(Axis(0), &drawn);
@@ -133,11 +136,11 @@ impl Quantile {
         }
         let covariance = spread.t().dot(&spread);
         let trace = covariance.diag().sum();
-        let of_square: f64 = covariance.iter().map(|x| x * x).sum();
-        if of_square == 0.0 {
+        let trace_of_square: f64 = covariance.iter().map(|x| x * x).sum();
+        if trace_of_square == 0.0 {
             return 0.0;
         }
-        let rank = trace * trace / of_square;
+        let rank = trace * trace / trace_of_square;
         self.c2.min(1.0 + self.kappa / rank.sqrt()) * trace
     }
 }

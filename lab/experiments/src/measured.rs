@@ -1,4 +1,4 @@
-//! Results of a comparison: what is measured row by row, and its summary.
+//! Results of a comparison: measurements of rows, and their summary.
 
 use ndarray::{ArrayView1, Axis, s};
 use serde::{Deserialize, Serialize};
@@ -11,42 +11,43 @@ use crate::metrics::{
 };
 use crate::{Entry, Exact};
 
-/// The results of pipelines on a trace.
+/// Results of pipelines on a trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The trace's file, as given.
+    /// File of the trace, as given.
     pub trace: String,
-    /// The backend's name.
+    /// Name of the backend.
     pub backend: String,
-    /// One entry per pipeline, in the order given.
+    /// Result of each pipeline, in the order given.
     pub pipelines: Vec<Measured>,
 }
 
 impl Comparison {
-    /// For each pipeline, whether it is on the Pareto front of density per KV head and mean error: no
-    /// other is at most as large in both and smaller in one.
+    /// Returns, for each pipeline, whether it is on the Pareto front of density per KV head and
+    /// mean error: no other pipeline is at most as large in both and smaller in one.
     pub fn front(&self) -> Vec<bool> {
-        let place = |one: &Measured| (one.density, one.output_error.mean);
-        front(&self.pipelines.iter().map(place).collect::<Vec<_>>())
+        let point = |measured: &Measured| (measured.density, measured.output_error.mean);
+        front(&self.pipelines.iter().map(point).collect::<Vec<_>>())
     }
 }
 
-/// For each (density, error), whether no other is at most as large in both and smaller in one.
-pub(crate) fn front(places: &[(f64, f64)]) -> Vec<bool> {
+/// Returns, for each point (density, error), whether no other point is at most as large in both
+/// coordinates and smaller in one.
+pub(crate) fn front(points: &[(f64, f64)]) -> Vec<bool> {
     let beats = |(d, e): (f64, f64), (density, error): (f64, f64)| {
         d <= density && e <= error && (d < density || e < error)
     };
-    places.iter().map(|&one| !places.iter().any(|&other| beats(other, one))).collect()
+    points.iter().map(|&point| !points.iter().any(|&other| beats(other, point))).collect()
 }
 
-/// The results of one pipeline, over all rows of all layers.
+/// Result of one pipeline, over all rows of all layers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// The pipeline's name.
+    /// Name of the pipeline.
     pub pipeline: String,
-    /// Its file, as given.
+    /// File of the pipeline, as given.
     pub file: String,
-    /// What was set so that it reads a share of the tokens, if that was asked for.
+    /// Settings that tune the pipeline to a density, if it was tuned.
     pub set: Option<String>,
     /// Mean over rows of the share of the visible tokens that the query heads of a KV head read
     /// together, the base sample included. This share determines the memory traffic.
@@ -55,10 +56,10 @@ pub struct Measured {
     pub largest_density: f64,
     /// Mean over rows of the share of the visible tokens that one query head reads.
     pub density_per_query_head: f64,
-    /// Attention that the tokens read for certain hold, relative to what as many tokens could hold;
-    /// mean over rows.
+    /// Attention weight of the tokens that were read deterministically, relative to the largest
+    /// weight of the same number of tokens; mean over rows.
     pub recall: f64,
-    /// What selectors keep beside a KV head's keys and values, bytes per token.
+    /// Size of the selectors' indexes of a KV head, in bytes per token.
     pub index_bytes_per_token: f64,
     /// `|out − exact| / |exact|`.
     pub output_error: ErrorSummary,
@@ -66,57 +67,59 @@ pub struct Measured {
     pub denominator_error: ErrorSummary,
     /// `|N^ − N| / |N|`.
     pub numerator_error: ErrorSummary,
-    /// Tokens drawn by chance per row; `None` if the pipeline draws none.
+    /// Number of sampled tokens per row; `None` if the pipeline does not sample.
     pub budget: Option<MeanMax>,
-    /// How often the promise was violated; `None` if there is none.
+    /// Violations of the promise; `None` without a promise.
     pub guarantee: Option<Guarantee>,
-    /// The error bars, the number of rows outside, and the evidence on their delta.
+    /// Error bars, the number of rows outside their bars, and the evidence on the bars' delta.
     pub bars: BarsSummary,
-    /// How it fared with what it had not evicted; `None` if it evicts nothing.
-    pub live: Option<Live>,
-    /// Rows that read every token because a selector learns from a prompt's last queries and was
-    /// shown none.
+    /// Errors against attention over the tokens that were not evicted; `None` if the pipeline
+    /// evicts no tokens.
+    pub live: Option<LiveTokens>,
+    /// Number of rows that read every token because a selector learns from the last queries of a
+    /// prompt, and the trace contains no such queries.
     pub unobserved: usize,
-    /// Time spent answering queries.
+    /// Time spent computing attention, in seconds.
     pub seconds: f64,
 }
 
-/// How a pipeline that evicts tokens fared with those that are left.
+/// Errors of a pipeline that evicts tokens, against attention over the live tokens.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Live {
+pub struct LiveTokens {
     /// Share of the visible tokens that are live: not evicted.
     pub tokens: MeanMax,
-    /// `|out − live| / |live|`, where `live` is exact attention over the live tokens: what was lost by not reading all of them.
-    /// The rest of [`output_error`](Measured::output_error) was lost by evicting the others.
+    /// `|out − live| / |live|`, where `live` is exact attention over the live tokens: the error of
+    /// reading a part of the live tokens. The rest of [`output_error`](Measured::output_error) is
+    /// due to eviction.
     pub output_error: ErrorSummary,
 }
 
-/// How often a promise was violated.
+/// Violations of a promise.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Guarantee {
-    /// What was promised.
+    /// The promise.
     pub promise: Promise,
-    /// What the promise rested on, at its weakest.
+    /// Weakest kind of certificate of any row.
     pub kind: Kind,
     /// Number of violations, in the promise's unit.
     pub violations: ViolationCount,
-    /// Token lists that the rows were read by.
+    /// Token lists of the rows.
     pub lists: TokenLists,
-    /// What the violations say of delta, each list counted once.
+    /// Evidence on delta from the violations, where each token list counts once.
     pub evidence: Evidence,
 }
 
 /// Measurements of one pipeline, row by row.
 #[derive(Clone, Default, Serialize, Deserialize)]
-#[allow(clippy::unsafe_derive_deserialize)] // What is unsafe is within `s!`.
+#[allow(clippy::unsafe_derive_deserialize)] // The unsafe code is inside `s!`.
 pub(crate) struct RowTally {
     /// Errors of the output, the denominator and the numerator.
     errors: [Vec<f64>; 3],
     recalls: Vec<f64>,
-    /// Shares that rows read together with those of their KV head, and by themselves.
+    /// Densities of the rows' KV heads, and of the rows themselves.
     densities: [Vec<f64>; 2],
     sampled: Vec<usize>,
-    /// The weakest of any row.
+    /// Weakest kind of certificate of any row.
     kind: Option<Kind>,
     violations: Violations,
     lists: TokenLists,
@@ -124,17 +127,17 @@ pub(crate) struct RowTally {
     query_heads: usize,
     bars: Bars,
     index_bytes: Vec<f64>,
-    /// Of each row the share of live tokens, and the error relative to attention over them.
+    /// Share of live tokens of each row, and the error against attention over these tokens.
     live: [Vec<f64>; 2],
-    /// Whether any row had evicted tokens.
+    /// True if any row had evicted tokens.
     evicts: bool,
     unobserved: usize,
 }
 
-/// What [`RowTally`] has errors of.
+/// Targets of [`RowTally`]'s errors.
 const TARGETS: [Target; 3] = [Target::Sdpa, Target::Denominator, Target::Numerator];
 
-/// What one row is measured against.
+/// Exact attention of one row: the reference for its errors.
 #[derive(Clone)]
 pub(crate) struct ExactRow {
     exact: Exact,
@@ -168,24 +171,25 @@ impl RowTally {
             errors.push(error);
             if let Some(selection) = &output.selection {
                 let (tokens, probabilities) = selection.row(head);
-                let certain: Vec<usize> = tokens
+                let always_read: Vec<usize> = tokens
                     .iter()
                     .zip(probabilities)
                     .filter_map(|(&token, &p)| (p == 1.0).then_some(token as usize))
                     .collect();
-                self.recalls.push(row.attention.recall(certain.into_iter()));
-                let (share, of_live) = match &selection.live[head] {
-                    None => (1.0, error.of(Target::Sdpa)),
+                self.recalls.push(row.attention.recall(always_read.into_iter()));
+                let (share, live_error) = match &selection.live[head] {
+                    None => (1.0, error.relative(Target::Sdpa)),
                     Some(live) => {
                         self.evicts = true;
                         let values = layer.values.index_axis(Axis(0), head / group);
                         let exact = row.attention.over(live, &values);
-                        let error = RowError::new(out, log_denominator, &exact).of(Target::Sdpa);
+                        let error =
+                            RowError::new(out, log_denominator, &exact).relative(Target::Sdpa);
                         (live.len() as f64 / output.rows[head].visible as f64, error)
                     }
                 };
                 self.live[0].push(share);
-                self.live[1].push(of_live);
+                self.live[1].push(live_error);
             }
         }
         self.add_step(&errors, &output.rows, pipeline.promise().as_ref());
@@ -193,8 +197,8 @@ impl RowTally {
 
     /// Adds the rows of one step.
     fn add_step(&mut self, errors: &[RowError], reports: &[RowReport], promise: Option<&Promise>) {
-        for (of_target, target) in self.errors.iter_mut().zip(TARGETS) {
-            of_target.extend(errors.iter().map(|row| row.of(target)));
+        for (target_errors, target) in self.errors.iter_mut().zip(TARGETS) {
+            target_errors.extend(errors.iter().map(|row| row.relative(target)));
         }
         for (row, report) in errors.iter().zip(reports) {
             self.densities[0].push(report.density_of_group());
@@ -218,13 +222,13 @@ impl RowTally {
         self.index_bytes.push(bytes as f64 / (layout.shape.kv_heads * layout.tokens) as f64);
     }
 
-    /// Adds the rows of another layer after its own.
+    /// Appends the rows of another layer.
     pub(crate) fn append(&mut self, other: Self) {
-        let longer = self.errors.iter_mut().chain(&mut self.densities).chain(&mut self.live);
-        let longer = longer.chain([&mut self.recalls, &mut self.index_bytes]);
-        let more = other.errors.into_iter().chain(other.densities).chain(other.live);
-        let more = more.chain([other.recalls, other.index_bytes]);
-        longer.zip(more).for_each(|(all, more)| all.extend(more));
+        let columns = self.errors.iter_mut().chain(&mut self.densities).chain(&mut self.live);
+        let columns = columns.chain([&mut self.recalls, &mut self.index_bytes]);
+        let additions = other.errors.into_iter().chain(other.densities).chain(other.live);
+        let additions = additions.chain([other.recalls, other.index_bytes]);
+        columns.zip(additions).for_each(|(column, addition)| column.extend(addition));
         self.sampled.extend(other.sampled);
         self.kind = [self.kind, other.kind].into_iter().flatten().min();
         self.violations = [self.violations, other.violations].into_iter().sum();
@@ -235,16 +239,17 @@ impl RowTally {
         self.unobserved += other.unobserved;
     }
 
-    pub(crate) fn measured(self, entry: &Entry, seconds: f64) -> Measured {
+    /// Summarizes all rows.
+    pub(crate) fn summarize(self, entry: &Entry, seconds: f64) -> Measured {
         let rows = self.sampled.len();
         let [output_error, denominator_error, numerator_error] =
-            self.errors.map(|of_target| ErrorSummary::new(of_target.into_iter()));
+            self.errors.map(|target_errors| ErrorSummary::new(target_errors.into_iter()));
         let [per_kv_head, per_query_head] =
             self.densities.map(|shares| MeanMax::new(shares.into_iter()));
-        let [shares, of_live] = self.live;
-        let live = Live {
+        let [shares, live_error] = self.live;
+        let live = LiveTokens {
             tokens: MeanMax::new(shares.into_iter()),
-            output_error: ErrorSummary::new(of_live.into_iter()),
+            output_error: ErrorSummary::new(live_error.into_iter()),
         };
         let draws = entry.pipeline.parts().any(PipelineConfig::draws);
         let drawn = || MeanMax::new(self.sampled.iter().map(|&sampled| sampled as f64));
@@ -321,13 +326,13 @@ mod tests {
     }
 
     #[test]
-    fn the_front_is_what_nothing_beats() {
-        let places = [(0.1, 0.5), (0.2, 0.2), (0.2, 0.3), (0.3, 0.2), (0.1, 0.5), (0.05, 0.9)];
-        assert_eq!(front(&places), [true, true, false, false, true, true]);
+    fn no_point_beats_the_points_of_the_front() {
+        let points = [(0.1, 0.5), (0.2, 0.2), (0.2, 0.3), (0.3, 0.2), (0.1, 0.5), (0.05, 0.9)];
+        assert_eq!(front(&points), [true, true, false, false, true, true]);
     }
 
     #[test]
-    fn rows_are_counted_as_their_names_say() {
+    fn summaries_follow_their_definitions() {
         let report = |certain, sampled, read_by_group, kind| RowReport {
             fell_back: false,
             unobserved: false,
@@ -352,9 +357,9 @@ mod tests {
         let errors = [error(0.25), error(f64::NAN), error(0.26)];
         let tally = |scope| {
             let promise = entry(scope).pipeline.promise();
-            let layer = |rows: std::ops::Range<usize>, recall, index_bytes, (share, of_live)| {
+            let layer = |rows: std::ops::Range<usize>, recall, index_bytes, (share, live_error)| {
                 let (recalls, index_bytes) = (vec![recall], vec![index_bytes]);
-                let (live, evicts) = ([vec![share], vec![of_live]], share < 1.0);
+                let (live, evicts) = ([vec![share], vec![live_error]], share < 1.0);
                 let mut tally =
                     RowTally { recalls, index_bytes, live, evicts, ..RowTally::default() };
                 tally.lists = TokenLists::new(rows.len(), rows.len());
@@ -365,7 +370,7 @@ mod tests {
             all.append(layer(1..3, 1.0, 5.0, (1.0, 0.25)));
             all
         };
-        let got = tally(Scope::Row).measured(&entry(Scope::Row), 0.0);
+        let got = tally(Scope::Row).summarize(&entry(Scope::Row), 0.0);
         let close = |got: MeanMax, mean: f64, max: f64| {
             assert!((got.mean - mean).abs() < 1e-12 && (got.max - max).abs() < 1e-12, "{got:?}");
         };
@@ -380,12 +385,12 @@ mod tests {
         assert_eq!(got.denominator_error.max, f64::INFINITY);
         let guarantee = got.guarantee.expect("a promise");
         assert_eq!((guarantee.promise.epsilon.get(), guarantee.promise.delta.get()), (0.25, 0.125));
-        assert_eq!(guarantee.violations.to_string(), "2 of 3", "above epsilon, or no number");
+        assert_eq!(guarantee.violations.to_string(), "2 of 3", "above epsilon, or NaN");
         assert_eq!(guarantee.lists, TokenLists { count: 2, heads_per_list: 2 });
         assert_eq!(guarantee.kind, Kind::Asymptotic, "the weakest");
-        let of_steps =
-            tally(Scope::Step).measured(&entry(Scope::Step), 0.0).guarantee.expect("a promise");
-        assert_eq!(of_steps.violations.to_string(), "1 of 2 steps", "two heads of one step");
-        assert_eq!(of_steps.evidence, Evidence::AboveDelta);
+        let per_step =
+            tally(Scope::Step).summarize(&entry(Scope::Step), 0.0).guarantee.expect("a promise");
+        assert_eq!(per_step.violations.to_string(), "1 of 2 steps", "two heads of one step");
+        assert_eq!(per_step.evidence, Evidence::AboveDelta);
     }
 }

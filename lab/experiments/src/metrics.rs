@@ -1,5 +1,5 @@
-//! How far answers are from exact attention, and what that says of a promise: once, for everything
-//! that measures.
+//! Errors against exact attention, and the evidence that they give on a promise. All measurements
+//! share these definitions.
 
 mod bars;
 pub mod binomial;
@@ -21,7 +21,7 @@ pub(crate) use bars::ROUNDING;
 pub(crate) use errors::{exceeds, largest, quantile, sorted};
 pub(crate) use recall::ExactWeights;
 
-/// Mean of numbers; 0 without any.
+/// Mean of numbers; NaN without any.
 pub(crate) fn mean(numbers: impl Iterator<Item = f64>) -> f64 {
     MeanMax::new(numbers).mean
 }

@@ -1,8 +1,8 @@
-//! Studies of what a promise rests on: the experiments of "vAttention: Verified Sparse Attention"
-//! (2025), <https://arxiv.org/abs/2510.05688>, on a trace of one's own.
+//! Studies of the assumptions of a promise: the experiments of "vAttention: Verified Sparse
+//! Attention" (2025), <https://arxiv.org/abs/2510.05688>, on any trace.
 //!
-//! Those that sample know the whole residual of each row, so that a bound or an estimate is
-//! measured by itself. All are deterministic.
+//! Studies that sample know the whole residual of each row, so that a bound or an estimator is
+//! measured in isolation. All studies are deterministic.
 
 mod base_sample;
 mod bias;

@@ -1,8 +1,8 @@
-//! Work in units, so that it can be interrupted, go on, and be shared by several machines.
+//! Work in units, which can be interrupted, resumed, and divided among several machines.
 //!
-//! A command's work is a list of units, each with a key that says what it is. What a unit came to is a
-//! [line of a file](LineFile) as soon as it is known. A [`Shard`] computes its share of the units; the
-//! lines of all shards together are those of one run.
+//! The work of a command is a list of units, each with a key that identifies it. The result of a
+//! unit is written to a [line of a file](LineFile) as soon as it is computed. A [`Shard`] computes
+//! its share of the units; the lines of all shards together are those of one run.
 //!
 //! ```
 //! use vattention_experiments::{Error, Results};
@@ -36,8 +36,8 @@ pub use lines::LineFile;
 pub use merge::{Merged, merge_results};
 pub use shard::{Part, Shard};
 
-/// What units came to, and the file that it is kept in, if there is one. By default there is none, and everything is
-/// computed.
+/// Results of units, and the file that stores them, if there is one. By default there is no file,
+/// and all units are computed.
 #[derive(Debug, Default)]
 pub struct Results {
     part: Part,
@@ -47,10 +47,11 @@ pub struct Results {
 #[derive(Debug)]
 struct Store {
     file: LineFile,
-    kept: HashMap<String, Box<RawValue>>,
+    /// Stored results, by the keys of their units.
+    values: HashMap<String, Box<RawValue>>,
 }
 
-/// A line of the file.
+/// Line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Unit {
@@ -58,44 +59,45 @@ struct Unit {
     value: Box<RawValue>,
 }
 
-/// Takes what some units came to, from any thread. Each is in the file when this returns.
+/// Receiver of the results of units, from any thread.
 #[allow(missing_debug_implementations)]
-pub struct Keep<'a, T> {
+pub struct ResultSink<'a, T> {
     results: &'a Results,
     keys: &'a [String],
-    made: Mutex<Vec<Option<T>>>,
+    received: Mutex<Vec<Option<T>>>,
 }
 
 impl Results {
-    /// Opens a file of results, or begins one. A last line that was cut by an interruption is taken away.
+    /// Opens a file of results, or creates it. A last line that an interruption cut is removed.
     ///
     /// # Errors
-    /// A file that cannot be read or written, that another run is writing, that is none of results, or whose
-    /// [`Header`] differs from `header`.
+    /// If the file cannot be read or written, another run has it open, it is not a file of results,
+    /// or its [`Header`] differs from `header`.
     pub fn open(path: &Path, header: &Header, part: Part) -> Result<Self> {
         let (file, text) = header.open(path, part)?;
-        let mut kept = HashMap::new();
-        for (number, line) in lines::numbered(&text).skip(1) {
+        let mut values = HashMap::new();
+        for (number, line) in lines::number_lines(&text).skip(1) {
             let Unit { unit, value } = serde_json::from_str(line).map_err(|error| {
-                let reason = format!("{error}; expected a result that `vattention` kept");
+                let reason = format!("{error}; expected a result that `vattention` wrote");
                 Error::Results { path: path.into(), line: number, reason }
             })?;
-            kept.insert(unit, value);
+            values.insert(unit, value);
         }
-        Ok(Self { part, store: Some(Mutex::new(Store { file, kept })) })
+        Ok(Self { part, store: Some(Mutex::new(Store { file, values })) })
     }
 
-    /// Which units may be computed.
+    /// Units that may be computed.
     pub fn part(&self) -> Part {
         self.part
     }
 
-    /// What each unit came to, in the order of `keys`: kept, or made by `compute` of its number. Keys must be
-    /// different, here and in other calls.
+    /// Returns the result of each unit, in the order of `keys`: the stored result, or else the
+    /// result of `compute`, which is called with the index of the unit. Keys must be different,
+    /// here and in other calls.
     ///
     /// # Errors
-    /// [`Error::Incomplete`] if units are missing that other shards compute; what `compute` says; a result that
-    /// cannot be kept, or is of another kind.
+    /// [`Error::Incomplete`] if units are missing that other shards compute; errors of `compute`; a
+    /// result that cannot be stored, or whose type is another one.
     pub fn run<T, E>(
         &self,
         keys: &[String],
@@ -105,37 +107,37 @@ impl Results {
         T: Serialize + DeserializeOwned,
         E: From<Error>,
     {
-        self.run_together(keys, |numbers, keep| {
-            numbers.iter().try_for_each(|&number| Ok(keep.put(number, compute(number)?)?))
+        self.run_together(keys, |numbers, sink| {
+            numbers.iter().try_for_each(|&number| Ok(sink.put(number, compute(number)?)?))
         })
     }
 
-    /// As [`run`](Self::run), for units that are computed together: `compute` is given the numbers of those
-    /// to compute, ascending, and hands each over as it comes.
+    /// Variant of [`run`](Self::run) for units that are computed together: `compute` is called with
+    /// the indices of the missing units, ascending, and puts each result as soon as it is there.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`run`](Self::run).
     ///
     /// # Panics
-    /// If `compute` returns without an error before it has handed over all.
+    /// If `compute` returns without an error before it has put all results.
     pub fn run_together<T, E>(
         &self,
         keys: &[String],
-        compute: impl FnOnce(&[usize], &Keep<'_, T>) -> Result<(), E>,
+        compute: impl FnOnce(&[usize], &ResultSink<'_, T>) -> Result<(), E>,
     ) -> Result<Vec<T>, E>
     where
         T: Serialize + DeserializeOwned,
         E: From<Error>,
     {
-        let known = keys.iter().map(|key| self.find(key)).collect::<Result<Vec<_>>>()?;
-        let own = self.part.units(keys.len());
-        let missing = |number: &usize| known[*number].is_none();
-        let numbers: Vec<usize> = own.clone().filter(missing).collect();
+        let stored = keys.iter().map(|key| self.find(key)).collect::<Result<Vec<_>>>()?;
+        let allowed = self.part.units(keys.len());
+        let missing = |number: &usize| stored[*number].is_none();
+        let numbers: Vec<usize> = allowed.clone().filter(missing).collect();
         let others: Vec<usize> =
-            (0..keys.len()).filter(|number| !own.contains(number)).filter(missing).collect();
-        let keep = Keep { results: self, keys, made: Mutex::new(known) };
+            (0..keys.len()).filter(|number| !allowed.contains(number)).filter(missing).collect();
+        let sink = ResultSink { results: self, keys, received: Mutex::new(stored) };
         if !numbers.is_empty() {
-            compute(&numbers, &keep)?;
+            compute(&numbers, &sink)?;
         }
         if !others.is_empty() {
             let missing = others.into_iter().map(|number| Missing {
@@ -144,16 +146,17 @@ impl Results {
             });
             return Err(Error::Incomplete(Incomplete::new(missing.collect(), keys.len())).into());
         }
-        let made = keep.made.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let all: Vec<T> = made.into_iter().flatten().collect();
-        assert_eq!(all.len(), keys.len(), "what was to be computed was handed over");
+        let received = sink.received.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<T> = received.into_iter().flatten().collect();
+        assert_eq!(all.len(), keys.len(), "`compute` must put a result for each unit");
         Ok(all)
     }
 
-    /// Of a shard, that its share is done, which is no reason to tell results: those are of all shards.
+    /// Refuses to report results of a shard, whose own units are done: reports are about the units
+    /// of all shards.
     ///
     /// # Errors
-    /// [`Error::Incomplete`], of which nothing is missing.
+    /// [`Error::Incomplete`] without missing units.
     pub fn expect_whole(&self) -> Result<()> {
         match self.part {
             Part::Shard(_) => Err(Error::Incomplete(Incomplete::default())),
@@ -162,46 +165,50 @@ impl Results {
     }
 
     fn find<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
-        let Some(store) = self.store() else { return Ok(None) };
-        let Some(text) = store.kept.get(key) else { return Ok(None) };
+        let Some(store) = self.lock_store() else { return Ok(None) };
+        let Some(text) = store.values.get(key) else { return Ok(None) };
         let value = value::from_text(text.get()).map_err(|error| {
-            store
-                .file
-                .refuse(format!("the result of `{key}`: {error}; expected one of another kind"))
+            store.file.refuse(format!(
+                "the result of `{key}`: {error}; expected a result of another type"
+            ))
         })?;
         Ok(Some(value))
     }
 
-    fn keep<T: Serialize>(&self, key: &str, made: &T) -> Result<()> {
-        let Some(mut store) = self.store() else { return Ok(()) };
+    fn store<T: Serialize>(&self, key: &str, result: &T) -> Result<()> {
+        let Some(mut store) = self.lock_store() else { return Ok(()) };
         let failed = |error| Error::Setting { field: "results", reason: format!("{key}: {error}") };
-        let value = value::to_text(made).map_err(failed)?;
+        let value = value::to_text(result).map_err(failed)?;
         let line = serde_json::to_string(&Unit { unit: key.into(), value });
         store.file.push(&line.map_err(|error| failed(error.to_string()))?)
     }
 
-    fn store(&self) -> Option<MutexGuard<'_, Store>> {
+    fn lock_store(&self) -> Option<MutexGuard<'_, Store>> {
         self.store.as_ref().map(|store| store.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl<T: Serialize> Keep<'_, T> {
-    /// Keeps what a unit came to.
+impl<T: Serialize> ResultSink<'_, T> {
+    /// Stores the result of a unit, which is in the file when this function returns.
     ///
     /// # Errors
-    /// If it cannot be written.
-    pub fn put(&self, number: usize, made: T) -> Result<()> {
-        self.results.keep(&self.keys[number], &made)?;
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(made);
+    /// If the result cannot be written.
+    pub fn put(&self, number: usize, result: T) -> Result<()> {
+        self.results.store(&self.keys[number], &result)?;
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(result);
         Ok(())
     }
 }
 
-/// What two stages come to that do not need each other: the second is run although some of the first is missing.
+/// Joins the results of two independent stages. The second stage runs even if units of the first
+/// are missing.
 ///
 /// # Errors
-/// What they say, missing units of both together.
-pub(crate) fn both<A, B>(first: Result<A>, second: impl FnOnce() -> Result<B>) -> Result<(A, B)> {
+/// Errors of either stage; [`Error::Incomplete`] lists the missing units of both.
+pub(crate) fn join_stages<A, B>(
+    first: Result<A>,
+    second: impl FnOnce() -> Result<B>,
+) -> Result<(A, B)> {
     match first {
         Ok(first) => Ok((first, second()?)),
         Err(Error::Incomplete(mut missing)) => Err(match second() {

@@ -1,26 +1,26 @@
-//! What is measured: pipelines, as they stand or made to read a share of the tokens.
+//! Pipelines with their own settings, or tuned to a density.
 
 use std::sync::Arc;
 use vattention_core::PipelineConfig;
 
-/// A pipeline, as it stands or made to read a share of the tokens.
+/// A pipeline with its own settings, or tuned to a density.
 #[derive(Clone, Debug)]
 pub struct Variant {
     /// The pipeline.
     pub pipeline: Arc<PipelineConfig>,
-    /// The share of the tokens that was asked for.
+    /// Density that the pipeline was tuned to; `None` if it has its own settings.
     pub asked: Option<f64>,
-    /// What was set so that it reads about so much.
+    /// Settings that tune the pipeline to that density.
     pub set: Option<String>,
 }
 
 impl Variant {
-    /// A pipeline as it stands.
+    /// Wraps a pipeline that keeps its own settings.
     pub fn as_it_stands(pipeline: Arc<PipelineConfig>) -> Self {
         Self { pipeline, asked: None, set: None }
     }
 
-    /// The pipeline's name, with what was asked for.
+    /// Name of the pipeline, with the density that it was tuned to.
     pub fn name(&self) -> String {
         let name = &self.pipeline.name;
         self.asked.map_or_else(|| name.clone(), |share| named(name, share))

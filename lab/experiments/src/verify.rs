@@ -1,4 +1,4 @@
-//! Whether a pipeline keeps its promise on a trace: many samples of every row.
+//! Test of a pipeline's promise on a trace, by many samples of every row.
 
 mod bench;
 mod cause;
@@ -30,67 +30,69 @@ use bench::TrialBench;
 use layer_counts::{KvHeadTrials, LayerCounts};
 use vattention_trace::{Layout, Trace, TraceLayer};
 
-pub use cause::{FailureCause, Failures};
+pub use cause::{FailureCause, FailureCounts};
 pub use count::{Count, HeadCount, StepCount};
 pub use epsilon::{at_delta, at_epsilon};
 pub use judged_rows::JudgedRows;
 pub use layer_counts::LayerTrials;
 pub use rows_together::{RowsTogether, SampleUnit, UnitsViolated};
 
-/// The verdict on a promise, or on error bars where a size is asked for.
+/// Verdict on a promise, or on error bars if the sample size is fixed.
 ///
-/// The promise is about each query head, or about all of a layer together, as its scope says. Each
-/// [`PromiseTest`] contradicts a promise that is kept with probability [`LEVEL`] at most.
+/// By the promise's scope, the promise is about each query head, or about all query heads of a
+/// layer together. Each [`PromiseTest`] contradicts a kept promise with a probability of at most
+/// [`LEVEL`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Verification {
-    /// The pipeline's name.
+    /// Name of the pipeline.
     pub pipeline: String,
-    /// What is asked of its samples.
+    /// Goal of the pipeline's estimator.
     pub goal: Goal,
-    /// What the promise rested on, at its weakest.
+    /// Weakest kind of certificate of any sample.
     pub kind: Kind,
-    /// What any certificate took for granted.
+    /// Assumptions of any certificate.
     pub assumes: Assumptions,
-    /// Share of the query heads' trials whose last check asked for a larger sample.
+    /// Share of the query heads' trials whose last check required a larger sample.
     pub not_held: f64,
-    /// Trials of all units of the promise, and the number of them in which the error of the target
-    /// exceeded epsilon; or exceeded the error bar, if the estimator has a size or a limit did not
-    /// suffice.
+    /// Number of trials of all units of the promise, and number of trials in which the error of the
+    /// target exceeded epsilon; or exceeded the error bar, if the sample size is fixed or a limit
+    /// on the size was too small.
     pub violations: ViolationCount,
-    /// The error bars of the query heads' trials. Their evidence is the worst of any head, at
-    /// [`LEVEL`] over the number of heads.
+    /// Error bars of the query heads' trials. The evidence is the worst of any head, at [`LEVEL`]
+    /// over the number of heads.
     pub bars: BarsSummary,
-    /// The largest 95 % Clopper–Pearson upper bound of any head's (of any layer's) failure rate.
+    /// Largest 95 % Clopper–Pearson upper bound on the failure rate of any head (layer, under scope
+    /// `step`).
     pub upper: f64,
-    /// The head (layer) with the smallest p-value.
+    /// Head (layer) with the smallest p-value.
     pub worst: Count,
-    /// What it is tested against.
+    /// Test of the heads (layers).
     pub test: CountTest,
-    /// The row with the smallest p-value: a head (a layer) at one query.
+    /// Row with the smallest p-value: a head (layer) at one query.
     pub worst_row: Count,
-    /// What it is tested against; its trials are the fewest of any row.
+    /// Test of the rows; its number of trials is the smallest of any row.
     pub row_test: CountTest,
-    /// Rows that could be judged by themselves.
+    /// Numbers of rows with enough samples, and with too few, to be tested individually.
     pub row_coverage: JudgedRows,
-    /// The test of all rows together.
+    /// Test of all rows together.
     pub rows_together: RowsTogether,
-    /// What the violations of heads (of layers) say of delta.
+    /// Evidence on delta from the violations of the heads (layers).
     pub evidence: EvidenceCounts,
-    /// The verdict.
+    /// Verdict.
     pub verdict: PromiseVerdict,
     /// True if the verdict is [`PromiseVerdict::Held`].
     pub held: bool,
     /// Tests that contradict the promise.
     pub contradicted_by: Vec<PromiseTest>,
-    /// Tests that do not, although their p-values are below [`SUSPICION`] in place of [`LEVEL`].
+    /// Tests that do not contradict the promise, but would at the level [`SUSPICION`].
     pub suspected_by: Vec<PromiseTest>,
-    /// Where and why a contradicted promise fails.
+    /// Place and cause of most failures, if the promise is contradicted.
     pub fault: Option<HeadFault>,
-    /// Every query head's own count.
+    /// Count of each query head.
     pub heads: Vec<HeadCount>,
-    /// Every layer's count of its heads together, if the promise is about that.
+    /// Count of each layer, under scope `step`.
     pub steps: Vec<StepCount>,
-    /// Counts of each row: a head (a layer) at one query.
+    /// Count of each row: a head (layer) at one query.
     pub rows: Vec<Count>,
 }
 
@@ -120,7 +122,7 @@ pub enum PromiseTest {
     RowsTogether,
 }
 
-/// Of how many heads (layers) the violations say what.
+/// Numbers of heads (layers), by the evidence from their violations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EvidenceCounts {
     /// [`Evidence::WithinDelta`].
@@ -131,29 +133,31 @@ pub struct EvidenceCounts {
     pub contradicted: usize,
 }
 
-/// Where a violated promise fails most, and why.
+/// Query head with most failures, and their cause.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HeadFault {
-    /// The layer.
+    /// Layer.
     pub layer: usize,
-    /// The query head.
+    /// Query head.
     pub query_head: usize,
-    /// What failed in most of its samples that violated the promise.
+    /// Most frequent cause among the head's samples that violated the promise.
     pub cause: FailureCause,
-    /// In what share of them.
+    /// Share of these samples with that cause.
     pub share: f64,
 }
 
-/// Draws `trials` samples for every KV head of every layer, spread over its queries, and counts
-/// how often each query head's error exceeds epsilon, or its error bar. A trial's number is its sequence's, so that
-/// samples are independent; selectors choose once for each query, unless one of them draws, and get
-/// no feedback. A KV head is a unit of `results`. `progress` is called with the trials done and all that are to be
-/// done, from any thread.
+/// Draws `trials` samples for every KV head of every layer, spread over its queries, and counts the
+/// errors of each query head that exceed epsilon, or the error bar. Each trial has its own sequence
+/// number, so that samples are independent. Selectors choose once for each query, unless a selector
+/// draws, and get no feedback. A KV head is a unit of `results`. `progress` is called with the
+/// number of finished trials and the number of all trials, from any thread.
 ///
-/// Cost: the pipeline, and f64 sums over what it reads, `trials` times per KV head; in parallel.
+/// Cost: the pipeline, and f64 sums over the tokens that it reads, `trials` times per KV head; in
+/// parallel.
 ///
 /// # Errors
-/// A pipeline without an estimator or that cannot run on the trace, a damaged trace, or as [`Results::run`].
+/// If the pipeline has no estimator or cannot run on the trace, or the trace is damaged, and as
+/// [`Results::run`].
 pub fn verify(
     pipeline: &Arc<PipelineConfig>,
     trace: &Trace,
@@ -162,14 +166,14 @@ pub fn verify(
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Verification> {
     let pipelines = std::slice::from_ref(pipeline);
-    let mut one = verify_all(pipelines, trace, trials, results, progress)?;
-    Ok(one.pop().expect("there is a verdict on each pipeline"))
+    let mut verdicts = verify_all(pipelines, trace, trials, results, progress)?;
+    Ok(verdicts.pop().expect("there is a verdict on each pipeline"))
 }
 
-/// [`verify`] for several pipelines.
+/// Verifies several pipelines, as [`verify`] does one.
 ///
 /// # Errors
-/// As there.
+/// Same as [`verify`].
 pub fn verify_all(
     pipelines: &[Arc<PipelineConfig>],
     trace: &Trace,
@@ -185,15 +189,16 @@ pub fn verify_all(
     for (number, layout) in &layers {
         trace.expect_queries(*number, layout)?;
     }
-    let found = try_all(pipelines, trace, &layers, trials as usize, results, progress)?;
+    let found = run_all_trials(pipelines, trace, &layers, trials as usize, results, progress)?;
     let verdict = |((pipeline, goal), found): ((&Arc<PipelineConfig>, Goal), _)| {
         Verification::new(pipeline.name.clone(), goal, found)
     };
     Ok(pipelines.iter().zip(goals).zip(found).map(verdict).collect())
 }
 
-/// What `trials` samples of each KV head come to, pipeline by pipeline and layer by layer.
-pub(crate) fn try_all(
+/// Draws `trials` samples for each KV head; returns the counts, pipeline by pipeline and layer by
+/// layer.
+pub(crate) fn run_all_trials(
     pipelines: &[Arc<PipelineConfig>],
     trace: &Trace,
     layers: &[(usize, Layout)],
@@ -203,18 +208,18 @@ pub(crate) fn try_all(
 ) -> Result<Vec<Vec<LayerTrials>>> {
     pipelines.iter().try_for_each(|pipeline| expect_classes(pipeline, trace, layers))?;
     let goals = pipelines.iter().map(|pipeline| goal(pipeline)).collect::<Result<Vec<_>>>()?;
-    // Of each unit: the pipeline, the place of its layer, the KV head.
+    // A unit is (index of the pipeline, index of the layer, KV head).
     let heads = |layer: usize| (0..layers[layer].1.shape.kv_heads).map(move |head| (layer, head));
-    let of_layers = || (0..layers.len()).flat_map(heads);
+    let layers_and_heads = || (0..layers.len()).flat_map(heads);
     let units: Vec<(usize, usize, usize)> = (0..pipelines.len())
-        .flat_map(|pipeline| of_layers().map(move |(layer, head)| (pipeline, layer, head)))
+        .flat_map(|pipeline| layers_and_heads().map(move |(layer, head)| (pipeline, layer, head)))
         .collect();
     let key = |&(pipeline, layer, head): &(usize, usize, usize)| {
         let (name, layer) = (&pipelines[pipeline].name, layers[layer].0);
         format!("pipeline {} ({name}), layer {layer}, KV head {head}", pipeline + 1)
     };
     let keys: Vec<String> = units.iter().map(key).collect();
-    let made: Vec<KvHeadTrials> = results.run_together(&keys, |numbers, keep| {
+    let trials_of_heads: Vec<KvHeadTrials> = results.run_together(&keys, |numbers, sink| {
         let (done, total) = (AtomicUsize::new(0), numbers.len() * trials);
         let tick = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
         let place = |number: &usize| (units[*number].0, units[*number].1);
@@ -227,16 +232,17 @@ pub(crate) fn try_all(
             let bench = TrialBench::new(pipeline, goal, number, &layer, scale, heads)?;
             of_layer
                 .par_iter()
-                .try_for_each(|&unit| keep.put(unit, bench.run(units[unit].2, trials, &tick)))
+                .try_for_each(|&unit| sink.put(unit, bench.run(units[unit].2, trials, &tick)))
         })
     })?;
-    let mut made = made.into_iter();
+    let mut trials_of_heads = trials_of_heads.into_iter();
     let of_pipeline = |(pipeline, goal): (&Arc<PipelineConfig>, &Goal)| {
         let of_layer = |&(number, layout): &(usize, Layout)| {
-            let heads: Vec<KvHeadTrials> = made.by_ref().take(layout.shape.kv_heads).collect();
+            let heads: Vec<KvHeadTrials> =
+                trials_of_heads.by_ref().take(layout.shape.kv_heads).collect();
             let (query_heads, queries) = (layout.shape.query_heads, layout.queries);
             let heads_per_list = pipeline.share.heads_per_list(layout.shape.group());
-            LayerCounts { goal, number, query_heads, queries, heads_per_list }.of(&heads)
+            LayerCounts { goal, number, query_heads, queries, heads_per_list }.count(&heads)
         };
         layers.iter().map(of_layer).collect()
     };
@@ -288,13 +294,13 @@ impl Verification {
         } else {
             PromiseVerdict::Undecided
         };
-        let all = |of: fn(&HeadCount) -> usize| heads.iter().map(of).sum::<usize>() as f64;
+        let sum = |count: fn(&HeadCount) -> usize| heads.iter().map(count).sum::<usize>() as f64;
         Self {
             pipeline,
             goal,
             kind: heads.iter().map(|head| head.kind).min().unwrap_or(Kind::None),
             assumes: heads.iter().fold(Assumptions::NONE, |all, head| all | head.assumes),
-            not_held: 1.0 - all(|head| head.held) / all(|head| head.trials),
+            not_held: 1.0 - sum(|head| head.held) / sum(|head| head.trials),
             violations: ViolationCount {
                 unit: goal.scope,
                 violated: counts.iter().map(|count| count.violations).sum(),
@@ -320,18 +326,18 @@ impl Verification {
         }
     }
 
-    /// Evidence on delta of the violations of a row.
+    /// Evidence on delta from the violations of a row.
     pub fn evidence_of_row(&self, row: &Count) -> Evidence {
         row.evidence(self.goal.delta.get(), self.row_test.limit)
     }
 
-    /// What the violations of a head (of a layer) say of delta.
+    /// Evidence on delta from the violations of a head (layer).
     pub fn evidence_of(&self, count: impl Into<Count>) -> Evidence {
         count.into().evidence(self.goal.delta.get(), self.test.limit)
     }
 }
 
-/// The error bars of heads, judged head by head.
+/// Summarizes the error bars of heads; the evidence is the worst of any head.
 fn judge_bars(heads: &[HeadCount], goal: &Goal) -> BarsSummary {
     let level = LEVEL / heads.len() as f64;
     let query_heads = heads.iter().map(|head| head.query_head + 1).max().unwrap_or(1);
@@ -341,7 +347,7 @@ fn judge_bars(heads: &[HeadCount], goal: &Goal) -> BarsSummary {
     bars.summary(heads.iter().map(judge).max())
 }
 
-/// Of at least one count, the one with the smallest p-value, and what all are tested against.
+/// Returns the count with the smallest p-value, and the test of the counts.
 fn worst_count(counts: &[Count], delta: f64) -> (Count, CountTest) {
     let order = |a: &Count, b: &Count| {
         a.p_value.total_cmp(&b.p_value).then(b.violations.cmp(&a.violations))
@@ -386,22 +392,23 @@ impl FromIterator<Evidence> for EvidenceCounts {
 }
 
 impl HeadFault {
-    /// The fault of the head with most violations, of those that `worst` is about.
+    /// Returns the fault of the head with most violations, among the heads that `worst` counts, or
+    /// among all.
     fn find(heads: &[HeadCount], worst: Option<&Count>) -> Option<Self> {
-        let about = |head: &&HeadCount| {
+        let is_counted = |head: &&HeadCount| {
             worst.is_none_or(|worst| {
                 head.layer == worst.layer
                     && worst.query_head.is_none_or(|query_head| query_head == head.query_head)
             })
         };
-        let head = heads.iter().filter(about).max_by_key(|head| head.violations)?;
-        let cause = head.failures.most();
-        let share = head.failures.of(cause) as f64 / head.violations as f64;
+        let head = heads.iter().filter(is_counted).max_by_key(|head| head.violations)?;
+        let cause = head.failures.most_frequent();
+        let share = head.failures.count(cause) as f64 / head.violations as f64;
         Some(Self { layer: head.layer, query_head: head.query_head, cause, share })
     }
 }
 
-/// Refuses trials so few that no head (no layer) could contradict delta.
+/// Refuses a number of trials that is too small for any head (layer) to contradict delta.
 fn expect_enough(trials: u32, layers: &[(usize, Layout)], goal: &Goal) -> Result<()> {
     let counts: usize = match goal.scope {
         Scope::Row => layers.iter().map(|(_, layout)| layout.shape.query_heads).sum(),
@@ -416,7 +423,7 @@ fn expect_enough(trials: u32, layers: &[(usize, Layout)], goal: &Goal) -> Result
     Err(Error::Setting { field: "trials", reason })
 }
 
-/// What a pipeline goals.
+/// Returns the goal of a pipeline's estimator.
 fn goal(pipeline: &PipelineConfig) -> Result<Goal> {
     pipeline.parts().find_map(PipelineConfig::goal).ok_or_else(|| {
         let reason = format!("{} promises nothing: it has no [estimator]", pipeline.name);
@@ -424,10 +431,11 @@ fn goal(pipeline: &PipelineConfig) -> Result<Goal> {
     })
 }
 
-/// [`verify`] for one layer in memory, judged by any promise. `scale` as in a trace.
+/// Draws `trials` samples for each KV head of a layer in memory, and tests them against any
+/// promise. `scale` has the meaning that it has in a trace.
 ///
 /// # Errors
-/// A pipeline that cannot run on the layer.
+/// If the pipeline cannot run on the layer.
 pub fn try_layer(
     pipeline: &Arc<PipelineConfig>,
     promise: &Promise,
@@ -443,5 +451,5 @@ pub fn try_layer(
     let heads_per_list = pipeline.share.heads_per_list(shape.group());
     let goal = &goal;
     let counts = LayerCounts { goal, number: 0, query_heads, queries, heads_per_list };
-    Ok(counts.of(&heads))
+    Ok(counts.count(&heads))
 }

@@ -1,33 +1,33 @@
-//! What can be wrong with a trace.
+//! Errors of traces.
 
 use std::path::{Path, PathBuf};
 
-/// Every refusal names the file and, where there is one, the tensor.
+/// Error of a trace. Each names the file and, if there is one, the tensor.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refuses a file.
     #[error("{}: {source}", .path.display())]
     File {
-        /// The file, as it was given.
+        /// The file, as given.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The file is not a whole, consistent trace, or lacks what is asked of it.
+    /// The file is not a complete, consistent trace, or lacks data that is needed.
     #[error("{}: {reason}", .path.display())]
     Trace {
-        /// The file, as it was given.
+        /// The file, as given.
         path: PathBuf,
-        /// What is wrong, where, and what was expected.
+        /// Fault and its place, and what was expected.
         reason: String,
     },
-    /// Heads that cannot be made.
+    /// Synthetic heads cannot be created.
     #[error("{field}: {reason}")]
     Setting {
-        /// The field of the settings.
+        /// Field of the settings.
         field: &'static str,
-        /// What is wrong and what was expected.
+        /// Fault, and what was expected.
         reason: String,
     },
 }
@@ -36,7 +36,7 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// A file that is not the trace that was expected.
+    /// Creates the error for a file that is not the expected trace.
     pub fn trace(path: &Path, reason: impl Into<String>) -> Self {
         Self::Trace { path: path.into(), reason: reason.into() }
     }

@@ -1,5 +1,5 @@
-//! Attention heads as data: queries, keys and values that were captured from a model, or made up, and
-//! the files that hold them.
+//! Attention heads as data: queries, keys and values, captured from a model or synthetic, and the
+//! files that store them.
 
 mod error;
 mod file;

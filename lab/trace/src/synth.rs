@@ -1,22 +1,22 @@
 //! Synthetic heads of known difficulty.
 //!
-//! Each KV head is made on its own: segments of text, each with a topic; keys that follow the
-//! topic, with short-range noise and rotary positions; and a base query at the last position.
-//! Sinks, heavy hitters and needles are planted by moving their keys along the base query until its
-//! scores are those that the kind asks for. Keys move only along the slower half of the rotary
-//! pairs, which hardly turn from one position to the next, so that queries at other positions find
-//! what was planted too.
+//! Each KV head is generated independently: segments of text, each with a topic; keys that follow
+//! the topic, with short-range noise and rotary positions; and a base query at the last position.
+//! Sinks, heavy hitters and needles are planted: their keys are moved along the base query until
+//! its scores are those of the kind. Keys move only along the slower half of the rotary pairs,
+//! which hardly turn from one position to the next, so that queries at other positions find the
+//! planted tokens as well.
 //!
-//! A query head scales each number of the base query by `1 + 0.3 g` and each of its queries once
-//! more by `1 + 0.1 g`, `g` standard normal. Every query is then given the length at which its
-//! scores on the keys as they were before planting have the kind's standard deviation; last, its
-//! slower half is corrected until planted keys gain as much as they do for the base query, which
-//! changes the standard deviation by a few percent. What a planted key scored before still differs
-//! from query to query, so shares of the mass hold on average at the last position, and only
-//! roughly for one query or further back.
+//! A query head scales each number of the base query by `1 + 0.3 g`, and each of its queries once
+//! more by `1 + 0.1 g`, with `g` standard normal. The length of every query is then set so that its
+//! scores on the keys before planting have the kind's standard deviation. Finally, the query's
+//! slower half is corrected until planted keys gain as much as for the base query, which changes
+//! the standard deviation by a few percent. The score of a planted key before planting still
+//! differs from query to query. Shares of the attention weight therefore hold on average at the
+//! last position, and only roughly for single queries or earlier positions.
 
+mod generator;
 mod kind;
-mod maker;
 #[cfg(test)]
 mod tests;
 
@@ -25,39 +25,41 @@ use vattention_core::Shape;
 
 use crate::{Error, Result, TraceLayer};
 
+use generator::{HeadGenerator, OSCILLATING};
 pub use kind::HeadKind;
-use maker::{Maker, OSCILLATING};
 
 const FEWEST_TOKENS: usize = 512;
 const MOST_TOKENS: usize = 1 << 24;
 const MOST_DIM: usize = 4096;
-/// Elements of the keys or the values of a layer.
+/// Largest number of elements of the keys or the values of a layer.
 const MOST_NUMBERS: usize = 1 << 31;
 
-/// What to make.
+/// Settings of a synthetic layer.
 #[derive(Clone, Debug)]
 pub struct Synth {
-    /// What the heads attend to.
+    /// Kind of the heads.
     pub kind: HeadKind,
-    /// Tokens in the cache.
+    /// Number of tokens in the cache.
     pub tokens: usize,
     /// Heads and their dimensions.
     pub shape: Shape,
-    /// Queries per query head, at the last positions; each sees the tokens up to its own.
+    /// Number of queries per query head, at the last positions; the tokens up to a query's own
+    /// position are visible to it.
     pub queries: usize,
-    /// Prompt queries per query head, at the last positions; may be 0.
+    /// Number of prompt queries per query head, at the last positions; may be 0.
     pub prompt: usize,
-    /// The standard deviation of the mean value's numbers; 0.7 is usual.
+    /// Standard deviation of the mean value's numbers; 0.7 is usual.
     pub value_mean: f64,
-    /// Equal seeds make equal layers; the cache depends on neither `queries` nor `prompt`.
+    /// Seed: equal seeds give equal layers. Keys and values depend on neither `queries` nor
+    /// `prompt`.
     pub seed: u64,
 }
 
 impl Synth {
-    /// Makes the layer.
+    /// Generates the layer.
     ///
     /// # Errors
-    /// [`Error::Setting`] naming the field that is out of range.
+    /// [`Error::Setting`] names the field that is out of range.
     pub fn layer(&self) -> Result<TraceLayer> {
         self.check()?;
         let Shape { query_heads, kv_heads, head_dim, value_dim } = self.shape;
@@ -73,7 +75,7 @@ impl Synth {
             classes: None,
         };
         for kv_head in 0..kv_heads {
-            Maker::new(self, kv_head).fill(&mut layer, kv_head);
+            HeadGenerator::new(self, kv_head).fill(&mut layer, kv_head);
         }
         Ok(layer)
     }

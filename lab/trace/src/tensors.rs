@@ -1,4 +1,4 @@
-//! Writing safetensors with a header in a fixed order, so that the same content has the same bytes
+//! Writer of safetensors whose header has a fixed order, so that equal contents have equal bytes
 //! (the library's own writer shuffles the metadata).
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ impl Tensors {
         self.push(name, Dtype::F32, shape, &bytes);
     }
 
-    /// The bytes of the file.
+    /// Returns the bytes of the file.
     pub fn into_bytes(self, metadata: BTreeMap<String, String>) -> Vec<u8> {
         let mut header = Map::new();
         header.insert("__metadata__".into(), json!(metadata));

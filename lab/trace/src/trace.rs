@@ -6,10 +6,10 @@
 //! layers.{l}.queries  [query_heads, queries, head_dim]
 //! layers.{l}.keys     [kv_heads, tokens, head_dim]
 //! layers.{l}.values   [kv_heads, tokens, value_dim]
-//! layers.{l}.visible  i64 [queries]                    optional: tokens that each query may see
-//! layers.{l}.prompt   [query_heads, prompt, head_dim]  optional: queries of the prompt's last tokens
-//! layers.{l}.prompt_tokens  i64 [1]                    optional: tokens of the prompt; absent: all
-//! layers.{l}.classes  u8 [tokens]                      optional: what each token is: 0 other, 1 punctuation, 2 special
+//! layers.{l}.visible  i64 [queries]                    optional: number of visible tokens
+//! layers.{l}.prompt   [query_heads, prompt, head_dim]  optional: queries of last prompt tokens
+//! layers.{l}.prompt_tokens i64 [1] optional: tokens of the prompt; default: all
+//! layers.{l}.classes  u8 [tokens]                      optional: 0 other, 1 punctuation, 2 special
 //! metadata            format = "vattention-trace/1"; scale, model, source, share (all optional)
 //! ```
 
@@ -30,17 +30,17 @@ use vattention_core::{TokenClass, step::MAX_MAGNITUDE};
 
 use crate::{Error, Result};
 
-use header::{LayerTensors, StoredTensor, cut_tensor, read_info, read_layers};
+use header::{LayerTensors, StoredTensor, describe_cut_tensor, read_info, read_layers};
 pub use layers::TraceLayers;
 pub use layout::{Layout, TraceInfo, TraceLayer};
 pub use write::write_trace;
 
-/// First bytes of a Git LFS pointer, which a clone without `git lfs` has in place of a file.
+/// First bytes of a Git LFS pointer, which a clone without `git lfs` has instead of a file.
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
-/// A trace file, memory-mapped; layers are read when asked for.
+/// A memory-mapped trace file. Layers are read on demand.
 ///
-/// The file must not be changed while it is open.
+/// The file must not change while it is open.
 #[derive(Debug)]
 pub struct Trace {
     path: PathBuf,
@@ -51,18 +51,19 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Opens a trace and checks everything but its numbers.
+    /// Opens a trace and checks everything except the numbers of tensors.
     ///
     /// # Errors
-    /// [`Error::File`] if it cannot be read, [`Error::Trace`] if it is damaged or inconsistent.
+    /// [`Error::File`] if the file cannot be read, [`Error::Trace`] if it is damaged or
+    /// inconsistent.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|source| Error::file(path, source))?;
         let is_file = file.metadata().map_err(|source| Error::file(path, source))?.is_file();
         if !is_file {
             return Err(Error::trace(path, "expected a file"));
         }
-        // SAFETY: the map is only read, as bytes. A file that another process truncates meanwhile
-        // ends this one with a signal, which the type's documentation rules out.
+        // SAFETY: the map is only read, as bytes. If another process truncates the file, a signal
+        // ends this process; the type's documentation rules this out.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(|source| Error::file(path, source))?;
         if map.starts_with(POINTER) {
@@ -71,7 +72,7 @@ impl Trace {
             return Err(Error::trace(path, reason));
         }
         let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|error| {
-            let cut = cut_tensor(&map).unwrap_or_else(|| error.to_string());
+            let cut = describe_cut_tensor(&map).unwrap_or_else(|| error.to_string());
             Error::trace(path, format!("not a whole safetensors file: {cut}"))
         })?;
         let info =
@@ -80,17 +81,17 @@ impl Trace {
         Ok(Self { path: path.into(), map, data_start: header + 8, info, layers })
     }
 
-    /// The file, as it was given.
+    /// File of the trace, as given.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the trace says about itself.
+    /// Metadata of the trace.
     pub fn info(&self) -> &TraceInfo {
         &self.info
     }
 
-    /// The layers, by number.
+    /// Layouts of the layers, by number.
     pub fn layers(&self) -> impl Iterator<Item = (usize, Layout)> + '_ {
         self.layers.iter().map(|(&number, layer)| (number, layer.layout))
     }
@@ -98,17 +99,17 @@ impl Trace {
     /// Reads one layer and checks its numbers; `None` if the trace does not have it.
     ///
     /// # Errors
-    /// [`Error::Trace`] naming the tensor and place of a number that is not finite, or of a limit
-    /// that is out of range.
+    /// [`Error::Trace`] names the tensor and the place of a number that is not finite or too large,
+    /// or of an integer that is out of range.
     pub fn layer(&self, number: usize) -> Option<Result<TraceLayer>> {
         let layer = self.layers.get(&number)?;
         Some(self.read(layer).map_err(|reason| Error::trace(&self.path, reason)))
     }
 
-    /// Refuses a layer without queries, on which nothing can be measured.
+    /// Refuses a layer without queries, which allows no measurement.
     ///
     /// # Errors
-    /// [`Error::Trace`] naming the tensor.
+    /// [`Error::Trace`] names the tensor.
     pub fn expect_queries(&self, number: usize, layout: &Layout) -> Result<()> {
         if layout.queries > 0 {
             return Ok(());

@@ -81,7 +81,7 @@ pub(super) struct StepLog<'w> {
 impl Observer for ErrorLog {
     fn see(&mut self, attended: &LayerAttended<'_>) {
         let errors = attended.errors();
-        let sum: f64 = errors.iter().map(|row| row.of(Target::Sdpa)).sum();
+        let sum: f64 = errors.iter().map(|row| row.relative(Target::Sdpa)).sum();
         let mut bars = Bars::default();
         for (error, row) in errors.iter().zip(&attended.output.rows) {
             bars.add_row(&row.certificate, error);

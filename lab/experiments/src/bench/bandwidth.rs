@@ -1,4 +1,4 @@
-//! How fast the machine reads memory in order: the limit of everything else.
+//! Speed of reading memory in order: the upper limit of every pipeline's speed.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,29 +10,29 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::{Error, Result};
 
-/// Bytes that a thread sums before it asks for more: long enough for the machine's read-ahead,
-/// short enough that a thread which is held up leaves the rest to the others.
+/// Bytes that a thread sums per task: long enough for the machine's read-ahead, short enough that a
+/// delayed thread leaves the rest to the others.
 const PIECE: usize = 16 << 20;
 
-/// Sums that are kept apart, so that none waits for another: eight registers of AVX-512. With half
-/// as many, LLVM shuffles two lines together, and the sum is slower than memory.
+/// Number of independent sums, which fill eight registers of AVX-512. With half this number, LLVM
+/// interleaves two cache lines by shuffles, and the sum is slower than memory.
 const LANES: usize = 64;
 
-/// Memory to be read.
+/// Memory for the sequential read.
 pub(super) struct ColdMemory(MmapMut);
 
 impl ColdMemory {
     pub(super) fn new(bytes: usize) -> Result<Self> {
         let mut memory = MmapMut::map_anon(bytes).map_err(|error| refuse("cold_bytes", error))?;
         #[cfg(target_os = "linux")]
-        // Without huge pages it is a little slower to read, and otherwise the same.
+        // The read works without huge pages, a little slower.
         let _ = memory.advise(memmap2::Advice::HugePage);
-        // A page that was never written is not memory yet.
+        // The system allocates a page when it is first written.
         memory.fill(1);
         Ok(Self(memory))
     }
 
-    /// Reads all of it on the threads of the pool: GB/s.
+    /// Reads the memory on the threads of the pool; returns the speed in GB/s.
     pub(super) fn read(&self, pool: &ThreadPool) -> f64 {
         let start = Instant::now();
         let total = pool.install(|| self.0.par_chunks(PIECE).map(sum).reduce(|| 0, wrapping_add));
@@ -41,8 +41,8 @@ impl ColdMemory {
     }
 }
 
-/// Threads to read with.
-pub(super) fn pool(threads: usize) -> Result<ThreadPool> {
+/// Starts a pool of threads for the sequential read.
+pub(super) fn start_pool(threads: usize) -> Result<ThreadPool> {
     let pool = ThreadPoolBuilder::new().num_threads(threads).build();
     pool.map_err(|error| refuse("threads", error))
 }
@@ -71,13 +71,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_it_is_read() {
+    fn the_whole_memory_is_read() {
         let memory = ColdMemory::new(3 * PIECE + 512).unwrap();
         let ones = u64::from_ne_bytes([1; 8]);
         let words = memory.0.len() as u64 / 8;
         let total: u64 = memory.0.chunks(PIECE).map(sum).fold(0, wrapping_add);
         assert_eq!(total, ones.wrapping_mul(words));
-        let speed = memory.read(&pool(2).unwrap());
+        let speed = memory.read(&start_pool(2).unwrap());
         assert!(speed.is_finite() && speed > 0.0);
     }
 }

@@ -1,4 +1,4 @@
-//! A pipeline made to read a given share of the tokens.
+//! Setting of a pipeline's sizes for a given density.
 
 use std::sync::Arc;
 
@@ -6,25 +6,26 @@ use vattention_core::{Fraction, PipelineConfig, Size, plugin::Tunable};
 
 use crate::{Error, Result};
 
-/// Why a pipeline with settings by layer is made for no density.
+/// Reason why a pipeline with settings by layer cannot be set to a density.
 pub(crate) const BY_LAYER: &str = "it has settings by layer, and the same size would be set at all";
 
-/// Whether a pipeline's estimator decides how large the sample is, and with it what a step reads:
-/// every estimator without a size.
+/// Returns true if a pipeline's estimator decides the sample size, and thereby the density: every
+/// estimator without a fixed size does.
 pub fn decides_itself(pipeline: &PipelineConfig) -> bool {
     pipeline.goal().is_some_and(|goal| goal.size().is_none())
 }
 
-/// The pipeline with its sizes set so that a step reads about `density` of the tokens, beside what
-/// `sink` and `window` take.
+/// Returns the pipeline with its sizes set so that a step reads about `density` of the tokens,
+/// besides the tokens of `sink` and `window`.
 ///
-/// Two parts have such a size: the one selector that has [some](Tunable::Sizes), and an estimator of which a size is asked. A
-/// pipeline with both gives half of the density to each, a pipeline with one of them gives it all. Where sink
-/// and window are everything, the window has the size that is set.
+/// Two parts may have such a size: the one selector with [sizes](Tunable::Sizes), and an estimator
+/// with a fixed sample size. If a pipeline has both, each gets half of the density; if it has one,
+/// that part gets all. If the pipeline has no selectors but sink and window, the window's size is
+/// set.
 ///
 /// # Errors
-/// A pipeline that has neither, or several such selectors, or settings by layer, or that [decides
-/// itself](decides_itself).
+/// If the pipeline has no such part, has several such selectors, has settings by layer, or [decides
+/// its density itself](decides_itself).
 pub fn at_density(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<PipelineConfig>> {
     let refuse = |reason: String| refusal(pipeline, reason);
     if decides_itself(pipeline) {
@@ -39,21 +40,21 @@ pub fn at_density(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<Pi
     with_window(pipeline, density).ok_or_else(|| refuse(reason.into()))
 }
 
-/// The pipeline with those sizes set that [`at_density`] sets; as it stands if it has none.
+/// Returns the pipeline with the sizes set that [`at_density`] sets, or unchanged if it has none.
 ///
 /// # Errors
-/// A pipeline of which several selectors have a size, or with settings by layer.
-pub fn sized(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<PipelineConfig>> {
+/// If several selectors of the pipeline have a size, or the pipeline has settings by layer.
+pub fn with_sizes(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<PipelineConfig>> {
     let (sized, _) = set_sizes(pipeline, density).map_err(|reason| refusal(pipeline, reason))?;
     Ok(sized)
 }
 
-/// Why a pipeline cannot be made to read a share.
+/// Creates the error for a pipeline that cannot be set to a density.
 pub(crate) fn refusal(pipeline: &PipelineConfig, reason: String) -> Error {
     Error::Setting { field: "density", reason: format!("{}: {reason}", pipeline.name) }
 }
 
-/// The pipeline with its sizes set to equal parts of a density, and how many parts there are.
+/// Returns the pipeline with its sizes set to equal parts of a density, and the number of parts.
 fn set_sizes(
     pipeline: &PipelineConfig,
     density: Fraction,
@@ -73,7 +74,7 @@ fn set_sizes(
     Ok((Arc::new(pipeline), count))
 }
 
-/// The sizes to set: those of a selector, that of the estimator, or both.
+/// Returns the sizes to set, by part: the sizes of a selector, the size of the estimator, or both.
 fn parts(pipeline: &mut PipelineConfig) -> std::result::Result<Vec<Vec<&mut Size>>, String> {
     let (mut parts, mut places) = (Vec::new(), Vec::new());
     for (i, selector) in pipeline.selectors.iter_mut().enumerate() {
@@ -91,7 +92,7 @@ fn parts(pipeline: &mut PipelineConfig) -> std::result::Result<Vec<Vec<&mut Size
     Ok(parts)
 }
 
-/// The pipeline with another window, if sink and window are everything.
+/// Returns the pipeline with another window size, if it has no selectors but sink and window.
 fn with_window(pipeline: &PipelineConfig, density: Fraction) -> Option<Arc<PipelineConfig>> {
     if pipeline.draws() {
         return None;
@@ -121,7 +122,7 @@ mod tests {
         Size::Share(Fraction::try_from(share).unwrap())
     }
 
-    /// The best by attention, some times over, after a sink.
+    /// Creates a pipeline of a sink and `best` selectors by exact top-k.
     fn pipeline(best: usize, estimator: Option<Ratio>) -> PipelineConfig {
         let mut selectors: Vec<Box<dyn SelectorConfig>> =
             vec![Box::new(Sink { size: Size::Tokens(4) })];
@@ -145,7 +146,7 @@ mod tests {
         Arc::into_inner(at_density(pipeline, density).unwrap()).unwrap()
     }
 
-    /// What the sizes of the last selector and of the estimator become at density 0.1.
+    /// Returns the sizes of the last selector and of the estimator at density 0.1.
     fn sizes(pipeline: &PipelineConfig) -> (Vec<Size>, Option<Size>) {
         let mut scaled = at_a_tenth(pipeline);
         let goal = scaled.goal().and_then(|goal| goal.size());
@@ -174,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn what_evicts_has_sizes_too() {
+    fn sizes_of_evicting_selectors_are_set() {
         let [few, all] = [Size::Tokens(4), Size::Tokens(100)];
         assert_eq!(sizes(&with(Window { size: all })).0, [share(0.1)]);
         assert_eq!(sizes(&with(H2o { heavy: few, recent: all })).0, [share(0.05); 2]);
-        // A promise decides by itself, and leaves the window as it is.
+        // A promise decides the density, and the window's size is not changed.
         let promising =
             PipelineConfig { estimator: Some(Box::new(promising())), ..with(Window { size: all }) };
-        let mut same = (*sized(&promising, Fraction::try_from(0.1).unwrap()).unwrap()).clone();
+        let mut same = (*with_sizes(&promising, Fraction::try_from(0.1).unwrap()).unwrap()).clone();
         let last = same.selectors.last_mut().unwrap().tunable();
         assert!(matches!(last, Some(Tunable::Window(size)) if *size == all));
     }
@@ -203,7 +204,7 @@ mod tests {
         let layers = vec![LayerSettings { at: vec![0.into()], pipeline: Arc::default() }];
         let by_layer = PipelineConfig { layers, ..pipeline(1, None) };
         assert!(refusal(&by_layer).contains("some: it has settings by layer"));
-        assert!(sized(&by_layer, Fraction::try_from(0.1).unwrap()).is_err());
+        assert!(with_sizes(&by_layer, Fraction::try_from(0.1).unwrap()).is_err());
         let own = pipeline(1, Some(promising()));
         assert!(decides_itself(&own) && !decides_itself(&pipeline(1, None)));
         assert!(refusal(&own).contains("decides how much is read"));

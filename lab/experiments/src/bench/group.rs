@@ -9,22 +9,22 @@ use vattention_core::{
     engine::{PageSize, Placement, Turn},
 };
 
-use super::bandwidth::{ColdMemory, pool};
+use super::bandwidth::{ColdMemory, start_pool};
 use super::heads::BenchHeads;
 use super::memory::{CachePlan, huge_share, row_bytes};
 use super::tally::{BenchTally, MeasuredGroup};
 use crate::{Error, Result, Variant};
 
-/// Tokens appended at a time.
+/// Number of tokens appended by one call.
 const BLOCK: usize = 512;
-/// Rounds before the clock is read.
+/// Number of rounds before measurement begins.
 const WARM_UP: usize = 2;
-/// Rounds measured at least, however long they take.
-const LEAST: usize = 5;
+/// Least number of measured rounds.
+const LEAST_ROUNDS: usize = 5;
 
-/// What a group is measured on.
+/// One combination of tokens, storage and threads, with the settings of a group.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Set {
+pub(super) struct BenchCase {
     pub(super) tokens: usize,
     pub(super) storage: Storage,
     pub(super) threads: usize,
@@ -32,24 +32,26 @@ pub(super) struct Set {
     pub(super) page_size: PageSize,
     pub(super) fall_back: FallBack,
     pub(super) omit_error_bars: bool,
-    /// Sequences that attend at once: so many layers that follow each other are the same one of as many sequences.
+    /// Number of sequences in a batch. This number of successive layers stands for one layer of
+    /// that many sequences.
     pub(super) sequences: usize,
     pub(super) plan: CachePlan,
 }
 
-impl Set {
-    /// Tokens of a layer. Sequences of a batch have different lengths, from about half of the tokens to all.
-    fn tokens_of(&self, layer: usize) -> usize {
+impl BenchCase {
+    /// Number of tokens of a layer. Sequences of a batch have different lengths, from about half of
+    /// the tokens to all.
+    fn tokens_in(&self, layer: usize) -> usize {
         let sequence = 1 + layer % self.sequences;
         (self.tokens * (self.sequences + sequence)).div_ceil(2 * self.sequences)
     }
 }
 
-/// Dense attention and others, all with the same tokens in the same number of layers.
+/// Dense attention and other pipelines, all with the same tokens in the same number of layers.
 pub(super) struct Group<'a> {
     backend: &'a dyn Backend,
     heads: &'a BenchHeads,
-    set: Set,
+    case: BenchCase,
     runners: Vec<Runner<'a>>,
 }
 
@@ -65,18 +67,18 @@ impl<'a> Group<'a> {
         variants: &'a [Variant],
         backend: &'a dyn Backend,
         heads: &'a BenchHeads,
-        set: Set,
+        case: BenchCase,
     ) -> Result<Self> {
         let shape = heads.shape();
         let options = |layer| Options {
             sequence: heads.sequence(layer),
             scale: heads.scale(),
-            storage: set.storage,
-            threads: Some(set.threads),
-            placement: set.placement,
-            page_size: set.page_size,
-            fall_back: set.fall_back,
-            omit_error_bars: set.omit_error_bars,
+            storage: case.storage,
+            threads: Some(case.threads),
+            placement: case.placement,
+            page_size: case.page_size,
+            fall_back: case.fall_back,
+            omit_error_bars: case.omit_error_bars,
             timed: true,
             ..Options::default()
         };
@@ -86,21 +88,21 @@ impl<'a> Group<'a> {
                 let started = backend.start(&variant.pipeline, number, shape, &options(layer));
                 started.map_err(|source| variant.refuse(number, source))
             };
-            let layers = (0..set.plan.layers).map(start).collect::<Result<_>>()?;
-            let bytes = row_bytes(&shape, set.storage);
+            let layers = (0..case.plan.layers).map(start).collect::<Result<_>>()?;
+            let bytes = row_bytes(&shape, case.storage);
             let tally = BenchTally::new(variant.pipeline.share, shape.group(), bytes);
             Ok(Runner { variant, layers, tally })
         };
         let runners = variants.iter().map(runner).collect::<Result<_>>()?;
-        Ok(Self { backend, heads, set, runners })
+        Ok(Self { backend, heads, case, runners })
     }
 
-    /// Gives every pipeline the same tokens, and a prompt of one query, without which some
-    /// selectors would take everything. `progress` is told the share that is done.
+    /// Appends the same tokens to every pipeline, and lets it observe a prompt's queries, without
+    /// which some selectors read everything. `progress` is called with the finished share.
     pub(super) fn fill(&mut self, progress: &dyn Fn(f64)) -> Result<()> {
-        let plan = self.set.plan;
+        let plan = self.case.plan;
         for layer in 0..plan.layers {
-            let tokens = self.set.tokens_of(layer);
+            let tokens = self.case.tokens_in(layer);
             for first in (0..tokens).step_by(BLOCK) {
                 let count = BLOCK.min(tokens - first);
                 let keys = self.heads.keys(layer, first, count);
@@ -118,42 +120,42 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Measures until `time` is over. `progress` is told the share that is done.
+    /// Measures rounds until `time` is over. `progress` is called with the finished share.
     pub(super) fn measure(
         mut self,
         memory: &ColdMemory,
         time: Duration,
         progress: &dyn Fn(f64),
     ) -> Result<MeasuredGroup<'a>> {
-        let pool = pool(self.set.threads)?;
+        let pool = start_pool(self.case.threads)?;
         for round in 0..WARM_UP {
             memory.read(&pool);
-            self.round(round)?;
+            self.run_round(round)?;
         }
-        self.runners.iter_mut().for_each(|runner| runner.tally.forget());
+        self.runners.iter_mut().for_each(|runner| runner.tally.discard_passes());
         let huge_pages = huge_share();
         let (start, mut bandwidth) = (Instant::now(), Vec::new());
-        while bandwidth.len() < LEAST || start.elapsed() < time {
+        while bandwidth.len() < LEAST_ROUNDS || start.elapsed() < time {
             bandwidth.push(memory.read(&pool));
-            self.round(WARM_UP + bandwidth.len())?;
-            let of_rounds = bandwidth.len() as f64 / LEAST as f64;
-            let of_time = start.elapsed().as_secs_f64() / time.as_secs_f64().max(1e-9);
-            progress(of_rounds.min(of_time).min(1.0));
+            self.run_round(WARM_UP + bandwidth.len())?;
+            let rounds_share = bandwidth.len() as f64 / LEAST_ROUNDS as f64;
+            let time_share = start.elapsed().as_secs_f64() / time.as_secs_f64().max(1e-9);
+            progress(rounds_share.min(time_share).min(1.0));
         }
         let tallies = self.runners.into_iter().map(|runner| (runner.variant, runner.tally));
         Ok(MeasuredGroup { bandwidth, huge_pages, tallies: tallies.collect() })
     }
 
-    /// Lets every pipeline make a pass with the same queries, dense attention first, whose outputs the others' are
-    /// compared with.
-    fn round(&mut self, round: usize) -> Result<()> {
-        let layers = 0..self.set.plan.layers;
+    /// Runs a pass of every pipeline with the same queries. Dense attention runs first; its outputs
+    /// are the reference for the others.
+    fn run_round(&mut self, round: usize) -> Result<()> {
+        let layers = 0..self.case.plan.layers;
         let queries: Vec<Array3<f32>> =
             layers.map(|layer| self.heads.queries(layer, round)).collect();
         let Some((dense, others)) = self.runners.split_first_mut() else { return Ok(()) };
-        let exact = dense.pass(self.backend, &self.set, &queries)?;
+        let exact = dense.run_pass(self.backend, &self.case, &queries)?;
         for runner in others {
-            let outputs = runner.pass(self.backend, &self.set, &queries)?;
+            let outputs = runner.run_pass(self.backend, &self.case, &queries)?;
             runner.tally.compare(&outputs, &exact, runner.variant.pipeline.promise().as_ref());
         }
         Ok(())
@@ -181,22 +183,22 @@ impl Runner<'_> {
         observed.map_err(|source| self.variant.refuse(layer, source))
     }
 
-    /// Answers one query in each layer, of a batch of sequences at a time, and notes how long that took.
-    fn pass(
+    /// Computes attention for one query in each layer, batch by batch, and records the time.
+    fn run_pass(
         &mut self,
         backend: &dyn Backend,
-        set: &Set,
+        case: &BenchCase,
         queries: &[Array3<f32>],
     ) -> Result<Vec<Output>> {
         let mut outputs: Vec<Output> = Vec::with_capacity(queries.len());
         let start = Instant::now();
-        let batches = self.layers.chunks_mut(set.sequences).zip(queries.chunks(set.sequences));
+        let batches = self.layers.chunks_mut(case.sequences).zip(queries.chunks(case.sequences));
         for (layers, queries) in batches {
             let first = outputs.len();
             let refuse = |source| self.variant.refuse(first, source);
             let views = queries.iter().map(|queries| queries.view());
-            let answered = attend(backend, layers, views, set.threads).map_err(refuse)?;
-            for output in answered {
+            let results = attend(backend, layers, views, case.threads).map_err(refuse)?;
+            for output in results {
                 outputs.push(output.map_err(refuse)?);
             }
         }
@@ -205,7 +207,8 @@ impl Runner<'_> {
     }
 }
 
-/// One step of a layer of each sequence of a batch; of a single one by itself.
+/// Runs one step of a layer for each sequence of a batch. A single sequence does not use the batch
+/// path.
 fn attend<'q>(
     backend: &dyn Backend,
     layers: &mut [Box<dyn Attention>],

@@ -1,4 +1,4 @@
-//! What is measured on: made-up heads, or those of a trace.
+//! Heads to measure with: synthetic ones, or those of a trace.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,35 +10,36 @@ use vattention_trace::{Trace, TraceLayer};
 use super::numbers;
 use crate::{Error, Result};
 
-/// The step that makes the prompt's query.
+/// Step number of the prompt's query, which no decode step has.
 const PROMPT: usize = u32::MAX as usize;
 
 /// Keys, values and queries of the layers that are measured.
 #[derive(Clone, Debug)]
 pub enum BenchHeads {
-    /// Made up, all dimensions being about normal, and a few keys long.
+    /// Synthetic numbers, about normal, with a few long keys.
     MadeUp(Shape),
-    /// Of a trace.
+    /// Layers of a trace.
     Traced(TracedHeads),
 }
 
-/// Layers of a trace, taken in turn. Beyond its tokens they begin again, with their sinks.
+/// Layers of a trace, used cyclically. Beyond the trace's tokens, tokens repeat from the first on.
 #[derive(Clone, Debug)]
 pub struct TracedHeads {
-    /// The file, as it was given.
+    /// File of the trace, as given.
     path: PathBuf,
-    /// What their queries are multiplied by, unless it is the default.
+    /// Factor of the queries, unless it is the default.
     scale: Option<f32>,
     shape: Shape,
-    /// With their numbers in the model.
+    /// Numbers of the layers in the model, and the layers.
     layers: Arc<Vec<(usize, TraceLayer)>>,
 }
 
 impl TracedHeads {
-    /// All layers of a trace.
+    /// Reads all layers of a trace.
     ///
     /// # Errors
-    /// A trace without layers, whose layers have different shapes, or one of which has no queries, or that is damaged.
+    /// If the trace has no layers or is damaged, its layers have different shapes, or a layer has
+    /// no queries.
     pub fn new(trace: &Trace) -> Result<Self> {
         let (mut layers, mut shape) = (Vec::new(), None);
         for (number, layout) in trace.layers() {
@@ -46,7 +47,8 @@ impl TracedHeads {
             let first = *shape.get_or_insert(layout.shape);
             if layout.shape != first {
                 let reason = format!(
-                    "layer {number} has not as many heads as those before it, of as many elements"
+                    "layer {number} has another shape than the layers before it; \
+                     expected equal shapes"
                 );
                 return Err(Error::trace(trace.path(), reason));
             }
@@ -57,7 +59,7 @@ impl TracedHeads {
         Ok(Self { path, scale, shape, layers: Arc::new(layers) })
     }
 
-    /// The tokens of the layer that has the most.
+    /// Largest number of tokens of any layer.
     pub fn tokens(&self) -> usize {
         self.layers.iter().map(|(_, layer)| layer.keys.dim().1).max().unwrap_or_default()
     }
@@ -68,7 +70,7 @@ impl TracedHeads {
 }
 
 impl BenchHeads {
-    /// The dimensions of a layer.
+    /// Dimensions of a layer.
     pub fn shape(&self) -> Shape {
         match self {
             Self::MadeUp(shape) => *shape,
@@ -76,7 +78,7 @@ impl BenchHeads {
         }
     }
 
-    /// The trace's file, as it was given.
+    /// File of the trace, as given; `None` for synthetic heads.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             Self::MadeUp(_) => None,
@@ -84,7 +86,7 @@ impl BenchHeads {
         }
     }
 
-    /// Which layer of a model the `layer`th is.
+    /// Number in the model of the `layer`-th layer.
     pub fn number(&self, layer: usize) -> usize {
         match self {
             Self::MadeUp(_) => layer,
@@ -92,7 +94,8 @@ impl BenchHeads {
         }
     }
 
-    /// How often the same layer came before: the number of its sequence.
+    /// Sequence number of the `layer`-th layer: the number of earlier uses of the same layer of the
+    /// trace.
     pub(super) fn sequence(&self, layer: usize) -> u32 {
         match self {
             Self::MadeUp(_) => 0,
@@ -107,23 +110,23 @@ impl BenchHeads {
         }
     }
 
-    /// Keys `[kv_heads, count, head_dim]` of the tokens from `first` on.
+    /// Keys `[kv_heads, count, head_dim]` of `count` tokens, beginning with `first`.
     pub(super) fn keys(&self, layer: usize, first: usize, count: usize) -> Array3<f32> {
         match self {
             Self::MadeUp(shape) => numbers::keys(shape, layer, first, count),
-            Self::Traced(traced) => repeated(&traced.layer(layer).keys, first, count),
+            Self::Traced(traced) => repeat_rows(&traced.layer(layer).keys, first, count),
         }
     }
 
-    /// Values `[kv_heads, count, value_dim]` of the tokens from `first` on.
+    /// Values `[kv_heads, count, value_dim]` of `count` tokens, beginning with `first`.
     pub(super) fn values(&self, layer: usize, first: usize, count: usize) -> Array3<f32> {
         match self {
             Self::MadeUp(shape) => numbers::values(shape, layer, first, count),
-            Self::Traced(traced) => repeated(&traced.layer(layer).values, first, count),
+            Self::Traced(traced) => repeat_rows(&traced.layer(layer).values, first, count),
         }
     }
 
-    /// What the tokens from `first` on are in the text, `[count]`, if that is known.
+    /// Classes `[count]` of `count` tokens, beginning with `first`, if they are known.
     pub(super) fn classes(
         &self,
         layer: usize,
@@ -135,10 +138,10 @@ impl BenchHeads {
         Some((first..first + count).map(|token| classes[token % classes.len()]).collect())
     }
 
-    /// Refuses a pipeline that needs to know what tokens are in the text, where that is not known.
+    /// Refuses a pipeline that needs the classes of tokens, if they are not known.
     ///
     /// # Errors
-    /// [`Error::Pipeline`], or of a trace [`Error::Classes`].
+    /// [`Error::Pipeline`] for synthetic heads, [`Error::Classes`] for a trace.
     pub fn expect_classes(&self, pipeline: &Arc<PipelineConfig>, layers: usize) -> Result<()> {
         let unclassed = (0..layers).filter(|&layer| self.classes(layer, 0, 0).is_none());
         let mut layers = unclassed.map(|layer| self.number(layer));
@@ -158,11 +161,11 @@ impl BenchHeads {
     pub(super) fn queries(&self, layer: usize, step: usize) -> Array3<f32> {
         match self {
             Self::MadeUp(shape) => numbers::queries(shape, layer, step),
-            Self::Traced(traced) => repeated(&traced.layer(layer).queries, step, 1),
+            Self::Traced(traced) => repeat_rows(&traced.layer(layer).queries, step, 1),
         }
     }
 
-    /// The queries of the last tokens of a prompt, `[query_heads, prompt, head_dim]`: one at least.
+    /// Queries of the last tokens of a prompt, `[query_heads, prompt, head_dim]`; at least one.
     pub(super) fn prompt(&self, layer: usize, tokens: usize) -> Array3<f32> {
         match self {
             Self::MadeUp(_) => self.queries(layer, PROMPT),
@@ -177,8 +180,8 @@ impl BenchHeads {
     }
 }
 
-/// Rows of `[heads, rows, dim]` from `first` on, over and over.
-fn repeated(of: &Array3<f32>, first: usize, count: usize) -> Array3<f32> {
-    let rows: Vec<usize> = (first..first + count).map(|row| row % of.dim().1).collect();
-    of.select(Axis(1), &rows)
+/// Returns `count` rows of `[heads, rows, dim]`, beginning with `first`; rows repeat cyclically.
+fn repeat_rows(array: &Array3<f32>, first: usize, count: usize) -> Array3<f32> {
+    let rows: Vec<usize> = (first..first + count).map(|row| row % array.dim().1).collect();
+    array.select(Axis(1), &rows)
 }

@@ -1,21 +1,22 @@
-//! Keys, values and queries to measure with: pure functions of where they are.
+//! Synthetic keys, values and queries: pure functions of layer, head and token.
 //!
-//! Numbers are the sum of four bytes, near enough to normal, of variance 1. So logits of queries
-//! and keys are about normal of variance 1 too, which is neither uniform nor degenerate; one key in
-//! 1024 is four times as long, so that a few tokens are heavy. Values spread around a mean, for an
-//! output that is a sum of noise is one whose relative error nothing but reading everything bounds.
+//! Each number is a sum of four bytes, which is nearly normal, with variance 1. Logits of queries
+//! and keys are about normal with variance 1 as well, so that attention is neither uniform nor
+//! degenerate. One key in 1024 is four times as long, so that a few tokens are heavy. Values spread
+//! around a mean: an output that is a sum of noise alone has a relative error that no sample
+//! bounds.
 
 use ndarray::{Array3, s};
 use vattention_core::Shape;
 
-/// One key in this many is long.
+/// One in this number of keys is long.
 const HEAVY_EVERY: u64 = 1024;
-/// How long.
+/// Factor of the length of long keys.
 const HEAVY: f32 = 4.0;
-/// The standard deviation of the components of the mean value.
+/// Standard deviation of the components of the mean value.
 const MEAN_VALUE: f32 = 0.7;
 
-/// What a number is of; keeps their streams apart.
+/// Kind of a number; different kinds have different streams.
 #[derive(Clone, Copy)]
 enum NumberPart {
     Key = 1,
@@ -24,7 +25,7 @@ enum NumberPart {
     Query = 4,
 }
 
-/// Keys `[kv_heads, count, head_dim]` of the tokens from `first` on.
+/// Keys `[kv_heads, count, head_dim]` of `count` tokens, beginning with `first`.
 pub(super) fn keys(shape: &Shape, layer: usize, first: usize, count: usize) -> Array3<f32> {
     rows([shape.kv_heads, count, shape.head_dim], |head, token, row| {
         let place = place(NumberPart::Key, layer, head, first + token);
@@ -37,7 +38,7 @@ pub(super) fn keys(shape: &Shape, layer: usize, first: usize, count: usize) -> A
     })
 }
 
-/// Values `[kv_heads, count, value_dim]` of the tokens from `first` on.
+/// Values `[kv_heads, count, value_dim]` of `count` tokens, beginning with `first`.
 pub(super) fn values(shape: &Shape, layer: usize, first: usize, count: usize) -> Array3<f32> {
     let means = rows([shape.kv_heads, 1, shape.value_dim], |head, _, row| {
         fill(place(NumberPart::Mean, layer, head, 0), row);
@@ -56,17 +57,17 @@ pub(super) fn queries(shape: &Shape, layer: usize, step: usize) -> Array3<f32> {
     })
 }
 
-/// Makes every row of an array, given its first two indices.
+/// Creates an array; `make` fills each row, given its first two indices.
 fn rows(dim: [usize; 3], mut make: impl FnMut(usize, usize, &mut [f32])) -> Array3<f32> {
     let [heads, count, numbers] = dim;
     let mut data = vec![0.0; heads * count * numbers];
     for (i, row) in data.chunks_exact_mut(numbers).enumerate() {
         make(i / count, i % count, row);
     }
-    Array3::from_shape_vec(dim, data).expect("as many numbers were made")
+    Array3::from_shape_vec(dim, data).expect("the data has as many numbers as the shape")
 }
 
-/// The key of a row's numbers.
+/// Key of the stream of a row's numbers.
 fn place(part: NumberPart, layer: usize, head: usize, token: usize) -> u64 {
     mix(((part as u64) << 56) ^ ((layer as u64) << 44) ^ ((head as u64) << 32) ^ token as u64)
 }
@@ -81,14 +82,14 @@ fn fill(place: u64, row: &mut [f32]) {
     }
 }
 
-/// The sum of four bytes, shifted and scaled to mean 0 and variance 1.
+/// Sum of four bytes, shifted and scaled to mean 0 and variance 1.
 fn bell(word: u32) -> f32 {
     let pairs = (word & 0x00ff_00ff) + ((word >> 8) & 0x00ff_00ff);
     let sum = (pairs & 0xffff) + (pairs >> 16);
     (sum as f32 - 510.0) * (1.0 / 147.8)
 }
 
-/// SplitMix64: Steele, Lea, Flood (2014), "Fast splittable pseudorandom number generators".
+/// SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators").
 fn mix(counter: u64) -> u64 {
     let mut z = counter.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -111,14 +112,15 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_the_same_in_whatever_block_it_comes() {
+    fn a_token_does_not_depend_on_the_block_that_contains_it() {
         let (whole, late) = (keys(&SHAPE, 1, 0, 100), keys(&SHAPE, 1, 60, 40));
         assert_eq!(whole.slice(s![.., 60.., ..]), late);
         assert_ne!(whole, keys(&SHAPE, 2, 0, 100));
         assert_ne!(queries(&SHAPE, 0, 0), queries(&SHAPE, 0, 1));
     }
 
-    /// 64000 elements of queries, 131072 of values around 32 means, and 4096 of one column.
+    /// The samples are 64000 elements of queries, 131072 of values around 32 means, and 4096 of one
+    /// column.
     #[test]
     fn numbers_have_variance_1_and_a_few_keys_are_long() {
         let queries = (0..500).flat_map(|step| queries(&SHAPE, 0, step));

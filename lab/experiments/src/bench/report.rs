@@ -1,99 +1,100 @@
-//! What is told of a bench.
+//! Report of the benchmark.
 
 use std::path::Path;
 
 use serde::Serialize;
 
-use super::group::Set;
+use super::group::BenchCase;
 use super::tally::{BenchTally, MeasuredGroup, PassResult};
 use crate::metrics::ViolationCount;
 
-/// All that was measured.
+/// Results of the benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchReport {
-    /// Where.
+    /// Machine.
     pub machine: Machine,
-    /// The backend's name.
+    /// Name of the backend.
     pub backend: String,
-    /// The trace that the heads are of, unless they are made up.
+    /// Trace that the heads are from; `None` for synthetic heads.
     pub trace: Option<String>,
-    /// How fast memory was read in order.
+    /// Speed of reading memory in order, by number of threads.
     pub bandwidth_gb_s: Vec<Bandwidth>,
-    /// In the order in which they were measured; each group begins with dense attention.
+    /// Results of pipelines, in the order of measurement; each group begins with dense attention.
     pub rows: Vec<BenchRow>,
 }
 
-/// A machine.
+/// Description of a machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// The processor's name, where the system tells.
+    /// Name of the processor, if the system reports it.
     pub cpu: Option<String>,
-    /// Threads that run at once.
+    /// Number of threads that run in parallel.
     pub cores: usize,
-    /// The instruction set.
+    /// Instruction set.
     pub arch: String,
 }
 
-/// The speed of reading memory in order.
+/// Speed of reading memory in order.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bandwidth {
-    /// How many threads read.
+    /// Number of threads.
     pub threads: usize,
-    /// The median over all rounds with that many threads.
+    /// Median speed over all rounds with that number of threads, in GB/s.
     pub gb_s: f64,
     #[serde(skip)]
     rounds: Vec<f64>,
 }
 
-/// How one pipeline fared. Times, speeds and their ratios are medians over rounds.
+/// Results of one pipeline. Times, speeds and their ratios are medians over rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchRow {
-    /// The pipeline's name.
+    /// Name of the pipeline.
     pub pipeline: String,
-    /// Tokens in the cache.
+    /// Number of tokens in the cache.
     pub tokens: usize,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Sequences that attended at once, of different lengths, from about half of the tokens to all.
+    /// Number of sequences in a batch, whose lengths are from about half of the tokens to all.
     pub sequences: usize,
-    /// How rows are stored: f32, f16 or bf16.
+    /// Storage type of rows: f32, f16 or bf16.
     pub dtype: String,
-    /// The group: rows of one group were measured together.
+    /// Number of the group: pipelines of one group were measured together.
     pub group: usize,
-    /// The density that the pipeline was made for.
+    /// Density that the pipeline was set to; `None` if it has its own settings.
     pub asked_density: Option<f64>,
-    /// The share of the visible tokens that a KV head's query heads read together; the mean.
+    /// Share of the visible tokens that a KV head's query heads read together, mean over rows.
     pub density: f64,
-    /// Tokens drawn for a query head; the mean.
+    /// Number of sampled tokens of a query head, mean over rows.
     pub sampled: f64,
     /// Milliseconds of one decode step of one layer of one sequence.
     pub ms: f64,
-    /// Keys and values read, over the time: of a shared list once for its KV head, of separate
-    /// lists once for each query head.
+    /// Speed of reading keys and values, in GB/s. A shared token list counts once for its KV head,
+    /// separate lists count once for each query head.
     pub gb_s: f64,
-    /// That over the sequential read of the same round.
+    /// Ratio of `gb_s` to the speed of the sequential read in the same round.
     pub of_bandwidth: f64,
-    /// The time of dense attention in the same round over this one's.
+    /// Ratio of the time of dense attention in the same round to the time of this pipeline.
     pub speedup_over_dense: f64,
-    /// The share of the time that selectors took, if the backend tells.
+    /// Share of the time that selectors took, if the backend reports timings.
     pub select_share: Option<f64>,
-    /// The share that drawing and judging the sample took.
+    /// Share of the time that drawing and checking the sample took.
     pub sample_share: Option<f64>,
-    /// The share that reading keys and values took.
+    /// Share of the time that reading keys and values took.
     pub attend_share: Option<f64>,
-    /// The share of the process's memory that was in huge pages, if the system tells.
+    /// Share of the process's memory that was in huge pages, if the system reports it.
     pub huge_pages: Option<f64>,
-    /// Nanoseconds to append a token to the cache and the indexes of a KV head, with one thread; the mean.
+    /// Nanoseconds for appending a token to the cache and the indexes of a KV head with one thread,
+    /// mean over tokens.
     pub append_ns: f64,
-    /// The share of rows for which everything was read because that is faster.
+    /// Share of rows that read all tokens because that is faster.
     pub fell_back: f64,
-    /// The mean relative error of the output, to dense attention's.
+    /// Relative error of the output against dense attention, mean over rows.
     pub error: f64,
     /// Violations of the promise; `None` without a promise.
     pub violations: Option<ViolationCount>,
-    /// Layers, each with its own cache.
+    /// Number of layers, each with its own cache.
     pub layers: usize,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
@@ -108,11 +109,11 @@ impl BenchReport {
         }
     }
 
-    pub(super) fn add(&mut self, group: usize, set: &Set, measured: MeasuredGroup<'_>) {
+    pub(super) fn add(&mut self, group: usize, case: &BenchCase, measured: MeasuredGroup<'_>) {
         let MeasuredGroup { bandwidth, huge_pages, tallies } = measured;
         let Some((_, dense)) = tallies.first() else { return };
         for (variant, tally) in &tallies {
-            let mut row = BenchRow::new(group, set, tally, dense, &bandwidth);
+            let mut row = BenchRow::new(group, case, tally, dense, &bandwidth);
             let promise = variant.pipeline.promise();
             let violations = tally.violations().zip(promise);
             row.violations = violations.map(|(counts, promise)| counts.count(promise.scope));
@@ -121,46 +122,48 @@ impl BenchReport {
             row.huge_pages = huge_pages;
             self.rows.push(row);
         }
-        self.add_bandwidth(set.threads, bandwidth);
+        self.add_bandwidth(case.threads, bandwidth);
     }
 
     fn add_bandwidth(&mut self, threads: usize, rounds: Vec<f64>) {
-        let found = self.bandwidth_gb_s.iter().position(|one| one.threads == threads);
+        let found = self.bandwidth_gb_s.iter().position(|speed| speed.threads == threads);
         let place = found.unwrap_or(self.bandwidth_gb_s.len());
         if found.is_none() {
             self.bandwidth_gb_s.push(Bandwidth { threads, gb_s: 0.0, rounds: Vec::new() });
         }
-        let one = &mut self.bandwidth_gb_s[place];
-        one.rounds.extend(rounds);
-        one.gb_s = median(one.rounds.iter().copied());
+        let speed = &mut self.bandwidth_gb_s[place];
+        speed.rounds.extend(rounds);
+        speed.gb_s = median(speed.rounds.iter().copied());
     }
 }
 
 impl BenchRow {
     fn new(
         group: usize,
-        set: &Set,
+        case: &BenchCase,
         tally: &BenchTally,
         dense: &BenchTally,
         bandwidth: &[f64],
     ) -> Self {
-        let of = |value: fn(&PassResult) -> f64| tally.passes().iter().map(value);
+        let values = |value: fn(&PassResult) -> f64| tally.passes().iter().map(value);
         let dense = dense.passes().iter().map(|pass| pass.seconds);
         let shares = tally.shares();
         Self {
             pipeline: String::new(),
-            tokens: set.tokens,
-            threads: set.threads,
-            sequences: set.sequences,
-            dtype: set.storage.name().into(),
+            tokens: case.tokens,
+            threads: case.threads,
+            sequences: case.sequences,
+            dtype: case.storage.name().into(),
             group,
             asked_density: None,
             density: tally.density(),
             sampled: tally.sampled(),
-            ms: 1e3 * median(of(|pass| pass.seconds)),
-            gb_s: median(of(|pass| pass.gb_s)),
-            of_bandwidth: median(of(|pass| pass.gb_s).zip(bandwidth).map(|(own, all)| own / all)),
-            speedup_over_dense: median(dense.zip(of(|pass| pass.seconds)).map(|(a, b)| a / b)),
+            ms: 1e3 * median(values(|pass| pass.seconds)),
+            gb_s: median(values(|pass| pass.gb_s)),
+            of_bandwidth: median(
+                values(|pass| pass.gb_s).zip(bandwidth).map(|(own, all)| own / all),
+            ),
+            speedup_over_dense: median(dense.zip(values(|pass| pass.seconds)).map(|(a, b)| a / b)),
             select_share: shares.map(|[select, _, _]| select),
             sample_share: shares.map(|[_, sample, _]| sample),
             attend_share: shares.map(|[_, _, attend]| attend),
@@ -169,19 +172,19 @@ impl BenchRow {
             fell_back: tally.fell_back(),
             error: tally.error(),
             violations: None,
-            layers: set.plan.layers,
+            layers: case.plan.layers,
             rounds: tally.passes().len(),
         }
     }
 }
 
 impl Machine {
-    /// The processor's name, or words for one that has none.
+    /// Name of the processor, or a substitute if it has no name.
     pub fn name(&self) -> &str {
         self.cpu.as_deref().unwrap_or("a processor without a name")
     }
 
-    /// The machine that this runs on.
+    /// Describes the machine that runs this process.
     pub fn this() -> Self {
         let cpu = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("model name"))?;
@@ -192,7 +195,7 @@ impl Machine {
     }
 }
 
-/// The middle of the numbers, or the mean of the middle two.
+/// Median of numbers: the middle one, or the mean of the middle two; 0 without any.
 fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.collect();
     numbers.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! What is noted of a pipeline's passes.
+//! Measurements of a pipeline's passes.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use crate::Exact;
 use crate::Variant;
 use crate::metrics::{RowError, Violations};
 
-/// What a group came to, round by round.
+/// Measurements of a group of pipelines.
 pub(super) struct MeasuredGroup<'a> {
-    /// GB/s of the sequential read in each round.
+    /// Speed of the sequential read in each round, in GB/s.
     pub(super) bandwidth: Vec<f64>,
-    /// The share of memory in huge pages, where the system says so.
+    /// Share of memory in huge pages, if the system reports it.
     pub(super) huge_pages: Option<f64>,
-    /// Dense attention, then the others, with a pass of each in each round.
+    /// Dense attention, then the other pipelines; each has made a pass in each round.
     pub(super) tallies: Vec<(&'a Variant, BenchTally)>,
 }
 
-/// The passes of one pipeline.
+/// Measurements of one pipeline's passes.
 #[derive(Clone, Debug)]
 pub(super) struct BenchTally {
     share: Share,
     group: usize,
     row_bytes: u64,
-    /// How long appending took, and how many rows were appended.
+    /// Time of appending, and number of appended rows.
     appended: (Duration, usize),
     passes: Vec<PassResult>,
     rows: usize,
@@ -33,23 +33,24 @@ pub(super) struct BenchTally {
     sampled: usize,
     fell_back: usize,
     timings: Option<Timings>,
-    /// The sum of the output's errors, where it was compared.
+    /// Sum of the errors of compared outputs.
     errors: f64,
-    /// Rows and steps that violated the pipeline's promise, if that can be told from the output.
+    /// Violations of the pipeline's promise; `None` without a promise.
     violations: Option<Violations>,
 }
 
-/// One step in each layer.
+/// One decode step in each layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PassResult {
-    /// Of one step, on average over the layers.
+    /// Seconds of one step, mean over the layers.
     pub(super) seconds: f64,
-    /// Keys and values read in all layers over the time of the pass.
+    /// Bytes of keys and values read in all layers over the time of the pass, in GB/s.
     pub(super) gb_s: f64,
 }
 
 impl BenchTally {
-    /// `group` query heads share a KV head, whose key and value of a token are `row_bytes`.
+    /// Creates an empty tally. `group` query heads share a KV head, whose key and value of one
+    /// token are `row_bytes` bytes.
     pub(super) fn new(share: Share, group: usize, row_bytes: u64) -> Self {
         Self {
             share,
@@ -67,19 +68,19 @@ impl BenchTally {
         }
     }
 
-    /// Forgets the passes so far.
-    pub(super) fn forget(&mut self) {
+    /// Discards the passes so far.
+    pub(super) fn discard_passes(&mut self) {
         let appended = self.appended;
         *self = Self { appended, ..Self::new(self.share, self.group, self.row_bytes) };
     }
 
-    /// Notes that `rows` were appended, of a token and a KV head each.
+    /// Records the time of appending `rows` rows; a row is a token of a KV head.
     pub(super) fn add_append(&mut self, time: Duration, rows: usize) {
         self.appended.0 += time;
         self.appended.1 += rows;
     }
 
-    /// Nanoseconds to append a row.
+    /// Nanoseconds for appending a row, mean over rows.
     pub(super) fn append_ns(&self) -> f64 {
         let (time, rows) = self.appended;
         time.as_nanos() as f64 / rows.max(1) as f64
@@ -101,7 +102,8 @@ impl BenchTally {
         }
     }
 
-    /// Compares the outputs of the last pass with those of dense attention, to which a promise is kept or violated.
+    /// Compares the outputs of the last pass with those of dense attention, and counts violations
+    /// of the promise.
     pub(super) fn compare(
         &mut self,
         outputs: &[Output],
@@ -111,7 +113,7 @@ impl BenchTally {
         for (output, dense) in outputs.iter().zip(dense) {
             let heads = 0..output.rows.len();
             let errors: Vec<RowError> = heads.map(|head| error(output, dense, head)).collect();
-            self.errors += errors.iter().map(|error| error.of(Target::Sdpa)).sum::<f64>();
+            self.errors += errors.iter().map(|error| error.relative(Target::Sdpa)).sum::<f64>();
             if let Some(promise) = promise {
                 let violated = errors.iter().map(|error| error.exceeds(promise));
                 self.violations.get_or_insert_default().add_step(violated);
@@ -119,18 +121,18 @@ impl BenchTally {
         }
     }
 
-    /// The mean error of the output.
+    /// Mean relative error of the output.
     pub(super) fn error(&self) -> f64 {
         self.errors / self.rows as f64
     }
 
-    /// Rows and steps that violated the promise.
+    /// Violations of the promise.
     pub(super) fn violations(&self) -> Option<Violations> {
         self.violations
     }
 
-    /// Rows of keys and values that one step read: of a shared list once for its KV head, of
-    /// separate lists once for each.
+    /// Number of rows of keys and values that one step reads: rows of a shared token list once for
+    /// the KV head, rows of separate lists once for each list.
     fn rows_read(&self, output: &Output) -> f64 {
         let reads = |row: &RowReport| {
             if self.share == Share::Head && !row.fell_back {
@@ -146,23 +148,23 @@ impl BenchTally {
         &self.passes
     }
 
-    /// The mean share of the visible tokens that a KV head's query heads read together.
+    /// Share of the visible tokens that a KV head's query heads read together, mean over rows.
     pub(super) fn density(&self) -> f64 {
         self.density / self.rows as f64
     }
 
-    /// The mean number of tokens drawn for a query head.
+    /// Number of sampled tokens of a query head, mean over rows.
     pub(super) fn sampled(&self) -> f64 {
         self.sampled as f64 / self.rows as f64
     }
 
-    /// The share of rows for which everything was read because that is faster.
+    /// Share of rows that read all tokens because that is faster.
     pub(super) fn fell_back(&self) -> f64 {
         self.fell_back as f64 / self.rows as f64
     }
 
-    /// The shares of the time that went into selecting, sampling and attending, if the backend
-    /// tells.
+    /// Shares of the time that selecting, sampling and attending took, if the backend reports
+    /// timings.
     pub(super) fn shares(&self) -> Option<[f64; 3]> {
         let Timings { select, sample, attend } = self.timings?;
         let all = (select + sample + attend).as_secs_f64();
@@ -171,7 +173,7 @@ impl BenchTally {
     }
 }
 
-/// How far the row of a head is from dense attention's.
+/// Returns the error of a head's row against dense attention.
 fn error(output: &Output, dense: &Output, head: usize) -> RowError {
     let exact = Exact {
         output: dense.out.slice(s![head, 0, ..]).mapv(f64::from),
@@ -223,14 +225,14 @@ mod tests {
     fn tally(share: Share, outputs: &[Output]) -> BenchTally {
         let mut tally = BenchTally::new(share, 2, 1000);
         tally.add(Duration::from_secs(9), outputs);
-        tally.forget();
+        tally.discard_passes();
         tally.add(Duration::from_micros(1), outputs);
         tally
     }
 
     /// Two query heads of one KV head; 1000 bytes in a microsecond are 1 GB/s.
     #[test]
-    fn a_shared_list_is_read_once_and_separate_lists_each() {
+    fn a_shared_list_is_read_once_and_separate_lists_are_read_one_by_one() {
         let outputs = [output(vec![row(10, 20, 40, false), row(10, 10, 40, false)], None)];
         let shared = tally(Share::Group, &outputs);
         assert!((shared.passes()[0].gb_s - 40.0).abs() < 1e-9);
@@ -240,12 +242,12 @@ mod tests {
         assert!((separate.passes()[0].gb_s - 50.0).abs() < 1e-9);
         let dense = [output(vec![row(100, 0, 100, true), row(100, 0, 100, true)], None)];
         let dense = tally(Share::Head, &dense);
-        assert!((dense.passes()[0].gb_s - 100.0).abs() < 1e-9, "read for both at once");
+        assert!((dense.passes()[0].gb_s - 100.0).abs() < 1e-9, "read once for both heads");
         assert_eq!(dense.fell_back(), 1.0);
     }
 
     #[test]
-    fn errors_are_those_to_dense_attention() {
+    fn errors_are_relative_to_dense_attention() {
         let rows = || vec![row(10, 20, 40, false), row(10, 10, 40, false)];
         let (mut dense, mut sparse) = (output(rows(), None), output(rows(), None));
         dense.out.fill(2.0);
@@ -260,17 +262,20 @@ mod tests {
         tally.add(Duration::from_micros(1), std::slice::from_ref(&sparse));
         tally.compare(&[sparse.clone()], &[dense.clone()], Some(&promise));
         assert!((tally.error() - 0.175).abs() < 1e-6, "{}", tally.error());
-        assert_eq!(tally.violations().map(|of| (of.violated_rows, of.rows)), Some((1, 2)));
+        assert_eq!(
+            tally.violations().map(|counts| (counts.violated_rows, counts.rows)),
+            Some((1, 2))
+        );
     }
 
     #[test]
-    fn a_step_is_a_layers_share_of_a_pass_and_times_add_up() {
+    fn a_step_takes_the_mean_time_of_a_layer_and_times_add_up() {
         let timings = |select| {
             let [select, sample, attend] = [select, 1, 2].map(Duration::from_micros);
             Some(Timings { select, sample, attend })
         };
-        let one = |select| output(vec![row(1, 0, 1, false); 2], timings(select));
-        let tally = tally(Share::Group, &[one(1), one(3)]);
+        let timed = |select| output(vec![row(1, 0, 1, false); 2], timings(select));
+        let tally = tally(Share::Group, &[timed(1), timed(3)]);
         assert!((tally.passes()[0].seconds - 0.5e-6).abs() < 1e-15);
         let close = |(got, want): (&f64, f64)| (got - want).abs() < 1e-12;
         let shares = tally.shares().unwrap();

@@ -1,31 +1,32 @@
-//! How honest error bars are.
+//! Counts of rows whose error is outside their error bar.
 
 use serde::{Deserialize, Serialize, Serializer};
 use vattention_core::{Certificate, Goal, Kind};
 
 use super::{Evidence, RowError, TokenLists, exceeds};
 
-/// An error that is larger than its bar by so little may be rounding, to f32 or of it.
+/// Largest excess of an error over its bar that rounding in f32 may explain.
 pub(crate) const ROUNDING: f64 = 1e-5;
 
-/// Error bars, and how often the truth was outside. Of rows that have one and were not read as a whole.
+/// Counts of error bars, and of bars that the error exceeds, over the rows that have an error bar
+/// and did not read every token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bars {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Those whose error is larger than the radius.
+    /// Number of rows whose error is larger than the radius.
     pub outside: usize,
-    /// Those whose radius is infinite: of them nothing is known.
+    /// Number of rows whose radius is infinite.
     pub unbounded: usize,
-    /// The sum of the finite radii.
+    /// Sum of the finite radii.
     pub radii: f64,
-    /// The largest of them.
+    /// Largest finite radius.
     pub widest: f64,
 }
 
 impl Bars {
-    /// Adds a row whose error of the bar's target is `error`.
+    /// Adds a row, whose error of the bar's target is `error`.
     pub fn add(&mut self, certificate: &Certificate, error: f64) {
         let Some(bar) = certificate.bar.filter(|_| certificate.kind != Kind::Exact) else { return };
         self.rows += 1;
@@ -38,14 +39,14 @@ impl Bars {
         }
     }
 
-    /// Adds a row, of which it is known how far it is from exact attention.
+    /// Adds a row whose errors of all targets are known.
     pub fn add_row(&mut self, certificate: &Certificate, error: &RowError) {
         if let Some(bar) = &certificate.bar {
-            self.add(certificate, error.of(bar.target));
+            self.add(certificate, error.relative(bar.target));
         }
     }
 
-    /// Those of both.
+    /// Returns the sum of both counts.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -57,28 +58,29 @@ impl Bars {
         }
     }
 
-    /// The mean of the finite radii; `None` if there is none.
+    /// Mean of the finite radii; `None` if no radius is finite.
     pub fn mean(&self) -> Option<f64> {
         let bounded = self.rows - self.unbounded;
         (bounded > 0).then(|| self.radii / bounded as f64)
     }
 
-    /// Serializes the summary, without evidence, in place of the sums.
+    /// Serializes the summary, without evidence, instead of the sums.
     pub(crate) fn serialize_summary<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         self.summary(None).serialize(to)
     }
 
-    /// Summary with the evidence on the bars' delta.
+    /// Returns the summary, with the evidence on the bars' delta.
     pub fn summary(&self, evidence: Option<Evidence>) -> BarsSummary {
         let &Self { rows, outside, unbounded, widest, .. } = self;
         let evidence = evidence.filter(|_| rows > 0);
         BarsSummary { rows, outside, unbounded, mean: self.mean(), widest, evidence }
     }
 
-    /// Summary judged by the delta of a pipeline's `goal`, over the `lists` of all its rows.
+    /// Returns the summary, with the evidence on the delta of a pipeline's `goal`, over the token
+    /// `lists` of all its rows.
     ///
-    /// The statement is about every row, so rows that read every token count as inside their bars.
-    /// Under scope `step` each of the `query_heads` of a layer has its part of delta.
+    /// Delta bounds the failures of every row, so rows that read every token count as inside their
+    /// bars. Under scope `step`, delta is divided among the `query_heads` of a layer.
     pub fn judge(
         &self,
         goal: Option<&Goal>,
@@ -103,9 +105,9 @@ pub struct BarsSummary {
     pub outside: usize,
     /// Number of these rows whose bar is infinite.
     pub unbounded: usize,
-    /// Mean of the finite bars; `None` if there is none.
+    /// Mean of the finite bars; `None` if no bar is finite.
     pub mean: Option<f64>,
-    /// Largest finite bar; 0 if there is none.
+    /// Largest finite bar; 0 if no bar is finite.
     pub widest: f64,
     /// Evidence on the bars' delta; `None` without a row.
     pub evidence: Option<Evidence>,
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_outside_if_they_err_by_more_than_their_bars() {
+    fn rows_are_outside_if_their_errors_exceed_their_bars() {
         let mut bars = Bars::default();
         for (radius, error) in
             [(0.2, 0.1), (0.2, 0.3), (0.4, 0.400_001), (f64::INFINITY, 5.0), (0.1, f64::INFINITY)]
@@ -146,9 +148,9 @@ mod tests {
             bars.add(&certificate(Kind::Asymptotic, radius), error);
         }
         bars.add(&certificate(Kind::Exact, 0.0), 1e-3);
-        let mut without_answer = Bars::default();
-        without_answer.add(&certificate(Kind::Asymptotic, 0.2), f64::NAN);
-        assert_eq!(without_answer.outside, 1);
+        let mut nan_error = Bars::default();
+        nan_error.add(&certificate(Kind::Asymptotic, 0.2), f64::NAN);
+        assert_eq!(nan_error.outside, 1);
         let without = Certificate { bar: None, ..certificate(Kind::None, 0.0) };
         bars.add(&without, 9.0);
         assert_eq!((bars.rows, bars.outside, bars.unbounded), (5, 2, 1));

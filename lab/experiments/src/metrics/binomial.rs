@@ -1,4 +1,4 @@
-//! Exact statements about a failure rate from a count of failures.
+//! Exact tests of a failure rate by a count of failures.
 
 use std::f64::consts::E;
 
@@ -10,7 +10,7 @@ pub fn p_value(failures: usize, trials: usize, rate: f64) -> f64 {
     match failures {
         0 => 1.0,
         _ if failures > trials => 0.0,
-        // Exact, so that the least number of trials that can contradict a rate has a formula.
+        // Exact, so that the least number of trials that can contradict a rate has a closed form.
         _ if failures == trials => rate.powf(trials as f64),
         _ => beta_reg(failures as f64, (trials - failures + 1) as f64, rate),
     }
@@ -39,7 +39,7 @@ pub fn bounded_sum_p_value(sum: usize, terms: usize, mean: f64) -> f64 {
     (E * p_value(sum, terms, mean)).min(1.0)
 }
 
-/// Least number of trials of which all failing contradicts a rate: `rate^trials < limit`.
+/// Least number of trials that contradict a rate if all of them fail: `rate^trials < limit`.
 ///
 /// Cost: O(log trials) powers.
 pub fn least_trials(rate: f64, limit: f64) -> usize {
@@ -62,7 +62,7 @@ pub(crate) fn first_true(below: usize, known: usize, condition: impl Fn(usize) -
     yes
 }
 
-/// The Clopper–Pearson upper bound: the true rate exceeds it with probability at most `alpha`.
+/// Clopper–Pearson upper bound: the true rate exceeds this bound with probability at most `alpha`.
 pub fn upper_bound(failures: usize, trials: usize, alpha: f64) -> f64 {
     if failures >= trials {
         return 1.0;
@@ -74,7 +74,7 @@ pub fn upper_bound(failures: usize, trials: usize, alpha: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Sums of the probabilities themselves.
+    /// Compares tails with sums of binomial probabilities.
     #[test]
     fn tails_are_exact() {
         let choose =
@@ -91,7 +91,7 @@ mod tests {
 
     /// 149 failures in 2,000 trials do not contradict a rate of 0.05 at 1e-6; 150 do.
     #[test]
-    fn the_working_number_is_what_it_is_said_to_be() {
+    fn docs_name_the_right_number_of_failures() {
         assert!(p_value(149, 2000, 0.05) >= 1e-6);
         assert!(p_value(150, 2000, 0.05) < 1e-6);
     }
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Exact tails of sums with two different rates, by convolution.
+    /// Compares bounds with exact tails of sums with two different rates, by convolution.
     #[test]
     fn mixed_rates_are_bounded_by_their_mean() {
         let term = |n: usize, rate: f64, k: usize| {
@@ -127,7 +127,8 @@ mod tests {
         }
     }
 
-    /// Exact tails of sums of variables that are `high` or 0, and of the same mean.
+    /// Compares bounds with exact tails of sums of variables that are `high` or 0 and have the same
+    /// mean.
     #[test]
     fn sums_of_bounded_variables_are_bounded() {
         for (terms, mean) in [(2, 0.45), (64, 0.1), (10, 0.3)] {
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn upper_bounds_are_where_the_tail_begins() {
+    fn upper_bounds_invert_the_binomial_tail() {
         assert!((upper_bound(0, 100, 0.025) - (1.0 - 0.025_f64.powf(0.01))).abs() < 1e-9);
         let upper = upper_bound(30, 1000, 0.05);
         assert!((1.0 - p_value(31, 1000, upper) - 0.05).abs() < 1e-9);

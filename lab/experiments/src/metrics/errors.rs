@@ -6,7 +6,7 @@ use vattention_core::{Promise, Target, sample::max_or_nan};
 
 use crate::Exact;
 
-/// How far one row is from exact attention.
+/// Error of one row against exact attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowError {
     /// `|o^ − o|`.
@@ -20,7 +20,7 @@ pub struct RowError {
 }
 
 impl RowError {
-    /// The errors of `N^/D^` `[value_dim]` and `ln D^`.
+    /// Computes the errors of the estimates `N^/D^` `[value_dim]` and `ln D^`.
     pub fn new(output: ArrayView1<'_, f32>, log_denominator: f64, exact: &Exact) -> Self {
         let output = output.mapv(f64::from);
         let ratio = (log_denominator - exact.log_denominator).exp();
@@ -32,8 +32,8 @@ impl RowError {
         }
     }
 
-    /// The error of a target, relative to it; infinite where an answer is not a number.
-    pub fn of(&self, target: Target) -> f64 {
+    /// Returns the relative error of a target; infinite where the estimate is not a number.
+    pub fn relative(&self, target: Target) -> f64 {
         match target {
             Target::Sdpa => relative(self.output, self.norm),
             Target::Numerator => relative(self.numerator, self.norm),
@@ -41,14 +41,14 @@ impl RowError {
         }
     }
 
-    /// Whether the error of what is promised is more than epsilon.
+    /// Returns true if the error of the promised target exceeds epsilon.
     pub fn exceeds(&self, promise: &Promise) -> bool {
-        exceeds(self.of(promise.target), promise.epsilon.get())
+        exceeds(self.relative(promise.target), promise.epsilon.get())
     }
 }
 
-/// `difference / norm`; 0 if both vanish, infinite if only the norm does or it is not a number, so
-/// that nothing is kept and no mean is small where nothing is known.
+/// Returns `difference / norm`; 0 if the difference vanishes, infinite if only the norm does or the
+/// quotient is NaN, so that undefined errors count as violations and do not lower a mean.
 fn relative(difference: f64, norm: f64) -> f64 {
     match difference / norm {
         _ if difference == 0.0 => 0.0,
@@ -61,17 +61,17 @@ fn norm(x: &Array1<f64>) -> f64 {
     x.dot(x).sqrt()
 }
 
-/// Mean and largest of some numbers.
+/// Mean and maximum of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MeanMax {
-    /// The arithmetic mean.
+    /// Arithmetic mean.
     pub mean: f64,
-    /// The largest.
+    /// Maximum; NaN if any number is NaN.
     pub max: f64,
 }
 
 impl MeanMax {
-    /// Of at least one number.
+    /// Summarizes numbers; both fields are NaN without any.
     pub(crate) fn new(numbers: impl Iterator<Item = f64>) -> Self {
         let numbers: Vec<f64> = numbers.collect();
         let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
@@ -79,26 +79,26 @@ impl MeanMax {
     }
 }
 
-/// A distribution of errors over rows.
+/// Distribution of errors over rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ErrorSummary {
-    /// The arithmetic mean.
+    /// Arithmetic mean.
     pub mean: f64,
-    /// The smallest error that at least half of the rows do not exceed.
+    /// Median: the smallest error that at least half of the rows do not exceed.
     pub p50: f64,
-    /// The smallest error that at least 95 % of the rows do not exceed.
+    /// Smallest error that at least 95 % of the rows do not exceed.
     pub p95: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl ErrorSummary {
-    /// Of at least one error.
+    /// Summarizes at least one error; NaN counts as infinite.
     pub(crate) fn new(errors: impl Iterator<Item = f64>) -> Self {
         Self::of_sorted(&sorted(errors))
     }
 
-    /// Of at least one error, in ascending order.
+    /// Summarizes at least one error, in ascending order.
     pub(crate) fn of_sorted(errors: &[f64]) -> Self {
         Self {
             mean: errors.iter().sum::<f64>() / errors.len() as f64,
@@ -109,12 +109,12 @@ impl ErrorSummary {
     }
 }
 
-/// Whether an error is more than what is allowed; one that is NaN always is.
+/// Returns true if an error exceeds what is allowed; NaN exceeds everything.
 pub(crate) fn exceeds(error: f64, allowed: f64) -> bool {
     error.is_nan() || error > allowed
 }
 
-/// The largest of several errors, 0 of none; one that is NaN is infinite.
+/// Returns the largest error, 0 without any; NaN counts as infinite.
 pub(crate) fn largest(errors: impl Iterator<Item = f64>) -> f64 {
     errors.map(infinite_if_nan).fold(0.0, f64::max)
 }
@@ -123,15 +123,15 @@ fn infinite_if_nan(error: f64) -> f64 {
     if error.is_nan() { f64::INFINITY } else { error }
 }
 
-/// Errors in ascending order; those that are NaN are infinite.
+/// Sorts errors in ascending order; NaN counts as infinite.
 pub(crate) fn sorted(errors: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut errors: Vec<f64> = errors.map(infinite_if_nan).collect();
     errors.sort_by(f64::total_cmp);
     errors
 }
 
-/// The smallest of at least one error, in ascending order, that at least a `share` of them do not
-/// exceed.
+/// Returns the smallest error that at least a `share` of the errors do not exceed. There is at
+/// least one error, and errors are in ascending order.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted[((share * sorted.len() as f64).ceil() as usize).max(1) - 1]
 }
@@ -149,34 +149,35 @@ mod tests {
     fn errors_are_relative() {
         let exact_row = exact(array![3.0, 4.0], 1.0);
         let row = RowError::new(array![3.0_f32, 5.0].view(), 1.0 + 1.1_f64.ln(), &exact_row);
-        assert!((row.of(Target::Sdpa) - 0.2).abs() < 1e-12);
-        assert!((row.of(Target::Denominator) - 0.1).abs() < 1e-12);
+        assert!((row.relative(Target::Sdpa) - 0.2).abs() < 1e-12);
+        assert!((row.relative(Target::Denominator) - 0.1).abs() < 1e-12);
         let numerator = (0.3_f64.powi(2) + 1.5_f64.powi(2)).sqrt() / 5.0;
-        assert!((row.of(Target::Numerator) - numerator).abs() < 1e-12);
+        assert!((row.relative(Target::Numerator) - numerator).abs() < 1e-12);
         let zero = exact(array![0.0], 0.0);
-        let error = |output: f32| RowError::new(array![output].view(), 0.0, &zero).of(Target::Sdpa);
+        let error =
+            |output: f32| RowError::new(array![output].view(), 0.0, &zero).relative(Target::Sdpa);
         assert_eq!((error(0.0), error(1.0)), (0.0, f64::INFINITY));
     }
 
-    /// The norm of a NaN is a NaN, of infinite numbers an infinity, and of both apart likewise.
+    /// Outputs or denominators that are NaN or infinite have infinite errors.
     #[test]
-    fn what_is_no_number_is_infinitely_far() {
+    fn errors_of_nan_and_of_infinity_are_infinite() {
         let exact_row = exact(array![3.0, 4.0], 0.0);
         let all = [Target::Sdpa, Target::Numerator, Target::Denominator];
         for log_denominator in [f64::NAN, f64::INFINITY] {
             let row = RowError::new(array![3.0_f32, 4.0].view(), log_denominator, &exact_row);
-            assert!(all[1..].iter().all(|&target| row.of(target) == f64::INFINITY));
+            assert!(all[1..].iter().all(|&target| row.relative(target) == f64::INFINITY));
         }
         for number in [f32::NAN, -f32::NAN, f32::INFINITY] {
             let row = RowError::new(array![3.0_f32, number].view(), 0.0, &exact_row);
-            assert!(all[..2].iter().all(|&target| row.of(target) == f64::INFINITY));
+            assert!(all[..2].iter().all(|&target| row.relative(target) == f64::INFINITY));
             let epsilon = 0.9.try_into().expect("a fraction");
             assert!(row.exceeds(&Promise::new(Target::Sdpa, epsilon, epsilon)));
         }
     }
 
     #[test]
-    fn an_error_that_is_nan_is_the_largest_and_exceeds_everything() {
+    fn nan_is_the_largest_error_and_exceeds_everything() {
         for nan in [f64::NAN, -f64::NAN] {
             assert!(exceeds(nan, 0.1) && exceeds(nan, f64::INFINITY));
             assert_eq!(largest([0.5, nan, 1.0].into_iter()), f64::INFINITY);
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_the_smallest_that_cover() {
+    fn quantiles_are_the_smallest_errors_that_cover_a_share() {
         let summary = ErrorSummary::new((1..=20).rev().map(f64::from));
         assert_eq!((summary.p50, summary.p95, summary.max), (10.0, 19.0, 20.0));
         assert_eq!(summary.mean, 10.5);

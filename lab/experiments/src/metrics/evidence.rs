@@ -1,4 +1,4 @@
-//! What a count of violations says of the delta promised.
+//! Evidence on the promised delta from a count of violations.
 
 use std::fmt;
 
@@ -6,37 +6,37 @@ use serde::Serialize;
 
 use super::binomial::{first_true, p_value};
 
-/// A promise is contradicted where violations as many as those seen are less probable than this, if
-/// it is kept.
+/// Significance level: a promise is contradicted if a promise that is kept has at least the
+/// observed number of violations with a probability below this.
 pub const LEVEL: f64 = 1e-6;
 
-/// Level of suspicion: a promise is not called held where violations as many as those seen are less
-/// probable than this, if it is kept.
+/// Level of suspicion: a promise is not reported as held if a promise that is kept has at least the
+/// observed number of violations with a probability below this.
 pub const SUSPICION: f64 = 0.05;
 
-/// What violations say of the delta promised.
+/// Evidence on the promised delta from violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
-    /// Their share is at most delta.
+    /// The share of violations is at most delta.
     WithinDelta,
-    /// Their share is more than delta, which may be chance.
+    /// The share of violations is larger than delta, possibly by chance.
     AboveDelta,
-    /// That is no chance.
+    /// The share of violations is significantly larger than delta.
     Contradicted,
 }
 
 impl Evidence {
-    /// All, the best first.
+    /// All variants, the best first.
     pub const ALL: [Self; 3] = [Self::WithinDelta, Self::AboveDelta, Self::Contradicted];
 
-    /// Of `violations` in `trials`, where p-values below `level` contradict delta.
+    /// Evidence from `violations` in `trials`, where p-values below `level` contradict delta.
     pub fn new(violations: usize, trials: usize, delta: f64, level: f64) -> Self {
         let contradicted = p_value(violations, trials, delta) < level;
         Self::from_rate(contradicted, violations as f64 / trials as f64, delta)
     }
 
-    /// Evidence from the share of violations, and from a test of them.
+    /// Evidence from the share of violations, and from the result of their test.
     pub(super) fn from_rate(contradicted: bool, rate: f64, delta: f64) -> Self {
         if contradicted {
             Self::Contradicted
@@ -58,21 +58,22 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// How a count of violations is judged, and what it could tell.
+/// Test of a count of violations, and the smallest rate that it can detect.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CountTest {
-    /// How many trials there are.
+    /// Number of trials.
     pub trials: usize,
-    /// Smaller p-values contradict delta.
+    /// Significance level: smaller p-values contradict delta.
     pub limit: f64,
-    /// The fewest violations that do; `None`: none, so few are the trials.
+    /// Least number of violations that contradict delta; `None` if there are too few trials for any
+    /// number to do so.
     pub contradicted_from: Option<usize>,
-    /// Their share of the trials.
+    /// Share of the trials that this number is.
     pub rate: Option<f64>,
 }
 
 impl CountTest {
-    /// Of `trials` trials, where p-values below `limit` contradict delta.
+    /// Test of `trials` trials, where p-values below `limit` contradict delta.
     ///
     /// Cost: O(log trials) p-values.
     pub fn new(trials: usize, delta: f64, limit: f64) -> Self {
@@ -89,16 +90,28 @@ mod tests {
 
     #[test]
     fn a_share_above_delta_may_be_chance() {
-        let of = |violations, trials| Evidence::new(violations, trials, 0.1, LEVEL);
-        assert_eq!((of(0, 256), of(25, 256)), (Evidence::WithinDelta, Evidence::WithinDelta));
-        assert_eq!((of(26, 256), of(49, 256)), (Evidence::AboveDelta, Evidence::AboveDelta));
-        assert_eq!((of(53, 256), of(256, 256)), (Evidence::Contradicted, Evidence::Contradicted));
-        assert_eq!((of(3, 30), of(0, 0)), (Evidence::WithinDelta, Evidence::WithinDelta));
+        let evidence = |violations, trials| Evidence::new(violations, trials, 0.1, LEVEL);
+        assert_eq!(
+            (evidence(0, 256), evidence(25, 256)),
+            (Evidence::WithinDelta, Evidence::WithinDelta)
+        );
+        assert_eq!(
+            (evidence(26, 256), evidence(49, 256)),
+            (Evidence::AboveDelta, Evidence::AboveDelta)
+        );
+        assert_eq!(
+            (evidence(53, 256), evidence(256, 256)),
+            (Evidence::Contradicted, Evidence::Contradicted)
+        );
+        assert_eq!(
+            (evidence(3, 30), evidence(0, 0)),
+            (Evidence::WithinDelta, Evidence::WithinDelta)
+        );
     }
 
-    /// 2,000 samples of each of eight heads, as `verify` judges them.
+    /// 2,000 samples of each of eight heads, tested as `verify` does.
     #[test]
-    fn it_is_told_what_could_be_told() {
+    fn a_test_reports_the_smallest_count_that_contradicts() {
         for (delta, rate) in [(0.1, 0.137), (0.01, 0.024)] {
             let test = CountTest::new(2000, delta, LEVEL / 8.0);
             let least = test.contradicted_from.expect("enough");

@@ -33,8 +33,8 @@ impl PairedDifference {
     /// Summary of differences within `[-1, 1]` of the cases of several tasks, each task of the same
     /// weight; `None` without a case.
     ///
-    /// The interval is that of the effective number of cases (Kish): as many equally weighted cases
-    /// whose mean varies as much.
+    /// The interval is that of the effective number of cases (Kish): the number of equally weighted
+    /// cases whose mean has the same variance.
     ///
     /// Cost: O(cases), and some 100 evaluations of the score statistic.
     pub fn new(tasks: &[&[f64]]) -> Option<Self> {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_answers_are_no_proof_of_equality() {
+    fn equal_scores_do_not_prove_equality() {
         let found = difference(0, 0, 15);
         let end = QUANTILE.powi(2) / (15.0 + QUANTILE.powi(2));
         assert!((found.high - end).abs() < 1e-9 && (found.low + end).abs() < 1e-9, "{found:?}");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn two_cases_stay_within_what_is_possible() {
+    fn intervals_of_two_cases_stay_within_minus_one_and_one() {
         for (better, worse, same) in [(0, 1, 1), (0, 2, 0), (1, 1, 0), (2, 0, 0)] {
             let PairedDifference { mean, low, high, .. } = difference(better, worse, same);
             assert!(-1.0 <= low && low <= mean && mean <= high && high <= 1.0, "{low} {high}");
@@ -140,7 +140,7 @@ mod tests {
     fn tasks_have_the_same_weight_whatever_their_cases() {
         let found = PairedDifference::new(&[&[0.0; 12], &[-1.0]]).expect("cases");
         assert!((found.mean + 0.5).abs() < 1e-12 && found.cases == 13, "{found:?}");
-        // As wide as of 4 / (1 + 1/12) cases, half of them lost.
+        // The interval is that of 4 / (1 + 1/12) cases, half of which are losses.
         assert!(found.high - found.low > 0.6, "{found:?}");
         let halves = [&[1.0, 0.0][..], &[0.0, -1.0]];
         let pooled = [1.0, 0.0, 0.0, -1.0];
@@ -151,7 +151,7 @@ mod tests {
         assert!(distances.into_iter().all(|distance| distance < 1e-9), "{halves:?} {pooled:?}");
     }
 
-    /// `(b - c) / sqrt(b + c)` is 1.96 where McNemar's asymptotic test decides.
+    /// The critical value of McNemar's asymptotic test is `(b - c) / sqrt(b + c) = 1.96`.
     #[test]
     fn the_interval_excludes_zero_where_mcnemars_statistic_is_large() {
         for better in 0..30 {
@@ -168,7 +168,7 @@ mod tests {
         assert!((difference(10, 2, 7).p_value - 2.0 * 79.0 / 4096.0).abs() < 1e-12);
     }
 
-    /// Exact coverage, over all outcomes of 20 cases.
+    /// Computes the exact coverage, over all outcomes of 20 cases.
     #[test]
     fn intervals_cover_the_truth() {
         let (cases, mut covered, mut points) = (20_usize, 0.0, 0.0);

@@ -1,29 +1,31 @@
-//! How much of the attention that could be had was had.
+//! Recall of attention weight: the weight of the chosen tokens over the largest weight of any
+//! choice of the same size.
 
 use ndarray::{Array1, ArrayView1, ArrayView2};
 
 use crate::Exact;
 
-/// The attention of one row, by token.
+/// Attention weights of one row, by token.
 #[derive(Clone, Debug)]
 pub(crate) struct ExactWeights(Vec<f32>);
 
 impl ExactWeights {
-    /// Of `e / D`, `[visible]`. 4 bytes per token are kept.
+    /// Stores the weights `e / D`, `[visible]`, in 4 bytes per token.
     pub(crate) fn new(weights: ArrayView1<'_, f64>) -> Self {
         Self(weights.iter().map(|&weight| weight as f32).collect())
     }
 
-    /// What the tokens hold, relative to what as many tokens could hold at most; 1 if there is none
-    /// to miss.
+    /// Returns the weight of the tokens, relative to the largest weight of the same number of
+    /// tokens; 1 if that largest weight is 0.
     pub(crate) fn recall(&self, tokens: impl ExactSizeIterator<Item = usize>) -> f64 {
-        let most = self.most(tokens.len());
+        let largest_weight = self.largest_weight(tokens.len());
         let held: f64 = tokens.map(|token| f64::from(self.0[token])).sum();
-        if most == 0.0 { 1.0 } else { held / most }
+        if largest_weight == 0.0 { 1.0 } else { held / largest_weight }
     }
 
-    /// Exact attention over some tokens alone, whose `values` are rows of `[tokens, value_dim]`. Its `log_denominator` is relative to
-    /// that over all tokens.
+    /// Computes exact attention over some tokens alone; `values` has the rows of all tokens,
+    /// `[tokens, value_dim]`. The result's `log_denominator` is relative to the denominator over
+    /// all tokens.
     pub(crate) fn over(&self, tokens: &[u32], values: &ArrayView2<'_, f32>) -> Exact {
         let mut numerator = Array1::<f64>::zeros(values.ncols());
         let mut denominator = 0.0;
@@ -36,8 +38,8 @@ impl ExactWeights {
         Exact { output: numerator / denominator, log_denominator: denominator.ln() }
     }
 
-    /// What the `count` heaviest tokens hold.
-    fn most(&self, count: usize) -> f64 {
+    /// Returns the weight of the `count` heaviest tokens.
+    fn largest_weight(&self, count: usize) -> f64 {
         let mut weights = self.0.clone();
         if count < weights.len() {
             weights.select_nth_unstable_by(count, |a, b| b.total_cmp(a));
@@ -51,9 +53,9 @@ mod tests {
     use super::*;
     use ndarray::array;
 
-    /// Of weights 0.1, 0.4, 0.2, 0.3 the second and the last are 4/7 and 3/7 of what they hold.
+    /// The second and the last of the weights 0.1, 0.4, 0.2, 0.3 are 4/7 and 3/7 of their sum.
     #[test]
-    fn attention_over_some_tokens_is_their_weights_to_a_sum_of_one() {
+    fn attention_over_some_tokens_normalizes_their_weights() {
         let attention = ExactWeights::new(array![0.1, 0.4, 0.2, 0.3].view());
         let values = array![[9.0_f32, 9.0], [7.0, 0.0], [9.0, 9.0], [0.0, 14.0]];
         let exact = attention.over(&[1, 3], &values.view());
@@ -63,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn recall_is_relative_to_the_best_of_as_many() {
+    fn recall_is_relative_to_the_heaviest_tokens_of_the_same_number() {
         let attention = ExactWeights::new(array![0.1, 0.4, 0.2, 0.3].view());
         let recall = |tokens: &[usize]| attention.recall(tokens.iter().copied());
         assert!((recall(&[1, 3]) - 1.0).abs() < 1e-6);

@@ -37,9 +37,9 @@ impl ShareInterval {
 mod tests {
     use super::*;
 
-    /// The ends solve `|p - mean| = z sqrt(p (1 - p) / n)`.
+    /// The ends of an interval solve `|p - mean| = z sqrt(p (1 - p) / n)`.
     #[test]
-    fn ends_are_rejected_just_so() {
+    fn ends_solve_the_score_equation() {
         for (mean, cases) in [(0.0, 15.0), (0.3, 10.0), (0.5, 2.0), (0.93, 200.0), (1.0, 4.0)] {
             let ShareInterval { low, high } = ShareInterval::new(mean, cases);
             assert!(0.0 <= low && low <= mean && mean <= high && high <= 1.0);

@@ -1,4 +1,4 @@
-//! How often a promise was violated.
+//! Counts of violations of a promise.
 
 use std::fmt;
 use std::iter::Sum;
@@ -8,22 +8,22 @@ use vattention_core::{Promise, promise::Scope};
 
 use super::{Evidence, LEVEL, binomial};
 
-/// Rows and steps that violated a promise. A row is a query head at one query, a step all query heads of
-/// a layer at one query.
+/// Numbers of rows and of steps that violated a promise. A row is a query head at one query, a step
+/// is all query heads of a layer at one query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violations {
-    /// Rows measured.
+    /// Number of rows measured.
     pub rows: usize,
-    /// Those whose error exceeded epsilon.
+    /// Number of rows whose error exceeded epsilon.
     pub violated_rows: usize,
-    /// Steps measured.
+    /// Number of steps measured.
     pub steps: usize,
-    /// Those in which the error of any row exceeded epsilon.
+    /// Number of steps in which the error of any row exceeded epsilon.
     pub violated_steps: usize,
 }
 
 impl Violations {
-    /// Adds a step, given of each of its rows whether its error exceeds epsilon.
+    /// Adds a step; `rows` has, for each row of the step, whether its error exceeds epsilon.
     pub fn add_step(&mut self, rows: impl IntoIterator<Item = bool>) {
         let mut violated = 0;
         for row in rows {
@@ -35,7 +35,7 @@ impl Violations {
         self.violated_steps += usize::from(violated > 0);
     }
 
-    /// Violations of a promise in the unit of its scope: rows or steps.
+    /// Number of violations of a promise in the unit of its scope: rows or steps.
     pub fn count(&self, scope: Scope) -> ViolationCount {
         let (violated, checked) = match scope {
             Scope::Row => (self.violated_rows, self.rows),
@@ -46,9 +46,9 @@ impl Violations {
 
     /// Evidence on a promise's delta at [`LEVEL`].
     ///
-    /// Samples of different token lists, and of different steps, are taken for independent. Query
-    /// heads that share a list may violate a promise together, so a list counts once, by the share
-    /// of its heads that violated it.
+    /// Samples of different token lists, and of different steps, are assumed to be independent.
+    /// Query heads that share a token list may violate a promise together, so each list counts
+    /// once, by the share of its heads that violated the promise.
     pub fn evidence(&self, promise: &Promise, lists: TokenLists) -> Evidence {
         let ViolationCount { violated, checked, .. } = self.count(promise.scope);
         let delta = promise.delta.get();
@@ -59,10 +59,10 @@ impl Violations {
     }
 }
 
-/// Number of violations of a promise, in the unit of its scope. All reports share this type.
+/// Number of violations of a promise, in the unit of its scope. All reports use this type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViolationCount {
-    /// Row, or step: all query heads of a layer at one query.
+    /// Unit: a row, or a step (all query heads of a layer at one query).
     pub unit: Scope,
     /// Number of units in which the error exceeded epsilon.
     pub violated: usize,
@@ -78,7 +78,7 @@ impl ViolationCount {
 }
 
 impl fmt::Display for ViolationCount {
-    /// `4 of 256`, or `3 of 64 steps`.
+    /// Writes `4 of 256`, or `3 of 64 steps`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = match self.unit {
             Scope::Row => "",
@@ -88,22 +88,22 @@ impl fmt::Display for ViolationCount {
     }
 }
 
-/// Token lists that rows were read by: the independent units among rows.
+/// Number of token lists that rows attended to: the independent units among rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenLists {
-    /// Lists, each of one step.
+    /// Number of token lists; the lists of different steps are different.
     pub count: usize,
-    /// Query heads that share a list; of layers that differ, the most.
+    /// Number of query heads that share a list; the largest, if layers differ.
     pub heads_per_list: usize,
 }
 
 impl TokenLists {
-    /// The lists of some rows of which `heads_per_list` share one.
+    /// Token lists of `rows` rows, where `heads_per_list` rows share a list.
     pub fn new(rows: usize, heads_per_list: usize) -> Self {
         Self { count: rows / heads_per_list, heads_per_list }
     }
 
-    /// The lists of both.
+    /// Returns the token lists of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -112,7 +112,8 @@ impl TokenLists {
         }
     }
 
-    /// Evidence on delta at [`LEVEL`], where `violated` of the `rows` of these lists failed.
+    /// Evidence on delta at [`LEVEL`], where `violated` of the `rows` of these lists violated the
+    /// promise.
     pub(super) fn evidence(&self, violated: usize, rows: usize, delta: f64) -> Evidence {
         if self.heads_per_list <= 1 {
             return Evidence::new(violated, rows, delta, LEVEL);
@@ -121,13 +122,14 @@ impl TokenLists {
         Evidence::from_rate(contradicted, violated as f64 / rows as f64, delta)
     }
 
-    /// Bound on the probability of at least `violated` violated rows of `rows`, each violated with
-    /// probability delta at most.
+    /// Upper bound on the probability of at least `violated` violations among `rows` rows, each of
+    /// which violates the promise with a probability of at most delta.
     ///
-    /// A list contributes its violated heads over `heads_per_list`, a number in `[0, 1]`.
+    /// Each list contributes the number of its violating heads over `heads_per_list`, a number in
+    /// `[0, 1]`.
     fn p_value(&self, violated: usize, rows: usize, delta: f64) -> f64 {
         let sum = violated / self.heads_per_list;
-        // Delta, unless some lists have fewer heads.
+        // The mean is delta, unless some lists have fewer heads.
         let mean = delta * rows as f64 / (self.count * self.heads_per_list) as f64;
         binomial::bounded_sum_p_value(sum, self.count, mean)
     }
@@ -150,9 +152,9 @@ mod tests {
 
     use super::*;
 
-    /// 1,000 steps of eight heads: 1.8 % of the rows are violated, each in another step but for 80.
+    /// 1,000 steps of eight heads: 1.8 % of the rows and 6.4 % of the steps violate the promise.
     #[test]
-    fn a_few_rows_may_be_many_steps() {
+    fn a_small_share_of_rows_may_violate_a_large_share_of_steps() {
         let mut violations = Violations::default();
         for step in 0..1000 {
             let violated = match step {
@@ -168,15 +170,16 @@ mod tests {
         let promise = Promise::new(Target::Sdpa, fraction(0.1), fraction(0.02));
         let lists = TokenLists::new(8000, 4);
         assert_eq!(violations.evidence(&promise, lists), Evidence::WithinDelta);
-        let of_steps = Promise { scope: Scope::Step, ..promise };
-        assert_eq!(violations.evidence(&of_steps, lists), Evidence::Contradicted);
+        let per_step = Promise { scope: Scope::Step, ..promise };
+        assert_eq!(violations.evidence(&per_step, lists), Evidence::Contradicted);
         let twice: Violations = [violations; 2].into_iter().sum();
         let count = |scope| twice.count(scope).to_string();
         assert_eq!([count(Scope::Row), count(Scope::Step)], ["288 of 16000", "128 of 2000 steps"]);
     }
 
-    /// The evidence of 64 steps of sixteen heads that are all violated in `violated` of them.
-    fn evidence_of_alike_heads(violated: usize, heads_per_list: usize) -> Evidence {
+    /// Evidence from 64 steps of sixteen heads, where all heads violate the promise in `violated`
+    /// steps.
+    fn evidence_from_identical_heads(violated: usize, heads_per_list: usize) -> Evidence {
         let mut violations = Violations::default();
         for step in 0..64 {
             violations.add_step([step < violated; 16]);
@@ -186,22 +189,26 @@ mod tests {
         violations.evidence(&promise, TokenLists::new(violations.rows, heads_per_list))
     }
 
-    /// `P(Binomial(64, 0.1) ≥ 21)` is 5.6e-7, and e times that is above 1e-6.
+    /// `P(Binomial(64, 0.1) ≥ 21)` is 5.6e-7, and e times this probability is above 1e-6.
     #[test]
-    fn a_list_counts_once() {
-        assert_eq!(evidence_of_alike_heads(6, 16), Evidence::WithinDelta);
-        assert_eq!(evidence_of_alike_heads(21, 16), Evidence::AboveDelta);
-        assert_eq!(evidence_of_alike_heads(22, 16), Evidence::Contradicted);
-        assert_eq!(evidence_of_alike_heads(11, 1), Evidence::Contradicted, "176 of 1024 rows");
+    fn a_token_list_counts_once() {
+        assert_eq!(evidence_from_identical_heads(6, 16), Evidence::WithinDelta);
+        assert_eq!(evidence_from_identical_heads(21, 16), Evidence::AboveDelta);
+        assert_eq!(evidence_from_identical_heads(22, 16), Evidence::Contradicted);
+        assert_eq!(
+            evidence_from_identical_heads(11, 1),
+            Evidence::Contradicted,
+            "176 of 1024 rows"
+        );
     }
 
-    /// Sixteen heads that always fail together, at a rate below the delta promised: the exact
-    /// probability that a judge contradicts the kept promise.
+    /// Sixteen heads always violate the promise together, at a rate below the promised delta: the
+    /// test computes the exact probability that the kept promise is contradicted.
     #[test]
     fn a_kept_promise_is_not_contradicted_by_heads_that_share_lists() {
         let false_alarm = |heads_per_list| {
             let least = (0..=64).find(|&count| {
-                evidence_of_alike_heads(count, heads_per_list) == Evidence::Contradicted
+                evidence_from_identical_heads(count, heads_per_list) == Evidence::Contradicted
             });
             binomial::p_value(least.expect("a count that contradicts"), 64, 0.09)
         };
@@ -210,8 +217,9 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_different_sizes_are_judged_by_the_largest() {
-        // 40 lists of one head, all violated, and 60 of four heads, none violated: a rate of 1/7.
+    fn lists_of_different_sizes_are_tested_by_the_largest() {
+        // All of 40 lists of one head violate the promise, and none of 60 lists of four heads: a
+        // rate of 1/7.
         let lists = TokenLists::new(40, 1).and(TokenLists::new(240, 4));
         assert_eq!(lists, TokenLists { count: 100, heads_per_list: 4 });
         // A sum of 10 of 100 terms, of mean 0.07 where delta is 0.1.

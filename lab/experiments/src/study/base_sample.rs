@@ -1,8 +1,9 @@
-//! `base-sample`: how well a base sample knows the residual's spread.
+//! `base-sample`: accuracy of variances that are estimated from a base sample.
 //!
-//! The relative errors `|s² − σ²| / σ²` of the variance of `e`, and the same of the traces of the
-//! covariances of `e v` and of `w = e (v − o)`, by the sample's size. For kurtosis κ the first is
-//! about `√((κ − 1) / b)` in the root mean square: slow to fall where tails are heavy.
+//! The study measures, by the sample's size, the relative error `|s² − σ²| / σ²` of the variance of
+//! `e`, and the relative errors of the traces of the covariances of `e v` and of `w = e (v − o)`.
+//! For kurtosis κ, the root mean square of the first error is about `√((κ − 1) / b)`, which
+//! decreases slowly for heavy tails.
 
 use serde::Serialize;
 use vattention_core::SampleStats;
@@ -10,24 +11,24 @@ use vattention_core::SampleStats;
 use super::measure::Study;
 use super::options::BaseSampleOptions;
 use super::population::ResidualPopulation;
-use super::sizes::{ascending, common};
+use super::sizes::{count_common, sort_sizes};
 use crate::{ErrorSummary, Result};
 
-/// What the study found.
+/// Result of the study.
 #[derive(Clone, Debug, Serialize)]
 pub struct BaseSample {
-    /// The trace's file, as given.
+    /// File of the trace, as given.
     pub trace: String,
-    /// Samples of each row.
+    /// Number of samples of each row.
     pub trials: u32,
-    /// In ascending order, those that are smaller than every row's residual.
+    /// Sizes that are smaller than every row's residual, ascending.
     pub sizes: Vec<BaseSize>,
 }
 
 /// Base samples of one size.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct BaseSize {
-    /// Tokens in the sample.
+    /// Sample size in tokens.
     pub tokens: usize,
     /// Relative error of the variance of `e`, over rows and samples.
     pub variance: ErrorSummary,
@@ -37,21 +38,22 @@ pub struct BaseSize {
     pub trace_output: ErrorSummary,
 }
 
-/// Relative errors of one look: `e`, `e v`, `w`.
+/// Relative errors from one sample: of the variances of `e`, `e v` and `w`.
 type BaseSampleErrors = [f64; 3];
 
 /// Measures base samples of several sizes.
 ///
 /// # Errors
-/// A setting that does not fit the trace, or a trace that is damaged or too short.
+/// If a setting does not fit the trace, or the trace is damaged or too short.
 pub fn base_sample(study: &Study<'_>, options: &BaseSampleOptions) -> Result<BaseSample> {
     let trials = options.trials;
-    let sizes = ascending(&options.sizes, 2)?;
-    let rows = study.measure(trials, |row| looks(row, &sizes, trials))?;
-    let fit = common(&sizes, &rows)?;
+    let sizes = sort_sizes(&options.sizes, 2)?;
+    let rows = study.measure(trials, |row| sample_errors(row, &sizes, trials))?;
+    let fit = count_common(&sizes, &rows)?;
     let size = |i: usize| {
-        let summary =
-            |k: usize| ErrorSummary::new(rows.iter().flat_map(|row| &row[i]).map(|look| look[k]));
+        let summary = |k: usize| {
+            ErrorSummary::new(rows.iter().flat_map(|row| &row[i]).map(|errors| errors[k]))
+        };
         BaseSize {
             tokens: sizes[i],
             variance: summary(0),
@@ -63,25 +65,29 @@ pub fn base_sample(study: &Study<'_>, options: &BaseSampleOptions) -> Result<Bas
     Ok(BaseSample { trace: study.trace_name(), trials, sizes })
 }
 
-/// The looks at one row, for each size that is smaller than its residual.
-fn looks(row: &ResidualPopulation, sizes: &[usize], trials: u32) -> Vec<Vec<BaseSampleErrors>> {
+/// Returns the errors of all samples of one row, for each size that is smaller than its residual.
+fn sample_errors(
+    row: &ResidualPopulation,
+    sizes: &[usize],
+    trials: u32,
+) -> Vec<Vec<BaseSampleErrors>> {
     let truth = row.truth();
     let fit = sizes.partition_point(|&size| size < row.len());
-    let mut looks = vec![Vec::new(); fit];
+    let mut all = vec![Vec::new(); fit];
     for trial in 0..trials {
         let order = row.order(trial);
-        for (looks, &size) in looks.iter_mut().zip(sizes) {
-            looks.push(errors(&row.look(&order, size), &truth));
+        for (errors, &size) in all.iter_mut().zip(sizes) {
+            errors.push(relative_errors(&row.sample_stats(&order, size), &truth));
         }
     }
-    looks
+    all
 }
 
-fn errors(look: &SampleStats, truth: &SampleStats) -> BaseSampleErrors {
+fn relative_errors(sample: &SampleStats, truth: &SampleStats) -> BaseSampleErrors {
     let relative = |a: f64, b: f64| if a == b { 0.0 } else { (a - b).abs() / b };
     [
-        relative(look.var_e, truth.var_e),
-        relative(look.trace_ev, truth.trace_ev),
-        relative(look.trace_w, truth.trace_w),
+        relative(sample.var_e, truth.var_e),
+        relative(sample.trace_ev, truth.trace_ev),
+        relative(sample.trace_w, truth.trace_w),
     ]
 }

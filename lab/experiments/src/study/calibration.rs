@@ -1,8 +1,8 @@
-//! `calibration`: whether error bars are as sure as they say, at several confidences.
+//! `calibration`: coverage of error bars at several confidence levels.
 //!
-//! A bar at confidence `1 − δ` may miss the truth in a share δ of the samples of a head at most. Each
-//! pipeline is made to claim each confidence, and draws samples of every row. Bars that are too wide
-//! are no fault: each head's count is judged by its exact binomial probability.
+//! A bar at confidence `1 − δ` may miss the truth in a share of at most δ of a head's samples. The
+//! study sets each pipeline to each confidence level, and draws samples of every row. Bars may be
+//! too wide: each head's count of misses is tested by its exact binomial tail probability.
 
 use std::sync::Arc;
 
@@ -14,41 +14,41 @@ use super::options::CalibrationOptions;
 use crate::compare::chosen_layers;
 use crate::metrics::mean;
 use crate::metrics::{Bars, BarsSummary, Evidence, LEVEL, binomial};
-use crate::verify::{HeadCount, at_delta, try_all};
+use crate::verify::{HeadCount, at_delta, run_all_trials};
 use crate::{Entry, Error, Result};
 
-/// What the study found.
+/// Result of the study.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
-    /// The trace's file, as given.
+    /// File of the trace, as given.
     pub trace: String,
-    /// Samples of each head, spread over its queries.
+    /// Number of samples of each head, spread over its queries.
     pub trials: u32,
-    /// Each pipeline.
+    /// Results of each pipeline.
     pub pipelines: Vec<Calibrated>,
 }
 
-/// The error bars of one pipeline.
+/// Error bars of one pipeline.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibrated {
-    /// Its name.
+    /// Name of the pipeline.
     pub pipeline: String,
-    /// At each delta, in the order given.
+    /// Results at each delta, in the order given.
     pub at: Vec<AtDelta>,
 }
 
 /// Error bars at one delta.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct AtDelta {
-    /// The share of the samples whose error may exceed its bar.
+    /// Probability with which an error may exceed its bar.
     pub delta: f64,
-    /// Error bars of all samples. Their evidence is the worst of any head, at [`LEVEL`] over the
+    /// Error bars of all samples. The evidence is the worst of any head, at [`LEVEL`] over the
     /// number of heads.
     pub bars: BarsSummary,
-    /// The share that was outside, of the head with the largest.
+    /// Largest share of errors outside their bars, of any head.
     pub worst: f64,
-    /// Probability of a count at least as large as the least probable one of any head, if its errors
-    /// exceed their bars with probability delta.
+    /// Smallest p-value of any head: the probability of at least the head's number of errors
+    /// outside their bars, if errors exceed their bars with probability delta.
     pub p_value: f64,
     /// Share of the visible tokens that a query head read.
     pub density: f64,
@@ -56,11 +56,11 @@ pub struct AtDelta {
 
 /// Draws `trials` samples of each head by each pipeline at each delta.
 ///
-/// Cost: as [`verify`](crate::verify)'s, for each.
+/// Cost: that of [`verify`](crate::verify), for each pipeline and delta.
 ///
 /// # Errors
-/// A pipeline without an estimator or that cannot run on the trace, no pipeline or no delta, or a
-/// damaged trace.
+/// If a pipeline has no estimator or cannot run on the trace, there is no pipeline or no delta, or
+/// the trace is damaged.
 pub fn calibration(
     study: &Study<'_>,
     entries: &[Entry],
@@ -68,25 +68,25 @@ pub fn calibration(
 ) -> Result<Calibration> {
     let CalibrationOptions { deltas, trials } = options;
     let layers = chosen_layers(study.trace, study.settings)?;
-    let with = |(entry, delta): (&Entry, &Fraction)| {
+    let set_delta = |(entry, delta): (&Entry, &Fraction)| {
         let reason = || format!("{} has no [estimator], so no error bars", entry.file);
-        let made = at_delta(&entry.pipeline, *delta)
+        let pipeline = at_delta(&entry.pipeline, *delta)
             .ok_or_else(|| Error::Setting { field: "config", reason: reason() })?;
-        let name = format!("{}, delta {}", made.name, delta.get());
-        Ok(Arc::new(PipelineConfig { name, ..(*made).clone() }))
+        let name = format!("{}, delta {}", pipeline.name, delta.get());
+        Ok(Arc::new(PipelineConfig { name, ..(*pipeline).clone() }))
     };
     let all = entries.iter().flat_map(|entry| deltas.iter().map(move |delta| (entry, delta)));
-    let made = all.map(with).collect::<Result<Vec<_>>>()?;
-    let (trials, results) = (*trials as usize, study.results);
-    let found = try_all(&made, study.trace, &layers, trials, results, study.progress)?;
-    let at = made.iter().zip(found).map(|(pipeline, layers)| {
+    let with_deltas = all.map(set_delta).collect::<Result<Vec<_>>>()?;
+    let (trials, stored) = (*trials as usize, study.results);
+    let found = run_all_trials(&with_deltas, study.trace, &layers, trials, stored, study.progress)?;
+    let results = with_deltas.iter().zip(found).map(|(pipeline, layers)| {
         let heads: Vec<HeadCount> = layers.into_iter().flat_map(|layer| layer.heads).collect();
         AtDelta::new(pipeline, &heads)
     });
-    let at: Vec<AtDelta> = at.collect();
+    let results: Vec<AtDelta> = results.collect();
     let calibrated = |(i, entry): (usize, &Entry)| Calibrated {
         pipeline: entry.pipeline.name.clone(),
-        at: at[i * deltas.len()..][..deltas.len()].to_vec(),
+        at: results[i * deltas.len()..][..deltas.len()].to_vec(),
     };
     Ok(Calibration {
         trace: study.trace_name(),

@@ -1,9 +1,10 @@
-//! `coverage`: what top-k, top-p and a sample see of each row, and how far off they are.
+//! `coverage`: attention weight and error of top-k, top-p and a sample.
 //!
-//! After sink and window, by exact scores: a share of the tokens with the largest; as many of them as
-//! hold a mass of the softmax; a uniform sample of that share; and half of it each way. The paper's
-//! case for its combination: a fixed number of tokens covers little of a flat row, where a sample is
-//! near; a peaked row is the other way round.
+//! After sink and window, the methods read, by exact scores: a share of the tokens with the largest
+//! scores (top-k); the fewest tokens that hold a share of the attention weight (top-p); a uniform
+//! sample of the same size as top-k; and half of that size by top-k, half by a sample. The study
+//! makes the paper's case for its combination: a fixed number of tokens covers little of a flat
+//! row, where a sample is accurate; a peaked row is the opposite.
 
 use serde::Serialize;
 use vattention_core::{Fraction, Size, Target};
@@ -15,19 +16,19 @@ use super::population::ResidualPopulation;
 use crate::metrics::mean;
 use crate::{ErrorSummary, Result};
 
-/// The methods, by what is printed of them.
+/// Names of the methods.
 const METHODS: [&str; 4] = ["top-k", "top-p", "sample", "half each"];
 
-/// What the study found.
+/// Result of the study.
 #[derive(Clone, Debug, Serialize)]
 pub struct Coverage {
-    /// The trace's file, as given.
+    /// File of the trace, as given.
     pub trace: String,
-    /// Tokens besides sink and window, of the visible ones.
+    /// Number of tokens besides sink and window, as a share of the visible tokens.
     pub share: f64,
-    /// What top-p holds of the softmax mass, with sink and window.
+    /// Attention weight that top-p covers, sink and window included.
     pub mass: f64,
-    /// Samples of each row.
+    /// Number of samples of each row.
     pub trials: u32,
     /// Each method over all rows.
     pub methods: Vec<CoverageMethod>,
@@ -38,52 +39,53 @@ pub struct Coverage {
 /// One method over all rows.
 #[derive(Clone, Debug, Serialize)]
 pub struct CoverageMethod {
-    /// Its name.
+    /// Name of the method.
     pub method: &'static str,
-    /// Tokens read, of the visible ones, mean over rows.
+    /// Density of a query head, mean over rows.
     pub density: f64,
-    /// The most of any row.
+    /// Largest density of a row.
     pub most: f64,
-    /// The softmax mass of these, mean over rows.
+    /// Attention weight of the tokens read, mean over rows.
     pub coverage: f64,
-    /// The least of any row.
+    /// Smallest attention weight of a row.
     pub least: f64,
-    /// The relative error of the output over rows.
+    /// Relative error of the output, over rows.
     pub error: ErrorSummary,
 }
 
-/// One method on one row; means over samples, where there are any.
+/// One method on one row; means over samples, if the method samples.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowCoverage {
-    /// The layer.
+    /// Layer.
     pub layer: usize,
-    /// The query head.
+    /// Query head.
     pub query_head: usize,
-    /// The method's name.
+    /// Name of the method.
     pub method: &'static str,
-    /// Tokens read, of the visible ones.
+    /// Density.
     pub density: f64,
-    /// Their softmax mass.
+    /// Attention weight of the tokens read.
     pub coverage: f64,
-    /// The relative error of the output.
+    /// Relative error of the output.
     pub error: f64,
 }
 
-/// Measures each row with a share of the tokens, and with those that hold a mass.
+/// Measures density, attention weight and error of each method on each row.
 ///
 /// # Errors
-/// A setting that does not fit the trace, or a trace that is damaged or too short.
+/// If a setting does not fit the trace, or the trace is damaged or too short.
 pub fn coverage(study: &Study<'_>, options: &CoverageOptions) -> Result<Coverage> {
     let &CoverageOptions { share, mass, trials } = options;
-    let of = |row: &ResidualPopulation| (row.head(), methods(row, share, mass, trials));
+    let measure =
+        |row: &ResidualPopulation| (row.head(), measure_methods(row, share, mass, trials));
     let rows: Vec<((usize, usize), [ReadSet; 4])> =
-        study.measure_after(&Natural::ends(), trials, of)?;
-    let of_row = |&((layer, query_head), reads): &((usize, usize), [ReadSet; 4])| {
+        study.measure_after(&Natural::ends(), trials, measure)?;
+    let label_row = |&((layer, query_head), reads): &((usize, usize), [ReadSet; 4])| {
         METHODS.into_iter().zip(reads).map(move |(method, [density, coverage, error])| {
             RowCoverage { layer, query_head, method, density, coverage, error }
         })
     };
-    let rows: Vec<RowCoverage> = rows.iter().flat_map(of_row).collect();
+    let rows: Vec<RowCoverage> = rows.iter().flat_map(label_row).collect();
     Ok(Coverage {
         trace: study.trace_name(),
         share: share.get(),
@@ -97,35 +99,41 @@ pub fn coverage(study: &Study<'_>, options: &CoverageOptions) -> Result<Coverage
 /// Density, coverage and error of one method on one row.
 type ReadSet = [f64; 3];
 
-/// In the order of [`METHODS`].
-fn methods(row: &ResidualPopulation, share: Fraction, mass: Fraction, trials: u32) -> [ReadSet; 4] {
+/// Measures one row by each method, in the order of [`METHODS`].
+fn measure_methods(
+    row: &ResidualPopulation,
+    share: Fraction,
+    mass: Fraction,
+    trials: u32,
+) -> [ReadSet; 4] {
     let order = row.by_weight();
     let tokens = Size::Share(share).to_tokens(row.visible()).clamp(1, row.len());
-    let holding = tokens_holding(row, &order, mass.get());
+    let for_mass = count_tokens_for_mass(row, &order, mass.get());
     let half = tokens / 2;
     [
-        read(row, &order[..tokens], 0, 1),
-        read(row, &order[..holding], 0, 1),
-        read(row, &[], tokens, trials),
-        read(row, &order[..half], tokens - half, trials),
+        measure_row(row, &order[..tokens], 0, 1),
+        measure_row(row, &order[..for_mass], 0, 1),
+        measure_row(row, &[], tokens, trials),
+        measure_row(row, &order[..half], tokens - half, trials),
     ]
 }
 
-/// How many of the first tokens of an order hold `mass`, together with what is read for certain.
-fn tokens_holding(row: &ResidualPopulation, order: &[usize], mass: f64) -> usize {
+/// Returns the least number of first tokens of an order that hold the attention weight `mass`
+/// together with the always-read tokens.
+fn count_tokens_for_mass(row: &ResidualPopulation, order: &[usize], mass: f64) -> usize {
     let counts: Vec<usize> = (0..order.len()).collect();
     counts.partition_point(|&count| row.mass(&order[..count]) < mass)
 }
 
-/// A row that reads the tokens `top`, and samples of `sampled` others.
-fn read(row: &ResidualPopulation, top: &[usize], sampled: usize, trials: u32) -> ReadSet {
-    let picked = row.with_certain(top);
-    let of_trial = |trial| {
+/// Measures a row that always reads the tokens `top`, and samples `sampled` other tokens.
+fn measure_row(row: &ResidualPopulation, top: &[usize], sampled: usize, trials: u32) -> ReadSet {
+    let picked = row.with_always_read(top);
+    let run_trial = |trial| {
         let order = picked.order(trial);
-        let error = picked.errors(&order, &[sampled])[0].of(Target::Sdpa);
+        let error = picked.errors(&order, &[sampled])[0].relative(Target::Sdpa);
         (picked.mass(&order[..sampled]), error)
     };
-    let (coverages, errors): (Vec<f64>, Vec<f64>) = (0..trials).map(of_trial).unzip();
+    let (coverages, errors): (Vec<f64>, Vec<f64>) = (0..trials).map(run_trial).unzip();
     let unread = picked.len() - sampled;
     let density = 1.0 - unread as f64 / row.visible() as f64;
     [density, mean(coverages.into_iter()), mean(errors.into_iter())]
@@ -133,14 +141,14 @@ fn read(row: &ResidualPopulation, top: &[usize], sampled: usize, trials: u32) ->
 
 impl CoverageMethod {
     fn new(method: &'static str, rows: &[RowCoverage]) -> Self {
-        let own = || rows.iter().filter(move |row| row.method == method);
+        let of_method = || rows.iter().filter(move |row| row.method == method);
         Self {
             method,
-            density: mean(own().map(|row| row.density)),
-            most: own().map(|row| row.density).fold(0.0, f64::max),
-            coverage: mean(own().map(|row| row.coverage)),
-            least: own().map(|row| row.coverage).fold(1.0, f64::min),
-            error: ErrorSummary::new(own().map(|row| row.error)),
+            density: mean(of_method().map(|row| row.density)),
+            most: of_method().map(|row| row.density).fold(0.0, f64::max),
+            coverage: mean(of_method().map(|row| row.coverage)),
+            least: of_method().map(|row| row.coverage).fold(1.0, f64::min),
+            error: ErrorSummary::new(of_method().map(|row| row.error)),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! `epsilon`: how the mean error follows epsilon.
+//! `epsilon`: mean error as a function of epsilon.
 //!
-//! Budgets are those of the residual's true moments, alone and with the natural configuration's
-//! base sample as the least; `clt` with the paper's constants, and `ratio`, which bounds the output
-//! itself. A budget of `(c / ε)²` tokens makes the mean error proportional to ε, up to the
-//! finite residual; the base sample makes it constant where it is larger.
+//! Sample sizes follow from the residual's true moments, alone and with the natural configuration's
+//! base sample as the least size, for `clt` with the paper's constants and for `ratio`, which
+//! bounds the output itself. A size of `(c / ε)²` tokens makes the mean error proportional to ε, up
+//! to the finite-population correction; where the base sample is larger, the error is constant.
 
 use serde::Serialize;
 use vattention_core::{Estimator, Fraction, Target, pipeline::required_size};
@@ -16,7 +16,7 @@ use super::population::ResidualPopulation;
 use crate::Result;
 use crate::metrics::mean;
 
-/// What is promised, and by what.
+/// Names of the promises (promised sum, estimator), and their targets.
 const PROMISES: [(&str, Target); 4] = [
     ("denominator, clt", Target::Denominator),
     ("numerator, clt", Target::Numerator),
@@ -24,40 +24,40 @@ const PROMISES: [(&str, Target); 4] = [
     ("output, ratio", Target::Sdpa),
 ];
 
-/// What the study found.
+/// Result of the study.
 #[derive(Clone, Debug, Serialize)]
 pub struct EpsilonStudy {
-    /// The trace's file, as given.
+    /// File of the trace, as given.
     pub trace: String,
-    /// The probability with which epsilon may be exceeded.
+    /// Probability with which the error may exceed epsilon.
     pub delta: f64,
-    /// Samples of each row.
+    /// Number of samples of each row.
     pub trials: u32,
-    /// Each promise, without and with the floor.
+    /// Results of each promise, without and with the floor.
     pub series: Vec<EpsilonSeries>,
 }
 
-/// The errors under one promise.
+/// Errors under one promise.
 #[derive(Clone, Debug, Serialize)]
 pub struct EpsilonSeries {
-    /// What is promised, and the estimator's name in pipeline files.
+    /// Promised sum, and the estimator's name in pipeline files.
     pub promise: &'static str,
-    /// Whether a sample is never smaller than the base sample.
+    /// True if the base sample is the least size.
     pub floor: bool,
-    /// Pearson's, of epsilon and the mean error; not a number if either is constant.
+    /// Pearson's correlation of epsilon and the mean error; NaN if either is constant.
     pub correlation: f64,
-    /// In the order of the epsilons given.
+    /// Results by epsilon, in the order given.
     pub points: Vec<EpsilonPoint>,
 }
 
-/// The errors at one epsilon.
+/// Errors at one epsilon.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct EpsilonPoint {
-    /// The relative error allowed.
+    /// Allowed relative error.
     pub epsilon: f64,
-    /// Tokens asked for, mean over rows.
+    /// Required sample size, mean over rows.
     pub tokens: f64,
-    /// The relative error of what is promised, mean over rows and samples.
+    /// Relative error of the promised target, mean over rows and samples.
     pub error: f64,
 }
 
@@ -71,7 +71,7 @@ struct EpsilonCase {
 /// Measures errors at each epsilon.
 ///
 /// # Errors
-/// A setting that does not fit the trace, or a trace that is damaged or too short.
+/// If a setting does not fit the trace, or the trace is damaged or too short.
 pub fn epsilon(study: &Study<'_>, options: &EpsilonOptions) -> Result<EpsilonStudy> {
     let &EpsilonOptions { ref epsilons, delta, trials } = options;
     let kinds: Vec<(usize, bool)> =
@@ -110,20 +110,20 @@ impl EpsilonCase {
     }
 }
 
-/// Tokens and mean error of one row in each case.
+/// Returns the sample size and the mean error of one row in each case.
 fn measure(row: &ResidualPopulation, cases: &[EpsilonCase], trials: u32) -> Vec<(f64, f64)> {
     let truth = row.truth();
     let base = Natural::default().base.to_tokens(row.visible());
     let size = |case: &EpsilonCase| {
-        let asked = required_size(&*case.estimator, &truth).tokens;
-        if case.floor { asked.max(base).min(row.len()) } else { asked }
+        let required = required_size(&*case.estimator, &truth).tokens;
+        if case.floor { required.max(base).min(row.len()) } else { required }
     };
     let sizes: Vec<usize> = cases.iter().map(size).collect();
     let mut sums = vec![0.0; cases.len()];
     for trial in 0..trials {
         let errors = row.errors(&row.order(trial), &sizes);
         for ((sum, case), error) in sums.iter_mut().zip(cases).zip(errors) {
-            *sum += error.of(case.target);
+            *sum += error.relative(case.target);
         }
     }
     sizes.iter().zip(sums).map(|(&b, sum)| (b as f64, sum / f64::from(trials))).collect()
@@ -143,12 +143,12 @@ mod tests {
 
     #[test]
     fn the_correlation_is_pearsons() {
-        let at = |(epsilon, error): (f64, f64)| EpsilonPoint { epsilon, tokens: 1.0, error };
-        let of = |points: &[(f64, f64)]| {
-            correlation(&points.iter().copied().map(at).collect::<Vec<_>>())
+        let point = |(epsilon, error): (f64, f64)| EpsilonPoint { epsilon, tokens: 1.0, error };
+        let correlate = |points: &[(f64, f64)]| {
+            correlation(&points.iter().copied().map(point).collect::<Vec<_>>())
         };
-        assert!((of(&[(0.1, 2.0), (0.2, 4.0), (0.4, 8.0)]) - 1.0).abs() < 1e-12);
-        assert!((of(&[(1.0, 2.0), (2.0, 1.0), (3.0, 3.0)]) - 0.5).abs() < 1e-12);
-        assert!(of(&[(1.0, 2.0), (2.0, 2.0)]).is_nan());
+        assert!((correlate(&[(0.1, 2.0), (0.2, 4.0), (0.4, 8.0)]) - 1.0).abs() < 1e-12);
+        assert!((correlate(&[(1.0, 2.0), (2.0, 1.0), (3.0, 3.0)]) - 0.5).abs() < 1e-12);
+        assert!(correlate(&[(1.0, 2.0), (2.0, 2.0)]).is_nan());
     }
 }

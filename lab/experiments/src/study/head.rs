@@ -1,4 +1,4 @@
-//! KV heads under what a study reads for certain.
+//! KV heads with the selectors of the natural configuration.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::natural::Natural;
 use super::population::ResidualPopulation;
 use crate::{Error, Result};
 
-/// Moments of fewer tokens mean little.
+/// Least number of residual tokens: moments of fewer tokens mean little.
 const LEAST_RESIDUAL: usize = 128;
 
-/// One KV head of a layer, whose selectors have seen all tokens.
+/// One KV head of a layer, whose selectors' indexes contain all tokens.
 pub(super) struct StudyHead<'a> {
     trace: &'a Trace,
     pipeline: Pipeline,
@@ -24,7 +24,7 @@ pub(super) struct StudyHead<'a> {
 
 impl<'a> StudyHead<'a> {
     pub(super) fn new(
-        certain: &Natural,
+        natural: &Natural,
         trace: &'a Trace,
         number: usize,
         layer: &'a TraceLayer,
@@ -34,7 +34,7 @@ impl<'a> StudyHead<'a> {
         let site = Site { seed: 0, sequence: 0, layer: number, kv_head, shape };
         let file = || "the natural configuration".into();
         let refuse = |source| Error::Pipeline { file: file(), layer: number, source };
-        let mut pipeline = Pipeline::new(&Arc::new(certain.selectors()), site).map_err(refuse)?;
+        let mut pipeline = Pipeline::new(&Arc::new(natural.selectors()), site).map_err(refuse)?;
         let tokens = layer.keys.dim().1;
         let rows = |numbers: &'a Array3<f32>, dim: usize| {
             let all = numbers.as_slice().expect("a trace's arrays are in standard layout");
@@ -46,7 +46,7 @@ impl<'a> StudyHead<'a> {
         Ok(Self { trace, pipeline, layer, keys, values })
     }
 
-    /// The rows of one query, a member of the group each.
+    /// Returns the rows of one query, one for each member of the group.
     pub(super) fn rows(&self, query: usize) -> Result<Vec<ResidualPopulation>> {
         let site = self.pipeline.site();
         let group = site.shape.group();

@@ -1,8 +1,8 @@
-//! `limit`: what each pipeline reads, beside the fewest tokens that independent sampling could.
+//! `limit`: density of each pipeline, beside the least density of independent sampling.
 //!
-//! The limit is for a promise of the output at the epsilon and delta given, with no token certain:
-//! see [`limits`]. A pipeline that promises something else, or does not keep its promise, may read
-//! less.
+//! The limit is for a promise on the output at the given epsilon and delta, without always-read
+//! tokens: see [`compute_limits`]. A pipeline that promises something else, or does not keep its
+//! promise, may read fewer tokens.
 
 use serde::Serialize;
 use vattention_core::{Backend, Promise, Target};
@@ -11,42 +11,45 @@ use vattention_trace::Trace;
 use super::options::PromiseOptions;
 use crate::compare::chosen_layers;
 use crate::metrics::MeanMax;
-use crate::units::both;
+use crate::units::join_stages;
 use crate::{
-    Certain, Comparison, Entry, Result, Results, RowLimit, TraceSettings, compare, limits,
+    AlwaysRead, Comparison, Entry, Result, Results, RowLimit, TraceSettings, compare,
+    compute_limits,
 };
 
-/// What the study found.
+/// Result of the study.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitStudy {
-    /// How each pipeline fared.
+    /// Results of the pipelines.
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// The relative error of the output allowed.
+    /// Allowed relative error of the output.
     pub epsilon: f64,
-    /// The probability with which it may be exceeded.
+    /// Probability with which the error may exceed epsilon.
     pub delta: f64,
-    /// The limit, as a share of the visible tokens of a query head, over rows.
+    /// Limit, as a share of the visible tokens of a query head, over rows.
     pub limit: MeanMax,
-    /// The limit of each layer and query head, mean over queries.
+    /// Limit of each layer and query head, mean over queries.
     pub heads: Vec<HeadLimit>,
 }
 
-/// The limit of one head.
+/// Limit of one query head.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct HeadLimit {
-    /// The layer.
+    /// Layer.
     pub layer: usize,
-    /// The query head.
+    /// Query head.
     pub query_head: usize,
-    /// Share of the visible tokens, mean over queries.
+    /// Limit as a share of the visible tokens, mean over queries.
     pub share: f64,
 }
 
-/// Finds the limit, and what the pipelines of `entries` read. `progress` as in [`compare`].
+/// Computes the limit, and compares the pipelines of `entries`. `progress` is called as by
+/// [`compare`].
 ///
 /// # Errors
-/// A setting that does not fit the trace, a damaged trace, or a pipeline that cannot run on it.
+/// If a setting does not fit the trace, the trace is damaged, or a pipeline cannot run on the
+/// trace.
 pub fn limit(
     entries: &[Entry],
     &PromiseOptions { epsilon, delta }: &PromiseOptions,
@@ -64,18 +67,18 @@ pub fn limit(
         let (number, layout) = &layers[unit];
         let layer = trace.layer(*number).expect("the layer was listed")?;
         let scale = trace.info().scale.unwrap_or(layout.shape.default_scale());
-        Ok(limits(&layer, scale, settings.count(layout), &promise, Certain::default()))
+        Ok(compute_limits(&layer, scale, settings.count(layout), &promise, AlwaysRead::default()))
     });
     let (limits, (comparison, _)) =
-        both(limits, || compare(entries, trace, backend, settings, results, progress))?;
+        join_stages(limits, || compare(entries, trace, backend, settings, results, progress))?;
     let (mut shares, mut heads) = (Vec::new(), Vec::new());
     for ((number, layout), rows) in layers.iter().zip(limits) {
-        let of = |row: &RowLimit| row.tokens / row.visible as f64;
+        let share = |row: &RowLimit| row.tokens / row.visible as f64;
         for query_head in 0..layout.shape.query_heads {
-            let own = rows.iter().filter(|row| row.query_head == query_head).map(of);
-            heads.push(HeadLimit { layer: *number, query_head, share: MeanMax::new(own).mean });
+            let of_head = rows.iter().filter(|row| row.query_head == query_head).map(share);
+            heads.push(HeadLimit { layer: *number, query_head, share: MeanMax::new(of_head).mean });
         }
-        shares.extend(rows.iter().map(of));
+        shares.extend(rows.iter().map(share));
     }
     let limit = MeanMax::new(shares.into_iter());
     Ok(LimitStudy { comparison, epsilon: epsilon.get(), delta: delta.get(), limit, heads })

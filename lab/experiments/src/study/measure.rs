@@ -14,24 +14,24 @@ use super::population::ResidualPopulation;
 use crate::compare::chosen_layers;
 use crate::{Error, Result, Results, TraceSettings};
 
-/// What a study samples.
+/// Rows that a study samples, and the results that are stored.
 #[derive(Clone, Copy)]
-#[allow(missing_debug_implementations)] // A function has none.
+#[allow(missing_debug_implementations)] // A function has no `Debug`.
 pub struct Study<'a> {
-    /// The trace.
+    /// Trace.
     pub trace: &'a Trace,
-    /// Its layers and queries.
+    /// Choice of layers and queries.
     pub settings: &'a TraceSettings,
-    /// What its units came to: a unit is what the query heads of a KV head are at one query, or what
-    /// [`compare`](crate::compare) and [`verify`](crate::verify) say.
+    /// Results of units. A unit is the query heads of a KV head at one query, or a unit of
+    /// [`compare`](crate::compare) or [`verify`](crate::verify).
     pub results: &'a Results,
-    /// Called with the number of rows done and of all that are to be done, from any thread.
+    /// Callback for the number of finished rows and the number of all rows, from any thread.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
 }
 
 impl Study<'_> {
-    /// What `measure` makes of each row after the natural configuration's selectors, in (layer, KV
-    /// head, query, member) order. Rows are measured in parallel.
+    /// Maps each row by `measure`, after the natural configuration's selectors, in (layer, KV head,
+    /// query, member) order. Rows are measured in parallel.
     ///
     /// # Errors
     /// If there are no trials, or the trace does not fit.
@@ -43,19 +43,19 @@ impl Study<'_> {
         self.measure_after(&Natural::default(), trials, measure)
     }
 
-    /// The same, after the selectors of a changed configuration.
+    /// Maps each row by `measure`, after the selectors of another configuration.
     pub(super) fn measure_after<T: Serialize + DeserializeOwned + Send>(
         &self,
-        certain: &Natural,
+        natural: &Natural,
         trials: u32,
         measure: impl Fn(&ResidualPopulation) -> T + Sync,
     ) -> Result<Vec<T>> {
         if trials == 0 {
-            let reason = "0 samples say nothing; expected at least 1".into();
+            let reason = "expected at least 1 sample, found 0".into();
             return Err(Error::Setting { field: "trials", reason });
         }
         let layers = chosen_layers(self.trace, self.settings)?;
-        // Of each unit: the place of its layer, the KV head, the query.
+        // A unit is (index of the layer, KV head, query).
         let places = |(layer, (_, layout)): (usize, &(usize, Layout))| {
             let queries = layout.queries - self.settings.count(layout)..layout.queries;
             let heads = 0..layout.shape.kv_heads;
@@ -67,7 +67,7 @@ impl Study<'_> {
             format!("layer {}, KV head {head}, query {query}", layers[layer].0)
         };
         let keys: Vec<String> = units.iter().map(key).collect();
-        let made: Vec<Vec<T>> = self.results.run_together(&keys, |numbers, keep| {
+        let rows: Vec<Vec<T>> = self.results.run_together(&keys, |numbers, sink| {
             let group = |number: &usize| layers[units[*number].0].1.shape.group();
             let (done, total) = (AtomicUsize::new(0), numbers.iter().map(group).sum());
             let same = |a: &usize, b: &usize| units[*a].0 == units[*b].0;
@@ -76,21 +76,21 @@ impl Study<'_> {
                 let layer = self.trace.layer(number).expect("the layer was listed")?;
                 let heads: BTreeSet<usize> = of_layer.iter().map(|&unit| units[unit].1).collect();
                 let head =
-                    |head| Ok((head, StudyHead::new(certain, self.trace, number, &layer, head)?));
+                    |head| Ok((head, StudyHead::new(natural, self.trace, number, &layer, head)?));
                 let heads = heads.into_iter().map(head).collect::<Result<BTreeMap<_, _>>>()?;
                 of_layer.par_iter().try_for_each(|&unit| {
                     let (_, head, query) = units[unit];
-                    let made: Vec<T> = heads[&head].rows(query)?.iter().map(&measure).collect();
-                    let done = done.fetch_add(made.len(), Ordering::Relaxed) + made.len();
+                    let rows: Vec<T> = heads[&head].rows(query)?.iter().map(&measure).collect();
+                    let done = done.fetch_add(rows.len(), Ordering::Relaxed) + rows.len();
                     (self.progress)(done, total);
-                    keep.put(unit, made)
+                    sink.put(unit, rows)
                 })
             })
         })?;
-        Ok(made.into_iter().flatten().collect())
+        Ok(rows.into_iter().flatten().collect())
     }
 
-    /// The trace's file, as given.
+    /// File of the trace, as given.
     pub(super) fn trace_name(&self) -> String {
         self.trace.path().display().to_string()
     }

@@ -9,7 +9,7 @@ use vattention_core::{
 use vattention_estimators::{Clt, Combine, Correction, Terms};
 use vattention_selectors::{OracleTopK, Sink, Window};
 
-/// Sink, window and the exact top of the scores, and a sample of the rest by `clt`, as in
+/// Sink, window and the exact top-k, and a sample of the residual by `clt`, as in
 /// `configs/vattention-paper-*-clt.toml`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Natural {
@@ -35,12 +35,12 @@ impl Default for Natural {
 }
 
 impl Natural {
-    /// Without the top of the scores.
+    /// Returns the configuration without top-k.
     pub(super) fn ends() -> Self {
         Self { top_k: Size::Tokens(0), ..Self::default() }
     }
 
-    /// The certain part alone.
+    /// Returns the pipeline of the selectors alone, without a sample.
     pub(super) fn selectors(&self) -> PipelineConfig {
         let selectors: [Box<dyn SelectorConfig>; 3] = [
             Box::new(Sink { size: self.sink }),
@@ -61,14 +61,14 @@ impl Natural {
     }
 }
 
-/// The paper's constants, and no use of the residual's being finite.
+/// Returns the paper's constants, without a finite-population correction.
 pub(super) fn paper_terms(target: Target, epsilon: Fraction, delta: Fraction) -> Terms {
     let once = std::num::NonZeroU8::MIN;
     let (combine, correction) = (Combine::Paper, Correction::None);
     Terms { combine, correction, rounds: once, ..Terms::new(target, epsilon, delta) }
 }
 
-/// A constant strictly between 0 and 1.
+/// Converts a constant strictly between 0 and 1.
 pub(super) fn fraction(x: f64) -> Fraction {
     Fraction::try_from(x).expect("constants lie between 0 and 1")
 }

@@ -1,8 +1,9 @@
-//! `normality`: how near to normal the estimate of the denominator is.
+//! `normality`: distance of the denominator's estimate from a normal distribution.
 //!
-//! The standardised error `(D^ − D) / (n_s σ √(1/b − 1/n_s))`, which the central limit theorem says
-//! is standard normal in the limit, over many samples, pooled over rows. Told by quantiles, by the
-//! Kolmogorov distance `max |F − Φ|` and by the share beyond the normal's outer 5 %.
+//! The study measures the standardised error `(D^ − D) / (n_s σ √(1/b − 1/n_s))`, which is standard
+//! normal in the limit by the central limit theorem, over many samples, pooled over rows. It
+//! reports quantiles, the Kolmogorov distance `max |F − Φ|`, and the share beyond the normal
+//! distribution's outer 5 %.
 
 use serde::Serialize;
 use vattention_estimators::formula::{z_one, z_two};
@@ -10,45 +11,45 @@ use vattention_estimators::formula::{z_one, z_two};
 use super::measure::Study;
 use super::options::NormalityOptions;
 use super::population::ResidualPopulation;
-use super::sizes::{ascending, common};
+use super::sizes::{count_common, sort_sizes};
 use crate::Result;
 
-/// Quantiles that are told, beside their mirror images.
+/// Probabilities of the reported quantiles; their complements are reported too.
 const TAILS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4];
 
-/// What the study found.
+/// Result of the study.
 #[derive(Clone, Debug, Serialize)]
 pub struct Normality {
-    /// The trace's file, as given.
+    /// File of the trace, as given.
     pub trace: String,
-    /// Samples of each row.
+    /// Number of samples of each row.
     pub trials: u32,
-    /// In ascending order, those that are smaller than every row's residual.
+    /// Sizes that are smaller than every row's residual, ascending.
     pub sizes: Vec<NormalitySize>,
 }
 
 /// Samples of one size.
 #[derive(Clone, Debug, Serialize)]
 pub struct NormalitySize {
-    /// Tokens in the sample.
+    /// Sample size in tokens.
     pub tokens: usize,
-    /// The largest distance of the distribution functions.
+    /// Largest distance of the distribution functions.
     pub kolmogorov: f64,
-    /// The share of errors beyond ±1.96, which is 0.05 of a normal.
+    /// Share of errors beyond ±1.96, which is 0.05 for a normal distribution.
     pub beyond: f64,
-    /// Pairs of a normal quantile and the measured one, ascending.
+    /// Pairs of a normal quantile and the measured quantile, ascending.
     pub quantiles: Vec<(f64, f64)>,
 }
 
 /// Measures samples of several sizes.
 ///
 /// # Errors
-/// A setting that does not fit the trace, or a trace that is damaged or too short.
+/// If a setting does not fit the trace, or the trace is damaged or too short.
 pub fn normality(study: &Study<'_>, options: &NormalityOptions) -> Result<Normality> {
     let trials = options.trials;
-    let sizes = ascending(&options.sizes, 1)?;
-    let rows = study.measure(trials, |row| standardised(row, &sizes, trials))?;
-    let fit = common(&sizes, &rows)?;
+    let sizes = sort_sizes(&options.sizes, 1)?;
+    let rows = study.measure(trials, |row| standardised_errors(row, &sizes, trials))?;
+    let fit = count_common(&sizes, &rows)?;
     let size = |i: usize| {
         let pooled = rows.iter().flat_map(|row| row[i].iter().copied()).collect();
         NormalitySize::new(sizes[i], pooled)
@@ -57,9 +58,9 @@ pub fn normality(study: &Study<'_>, options: &NormalityOptions) -> Result<Normal
     Ok(Normality { trace: study.trace_name(), trials, sizes })
 }
 
-/// The standardised errors of one row, for each size that is smaller than its residual. Where all
-/// weights are equal there is no error to standardise; it counts as 0.
-fn standardised(row: &ResidualPopulation, sizes: &[usize], trials: u32) -> Vec<Vec<f64>> {
+/// Returns the standardised errors of one row, for each size that is smaller than its residual. If
+/// all weights are equal, there is no error to standardise, and it counts as 0.
+fn standardised_errors(row: &ResidualPopulation, sizes: &[usize], trials: u32) -> Vec<Vec<f64>> {
     let truth = row.truth();
     let n_s = row.len() as f64;
     let fit = sizes.partition_point(|&size| size < row.len());
@@ -91,7 +92,8 @@ impl NormalitySize {
     }
 }
 
-/// The largest distance of the distribution function of numbers, ascending, from the normal's.
+/// Returns the largest distance between the distribution function of ascending numbers and the
+/// standard normal one.
 fn kolmogorov(numbers: &[f64]) -> f64 {
     let count = numbers.len() as f64;
     let distance = |(i, &x): (usize, &f64)| {
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_distance_is_kolmogorovs() {
+    fn kolmogorov_distances_of_known_samples() {
         assert!((kolmogorov(&[0.0]) - 0.5).abs() < 1e-12);
         assert!((kolmogorov(&[-40.0, 40.0]) - 0.5).abs() < 1e-12);
         let quantiles: Vec<f64> =

@@ -1,4 +1,4 @@
-//! The options of studies, with the defaults that the command and the Python package take.
+//! Options of studies, with the defaults of the command and of the Python package.
 
 use serde::Deserialize;
 use vattention_core::Fraction;
@@ -13,11 +13,11 @@ fn fractions<const N: usize>(numbers: [f64; N]) -> Vec<Fraction> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TightnessOptions {
-    /// The relative error allowed.
+    /// Allowed relative error.
     pub epsilon: Fraction,
-    /// The probability with which it may be exceeded.
+    /// Probability with which the error may exceed epsilon.
     pub delta: Fraction,
-    /// Samples of each row, at least 1.
+    /// Number of samples of each row, at least 1.
     pub trials: u32,
 }
 
@@ -31,11 +31,11 @@ impl Default for TightnessOptions {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EpsilonOptions {
-    /// The relative errors allowed.
+    /// Allowed relative errors.
     pub epsilons: Vec<Fraction>,
-    /// The probability with which they may be exceeded.
+    /// Probability with which the error may exceed epsilon.
     pub delta: Fraction,
-    /// Samples of each row, at least 1.
+    /// Number of samples of each row, at least 1.
     pub trials: u32,
 }
 
@@ -50,9 +50,9 @@ impl Default for EpsilonOptions {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BaseSampleOptions {
-    /// Tokens in the sample, at least 2; those that no row has are left out.
+    /// Sample sizes, at least 2; sizes that are not below the residual of every row are left out.
     pub sizes: Vec<usize>,
-    /// Samples of each row, at least 1.
+    /// Number of samples of each row, at least 1.
     pub trials: u32,
 }
 
@@ -66,9 +66,9 @@ impl Default for BaseSampleOptions {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NormalityOptions {
-    /// Tokens in the sample, at least 1; those that no row has are left out.
+    /// Sample sizes, at least 1; sizes that are not below the residual of every row are left out.
     pub sizes: Vec<usize>,
-    /// Samples of each row, at least 1.
+    /// Number of samples of each row, at least 1.
     pub trials: u32,
 }
 
@@ -82,11 +82,12 @@ impl Default for NormalityOptions {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CoverageOptions {
-    /// Tokens that top-k and the sample read besides sink and window, of all.
+    /// Number of tokens that top-k and the sample read besides sink and window, as a share of the
+    /// visible tokens.
     pub share: Fraction,
-    /// The softmax mass that top-p holds.
+    /// Attention weight that top-p covers.
     pub mass: Fraction,
-    /// Samples of each row, at least 1.
+    /// Number of samples of each row, at least 1.
     pub trials: u32,
 }
 
@@ -100,9 +101,9 @@ impl Default for CoverageOptions {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BiasOptions {
-    /// Tokens read besides sink, window and top 5 %, of all.
+    /// Numbers of tokens read besides sink, window and top 5 %, as shares of the visible tokens.
     pub shares: Vec<Fraction>,
-    /// Samples of each row, at least 2, to know a variance.
+    /// Number of samples of each row, at least 2, to estimate a variance.
     pub trials: u32,
 }
 
@@ -116,9 +117,9 @@ impl Default for BiasOptions {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CalibrationOptions {
-    /// Shares of the samples whose error may exceed its bar.
+    /// Probabilities with which an error may exceed its bar.
     pub deltas: Vec<Fraction>,
-    /// Samples of each head, spread over its queries.
+    /// Number of samples of each head, spread over its queries.
     pub trials: u32,
 }
 
@@ -128,13 +129,14 @@ impl Default for CalibrationOptions {
     }
 }
 
-/// Options of `pareto` and `limit`: what a sample by `ratio`, or the limit, promises of the output.
+/// Options of `pareto` and `limit`: the promise on the output of a sample by `ratio`, or of the
+/// limit.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PromiseOptions {
-    /// The relative error of the output allowed.
+    /// Allowed relative error of the output.
     pub epsilon: Fraction,
-    /// The probability with which it may be exceeded.
+    /// Probability with which the error may exceed epsilon.
     pub delta: Fraction,
 }
 

@@ -1,4 +1,4 @@
-//! `pareto`: error against density of pipelines, each with a sample of the rest and without.
+//! `pareto`: error against density of pipelines, each with and without a sample of the residual.
 
 use std::sync::Arc;
 
@@ -11,22 +11,24 @@ use vattention_trace::Trace;
 use super::options::PromiseOptions;
 use crate::{Comparison, Entry, Error, Result, Results, TraceSettings, compare};
 
-/// What the study found.
+/// Result of the study.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pareto {
-    /// How each pipeline fared.
+    /// Results of the pipelines.
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// Of each pipeline, whether none is both as sparse and as near, and better in one of them.
+    /// True for each pipeline on the Pareto front of density and mean error.
     pub front: Vec<bool>,
 }
 
-/// Compares the pipelines of `entries`, those that sample without their sample too, and those that
-/// do not with one by `ratio` at `epsilon` and `delta`. Of pipelines that differ in name alone, the
-/// first is measured. `progress` as in [`compare`].
+/// Compares the pipelines of `entries`, each also in a second variant: pipelines that sample
+/// without their sample, other pipelines with a sample by `ratio` at `epsilon` and `delta`. Among
+/// pipelines that differ only by name, the first is measured. `progress` is called as by
+/// [`compare`].
 ///
 /// # Errors
-/// A setting that does not fit the trace, a damaged trace, or a pipeline that cannot run on it.
+/// If a setting does not fit the trace, the trace is damaged, or a pipeline cannot run on the
+/// trace.
 pub fn pareto(
     entries: &[Entry],
     &PromiseOptions { epsilon, delta }: &PromiseOptions,
@@ -52,8 +54,8 @@ pub fn pareto(
     Ok(Pareto { comparison, front })
 }
 
-/// A pipeline as it stands, and with a sample if it has none, or without if it has; only as it
-/// stands where it draws itself, or has settings by layer.
+/// Returns a pipeline and its variant with a sample, or without its sample. Pipelines without
+/// selectors, with a selector that draws, or with settings by layer have no variant.
 fn variants(entry: &Entry, epsilon: Fraction, delta: Fraction) -> Vec<Entry> {
     let config = &entry.pipeline;
     let draws_itself = config.draws() && config.estimator.is_none();
@@ -71,7 +73,7 @@ fn variants(entry: &Entry, epsilon: Fraction, delta: Fraction) -> Vec<Entry> {
     vec![entry.clone(), Entry { pipeline: Arc::new(other), ..entry.clone() }]
 }
 
-/// A pipeline as written, without its name.
+/// Serializes a pipeline without its name.
 fn nameless(entry: &Entry) -> Result<Value> {
     let pipeline = PipelineConfig { name: String::new(), ..(*entry.pipeline).clone() };
     serde_json::to_value(pipeline).map_err(|error| {

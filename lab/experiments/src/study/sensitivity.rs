@@ -1,6 +1,8 @@
-//! `sensitivity`: error and density of the natural configuration, one parameter varied at a time.
+//! `sensitivity`: error and density of the natural configuration, with one parameter varied at a
+//! time.
 //!
-//! By `clt` with the paper's constants, for a promise of the denominator and of the numerator.
+//! The estimator is `clt` with the paper's constants, for promises on the denominator and on the
+//! numerator.
 
 use serde::Serialize;
 use vattention_core::{Backend, Size, Target};
@@ -9,7 +11,7 @@ use vattention_trace::Trace;
 use super::natural::{Natural, fraction};
 use crate::{Entry, Measured, Result, Results, TraceSettings, compare};
 
-/// A parameter, and what it is varied over; the natural value is among the values.
+/// A parameter with its values; the natural value is among them.
 struct Parameter {
     name: &'static str,
     values: &'static [f64],
@@ -38,29 +40,29 @@ fn share(x: f64) -> Size {
     Size::Share(fraction(x))
 }
 
-/// What the study found.
+/// Result of the study.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sensitivity {
-    /// The trace's file, as given.
+    /// File of the trace, as given.
     pub trace: String,
-    /// The backend's name.
+    /// Name of the backend.
     pub backend: String,
-    /// By target, parameter and value.
+    /// Results by target, parameter and value.
     pub variations: Vec<Variation>,
 }
 
 /// The natural configuration with one parameter at some value.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Variation {
-    /// What is promised to be within epsilon.
+    /// Target of the promise.
     pub target: Target,
-    /// The parameter.
+    /// Name of the parameter.
     pub parameter: &'static str,
-    /// Its value.
+    /// Value of the parameter.
     pub value: f64,
-    /// Whether that is the natural one.
+    /// True for the natural value.
     pub natural: bool,
-    /// Share of visible tokens that a KV head reads, mean over rows.
+    /// Share of the visible tokens that the query heads of a KV head read together, mean over rows.
     pub density: f64,
     /// Relative error of the target, mean over rows.
     pub target_error: f64,
@@ -68,10 +70,10 @@ pub struct Variation {
     pub output_error: f64,
 }
 
-/// Measures every variation. `progress` as in [`compare`].
+/// Measures every variation. `progress` is called as by [`compare`].
 ///
 /// # Errors
-/// A setting that does not fit the trace, or a damaged trace.
+/// If a setting does not fit the trace, or the trace is damaged.
 pub fn sensitivity(
     trace: &Trace,
     backend: &dyn Backend,
@@ -79,7 +81,7 @@ pub fn sensitivity(
     results: &Results,
     progress: &dyn Fn(usize, usize),
 ) -> Result<Sensitivity> {
-    let cases: Vec<ParameterCase> = TARGETS.into_iter().flat_map(cases_of).collect();
+    let cases: Vec<ParameterCase> = TARGETS.into_iter().flat_map(list_cases).collect();
     let entry = |case: &ParameterCase| Entry {
         pipeline: case.natural().pipeline(case.target),
         file: format!("the natural configuration, {} = {}", case.parameter.name, case.value),
@@ -92,14 +94,14 @@ pub fn sensitivity(
     Ok(Sensitivity { trace: comparison.trace, backend: comparison.backend, variations })
 }
 
-/// One value of one parameter, for a promise of one target.
+/// One value of one parameter, for a promise on one target.
 struct ParameterCase {
     target: Target,
     parameter: &'static Parameter,
     value: f64,
 }
 
-fn cases_of(target: Target) -> impl Iterator<Item = ParameterCase> {
+fn list_cases(target: Target) -> impl Iterator<Item = ParameterCase> {
     PARAMETERS.iter().flat_map(move |parameter| {
         parameter.values.iter().map(move |&value| ParameterCase { target, parameter, value })
     })

@@ -1,15 +1,17 @@
-//! `tightness`: how many tokens each bound asks for, and how often its samples miss epsilon.
+//! `tightness`: sample size that each bound requires, and failure rate of samples of that size.
 //!
-//! The target is the denominator, and the bounds know the residual's true moments, so that a
-//! failure is the bound's own and not of a moment that was estimated:
+//! The target is the denominator. The bounds know the residual's true moments, so that a failure is
+//! due to the bound and not to an estimated moment:
 //!
 //! | bound | tokens |
 //! |---|---|
 //! | `clt` | `(z(δ) s_D / ε)²` |
-//! | `sub-gaussian`, what the paper calls Hoeffding's | `2 ln(2/δ) (s_D / ε)²` |
-//! | `hoeffding`, the range being what the exact top-k leaves | `½ ln(2/δ) (n_s B / (ε D))²` |
+//! | `sub-gaussian`, named Hoeffding in the paper | `2 ln(2/δ) (s_D / ε)²` |
+//! | `hoeffding`, with the range of the tokens outside the exact top-k |
+//! `½ ln(2/δ) (n_s B / (ε D))²` |
 //!
-//! Each as it stands, and with the natural configuration's base sample as the least.
+//! Each bound is measured alone, and with the natural configuration's base sample as the least
+//! size.
 
 use std::collections::BTreeSet;
 
@@ -25,19 +27,19 @@ use crate::Result;
 use crate::metrics::exceeds;
 use crate::metrics::mean;
 
-/// The bounds, by their names in pipeline files.
+/// Names of the bounds in pipeline files.
 const BOUNDS: [&str; 3] = ["clt", "sub-gaussian", "hoeffding"];
 
-/// What the study found.
+/// Result of the study.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tightness {
-    /// The trace's file, as given.
+    /// File of the trace, as given.
     pub trace: String,
-    /// The relative error allowed.
+    /// Allowed relative error.
     pub epsilon: f64,
-    /// The probability with which it may be exceeded.
+    /// Probability with which the error may exceed epsilon.
     pub delta: f64,
-    /// Samples of each row.
+    /// Number of samples of each row.
     pub trials: u32,
     /// Each bound without and with the floor, over all heads.
     pub bounds: Vec<BoundCount>,
@@ -48,43 +50,43 @@ pub struct Tightness {
 /// One bound over all heads.
 #[derive(Clone, Debug, Serialize)]
 pub struct BoundCount {
-    /// Its name in pipeline files.
+    /// Name of the bound in pipeline files.
     pub bound: &'static str,
-    /// Whether a sample is never smaller than the base sample.
+    /// True if the base sample is the least size.
     pub floor: bool,
-    /// Tokens that it asks for, mean over rows.
+    /// Required sample size, mean over rows.
     pub tokens: f64,
-    /// That, relative to `clt`'s with the same floor.
+    /// Required sample size, relative to that of `clt` with the same floor.
     pub of_clt: f64,
-    /// The share of samples whose error exceeded epsilon.
+    /// Share of samples whose error exceeded epsilon.
     pub rate: f64,
-    /// The largest share of any head.
+    /// Largest such share of any head.
     pub worst_rate: f64,
 }
 
 /// One bound at one head.
 #[derive(Clone, Debug, Serialize)]
 pub struct HeadBound {
-    /// The layer.
+    /// Layer.
     pub layer: usize,
-    /// The query head.
+    /// Query head.
     pub query_head: usize,
-    /// The bound's name in pipeline files.
+    /// Name of the bound in pipeline files.
     pub bound: &'static str,
-    /// Whether a sample is never smaller than the base sample.
+    /// True if the base sample is the least size.
     pub floor: bool,
-    /// Tokens that it asks for, mean over queries.
+    /// Required sample size, mean over queries.
     pub tokens: f64,
-    /// Samples whose error exceeded epsilon.
+    /// Number of samples whose error exceeded epsilon.
     pub failures: usize,
-    /// Samples.
+    /// Number of samples.
     pub trials: usize,
 }
 
-/// A bound, by its place in [`BOUNDS`], and whether it has the floor.
+/// Index of a bound in [`BOUNDS`], and whether it has the floor.
 type BoundCase = (usize, bool);
 
-/// What one row came to in each case.
+/// Sample sizes and failures of one row in each case.
 #[derive(Serialize, Deserialize)]
 struct BoundRow {
     head: (usize, usize),
@@ -92,10 +94,10 @@ struct BoundRow {
     failures: Vec<usize>,
 }
 
-/// Counts failures of each bound.
+/// Measures required sizes and failures of each bound.
 ///
 /// # Errors
-/// A setting that does not fit the trace, or a trace that is damaged or too short.
+/// If a setting does not fit the trace, or the trace is damaged or too short.
 pub fn tightness(study: &Study<'_>, options: &TightnessOptions) -> Result<Tightness> {
     let &TightnessOptions { epsilon, delta, trials } = options;
     let terms = paper_terms(Target::Denominator, epsilon, delta);
@@ -107,8 +109,8 @@ pub fn tightness(study: &Study<'_>, options: &TightnessOptions) -> Result<Tightn
     let bounds: [&dyn Estimator; 3] = [&Clt(terms.clone()), &SubGaussian(terms), &hoeffding];
     let rows = study.measure(trials, |row| BoundRow::new(row, bounds, epsilon.get(), trials))?;
     let by_head = |&head: &(usize, usize)| {
-        let own: Vec<&BoundRow> = rows.iter().filter(|row| row.head == head).collect();
-        let case = |(i, case)| HeadBound::new(&own, i, case, trials);
+        let rows: Vec<&BoundRow> = rows.iter().filter(|row| row.head == head).collect();
+        let case = |(i, case)| HeadBound::new(&rows, i, case, trials);
         cases().enumerate().map(case).collect::<Vec<_>>()
     };
     let heads = distinct(rows.iter().map(|row| row.head));
@@ -123,7 +125,7 @@ pub fn tightness(study: &Study<'_>, options: &TightnessOptions) -> Result<Tightn
     })
 }
 
-/// Every bound as it stands, then every bound with the floor.
+/// Returns all cases: every bound without the floor, then every bound with it.
 fn cases() -> impl Iterator<Item = BoundCase> {
     [false, true].into_iter().flat_map(|floor| (0..BOUNDS.len()).map(move |bound| (bound, floor)))
 }
@@ -138,8 +140,8 @@ impl BoundRow {
         let truth = row.truth();
         let base = Natural::default().base.to_tokens(row.visible());
         let size = |(bound, floor): BoundCase| {
-            let asked = required_size(bounds[bound], &truth).tokens;
-            if floor { asked.max(base).min(row.len()) } else { asked }
+            let required = required_size(bounds[bound], &truth).tokens;
+            if floor { required.max(base).min(row.len()) } else { required }
         };
         let tokens: Vec<usize> = cases().map(size).collect();
         let mut failures = vec![0; tokens.len()];
@@ -154,7 +156,7 @@ impl BoundRow {
 }
 
 impl HeadBound {
-    /// The `i`-th case over the rows of a head.
+    /// Summarizes the `i`-th case over the rows of a head.
     fn new(rows: &[&BoundRow], i: usize, (bound, floor): BoundCase, trials: u32) -> Self {
         let (layer, query_head) = rows[0].head;
         Self {
@@ -168,7 +170,7 @@ impl HeadBound {
         }
     }
 
-    /// The share of samples whose error exceeded epsilon.
+    /// Share of samples whose error exceeded epsilon.
     pub fn rate(&self) -> f64 {
         self.failures as f64 / self.trials as f64
     }
@@ -176,22 +178,22 @@ impl HeadBound {
 
 impl BoundCount {
     fn new(heads: &[HeadBound], (bound, floor): BoundCase) -> Self {
-        let of = |bound| {
+        let heads_of = |bound| {
             heads.iter().filter(move |head| head.bound == BOUNDS[bound] && head.floor == floor)
         };
-        let tokens = |bound| mean(of(bound).map(|head| head.tokens));
+        let tokens = |bound| mean(heads_of(bound).map(|head| head.tokens));
         Self {
             bound: BOUNDS[bound],
             floor,
             tokens: tokens(bound),
             of_clt: tokens(bound) / tokens(0),
-            rate: mean(of(bound).map(HeadBound::rate)),
-            worst_rate: of(bound).map(HeadBound::rate).fold(0.0, f64::max),
+            rate: mean(heads_of(bound).map(HeadBound::rate)),
+            worst_rate: heads_of(bound).map(HeadBound::rate).fold(0.0, f64::max),
         }
     }
 }
 
-/// Heads (layer, query head), ascending, each once.
+/// Returns the distinct heads (layer, query head), ascending.
 fn distinct(heads: impl Iterator<Item = (usize, usize)>) -> Vec<(usize, usize)> {
     heads.collect::<BTreeSet<_>>().into_iter().collect()
 }

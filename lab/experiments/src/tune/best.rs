@@ -1,13 +1,13 @@
-//! The best of what was measured.
+//! Choice of the best candidates among the measured ones.
 
 use std::collections::BTreeMap;
 
-use super::rank::{RankPlace, best};
+use super::rank::{TuningPoint, select_best};
 use super::{Best, Candidate, Tried, TuningGoal};
 use crate::measured::front;
 
-/// The place of each method among those given.
-pub(super) fn order(candidates: &[Candidate]) -> BTreeMap<&str, usize> {
+/// Returns the rank of each method: the order in which methods appear among the candidates.
+pub(super) fn rank_methods(candidates: &[Candidate]) -> BTreeMap<&str, usize> {
     let mut order = BTreeMap::new();
     for candidate in candidates {
         let next = order.len();
@@ -16,17 +16,18 @@ pub(super) fn order(candidates: &[Candidate]) -> BTreeMap<&str, usize> {
     order
 }
 
-/// Marks what nothing beats among what reached the last rung.
+/// Marks the Pareto front among the candidates that reached the last rung.
 pub(super) fn mark_front(tried: &mut [Tried], last: usize) {
-    let mut there: Vec<&mut Tried> = tried.iter_mut().filter(|one| one.rung == last).collect();
-    let places: Vec<RankPlace> = there.iter().map(|one| one.score.place()).collect();
-    for (one, is_front) in there.iter_mut().zip(front(&places)) {
-        one.front = is_front;
+    let mut finalists: Vec<&mut Tried> =
+        tried.iter_mut().filter(|tried| tried.rung == last).collect();
+    let points: Vec<TuningPoint> = finalists.iter().map(|tried| tried.score.point()).collect();
+    for (tried, is_front) in finalists.iter_mut().zip(front(&points)) {
+        tried.front = is_front;
     }
 }
 
-/// The best of each method for each goal; without goals, the front.
-pub(super) fn bests(
+/// Returns the best candidate of each method for each goal; without goals, the Pareto front.
+pub(super) fn find_best(
     tried: &[Tried],
     goals: &[TuningGoal],
     last: usize,
@@ -48,15 +49,16 @@ pub(super) fn bests(
     let mut bests = Vec::new();
     for method in methods {
         for &goal in goals {
-            let own = |one: &&(usize, &Tried)| {
-                let meant = one.1.density.is_none() || one.1.density == goal.density();
-                one.1.method == *method && one.1.rung == last && meant
+            let is_eligible = |tried: &Tried| {
+                let for_goal = tried.density.is_none() || tried.density == goal.density();
+                tried.method == *method && tried.rung == last && for_goal
             };
-            let all: Vec<(usize, &Tried)> = tried.iter().enumerate().collect();
-            let own: Vec<_> = all.iter().filter(own).collect();
-            let places: Vec<RankPlace> = own.iter().map(|(_, one)| one.score.place()).collect();
-            let Some((i, meets)) = best(&places, goal) else { continue };
-            let number = Some(own[i].0);
+            let eligible: Vec<usize> =
+                (0..tried.len()).filter(|&i| is_eligible(&tried[i])).collect();
+            let points: Vec<TuningPoint> =
+                eligible.iter().map(|&i| tried[i].score.point()).collect();
+            let Some((i, meets)) = select_best(&points, goal) else { continue };
+            let number = Some(eligible[i]);
             bests.push(Best {
                 method: method.into(),
                 goal: Some(goal),

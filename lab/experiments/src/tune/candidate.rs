@@ -1,70 +1,71 @@
-//! Candidates, and what each comes to on some texts.
+//! Candidates, and their measurement on texts.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{Backend, Fraction, PipelineConfig};
 
-use super::score::read;
+use super::score::measure_density;
 use super::{LeftOutCandidate, Tried, TuningGoal, TuningScore, TuningTraces};
-use crate::{Entry, Error, Result, made_to_read};
+use crate::{Entry, Error, Result, tune_to_density};
 
-/// A pipeline to try, and what tells it from the others of its method.
+/// A pipeline to try, and the settings that distinguish it from the other candidates of its method.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// What the best is looked for of.
+    /// Method: the search finds the best candidates of each.
     pub method: String,
-    /// Keys with their values.
+    /// Varied settings, as keys with their values.
     pub settings: Vec<(String, String)>,
     /// The pipeline.
     pub pipeline: Arc<PipelineConfig>,
-    /// The file that it is from, as given.
+    /// File that the pipeline is from, as given.
     pub file: String,
-    /// Whether it is [made to read](made_to_read) each density that is asked for, instead of standing as it is.
+    /// True if the pipeline is [tuned](tune_to_density) to each density among the goals, false if
+    /// it keeps its own settings.
     pub search: bool,
 }
 
-/// Something to measure: a candidate as it stands, or made to read a density.
+/// Arm of the search: a candidate with its own settings, or tuned to a density.
 #[derive(Clone, Copy)]
 pub(super) struct Arm<'a> {
     pub(super) candidate: &'a Candidate,
     pub(super) density: Option<Fraction>,
 }
 
-/// What an arm came to on a rung, as it is kept.
+/// Stored result of an arm on a rung.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SearchOutcome {
-    /// As JSON.
+    /// The pipeline as JSON.
     pipeline: String,
     set: Option<String>,
     pub(super) score: TuningScore,
 }
 
-/// What there is to measure, in an order that does not depend on that of the candidates.
-pub(super) fn arms<'a>(candidates: &'a [Candidate], goals: &[TuningGoal]) -> Vec<Arm<'a>> {
+/// Returns the arms to measure, in an order that does not depend on the order of the candidates.
+pub(super) fn list_arms<'a>(candidates: &'a [Candidate], goals: &[TuningGoal]) -> Vec<Arm<'a>> {
     let densities = || goals.iter().filter_map(TuningGoal::density);
     let searches = densities().next().is_some();
-    let stands = goals.len() > densities().count() || goals.is_empty();
+    let other_goals = goals.len() > densities().count() || goals.is_empty();
     let mut arms = Vec::new();
     for candidate in candidates {
         if candidate.search {
             arms.extend(densities().map(|density| Arm { candidate, density: Some(density) }));
         }
-        if !(candidate.search && searches) || stands {
+        if !(candidate.search && searches) || other_goals {
             arms.push(Arm { candidate, density: None });
         }
     }
-    arms.sort_by(|a, b| a.sorted_by().partial_cmp(&b.sorted_by()).expect("no share is NaN"));
+    arms.sort_by(|a, b| a.sort_key().partial_cmp(&b.sort_key()).expect("no share is NaN"));
     arms
 }
 
 impl<'a> Arm<'a> {
-    fn sorted_by(&self) -> (&'a str, &'a [(String, String)], &'a str, Option<Fraction>) {
+    fn sort_key(&self) -> (&'a str, &'a [(String, String)], &'a str, Option<Fraction>) {
         let Candidate { method, settings, file, .. } = self.candidate;
         (method, settings, file, self.density)
     }
 
-    /// A unit's key.
+    /// Key of the unit of `results`.
     pub(super) fn key(&self, what: &str, number: usize) -> String {
         let settings =
             self.candidate.settings.iter().map(|(key, value)| format!("{key} = {value}"));
@@ -95,7 +96,7 @@ impl<'a> Arm<'a> {
         })
     }
 
-    /// The arm on some texts.
+    /// Measures the arm on texts.
     pub(super) fn measure(
         &self,
         texts: TuningTraces<'_>,
@@ -106,20 +107,21 @@ impl<'a> Arm<'a> {
             Entry { pipeline: candidate.pipeline.clone(), file: candidate.file.clone(), set: None };
         if let Some(density) = self.density {
             let measure = |pipeline: &Arc<PipelineConfig>| {
-                let one = Entry { pipeline: pipeline.clone(), ..entry.clone() };
-                read(&one, texts, backend)
+                let entry = Entry { pipeline: pipeline.clone(), ..entry.clone() };
+                measure_density(&entry, texts, backend)
             };
-            let found = made_to_read(&candidate.pipeline, density, &measure)?;
+            let found = tune_to_density(&candidate.pipeline, density, &measure)?;
             expect_unset(candidate, &found.pipeline)?;
             entry = Entry { pipeline: found.pipeline, set: Some(found.set), ..entry };
         }
-        let score = TuningScore::of(&entry, texts, backend)?;
+        let score = TuningScore::measure(&entry, texts, backend)?;
         let pipeline = serde_json::to_string(&*entry.pipeline).map_err(not_json)?;
         Ok(SearchOutcome { pipeline, set: entry.set, score })
     }
 }
 
-/// Refuses a search that sets what a candidate's settings are about: they would not be what was tried.
+/// Refuses a density search that overwrites settings which the grid varies: the measured pipeline
+/// would not have the candidate's settings.
 fn expect_unset(candidate: &Candidate, found: &PipelineConfig) -> Result<()> {
     let [before, after] = [&*candidate.pipeline, found].map(serde_json::to_value);
     let (before, after) = (before.map_err(not_json)?, after.map_err(not_json)?);

@@ -1,4 +1,4 @@
-//! What is found.
+//! Result of the search for the best settings.
 
 use std::sync::Arc;
 
@@ -7,74 +7,74 @@ use vattention_core::{Fraction, PipelineConfig};
 
 use super::{TuningGoal, TuningScore};
 
-/// What was found.
+/// Result of the search for the best settings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tuning {
-    /// Files of the traces that settings were chosen on.
+    /// Files of the traces on which settings were chosen.
     pub traces: Vec<String>,
-    /// Files of the traces that the chosen settings were measured on besides.
+    /// Files of the held-out traces, on which only the best settings were measured.
     pub held_out: Vec<String>,
-    /// The backend's name.
+    /// Name of the backend.
     pub backend: String,
-    /// Queries of each layer, rung by rung.
+    /// Number of queries of each layer, rung by rung.
     pub queries: Vec<usize>,
-    /// Everything that was measured, methods in their order.
+    /// All measured candidates, by method in the order given.
     pub tried: Vec<Tried>,
-    /// For each method and goal, what is best; without goals, the front of all methods.
+    /// Best candidate of each method for each goal; without goals, the Pareto front of all methods.
     pub best: Vec<Best>,
-    /// What could not be measured.
+    /// Candidates that could not be measured.
     pub left_out: Vec<LeftOutCandidate>,
 }
 
-/// A candidate, as it was measured last.
+/// A candidate, with its measurement on the last rung that it reached.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tried {
-    /// Its method.
+    /// Method.
     #[serde(rename = "pipeline")]
     pub method: String,
-    /// Its file.
+    /// File of the pipeline, as given.
     pub file: String,
-    /// Its settings.
+    /// Varied settings, as keys with their values.
     pub settings: Vec<(String, String)>,
-    /// The density that it was made to read, if it was.
+    /// Density that the pipeline was tuned to; `None` if it has its own settings.
     pub density: Option<Fraction>,
-    /// What was set so that it does.
+    /// Settings that tune the pipeline to that density.
     pub set: Option<String>,
-    /// The last rung that it reached, from 0.
+    /// Last rung that the candidate reached, from 0.
     pub rung: usize,
-    /// What it came to there.
+    /// Measurement on that rung.
     pub score: TuningScore,
-    /// Whether nothing that reached the last rung, of any method, beats it.
+    /// True on the Pareto front of all candidates, of any method, that reached the last rung.
     pub front: bool,
-    /// The pipeline, with what was set.
+    /// The pipeline, tuned if `density` is given.
     #[serde(skip)]
     pub pipeline: Arc<PipelineConfig>,
 }
 
-/// The best of a method for a goal.
+/// Best candidate of a method for a goal.
 #[derive(Clone, Debug, Serialize)]
 pub struct Best {
-    /// The method.
+    /// Method.
     #[serde(rename = "pipeline")]
     pub method: String,
-    /// What for; `None`: it is on the front.
+    /// Goal; `None` for a candidate on the Pareto front.
     pub goal: Option<TuningGoal>,
-    /// Its number in [`Tuning::tried`]; `None` if no candidate meets the goal.
+    /// Index of the candidate in [`Tuning::tried`]; `None` if no candidate meets the goal.
     pub tried: Option<usize>,
-    /// The number of the candidate that comes nearest to the goal, if none meets it.
+    /// Index of the candidate nearest to the goal, if no candidate meets the goal.
     pub nearest: Option<usize>,
-    /// What it came to on the held-out texts, if there are any.
+    /// Measurement on the held-out texts, if there are any.
     pub held_out: Option<TuningScore>,
 }
 
 /// A candidate that could not be measured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct LeftOutCandidate {
-    /// Its method.
+    /// Method.
     #[serde(rename = "pipeline")]
     pub method: String,
-    /// Its settings.
+    /// Varied settings, as keys with their values.
     pub settings: Vec<(String, String)>,
-    /// Why not.
+    /// Reason.
     pub reason: String,
 }

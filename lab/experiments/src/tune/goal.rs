@@ -1,4 +1,4 @@
-//! What settings must be best at.
+//! Goals of the search for the best settings.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,25 +6,26 @@ use std::str::FromStr;
 use serde::{Serialize, Serializer};
 use vattention_core::Fraction;
 
-/// What settings must be best at.
+/// Goal of the search: a limit on density or error, with the other to be minimized.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TuningGoal {
-    /// The least error of those that read at most this share.
+    /// Least error at a density of at most this share.
     Density(Fraction),
-    /// The least read of those that err at most so much on average.
+    /// Least density at a mean error of at most this number.
     Error(f64),
 }
 
-/// A density is met by what reads at most this much more: searches come as near.
+/// Tolerance of a density goal, as a factor: the density searches end within it.
 const NEAR: f64 = 1.02;
 
 impl TuningGoal {
-    /// The density, if it is one.
+    /// Limit on the density; `None` for a limit on the error.
     pub fn density(&self) -> Option<Fraction> {
         if let Self::Density(density) = self { Some(*density) } else { None }
     }
 
-    /// Whether something that reads a share and errs so much meets it; a density, up to 2 % of it.
+    /// Returns true if a density of `read` and a mean error of `error` meet the goal; a density
+    /// limit may be exceeded by 2 %.
     pub fn is_met(&self, read: f64, error: f64) -> bool {
         match self {
             Self::Density(density) => read <= density.get() * NEAR,
@@ -34,7 +35,7 @@ impl TuningGoal {
 }
 
 impl fmt::Display for TuningGoal {
-    /// As it is written.
+    /// Writes `density=0.1` or `error=0.01`, which parsing reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Density(density) => write!(f, "density={density}"),

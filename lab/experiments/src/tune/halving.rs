@@ -1,24 +1,25 @@
-//! Successive halving: rung by rung the better part of the candidates goes on, and is measured on twice as many queries.
+//! Successive halving: from rung to rung, the better part of the candidates survives and is
+//! measured on twice as many queries.
 
 use std::collections::BTreeMap;
 
 use vattention_core::Backend;
 
-use super::candidate::{Arm, SearchOutcome, arms};
-use super::rank::{RankPlace, survivors};
-use super::score::{queries_of, told};
+use super::candidate::{Arm, SearchOutcome, list_arms};
+use super::rank::{TuningPoint, select_survivors};
+use super::score::{count_queries, separate_refusal};
 use super::{Candidate, LeftOutCandidate, Tried, TuningGoal, TuningTraces};
 use crate::{Result, Results, TraceSettings};
 
-/// How the best is looked for.
+/// Options of the search for the best settings.
 #[derive(Clone, Debug)]
 pub struct TuneOptions {
-    /// What it must be best at; none: on the front, where nothing reads as little and errs as little.
+    /// Goals; without any, the search returns the Pareto front of density and error.
     pub goals: Vec<TuningGoal>,
-    /// How often candidates are measured, each time on twice as many queries as before; the last time on all. One: an
-    /// exhaustive search.
+    /// Number of rungs. Each rung measures on twice as many queries as the one before, the last on
+    /// all. One rung is an exhaustive search.
     pub rungs: usize,
-    /// The share of each method's candidates that goes on from one rung to the next, at least one.
+    /// Share of each method's candidates that survives a rung; at least one survives.
     pub keep: f64,
 }
 
@@ -28,9 +29,10 @@ impl Default for TuneOptions {
     }
 }
 
-/// What was measured, each candidate on the last rung that it reached, and what could not be.
-pub(super) struct Halved {
-    /// Queries of each layer, rung by rung.
+/// Measured candidates, each on the last rung that it reached, and the candidates that could not be
+/// measured.
+pub(super) struct HalvingResult {
+    /// Number of queries of each layer, rung by rung.
     pub(super) queries: Vec<usize>,
     pub(super) tried: Vec<Tried>,
     pub(super) left_out: Vec<LeftOutCandidate>,
@@ -44,26 +46,26 @@ pub(super) fn halve(
     options: &TuneOptions,
     results: &Results,
     progress: &dyn Fn(usize, usize),
-) -> Result<Halved> {
-    let queries = rungs(chosen, options)?;
-    let mut arms = arms(candidates, &options.goals);
+) -> Result<HalvingResult> {
+    let queries = count_queries_by_rung(chosen, options)?;
+    let mut arms = list_arms(candidates, &options.goals);
     let (mut tried, mut left_out) = (Vec::new(), Vec::new());
     for (rung, &count) in queries.iter().enumerate() {
         let settings = TraceSettings { queries: Some(count), ..chosen.settings.clone() };
         let texts = TuningTraces { settings: &settings, ..chosen };
-        let outcomes = measured(&arms, rung, texts, backend, results, progress)?;
-        let mut going_on = Vec::new();
-        for (arm, outcome) in arms.into_iter().zip(outcomes) {
+        let results_of_arms = measure_arms(&arms, rung, texts, backend, results, progress)?;
+        let mut outcomes = Vec::new();
+        for (arm, outcome) in arms.into_iter().zip(results_of_arms) {
             match outcome {
-                Ok(outcome) => going_on.push((arm, outcome)),
+                Ok(outcome) => outcomes.push((arm, outcome)),
                 Err(reason) => left_out.push(arm.left_out(reason)),
             }
         }
         let last = rung + 1 == queries.len();
-        let survive = survive(&going_on, options, last);
+        let survive = find_survivors(&outcomes, options, last);
         arms = Vec::new();
-        for ((arm, outcome), goes_on) in going_on.into_iter().zip(survive) {
-            if goes_on && !last {
+        for ((arm, outcome), survives) in outcomes.into_iter().zip(survive) {
+            if survives && !last {
                 arms.push(arm);
             } else {
                 tried.push(arm.tried(outcome, rung)?);
@@ -72,20 +74,21 @@ pub(super) fn halve(
     }
     left_out.sort();
     left_out.dedup();
-    Ok(Halved { queries, tried, left_out })
+    Ok(HalvingResult { queries, tried, left_out })
 }
 
-/// Queries of each layer, rung by rung: all at last, and half as many before.
-fn rungs(chosen: TuningTraces<'_>, options: &TuneOptions) -> Result<Vec<usize>> {
-    let all = queries_of(chosen)?;
+/// Returns the number of queries of each layer, rung by rung: all on the last rung, and half as
+/// many on each rung before.
+fn count_queries_by_rung(chosen: TuningTraces<'_>, options: &TuneOptions) -> Result<Vec<usize>> {
+    let all = count_queries(chosen)?;
     let mut queries: Vec<usize> =
         (0..options.rungs.max(1)).rev().map(|back| (all >> back.min(63)).max(1)).collect();
     queries.dedup();
     Ok(queries)
 }
 
-/// What each arm comes to, or why it cannot be measured.
-fn measured(
+/// Measures each arm, or says why an arm cannot be measured.
+fn measure_arms(
     arms: &[Arm<'_>],
     rung: usize,
     texts: TuningTraces<'_>,
@@ -98,15 +101,19 @@ fn measured(
     let keys: Vec<String> = arms.iter().enumerate().map(|(i, arm)| arm.key(&what, i)).collect();
     let mut done = 0;
     results.run(&keys, |i| {
-        let outcome = told(arms[i].measure(texts, backend))?;
+        let outcome = separate_refusal(arms[i].measure(texts, backend))?;
         done += 1;
         progress(done, keys.len());
         Ok(outcome)
     })
 }
 
-/// Which arms go on: those of each method and density by themselves.
-fn survive(arms: &[(Arm<'_>, SearchOutcome)], options: &TuneOptions, last: bool) -> Vec<bool> {
+/// Selects the arms that survive a rung; arms of each method and density compete among themselves.
+fn find_survivors(
+    arms: &[(Arm<'_>, SearchOutcome)],
+    options: &TuneOptions,
+    last: bool,
+) -> Vec<bool> {
     let mut survive = vec![last; arms.len()];
     let mut groups: BTreeMap<(&str, Option<u64>), Vec<usize>> = BTreeMap::new();
     for (i, (arm, _)) in arms.iter().enumerate() {
@@ -114,13 +121,13 @@ fn survive(arms: &[(Arm<'_>, SearchOutcome)], options: &TuneOptions, last: bool)
         groups.entry((&arm.candidate.method, density)).or_default().push(i);
     }
     for ((_, density), group) in groups {
-        let places: Vec<RankPlace> = group.iter().map(|&i| arms[i].1.score.place()).collect();
+        let points: Vec<TuningPoint> = group.iter().map(|&i| arms[i].1.score.point()).collect();
         let count = ((group.len() as f64 * options.keep).ceil() as usize).max(1);
-        let own = |goal: &&TuningGoal| {
-            density.is_none() || goal.density().map(|it| it.get().to_bits()) == density
+        let applies = |goal: &&TuningGoal| {
+            density.is_none() || goal.density().map(|limit| limit.get().to_bits()) == density
         };
-        let goals: Vec<TuningGoal> = options.goals.iter().filter(own).copied().collect();
-        for i in survivors(&places, &goals, count) {
+        let goals: Vec<TuningGoal> = options.goals.iter().filter(applies).copied().collect();
+        for i in select_survivors(&points, &goals, count) {
             survive[group[i]] = true;
         }
     }

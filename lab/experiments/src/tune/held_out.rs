@@ -1,13 +1,13 @@
-//! The best on texts that they were not chosen on.
+//! Measurement of the best candidates on held-out texts.
 
 use vattention_core::{Backend, Fraction};
 
-use super::score::told;
+use super::score::separate_refusal;
 use super::{Best, Tried, TuningScore, TuningTraces};
 use crate::{Entry, Error, Result, Results};
 
-/// The best, measured on the held-out texts.
-pub(super) fn shown(
+/// Measures the best candidates on the held-out texts, if there are any.
+pub(super) fn measure_held_out(
     mut best: Vec<Best>,
     tried: &[Tried],
     held_out: Option<TuningTraces<'_>>,
@@ -16,7 +16,7 @@ pub(super) fn shown(
     progress: &dyn Fn(usize, usize),
 ) -> Result<Vec<Best>> {
     let Some(texts) = held_out else { return Ok(best) };
-    let numbers: Vec<usize> = best.iter().filter_map(|one| one.tried).collect();
+    let numbers: Vec<usize> = best.iter().filter_map(|best| best.tried).collect();
     let key = |(i, &number): (usize, &usize)| {
         let Tried { method, settings, set, density, .. } = &tried[number];
         let set = set.clone().unwrap_or_default();
@@ -28,15 +28,15 @@ pub(super) fn shown(
     let scores: Vec<Result<TuningScore, String>> = results.run(&keys, |i| {
         let Tried { pipeline, file, .. } = &tried[numbers[i]];
         let entry = Entry { pipeline: pipeline.clone(), file: file.clone(), set: None };
-        let score = told(TuningScore::of(&entry, texts, backend))?;
+        let score = separate_refusal(TuningScore::measure(&entry, texts, backend))?;
         done += 1;
         progress(done, keys.len());
         Ok::<_, Error>(score)
     })?;
     let mut scores = scores.into_iter();
-    for one in best.iter_mut().filter(|one| one.tried.is_some()) {
+    for best in best.iter_mut().filter(|best| best.tried.is_some()) {
         // A pipeline whose parameters lack a held-out layer has no score there.
-        one.held_out = scores.next().and_then(Result::ok);
+        best.held_out = scores.next().and_then(Result::ok);
     }
     Ok(best)
 }

@@ -1,26 +1,30 @@
-//! Which candidates go on, and which is best.
+//! Ranking of candidates: the survivors of a rung, and the best.
 
 use std::cmp::Ordering;
 
 use super::TuningGoal;
 use crate::measured::front;
 
-/// The share that is read, and the mean error.
-pub(crate) type RankPlace = (f64, f64);
+/// Density and mean error of a candidate.
+pub(crate) type TuningPoint = (f64, f64);
 
-/// The numbers of those that go on: for each goal the `count` best; without goals, front after front, each whole, until there
-/// are `count`.
-pub(crate) fn survivors(places: &[RankPlace], goals: &[TuningGoal], count: usize) -> Vec<usize> {
+/// Returns the indices of the candidates that survive: for each goal the `count` best; without
+/// goals, whole Pareto fronts, one after the other, until there are at least `count`.
+pub(crate) fn select_survivors(
+    points: &[TuningPoint],
+    goals: &[TuningGoal],
+    count: usize,
+) -> Vec<usize> {
     let mut chosen: Vec<usize> = Vec::new();
     for goal in goals {
-        let mut ranked: Vec<usize> = (0..places.len()).collect();
-        ranked.sort_by(|&a, &b| rank(places[a], places[b], *goal));
+        let mut ranked: Vec<usize> = (0..points.len()).collect();
+        ranked.sort_by(|&a, &b| rank(points[a], points[b], *goal));
         chosen.extend(&ranked[..count.min(ranked.len())]);
     }
-    while goals.is_empty() && chosen.len() < count.min(places.len()) {
-        let rest: Vec<usize> = (0..places.len()).filter(|i| !chosen.contains(i)).collect();
-        let of_rest: Vec<RankPlace> = rest.iter().map(|&i| places[i]).collect();
-        let next = rest.iter().zip(front(&of_rest)).filter(|(_, is_front)| *is_front);
+    while goals.is_empty() && chosen.len() < count.min(points.len()) {
+        let rest: Vec<usize> = (0..points.len()).filter(|i| !chosen.contains(i)).collect();
+        let rest_points: Vec<TuningPoint> = rest.iter().map(|&i| points[i]).collect();
+        let next = rest.iter().zip(front(&rest_points)).filter(|(_, is_front)| *is_front);
         let next: Vec<usize> = next.map(|(&i, _)| i).collect();
         if next.is_empty() {
             break;
@@ -32,15 +36,16 @@ pub(crate) fn survivors(places: &[RankPlace], goals: &[TuningGoal], count: usize
     chosen
 }
 
-/// The number of the best, and whether it meets the goal.
-pub(crate) fn best(places: &[RankPlace], goal: TuningGoal) -> Option<(usize, bool)> {
-    let best = (0..places.len()).min_by(|&a, &b| rank(places[a], places[b], goal))?;
-    Some((best, goal.is_met(places[best].0, places[best].1)))
+/// Returns the index of the best candidate, and whether it meets the goal.
+pub(crate) fn select_best(points: &[TuningPoint], goal: TuningGoal) -> Option<(usize, bool)> {
+    let best = (0..points.len()).min_by(|&a, &b| rank(points[a], points[b], goal))?;
+    Some((best, goal.is_met(points[best].0, points[best].1)))
 }
 
-/// Those that meet the goal first, the better one before; then those that come nearer to it.
-fn rank(a: RankPlace, b: RankPlace, goal: TuningGoal) -> Ordering {
-    let key = |(read, error): RankPlace| {
+/// Orders candidates that meet the goal before the others: the former by the quantity to be
+/// minimized, the latter by their distance from the goal.
+fn rank(a: TuningPoint, b: TuningPoint, goal: TuningGoal) -> Ordering {
+    let key = |(read, error): TuningPoint| {
         let meets = goal.is_met(read, error);
         let by_error = matches!(goal, TuningGoal::Density(_)) == meets;
         let (first, second) = if by_error { (error, read) } else { (read, error) };

@@ -1,42 +1,43 @@
-//! What a pipeline comes to on several traces.
+//! Measurement of a pipeline on several traces.
 
 use serde::{Deserialize, Serialize};
 use vattention_core::Backend;
 use vattention_trace::{Layout, Trace};
 
-use super::rank::RankPlace;
-use crate::density::density_on;
+use super::rank::TuningPoint;
+use crate::density;
 use crate::metrics::ViolationCount;
 use crate::{Entry, Error, Result, Results, TraceSettings, chosen_layers, compare};
 
-/// Traces, and the layers and queries of them.
+/// Traces, and the choice of their layers and queries.
 #[derive(Clone, Copy, Debug)]
 pub struct TuningTraces<'a> {
-    /// At least one.
+    /// Traces; at least one.
     pub traces: &'a [Trace],
-    /// Layers and queries of each; no dump is made.
+    /// Layers and queries of each trace; no dump is made.
     pub settings: &'a TraceSettings,
 }
 
-/// What a pipeline came to: means over the rows of all traces.
+/// Measurement of a pipeline: means over the rows of all traces.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TuningScore {
-    /// Query heads, times queries, times layers, times traces.
+    /// Number of rows: query heads × queries × layers × traces.
     pub rows: usize,
     /// Share of the visible tokens that the query heads of a KV head read together.
     pub density: f64,
     /// `|out − exact| / |exact|`.
     pub error: f64,
-    /// Attention of what was read for certain, relative to that of the best as many.
+    /// Attention weight of the tokens that were read deterministically, relative to the largest
+    /// weight of the same number of tokens.
     pub recall: f64,
-    /// Bytes per token that selectors keep beside a KV head's keys and values.
+    /// Size of the selectors' indexes of a KV head, in bytes per token.
     pub index_bytes: f64,
     /// Violations of the promise; `None` if nothing is promised.
     pub violations: Option<ViolationCount>,
 }
 
 impl TuningScore {
-    pub(crate) fn of(
+    pub(crate) fn measure(
         entry: &Entry,
         texts: TuningTraces<'_>,
         backend: &dyn Backend,
@@ -50,7 +51,7 @@ impl TuningScore {
             violations: None,
         };
         for trace in texts.traces {
-            let found = compare(
+            let (comparison, _) = compare(
                 std::slice::from_ref(entry),
                 trace,
                 backend,
@@ -58,21 +59,21 @@ impl TuningScore {
                 &Results::default(),
                 &|_, _| (),
             )?;
-            let one = &found.0.pipelines[0];
+            let measured = &comparison.pipelines[0];
             all.add(&Self {
-                rows: rows(texts, trace)?,
-                density: one.density,
-                error: one.output_error.mean,
-                recall: one.recall,
-                index_bytes: one.index_bytes_per_token,
-                violations: one.guarantee.map(|guarantee| guarantee.violations),
+                rows: count_rows(texts, trace)?,
+                density: measured.density,
+                error: measured.output_error.mean,
+                recall: measured.recall,
+                index_bytes: measured.index_bytes_per_token,
+                violations: measured.guarantee.map(|guarantee| guarantee.violations),
             });
         }
         Ok(all)
     }
 
-    /// Where it lies.
-    pub(crate) fn place(&self) -> RankPlace {
+    /// Point of the ranking.
+    pub(crate) fn point(&self) -> TuningPoint {
         (self.density, self.error)
     }
 
@@ -97,26 +98,30 @@ impl TuningScore {
     }
 }
 
-/// What a pipeline reads, mean over the rows of all traces.
-pub(crate) fn read(entry: &Entry, texts: TuningTraces<'_>, backend: &dyn Backend) -> Result<f64> {
+/// Measures the density of a pipeline, mean over the rows of all traces.
+pub(crate) fn measure_density(
+    entry: &Entry,
+    texts: TuningTraces<'_>,
+    backend: &dyn Backend,
+) -> Result<f64> {
     let (mut sum, mut all) = (0.0, 0);
     for trace in texts.traces {
-        let rows = rows(texts, trace)?;
-        sum += density_on(trace, entry, backend, texts.settings)? * rows as f64;
+        let rows = count_rows(texts, trace)?;
+        sum += density::measure_density(trace, entry, backend, texts.settings)? * rows as f64;
         all += rows;
     }
     Ok(sum / all as f64)
 }
 
-fn rows(texts: TuningTraces<'_>, trace: &Trace) -> Result<usize> {
+fn count_rows(texts: TuningTraces<'_>, trace: &Trace) -> Result<usize> {
     let layers = chosen_layers(trace, texts.settings)?;
     let rows =
         |(_, layout): (usize, Layout)| texts.settings.count(&layout) * layout.shape.query_heads;
     Ok(layers.into_iter().map(rows).sum())
 }
 
-/// How many queries of each layer there are.
-pub(super) fn queries_of(texts: TuningTraces<'_>) -> Result<usize> {
+/// Returns the number of queries of each layer; the smallest, if layers differ.
+pub(super) fn count_queries(texts: TuningTraces<'_>) -> Result<usize> {
     let mut least = usize::MAX;
     for trace in texts.traces {
         for (_, layout) in chosen_layers(trace, texts.settings)? {
@@ -126,8 +131,9 @@ pub(super) fn queries_of(texts: TuningTraces<'_>) -> Result<usize> {
     Ok(least)
 }
 
-/// A pipeline that cannot run, or be made to read a share, is an outcome; a trace that cannot be read is none.
-pub(super) fn told<T>(outcome: Result<T>) -> Result<Result<T, String>> {
+/// Separates refusals of a pipeline, which are results of the search, from errors that end the
+/// search, such as an unreadable trace.
+pub(super) fn separate_refusal<T>(outcome: Result<T>) -> Result<Result<T, String>> {
     match outcome {
         Ok(outcome) => Ok(Ok(outcome)),
         Err(error @ (Error::Pipeline { .. } | Error::Setting { .. } | Error::Classes { .. })) => {

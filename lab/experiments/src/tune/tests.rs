@@ -1,17 +1,17 @@
-//! Laws of halving.
+//! Properties of the ranking and of the survivors of a rung.
 
 use proptest::prelude::*;
 use vattention_core::Fraction;
 
 use super::TuningGoal;
-use super::rank::{RankPlace, best, survivors};
+use super::rank::{TuningPoint, select_best, select_survivors};
 
 fn density(share: f64) -> TuningGoal {
     TuningGoal::Density(Fraction::try_from(share).unwrap())
 }
 
-/// Places on a coarse lattice, so that many are equal in one of both or in both.
-fn places() -> impl Strategy<Value = Vec<RankPlace>> {
+/// Generates points on a coarse lattice, so that many are equal in one coordinate or in both.
+fn points() -> impl Strategy<Value = Vec<TuningPoint>> {
     let number = (1..20_u32).prop_map(|n| f64::from(n) / 20.0);
     prop::collection::vec((number.clone(), number), 1..30)
 }
@@ -22,39 +22,49 @@ fn goals() -> impl Strategy<Value = Vec<TuningGoal>> {
     prop::collection::vec(goal, 0..4)
 }
 
-fn beats(a: RankPlace, b: RankPlace) -> bool {
+fn beats(a: TuningPoint, b: TuningPoint) -> bool {
     a.0 <= b.0 && a.1 <= b.1 && a != b
 }
 
-/// The places of those that go on, sorted.
-fn surviving(places: &[RankPlace], goals: &[TuningGoal], count: usize) -> Vec<RankPlace> {
-    let mut kept: Vec<RankPlace> =
-        survivors(places, goals, count).into_iter().map(|i| places[i]).collect();
-    kept.sort_by(|a, b| a.partial_cmp(b).unwrap());
-    kept
+/// Returns the points of the survivors, sorted.
+fn survivor_points(points: &[TuningPoint], goals: &[TuningGoal], count: usize) -> Vec<TuningPoint> {
+    let mut survivors: Vec<TuningPoint> =
+        select_survivors(points, goals, count).into_iter().map(|i| points[i]).collect();
+    survivors.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    survivors
 }
 
 proptest! {
     #[test]
-    fn what_beats_all_others_goes_on_and_is_best(mut others in places(), goals in goals(), count in 1..30_usize, at in 0..30_usize) {
+    fn a_candidate_that_beats_all_others_survives_and_is_best(
+        mut others in points(),
+        goals in goals(),
+        count in 1..30_usize,
+        index in 0..30_usize,
+    ) {
         let winner = (0.01, 0.01);
-        let at = at.min(others.len());
-        others.insert(at, winner);
-        prop_assert!(survivors(&others, &goals, count).contains(&at));
+        let index = index.min(others.len());
+        others.insert(index, winner);
+        prop_assert!(select_survivors(&others, &goals, count).contains(&index));
         for goal in goals {
-            prop_assert_eq!(best(&others, goal).unwrap(), (at, goal.is_met(0.01, 0.01)));
+            prop_assert_eq!(select_best(&others, goal).unwrap(), (index, goal.is_met(0.01, 0.01)));
         }
     }
 
     #[test]
-    fn the_best_at_a_goal_goes_on_and_nothing_that_meets_it_is_better(places in places(), goals in goals(), count in 1..30_usize) {
-        let kept = survivors(&places, &goals, count);
+    fn the_best_for_a_goal_survives_and_no_candidate_that_meets_it_is_better(
+        points in points(),
+        goals in goals(),
+        count in 1..30_usize,
+    ) {
+        let survivors = select_survivors(&points, &goals, count);
         for goal in goals {
-            let (i, meets) = best(&places, goal).unwrap();
-            prop_assert!(kept.iter().any(|&k| places[k] == places[i]));
-            let (read, error) = places[i];
+            let (i, meets) = select_best(&points, goal).unwrap();
+            prop_assert!(survivors.iter().any(|&k| points[k] == points[i]));
+            let (read, error) = points[i];
             prop_assert_eq!(meets, goal.is_met(read, error));
-            let met: Vec<RankPlace> = places.iter().filter(|p| goal.is_met(p.0, p.1)).copied().collect();
+            let meets_goal = |point: &&TuningPoint| goal.is_met(point.0, point.1);
+            let met: Vec<TuningPoint> = points.iter().filter(meets_goal).copied().collect();
             prop_assert_eq!(meets, !met.is_empty());
             for other in &met {
                 let better = match goal {
@@ -67,42 +77,47 @@ proptest! {
                         other.0 < read
                     }
                 };
-                prop_assert!(!better, "{:?} before {:?} at {}", other, places[i], goal);
+                prop_assert!(!better, "{:?} before {:?} at {}", other, points[i], goal);
             }
         }
     }
 
     #[test]
-    fn without_goals_nothing_goes_on_before_what_beats_it(places in places(), count in 1..30_usize) {
-        let kept = survivors(&places, &[], count);
-        prop_assert!(kept.len() >= count.min(places.len()));
-        for (i, &place) in places.iter().enumerate() {
-            let beaten = places.iter().any(|&other| beats(other, place));
-            prop_assert!(beaten || kept.contains(&i), "the front goes on");
-            if kept.contains(&i) {
-                let beating = (0..places.len()).filter(|&j| beats(places[j], place));
-                prop_assert!(beating.into_iter().all(|j| kept.contains(&j)));
+    fn without_goals_no_candidate_survives_before_one_that_beats_it(
+        points in points(),
+        count in 1..30_usize,
+    ) {
+        let survivors = select_survivors(&points, &[], count);
+        prop_assert!(survivors.len() >= count.min(points.len()));
+        for (i, &place) in points.iter().enumerate() {
+            let beaten = points.iter().any(|&other| beats(other, place));
+            prop_assert!(beaten || survivors.contains(&i), "the front survives");
+            if survivors.contains(&i) {
+                let beating = (0..points.len()).filter(|&j| beats(points[j], place));
+                prop_assert!(beating.into_iter().all(|j| survivors.contains(&j)));
             }
         }
     }
 
     #[test]
     fn the_order_of_candidates_changes_nothing(
-        (places, shuffled) in places().prop_flat_map(|p| (Just(p.clone()), Just(p).prop_shuffle())),
+        (points, shuffled) in points().prop_flat_map(|p| (Just(p.clone()), Just(p).prop_shuffle())),
         goals in goals(),
         count in 1..30_usize,
     ) {
-        prop_assert_eq!(surviving(&places, &goals, count), surviving(&shuffled, &goals, count));
+        let [in_order, in_other_order] =
+            [&points, &shuffled].map(|points| survivor_points(points, &goals, count));
+        prop_assert_eq!(in_order, in_other_order);
         for goal in goals {
-            let place = |all: &[RankPlace]| all[best(all, goal).unwrap().0];
-            prop_assert_eq!(place(&places), place(&shuffled));
+            let place = |all: &[TuningPoint]| all[select_best(all, goal).unwrap().0];
+            prop_assert_eq!(place(&points), place(&shuffled));
         }
     }
 
     #[test]
-    fn who_keeps_all_searches_exhaustively(places in places(), goals in goals()) {
-        let kept = survivors(&places, &goals, places.len());
-        prop_assert_eq!(kept, (0..places.len()).collect::<Vec<_>>());
+    fn all_candidates_survive_if_the_count_is_their_number(points in points(), goals in goals()) {
+        let survivors = select_survivors(&points, &goals, points.len());
+        prop_assert_eq!(survivors, (0..points.len()).collect::<Vec<_>>());
     }
 }
 
@@ -123,12 +138,13 @@ fn goals_are_written_as_they_are_read() {
     }
 }
 
-/// Only what reads hardly more than the density meets it, and of the others the nearest one is told.
+/// A candidate meets a density goal up to 2 % above the limit; if no candidate does, the nearest is
+/// returned.
 #[test]
 fn a_density_is_a_limit() {
-    let places = [(0.2, 0.001), (0.101, 0.3), (0.05, 0.5), (0.103, 0.1)];
-    assert_eq!(best(&places, density(0.1)), Some((1, true)));
-    assert_eq!(best(&places, density(0.01)), Some((2, false)));
-    assert_eq!(best(&places, TuningGoal::Error(0.2)), Some((3, true)));
-    assert_eq!(best(&[], density(0.1)), None);
+    let points = [(0.2, 0.001), (0.101, 0.3), (0.05, 0.5), (0.103, 0.1)];
+    assert_eq!(select_best(&points, density(0.1)), Some((1, true)));
+    assert_eq!(select_best(&points, density(0.01)), Some((2, false)));
+    assert_eq!(select_best(&points, TuningGoal::Error(0.2)), Some((3, true)));
+    assert_eq!(select_best(&[], density(0.1)), None);
 }

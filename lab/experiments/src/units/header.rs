@@ -1,4 +1,4 @@
-//! What results depend on: the first line of their file.
+//! Header of a file of results: the first line, which names the inputs that the results depend on.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,27 +9,34 @@ use super::lines::{BEGINNINGS, LineFile};
 use super::shard::Part;
 use crate::{Error, Result};
 
-/// What all results of a file depend on, and whose share they are.
+/// Inputs that all results of a file depend on, and the shard that computed the results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// The version of the program.
+    /// Version of the program.
     pub vattention: String,
-    /// The command and its arguments, but for those that change no result.
+    /// Command and its arguments, except those that change no result.
     pub command: Vec<String>,
-    /// Digests of what was read, by what it is.
+    /// Digests of the inputs, by the name of the input.
     pub inputs: BTreeMap<String, String>,
-    /// How many shards there are, if the work is shared.
+    /// Number of shards, if the work is divided.
     pub shards: Option<usize>,
-    /// The number of the shard, if the results are of one.
+    /// Number of the shard, if the results are those of one shard.
     pub shard: Option<usize>,
 }
 
+/// Refusal of a file without a header.
+pub(super) const MISSING_HEADER: &str =
+    "expected a header that names what the results depend on, as `vattention` writes";
+
 impl Header {
-    /// The first difference in what results depend on, if any: what it is here, and there.
+    /// Describes the first difference between the inputs of two files, in `self` and in `other`;
+    /// `None` if the inputs are equal.
     pub fn difference(&self, other: &Self) -> Option<String> {
         let both = |what: &str, own: Option<&String>, other: Option<&String>| {
-            let text = |it: Option<&String>| it.map_or("nothing".into(), |it| format!("`{it}`"));
+            let text = |value: Option<&String>| {
+                value.map_or("nothing".into(), |value| format!("`{value}`"))
+            };
             (own != other).then(|| format!("{what} is {} and {}", text(own), text(other)))
         };
         let arguments = || {
@@ -53,63 +60,64 @@ impl Header {
             .or_else(inputs)
     }
 
-    /// The header of the lines of a file of results, if it has one.
+    /// Parses the header from the text of a file of results; `None` if the file does not begin with
+    /// one.
     ///
     /// # Errors
-    /// A first line that is a header, but no whole one.
-    pub fn of_lines(path: &Path, text: &str) -> Result<Option<Self>> {
+    /// If the first line begins like a header, but is malformed.
+    pub fn parse(path: &Path, text: &str) -> Result<Option<Self>> {
         let Some(first) = text.lines().next().filter(|line| line.starts_with(BEGINNINGS[0])) else {
             return Ok(None);
         };
         let header = serde_json::from_str(first).map_err(|error| {
-            let reason = format!("{error}; expected what results depend on");
+            let reason =
+                format!("{error}; expected a header that names what the results depend on");
             Error::Results { path: path.into(), line: 1, reason }
         })?;
         Ok(Some(header))
     }
 
-    /// It, as a line.
-    pub(crate) fn line(&self) -> String {
-        serde_json::to_string(self).expect("texts and numbers can be written")
+    /// Formats the header as a line, without the line's end.
+    pub(crate) fn to_line(&self) -> String {
+        serde_json::to_string(self).expect("texts and numbers can be serialized")
     }
 
-    /// Opens the file of results that depend on this, or begins one; its lines, the header first.
+    /// Opens the file of results with this header, or creates it; returns its text, the header
+    /// first.
     ///
     /// # Errors
-    /// A file that cannot be read or written, that is none of results, or whose results depend on something
-    /// else or are of another shard.
+    /// If the file cannot be read or written, another run has it open, it is not a file of results,
+    /// or its results depend on other inputs or are those of another shard.
     pub fn open(&self, path: &Path, part: Part) -> Result<(LineFile, String)> {
         let (mut file, text) = LineFile::open(path)?;
-        let own = self.of_part(part);
+        let expected = self.with_part(part);
         if text.is_empty() {
-            file.push(&own.line())?;
-            return Ok((file, own.line() + "\n"));
+            file.push(&expected.to_line())?;
+            return Ok((file, expected.to_line() + "\n"));
         }
         let refuse = |reason| Err(Error::Results { path: path.into(), line: 1, reason });
-        let Some(kept) = Self::of_lines(path, &text)? else {
-            return refuse(
-                "expected what results depend on, as `--results` and `--shard` write it".into(),
-            );
+        let Some(found) = Self::parse(path, &text)? else {
+            return refuse(MISSING_HEADER.into());
         };
-        if let Some(difference) = kept.difference(self) {
-            return refuse(format!("{difference}, there and now; expected results of the same"));
+        if let Some(difference) = found.difference(self) {
+            return refuse(format!("{difference}, in the file and in this run; expected the same"));
         }
         let Part::Shard(shard) = part else { return Ok((file, text)) };
-        let as_now = (kept.shards, kept.shard) == (own.shards, own.shard);
-        if let (Some(shards), Some(number), false) = (kept.shards, kept.shard, as_now) {
+        let same_shard = (found.shards, found.shard) == (expected.shards, expected.shard);
+        if let (Some(shards), Some(number), false) = (found.shards, found.shard, same_shard) {
             return refuse(format!(
                 "results of shard {number}/{shards}; expected those of {shard}"
             ));
         }
-        if !as_now {
-            // Results of all shards, which this one goes on from.
-            file.replace_first(&text, &own.line())?;
+        if !same_shard {
+            // The file has merged results of all shards, from which this shard continues.
+            file.replace_first(&text, &expected.to_line())?;
         }
         Ok((file, text))
     }
 
-    /// The same for a part of the work.
-    fn of_part(&self, part: Part) -> Self {
+    /// Returns the header of a part of the work.
+    fn with_part(&self, part: Part) -> Self {
         let shard = match part {
             Part::Shard(shard) => Some(shard.number()),
             Part::All | Part::Nothing { .. } => None,

@@ -1,44 +1,44 @@
-//! Units that are not there.
+//! Error about missing results.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Units that this run may not compute and nobody has computed yet. The own share is done.
+/// Units without results that this run may not compute. The units of this run's own shard are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Incomplete {
-    /// What is missing.
+    /// Units without results.
     pub missing: Vec<Missing>,
-    /// Units of this stage of the work.
+    /// Number of all units of this stage of the work.
     pub total: usize,
 }
 
-/// A unit that is not there.
+/// A unit without a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Its key.
+    /// Key of the unit.
     pub unit: String,
-    /// The number of the shard that it belongs to, if the work is done by shards.
+    /// Number of the shard that computes the unit, if the work is divided.
     pub shard: Option<usize>,
 }
 
-/// How many missing units are named.
+/// Number of missing units that the message names.
 const NAMED: usize = 5;
 
 impl Incomplete {
-    /// Of `total` units.
+    /// Creates the error for missing units of a stage of `total` units.
     pub fn new(missing: Vec<Missing>, total: usize) -> Self {
         Self { missing, total }
     }
 
-    /// The shards that the missing units belong to, ascending.
+    /// Returns the numbers of the shards that compute the missing units, ascending.
     pub fn shards(&self) -> Vec<usize> {
-        let shards: BTreeSet<usize> = self.missing.iter().filter_map(|it| it.shard).collect();
+        let shards: BTreeSet<usize> = self.missing.iter().filter_map(|unit| unit.shard).collect();
         shards.into_iter().collect()
     }
 }
 
 impl fmt::Display for Incomplete {
-    /// How many are missing, the first few of them, and their shards.
+    /// Writes the number of missing units, their shards, and the keys of the first few.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { missing, total } = self;
         write!(f, "{} of {total} results are missing", missing.len())?;
@@ -55,7 +55,7 @@ impl fmt::Display for Incomplete {
     }
 }
 
-/// Ascending numbers, as `1, 3-5`.
+/// Formats ascending numbers as `1, 3-5`.
 fn ranges(numbers: &[usize]) -> String {
     let together = numbers.chunk_by(|a, b| a + 1 == *b);
     let text = together.map(|run| match run {

@@ -1,4 +1,4 @@
-//! A file that grows line by line.
+//! Files to which results are appended line by line.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// A file of lines of JSON that is open to take more. A line is written at once, so that a killed run cuts the last
-/// one at most. Nobody else can open it meanwhile, where the file system knows locks.
+/// An open file of JSON lines, to which lines are appended. Each line is written by a single call,
+/// so that a killed run cuts at most the last one. The file is locked, where the file system
+/// supports locks, so that no other run can open it.
 #[derive(Debug)]
 pub struct LineFile {
     path: PathBuf,
@@ -15,48 +16,49 @@ pub struct LineFile {
 }
 
 impl LineFile {
-    /// Opens a file, or begins one, and reads its lines. A last line without an end that begins like a
-    /// result was cut, and is taken away.
+    /// Opens a file, or creates it, and reads its lines. A last line that begins like a result but
+    /// has no end was cut, and is removed.
     ///
     /// # Errors
-    /// A file that cannot be read or written, that another run has open, or whose end is something else.
+    /// If the file cannot be read or written, another run has it open, or its last line has no end
+    /// and does not begin like a result.
     pub fn open(path: &Path) -> Result<(Self, String)> {
         let failed = |source| file_error(path, source);
         let options =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
         let mut file = options.open(path).map_err(failed)?;
         if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-            let message = "another run writes it; expected a file of its own for each";
+            let message = "another run writes to this file; give each run a file of its own";
             return Err(failed(std::io::Error::other(message)));
         }
         let mut text = std::io::read_to_string(&file).map_err(failed)?;
-        let whole = whole_lines(path, &text)?;
-        text.truncate(whole);
-        file.set_len(whole as u64).map_err(failed)?;
+        let complete = len_of_complete_lines(path, &text)?;
+        text.truncate(complete);
+        file.set_len(complete as u64).map_err(failed)?;
         file.seek(SeekFrom::End(0)).map_err(failed)?;
         Ok((Self { path: path.into(), file }, text))
     }
 
-    /// The whole lines of a file, which stays as it is.
+    /// Reads the complete lines of a file, and leaves the file unchanged.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// If the file cannot be read, or its last line has no end and does not begin like a result.
     pub fn read(path: &Path) -> Result<String> {
         let mut text = std::fs::read_to_string(path).map_err(|source| file_error(path, source))?;
-        text.truncate(whole_lines(path, &text)?);
+        text.truncate(len_of_complete_lines(path, &text)?);
         Ok(text)
     }
 
-    /// Adds a line.
+    /// Appends a line.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the line cannot be written.
     pub fn push(&mut self, line: &str) -> Result<()> {
         let line = format!("{line}\n");
         self.file.write_all(line.as_bytes()).map_err(|source| file_error(&self.path, source))
     }
 
-    /// Replaces the first line, of a file that was just opened and whose lines are `text`.
+    /// Replaces the first line of a file that was just opened and contains `text`.
     pub(super) fn replace_first(&mut self, text: &str, first: &str) -> Result<()> {
         let rest = text.split_once('\n').map_or("", |(_, rest)| rest);
         let failed = |source| file_error(&self.path, source);
@@ -65,40 +67,40 @@ impl LineFile {
             let mut file = File::create_new(&partial)?;
             file.write_all(format!("{first}\n{rest}").as_bytes())?;
             std::fs::rename(&partial, &self.path)?;
-            // Nobody else knows it yet; where there are no locks, there is none.
+            // No other run has opened the new file yet; the file system may not support locks.
             let _ = file.try_lock();
             Ok(file)
         };
         let written = write();
         if written.is_err() {
-            // It may never have been made; what went wrong first is what is told.
+            // The partial file may not exist; the first error is the one to report.
             let _ = std::fs::remove_file(&partial);
         }
         self.file = written.map_err(failed)?;
         Ok(())
     }
 
-    /// That a result of the file is not what was expected.
+    /// Creates the error for an unexpected result in the file.
     pub(super) fn refuse(&self, reason: String) -> Error {
         Error::trace(&self.path, reason)
     }
 }
 
-/// The bytes of the lines that have an end.
-fn whole_lines(path: &Path, text: &str) -> Result<usize> {
-    let whole = text.rfind('\n').map_or(0, |end| end + 1);
-    let cut = &text[whole..];
+/// Returns the number of bytes of the lines that have an end.
+fn len_of_complete_lines(path: &Path, text: &str) -> Result<usize> {
+    let complete = text.rfind('\n').map_or(0, |end| end + 1);
+    let cut = &text[complete..];
     let begins = |beginning: &&str| cut.starts_with(beginning) || beginning.starts_with(cut);
     if cut.is_empty() || BEGINNINGS.iter().any(begins) {
-        return Ok(whole);
+        return Ok(complete);
     }
-    let reason = "expected results that `vattention` kept".into();
-    let line = text[..whole].lines().count() + 1;
+    let reason = "expected results that `vattention` wrote".into();
+    let line = text[..complete].lines().count() + 1;
     Err(Error::Results { path: path.into(), line, reason })
 }
 
-/// The lines of a text, and their numbers from 1.
-pub(super) fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
+/// Returns the lines of a text with their numbers, from 1.
+pub(super) fn number_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(i, line)| (i + 1, line))
 }
 
@@ -106,5 +108,5 @@ fn file_error(path: &Path, source: std::io::Error) -> Error {
     vattention_trace::Error::File { path: path.into(), source }.into()
 }
 
-/// How lines of results begin: the header, those of units, and those of an evaluation's answers.
+/// Beginnings of lines of results: the header, results of units, and answers of an evaluation.
 pub(super) const BEGINNINGS: [&str; 3] = ["{\"vattention\":\"", "{\"unit\":\"", "{\"digest\":\""];

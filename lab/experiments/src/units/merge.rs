@@ -1,41 +1,36 @@
-//! Files of results, joined.
+//! Merging of files of results.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::header::Header;
-use super::lines::{LineFile, numbered};
+use super::header::{Header, MISSING_HEADER};
+use super::lines::{LineFile, number_lines};
 use crate::{Error, Result};
 
-/// The lines of several files of results.
+/// Merged lines of several files of results.
 #[derive(Clone, Debug)]
 pub struct Merged {
-    /// What all results depend on.
+    /// Header: the inputs that all results depend on.
     pub header: Header,
-    /// The file to write.
+    /// Text of the merged file.
     pub text: String,
 }
 
-/// Joins files of results of the same work, each result once, in the order of the files.
+/// Merges files of results of the same work, each result once, in the order of the files.
 ///
 /// # Errors
-/// A file that cannot be read or is none of results, files whose results depend on different things, or a
-/// result that differs between two lines but for its `seconds`.
+/// If a file cannot be read or is not a file of results, the results of files depend on different
+/// inputs, or two lines have different results of one unit, apart from `seconds`.
 pub fn merge_results(paths: &[PathBuf]) -> Result<Merged> {
     let mut joined: Option<(Header, &Path)> = None;
-    let mut known: HashMap<String, (String, Value)> = HashMap::new();
+    let mut merged: HashMap<String, (String, Value)> = HashMap::new();
     let mut lines = Vec::new();
     for path in paths {
         let text = LineFile::read(path)?;
         let refuse = |line, reason| Error::Results { path: path.clone(), line, reason };
-        let header = Header::of_lines(path, &text)?.ok_or_else(|| {
-            refuse(
-                1,
-                "expected what results depend on, as `--results` and `--shard` write it".into(),
-            )
-        })?;
+        let header = Header::parse(path, &text)?.ok_or_else(|| refuse(1, MISSING_HEADER.into()))?;
         if let Some((first, there)) = &mut joined {
             first.join(&header).map_err(|difference| {
                 let there = there.display();
@@ -44,13 +39,13 @@ pub fn merge_results(paths: &[PathBuf]) -> Result<Merged> {
         } else {
             joined = Some((Header { shard: None, ..header }, path));
         }
-        for (number, line) in numbered(&text).skip(1) {
-            let (key, value) = parse(line).map_err(|reason| refuse(number, reason))?;
+        for (number, line) in number_lines(&text).skip(1) {
+            let (key, value) = parse_result(line).map_err(|reason| refuse(number, reason))?;
             let here = format!("{}, line {number}", path.display());
-            match known.get(&key) {
+            match merged.get(&key) {
                 None => {
                     lines.push(line.to_owned());
-                    known.insert(key, (here, value));
+                    merged.insert(key, (here, value));
                 }
                 Some((_, other)) if *other == value => {}
                 Some((there, _)) => {
@@ -65,12 +60,12 @@ pub fn merge_results(paths: &[PathBuf]) -> Result<Merged> {
     }
     let nothing = || Error::Setting { field: "files", reason: "expected at least one".into() };
     let (header, _) = joined.ok_or_else(nothing)?;
-    let all = std::iter::once(header.line()).chain(lines).map(|line| line + "\n");
+    let all = std::iter::once(header.to_line()).chain(lines).map(|line| line + "\n");
     Ok(Merged { text: all.collect(), header })
 }
 
 impl Header {
-    /// Takes another file's results for those of the same work, or says what differs.
+    /// Joins the header of another file of the same work, or describes the difference.
     fn join(&mut self, other: &Self) -> Result<(), String> {
         if let Some(difference) = self.difference_of_shards(other) {
             return Err(difference);
@@ -79,7 +74,8 @@ impl Header {
         Ok(())
     }
 
-    /// The first difference between shares that do not belong together.
+    /// Describes the first difference between the headers of two shards; `None` if they belong to
+    /// the same work.
     pub fn difference_of_shards(&self, other: &Self) -> Option<String> {
         self.difference(other).or_else(|| match (self.shards, other.shards) {
             (Some(own), Some(other)) if own != other => {
@@ -90,9 +86,10 @@ impl Header {
     }
 }
 
-/// What a line is about, and what it says of it, but for the time that it took.
-fn parse(line: &str) -> Result<(String, Value), String> {
-    const EXPECTED: &str = "expected a result that `vattention` kept";
+/// Parses a line: the key of its result, and the line as JSON, without the time that the result
+/// took.
+fn parse_result(line: &str) -> Result<(String, Value), String> {
+    const EXPECTED: &str = "expected a result that `vattention` wrote";
     let mut value: Value =
         serde_json::from_str(line).map_err(|error| format!("{error}; {EXPECTED}"))?;
     let key = ["unit", "digest"]

@@ -1,74 +1,75 @@
-//! Which units a run computes.
+//! Division of units among runs.
 
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// One of several shares of the work, counted from 1: `2/3` is the second of three.
+/// One of several shards of the work, counted from 1: `2/3` is the second of three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     number: usize,
-    of: usize,
+    count: usize,
 }
 
-/// The units that a run may compute.
+/// Units that a run may compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
-    /// All.
+    /// All units.
     #[default]
     All,
-    /// Those of a shard.
+    /// Units of a shard.
     Shard(Shard),
-    /// None: everything must be known already, of so many shards, if it was computed by shards.
+    /// No units: all results must be stored already.
     Nothing {
-        /// How many there are.
+        /// Number of shards that computed the results, if the work was divided.
         shards: Option<usize>,
     },
 }
 
 impl Shard {
-    /// The `number`-th of `of` shares; `None` unless `1 ≤ number ≤ of`.
-    pub fn new(number: usize, of: usize) -> Option<Self> {
-        (1..=of).contains(&number).then_some(Self { number, of })
+    /// Creates the `number`-th of `count` shards; `None` unless `1 ≤ number ≤ count`.
+    pub fn new(number: usize, count: usize) -> Option<Self> {
+        (1..=count).contains(&number).then_some(Self { number, count })
     }
 
-    /// Its number, from 1.
+    /// Number of this shard, from 1.
     pub fn number(self) -> usize {
         self.number
     }
 
-    /// How many shares there are.
-    pub fn of(self) -> usize {
-        self.of
+    /// Number of shards.
+    pub fn count(self) -> usize {
+        self.count
     }
 
-    /// Its units of `total`: neighbours, because they have most in common, as a layer and its exact attention.
+    /// Range of this shard's units among `total` units. A range is contiguous because neighbouring
+    /// units share work, such as the exact attention of a layer.
     pub fn units(self, total: usize) -> Range<usize> {
-        let before = |shares: usize| (total as u128 * shares as u128 / self.of as u128) as usize;
+        let before = |shards: usize| (total as u128 * shards as u128 / self.count as u128) as usize;
         before(self.number - 1)..before(self.number)
     }
 
-    /// Whether it has a unit if each has every `of`-th of them: where cost grows along their order, and
-    /// neighbours have nothing in common.
-    pub fn has_by_turns(self, unit: usize) -> bool {
-        unit % self.of == self.number - 1
+    /// Returns true if this shard has a unit when units are interleaved: each shard has every
+    /// `count`-th unit. Interleaving balances units whose cost grows along their order and that
+    /// share no work.
+    pub fn has_interleaved(self, unit: usize) -> bool {
+        unit % self.count == self.number - 1
     }
 
-    fn owner(of: usize, unit: usize, total: usize) -> usize {
-        let shards = 1..=of;
-        let before = |number: &usize| Self { number: *number, of }.units(total).end <= unit;
-        // Shares are in order: a search by halves.
-        let (mut low, mut high) = (*shards.start(), of);
+    /// Finds the number of the shard whose range has a unit, by bisection.
+    fn find_owner(count: usize, unit: usize, total: usize) -> usize {
+        let ends_before = |number: usize| Self { number, count }.units(total).end <= unit;
+        let (mut low, mut high) = (1, count);
         while low < high {
             let middle = usize::midpoint(low, high);
-            if before(&middle) { low = middle + 1 } else { high = middle }
+            if ends_before(middle) { low = middle + 1 } else { high = middle }
         }
         low
     }
 }
 
 impl Part {
-    /// Those of `total` units that may be computed.
+    /// Range of the units that may be computed, among `total` units.
     pub fn units(self, total: usize) -> Range<usize> {
         match self {
             Self::All => 0..total,
@@ -77,32 +78,33 @@ impl Part {
         }
     }
 
-    /// Whether a unit may be computed, if shards have them [by turns](Shard::has_by_turns).
-    pub fn has_by_turns(self, unit: usize) -> bool {
+    /// Returns true if a unit may be computed, when units are
+    /// [interleaved](Shard::has_interleaved).
+    pub fn has_interleaved(self, unit: usize) -> bool {
         match self {
             Self::All => true,
-            Self::Shard(shard) => shard.has_by_turns(unit),
+            Self::Shard(shard) => shard.has_interleaved(unit),
             Self::Nothing { .. } => false,
         }
     }
 
-    /// How many shards there are, if any.
+    /// Number of shards, if the work is divided.
     pub fn shards(self) -> Option<usize> {
         match self {
             Self::All => None,
-            Self::Shard(shard) => Some(shard.of),
+            Self::Shard(shard) => Some(shard.count),
             Self::Nothing { shards } => shards,
         }
     }
 
-    /// The number of the shard that a unit of `total` belongs to.
+    /// Number of the shard that computes a unit of `total`, if the work is divided.
     pub(crate) fn shard_of(self, unit: usize, total: usize) -> Option<usize> {
-        self.shards().map(|of| Shard::owner(of, unit, total))
+        self.shards().map(|count| Shard::find_owner(count, unit, total))
     }
 
-    /// The number of the shard that a unit belongs to, if they have them by turns.
-    pub fn shard_by_turns(self, unit: usize) -> Option<usize> {
-        self.shards().map(|of| unit % of + 1)
+    /// Number of the shard that computes a unit, when units are interleaved.
+    pub fn interleaved_shard(self, unit: usize) -> Option<usize> {
+        self.shards().map(|count| unit % count + 1)
     }
 }
 
@@ -111,8 +113,8 @@ impl FromStr for Shard {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parse = || {
-            let (number, of) = text.split_once('/')?;
-            Self::new(number.parse().ok()?, of.parse().ok()?)
+            let (number, count) = text.split_once('/')?;
+            Self::new(number.parse().ok()?, count.parse().ok()?)
         };
         parse().ok_or_else(|| "expected i/n with i from 1 to n, as 2/3".into())
     }
@@ -120,6 +122,6 @@ impl FromStr for Shard {
 
 impl fmt::Display for Shard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.number, self.of)
+        write!(f, "{}/{}", self.number, self.count)
     }
 }

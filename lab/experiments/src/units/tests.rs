@@ -22,36 +22,36 @@ fn keys(count: usize) -> Vec<String> {
     (0..count).map(|i| format!("unit {i}")).collect()
 }
 
-type Made = Vec<Option<f64>>;
+type ResultValue = Vec<Option<f64>>;
 type Change = fn(&mut Header);
-type Many = (f64, i64, u64, String, f64, [Option<u64>; 2]);
+type NumberTuple = (f64, i64, u64, String, f64, [Option<u64>; 2]);
 
-/// Numbers that JSON has not are among them.
-fn made(i: usize) -> Made {
+/// Returns a result with numbers that JSON cannot represent.
+fn make_result(i: usize) -> ResultValue {
     vec![Some(0.1 / i as f64), None, Some(-(i as f64)), Some(f64::NEG_INFINITY)]
 }
 
-/// The units computed, and what comes of it.
-fn run(results: &Results, count: usize) -> (Vec<usize>, Result<Vec<Made>>) {
+/// Runs units; returns the indices of the computed ones, and the results.
+fn run(results: &Results, count: usize) -> (Vec<usize>, Result<Vec<ResultValue>>) {
     let mut computed = Vec::new();
     let all = results.run(&keys(count), |i| {
         computed.push(i);
-        Ok(made(i))
+        Ok(make_result(i))
     });
     (computed, all)
 }
 
 #[test]
-fn what_was_kept_is_not_computed_again() {
+fn stored_results_are_not_computed_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kept.jsonl");
     let open = || Results::open(&path, &header(), Part::All).unwrap();
     let (computed, all) = run(&open(), 4);
     let all = all.unwrap();
-    assert_eq!((computed, &all), (vec![0, 1, 2, 3], &(0..4).map(made).collect()));
+    assert_eq!((computed, &all), (vec![0, 1, 2, 3], &(0..4).map(make_result).collect()));
     assert_eq!(run(&open(), 4).0, [0_usize; 0]);
     assert_eq!(run(&open(), 4).1.unwrap(), all);
-    // Cut in the middle of the last line, and in that of the header.
+    // The file is cut in the middle of the last line, then in the middle of the header.
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, &text[..text.len() - 5]).unwrap();
     let (computed, again) = run(&open(), 4);
@@ -67,8 +67,8 @@ fn two_runs_cannot_write_one_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kept.jsonl");
     let _first = Results::open(&path, &header(), Part::All).unwrap();
-    let said = Results::open(&path, &header(), Part::All).unwrap_err().to_string();
-    assert!(said.contains("another run"), "{said}");
+    let message = Results::open(&path, &header(), Part::All).unwrap_err().to_string();
+    assert!(message.contains("another run"), "{message}");
 }
 
 #[test]
@@ -79,28 +79,28 @@ fn a_malformed_line_is_named() {
     let text = fs::read_to_string(&path).unwrap();
     let bad = text.replace("{\"unit\":\"unit 1\"", "{\"unit\":1");
     fs::write(&path, &bad).unwrap();
-    for said in [
+    for message in [
         Results::open(&path, &header(), Part::All).unwrap_err(),
         merge_results(std::slice::from_ref(&path)).unwrap_err(),
     ] {
-        assert!(said.to_string().contains("kept.jsonl, line 3: "), "{said}");
+        assert!(message.to_string().contains("kept.jsonl, line 3: "), "{message}");
     }
     assert_eq!(fs::read_to_string(&path).unwrap(), bad);
     for other in ["a note", "a note\n"] {
         fs::write(&path, other).unwrap();
-        let said = Results::open(&path, &header(), Part::All).unwrap_err().to_string();
-        assert!(said.contains("kept.jsonl, line 1: expected"), "{said}");
+        let message = Results::open(&path, &header(), Part::All).unwrap_err().to_string();
+        assert!(message.contains("kept.jsonl, line 1: expected"), "{message}");
         assert_eq!(fs::read_to_string(&path).unwrap(), other);
     }
-    // A result of another kind.
+    // The type of the results is another one.
     fs::write(&path, &text).unwrap();
     let results = Results::open(&path, &header(), Part::All).unwrap();
-    let said = results.run(&keys(2), |_| Ok::<_, Error>(String::new())).unwrap_err().to_string();
-    assert!(said.contains("kept.jsonl: the result of `unit 0`"), "{said}");
+    let message = results.run(&keys(2), |_| Ok::<_, Error>(String::new())).unwrap_err().to_string();
+    assert!(message.contains("kept.jsonl: the result of `unit 0`"), "{message}");
 }
 
 #[test]
-fn results_of_something_else_are_refused() {
+fn results_of_other_work_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kept.jsonl");
     let first = shard("1/3");
@@ -111,22 +111,29 @@ fn results_of_something_else_are_refused() {
         Results::open(&path, &other, part).unwrap_err().to_string()
     };
     let cases: [(Change, Part, &str); 6] = [
-        (|it| it.vattention = "2".into(), first, "the version is `1` and `2`"),
-        (|it| it.command[1] = "b.toml".into(), first, "argument 2 is `a.toml` and `b.toml`"),
-        (|it| it.command.truncate(1), first, "argument 2 is `a.toml` and nothing"),
-        (|it| it.inputs = [].into(), first, "the digest of trace is `00` and nothing"),
+        (|header| header.vattention = "2".into(), first, "the version is `1` and `2`"),
+        (
+            |header| header.command[1] = "b.toml".into(),
+            first,
+            "argument 2 is `a.toml` and `b.toml`",
+        ),
+        (|header| header.command.truncate(1), first, "argument 2 is `a.toml` and nothing"),
+        (|header| header.inputs = [].into(), first, "the digest of trace is `00` and nothing"),
         (|_| (), shard("2/3"), "results of shard 1/3; expected those of 2/3"),
         (|_| (), shard("1/4"), "results of shard 1/3; expected those of 1/4"),
     ];
     for (change, part, expected) in cases {
-        let said = refused(change, part);
-        assert!(said.contains("kept.jsonl, line 1: ") && said.contains(expected), "{said}");
+        let message = refused(change, part);
+        assert!(
+            message.contains("kept.jsonl, line 1: ") && message.contains(expected),
+            "{message}"
+        );
     }
 }
 
-/// Two stages, of which the second needs all of the first.
+/// A stage that needs all results of the stage before continues from merged results.
 #[test]
-fn a_shard_goes_on_from_merged_results() {
+fn a_shard_continues_from_merged_results() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let first = |number: usize| {
@@ -155,7 +162,7 @@ fn a_shard_goes_on_from_merged_results() {
 }
 
 #[test]
-fn what_does_not_belong_together_is_not_merged() {
+fn results_of_different_work_are_not_merged() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let make = |name: &str, part| {
@@ -163,18 +170,23 @@ fn what_does_not_belong_together_is_not_merged() {
         path(name)
     };
     let [one, two, other] =
-        [("1", "1/2"), ("2", "2/2"), ("3", "2/3")].map(|(name, it)| make(name, shard(it)));
-    let said = merge_results(&[one.clone(), other.clone()]).unwrap_err().to_string();
-    assert!(said.contains("the number of shards is 2 and 3"), "{said}");
-    assert!(said.contains(&one.display().to_string()) && said.contains("3, line 1"), "{said}");
+        [("1", "1/2"), ("2", "2/2"), ("3", "2/3")].map(|(name, part)| make(name, shard(part)));
+    let message = merge_results(&[one.clone(), other.clone()]).unwrap_err().to_string();
+    assert!(message.contains("the number of shards is 2 and 3"), "{message}");
+    assert!(
+        message.contains(&one.display().to_string()) && message.contains("3, line 1"),
+        "{message}"
+    );
     let text = fs::read_to_string(&two).unwrap();
     fs::write(&other, text.replace("-2.0", "-3.0")).unwrap();
-    let said = merge_results(&[one.clone(), two.clone(), other.clone()]).unwrap_err().to_string();
+    let message =
+        merge_results(&[one.clone(), two.clone(), other.clone()]).unwrap_err().to_string();
     assert!(
-        said.contains("unit `unit 2` has another result than in") && said.contains("2, line 3"),
-        "{said}"
+        message.contains("unit `unit 2` has another result than in")
+            && message.contains("2, line 3"),
+        "{message}"
     );
-    // The time that a result took is not one.
+    // Results may differ in the time that they took.
     for (path, seconds) in [(&two, "1.5"), (&other, "2.5")] {
         let timed = format!("{{\"unit\":\"timed\",\"value\":{{\"seconds\":{seconds},\"x\":1}}}}\n");
         fs::write(path, format!("{text}{timed}")).unwrap();
@@ -185,32 +197,38 @@ fn what_does_not_belong_together_is_not_merged() {
 
 proptest! {
     #[test]
-    fn shares_are_the_whole(of in 1_usize..40, total in 0_usize..60) {
-        let shards = || (1..=of).map(|number| Shard::new(number, of).unwrap());
+    fn shards_divide_all_units(count in 1_usize..40, total in 0_usize..60) {
+        let shards = || (1..=count).map(|number| Shard::new(number, count).unwrap());
         let units: Vec<usize> = shards().flat_map(|shard| shard.units(total)).collect();
         prop_assert_eq!(units, (0..total).collect::<Vec<_>>());
         for shard in shards() {
-            prop_assert!(shard.units(total).len() <= total.div_ceil(of));
+            prop_assert!(shard.units(total).len() <= total.div_ceil(count));
             for unit in shard.units(total) {
                 prop_assert_eq!(Part::Shard(shard).shard_of(unit, total), Some(shard.number()));
             }
         }
         for unit in 0..total {
-            prop_assert_eq!(shards().filter(|shard| shard.has_by_turns(unit)).count(), 1);
+            prop_assert_eq!(shards().filter(|shard| shard.has_interleaved(unit)).count(), 1);
         }
     }
 
     #[test]
-    fn every_number_comes_back_bit_for_bit(bits in any::<u64>(), whole in any::<i64>(), text in ".*") {
-        let all = (f64::from_bits(bits), whole, whole as u64, text, whole as f64, [Some(bits), None]);
-        let back: Many = value::from_text(value::to_text(&all).unwrap().get()).unwrap();
+    fn every_number_round_trips_bit_for_bit(
+        bits in any::<u64>(),
+        whole in any::<i64>(),
+        text in ".*",
+    ) {
+        let numbers = [Some(bits), None];
+        let all = (f64::from_bits(bits), whole, whole as u64, text, whole as f64, numbers);
+        let back: NumberTuple = value::from_text(value::to_text(&all).unwrap().get()).unwrap();
         prop_assert_eq!(back.0.to_bits(), bits);
-        prop_assert_eq!((back.1, back.2, &back.3, back.4, back.5), (all.1, all.2, &all.3, all.4, all.5));
+        let rest = (back.1, back.2, &back.3, back.4, back.5);
+        prop_assert_eq!(rest, (all.1, all.2, &all.3, all.4, all.5));
     }
 }
 
 #[test]
-fn odd_numbers_come_back_bit_for_bit() {
+fn non_finite_numbers_round_trip_bit_for_bit() {
     let odd = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -f64::NAN, -0.0, 5e-324, f64::MAX];
     let text = value::to_text(&odd).unwrap();
     let back: Vec<f64> = value::from_text(text.get()).unwrap();

@@ -1,6 +1,7 @@
-//! Results as JSON that comes back bit for bit.
+//! Results as JSON that round-trips bit for bit.
 //!
-//! JSON has no infinity and no NaN: they are `{"f64": "7ff0000000000000"}`, by their bits.
+//! JSON has neither infinities nor NaN: such numbers are written by their bits, as
+//! `{"f64": "7ff0000000000000"}`.
 
 use ciborium::Value as Tree;
 use serde::Serialize;
@@ -8,11 +9,11 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
-/// The key of a number that JSON has not.
+/// Key of a number that JSON cannot represent.
 const BITS: &str = "f64";
 
-pub(super) fn to_text(made: &impl Serialize) -> Result<Box<RawValue>, String> {
-    let tree = Tree::serialized(made).map_err(|error| error.to_string())?;
+pub(super) fn to_text(result: &impl Serialize) -> Result<Box<RawValue>, String> {
+    let tree = Tree::serialized(result).map_err(|error| error.to_string())?;
     let text = to_json(tree)?.to_string();
     RawValue::from_string(text).map_err(|error| error.to_string())
 }
@@ -25,7 +26,7 @@ pub(super) fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 fn to_json(tree: Tree) -> Result<Value, String> {
     Ok(match tree {
         Tree::Null => Value::Null,
-        Tree::Bool(it) => Value::Bool(it),
+        Tree::Bool(value) => Value::Bool(value),
         Tree::Text(text) => Value::String(text),
         Tree::Float(x) => Number::from_f64(x).map_or_else(|| bits(x), Value::Number),
         Tree::Integer(number) => {
@@ -42,20 +43,20 @@ fn to_json(tree: Tree) -> Result<Value, String> {
             };
             Value::Object(all.into_iter().map(entry).collect::<Result<_, String>>()?)
         }
-        other => return Err(format!("{other:?} cannot be kept as JSON")),
+        other => return Err(format!("cannot write {other:?} as JSON")),
     })
 }
 
 fn from_json(json: Value) -> Result<Tree, String> {
     Ok(match json {
         Value::Null => Tree::Null,
-        Value::Bool(it) => Tree::Bool(it),
+        Value::Bool(value) => Tree::Bool(value),
         Value::String(text) => Tree::Text(text),
         Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
             (Some(n), ..) => Tree::Integer(n.into()),
             (_, Some(n), _) => Tree::Integer(n.into()),
             (.., Some(x)) => Tree::Float(x),
-            _ => return Err(format!("{number} is no number of 64 bits")),
+            _ => return Err(format!("expected a number of 64 bits, found {number}")),
         },
         Value::Array(all) => Tree::Array(all.into_iter().map(from_json).collect::<Result<_, _>>()?),
         Value::Object(all) => {

@@ -1,4 +1,4 @@
-//! One layer on the bench: many samples of each of its rows.
+//! Trials on one layer: many samples of each of its rows.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use vattention_core::{
 };
 use vattention_trace::TraceLayer;
 
-use super::trials::{RowTrials, Trying};
+use super::trials::{RowTrials, TrialRecorder};
 use crate::{Error, Exact, Result};
 
-/// One layer, ready for trials.
+/// One layer that is prepared for trials.
 pub(super) struct TrialBench<'a> {
     goal: &'a Goal,
     shape: Shape,
@@ -22,16 +22,16 @@ pub(super) struct TrialBench<'a> {
     /// Rows in (query, query head) order.
     exact: Vec<Exact>,
     visible: Vec<usize>,
-    /// Those that are tried.
+    /// KV heads that take part, by their numbers.
     heads: BTreeMap<usize, BenchHead<'a>>,
 }
 
-/// One KV head: its pipeline, which has seen all tokens, and its rows.
+/// One KV head: its pipeline, whose indexes contain all tokens, and its rows.
 struct BenchHead<'a> {
     pipeline: Pipeline,
     keys: Tokens<'a>,
     values: Tokens<'a>,
-    /// The group's queries, scaled, `[queries][group · head_dim]`.
+    /// Scaled queries of the group, `[queries][group · head_dim]`.
     queries: Vec<Vec<f32>>,
 }
 
@@ -64,7 +64,8 @@ impl<'a> TrialBench<'a> {
         })
     }
 
-    /// Runs `trials` trials of a KV head, all queries in parallel: of each, what became of the members of the group.
+    /// Runs `trials` trials of a KV head, with queries in parallel; returns the trials of each
+    /// query and group member.
     pub(super) fn run(
         &self,
         kv_head: usize,
@@ -75,7 +76,8 @@ impl<'a> TrialBench<'a> {
         queries.map(|query| self.run_query(kv_head, query, trials, tick)).collect()
     }
 
-    /// The trials of one query, every `queries`-th: of each member of the group.
+    /// Runs the trials of one query, which is every `queries`-th trial; returns the trials of each
+    /// group member.
     fn run_query(
         &self,
         kv_head: usize,
@@ -89,23 +91,23 @@ impl<'a> TrialBench<'a> {
         let choice = pipeline.choose(&step);
         let first = query * self.shape.query_heads + kv_head * self.shape.group();
         let exact = &self.exact[first..][..self.shape.group()];
-        let trying = |(row, exact)| Trying::new(row, exact, self.goal);
+        let recorder = |(row, exact)| TrialRecorder::new(row, exact, self.goal);
         let rows = step.rows();
-        let mut members: Vec<Trying<'_>> = rows.iter().zip(exact).map(trying).collect();
+        let mut members: Vec<TrialRecorder<'_>> = rows.iter().zip(exact).map(recorder).collect();
         for trial in (query..trials).step_by(self.queries) {
             pipeline.set_sequence(trial as u32);
             let site = *pipeline.site();
             let step = self.step(&site, kv_head, query);
             let reading = pipeline.complete(&step, &choice);
-            for (member, trying) in members.iter_mut().enumerate() {
-                trying.add(&reading, member);
+            for (member, recorder) in members.iter_mut().enumerate() {
+                recorder.add(&reading, member);
             }
             tick();
         }
-        members.into_iter().map(Trying::finish).collect()
+        members.into_iter().map(TrialRecorder::finish).collect()
     }
 
-    /// One query of one KV head.
+    /// Creates the step of one query of one KV head.
     fn step<'s>(&'s self, site: &'s Site, kv_head: usize, query: usize) -> Step<'s> {
         let head = &self.heads[&kv_head];
         Step {

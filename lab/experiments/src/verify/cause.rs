@@ -1,31 +1,32 @@
-//! Why samples violated a promise.
+//! Causes of violations of a promise.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::promise::{Assumption, Assumptions};
 
-/// What failed in a sample whose error exceeded epsilon.
+/// Cause of a sample's error above epsilon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureCause {
-    /// Reading the undrawn tokens that outweigh every drawn one, at most a hundredth of those
-    /// undrawn, would have more than halved the error. A token weighs `e |v − o|` (`sdpa`),
-    /// `e |v|` (`numerator`) or `e` (`denominator`).
+    /// The sample misses heavy tokens: reading the undrawn tokens that outweigh every drawn one, at
+    /// most a hundredth of all undrawn tokens, would have more than halved the error. The weight of
+    /// a token is `e |v − o|` (`sdpa`), `e |v|` (`numerator`) or `e` (`denominator`).
     TailSeen,
-    /// Not that, and the sample's variance, over the square of what errors are relative to, is
-    /// below half of the whole residual's.
+    /// The sample misses no heavy tokens, but its relative variance (over the square of the norm
+    /// that errors are relative to) is below half of that of the whole residual.
     Moments,
-    /// Neither.
+    /// The sample misses no heavy tokens, and its variance is large enough.
     Normal,
-    /// Not the first; which of the others cannot be told where a selector draws.
+    /// The sample misses no heavy tokens; its variance cannot be compared with that of the
+    /// residual, because the sample is not uniform.
     MomentsOrNormal,
 }
 
 impl FailureCause {
     const ALL: [Self; 4] = [Self::TailSeen, Self::Moments, Self::Normal, Self::MomentsOrNormal];
 
-    /// The assumptions of which one failed.
+    /// Returns the assumptions of which one failed.
     pub fn assumptions(self) -> Assumptions {
         match self {
             Self::TailSeen => Assumptions::only(Assumption::TailSeen),
@@ -40,14 +41,14 @@ impl fmt::Display for FailureCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MomentsOrNormal => write!(f, "{} or {}", Self::Moments, Self::Normal),
-            one => write!(f, "{}", one.assumptions()),
+            cause => write!(f, "{}", cause.assumptions()),
         }
     }
 }
 
-/// In how many samples that violated a promise each [`FailureCause`] was found.
+/// Number of samples that violated a promise, by [`FailureCause`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failures {
+pub struct FailureCounts {
     /// [`FailureCause::TailSeen`].
     pub tail_seen: usize,
     /// [`FailureCause::Moments`].
@@ -58,9 +59,9 @@ pub struct Failures {
     pub moments_or_normal: usize,
 }
 
-impl Failures {
-    /// How many.
-    pub fn of(&self, cause: FailureCause) -> usize {
+impl FailureCounts {
+    /// Number of samples with a cause.
+    pub fn count(&self, cause: FailureCause) -> usize {
         match cause {
             FailureCause::TailSeen => self.tail_seen,
             FailureCause::Moments => self.moments,
@@ -69,13 +70,13 @@ impl Failures {
         }
     }
 
-    /// The cause found most often.
-    pub fn most(&self) -> FailureCause {
+    /// Returns the most frequent cause.
+    pub fn most_frequent(&self) -> FailureCause {
         let causes = FailureCause::ALL.into_iter().rev();
-        causes.max_by_key(|&cause| self.of(cause)).expect("there are four")
+        causes.max_by_key(|&cause| self.count(cause)).expect("there are four")
     }
 
-    /// Counts one more.
+    /// Counts another sample.
     pub(super) fn add(&mut self, cause: FailureCause) {
         match cause {
             FailureCause::TailSeen => self.tail_seen += 1,
@@ -85,7 +86,7 @@ impl Failures {
         }
     }
 
-    /// Those of two rows.
+    /// Returns the sums of two rows' counts.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             tail_seen: self.tail_seen + other.tail_seen,

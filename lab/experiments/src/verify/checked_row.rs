@@ -1,4 +1,4 @@
-//! How far one row's samples are off, and which assumption fails where that is too far.
+//! Errors of one row's samples, and the causes of errors that are too large.
 
 use ndarray::{Array2, ArrayView1, Axis};
 use vattention_core::{
@@ -12,14 +12,14 @@ use super::cause::FailureCause;
 use crate::Exact;
 use crate::metrics::RowError;
 
-/// The heaviest undrawn tokens that may explain an error, as a share of all undrawn ones.
-const FEW: f64 = 0.01;
+/// Largest number of undrawn tokens that may explain an error, as a share of all undrawn tokens.
+const TAIL_SHARE: f64 = 0.01;
 
-/// A residual, all of it.
-pub(super) struct Truth {
-    /// Of a sample that holds it all; but for its estimate of the effective rank.
+/// Statistics of a whole residual.
+pub(super) struct ResidualTruth {
+    /// Statistics of a sample that contains the whole residual. The effective rank is in `nu`.
     pub(super) stats: SampleStats,
-    /// The effective rank of the covariance of `w = e (v − o)`.
+    /// Effective rank of the covariance of `w = e (v − o)`.
     pub(super) nu: f64,
 }
 
@@ -28,32 +28,32 @@ pub(super) struct CheckedRow<'a> {
     row: Row<'a>,
     exact: &'a Exact,
     goal: &'a Goal,
-    /// What each visible token adds to the sum that the promise is about: `e |v − o|`, `e` or
+    /// Contribution of each visible token to the sum that the promise is about: `e |v − o|`, `e` or
     /// `e |v|`, over `D`.
-    shares: Vec<f64>,
+    contributions: Vec<f64>,
 }
 
 impl<'a> CheckedRow<'a> {
     pub(super) fn new(row: &Row<'a>, exact: &'a Exact, goal: &'a Goal) -> Self {
         let mut value = vec![0.0; row.values().dim()];
-        let share = |token| {
+        let contribution = |token| {
             row.values().copy_row(token, &mut value);
             let weight = weight(row, exact, token);
-            let from = |centre: f64| {
+            let distance = |centre: f64| {
                 let squares = value.iter().zip(&exact.output);
                 squares.map(|(&v, o)| (f64::from(v) - centre * o).powi(2)).sum::<f64>().sqrt()
             };
             match goal.target {
-                Target::Sdpa => weight * from(1.0),
-                Target::Numerator => weight * from(0.0),
+                Target::Sdpa => weight * distance(1.0),
+                Target::Numerator => weight * distance(0.0),
                 Target::Denominator => weight,
             }
         };
-        let shares = (0..row.visible()).map(share).collect();
-        Self { row: *row, exact, goal, shares }
+        let contributions = (0..row.visible()).map(contribution).collect();
+        Self { row: *row, exact, goal, contributions }
     }
 
-    /// `N^` and `D^` of a list, in f64.
+    /// Computes `N^` and `D^` of a token list, in f64.
     pub(super) fn sums(&self, list: &List) -> Softmax {
         let mut sums = Softmax::new(self.row.values().dim());
         for (&token, &p) in list.indices.iter().zip(&list.probabilities) {
@@ -62,23 +62,31 @@ impl<'a> CheckedRow<'a> {
         sums
     }
 
-    /// The error that the promise is about.
+    /// Returns the relative error of the promised target.
     pub(super) fn error(&self, sums: &Softmax) -> f64 {
         let output: Vec<f32> = sums.output().into_iter().map(|x| x as f32).collect();
         let output = ArrayView1::from(&output);
-        RowError::new(output, sums.log_denominator(), self.exact).of(self.goal.target)
+        RowError::new(output, sums.log_denominator(), self.exact).relative(self.goal.target)
     }
 
-    /// The whole of what the certain `picks` leave.
-    pub(super) fn truth(&self, picks: &Picks) -> Truth {
+    /// Computes the statistics of the whole residual that the always-read `picks` leave.
+    pub(super) fn truth(&self, picks: &Picks) -> ResidualTruth {
         let tokens: Vec<u32> = picks.residual().map(|token| token as u32).collect();
-        Truth { stats: self.stats(picks, &tokens), nu: effective_rank(self.deviations(&tokens)) }
+        ResidualTruth {
+            stats: self.stats(picks, &tokens),
+            nu: effective_rank(self.deviations(&tokens)),
+        }
     }
 
-    /// What failed in a sample whose error is `error`, given the `truth` of its residual, which
-    /// there is none of unless it is uniform.
-    pub(super) fn cause(&self, read: &Read, error: f64, truth: Option<&Truth>) -> FailureCause {
-        if self.tail_is_unseen(&read.list(), error) {
+    /// Returns the cause of a sample's error, given the statistics `truth` of its residual, which
+    /// are known for uniform samples only.
+    pub(super) fn cause(
+        &self,
+        read: &Read,
+        error: f64,
+        truth: Option<&ResidualTruth>,
+    ) -> FailureCause {
+        if self.misses_tail(&read.list(), error) {
             return FailureCause::TailSeen;
         }
         let (Some(truth), Some(picks)) = (truth, read.picks()) else {
@@ -89,19 +97,20 @@ impl<'a> CheckedRow<'a> {
         if low { FailureCause::Moments } else { FailureCause::Normal }
     }
 
-    /// Whether undrawn tokens that outweigh every drawn one, few as they are, make up more than
-    /// half of the error: what is left of it if they are read too.
-    fn tail_is_unseen(&self, list: &List, error: f64) -> bool {
+    /// Returns true if reading the undrawn tokens that outweigh every drawn one, at most
+    /// [`TAIL_SHARE`] of the undrawn tokens, more than halves the error.
+    fn misses_tail(&self, list: &List, error: f64) -> bool {
         let mut read = Picks::new(self.row.visible());
         read.take_all(list.indices.iter().map(|&token| token as usize));
         let drawn = list.indices.iter().zip(&list.probabilities).filter(|&(_, &p)| p < 1.0);
-        let heaviest = drawn.map(|(&token, _)| self.shares[token as usize]).fold(0.0, f64::max);
-        let few = (FEW * (read.visible() - read.len()) as f64).max(1.0) as usize;
-        let mut unseen: Vec<usize> =
-            read.residual().filter(|&token| self.shares[token] > heaviest).collect();
-        unseen.sort_by(|&a, &b| self.shares[b].total_cmp(&self.shares[a]));
+        let heaviest =
+            drawn.map(|(&token, _)| self.contributions[token as usize]).fold(0.0, f64::max);
+        let most = (TAIL_SHARE * (read.visible() - read.len()) as f64).max(1.0) as usize;
+        let mut undrawn: Vec<usize> =
+            read.residual().filter(|&token| self.contributions[token] > heaviest).collect();
+        undrawn.sort_by(|&a, &b| self.contributions[b].total_cmp(&self.contributions[a]));
         let mut sums = self.sums(list);
-        for token in unseen.into_iter().take(few) {
+        for token in undrawn.into_iter().take(most) {
             self.add(token, 1.0, &mut sums);
         }
         self.error(&sums) < error / 2.0
@@ -113,7 +122,7 @@ impl<'a> CheckedRow<'a> {
         sums.add(f64::from(self.row.logit(token)), 1.0 / f64::from(p), &value);
     }
 
-    /// `w = e (v − o) / D` of some tokens, `[tokens, value_dim]`.
+    /// Computes `w = e (v − o) / D` of tokens, `[tokens, value_dim]`.
     fn deviations(&self, tokens: &[u32]) -> Array2<f64> {
         let mut value = vec![0.0; self.row.values().dim()];
         let mut w = Array2::zeros((tokens.len(), value.len()));
@@ -127,7 +136,8 @@ impl<'a> CheckedRow<'a> {
         w
     }
 
-    /// What a sample `drawn` beside certain `picks` says.
+    /// Computes the statistics of a uniform sample `drawn` from the residual of the always-read
+    /// `picks`.
     fn stats(&self, picks: &Picks, drawn: &[u32]) -> SampleStats {
         let rows = [self.row];
         let mut accumulator = ExactAccumulator::new(&rows);
@@ -145,7 +155,8 @@ impl<'a> CheckedRow<'a> {
         )
     }
 
-    /// The variance of what the target sums, over the square of what its error is relative to.
+    /// Variance of the terms of the target's sum, over the square of the norm that the target's
+    /// error is relative to.
     fn relative_variance(&self, stats: &SampleStats) -> f64 {
         match self.goal.target {
             Target::Sdpa => stats.trace_w / stats.norm_n.powi(2),
@@ -155,12 +166,13 @@ impl<'a> CheckedRow<'a> {
     }
 }
 
-/// `e / D` of a token.
+/// Attention weight `e / D` of a token.
 fn weight(row: &Row<'_>, exact: &Exact, token: usize) -> f64 {
     (f64::from(row.logit(token)) - exact.log_denominator).exp()
 }
 
-/// `Tr(S)² / Tr(S²)` of the covariance `S` of rows `[rows, dim]`; 1 if they do not vary.
+/// Returns `Tr(S)² / Tr(S²)` of the covariance `S` of rows `[rows, dim]`; 1 if the rows do not
+/// vary.
 fn effective_rank(mut rows: Array2<f64>) -> f64 {
     let Some(mean) = rows.mean_axis(Axis(0)) else { return 1.0 };
     rows -= &mean;

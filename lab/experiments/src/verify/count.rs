@@ -1,89 +1,91 @@
-//! Counts of samples that violated a promise, and what else is told of them.
+//! Counts of samples that violated a promise, and summaries of these samples.
 
 use serde::Serialize;
 use vattention_core::{Goal, Kind, promise::Assumptions};
 
-use super::cause::Failures;
+use super::cause::FailureCounts;
 use super::trials::{ResidualSpread, RowTrials};
 use crate::metrics::{Bars, ErrorSummary, Evidence, binomial, quantile, sorted};
 
-/// One query head's samples. Heads that share a sample are counted apart.
+/// Summary of one query head's samples. Heads that share a sample are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HeadCount {
-    /// The layer.
+    /// Layer.
     pub layer: usize,
-    /// The query head.
+    /// Query head.
     pub query_head: usize,
-    /// Trials in which its error exceeded epsilon; or, where a size was asked for or a limit did not
-    /// suffice, its error bar.
+    /// Number of trials whose error exceeded epsilon; or exceeded the error bar, if the sample size
+    /// is fixed or a limit on the size was too small.
     #[serde(rename = "violated")]
     pub violations: usize,
-    /// Trials.
+    /// Number of trials.
     #[serde(rename = "checked")]
     pub trials: usize,
-    /// How probable that many violations are, if the failure probability is delta.
+    /// Probability of at least that number of violations, if the failure probability is delta.
     pub p_value: f64,
-    /// Its error bars.
+    /// Error bars.
     #[serde(serialize_with = "Bars::serialize_summary")]
     pub bars: Bars,
-    /// Trials in which the last check found the sample large enough.
+    /// Number of trials whose sample was large enough by the last check.
     pub held: usize,
-    /// What the promise rested on, at its weakest.
+    /// Weakest kind of certificate of any trial.
     pub kind: Kind,
-    /// What any of its certificates took for granted.
+    /// Assumptions of any certificate.
     pub assumes: Assumptions,
-    /// Tokens drawn at random, on average.
+    /// Number of sampled tokens, on average.
     pub sampled: f64,
     /// Share of the visible tokens read, on average.
     pub density: f64,
     /// Errors of the promised target.
     pub error: ErrorSummary,
-    /// The smallest error that at least a share of 1 − delta of the trials do not exceed.
+    /// Smallest error that at least a share of 1 − delta of the trials do not exceed.
     pub error_at_delta: f64,
     /// Effective rank of the covariance of `w = e (v − o)` over the whole residual, mean over
-    /// queries; `None` if no estimator sampled it.
+    /// queries; `None` if no estimator sampled the residual uniformly.
     pub nu: Option<f64>,
-    /// Kurtosis of `w` over the whole residual, likewise.
+    /// Kurtosis of `w` over the whole residual, mean over queries; `None` as for `nu`.
     pub kurtosis: Option<f64>,
-    /// Which assumptions failed where its error exceeded epsilon.
-    pub failures: Failures,
+    /// Causes of the violations.
+    pub failures: FailureCounts,
 }
 
-/// The samples of all query heads of a layer together: the largest error of any, by trial.
+/// Summary of the samples of all query heads of a layer together: the largest error of any head, by
+/// trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StepCount {
-    /// The layer.
+    /// Layer.
     pub layer: usize,
-    /// Trials in which any head's error exceeded epsilon.
+    /// Number of trials in which the error of any head exceeded epsilon.
     #[serde(rename = "violated")]
     pub violations: usize,
-    /// Trials.
+    /// Number of trials.
     #[serde(rename = "checked")]
     pub trials: usize,
-    /// How probable that many violations are, if the failure probability is delta.
+    /// Probability of at least that number of violations, if the failure probability is delta.
     pub p_value: f64,
     /// Largest errors of the promised target.
     pub error: ErrorSummary,
-    /// The smallest of them that at least a share of 1 − delta of the trials do not exceed.
+    /// Smallest of these errors that at least a share of 1 − delta of the trials do not exceed.
     pub error_at_delta: f64,
 }
 
-/// The failures of a query head, or of all of a layer together, over all queries or at one.
+/// Count of violations of a query head, or of all heads of a layer together, at one query or over
+/// all queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Count {
-    /// The layer.
+    /// Layer.
     pub layer: usize,
-    /// The query head; `None`: all together.
+    /// Query head; `None` for all heads together.
     pub query_head: Option<usize>,
-    /// The query; `None`: all.
+    /// Query; `None` for all queries.
     pub query: Option<usize>,
-    /// Trials in which the error exceeded epsilon.
+    /// Number of trials whose error exceeded epsilon.
     #[serde(rename = "violated")]
     pub violations: usize,
-    /// Trials.
+    /// Number of trials.
     #[serde(rename = "checked")]
     pub trials: usize,
-    /// How probable that many violations are, if the failure probability is delta.
+    /// Probability of at least that number of violations, if the failure probability is delta.
     pub p_value: f64,
     /// Smallest error that at least a share of 1 − delta of the trials do not exceed; 0 without a
     /// trial.
@@ -91,15 +93,15 @@ pub struct Count {
 }
 
 impl HeadCount {
-    /// Of the rows of one head.
+    /// Summarizes the rows of one head.
     pub(super) fn new(layer: usize, query_head: usize, rows: &[&RowTrials], goal: &Goal) -> Self {
         let errors = sorted(rows.iter().flat_map(|row| row.errors.iter().copied()));
         let violated = rows.iter().flat_map(|row| row.violated.iter().copied());
-        let Tested { violations, trials, p_value } = Tested::new(violated, goal);
+        let BinomialTest { violations, trials, p_value } = BinomialTest::new(violated, goal);
         let per_trial = |sum: f64| sum / trials as f64;
         let residuals: Vec<_> = rows.iter().filter_map(|row| row.spread).collect();
-        let mean = |of: fn(&ResidualSpread) -> f64| {
-            let sum: f64 = residuals.iter().map(of).sum();
+        let mean = |statistic: fn(&ResidualSpread) -> f64| {
+            let sum: f64 = residuals.iter().map(statistic).sum();
             (!residuals.is_empty()).then(|| sum / residuals.len() as f64)
         };
         Self {
@@ -118,17 +120,17 @@ impl HeadCount {
             error_at_delta: quantile(&errors, 1.0 - goal.delta.get()),
             nu: mean(|spread| spread.nu),
             kurtosis: mean(|spread| spread.kurtosis),
-            failures: rows.iter().fold(Failures::default(), |sum, row| sum.and(row.failures)),
+            failures: rows.iter().fold(FailureCounts::default(), |sum, row| sum.and(row.failures)),
         }
     }
 }
 
 impl StepCount {
-    /// Of a layer's steps, given the largest error of any head in each, and whether any head's exceeded
-    /// what it may.
+    /// Summarizes a layer's steps: `errors` has the largest error of any head in each trial,
+    /// `violated` has whether any head violated the promise in the trial.
     pub(super) fn new(layer: usize, errors: Vec<f64>, violated: Vec<bool>, goal: &Goal) -> Self {
         let errors = sorted(errors.into_iter());
-        let Tested { violations, trials, p_value } = Tested::new(violated, goal);
+        let BinomialTest { violations, trials, p_value } = BinomialTest::new(violated, goal);
         let error_at_delta = quantile(&errors, 1.0 - goal.delta.get());
         let error = ErrorSummary::of_sorted(&errors);
         Self { layer, violations, trials, p_value, error, error_at_delta }
@@ -136,7 +138,7 @@ impl StepCount {
 }
 
 impl Count {
-    /// Count of the samples at one query, given the error of each and whether it violated the
+    /// Counts the samples at one query, given the error of each sample and whether it violated the
     /// promise.
     pub(super) fn at_query(
         layer: usize,
@@ -146,15 +148,16 @@ impl Count {
         violated: &[bool],
         goal: &Goal,
     ) -> Self {
-        let Tested { violations, trials, p_value } = Tested::new(violated.iter().copied(), goal);
+        let BinomialTest { violations, trials, p_value } =
+            BinomialTest::new(violated.iter().copied(), goal);
         let errors = sorted(errors.iter().copied());
-        // A row has no trial where there are more queries than trials.
+        // A row has no trial if there are more queries than trials.
         let error_at_delta =
             if errors.is_empty() { 0.0 } else { quantile(&errors, 1.0 - goal.delta.get()) };
         Self { layer, query_head, query: Some(query), violations, trials, p_value, error_at_delta }
     }
 
-    /// What it says of delta, where p-values below `limit` contradict it.
+    /// Evidence on delta, where p-values below `limit` contradict delta.
     pub(super) fn evidence(&self, delta: f64, limit: f64) -> Evidence {
         Evidence::new(self.violations, self.trials, delta, limit)
     }
@@ -181,14 +184,14 @@ impl From<&StepCount> for Count {
     }
 }
 
-/// A count against delta.
-struct Tested {
+/// Test of a count of violations against delta.
+struct BinomialTest {
     violations: usize,
     trials: usize,
     p_value: f64,
 }
 
-impl Tested {
+impl BinomialTest {
     fn new(violated: impl IntoIterator<Item = bool>, goal: &Goal) -> Self {
         let (mut violations, mut trials) = (0, 0);
         for violated in violated {

@@ -1,16 +1,18 @@
-//! A pipeline made to promise something else.
+//! Pipelines with another promise.
 
 use std::iter;
 use std::sync::Arc;
 
 use vattention_core::{Fraction, PipelineConfig, plugin::TunableGoal};
 
-/// The pipeline with another epsilon, at every layer that has an estimator; `None` if none has, or one has no epsilon to set.
+/// Returns the pipeline with another epsilon at every layer that has an estimator; `None` if no
+/// layer has an estimator, or an estimator has no epsilon.
 pub fn at_epsilon(pipeline: &PipelineConfig, epsilon: Fraction) -> Option<Arc<PipelineConfig>> {
     with_goal(pipeline, |goal| goal.epsilon.map(|old| *old = epsilon))
 }
 
-/// The pipeline with another delta, at every layer that has an estimator; `None` if none has, or one is not [tunable](vattention_core::Estimator::tunable).
+/// Returns the pipeline with another delta at every layer that has an estimator; `None` if no layer
+/// has an estimator, or an estimator is not [tunable](vattention_core::Estimator::tunable).
 pub fn at_delta(pipeline: &PipelineConfig, delta: Fraction) -> Option<Arc<PipelineConfig>> {
     with_goal(pipeline, |goal| {
         *goal.delta = delta;
@@ -18,7 +20,8 @@ pub fn at_delta(pipeline: &PipelineConfig, delta: Fraction) -> Option<Arc<Pipeli
     })
 }
 
-/// The pipeline with something set in its estimators, if all can be set.
+/// Returns the pipeline after calling `set` on the goal of each estimator, if `set` succeeds for
+/// all.
 fn with_goal(
     pipeline: &PipelineConfig,
     set: impl Fn(TunableGoal<'_>) -> Option<()>,

@@ -1,26 +1,26 @@
-//! Rows with enough samples to be judged by themselves.
+//! Rows with enough samples to be tested individually.
 
 use serde::Serialize;
 
 use super::count::Count;
 use crate::metrics::{LEVEL, binomial};
 
-/// Numbers of rows whose samples could contradict delta, if all of them violated the promise, and
-/// of rows whose samples are too few for that.
+/// Number of rows whose samples would contradict delta if all of them violated the promise, and
+/// number of rows with too few samples for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct JudgedRows {
-    /// Rows with enough samples.
+    /// Number of rows with enough samples.
     pub judged: usize,
-    /// Rows with fewer, or none.
+    /// Number of rows with fewer samples, or none.
     pub unjudged: usize,
-    /// Least samples of a judged row.
+    /// Least number of samples that suffices for a row.
     pub least_samples: usize,
-    /// Least trials of a KV head that give every row that number of samples.
+    /// Least number of trials of a KV head that gives every row that number of samples.
     pub least_trials: usize,
 }
 
 impl JudgedRows {
-    /// Coverage of all rows, where a layer has at most `queries` queries.
+    /// Counts rows, where a layer has at most `queries` queries.
     pub(super) fn new(rows: &[Count], queries: usize, delta: f64) -> Self {
         let least_samples = binomial::least_trials(delta, LEVEL / rows.len() as f64);
         let judged = rows.iter().filter(|row| row.trials >= least_samples).count();

@@ -1,4 +1,4 @@
-//! What the samples of a layer's rows are counted as.
+//! Counts of the samples of a layer, by heads, rows, token lists and steps.
 
 use vattention_core::{Goal, promise::Scope};
 
@@ -7,30 +7,30 @@ use super::rows_together::SampleUnit;
 use super::trials::RowTrials;
 use crate::metrics::largest;
 
-/// What became of the rows of a KV head: of each query, the members of the group.
+/// Trials of a KV head, by query and group member.
 pub(super) type KvHeadTrials = Vec<Vec<RowTrials>>;
 
-/// One layer.
+/// Counts the samples of one layer.
 pub(super) struct LayerCounts<'a> {
     pub(super) goal: &'a Goal,
     pub(super) number: usize,
     pub(super) query_heads: usize,
     pub(super) queries: usize,
-    /// Query heads that share a token list.
+    /// Number of query heads that share a token list.
     pub(super) heads_per_list: usize,
 }
 
 impl LayerCounts<'_> {
-    /// Counts of the trials of each KV head.
-    pub(super) fn of(&self, done: &[KvHeadTrials]) -> LayerTrials {
+    /// Counts the trials of the KV heads.
+    pub(super) fn count(&self, trials: &[KvHeadTrials]) -> LayerTrials {
         let heads: Vec<HeadCount> =
-            (0..self.query_heads).map(|head| self.count_head(done, head)).collect();
+            (0..self.query_heads).map(|head| self.count_head(trials, head)).collect();
         let sampled: f64 = heads.iter().map(|head| head.sampled).sum();
         let mean_sampled = sampled / self.query_heads as f64;
         let (rows, units, step) = match self.goal.scope {
-            Scope::Row => (self.count_rows(done), self.count_lists(done), None),
+            Scope::Row => (self.count_rows(trials), self.count_lists(trials), None),
             Scope::Step => {
-                let (rows, step) = self.count_steps(done);
+                let (rows, step) = self.count_steps(trials);
                 let units = rows.iter().map(unit_of_step).collect();
                 (rows, units, Some(step))
             }
@@ -38,48 +38,47 @@ impl LayerCounts<'_> {
         LayerTrials { heads, rows, units, step, mean_sampled }
     }
 
-    /// What became of one row.
-    fn row<'t>(&self, done: &'t [KvHeadTrials], head: usize, query: usize) -> &'t RowTrials {
-        let group = self.query_heads / done.len();
-        &done[head / group][query][head % group]
+    /// Returns the trials of one row.
+    fn row<'t>(&self, trials: &'t [KvHeadTrials], head: usize, query: usize) -> &'t RowTrials {
+        let group = self.query_heads / trials.len();
+        &trials[head / group][query][head % group]
     }
 
-    fn count_head(&self, done: &[KvHeadTrials], head: usize) -> HeadCount {
-        let rows: Vec<_> = (0..self.queries).map(|query| self.row(done, head, query)).collect();
+    fn count_head(&self, trials: &[KvHeadTrials], head: usize) -> HeadCount {
+        let rows: Vec<_> = (0..self.queries).map(|query| self.row(trials, head, query)).collect();
         HeadCount::new(self.number, head, &rows, self.goal)
     }
 
-    /// Every head at every query.
-    fn count_rows(&self, done: &[KvHeadTrials]) -> Vec<Count> {
+    /// Counts the samples of each head at each query.
+    fn count_rows(&self, trials: &[KvHeadTrials]) -> Vec<Count> {
         let heads = 0..self.query_heads;
         let rows = heads.flat_map(|head| (0..self.queries).map(move |query| (head, query)));
         let count = |(head, query)| {
-            let RowTrials { errors, violated, .. } = self.row(done, head, query);
+            let RowTrials { errors, violated, .. } = self.row(trials, head, query);
             Count::at_query(self.number, Some(head), query, errors, violated, self.goal)
         };
         rows.map(count).collect()
     }
 
-    /// Every token list at every query.
-    fn count_lists(&self, done: &[KvHeadTrials]) -> Vec<SampleUnit> {
-        let groups = done.iter().flatten();
+    /// Counts the samples of each token list at each query.
+    fn count_lists(&self, trials: &[KvHeadTrials]) -> Vec<SampleUnit> {
+        let groups = trials.iter().flatten();
         let lists = groups.flat_map(|members| members.chunks(self.heads_per_list));
         lists.map(unit_of_list).collect()
     }
 
-    /// All heads together, at every query and over all queries.
-    fn count_steps(&self, done: &[KvHeadTrials]) -> (Vec<Count>, StepCount) {
-        let of_query = |query| {
+    /// Counts the samples of all heads together, at each query and over all queries.
+    fn count_steps(&self, trials: &[KvHeadTrials]) -> (Vec<Count>, StepCount) {
+        let combine_heads = |query| {
             let heads: Vec<&RowTrials> =
-                (0..self.query_heads).map(|head| self.row(done, head, query)).collect();
-            let trials = 0..heads[0].errors.len();
-            let errors =
-                trials.clone().map(|trial| largest(heads.iter().map(|row| row.errors[trial])));
-            let violated = trials.clone().map(|trial| heads.iter().any(|row| row.violated[trial]));
+                (0..self.query_heads).map(|head| self.row(trials, head, query)).collect();
+            let samples = 0..heads[0].errors.len();
+            let errors = samples.clone().map(|i| largest(heads.iter().map(|row| row.errors[i])));
+            let violated = samples.map(|i| heads.iter().any(|row| row.violated[i]));
             (errors.collect(), violated.collect())
         };
         let (errors, violated): (Vec<Vec<f64>>, Vec<Vec<bool>>) =
-            (0..self.queries).map(of_query).unzip();
+            (0..self.queries).map(combine_heads).unzip();
         let count = |query: usize| {
             let (errors, violated) = (&errors[query], &violated[query]);
             Count::at_query(self.number, None, query, errors, violated, self.goal)
@@ -89,7 +88,7 @@ impl LayerCounts<'_> {
     }
 }
 
-/// Unit of the rows that share a token list at one query.
+/// Returns the unit of the rows that share a token list at one query.
 fn unit_of_list(rows: &[RowTrials]) -> SampleUnit {
     let violations = |row: &RowTrials| row.violated.iter().filter(|&&violated| violated).count();
     SampleUnit {
@@ -99,23 +98,23 @@ fn unit_of_list(rows: &[RowTrials]) -> SampleUnit {
     }
 }
 
-/// Unit of a layer's heads at one query, of which the promise is about all together.
+/// Returns the unit of a layer's heads at one query, under a promise about all heads together.
 fn unit_of_step(step: &Count) -> SampleUnit {
     SampleUnit { samples: step.trials, heads: 1, violations: step.violations }
 }
 
-/// What many samples of one layer came to.
+/// Counts of the samples of one layer.
 #[derive(Clone, Debug)]
 pub struct LayerTrials {
-    /// Every query head's own count.
+    /// Count of each query head.
     pub heads: Vec<HeadCount>,
-    /// Every row's own count.
+    /// Count of each row.
     pub rows: Vec<Count>,
-    /// The rows by the samples that they share.
+    /// Groups of rows that share samples.
     pub units: Vec<SampleUnit>,
-    /// All query heads together, if the promise is about that.
+    /// Count of all query heads together, if the promise is about them together.
     pub step: Option<StepCount>,
-    /// Tokens drawn at random for a query head, on average.
+    /// Number of sampled tokens of a query head, on average.
     pub mean_sampled: f64,
 }
 

@@ -1,9 +1,9 @@
-//! The test of all rows together.
+//! Test of all rows together.
 //!
-//! With few samples of each row, no row by itself can contradict delta, however often it violates
-//! the promise, and pooled over queries the rows that always violate it may hide among the others.
-//! Rows together cannot hide: of rows with `k` samples each, a share of at most
-//! `P(Binomial(k, delta) ≥ j)` has `j` or more violations.
+//! If each row has few samples, no single row can contradict delta, even if all its samples violate
+//! the promise. A count that is pooled over queries may hide rows that always violate the promise.
+//! The test of all rows together detects such rows: among rows with `k` samples each, a share of at
+//! most `P(Binomial(k, delta) ≥ j)` has `j` or more violations, if the promise is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,58 +11,59 @@ use serde::Serialize;
 
 use crate::metrics::{LEVEL, binomial};
 
-/// Samples of the rows that share a token list (a layer's step, if the promise is about that) at
-/// one query. Units are independent of each other.
+/// Samples of the rows that share a token list (a layer's step, under scope `step`) at one query.
+/// Units are independent of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleUnit {
-    /// Samples.
+    /// Number of samples.
     pub samples: usize,
-    /// Rows that share each sample.
+    /// Number of rows that share each sample.
     pub heads: usize,
-    /// Violations of the row with most.
+    /// Largest number of violations of any row.
     pub violations: usize,
 }
 
-/// The test of all rows together: the number of units in which a row has at least `j` violations,
-/// for each `j` up to the number of samples of a unit.
+/// Test of all rows together: the number of units in which a row has at least `j` violations is
+/// tested for each `j` up to the number of samples of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RowsTogether {
-    /// Units sampled: token lists at one query, or steps of a layer.
+    /// Number of sampled units: token lists at one query, or steps of a layer.
     pub units: usize,
-    /// Rows that share a unit's samples, at most.
+    /// Largest number of rows that share a unit's samples.
     pub heads: usize,
-    /// Samples of a unit, at most: the number of counts tested.
+    /// Largest number of samples of a unit, which is the number of counts tested.
     pub samples: usize,
-    /// Smaller p-values contradict delta: [`LEVEL`] over the number of counts tested.
+    /// Significance level, [`LEVEL`] over the number of counts tested: smaller p-values contradict
+    /// delta.
     pub limit: f64,
-    /// The count with the smallest p-value; `None` without violations.
+    /// Count with the smallest p-value; `None` without violations.
     pub worst: Option<UnitsViolated>,
 }
 
 /// Number of units in which a row has at least some number of violations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct UnitsViolated {
-    /// The number of violations.
+    /// Number of violations.
     pub at_least: usize,
-    /// Units in which a row has at least that number.
+    /// Number of units in which a row has at least that number of violations.
     pub units: usize,
-    /// Most units that do not contradict delta.
+    /// Largest number of units that does not contradict delta.
     pub allowed: usize,
-    /// Bound on the probability of that number of units, where the promise is kept.
+    /// Upper bound on the probability of at least that number of units, if the promise is kept.
     pub p_value: f64,
 }
 
 impl RowsTogether {
-    /// Tests units, without those that have no samples.
+    /// Tests the units that have samples.
     ///
-    /// Cost: O(units) for each different number of violations.
+    /// Cost: O(units) for each distinct number of violations.
     pub(super) fn new(units: &[SampleUnit], delta: f64) -> Self {
         let sampled: Vec<SampleUnit> =
             units.iter().copied().filter(|unit| unit.samples > 0).collect();
         let samples = sampled.iter().map(|unit| unit.samples).max().unwrap_or(0);
         let heads = sampled.iter().map(|unit| unit.heads).max().unwrap_or(0);
         let limit = LEVEL / samples.max(1) as f64;
-        // Between two of these the number of units is the same, and more probable.
+        // Between two of these numbers the count of units is the same, and its p-value is larger.
         let numbers: BTreeSet<usize> = sampled
             .iter()
             .map(|unit| unit.violations)
@@ -75,12 +76,12 @@ impl RowsTogether {
         Self { units: sampled.len(), heads, samples, limit, worst }
     }
 
-    /// Whether the units contradict delta.
+    /// Returns true if the units contradict delta.
     pub fn contradicts(&self) -> bool {
         self.p_value() < self.limit
     }
 
-    /// The smallest p-value; 1 without violations.
+    /// Smallest p-value; 1 without violations.
     pub(super) fn p_value(&self) -> f64 {
         self.worst.map_or(1.0, |worst| worst.p_value)
     }
@@ -101,8 +102,8 @@ impl UnitsViolated {
     }
 }
 
-/// Mean over units of a bound on the probability that a row has at least so many violations: of
-/// rows that share samples, the sum of theirs.
+/// Mean over units of an upper bound on the probability that any row of the unit has at least
+/// `at_least` violations: the sum of the probabilities of the unit's rows.
 fn mean_rate(units: &[SampleUnit], at_least: usize, delta: f64) -> f64 {
     let mut alike: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     for unit in units {
@@ -125,16 +126,16 @@ mod tests {
         vec![SampleUnit { samples, heads: 1, violations }; count]
     }
 
-    /// The trace: 2,000 samples of 1,000 rows, of which 90 are always violated.
+    /// 2,000 samples of 1,000 rows, of which 90 always violate the promise.
     #[test]
-    fn rows_that_are_always_violated_contradict_delta_together() {
+    fn rows_that_always_violate_a_promise_contradict_delta_together() {
         let all = [units(90, 2, 2), units(910, 2, 0)].concat();
         let test = RowsTogether::new(&all, 0.1);
         let worst = test.worst.unwrap();
         assert_eq!((test.units, test.samples, test.limit), (1000, 2, LEVEL / 2.0));
         assert_eq!((worst.at_least, worst.units), (2, 90));
         assert!(test.contradicts() && worst.p_value < 1e-40, "{worst:?}");
-        // Ten are expected. The exact tail of 1,000 with rate 0.01 decides.
+        // The expected number is ten. The exact tail of 1,000 trials of rate 0.01 decides.
         assert!(binomial::p_value(worst.allowed, 1000, 0.01) >= LEVEL / 2.0);
         assert!(binomial::p_value(worst.allowed + 1, 1000, 0.01) < LEVEL / 2.0);
         let as_allowed = [units(worst.allowed, 2, 2), units(1000 - worst.allowed, 2, 0)].concat();
@@ -143,9 +144,9 @@ mod tests {
         assert!(RowsTogether::new(&more, 0.1).contradicts());
     }
 
-    /// Nine of ten violations in a tenth of the rows: none of them is always violated.
+    /// In 3 % of the rows, nine of ten samples violate the promise; no row always violates it.
     #[test]
-    fn nearly_always_is_found_too() {
+    fn rows_that_nearly_always_violate_a_promise_are_detected() {
         let all = [units(30, 10, 9), units(970, 10, 0)].concat();
         let worst = RowsTogether::new(&all, 0.1).worst.unwrap();
         assert_eq!((worst.at_least, worst.units), (9, 30));
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_share_samples_are_allowed_as_many_violations_together() {
+    fn rows_that_share_samples_may_violate_a_promise_together() {
         let shared = |heads| SampleUnit { samples: 2, heads, violations: 2 };
         let kept = SampleUnit { violations: 0, ..shared(8) };
         let all =
@@ -162,9 +163,9 @@ mod tests {
         assert!(!RowsTogether::new(&all(8), 0.1).contradicts(), "eighty are allowed");
     }
 
-    /// Without samples a unit says nothing, and one of fewer samples has fewer violations.
+    /// Units without samples are ignored, and units with fewer samples have a lower rate.
     #[test]
-    fn units_are_judged_by_their_own_samples() {
+    fn each_unit_is_tested_by_its_own_number_of_samples() {
         let rate = |all: &[SampleUnit]| mean_rate(all, 2, 0.1);
         let mixed = [units(10, 1, 0), units(30, 2, 0)].concat();
         assert!((rate(&mixed) - 0.75 * 0.01).abs() < 1e-15);
@@ -174,15 +175,21 @@ mod tests {
         assert!(!test.contradicts() && !RowsTogether::new(&[], 0.1).contradicts());
     }
 
-    /// How the heads of a unit violate a promise.
+    /// Dependence of the violations of a unit's heads.
     #[derive(Clone, Copy, Debug)]
     enum Heads {
         Together,
         Independently,
     }
 
-    /// Units with some number of samples, each violated with probability 0.1.
-    fn simulate(trace: u32, count: usize, samples: usize, how: (usize, Heads)) -> Vec<SampleUnit> {
+    /// Simulates units with `samples` samples, each of which violates the promise with probability
+    /// 0.1.
+    fn simulate(
+        trace: u32,
+        count: usize,
+        samples: usize,
+        (heads, relation): (usize, Heads),
+    ) -> Vec<SampleUnit> {
         let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };
         let site = Site { seed: 7, sequence: trace, layer: samples, kv_head: 0, shape };
         let mut words = Stream::new(&site, 0, 0, 0).words();
@@ -190,7 +197,6 @@ mod tests {
             let drawn = words.by_ref().take(samples);
             drawn.filter(|&word| f64::from(word) < 0.1 * f64::from(u32::MAX)).count()
         };
-        let (heads, relation) = how;
         let different = match relation {
             Heads::Together => 1,
             Heads::Independently => heads,
@@ -199,8 +205,8 @@ mod tests {
         (0..count).map(|_| SampleUnit { samples, heads, violations: violations() }).collect()
     }
 
-    /// 2,000 traces of 125 lists, each shared by sixteen heads that violate a promise together,
-    /// with the probability promised, and by heads that violate it independently.
+    /// 2,000 traces of 125 token lists, each shared by sixteen heads that violate a promise
+    /// together with probability delta, or independently of each other.
     #[test]
     fn kept_promises_are_not_contradicted_by_shared_samples() {
         let (mut alarms, mut alarms_of_rows) = (0, 0);
@@ -217,7 +223,7 @@ mod tests {
         assert!(alarms_of_rows > 100, "rows are not independent: {alarms_of_rows}");
     }
 
-    /// 2,000 traces of 300 rows of one head, violated with the probability promised.
+    /// 2,000 traces of 300 rows of one head, which violate a promise with probability delta.
     #[test]
     fn kept_promises_are_not_contradicted_by_single_rows() {
         for samples in [1, 2, 6] {

@@ -1,55 +1,55 @@
-//! What the samples of one row came to.
+//! Results of the samples of one row.
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{Certificate, Goal, Kind, Row, pipeline::Reading, promise::Assumptions};
 
-use super::cause::Failures;
-use super::checked_row::{CheckedRow, Truth};
+use super::cause::FailureCounts;
+use super::checked_row::{CheckedRow, ResidualTruth};
 use crate::Exact;
 use crate::metrics::{Bars, ROUNDING, exceeds};
 
-/// The samples of one row, a head at one query.
+/// Samples of one row: a query head at one query.
 #[derive(Serialize, Deserialize)]
 pub(super) struct RowTrials {
-    /// Of the target, one of each sample.
+    /// Error of the target in each sample.
     pub(super) errors: Vec<f64>,
-    /// Whether each exceeded what its certificate says.
+    /// True for each sample whose error exceeded the bound of its certificate.
     pub(super) violated: Vec<bool>,
     pub(super) bars: Bars,
-    /// Residual tokens drawn, over all samples.
+    /// Number of drawn residual tokens, summed over samples.
     pub(super) sampled: usize,
-    /// Shares of the visible tokens read, over all samples.
+    /// Density, summed over samples.
     pub(super) density: f64,
-    /// Samples that the last check found large enough.
+    /// Number of samples that were large enough by their last check.
     pub(super) held: usize,
-    /// What the promise rested on, at its weakest.
+    /// Weakest kind of certificate of any sample.
     pub(super) kind: Kind,
-    /// What any certificate took for granted.
+    /// Assumptions of any certificate.
     pub(super) assumes: Assumptions,
-    /// Why samples violated the promise.
-    pub(super) failures: Failures,
-    /// Of the whole residual, if an estimator sampled it.
+    /// Causes of the violations.
+    pub(super) failures: FailureCounts,
+    /// Spread of the whole residual, if an estimator sampled it uniformly.
     pub(super) spread: Option<ResidualSpread>,
 }
 
-/// How a residual is spread.
+/// Spread of a residual.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct ResidualSpread {
-    /// The effective rank of the covariance of `w = e (v − o)`.
+    /// Effective rank of the covariance of `w = e (v − o)`.
     pub(super) nu: f64,
-    /// The kurtosis of `w`.
+    /// Kurtosis of `w`.
     pub(super) kurtosis: f64,
 }
 
-/// The samples of one row, while they are drawn.
-pub(super) struct Trying<'a> {
+/// Recorder of the samples of one row.
+pub(super) struct TrialRecorder<'a> {
     row: CheckedRow<'a>,
     goal: &'a Goal,
-    truth: Option<Truth>,
+    truth: Option<ResidualTruth>,
     trials: RowTrials,
 }
 
-impl<'a> Trying<'a> {
+impl<'a> TrialRecorder<'a> {
     pub(super) fn new(row: &Row<'a>, exact: &'a Exact, goal: &'a Goal) -> Self {
         let trials = RowTrials {
             errors: Vec::new(),
@@ -60,13 +60,13 @@ impl<'a> Trying<'a> {
             held: 0,
             kind: Kind::Exact,
             assumes: Assumptions::NONE,
-            failures: Failures::default(),
+            failures: FailureCounts::default(),
             spread: None,
         };
         Self { row: CheckedRow::new(row, exact, goal), goal, truth: None, trials }
     }
 
-    /// Adds what one sample came to.
+    /// Adds one sample.
     pub(super) fn add(&mut self, reading: &Reading, member: usize) {
         let (read, report) = (reading.read_by(member), reading.report(member));
         let Self { row, goal, truth, trials } = self;
@@ -75,7 +75,7 @@ impl<'a> Trying<'a> {
             *truth = Some(row.truth(picks));
         }
         let error = row.error(&row.sums(&read.list()));
-        let violated = exceeds(error, allowed(goal, &report.certificate));
+        let violated = exceeds(error, largest_allowed_error(goal, &report.certificate));
         if violated {
             trials.failures.add(row.cause(read, error, truth.as_ref()));
         }
@@ -90,15 +90,17 @@ impl<'a> Trying<'a> {
     }
 
     pub(super) fn finish(self) -> RowTrials {
-        let spread =
-            |truth: Truth| ResidualSpread { nu: truth.nu, kurtosis: truth.stats.kurtosis_w };
+        let spread = |truth: ResidualTruth| ResidualSpread {
+            nu: truth.nu,
+            kurtosis: truth.stats.kurtosis_w,
+        };
         RowTrials { spread: self.truth.map(spread), ..self.trials }
     }
 }
 
-/// The error that a sample may exceed with probability delta only: epsilon where it is promised, else
-/// its error bar.
-fn allowed(goal: &Goal, certificate: &Certificate) -> f64 {
+/// Returns the error that a sample may exceed with a probability of at most delta: epsilon if it is
+/// promised, else the sample's error bar.
+fn largest_allowed_error(goal: &Goal, certificate: &Certificate) -> f64 {
     match (goal.epsilon(), certificate.bar) {
         (Some(epsilon), _) if !certificate.is_bar_alone() => epsilon.get(),
         (_, Some(bar)) => bar.radius + ROUNDING,

@@ -1,42 +1,42 @@
-//! The kinds of synthetic heads.
+//! Kinds of synthetic heads.
 
 use std::str::FromStr;
 
-/// What a head attends to, and so how hard it is to approximate.
+/// Distribution of a head's attention, which determines how hard the head is to approximate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadKind {
-    /// Spread over everything.
+    /// Attention is spread over all tokens.
     Diffuse,
-    /// Sinks, some heavy hitters and a wide rest.
+    /// Sinks, some heavy hitters, and a flat distribution of the other tokens.
     Typical,
-    /// Sinks, heavy hitters and a skewed rest.
+    /// Sinks, heavy hitters, and a skewed distribution of the other tokens.
     Sharp,
-    /// No sinks; a few tokens of a very skewed rest.
+    /// No sinks; a few tokens of a very skewed distribution dominate.
     Vsharp,
     /// Mostly recent tokens.
     Local,
     /// Scores that oscillate with the distance.
     Osc,
-    /// 32 tokens hold about half of the mass.
+    /// 32 tokens have about half of the attention weight.
     Needle,
-    /// A rest with heavy tails.
+    /// A distribution with heavy tails.
     Heavy,
 }
 
-/// A kind in numbers.
+/// Parameters of a kind.
 pub(super) struct Recipe {
-    /// The standard deviation of the scores before planting.
+    /// Standard deviation of the scores before planting.
     pub(super) bulk: f64,
-    /// How strongly keys follow their segment's topic.
+    /// Factor of the topic of a segment in its keys.
     pub(super) topic: f64,
-    /// Planted heavy hitters.
+    /// Number of planted heavy hitters.
     pub(super) hitters: usize,
-    /// The sinks' share of the mass.
+    /// Attention weight of the sinks.
     pub(super) sinks: f64,
 }
 
 impl HeadKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 8] = [
         Self::Diffuse,
         Self::Typical,
@@ -48,7 +48,7 @@ impl HeadKind {
         Self::Heavy,
     ];
 
-    /// The name on the command line.
+    /// Name of the kind, which parsing reads.
     pub fn name(self) -> &'static str {
         match self {
             Self::Diffuse => "diffuse",

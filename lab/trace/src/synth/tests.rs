@@ -1,6 +1,6 @@
 use ndarray::{Axis, s};
 
-use super::maker::{SINKS, mass};
+use super::generator::{SINKS, mass};
 
 use super::*;
 
@@ -9,26 +9,27 @@ fn small(kind: HeadKind) -> Synth {
     Synth { kind, tokens: 2048, shape, queries: 8, prompt: 0, value_mean: 0.7, seed: 0 }
 }
 
-/// Each query's scores over what it sees.
+/// Returns the scores of each query over its visible tokens.
 fn scores(synth: &Synth) -> Vec<Vec<f64>> {
     let TraceLayer { queries, keys, visible, .. } = synth.layer().unwrap();
     let scale = 1.0 / (synth.shape.head_dim as f32).sqrt();
     let mut all = Vec::new();
     for (head, rows) in queries.outer_iter().enumerate() {
         let keys = keys.index_axis(Axis(0), head / synth.shape.group());
-        for (row, &seen) in rows.outer_iter().zip(visible.as_ref().unwrap()) {
-            let scores = keys.slice(s![..seen, ..]).dot(&row) * scale;
+        for (row, &visible_tokens) in rows.outer_iter().zip(visible.as_ref().unwrap()) {
+            let scores = keys.slice(s![..visible_tokens, ..]).dot(&row) * scale;
             all.push(scores.iter().map(|&x| f64::from(x)).collect());
         }
     }
     all
 }
 
-/// The mean of a fact over all queries of four layers.
-fn mean(kind: HeadKind, fact: impl Fn(&[f64]) -> f64) -> f64 {
-    let of = |seed| scores(&Synth { seed, ..small(kind) });
-    let facts: Vec<f64> = (0..4).flat_map(of).map(|scores| fact(&scores)).collect();
-    facts.iter().sum::<f64>() / facts.len() as f64
+/// Returns the mean of a statistic over all queries of four layers.
+fn mean(kind: HeadKind, statistic: impl Fn(&[f64]) -> f64) -> f64 {
+    let scores_of_layer = |seed| scores(&Synth { seed, ..small(kind) });
+    let all = (0..4).flat_map(scores_of_layer).map(|scores| statistic(&scores));
+    let all: Vec<f64> = all.collect();
+    all.iter().sum::<f64>() / all.len() as f64
 }
 
 fn sorted(scores: &[f64]) -> Vec<f64> {
@@ -37,7 +38,7 @@ fn sorted(scores: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The share of the mass in the `count` tokens that have most, without the sinks.
+/// Returns the share of the attention weight, without the sinks, of the `count` heaviest tokens.
 fn top_share(scores: &[f64], count: usize) -> f64 {
     let sorted = sorted(&scores[SINKS..]);
     mass(sorted.iter().rev().take(count)) / mass(sorted.iter())
@@ -61,7 +62,7 @@ fn equal_seeds_make_equal_layers() {
 }
 
 #[test]
-fn layers_have_the_shape_asked_for() {
+fn layers_have_the_shape_of_the_settings() {
     let synth = Synth { prompt: 600, tokens: 600, ..small(HeadKind::Local) };
     let layer = synth.layer().unwrap();
     assert_eq!(layer.queries.dim(), (8, 8, 64));
@@ -100,9 +101,9 @@ fn sinks_hold_their_share() {
 }
 
 #[test]
-fn scores_spread_as_the_kind_says() {
+fn scores_have_the_standard_deviation_of_their_kind() {
     for kind in HeadKind::ALL {
-        // Without the highest 2%, among which is what was planted.
+        // The statistic leaves out the highest 2 %, which include the planted tokens.
         let deviation = mean(kind, |scores| {
             let rest = &sorted(scores)[..scores.len() * 98 / 100];
             let mean = rest.iter().sum::<f64>() / rest.len() as f64;
@@ -114,7 +115,7 @@ fn scores_spread_as_the_kind_says() {
 }
 
 #[test]
-fn few_tokens_hold_as_much_as_the_kind_says() {
+fn the_heaviest_tokens_have_the_weight_of_their_kind() {
     let top = |kind| mean(kind, |scores| top_share(scores, 32));
     assert_near(HeadKind::Needle, top(HeadKind::Needle), 0.5, 1.2);
     let kinds = [HeadKind::Diffuse, HeadKind::Typical, HeadKind::Sharp, HeadKind::Vsharp];
@@ -123,7 +124,7 @@ fn few_tokens_hold_as_much_as_the_kind_says() {
 }
 
 #[test]
-fn kinds_have_the_texture_of_their_names() {
+fn kinds_differ_as_their_names_say() {
     use HeadKind::{Diffuse, Heavy, Local, Osc, Sharp};
     let recent = |kind| mean(kind, |s| mass(s[s.len() - 64..].iter()) / mass(s.iter()));
     assert!(recent(Local) > 2.0 * recent(Diffuse));
@@ -145,7 +146,7 @@ fn kinds_have_the_texture_of_their_names() {
 }
 
 #[test]
-fn names_are_read_back() {
+fn names_round_trip() {
     for kind in HeadKind::ALL {
         assert_eq!(kind.name().parse(), Ok(kind));
     }

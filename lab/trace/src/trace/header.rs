@@ -1,4 +1,4 @@
-//! What a trace's header says, checked before any number is read.
+//! Header of a trace, which is checked before any number is read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub(super) struct LayerTensors {
     pub(super) classes: Option<StoredTensor>,
 }
 
-/// A tensor of the file: its name, type, shape and bytes.
+/// A tensor of the file: name, type, shape and range of bytes.
 #[derive(Clone, Debug)]
 pub(super) struct StoredTensor {
     pub(super) name: String,
@@ -29,8 +29,8 @@ pub(super) struct StoredTensor {
     pub(super) span: Range<usize>,
 }
 
-/// The first tensor that a file is too short for, if its header is whole.
-pub(super) fn cut_tensor(bytes: &[u8]) -> Option<String> {
+/// Describes the first tensor that is cut by the end of the file, if the header is complete.
+pub(super) fn describe_cut_tensor(bytes: &[u8]) -> Option<String> {
     let length = usize::try_from(u64::from_le_bytes(*bytes.first_chunk()?)).ok()?;
     let start = length.checked_add(8)?;
     let metadata: Metadata = serde_json::from_slice(bytes.get(8..start)?).ok()?;
@@ -73,11 +73,11 @@ pub(super) fn read_layers(metadata: &Metadata) -> Result<BTreeMap<usize, LayerTe
     found.into_iter().map(|(l, parts)| Ok((l, LayerTensors::new(l, parts)?))).collect()
 }
 
-/// In the order in which they are written.
+/// Parts of a layer, in the order in which they are written.
 pub(super) const PARTS: [&str; 7] =
     ["queries", "keys", "values", "prompt", "visible", "prompt_tokens", "classes"];
 
-/// `layers.3.keys` is `(3, "keys")`.
+/// Parses a tensor's name: `layers.3.keys` is `(3, "keys")`.
 pub(super) fn parse_name(name: &str) -> Result<(usize, String), String> {
     let parse = || {
         let (layer, part) = name.strip_prefix("layers.")?.split_once('.')?;
@@ -98,7 +98,7 @@ impl StoredTensor {
         Self { name, dtype: info.dtype, shape: info.shape.clone(), span: start..end }
     }
 
-    /// The three dimensions of a floating-point tensor.
+    /// Returns the three dimensions of a floating-point tensor.
     fn dims(&self) -> Result<[usize; 3], String> {
         if !matches!(self.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
             return Err(format!(
@@ -115,16 +115,16 @@ impl StoredTensor {
         }
     }
 
-    /// Refuses what is not `count` whole numbers of a type.
-    fn expect_whole(&self, dtype: Dtype, count: usize) -> Result<(), String> {
+    /// Refuses a tensor that does not have `count` integers of a type.
+    fn expect_integers(&self, dtype: Dtype, count: usize) -> Result<(), String> {
         if self.dtype != dtype {
             return Err(format!("tensor `{}` is {:?}; expected {dtype:?}", self.name, self.dtype));
         }
-        self.expect(&[count])
+        self.expect_shape(&[count])
     }
 
-    /// Refuses a shape in which a dimension is not what another tensor says.
-    fn expect(&self, expected: &[usize]) -> Result<(), String> {
+    /// Refuses a shape that does not match the other tensors.
+    fn expect_shape(&self, expected: &[usize]) -> Result<(), String> {
         if self.shape == expected {
             return Ok(());
         }
@@ -143,9 +143,9 @@ impl LayerTensors {
         let (prompt_tokens, classes) = (take("prompt_tokens").ok(), take("classes").ok());
         let [query_heads, query_count, head_dim] = queries.dims()?;
         let [kv_heads, tokens, _] = keys.dims()?;
-        keys.expect(&[kv_heads, tokens, head_dim])?;
+        keys.expect_shape(&[kv_heads, tokens, head_dim])?;
         let [_, _, value_dim] = values.dims()?;
-        values.expect(&[kv_heads, tokens, value_dim])?;
+        values.expect_shape(&[kv_heads, tokens, value_dim])?;
         if values.dtype != keys.dtype {
             return Err(format!(
                 "tensor `{}` is {:?}; expected {:?}, as keys",
@@ -163,14 +163,14 @@ impl LayerTensors {
             (&classes, Dtype::U8, tokens),
         ] {
             if let Some(numbers) = numbers {
-                numbers.expect_whole(dtype, count)?;
+                numbers.expect_integers(dtype, count)?;
             }
         }
         let prompt_count = match &prompt {
             None => 0,
             Some(prompt) => {
                 let [_, count, _] = prompt.dims()?;
-                prompt.expect(&[query_heads, count.min(tokens), head_dim])?;
+                prompt.expect_shape(&[query_heads, count.min(tokens), head_dim])?;
                 count
             }
         };

@@ -1,4 +1,4 @@
-//! Layers of a trace as they lie in the file, to be joined with those of others.
+//! Layers of a trace as bytes, which can be joined with the layers of other traces.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,15 +12,15 @@ use super::write::metadata;
 use crate::tensors::Tensors;
 use crate::{Error, Result, write_beside};
 
-/// The tensors of a trace by layer, as bytes. A share of a trace may have none.
+/// Tensors of a trace by layer, as bytes. A shard of a trace may have no layers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceLayers {
-    /// What the trace says about itself.
+    /// Metadata of the trace.
     pub info: TraceInfo,
     layers: BTreeMap<usize, RawLayer>,
 }
 
-/// By the name of the part.
+/// Tensors of a layer, by the name of the part.
 type RawLayer = BTreeMap<String, LayerTensor>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -31,10 +31,11 @@ struct LayerTensor {
 }
 
 impl TraceLayers {
-    /// Reads a trace, or a share of one.
+    /// Reads a trace, or a shard of one.
     ///
     /// # Errors
-    /// [`Error::File`] if it cannot be read, [`Error::Trace`] if it is damaged or none.
+    /// [`Error::File`] if the file cannot be read, [`Error::Trace`] if it is damaged or not a
+    /// trace.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = fs::read(path).map_err(|source| Error::file(path, source))?;
         let refuse = |reason| Error::trace(path, reason);
@@ -53,15 +54,15 @@ impl TraceLayers {
         Ok(Self { info, layers })
     }
 
-    /// The layers' numbers, ascending.
+    /// Numbers of the layers, ascending.
     pub fn numbers(&self) -> impl Iterator<Item = usize> {
         self.layers.keys().copied()
     }
 
-    /// Takes the layers of another trace, too.
+    /// Adds the layers of another trace.
     ///
     /// # Errors
-    /// The number of a layer that both have, and that differs.
+    /// Returns the number of a layer that both traces have, and that differs.
     pub fn join(&mut self, other: Self) -> Result<(), usize> {
         for (number, layer) in other.layers {
             if *self.layers.entry(number).or_insert_with(|| layer.clone()) != layer {
@@ -71,7 +72,7 @@ impl TraceLayers {
         Ok(())
     }
 
-    /// Writes them as [`write_trace`](super::write::write_trace) does.
+    /// Writes the layers, as [`write_trace`](super::write::write_trace) does.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be written.

@@ -7,77 +7,80 @@ use vattention_core::{Shape, Storage, TokenClass};
 
 pub(super) const FORMAT: &str = "vattention-trace/1";
 
-/// What a trace says about itself.
+/// Metadata of a trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TraceInfo {
-    /// What queries are multiplied by; `None` is `1 / √head_dim`.
+    /// Factor of queries; `None` for `1 / √head_dim`.
     pub scale: Option<f32>,
-    /// The model it was captured from.
+    /// Model from which the trace was captured.
     pub model: Option<String>,
-    /// The text it was captured on.
+    /// Text on which the trace was captured.
     pub source: Option<String>,
-    /// Of a trace that has a share of a model's layers: whose share, and what all shares depend on.
+    /// Header of a trace with a shard of a model's layers: the shard, and the inputs that all
+    /// shards depend on.
     pub share: Option<String>,
 }
 
-/// One layer's dimensions, known without reading its numbers.
+/// Dimensions of a layer, which are known without reading its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Heads and their dimensions.
     pub shape: Shape,
-    /// Tokens in the cache.
+    /// Number of tokens in the cache.
     pub tokens: usize,
-    /// Queries.
+    /// Number of queries.
     pub queries: usize,
-    /// Prompt queries, 0 if there are none.
+    /// Number of prompt queries; may be 0.
     pub prompt: usize,
-    /// Whether each query has its own limit of what it sees.
+    /// True if each query has its own number of visible tokens.
     pub causal: bool,
-    /// Whether it is known what each token is in the text.
+    /// True if the classes of tokens are known.
     pub classes: bool,
-    /// How keys and values are stored.
+    /// Storage type of keys and values.
     pub storage: Storage,
 }
 
-/// One layer's numbers.
+/// Numbers of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceLayer {
-    /// `[query_heads, queries, head_dim]`, not scaled.
+    /// Unscaled queries, `[query_heads, queries, head_dim]`.
     pub queries: Array3<f32>,
-    /// `[kv_heads, tokens, head_dim]`.
+    /// Keys, `[kv_heads, tokens, head_dim]`.
     pub keys: Array3<f32>,
-    /// `[kv_heads, tokens, value_dim]`.
+    /// Values, `[kv_heads, tokens, value_dim]`.
     pub values: Array3<f32>,
-    /// Tokens that each query sees, `[queries]`; `None`: all.
+    /// Number of visible tokens of each query, `[queries]`; `None` for all.
     pub visible: Option<Vec<usize>>,
-    /// Queries of the prompt's last tokens, `[query_heads, prompt, head_dim]`, not scaled.
+    /// Unscaled queries of the prompt's last tokens, `[query_heads, prompt, head_dim]`.
     pub prompt: Option<Array3<f32>>,
-    /// Tokens of the prompt, no fewer than its queries; those after them came later. `None`: all.
+    /// Number of first tokens that are the prompt, at least the number of prompt queries; `None`
+    /// for all.
     pub prompt_tokens: Option<usize>,
-    /// What each token is in the text, `[tokens]`.
+    /// Class of each token, `[tokens]`.
     pub classes: Option<Vec<TokenClass>>,
 }
 
 impl TraceLayer {
-    /// How many of the tokens are there when pipelines see the prompt queries: without any, all.
+    /// Number of tokens in the cache when pipelines observe the prompt queries; all tokens without
+    /// prompt queries.
     pub fn prompt_end(&self) -> usize {
         let tokens = self.keys.dim().1;
         let end = self.prompt.as_ref().and(self.prompt_tokens);
         end.map_or(tokens, |end| end.min(tokens))
     }
 
-    /// What some of the tokens are in the text, if that is known.
+    /// Classes of a range of tokens, if they are known.
     ///
     /// # Panics
-    /// If there are fewer tokens.
+    /// If the layer has fewer tokens.
     pub fn classes_of(&self, tokens: Range<usize>) -> Option<&[TokenClass]> {
         Some(&self.classes.as_ref()?[tokens])
     }
 
-    /// How many of the first tokens a query sees.
+    /// Number of first tokens that are visible to a query.
     ///
     /// # Panics
-    /// If there are fewer queries.
+    /// If the layer has fewer queries.
     pub fn visible_to(&self, query: usize) -> usize {
         self.visible.as_ref().map_or(self.keys.dim().1, |visible| visible[query])
     }

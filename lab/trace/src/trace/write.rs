@@ -1,4 +1,4 @@
-//! Writing traces.
+//! Writer of traces.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,11 @@ use super::layout::{FORMAT, TraceInfo, TraceLayer};
 use crate::tensors::Tensors;
 use crate::{Error, Result, write_beside};
 
-/// Writes a trace, rounding its numbers to `storage`; beside, and renamed when whole.
+/// Writes a trace, with numbers rounded to `storage`, as [`write_beside`] does.
 ///
 /// # Errors
-/// [`Error::File`] if it cannot be written, [`Error::Trace`] if a number does not survive rounding.
+/// [`Error::File`] if the file cannot be written, [`Error::Trace`] if a number is too large for
+/// `storage` or is NaN.
 pub fn write_trace(
     path: &Path,
     info: &TraceInfo,
@@ -51,7 +52,7 @@ pub fn write_trace(
     write_beside(path, &tensors.into_bytes(metadata(info)))
 }
 
-/// What a trace says of itself.
+/// Metadata of the file.
 pub(super) fn metadata(info: &TraceInfo) -> BTreeMap<String, String> {
     let mut metadata = BTreeMap::from([("format".to_owned(), FORMAT.to_owned())]);
     let scale = info.scale.map(|scale| scale.to_string());
@@ -62,7 +63,7 @@ pub(super) fn metadata(info: &TraceInfo) -> BTreeMap<String, String> {
     metadata
 }
 
-/// The bytes of an array, or the number that does not survive rounding.
+/// Encodes an array as bytes; the error is the first number that is NaN or too large for `storage`.
 fn encode(array: &Array3<f32>, storage: Storage) -> Result<(Dtype, Vec<u8>), f32> {
     let largest = if storage == Storage::F16 { f16::MAX.to_f32() } else { MAX_MAGNITUDE };
     if let Some(&x) = array.iter().find(|x| x.is_nan() || x.abs() > largest) {

@@ -1,5 +1,5 @@
-//! Whatever bytes a trace file holds, reading it ends, with a trace whose layers can be read or with
-//! a refusal that names the file; and takes no more memory than a small multiple of the file.
+//! Fuzz tests of the reader of traces: for any bytes, reading ends with a readable trace or with an
+//! error that names the file, and takes no more memory than a small multiple of the file's size.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use vattention_core::{Storage, TokenClass};
 use vattention_trace::{Trace, TraceInfo, TraceLayer, write_trace};
 
-/// A folder for one thread's files.
+/// Returns the path of this thread's file.
 fn path() -> PathBuf {
     thread_local! {
         static FOLDER: tempfile::TempDir = tempfile::tempdir().unwrap();
@@ -63,10 +63,14 @@ proptest! {
         read(&bytes);
     }
 
-    /// A header of random text, with a length that may lie.
+    /// The header is random text, and its length may be wrong.
     #[test]
-    fn headers_that_lie(text in "[{}\\[\\]\":,a-z0-9._]{0,120}", lie in 0u64..64, huge: bool) {
-        let length = if huge { u64::MAX - lie } else { text.len() as u64 + lie % 2 };
+    fn headers_of_wrong_length(
+        text in "[{}\\[\\]\":,a-z0-9._]{0,120}",
+        error in 0u64..64,
+        huge: bool,
+    ) {
+        let length = if huge { u64::MAX - error } else { text.len() as u64 + error % 2 };
         let mut bytes = length.to_le_bytes().to_vec();
         bytes.extend(text.bytes());
         read(&bytes);
@@ -77,17 +81,21 @@ proptest! {
     #![proptest_config(settings())]
 
     #[test]
-    fn flipped_and_cut(flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..=255), 0..6), keep: prop::sample::Index, cut: bool) {
+    fn flipped_and_cut_files(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..=255), 0..6),
+        length: prop::sample::Index,
+        cut: bool,
+    ) {
         thread_local! {
             static GOOD: Vec<u8> = good();
         }
         let mut bytes = GOOD.with(Clone::clone);
-        for (at, with) in flips {
-            let at = at.index(bytes.len());
-            bytes[at] ^= with;
+        for (place, mask) in flips {
+            let place = place.index(bytes.len());
+            bytes[place] ^= mask;
         }
         if cut {
-            bytes.truncate(keep.index(bytes.len()));
+            bytes.truncate(length.index(bytes.len()));
         }
         read(&bytes);
     }

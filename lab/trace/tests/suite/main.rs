@@ -1,4 +1,4 @@
-//! Traces, as they are written and read, and whatever else is given to their reader.
+//! Tests of the reader and the writer of traces.
 
 #![allow(clippy::unwrap_used)]
 

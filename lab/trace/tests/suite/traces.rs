@@ -1,4 +1,4 @@
-//! Traces: what is written is read back, and every kind of damage is refused by name.
+//! Traces round-trip through files, and errors name every kind of damage.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn info() -> TraceInfo {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_traces_are_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.safetensors");
     let plain =
@@ -74,7 +74,7 @@ fn numbers_that_do_not_fit_are_not_written() {
     assert!(error.contains("no/such/folder"), "{error}");
 }
 
-/// A trace file made by hand, to be damaged.
+/// A trace file that is built by hand, so that tests can damage it.
 #[derive(Clone)]
 struct Raw {
     tensors: BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>,
@@ -116,7 +116,7 @@ impl Raw {
     }
 }
 
-/// What is said when all of a file is read.
+/// Reads all of a damaged file, and returns the error.
 fn refusal(path: &Path) -> String {
     let read = |trace: Trace| {
         let layers: Vec<usize> = trace.layers().map(|(number, _)| number).collect();
@@ -143,8 +143,8 @@ fn every_kind_of_damage_is_refused_by_name() {
     let check = |change: &dyn Fn(&mut Raw), expected: &str| {
         let mut raw = Raw::good();
         change(&mut raw);
-        let said = refusal(&write(folder.path(), &raw.bytes()));
-        assert!(said.contains(expected), "{said:?} does not say {expected:?}");
+        let message = refusal(&write(folder.path(), &raw.bytes()));
+        assert!(message.contains(expected), "{message:?} does not say {expected:?}");
     };
     check(&|raw| raw.metadata.clear(), "no metadata `format`; expected \"vattention-trace/1\"");
     check(&|raw| drop(raw.metadata.insert("format".into(), "x/2".into())), "`format` is \"x/2\"");
@@ -239,26 +239,26 @@ fn every_kind_of_damage_is_refused_by_name() {
 }
 
 #[test]
-fn files_that_are_not_whole_are_refused() {
+fn incomplete_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let whole = Raw::good().bytes();
     for length in 0..whole.len() {
-        let said = refusal(&write(folder.path(), &whole[..length]));
-        assert!(said.contains("not a whole safetensors file"), "{length} bytes: {said}");
+        let message = refusal(&write(folder.path(), &whole[..length]));
+        assert!(message.contains("not a whole safetensors file"), "{length} bytes: {message}");
     }
     let mut longer = whole;
     longer.push(0);
     assert!(refusal(&write(folder.path(), &longer)).contains("not a whole safetensors file"));
     let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
-    let said = refusal(&write(folder.path(), pointer));
-    assert!(said.contains("a pointer of Git LFS in the place of the trace"), "{said}");
+    let message = refusal(&write(folder.path(), pointer));
+    assert!(message.contains("a pointer of Git LFS in the place of the trace"), "{message}");
     assert!(refusal(&folder.path().join("none")).contains("No such file"));
     assert!(refusal(folder.path()).contains("expected a file"));
 }
 
-/// The trace that the repository ships is the one that its page describes.
+/// The shipped trace has the dimensions that its documentation states.
 #[test]
-fn the_shipped_trace_is_whole() {
+fn the_shipped_trace_is_complete() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/smollm2.safetensors");
     let trace = Trace::open(&path).unwrap();
     let layers: Vec<_> = trace.layers().collect();

@@ -1,4 +1,4 @@
-//! Independent pieces of work, several at once.
+//! Parallel execution of independent pieces of work.
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
@@ -8,32 +8,33 @@ use rayon::ThreadPoolBuilder;
 
 use crate::{Error, Result};
 
-/// What `one` makes of each of `count` pieces of work, in their order. `at_once` of them are done at the same
-/// time, each on its share of rayon's threads, one after the other by the same `worker`'s state. After an
-/// error nothing new is begun; the error returned is that of the first piece that has one.
+/// Runs `count` pieces of work by `run_piece`, and returns their results in order. `at_once`
+/// workers run in parallel, each on its share of rayon's threads; a worker runs one piece after the
+/// other with the state that `worker` creates. After an error no further piece begins; the returned
+/// error is that of the first failed piece.
 ///
 /// # Errors
-/// What `one` says, or [`Error::Threads`].
-pub(crate) fn each<S, T: Send>(
+/// Errors of `run_piece`, and [`Error::Threads`].
+pub(crate) fn run_in_parallel<S, T: Send>(
     count: usize,
     at_once: NonZeroUsize,
     worker: impl Fn() -> S + Sync,
-    one: impl Fn(&mut S, usize) -> Result<T> + Sync,
+    run_piece: impl Fn(&mut S, usize) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
     let at_once = at_once.get().min(count);
     if at_once <= 1 {
         let mut state = worker();
-        return (0..count).map(|piece| one(&mut state, piece)).collect();
+        return (0..count).map(|piece| run_piece(&mut state, piece)).collect();
     }
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let mut made: Vec<Option<Result<T>>> = (0..count).map(|_| None).collect();
-    let slots: Vec<_> = made.iter_mut().map(Mutex::new).collect();
+    let mut results: Vec<Option<Result<T>>> = (0..count).map(|_| None).collect();
+    let slots: Vec<_> = results.iter_mut().map(Mutex::new).collect();
     let work = || {
         let mut state = worker();
         while !failed.load(Ordering::Relaxed) {
             let piece = next.fetch_add(1, Ordering::Relaxed);
             let Some(slot) = slots.get(piece) else { break };
-            let result = one(&mut state, piece);
+            let result = run_piece(&mut state, piece);
             if result.is_err() {
                 failed.store(true, Ordering::Relaxed);
             }
@@ -51,8 +52,8 @@ pub(crate) fn each<S, T: Send>(
         }
     });
     drop(slots);
-    // What is missing was not begun, because of an error.
-    made.into_iter().flatten().collect()
+    // Pieces without a result did not begin, because of an error.
+    results.into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -62,31 +63,32 @@ mod tests {
     const THREE: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
     #[test]
-    fn results_are_in_order_however_many_are_made_at_once() {
+    fn results_are_in_order_for_any_number_of_workers() {
         for at_once in [NonZeroUsize::MIN, THREE] {
             for count in [0, 1, 2, 20] {
-                let made = each(count, at_once, || (), |(), piece| Ok(piece * piece)).unwrap();
-                assert_eq!(made, (0..count).map(|piece| piece * piece).collect::<Vec<_>>());
+                let results =
+                    run_in_parallel(count, at_once, || (), |(), piece| Ok(piece * piece)).unwrap();
+                assert_eq!(results, (0..count).map(|piece| piece * piece).collect::<Vec<_>>());
             }
         }
     }
 
     #[test]
-    fn each_worker_keeps_its_state() {
-        let counted = |seen: &mut usize, _| {
-            *seen += 1;
-            Ok(*seen)
+    fn each_worker_reuses_its_state() {
+        let counted = |pieces: &mut usize, _| {
+            *pieces += 1;
+            Ok(*pieces)
         };
-        let made = each(20, THREE, || 0, counted).unwrap();
-        let workers = made.iter().filter(|&&first| first == 1).count();
-        assert!((1..=3).contains(&workers), "{made:?}");
-        assert!(made.iter().max() >= Some(&7), "{made:?}");
+        let results = run_in_parallel(20, THREE, || 0, counted).unwrap();
+        let workers = results.iter().filter(|&&first| first == 1).count();
+        assert!((1..=3).contains(&workers), "{results:?}");
+        assert!(results.iter().max() >= Some(&7), "{results:?}");
     }
 
     #[test]
-    fn an_error_ends_it_and_is_told() {
+    fn an_error_stops_the_work_and_is_returned() {
         let begun = AtomicUsize::new(0);
-        let one = |(): &mut (), piece| {
+        let run_piece = |(): &mut (), piece| {
             begun.fetch_add(1, Ordering::Relaxed);
             if piece == 2 {
                 let (path, reason) = ("a".into(), "b".into());
@@ -96,7 +98,7 @@ mod tests {
             }
         };
         for at_once in [NonZeroUsize::MIN, THREE] {
-            let error = each(100_000, at_once, || (), one).unwrap_err();
+            let error = run_in_parallel(100_000, at_once, || (), run_piece).unwrap_err();
             assert_eq!(error.to_string(), "a, line 2: b");
         }
         assert!(begun.into_inner() < 100_000);

@@ -1,4 +1,4 @@
-//! How one KV head, and the query heads that share it, are made.
+//! Generator of a KV head and of the query heads that share it.
 
 use ndarray::{Array1, Array2, ArrayViewMut1, ArrayViewMut2, Axis, s};
 use ndarray_rand::RandomExt;
@@ -11,14 +11,14 @@ use super::kind::{HeadKind, Recipe};
 use crate::TraceLayer;
 
 pub(super) const SINKS: usize = 4;
-/// Tokens at either end among which nothing but sinks is planted.
+/// Number of tokens at either end among which no heavy hitters are planted.
 const MARGIN: usize = 200;
-/// The rotary pairs that oscillate in [`HeadKind::Osc`].
+/// Rotary pairs that oscillate in [`HeadKind::Osc`].
 pub(super) const OSCILLATING: std::ops::Range<usize> = 10..18;
 const ROPE_BASE: f64 = 500_000.0;
 
-/// Makes one KV head and the query heads that share it.
-pub(super) struct Maker<'a> {
+/// Generator of one KV head and of the query heads that share it.
+pub(super) struct HeadGenerator<'a> {
     synth: &'a Synth,
     recipe: Recipe,
     /// Radians per position, for each rotary pair.
@@ -26,11 +26,11 @@ pub(super) struct Maker<'a> {
     rng: ChaCha8Rng,
 }
 
-/// What keys and values have in common.
+/// Common input of keys and values.
 struct SynthText {
-    /// Each token's segment.
+    /// Segment of each token.
     segments: Vec<usize>,
-    /// `[tokens, head_dim]`, correlated over a few tokens.
+    /// Noise `[tokens, head_dim]`, correlated over a few tokens.
     noise: Array2<f64>,
 }
 
@@ -40,7 +40,7 @@ impl SynthText {
     }
 }
 
-impl<'a> Maker<'a> {
+impl<'a> HeadGenerator<'a> {
     pub(super) fn new(synth: &'a Synth, kv_head: usize) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(synth.seed);
         rng.set_stream(kv_head as u64);
@@ -51,18 +51,18 @@ impl<'a> Maker<'a> {
     }
 
     pub(super) fn fill(&mut self, layer: &mut TraceLayer, kv_head: usize) {
-        let text = self.text();
-        let (mut keys, direction) = self.keys(&text);
+        let text = self.generate_text();
+        let (mut keys, direction) = self.generate_keys(&text);
         let covariance = covariance(&keys);
-        let base = self.query(&direction, self.synth.tokens - 1, &covariance);
+        let base = self.place_query(&direction, self.synth.tokens - 1, &covariance);
         let slow = self.slow_part(&base);
         let planted = self.plant(&mut keys, &base, &slow);
-        let values = self.values(&text, &planted);
+        let values = self.generate_values(&text, &planted);
         layer.keys.index_axis_mut(Axis(0), kv_head).assign(&keys.mapv(|x| x as f32));
         layer.values.index_axis_mut(Axis(0), kv_head).assign(&values.mapv(|x| x as f32));
         let group = self.synth.shape.group();
         for head in kv_head * group..(kv_head + 1) * group {
-            let direction = self.near(&direction, 0.3);
+            let direction = self.perturb(&direction, 0.3);
             for queries in [Some(&mut layer.queries), layer.prompt.as_mut()].into_iter().flatten() {
                 let queries = queries.index_axis_mut(Axis(0), head);
                 self.fill_queries(queries, &direction, &covariance, &slow);
@@ -70,7 +70,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Fills in the queries of one query head, at the last positions, not scaled.
+    /// Fills in the unscaled queries of one query head, at the last positions.
     fn fill_queries(
         &mut self,
         mut queries: ArrayViewMut2<'_, f32>,
@@ -81,28 +81,29 @@ impl<'a> Maker<'a> {
         let first = self.synth.tokens - queries.nrows();
         let scale = (self.synth.shape.head_dim as f64).sqrt();
         for (i, mut row) in queries.rows_mut().into_iter().enumerate() {
-            let direction = self.near(direction, 0.1);
-            let mut query = self.query(&direction, first + i, covariance);
+            let direction = self.perturb(direction, 0.1);
+            let mut query = self.place_query(&direction, first + i, covariance);
             let lack = 1.0 - query.dot(slow) / slow.dot(slow);
             query.scaled_add(lack, slow);
             row.assign(&query.mapv(|x| (x * scale) as f32));
         }
     }
 
-    fn normals(&mut self, rows: usize, columns: usize) -> Array2<f64> {
+    fn draw_normal_rows(&mut self, rows: usize, columns: usize) -> Array2<f64> {
         Array2::random_using((rows, columns), StandardNormal, &mut self.rng)
     }
 
-    fn normal(&mut self, len: usize) -> Array1<f64> {
+    fn draw_normals(&mut self, len: usize) -> Array1<f64> {
         Array1::random_using(len, StandardNormal, &mut self.rng)
     }
 
-    /// A direction that differs from another by `amount` of each number.
-    fn near(&mut self, direction: &Array1<f64>, amount: f64) -> Array1<f64> {
-        direction * (self.normal(direction.len()) * amount + 1.0)
+    /// Perturbs a direction: each number is multiplied by `1 + amount · g`, with `g` standard
+    /// normal.
+    fn perturb(&mut self, direction: &Array1<f64>, amount: f64) -> Array1<f64> {
+        direction * (self.draw_normals(direction.len()) * amount + 1.0)
     }
 
-    fn text(&mut self) -> SynthText {
+    fn generate_text(&mut self) -> SynthText {
         let Synth { tokens, shape, .. } = *self.synth;
         let mut segment = 0;
         let mut next = |_| {
@@ -110,7 +111,7 @@ impl<'a> Maker<'a> {
             segment
         };
         let segments = (0..tokens).map(&mut next).collect();
-        let mut noise = self.normals(tokens, shape.head_dim);
+        let mut noise = self.draw_normal_rows(tokens, shape.head_dim);
         for i in 1..tokens {
             let (before, mut row) = noise.multi_slice_mut((s![i - 1, ..], s![i, ..]));
             row.zip_mut_with(&before, |x, before| *x = 0.6 * before + 0.8 * *x);
@@ -118,17 +119,17 @@ impl<'a> Maker<'a> {
         SynthText { segments, noise }
     }
 
-    /// The keys before planting, and the base query's direction before it is rotated.
-    fn keys(&mut self, text: &SynthText) -> (Array2<f64>, Array1<f64>) {
+    /// Generates the keys before planting, and the base query's direction before rotation.
+    fn generate_keys(&mut self, text: &SynthText) -> (Array2<f64>, Array1<f64>) {
         let dim = self.synth.shape.head_dim;
-        let topics = self.normals(text.segment_count(), dim) * self.recipe.topic;
+        let topics = self.draw_normal_rows(text.segment_count(), dim) * self.recipe.topic;
         let mut keys = topics.select(Axis(0), &text.segments) + &text.noise;
         let (mean, direction) = if self.synth.kind == HeadKind::Osc {
             keys *= 0.15;
-            self.oscillating()
+            self.generate_oscillation()
         } else {
-            let mean = self.normal(dim) * 1.5;
-            (mean.clone(), self.normal(dim) + mean * 0.4)
+            let mean = self.draw_normals(dim) * 1.5;
+            (mean.clone(), self.draw_normals(dim) + mean * 0.4)
         };
         keys += &mean;
         for (position, row) in keys.rows_mut().into_iter().enumerate() {
@@ -137,11 +138,11 @@ impl<'a> Maker<'a> {
         (keys, direction)
     }
 
-    /// A mean key and a query whose product is large in a few pairs.
-    fn oscillating(&mut self) -> (Array1<f64>, Array1<f64>) {
+    /// Generates a mean key and a query whose product is large in a few rotary pairs.
+    fn generate_oscillation(&mut self) -> (Array1<f64>, Array1<f64>) {
         let dim = self.synth.shape.head_dim;
         let mut mean = Array1::zeros(dim);
-        let mut direction = self.normal(dim) * 0.3;
+        let mut direction = self.draw_normals(dim) * 0.3;
         for pair in OSCILLATING {
             mean[pair] = 3.0;
             mean[dim / 2 + pair] = 1.0;
@@ -160,8 +161,9 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// A query at a position, scaled so that its scores are its products with the keys.
-    fn query(
+    /// Rotates a direction to a position, and scales it so that its products with the keys have the
+    /// kind's standard deviation.
+    fn place_query(
         &self,
         direction: &Array1<f64>,
         position: usize,
@@ -173,7 +175,7 @@ impl<'a> Maker<'a> {
         query * (self.recipe.bulk / deviation)
     }
 
-    /// Moves keys so that the base query finds what the kind asks for; returns the heavy hitters.
+    /// Moves keys so that the base query's scores are those of the kind; returns the heavy hitters.
     fn plant(
         &mut self,
         keys: &mut Array2<f64>,
@@ -182,7 +184,7 @@ impl<'a> Maker<'a> {
     ) -> Vec<usize> {
         let before = keys.dot(base);
         let mut scores = before.clone();
-        self.bend(&mut scores);
+        self.reshape_scores(&mut scores);
         let hitters = self.raise_hitters(&mut scores);
         self.raise_sinks(&mut scores);
         let along = slow / slow.dot(slow);
@@ -192,7 +194,7 @@ impl<'a> Maker<'a> {
         hitters
     }
 
-    /// A vector without its faster rotary pairs.
+    /// Returns a vector without its faster rotary pairs.
     fn slow_part(&self, vector: &Array1<f64>) -> Array1<f64> {
         let pairs = self.frequencies.len();
         let mut slow = vector.clone();
@@ -201,8 +203,8 @@ impl<'a> Maker<'a> {
         slow
     }
 
-    /// What a kind does to the scores of all tokens.
-    fn bend(&mut self, scores: &mut Array1<f64>) {
+    /// Applies the kind's change to the scores of all tokens.
+    fn reshape_scores(&mut self, scores: &mut Array1<f64>) {
         let last = scores.len() - 1;
         match self.synth.kind {
             HeadKind::Local => {
@@ -221,8 +223,8 @@ impl<'a> Maker<'a> {
     fn raise_hitters(&mut self, scores: &mut Array1<f64>) -> Vec<usize> {
         let (tokens, count) = (scores.len(), self.recipe.hitters);
         let raised: Array1<f64> = if self.synth.kind == HeadKind::Needle {
-            // Together as much as all others.
-            self.normal(count) * 0.5 + (tokens as f64 / count as f64).ln()
+            // The needles together have the weight of all other tokens.
+            self.draw_normals(count) * 0.5 + (tokens as f64 / count as f64).ln()
         } else {
             let range = Uniform::new(2.5, 5.5).expect("the range is not empty");
             Array1::random_using(count, range, &mut self.rng)
@@ -236,7 +238,7 @@ impl<'a> Maker<'a> {
         hitters
     }
 
-    /// Gives the first tokens their share of the mass, most of it to the very first.
+    /// Gives the first tokens their attention weight, most of it to the very first.
     fn raise_sinks(&self, scores: &mut Array1<f64>) {
         let share = self.recipe.sinks;
         if share == 0.0 {
@@ -248,19 +250,20 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// A mean, a part for the segment, a part that the key explains, and noise; sinks have little.
-    fn values(&mut self, text: &SynthText, hitters: &[usize]) -> Array2<f64> {
+    /// Generates values as sums of a mean, a part for the segment, a part that depends on the key,
+    /// and noise; values of sinks are small.
+    fn generate_values(&mut self, text: &SynthText, hitters: &[usize]) -> Array2<f64> {
         let Synth { tokens, shape, value_mean, .. } = *self.synth;
         let (from, to) = (shape.head_dim, shape.value_dim);
-        let mean = self.normal(to) * value_mean;
-        let mixing = self.normals(from, to) / (from as f64).sqrt();
-        let segments = self.normals(text.segment_count(), to) * 0.5;
+        let mean = self.draw_normals(to) * value_mean;
+        let mixing = self.draw_normal_rows(from, to) / (from as f64).sqrt();
+        let segments = self.draw_normal_rows(text.segment_count(), to) * 0.5;
         let mut values = segments.select(Axis(0), &text.segments) + &mean;
         values.scaled_add(0.35, &text.noise.dot(&mixing));
         let sizes = LogNormal::new(0.0, 0.3).expect("the deviation is finite");
         let sizes = Array2::random_using((tokens, 1), sizes, &mut self.rng);
-        values += &(self.normals(tokens, to) * sizes * 0.6);
-        let shared = self.normal(to) * 0.8;
+        values += &(self.draw_normal_rows(tokens, to) * sizes * 0.6);
+        let shared = self.draw_normals(to) * 0.8;
         for &i in hitters {
             let mut value = values.row_mut(i);
             value += &shared;
