@@ -116,7 +116,11 @@ mod tests {
     use super::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: 32,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
         /// More centroids than are looked at a time, of whole numbers, whose distances are exact and tie often.
         #[test]
         fn the_nearest_of_many_is_the_first_at_the_least_distance(

@@ -113,7 +113,10 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
         #[test]
         fn no_iteration_makes_the_distortion_larger(
             numbers in prop::collection::vec(-9.0_f32..9.0, 3..300),

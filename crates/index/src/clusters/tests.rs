@@ -8,7 +8,11 @@ fn array(numbers: &[f32], dim: usize) -> ArrayView2<'_, f32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
     /// Each token is in one cluster, with those of its label, and a mean is that of its tokens.
     #[test]
     fn clusters_part_the_tokens(
