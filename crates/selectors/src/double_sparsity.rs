@@ -99,7 +99,7 @@ fn authors_channels() -> NonZeroUsize {
 }
 
 fn authors_bits() -> LabelBits {
-    const { LabelBits::of(4) }
+    const { LabelBits::new(4) }
 }
 
 #[typetag::serde(name = "double-sparsity")]
