@@ -1,4 +1,5 @@
-//! Texts into a tree, and the tree into a pipeline, noting every problem on the way.
+//! Reader of pipelines: texts are parsed into a tree, and the tree is read as a pipeline. All
+//! problems are recorded.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,19 +10,20 @@ use vattention_core::{
 };
 
 use crate::de::{read, read_all};
-use crate::extends::{Misfit, change};
+use crate::duplicates::{SyntaxProblem, describe_errors};
+use crate::extends::{ChangeFault, change};
 use crate::files::resolve_files;
 use crate::library::{self, explain, locate};
-use crate::names::{meant, place_meant};
-use crate::node::{DATE, Entry, Node, Span, Value};
-use crate::problem::{Cause, ConfigError, Problem, Source, Sources};
-use crate::twice::{Told, tell};
-use crate::words::{Subject, before, list};
+use crate::names::{suggest, suggest_place};
+use crate::node::{DATE, Node, TableEntry, TextSpan, Value};
+use crate::problem::{Cause, ConfigError, Problem, SourceText, Sources};
 
-/// Bytes in a text, at most.
+use crate::words::{Subject, list, with_suggestion};
+
+/// Largest size of a file in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The keys of a pipeline file.
+/// Keys of a pipeline file.
 const KEYS: [&str; 10] = [
     "name",
     "seed",
@@ -35,11 +37,11 @@ const KEYS: [&str; 10] = [
     "unset",
 ];
 
-/// Texts read so far, and what was wrong with them.
+/// Texts read so far, and their problems.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     sources: Sources,
-    /// The files among them.
+    /// Files that were read, without built-in pipelines.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) problems: Vec<Problem>,
     /// Lines with a syntax error, `(source, line)`.
@@ -47,13 +49,13 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Reads a file and what it extends. `above` are the files that extend this one.
+    /// Reads a file and the files that it extends. `above` are the files that extend this one.
     pub(crate) fn read_file(&mut self, path: &Path, above: &mut Vec<PathBuf>) -> Option<Node> {
         let text = self.text(path)?;
         Some(self.read_text(path, text, above))
     }
 
-    /// Reads a file that extends no other.
+    /// Reads a file that cannot extend another.
     pub(crate) fn read_alone(&mut self, path: &Path) -> Option<Node> {
         let text = self.text(path)?;
         Some(self.parse(path.display().to_string(), text, false))
@@ -84,7 +86,7 @@ impl Reader {
     ) -> Node {
         let tree = self.parse(path.display().to_string(), text, false);
         let Some(entry) = tree.entry("extends").cloned() else {
-            self.only_with_extends(&tree);
+            self.refuse_unset(&tree);
             return tree;
         };
         let Some(base) = entry.node.as_str() else {
@@ -123,7 +125,7 @@ impl Reader {
         merged
     }
 
-    /// Lays one `--set` on the tree.
+    /// Applies one `--set` to the tree.
     pub(crate) fn apply(&mut self, index: usize, change: &str, tree: &mut Node) {
         let node = self.parse(format!("--set #{}", index + 1), quote_if_needed(change), true);
         if let Some(entry) = node.entry("extends") {
@@ -137,17 +139,17 @@ impl Reader {
         self.change(tree, "the pipeline", node);
     }
 
-    /// Lays a file, or a `--set`, on what it changes.
+    /// Applies a file or a `--set` to the tree that it changes.
     pub(crate) fn change(&mut self, base: &mut Node, name: &str, over: Node) {
-        for Misfit { span, message, label, help } in change(base, name, over) {
+        for ChangeFault { span, message, label, help } in change(base, name, over) {
             self.problem(&span, message, label, Some(help));
         }
     }
 
-    /// Refuses what only a file that extends another can say.
-    fn only_with_extends(&mut self, tree: &Node) {
+    /// Refuses keys that only a file that extends another may have.
+    fn refuse_unset(&mut self, tree: &Node) {
         if let Some(entry) = tree.entry("unset") {
-            let message = "`unset` takes something out of the file that `extends` names";
+            let message = "`unset` removes parts of the file that `extends` names";
             let help = "write `extends = \"base.toml\"`, or leave out `unset`";
             self.problem(&entry.span, message, "nothing is extended here", Some(help.into()));
         }
@@ -157,19 +159,20 @@ impl Reader {
     fn parse(&mut self, name: String, text: String, is_change: bool) -> Node {
         let source = self.sources.0.len();
         let (node, errors) = Node::parse(source, &text);
-        self.sources.0.push(Source { name, text: text.into(), is_change });
-        for Told { range, message, help } in tell(&self.sources.0[source].text, &errors) {
-            let span = Span::new(source, range);
+        self.sources.0.push(SourceText { name, text: text.into(), is_change });
+        let syntax = describe_errors(&self.sources.0[source].text, &errors);
+        for SyntaxProblem { range, message, help } in syntax {
+            let span = TextSpan::new(source, range);
             let problem = Problem::new(&self.sources, &span, message, "here", help);
             self.broken.extend(problem.line());
-            self.problems.push(problem.because(Cause::Syntax));
+            self.problems.push(problem.with_cause(Cause::Syntax));
         }
         node
     }
 
     pub(crate) fn problem(
         &mut self,
-        span: &Span,
+        span: &TextSpan,
         message: impl Into<String>,
         label: impl Into<String>,
         help: Option<String>,
@@ -177,12 +180,13 @@ impl Reader {
         self.problems.push(Problem::new(&self.sources, span, message, label, help));
     }
 
-    /// Reads every part of the tree.
+    /// Reads all parts of the tree.
     pub(crate) fn pipeline(&mut self, tree: &Node, path: &Path) -> PipelineConfig {
         self.unknown_keys(tree, &KEYS, "");
         let pipeline = self.at_layers(tree, path, "");
         let layers = self.layers(tree, path);
-        // What is wrong within them was told, and may be why they do not go together.
+        // Problems within parts were reported, and they may be the cause of conflicts between
+        // parts.
         if !self.problems.is_empty() {
             return pipeline;
         }
@@ -191,11 +195,11 @@ impl Reader {
         whole
     }
 
-    /// Reads what some layers do, or all that have no settings of their own. `within` comes before
-    /// the keys in messages.
+    /// Reads the settings of some layers, or those of all layers without their own. `within`
+    /// precedes keys in messages.
     pub(crate) fn at_layers(&mut self, tree: &Node, path: &Path, within: &str) -> PipelineConfig {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        let mut part = Part { reader: self, tree, within };
+        let mut part = TreeReader { reader: self, tree, within };
         let name: Option<String> = part.name();
         let mut pipeline = PipelineConfig {
             name: name.or(stem).unwrap_or_default(),
@@ -241,28 +245,29 @@ impl Reader {
         pipeline
     }
 
-    /// Refuses keys that a table does not have. `within` comes before them in messages.
+    /// Refuses keys that a table does not have. `within` precedes keys in messages.
     pub(crate) fn unknown_keys(&mut self, table: &Node, keys: &[&str], within: &str) {
-        for Entry { key, span, .. } in table.entries() {
+        for TableEntry { key, span, .. } in table.entries() {
             if !keys.contains(&key.as_str()) {
-                let meant =
-                    if keys == KEYS { place_meant(key) } else { None }.or_else(|| meant(key, keys));
-                let help = before(meant, &format!("the keys here are {}", list(keys)));
+                let place = if keys == KEYS { suggest_place(key) } else { None };
+                let suggestion = place.or_else(|| suggest(key, keys));
+                let help =
+                    with_suggestion(suggestion, &format!("the keys here are {}", list(keys)));
                 let message = format!("unknown key `{within}{key}`");
                 let problem =
                     Problem::new(&self.sources, span, message, "not a key here", Some(help));
-                self.problems.push(problem.because(Cause::Structure));
+                self.problems.push(problem.with_cause(Cause::Structure));
             }
         }
     }
 
-    /// The tables under `[[key]]`.
+    /// Returns the tables under `[[key]]`.
     pub(crate) fn tables(&mut self, tree: &Node, key: &str) -> Vec<Node> {
         let Some(node) = tree.get(key) else { return Vec::new() };
         if let Value::Array(items) = &node.value {
             return items.clone();
         }
-        let is_number = |entry: &Entry| entry.key.parse::<usize>().is_ok();
+        let is_number = |entry: &TableEntry| entry.key.parse::<usize>().is_ok();
         let entries = node.entries();
         let numbered = !entries.is_empty() && entries.iter().all(is_number);
         let mut help = format!("write `[[{key}]]`, with double brackets, once for each table");
@@ -288,7 +293,7 @@ impl Reader {
             let Some(message) = file.unreadable() else { continue };
             let problem =
                 Problem::new(&self.sources, &file.span, message, "named here", file.advice);
-            self.problems.push(problem.because(Cause::File));
+            self.problems.push(problem.with_cause(Cause::File));
         }
         let faults = match read_all(&table) {
             Ok(component) => return Some(component),
@@ -299,7 +304,7 @@ impl Reader {
         None
     }
 
-    /// Reads a selector, whose files must be what it reads.
+    /// Reads a selector, and checks its files.
     fn selector(&mut self, node: &Node, subject: Subject<'_>) -> Option<Box<dyn SelectorConfig>> {
         let before = self.problems.len();
         let selector: Box<dyn SelectorConfig> = self.component(node, subject)?;
@@ -313,9 +318,15 @@ impl Reader {
         Some(selector)
     }
 
-    /// Notes parts that do not go together. `places` are those of the selectors.
-    fn conflicts(&mut self, pipeline: &PipelineConfig, tree: &Node, places: &[Span], within: &str) {
-        let numbered = |at: &str, key: &str| -> Option<usize> {
+    /// Records conflicts between parts. `places` are those of the selectors.
+    fn conflicts(
+        &mut self,
+        pipeline: &PipelineConfig,
+        tree: &Node,
+        places: &[TextSpan],
+        within: &str,
+    ) {
+        let index = |at: &str, key: &str| -> Option<usize> {
             at.strip_prefix(key)?.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
         };
         let layers = |index: usize| match &tree.get("layers")?.value {
@@ -323,7 +334,7 @@ impl Reader {
             _ => None,
         };
         for Conflict { at, message, help } in pipeline.conflicts() {
-            let span = match (numbered(&at, "selectors"), numbered(&at, "layers")) {
+            let span = match (index(&at, "selectors"), index(&at, "layers")) {
                 (Some(index), _) => places.get(index).cloned(),
                 (_, Some(index)) => layers(index),
                 _ => tree.entry(&at).map(|entry| entry.span.clone()),
@@ -337,7 +348,8 @@ impl Reader {
         }
     }
 
-    /// The problems in order, less those that a broken line may have caused.
+    /// Returns the problems in order, without those that a line with a syntax error may have
+    /// caused.
     pub(crate) fn into_error(mut self) -> ConfigError {
         if !self.broken.is_empty() {
             let broken = self.broken;
@@ -355,16 +367,16 @@ impl Reader {
     }
 }
 
-/// Reads named parts of a tree.
-pub(crate) struct Part<'a> {
+/// Reads values of a tree by their keys.
+pub(crate) struct TreeReader<'a> {
     pub(crate) reader: &'a mut Reader,
     pub(crate) tree: &'a Node,
-    /// What comes before their names in messages.
+    /// Prefix of the keys in messages.
     pub(crate) within: &'a str,
 }
 
-impl Part<'_> {
-    /// A plain value at the top of the file.
+impl TreeReader<'_> {
+    /// Reads a plain value at the top of the tree.
     pub(crate) fn top<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
         let node = self.tree.get(key)?;
         let subject = Subject { what: &format!("{}{key}", self.within), kind: None };
@@ -376,7 +388,7 @@ impl Part<'_> {
             .ok()
     }
 
-    /// The name, which is shown on one line.
+    /// Reads the name, which must be one line.
     fn name(&mut self) -> Option<String> {
         let name: String = self.top("name")?;
         if name.is_empty() || name.contains(char::is_control) {
@@ -387,7 +399,7 @@ impl Part<'_> {
         Some(name)
     }
 
-    /// A list of plain values, less those that are wrong.
+    /// Reads a list of plain values, and leaves out wrong ones.
     pub(crate) fn list<T: DeserializeOwned>(&mut self, key: &str) -> Vec<T> {
         let Some(Value::Array(items)) = self.tree.get(key).map(|node| &node.value) else {
             return self.top(key).unwrap_or_default();
@@ -400,26 +412,26 @@ impl Part<'_> {
         items.iter().enumerate().filter_map(item).collect()
     }
 
-    /// A component's table; if it does not say, it is of the `usual` type.
+    /// Reads a component's table. Without a `type` the table is of the `default` type.
     fn table<T: DeserializeOwned>(
         &mut self,
         key: &str,
         kind: ComponentKind,
-        usual: Option<&str>,
+        default: Option<&str>,
     ) -> Option<T> {
         let node = self.tree.get(key)?;
-        let node = &usual.map_or_else(|| node.clone(), |usual| node.with_type(usual));
+        let node = &default.map_or_else(|| node.clone(), |default| node.with_type(default));
         let kind = Some(kind);
         self.reader.component(node, Subject { what: &format!("{}{key}", self.within), kind })
     }
 }
 
-/// Fills in a delta for an estimator that cannot be read because `delta` is missing.
+/// Reads an estimator that lacks `delta` with an arbitrary one.
 fn without_delta(node: &Node) -> Option<Box<dyn Estimator>> {
     node.get("delta").is_none().then(|| read(&node.with("delta", Value::Float(0.5))).ok())?
 }
 
-/// How to write what stands where a component's table should.
+/// Advice to write a component's table in place of a name or a list.
 fn as_table(node: &Node, subject: Subject<'_>) -> Option<String> {
     let what = subject.what;
     match (&node.value, subject.kind) {
@@ -436,23 +448,23 @@ fn as_table(node: &Node, subject: Subject<'_>) -> Option<String> {
     }
 }
 
-/// The text of a file, which may not be larger than any pipeline file is.
-/// The problem of a file that cannot be read.
+/// Problem of a file that cannot be read.
 fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
     let message = format!("{}: cannot be read: {error}", path.display());
     let problem = Problem::of_file(message);
     let missing = error.kind() == std::io::ErrorKind::NotFound;
     match explain(path).filter(|_| missing) {
-        Some(help) => problem.helped(&help),
+        Some(help) => problem.with_help(&help),
         None => problem,
     }
 }
 
+/// Reads the text of a file of limited size.
 fn read_limited(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_FILE_BYTES {
-        let reason = format!("larger than {MAX_FILE_BYTES} bytes, which no pipeline file is");
+        let reason = format!("expected at most {MAX_FILE_BYTES} bytes for a pipeline file");
         return Err(std::io::Error::other(reason));
     }
     Ok(text)
@@ -466,7 +478,8 @@ fn quote_if_needed(change: &str) -> String {
     }
 }
 
-/// Returns whether a value is a text whose quotes the shell removed. No field takes a date.
+/// Returns true if a value is a text whose quotes the shell removed. Dates are texts, as no field
+/// accepts a date.
 fn is_text(value: &str) -> bool {
     let is_list = value.starts_with(['[', '{']);
     let is_number = !value.starts_with(char::is_alphabetic) && value.parse::<f64>().is_ok();
@@ -478,7 +491,7 @@ fn is_text(value: &str) -> bool {
     !errors.is_empty() || matches!(read, None | Some(Value::Other(DATE)))
 }
 
-/// A path that compares equal however it is written, as far as the file exists.
+/// Canonical form of a path, if the file exists, for comparisons.
 fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
 }

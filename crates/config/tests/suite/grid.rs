@@ -180,7 +180,8 @@ fn a_base_that_is_missing_or_bad_is_told() {
     );
 }
 
-/// Every pipeline of this repository that needs no other crate, written whole into another folder, is the same.
+/// Every pipeline of this repository that needs no other crate, written whole into another folder,
+/// is the same.
 #[test]
 fn written_pipelines_load_as_they_were() {
     let configs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");

@@ -165,7 +165,8 @@ fn files_are_named_from_where_they_are_named() {
     assert_eq!(place(&refuse(&selector.replace("\"w.bin\"", "7"))), (4, 8));
 }
 
-/// Files are looked at when the pipeline is read: that they are there, and what the selector checks.
+/// Files are looked at when the pipeline is read: that they are there, and what the selector
+/// checks.
 #[test]
 fn files_that_cannot_be_what_they_should_are_told_where_they_are_named() {
     let reads = "[[selectors]]\ntype = \"reads\"\nword = \"w\"\nfile = \"FILE\"";
