@@ -8,22 +8,22 @@ use crate::schema::fields;
 
 /// Suggests a known name for an unknown one: the same in another spelling, or a similar one.
 pub(crate) fn suggest(name: &str, known: &[impl AsRef<str>]) -> Option<String> {
-    let likely = respelled(name, known).or_else(|| near(name, known))?;
+    let likely = find_respelled(name, known).or_else(|| find_nearest(name, known))?;
     Some(format!("did you mean `{likely}`?"))
 }
 
 /// Suggests a component for the unknown `type` of a table, also by its names in other libraries.
 pub fn suggest_type(name: &str, known: &[impl AsRef<str>]) -> Option<String> {
-    let mut bare = bare(name);
+    let mut normalized = normalize(name);
     loop {
-        if let Some(likely) = respelled(&bare, known) {
+        if let Some(likely) = find_respelled(&normalized, known) {
             return Some(format!("did you mean `{likely}`?"));
         }
-        if let Some((_, here)) = ELSEWHERE.iter().find(|(names, _)| names.contains(&&*bare)) {
+        if let Some((_, here)) = ELSEWHERE.iter().find(|(names, _)| names.contains(&&*normalized)) {
             return Some(format!("{here}."));
         }
-        match ENDINGS.iter().find_map(|ending| bare.strip_suffix(ending)) {
-            Some(rest) if !rest.is_empty() => bare.truncate(rest.len()),
+        match ENDINGS.iter().find_map(|ending| normalized.strip_suffix(ending)) {
+            Some(rest) if !rest.is_empty() => normalized.truncate(rest.len()),
             _ => return suggest(name, known),
         }
     }
@@ -48,18 +48,18 @@ pub(crate) fn suggest_place(field: &str) -> Option<String> {
 }
 
 /// Returns the known name that differs from `name` only by case, dashes, underscores and spaces.
-pub(crate) fn respelled<'a>(name: &str, known: &'a [impl AsRef<str>]) -> Option<&'a str> {
-    let name = bare(name);
-    known.iter().map(AsRef::as_ref).find(|known| bare(known) == name)
+pub(crate) fn find_respelled<'a>(name: &str, known: &'a [impl AsRef<str>]) -> Option<&'a str> {
+    let name = normalize(name);
+    known.iter().map(AsRef::as_ref).find(|known| normalize(known) == name)
 }
 
-/// Letters and digits of a name in lower case.
-fn bare(name: &str) -> String {
+/// Reduces a name to its letters and digits, in lower case.
+fn normalize(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
 /// Returns the nearest known name by edit distance, if its distance is small.
-fn near<'a>(name: &str, known: &'a [impl AsRef<str>]) -> Option<&'a str> {
+fn find_nearest<'a>(name: &str, known: &'a [impl AsRef<str>]) -> Option<&'a str> {
     known
         .iter()
         .map(|known| (strsim::damerau_levenshtein(name, known.as_ref()), known.as_ref()))
@@ -83,8 +83,8 @@ pub(crate) fn near_names<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
 /// Endings that libraries append to the names of their classes.
 const ENDINGS: [&str; 4] = ["config", "masker", "press", "topk"];
 
-/// [Bare](bare) names in papers and libraries (`StreamingLLM`, maskers of sparse-attention-hub,
-/// presses of kvpress), with a description of their counterparts here.
+/// [Normalized](normalize) names in papers and libraries (`StreamingLLM`, maskers of
+/// sparse-attention-hub, presses of kvpress), with a description of their counterparts here.
 const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["local", "localwindow", "slidingwindow", "recent"], "that is `window` here"),
     (&["attentionsink", "attentionsinks", "initial"], "that is `sink` here"),
@@ -187,11 +187,11 @@ mod tests {
     }
 
     #[test]
-    fn names_elsewhere_are_bare_and_unique() {
+    fn names_elsewhere_are_normalized_and_unique() {
         let names: Vec<&str> =
             ELSEWHERE.iter().flat_map(|(names, _)| names.iter().copied()).collect();
         for (i, name) in names.iter().enumerate() {
-            assert_eq!(bare(name), *name);
+            assert_eq!(normalize(name), *name);
             assert!(!names[..i].contains(name), "{name}");
         }
     }

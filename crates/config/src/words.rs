@@ -6,7 +6,7 @@ use vattention_core::{
 };
 
 use crate::fault::{Fault, LocatedFault};
-use crate::names::{respelled, suggest, suggest_type};
+use crate::names::{find_respelled, suggest, suggest_type};
 use crate::node::{Node, Value};
 use crate::problem::{Cause, Problem, Sources};
 
@@ -205,9 +205,9 @@ fn unknown_type(name: &str, kind: ComponentKind, path: &str) -> (String, String,
     let known = names(kind);
     let kinds = [ComponentKind::Selector, ComponentKind::Sampler, ComponentKind::Estimator];
     let elsewhere =
-        |other: ComponentKind| Some((other, respelled(name, &names(other))?.to_owned()));
+        |other: ComponentKind| Some((other, find_respelled(name, &names(other))?.to_owned()));
     match kinds.into_iter().filter(|&other| other != kind).find_map(elsewhere) {
-        Some((other, elsewhere)) if respelled(name, &known).is_none() => {
+        Some((other, elsewhere)) if find_respelled(name, &known).is_none() => {
             let ((expected, _), (other, place)) = (word(kind), word(other));
             (
                 format!("{path}: expected {expected}, and `{elsewhere}` is {other}"),

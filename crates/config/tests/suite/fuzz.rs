@@ -1,5 +1,5 @@
-//! Whatever a pipeline file says, reading it ends, with a pipeline or with problems whose places
-//! are in the file.
+//! Random texts: reading ends for any of them, with a pipeline or with problems whose places are in
+//! the text.
 
 use proptest::prelude::*;
 use vattention_config::Loader;
