@@ -95,7 +95,7 @@ impl Change<'_> {
         let mut appended = Vec::new();
         for change in changes {
             match parse_index(&change.key, items.len()) {
-                _ if change.key == APPEND => appended.extend(self.items(change, path)),
+                _ if change.key == APPEND => appended.extend(self.appended_items(change, path)),
                 Some(index) => {
                     self.merge(&mut items[index], change.node, &join(path, &change.key));
                 }
@@ -106,7 +106,11 @@ impl Change<'_> {
     }
 
     /// Returns the elements that an entry of the table at `path` adds.
-    fn items(&mut self, TableEntry { key, span, node }: TableEntry, path: &str) -> Vec<Node> {
+    fn appended_items(
+        &mut self,
+        TableEntry { key, span, node }: TableEntry,
+        path: &str,
+    ) -> Vec<Node> {
         if let Value::Array(items) = node.value {
             return items;
         }

@@ -68,7 +68,7 @@ impl ParameterGrid {
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let mut reader = Reader::default();
-        let read = reader.read_alone(path).map(|tree| reader.grid(&tree, path));
+        let read = reader.read_alone(path).map(|tree| reader.read_grid(&tree, path));
         match read.flatten() {
             Some(grid) if reader.problems.is_empty() => Ok(grid),
             _ => Err(reader.into_error()),
@@ -77,31 +77,31 @@ impl ParameterGrid {
 }
 
 impl Reader {
-    fn grid(&mut self, tree: &Node, path: &Path) -> Option<ParameterGrid> {
-        self.unknown_keys(tree, &KEYS, "");
-        let mut part = TreeReader { reader: self, tree, within: "" };
-        let name: Option<String> = part.top("name");
-        let search = part.top("search").unwrap_or(false);
-        let samples: Option<u64> = part.top("samples");
-        let seed = part.top("seed").unwrap_or(0);
-        let base_path = self.base_path(tree, path)?;
-        let axes = self.axes(tree);
+    fn read_grid(&mut self, tree: &Node, path: &Path) -> Option<ParameterGrid> {
+        self.refuse_unknown_keys(tree, &KEYS, "");
+        let mut values = TreeReader { reader: self, tree, within: "" };
+        let name: Option<String> = values.read("name");
+        let search = values.read("search").unwrap_or(false);
+        let samples: Option<u64> = values.read("samples");
+        let seed = values.read("seed").unwrap_or(0);
+        let base_path = self.find_base(tree, path)?;
+        let axes = self.read_axes(tree);
         let chosen = self.choose(tree, &axes, samples, seed);
         let base = self.read_file(&base_path, &mut Vec::new())?;
         if !self.problems.is_empty() {
             return None;
         }
-        let combinations = self.combinations(&base, &base_path, &axes, &chosen);
+        let combinations = self.build_combinations(&base, &base_path, &axes, &chosen);
         let name = name.or_else(|| Some(combinations.first()?.pipeline.name.clone()))?;
         let files = std::mem::take(&mut self.files);
         Some(ParameterGrid { name, file: path.into(), search, combinations, files })
     }
 
     /// Returns the path of the file that `base` names.
-    fn base_path(&mut self, tree: &Node, path: &Path) -> Option<PathBuf> {
+    fn find_base(&mut self, tree: &Node, path: &Path) -> Option<PathBuf> {
         let Some(node) = tree.get("base") else {
             let help = "for instance, `base = \"quest.toml\"`, relative to this file";
-            self.problem(
+            self.add_problem(
                 &tree.span,
                 "missing `base`: the pipeline file that is varied",
                 "",
@@ -116,12 +116,12 @@ impl Reader {
             Some(base) => format!("`base` names {}, which is not a file", base.display()),
             None => "wrong type for base: expected a path in quotes".into(),
         };
-        self.problem(&node.span, message, "expected the path of a pipeline file", None);
+        self.add_problem(&node.span, message, "expected the path of a pipeline file", None);
         None
     }
 
     /// Returns the keys under `[grid]`, each with its values.
-    fn axes(&mut self, tree: &Node) -> Vec<GridAxis> {
+    fn read_axes(&mut self, tree: &Node) -> Vec<GridAxis> {
         let mut axes = Vec::new();
         let before = self.problems.len();
         if let Some(grid) = tree.get("grid") {
@@ -131,7 +131,7 @@ impl Reader {
             let span = tree.get("grid").map_or(&tree.span, |grid| &grid.span);
             let help = "write `[grid]`, and under it keys with lists, such as \
                         `selectors.2.page = [8, 16]`";
-            self.problem(span, "there is nothing to try", "", Some(help.into()));
+            self.add_problem(span, "there is nothing to try", "", Some(help.into()));
         }
         axes
     }
@@ -148,7 +148,7 @@ impl Reader {
                 for TableEntry { key, span, node } in entries {
                     if path.is_empty() && key == "extends" {
                         let help = "name the file as `base`, or write a grid for each".into();
-                        self.problem(span, "`extends` cannot be varied", "here", Some(help));
+                        self.add_problem(span, "`extends` cannot be varied", "here", Some(help));
                         continue;
                     }
                     path.push((key.clone(), span.clone()));
@@ -158,7 +158,7 @@ impl Reader {
             }
             Value::Array(values) if values.is_empty() => {
                 let message = format!("`{}` has no values", name());
-                self.problem(&node.span, message, "expected at least one", None);
+                self.add_problem(&node.span, message, "expected at least one", None);
             }
             Value::Array(values) => {
                 axes.push(GridAxis { path: path.clone(), values: values.clone() });
@@ -166,7 +166,7 @@ impl Reader {
             _ => {
                 let message = format!("wrong type for {}: expected a list of values", name());
                 let help = "a key with one value is a list, too: `[16]`".into();
-                self.problem(&node.span, message, "this is not a list", Some(help));
+                self.add_problem(&node.span, message, "this is not a list", Some(help));
             }
         }
     }
@@ -192,7 +192,7 @@ impl Reader {
             let help = samples
                 .is_none()
                 .then(|| "write `samples = 200` above `[grid]` to try 200 random ones".into());
-            self.problem(&node.span.clone(), message, "here", help);
+            self.add_problem(&node.span.clone(), message, "here", help);
             return Vec::new();
         }
         match all {
@@ -202,7 +202,7 @@ impl Reader {
     }
 
     /// Builds the pipelines of the chosen combinations, and records the problems of invalid ones.
-    fn combinations(
+    fn build_combinations(
         &mut self,
         base: &Node,
         base_path: &Path,
@@ -217,7 +217,7 @@ impl Reader {
             for (axis, value) in axes.iter().zip(&values) {
                 self.change(&mut tree, &base_path.display().to_string(), axis.set(value));
             }
-            let pipeline = self.pipeline(&tree, base_path);
+            let pipeline = self.read_pipeline(&tree, base_path);
             let settings: Vec<_> =
                 axes.iter().zip(&values).flat_map(|(axis, value)| axis.settings(value)).collect();
             let combination = || {

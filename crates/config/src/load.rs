@@ -73,7 +73,7 @@ impl Loader {
             for (i, change) in self.set.iter().enumerate() {
                 reader.apply(i, change, &mut tree);
             }
-            reader.pipeline(&tree, path)
+            reader.read_pipeline(&tree, path)
         });
         match pipeline {
             Some(pipeline) if reader.problems.is_empty() => Ok(Arc::new(pipeline)),

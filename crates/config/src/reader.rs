@@ -51,18 +51,18 @@ pub(crate) struct Reader {
 impl Reader {
     /// Reads a file and the files that it extends. `above` are the files that extend this one.
     pub(crate) fn read_file(&mut self, path: &Path, above: &mut Vec<PathBuf>) -> Option<Node> {
-        let text = self.text(path)?;
+        let text = self.read_source(path)?;
         Some(self.read_text(path, text, above))
     }
 
     /// Reads a file that cannot extend another.
     pub(crate) fn read_alone(&mut self, path: &Path) -> Option<Node> {
-        let text = self.text(path)?;
+        let text = self.read_source(path)?;
         Some(self.parse(path.display().to_string(), text, false))
     }
 
     /// Returns the text of a file or of a built-in pipeline.
-    fn text(&mut self, path: &Path) -> Option<String> {
+    fn read_source(&mut self, path: &Path) -> Option<String> {
         if let Some(text) = library::text(path) {
             return Some(text.to_owned());
         }
@@ -91,7 +91,7 @@ impl Reader {
         };
         let Some(base) = entry.node.as_str() else {
             let message = "wrong type for extends: expected a path in quotes";
-            self.problem(&entry.node.span, message, "this is not text", None);
+            self.add_problem(&entry.node.span, message, "this is not text", None);
             return tree;
         };
         let base_path = locate(path.parent().unwrap_or(Path::new("")), Path::new(base));
@@ -106,18 +106,18 @@ impl Reader {
         };
         if let Some(message) = refusal {
             let help = if loops { None } else { explain(Path::new(base)) };
-            self.problem(&entry.node.span, message, "expected the path of another file", help);
+            self.add_problem(&entry.node.span, message, "expected the path of another file", help);
             return tree;
         }
         let before = self.problems.len();
         let Some(mut merged) = self.read_file(&base_path, above) else {
             let message = self.problems.drain(before..).map(|p| p.to_string()).collect::<String>();
-            self.problem(&entry.node.span, message, "named here", None);
+            self.add_problem(&entry.node.span, message, "named here", None);
             return tree;
         };
         if let Some(name) = merged.get("name").filter(|name| name.as_str().is_none()) {
             let message = "wrong type for name: expected text in quotes";
-            self.problem(&name.span.clone(), message, "this is not text", None);
+            self.add_problem(&name.span.clone(), message, "this is not text", None);
         }
         merged.take("name");
         merged.take("extends");
@@ -131,10 +131,10 @@ impl Reader {
         if let Some(entry) = node.entry("extends") {
             let help = "write it in the file";
             let message = "`extends` cannot be set";
-            self.problem(&entry.span, message, "comes too late here", Some(help.into()));
+            self.add_problem(&entry.span, message, "comes too late here", Some(help.into()));
         }
         if node.entries().is_empty() && self.broken.is_empty() {
-            self.problem(&node.span, "expected KEY = VALUE", "nothing is set here", None);
+            self.add_problem(&node.span, "expected KEY = VALUE", "nothing is set here", None);
         }
         self.change(tree, "the pipeline", node);
     }
@@ -142,7 +142,7 @@ impl Reader {
     /// Applies a file or a `--set` to the tree that it changes.
     pub(crate) fn change(&mut self, base: &mut Node, name: &str, over: Node) {
         for ChangeFault { span, message, label, help } in change(base, name, over) {
-            self.problem(&span, message, label, Some(help));
+            self.add_problem(&span, message, label, Some(help));
         }
     }
 
@@ -151,7 +151,7 @@ impl Reader {
         if let Some(entry) = tree.entry("unset") {
             let message = "`unset` removes parts of the file that `extends` names";
             let help = "write `extends = \"base.toml\"`, or leave out `unset`";
-            self.problem(&entry.span, message, "nothing is extended here", Some(help.into()));
+            self.add_problem(&entry.span, message, "nothing is extended here", Some(help.into()));
         }
     }
 
@@ -170,7 +170,7 @@ impl Reader {
         node
     }
 
-    pub(crate) fn problem(
+    pub(crate) fn add_problem(
         &mut self,
         span: &TextSpan,
         message: impl Into<String>,
@@ -181,37 +181,42 @@ impl Reader {
     }
 
     /// Reads all parts of the tree.
-    pub(crate) fn pipeline(&mut self, tree: &Node, path: &Path) -> PipelineConfig {
-        self.unknown_keys(tree, &KEYS, "");
-        let pipeline = self.at_layers(tree, path, "");
-        let layers = self.layers(tree, path);
+    pub(crate) fn read_pipeline(&mut self, tree: &Node, path: &Path) -> PipelineConfig {
+        self.refuse_unknown_keys(tree, &KEYS, "");
+        let pipeline = self.read_settings(tree, path, "");
+        let layers = self.read_layers(tree, path);
         // Problems within parts were reported, and they may be the cause of conflicts between
         // parts.
         if !self.problems.is_empty() {
             return pipeline;
         }
         let whole = PipelineConfig { layers, ..pipeline };
-        self.conflicts(&whole, tree, &[], "");
+        self.record_conflicts(&whole, tree, &[], "");
         whole
     }
 
     /// Reads the settings of some layers, or those of all layers without their own. `within`
     /// precedes keys in messages.
-    pub(crate) fn at_layers(&mut self, tree: &Node, path: &Path, within: &str) -> PipelineConfig {
+    pub(crate) fn read_settings(
+        &mut self,
+        tree: &Node,
+        path: &Path,
+        within: &str,
+    ) -> PipelineConfig {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        let mut part = TreeReader { reader: self, tree, within };
-        let name: Option<String> = part.name();
+        let mut values = TreeReader { reader: self, tree, within };
+        let name: Option<String> = values.read_name();
         let mut pipeline = PipelineConfig {
             name: name.or(stem).unwrap_or_default(),
-            seed: part.top("seed").unwrap_or_default(),
-            share: part.top("share").unwrap_or_default(),
-            dense_layers: part.list("dense_layers"),
-            sampler: part.table::<Box<dyn SamplerConfig>>(
+            seed: values.read("seed").unwrap_or_default(),
+            share: values.read("share").unwrap_or_default(),
+            dense_layers: values.read_list("dense_layers"),
+            sampler: values.read_table::<Box<dyn SamplerConfig>>(
                 "sampler",
                 ComponentKind::Sampler,
                 Some("uniform"),
             ),
-            estimator: part.table::<Box<dyn Estimator>>(
+            estimator: values.read_table::<Box<dyn Estimator>>(
                 "estimator",
                 ComponentKind::Estimator,
                 None,
@@ -219,25 +224,25 @@ impl Reader {
             ..PipelineConfig::default()
         };
         let mut places = Vec::new();
-        for (i, node) in self.tables(tree, "selectors").iter().enumerate() {
+        for (i, node) in self.read_tables(tree, "selectors").iter().enumerate() {
             let kind = Some(ComponentKind::Selector);
             let subject = Subject { what: &format!("{within}selectors[{i}]"), kind };
-            if let Some(selector) = self.selector(node, subject) {
+            if let Some(selector) = self.read_selector(node, subject) {
                 pipeline.selectors.push(selector);
                 places.push(node.get("type").unwrap_or(node).span.clone());
             }
         }
         match tree.get("estimator").filter(|_| pipeline.estimator.is_none()) {
-            None => self.conflicts(&pipeline, tree, &places, within),
+            None => self.record_conflicts(&pipeline, tree, &places, within),
             // Other problems of an estimator that lacks `delta` are reported in the same run.
             Some(unread) => {
                 if let Some(estimator) = without_delta(unread) {
                     pipeline.estimator = Some(estimator);
-                    self.conflicts(&pipeline, tree, &places, within);
+                    self.record_conflicts(&pipeline, tree, &places, within);
                     pipeline.estimator = None;
                 } else {
                     let sampler = pipeline.sampler.take();
-                    self.conflicts(&pipeline, tree, &places, within);
+                    self.record_conflicts(&pipeline, tree, &places, within);
                     pipeline.sampler = sampler;
                 }
             }
@@ -246,7 +251,7 @@ impl Reader {
     }
 
     /// Refuses keys that a table does not have. `within` precedes keys in messages.
-    pub(crate) fn unknown_keys(&mut self, table: &Node, keys: &[&str], within: &str) {
+    pub(crate) fn refuse_unknown_keys(&mut self, table: &Node, keys: &[&str], within: &str) {
         for TableEntry { key, span, .. } in table.entries() {
             if !keys.contains(&key.as_str()) {
                 let place = if keys == KEYS { suggest_place(key) } else { None };
@@ -262,7 +267,7 @@ impl Reader {
     }
 
     /// Returns the tables under `[[key]]`.
-    pub(crate) fn tables(&mut self, tree: &Node, key: &str) -> Vec<Node> {
+    pub(crate) fn read_tables(&mut self, tree: &Node, key: &str) -> Vec<Node> {
         let Some(node) = tree.get(key) else { return Vec::new() };
         if let Value::Array(items) = &node.value {
             return items.clone();
@@ -275,17 +280,21 @@ impl Reader {
             help.insert_str(0, "there is no list here whose elements could be changed by number; ");
         }
         let message = format!("`{key}` must be an array of tables");
-        self.problem(&node.span, message, "this is not an array", Some(help));
+        self.add_problem(&node.span, message, "this is not an array", Some(help));
         Vec::new()
     }
 
     /// Reads a component from its own table.
-    fn component<T: DeserializeOwned>(&mut self, node: &Node, subject: Subject<'_>) -> Option<T> {
+    fn read_component<T: DeserializeOwned>(
+        &mut self,
+        node: &Node,
+        subject: Subject<'_>,
+    ) -> Option<T> {
         if !matches!(node.value, Value::Table(_)) {
             let message = format!("wrong type for {}: expected a table", subject.what);
             let is_list = matches!(node.value, Value::Array(_));
             let label = if is_list { "this is a list" } else { "this is not a table" };
-            self.problem(&node.span, message, label, as_table(node, subject));
+            self.add_problem(&node.span, message, label, as_table(node, subject));
             return None;
         }
         let (table, files) = resolve_files(node, &self.sources);
@@ -305,21 +314,25 @@ impl Reader {
     }
 
     /// Reads a selector, and checks its files.
-    fn selector(&mut self, node: &Node, subject: Subject<'_>) -> Option<Box<dyn SelectorConfig>> {
+    fn read_selector(
+        &mut self,
+        node: &Node,
+        subject: Subject<'_>,
+    ) -> Option<Box<dyn SelectorConfig>> {
         let before = self.problems.len();
-        let selector: Box<dyn SelectorConfig> = self.component(node, subject)?;
+        let selector: Box<dyn SelectorConfig> = self.read_component(node, subject)?;
         if self.problems.len() == before
             && let Err(error) = selector.check()
         {
             let (_, files) = resolve_files(node, &self.sources);
             let span = files.first().map_or(&node.span, |file| &file.span);
-            self.problem(span, error.to_string(), "named here", None);
+            self.add_problem(span, error.to_string(), "named here", None);
         }
         Some(selector)
     }
 
     /// Records conflicts between parts. `places` are those of the selectors.
-    fn conflicts(
+    fn record_conflicts(
         &mut self,
         pipeline: &PipelineConfig,
         tree: &Node,
@@ -344,7 +357,7 @@ impl Reader {
                 Some(within) => format!("at {within}, {message}"),
                 None => message,
             };
-            self.problem(&span, message, "this part", Some(help));
+            self.add_problem(&span, message, "this part", Some(help));
         }
     }
 
@@ -377,7 +390,7 @@ pub(crate) struct TreeReader<'a> {
 
 impl TreeReader<'_> {
     /// Reads a plain value at the top of the tree.
-    pub(crate) fn top<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
+    pub(crate) fn read<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
         let node = self.tree.get(key)?;
         let subject = Subject { what: &format!("{}{key}", self.within), kind: None };
         read(node)
@@ -389,20 +402,20 @@ impl TreeReader<'_> {
     }
 
     /// Reads the name, which must be one line.
-    fn name(&mut self) -> Option<String> {
-        let name: String = self.top("name")?;
+    fn read_name(&mut self) -> Option<String> {
+        let name: String = self.read("name")?;
         if name.is_empty() || name.contains(char::is_control) {
             let span = &self.tree.get("name")?.span;
             let message = "bad value for name: expected one line of text";
-            self.reader.problem(span, message, "here", None);
+            self.reader.add_problem(span, message, "here", None);
         }
         Some(name)
     }
 
     /// Reads a list of plain values, and leaves out wrong ones.
-    pub(crate) fn list<T: DeserializeOwned>(&mut self, key: &str) -> Vec<T> {
+    pub(crate) fn read_list<T: DeserializeOwned>(&mut self, key: &str) -> Vec<T> {
         let Some(Value::Array(items)) = self.tree.get(key).map(|node| &node.value) else {
-            return self.top(key).unwrap_or_default();
+            return self.read(key).unwrap_or_default();
         };
         let item = |(i, node): (usize, &Node)| {
             let subject = Subject { what: &format!("{}{key}[{i}]", self.within), kind: None };
@@ -413,7 +426,7 @@ impl TreeReader<'_> {
     }
 
     /// Reads a component's table. Without a `type` the table is of the `default` type.
-    fn table<T: DeserializeOwned>(
+    fn read_table<T: DeserializeOwned>(
         &mut self,
         key: &str,
         kind: ComponentKind,
@@ -422,7 +435,7 @@ impl TreeReader<'_> {
         let node = self.tree.get(key)?;
         let node = &default.map_or_else(|| node.clone(), |default| node.with_type(default));
         let kind = Some(kind);
-        self.reader.component(node, Subject { what: &format!("{}{key}", self.within), kind })
+        self.reader.read_component(node, Subject { what: &format!("{}{key}", self.within), kind })
     }
 }
 

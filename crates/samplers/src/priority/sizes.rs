@@ -38,7 +38,7 @@ const DEPTH: f32 = 120.0 * STEPS as f32;
 #[derive(Debug)]
 pub(super) struct Sizes {
     /// `[visible]`; the largest size over the rows. Before errors and norms raise them, the sizes
-    /// of each row sum to 1.
+    /// of each row sum to 1, except for rounding.
     levels: Scratch<i16>,
     /// Tokens that are not picked but always read, ascending.
     certain: Vec<usize>,
