@@ -61,9 +61,9 @@ fn unknown_names_are_refused_with_those_that_are_near() {
     let problem = |name: &str| load(name).unwrap_err().to_string();
     let near = problem("priorty");
     assert!(near.starts_with("priorty: cannot be read: "), "{near}");
-    assert!(near.contains("those that are near are `priority`"), "{near}");
+    assert!(near.contains("similar names are `priority`"), "{near}");
     assert!(problem("vattention").contains("`vattention-strict`"));
-    assert!(problem("zzzzzzzzzzzz").contains("those are `dense`"));
+    assert!(problem("zzzzzzzzzzzz").contains("the built-in pipelines are `dense`"));
     let suffixed = problem("priority.toml");
     assert!(
         suffixed.contains("the built-in pipeline of this name is called `priority`"),
@@ -71,7 +71,7 @@ fn unknown_names_are_refused_with_those_that_are_near() {
     );
     assert!(!problem("nowhere/priority.toml.bak").contains("built-in"));
     let extended = Loader::default().parse("p.toml", "extends = \"quset\"\n").unwrap_err();
-    assert!(extended.to_string().contains("those that are near are `quest`"), "{extended}");
+    assert!(extended.to_string().contains("similar names are `quest`"), "{extended}");
 }
 
 #[test]

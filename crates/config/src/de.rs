@@ -1,32 +1,34 @@
-//! A `serde::Deserializer` over [`Node`] that loses nothing on the way.
+//! A `serde::Deserializer` over [`Node`] that preserves the structure and the places of errors.
 //!
-//! Components are read through trait objects, which turn errors into text and forget where they
-//! arose. So the first failure is noted here, inside that call, with its structure and place. And
-//! `type` comes first whatever its place in the file, so that the rest streams instead of being
-//! buffered without places.
+//! Components are read through trait objects, which turn errors into text without places. So the
+//! first failure is recorded here, inside the call, with its structure and place. And `type` is
+//! read first, whatever its position in the file: else serde would buffer the other fields without
+//! places.
 
 use std::cell::RefCell;
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 
-use crate::fault::{Fault, Located};
-use crate::node::{Entry, Node, Span, Value};
+use crate::fault::{Fault, LocatedFault};
+use crate::node::{Node, TableEntry, TextSpan, Value};
 
 /// Reads a value from a node.
-pub(crate) fn read<T: DeserializeOwned>(node: &Node) -> Result<T, Located> {
+pub(crate) fn read<T: DeserializeOwned>(node: &Node) -> Result<T, LocatedFault> {
     let notes = Notes::default();
     let result = T::deserialize(NodeDe { node, notes: &notes });
-    let here = |fault| Located { fault, span: node.span.clone(), path: Vec::new() };
+    let here = |fault| LocatedFault { fault, span: node.span.clone(), path: Vec::new() };
     result.map_err(|fault| notes.first.take().unwrap_or_else(|| here(fault)))
 }
 
-/// Reads a table, or finds its faults: reading stops at the first, so the entry at fault is taken
-/// out and the rest read again. A table within that lacks an entry now is taken out as well.
-pub(crate) fn read_all<T: DeserializeOwned>(table: &Node) -> Result<T, Vec<Located>> {
+/// Reads a table, or returns all its faults.
+///
+/// Reading stops at the first fault. So the faulty entry is removed and the rest is read again. An
+/// inner table that lacks a required entry, perhaps because it was removed, is removed as well.
+pub(crate) fn read_all<T: DeserializeOwned>(table: &Node) -> Result<T, Vec<LocatedFault>> {
     let mut rest = table.clone();
-    let mut faults: Vec<Located> = Vec::new();
-    let mut taken_out: Vec<Vec<String>> = Vec::new();
+    let mut faults: Vec<LocatedFault> = Vec::new();
+    let mut removed: Vec<Vec<String>> = Vec::new();
     loop {
         let located = match read(&rest) {
             Ok(value) if faults.is_empty() => return Ok(value),
@@ -39,36 +41,36 @@ pub(crate) fn read_all<T: DeserializeOwned>(table: &Node) -> Result<T, Vec<Locat
             _ => None,
         };
         place.extend(field);
-        let known = taken_out.contains(&place);
+        let was_removed = removed.contains(&place);
         if matches!(located.fault, Fault::MissingField(_)) || is_type(&place) {
             place.pop();
         }
-        if !known {
+        if !was_removed {
             faults.push(located);
         }
         let Some(keys) = rest.remove_at(&place) else { return Err(faults) };
         place.truncate(keys);
-        taken_out.push(place);
+        removed.push(place);
     }
 }
 
-/// Whether keys lead to what a table cannot be read without.
+/// Returns true if keys lead to a `type`, without which a table cannot be read.
 fn is_type(path: &[String]) -> bool {
     path.last().is_some_and(|key| key == "type")
 }
 
-/// Where reading is, and the first fault met.
+/// Current position of the deserializer, and the first fault.
 #[derive(Default)]
 struct Notes {
     path: RefCell<Vec<String>>,
-    first: RefCell<Option<Located>>,
+    first: RefCell<Option<LocatedFault>>,
 }
 
 impl Notes {
-    fn note<T>(&self, result: Result<T, Fault>, span: &Span) -> Result<T, Fault> {
+    fn note<T>(&self, result: Result<T, Fault>, span: &TextSpan) -> Result<T, Fault> {
         if let Err(fault) = &result {
             let mut first = self.first.borrow_mut();
-            first.get_or_insert_with(|| Located {
+            first.get_or_insert_with(|| LocatedFault {
                 fault: fault.clone(),
                 span: span.clone(),
                 path: self.path.borrow().clone(),
@@ -77,7 +79,7 @@ impl Notes {
         result
     }
 
-    /// Runs `read` one step further down.
+    /// Runs `read` with one more step in the path.
     fn within<T>(
         &self,
         step: String,
@@ -173,13 +175,13 @@ impl<'de> de::SeqAccess<'de> for Items<'de, '_> {
 }
 
 struct Entries<'de, 'n> {
-    rest: std::vec::IntoIter<&'de Entry>,
-    current: Option<&'de Entry>,
+    rest: std::vec::IntoIter<&'de TableEntry>,
+    current: Option<&'de TableEntry>,
     notes: &'n Notes,
 }
 
 impl<'de, 'n> Entries<'de, 'n> {
-    fn new(entries: &'de [Entry], notes: &'n Notes) -> Self {
+    fn new(entries: &'de [TableEntry], notes: &'n Notes) -> Self {
         let mut entries: Vec<_> = entries.iter().collect();
         entries.sort_by_key(|entry| entry.key != "type");
         Self { rest: entries.into_iter(), current: None, notes }
@@ -201,17 +203,17 @@ impl<'de> de::MapAccess<'de> for Entries<'de, '_> {
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Fault> {
         let Some(entry) = self.current.take() else {
-            return Err(de::Error::custom("a value was asked for before its key"));
+            return Err(de::Error::custom("a value was requested before its key"));
         };
         let (node, notes) = (&entry.node, self.notes);
         notes.within(entry.key.clone(), node, || seed.deserialize(NodeDe { node, notes }))
     }
 }
 
-/// A key, or the name of a variant, whose faults are noted while they still have their structure.
+/// A key, or the name of a variant, whose faults are recorded with their structure.
 struct WordDe<'de, 'n> {
     word: &'de str,
-    span: &'de Span,
+    span: &'de TextSpan,
     notes: &'n Notes,
 }
 
@@ -241,7 +243,7 @@ impl<'de> de::EnumAccess<'de> for WordDe<'de, '_> {
     }
 }
 
-/// What follows the name of a variant: nothing.
+/// Absent content of a variant.
 struct NoContent;
 
 impl<'de> de::VariantAccess<'de> for NoContent {

@@ -1,12 +1,12 @@
-//! What can be wrong with a value, with its structure kept.
+//! Faults of values, as data instead of text.
 
 use std::fmt;
 
 use serde::de::{self, Expected, Unexpected};
 
-use crate::node::Span;
+use crate::node::TextSpan;
 
-/// What went wrong, with its structure kept.
+/// A fault of a value.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Fault {
     #[error("{0}")]
@@ -23,11 +23,11 @@ pub(crate) enum Fault {
     MissingField(String),
 }
 
-/// A fault, where it is, and the keys that lead there.
+/// A fault, its place in the text, and the keys that lead to it.
 #[derive(Clone, Debug)]
-pub(crate) struct Located {
+pub(crate) struct LocatedFault {
     pub(crate) fault: Fault,
-    pub(crate) span: Span,
+    pub(crate) span: TextSpan,
     pub(crate) path: Vec<String>,
 }
 
@@ -37,7 +37,8 @@ fn owned(names: &[&str]) -> Vec<String> {
 
 impl de::Error for Fault {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        // A missing field is only found at a table's end, when it has already become text.
+        // A missing field is found at a table's end, where a trait object has already turned the
+        // error into text.
         let message = message.to_string();
         let field = message.strip_prefix("missing field `").and_then(|m| m.strip_suffix('`'));
         field.map_or_else(|| Self::Custom(message.clone()), |f| Self::MissingField(f.to_owned()))

@@ -1,11 +1,12 @@
-//! Pipeline files: TOML in, a [`PipelineConfig`](vattention_core::PipelineConfig) out, or every
-//! problem in the file with its place, what was expected, and what may have been meant.
+//! Pipeline files: reads TOML into a [`PipelineConfig`](vattention_core::PipelineConfig), or
+//! reports every problem in the file with its place, the expected value and a suggestion.
 //!
-//! The text becomes a tree of nodes that remember where they stand; `extends` and `--set` merge
-//! trees; then each component is read from its own node, so that one bad component does not hide
-//! the next.
+//! The text is parsed into a tree of nodes that store their places in the text; `extends` and
+//! `--set` merge trees. Then each component is deserialized from its own node, so that one bad
+//! component does not hide the problems of the next.
 
 mod de;
+mod duplicates;
 mod extends;
 mod fault;
 mod files;
@@ -21,17 +22,16 @@ mod problem;
 mod reader;
 mod schema;
 mod sizes;
-mod twice;
+mod to_toml;
 mod words;
-mod written;
 
 pub use grid::{GridPoint, ParameterGrid};
 pub use library::{NamedPipeline, pipeline_names};
 pub use listing::{ComponentEntry, Field, listing};
 pub use load::{Loader, load};
 pub use makers::file_advice;
-pub use names::type_meant as meant_component;
+pub use names::suggest_type as meant_component;
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;
 pub use sizes::shares;
-pub use written::to_toml;
+pub use to_toml::to_toml;

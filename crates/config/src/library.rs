@@ -48,16 +48,19 @@ pub(crate) fn text(path: &Path) -> Option<&'static str> {
     find(stem).filter(|_| path == library_path(stem)).map(|pipeline| pipeline.text)
 }
 
-/// Advice for a path that is no file: the built-in pipelines with a similar name, or all.
+/// Advice for a path that is not a file: built-in pipelines with a similar name, or all of them.
 pub(crate) fn explain(path: &Path) -> Option<String> {
     if let Some(name) = parse_name(path) {
         let names = pipeline_names();
         let near = near_names(name, &names);
-        let (what, names) =
-            if near.is_empty() { ("are", names) } else { ("that are near are", near) };
+        let (subject, names) = if near.is_empty() {
+            ("the built-in pipelines are", names)
+        } else {
+            ("similar names are", near)
+        };
         let names = if names.is_empty() { "none".into() } else { list(&names) };
         return Some(format!(
-            "a pipeline file, or the name of a built-in pipeline; those {what} {names}"
+            "expected a pipeline file or the name of a built-in pipeline; {subject} {names}"
         ));
     }
     let stem = path.file_stem()?.to_str()?;

@@ -1,4 +1,4 @@
-//! What pipeline files may name, with fields, defaults and meanings: read off the registry.
+//! Components that pipeline files may name, with fields, defaults and meanings, from the registry.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,33 +10,33 @@ use crate::schema::{fields, is_selector};
 /// A selector, sampler or estimator that pipeline files may name.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComponentEntry {
-    /// The `type` that names it.
+    /// Its `type` in pipeline files.
     pub name: &'static str,
-    /// Its meaning in one line.
+    /// Description in one line.
     pub summary: &'static str,
-    /// The crate that defines it.
+    /// Crate that defines the component.
     #[serde(rename = "crate")]
     pub krate: &'static str,
-    /// Its fields, in the order of the config.
+    /// Fields, in the order of the config.
     pub fields: Vec<Field>,
 }
 
 /// A field of a table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Field {
-    /// Its key.
+    /// Key of the field.
     pub name: String,
-    /// What it takes, in words.
+    /// Values that the field accepts, in words.
     pub takes: String,
-    /// Whether it must be given.
+    /// True if the field has no default.
     pub required: bool,
-    /// What it is when it is left out, if that can be written.
+    /// Default value, if TOML can express it.
     pub default: Option<Value>,
-    /// Its meaning.
+    /// Description of the field.
     pub meaning: String,
 }
 
-/// Every linked component of a kind, by name.
+/// Returns all linked components of a kind, sorted by name.
 pub fn listing(kind: ComponentKind) -> Vec<ComponentEntry> {
     components(kind).into_iter().map(ComponentEntry::new).collect()
 }
@@ -49,13 +49,13 @@ impl ComponentEntry {
             name: component.name,
             summary: component.summary,
             krate: component.krate,
-            fields: listed(&schema, generator),
+            fields: list_fields(&schema, generator),
         }
     }
 }
 
-/// The fields of a table with this schema, and the definitions that it refers to.
-fn listed(schema: &Value, mut generator: SchemaGenerator) -> Vec<Field> {
+/// Lists the fields of a table with this schema; the generator has the schema's definitions.
+fn list_fields(schema: &Value, mut generator: SchemaGenerator) -> Vec<Field> {
     let definitions = Value::Object(generator.take_definitions(true));
     let properties = schema["properties"].as_object().cloned().unwrap_or_default();
     let required = schema["required"].as_array().cloned().unwrap_or_default();
@@ -69,7 +69,7 @@ fn listed(schema: &Value, mut generator: SchemaGenerator) -> Vec<Field> {
     properties.into_iter().map(field).collect()
 }
 
-/// What a schema takes, in words.
+/// Describes the values that a schema accepts.
 fn takes(schema: &Value, definitions: &Value) -> String {
     if is_selector(schema) {
         return "another selector's table".into();
@@ -94,7 +94,7 @@ fn takes(schema: &Value, definitions: &Value) -> String {
     if let Some(variants) = schema["oneOf"].as_array() {
         return quoted(variants, Some("const"));
     }
-    // What may be left out may be null, which TOML cannot write.
+    // An optional field may be null, which TOML cannot express.
     if let Some(variants) = schema["anyOf"].as_array() {
         let value = variants.iter().find(|variant| variant["type"] != "null");
         return value.map_or("value".into(), |value| takes(value, definitions));

@@ -1,4 +1,4 @@
-//! From files and options to a pipeline.
+//! Loading of pipelines from files and options.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::reader::Reader;
 /// Loads a pipeline file.
 ///
 /// # Errors
-/// Every problem in it.
+/// All problems in the file.
 pub fn load(path: impl AsRef<Path>) -> Result<Arc<PipelineConfig>, ConfigError> {
     Loader::default().load(path)
 }
 
-/// Loads pipelines, with changes to what the files say.
+/// Loads pipelines, with changes to the settings in the files.
 #[derive(Clone, Debug, Default)]
 pub struct Loader {
     /// Changes, `estimator.epsilon=0.1` or `selectors.0.size = 64`, applied in order.
@@ -26,21 +26,21 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Loads a pipeline file, the files that it extends, and the changes. A path that is no file,
-    /// and has neither a folder nor an extension, is the name of a built-in pipeline
+    /// Loads a pipeline file and the files that it extends, and applies the changes. A path that is
+    /// not a file and has neither a folder nor an extension is the name of a built-in pipeline
     /// ([`pipeline_names`](crate::pipeline_names)).
     ///
     /// # Errors
-    /// Every problem in them.
+    /// All problems in files and changes.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Arc<PipelineConfig>, ConfigError> {
         self.load_with_files(path).map(|(pipeline, _)| pipeline)
     }
 
-    /// Loads a pipeline file, and also returns the files that were read for it; built-in pipelines
-    /// are not among them.
+    /// Loads a pipeline file, and also returns the files that were read, without built-in
+    /// pipelines.
     ///
     /// # Errors
-    /// Every problem in them.
+    /// All problems in files and changes.
     pub fn load_with_files(
         &self,
         path: impl AsRef<Path>,
@@ -52,10 +52,10 @@ impl Loader {
         Ok((self.finish(reader, tree, path)?, files))
     }
 
-    /// Loads a pipeline from text that goes by `name` in messages; `extends` is relative to it.
+    /// Loads a pipeline from text. Messages call it `name`, and `extends` is relative to this path.
     ///
     /// # Errors
-    /// Every problem in it.
+    /// All problems in text and changes.
     pub fn parse(&self, name: &str, text: &str) -> Result<Arc<PipelineConfig>, ConfigError> {
         let mut reader = Reader::default();
         let tree = reader.read_text(Path::new(name), text.to_owned(), &mut Vec::new());
@@ -73,7 +73,7 @@ impl Loader {
             for (i, change) in self.set.iter().enumerate() {
                 reader.apply(i, change, &mut tree);
             }
-            reader.pipeline(&tree, path)
+            reader.read_pipeline(&tree, path)
         });
         match pipeline {
             Some(pipeline) if reader.problems.is_empty() => Ok(Arc::new(pipeline)),

@@ -1,11 +1,11 @@
-//! Commands that make the files that pipelines name.
+//! Commands that create the files that pipelines name.
 
 use std::path::Path;
 
 use serde_json::Value;
 use vattention_core::PipelineConfig;
 
-/// Returns the command that makes the file of a component, given its field `codes`.
+/// Returns the command that creates the file of a component, given the component's field `codes`.
 pub(crate) fn maker(component: &str, codes: Option<&str>) -> Option<&'static str> {
     match component {
         "hash-attention" if codes == Some("group") => Some("vattention train-hata"),
@@ -17,14 +17,14 @@ pub(crate) fn maker(component: &str, codes: Option<&str>) -> Option<&'static str
     }
 }
 
-/// Advice to make a file by a command.
+/// Advice to create a file by a command.
 pub(crate) fn advice(command: &str, path: &Path) -> String {
     let path = path.display();
     format!("`{command} --trace TRACES -o {path}` makes it from traces of the model")
 }
 
-/// Advice for a message that names a file of the pipeline which lacks something: the command that
-/// makes such a file, if there is one.
+/// Advice for a message about a defective file of the pipeline: the command that creates such a
+/// file, if there is one.
 pub fn file_advice(pipeline: &PipelineConfig, message: &str) -> Option<String> {
     advice_within(&serde_json::to_value(pipeline).ok()?, message)
 }

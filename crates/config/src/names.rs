@@ -1,36 +1,36 @@
-//! Names that are written otherwise than pipeline files have them, and names of other people's for
-//! the same things.
+//! Suggestions for unknown names: names in another spelling, similar names, and names that papers
+//! and other libraries use.
 
 use vattention_core::plugin::{ComponentKind, components};
 use vattention_core::schemars::SchemaGenerator;
 
 use crate::schema::fields;
 
-/// What may have been meant by a name that is none of `known`.
-pub(crate) fn meant(name: &str, known: &[impl AsRef<str>]) -> Option<String> {
-    let likely = respelled(name, known).or_else(|| near(name, known))?;
+/// Suggests a known name for an unknown one: the same in another spelling, or a similar one.
+pub(crate) fn suggest(name: &str, known: &[impl AsRef<str>]) -> Option<String> {
+    let likely = find_respelled(name, known).or_else(|| find_nearest(name, known))?;
     Some(format!("did you mean `{likely}`?"))
 }
 
-/// Returns a sentence about the known components that an unknown name may mean.
-pub fn type_meant(name: &str, known: &[impl AsRef<str>]) -> Option<String> {
-    let mut bare = bare(name);
+/// Suggests a component for the unknown `type` of a table, also by its names in other libraries.
+pub fn suggest_type(name: &str, known: &[impl AsRef<str>]) -> Option<String> {
+    let mut normalized = normalize(name);
     loop {
-        if let Some(likely) = respelled(&bare, known) {
+        if let Some(likely) = find_respelled(&normalized, known) {
             return Some(format!("did you mean `{likely}`?"));
         }
-        if let Some((_, here)) = ELSEWHERE.iter().find(|(names, _)| names.contains(&&*bare)) {
+        if let Some((_, here)) = ELSEWHERE.iter().find(|(names, _)| names.contains(&&*normalized)) {
             return Some(format!("{here}."));
         }
-        match ENDINGS.iter().find_map(|ending| bare.strip_suffix(ending)) {
-            Some(rest) if !rest.is_empty() => bare.truncate(rest.len()),
-            _ => return meant(name, known),
+        match ENDINGS.iter().find_map(|ending| normalized.strip_suffix(ending)) {
+            Some(rest) if !rest.is_empty() => normalized.truncate(rest.len()),
+            _ => return suggest(name, known),
         }
     }
 }
 
-/// Advice with the keys that the bare name of a component's field may mean.
-pub(crate) fn place_meant(field: &str) -> Option<String> {
+/// Suggests keys such as `estimator.epsilon` for the name of a component's field.
+pub(crate) fn suggest_place(field: &str) -> Option<String> {
     let has = |kind| {
         let mut schemas = components(kind)
             .into_iter()
@@ -47,18 +47,19 @@ pub(crate) fn place_meant(field: &str) -> Option<String> {
     (!places.is_empty()).then(|| format!("did you mean {}?", places.join(" or ")))
 }
 
-/// The known name that differs by nothing but case, dashes, underscores and spaces.
-pub(crate) fn respelled<'a>(name: &str, known: &'a [impl AsRef<str>]) -> Option<&'a str> {
-    let name = bare(name);
-    known.iter().map(AsRef::as_ref).find(|known| bare(known) == name)
+/// Returns the known name that differs from `name` only by case, dashes, underscores and spaces.
+pub(crate) fn find_respelled<'a>(name: &str, known: &'a [impl AsRef<str>]) -> Option<&'a str> {
+    let name = normalize(name);
+    known.iter().map(AsRef::as_ref).find(|known| normalize(known) == name)
 }
 
-fn bare(name: &str) -> String {
+/// Reduces a name to its letters and digits, in lower case.
+fn normalize(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
-/// The nearest known name, if one is near.
-fn near<'a>(name: &str, known: &'a [impl AsRef<str>]) -> Option<&'a str> {
+/// Returns the nearest known name by edit distance, if its distance is small.
+fn find_nearest<'a>(name: &str, known: &'a [impl AsRef<str>]) -> Option<&'a str> {
     known
         .iter()
         .map(|known| (strsim::damerau_levenshtein(name, known.as_ref()), known.as_ref()))
@@ -67,7 +68,7 @@ fn near<'a>(name: &str, known: &'a [impl AsRef<str>]) -> Option<&'a str> {
         .map(|(_, known)| known)
 }
 
-/// Known names that resemble or contain the name, the nearest first, at most five.
+/// Returns at most five known names that are similar to the name or contain it, the nearest first.
 pub(crate) fn near_names<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
     let name = name.to_lowercase();
     let mut near: Vec<(usize, &str)> = known
@@ -79,11 +80,11 @@ pub(crate) fn near_names<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
     near.into_iter().take(5).map(|(_, known)| known).collect()
 }
 
-/// What libraries append to the names of their classes.
+/// Endings that libraries append to the names of their classes.
 const ENDINGS: [&str; 4] = ["config", "masker", "press", "topk"];
 
-/// Names of papers and libraries, bare, and what they are here: of `StreamingLLM`, of
-/// sparse-attention-hub's maskers, of kvpress's presses.
+/// [Normalized](normalize) names in papers and libraries (`StreamingLLM`, maskers of
+/// sparse-attention-hub, presses of kvpress), with a description of their counterparts here.
 const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["local", "localwindow", "slidingwindow", "recent"], "that is `window` here"),
     (&["attentionsink", "attentionsinks", "initial"], "that is `sink` here"),
@@ -98,13 +99,14 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["hat"], "that is `hash-attention` here"),
     (
         &["clusterkv", "retroinfer"],
-        "there is none here; the nearest are `tactic` and `squeezed-attention`, by clusters of keys",
+        "there is no equivalent here; the nearest are `tactic` and `squeezed-attention`, by \
+         clusters of keys",
     ),
     (&["roargraph", "graph"], "a search in a graph of keys is `retrieval-attention` here"),
     (&["pq"], "that is `pq-cache` here"),
     (
         &["prioritysample", "prioritysampling", "stratifiedsample"],
-        "how the rest is drawn is said under `[sampler]` here: `priority`, `stratified`",
+        "the sampling design is set under `[sampler]` here: `priority`, `stratified`",
     ),
     (
         &["random", "randomsampling", "uniform", "fixed"],
@@ -118,19 +120,21 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["normal", "gaussian"], "bounds by the central limit theorem are `ratio` and `clt` here"),
     (
         &["knorm", "keydiff", "lagkv"],
-        "no selector here ranks by keys alone; the nearest is `snapkv`, by the prompt's last queries",
+        "no selector here ranks by keys alone; the nearest is `snapkv`, by the prompt's last \
+         queries",
     ),
     (
         &["tova"],
-        "there is none here; the nearest is `h2o`, which sums the attention of all queries",
+        "there is no equivalent here; the nearest is `h2o`, which sums the attention of all \
+         queries",
     ),
     (
         &["expectedattention", "criticalkv", "finch"],
-        "there is none here; the nearest is `snapkv`, by the prompt's last queries",
+        "there is no equivalent here; the nearest is `snapkv`, by the prompt's last queries",
     ),
     (
         &["infinigen"],
-        "there is none here; the nearest are `loki` and `sparq`, by a part of each key",
+        "there is no equivalent here; the nearest are `loki` and `sparq`, by a part of each key",
     ),
     (
         &["pyramidkv", "pyramid"],
@@ -147,7 +151,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "budgets are not divided among the heads of a layer here; the nearest is `snapkv`, with a \
          size for each layer under `[[layers]]`",
     ),
-    (&["socket"], "there is none here; the nearest is `hash-attention`"),
+    (&["socket"], "there is no equivalent here; the nearest is `hash-attention`"),
 ];
 
 #[cfg(test)]
@@ -155,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spelling_comes_before_the_names_of_others_and_those_before_what_is_near() {
+    fn spellings_precede_names_elsewhere_and_these_precede_similar_names() {
         let known = ["oracle-top-k", "pq-cache", "quest", "sink", "snapkv", "window"];
         for (name, expected) in [
             ("SnapKV", "did you mean `snapkv`?"),
@@ -173,21 +177,21 @@ mod tests {
             ("top-k", "an exact top-k is `oracle-top-k` here."),
             ("snik", "did you mean `sink`?"),
         ] {
-            assert_eq!(type_meant(name, &known).as_deref(), Some(expected), "{name}");
+            assert_eq!(suggest_type(name, &known).as_deref(), Some(expected), "{name}");
         }
         for unlike in ["", "config", "nothing-like-it", "é"] {
-            assert_eq!(type_meant(unlike, &known), None, "{unlike}");
+            assert_eq!(suggest_type(unlike, &known), None, "{unlike}");
         }
-        assert_eq!(meant("top-k", &known), None, "a field has no names elsewhere");
-        assert_eq!(meant("Sink", &known).as_deref(), Some("did you mean `sink`?"));
+        assert_eq!(suggest("top-k", &known), None, "a field has no names elsewhere");
+        assert_eq!(suggest("Sink", &known).as_deref(), Some("did you mean `sink`?"));
     }
 
     #[test]
-    fn names_elsewhere_are_bare_and_stand_once() {
+    fn names_elsewhere_are_normalized_and_unique() {
         let names: Vec<&str> =
             ELSEWHERE.iter().flat_map(|(names, _)| names.iter().copied()).collect();
         for (i, name) in names.iter().enumerate() {
-            assert_eq!(bare(name), *name);
+            assert_eq!(normalize(name), *name);
             assert!(!names[..i].contains(name), "{name}");
         }
     }

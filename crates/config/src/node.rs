@@ -1,21 +1,22 @@
-//! A TOML value that remembers which text it came from, and where it stood.
+//! TOML values with their places in the source texts.
 
 use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A place in one of the texts that make a configuration.
+/// A place in one of the texts of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Span {
-    /// The text, by its index among the sources.
+pub(crate) struct TextSpan {
+    /// Index of the text among the sources.
     pub(crate) source: usize,
-    /// Bytes of it.
+    /// First byte.
     pub(crate) start: usize,
+    /// End of the bytes, exclusive.
     pub(crate) end: usize,
 }
 
-impl Span {
+impl TextSpan {
     pub(crate) fn new(source: usize, range: Range<usize>) -> Self {
         Self { source, start: range.start, end: range.end }
     }
@@ -25,10 +26,10 @@ impl Span {
     }
 }
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    pub(crate) span: Span,
+    pub(crate) span: TextSpan,
     pub(crate) value: Value,
 }
 
@@ -36,46 +37,47 @@ pub(crate) struct Node {
 pub(crate) enum Value {
     Bool(bool),
     Int(i64),
-    /// Too large for the others.
+    /// A whole number beyond i64.
     Large(u64),
     Float(f64),
     Str(String),
-    /// What no field takes, in words: a date, too large a number, or what lies too deep.
+    /// Description of a value that no field accepts: a date, a number beyond u64, or a value that
+    /// is nested too deeply.
     Other(&'static str),
     Array(Vec<Node>),
-    Table(Vec<Entry>),
+    Table(Vec<TableEntry>),
 }
 
 /// A key of a table and its value.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TableEntry {
     pub(crate) key: String,
-    pub(crate) span: Span,
+    pub(crate) span: TextSpan,
     pub(crate) node: Node,
 }
 
 impl Node {
-    /// Parses a text, going on after syntax errors as far as possible.
+    /// Parses a text, and continues after syntax errors as far as possible.
     pub(crate) fn parse(source: usize, text: &str) -> (Self, Vec<toml::de::Error>) {
         let (table, errors) = DeTable::parse_recoverable(text);
-        let span = Span::new(source, table.span());
+        let span = TextSpan::new(source, table.span());
         (Self { span, value: table_value(source, table.get_ref(), 0) }, errors)
     }
 
-    pub(crate) fn entries(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> &[TableEntry] {
         if let Value::Table(entries) = &self.value { entries } else { &[] }
     }
 
-    pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
+    pub(crate) fn entry(&self, key: &str) -> Option<&TableEntry> {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
-    /// A table with a `type`: its own, or this one.
+    /// Returns the table with this `type`, unless it has one.
     pub(crate) fn with_type(&self, name: &str) -> Self {
         self.with("type", Value::Str(name.to_owned()))
     }
 
-    /// The table, with this value for a key that it lacks.
+    /// Returns the table with this value for a key, unless it has the key.
     pub(crate) fn with(&self, key: &str, value: Value) -> Self {
         let mut whole = self.clone();
         if let Value::Table(entries) = &mut whole.value
@@ -83,31 +85,32 @@ impl Node {
         {
             let (key, span) = (key.to_owned(), self.span.clone());
             let node = Self { span: span.clone(), value };
-            entries.push(Entry { key, span, node });
+            entries.push(TableEntry { key, span, node });
         }
         whole
     }
 
-    /// Takes an entry out of a table, if it has one.
+    /// Removes an entry from a table, and returns its value.
     pub(crate) fn take(&mut self, key: &str) -> Option<Self> {
         let Value::Table(entries) = &mut self.value else { return None };
         let place = entries.iter().position(|entry| entry.key == key)?;
         Some(entries.remove(place).node)
     }
 
-    /// Takes out of a table all entries but those with these keys.
-    pub(crate) fn keep(&mut self, keys: &[&str]) {
+    /// Removes all entries of a table whose keys are not among these.
+    pub(crate) fn retain_keys(&mut self, keys: &[&str]) {
         if let Value::Table(entries) = &mut self.value {
             entries.retain(|entry| keys.contains(&&*entry.key));
         }
     }
 
-    /// Whether this is a list of nothing.
+    /// Returns true for an empty list.
     pub(crate) fn is_empty(&self) -> bool {
         matches!(&self.value, Value::Array(items) if items.is_empty())
     }
 
-    /// Takes out what keys lead to, or the list that it is in; how many of the keys lead there.
+    /// Removes the value at a path of keys, or the outermost list that contains it. Returns the
+    /// number of keys that lead to what was removed.
     pub(crate) fn remove_at(&mut self, path: &[String]) -> Option<usize> {
         let (key, rest) = path.split_first()?;
         let Value::Table(entries) = &mut self.value else { return None };
@@ -120,10 +123,10 @@ impl Node {
         self.entry(key).map(|entry| &entry.node)
     }
 
-    /// What keys lead to, as far as they lead.
-    pub(crate) fn at(&self, path: &[String]) -> &Self {
+    /// Follows a path of keys as far as they exist, and returns the last node.
+    pub(crate) fn descend(&self, path: &[String]) -> &Self {
         let next = path.split_first().and_then(|(key, rest)| Some((self.get(key)?, rest)));
-        next.map_or(self, |(node, rest)| node.at(rest))
+        next.map_or(self, |(node, rest)| node.descend(rest))
     }
 
     pub(crate) fn as_str(&self) -> Option<&str> {
@@ -134,23 +137,23 @@ impl Node {
 /// Name of the type of a date in messages.
 pub(crate) const DATE: &str = "a date or time";
 
-/// Tables and lists within each other, at most: reading goes as deep.
+/// Largest depth of nested tables and lists, which limits the recursion of readers.
 const DEEPEST: usize = 32;
 
 fn table_value(source: usize, table: &DeTable<'_>, depth: usize) -> Value {
-    let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| Entry {
+    let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| TableEntry {
         key: AsRef::<str>::as_ref(key.get_ref()).to_owned(),
-        span: Span::new(source, key.span()),
+        span: TextSpan::new(source, key.span()),
         node: node(source, value, depth + 1),
     };
     Value::Table(table.iter().map(|(key, value)| entry((key, value))).collect())
 }
 
 fn node(source: usize, value: &Spanned<DeValue<'_>>, depth: usize) -> Node {
-    let span = Span::new(source, value.span());
+    let span = TextSpan::new(source, value.span());
     let value = match value.get_ref() {
         DeValue::Boolean(x) => Value::Bool(*x),
-        DeValue::Integer(x) => whole(x.as_str(), x.radix()),
+        DeValue::Integer(x) => parse_integer(x.as_str(), x.radix()),
         DeValue::Float(x) => Value::Float(x.as_str().parse().unwrap_or(f64::NAN)),
         DeValue::String(x) => Value::Str(x.to_string()),
         DeValue::Datetime(_) => Value::Other(DATE),
@@ -163,7 +166,7 @@ fn node(source: usize, value: &Spanned<DeValue<'_>>, depth: usize) -> Node {
     Node { span, value }
 }
 
-fn whole(digits: &str, radix: u32) -> Value {
+fn parse_integer(digits: &str, radix: u32) -> Value {
     let large = || u64::from_str_radix(digits, radix).map(Value::Large);
     let number = i64::from_str_radix(digits, radix).map(Value::Int).or_else(|_| large());
     number.unwrap_or(Value::Other("a whole number beyond 2^64 - 1"))

@@ -1,4 +1,4 @@
-//! One problem in a pipeline file, in words.
+//! Problems in pipeline files, as messages with places.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,31 +6,31 @@ use std::sync::Arc;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
-use crate::node::Span;
+use crate::node::TextSpan;
 
-/// The texts that make a configuration: the file, the files it extends, and `--set` options.
+/// Texts of a configuration: the file, the files that it extends, and `--set` options.
 #[derive(Debug, Default)]
-pub(crate) struct Sources(pub(crate) Vec<Source>);
+pub(crate) struct Sources(pub(crate) Vec<SourceText>);
 
-/// A text and what to call it.
+/// A text and its name in messages.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct SourceText {
     pub(crate) name: String,
     pub(crate) text: Arc<str>,
     /// True for a `--set` option, false for a file.
     pub(crate) is_change: bool,
 }
 
-/// What a problem may come from, which tells whether it is worth telling beside a syntax error.
+/// Cause of a problem, which decides whether the problem is reported beside a syntax error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The text is not TOML.
+    /// Text that is not TOML.
     Syntax,
-    /// Something is missing, or is where it should not be: a broken line may have caused it.
+    /// A missing or misplaced key, which may be due to a line with a syntax error.
     Structure,
-    /// A value is wrong, or does not go with another.
+    /// A wrong value, or one that conflicts with another.
     Value,
-    /// A file that a field names cannot be read.
+    /// An unreadable file that a field names.
     File,
 }
 
@@ -41,12 +41,12 @@ pub struct Problem {
     message: String,
     label: String,
     help: Option<String>,
-    place: Option<Place>,
+    place: Option<ProblemPlace>,
 }
 
 #[derive(Clone, Debug)]
-struct Place {
-    span: Span,
+struct ProblemPlace {
+    span: TextSpan,
     source: NamedSource<Arc<str>>,
     line: usize,
     column: usize,
@@ -56,14 +56,14 @@ struct Place {
 impl Problem {
     pub(crate) fn new(
         sources: &Sources,
-        span: &Span,
+        span: &TextSpan,
         message: impl Into<String>,
         label: impl Into<String>,
         help: Option<String>,
     ) -> Self {
-        let Source { name, text, .. } = &sources.0[span.source];
+        let SourceText { name, text, .. } = &sources.0[span.source];
         let before = before(text, span.start);
-        let place = Place {
+        let place = ProblemPlace {
             span: span.clone(),
             source: NamedSource::new(name, text.clone()),
             line: line_of(text, span.start),
@@ -79,7 +79,7 @@ impl Problem {
         }
     }
 
-    /// A problem with a file as a whole.
+    /// Creates a problem of a whole file.
     pub(crate) fn of_file(message: impl Into<String>) -> Self {
         Self {
             cause: Cause::Value,
@@ -90,15 +90,15 @@ impl Problem {
         }
     }
 
-    /// The same problem with a cause.
+    /// Returns the problem with this cause.
     #[must_use]
-    pub(crate) fn because(self, cause: Cause) -> Self {
+    pub(crate) fn with_cause(self, cause: Cause) -> Self {
         Self { cause, ..self }
     }
 
-    /// The same problem, with more help.
+    /// Returns the problem with more help.
     #[must_use]
-    pub(crate) fn helped(self, more: &str) -> Self {
+    pub(crate) fn with_help(self, more: &str) -> Self {
         let help = self.help.map_or_else(|| more.into(), |help| format!("{help}; {more}"));
         Self { help: Some(help), ..self }
     }
@@ -109,8 +109,8 @@ impl Problem {
         Self { message: format!("{} (set on {files})", self.message), ..self }
     }
 
-    /// Marks a second place, if it is another one of the same text and near.
-    pub(crate) fn also(mut self, span: &Span, label: String) -> Self {
+    /// Marks a second place, if it is in the same text, near the first and different from it.
+    pub(crate) fn with_second_place(mut self, span: &TextSpan, label: String) -> Self {
         if let Some(place) = &mut self.place
             && place.span.source == span.source
             && place.span != *span
@@ -121,22 +121,22 @@ impl Problem {
         self
     }
 
-    /// What is wrong.
+    /// Description of the problem.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What may have been meant, or what is allowed.
+    /// Suggestion, or the allowed values.
     pub fn help(&self) -> Option<&str> {
         self.help.as_deref()
     }
 
-    /// The text's name, as it was given, with line and column from 1.
+    /// Name of the text, as given, with line and column, which count from 1.
     pub fn place(&self) -> Option<(&str, usize, usize)> {
         self.place.as_ref().map(|place| (place.source.name(), place.line, place.column))
     }
 
-    pub(crate) fn span(&self) -> Option<&Span> {
+    pub(crate) fn span(&self) -> Option<&TextSpan> {
         self.place.as_ref().map(|place| &place.span)
     }
 
@@ -145,10 +145,10 @@ impl Problem {
     }
 }
 
-/// Lines apart at which two places are still shown together.
+/// Largest distance in lines of two places that are shown together.
 const NEAR: usize = 3;
 
-/// The text up to a byte, or up to the character that holds it.
+/// Text before a byte, or before the character that contains the byte.
 fn before(text: &str, index: usize) -> &str {
     let boundary = (0..=index.min(text.len())).rev().find(|&i| text.is_char_boundary(i));
     &text[..boundary.unwrap_or(0)]
@@ -187,15 +187,15 @@ impl Diagnostic for Problem {
     }
 }
 
-/// Every problem found in a configuration, in the order of the texts.
+/// All problems in a configuration, in the order of the texts.
 #[derive(Clone, Debug)]
 pub struct ConfigError {
-    /// At least one.
+    /// The problems, at least one.
     pub problems: Vec<Problem>,
 }
 
 impl ConfigError {
-    /// Returns whether all problems are unreadable files that fields name.
+    /// Returns true if all problems are unreadable files that fields name.
     pub fn is_unreadable_file(&self) -> bool {
         self.problems.iter().all(|problem| problem.cause == Cause::File)
     }

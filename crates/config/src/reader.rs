@@ -1,4 +1,5 @@
-//! Texts into a tree, and the tree into a pipeline, noting every problem on the way.
+//! Reader of pipelines: texts are parsed into a tree, and the tree is read as a pipeline. All
+//! problems are recorded.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,19 +10,20 @@ use vattention_core::{
 };
 
 use crate::de::{read, read_all};
-use crate::extends::{Misfit, change};
+use crate::duplicates::{SyntaxProblem, describe_errors};
+use crate::extends::{ChangeFault, change};
 use crate::files::resolve_files;
 use crate::library::{self, explain, locate};
-use crate::names::{meant, place_meant};
-use crate::node::{DATE, Entry, Node, Span, Value};
-use crate::problem::{Cause, ConfigError, Problem, Source, Sources};
-use crate::twice::{Told, tell};
-use crate::words::{Subject, before, list};
+use crate::names::{suggest, suggest_place};
+use crate::node::{DATE, Node, TableEntry, TextSpan, Value};
+use crate::problem::{Cause, ConfigError, Problem, SourceText, Sources};
 
-/// Bytes in a text, at most.
+use crate::words::{Subject, list, with_suggestion};
+
+/// Largest size of a file in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The keys of a pipeline file.
+/// Keys of a pipeline file.
 const KEYS: [&str; 10] = [
     "name",
     "seed",
@@ -35,11 +37,11 @@ const KEYS: [&str; 10] = [
     "unset",
 ];
 
-/// Texts read so far, and what was wrong with them.
+/// Texts read so far, and their problems.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     sources: Sources,
-    /// The files among them.
+    /// Files that were read, without built-in pipelines.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) problems: Vec<Problem>,
     /// Lines with a syntax error, `(source, line)`.
@@ -47,20 +49,20 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Reads a file and what it extends. `above` are the files that extend this one.
+    /// Reads a file and the files that it extends. `above` are the files that extend this one.
     pub(crate) fn read_file(&mut self, path: &Path, above: &mut Vec<PathBuf>) -> Option<Node> {
-        let text = self.text(path)?;
+        let text = self.read_source(path)?;
         Some(self.read_text(path, text, above))
     }
 
-    /// Reads a file that extends no other.
+    /// Reads a file that cannot extend another.
     pub(crate) fn read_alone(&mut self, path: &Path) -> Option<Node> {
-        let text = self.text(path)?;
+        let text = self.read_source(path)?;
         Some(self.parse(path.display().to_string(), text, false))
     }
 
     /// Returns the text of a file or of a built-in pipeline.
-    fn text(&mut self, path: &Path) -> Option<String> {
+    fn read_source(&mut self, path: &Path) -> Option<String> {
         if let Some(text) = library::text(path) {
             return Some(text.to_owned());
         }
@@ -84,12 +86,12 @@ impl Reader {
     ) -> Node {
         let tree = self.parse(path.display().to_string(), text, false);
         let Some(entry) = tree.entry("extends").cloned() else {
-            self.only_with_extends(&tree);
+            self.refuse_unset(&tree);
             return tree;
         };
         let Some(base) = entry.node.as_str() else {
             let message = "wrong type for extends: expected a path in quotes";
-            self.problem(&entry.node.span, message, "this is not text", None);
+            self.add_problem(&entry.node.span, message, "this is not text", None);
             return tree;
         };
         let base_path = locate(path.parent().unwrap_or(Path::new("")), Path::new(base));
@@ -104,18 +106,18 @@ impl Reader {
         };
         if let Some(message) = refusal {
             let help = if loops { None } else { explain(Path::new(base)) };
-            self.problem(&entry.node.span, message, "expected the path of another file", help);
+            self.add_problem(&entry.node.span, message, "expected the path of another file", help);
             return tree;
         }
         let before = self.problems.len();
         let Some(mut merged) = self.read_file(&base_path, above) else {
             let message = self.problems.drain(before..).map(|p| p.to_string()).collect::<String>();
-            self.problem(&entry.node.span, message, "named here", None);
+            self.add_problem(&entry.node.span, message, "named here", None);
             return tree;
         };
         if let Some(name) = merged.get("name").filter(|name| name.as_str().is_none()) {
             let message = "wrong type for name: expected text in quotes";
-            self.problem(&name.span.clone(), message, "this is not text", None);
+            self.add_problem(&name.span.clone(), message, "this is not text", None);
         }
         merged.take("name");
         merged.take("extends");
@@ -123,33 +125,33 @@ impl Reader {
         merged
     }
 
-    /// Lays one `--set` on the tree.
+    /// Applies one `--set` to the tree.
     pub(crate) fn apply(&mut self, index: usize, change: &str, tree: &mut Node) {
         let node = self.parse(format!("--set #{}", index + 1), quote_if_needed(change), true);
         if let Some(entry) = node.entry("extends") {
             let help = "write it in the file";
             let message = "`extends` cannot be set";
-            self.problem(&entry.span, message, "comes too late here", Some(help.into()));
+            self.add_problem(&entry.span, message, "comes too late here", Some(help.into()));
         }
         if node.entries().is_empty() && self.broken.is_empty() {
-            self.problem(&node.span, "expected KEY = VALUE", "nothing is set here", None);
+            self.add_problem(&node.span, "expected KEY = VALUE", "nothing is set here", None);
         }
         self.change(tree, "the pipeline", node);
     }
 
-    /// Lays a file, or a `--set`, on what it changes.
+    /// Applies a file or a `--set` to the tree that it changes.
     pub(crate) fn change(&mut self, base: &mut Node, name: &str, over: Node) {
-        for Misfit { span, message, label, help } in change(base, name, over) {
-            self.problem(&span, message, label, Some(help));
+        for ChangeFault { span, message, label, help } in change(base, name, over) {
+            self.add_problem(&span, message, label, Some(help));
         }
     }
 
-    /// Refuses what only a file that extends another can say.
-    fn only_with_extends(&mut self, tree: &Node) {
+    /// Refuses keys that only a file that extends another may have.
+    fn refuse_unset(&mut self, tree: &Node) {
         if let Some(entry) = tree.entry("unset") {
-            let message = "`unset` takes something out of the file that `extends` names";
+            let message = "`unset` removes parts of the file that `extends` names";
             let help = "write `extends = \"base.toml\"`, or leave out `unset`";
-            self.problem(&entry.span, message, "nothing is extended here", Some(help.into()));
+            self.add_problem(&entry.span, message, "nothing is extended here", Some(help.into()));
         }
     }
 
@@ -157,19 +159,20 @@ impl Reader {
     fn parse(&mut self, name: String, text: String, is_change: bool) -> Node {
         let source = self.sources.0.len();
         let (node, errors) = Node::parse(source, &text);
-        self.sources.0.push(Source { name, text: text.into(), is_change });
-        for Told { range, message, help } in tell(&self.sources.0[source].text, &errors) {
-            let span = Span::new(source, range);
+        self.sources.0.push(SourceText { name, text: text.into(), is_change });
+        let syntax = describe_errors(&self.sources.0[source].text, &errors);
+        for SyntaxProblem { range, message, help } in syntax {
+            let span = TextSpan::new(source, range);
             let problem = Problem::new(&self.sources, &span, message, "here", help);
             self.broken.extend(problem.line());
-            self.problems.push(problem.because(Cause::Syntax));
+            self.problems.push(problem.with_cause(Cause::Syntax));
         }
         node
     }
 
-    pub(crate) fn problem(
+    pub(crate) fn add_problem(
         &mut self,
-        span: &Span,
+        span: &TextSpan,
         message: impl Into<String>,
         label: impl Into<String>,
         help: Option<String>,
@@ -177,37 +180,43 @@ impl Reader {
         self.problems.push(Problem::new(&self.sources, span, message, label, help));
     }
 
-    /// Reads every part of the tree.
-    pub(crate) fn pipeline(&mut self, tree: &Node, path: &Path) -> PipelineConfig {
-        self.unknown_keys(tree, &KEYS, "");
-        let pipeline = self.at_layers(tree, path, "");
-        let layers = self.layers(tree, path);
-        // What is wrong within them was told, and may be why they do not go together.
+    /// Reads all parts of the tree.
+    pub(crate) fn read_pipeline(&mut self, tree: &Node, path: &Path) -> PipelineConfig {
+        self.refuse_unknown_keys(tree, &KEYS, "");
+        let pipeline = self.read_settings(tree, path, "");
+        let layers = self.read_layers(tree, path);
+        // Problems within parts were reported, and they may be the cause of conflicts between
+        // parts.
         if !self.problems.is_empty() {
             return pipeline;
         }
         let whole = PipelineConfig { layers, ..pipeline };
-        self.conflicts(&whole, tree, &[], "");
+        self.record_conflicts(&whole, tree, &[], "");
         whole
     }
 
-    /// Reads what some layers do, or all that have no settings of their own. `within` comes before
-    /// the keys in messages.
-    pub(crate) fn at_layers(&mut self, tree: &Node, path: &Path, within: &str) -> PipelineConfig {
+    /// Reads the settings of some layers, or those of all layers without their own. `within`
+    /// precedes keys in messages.
+    pub(crate) fn read_settings(
+        &mut self,
+        tree: &Node,
+        path: &Path,
+        within: &str,
+    ) -> PipelineConfig {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        let mut part = Part { reader: self, tree, within };
-        let name: Option<String> = part.name();
+        let mut values = TreeReader { reader: self, tree, within };
+        let name: Option<String> = values.read_name();
         let mut pipeline = PipelineConfig {
             name: name.or(stem).unwrap_or_default(),
-            seed: part.top("seed").unwrap_or_default(),
-            share: part.top("share").unwrap_or_default(),
-            dense_layers: part.list("dense_layers"),
-            sampler: part.table::<Box<dyn SamplerConfig>>(
+            seed: values.read("seed").unwrap_or_default(),
+            share: values.read("share").unwrap_or_default(),
+            dense_layers: values.read_list("dense_layers"),
+            sampler: values.read_table::<Box<dyn SamplerConfig>>(
                 "sampler",
                 ComponentKind::Sampler,
                 Some("uniform"),
             ),
-            estimator: part.table::<Box<dyn Estimator>>(
+            estimator: values.read_table::<Box<dyn Estimator>>(
                 "estimator",
                 ComponentKind::Estimator,
                 None,
@@ -215,25 +224,25 @@ impl Reader {
             ..PipelineConfig::default()
         };
         let mut places = Vec::new();
-        for (i, node) in self.tables(tree, "selectors").iter().enumerate() {
+        for (i, node) in self.read_tables(tree, "selectors").iter().enumerate() {
             let kind = Some(ComponentKind::Selector);
             let subject = Subject { what: &format!("{within}selectors[{i}]"), kind };
-            if let Some(selector) = self.selector(node, subject) {
+            if let Some(selector) = self.read_selector(node, subject) {
                 pipeline.selectors.push(selector);
                 places.push(node.get("type").unwrap_or(node).span.clone());
             }
         }
         match tree.get("estimator").filter(|_| pipeline.estimator.is_none()) {
-            None => self.conflicts(&pipeline, tree, &places, within),
+            None => self.record_conflicts(&pipeline, tree, &places, within),
             // Other problems of an estimator that lacks `delta` are reported in the same run.
             Some(unread) => {
                 if let Some(estimator) = without_delta(unread) {
                     pipeline.estimator = Some(estimator);
-                    self.conflicts(&pipeline, tree, &places, within);
+                    self.record_conflicts(&pipeline, tree, &places, within);
                     pipeline.estimator = None;
                 } else {
                     let sampler = pipeline.sampler.take();
-                    self.conflicts(&pipeline, tree, &places, within);
+                    self.record_conflicts(&pipeline, tree, &places, within);
                     pipeline.sampler = sampler;
                 }
             }
@@ -241,28 +250,29 @@ impl Reader {
         pipeline
     }
 
-    /// Refuses keys that a table does not have. `within` comes before them in messages.
-    pub(crate) fn unknown_keys(&mut self, table: &Node, keys: &[&str], within: &str) {
-        for Entry { key, span, .. } in table.entries() {
+    /// Refuses keys that a table does not have. `within` precedes keys in messages.
+    pub(crate) fn refuse_unknown_keys(&mut self, table: &Node, keys: &[&str], within: &str) {
+        for TableEntry { key, span, .. } in table.entries() {
             if !keys.contains(&key.as_str()) {
-                let meant =
-                    if keys == KEYS { place_meant(key) } else { None }.or_else(|| meant(key, keys));
-                let help = before(meant, &format!("the keys here are {}", list(keys)));
+                let place = if keys == KEYS { suggest_place(key) } else { None };
+                let suggestion = place.or_else(|| suggest(key, keys));
+                let help =
+                    with_suggestion(suggestion, &format!("the keys here are {}", list(keys)));
                 let message = format!("unknown key `{within}{key}`");
                 let problem =
                     Problem::new(&self.sources, span, message, "not a key here", Some(help));
-                self.problems.push(problem.because(Cause::Structure));
+                self.problems.push(problem.with_cause(Cause::Structure));
             }
         }
     }
 
-    /// The tables under `[[key]]`.
-    pub(crate) fn tables(&mut self, tree: &Node, key: &str) -> Vec<Node> {
+    /// Returns the tables under `[[key]]`.
+    pub(crate) fn read_tables(&mut self, tree: &Node, key: &str) -> Vec<Node> {
         let Some(node) = tree.get(key) else { return Vec::new() };
         if let Value::Array(items) = &node.value {
             return items.clone();
         }
-        let is_number = |entry: &Entry| entry.key.parse::<usize>().is_ok();
+        let is_number = |entry: &TableEntry| entry.key.parse::<usize>().is_ok();
         let entries = node.entries();
         let numbered = !entries.is_empty() && entries.iter().all(is_number);
         let mut help = format!("write `[[{key}]]`, with double brackets, once for each table");
@@ -270,17 +280,21 @@ impl Reader {
             help.insert_str(0, "there is no list here whose elements could be changed by number; ");
         }
         let message = format!("`{key}` must be an array of tables");
-        self.problem(&node.span, message, "this is not an array", Some(help));
+        self.add_problem(&node.span, message, "this is not an array", Some(help));
         Vec::new()
     }
 
     /// Reads a component from its own table.
-    fn component<T: DeserializeOwned>(&mut self, node: &Node, subject: Subject<'_>) -> Option<T> {
+    fn read_component<T: DeserializeOwned>(
+        &mut self,
+        node: &Node,
+        subject: Subject<'_>,
+    ) -> Option<T> {
         if !matches!(node.value, Value::Table(_)) {
             let message = format!("wrong type for {}: expected a table", subject.what);
             let is_list = matches!(node.value, Value::Array(_));
             let label = if is_list { "this is a list" } else { "this is not a table" };
-            self.problem(&node.span, message, label, as_table(node, subject));
+            self.add_problem(&node.span, message, label, as_table(node, subject));
             return None;
         }
         let (table, files) = resolve_files(node, &self.sources);
@@ -288,7 +302,7 @@ impl Reader {
             let Some(message) = file.unreadable() else { continue };
             let problem =
                 Problem::new(&self.sources, &file.span, message, "named here", file.advice);
-            self.problems.push(problem.because(Cause::File));
+            self.problems.push(problem.with_cause(Cause::File));
         }
         let faults = match read_all(&table) {
             Ok(component) => return Some(component),
@@ -299,23 +313,33 @@ impl Reader {
         None
     }
 
-    /// Reads a selector, whose files must be what it reads.
-    fn selector(&mut self, node: &Node, subject: Subject<'_>) -> Option<Box<dyn SelectorConfig>> {
+    /// Reads a selector, and checks its files.
+    fn read_selector(
+        &mut self,
+        node: &Node,
+        subject: Subject<'_>,
+    ) -> Option<Box<dyn SelectorConfig>> {
         let before = self.problems.len();
-        let selector: Box<dyn SelectorConfig> = self.component(node, subject)?;
+        let selector: Box<dyn SelectorConfig> = self.read_component(node, subject)?;
         if self.problems.len() == before
             && let Err(error) = selector.check()
         {
             let (_, files) = resolve_files(node, &self.sources);
             let span = files.first().map_or(&node.span, |file| &file.span);
-            self.problem(span, error.to_string(), "named here", None);
+            self.add_problem(span, error.to_string(), "named here", None);
         }
         Some(selector)
     }
 
-    /// Notes parts that do not go together. `places` are those of the selectors.
-    fn conflicts(&mut self, pipeline: &PipelineConfig, tree: &Node, places: &[Span], within: &str) {
-        let numbered = |at: &str, key: &str| -> Option<usize> {
+    /// Records conflicts between parts. `places` are those of the selectors.
+    fn record_conflicts(
+        &mut self,
+        pipeline: &PipelineConfig,
+        tree: &Node,
+        places: &[TextSpan],
+        within: &str,
+    ) {
+        let index = |at: &str, key: &str| -> Option<usize> {
             at.strip_prefix(key)?.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
         };
         let layers = |index: usize| match &tree.get("layers")?.value {
@@ -323,7 +347,7 @@ impl Reader {
             _ => None,
         };
         for Conflict { at, message, help } in pipeline.conflicts() {
-            let span = match (numbered(&at, "selectors"), numbered(&at, "layers")) {
+            let span = match (index(&at, "selectors"), index(&at, "layers")) {
                 (Some(index), _) => places.get(index).cloned(),
                 (_, Some(index)) => layers(index),
                 _ => tree.entry(&at).map(|entry| entry.span.clone()),
@@ -333,11 +357,12 @@ impl Reader {
                 Some(within) => format!("at {within}, {message}"),
                 None => message,
             };
-            self.problem(&span, message, "this part", Some(help));
+            self.add_problem(&span, message, "this part", Some(help));
         }
     }
 
-    /// The problems in order, less those that a broken line may have caused.
+    /// Returns the problems in order, without those that a line with a syntax error may have
+    /// caused.
     pub(crate) fn into_error(mut self) -> ConfigError {
         if !self.broken.is_empty() {
             let broken = self.broken;
@@ -355,17 +380,17 @@ impl Reader {
     }
 }
 
-/// Reads named parts of a tree.
-pub(crate) struct Part<'a> {
+/// Reads values of a tree by their keys.
+pub(crate) struct TreeReader<'a> {
     pub(crate) reader: &'a mut Reader,
     pub(crate) tree: &'a Node,
-    /// What comes before their names in messages.
+    /// Prefix of the keys in messages.
     pub(crate) within: &'a str,
 }
 
-impl Part<'_> {
-    /// A plain value at the top of the file.
-    pub(crate) fn top<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
+impl TreeReader<'_> {
+    /// Reads a plain value at the top of the tree.
+    pub(crate) fn read<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
         let node = self.tree.get(key)?;
         let subject = Subject { what: &format!("{}{key}", self.within), kind: None };
         read(node)
@@ -376,21 +401,21 @@ impl Part<'_> {
             .ok()
     }
 
-    /// The name, which is shown on one line.
-    fn name(&mut self) -> Option<String> {
-        let name: String = self.top("name")?;
+    /// Reads the name, which must be one line.
+    fn read_name(&mut self) -> Option<String> {
+        let name: String = self.read("name")?;
         if name.is_empty() || name.contains(char::is_control) {
             let span = &self.tree.get("name")?.span;
             let message = "bad value for name: expected one line of text";
-            self.reader.problem(span, message, "here", None);
+            self.reader.add_problem(span, message, "here", None);
         }
         Some(name)
     }
 
-    /// A list of plain values, less those that are wrong.
-    pub(crate) fn list<T: DeserializeOwned>(&mut self, key: &str) -> Vec<T> {
+    /// Reads a list of plain values, and leaves out wrong ones.
+    pub(crate) fn read_list<T: DeserializeOwned>(&mut self, key: &str) -> Vec<T> {
         let Some(Value::Array(items)) = self.tree.get(key).map(|node| &node.value) else {
-            return self.top(key).unwrap_or_default();
+            return self.read(key).unwrap_or_default();
         };
         let item = |(i, node): (usize, &Node)| {
             let subject = Subject { what: &format!("{}{key}[{i}]", self.within), kind: None };
@@ -400,26 +425,26 @@ impl Part<'_> {
         items.iter().enumerate().filter_map(item).collect()
     }
 
-    /// A component's table; if it does not say, it is of the `usual` type.
-    fn table<T: DeserializeOwned>(
+    /// Reads a component's table. Without a `type` the table is of the `default` type.
+    fn read_table<T: DeserializeOwned>(
         &mut self,
         key: &str,
         kind: ComponentKind,
-        usual: Option<&str>,
+        default: Option<&str>,
     ) -> Option<T> {
         let node = self.tree.get(key)?;
-        let node = &usual.map_or_else(|| node.clone(), |usual| node.with_type(usual));
+        let node = &default.map_or_else(|| node.clone(), |default| node.with_type(default));
         let kind = Some(kind);
-        self.reader.component(node, Subject { what: &format!("{}{key}", self.within), kind })
+        self.reader.read_component(node, Subject { what: &format!("{}{key}", self.within), kind })
     }
 }
 
-/// Fills in a delta for an estimator that cannot be read because `delta` is missing.
+/// Reads an estimator that lacks `delta` with an arbitrary one.
 fn without_delta(node: &Node) -> Option<Box<dyn Estimator>> {
     node.get("delta").is_none().then(|| read(&node.with("delta", Value::Float(0.5))).ok())?
 }
 
-/// How to write what stands where a component's table should.
+/// Advice to write a component's table in place of a name or a list.
 fn as_table(node: &Node, subject: Subject<'_>) -> Option<String> {
     let what = subject.what;
     match (&node.value, subject.kind) {
@@ -436,23 +461,23 @@ fn as_table(node: &Node, subject: Subject<'_>) -> Option<String> {
     }
 }
 
-/// The text of a file, which may not be larger than any pipeline file is.
-/// The problem of a file that cannot be read.
+/// Problem of a file that cannot be read.
 fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
     let message = format!("{}: cannot be read: {error}", path.display());
     let problem = Problem::of_file(message);
     let missing = error.kind() == std::io::ErrorKind::NotFound;
     match explain(path).filter(|_| missing) {
-        Some(help) => problem.helped(&help),
+        Some(help) => problem.with_help(&help),
         None => problem,
     }
 }
 
+/// Reads the text of a file of limited size.
 fn read_limited(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_FILE_BYTES {
-        let reason = format!("larger than {MAX_FILE_BYTES} bytes, which no pipeline file is");
+        let reason = format!("expected at most {MAX_FILE_BYTES} bytes for a pipeline file");
         return Err(std::io::Error::other(reason));
     }
     Ok(text)
@@ -466,7 +491,8 @@ fn quote_if_needed(change: &str) -> String {
     }
 }
 
-/// Returns whether a value is a text whose quotes the shell removed. No field takes a date.
+/// Returns true if a value is a text whose quotes the shell removed. Dates are texts, as no field
+/// accepts a date.
 fn is_text(value: &str) -> bool {
     let is_list = value.starts_with(['[', '{']);
     let is_number = !value.starts_with(char::is_alphabetic) && value.parse::<f64>().is_ok();
@@ -478,7 +504,7 @@ fn is_text(value: &str) -> bool {
     !errors.is_empty() || matches!(read, None | Some(Value::Other(DATE)))
 }
 
-/// A path that compares equal however it is written, as far as the file exists.
+/// Canonical form of a path, if the file exists, for comparisons.
 fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
 }

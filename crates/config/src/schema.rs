@@ -9,8 +9,10 @@ use vattention_core::{
     plugin::{Component, ComponentKind, components},
 };
 
-/// The schema of a pipeline file, with every linked component. Of a file that extends another, whose
-/// tables may be parts, it demands less; `vattention check` sees the whole.
+/// Returns the schema of pipeline files, with all linked components.
+///
+/// The schema requires less of a file that extends another, whose tables may be incomplete;
+/// `vattention check` checks the whole pipeline.
 pub fn schema() -> Value {
     let mut generator = SchemaGenerator::default();
     let mut any_of = |kind: ComponentKind| -> Value {
@@ -32,40 +34,50 @@ pub fn schema() -> Value {
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            "extends": text("A pipeline file to build on, relative to this one."),
+            "extends": text("Pipeline file to build on, relative to this file."),
             "unset": {
                 "type": "array",
                 "items": { "type": "string" },
-                "description": "What to take out of the file that is extended, such as `estimator.limit` or `selectors.0`.",
+                "description": "Keys to remove from the extended file, such as \
+                                `estimator.limit` or `selectors.0`.",
             },
-            "name": text("What tables and plots call it; default: the file's name."),
+            "name": text("Name in tables and plots; the default is the file's name."),
             "seed": {
                 "type": "integer",
                 "minimum": 0,
                 "maximum": u64::MAX,
-                "description": "Keys every random choice.",
+                "description": "Seed of all random choices.",
             },
             "share": share,
-            "dense_layers": { "description": "Layers that read everything." },
-            "selectors": { "description": "In order; each sees what those before it took." },
+            "dense_layers": { "description": "Layers that read all tokens." },
+            "selectors": {
+                "description": "Selectors, applied in order; each knows the picks of those before.",
+            },
             "sampler": {
-                "description": "How tokens of the rest are drawn; without a `type`, uniformly.",
+                "description": "Sampling design for the tokens that no selector picked; `uniform` \
+                                without a `type`.",
             },
             "estimator": {
-                "description": "How large a sample of the rest must be; absent: it is dropped.",
+                "description": "Estimator of the sample size; without one, tokens that no selector \
+                                picked are not read.",
             },
             "layers": {
                 "type": ["array", "object"],
-                "description": "Settings of some layers, laid over those above.",
+                "description": "Settings of some layers, which change those above.",
                 "items": {
                     "type": "object",
                     "required": ["at"],
                     "additionalProperties": false,
                     "properties": {
-                        "at": { "type": "array", "items": layers, "description": "Which layers." },
+                        "at": {
+                            "type": "array",
+                            "items": layers,
+                            "description": "Layers that have these settings.",
+                        },
                         "alone": {
                             "type": "boolean",
-                            "description": "Whether nothing above holds at these layers.",
+                            "description": "True to ignore the selectors, sampler and estimator \
+                                            above at these layers.",
                         },
                         "selectors": { "type": ["array", "object"] },
                         "sampler": { "type": "object" },
@@ -96,7 +108,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// Schemas of components, of which one need not say its `type`.
+/// Makes `type` optional in the schema of the default component.
 fn with_default(mut tagged: Value, name: &str) -> Value {
     for schema in tagged.as_array_mut().into_iter().flatten() {
         if schema["properties"]["type"]["const"] == name
@@ -112,7 +124,7 @@ fn list_of(item: impl Serialize) -> Value {
     json!({ "type": "array", "items": item })
 }
 
-/// What changes a list of the file that is extended, by the numbers of its elements.
+/// Schema of a table that changes a list of the extended file, by the indices of its elements.
 fn change_of_list(item: impl Serialize) -> Value {
     json!({
         "type": "object",
@@ -124,14 +136,14 @@ fn change_of_list(item: impl Serialize) -> Value {
     })
 }
 
-/// A component's own schema, where it merely refers to another, that one.
+/// Schema of a component; if this is a reference to a definition, the definition.
 pub(crate) fn fields(component: &Component, generator: &mut SchemaGenerator) -> Value {
     let schema = (component.schema)(generator).to_value();
     let definition = |path: &str| generator.definitions().get(path.rsplit('/').next()?).cloned();
     schema["$ref"].as_str().and_then(definition).unwrap_or(schema)
 }
 
-/// Whether a field with this schema is another selector's table.
+/// Returns true if a field with this schema is another selector's table.
 pub(crate) fn is_selector(field: &Value) -> bool {
     let definition = field["$ref"].as_str().and_then(|path| path.rsplit('/').next());
     let mut optional = field["anyOf"].as_array().into_iter().flatten();
@@ -139,14 +151,14 @@ pub(crate) fn is_selector(field: &Value) -> bool {
         || optional.any(is_selector)
 }
 
-/// Whether a field with this schema is a number of tokens or a share of the context.
+/// Returns true if a field with this schema is a number of tokens or a share of the context.
 pub(crate) fn is_size(field: &Value) -> bool {
     let definition = field["$ref"].as_str().and_then(|path| path.rsplit('/').next());
     let optional = field["anyOf"].as_array().into_iter().flatten();
     definition.is_some_and(|name| name == Size::schema_name()) || optional.into_iter().any(is_size)
 }
 
-/// A component's schema with the `type` that names it.
+/// Schema of a component's table, including its `type`.
 fn tagged(component: &Component, generator: &mut SchemaGenerator) -> Value {
     let mut schema = fields(component, generator);
     let name = json!({ "const": component.name, "description": component.summary });

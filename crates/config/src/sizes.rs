@@ -1,4 +1,4 @@
-//! Which fields of a pipeline are shares of the context.
+//! Fields of a pipeline that are shares of the context.
 
 use serde_json::Value;
 use vattention_core::schemars::SchemaGenerator;
@@ -9,7 +9,7 @@ use vattention_core::{
 
 use crate::schema::{fields, is_selector, is_size};
 
-/// Fields of a pipeline that hold a share of the context, as messages call them
+/// Returns the fields of a pipeline that are shares of the context, by their names in messages
 /// (`selectors[2].size`), in the order of the file. Sizes in tokens are left out.
 pub fn shares(pipeline: &PipelineConfig) -> Vec<(String, Size)> {
     let mut found = Vec::new();
@@ -20,11 +20,11 @@ pub fn shares(pipeline: &PipelineConfig) -> Vec<(String, Size)> {
     found
 }
 
-/// Adds the shares of some layers; `within` comes before the fields.
+/// Adds the shares of some layers; `within` precedes the fields.
 fn collect_all(pipeline: &PipelineConfig, within: &str, found: &mut Vec<(String, Size)>) {
     for (i, selector) in pipeline.selectors.iter().enumerate() {
-        let at = format!("{within}selectors[{i}]");
-        collect(ComponentKind::Selector, serde_json::to_value(selector), &at, found);
+        let place = format!("{within}selectors[{i}]");
+        collect(ComponentKind::Selector, serde_json::to_value(selector), &place, found);
     }
     if let Some(estimator) = &pipeline.estimator {
         let base = pipeline.sampler().base();
@@ -38,7 +38,7 @@ fn collect_all(pipeline: &PipelineConfig, within: &str, found: &mut Vec<(String,
 fn collect(
     kind: ComponentKind,
     table: serde_json::Result<Value>,
-    at: &str,
+    place: &str,
     found: &mut Vec<(String, Size)>,
 ) {
     let table = table.unwrap_or_default();
@@ -46,13 +46,13 @@ fn collect(
     let Some(component) = named else { return };
     let schema = fields(component, &mut SchemaGenerator::default());
     for (key, field) in schema["properties"].as_object().into_iter().flatten() {
-        let (value, at) = (table[key].clone(), format!("{at}.{key}"));
+        let (value, place) = (table[key].clone(), format!("{place}.{key}"));
         if is_selector(field) {
-            collect(kind, Ok(value), &at, found);
+            collect(kind, Ok(value), &place, found);
         } else if is_size(field) {
             let size: Option<Size> = serde_json::from_value(value).ok();
             let share = size.filter(|size| size.share().is_some());
-            found.extend(share.map(|share| (at, share)));
+            found.extend(share.map(|share| (place, share)));
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Faults in words: what is wrong, what was expected, and what may have been meant.
+//! Messages about faults: the fault, the expected values, and suggestions.
 
 use vattention_core::{
     Fraction,
     plugin::{ComponentKind, components},
 };
 
-use crate::fault::{Fault, Located};
-use crate::names::{meant, respelled, type_meant};
+use crate::fault::{Fault, LocatedFault};
+use crate::names::{find_respelled, suggest, suggest_type};
 use crate::node::{Node, Value};
 use crate::problem::{Cause, Problem, Sources};
 
-/// What a value is called in messages, and what its `type` names, if it has one.
+/// Name of a value in messages, and the kind of component that it is, if any.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
     pub(crate) what: &'a str,
@@ -18,10 +18,16 @@ pub(crate) struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// The problem that a fault in this table is.
-    pub(crate) fn problem(&self, sources: &Sources, table: &Node, located: &Located) -> Problem {
+    /// Describes a fault in this value's table as a problem.
+    pub(crate) fn problem(
+        &self,
+        sources: &Sources,
+        table: &Node,
+        located: &LocatedFault,
+    ) -> Problem {
         let owner = owner(located);
-        let tag = (table.at(owner).get("type")).and_then(|node| Some((node.as_str()?, &node.span)));
+        let tag = table.descend(owner).get("type");
+        let tag = tag.and_then(|node| Some((node.as_str()?, &node.span)));
         let what = dotted(self.what, owner);
         let (message, label, help) = match (self.kind, &located.fault) {
             (Some(kind), Fault::MissingField(field))
@@ -31,25 +37,27 @@ impl Subject<'_> {
             {
                 nothing_to_change(self.what, kind)
             }
-            _ => self.words(table, located, &what, tag.map(|(name, _)| name)),
+            _ => self.describe(table, located, &what, tag.map(|(name, _)| name)),
         };
         let cause = match located.fault {
             Fault::UnknownField { .. } | Fault::MissingField(_) => Cause::Structure,
             _ => Cause::Value,
         };
-        let problem = Problem::new(sources, &located.span, message, label, help).because(cause);
+        let problem = Problem::new(sources, &located.span, message, label, help).with_cause(cause);
         let about_type = located.path.last().is_some_and(|key| key == "type");
         match tag {
-            Some((name, span)) if !about_type => problem.also(span, format!("in this `{name}`")),
+            Some((name, span)) if !about_type => {
+                problem.with_second_place(span, format!("in this `{name}`"))
+            }
             _ => problem,
         }
     }
 
-    /// Message, label and help.
-    fn words(
+    /// Returns message, label and help for a fault.
+    fn describe(
         &self,
         table: &Node,
-        located: &Located,
+        located: &LocatedFault,
         what: &str,
         tag: Option<&str>,
     ) -> (String, String, Option<String>) {
@@ -62,7 +70,7 @@ impl Subject<'_> {
                     (Some(tag), _) => format!("the fields of `{tag}` are {}", list(known)),
                     (None, _) => format!("the fields are {}", list(known)),
                 };
-                let help = before(meant(field, known), &fields);
+                let help = with_suggestion(suggest(field, known), &fields);
                 (
                     format!("unknown field `{field}` in {what}"),
                     "not a field here".into(),
@@ -71,7 +79,9 @@ impl Subject<'_> {
             }
             Fault::UnknownName { name, known } => match self.kind.filter(|_| about_type) {
                 Some(kind) => unknown_type(name, kind, &path),
-                None => unknown(name, &path, before(meant(name, known), &known_names(known))),
+                None => {
+                    unknown(name, &path, with_suggestion(suggest(name, known), &known_names(known)))
+                }
             },
             Fault::MissingField(field) => {
                 let kind = self.kind.filter(|_| field == "type");
@@ -84,22 +94,23 @@ impl Subject<'_> {
             }
             Fault::WrongType { found, expected } => {
                 let component = expected.starts_with("dyn ") && !about_type;
-                let expected = if component { "a table" } else { plain(expected) };
+                let expected = if component { "a table" } else { describe_type(expected) };
                 (
                     format!("wrong type for {path}: expected {expected}"),
                     format!("this is {found}"),
-                    match (component, table.at(&located.path).as_str(), located.path.last()) {
+                    match (component, table.descend(&located.path).as_str(), located.path.last()) {
                         (true, Some(name), Some(key)) => Some(format!(
-                            "write `{key} = {{ type = \"{name}\" }}`, with the fields of `{name}` in it"
+                            "write `{key} = {{ type = \"{name}\" }}`, \
+                             with the fields of `{name}` in it"
                         )),
-                        _ => percentage(expected, table.at(&located.path)),
+                        _ => explain_percentage(expected, table.descend(&located.path)),
                     },
                 )
             }
             Fault::BadValue { found, expected } => (
-                format!("bad value for {path}: expected {}", plain(expected)),
+                format!("bad value for {path}: expected {}", describe_type(expected)),
                 format!("{found} is not allowed"),
-                percentage(expected, table.at(&located.path)),
+                explain_percentage(expected, table.descend(&located.path)),
             ),
             Fault::Custom(message) => {
                 (format!("bad value for {path}: {message}"), "here".into(), None)
@@ -114,8 +125,8 @@ fn nothing_to_change(what: &str, kind: ComponentKind) -> (String, String, Option
     (format!("the pipeline has no {what}"), "nothing to change".into(), Some(help))
 }
 
-/// The keys that lead to the table at fault, or to the one that the value at fault stands in.
-fn owner(located: &Located) -> &[String] {
+/// Keys that lead to the table with the fault, or to the table that contains the faulty value.
+fn owner(located: &LocatedFault) -> &[String] {
     match &located.fault {
         Fault::UnknownField { .. } | Fault::MissingField(_) => &located.path,
         _ => located.path.split_last().map_or(&[], |(_, owner)| owner),
@@ -134,8 +145,8 @@ fn dotted(what: &str, path: &[String]) -> String {
     })
 }
 
-/// What serde calls the types of fields, in words.
-fn plain(expected: &str) -> &str {
+/// Describes the type of a field, given its name by serde.
+fn describe_type(expected: &str) -> &str {
     match expected {
         "u64" | "usize" | "u32" | "u16" => "a whole number, 0 or more",
         "u8" => "a whole number from 0 to 255",
@@ -161,7 +172,7 @@ pub(crate) fn list(names: &[impl AsRef<str>]) -> String {
     quoted.join(", ")
 }
 
-/// The names that `type` may have, of a kind.
+/// Names of the components of a kind.
 fn names(kind: ComponentKind) -> Vec<&'static str> {
     components(kind).into_iter().map(|component| component.name).collect()
 }
@@ -170,16 +181,16 @@ fn known_names(names: &[impl AsRef<str>]) -> String {
     format!("known: {}", list(names))
 }
 
-/// What may have been meant, if anything, and then the rest.
-pub(crate) fn before(meant: Option<String>, rest: &str) -> String {
-    meant.map_or(rest.into(), |meant| format!("{meant} {rest}"))
+/// Puts a suggestion, if there is one, before the rest of a help text.
+pub(crate) fn with_suggestion(suggestion: Option<String>, rest: &str) -> String {
+    suggestion.map_or(rest.into(), |suggestion| format!("{suggestion} {rest}"))
 }
 
 fn unknown(name: &str, path: &str, help: String) -> (String, String, Option<String>) {
     (format!("unknown name `{name}` at {path}"), "not a known name".into(), Some(help))
 }
 
-/// A kind of component, as sentences have it, and where its tables stand.
+/// Name of a kind of component with an article, and the header of its tables.
 fn word(kind: ComponentKind) -> (&'static str, &'static str) {
     match kind {
         ComponentKind::Selector => ("a selector", "[[selectors]]"),
@@ -188,14 +199,15 @@ fn word(kind: ComponentKind) -> (&'static str, &'static str) {
     }
 }
 
-/// A `type` that no component of a kind has; one of another kind may have it.
+/// Message, label and help for a `type` that no component of a kind has; a component of another
+/// kind may have it.
 fn unknown_type(name: &str, kind: ComponentKind, path: &str) -> (String, String, Option<String>) {
     let known = names(kind);
     let kinds = [ComponentKind::Selector, ComponentKind::Sampler, ComponentKind::Estimator];
     let elsewhere =
-        |other: ComponentKind| Some((other, respelled(name, &names(other))?.to_owned()));
+        |other: ComponentKind| Some((other, find_respelled(name, &names(other))?.to_owned()));
     match kinds.into_iter().filter(|&other| other != kind).find_map(elsewhere) {
-        Some((other, elsewhere)) if respelled(name, &known).is_none() => {
+        Some((other, elsewhere)) if find_respelled(name, &known).is_none() => {
             let ((expected, _), (other, place)) = (word(kind), word(other));
             (
                 format!("{path}: expected {expected}, and `{elsewhere}` is {other}"),
@@ -203,12 +215,12 @@ fn unknown_type(name: &str, kind: ComponentKind, path: &str) -> (String, String,
                 Some(format!("write it under `{place}`")),
             )
         }
-        _ => unknown(name, path, before(type_meant(name, &known), &known_names(&known))),
+        _ => unknown(name, path, with_suggestion(suggest_type(name, &known), &known_names(&known))),
     }
 }
 
-/// How to write a percentage as a share, where one stands and a share is expected.
-fn percentage(expected: &str, found: &Node) -> Option<String> {
+/// Advice to write a percentage as a share, if the value looks like one and a share is expected.
+fn explain_percentage(expected: &str, found: &Node) -> Option<String> {
     let percent = match &found.value {
         Value::Int(x) => *x as f64,
         Value::Float(x) => *x,
@@ -220,7 +232,7 @@ fn percentage(expected: &str, found: &Node) -> Option<String> {
     }
     let share = Fraction::of_percent(percent)?.get();
     let tokens = expected.contains("tokens") && percent.fract() == 0.0;
-    let or =
+    let alternative =
         if tokens { format!(", or {percent} for that number of tokens") } else { String::new() };
-    Some(format!("write {share} for {percent} %{or}"))
+    Some(format!("write {share} for {percent} %{alternative}"))
 }

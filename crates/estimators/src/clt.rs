@@ -1,26 +1,33 @@
-//! `clt`: as many tokens as the central limit theorem asks for, `N` and `D` bounded apart.
+//! `clt`: the sample size by the central limit theorem, with separate bounds for `N` and `D`.
 //!
-//! With `s_D = n_s σ / D^`, `s_N = n_s √Tr Cov(e v) / |N^|` from the sample, and `R` the error relative to
-//! the estimate that leaves it within ε of the target ([`bar_of_radius`](crate::formula::bar_of_radius)):
+//! Let `s_D = n_s σ / D^` and `s_N = n_s √Tr Cov(e v) / |N^|` be estimated from the sample, and `R`
+//! be the largest error relative to the estimate that implies an error of at most ε relative to the
+//! target ([`bar_of_radius`](crate::formula::bar_of_radius)). With `combine = "exact"`, the budget
+//! `b` is
 //!
-//! | target        | `combine = "exact"`                                | `combine = "paper"`                        |
-//! |---------------|----------------------------------------------------|--------------------------------------------|
-//! | `denominator` | `b = (z s_D / R)²`                                 | `b = (z s_D / ε)²`                         |
-//! | `numerator`   | `b = c2(δ) (s_N / R)²`                             | `b = (z s_N / ε)²`                         |
-//! | `sdpa`        | `√b = min [√c2(δ_N) s_N + (1 + R) z(δ_D) s_D] / R` | `√b = min 2 [z(δ_N) s_N + z(δ_D) s_D] / ε` |
+//! - `denominator`: `b = (z s_D / R)²`
+//! - `numerator`: `b = c2(δ) (s_N / R)²`
+//! - `sdpa`: `√b = min [√c2(δ_N) s_N + (1 + R) z(δ_D) s_D] / R`, over `δ_N + δ_D = δ`
 //!
-//! The paper draws a fresh sample of the budget's size; here the base sample is extended to it, so
-//! the base counts, and each check judges by all tokens so far. With `rounds = 1` the budget is
-//! drawn unchecked, as in the paper.
+//! and with `combine = "paper"`
 //!
-//! Then the finite-population correction, unless `correction = "none"`.
+//! - `denominator`: `b = (z s_D / ε)²`
+//! - `numerator`: `b = (z s_N / ε)²`
+//! - `sdpa`: `√b = min 2 [z(δ_N) s_N + z(δ_D) s_D] / ε`, over `δ_N + δ_D = δ`
 //!
-//! Cost: O(1) beside the statistics; some 20 µs for `sdpa`, milliseconds there if δ > 0.215.
+//! The finite-population correction follows, unless `correction = "none"`.
+//!
+//! The paper draws a new sample of the budget's size. Here the base sample is extended to the
+//! budget, and each check uses all tokens drawn so far. With `rounds = 1` the budget is drawn
+//! without another check, as in the paper.
+//!
+//! Cost: O(1) in addition to the statistics; about 20 µs for `sdpa`, milliseconds if δ > 0.215.
 //!
 //! # Guarantee
-//! (eq. 9–11.) Asymptotic: `Pr(relative error of the target > ε) ≤ δ` once the sample has seen the residual's
-//! tail. Conservative for `sdpa`, whose measured error is a quarter to a half of ε; with `combine =
-//! "paper"` about an eighth. The paper's constant for vectors is too small for δ > 0.215.
+//! (eq. 9–11.) Asymptotic: `Pr(relative error of the target > ε) ≤ δ` if the sample has seen the
+//! residual's tail. The bound is conservative for `sdpa`: measured errors are a quarter to a half
+//! of ε, and about an eighth with `combine = "paper"`. The paper's constant for vectors is too
+//! small for δ > 0.215.
 //!
 //! "vAttention: Verified Sparse Attention" (2025), <https://arxiv.org/abs/2510.05688>; `c2`:
 //! Székely, Bakirov (2003).
@@ -34,10 +41,10 @@ use vattention_core::{
 };
 
 use crate::formula::{c2, z_two};
-use crate::moments::{Quantiles, radius};
+use crate::moments::{ErrorQuantiles, radius};
 use crate::{Combine, Terms};
 
-/// The paper's estimator, and its repaired form.
+/// The paper's estimator, and its corrected form.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Clt(pub Terms);
@@ -66,14 +73,23 @@ impl Estimator for Clt {
 }
 
 impl Clt {
-    /// Calls with the quantiles for values of `value_dim` elements.
-    fn with_quantiles<T>(&self, value_dim: usize, with: impl FnOnce(&Quantiles<'_>) -> T) -> T {
+    /// Calls `with` with the quantiles for values of `value_dim` elements.
+    fn with_quantiles<T>(
+        &self,
+        value_dim: usize,
+        with: impl FnOnce(&ErrorQuantiles<'_>) -> T,
+    ) -> T {
         let vector: &dyn Fn(f64) -> f64 = match self.0.combine {
             Combine::Exact => &|delta| c2(delta, value_dim).sqrt(),
             Combine::Paper => &z_two,
         };
-        with(&Quantiles { scalar: &z_two, vector })
+        with(&ErrorQuantiles { scalar: &z_two, vector })
     }
 }
 
-register!(Estimator, "clt", Clt, "central limit theorem, numerator and denominator bounded apart");
+register!(
+    Estimator,
+    "clt",
+    Clt,
+    "central limit theorem, numerator and denominator bounded separately"
+);

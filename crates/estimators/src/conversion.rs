@@ -2,19 +2,20 @@
 
 use crate::formula::{bar_of_radius, sure_bar_of_radius};
 
-/// Conversion of a radius, which is relative to an estimate, to an error relative to the truth.
+/// Conversion of a radius, which is relative to an estimate, to an error relative to the true
+/// value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conversion {
-    /// Nothing is converted: the estimate is a lower bound, or the paper takes it for the truth.
+    /// No conversion: the estimate is a lower bound, or the paper takes it for the true value.
     None,
-    /// Errors are normal ([`bar_of_radius`]).
+    /// Conversion for normal errors ([`bar_of_radius`]).
     Normal,
-    /// Nothing is known of the errors' distribution ([`sure_bar_of_radius`]).
+    /// Conversion for errors of any distribution ([`sure_bar_of_radius`]).
     Sure,
 }
 
 impl Conversion {
-    /// The error bar of a radius. It rises with the radius.
+    /// Error bar of a radius. The bar rises with the radius.
     pub(crate) fn bar(self, radius: f64, delta: f64) -> f64 {
         match self {
             Self::None => radius,

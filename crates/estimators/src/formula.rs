@@ -1,4 +1,4 @@
-//! The mathematics behind the estimators, as plain functions of numbers.
+//! Formulas of the estimators, as plain functions of numbers.
 
 mod bernstein;
 mod bounded;

@@ -1,26 +1,28 @@
-//! `hoeffding`: bounds from a range that is known, not estimated.
+//! `hoeffding`: bounds from a range of the weights that is proved, not estimated.
 //!
-//! The range of `e` over the residual is `[0, B]`, `B` being the largest weight that an untaken
-//! token can have, which an exact selector (`oracle-top-k`, `score = "head"`) tells.
+//! The range of `e` over the residual is `[0, B]`. `B` is the largest weight that a token of the
+//! residual can have, which an exact selector (`oracle-top-k`, `score = "head"`) proves. The
+//! budgets are
 //!
-//! | target        | budget                                                                           |
-//! |---------------|----------------------------------------------------------------------------------|
-//! | `denominator` | Hoeffding: `b = ½ ln(2/δ) (n_s B / (ε D_f))²`, `D_f ≤ D` the certain tokens' part |
-//! | `numerator`   | McDiarmid: radius `M + 2M √(ln(1/δ)/2)` of a mean of vectors `|e v| ≤ M = B max|v|` |
-//! | `sdpa`        | both, with the best split of δ                                                   |
+//! - `denominator`: Hoeffding's `b = ½ ln(2/δ) (n_s B / (ε D_f))²`, where `D_f ≤ D` is the sum over
+//!   the tokens that are always read;
+//! - `numerator`: McDiarmid's, from the radius `M + 2M √(ln(1/δ)/2)` of a mean of vectors
+//!   `|e v| ≤ M = B max|v|` at one draw;
+//! - `sdpa`: both, with the best split of δ.
 //!
-//! With `correction = "finite"`, Serfling's factor and its like for vectors. With `combine =
-//! "paper"`, `D^` stands for `D_f`.
+//! `correction = "finite"` applies Serfling's factor, or its counterpart for vectors. With
+//! `combine = "paper"`, `D^` replaces `D_f`.
 //!
-//! A proved budget is drawn exactly: `rounds` and the base sample play no part in it.
+//! A proved budget is drawn exactly: it does not depend on `rounds` or on a base sample.
 //!
-//! Cost: O(1) for the denominator; O(b) for each radius of the others.
+//! Cost: O(1) for the denominator; O(b) for each radius of the other targets.
 //!
 //! # Guarantee
-//! (eq. 14, 15.) `denominator` (not `combine = "paper"`): finite-sample. Nothing in the bound is estimated, so
-//! `Pr(|D^ − D| > ε D) ≤ δ` holds for every input; the budget is known before anything is drawn.
-//! `numerator`, `sdpa`: asymptotic, since `|N^|` and `D^` come from the sample; and mostly vacuous,
-//! they read nearly everything. Without an exact selector there is no range: everything is read.
+//! (eq. 14, 15.) `denominator` with `combine = "exact"`: finite-sample. Nothing in the bound is
+//! estimated, so `Pr(|D^ − D| > ε D) ≤ δ` holds for every input, and the budget is known before the
+//! draw. Otherwise: asymptotic, since `|N^|` and `D^` come from the sample. The bounds for
+//! `numerator` and `sdpa` are mostly vacuous: nearly everything is read. Without an exact selector
+//! there is no range, and everything is read.
 //!
 //! Hoeffding (1963); Serfling (1974); Bardenet, Maillard (2015); McDiarmid (1989).
 
@@ -40,40 +42,40 @@ use crate::formula::{McDiarmid, hoeffding_radius, sdpa_error, serfling_factor};
 use crate::terms::default_rounds;
 use crate::{Combine, Correction};
 
-/// Bounds from a proved range.
+/// Bounds from a proved range of the weights.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hoeffding {
-    /// The quantity to be within epsilon.
+    /// Quantity whose error is bounded.
     pub target: Target,
-    /// The relative error allowed: a promise.
+    /// Promised bound on the relative error. Either this or `size` is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<Fraction>,
-    /// Tokens of every sample, instead; its error bar says how accurate it is.
+    /// Size of every sample, in place of `epsilon`; the error bar shows the accuracy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// The most tokens of a sample. Where they do not suffice, the row has an error bar in place of a
+    /// Largest size of a sample. A row for which it does not suffice has an error bar in place of a
     /// promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Size>,
-    /// The probability with which the error may exceed epsilon, or its bar.
+    /// Probability with which the error may exceed epsilon, or its error bar.
     pub delta: Fraction,
-    /// Rows that delta is about: each query head, or all of a layer together.
+    /// Rows that share delta: each query head by itself, or all query heads of a layer together.
     #[serde(default)]
     pub scope: Scope,
     /// Constants of the bound.
     #[serde(default)]
     pub combine: Combine,
-    /// Correction for the residual being finite.
+    /// Correction for the finite size of the residual.
     #[serde(default)]
     pub correction: Correction,
-    /// The largest number of checks, at least 1, if the budget depends on the sample.
+    /// Largest number of checks, at least 1, if the budget depends on the sample.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
 }
 
 impl Hoeffding {
-    /// A promise with every default.
+    /// Creates a promise with default settings.
     pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
         Self {
             target,
@@ -88,22 +90,22 @@ impl Hoeffding {
         }
     }
 
-    /// Returns true if the budget is known before anything is drawn.
-    fn proved(&self) -> bool {
+    /// Returns true if the budget is proved, so that it is known before the draw.
+    fn is_proved(&self) -> bool {
         self.target == Target::Denominator && self.combine == Combine::Exact
     }
 
-    /// The ground of the promise, and its assumptions.
-    fn ground(&self) -> (Kind, Assumptions) {
-        if self.proved() {
+    /// Kind of the promise, and its assumptions.
+    fn kind(&self) -> (Kind, Assumptions) {
+        if self.is_proved() {
             (Kind::FiniteSample, Assumptions::NONE)
         } else {
             (Kind::Asymptotic, Assumptions::only(Assumption::Moments))
         }
     }
 
-    /// Norms are estimated, and the errors' distribution is not known. A proved denominator's error is
-    /// relative to a lower bound.
+    /// Conversion of radii to error bars. No distribution of the errors is assumed. The error of
+    /// the denominator is relative to a lower bound of it, or, by the paper, to its estimate.
     fn conversion(&self) -> Conversion {
         match (self.target, self.combine) {
             (Target::Denominator, _) | (_, Combine::Paper) => Conversion::None,
@@ -111,13 +113,13 @@ impl Hoeffding {
         }
     }
 
-    /// Error relative to the estimate; no residual weight exceeds `bound`.
+    /// Error relative to the estimate, if no weight in the residual exceeds `bound`.
     fn error(&self, stats: &SampleStats, delta: f64, bound: f64) -> f64 {
         let (draws, n_s) = (stats.b as f64, stats.n_s as f64);
-        // The vectors `e v` are no longer than this, relative to `|N|`.
+        // Upper bound on the lengths of `n_s e v`, relative to `|N^|`.
         let largest = n_s * bound * stats.max_norm_v / stats.norm_n;
-        let d = if self.proved() { stats.d_certain } else { stats.d };
-        let (den_shrink, num) = match self.correction {
+        let d = if self.is_proved() { stats.d_certain } else { stats.d };
+        let (den_factor, num) = match self.correction {
             Correction::Finite => {
                 let trace = largest.powi(2) * n_s / (n_s - 1.0);
                 let radius = McDiarmid::new(stats.b, stats.n_s, trace, 2.0 * largest);
@@ -125,8 +127,8 @@ impl Hoeffding {
             }
             Correction::None => (1.0, McDiarmid::infinite(draws, largest.powi(2), 2.0 * largest)),
         };
-        let one = |delta: f64| n_s * hoeffding_radius(delta, bound) / d;
-        let den = |delta: f64| one(delta) * (den_shrink / draws).sqrt();
+        let den_at_one_draw = |delta: f64| n_s * hoeffding_radius(delta, bound) / d;
+        let den = |delta: f64| den_at_one_draw(delta) * (den_factor / draws).sqrt();
         let num = |delta: f64| num.radius(delta);
         match self.target {
             Target::Denominator => den(delta),
@@ -148,7 +150,7 @@ impl Estimator for Hoeffding {
     }
 
     fn schedule(&self) -> Schedule {
-        if self.proved() {
+        if self.is_proved() {
             Schedule::Before
         } else {
             Schedule::Adaptive { rounds: self.rounds.get().into() }
@@ -156,7 +158,7 @@ impl Estimator for Hoeffding {
     }
 
     fn radius(&self, stats: &SampleStats) -> Radius {
-        let (kind, assumes) = self.ground();
+        let (kind, assumes) = self.kind();
         let delta = self.scope.share_of(self.delta.get(), stats.query_heads);
         let error = |bound: f64| self.conversion().bar(self.error(stats, delta, bound), delta);
         Radius::new(stats.bound.map_or(f64::INFINITY, error), kind, assumes)
@@ -172,5 +174,5 @@ register!(
     Estimator,
     "hoeffding",
     Hoeffding,
-    "from the proved range that an exact selector leaves; mostly vacuous but for the denominator"
+    "from a range of weights that an exact selector proves; mostly vacuous but for the denominator"
 );

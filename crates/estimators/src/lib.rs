@@ -1,7 +1,7 @@
-//! Budget estimators, one bound per file, and the statistics they share.
+//! Estimators of the sample size, one bound per file, and the statistics that they share.
 //!
-//! Linking this crate makes them known to pipeline files; the `vattention` facade does.
-//! The formulas are public in [`formula`], for tests and for other estimators to build on; equation
+//! Linking this crate registers the estimators for pipeline files; the `vattention` facade links
+//! it. The formulas are public in [`formula`], for tests and for custom estimators; equation
 //! numbers are those of `docs/guarantees.md`.
 
 mod clt;
@@ -9,9 +9,9 @@ mod conversion;
 mod hoeffding;
 mod mode;
 mod moments;
-mod observed;
 mod ratio;
 mod rigorous;
+mod sample_means;
 mod strict;
 mod sub_gaussian;
 mod terms;

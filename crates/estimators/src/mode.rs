@@ -1,4 +1,4 @@
-//! Assumptions about the tokens that a sample does not show.
+//! Modes: assumptions about moments and about the tokens that a sample missed.
 
 use std::num::NonZeroU8;
 
@@ -18,39 +18,41 @@ use crate::{strict, unseen};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Sums are near to normal, moments are as estimated, but for an allowance, and the sample has seen
-    /// the residual's tail, unless the sampler bounds what it may have missed.
+    /// Sums are nearly normal, moments are as estimated apart from an allowance, and the sample has
+    /// seen the residual's tail, unless the sampler bounds the effect of missed tokens.
     #[default]
     Default,
-    /// The tail need not have been seen where selectors or sampler bound what the sample missed: that and
-    /// the error of the sums are within epsilon together.
+    /// The tail need not have been seen where selectors or the sampler bound the effect of missed
+    /// tokens: this effect and the error of the sums together are within epsilon.
     Strict,
-    /// None: a theorem for every finite sample, from weights that are proved to be bounded.
+    /// No assumptions: a theorem for every finite sample, from proved bounds on the weights.
     Rigorous,
 }
 
-/// Corrections of what a sample estimates.
+/// Corrections of the estimates from a sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Corrections {
-    /// Standard errors by which variances are raised.
+    /// Number of standard errors by which variances are raised.
     pub(crate) allowance: f64,
     /// Conversion of errors relative to the estimate.
     pub(crate) conversion: Conversion,
 }
 
 impl Corrections {
-    /// Estimates are taken for the truth.
+    /// No corrections: estimates are taken for the true values.
     pub(crate) const NONE: Self = Self { allowance: 0.0, conversion: Conversion::None };
-    /// Corrections of results of the central limit theorem.
+    /// Corrections of radii by the central limit theorem.
     pub(crate) const NORMAL: Self = Self { allowance: ALLOWANCE, conversion: Conversion::Normal };
 }
 
-/// The part of delta for missed tokens that would shift the target further than was counted.
-const UNSEEN_SHARE: f64 = 0.1;
+/// Share of delta reserved for missed tokens whose effect exceeds the bound.
+const MISSED_SHARE: f64 = 0.1;
 
 impl Mode {
-    /// The error bar of a sample of one row, whose part of the failure probability is `delta`, given
-    /// the radius by the central limit theorem, which is relative to the estimate.
+    /// Error bar of a row's sample, which the error exceeds with probability `delta` at most.
+    ///
+    /// `asymptotic(stats, delta)` is the radius by the central limit theorem, relative to the
+    /// estimate.
     pub(crate) fn radius(
         self,
         target: Target,
@@ -60,34 +62,36 @@ impl Mode {
         asymptotic: impl Fn(&SampleStats, f64) -> f64,
     ) -> Radius {
         let stats = &stats.raised(corrections.allowance);
-        let missed = UNSEEN_SHARE * delta;
-        let others = delta - missed;
+        let delta_missed = MISSED_SHARE * delta;
+        let delta_sums = delta - delta_missed;
         let bar = |radius: f64, delta: f64| corrections.conversion.bar(radius, delta);
-        let tail_counted =
+        let all_but_tail =
             Assumptions::only(Assumption::Normal) | Assumptions::only(Assumption::Moments);
         let (relative, assumes) = match (self, &stats.unseen, stats.bound) {
             (_, Some(unseen), _) => {
-                let shift = unseen::shift(target, stats, unseen, missed);
-                let of_sums = asymptotic(stats, others);
+                let shift = unseen::shift(target, stats, unseen, delta_missed);
+                let sums = asymptotic(stats, delta_sums);
                 let strict = self == Self::Strict;
-                let radius = if strict { of_sums + shift } else { max_or_nan(of_sums, shift) };
-                (bar(radius, others), if unseen.proved { tail_counted } else { Assumptions::ALL })
+                let radius = if strict { sums + shift } else { max_or_nan(sums, shift) };
+                let assumes = if unseen.proved { all_but_tail } else { Assumptions::ALL };
+                (bar(radius, delta_sums), assumes)
             }
             (Self::Strict, None, Some(bound)) => {
-                let shift = strict::shift(target, stats, bound, missed);
-                (bar(asymptotic(stats, others) + shift, others), tail_counted)
+                let shift = strict::shift(target, stats, bound, delta_missed);
+                (bar(asymptotic(stats, delta_sums) + shift, delta_sums), all_but_tail)
             }
             _ => (bar(asymptotic(stats, delta), delta), Assumptions::ALL),
         };
         Radius::new(relative, Kind::Asymptotic, assumes)
     }
 
-    /// Evidence that this mode needs.
+    /// Evidence that this mode requires from the sampler.
     pub(crate) fn evidence(self) -> SampleEvidence {
         if self == Self::Rigorous { SampleEvidence::Proof } else { SampleEvidence::Variances }
     }
 
-    /// The union bound of a proof covers fixed sizes.
+    /// Schedule of checks with at most `rounds` of them. A proof covers fixed sizes only, by a
+    /// union bound.
     pub(crate) fn schedule(self, rounds: NonZeroU8) -> Schedule {
         let rounds = rounds.get().into();
         if self == Self::Rigorous {

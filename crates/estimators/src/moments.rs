@@ -1,4 +1,4 @@
-//! Radii from estimated variances: what `clt` and `sub-gaussian` have in common.
+//! Radii from estimated variances, for `clt` and `sub-gaussian`.
 
 use vattention_core::{SampleStats, Target, plugin::Radius};
 
@@ -6,16 +6,17 @@ use crate::formula::{sdpa_error, unbounded};
 use crate::mode::Corrections;
 use crate::{Combine, Correction, Mode, Terms, rigorous};
 
-/// What holds with probability `1 − delta`, at one draw.
-pub(crate) struct Quantiles<'a> {
-    /// For a number: how many of its standard deviations.
+/// Quantiles of standardised errors: functions of delta, which an error exceeds with probability
+/// delta at most.
+pub(crate) struct ErrorQuantiles<'a> {
+    /// Quantile of the error of a number, in standard deviations.
     pub(crate) scalar: &'a dyn Fn(f64) -> f64,
-    /// For a vector: how many roots of its covariance's trace.
+    /// Quantile of the length of a vector's error, in square roots of the covariance's trace.
     pub(crate) vector: &'a dyn Fn(f64) -> f64,
 }
 
 /// Error bar of a sample.
-pub(crate) fn radius(terms: &Terms, stats: &SampleStats, quantiles: &Quantiles<'_>) -> Radius {
+pub(crate) fn radius(terms: &Terms, stats: &SampleStats, quantiles: &ErrorQuantiles<'_>) -> Radius {
     let delta = terms.scope.share_of(terms.delta.get(), stats.query_heads);
     if terms.mode == Mode::Rigorous {
         let checks = rigorous::checks(terms.size, terms.limit, stats.n_s);
@@ -25,7 +26,7 @@ pub(crate) fn radius(terms: &Terms, stats: &SampleStats, quantiles: &Quantiles<'
     terms.mode.radius(terms.target, delta, stats, corrections_of(terms), asymptotic)
 }
 
-/// Corrections of the terms; the paper takes estimates for the truth.
+/// Corrections of estimates; the paper takes estimates for the true values.
 fn corrections_of(terms: &Terms) -> Corrections {
     match (terms.combine, terms.mode) {
         (Combine::Paper, Mode::Default) => Corrections::NONE,
@@ -33,15 +34,15 @@ fn corrections_of(terms: &Terms) -> Corrections {
     }
 }
 
-/// At one draw out of infinitely many.
+/// Radii of numerator and denominator at one draw from an infinite population.
 struct Radii<'a> {
-    quantiles: &'a Quantiles<'a>,
+    quantiles: &'a ErrorQuantiles<'a>,
     s_n: f64,
     s_d: f64,
 }
 
 impl<'a> Radii<'a> {
-    fn new(stats: &SampleStats, quantiles: &'a Quantiles<'a>) -> Self {
+    fn new(stats: &SampleStats, quantiles: &'a ErrorQuantiles<'a>) -> Self {
         let n_s = stats.n_s as f64;
         Self {
             quantiles,
@@ -59,7 +60,8 @@ impl<'a> Radii<'a> {
     }
 }
 
-fn error(terms: &Terms, stats: &SampleStats, delta: f64, quantiles: &Quantiles<'_>) -> f64 {
+/// Error of the target relative to its estimate.
+fn error(terms: &Terms, stats: &SampleStats, delta: f64, quantiles: &ErrorQuantiles<'_>) -> f64 {
     let radii = Radii::new(stats, quantiles);
     let draws = match terms.correction {
         Correction::Finite => unbounded(stats.b as f64, stats.n_s),

@@ -1,25 +1,29 @@
-//! `ratio`: the default; bounds the output's own error instead of those of its parts.
+//! `ratio`, the default: a bound on the output's own error instead of the errors of `N` and `D`.
 //!
 //! With `w = e (v − N/D)` the error is `N^/D^ − N/D = W^/D^` exactly, where `W^` estimates a sum
-//! that is 0. So with `s_W = n_s √Tr Cov(w) / |N^|` and `s_D = n_s σ / D`, both estimated,
+//! that is 0. So with `s_W = n_s √Tr Cov(w) / |N^|` and `s_D = n_s σ / D`, both estimated, the
+//! budget `b` is
 //!
 //! `√b = min over δ_W + δ_D = δ of [√q(δ_W) s_W / R + max(0, z(δ_D)) s_D]`,
 //!
-//! `q` being the quantile of a Gaussian vector's squared length that suits the effective rank of
-//! the sample, and `R` the error relative to the estimate that leaves it within ε of the output
-//! ([`bar_of_radius`](crate::formula::bar_of_radius)); then the finite-population correction. The
-//! denominator's error has no `1/R`: it is of second order.
+//! followed by the finite-population correction. Here `q` is a quantile of the squared length of a
+//! Gaussian vector with the sample's effective rank, and `R` is the largest error relative to the
+//! estimate that implies an error of at most ε relative to the output
+//! ([`bar_of_radius`](crate::formula::bar_of_radius)). The term of the denominator has no factor
+//! `1/R`: its error is of second order.
 //!
-//! Cost: O(1) beside the statistics; its tables take tens of milliseconds once.
+//! Cost: O(1) in addition to the statistics; the tables take tens of milliseconds once.
 //!
 //! # Guarantee
-//! (eq. 12, 13.) Asymptotic: `Pr(|out − SDPA| > ε |SDPA|) ≤ δ` once the sample has seen the residual's tail, with
-//! 3.5 times fewer sampled tokens than the paper's theorem on the shipped trace. It can fail where a few tokens that
-//! no selector took carry much of the output and the sample missed them all; put a selector that
-//! finds heavy tokens in front. Where values cancel, `|N|` is small: nearly everything is read, and
-//! the error bar of a smaller sample is infinite.
+//! (eq. 12, 13.) Asymptotic: `Pr(|out − SDPA| > ε |SDPA|) ≤ δ` if the sample has seen the
+//! residual's tail, with 3.5 times fewer sampled tokens than the paper's theorem on the shipped
+//! trace. The promise can fail where a few tokens carry much of the output, no selector picked
+//! them, and the sample missed all of them; use a selector that finds heavy tokens. Where values
+//! cancel, `|N|` is small: nearly everything is read, and the error bar of a smaller sample is
+//! infinite.
 //!
-//! Of this project. The effective-rank quantile is verified numerically, not proved.
+//! The estimator is this project's own. The quantile by effective rank is verified numerically, not
+//! proved.
 
 use std::num::NonZeroU8;
 
@@ -41,35 +45,35 @@ use crate::{Mode, rigorous};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ratio {
-    /// The quantity to be within epsilon: the output.
+    /// Quantity whose error is bounded: the output.
     #[serde(default)]
     pub target: RatioTarget,
-    /// The relative error allowed: a promise.
+    /// Promised bound on the relative error. Either this or `size` is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<Fraction>,
-    /// Tokens of every sample, instead; its error bar says how accurate it is.
+    /// Size of every sample, in place of `epsilon`; the error bar shows the accuracy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// The most tokens of a sample. Where they do not suffice, the row has an error bar in place of a
+    /// Largest size of a sample. A row for which it does not suffice has an error bar in place of a
     /// promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Size>,
-    /// The probability with which the error may exceed epsilon, or its bar.
+    /// Probability with which the error may exceed epsilon, or its error bar.
     pub delta: Fraction,
     /// Assumptions of the bound.
     #[serde(default)]
     pub mode: Mode,
-    /// Rows that delta is about: each query head, or all of a layer together.
+    /// Rows that share delta: each query head by itself, or all query heads of a layer together.
     #[serde(default)]
     pub scope: Scope,
-    /// The largest number of checks, at least 1.
+    /// Largest number of checks, at least 1.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
     #[serde(skip)]
     grids: RatioGrids,
 }
 
-/// The one target that this estimator has.
+/// Target of `ratio`: the attention output is the only one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RatioTarget {
@@ -79,7 +83,7 @@ pub enum RatioTarget {
 }
 
 impl Ratio {
-    /// A promise with every default.
+    /// Creates a promise with default settings.
     pub fn new(epsilon: Fraction, delta: Fraction) -> Self {
         Self {
             target: RatioTarget::Sdpa,
@@ -94,18 +98,19 @@ impl Ratio {
         }
     }
 
-    /// A sample of a size, with every default.
+    /// Creates a goal of a fixed sample size, with default settings.
     pub fn sized(size: Size, delta: Fraction) -> Self {
         Self { epsilon: None, size: Some(size), ..Self::new(delta, delta) }
     }
 
-    /// The ways to divide `delta` that are tried for values of `value_dim` elements. The first call may
-    /// take tens of milliseconds.
+    /// Splits of `delta` over which the budget is minimised, for values of `value_dim` elements.
+    /// The first call may take tens of milliseconds.
     pub fn splits(&self, delta: f64, value_dim: usize) -> Vec<DeltaSplit> {
         self.grids.get(delta, value_dim).splits().to_vec()
     }
 
-    /// Error by the central limit theorem, from a table made at the first call.
+    /// Error relative to the estimate by the central limit theorem, from a table that the first
+    /// call computes.
     fn error(&self, stats: &SampleStats, delta: f64) -> f64 {
         let n_s = stats.n_s as f64;
         let s_w = n_s * stats.trace_w.sqrt() / stats.norm_n;
@@ -147,4 +152,9 @@ impl Estimator for Ratio {
     }
 }
 
-register!(Estimator, "ratio", Ratio, "the output's own error, the thriftiest promise (default)");
+register!(
+    Estimator,
+    "ratio",
+    Ratio,
+    "bound on the output's own error, which needs the fewest tokens (default)"
+);

@@ -1,14 +1,15 @@
 //! `sub-gaussian`: `clt` with `√(2 ln(2/δ))` in place of the normal quantile.
 //!
-//! The paper calls this Hoeffding's inequality. It is not: the estimated deviation stands where a
-//! range should. It is `2 ln(2/δ) / z(δ)²` times the budget of `clt`, 2.8 at δ = 0.2.
+//! The paper calls this bound Hoeffding's inequality, but it uses the estimated standard deviation
+//! in place of a range. The budget is `2 ln(2/δ) / z(δ)²` times that of `clt`, 2.8 times at δ =
+//! 0.2.
 //!
-//! Cost: O(1) beside the statistics.
+//! Cost: O(1) in addition to the statistics.
 //!
 //! # Guarantee
-//! (docs/guarantees.md, section 4.) Asymptotic, as `clt`: what is exceeded with probability δ by something with Gaussian tails is
-//! exceeded by a Gaussian less often (0.032 at δ = 0.2), so it is conservative wherever `clt` is
-//! right, and wrong where `clt` is.
+//! (docs/guarantees.md, section 4.) Asymptotic, as `clt`. The quantile is an upper bound for all
+//! sub-Gaussian errors, so a normal error exceeds it with a probability below δ (0.032 at δ = 0.2).
+//! The bound is conservative where the assumptions of `clt` hold, and fails where they fail.
 //!
 //! "vAttention: Verified Sparse Attention" (2025), <https://arxiv.org/abs/2510.05688>.
 
@@ -22,7 +23,7 @@ use vattention_core::{
 
 use crate::Terms;
 use crate::formula::sub_gaussian;
-use crate::moments::{Quantiles, radius};
+use crate::moments::{ErrorQuantiles, radius};
 
 /// The paper's "Hoeffding".
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -52,11 +53,12 @@ impl Estimator for SubGaussian {
     }
 }
 
-const QUANTILES: Quantiles<'_> = Quantiles { scalar: &sub_gaussian, vector: &sub_gaussian };
+const QUANTILES: ErrorQuantiles<'_> =
+    ErrorQuantiles { scalar: &sub_gaussian, vector: &sub_gaussian };
 
 register!(
     Estimator,
     "sub-gaussian",
     SubGaussian,
-    "clt with the tail of a sub-Gaussian, what the paper calls Hoeffding"
+    "clt with the tails of a sub-Gaussian error, which the paper calls Hoeffding"
 );

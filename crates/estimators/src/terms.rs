@@ -12,49 +12,49 @@ use vattention_core::{
 
 use crate::{Combine, Mode};
 
-/// The terms of a promise that bounds `N` and `D` apart.
+/// Terms of a promise with separate bounds for `N` and `D`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
-    /// The quantity to be within epsilon.
+    /// Quantity whose error is bounded.
     pub target: Target,
-    /// The relative error allowed: a promise.
+    /// Promised bound on the relative error. Either this or `size` is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<Fraction>,
-    /// Tokens of every sample, instead; its error bar says how accurate it is.
+    /// Size of every sample, in place of `epsilon`; the error bar shows the accuracy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// The most tokens of a sample. Where they do not suffice, the row has an error bar in place of a
+    /// Largest size of a sample. A row for which it does not suffice has an error bar in place of a
     /// promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Size>,
-    /// The probability with which the error may exceed epsilon, or its bar.
+    /// Probability with which the error may exceed epsilon, or its error bar.
     pub delta: Fraction,
     /// Assumptions of the bound.
     #[serde(default)]
     pub mode: Mode,
-    /// Rows that delta is about: each query head, or all of a layer together.
+    /// Rows that share delta: each query head by itself, or all query heads of a layer together.
     #[serde(default)]
     pub scope: Scope,
     /// Constants of the bound.
     #[serde(default)]
     pub combine: Combine,
-    /// Correction for the residual being finite.
+    /// Correction for the finite size of the residual.
     #[serde(default)]
     pub correction: Correction,
-    /// The largest number of checks, at least 1; the paper checks once.
+    /// Largest number of checks, at least 1; the paper checks once.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
 }
 
-/// Correction for a finite residual.
+/// Correction for the finite size of the residual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Correction {
-    /// Sampling without replacement needs fewer tokens.
+    /// Finite-population correction: sampling without replacement needs fewer tokens.
     #[default]
     Finite,
-    /// None: an infinite population is assumed.
+    /// No correction: the population is assumed to be infinite.
     None,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn default_rounds() -> NonZeroU8 {
 }
 
 impl Terms {
-    /// Terms of a promise with every default.
+    /// Creates a promise with default settings.
     pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
         Self {
             target,

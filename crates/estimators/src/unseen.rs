@@ -1,18 +1,19 @@
-//! Bounds on the tokens that a sample may have missed, where the sampler gives them.
+//! Effect of tokens that a sample may have missed, where the sampler bounds it.
 //!
-//! Tokens of which λ draws are expected together are all missed with probability `e^−λ`, and the design
-//! says what one draw's worth of them adds to a sum at the most ([`Unseen`]). So what tokens that are
-//! missed with probability `δ/10` shift the target by is λ = ln(10/δ) times that, and the central limit
-//! theorem is left `0.9 δ`. In the default mode each of the two is within epsilon, in the strict mode both
-//! together are.
+//! Tokens whose expected number of draws is λ in total are all missed with probability `e^−λ` at
+//! most. The sampling design bounds the contribution to a sum of tokens with one expected draw
+//! ([`Unseen`]). So except with probability `δ/10`, missed tokens shift the target by at most
+//! `λ = ln(10/δ)` times this bound, and `0.9 δ` remains for the central limit theorem. In the
+//! default mode each of the two errors is within epsilon, in the strict mode their sum is.
 //!
 //! # Guarantee
-//! (docs/guarantees.md, theorem 6.) Asymptotic. Of the tail nothing is assumed, if the design proved what
-//! it says.
+//! (docs/guarantees.md, theorem 6.) Asymptotic. Nothing is assumed about the tail if the design's
+//! bound is proved.
 
 use vattention_core::{SampleStats, Target, sample::Unseen};
 
-/// Shift of the target, relative to it, by tokens that are missed with probability delta.
+/// Upper bound on the shift of the target by missed tokens, relative to the target, except with
+/// probability `delta`.
 pub(crate) fn shift(target: Target, stats: &SampleStats, unseen: &Unseen, delta: f64) -> f64 {
     -delta.ln()
         * match target {

@@ -1,21 +1,21 @@
-//! Small whole numbers within limits, checked where they are read.
+//! Small whole numbers within limits, which deserialization checks.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-/// A whole number from `MIN` to `MAX`, by default `DEFAULT`.
+/// A whole number from `MIN` to `MAX`, with the default `DEFAULT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct Bounded<const MIN: u8, const MAX: u8, const DEFAULT: u8>(u8);
 
 impl<const MIN: u8, const MAX: u8, const DEFAULT: u8> Bounded<MIN, MAX, DEFAULT> {
-    /// A number that is within the limits.
+    /// Creates a number.
     ///
     /// # Panics
-    /// If it is not; where the number is a constant, when that is compiled.
-    pub const fn of(number: u8) -> Self {
+    /// If the number is not within the limits; in a constant, compilation fails.
+    pub const fn new(number: u8) -> Self {
         assert!(MIN <= number && number <= MAX, "within the limits");
         Self(number)
     }
@@ -28,7 +28,7 @@ impl<const MIN: u8, const MAX: u8, const DEFAULT: u8> Bounded<MIN, MAX, DEFAULT>
 
 impl<const MIN: u8, const MAX: u8, const DEFAULT: u8> Default for Bounded<MIN, MAX, DEFAULT> {
     fn default() -> Self {
-        const { Self::of(DEFAULT) }
+        const { Self::new(DEFAULT) }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Clusters of a KV head's tokens, by their keys: what `squeezed-attention` and `tactic` rank in place of tokens. The centroids
-//! and k-means are those of `pq-cache`, too.
+//! Clusters of a KV head's tokens by their keys. The selectors `squeezed-attention` and `tactic`
+//! rank clusters in place of tokens; `pq-cache` uses the centroids and k-means.
 
 mod centroids;
 mod k_means;
@@ -10,21 +10,21 @@ use vattention_core::ndarray::{Array2, ArrayView2, Axis};
 pub use centroids::Centroids;
 pub use k_means::{assign, k_means, order};
 
-/// Tokens in clusters, of which none is empty, and the mean key of each.
+/// Non-empty clusters of tokens, and the mean key of each.
 #[derive(Clone, Debug)]
 pub struct Clusters {
     /// `[clusters, head_dim]`
     means: Array2<f32>,
-    /// The tokens of each, ascending.
+    /// Tokens of each cluster, ascending.
     members: Vec<Vec<u32>>,
 }
 
 impl Clusters {
-    /// Tokens with these keys `[tokens, head_dim]`, those with the same label in one cluster. Clusters are in the order of their
-    /// labels. Means are summed in f64, in the order of the tokens.
+    /// Puts tokens with the same label into one cluster, in the order of the labels. `keys` are
+    /// `[tokens, head_dim]`. Means are summed in f64, in the order of the tokens.
     pub fn new(keys: ArrayView2<'_, f32>, labels: &[usize]) -> Self {
-        let most = labels.iter().max().map_or(0, |label| label + 1);
-        let mut members = vec![Vec::new(); most];
+        let count = labels.iter().max().map_or(0, |label| label + 1);
+        let mut members = vec![Vec::new(); count];
         labels.iter().enumerate().for_each(|(token, &label)| members[label].push(token as u32));
         members.retain(|tokens| !tokens.is_empty());
         let mut means = Array2::zeros((members.len(), keys.ncols()));
@@ -39,29 +39,29 @@ impl Clusters {
         Self { means, members }
     }
 
-    /// How many there are.
+    /// Number of clusters.
     pub fn count(&self) -> usize {
         self.members.len()
     }
 
-    /// The tokens of one, ascending.
+    /// Tokens of a cluster, ascending.
     pub fn members(&self, cluster: usize) -> &[u32] {
         &self.members[cluster]
     }
 
-    /// The mean keys, `[clusters, head_dim]`.
+    /// Mean keys, `[clusters, head_dim]`.
     pub fn means(&self) -> ArrayView2<'_, f32> {
         self.means.view()
     }
 
-    /// The product of each mean with a query `[head_dim]`, `[clusters]`. O(clusters · head_dim).
+    /// Product of each mean with a query `[head_dim]`, `[clusters]`. O(clusters · head_dim).
     pub fn logits(&self, query: &[f32]) -> Vec<f32> {
         let mut logits = vec![0.0; self.count()];
         self.rows().dots(0..self.count(), query, &mut logits);
         logits
     }
 
-    /// Those of some clusters.
+    /// Product of the means of some clusters with a query `[head_dim]`.
     pub fn logits_of(&self, clusters: &[usize], query: &[f32]) -> Vec<f32> {
         let mut logits = vec![0.0; clusters.len()];
         self.rows().dots_of(clusters, query, &mut logits);
@@ -73,24 +73,25 @@ impl Clusters {
         Tokens::new(rows, self.count(), self.means.ncols())
     }
 
-    /// Another token, later than all others, is in this cluster. Its mean stays what it was.
+    /// Adds a token, later than all others, to a cluster, whose mean does not change.
     pub fn join(&mut self, token: usize, cluster: usize) {
         self.members[cluster].push(token as u32);
     }
 
-    /// What each of the first `visible` tokens has of its cluster's `scores` `[clusters]`; what is in none has 0.
+    /// Gives each of the first `visible` tokens the score of its cluster. `scores` are
+    /// `[clusters]`; tokens in no cluster have the score 0.
     pub fn per_token(&self, scores: &[f32], visible: usize) -> Vec<f32> {
         let mut of_tokens = vec![0.0; visible];
         for (members, &score) in self.members.iter().zip(scores) {
-            let seen = members.partition_point(|&token| (token as usize) < visible);
-            for &token in &members[..seen] {
+            let count = members.partition_point(|&token| (token as usize) < visible);
+            for &token in &members[..count] {
                 of_tokens[token as usize] = score;
             }
         }
         of_tokens
     }
 
-    /// What they take.
+    /// Bytes of means and members.
     pub fn bytes(&self) -> usize {
         let members: usize = self.members.iter().map(|tokens| size_of_val(&tokens[..])).sum();
         members + self.means.len() * size_of::<f32>()

@@ -1,25 +1,26 @@
-//! Numbers of all tokens, coordinate by coordinate: a product with some coordinates reads those alone.
+//! Vectors of all tokens, stored by coordinate, so that a product with some coordinates reads only
+//! these.
 
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use multiversion::multiversion;
 
-/// The first numbers of all tokens, the second, and so on, `[columns][tokens]`, in bf16: it has the range of f32.
+/// Vectors of all tokens, `[columns][tokens]`, in bf16, which has the range of f32.
 #[derive(Clone, Debug)]
 pub struct Columns(Vec<Vec<bf16>>);
 
 impl Columns {
-    /// So many columns, of no tokens yet.
+    /// Creates `count` columns without tokens.
     pub fn new(count: usize) -> Self {
         Self(vec![Vec::new(); count])
     }
 
-    /// How many columns there are.
+    /// Number of columns.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Adds the numbers of the next token, `[columns]`, rounded to bf16.
+    /// Adds the vector of the next token, `[columns]`, rounded to bf16.
     pub fn push(&mut self, numbers: &[f32]) {
         for (column, &x) in self.0.iter_mut().zip(numbers) {
             column.push(bf16::from_f32(x));
@@ -31,18 +32,18 @@ impl Columns {
         add_multiple(self.0[column].reinterpret_cast(), weight, scores);
     }
 
-    /// What they take: 2 bytes for each token and column.
+    /// Bytes of the columns: 2 for each token and column.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|column| size_of_val(&column[..])).sum()
     }
 
-    /// The numbers of one token, `[columns]`.
+    /// Vector of one token, `[columns]`.
     pub fn row(&self, token: usize) -> Vec<bf16> {
         self.0.iter().map(|column| column[token]).collect()
     }
 }
 
-/// Adds `weight · column`, of bf16 as its bits.
+/// Adds `weight · column` to `scores`; `column` holds the bits of bf16 numbers.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"

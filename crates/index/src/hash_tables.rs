@@ -1,27 +1,28 @@
-//! Random hash tables of signs: what the selector `magic-pig` and the sampler `lsh` share.
+//! Random hash tables of signs, for the selector `magic-pig` and the sampler `lsh`.
 //!
-//! A table hashes a vector to `bits` signs of its products with random Gaussians. A token whose
-//! key makes the angle θ with the query agrees in one sign with probability `p = 1 − θ / π`, and in
-//! all of a table's with `x = p^bits`. It is found if it agrees in at least one of the `tables` or
-//! in at least two, and the probability of that over the draw of the tables is known:
+//! A table hashes a vector to `bits` signs of its products with random Gaussian vectors. A token
+//! whose key makes the angle θ with the query agrees with it in one sign with probability
+//! `p = 1 − θ / π`, and in all signs of a table with probability `x = p^bits`. The token is found
+//! if it agrees in at least one of the `tables`, or in at least two. Over the draw of the tables,
+//! the probability of finding it is
 //!
 //! ```text
 //! rule = "any"   w = 1 − (1 − x)^tables
 //! rule = "two"   w = 1 − (1 − x)^tables − tables · x · (1 − x)^(tables − 1)
 //! ```
 //!
-//! Which vectors make the angle: with `center` the mean of the keys is subtracted from a key, which
-//! changes no attention but spreads the keys over the buckets; the query is left as it is, as in the
-//! authors' code. With `transform = "simple-lsh"` a key becomes `[k, √(φ² − |k|²)] / φ`, φ being
-//! the largest norm, and the query `[q, 0]`, so that the angle follows from `q·k` alone.
+//! With `center` the mean of the keys is subtracted from each key before hashing, which does not
+//! change the attention but spreads the keys over the buckets; the query is not changed, as in the
+//! authors' code. With `transform = "simple-lsh"` a key becomes `[k, √(φ² − |k|²)] / φ`, where φ is
+//! the largest norm, and the query becomes `[q, 0]`, so that the angle depends on `q·k` only.
 //!
-//! Keys are hashed in blocks of 128 as they come. Mean and φ are those of the tokens so far when
-//! a block is complete, and are kept with it: the authors hash a prompt once and for all, but
-//! numbers that move on would no longer fit the signs that are stored. The tokens of the last,
-//! incomplete block, or of one that a row sees in part, are found for certain, as the authors take
-//! everything that was generated. They
-//! add 1e-4 to `w`, which is not done here, and share one set of Gaussians among layers and heads,
-//! where here every KV head of every sequence has its own; a fork keeps those of its origin.
+//! Keys are hashed in blocks of 128 as they are appended. When a block is complete, the mean and φ
+//! of all tokens so far are computed and stored with the block: later values would no longer fit
+//! the stored signs. (The authors hash a prompt once.) The tokens of the last, incomplete block,
+//! and of a block that is only partly visible to a row, are always found; the authors, too, read
+//! all generated tokens. Two differences from the authors' code: it adds 1e-4 to `w`, and it shares
+//! one set of Gaussian vectors among layers and heads. Here every KV head of every sequence has its
+//! own vectors, and a fork has those of its origin.
 //!
 //! Chen, Sadhukhan, Ye, Zhou, Zhang, Nolte, Tian, Douze, Bottou, Jia, Chen (2024), "MagicPIG: LSH
 //! Sampling for Efficient LLM Generation", <https://arxiv.org/abs/2410.16179>; simple LSH: Neyshabur,
@@ -45,23 +46,23 @@ pub use lsh::{BLOCK, Lsh, TableBits, Transform};
 
 use block::OpenBlock;
 
-/// Random hash tables, and how they are made.
+/// Settings of random hash tables.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HashTables {
-    /// Hash tables.
+    /// Number of hash tables.
     #[serde(default = "default_tables")]
     pub tables: NonZeroU16,
-    /// Signs that a table hashes to.
+    /// Number of signs in the hash of a table.
     #[serde(default)]
     pub bits: TableBits,
-    /// In how many tables a token must agree with the query.
+    /// Number of tables in which a token must agree with the query.
     #[serde(default)]
     pub rule: Rule,
-    /// Which vectors are hashed.
+    /// Transform of query and keys before hashing.
     #[serde(default)]
     pub transform: Transform,
-    /// Whether the mean of the keys is subtracted from them before.
+    /// True to subtract the mean of the keys from each key before hashing.
     #[serde(default = "default_center")]
     pub center: bool,
 }
@@ -75,11 +76,11 @@ fn default_center() -> bool {
 }
 
 impl HashTables {
-    /// The tables of one KV head, of no tokens.
+    /// Creates the tables of one KV head, without tokens.
     ///
     /// # Errors
-    /// [`Error::Build`](vattention_core::Error::Build) of the component, if one table is to agree with
-    /// the query twice.
+    /// [`Error::Build`](vattention_core::Error::Build) of the component, if the rule requires two
+    /// tables and there is one.
     pub fn index(&self, component: &str, site: &Site) -> Result<Hashed> {
         let impossible = self.rule == Rule::Two && self.tables.get() == 1;
         if impossible {
@@ -98,19 +99,19 @@ impl HashTables {
     }
 }
 
-/// The keys of one KV head in its tables.
+/// Index of the keys of one KV head by hash tables.
 #[derive(Clone, Debug)]
 pub struct Hashed {
     collisions: Collisions,
     lsh: Arc<Lsh>,
-    /// Of [`BLOCK`] tokens each, shared by forks.
+    /// Complete blocks of [`BLOCK`] tokens, shared by forks.
     blocks: Vec<Arc<block::HashBlock>>,
-    /// The tokens after them.
+    /// Tokens after the complete blocks.
     open: OpenBlock,
 }
 
 impl Hashed {
-    /// Takes note of new tokens.
+    /// Adds new tokens.
     pub fn append(&mut self, new: &NewTokens<'_>) {
         let mut key = vec![0.0; new.keys.dim()];
         for token in 0..new.keys.len() {
@@ -124,38 +125,39 @@ impl Hashed {
         self.blocks.iter().map(|block| block.bytes()).sum()
     }
 
-    /// Blocks that a row sees in whole.
-    fn whole(&self, row: &Row<'_>) -> usize {
+    /// Number of complete blocks all of whose tokens are visible to a row.
+    fn visible_blocks(&self, row: &Row<'_>) -> usize {
         self.blocks.len().min(row.visible() / BLOCK)
     }
 
-    /// The tokens that a row finds, ascending; those outside of whole blocks for certain.
+    /// Tokens that the tables find for a row, ascending. Tokens after the last complete block that
+    /// is wholly visible are always found.
     pub fn found(&self, row: &Row<'_>) -> impl Iterator<Item = usize> {
         let query = self.lsh.signatures(row.query());
-        let (whole, least) = (self.whole(row), self.collisions.least());
-        let of_block = move |(i, block): (usize, &Arc<block::HashBlock>)| -> Vec<usize> {
-            let agreeing = block.agreeing(&query);
-            let found = agreeing.iter().enumerate().filter(|(_, tables)| **tables >= least);
+        let (blocks, least) = (self.visible_blocks(row), self.collisions.least());
+        let find = move |(i, block): (usize, &Arc<block::HashBlock>)| -> Vec<usize> {
+            let counts = block.count_agreeing_tables(&query);
+            let found = counts.iter().enumerate().filter(|(_, count)| **count >= least);
             found.map(|(j, _)| i * BLOCK + j).collect()
         };
-        let hashed = self.blocks[..whole].iter().enumerate().flat_map(of_block);
-        hashed.chain(whole * BLOCK..row.visible())
+        let hashed = self.blocks[..blocks].iter().enumerate().flat_map(find);
+        hashed.chain(blocks * BLOCK..row.visible())
     }
 
-    /// With which probability, over the draw of the tables, a row finds each of these tokens.
+    /// Probability, over the draw of the tables, that a row finds each of these tokens.
     pub fn probabilities(&self, row: &Row<'_>, tokens: &[usize]) -> Vec<f64> {
-        let whole = self.whole(row);
+        let blocks = self.visible_blocks(row);
         let mut key = vec![0.0; row.query().len()];
-        let of = |&token: &usize| {
-            if token >= whole * BLOCK {
+        let probability = |&token: &usize| {
+            if token >= blocks * BLOCK {
                 return 1.0;
             }
             let block = &self.blocks[token / BLOCK];
             row.keys().copy_row(token, &mut key);
-            let cosine = self.lsh.cosine(row.query(), block.centered(&mut key), block.largest);
+            let cosine = self.lsh.cosine(row.query(), block.center(&mut key), block.largest);
             self.collisions.probability(cosine)
         };
-        tokens.iter().map(of).collect()
+        tokens.iter().map(probability).collect()
     }
 }
 

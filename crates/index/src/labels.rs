@@ -1,8 +1,8 @@
-//! Labels: short vectors that stand for keys, one for each item, quantised or exact, and their
+//! Labels: short vectors that represent keys, one for each item, quantised or exact, and their
 //! products with a query.
 //!
-//! With `bits` of 1 to 8 a number is `base + step · code`, with a base and a step for each vector
-//! and a code of a few bits; see [`quantise`]. With 0 bits it is kept as it is.
+//! With `bits` from 1 to 8 an element is stored as `base + step · code`, with a base and a step for
+//! each label; see [`quantise`]. With 0 bits elements are stored in f32.
 
 mod coded;
 mod quantise;
@@ -13,16 +13,16 @@ use crate::bounded::Bounded;
 use coded::CodedLabels;
 pub use quantise::Rounding;
 
-/// Bits of a quantised number, or 0 for exact ones.
+/// Bits of a quantised element, or 0 for exact ones.
 pub type LabelBits = Bounded<0, 8, 0>;
 
-/// Items side by side, so that vector instructions multiply several.
+/// Number of items in a block, which vector instructions process together.
 const LANES: usize = 64;
 
-/// A channel, and what its numbers are multiplied by.
+/// A channel, and the weight of its elements in a product.
 pub type Term = (usize, f32);
 
-/// Labels of items in order, each of `channels` numbers.
+/// Labels of items in order, each of `channels` elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Labels {
     channels: usize,
@@ -30,30 +30,30 @@ pub struct Labels {
     numbers: Numbers,
 }
 
-/// Blocks of [`LANES`] items, channel after channel, so that items are added up side by side.
+/// Elements in blocks of [`LANES`] items, ordered by channel within a block.
 #[derive(Clone, Debug, PartialEq)]
 enum Numbers {
     /// `[blocks][channels][LANES]`
     Exact(Vec<f32>),
-    CodedLabels(CodedLabels),
+    Coded(CodedLabels),
 }
 
 impl Labels {
-    /// No labels yet.
+    /// Creates labels of `channels` elements, without items.
     pub fn new(channels: usize, bits: LabelBits) -> Self {
         let numbers = match bits.get() {
             0 => Numbers::Exact(Vec::new()),
-            bits => Numbers::CodedLabels(CodedLabels::new(bits)),
+            bits => Numbers::Coded(CodedLabels::new(bits)),
         };
         Self { channels, len: 0, numbers }
     }
 
-    /// How many there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no items.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -69,17 +69,17 @@ impl Labels {
                     row[lane] = x;
                 }
             }
-            Numbers::CodedLabels(coded) => coded.push(block, lane, label, rounding),
+            Numbers::Coded(coded) => coded.push(block, lane, label, rounding),
         }
         self.len += 1;
     }
 
-    /// One number of a label, as it is multiplied.
+    /// Returns an element of a label, as stored.
     pub fn get(&self, item: usize, channel: usize) -> f32 {
         let (block, lane) = (item / LANES, item % LANES);
         match &self.numbers {
             Numbers::Exact(numbers) => numbers[(block * self.channels + channel) * LANES + lane],
-            Numbers::CodedLabels(coded) => coded.get(block * self.channels + channel, item),
+            Numbers::Coded(coded) => coded.get(block * self.channels + channel, item),
         }
     }
 
@@ -88,15 +88,15 @@ impl Labels {
     pub fn add_products(&self, terms: &[Term], scores: &mut [f32]) {
         match &self.numbers {
             Numbers::Exact(numbers) => add_exact(numbers, self.channels, terms, scores),
-            Numbers::CodedLabels(coded) => coded.add_products(self.channels, terms, scores),
+            Numbers::Coded(coded) => coded.add_products(self.channels, terms, scores),
         }
     }
 
-    /// What they take.
+    /// Bytes of the labels.
     pub fn bytes(&self) -> usize {
         match &self.numbers {
             Numbers::Exact(numbers) => size_of_val(&numbers[..]),
-            Numbers::CodedLabels(coded) => coded.bytes(),
+            Numbers::Coded(coded) => coded.bytes(),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Indexes of a KV head's keys that selectors and samplers share: labels, 2-bit codes, hash tables,
-//! clusters, columns, and the files from which learned parameters are read.
+//! clusters and columns. [`tensor_file`] reads learned parameters from files.
 
 mod bounded;
 pub mod clusters;

@@ -1,25 +1,28 @@
 //! Codes of two bits for each element of a key, and the logits that they predict.
 //!
-//! Keys are taken in blocks of [`BLOCK`] tokens. The index stores the mean `c` of each block, and of
-//! each key `k` a code of the residual `r = R (k − c)`, where `R` is a random rotation
-//! (`rotation.rs`): with `x` of `d` numbers in {−3/2, −1/2, 1/2, 3/2}, the steps of a uniform
-//! quantiser of least error for normal numbers, and the factor `f = |r|² / (r·x)`,
+//! Keys are encoded in blocks of [`BLOCK`] tokens. The index stores the mean `c` of each block, and
+//! for each key `k` a code of the residual `r = R (k − c)`, where `R` is a random rotation
+//! (`rotation.rs`). The code is a vector `x` of `d` numbers in {−3/2, −1/2, 1/2, 3/2}, the levels
+//! of the uniform quantiser with the least error for normal numbers. With the factor
+//! `f = |r|² / (r·x)`,
 //!
 //! `q·k = q·c + (R q)·r ≈ q·c + f (R q)·x`.
 //!
-//! Over the draw of a rotation the estimate has no bias, and the standard deviation
+//! Over the draw of a rotation the estimate is unbiased, and its standard deviation, which differs
+//! between tokens, is
 //!
 //! `σ = 0.37 |q| f ≈ 0.37 |q| |r| / √d`
 //!
-//! of its own for each token (Gao, Long (2024), "RaBitQ", SIGMOD, theorem 3.2; Gao et al. (2025),
-//! "Practical and asymptotically optimal quantization", for codes of more than one bit). `R` follows
-//! from the pipeline's seed, the layer and the KV head; statements about σ are conditional on it.
-//! The query is rounded to 8 bits, so that products are sums of integers: every machine computes
+//! (Gao, Long (2024), "RaBitQ", SIGMOD, theorem 3.2; Gao et al. (2025), "Practical and
+//! asymptotically optimal quantization", for codes of more than one bit). `R` is derived from the
+//! pipeline's seed, the layer and the KV head; statements about σ are conditional on this seed. The
+//! query is rounded to 8 bits, so that products are sums of integers, and every machine computes
 //! the same scores.
 //!
-//! Tokens after the last whole block that a row sees are scored by their keys. Memory: 2 bits for each
-//! element, 2 bytes, and the 64th part of a mean; 34 bytes and 4 for keys of 128.
-//! Cost of scoring: one pass over the codes, for up to four rows together.
+//! Tokens after the last complete block that is visible to a row are scored by their keys. Memory
+//! per token: 2 bits for each element, 2 bytes for `f`, and the 64th part of a mean; that is 34
+//! bytes and 4 bytes for keys of 128 elements. Cost of scoring: one pass over the codes for up to
+//! four rows.
 
 mod rotation;
 mod scan;
@@ -34,45 +37,46 @@ use vattention_core::{
 use rotation::Rotation;
 use scan::{CodeQuery, add_codes};
 
-/// Tokens that share a mean.
+/// Number of tokens that share a mean.
 const BLOCK: usize = 64;
 
-/// Blocks whose means lie side by side.
+/// Number of blocks whose means are interleaved.
 const GROUP: usize = 16;
 
-/// Elements of a key whose codes share a word.
+/// Number of elements of a key whose codes share a word.
 const PER_WORD: usize = 16;
 
-/// The step of the uniform quantiser of four levels that errs least for standard normal numbers
+/// Step of the uniform quantiser of four levels with the least error for standard normal numbers
 /// (Max (1960), "Quantizing for minimum distortion", table II).
 const STEP: f32 = 0.9957;
 
-/// Standard deviation of a logit's estimate, for a query of length 1 and a factor of 1: the cosine of
-/// a residual with its code is near 0.939, and `f` is nearly `|r| / √d`.
+/// Standard deviation of a logit's estimate, for a query of length 1 and a factor of 1. The cosine
+/// of a residual with its code is near 0.939, and `f` is nearly `|r| / √d`.
 const DEVIATION: f64 = 0.37;
 
-/// The purpose of the rotation's random numbers: no selector's, and not the sampler's.
+/// Purpose of the rotation's random numbers; no other random numbers have it.
 const PURPOSE: u16 = u16::MAX - 4;
 
-/// Rotated, centred keys in two bits for each element.
+/// Codes of rotated, centred keys, two bits for each element.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RotatedCodes {
     dim: usize,
     rotation: Rotation,
-    /// `[blocks][words][BLOCK]`: bits `8 m + 2 k` of word `j` are of element `16 j + 4 k + m`.
+    /// `[blocks][words][BLOCK]`. The two bits from `8 m + 2 k` on of word `j` are the code of
+    /// element `16 j + 4 k + m`.
     words: Vec<u32>,
     /// `f`, `[blocks · BLOCK]`.
     factors: Vec<bf16>,
     /// Rotated means, `[groups][dim][GROUP]`.
     means: Vec<bf16>,
-    /// The largest of the factors of the first tokens.
+    /// Largest factor of any first tokens.
     peaks: PrefixMax,
-    /// Keys that make no block yet, `[tokens · dim]`.
+    /// Keys after the last complete block, `[tokens · dim]`.
     rest: Vec<f32>,
 }
 
 impl RotatedCodes {
-    /// An index of no keys, for one KV head. The rotation is the same for every sequence.
+    /// Creates an index without keys, for one KV head. The rotation is the same for every sequence.
     pub fn new(site: &Site) -> Self {
         let place = Site { sequence: 0, ..*site };
         let dim = site.shape.head_dim;
@@ -90,9 +94,9 @@ impl RotatedCodes {
     /// Appends new keys `[tokens, dim]`. O(dim log dim) for each.
     pub fn append(&mut self, keys: &Tokens<'_>) {
         for token in 0..keys.len() {
-            let at = self.rest.len();
-            self.rest.resize(at + self.dim, 0.0);
-            keys.copy_row(token, &mut self.rest[at..]);
+            let start = self.rest.len();
+            self.rest.resize(start + self.dim, 0.0);
+            keys.copy_row(token, &mut self.rest[start..]);
             if self.rest.len() == BLOCK * self.dim {
                 self.encode();
             }
@@ -104,12 +108,14 @@ impl RotatedCodes {
         size_of_val(&self.words[..]) + size_of_val(&self.factors[..]) + size_of_val(&self.means[..])
     }
 
-    /// Sets the logits of all visible tokens of rows that see as many, `[rows][visible]`. What the
-    /// codes add to `q·c` is multiplied by `shrink`. Tokens behind the last whole block that are
-    /// all picked get the least number instead.
+    /// Writes the predicted logits of all visible tokens to `out`, `[rows][visible]`. All rows see
+    /// the same number of tokens.
+    ///
+    /// The codes' term is multiplied by `shrink` before it is added to `q·c`. If all tokens after
+    /// the last complete block are picked, their logits are set to the least f32.
     ///
     /// # Panics
-    /// If there is not an `out` for each row, as long as what that sees.
+    /// If `out` does not have one slice of the length `visible` for each row.
     pub fn logits(&self, rows: &[Row<'_>], picks: &Picks, shrink: f32, out: &mut [&mut [f32]]) {
         assert_eq!(rows.len(), out.len(), "rows");
         let Some(first) = rows.first() else { return };
@@ -129,7 +135,7 @@ impl RotatedCodes {
         }
     }
 
-    /// Standard deviations of the scores of the tokens that a row sees. O(dim).
+    /// Standard deviations of the predictions for the tokens that are visible to a row. O(dim).
     pub fn deviations(&self, row: &Row<'_>) -> CodeDeviations<'_> {
         let coded = self.coded(row);
         let query = row.query().iter().map(|&q| f64::from(q).powi(2)).sum::<f64>().sqrt();
@@ -140,12 +146,12 @@ impl RotatedCodes {
         }
     }
 
-    /// Tokens in whole blocks that a row sees.
+    /// Number of tokens in complete blocks that are visible to a row.
     fn coded(&self, row: &Row<'_>) -> usize {
         row.visible().min(self.factors.len()) / BLOCK * BLOCK
     }
 
-    /// Makes a block of the rest.
+    /// Encodes the rest as a block.
     fn encode(&mut self) {
         let (dim, block) = (self.dim, self.factors.len() / BLOCK);
         self.rest.chunks_exact_mut(dim).for_each(|key| self.rotation.apply(key));
@@ -174,18 +180,19 @@ impl RotatedCodes {
     }
 }
 
-/// Standard deviation σ of each token's score: `unit · factor`, and 0 from the last whole block on.
+/// Standard deviation σ of each token's predicted logit: `unit · factor`, and 0 after the last
+/// complete block.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeDeviations<'a> {
     /// `0.37 |q|`.
     pub unit: f32,
-    /// `f` of each token in whole blocks, `[coded]`.
+    /// `f` of each token in complete blocks, `[coded]`.
     pub factors: &'a [bf16],
-    /// The largest of them; infinite if any is not a number.
+    /// Largest factor; infinite if any is NaN.
     pub peak: f32,
 }
 
-/// The mean of rows `[rows · dim]`.
+/// Mean of rows `[rows · dim]`.
 fn mean(rows: &[f32], dim: usize) -> Vec<bf16> {
     let mut sums = vec![0.0_f64; dim];
     for row in rows.chunks_exact(dim) {
@@ -195,14 +202,15 @@ fn mean(rows: &[f32], dim: usize) -> Vec<bf16> {
     sums.into_iter().map(|sum| bf16::from_f64(sum / count)).collect()
 }
 
-/// Replaces numbers by codes in 0..4, and returns `f`; 0 if all are 0.
+/// Replaces the elements of a residual by codes in 0..4, and returns `f`, which is 0 if all
+/// elements are 0.
 #[multiversion(targets("x86_64+avx2+fma"))]
 fn quantise(r: &mut [f32]) -> f32 {
     let peak = r.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
     if peak == 0.0 {
         return 0.0;
     }
-    // Relative to the largest, so that squares neither vanish nor overflow.
+    // Division by the largest element prevents squares from underflow and overflow.
     let square = r.iter().map(|x| (x / peak) * (x / peak)).sum::<f32>();
     let step = STEP * peak * (square / r.len() as f32).sqrt();
     let mut product = 0.0_f32;

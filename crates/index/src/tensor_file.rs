@@ -1,5 +1,5 @@
-//! Safetensors files that selectors read at build: a header that is checked, and the rows that are
-//! asked for, nothing else.
+//! Safetensors files that selectors read when they are built. The header is checked, and only the
+//! requested rows are read.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
-/// An open file. Refusals name the tensor, and [`TensorFile::named`] adds the file.
+/// An open safetensors file. Errors name the tensor; [`TensorFile::named`] adds the file's name.
 #[derive(Debug)]
 pub struct TensorFile {
     path: PathBuf,
@@ -19,10 +19,11 @@ pub struct TensorFile {
 }
 
 impl TensorFile {
-    /// Opens a file whose metadata must say `format`.
+    /// Opens a file whose metadata must have the given `format`.
     ///
     /// # Errors
-    /// The file's name and a reason: it cannot be read, is no safetensors file, or is of another format.
+    /// The file's name and a reason: the file cannot be read, is not a safetensors file, or has
+    /// another format.
     pub fn open(path: &Path, format: &str) -> Result<Self, String> {
         let read = || -> Result<(File, u64, Metadata), String> {
             let mut file = File::open(path).map_err(|error| error.to_string())?;
@@ -35,33 +36,34 @@ impl TensorFile {
         Ok(Self { path: path.into(), file: RefCell::new(file), data_start, header })
     }
 
-    /// A reason, with the file's name before it.
+    /// Prefixes a reason with the file's name.
     pub fn named(&self, reason: &str) -> String {
         format!("{}: {reason}", self.path.display())
     }
 
-    /// What the metadata says about `key`.
+    /// Value of `key` in the metadata.
     pub fn metadata(&self, key: &str) -> Option<&str> {
         self.header.metadata().as_ref()?.get(key).map(String::as_str)
     }
 
-    /// A tensor that may be missing.
+    /// Header entry of a tensor that may be missing.
     pub fn find(&self, name: &str) -> Option<&TensorInfo> {
         self.header.info(name)
     }
 
-    /// A tensor that must be there.
+    /// Header entry of a tensor that must exist.
     ///
     /// # Errors
-    /// The name of the missing tensor.
+    /// A message with the name of the missing tensor.
     pub fn info(&self, name: &str) -> Result<&TensorInfo, String> {
         self.find(name).ok_or_else(|| format!("there is no `{name}`"))
     }
 
-    /// The numbers of one row, the first index, of a tensor of f32, f16 or bf16.
+    /// Reads one row, by the first index, of a tensor of f32, f16 or bf16.
     ///
     /// # Errors
-    /// The tensor's name and a reason: it is missing, of another type, or not finite.
+    /// The tensor's name and a reason: it is missing or cannot be read, has another type, or has a
+    /// number that is not finite.
     pub fn row(&self, name: &str, row: usize) -> Result<Vec<f32>, String> {
         let info = self.info(name)?;
         let (start, end) = info.data_offsets;
@@ -81,12 +83,12 @@ impl TensorFile {
     }
 }
 
-/// What is wrong with a tensor's shape.
+/// Message about a tensor whose shape is not the `expected` one.
 pub fn mismatch(name: &str, info: &TensorInfo, expected: &str) -> String {
     format!("`{name}` is {:?}: expected {expected}", info.shape)
 }
 
-/// Where the data begin, and what the file says is in it.
+/// Reads the position of the data and the header.
 fn read_header(file: &mut File) -> Result<(u64, Metadata), String> {
     let length = file.metadata().map_err(|error| error.to_string())?.len();
     let mut size = [0; 8];
@@ -117,7 +119,7 @@ fn check_format(header: &Metadata, expected: &str) -> Result<(), String> {
     Err(format!("the metadata's format is {found}: expected `{expected}`"))
 }
 
-/// Little-endian numbers of a type that weights may have.
+/// Converts little-endian numbers of F32, F16 or BF16 to f32; `None` for other types.
 fn widen(bytes: &[u8], dtype: Dtype) -> Option<Vec<f32>> {
     let pairs = || bytes.as_chunks().0.iter();
     Some(match dtype {

@@ -1,7 +1,7 @@
-//! Sampling designs, one per file: how tokens are drawn from what the selectors leave.
+//! Sampling designs, one per file: each draws tokens from the residual, which no selector picked.
 //!
-//! Linking this crate makes them known to pipeline files; the `vattention` facade does. The default,
-//! [`Uniform`], is core's.
+//! Linking this crate registers the designs for pipeline files; the `vattention` facade links it.
+//! The default design, [`Uniform`], is defined in core.
 
 mod lsh;
 mod priority;

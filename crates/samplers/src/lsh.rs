@@ -1,18 +1,18 @@
-//! `lsh`: the tokens that fall into the query's bucket in enough of many random hash tables, weighed.
+//! `lsh`: the tokens that share the query's bucket in enough of many random hash tables, weighted.
 //!
-//! Tables, and what they find, are those of the selector `magic-pig`
-//! ([`HashTables`](vattention_index::HashTables)), which takes for certain what they find. Here a
-//! token that is found weighs `1/π`, π being the probability over the draw of the tables that it is,
-//! 1e-9 at the least; the tokens of the last, incomplete block are certain.
+//! The selector `magic-pig` uses the same tables ([`HashTables`](vattention_index::HashTables)),
+//! but reads every token that they find with weight 1. Here a found token is weighted by `1/π`. Its
+//! inclusion probability π, at least 1e-9, is the probability that randomly drawn tables find the
+//! token. The tokens of the last, incomplete block have `π = 1`.
 //!
-//! Cost: a scan of `2 · tables` bytes per token and query head, and one product for each token that
-//! is found (authors: 10 bits and 150 tables, 300 bytes of index per token); appending a token is
+//! Cost: a scan of `2 · tables` bytes per token and query head, and one product for each token
+//! found (authors: 10 bits and 150 tables, 300 bytes of index per token); appending a token takes
 //! `bits · tables` products.
 //!
 //! # Guarantee
-//! None. Sums are unbiased, but over the draw of the tables, which is one for a whole sequence: errors
-//! do not average out over its steps, and draws of different tokens depend on each other. So a sample
-//! tells nothing of its error and cannot grow: no estimator may follow.
+//! None. Sums are unbiased over the draw of the tables. But the tables are drawn once for a whole
+//! sequence: errors do not average out over its steps, and draws of different tokens depend on each
+//! other. So a sample does not reveal its error, and it cannot grow: no estimator may follow.
 //!
 //! Chen, Sadhukhan, Ye, Zhou, Zhang, Nolte, Tian, Douze, Bottou, Jia, Chen (2024), "MagicPIG: LSH
 //! Sampling for Efficient LLM Generation", <https://arxiv.org/abs/2410.16179>.
@@ -28,7 +28,7 @@ use vattention_core::{
 };
 use vattention_index::{HashTables, Hashed};
 
-/// Tokens found by many random hash tables, weighed by the probability of being found.
+/// Tokens found by random hash tables, weighted by the inverse of their inclusion probabilities.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct LshSampler(pub HashTables);
@@ -39,7 +39,7 @@ impl SamplerConfig for LshSampler {
         Ok(Box::new(LshDraws(self.0.index("lsh", site)?)))
     }
 
-    /// There is one check, of the tokens that the tables find.
+    /// The default base, which has no effect: the only check is of all tokens found.
     fn base(&self) -> Size {
         default_base()
     }
@@ -67,18 +67,18 @@ impl Sampler for LshDraws {
 
     fn design<'a>(
         &'a self,
-        readers: &[Row<'a>],
+        rows: &[Row<'a>],
         picks: &'a Picks,
         _: &Stream,
     ) -> Box<dyn Design + 'a> {
-        let found = self.0.found(&readers[0]).filter(|&token| !picks.contains(token));
-        let found: Vec<usize> = found.collect();
-        let p = self.0.probabilities(&readers[0], &found);
-        Box::new(TableHits { tokens: found, probabilities: p })
+        let found = self.0.found(&rows[0]).filter(|&token| !picks.contains(token));
+        let tokens: Vec<usize> = found.collect();
+        let probabilities = self.0.probabilities(&rows[0], &tokens);
+        Box::new(TableHits { tokens, probabilities })
     }
 }
 
-/// Tokens that the tables found: all there is to draw.
+/// The tokens that the tables found, all of which are drawn, whatever the size.
 struct TableHits {
     tokens: Vec<usize>,
     probabilities: Vec<f64>,
@@ -93,13 +93,13 @@ impl Design for TableHits {
         self.probabilities.clone()
     }
 
-    /// Nothing is known.
+    /// NaN for each token: the variance is unknown.
     fn factors(&self, _: usize) -> Vec<f64> {
         vec![f64::NAN; self.tokens.len()]
     }
 }
 
-register!(Sampler, "lsh", LshSampler, "what random hash tables find, weighed; no promise");
+register!(Sampler, "lsh", LshSampler, "tokens that random hash tables find, weighted; no promise");
 
 #[cfg(test)]
 mod tests;

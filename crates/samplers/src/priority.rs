@@ -4,53 +4,55 @@
 //!
 //! - `"2-bit"`: codes of 2 bits for each element of a key, centred and rotated
 //!   ([`RotatedCodes`](vattention_index::RotatedCodes));
-//! - `"8-bit"`: copies of the keys in 8 bits, whose errors are known to within a bound (`keys.rs`);
+//! - `"8-bit"`: copies of the keys in 8 bits, whose errors have proved bounds (`keys.rs`);
 //! - `"selectors"`: the scores of the last selector that ranked the tokens, scaled to logits
 //!   (`learned.rs`).
 //!
-//! The norms of the values are stored beside. Of the tokens that are not picked, token `i` then has
-//! the size
+//! The index also stores the norms of the values. Token `i`, if it is not picked, has the size
 //!
 //! `size_i = e^(s^_i + x_i) √(|v_i|²/m² + 1) / Σ e^s^`.
 //!
-//! `m²` is the mean of `|v|²` under the approximate attention to these tokens; `x_i` allows for the
-//! error of the token's own score (`errors.rs`), after the sum is taken, so that a query head with
-//! uncertain scores counts no less in its group. If several rows read one list, the largest of a
-//! token's sizes counts. At a threshold `t` token `i` is drawn, independently of others, if
+//! `m²` is the mean of `|v|²` under the approximate attention to the tokens that are not picked;
+//! `x_i` allows for the error of the token's own score (`errors.rs`). It is applied after the sum
+//! is taken, so that a query head with uncertain scores counts no less in its group. If several
+//! rows share a token list, each token has the largest of its sizes. At a threshold `t`, token `i`
+//! is drawn, independently of other tokens, if
 //!
 //! `u_i < π_i = min(1, t size_i)`,
 //!
-//! `u_i` being a uniform number of its own. This is priority sampling with a threshold instead of a
-//! number of tokens: heavy tokens are certain, the probabilities are exact, and a larger threshold
-//! draws the same tokens and more. The threshold of a size is that at which `size` tokens are drawn
-//! on average. Tokens whose scores say next to nothing, and those of a pilot, are always read; they
-//! count as drawn, but at least half of the size is left to chance. Sizes and thresholds are
-//! logarithms in 16 bits (`level.rs`): any rounding of a size gives another design, whose
-//! probabilities are exact.
+//! where `u_i` is a uniform random number of the token. This is priority sampling with a threshold
+//! instead of a number of tokens: heavy tokens have `π = 1`, the inclusion probabilities are exact,
+//! and a larger threshold draws a superset. The threshold for a sample size is the one at which
+//! `size` tokens are drawn on average. Tokens whose scores carry almost no information, and the
+//! tokens of a pilot, are always read. They count as drawn, but at least half of the size remains
+//! for random draws. Sizes and thresholds are logarithms in 16 bits (`level.rs`): rounding a size
+//! results in another design, whose probabilities are exact too.
 //!
-//! Cost: a pass over the index of each visible token (`head_dim / 4 + 4` bytes of codes,
-//! `head_dim + 14` of copies, or the scores, for each row; codes for four rows together), two over
-//! its predictions, and one for each check over 2 bytes a token.
+//! Cost: one pass over the index (per visible token and row `head_dim / 4 + 4` bytes of codes,
+//! `head_dim + 14` bytes of copies, or one score; codes are scanned for four rows together), two
+//! passes over the predictions, and for each check one pass over 2 bytes per token.
 //!
 //! # Guarantee
-//! Unbiased totals, of variance `Σ x² (1/π − 1)`, whatever the scores. By copies in 8 bits,
-//! `e ≤ e^(s^ + x)` is proved for every token. As `|v| + |o| ≤ √(|v|² + m²) √(1 + |o|²/m²)`, tokens of
-//! which λ draws are expected together add at most
+//! Totals are unbiased and have the variance `Σ x² (1/π − 1)`, whatever the scores. With copies in
+//! 8 bits, `e ≤ e^(s^ + x)` is proved for every token. As
+//! `|v| + |o| ≤ √(|v|² + m²) √(1 + |o|²/m²)`, tokens whose expected number of draws is λ in total
+//! contribute at most
 //!
-//! `λ u √(m² + |o|²)`, with the weight `u = e √(|v|²/m² + 1)` of a token that is just certain,
+//! `λ u √(m² + |o|²)`, where `u = e √(|v|²/m² + 1)` is the weight of a token with `t size = 1`,
 //!
-//! to `Σ e |v − o|`, and they are all missed with probability `e^−λ`. So an estimator need not assume
-//! that the sample has seen the tail. By codes this holds on average over rotations, not for every
-//! token, and by selectors' scores it is expected of what a pilot shows (three standard deviations):
-//! both certificates say `tail-seen`. Under `mode = "rigorous"` nothing is assumed: Bernstein's
-//! inequality with proved ranges (`rigorous.rs`).
+//! to `Σ e |v − o|`, and all of them are missed with probability `e^−λ` at most. So an estimator
+//! need not assume that the sample has seen the tail. With codes, the bound holds on average over
+//! rotations, not for every token; with selectors' scores, it is extrapolated from a pilot (three
+//! standard deviations). Both certificates list the assumption `tail-seen`. Under
+//! `mode = "rigorous"` nothing is assumed: Bernstein's inequality is applied with proved ranges
+//! (`rigorous.rs`).
 //!
-//! Codes are rotated by signs that follow from the pipeline's seed. Promises are conditional on the
-//! rotation: whoever knows the seed can build a key whose code errs by several standard deviations. A
-//! program that reads keys of strangers draws a seed of its own.
+//! Codes are rotated by signs that are derived from the pipeline's seed. Promises are conditional
+//! on the rotation: whoever knows the seed can build a key whose code errs by several standard
+//! deviations. A program that reads keys from untrusted sources must draw a secret seed.
 //!
 //! Priority sampling: Duffield, Lund, Thorup (2007), "Priority sampling for estimation of arbitrary
-//! subset sums", JACM 54(6). The rest is of this project.
+//! subset sums", JACM 54(6). The thresholds, sizes and bounds are this project's own.
 
 mod draws;
 mod errors;
@@ -76,7 +78,7 @@ use vattention_core::{
 
 use draws::draw;
 use errors::{Scan, always_read};
-use index::Index;
+use index::LogitPredictor;
 use level::number;
 use rigorous::Rigorous;
 use sizes::{EVERYTHING, Sizes, chance};
@@ -85,7 +87,7 @@ use sizes::{EVERYTHING, Sizes, chance};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Priority {
-    /// Tokens at the first check.
+    /// Sample size at the first check.
     #[serde(default = "default_base")]
     pub base: Size,
     /// Index that predicts the logits.
@@ -102,14 +104,14 @@ impl Default for Priority {
 /// Index that predicts the logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LogitIndex {
-    /// Codes of the keys of 2 bits for each element.
+    /// Codes of the keys, 2 bits for each element.
     #[default]
     #[serde(rename = "2-bit")]
     Codes,
-    /// Copies of the keys in 8 bits, which know them to within a bound.
+    /// Copies of the keys in 8 bits, whose errors have proved bounds.
     #[serde(rename = "8-bit")]
     Keys,
-    /// The scores of the last selector that ranked the tokens, and what a pilot shows of their slope.
+    /// Scores of the last selector that ranked the tokens, calibrated by the logits of a pilot.
     #[serde(rename = "selectors")]
     Selectors,
 }
@@ -117,7 +119,7 @@ pub enum LogitIndex {
 #[typetag::serde(name = "priority")]
 impl SamplerConfig for Priority {
     fn build(&self, site: &Site) -> Result<Box<dyn Sampler>> {
-        let index = Index::new(site, self.index);
+        let index = LogitPredictor::new(site, self.index);
         Ok(Box::new(PrioritySampler { index }))
     }
 
@@ -140,7 +142,7 @@ impl SamplerConfig for Priority {
 
 #[derive(Clone)]
 struct PrioritySampler {
-    index: Index,
+    index: LogitPredictor,
 }
 
 impl Sampler for PrioritySampler {
@@ -154,28 +156,29 @@ impl Sampler for PrioritySampler {
 
     fn design<'a>(
         &'a self,
-        readers: &[Row<'a>],
+        rows: &[Row<'a>],
         picks: &'a Picks,
         stream: &Stream,
     ) -> Box<dyn Design + 'a> {
-        let pilot = self.index.pilot(picks);
-        let mut scans = self.index.scans(readers, picks, &pilot);
+        let pilot = self.index.choose_pilot(picks);
+        let mut scans = self.index.scan(rows, picks, &pilot);
         let certain = always_read(&scans, picks, pilot);
         let sizes = Sizes::new(&mut scans, picks, certain);
         Box::new(PriorityDesign::new(scans, sizes, Uniforms::new(stream)))
     }
 }
 
-/// Independent draws, each with the probability that its size has at the threshold.
+/// Independent draws of tokens, whose inclusion probabilities follow from sizes and a threshold.
 struct PriorityDesign<'a> {
-    /// Predictions of the index for each query head.
+    /// Predictions of the index, one for each row.
     scans: Vec<Scan<'a>>,
     sizes: Sizes,
     uniforms: Uniforms,
-    /// The threshold so far, if there was any.
+    /// Current threshold; `None` before any.
     threshold: Option<i16>,
-    /// The tokens drawn, in draw order, and the sizes of each.
+    /// Tokens drawn, in draw order.
     drawn: Vec<u32>,
+    /// Size of each drawn token, as a level.
     levels: Vec<i16>,
 }
 
@@ -185,13 +188,13 @@ impl<'a> PriorityDesign<'a> {
         Self { scans, sizes, uniforms, threshold: None, drawn, levels }
     }
 
-    /// The current threshold. Tokens drawn without one are certain.
-    fn now(&self) -> i16 {
+    /// Current threshold. Tokens drawn before there is a threshold have probability 1.
+    fn current_threshold(&self) -> i16 {
         self.threshold.unwrap_or(EVERYTHING)
     }
 
-    /// The threshold of a size, at least the current one.
-    fn threshold_of(&self, size: usize) -> i16 {
+    /// Threshold for a sample size, at least the current threshold.
+    fn threshold_for(&self, size: usize) -> i16 {
         let t = self.sizes.threshold(size);
         self.threshold.map_or(t, |now| now.max(t))
     }
@@ -199,52 +202,53 @@ impl<'a> PriorityDesign<'a> {
 
 impl Design for PriorityDesign<'_> {
     fn extend(&mut self, size: usize, out: &mut Vec<u32>) {
-        let known = self.drawn.len();
-        if known == 0 {
+        let before = self.drawn.len();
+        if before == 0 {
             self.drawn.extend(self.sizes.certain().iter().map(|&token| token as u32));
         }
-        let before = self.threshold;
+        let last = self.threshold;
         if size > 0 {
-            self.threshold = Some(self.threshold_of(size));
+            self.threshold = Some(self.threshold_for(size));
         }
-        if let Some(t) = self.threshold.filter(|&t| before != Some(t)) {
-            draw(self.sizes.levels(), self.uniforms, before, t, &mut self.drawn);
+        if let Some(t) = self.threshold.filter(|&t| last != Some(t)) {
+            draw(self.sizes.levels(), self.uniforms, last, t, &mut self.drawn);
         }
-        let new = &self.drawn[known..];
+        let new = &self.drawn[before..];
         out.extend_from_slice(new);
         self.levels.extend(new.iter().map(|&token| self.sizes.levels()[token as usize]));
     }
 
     fn probabilities(&self) -> Vec<f64> {
-        let now = self.now();
-        let p = |&level: &i16| f64::from(number(chance(level, now)));
+        let t = self.current_threshold();
+        let p = |&level: &i16| f64::from(number(chance(level, t)));
         self.levels.iter().map(p).collect()
     }
 
     fn factors(&self, size: usize) -> Vec<f64> {
-        factors(&self.levels, self.now(), self.threshold_of(size))
+        variance_factors(&self.levels, self.current_threshold(), self.threshold_for(size))
     }
 
-    fn unseen(&self, reader: usize, size: usize, shift: f64) -> Option<Unseen> {
-        let (t, proved) = (self.threshold_of(size), self.scans[reader].errors.is_proved());
-        let one = self.sizes.log_of_one_draw(reader, t, shift).exp();
-        Some(Unseen { numerator: one * self.sizes.length(), denominator: one, proved })
+    fn unseen(&self, row: usize, size: usize, shift: f64) -> Option<Unseen> {
+        let (t, proved) = (self.threshold_for(size), self.scans[row].errors.is_proved());
+        let denominator = self.sizes.log_of_one_draw(row, t, shift).exp();
+        Some(Unseen { numerator: denominator * self.sizes.length(), denominator, proved })
     }
 
     fn proof<'a>(
         &'a self,
         sample: &'a Sample<'_>,
-        reader: usize,
+        row: usize,
         terms: &ProofTerms,
     ) -> Option<SampleProof<'a>> {
-        let rule = Rigorous::new(terms, &self.scans[reader], &self.sizes);
-        Some(rule.proof(sample, &self.drawn, self.now()))
+        let bounds = Rigorous::new(terms, &self.scans[row], &self.sizes);
+        Some(bounds.proof(sample, &self.drawn, self.current_threshold()))
     }
 }
 
-/// φ of tokens at a larger threshold.
+/// Variance factors φ of tokens drawn at the threshold `now`, for a sample at the threshold `then`
+/// (docs/guarantees.md, eq. 18).
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn factors(levels: &[i16], now: i16, then: i16) -> Vec<f64> {
+fn variance_factors(levels: &[i16], now: i16, then: i16) -> Vec<f64> {
     let mut factors = vec![0.0; levels.len()];
     for (factor, &level) in factors.iter_mut().zip(levels) {
         let [now, then] = [number(chance(level, now)), number(chance(level, then))];
@@ -253,12 +257,7 @@ fn factors(levels: &[i16], now: i16, then: i16) -> Vec<f64> {
     factors
 }
 
-register!(
-    Sampler,
-    "priority",
-    Priority,
-    "drawn by approximate attention, which an index foretells"
-);
+register!(Sampler, "priority", Priority, "drawn by approximate attention, which an index predicts");
 
 #[cfg(test)]
 mod tests;

@@ -1,33 +1,38 @@
 //! `stratified`: a sample spread over strata of score and position.
 //!
-//! The tokens that the selectors have left are cut into 8 levels of equal size by the scores that the
-//! last selector that ranks gave them (of a group, the largest that any head's gave), and each level into 4
-//! blocks by position; without such a selector, into 32 blocks by position. Of stratum `h`, with `N_h` tokens,
-//! `n_h` are drawn uniformly without replacement, and each weighs `N_h / n_h`. So what differs between
-//! strata adds no error: with `w = e (v − o^)`, that of `W^` has the variance
+//! The residual is divided into 8 levels of equal size by the scores of the last selector that
+//! ranked the tokens (for query heads that share a token list, the largest score of any head), and
+//! each level into 4 blocks by position. Without such a selector, there are 32 blocks by position.
+//! From stratum `h` of `N_h` tokens, `n_h` tokens are drawn uniformly without replacement, each
+//! with the weight `N_h / n_h`. So differences between strata add no error: with `w = e (v − o^)`,
+//! the error of `W^` has the variance
 //!
 //! `V_W = Σ N_h² (1/n_h − 1/N_h) S_h²`,  `S_h²` the variance of `w` in the stratum,
 //!
-//! and that of `D^` the same with `e`. Few draws of a stratum may be alike where the stratum is not,
-//! so `S_h²` is estimated from deviations about the average of the means of the stratum and of those
-//! beside it in the grid of levels and blocks: too large on average by what neighbours differ by,
-//! never too small (docs/guarantees.md, theorem 8). The draws are shared out half in proportion to `N_h` and half to
-//! `N_h E_h`, `E_h` being the root mean square of `exp(score)` in the stratum: what the scores, if they
-//! are near to logits, foresee of `S_h`. So the shares are known before the draw. If they followed from the
-//! draws, strata whose first few look alike would be starved, and the estimates biased.
+//! and the error of `D^` the same with `e`. The few tokens drawn from a stratum may be alike where
+//! the stratum is not. So `S_h²` is estimated from deviations about the average of the means of the
+//! stratum and of its neighbours in the grid of levels and blocks. The mean of this estimate
+//! exceeds `S_h²` by the differences between neighbours, and is never below it (docs/guarantees.md,
+//! theorem 8). Half of the draws are allocated in proportion to `N_h` and half in proportion to
+//! `N_h E_h`, where `E_h` is the root mean square of `exp(score)` in the stratum, which predicts
+//! `S_h` if scores are close to logits. So the allocation is fixed before the draw. An allocation
+//! that depends on the draws would starve strata whose first draws are alike, and would bias the
+//! estimates.
 //!
-//! As `1/x` is convex, the variance is at most the mean of those of the two ways to share: at most twice that
-//! of a proportional sample, which is at most that of a uniform one, up to terms of order `1/n_h`; and
-//! if `E_h` is near to `S_h`, at most once (Neyman).
+//! As `1/x` is convex, the variance is at most the mean of the variances of the two allocations.
+//! That is at most twice the variance of a proportional sample, which is at most that of a uniform
+//! sample, up to terms of order `1/n_h`; if `E_h` is close to `S_h`, it is at most the variance of
+//! a proportional sample (Neyman; docs/guarantees.md, theorem 5).
 //!
-//! Cost: some passes over the scores, one over the random order at most.
+//! Cost: a few passes over the scores, and at most one over the random order.
 //!
 //! # Guarantee
-//! Unbiased totals, whose variances are not underestimated on average. Nothing bounds how much the tokens weigh
-//! that no stratum has shown, so a promise assumes that the sample has seen the tail of each.
+//! Totals are unbiased, and their variances are not underestimated on average. The weights of
+//! tokens that were not drawn have no bound, so a promise assumes that the sample has seen the tail
+//! of each stratum.
 //!
-//! Neyman (1934), "On the two different aspects of the representative method", JRSS 97(4). The rest
-//! is of this project.
+//! Neyman (1934), "On the two different aspects of the representative method", JRSS 97(4). Strata
+//! and variance estimate are this project's own.
 
 mod levels;
 mod strata;
@@ -49,7 +54,7 @@ use strata::Strata;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stratified {
-    /// Tokens at the first check.
+    /// Sample size at the first check.
     #[serde(default = "default_base")]
     pub base: Size,
 }
@@ -86,7 +91,7 @@ impl Sampler for StratifiedSampler {
 /// Draws without replacement within strata.
 struct StratifiedDesign {
     strata: Strata,
-    /// The stratum of each token drawn, in draw order.
+    /// Stratum of each drawn token, in draw order.
     drawn: Vec<usize>,
 }
 
@@ -106,17 +111,17 @@ impl Design for StratifiedDesign {
     }
 
     fn factors(&self, size: usize) -> Vec<f64> {
-        let (then, neighbours) = (self.strata.allocate(size), self.strata.neighbours());
-        let mut factors = Vec::with_capacity(then.len());
+        let (draws, neighbours) = (self.strata.allocate(size), self.strata.neighbours());
+        let mut factors = Vec::with_capacity(draws.len());
         for (stratum, (size, drawn)) in self.strata.counts().enumerate() {
-            let left = size - then[stratum];
-            // A stratum of one token is read in whole.
-            let factor = if left == 0 {
+            let undrawn = size - draws[stratum];
+            // Every token of a stratum of one token is drawn.
+            let factor = if undrawn == 0 {
                 0.0
             } else {
-                let beside = neighbours[stratum].len();
-                let freedom = Stratification::degrees_of_freedom(drawn, size, beside);
-                (size * left) as f64 / then[stratum] as f64 / freedom
+                let count = neighbours[stratum].len();
+                let freedom = Stratification::degrees_of_freedom(drawn, size, count);
+                (size * undrawn) as f64 / draws[stratum] as f64 / freedom
             };
             factors.push(factor);
         }

@@ -102,7 +102,7 @@ fn default_channels() -> NonZeroUsize {
 }
 
 fn default_bits() -> LabelBits {
-    const { LabelBits::of(4) }
+    const { LabelBits::new(4) }
 }
 
 #[typetag::serde(name = "double-sparsity")]

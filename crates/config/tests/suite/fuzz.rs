@@ -1,11 +1,11 @@
-//! Whatever a pipeline file says, reading it ends, with a pipeline or with problems whose places are
-//! in the file.
+//! Random texts: reading ends for any of them, with a pipeline or with problems whose places are in
+//! the text.
 
 use proptest::prelude::*;
 use vattention_config::Loader;
 use {vattention_estimators as _, vattention_selectors as _};
 
-/// Pieces that pipeline files are made of, right and wrong.
+/// Pieces of pipeline files, valid and invalid ones.
 const PIECES: [&str; 44] = [
     "[[selectors]]",
     "[estimator]",
@@ -74,15 +74,23 @@ proptest! {
     #![proptest_config(settings(10_000))]
 
     #[test]
-    fn texts_made_of_pieces(pieces in prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..40)) {
+    fn texts_made_of_pieces(
+        pieces in prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..40),
+    ) {
         read(&pieces.concat(), Vec::new());
     }
 
     #[test]
-    fn good_files_with_a_part_replaced(at in 0..GOOD.len(), length in 0usize..30, by in "\\PC{0,12}") {
-        let boundary = |at: usize| (0..=at.min(GOOD.len())).rev().find(|&i| GOOD.is_char_boundary(i)).unwrap();
-        let (start, end) = (boundary(at), boundary(at + length));
-        let text = format!("{}{by}{}", &GOOD[..start], &GOOD[end..]);
+    fn good_files_with_a_part_replaced(
+        start in 0..GOOD.len(),
+        length in 0usize..30,
+        replacement in "\\PC{0,12}",
+    ) {
+        let boundary = |index: usize| {
+            (0..=index.min(GOOD.len())).rev().find(|&i| GOOD.is_char_boundary(i)).unwrap()
+        };
+        let (start, end) = (boundary(start), boundary(start + length));
+        let text = format!("{}{replacement}{}", &GOOD[..start], &GOOD[end..]);
         read(&text, Vec::new());
     }
 }

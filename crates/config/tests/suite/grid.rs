@@ -1,4 +1,4 @@
-//! Grids: what combinations they make, and what is wrong with bad ones.
+//! Parameter grids: their combinations, and messages about bad grids.
 
 use std::fs;
 
@@ -39,10 +39,10 @@ fn refusal(text: &str) -> (usize, String) {
 }
 
 fn settings(grid: &ParameterGrid) -> Vec<String> {
-    let told = |(key, value): &(String, String)| format!("{key}={value}");
+    let describe = |(key, value): &(String, String)| format!("{key}={value}");
     grid.combinations
         .iter()
-        .map(|one| one.settings.iter().map(told).collect::<Vec<_>>().join(" "))
+        .map(|point| point.settings.iter().map(describe).collect::<Vec<_>>().join(" "))
         .collect()
 }
 
@@ -51,22 +51,24 @@ fn json(pipeline: &PipelineConfig) -> serde_json::Value {
 }
 
 #[test]
-fn all_combinations_are_as_set_would_make_them() {
-    let text = "[grid]\nselectors.1.page = [8, 16]\nselectors.1.score = [\"head\", \"group\"]\nshare = [\"head\"]";
+fn combinations_equal_pipelines_with_the_same_set_options() {
+    let text = "[grid]\nselectors.1.page = [8, 16]\n\
+                selectors.1.score = [\"head\", \"group\"]\nshare = [\"head\"]";
     let grid = grid(text).unwrap();
     assert_eq!((&grid.name[..], grid.search), ("the base", false));
     assert_eq!(settings(&grid)[1], "selectors.1.page=8 selectors.1.score=group share=head");
     assert_eq!(grid.combinations.len(), 4);
-    for one in &grid.combinations {
-        let set = one.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    for point in &grid.combinations {
+        let set = point.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let expected = Loader { set }.parse("base.toml", BASE).unwrap();
-        assert_eq!(json(&one.pipeline), json(&expected));
+        assert_eq!(json(&point.pipeline), json(&expected));
     }
 }
 
 #[test]
 fn tables_change_several_keys_together() {
-    let text = "name = \"mine\"\nsearch = true\n[grid]\nselectors.1 = [{ page = 8, bits = 4 }, { page = 32, bits = 2 }]";
+    let text = "name = \"mine\"\nsearch = true\n[grid]\n\
+                selectors.1 = [{ page = 8, bits = 4 }, { page = 32, bits = 2 }]";
     let grid = grid(text).unwrap();
     assert_eq!((&grid.name[..], grid.search), ("mine", true));
     assert_eq!(
@@ -83,21 +85,21 @@ fn tables_change_several_keys_together() {
 
 #[test]
 fn samples_are_different_and_depend_on_the_seed() {
-    let of = |seed: u32| {
+    let draw = |seed: u32| {
         let sizes: Vec<String> = (1..=100).map(|size| size.to_string()).collect();
         let sizes = sizes.join(", ");
         let text = format!("samples = 90\nseed = {seed}\n[grid]\nselectors.0.size = [{sizes}]");
         settings(&grid(&text).unwrap())
     };
-    let (one, same, other) = (of(1), of(1), of(2));
-    assert_eq!(one, same);
-    assert_ne!(one, other);
-    let mut distinct = one.clone();
+    let (first, same, other) = (draw(1), draw(1), draw(2));
+    assert_eq!(first, same);
+    assert_ne!(first, other);
+    let mut distinct = first.clone();
     distinct.sort();
     distinct.dedup();
     assert_eq!(distinct.len(), 90);
     let few = grid("samples = 50\n[grid]\nselectors.0.size = [1, 2]").unwrap();
-    assert_eq!(few.combinations.len(), 2, "there are no more");
+    assert_eq!(few.combinations.len(), 2, "there are only two combinations");
 }
 
 #[test]
@@ -120,57 +122,58 @@ fn bad_grids_are_refused_with_their_place() {
         ("samples = \"x\"\n[grid]\nselectors.0.size = [1]", 2, "samples"),
     ];
     for (text, line, expected) in cases {
-        let (found, said) = refusal(text);
+        let (found, error) = refusal(text);
         assert!(
-            found == line && said.contains(expected.trim_end_matches(" (expected")),
-            "{text}: {found}: {said}"
+            found == line && error.contains(expected.trim_end_matches(" (expected")),
+            "{text}: {found}: {error}"
         );
     }
 }
 
-/// Parts that do not go together in some combinations: the first of them is named.
+/// The parts of some combinations conflict: the first of these combinations is named.
 #[test]
-fn a_combination_that_is_no_pipeline_is_named() {
+fn the_first_invalid_combination_is_named() {
     let other = "{ type = \"sink\", size = 3 }";
     let text = format!(
-        "[grid]\nselectors.1 = [{{ page = 8 }}, {other}]\nestimator.mode = [\"default\", \"rigorous\"]"
+        "[grid]\nselectors.1 = [{{ page = 8 }}, {other}]\n\
+         estimator.mode = [\"default\", \"rigorous\"]"
     );
     let error = grid(&text).unwrap_err().to_string();
-    let named = "in the combination selectors.1.type = sink, selectors.1.size = 3, estimator.mode = rigorous";
+    let named = "in the combination selectors.1.type = sink, selectors.1.size = 3, \
+                 estimator.mode = rigorous";
     assert!(error.contains("needs a proved bound") && error.contains(named), "{error}");
-    assert_eq!(error.matches("needs a proved bound").count(), 1, "told once: {error}");
+    assert_eq!(error.matches("needs a proved bound").count(), 1, "reported once: {error}");
 }
 
 #[test]
-fn too_many_combinations_are_refused_before_they_are_made() {
+fn too_many_combinations_are_refused_before_they_are_built() {
     let list = format!("[{}]", "1, ".repeat(100));
     let keys = |count: usize| {
         let key = |i| format!("selectors.0.k{i} = {list}\n");
         (0..count).map(key).collect::<String>()
     };
-    let (_, said) = refusal(&format!("[grid]\n{}", keys(2)));
+    let (_, error) = refusal(&format!("[grid]\n{}", keys(2)));
     assert!(
-        said.contains("10000 combinations, at most 4096") && said.contains("`samples = 200`"),
-        "{said}"
+        error.contains("10000 combinations, at most 4096") && error.contains("`samples = 200`"),
+        "{error}"
     );
-    let (_, said) = refusal(&format!("[grid]\n{}", keys(40)));
-    assert!(said.contains("more than 2^64"), "{said}");
+    let (_, error) = refusal(&format!("[grid]\n{}", keys(40)));
+    assert!(error.contains("more than 2^64"), "{error}");
 }
 
 #[test]
-fn a_base_that_is_missing_or_bad_is_told() {
+fn a_missing_or_bad_base_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("grid.toml");
-    let said = |text: &str| {
+    let load = |text: &str| {
         fs::write(&path, text).unwrap();
         ParameterGrid::load(&path).unwrap_err().to_string()
     };
-    assert!(said("[grid]\nseed = [1]").contains("missing `base`"));
-    assert!(
-        said("base = \"no.toml\"\n[grid]\nseed = [1]").contains("no.toml, which is not a file")
-    );
+    assert!(load("[grid]\nseed = [1]").contains("missing `base`"));
+    let missing = load("base = \"no.toml\"\n[grid]\nseed = [1]");
+    assert!(missing.contains("no.toml, which is not a file"), "{missing}");
     fs::write(folder.path().join("bad.toml"), "selectors = 3").unwrap();
-    let bad = said("base = \"bad.toml\"\n[grid]\nseed = [1]");
+    let bad = load("base = \"bad.toml\"\n[grid]\nseed = [1]");
     assert!(bad.contains("bad.toml:1:13") && bad.contains("must be an array of tables"), "{bad}");
     assert!(
         ParameterGrid::load(folder.path().join("none.toml"))
@@ -180,9 +183,10 @@ fn a_base_that_is_missing_or_bad_is_told() {
     );
 }
 
-/// Every pipeline of this repository that needs no other crate, written whole into another folder, is the same.
+/// Every pipeline of this repository that needs no other crate, written whole into another folder,
+/// is the same.
 #[test]
-fn written_pipelines_load_as_they_were() {
+fn serialized_pipelines_load_as_the_same_pipelines() {
     let configs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");
     let folder = tempfile::tempdir().unwrap();
     let mut with_files = 0;
@@ -202,8 +206,9 @@ fn written_pipelines_load_as_they_were() {
         fs::write(&path, &text).unwrap();
         let again = load(&path).unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));
         let (mut a, mut b) = (json(&pipeline), json(&again));
-        for selector in
-            [&mut a, &mut b].into_iter().flat_map(|it| it["selectors"].as_array_mut().unwrap())
+        for selector in [&mut a, &mut b]
+            .into_iter()
+            .flat_map(|pipeline| pipeline["selectors"].as_array_mut().unwrap())
         {
             for key in ["calibration", "basis", "weights", "gates"] {
                 if let Some(file) = selector[key].as_str() {

@@ -1,4 +1,4 @@
-//! Layers with settings of their own, as files say them.
+//! Settings of single layers in pipeline files.
 
 use std::sync::Arc;
 
@@ -33,17 +33,17 @@ fn refuse(layers: &str) -> ConfigError {
     with(layers).unwrap_err()
 }
 
-/// The line among those after the base, and the message, of each problem.
-fn told(error: &ConfigError) -> Vec<(isize, String)> {
+/// Line after the base, and message, of each problem.
+fn problems(error: &ConfigError) -> Vec<(isize, String)> {
     let lines = BASE.lines().count() as isize;
-    let told = |problem: &vattention_config::Problem| {
+    let problem = |problem: &vattention_config::Problem| {
         (problem.place().unwrap().1 as isize - lines, problem.message().to_owned())
     };
-    error.problems.iter().map(told).collect()
+    error.problems.iter().map(problem).collect()
 }
 
-/// What a layer does, as JSON.
-fn at(pipeline: &Arc<PipelineConfig>, layer: usize) -> Value {
+/// Pipeline of a layer, as JSON.
+fn layer(pipeline: &Arc<PipelineConfig>, layer: usize) -> Value {
     serde_json::to_value(&**pipeline.layer_config(layer)).unwrap()
 }
 
@@ -62,7 +62,7 @@ fn dense_layers_may_be_ranges() {
 }
 
 #[test]
-fn settings_of_layers_are_laid_over_the_rest() {
+fn settings_of_layers_change_the_rest_of_the_file() {
     let pipeline = with(
         "[[layers]]\nat = [0, \"2..4\"]\nselectors.1.size = 0.2\nestimator.mode = \"strict\"\n\
          [[layers]]\nat = [9]\nsampler.base = 64\n[[layers]]\nat = [\"10..\"]\nalone = true\n\
@@ -71,30 +71,30 @@ fn settings_of_layers_are_laid_over_the_rest() {
     )
     .unwrap();
     let base = Loader::default().parse("p.toml", BASE).unwrap();
-    for layer in [1, 4, 8] {
-        assert_eq!(pipeline.layer_config(layer).selectors.len(), 2);
-        assert_eq!(at(&pipeline, layer)["selectors"], at(&base, 0)["selectors"]);
-        assert_eq!(at(&pipeline, layer)["estimator"]["mode"], "default");
+    for i in [1, 4, 8] {
+        assert_eq!(pipeline.layer_config(i).selectors.len(), 2);
+        assert_eq!(layer(&pipeline, i)["selectors"], layer(&base, 0)["selectors"]);
+        assert_eq!(layer(&pipeline, i)["estimator"]["mode"], "default");
     }
-    for layer in [0, 2, 3] {
-        let own = at(&pipeline, layer);
+    for i in [0, 2, 3] {
+        let own = layer(&pipeline, i);
         assert_eq!(own["selectors"][0], json!({ "type": "sink", "size": 4 }), "as at the others");
         assert_eq!(own["selectors"][1]["size"], 0.2);
         assert_eq!((&own["estimator"]["mode"], &own["share"]), (&"strict".into(), &"head".into()));
         assert_eq!(own["estimator"]["epsilon"], 0.1);
     }
-    assert_eq!(at(&pipeline, 9)["sampler"]["base"], 64);
-    for layer in [10, 100] {
-        let own = at(&pipeline, layer);
+    assert_eq!(layer(&pipeline, 9)["sampler"]["base"], 64);
+    for i in [10, 100] {
+        let own = layer(&pipeline, i);
         assert_eq!(own["selectors"], json!([{ "type": "window", "size": 8 }]), "nothing else");
         assert_eq!((&own["sampler"], &own["share"]), (&Value::Null, &"head".into()));
         assert_eq!(own["estimator"]["rounds"], 2);
     }
 }
 
-/// Layers that take nothing from the rest may lack what it has.
+/// Layers with `alone` may lack parts that the rest of the file has.
 #[test]
-fn what_stands_alone_is_written_and_read_again() {
+fn layers_with_alone_survive_a_round_trip() {
     let text = format!("{BASE}[[layers]]\nat = [3]\nalone = true\n");
     let pipeline = Loader::default().parse("p.toml", &text).unwrap();
     assert!(
@@ -105,7 +105,7 @@ fn what_stands_alone_is_written_and_read_again() {
 }
 
 #[test]
-fn settings_of_layers_are_written_and_read_again() {
+fn settings_of_layers_survive_a_round_trip() {
     let layers = "[[layers]]\nat = [0, \"2..4\"]\nselectors.1.size = 0.2\n\
                   [[layers]]\nat = [\"9..\"]\nsampler.base = 0.01\nestimator.mode = \"strict\"\n";
     let pipeline = with(layers).unwrap();
@@ -115,12 +115,15 @@ fn settings_of_layers_are_written_and_read_again() {
     let again: PipelineConfig = serde_json::from_str(&text).unwrap();
     assert_eq!(format!("{pipeline:?}"), format!("{again:?}"));
     let plain = serde_json::to_string(&*Loader::default().parse("p.toml", BASE).unwrap()).unwrap();
-    assert!(text != plain && !plain.contains("layers\":[{"), "what answers are kept under");
+    assert!(
+        text != plain && !plain.contains("layers\":[{"),
+        "the JSON without layers is unchanged"
+    );
     let shares: Vec<(String, f64)> = shares(&pipeline)
         .into_iter()
-        .map(|(at, share)| (at, share.share().unwrap().get()))
+        .map(|(field, share)| (field, share.share().unwrap().get()))
         .collect();
-    let named = |at: &str, share: f64| (at.to_owned(), share);
+    let named = |field: &str, share: f64| (field.to_owned(), share);
     assert_eq!(
         shares,
         [
@@ -140,30 +143,31 @@ fn files_that_extend_and_changes_reach_the_settings_of_layers() {
     let child = "extends = \"base.toml\"\n[selectors.0]\nsize = 7\n[layers.0]\nat = [\"1..3\"]\n";
     let path = folder.path().join("child.toml");
     std::fs::write(&path, child).unwrap();
-    let own = at(&load(&path).unwrap(), 2);
+    let own = layer(&load(&path).unwrap(), 2);
     assert_eq!(
         (&own["selectors"][0]["size"], &own["selectors"][1]["size"]),
         (&7.into(), &0.2.into())
     );
     let set = Loader { set: vec!["layers.0.selectors.1.size = 0.3".into()] };
-    assert_eq!(at(&set.load(&path).unwrap(), 2)["selectors"][1]["size"], 0.3);
+    assert_eq!(layer(&set.load(&path).unwrap(), 2)["selectors"][1]["size"], 0.3);
 }
 
-/// Error bars are counted over all layers too, whatever the sizes of the samples.
+/// Error bars of all layers are counted together, so that their target and delta must agree; sizes
+/// of samples may differ.
 #[test]
-fn error_bars_say_the_same_at_all_layers() {
+fn error_bars_agree_at_all_layers() {
     let budget = "[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.1\n[[layers]]\nat = [1]\n";
     let parse = |more: &str| Loader::default().parse("p.toml", &format!("{budget}{more}"));
     assert!(parse("estimator.size = 0.2").is_ok());
-    let said = parse("estimator.delta = 0.2").unwrap_err().to_string();
+    let error = parse("estimator.delta = 0.2").unwrap_err().to_string();
     let expected =
         "sdpa has an error bar, delta 0.2 at these layers, and sdpa has an error bar, delta 0.1";
-    assert!(said.contains(expected), "{said}");
+    assert!(error.contains(expected), "{error}");
 }
 
-/// Each fault once, where it was written.
+/// Each problem is reported once.
 #[test]
-fn what_is_wrong_with_settings_of_layers_is_told_where_they_are() {
+fn problems_in_settings_of_layers_are_reported_at_their_place() {
     for (layers, line, message) in [
         (
             "[[layers]]\nat = [1]\nselectors.1.size = 5.0",
@@ -195,30 +199,31 @@ fn what_is_wrong_with_settings_of_layers_is_told_where_they_are() {
         ),
         ("[[layers]]\nat = [1]\nestimator.epsilon = 0.2", 1, "sdpa is promised within epsilon 0.2"),
         (
-            "[[layers]]\nat = [1]\nestimator = { type = \"clt\", target = \"sdpa\", delta = 0.1, size = 9 }",
+            "[[layers]]\nat = [1]\n\
+             estimator = { type = \"clt\", target = \"sdpa\", delta = 0.1, size = 9 }",
             1,
             "sdpa has an error bar, delta 0.1 at these layers",
         ),
     ] {
         let error = refuse(layers);
-        let told = told(&error);
-        assert_eq!(told.len(), 1, "{layers}: {error}");
-        assert_eq!(told[0].0, line, "{layers}: {error}");
-        assert!(told[0].1.starts_with(message), "{layers}: {error}");
+        let problems = problems(&error);
+        assert_eq!(problems.len(), 1, "{layers}: {error}");
+        assert_eq!(problems[0].0, line, "{layers}: {error}");
+        assert!(problems[0].1.starts_with(message), "{layers}: {error}");
     }
 }
 
 #[test]
-fn what_is_wrong_at_all_layers_is_told_once() {
+fn problems_of_all_layers_are_reported_once() {
     let text = BASE.replace("size = 4", "size = 0").replace("delta = 0.1", "delta = 7");
     let layers = "[[layers]]\nat = [1]\nselectors.1.size = 5.0\n[[layers]]\nat = [2]";
     let error = Loader::default().parse("p.toml", &format!("{text}{layers}")).unwrap_err();
-    let lines: Vec<isize> = told(&error).into_iter().map(|(line, _)| line).collect();
+    let lines: Vec<isize> = problems(&error).into_iter().map(|(line, _)| line).collect();
     assert_eq!(lines, [-9, 0, 3], "{error}");
 }
 
 #[test]
-fn parts_that_do_not_go_together_at_a_layer_say_which() {
+fn conflicts_at_a_layer_name_the_layer() {
     let error = refuse(
         "[[layers]]\nat = [1]\nselectors.1.score = \"group\"\nestimator.mode = \"rigorous\"",
     );
@@ -227,9 +232,9 @@ fn parts_that_do_not_go_together_at_a_layer_say_which() {
     assert!(message.starts_with("at layers[0], `ratio` as configured needs"), "{error}");
 }
 
-/// Only some layers may be sparse.
+/// The rest of the file is dense.
 #[test]
-fn layers_may_be_all_that_is_sparse() {
+fn only_some_layers_may_be_sparse() {
     let text = "[[layers]]\nat = [\"2..\"]\nselectors = [{ type = \"sink\", size = 4 }]\n\
                 estimator = { type = \"ratio\", epsilon = 0.1, delta = 0.2 }";
     let pipeline = Loader::default().parse("p.toml", text).unwrap();

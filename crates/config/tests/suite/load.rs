@@ -1,8 +1,9 @@
-//! What files say, and where their problems are.
+//! Loading of pipeline files, and places of their problems.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tempfile::TempDir;
 use vattention_config::{ConfigError, Loader, listing, load, schema};
 use vattention_core::schemars::{self, JsonSchema};
@@ -13,7 +14,7 @@ use vattention_core::{
 use vattention_estimators as _;
 use vattention_selectors as _;
 
-/// Does nothing.
+/// A selector that picks no tokens.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Coin {}
@@ -31,25 +32,25 @@ impl Selector for Coin {
 
 register!(Selector, "coin", Coin, "heads or tails");
 
-/// Reads a file.
+/// A selector with a field that names a file.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Reads {
-    /// The file.
+struct FileSelector {
+    /// A file.
     #[schemars(extend("format" = "path"))]
     file: Option<std::path::PathBuf>,
-    /// No file.
+    /// A text that is not a path.
     word: String,
 }
 
 #[typetag::serde(name = "reads")]
-impl SelectorConfig for Reads {
+impl SelectorConfig for FileSelector {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
         Ok(Box::new(Coin {}))
     }
 }
 
-register!(Selector, "reads", Reads, "a file");
+register!(Selector, "reads", FileSelector, "a file");
 
 fn parse(text: &str) -> std::sync::Arc<PipelineConfig> {
     Loader::default().parse("p.toml", text).unwrap()
@@ -68,7 +69,7 @@ fn place(error: &ConfigError) -> (usize, usize) {
     (line, column)
 }
 
-/// A folder with these files.
+/// Temporary folder with these files.
 fn folder(files: &[(&str, &[u8])]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -78,19 +79,19 @@ fn folder(files: &[(&str, &[u8])]) -> TempDir {
 }
 
 #[test]
-fn a_place_counts_lines_and_characters_from_one() {
+fn places_count_lines_and_characters_from_one() {
     assert_eq!(place(&refuse("share = \"heads\"")), (1, 9));
     assert_eq!(place(&refuse("# é\n\n  seed = true")), (3, 10));
     assert_eq!(place(&refuse("estimator = { \"type\" = \"fixéd\" }")), (1, 24));
     let after = "estimator = { type = \"ratio\", size = 1, delta = 0.1, \"é\" = 1 }";
     assert_eq!(place(&refuse(after)), (1, 54));
-    let behind = "selectors = [{ type = \"sink\", \"size\" = \"é\", other = 1 }]";
-    let places: Vec<_> = refuse(behind).problems.iter().map(|p| p.place().unwrap().2).collect();
+    let before = "selectors = [{ type = \"sink\", \"size\" = \"é\", other = 1 }]";
+    let places: Vec<_> = refuse(before).problems.iter().map(|p| p.place().unwrap().2).collect();
     assert_eq!(places, [40, 45], "é is one character");
 }
 
 #[test]
-fn what_the_file_says_is_loaded() {
+fn settings_of_the_file_are_loaded() {
     let pipeline = parse("seed = 7\nshare = \"head\"\ndense_layers = [0, 3]");
     assert_eq!((pipeline.seed, pipeline.share), (7, Share::Head));
     assert_eq!(pipeline.dense_layers, [Layers::One(0), Layers::One(3)]);
@@ -98,7 +99,7 @@ fn what_the_file_says_is_loaded() {
 }
 
 #[test]
-fn a_conflict_is_told_where_its_part_is() {
+fn a_conflict_is_reported_at_its_part() {
     let sink = "[[selectors]]\ntype = \"sink\"\nsize = 4\n\n";
     let idle = "[sampler]\ntype = \"uniform\"\n";
     assert_eq!(place(&refuse(&format!("{sink}{idle}"))), (5, 2));
@@ -129,7 +130,7 @@ fn a_sampler_is_not_blamed_for_an_estimator_that_cannot_be_read() {
 }
 
 #[test]
-fn of_a_broken_line_only_the_syntax_is_told() {
+fn a_broken_line_has_only_syntax_errors() {
     let error = refuse("seed = -1 -2\nshare = \"heads\"");
     let messages: Vec<_> =
         error.problems.iter().map(|p| (p.place().unwrap().1, p.message())).collect();
@@ -140,9 +141,9 @@ fn of_a_broken_line_only_the_syntax_is_told() {
     assert!(messages.iter().any(|(line, _)| *line == 2), "{error}");
 }
 
-/// A path is relative to the file that it stands in, also when another extends that.
+/// Paths in a file that another one extends are relative to the extended file.
 #[test]
-fn files_are_named_from_where_they_are_named() {
+fn paths_are_relative_to_the_file_that_contains_them() {
     let selector = "[[selectors]]\ntype = \"reads\"\nword = \"w\"\nfile = \"w.bin\"";
     let folder = folder(&[]);
     fs::create_dir(folder.path().join("deep")).unwrap();
@@ -159,15 +160,16 @@ fn files_are_named_from_where_they_are_named() {
     let set = Loader { set: vec!["selectors.0.file=tests/suite/load.rs".to_owned()] };
     assert_eq!(file(set.load(folder.path().join("child.toml")).unwrap()), "tests/suite/load.rs");
     assert_eq!(file(parse(&selector.replace("w.bin", &expected))), expected);
-    let within = of(&format!("{{ type = \"reads\", word = \"w\", file = \"{expected}\" }}"));
+    let within = twilight(&format!("{{ type = \"reads\", word = \"w\", file = \"{expected}\" }}"));
     let value = serde_json::to_value(&parse(&within).selectors[0]).unwrap();
     assert_eq!((&value["of"]["file"], &value["of"]["word"]), (&expected[..].into(), &"w".into()));
     assert_eq!(place(&refuse(&selector.replace("\"w.bin\"", "7"))), (4, 8));
 }
 
-/// Files are looked at when the pipeline is read: that they are there, and what the selector checks.
+/// Files are checked when the pipeline is read: that they exist, and that the selector accepts
+/// them.
 #[test]
-fn files_that_cannot_be_what_they_should_are_told_where_they_are_named() {
+fn bad_files_are_reported_at_the_fields_that_name_them() {
     let reads = "[[selectors]]\ntype = \"reads\"\nword = \"w\"\nfile = \"FILE\"";
     for (file, reason) in [("none/w.bin", "No such file"), (".", "it is not a file")] {
         let error = refuse(&reads.replace("FILE", file));
@@ -186,13 +188,13 @@ fn files_that_cannot_be_what_they_should_are_told_where_they_are_named() {
         assert!(error.to_string().contains(&format!("{broken}: {reason}")), "{error}");
     }
     let inner = format!("{{ type = \"loki\", size = 4, basis = \"{broken}\" }}");
-    let error = refuse(&of(&inner));
+    let error = refuse(&twilight(&inner));
     assert!(error.to_string().contains("loki: "), "{error}");
     place(&error);
 }
 
 #[test]
-fn a_base_that_cannot_be_read_is_told_where_it_is_named_beside_the_rest() {
+fn an_unreadable_base_is_reported_at_extends_beside_other_problems() {
     let child = b"seed = -1\nextends = \"base.toml\"\nshare = \"heads\"";
     let folder = folder(&[("base.toml", b"\xff"), ("child.toml", child)]);
     let error = load(folder.path().join("child.toml")).unwrap_err();
@@ -257,9 +259,9 @@ fn changes_of_components_are_explained() {
     );
 }
 
-/// A command makes the files of some components.
+/// Commands create the files of some components.
 #[test]
-fn a_missing_file_is_told_apart_with_the_command_that_makes_it() {
+fn a_missing_file_is_reported_with_the_command_that_creates_it() {
     for (fields, command) in [
         ("type = \"loki\"\nbasis = \"none\"", "calibrate loki"),
         ("type = \"hash-attention\"\nweights = \"none\"", "train-hash"),
@@ -281,7 +283,7 @@ fn a_missing_file_is_told_apart_with_the_command_that_makes_it() {
 }
 
 #[test]
-fn every_wrong_element_of_a_list_is_told() {
+fn every_wrong_element_of_a_list_is_reported() {
     let error = refuse("dense_layers = [-1, 2, \"x\"]");
     let places: Vec<_> = error.problems.iter().map(|p| p.place().unwrap().2).collect();
     assert_eq!(places, [17, 24], "{error}");
@@ -295,14 +297,14 @@ fn a_name_is_one_line() {
     assert_eq!(parse("name = \"vAttention (ratio) é\"").name, "vAttention (ratio) é");
 }
 
-/// A selector with another in `of`, as a list of one.
-fn of(inner: &str) -> String {
+/// List of one selector, which has another one in its field `of`.
+fn twilight(inner: &str) -> String {
     format!("selectors = [{{ type = \"twilight\", mass = 0.8, of = {inner} }}]")
 }
 
 #[test]
-fn a_selector_may_stand_within_another() {
-    let deep = of("{ type = \"twilight\", of = { size = 4, type = \"sink\" }, mass = 0.5 }");
+fn selectors_may_be_nested() {
+    let deep = twilight("{ type = \"twilight\", of = { size = 4, type = \"sink\" }, mass = 0.5 }");
     let pipeline = parse(&deep);
     let value = serde_json::to_value(&pipeline.selectors[0]).unwrap();
     assert_eq!(value["of"]["of"], serde_json::json!({ "type": "sink", "size": 4 }));
@@ -312,7 +314,7 @@ fn a_selector_may_stand_within_another() {
 }
 
 #[test]
-fn what_is_wrong_within_another_selector_is_told_there() {
+fn problems_of_nested_selectors_are_reported_at_their_place() {
     for (inner, column, message) in [
         ("{ type = \"sink\" }", 52, "missing field `size` in selectors[0].of"),
         ("{ size = 3 }", 52, "missing field `type` in selectors[0].of"),
@@ -322,35 +324,35 @@ fn what_is_wrong_within_another_selector_is_told_there() {
         ("3", 52, "wrong type for selectors[0].of: expected a table"),
         ("\"quest\"", 52, "wrong type for selectors[0].of: expected a table"),
     ] {
-        let error = refuse(&of(inner));
+        let error = refuse(&twilight(inner));
         assert_eq!(place(&error), (1, column), "{error}");
         assert!(error.problems[0].message().starts_with(message), "{error}");
         let knows_fields = error.problems[0].help().is_none_or(|help| !help.contains("twilight`"));
         assert!(knows_fields || message.contains("type"), "{error}");
     }
-    // All that is wrong, also beside what is wrong within.
+    // All problems are reported, those of the outer selector too.
     let inner = "{ type = \"sink\", size = 0, sise = 4, more = 1 }, score = \"hed\"";
-    let error = refuse(&of(inner));
+    let error = refuse(&twilight(inner));
     let places: Vec<_> = error.problems.iter().map(|p| p.place().unwrap().2).collect();
     assert_eq!(places, [76, 79, 89, 109], "{error}");
-    let error = refuse(&of("{ type = \"sunk\", size = 3 }, score = \"hed\"").replace("0.8", "8"));
+    let unknown = twilight("{ type = \"sunk\", size = 3 }, score = \"hed\"");
+    let error = refuse(&unknown.replace("0.8", "8"));
     assert_eq!(error.problems.len(), 3, "{error}");
 }
 
-/// The advice for a name in place of a table is the table with this name.
 #[test]
-fn a_selector_that_is_only_named_is_spelled_out() {
-    let error = refuse(&of("\"quest\""));
+fn the_advice_for_a_name_in_place_of_a_table_is_the_table() {
+    let error = refuse(&twilight("\"quest\""));
     let help = error.problems[0].help().unwrap();
     assert!(help.starts_with("write `of = { type = \"quest\" }`"), "{help}");
 }
 
-/// On the small stack of a test's thread: neither reading nor refusing goes too deep.
+/// The small stack of a test's thread suffices for reading and for refusing.
 #[test]
-fn tables_within_tables_end() {
+fn the_depth_of_nested_tables_is_limited() {
     let nested = |depth: usize| {
         let open = "{ type = \"twilight\", mass = 0.5, of = ".repeat(depth);
-        of(&format!("{open}{{ type = \"sink\", size = 4 }}{}", " }".repeat(depth)))
+        twilight(&format!("{open}{{ type = \"sink\", size = 4 }}{}", " }".repeat(depth)))
     };
     parse(&nested(25));
     let error = refuse(&nested(60));
@@ -359,16 +361,17 @@ fn tables_within_tables_end() {
         refuse(&nested(depth));
     }
     let dotted = "of.".repeat(70);
-    refuse(&of(&format!("{}3{}", format!("{{ {dotted}of = ").repeat(70), " }".repeat(70))));
+    let open = format!("{{ {dotted}of = ").repeat(70);
+    refuse(&twilight(&format!("{open}3{}", " }".repeat(70))));
     let key = format!("selectors.0.{}size = 3", "of.".repeat(5000));
     assert!(Loader { set: vec![key] }.parse("p.toml", &nested(1)).is_err());
 }
 
 #[test]
-fn lists_say_what_an_optional_field_takes() {
-    let listed = listing(ComponentKind::Selector);
+fn listings_describe_the_values_of_optional_fields() {
+    let listing = listing(ComponentKind::Selector);
     let takes = |selector: &str, field: &str| {
-        let entry = listed.iter().find(|entry| entry.name == selector).unwrap();
+        let entry = listing.iter().find(|entry| entry.name == selector).unwrap();
         entry.fields.iter().find(|entry| entry.name == field).unwrap().takes.clone()
     };
     assert_eq!(takes("loki", "rank"), "whole number, at least 1");
@@ -377,7 +380,7 @@ fn lists_say_what_an_optional_field_takes() {
     assert_eq!(takes("loki", "basis"), "file");
 }
 
-/// What a number may be is said in words, not as a type of the programming language.
+/// Messages describe the allowed numbers in words, not by types of the programming language.
 #[test]
 fn numbers_out_of_range_are_refused_in_words() {
     let mut refused = 0;
@@ -387,11 +390,11 @@ fn numbers_out_of_range_are_refused_in_words() {
             let text =
                 format!("[[selectors]]\ntype = \"{}\"\n{} = {bad}\n", entry.name, field.name);
             let error = Loader::default().parse("x.toml", &text).unwrap_err().to_string();
-            let told =
+            let line =
                 error.lines().find(|line| line.contains(&format!(".{}", field.name))).unwrap();
             let words = ["a whole number", "must be"];
-            assert!(words.iter().any(|words| told.contains(words)), "{told}");
-            assert!(!told.contains("nonzero"), "{told}");
+            assert!(words.iter().any(|words| line.contains(words)), "{line}");
+            assert!(!line.contains("nonzero"), "{line}");
             refused += 1;
         }
     }
@@ -399,24 +402,25 @@ fn numbers_out_of_range_are_refused_in_words() {
 }
 
 #[test]
-fn lists_and_the_schema_know_that_a_field_is_a_selector() {
+fn listings_and_the_schema_describe_fields_that_are_selectors() {
     let schema = schema();
     let selectors = schema["$defs"]["Selector"]["oneOf"].as_array().unwrap();
     let named = |name: &str| {
-        selectors.iter().find(|one| one["properties"]["type"]["const"] == name).unwrap()
+        let is_named = |selector: &&Value| selector["properties"]["type"]["const"] == name;
+        selectors.iter().find(is_named).unwrap()
     };
     assert!(named("sink")["properties"]["size"].is_object());
     let of = &named("twilight")["properties"]["of"];
     assert_eq!(of["$ref"], "#/$defs/Selector");
     assert_eq!(schema["else"]["properties"]["selectors"]["items"]["$ref"], "#/$defs/Selector");
-    let listed = listing(ComponentKind::Selector);
-    let twilight = listed.iter().find(|one| one.name == "twilight").unwrap();
+    let listing = listing(ComponentKind::Selector);
+    let twilight = listing.iter().find(|entry| entry.name == "twilight").unwrap();
     let of = twilight.fields.iter().find(|field| field.name == "of").unwrap();
     assert_eq!((&of.takes[..], of.required), ("another selector's table", true));
     assert!(of.meaning.starts_with("The selector"), "{}", of.meaning);
 }
 
-/// A seed is any number of 64 bits, though TOML asks its readers for 63 only.
+/// A seed may be any u64, though TOML requires of its readers only the range of i64.
 #[test]
 fn a_seed_has_sixty_four_bits() {
     for (text, seed) in [

@@ -1,4 +1,4 @@
-//! What pipeline files say, and what is wrong with those that cannot be read.
+//! Loading of pipeline files, and messages about their problems.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,36 +1,38 @@
-//! Bounds that need a range instead of a variance.
+//! Bounds from a range instead of a variance.
 
-/// Hoeffding's budget for a sum of `n_s` numbers in a range of `range`, to be within `tolerance`
-/// with probability `1 − delta`: `b = range² n_s² ln(2/δ) / (2 tolerance²)`. Infinite population.
+/// Hoeffding's sample size for an error of at most `tolerance` of a sum of `n_s` numbers, except
+/// with probability `delta`: `b = range² n_s² ln(2/δ) / (2 tolerance²)`.
+///
+/// The numbers lie in an interval of length `range`, and the population is infinite.
 ///
 /// Hoeffding (1963), "Probability inequalities for sums of bounded random variables".
 pub fn hoeffding(delta: f64, n_s: f64, range: f64, tolerance: f64) -> f64 {
     (n_s * hoeffding_radius(delta, range) / tolerance).powi(2)
 }
 
-/// Hoeffding's radius of a mean, at one draw: `range √(ln(2/δ) / 2)`.
+/// Hoeffding's radius of a mean at one draw: `range √(ln(2/δ) / 2)`.
 pub fn hoeffding_radius(delta: f64, range: f64) -> f64 {
     range * ((2.0 / delta).ln() / 2.0).sqrt()
 }
 
-/// McDiarmid's radius of a mean of vectors, at one draw: `√Tr + diameter √(ln(1/δ) / 2)`, from the
+/// McDiarmid's radius of a mean of vectors at one draw: `√Tr + diameter √(ln(1/δ) / 2)`, from the
 /// trace of their covariance and the diameter of their set.
 pub fn mcdiarmid_radius(delta: f64, trace: f64, diameter: f64) -> f64 {
     trace.sqrt() + diameter * ((1.0 / delta).ln() / 2.0).sqrt()
 }
 
-/// McDiarmid's radius of a mean of vectors, at a sample size.
+/// McDiarmid's radius of a mean of vectors, for a sample size.
 #[derive(Clone, Copy, Debug)]
 pub struct McDiarmid {
-    /// The expected length of the error.
+    /// Upper bound on the expected length of the error.
     mean: f64,
     /// Factor of `√ln(1/δ)`.
     slope: f64,
 }
 
 impl McDiarmid {
-    /// `b` draws without replacement out of `n` vectors with a covariance of this `trace` and a set of
-    /// this `diameter`. O(b).
+    /// Radius for `b` draws without replacement out of `n` vectors, from the trace of their
+    /// covariance and the diameter of their set. O(b).
     pub fn new(b: usize, n: usize, trace: f64, diameter: f64) -> Self {
         if b >= n {
             return Self { mean: 0.0, slope: 0.0 };
@@ -44,33 +46,36 @@ impl McDiarmid {
         }
     }
 
-    /// `b` draws out of infinitely many.
+    /// Radius for `b` draws from an infinite population.
     pub fn infinite(b: f64, trace: f64, diameter: f64) -> Self {
         Self { mean: (trace / b).sqrt(), slope: diameter / (2.0 * b).sqrt() }
     }
 
-    /// The error is longer with probability `delta` at most.
+    /// Length that the error exceeds with probability `delta` at most.
     pub fn radius(&self, delta: f64) -> f64 {
         self.mean + self.slope * (1.0 / delta).ln().sqrt()
     }
 }
 
-/// [`McDiarmid::radius`] for one use.
+/// [`McDiarmid::radius`] for a single use.
 pub fn mcdiarmid_radius_of(b: usize, n: usize, delta: f64, trace: f64, diameter: f64) -> f64 {
     McDiarmid::new(b, n, trace, diameter).radius(delta)
 }
 
 /// Factor of Hoeffding's squared radius for sampling without replacement: `1 − (b − 1)/n`, or
-/// `(1 − b/n)(1 + 1/b)` beyond the middle.
+/// `(1 − b/n)(1 + 1/b)` for `b > n/2`.
 ///
 /// Bardenet, Maillard (2015), "Concentration inequalities for sampling without replacement".
 pub fn serfling_factor(b: f64, n: f64) -> f64 {
     if b <= n / 2.0 { 1.0 - (b - 1.0) / n } else { (1.0 - b / n) * (1.0 + 1.0 / b) }
 }
 
-/// Upper bound on the distance of the mean of `b` numbers drawn without replacement out of `n`, all in a
-/// range of `range`, from that of all, but for probability delta, from the sample's own `deviation` (divisor `b`):
-/// `deviation √(2ρL/b) + (7/3 + 3/√2) range L/b`, `L = ln(10/δ)`, ρ the [`serfling_factor`].
+/// Upper bound on the distance of a sample's mean from the population's, except with probability
+/// `delta`: `deviation √(2ρL/b) + (7/3 + 3/√2) range L/b`, `L = ln(10/δ)`, ρ the
+/// [`serfling_factor`].
+///
+/// `b` numbers are drawn without replacement out of `n` in an interval of length `range`, and
+/// `deviation` is the sample's standard deviation (divisor `b`).
 ///
 /// Bardenet, Maillard (2015), theorem 4.3, used for both tails.
 pub fn empirical_bernstein(delta: f64, b: usize, n: usize, deviation: f64, range: f64) -> f64 {
@@ -81,7 +86,7 @@ pub fn empirical_bernstein(delta: f64, b: usize, n: usize, deviation: f64, range
         + (7.0 / 3.0 + 3.0 / 2.0_f64.sqrt()) * range * log / draws
 }
 
-/// The smallest `b` with `b ≥ b0 · serfling_factor(b, n)`.
+/// Smallest `b` with `b ≥ b0 · serfling_factor(b, n)`.
 pub fn serfling(b0: f64, n: f64) -> f64 {
     // `f64::max` would drop a NaN below.
     if b0.is_nan() || b0.is_infinite() {
@@ -102,8 +107,10 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-        /// The corrected budget is the fixed point that it is said to be, and never larger.
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
         #[test]
         fn serfling_solves_its_equation(b0 in 1.0..1e7, n in 64.0..1e5) {
             let b = serfling(b0, n);
@@ -113,10 +120,16 @@ mod tests {
         }
 
         #[test]
-        fn drawing_all_leaves_no_error(n in 2usize..2000, trace in 0.0..10.0, diameter in 0.0..10.0) {
+        fn drawing_all_leaves_no_error(
+            n in 2usize..2000,
+            trace in 0.0..10.0,
+            diameter in 0.0..10.0,
+        ) {
             let radius = |b| mcdiarmid_radius_of(b, n, 0.1, trace, diameter);
             prop_assert_eq!(radius(n), 0.0);
-            prop_assert!(radius(n / 2) <= mcdiarmid_radius(0.1, trace, diameter) / (n as f64 / 2.0).floor().sqrt() + 1e-12);
+            let half = (n / 2) as f64;
+            let with_replacement = mcdiarmid_radius(0.1, trace, diameter) / half.sqrt();
+            prop_assert!(radius(n / 2) <= with_replacement + 1e-12);
         }
     }
 

@@ -1,7 +1,8 @@
-//! Quantiles: of the normal and chi-square distributions, and of the squared length of a
-//! Gaussian vector whose covariance is only partly known.
+//! Quantiles of the normal and chi-square distributions, and of the squared length of a Gaussian
+//! vector whose covariance is only partly known.
 //!
-//! All cost microseconds or more and depend on delta alone: estimators tabulate them.
+//! Each takes microseconds or more and depends on delta and a rank only, so estimators tabulate
+//! them.
 
 use std::f64::consts::SQRT_2;
 
@@ -17,16 +18,15 @@ pub fn z_one(delta: f64) -> f64 {
     SQRT_2 * erfc_inv(2.0 * delta)
 }
 
-/// `√(2 ln(2/delta))`: what stands for [`z_two`] if all that is known of an error is that it has
-/// Gaussian tails.
+/// `√(2 ln(2/delta))`: replaces [`z_two`] if an error is only known to be sub-Gaussian.
 pub fn sub_gaussian(delta: f64) -> f64 {
     (2.0 * (2.0 / delta).ln()).sqrt()
 }
 
-/// The value that a chi-square with `dof` degrees of freedom, possibly fractional, exceeds with
-/// probability delta.
+/// Value that a chi-square variable with `dof` degrees of freedom, possibly fractional, exceeds
+/// with probability delta.
 ///
-/// Newton's method in the logarithm, kept inside a bracket.
+/// The solver is Newton's method in the logarithm, within a bracket.
 pub fn chi2_isf(delta: f64, dof: f64) -> f64 {
     if delta <= f64::MIN_POSITIVE {
         return f64::INFINITY;
@@ -54,21 +54,22 @@ pub fn chi2_isf(delta: f64, dof: f64) -> f64 {
     log_x.exp()
 }
 
-/// The cube-root approximation of a chi-square quantile (Wilson, Hilferty 1931).
+/// Cube-root approximation of a chi-square quantile (Wilson, Hilferty 1931).
 fn wilson_hilferty(delta: f64, dof: f64) -> f64 {
     let c = 2.0 / (9.0 * dof);
     dof * (1.0 - c + z_one(delta) * c.sqrt()).max(0.0).powi(3)
 }
 
-/// Below this delta a one-dimensional Gaussian is the worst of all (Székely, Bakirov 2003).
+/// Largest delta for which a one-dimensional Gaussian is the worst case (Székely, Bakirov 2003).
 pub(super) const DELTA_1: f64 = 0.215_154_885_276_280_02;
 
-/// Ranks beyond this change `c2` by less than 1e-3 for delta below 0.5.
+/// Largest rank that is evaluated: larger ones change `c2` by less than 1e-3 for delta below 0.5.
 const MAX_RANK: usize = 1024;
 
-/// The smallest squared multiplier that bounds a Gaussian vector's squared length, per unit trace,
-/// with probability `1 − delta`, whatever its covariance of rank at most `rank`:
-/// `max_{1 ≤ n ≤ rank} χ²_n(delta) / n` (eq. 5).
+/// Smallest multiplier of the covariance's trace that bounds a Gaussian vector's squared length
+/// with probability `1 − delta`, for every covariance of rank at most `rank` (eq. 5).
+///
+/// It equals `max_{1 ≤ n ≤ rank} χ²_n(delta) / n`.
 ///
 /// Székely, Bakirov (2003), "Extremal probabilities for Gaussian quadratic forms", PTRF 126.
 pub fn c2(delta: f64, rank: usize) -> f64 {
@@ -81,21 +82,22 @@ pub fn c2(delta: f64, rank: usize) -> f64 {
         falling = if flat < best { falling + 1 } else { 0 };
         best = best.max(flat);
         if falling == 3 {
-            break; // It has one peak.
+            break; // The sequence has one peak.
         }
     }
     best
 }
 
-/// The `1 − delta` quantile of the worst standardised form `Σ l_i (g_i² − 1)`, `|l| = 1`: at a
-/// flat spectrum of some size, or the Gaussian limit. Numerically verified, not proved.
+/// Largest `1 − delta` quantile of the standardised forms `Σ l_i (g_i² − 1)`, `|l| = 1`, over
+/// spectra `l`: the maximum over flat spectra of up to 400 elements and the Gaussian limit. That no
+/// other spectrum has a larger one is verified numerically, not proved.
 pub fn kappa(delta: f64) -> f64 {
     let flat = |n: usize| (n as f64).sqrt() * (chi2_isf(delta, n as f64) / n as f64 - 1.0);
     (1..=400).map(flat).fold(SQRT_2 * z_one(delta), f64::max)
 }
 
-/// The squared multiplier for a covariance of effective rank `nu`: as small as the spectrum
-/// allows, and never above [`c2`] (eq. 6).
+/// Multiplier of the trace for a covariance of effective rank `nu`: at most [`c2`], and smaller if
+/// the covariance spreads over many directions (eq. 6).
 pub fn q_rob(delta: f64, nu: f64, rank: usize) -> f64 {
     c2(delta, rank).min(1.0 + kappa(delta) / nu.max(1.0).sqrt())
 }
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn c2_is_the_normal_constant_where_that_is_right_and_more_where_it_is_not() {
+    fn c2_is_the_normal_constant_up_to_its_limit_and_larger_above() {
         for delta in [0.01, 0.1, 0.2, 0.215] {
             assert_eq!(c2(delta, 128), z_two(delta).powi(2));
         }
@@ -125,11 +127,11 @@ mod tests {
             assert!(c2(delta, 128) > z_two(delta).powi(2));
             assert!(c2(delta, 128) >= c2(delta, 4));
         }
-        assert!((c2(0.25, 128) + 0.25_f64.ln()).abs() < 1e-12, "n = 2 is the worst there");
+        assert!((c2(0.25, 128) + 0.25_f64.ln()).abs() < 1e-12, "the maximum is at n = 2");
     }
 
     #[test]
-    fn stopping_after_the_peak_misses_nothing() {
+    fn stopping_after_the_peak_does_not_miss_the_maximum() {
         for delta in [0.216, 0.25, 0.28, 0.31, 0.4, 0.45, 0.49, 0.5, 0.7] {
             let all = (1..=200).map(|n| chi2_isf(delta, f64::from(n)) / f64::from(n));
             assert_eq!(c2(delta, 200), all.fold(0.0, f64::max), "{delta}");

@@ -1,16 +1,16 @@
-//! Tables of the ratio estimator, made when they are first needed.
+//! Tables of the ratio estimator, computed at their first use.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::RatioGrid;
 
-/// Tables made so far, one for each delta of a row and value dimension that needs its own. Clones
-/// share them.
+/// Cache of tables, one for each delta of a row, and for each value dimension if tables depend on
+/// it. Clones share the tables.
 #[derive(Clone, Default)]
 pub struct RatioGrids(Arc<RwLock<Vec<Arc<RatioGrid>>>>);
 
 impl RatioGrids {
-    /// The table for a delta and values of `rank` numbers; the first call takes tens of milliseconds.
+    /// Table for a delta and values of `rank` elements; the first call takes tens of milliseconds.
     pub fn get(&self, delta: f64, rank: usize) -> Arc<RatioGrid> {
         let find =
             |grids: &[Arc<RatioGrid>]| grids.iter().find(|grid| grid.fits(delta, rank)).cloned();

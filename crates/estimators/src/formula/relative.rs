@@ -1,21 +1,22 @@
-//! From errors relative to an estimate to errors relative to what it estimates.
+//! Conversion of errors relative to an estimate to errors relative to the true value.
 //!
-//! A radius `R` bounds `|o^ − o| / |o^|` but for probability δ. An error bar `B` has to bound
-//! `|o^ − o| / |o|`.
+//! A radius `R` bounds `|o^ − o| / |o^|`, except with probability δ. An error bar `B` bounds
+//! `|o^ − o| / |o|`, except with probability δ.
 
 use super::z_two;
 
-/// The error bar of a radius: `B = R + R² min(c R, 1 + R) / (1 − R²)`, `c = max(3/2, z² − 3/4) / 2`,
-/// and infinite from `R = 1` on, where the true value may be 0 (eq. 8). It rises with the radius.
+/// Error bar of a radius: `B = R + R² min(c R, 1 + R) / (1 − R²)`, `c = max(3/2, z² − 3/4) / 2`,
+/// and infinite for `R ≥ 1`, where the true value may be 0 (eq. 8). The bar rises with the radius.
 ///
-/// For Gaussian errors, of which `|o^| R` is the `1 − δ` quantile: an estimate that is too long errs
-/// more often by `B |o|` than one that is too short, and `c` is what both together need. Verified
-/// numerically, exactly for numbers, not proved.
+/// The bar is valid for Gaussian errors whose length has the `1 − δ` quantile `|o^| R`. Estimates
+/// that are too long err by more than `B |o|` more often than estimates that are too short, and `c`
+/// makes the sum of both probabilities at most δ. That is verified numerically (for scalars by an
+/// integral, without sampling), not proved.
 pub fn bar_of_radius(radius: f64, delta: f64) -> f64 {
     bar(radius, curvature(delta))
 }
 
-/// The largest radius whose [bar](bar_of_radius) is at most `epsilon`: its inverse, by bisection.
+/// Largest radius whose [bar](bar_of_radius) is at most `epsilon`, found by bisection.
 pub fn radius_of_bar(epsilon: f64, delta: f64) -> f64 {
     let curvature = curvature(delta);
     let (mut low, mut high) = (0.0, 1.0);
@@ -28,7 +29,7 @@ pub fn radius_of_bar(epsilon: f64, delta: f64) -> f64 {
     }
 }
 
-/// `R / (1 − R)`, infinite from `R = 1` on: the error bar whatever the errors' distribution, since
+/// `R / (1 − R)`, infinite for `R ≥ 1`: the error bar for any distribution of errors, since
 /// `|o| ≥ |o^| − |o^ − o|`.
 pub fn sure_bar_of_radius(radius: f64) -> f64 {
     if radius < 1.0 { radius / (1.0 - radius) } else { infinite_unless_nan(radius) }
@@ -68,9 +69,9 @@ mod tests {
 
     const DELTAS: [f64; 9] = [1e-4, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7];
 
-    /// The probability that a number `o` is further than its bar from an estimate of standard
-    /// deviation 1, by a sum over the distribution of the error.
-    fn misses(o: f64, delta: f64) -> f64 {
+    /// Probability that the error of an estimate of the number `o`, with standard deviation 1,
+    /// exceeds its bar, by a sum over the distribution of the error.
+    fn exceedance(o: f64, delta: f64) -> f64 {
         let (z, step) = (z_two(delta), 1e-4);
         let outside = |error: f64| error.abs() > bar_of_radius(z / (o + error).abs(), delta) * o;
         let cells = (-80_000..80_000).map(|cell| f64::from(cell) * step);
@@ -82,15 +83,15 @@ mod tests {
     fn bars_of_numbers_are_exceeded_with_probability_delta_at_most() {
         for delta in DELTAS {
             for o in [0.01, 0.1, 0.3, 0.6, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 50.0] {
-                let misses = misses(o, delta);
-                assert!(misses <= delta + 1e-4, "{misses} of {o}, at {delta}");
+                let probability = exceedance(o, delta);
+                assert!(probability <= delta + 1e-4, "{probability} of {o}, at {delta}");
             }
         }
     }
 
-    /// Both sides of the error count where the estimate is near; a bar of 1 leaves one side.
+    /// For small bars errors of both signs count; a bar of 1 is exceeded on one side only.
     #[test]
-    fn bars_are_hardly_wider_than_they_must_be() {
+    fn bars_are_nearly_tight() {
         for delta in [0.01, 0.05, 0.1] {
             let one_sided = z_two(delta) / (2.0 * z_one(delta));
             let radius = radius_of_bar(1.0, delta);
@@ -100,7 +101,8 @@ mod tests {
         assert!(g > 1.005 && g < 1.0101, "{g}");
     }
 
-    /// Errors spread over many directions are orthogonal to the value, and of one length.
+    /// Errors that spread over many directions are nearly orthogonal to the value and of constant
+    /// length.
     #[test]
     fn bars_suffice_for_errors_in_many_directions() {
         for delta in DELTAS {
@@ -113,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn bars_rise_and_no_bar_is_above_the_sure_one() {
+    fn bars_rise_and_never_exceed_the_bar_for_any_distribution() {
         for delta in DELTAS {
             let mut last = 0.0;
             for i in 1..100_000 {
                 let radius = f64::from(i) / 1e5;
                 let bar = bar_of_radius(radius, delta);
                 assert!(bar > last && bar <= sure_bar_of_radius(radius) * (1.0 + 1e-12));
-                assert!(bar - last < 1e-3 * (1.0 + bar) * (1.0 + bar), "it does not jump");
+                assert!(bar - last < 1e-3 * (1.0 + bar) * (1.0 + bar), "the bar is continuous");
                 last = bar;
             }
             assert_eq!(bar_of_radius(1.0, delta), f64::INFINITY);
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inverse_is_one() {
+    fn radii_of_bars_invert_bars_of_radii() {
         for delta in DELTAS {
             for i in 1..1000 {
                 let epsilon = f64::from(i) / 1000.0;

@@ -1,6 +1,6 @@
-//! Budgets for `N/D` by bounding `N` and `D` apart.
+//! Budgets for `N/D` from separate bounds on `N` and `D`.
 //!
-//! A bound is given by its radius at one token: with `b` tokens the relative error exceeds
+//! A bound is given by its radius at one draw: with `b` draws the relative error exceeds
 //! `radius(δ) / √b` with probability at most δ.
 
 use serde::{Deserialize, Serialize};
@@ -8,14 +8,14 @@ use vattention_core::schemars::{self, JsonSchema};
 
 use super::{c2, split::split, z_two};
 
-/// A budget, and how it divides delta and epsilon between numerator and denominator.
+/// A budget, with its division of delta and epsilon between numerator and denominator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SdpaSplit {
-    /// Tokens, for an infinite population.
+    /// Number of draws, for an infinite population.
     pub b: f64,
-    /// Failure probability given to the numerator.
+    /// Failure probability of the numerator's bound.
     pub delta_num: f64,
-    /// Failure probability given to the denominator.
+    /// Failure probability of the denominator's bound.
     pub delta_den: f64,
     /// Relative error of the numerator.
     pub eps_num: f64,
@@ -23,19 +23,19 @@ pub struct SdpaSplit {
     pub eps_den: f64,
 }
 
-/// Bounds on the errors of numerator and denominator, and their combination.
+/// Constants of the bounds on numerator and denominator, and of their combination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Combine {
-    /// The constants that are right, and no larger than needed.
+    /// The smallest correct constants.
     #[default]
     Exact,
-    /// The paper's.
+    /// The constants of the paper.
     Paper,
 }
 
 impl Combine {
-    /// The error of `N/D`.
+    /// Bound on the relative error of `N/D`, from those of `N` and `D`.
     pub fn error(self, num: f64, den: f64) -> f64 {
         match self {
             Self::Exact if den < 1.0 => (num + den) / (1.0 - den),
@@ -44,7 +44,7 @@ impl Combine {
         }
     }
 
-    /// `√b ε` from the radii: what the error being `ε` comes to.
+    /// `√b ε` for the `b` at which the error equals `ε`, from the radii at one draw.
     pub(crate) fn root(self, epsilon: f64, num: f64, den: f64) -> f64 {
         match self {
             Self::Exact => num + (1.0 + epsilon) * den,
@@ -53,8 +53,9 @@ impl Combine {
     }
 }
 
-/// The least budget whose error is `epsilon`, over all splits of `delta`:
-/// `√b = min [num(δ_N) + (1 + ε) den(δ_D)] / ε`, or `min 2 [num(δ_N) + den(δ_D)] / ε`.
+/// Least budget whose error is `epsilon`, over all splits of `delta`:
+/// `√b = min [num(δ_N) + (1 + ε) den(δ_D)] / ε`, or `min 2 [num(δ_N) + den(δ_D)] / ε` with the
+/// constants of the paper.
 pub fn sdpa(
     combine: Combine,
     epsilon: f64,
@@ -75,8 +76,8 @@ pub fn sdpa(
     }
 }
 
-/// The least error of `N/D` over all splits of `delta`, from the radii of numerator and denominator at
-/// the size of the sample. What [`sdpa`] is the inverse of.
+/// Least error of `N/D` over all splits of `delta`, from the radii of numerator and denominator at
+/// the size of the sample: the inverse of [`sdpa`].
 pub fn sdpa_error(
     combine: Combine,
     delta: f64,
@@ -87,15 +88,15 @@ pub fn sdpa_error(
     split(delta, error).0
 }
 
-/// [`sdpa`] with Gaussian radii and the constants that are right: `√c2(δ_N) s_N` and `z(δ_D) s_D`.
+/// [`sdpa`] with Gaussian radii and exact constants: `√c2(δ_N) s_N` and `z(δ_D) s_D`.
 ///
-/// `s_d = n_s σ / D` and `s_n = n_s √Tr / |N|`; `rank` caps the covariance's rank.
+/// `s_d = n_s σ / D`, `s_n = n_s √Tr / |N|`, and `rank` is an upper bound on the covariance's rank.
 pub fn sdpa_exact(epsilon: f64, delta: f64, s_d: f64, s_n: f64, rank: usize) -> SdpaSplit {
     let num = |delta: f64| c2(delta, rank).sqrt() * s_n;
     sdpa(Combine::Exact, epsilon, delta, num, |delta| z_two(delta) * s_d)
 }
 
-/// [`sdpa`] as in the paper: the normal quantile for vectors too, and its combine.
+/// [`sdpa`] as in the paper: with the normal quantile for vectors, and the paper's combination.
 pub fn sdpa_paper(epsilon: f64, delta: f64, s_d: f64, s_n: f64) -> SdpaSplit {
     let num = |delta: f64| z_two(delta) * s_n;
     sdpa(Combine::Paper, epsilon, delta, num, |delta| z_two(delta) * s_d)
@@ -107,10 +108,18 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-        /// The parts meet epsilon exactly, and the paper's budget is up to 4 times larger.
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+        /// The combined error equals epsilon, and the paper's budget is up to 4 times larger.
         #[test]
-        fn the_exact_split_is_tight(epsilon in 0.01..0.3, delta in 0.01..0.2, s_d in 0.01..3.0, s_n in 0.01..3.0) {
+        fn the_exact_split_is_tight(
+            epsilon in 0.01..0.3,
+            delta in 0.01..0.2,
+            s_d in 0.01..3.0,
+            s_n in 0.01..3.0,
+        ) {
             let exact = sdpa_exact(epsilon, delta, s_d, s_n, 128);
             let combined = Combine::Exact.error(exact.eps_num, exact.eps_den);
             prop_assert!((combined / epsilon - 1.0).abs() < 1e-9);

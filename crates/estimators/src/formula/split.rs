@@ -1,8 +1,10 @@
-//! Division of delta between two events that must both not happen.
+//! Division of delta between two failure events.
 
-/// The least `cost(delta − x, x)` over `x` in `(0, delta)`, and the two parts that give it.
+/// Returns the least `cost(delta − x, x)` over `x` in `(0, delta)`, and the two parts at this
+/// minimum.
 ///
-/// A coarse scan of the log-ratio, then golden-section search: `cost` is convex near its minimum.
+/// The search is a coarse scan over the logarithm of the parts' ratio, followed by a golden-section
+/// search, which assumes that `cost` has one minimum near the best point of the scan.
 pub(crate) fn split(delta: f64, cost: impl Fn(f64, f64) -> f64) -> (f64, f64, f64) {
     let value = |u: f64| {
         let (first, second) = parts(delta, u);
@@ -17,7 +19,7 @@ pub(crate) fn split(delta: f64, cost: impl Fn(f64, f64) -> f64) -> (f64, f64, f6
     (value(u), first, second)
 }
 
-/// The two parts of delta whose ratio has the logarithm `−u`.
+/// Returns the two parts of delta, the logarithm of whose ratio is `−u`.
 fn parts(delta: f64, u: f64) -> (f64, f64) {
     (delta / (1.0 + u.exp()), delta / (1.0 + (-u).exp()))
 }

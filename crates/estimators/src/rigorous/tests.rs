@@ -8,7 +8,7 @@ use super::*;
 
 const DIM: usize = 2;
 
-/// Residual tokens, and the certain ones beside them, which have one value.
+/// Weights and values of the residual, and the sums over tokens that are always read.
 struct Population {
     e: Vec<f64>,
     values: Vec<[f64; DIM]>,
@@ -16,7 +16,7 @@ struct Population {
     centre: [f64; DIM],
 }
 
-/// Sums over some tokens.
+/// Estimated or exact denominator and numerator.
 struct Sums {
     d: f64,
     n: [f64; DIM],
@@ -31,7 +31,8 @@ fn difference(a: [f64; DIM], b: [f64; DIM]) -> f64 {
 }
 
 impl Population {
-    /// Up to 12 tokens; most weights are small in some populations, and equal in others.
+    /// Random population of up to 12 tokens. Most weights are small in some populations, and nearly
+    /// equal in others.
     fn new(seed: u64) -> Self {
         let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: DIM };
         let site = Site { seed, sequence: 0, layer: 0, kv_head: 0, shape };
@@ -48,7 +49,8 @@ impl Population {
         }
     }
 
-    /// Sums over the certain tokens, and over those of `sample` as if they were `1 / scale` of all.
+    /// Sums over the tokens that are always read and, multiplied by `scale`, over those of
+    /// `sample`.
     fn sums(&self, sample: &[usize], scale: f64) -> Sums {
         let mut sums = Sums { d: self.d_certain, n: self.centre.map(|c| self.d_certain * c) };
         for &i in sample {
@@ -67,7 +69,7 @@ impl Population {
         self.e.len() as f64 / sample.len() as f64
     }
 
-    /// What a sample says. Values are made of what is exact in f32.
+    /// Statistics of a sample.
     fn stats(&self, sample: &[usize]) -> SampleStats {
         let n_s = self.e.len();
         let norms = self.values.iter().chain([&self.centre]).map(|&v| norm(v));
@@ -89,14 +91,14 @@ impl Population {
         })
     }
 
-    /// Every sample of `b`.
+    /// All samples of size `b`.
     fn samples(&self, b: usize) -> impl Iterator<Item = Vec<usize>> {
         let n = self.e.len();
         let sets = (0..1_u32 << n).filter(move |set| set.count_ones() as usize == b);
         sets.map(move |set| (0..n).filter(|i| set >> i & 1 == 1).collect())
     }
 
-    /// The error of a target.
+    /// Relative error of a target, as estimated from a sample.
     fn error(&self, target: Target, sample: &[usize]) -> f64 {
         let (got, want) = (self.sums(sample, self.scale(sample)), self.all());
         let output = |sums: &Sums| sums.n.map(|n| n / sums.d);
@@ -108,7 +110,7 @@ impl Population {
     }
 
     /// `|U^ − U|` and `|D^ − D|`.
-    fn misses(&self, sample: &[usize]) -> (f64, f64) {
+    fn errors_of_sums(&self, sample: &[usize]) -> (f64, f64) {
         let (got, want) = (self.sums(sample, self.scale(sample)), self.all());
         let u = |sums: &Sums| [0, 1].map(|j| sums.n[j] - self.centre[j] * sums.d);
         (difference(u(&got), u(&want)), (got.d - want.d).abs())
@@ -117,9 +119,9 @@ impl Population {
 
 const TARGETS: [Target; 3] = [Target::Sdpa, Target::Numerator, Target::Denominator];
 
-/// Every bound fails as rarely as it says, over all samples of small populations.
+/// All samples of small populations.
 #[test]
-fn each_bound_is_wrong_no_more_often_than_its_share_of_delta() {
+fn each_bound_fails_with_its_share_of_delta_at_most() {
     for seed in 0..60 {
         let population = Population::new(seed);
         let b = 2 + seed as usize % (population.e.len() - 3);
@@ -128,22 +130,22 @@ fn each_bound_is_wrong_no_more_often_than_its_share_of_delta() {
         for sample in population.samples(b) {
             let stats = population.stats(&sample);
             let proof = Proof::new(Target::Sdpa, 0.99, &stats, stats.bound.unwrap());
-            let (u, d) = population.misses(&sample);
+            let (u, d) = population.errors_of_sums(&sample);
             let events = [u > proof.radius_u(b), d > proof.radius_d(b)];
             wrong.iter_mut().zip(events).for_each(|(wrong, event)| *wrong += f64::from(event));
             samples += 1.0;
             allowed = proof.delta;
         }
-        // The radius of U rests on two bounds.
+        // The radius of U depends on two bounds.
         for (wrong, allowed) in wrong.into_iter().zip([2.0 * allowed, allowed]) {
             assert!(wrong <= allowed * samples, "{seed}: {wrong} of {samples}");
         }
     }
 }
 
-/// One heavy token among light ones, which most samples miss, counts in the mean of squares.
+/// Most samples miss the one heavy token, which dominates the mean square.
 #[test]
-fn a_mean_of_squares_is_bounded_though_the_sample_missed_what_is_heavy() {
+fn the_mean_square_is_bounded_even_if_the_sample_misses_a_heavy_token() {
     let mut population = Population::new(0);
     population.e = (0..12).map(|i| if i == 5 { 1.0 } else { 0.01 }).collect();
     population.values = vec![[1.0, 0.0]; 12];
@@ -153,17 +155,16 @@ fn a_mean_of_squares_is_bounded_though_the_sample_missed_what_is_heavy() {
         let is_wrong = |sample: &&Vec<usize>| {
             let stats = population.stats(sample);
             let proof = Proof::new(Target::Sdpa, 0.9, &stats, 1.0);
-            proof.mean_square(b, proof.observed.rms_e, 1.0) < truth
+            proof.mean_square(b, proof.means.rms_e, 1.0) < truth
         };
         let wrong = samples.iter().filter(is_wrong).count();
         assert!(wrong as f64 <= 0.3 * samples.len() as f64, "{b}: {wrong} of {}", samples.len());
     }
 }
 
-/// The promise itself, over all samples of small populations: what is called enough is wrong no more
-/// often than delta.
+/// All samples of small populations.
 #[test]
-fn what_is_enough_breaks_the_promise_no_more_often_than_delta() {
+fn sufficient_samples_break_the_promise_with_probability_delta_at_most() {
     let mut enough = 0;
     for seed in 0..60 {
         let population = Population::new(seed);
@@ -184,9 +185,9 @@ fn what_is_enough_breaks_the_promise_no_more_often_than_delta() {
     assert!(enough > 1000, "only {enough} samples were enough");
 }
 
-/// Where no bound is wrong, what is called enough is: the condition follows from the bounds.
+/// The condition for a sufficient sample follows from the bounds.
 #[test]
-fn what_is_enough_is_within_epsilon_where_every_bound_is_right() {
+fn sufficient_samples_are_within_epsilon_where_every_bound_holds() {
     let (mut enough, mut near) = (0, 0);
     for seed in 0..400 {
         let population = Population::new(seed);
@@ -196,23 +197,20 @@ fn what_is_enough_is_within_epsilon_where_every_bound_is_right() {
             for sample in population.samples(b).step_by(7) {
                 let stats = population.stats(&sample);
                 let mut proof = Proof::new(target, 0.5, &stats, stats.bound.unwrap());
-                proof.delta = 1.0; // Small radii: the implication holds for any.
-                let (u, d) = population.misses(&sample);
+                proof.delta = 1.0; // The implication holds for any radii: these are small.
+                let (u, d) = population.errors_of_sums(&sample);
                 let n = norm([0, 1].map(|j| {
                     population.sums(&sample, population.scale(&sample)).n[j] - population.all().n[j]
                 }));
-                let radius_n =
-                    proof.radius(b, proof.observed.rms_ev, proof.bound * stats.max_norm_v);
-                let right = match target {
+                let radius_n = proof.radius(b, proof.means.rms_ev, proof.bound * stats.max_norm_v);
+                let bounds_hold = match target {
                     Target::Sdpa => u <= proof.radius_u(b) && d <= proof.radius_d(b),
                     Target::Numerator => n <= radius_n,
                     Target::Denominator => {
-                        d <= proof
-                            .radius(b, proof.observed.rms_e, proof.bound)
-                            .min(proof.radius_d(b))
+                        d <= proof.radius(b, proof.means.rms_e, proof.bound).min(proof.radius_d(b))
                     }
                 };
-                if right && proof.error(b) <= epsilon {
+                if bounds_hold && proof.error(b) <= epsilon {
                     let error = population.error(target, &sample);
                     assert!(error <= epsilon, "{seed}, {target}: {error}");
                     enough += 1;
@@ -221,11 +219,11 @@ fn what_is_enough_is_within_epsilon_where_every_bound_is_right() {
             }
         }
     }
-    println!("{enough} enough, {near} near");
     assert!(enough > 1000 && near > 10, "{enough} enough, {near} near epsilon");
 }
 
-/// Nothing but what is certain, of `|o^| = output`.
+/// Statistics of a residual of weight 0 beside always-read tokens with an output of length
+/// `output`.
 fn certain(output: f64) -> SampleStats {
     let nothing = Population::new(1).stats(&[0, 1, 2]);
     SampleStats {
@@ -244,7 +242,6 @@ fn certain(output: f64) -> SampleStats {
     }
 }
 
-/// The proof of one check.
 fn sdpa(stats: &SampleStats) -> Proof<'_> {
     Proof::new(Target::Sdpa, 0.6, stats, 1.0)
 }
@@ -262,19 +259,19 @@ fn delta_is_divided_over_every_check_and_every_bound() {
     assert_eq!(targets.map(|target| events(target).round()), [3.0, 3.0, 2.0]);
 }
 
-/// `|u| ≤ B (V + |c|)`, and what is known of `c` is that it is no longer than `|o^| + |o^ − c|`.
+/// `|u| ≤ B (V + |c|)`, with the bound `|c| ≤ |o^| + |o^ − c|`.
 #[test]
-fn values_are_as_far_from_the_centre_as_both_are_long() {
+fn the_range_includes_the_length_of_the_centre() {
     let radius = |output| sdpa(&certain(output)).radius_u(300);
     assert!((radius(0.8) / radius(0.2) - 1.8 / 1.2).abs() < 1e-9);
 }
 
 /// `rms u ≤ rms w + |o^ − c| rms e`.
 #[test]
-fn what_the_output_drifts_from_the_centre_is_part_of_the_spread() {
+fn the_drift_of_the_output_increases_the_spread() {
     let radius = |drift, d_certain| {
         let stats = SampleStats { drift, d_certain, d: d_certain + 500.0, ..certain(0.0) };
-        let stats = SampleStats { norm_n: 2.0 * stats.d, ..stats }; // |c| is at most V.
+        let stats = SampleStats { norm_n: 2.0 * stats.d, ..stats }; // The bound on |c| is V.
         sdpa(&stats).radius_u(300)
     };
     assert!(radius(1.0, 0.0) > 1.1 * radius(0.0, 0.0));

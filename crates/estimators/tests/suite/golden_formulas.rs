@@ -1,4 +1,4 @@
-//! Every formula against numbers from another implementation (`tests/golden/make_formulas.py`).
+//! Formulas compared with numbers from another implementation (`tests/golden/make_formulas.py`).
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,46 +16,46 @@ struct Row {
     expected: Value,
 }
 
-/// What came out, by name; a single number has none.
-type Found = Vec<(&'static str, f64)>;
+/// Results with their names; the name of a single number is empty.
+type NamedResults = Vec<(&'static str, f64)>;
 
 fn read<T: for<'de> Deserialize<'de>>(value: &Value) -> T {
     T::deserialize(value).unwrap()
 }
 
-fn formula(row: &Row) -> Found {
+fn formula(row: &Row) -> NamedResults {
     let x: Vec<f64> = read(&row.inputs);
-    let one = |x: f64| vec![("", x)];
+    let number = |x: f64| vec![("", x)];
     match (row.name.as_str(), &x[..]) {
-        ("z_one", &[delta]) => one(z_one(delta)),
-        ("z_two", &[delta]) => one(z_two(delta)),
-        ("chi2_isf", &[delta, dof]) => one(chi2_isf(delta, dof)),
-        ("c2", &[delta, rank]) => one(c2(delta, rank as usize)),
-        ("kappa", &[delta]) => one(kappa(delta)),
-        ("q_rob", &[delta, nu, rank]) => one(q_rob(delta, nu, rank as usize)),
-        ("fpc", &[b0, n]) => one(fpc(b0, n as usize)),
+        ("z_one", &[delta]) => number(z_one(delta)),
+        ("z_two", &[delta]) => number(z_two(delta)),
+        ("chi2_isf", &[delta, dof]) => number(chi2_isf(delta, dof)),
+        ("c2", &[delta, rank]) => number(c2(delta, rank as usize)),
+        ("kappa", &[delta]) => number(kappa(delta)),
+        ("q_rob", &[delta, nu, rank]) => number(q_rob(delta, nu, rank as usize)),
+        ("fpc", &[b0, n]) => number(fpc(b0, n as usize)),
         ("sdpa_exact", &[epsilon, delta, s_d, s_n, rank]) => {
             split(sdpa_exact(epsilon, delta, s_d, s_n, rank as usize))
         }
         ("sdpa_paper", &[epsilon, delta, s_d, s_n]) => split(sdpa_paper(epsilon, delta, s_d, s_n)),
         ("ratio_grid", &[epsilon, delta, s_w, s_d, rank, nu]) => {
-            one(ratio_grid(epsilon, delta, s_w, s_d, rank as usize, nu))
+            number(ratio_grid(epsilon, delta, s_w, s_d, rank as usize, nu))
         }
-        ("serfling", &[b0, n]) => one(serfling(b0, n)),
+        ("serfling", &[b0, n]) => number(serfling(b0, n)),
         ("hoeffding", &[delta, n_s, range, tolerance]) => {
-            one(hoeffding(delta, n_s, range, tolerance))
+            number(hoeffding(delta, n_s, range, tolerance))
         }
         ("mcdiarmid_radius", &[delta, trace, diameter]) => {
-            one(mcdiarmid_radius(delta, trace, diameter))
+            number(mcdiarmid_radius(delta, trace, diameter))
         }
         ("mcdiarmid_radius_of", &[b, n, delta, trace, diameter]) => {
-            one(mcdiarmid_radius_of(b as usize, n as usize, delta, trace, diameter))
+            number(mcdiarmid_radius_of(b as usize, n as usize, delta, trace, diameter))
         }
         _ => panic!("no such formula: {row:?}"),
     }
 }
 
-fn split(split: SdpaSplit) -> Found {
+fn split(split: SdpaSplit) -> NamedResults {
     let SdpaSplit { b, delta_num, delta_den, eps_num, eps_den } = split;
     vec![
         ("b", b),
@@ -66,7 +66,7 @@ fn split(split: SdpaSplit) -> Found {
     ]
 }
 
-fn statistics(row: &Row) -> Found {
+fn statistics(row: &Row) -> NamedResults {
     type Inputs = (Vec<f64>, Vec<Vec<f32>>, f64, f64, Vec<f64>);
     let (e, values, n_s, d_certain, n_certain): Inputs = read(&row.inputs);
     let stats = SampleStats::new(&Sample {
@@ -103,7 +103,7 @@ fn every_formula_gives_the_golden_numbers() {
         for (part, got) in found {
             let want = if part.is_empty() { &row.expected } else { &row.expected[part] };
             let want = want.as_f64().unwrap();
-            // The least cost is flat, so where it is found is less certain than what it is.
+            // The minimum is flat, so its position is less accurate than its value.
             let tolerance =
                 if ["", "b"].contains(&part) || row.name == "sample_stats" { 1e-9 } else { 1e-6 };
             let error = (got - want).abs();

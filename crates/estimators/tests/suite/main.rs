@@ -1,4 +1,4 @@
-//! Budgets and radii: their formulas, their modes, and numbers from elsewhere.
+//! Budgets and radii: golden numbers, modes, terms, and the search for budgets.
 
 #![allow(clippy::unwrap_used)]
 

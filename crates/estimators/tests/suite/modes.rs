@@ -1,4 +1,4 @@
-//! What modes and scopes make of a budget.
+//! Effects of modes and scopes on budgets, radii and certificates.
 
 use proptest::prelude::*;
 use vattention_core::{
@@ -14,9 +14,9 @@ use vattention_testkit::estimator_laws::{self, stats};
 
 const MODES: [Mode; 3] = [Mode::Default, Mode::Strict, Mode::Rigorous];
 
-/// What an estimator is told.
+/// Settings that all estimators have in common.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Settings {
     target: Target,
     epsilon: f64,
     delta: f64,
@@ -28,7 +28,7 @@ fn fraction(x: f64) -> Fraction {
     Fraction::try_from(x).unwrap()
 }
 
-impl Told {
+impl Settings {
     fn new(target: Target, mode: Mode) -> Self {
         Self { target, epsilon: 0.1, delta: 0.1, mode, scope: Scope::Row }
     }
@@ -41,7 +41,7 @@ impl Told {
         }
     }
 
-    /// Every estimator that can be told so.
+    /// All estimators that support these settings.
     fn estimators(&self) -> Vec<Box<dyn Estimator>> {
         let mut all: Vec<Box<dyn Estimator>> =
             vec![Box::new(Clt(self.terms())), Box::new(SubGaussian(self.terms()))];
@@ -67,10 +67,10 @@ impl Told {
     }
 }
 
-fn told() -> impl Strategy<Value = Told> {
+fn settings() -> impl Strategy<Value = Settings> {
     let targets = prop::sample::select(vec![Target::Sdpa, Target::Denominator, Target::Numerator]);
     let modes = prop::sample::select(MODES.to_vec());
-    (targets, modes, 0.01..0.5, 0.01..0.5).prop_map(|(target, mode, epsilon, delta)| Told {
+    (targets, modes, 0.01..0.5, 0.01..0.5).prop_map(|(target, mode, epsilon, delta)| Settings {
         target,
         epsilon,
         delta,
@@ -84,109 +84,132 @@ fn all_at_most(fewer: &[usize], more: &[usize]) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: 64,
+        ..ProptestConfig::default()
+    })]
 
-    /// But for rounding to whole tokens, a budget is the least whose radius is epsilon; a proof looks
-    /// at the sizes of a list alone.
+    /// Apart from rounding to whole tokens, a budget is the smallest size whose error bar is at
+    /// most epsilon. A proof considers only the sizes of a fixed list.
     #[test]
-    fn estimators_obey_their_laws(told in told(), stats in stats()) {
+    fn estimators_obey_their_laws(settings in settings(), stats in stats()) {
         use estimator_laws::{
             agrees, distrusts, falls, is_monotone, is_set, round_trips, scales,
         };
-        for estimator in told.estimators() {
+        for estimator in settings.estimators() {
             for law in [falls, agrees, distrusts, is_set, is_monotone, round_trips, scales] {
                 prop_assert_eq!(law(&*estimator, &stats), Ok(()), "{:?}", estimator);
             }
-            if told.mode == Mode::Rigorous {
-                let enough = estimator.radius(&stats).relative <= told.epsilon;
-                prop_assert_eq!(required_size(&*estimator, &stats).tokens == stats.b, stats.b == stats.n_s || enough);
+            if settings.mode == Mode::Rigorous {
+                let suffices = stats.b == stats.n_s
+                    || estimator.radius(&stats).relative <= settings.epsilon;
+                let tokens = required_size(&*estimator, &stats).tokens;
+                prop_assert_eq!(tokens == stats.b, suffices);
             }
         }
     }
 
-    /// What tokens of which a few draws are expected may add is counted, beside the rest or with it.
+    /// The default mode takes the larger of the errors of the sums and of missed tokens, the strict
+    /// mode their sum.
     #[test]
-    fn what_a_sampler_knows_of_the_unseen_counts(told in told(), stats in stats(), weight in 1e-6..1e-2_f64) {
-        prop_assume!(told.mode != Mode::Rigorous);
-        let unseen = |proved: bool| {
-            let one = weight * stats.d;
-            let unseen = Unseen { numerator: one, denominator: one, proved };
+    fn the_bound_on_missed_tokens_is_part_of_the_bar(
+        settings in settings(),
+        stats in stats(),
+        weight in 1e-6..1e-2_f64,
+    ) {
+        prop_assume!(settings.mode != Mode::Rigorous);
+        let with_bound = |proved: bool| {
+            let sum = weight * stats.d;
+            let unseen = Unseen { numerator: sum, denominator: sum, proved };
             SampleStats { bound: None, unseen: Some(unseen), ..stats }
         };
-        let less = Told { delta: 0.9 * told.delta, ..told };
-        for estimator in less.estimators() {
-            if estimator.typetag_name() == "hoeffding" {
+        let without_bound = SampleStats { bound: None, ..stats };
+        let delta_sums = 0.9 * settings.delta;
+        for estimator in (Settings { delta: delta_sums, ..settings }).estimators() {
+            let name = estimator.typetag_name();
+            if name == "hoeffding" {
                 continue;
             }
-            let seen = Told { mode: Mode::Default, ..told };
-            let of = |mode: Mode, stats: &SampleStats| {
-                let told = Told { mode, ..seen };
-                let same = told.estimators().into_iter().find(|it| it.typetag_name() == estimator.typetag_name());
-                same.unwrap().radius(stats)
+            let radius = |mode: Mode, stats: &SampleStats| {
+                let mut same = (Settings { mode, ..settings }).estimators();
+                same.retain(|other| other.typetag_name() == name);
+                same[0].radius(stats)
             };
-            let without = SampleStats { bound: None, ..stats };
-            let bar_of_sums = estimator.radius(&without).relative;
+            let bar_of_sums = estimator.radius(&without_bound).relative;
             let by_numerator = stats.d / stats.norm_n;
-            let share = match told.target {
+            let share = match settings.target {
                 Target::Sdpa => by_numerator.hypot(1.0),
                 Target::Numerator => by_numerator,
                 Target::Denominator => 1.0,
             };
-            let shift = (10.0 / told.delta).ln() * weight * share;
-            let bar = |radius: f64| bar_of_radius(radius, less.delta);
-            let together = radius_of_bar(bar_of_sums, less.delta) + shift;
-            let (default, strict) = (of(Mode::Default, &unseen(true)), of(Mode::Strict, &unseen(true)));
+            let shift = (10.0 / settings.delta).ln() * weight * share;
+            let bar = |radius: f64| bar_of_radius(radius, delta_sums);
+            let sum = radius_of_bar(bar_of_sums, delta_sums) + shift;
+            let default = radius(Mode::Default, &with_bound(true));
+            let strict = radius(Mode::Strict, &with_bound(true));
             let close = |found: f64, want: f64| found == want || (found / want - 1.0).abs() < 1e-6;
-            prop_assert!(close(default.relative, bar_of_sums.max(bar(shift))), "{estimator:?}: {default:?}");
-            // Near the end bars rise without limit.
-            prop_assert!((together - 1.0).abs() < 1e-3 || close(strict.relative, bar(together)), "{estimator:?}: {strict:?}");
+            let larger = bar_of_sums.max(bar(shift));
+            prop_assert!(close(default.relative, larger), "{estimator:?}: {default:?}");
+            // Bars rise without limit as radii approach 1.
+            let near_limit = (sum - 1.0).abs() < 1e-3;
+            prop_assert!(
+                near_limit || close(strict.relative, bar(sum)),
+                "{estimator:?}: {strict:?}"
+            );
             prop_assert!(!default.assumes.contains(Assumption::TailSeen));
-            prop_assert!(of(Mode::Default, &unseen(false)).assumes.contains(Assumption::TailSeen));
+            let not_proved = radius(Mode::Default, &with_bound(false));
+            prop_assert!(not_proved.assumes.contains(Assumption::TailSeen));
         }
     }
 
     /// The last estimator, `hoeffding`, has no modes.
     #[test]
-    fn strict_asks_for_no_less_than_default(told in told(), stats in stats()) {
-        let default = Told { mode: Mode::Default, ..told }.tokens(&stats);
-        let strict = Told { mode: Mode::Strict, ..told }.tokens(&stats);
+    fn strict_needs_no_fewer_tokens_than_default(settings in settings(), stats in stats()) {
+        let default = Settings { mode: Mode::Default, ..settings }.tokens(&stats);
+        let strict = Settings { mode: Mode::Strict, ..settings }.tokens(&stats);
         prop_assert!(all_at_most(&default[..default.len() - 1], &strict));
-        let unbounded = SampleStats { bound: None, ..stats };
-        let unbounded = Told { mode: Mode::Strict, ..told }.tokens(&unbounded);
-        prop_assert!(all_at_most(&unbounded, &strict), "a bound counts what was missed");
+        let without_bound = SampleStats { bound: None, ..stats };
+        let unbounded = Settings { mode: Mode::Strict, ..settings }.tokens(&without_bound);
+        prop_assert!(all_at_most(&unbounded, &strict), "a bound adds the effect of missed tokens");
     }
 
     #[test]
-    fn a_step_gives_each_of_its_heads_an_equal_part(told in told(), stats in stats()) {
-        let step = Told { scope: Scope::Step, ..told };
-        let row = Told { delta: told.delta / 4.0, ..told };
+    fn a_step_divides_delta_equally_among_its_heads(settings in settings(), stats in stats()) {
+        let step = Settings { scope: Scope::Step, ..settings };
+        let row = Settings { delta: settings.delta / 4.0, ..settings };
         prop_assert_eq!(step.tokens(&stats), row.tokens(&stats));
     }
 
-    /// So that the sizes looked at are known before anything is drawn.
     #[test]
-    fn rigorous_asks_for_what_there_is_or_a_size_known_beforehand(told in told(), stats in stats()) {
-        let told = Told { mode: Mode::Rigorous, ..told };
-        for tokens in told.tokens(&stats) {
-            let due = tokens >= stats.b + stats.b / 8 && check_sizes(stats.n_s).any(|s| s == tokens);
-            prop_assert!(tokens == stats.b || tokens == stats.n_s || due);
+    fn rigorous_checks_only_sizes_that_are_fixed_beforehand(
+        settings in settings(),
+        stats in stats(),
+    ) {
+        let settings = Settings { mode: Mode::Rigorous, ..settings };
+        for tokens in settings.tokens(&stats) {
+            let is_fixed = check_sizes(stats.n_s).any(|size| size == tokens);
+            let is_due = is_fixed && tokens >= stats.b + stats.b / 8;
+            prop_assert!(tokens == stats.b || tokens == stats.n_s || is_due);
         }
     }
 
     #[test]
-    fn certificates_say_what_is_taken_for_granted(told in told(), stats in stats()) {
-        let sure = Assumptions::only(Assumption::Normal) | Assumptions::only(Assumption::Moments);
+    fn certificates_list_the_assumptions(settings in settings(), stats in stats()) {
+        let all_but_tail =
+            Assumptions::only(Assumption::Normal) | Assumptions::only(Assumption::Moments);
         for mode in MODES {
-            let told = Told { mode, ..told };
+            let settings = Settings { mode, ..settings };
             let want = match mode {
-                Mode::Strict if stats.bound.is_some() => (Kind::Asymptotic, sure),
+                Mode::Strict if stats.bound.is_some() => (Kind::Asymptotic, all_but_tail),
                 Mode::Default | Mode::Strict => (Kind::Asymptotic, Assumptions::ALL),
                 Mode::Rigorous => (Kind::FiniteSample, Assumptions::NONE),
             };
-            for (estimator, budget) in told.estimators().iter().zip(told.budgets(&stats)) {
+            for (estimator, budget) in settings.estimators().iter().zip(settings.budgets(&stats)) {
                 if estimator.typetag_name() != "hoeffding" {
                     prop_assert_eq!((budget.kind, budget.assumes), want);
-                    prop_assert_eq!(estimator.evidence() == SampleEvidence::Proof, mode == Mode::Rigorous);
+                    let needs_proof = estimator.evidence() == SampleEvidence::Proof;
+                    prop_assert_eq!(needs_proof, mode == Mode::Rigorous);
                 }
                 if mode == Mode::Rigorous && stats.bound.is_none() {
                     prop_assert_eq!(budget.tokens, stats.n_s);
@@ -196,7 +219,7 @@ proptest! {
     }
 }
 
-/// A head whose residual may hide tokens of weight 1.
+/// A sample with small variances, from a residual whose weights are only known to be at most 1.
 fn flat() -> SampleStats {
     SampleStats {
         drawn: 1000,
@@ -221,18 +244,18 @@ fn flat() -> SampleStats {
     }
 }
 
-/// `ln(10/δ) / −ln(1 − b/n_s)` tokens may be missed, which change the denominator by 1 each.
+/// At most `ln(10/δ) / −ln(1 − b/n_s)` tokens are missed, and each changes the denominator by 1.
 #[test]
-fn what_the_sample_missed_may_not_matter() {
-    let told = Told { epsilon: 0.01, ..Told::new(Target::Denominator, Mode::Strict) };
-    let strict = told.tokens(&flat())[0];
+fn strict_keeps_the_effect_of_missed_tokens_within_epsilon() {
+    let settings = Settings { epsilon: 0.01, ..Settings::new(Target::Denominator, Mode::Strict) };
+    let strict = settings.tokens(&flat())[0];
     let missed = |b: usize| (100.0_f64.ln() / -(1.0 - b as f64 / 10_000.0).ln()).floor();
     assert!(missed(strict) <= 0.01 * 10_000.0, "{} missed", missed(strict));
     assert!(missed(strict - 20) > 0.01 * 10_000.0, "{strict} is more than needed");
-    assert!(told.tokens(&SampleStats { bound: None, ..flat() })[0] < strict / 2);
+    assert!(settings.tokens(&SampleStats { bound: None, ..flat() })[0] < strict / 2);
 }
 
-/// A residual of which nothing much can be hidden, and whose variances are uncertain.
+/// A sample without a bound on the residual's weights, whose variances are uncertain.
 fn uncertain() -> SampleStats {
     SampleStats {
         var_e: 0.01,
@@ -255,31 +278,31 @@ fn variances_are_raised_by_the_error_of_their_estimates() {
         trace_ev: 0.02 * raise(9.0),
         trace_w: 0.03 * raise(9.0),
         nu: 1.0 / (1.0 / 4.0 + 8.0 / 1000.0),
-        // So that these are not raised.
+        // A kurtosis of 1 prevents a second increase.
         kurtosis_e: 1.0,
         kurtosis_w: 1.0,
         ..uncertain()
     };
     for target in [Target::Sdpa, Target::Denominator, Target::Numerator] {
         for mode in [Mode::Default, Mode::Strict] {
-            let told = Told { epsilon: 0.005, ..Told::new(target, mode) };
-            let (found, expected) = (told.tokens(&uncertain()), told.tokens(&raised));
+            let settings = Settings { epsilon: 0.005, ..Settings::new(target, mode) };
+            let (found, expected) = (settings.tokens(&uncertain()), settings.tokens(&raised));
             assert_eq!(found, expected, "{target}, {mode:?}");
         }
     }
     let terms = Terms::new(Target::Sdpa, 0.005.try_into().unwrap(), 0.1.try_into().unwrap());
     let paper = Clt(Terms { combine: Combine::Paper, ..terms });
-    let alike = SampleStats { kurtosis_e: 1.0, kurtosis_w: 1.0, ..uncertain() };
-    assert_eq!(paper.radius(&uncertain()), paper.radius(&alike), "the paper raises nothing");
+    let not_raised = SampleStats { kurtosis_e: 1.0, kurtosis_w: 1.0, ..uncertain() };
+    assert_eq!(paper.radius(&uncertain()), paper.radius(&not_raised), "no allowance in the paper");
 }
 
 #[test]
-fn strict_keeps_a_tenth_of_delta_for_what_is_unseen() {
+fn strict_reserves_a_tenth_of_delta_for_missed_tokens() {
     let bounded = SampleStats { bound: Some(1e-12), ..uncertain() };
     for target in [Target::Sdpa, Target::Denominator] {
         let tokens = |delta, stats: &SampleStats| {
-            let told = Told { epsilon: 0.005, delta, ..Told::new(target, Mode::Strict) };
-            told.tokens(stats)
+            let strict = Settings::new(target, Mode::Strict);
+            Settings { epsilon: 0.005, delta, ..strict }.tokens(stats)
         };
         let (with, without) = (tokens(0.1, &bounded), tokens(0.09, &uncertain()));
         let near = |(a, b): (&usize, &usize)| a.abs_diff(*b) <= 1;
@@ -290,8 +313,8 @@ fn strict_keeps_a_tenth_of_delta_for_what_is_unseen() {
 #[test]
 fn promises_name_the_scope() {
     for mode in MODES {
-        let told = Told { scope: Scope::Step, ..Told::new(Target::Sdpa, mode) };
-        for estimator in told.estimators() {
+        let settings = Settings { scope: Scope::Step, ..Settings::new(Target::Sdpa, mode) };
+        for estimator in settings.estimators() {
             let promise = estimator.goal().unwrap().promise().unwrap();
             assert_eq!((promise.scope, promise.target), (Scope::Step, Target::Sdpa));
             assert_eq!((promise.epsilon, promise.delta), (fraction(0.1), fraction(0.1)));

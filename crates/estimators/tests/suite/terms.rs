@@ -1,4 +1,4 @@
-//! What estimators make of their terms.
+//! Effects of the terms of estimators on budgets, schedules and kinds of promises.
 
 use serde_json::json;
 use vattention_core::{
@@ -21,7 +21,7 @@ fn hoeffding(target: Target, combine: Combine) -> Hoeffding {
     Hoeffding { combine, ..Hoeffding::new(target, fraction(0.1), fraction(0.1)) }
 }
 
-/// A residual that asks for some of its tokens.
+/// A residual of which some tokens must be sampled.
 fn stats() -> SampleStats {
     SampleStats {
         drawn: 100,
@@ -47,7 +47,7 @@ fn stats() -> SampleStats {
 }
 
 #[test]
-fn the_paper_takes_estimates_for_the_truth_and_the_rest_convert_their_errors() {
+fn errors_are_converted_except_with_the_constants_of_the_paper() {
     let delta = 0.1;
     for target in [Target::Numerator, Target::Denominator] {
         let radius = |combine| {
@@ -60,14 +60,14 @@ fn the_paper_takes_estimates_for_the_truth_and_the_rest_convert_their_errors() {
 }
 
 #[test]
-fn a_denominator_that_exceeds_its_estimate_costs_nothing() {
+fn a_negative_quantile_of_the_denominator_counts_as_zero() {
     assert_eq!(RatioGrid::new(0.95, 1).budget(0.1, 0.0, 1.0, 1.0), 0.0);
 }
 
 #[test]
-fn a_table_is_made_anew_for_values_of_another_size() {
+fn a_table_is_recomputed_for_another_value_dimension() {
     assert!(!RatioGrid::new(0.3, 1).fits(0.3, 128));
-    assert!(RatioGrid::new(0.2, 1).fits(0.2, 128), "below, one dimension is the worst");
+    assert!(RatioGrid::new(0.2, 1).fits(0.2, 128), "one dimension is the worst case");
     let ratio = || Ratio::new(fraction(0.1), fraction(0.45));
     let used = ratio();
     let (one, many) = (SampleStats { value_dim: 1, ..stats() }, stats());
@@ -82,7 +82,7 @@ fn the_exact_split_bounds_vectors_by_the_constant_for_vectors() {
 }
 
 #[test]
-fn the_number_of_looks_is_six_or_what_the_file_says() {
+fn the_number_of_checks_is_six_by_default() {
     for name in ["ratio", "clt", "sub-gaussian", "hoeffding"] {
         let mut terms = json!({ "type": name, "target": "sdpa", "epsilon": 0.1, "delta": 0.1 });
         let schedule =
@@ -94,7 +94,7 @@ fn the_number_of_looks_is_six_or_what_the_file_says() {
 }
 
 #[test]
-fn only_the_denominator_between_what_is_certain_is_proved_and_needs_no_look() {
+fn only_the_exact_denominator_is_proved_and_needs_no_check() {
     for combine in [Combine::Exact, Combine::Paper] {
         for target in TARGETS {
             let hoeffding = hoeffding(target, combine);
@@ -115,16 +115,16 @@ fn a_proof_uses_nothing_that_was_estimated() {
     let proved = hoeffding(Target::Denominator, Combine::Exact);
     let unknown =
         SampleStats { drawn: 0, b: 0, d: f64::NAN, norm_n: f64::NAN, var_e: f64::NAN, ..stats() };
-    let asked = required_size(&proved, &unknown).tokens;
-    assert_eq!(asked, required_size(&proved, &stats()).tokens);
-    assert!((1..10_000).contains(&asked), "{asked}");
+    let tokens = required_size(&proved, &unknown).tokens;
+    assert_eq!(tokens, required_size(&proved, &stats()).tokens);
+    assert!((1..10_000).contains(&tokens), "{tokens}");
 }
 
 #[test]
 fn without_a_bound_everything_is_read() {
     for target in TARGETS {
         let hoeffding = hoeffding(target, Combine::Exact);
-        let asked = required_size(&hoeffding, &SampleStats { bound: None, ..stats() }).tokens;
-        assert_eq!(asked, 10_000, "{target}");
+        let tokens = required_size(&hoeffding, &SampleStats { bound: None, ..stats() }).tokens;
+        assert_eq!(tokens, 10_000, "{target}");
     }
 }

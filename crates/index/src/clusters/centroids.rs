@@ -1,32 +1,33 @@
-//! Points that others are near to: which is nearest, and their products with a query.
+//! Centroids of clusters: the nearest one to a point, and products with a query.
 
 use multiversion::multiversion;
 use vattention_core::ndarray::ArrayView2;
 
-/// The centers of clusters of points.
+/// Centroids of clusters of points.
 #[derive(Clone, Debug)]
 pub struct Centroids {
-    /// The first elements of all centroids, the second elements, and so on, `[elements, centroids]`.
+    /// Elements of all centroids, `[dim, centroids]`.
     columns: Vec<f32>,
     count: usize,
 }
 
-/// Centroids whose distances are kept at a time.
+/// Number of centroids whose distances are stored at a time.
 const BLOCK: usize = 256;
 
 impl Centroids {
-    /// Those of `rows` `[centroids, dim]`, at least one.
+    /// Creates centroids from `rows` `[centroids, dim]`, at least one.
     pub fn new(rows: ArrayView2<'_, f32>) -> Self {
         Self { columns: rows.t().iter().copied().collect(), count: rows.nrows() }
     }
 
-    /// The centroid nearest to a point `[dim]`, the first of several. O(centroids · dim).
+    /// Index of the centroid nearest to a point `[dim]`, the first one in case of ties.
+    /// O(centroids · dim).
     ///
     /// # Panics
-    /// If the point is not as long as a centroid.
+    /// If the point and the centroids differ in length.
     pub fn nearest(&self, point: &[f32]) -> usize {
         let expected = self.columns.len() / self.count;
-        assert_eq!(point.len(), expected, "a point is as long as a centroid");
+        assert_eq!(point.len(), expected, "the length of a point");
         let mut distances = [0.0; BLOCK];
         let (mut nearest, mut least) = (0, f32::INFINITY);
         for first in (0..self.count).step_by(BLOCK) {
@@ -40,32 +41,33 @@ impl Centroids {
         nearest
     }
 
-    /// A centroid, into `out` `[dim]`, or as much of it as there is room for.
+    /// Copies the first elements of a centroid to `out`, whose length is at most `dim`.
     pub fn copy_to(&self, centroid: usize, out: &mut [f32]) {
         let columns = self.columns.chunks_exact(self.count);
         out.iter_mut().zip(columns).for_each(|(x, column)| *x = column[centroid]);
     }
 
-    /// Adds to `sums` `[centroids]`, which may be longer, the product of each with a query `[dim]`; one
-    /// that is shorter has 0 at the end.
+    /// Adds the product of each centroid with a query `[dim]` to `sums` `[centroids]`. A shorter
+    /// query counts as padded with 0, and further elements of `sums` are left unchanged.
     pub fn add_products(&self, query: &[f32], sums: &mut [f32]) {
         for (q, column) in query.iter().zip(self.columns.chunks_exact(self.count)) {
             sums.iter_mut().zip(column).for_each(|(sum, c)| *sum += q * c);
         }
     }
 
-    /// What they take.
+    /// Bytes of the centroids.
     pub fn bytes(&self) -> usize {
         size_of_val(&self.columns[..])
     }
 }
 
-/// Centroids whose distances are summed at a time.
+/// Number of centroids whose distances are computed together.
 const LANES: usize = 32;
 
-/// The squared distance of each centroid to `point`, into `distances` `[centroids]`, summed number
-/// by number: vectors over the centroids, so that the sums are the same on every machine. The numbers
-/// of `columns` are `stride` apart.
+/// Writes the squared distance of each centroid to `point` to `distances` `[centroids]`.
+///
+/// Vector lanes hold different centroids, so that the order of each sum, and its result, is the
+/// same on every machine. Successive columns begin `stride` numbers apart.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
@@ -74,7 +76,7 @@ fn squared_distances(point: &[f32], columns: &[f32], stride: usize, distances: &
     let (blocks, rest) = distances.as_chunks_mut::<LANES>();
     let done = blocks.len() * LANES;
     for (i, block) in blocks.iter_mut().enumerate() {
-        // In a variable of its own, which stays in registers.
+        // A local array stays in registers.
         let mut sums = [0.0; LANES];
         for (j, x) in point.iter().enumerate() {
             let column = &columns[j * stride + i * LANES..][..LANES];
@@ -92,7 +94,7 @@ fn squared_distances(point: &[f32], columns: &[f32], stride: usize, distances: &
     }
 }
 
-/// The place of the smallest number, the first of several.
+/// Position of the smallest number, the first one in case of ties.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
@@ -116,8 +118,13 @@ mod tests {
     use super::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
-        /// More centroids than are looked at a time, of whole numbers, whose distances are exact and tie often.
+        #![proptest_config(ProptestConfig {
+            cases: 32,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+        /// There are more centroids than in a block, and distances of whole numbers are exact and
+        /// tie often.
         #[test]
         fn the_nearest_of_many_is_the_first_at_the_least_distance(
             numbers in prop::collection::vec(-3_i8..=3, 2..2000),

@@ -1,4 +1,4 @@
-//! Lloyd's algorithm, the same on every machine.
+//! Lloyd's algorithm for k-means, with the same results on every machine.
 
 use std::collections::HashSet;
 
@@ -7,21 +7,24 @@ use vattention_core::{Site, sample::Order, step::Stream};
 
 use super::centroids::Centroids;
 
-/// The purpose of the random order of points: no selector's, not the sampler's, and not one of
-/// other parts of selectors.
+/// Purpose of the random numbers that order the points; no other random numbers have it.
 const PURPOSE: u16 = u16::MAX - 3;
 
-/// A random order of points, of which the first ones are where [`k_means`] begins. It follows from the seed and the place alone,
-/// so that every sequence has the same; `which` tells several clusterings of one KV head apart.
+/// Random order of points, the first of which are the initial centroids of [`k_means`].
+///
+/// The order depends on the seed, the layer and the KV head, but not on the sequence. `which`
+/// distinguishes several clusterings of one KV head.
 pub fn order(points: usize, site: &Site, which: usize) -> Order {
     let place = Site { sequence: 0, ..*site };
     Order::new(points, &Stream::new(&place, PURPOSE, which as u32, 0))
 }
 
-/// At most `most` centroids of `points` `[points, dim]`: the first different points of `order`,
-/// then at most `iterations` times the means of the points that are nearest to each, until no
-/// point changes its centroid. Points that are equally near belong to the first of the centroids,
-/// and a centroid without points stays where it is.
+/// Computes at most `most` centroids of `points` `[points, dim]`.
+///
+/// The initial centroids are the first distinct points of `order`. Each iteration replaces a
+/// centroid by the mean of the points that are nearest to it, until no point changes its centroid,
+/// at most `iterations` times. A point at equal distances belongs to the first of these centroids.
+/// A centroid without points is left unchanged.
 ///
 /// O(iterations · points · most · dim).
 pub fn k_means(
@@ -30,10 +33,10 @@ pub fn k_means(
     iterations: u16,
     order: Order,
 ) -> Array2<f32> {
-    lloyd(points, different(points, most, order), iterations)
+    lloyd(points, select_distinct(points, most, order), iterations)
 }
 
-/// What becomes of `centroids` `[centroids, dim]`.
+/// Iterates from initial `centroids` `[centroids, dim]`.
 fn lloyd(points: ArrayView2<'_, f32>, mut centroids: Array2<f32>, iterations: u16) -> Array2<f32> {
     let mut codes = Vec::new();
     for _ in 0..iterations {
@@ -47,16 +50,17 @@ fn lloyd(points: ArrayView2<'_, f32>, mut centroids: Array2<f32>, iterations: u1
     centroids
 }
 
-/// The first `most` points of `order` that differ from those before them, or all.
-fn different(points: ArrayView2<'_, f32>, most: usize, order: Order) -> Array2<f32> {
-    let mut seen = HashSet::new();
-    // −0 + 0 is 0, which has the same bits as 0.
+/// Selects the first `most` distinct points in `order`, or all if there are fewer.
+fn select_distinct(points: ArrayView2<'_, f32>, most: usize, order: Order) -> Array2<f32> {
+    let mut before = HashSet::new();
+    // Adding 0 makes the bits of −0 and 0 equal.
     let bits = |i| points.row(i).iter().map(|x| (x + 0.0).to_bits()).collect::<Vec<_>>();
-    let first: Vec<usize> = order.tokens().filter(|&i| seen.insert(bits(i))).take(most).collect();
+    let first: Vec<usize> = order.tokens().filter(|&i| before.insert(bits(i))).take(most).collect();
     points.select(Axis(0), &first)
 }
 
-/// The centroid nearest to each of `points` `[points, dim]`, the first of several.
+/// Index of the centroid nearest to each of `points` `[points, dim]`, the first one in case of
+/// ties.
 pub fn assign(points: ArrayView2<'_, f32>, centroids: &Centroids) -> Vec<usize> {
     let points = points.as_standard_layout();
     points
@@ -66,7 +70,7 @@ pub fn assign(points: ArrayView2<'_, f32>, centroids: &Centroids) -> Vec<usize> 
         .collect()
 }
 
-/// Sums in f64, in the order of the points.
+/// Replaces each centroid by the mean of its points, summed in f64 in the order of the points.
 fn move_to_means(centroids: &mut Array2<f32>, points: ArrayView2<'_, f32>, codes: &[usize]) {
     let mut sums = Array2::<f64>::zeros(centroids.dim());
     let mut counts = vec![0_u32; centroids.nrows()];
@@ -103,7 +107,7 @@ mod tests {
         super::order(points, &Site { seed, sequence: 0, layer: 0, kv_head: 0, shape }, 0)
     }
 
-    /// The sum of the squared distances to the nearest centroids.
+    /// Sum of the squared distances to the nearest centroids.
     fn distortion(points: ArrayView2<'_, f32>, centroids: ArrayView2<'_, f32>) -> f64 {
         let nearest = |point: &[f32]| {
             let distances = centroids.rows().into_iter().map(|c| distance(point, &c.to_vec()));
@@ -113,7 +117,10 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
         #[test]
         fn no_iteration_makes_the_distortion_larger(
             numbers in prop::collection::vec(-9.0_f32..9.0, 3..300),
@@ -131,10 +138,9 @@ mod tests {
             }
         }
 
-        /// Where nothing changes any more, each centroid is the mean of its points, and each point
-        /// belongs to the nearest.
+        /// After convergence each centroid is the mean of the points that are nearest to it.
         #[test]
-        fn the_end_is_a_fixed_point(
+        fn the_result_is_a_fixed_point(
             numbers in prop::collection::vec(-9.0_f32..9.0, 3..200),
             most in 1_usize..20,
             seed: u64,
@@ -143,21 +149,23 @@ mod tests {
             let centroids = k_means(points, most, 1000, order(points.nrows(), seed));
             prop_assert_eq!(centroids.nrows(), most.min(points.nrows()));
             let mut members = vec![Vec::new(); centroids.nrows()];
-            for (point, nearest) in points.rows().into_iter().zip(assign(points, &Centroids::new(centroids.view()))) {
+            let nearest = assign(points, &Centroids::new(centroids.view()));
+            for (point, nearest) in points.rows().into_iter().zip(nearest) {
                 members[nearest].push(point);
             }
             for (centroid, members) in centroids.rows().into_iter().zip(&members) {
                 for (j, &x) in centroid.iter().enumerate() {
-                    let mean = members.iter().map(|point| f64::from(point[j])).sum::<f64>() / members.len() as f64;
+                    let sum: f64 = members.iter().map(|point| f64::from(point[j])).sum();
+                    let mean = sum / members.len() as f64;
                     prop_assert!(members.is_empty() || (f64::from(x) - mean).abs() < 1e-5);
                 }
             }
         }
     }
 
-    /// The means of the others come so near that each takes one of the points of the second.
+    /// The first and third centroid move so close that each takes one of the second one's points.
     #[test]
-    fn a_centroid_without_points_stays() {
+    fn a_centroid_without_points_does_not_move() {
         let left = [-1.6_f32; 6].into_iter().chain([-4.0]);
         let numbers: Vec<f32> = left.chain([-1.0, 1.0, 2.0]).chain([1.6; 6]).collect();
         let start = Array2::from_shape_vec((3, 1), vec![-4.0, 1.0, 2.0]).unwrap();
@@ -175,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn points_that_repeat_are_one_centroid() {
+    fn equal_points_make_one_centroid() {
         let numbers: Vec<f32> = [[1.0, -0.0], [1.0, 0.0], [2.0, 2.0]].repeat(9).concat();
         let centroids = k_means(points(&numbers, 2), 8, 10, order(27, 3));
         let mut rows: Vec<_> = centroids.rows().into_iter().map(|row| row.to_vec()).collect();

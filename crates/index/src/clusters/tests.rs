@@ -8,10 +8,14 @@ fn array(numbers: &[f32], dim: usize) -> ArrayView2<'_, f32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
-    /// Each token is in one cluster, with those of its label, and a mean is that of its tokens.
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+    /// Clusters consist of the tokens with one label, and means are those of their tokens.
     #[test]
-    fn clusters_part_the_tokens(
+    fn clusters_partition_the_tokens(
         numbers in prop::collection::vec(-9.0_f32..9.0, 3..200),
         labels in prop::collection::vec(0_usize..9, 66),
         query in prop::collection::vec(-2.0_f32..2.0, 3),
@@ -41,15 +45,16 @@ proptest! {
             let members = clusters.members(cluster);
             prop_assert!(!members.is_empty() && members.is_sorted());
             for (j, &x) in mean.iter().enumerate() {
-                let sum: f64 = members.iter().map(|&token| f64::from(keys[[token as usize, j]])).sum();
-                prop_assert!((f64::from(x) - sum / members.len() as f64).abs() < 1e-5);
+                let elements = members.iter().map(|&token| f64::from(keys[[token as usize, j]]));
+                let mean = elements.sum::<f64>() / members.len() as f64;
+                prop_assert!((f64::from(x) - mean).abs() < 1e-5);
             }
         }
     }
 }
 
 #[test]
-fn a_token_that_joins_moves_no_mean() {
+fn a_joining_token_does_not_change_the_mean() {
     let mut clusters = Clusters::new(array(&[1.0, 3.0, 9.0], 1), &[4, 4, 2]);
     assert_eq!(clusters.bytes(), 3 * 4 + 2 * 4);
     clusters.join(3, 1);

@@ -1,31 +1,32 @@
-//! Keys that are hashed together, once, with the mean and the largest norm of their time.
+//! Blocks of keys, which are hashed together with the mean and the largest norm when complete.
 
 use multiversion::multiversion;
 
 use super::lsh::squared_norm;
 use super::{BLOCK, Lsh};
 
-/// The hashed keys of [`BLOCK`] tokens.
+/// Hashed keys of [`BLOCK`] tokens.
 #[derive(Debug)]
 pub(super) struct HashBlock {
     /// `[tables][BLOCK]`.
     signatures: Vec<[u16; BLOCK]>,
-    /// What was subtracted from the keys; empty: nothing.
+    /// Mean that was subtracted from the keys; empty without centring.
     mean: Vec<f32>,
-    /// The largest norm after that.
+    /// Largest norm of the keys after subtraction.
     pub(super) largest: f64,
 }
 
 impl HashBlock {
-    /// In how many tables each key agrees with a query.
-    pub(super) fn agreeing(&self, query: &[u16]) -> [u16; BLOCK] {
+    /// Counts the tables in which each key agrees with a query, given by its signature in each
+    /// table.
+    pub(super) fn count_agreeing_tables(&self, query: &[u16]) -> [u16; BLOCK] {
         let mut counts = [0; BLOCK];
         count_equal(&self.signatures, query, &mut counts);
         counts
     }
 
-    /// A key as it was hashed.
-    pub(super) fn centered<'k>(&self, key: &'k mut [f32]) -> &'k [f32] {
+    /// Subtracts the mean from a key.
+    pub(super) fn center<'k>(&self, key: &'k mut [f32]) -> &'k [f32] {
         key.iter_mut().zip(&self.mean).for_each(|(x, mean)| *x -= mean);
         key
     }
@@ -35,7 +36,7 @@ impl HashBlock {
     }
 }
 
-/// Goes once over the signatures, table by table.
+/// Counts the signatures of each key that equal the query's, in one pass over the tables.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
@@ -50,12 +51,13 @@ fn count_equal(tables: &[[u16; BLOCK]], query: &[u16], counts: &mut [u16; BLOCK]
     *counts = sums;
 }
 
-/// The keys after the last block, fewer than [`BLOCK`].
+/// Keys after the last complete block, fewer than [`BLOCK`].
 #[derive(Clone, Debug)]
 pub(super) struct OpenBlock {
     keys: Vec<Vec<f32>>,
-    /// All keys so far, and their sum if it is to be subtracted.
+    /// Number of all keys so far.
     tokens: usize,
+    /// Sum of all keys so far, if the mean is subtracted.
     sum: Option<Vec<f64>>,
 }
 
@@ -64,7 +66,7 @@ impl OpenBlock {
         Self { keys: Vec::new(), tokens: 0, sum: center.then(|| vec![0.0; dim]) }
     }
 
-    /// Adds a key; the block that it completes.
+    /// Adds a key, and returns the block that the key completes.
     pub(super) fn push(&mut self, key: &[f32], lsh: &Lsh) -> Option<HashBlock> {
         self.tokens += 1;
         for (sum, &x) in self.sum.iter_mut().flatten().zip(key) {
@@ -79,7 +81,7 @@ impl OpenBlock {
         let mean = self.sum.iter().flatten().map(mean).collect();
         let mut block = HashBlock { signatures: Vec::new(), mean, largest: 0.0 };
         let mut keys = std::mem::take(&mut self.keys);
-        let norms = keys.iter_mut().map(|key| squared_norm(block.centered(key)));
+        let norms = keys.iter_mut().map(|key| squared_norm(block.center(key)));
         block.largest = norms.fold(0.0, f64::max).sqrt();
         block.signatures = lsh.key_signatures(&keys, block.largest);
         block

@@ -1,4 +1,4 @@
-//! How probable it is that a key is found.
+//! Probability that random hash tables find a key.
 
 use std::num::NonZeroU16;
 
@@ -7,33 +7,33 @@ use vattention_core::schemars::{self, JsonSchema};
 
 use super::TableBits;
 
-/// In how many tables a token must agree with the query.
+/// Number of tables in which a token must agree with the query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// In at least one.
+    /// At least one.
     Any,
-    /// In at least two, as the authors' code has it.
+    /// At least two, as in the authors' code.
     #[default]
     Two,
 }
 
-/// The tables that a token may agree with the query in, and how many it must.
+/// Event that a token agrees with the query in enough hash tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Collisions {
-    /// Hash tables.
+    /// Number of hash tables.
     pub tables: NonZeroU16,
-    /// Signs that a table hashes to.
+    /// Number of signs in the hash of a table.
     pub bits: TableBits,
-    /// How many must agree.
+    /// Number of tables in which a token must agree with the query.
     pub rule: Rule,
 }
 
-/// The least probability: what is less likely is not found in any sequence's life.
+/// Least probability: less likely tokens are practically never found.
 const LEAST: f64 = 1e-9;
 
 impl Collisions {
-    /// The least number of tables in which a token must agree.
+    /// Least number of tables in which a token must agree with the query.
     pub fn least(&self) -> u16 {
         match self.rule {
             Rule::Any => 1,
@@ -41,8 +41,8 @@ impl Collisions {
         }
     }
 
-    /// The probability, over the draw of the tables, that a token is found whose hashed vector has
-    /// this cosine with the query's: at least 1e-9, at most 1.
+    /// Probability, over the draw of the tables, that a token is found, from the cosine of its
+    /// hashed vector with the query's: at least 1e-9, at most 1.
     pub fn probability(&self, cosine: f64) -> f64 {
         let sign = 1.0 - libm::acos(cosine.clamp(-1.0, 1.0)) / std::f64::consts::PI;
         let table = sign.powi(i32::from(self.bits.get()));

@@ -1,15 +1,14 @@
-//! Gaussian numbers, the same on every machine.
+//! Gaussian random numbers, the same on every machine.
 
 use vattention_core::{Site, step::Stream};
 
-/// The purpose of their random numbers: no selector's, not the sampler's, and not that of the
-/// hyperplanes of `hash-attention`.
+/// Purpose of the random numbers behind the Gaussians; no other random numbers have it.
 const PURPOSE: u16 = u16::MAX - 2;
 
-/// `count` vectors of `dim` independent Gaussians, `[count, dim]`.
+/// Draws `count` vectors of `dim` independent Gaussians, `[count, dim]`.
 ///
-/// They follow from the seed, the layer, the KV head and the sequence. By the method of Box and
-/// Muller, whose numbers have the Gaussian's angles exactly: probabilities are computed from them.
+/// The vectors depend on the seed, the layer, the KV head and the sequence. The method of Box and
+/// Muller is exact in distribution, so that the probabilities computed from angles are exact too.
 pub(super) fn draw(site: &Site, count: usize, dim: usize) -> Vec<f32> {
     let mut numbers = Vec::with_capacity(count * dim);
     for vector in 0..count {
@@ -21,7 +20,7 @@ pub(super) fn draw(site: &Site, count: usize, dim: usize) -> Vec<f32> {
     numbers
 }
 
-/// Two independent Gaussians from two random words.
+/// Transforms two random words to two independent Gaussians.
 fn pair(a: u32, b: u32) -> [f32; 2] {
     let unit = |word: u32| (f64::from(word) + 0.5) / 2.0_f64.powi(32);
     let radius = (-2.0 * libm::log(unit(a))).sqrt();

@@ -1,4 +1,4 @@
-//! Random hash tables of signs, and the vectors that they hash.
+//! Signatures of queries and keys in random hash tables.
 
 use multiversion::multiversion;
 use serde::{Deserialize, Serialize};
@@ -7,32 +7,32 @@ use vattention_core::schemars::{self, JsonSchema};
 
 use crate::bounded::Bounded;
 
-/// Keys hashed at a time.
+/// Number of keys that are hashed together.
 pub const BLOCK: usize = 128;
 
-/// Which vectors are hashed.
+/// Transform of query and keys before hashing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transform {
-    /// Query and key with one more number, such that the angle follows from their product alone.
+    /// One more element for query and key, so that their angle depends on their product only.
     SimpleLsh,
-    /// Query and key as they are, as in the authors' code.
+    /// No transform, as in the authors' code.
     #[default]
     Angular,
 }
 
 impl Transform {
-    /// Elements of a hashed vector.
+    /// Number of elements of a hashed vector.
     pub(super) fn dim(self, head_dim: usize) -> usize {
         head_dim + usize::from(self == Self::SimpleLsh)
     }
 }
 
-/// The signs that a table hashes to, 10 as the authors have.
+/// Number of signs in the hash of a table; the default of 10 is the authors'.
 pub type TableBits = Bounded<1, 16, 10>;
 
-/// Hash tables of signs. A signature is a number of `bits` bits; bit `j` of table `t` is set where
-/// the product with vector `t · bits + j` is positive.
+/// Hash tables of signs. A signature is a number of `bits` bits: bit `j` of the signature in table
+/// `t` is set if the product with plane `t · bits + j` is positive.
 #[derive(Clone, Debug)]
 pub struct Lsh {
     /// Normals of hyperplanes, `[tables · bits, transform.dim(head_dim)]`.
@@ -43,17 +43,18 @@ pub struct Lsh {
 }
 
 impl Lsh {
-    /// Tables of these normals, `[tables · bits, head_dim]`, or one number more for `simple-lsh`.
+    /// Creates tables from the normals of their planes, `[tables · bits, head_dim]`, with one more
+    /// element each for `simple-lsh`.
     ///
     /// # Panics
-    /// If that is no whole number of tables.
+    /// If the normals are not a whole number of tables.
     pub fn new(planes: Vec<f32>, head_dim: usize, bits: TableBits, transform: Transform) -> Self {
         let table = usize::from(bits.get()) * transform.dim(head_dim);
         assert!(planes.len().is_multiple_of(table), "a whole number of tables");
         Self { planes, head_dim, bits, transform }
     }
 
-    /// A query's signature in each table. It does not depend on the query's length.
+    /// Signature of a query in each table. Signatures do not depend on the query's length.
     pub fn signatures(&self, query: &[f32]) -> Vec<u16> {
         let dim = self.transform.dim(self.head_dim);
         let count = self.planes.len() / dim;
@@ -66,11 +67,12 @@ impl Lsh {
         products.chunks_exact(self.bits.get().into()).map(pack).collect()
     }
 
-    /// The signatures of at most [`BLOCK`] keys, `[tables][BLOCK]`; what is beyond the keys means
-    /// nothing. `largest` is at least the keys' largest norm, and matters for `simple-lsh` only.
+    /// Signatures of at most [`BLOCK`] keys, `[tables][BLOCK]`; signatures beyond the number of
+    /// keys have no meaning. `largest` is at least the keys' largest norm; only `simple-lsh` uses
+    /// it.
     ///
     /// # Panics
-    /// If there are more keys, or they are not of the tables' dimension.
+    /// If there are more than [`BLOCK`] keys.
     pub fn key_signatures(&self, keys: &[Vec<f32>], largest: f64) -> Vec<[u16; BLOCK]> {
         let dim = self.transform.dim(self.head_dim);
         let mut columns = vec![[0.0; BLOCK]; dim];
@@ -91,9 +93,11 @@ impl Lsh {
             .collect()
     }
 
-    /// The cosine of the angle between the hashed vectors of a query and a key, whose signatures
-    /// were made with the same `largest`. Of a zero vector, whose signs are all alike whatever the
-    /// tables, 0, which is as probable to agree with another; of two, 1.
+    /// Cosine of the angle between the hashed vectors of a query and a key, for the `largest` of
+    /// the key's signatures.
+    ///
+    /// The signs of a zero vector are all equal whatever the tables. So the result is 0 for one
+    /// zero vector, which corresponds to the same probability of agreeing, and 1 for two.
     pub fn cosine(&self, query: &[f32], key: &[f32], largest: f64) -> f64 {
         let product = product(query, key);
         let key = match self.transform {
@@ -105,12 +109,12 @@ impl Lsh {
     }
 }
 
-/// In f64, where no key is too long or too short.
+/// Squared norm in f64, which neither overflows nor underflows.
 pub(super) fn squared_norm(vector: &[f32]) -> f64 {
     product(vector, vector)
 }
 
-/// A dot product in f64, in partial sums side by side.
+/// Dot product in f64, in partial sums that vector instructions compute together.
 fn product(a: &[f32], b: &[f32]) -> f64 {
     const LANES: usize = 8;
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
@@ -126,8 +130,8 @@ fn product(a: &[f32], b: &[f32]) -> f64 {
     sums.iter().sum()
 }
 
-/// Sets a bit of each signature whose key, a column of `[dim][BLOCK]`, has a positive product with
-/// the plane.
+/// Sets `bit` in the signature of each key that has a positive product with the plane. Keys are the
+/// columns of `[dim][BLOCK]`.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"

@@ -1,4 +1,4 @@
-//! Demands of the method on codes and probabilities.
+//! Properties of signatures and probabilities that the method requires.
 
 use proptest::prelude::*;
 use vattention_core::{Step, Tokens};
@@ -12,7 +12,7 @@ fn config(rule: Rule, transform: Transform, center: bool) -> HashTables {
     HashTables { tables, bits, rule, transform, center }
 }
 
-/// Every rule, transform and centring.
+/// All combinations of rule, transform and centring.
 fn modes() -> impl Iterator<Item = (Rule, Transform, bool)> {
     let all = [Rule::Any, Rule::Two].map(|rule| {
         [Transform::Angular, Transform::SimpleLsh]
@@ -26,8 +26,8 @@ fn collisions(tables: u16, bits: u64, rule: Rule) -> Collisions {
     Collisions { tables, bits: TableBits::try_from(bits).unwrap(), rule }
 }
 
-/// What a row finds of keys and a query that are multiplied by something.
-fn found(config: &HashTables, head: &Head, key_scale: f32, query_scale: f32) -> Vec<usize> {
+/// Finds tokens after multiplying keys and query by factors.
+fn find(config: &HashTables, head: &Head, key_scale: f32, query_scale: f32) -> Vec<usize> {
     let scaled = |tokens: Tokens<'_>| -> Vec<f32> {
         tokens.to_array(0..tokens.len()).iter().map(|x| x * key_scale).collect()
     };
@@ -43,7 +43,7 @@ fn found(config: &HashTables, head: &Head, key_scale: f32, query_scale: f32) -> 
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// The formulas are the tails of the binomial distribution, summed table by table.
+    /// The binomial distribution is summed table by table.
     #[test]
     fn probabilities_are_binomial_tails(
         tables in 2_u16..300, bits in 1_u64..=16, cosine in -1.0..1.0_f64,
@@ -59,7 +59,7 @@ proptest! {
         }
     }
 
-    /// A nearer key, a further table and one bit less make a token no less probable.
+    /// Probabilities rise with the cosine and with the number of tables, and fall with the bits.
     #[test]
     fn probabilities_are_monotone(
         tables in 2_u16..300, bits in 1_u64..=15, a in -1.0..1.0_f64, b in -1.0..1.0_f64,
@@ -74,21 +74,20 @@ proptest! {
         }
     }
 
-    /// The length of the query means nothing, nor does that of all keys.
+    /// Neither the length of the query nor a common factor of all keys changes the found tokens.
     #[test]
     fn lengths_do_not_matter(head in heads(300), power in -8_i32..8) {
         let scale = 2.0_f32.powi(power);
         for (rule, transform, center) in modes() {
             let config = config(rule, transform, center);
-            let as_it_is = found(&config, &head, 1.0, 1.0);
-            prop_assert_eq!(&found(&config, &head, 1.0, scale), &as_it_is);
-            prop_assert_eq!(&found(&config, &head, scale, 1.0), &as_it_is);
+            let unscaled = find(&config, &head, 1.0, 1.0);
+            prop_assert_eq!(&find(&config, &head, 1.0, scale), &unscaled);
+            prop_assert_eq!(&find(&config, &head, scale, 1.0), &unscaled);
         }
     }
 
-    /// The length of one key means nothing to angles.
     #[test]
-    fn angles_have_no_lengths(seed in 0_u64..100, power in -8_i32..8) {
+    fn angular_signatures_do_not_depend_on_lengths(seed in 0_u64..100, power in -8_i32..8) {
         let head = Head::new(BLOCK, 8, seed, Texture::Gaussian);
         let keys: Vec<Vec<f32>> = head.part(0..BLOCK).keys.to_array(0..BLOCK)
             .rows().into_iter().map(|row| row.to_vec()).collect();
@@ -99,21 +98,23 @@ proptest! {
         prop_assert_eq!(lsh.key_signatures(&keys, 1.0), lsh.key_signatures(&longer, 9.0));
     }
 
-    /// A key that is hashed as the query is agrees in every table: the two are one function.
+    /// A key that equals the query agrees in all tables: keys and queries have the same hash
+    /// function.
     #[test]
     fn the_query_finds_itself(head in heads(40)) {
         for (rule, transform, _) in modes() {
             let lsh = config(rule, transform, false).index("test", head.site()).unwrap().lsh;
             let query = head.step(1).row(0).query().to_vec();
-            let keys = lsh.key_signatures(std::slice::from_ref(&query), squared_norm(&query).sqrt());
+            let norm = squared_norm(&query).sqrt();
+            let keys = lsh.key_signatures(std::slice::from_ref(&query), norm);
             let agree = keys.iter().zip(lsh.signatures(&query)).filter(|(key, q)| key[0] == *q);
-            prop_assert!(agree.count() >= keys.len() - 1, "but for rounding");
+            prop_assert!(agree.count() >= keys.len() - 1, "one table may differ by rounding");
         }
     }
 }
 
 #[test]
-fn open_tokens_are_certain_and_others_found_by_chance() {
+fn tokens_of_the_open_block_are_always_found() {
     let head = Head::new(3 * BLOCK + 7, 8, 4, Texture::Gaussian);
     for (rule, transform, center) in modes() {
         let mut index = config(rule, transform, center).index("test", head.site()).unwrap();
@@ -127,10 +128,9 @@ fn open_tokens_are_certain_and_others_found_by_chance() {
     }
 }
 
-/// A token of a complete block has the signature and the probability of that time, whatever comes
-/// later: what was drawn of it does not change.
+/// Signatures and probabilities of a complete block do not depend on later tokens.
 #[test]
-fn nothing_becomes_stale() {
+fn complete_blocks_do_not_change() {
     let head = Head::new(4 * BLOCK, 8, 5, Texture::HeavyTail);
     for (rule, transform, center) in modes() {
         let mut index = config(rule, transform, center).index("test", head.site()).unwrap();
@@ -146,7 +146,7 @@ fn nothing_becomes_stale() {
     }
 }
 
-/// A block's keys lose the mean of all keys up to its last.
+/// The mean of all keys up to the block's end is subtracted from the block's keys.
 #[test]
 fn the_mean_is_of_all_keys_so_far() {
     let head = Head::new(2 * BLOCK + 5, 8, 6, Texture::Gaussian);
@@ -156,14 +156,13 @@ fn the_mean_is_of_all_keys_so_far() {
     let keys = head.part(0..2 * BLOCK).keys.to_array(0..2 * BLOCK);
     let mean = keys.mean_axis(vattention_core::ndarray::Axis(0)).unwrap();
     let mut zero = [0.0; 8];
-    for (x, mean) in index.blocks[1].centered(&mut zero).iter().zip(&mean) {
+    for (x, mean) in index.blocks[1].center(&mut zero).iter().zip(&mean) {
         assert!((x + mean).abs() < 1e-6, "{x} for {mean}");
     }
 }
 
-/// Each coordinate of a place has tables of its own.
 #[test]
-fn tables_follow_from_the_place() {
+fn tables_depend_on_seed_sequence_layer_and_kv_head() {
     let site = *Head::new(1, 4, 3, Texture::Flat).site();
     let draw = |site: Site| gaussians::draw(&site, 3, 5);
     assert_eq!(draw(site), draw(site));
@@ -177,15 +176,15 @@ fn tables_follow_from_the_place() {
     }
     let many = gaussians::draw(&site, 1000, 9);
     let mean = |power: i32| many.iter().map(|x| f64::from(*x).powi(power)).sum::<f64>() / 9000.0;
-    // Five deviations of the mean of 9000.
+    // Five standard deviations of the mean of 9000 numbers.
     for (power, want, variance) in [(1, 0.0, 1.0_f64), (2, 1.0, 2.0), (4, 3.0, 96.0)] {
-        let apart = (mean(power) - want).abs();
-        assert!(apart < 5.0 * (variance / 9000.0).sqrt(), "power {power}: {apart}");
+        let error = (mean(power) - want).abs();
+        assert!(error < 5.0 * (variance / 9000.0).sqrt(), "power {power}: {error}");
     }
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_settings_are_refused() {
     let one = NonZeroU16::MIN;
     let site = *Head::new(1, 4, 3, Texture::Flat).site();
     let two = HashTables { tables: one, ..serde_json::from_str("{}").unwrap() };
@@ -198,7 +197,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn index_bytes_are_what_the_blocks_hold() {
+fn index_bytes_are_those_of_complete_blocks() {
     let head = Head::new(2 * BLOCK + 9, 8, 5, Texture::Gaussian);
     let config = config(Rule::Two, Transform::Angular, true);
     let mut index = config.index("test", head.site()).unwrap();

@@ -1,4 +1,4 @@
-//! Quantised labels: codes packed in bytes, a base and a step for each item.
+//! Quantised labels: codes packed in bytes, and a base and a step for each item.
 
 use multiversion::multiversion;
 
@@ -8,8 +8,8 @@ use super::{LANES, Term};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CodedLabels {
     bits: u8,
-    /// `[blocks][channels][LANES / per_byte]`: a byte's lowest bits are of the lane of its place,
-    /// the next of a lane `LANES / per_byte` further on, and so on.
+    /// `[blocks][channels][LANES / per_byte]`. The lowest bits of byte `i` in a row hold the code
+    /// of lane `i`, the next bits that of lane `i + LANES / per_byte`, and so on.
     codes: Vec<u8>,
     /// `[blocks · LANES]`
     bases: Vec<f32>,
@@ -22,17 +22,17 @@ impl CodedLabels {
         Self { bits, codes: Vec::new(), bases: Vec::new(), steps: Vec::new() }
     }
 
-    /// Codes in a byte.
+    /// Number of codes in a byte.
     fn per_byte(&self) -> usize {
         8 / usize::from(self.bits.next_power_of_two())
     }
 
-    /// Bytes that hold one channel of a block.
+    /// Number of bytes in a row: the codes of one channel of a block.
     fn row(&self) -> usize {
         LANES / self.per_byte()
     }
 
-    /// How far the code of a lane is from a byte's lowest bits.
+    /// Position of a lane's code within its byte, in bits.
     fn shift(&self, lane: usize) -> usize {
         lane / self.row() * (8 / self.per_byte())
     }
@@ -41,7 +41,7 @@ impl CodedLabels {
         let (row, shift) = (self.row(), self.shift(lane));
         let start = block * label.len() * row;
         self.codes.resize(start + label.len() * row, 0);
-        let grid = LabelGrid::of(label, self.bits);
+        let grid = LabelGrid::new(label, self.bits);
         for (bytes, &x) in self.codes[start..].chunks_exact_mut(row).zip(label) {
             bytes[lane % row] |= grid.code(x, rounding) << shift;
         }
@@ -51,7 +51,7 @@ impl CodedLabels {
         }
     }
 
-    /// The number of an item in a row, a channel of a block.
+    /// Returns the element of an item in a row, which is a channel of a block.
     pub(super) fn get(&self, row: usize, item: usize) -> f32 {
         let (lane, width) = (item % LANES, self.row());
         let byte = self.codes[row * width + lane % width];

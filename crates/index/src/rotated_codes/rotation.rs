@@ -1,13 +1,14 @@
 //! A random rotation that mixes all elements of a vector, keyed by a stream of random numbers.
 //!
-//! Three rounds of random signs and a Hadamard transform: after two, residuals along a few directions,
-//! as keys have them, still err alike. A vector whose length is no power of two gets two transforms a
-//! round: of the longest beginning and the longest end of such a length. O(dim log dim).
+//! It consists of three rounds of random signs and a Hadamard transform: after two rounds, the
+//! errors of residuals along a few directions, which keys have, are still correlated. If the length
+//! of a vector is not a power of two, each round has two transforms: of the longest prefix and of
+//! the longest suffix whose length is a power of two. O(dim log dim).
 
 use multiversion::multiversion;
 use vattention_core::step::Stream;
 
-/// Rounds of signs and transforms.
+/// Number of rounds of signs and transforms.
 const ROUNDS: usize = 3;
 
 /// A rotation of vectors of one length.
@@ -18,7 +19,7 @@ pub(super) struct Rotation {
 }
 
 impl Rotation {
-    /// The rotation of vectors of `dim` elements whose signs are bits of `stream`.
+    /// Creates a rotation of vectors of `dim` elements, whose signs are bits of `stream`.
     pub(super) fn new(dim: usize, stream: &Stream) -> Self {
         let words = stream.words().flat_map(|word| (0..u32::BITS).map(move |bit| word >> bit & 1));
         let signs = words.map(|bit| if bit == 1 { -1.0 } else { 1.0 });

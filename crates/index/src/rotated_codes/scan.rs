@@ -14,21 +14,22 @@ use vattention_core::step::Element;
 use super::rotation::Rotation;
 use super::{BLOCK, GROUP, PER_WORD};
 
-/// Queries that codes are unpacked for once.
+/// Number of queries for which codes are unpacked once.
 pub(super) const TOGETHER: usize = 4;
 
-/// The largest element of a rounded query.
+/// Largest element of a rounded query.
 const MAX_INTEGER: f32 = 127.0;
 
-/// A query, rotated, and rounded to integers.
+/// A query, rotated and rounded to integers.
 #[derive(Clone, Debug)]
 pub(super) struct CodeQuery {
     rotated: Vec<f32>,
-    /// The integers, four to a word as the bytes of codes are: those of elements `16 j + 4 k ..` in word `4 j + k`.
+    /// Integers as bytes, four to a word: word `4 j + k` holds elements `16 j + 4 k ..`, in the
+    /// order of the bytes of codes.
     words: Vec<u32>,
-    /// Three times their sum.
+    /// Three times the sum of the integers.
     middle: i32,
-    /// What a product of integers is multiplied by.
+    /// Factor from a product of integers to a term of a logit, for `f = 1`.
     unit: f32,
 }
 
@@ -47,10 +48,11 @@ impl CodeQuery {
     }
 }
 
-/// The integer products of a block's codes with the integers of a query, for each of its tokens.
-type Products = [i32; BLOCK];
+/// Integer product of each token's code in a block with the integers of a query.
+type BlockProducts = [i32; BLOCK];
 
-/// Sets the logits of the first `tokens`, in whole blocks, `[queries][..]`, as codes foretell them.
+/// Writes the logits of the first `tokens`, in complete blocks, that codes predict,
+/// `[queries][..]`.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vnni+fma+f16c",
     "x86_64+avx2+fma+f16c"
@@ -66,9 +68,10 @@ pub(super) fn add_codes(
     let Some(first) = queries.first() else { return };
     let dim = first.rotated.len();
     let per_block = dim.div_ceil(PER_WORD) * BLOCK;
-    let of_each = |i: usize| &queries[i.min(queries.len() - 1)];
-    let integers: [&[u32]; TOGETHER] = std::array::from_fn(|i| &of_each(i).words[..]);
-    let rotated: [&[f32]; TOGETHER] = std::array::from_fn(|i| &of_each(i).rotated[..]);
+    // The last query is repeated if there are fewer than `TOGETHER`.
+    let query = |i: usize| &queries[i.min(queries.len() - 1)];
+    let integers: [&[u32]; TOGETHER] = std::array::from_fn(|i| &query(i).words[..]);
+    let rotated: [&[f32]; TOGETHER] = std::array::from_fn(|i| &query(i).rotated[..]);
     let (mut products, mut centres) = ([[0; BLOCK]; TOGETHER], [[0.0; GROUP]; TOGETHER]);
     for (block, words) in words.chunks_exact(per_block).enumerate().take(tokens / BLOCK) {
         let place = block % GROUP;
@@ -116,8 +119,8 @@ pub(super) fn add_codes(
     }
 }
 
-/// The products of rotated queries with the means of a group of blocks `[dim][GROUP]`, in an order that does not depend on
-/// the machine.
+/// Products of rotated queries with the means of a group of blocks `[dim][GROUP]`, summed in an
+/// order that does not depend on the machine.
 #[inline(always)]
 fn products_with_means(queries: [&[f32]; TOGETHER], means: &[bf16]) -> [[f32; GROUP]; TOGETHER] {
     let mut sums = [[0.0_f32; GROUP]; TOGETHER];
@@ -132,10 +135,10 @@ fn products_with_means(queries: [&[f32]; TOGETHER], means: &[bf16]) -> [[f32; GR
     sums
 }
 
-/// What [`avx2::products`] and [`vnni::products`] compute, as plain Rust.
+/// Portable version of [`avx2::products`] and [`vnni::products`].
 #[inline(always)]
 #[allow(dead_code, reason = "a build for AVX2 or VNNI alone never calls it")]
-pub(super) fn products_plain(words: &[u32], queries: &[&[u32]], out: &mut [Products]) {
+pub(super) fn products_plain(words: &[u32], queries: &[&[u32]], out: &mut [BlockProducts]) {
     for (query, out) in queries.iter().zip(out) {
         out.fill(0);
         for (words, query) in words.chunks_exact(BLOCK).zip(query.chunks_exact(4)) {

@@ -1,11 +1,11 @@
-//! Codes foretell logits, alike on every machine.
+//! Errors of predicted logits, and equality of predictions on every machine.
 
 use proptest::prelude::*;
 use vattention_core::{Shape, Site, Step};
 
 use super::*;
 
-/// Keys `[tokens · dim]` about a mean that differs from block to block.
+/// Random keys `[tokens · dim]` with a mean that differs from block to block.
 fn keys(tokens: usize, dim: usize) -> Vec<f32> {
     let mut state = 1_u64;
     let mut next = || {
@@ -16,13 +16,14 @@ fn keys(tokens: usize, dim: usize) -> Vec<f32> {
     (0..tokens * dim).map(|i| (i / dim / BLOCK) as f32 + 4.0 * (next() + next() + next())).collect()
 }
 
-fn with_rows<T>(keys: &[f32], queries: &[f32], dim: usize, of: impl FnOnce(&[Row<'_>]) -> T) -> T {
+/// Calls `check` with a row for each query, to which all keys are visible.
+fn with_rows(keys: &[f32], queries: &[f32], dim: usize, check: impl FnOnce(&[Row<'_>])) {
     let (tokens, heads) = (keys.len() / dim, queries.len() / dim);
     let shape = Shape { query_heads: heads, kv_heads: 1, head_dim: dim, value_dim: dim };
     let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
     let keys = Tokens::new(keys, tokens, dim);
     let step = Step { site: &site, queries, keys, values: keys, visible: tokens, step: 0 };
-    of(&step.rows())
+    check(&step.rows());
 }
 
 fn site(dim: usize) -> Site {
@@ -30,19 +31,19 @@ fn site(dim: usize) -> Site {
     Site { seed: 1, sequence: 0, layer: 0, kv_head: 0, shape }
 }
 
-/// Codes of keys.
-fn coded(keys: &[f32], dim: usize) -> RotatedCodes {
+/// Index of keys.
+fn encode(keys: &[f32], dim: usize) -> RotatedCodes {
     let mut codes = RotatedCodes::new(&site(dim));
     codes.append(&Tokens::new(keys, keys.len() / dim, dim));
     codes
 }
 
-/// What codes foretell to rows.
+/// Logits that codes predict for rows, `[rows][visible]`.
 fn logits(codes: &RotatedCodes, rows: &[Row<'_>], shrink: f32) -> Vec<Vec<f32>> {
     let mut out: Vec<Vec<f32>> = rows.iter().map(|row| vec![0.0; row.visible()]).collect();
     let picks = Picks::new(rows[0].visible());
-    let mut each = out.iter_mut().map(|out| &mut out[..]).collect::<Vec<_>>();
-    codes.logits(rows, &picks, shrink, &mut each);
+    let mut slices = out.iter_mut().map(|out| &mut out[..]).collect::<Vec<_>>();
+    codes.logits(rows, &picks, shrink, &mut slices);
     out
 }
 
@@ -53,40 +54,40 @@ fn a_rotation_keeps_lengths_and_angles() {
         let mut rotated = all.clone();
         let rotation = Rotation::new(dim, &Stream::new(&site(dim), PURPOSE, 0, 0));
         rotated.chunks_exact_mut(dim).for_each(|x| rotation.apply(x));
-        let dot = |of: &[f32]| of[..dim].iter().zip(&of[dim..]).map(|(a, b)| a * b).sum::<f32>();
-        let square = |of: &[f32]| of.iter().map(|x| x * x).sum::<f32>();
+        let dot = |x: &[f32]| x[..dim].iter().zip(&x[dim..]).map(|(a, b)| a * b).sum::<f32>();
+        let square = |x: &[f32]| x.iter().map(|x| x * x).sum::<f32>();
         assert!((square(&all) - square(&rotated)).abs() < 1e-4 * square(&all), "{dim}");
         assert!((dot(&all) - dot(&rotated)).abs() < 1e-4 * square(&all), "{dim}");
     }
 }
 
-/// The error of a logit is as the module says, and the tokens behind whole blocks have none.
+/// Errors have the module's standard deviation; logits after the complete blocks are exact.
 #[test]
-fn logits_err_as_much_as_is_told() {
+fn errors_of_logits_have_the_predicted_deviation() {
     for dim in [32, 80, 128] {
         let (keys, query) = (keys(64 * 40 + 7, dim), keys(1, dim));
-        let codes = coded(&keys, dim);
+        let codes = encode(&keys, dim);
         with_rows(&keys, &query, dim, |rows| {
-            let foretold = logits(&codes, rows, 1.0).remove(0);
-            let mut exact = vec![0.0; foretold.len()];
+            let predicted = logits(&codes, rows, 1.0).remove(0);
+            let mut exact = vec![0.0; predicted.len()];
             rows[0].logits(&mut exact);
-            assert_eq!(foretold[64 * 40..], exact[64 * 40..]);
+            assert_eq!(predicted[64 * 40..], exact[64 * 40..]);
             let errors =
-                || foretold.iter().zip(&exact).take(64 * 40).map(|(a, b)| f64::from(a - b));
+                || predicted.iter().zip(&exact).take(64 * 40).map(|(a, b)| f64::from(a - b));
             let deviation = (errors().map(|x| x * x).sum::<f64>() / 2560.0).sqrt();
             let length = |x: &[f32]| x.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
             // Centred keys have elements of variance 4.
-            let told = 0.37 * length(&query) * 2.0;
+            let expected = 0.37 * length(&query) * 2.0;
             assert!(
-                deviation < 1.15 * told && deviation > 0.85 * told,
-                "{dim}: {deviation}, {told}"
+                deviation < 1.15 * expected && deviation > 0.85 * expected,
+                "{dim}: {deviation}, {expected}"
             );
             let deviations = codes.deviations(&rows[0]);
             assert_eq!(deviations.factors.len(), 2560);
             let sigma = |f: &bf16| f64::from(deviations.unit * f.to_f32());
             let standard = errors().zip(deviations.factors).map(|(e, f)| e / sigma(f));
             let square = standard.map(|z| z * z).sum::<f64>() / 2560.0;
-            // For short keys `f` errs high: 0.72 with 32 elements.
+            // For short keys `f` is too large: 0.72 with 32 elements.
             assert!(square > 0.7 && square < 1.3, "{dim}: {square}");
             let largest = deviations.factors.iter().fold(0.0_f32, |most, f| most.max(f.to_f32()));
             assert_eq!(deviations.peak, largest);
@@ -96,27 +97,26 @@ fn logits_err_as_much_as_is_told() {
     }
 }
 
-/// The rotation follows from seed, layer and KV head, and not from the sequence.
+/// The rotation depends on seed, layer and KV head, and not on the sequence.
 #[test]
-fn another_seed_or_place_has_another_rotation() {
+fn rotations_differ_between_seeds_layers_and_kv_heads() {
     let (dim, here) = (48, site(48));
-    let codes_at = |site: &Site| {
+    let codes = |site: &Site| {
         let mut codes = RotatedCodes::new(site);
         codes.append(&Tokens::new(&keys(64, dim), 64, dim));
         codes
     };
-    assert_eq!(codes_at(&here), codes_at(&Site { sequence: 9, ..here }));
+    assert_eq!(codes(&here), codes(&Site { sequence: 9, ..here }));
     for other in [Site { seed: 2, ..here }, Site { layer: 1, ..here }, Site { kv_head: 1, ..here }]
     {
-        assert_ne!(codes_at(&here), codes_at(&other));
+        assert_ne!(codes(&here), codes(&other));
     }
 }
 
-/// Nothing needs the logits of a last part of a block that is picked.
 #[test]
-fn tokens_behind_the_last_block_are_scored_unless_all_are_picked() {
+fn tokens_after_the_last_block_are_scored_unless_all_are_picked() {
     let (keys, query) = (keys(100, 16), keys(1, 16));
-    let codes = coded(&keys, 16);
+    let codes = encode(&keys, 16);
     with_rows(&keys, &query, 16, |rows| {
         for (last, is_picked) in [(100, true), (99, false)] {
             let (mut picks, mut out) = (Picks::new(100), vec![0.0; 100]);
@@ -129,10 +129,10 @@ fn tokens_behind_the_last_block_are_scored_unless_all_are_picked() {
 }
 
 #[test]
-fn rows_are_scored_together_as_alone() {
+fn rows_are_scored_alike_together_and_alone() {
     let dim = 48;
     let (keys, queries) = (keys(200, dim), keys(6, dim));
-    let codes = coded(&keys, dim);
+    let codes = encode(&keys, dim);
     with_rows(&keys, &queries, dim, |rows| {
         let together = logits(&codes, rows, 0.9);
         for (row, expected) in rows.iter().zip(&together) {
@@ -142,17 +142,17 @@ fn rows_are_scored_together_as_alone() {
 }
 
 #[test]
-fn keys_that_are_alike_or_tiny_or_huge_are_scored() {
+fn equal_tiny_and_huge_keys_are_scored() {
     for scale in [0.0_f32, 1e-38, 1e-20, 1e16] {
         let dim = 16;
         let keys: Vec<f32> = keys(64, dim).into_iter().map(|x| x * scale / 8.0).collect();
         let query = vec![1.0; dim];
         with_rows(&keys, &query, dim, |rows| {
-            let foretold = logits(&coded(&keys, dim), rows, 1.0).remove(0);
+            let predicted = logits(&encode(&keys, dim), rows, 1.0).remove(0);
             let mut exact = vec![0.0; 64];
             rows[0].logits(&mut exact);
-            let far = |(a, b): (&f32, &f32)| (a - b).abs();
-            let error = foretold.iter().zip(&exact).map(far).fold(0.0, f32::max);
+            let distance = |(a, b): (&f32, &f32)| (a - b).abs();
+            let error = predicted.iter().zip(&exact).map(distance).fold(0.0, f32::max);
             assert!(error <= 10.0 * scale, "{scale}: {error}");
         });
     }
@@ -160,7 +160,7 @@ fn keys_that_are_alike_or_tiny_or_huge_are_scored() {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// Whatever the machine has, the products are those of plain integers.
+    /// Products by vector instructions equal those of the portable version.
     #[test]
     fn products_are_the_same_on_every_machine(
         words in prop::collection::vec(any::<u32>(), 20 * BLOCK),
@@ -175,23 +175,23 @@ proptest! {
         let words = &words[..used * BLOCK];
         let mut plain = [[0; BLOCK]; 4];
         scan::products_plain(words, &queries, &mut plain);
-        for on in MACHINES {
+        for products in PRODUCTS {
             let mut vector = [[0; BLOCK]; 4];
-            on(words, queries, &mut vector);
+            products(words, queries, &mut vector);
             prop_assert_eq!(plain, vector);
         }
         prop_assert!(plain.iter().flatten().all(|x| x.abs() <= (used * PER_WORD * 3 * 127) as i32));
     }
 }
 
-/// Sets the products of words of codes with four queries.
-type Products = fn(&[u32], [&[u32]; 4], &mut [[i32; BLOCK]; 4]);
+/// Function that computes the products of words of codes with four queries.
+type ProductsFunction = fn(&[u32], [&[u32]; 4], &mut [[i32; BLOCK]; 4]);
 
-/// As machines with certain instructions make them; plain where this one lacks them.
-const MACHINES: [Products; 2] = [on_avx2, on_vnni];
+/// Products by certain instructions; portable ones if the machine lacks the instructions.
+const PRODUCTS: [ProductsFunction; 2] = [products_by_avx2, products_by_vnni];
 
 #[multiversion(targets("x86_64+avx2"))]
-fn on_avx2(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]; 4]) {
+fn products_by_avx2(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]; 4]) {
     #[allow(unsafe_code, unused_unsafe, reason = "safe only in a version for these machines")]
     {
         multiversion::target::match_target! {
@@ -205,7 +205,7 @@ fn on_avx2(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]; 4]) {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512vnni"))]
-fn on_vnni(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]; 4]) {
+fn products_by_vnni(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]; 4]) {
     #[allow(unsafe_code, unused_unsafe, reason = "safe only in a version for these machines")]
     {
         multiversion::target::match_target! {

@@ -1,4 +1,4 @@
-//! The laws.
+//! The laws of samplers, for the rules of the authors' code and of their paper.
 
 use vattention_index::{HashTables, Rule, TableBits, Transform};
 

@@ -1,16 +1,18 @@
-//! Draws between two thresholds.
+//! Draws of the tokens between two thresholds.
 
 use multiversion::multiversion;
 use vattention_core::sample::Uniforms;
 
 use super::level::uniform;
-use super::sizes::bound;
+use super::sizes::draw_bound;
 
-/// Tokens that are looked at together.
+/// Number of tokens that are compared together.
 const LANES: usize = 64;
 
-/// Appends the tokens that are drawn at threshold `t`, but not `before`, if there was a threshold
-/// before, in random order: neighbours may be alike, and pairs of a sample must not be. O(visible).
+/// Appends the tokens that are drawn at threshold `t` but not at `before`, the last threshold.
+///
+/// The order of the appended tokens is random: neighbouring tokens may be alike, and estimators
+/// pair tokens that follow each other in the sample. O(visible).
 pub(super) fn draw(
     sizes: &[i16],
     uniforms: Uniforms,
@@ -18,28 +20,33 @@ pub(super) fn draw(
     t: i16,
     out: &mut Vec<u32>,
 ) {
-    let known = out.len();
-    find(sizes, uniforms, before, t, out);
-    // No token has this number.
+    let first = out.len();
+    append_ascending(sizes, uniforms, before, t, out);
+    // The random number of `u32::MAX` belongs to no token.
     let seed = u64::from(uniforms.number(u32::MAX)) << 32 | u64::from(t as u16);
-    shuffle(&mut out[known..], seed);
+    shuffle(&mut out[first..], seed);
 }
 
-/// Puts tokens in a random order (Fisher, Yates), by the upper halves of a linear congruential
-/// sequence (Knuth).
+/// Shuffles tokens (Fisher, Yates) by the upper halves of a linear congruential sequence (Knuth).
 fn shuffle(tokens: &mut [u32], seed: u64) {
     let mut state = seed;
     for last in (1..tokens.len()).rev() {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let place = ((state >> 32) * (last as u64 + 1)) >> 32;
-        tokens.swap(last, place as usize);
+        let other = ((state >> 32) * (last as u64 + 1)) >> 32;
+        tokens.swap(last, other as usize);
     }
 }
 
-/// Appends the tokens that are drawn, ascending.
+/// Appends the tokens that are drawn at threshold `t` but not at `before`, ascending.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn find(sizes: &[i16], uniforms: Uniforms, before: Option<i16>, t: i16, out: &mut Vec<u32>) {
+fn append_ascending(
+    sizes: &[i16],
+    uniforms: Uniforms,
+    before: Option<i16>,
+    t: i16,
+    out: &mut Vec<u32>,
+) {
     let (mut numbers, mut hits) = ([0_i16; LANES], [0_u8; LANES]);
     for (i, sizes) in sizes.chunks(LANES).enumerate() {
         let first = (i * LANES) as u32;
@@ -48,14 +55,14 @@ fn find(sizes: &[i16], uniforms: Uniforms, before: Option<i16>, t: i16, out: &mu
         }
         hits[sizes.len()..].fill(0);
         for ((hit, &size), &number) in hits.iter_mut().zip(sizes).zip(&numbers) {
-            *hit = u8::from(number < bound(size, t));
+            *hit = u8::from(number < draw_bound(size, t));
         }
         if let Some(before) = before {
             for ((hit, &size), &number) in hits.iter_mut().zip(sizes).zip(&numbers) {
-                *hit &= u8::from(number >= bound(size, before));
+                *hit &= u8::from(number >= draw_bound(size, before));
             }
         }
-        let mut bits = mask(&hits);
+        let mut bits = pack_bits(&hits);
         while bits != 0 {
             out.push(first + bits.trailing_zeros());
             bits &= bits - 1;
@@ -63,9 +70,9 @@ fn find(sizes: &[i16], uniforms: Uniforms, before: Option<i16>, t: i16, out: &mu
     }
 }
 
-/// A bit for each byte, which is 0 or 1.
+/// Packs bytes, each of which is 0 or 1, into bits.
 #[inline(always)]
-fn mask(bytes: &[u8; LANES]) -> u64 {
+fn pack_bits(bytes: &[u8; LANES]) -> u64 {
     // The product moves byte `i` to bit `56 + i`.
     const TO_BITS: u64 = 0x0102_0408_1020_4080;
     let bits = |eight: &[u8; 8]| u64::from_le_bytes(*eight).wrapping_mul(TO_BITS) >> 56;
@@ -77,10 +84,10 @@ fn mask(bytes: &[u8; LANES]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Each token is in each place, and two neighbours stay neighbours, as often as chance has it,
-    /// within six deviations.
+    /// The counts of each token at each place, and of neighbours that stay neighbours, are within
+    /// six standard deviations of their means under uniform permutations.
     #[test]
-    fn a_shuffled_list_is_in_random_order() {
+    fn shuffled_tokens_are_in_random_order() {
         const TRIALS: u32 = 20_000;
         let (mut places, mut neighbours) = ([[0_u32; 8]; 8], 0_u32);
         for trial in 0..TRIALS {

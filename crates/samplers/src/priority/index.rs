@@ -1,4 +1,4 @@
-//! The index that predicts logits of tokens, and its errors.
+//! The index that predicts the logits of tokens and the errors of its predictions.
 
 use half::bf16;
 use multiversion::multiversion;
@@ -7,41 +7,41 @@ use vattention_index::RotatedCodes;
 
 use super::LogitIndex;
 use super::errors::{LogitErrors, Scan};
-use super::keys::{Keys, norm};
-use super::learned::{learn, pilot};
+use super::keys::{KeyCopies, norm};
+use super::learned::{choose_pilot, predict};
 use super::scratch::Scratch;
 
-/// Shrinkage of the code's term of a logit: the largest of noisy estimates overshoot. It is
-/// `1 / (1 + 0.37²)`, the share of the signal in the variance of estimates of residuals that lie in
-/// all directions alike.
+/// Shrinkage of the code's term of a logit: the largest of noisy estimates overshoot. It equals
+/// `1 / (1 + 0.37²)`, the signal's share of the variance of the estimates, for residuals that are
+/// uniformly distributed over directions.
 const SHRINK: f32 = 0.88;
 
-/// Standard deviations that a logit may be above its prediction by a pilot. If scores err normally, one
-/// token in 740 is further above.
+/// Number of standard deviations that a logit is assumed to exceed its prediction from a pilot at
+/// most. If errors are normal, one token in 740 exceeds it by more.
 const DEVIATIONS: f64 = 3.0;
 
-/// The index of one KV head.
+/// Index of the tokens of one KV head, which predicts their logits.
 #[derive(Clone, Debug)]
-pub(super) struct Index {
+pub(super) struct LogitPredictor {
     logits: LogitSource,
-    /// At least the norm of each value, and hardly more, `[tokens]`.
+    /// Norm of each value, rounded up, `[tokens]`.
     norms: Vec<bf16>,
 }
 
 #[derive(Clone, Debug)]
 enum LogitSource {
     Codes(RotatedCodes),
-    Keys(Keys),
-    /// The selectors' scores are taken.
+    Copies(KeyCopies),
+    /// Scores of the selectors: nothing is stored here.
     Selectors,
 }
 
-impl Index {
-    /// An index of no tokens.
+impl LogitPredictor {
+    /// Creates an index without tokens.
     pub(super) fn new(site: &Site, index: LogitIndex) -> Self {
         let logits = match index {
             LogitIndex::Codes => LogitSource::Codes(RotatedCodes::new(site)),
-            LogitIndex::Keys => LogitSource::Keys(Keys::new(site.shape.head_dim)),
+            LogitIndex::Keys => LogitSource::Copies(KeyCopies::new(site.shape.head_dim)),
             LogitIndex::Selectors => LogitSource::Selectors,
         };
         Self { logits, norms: Vec::new() }
@@ -50,24 +50,24 @@ impl Index {
     pub(super) fn append(&mut self, new: &NewTokens<'_>) {
         match &mut self.logits {
             LogitSource::Codes(codes) => codes.append(&new.keys),
-            LogitSource::Keys(keys) => keys.append(&new.keys),
+            LogitSource::Copies(copies) => copies.append(&new.keys),
             LogitSource::Selectors => {}
         }
         let mut value = vec![0.0; new.values.dim()];
         for token in 0..new.values.len() {
             new.values.copy_row(token, &mut value);
-            self.norms.push(at_least(norm(value.iter().copied().map(f64::from))));
+            self.norms.push(round_up(norm(value.iter().copied().map(f64::from))));
         }
     }
 
-    /// Tokens that are always read, to calibrate the selectors' scores.
-    pub(super) fn pilot(&self, picks: &Picks) -> Vec<usize> {
-        if let LogitSource::Selectors = self.logits { pilot(picks) } else { Vec::new() }
+    /// Tokens that are always read to calibrate the selectors' scores; empty for other sources.
+    pub(super) fn choose_pilot(&self, picks: &Picks) -> Vec<usize> {
+        if let LogitSource::Selectors = self.logits { choose_pilot(picks) } else { Vec::new() }
     }
 
-    /// Predicts the logits of the tokens that rows of one step see. One pass over the index for each
-    /// row; for four rows together, of codes.
-    pub(super) fn scans<'a>(
+    /// Predicts the logits of the tokens that are visible to rows of one step. One pass over the
+    /// index for each row; one pass over codes serves four rows.
+    pub(super) fn scan<'a>(
         &'a self,
         rows: &[Row<'a>],
         picks: &Picks,
@@ -83,12 +83,12 @@ impl Index {
         for (row, mut scores) in rows.iter().zip(scores) {
             let errors = match &self.logits {
                 LogitSource::Codes(codes) => LogitErrors::Deviations(codes.deviations(row)),
-                LogitSource::Keys(keys) => {
-                    keys.score(row, &mut scores);
-                    LogitErrors::Proved(keys.errors(row))
+                LogitSource::Copies(copies) => {
+                    copies.score(row, &mut scores);
+                    LogitErrors::Proved(copies.errors(row))
                 }
                 LogitSource::Selectors => {
-                    LogitErrors::Common(DEVIATIONS * learn(row, picks, pilot, &mut scores))
+                    LogitErrors::Common(DEVIATIONS * predict(row, picks, pilot, &mut scores))
                 }
             };
             let (largest, norms) = (largest(&scores), &self.norms[..row.visible()]);
@@ -100,17 +100,17 @@ impl Index {
     pub(super) fn bytes(&self) -> usize {
         let logits = match &self.logits {
             LogitSource::Codes(codes) => codes.bytes(),
-            LogitSource::Keys(keys) => keys.bytes(),
+            LogitSource::Copies(copies) => copies.bytes(),
             LogitSource::Selectors => 0,
         };
         logits + size_of_val(&self.norms[..])
     }
 }
 
-/// Numbers that are compared side by side.
+/// Number of elements that are compared together.
 const LANES: usize = 64;
 
-/// The largest number; infinite or not a number if any number is.
+/// Largest number; infinite or NaN if any number is.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn largest(numbers: &[f32]) -> f32 {
     let (mut most, mut zeros) = ([f32::NEG_INFINITY; LANES], [0.0_f32; LANES]);
@@ -119,7 +119,7 @@ fn largest(numbers: &[f32]) -> f32 {
         for lane in 0..LANES {
             let x = numbers[lane];
             most[lane] = if x > most[lane] { x } else { most[lane] };
-            // Not a number, unless `x` is finite.
+            // NaN unless `x` is finite.
             zeros[lane] += 0.0 * x;
         }
     }
@@ -130,8 +130,8 @@ fn largest(numbers: &[f32]) -> f32 {
     most.into_iter().fold(f32::NEG_INFINITY, f32::max) + zeros.iter().sum::<f32>()
 }
 
-/// The least of the numbers that are kept that is no smaller.
-fn at_least(x: f64) -> bf16 {
+/// Smallest bf16 that is at least `x`, for `x ≥ 0`.
+fn round_up(x: f64) -> bf16 {
     let near = bf16::from_f64(x);
     if near.to_f64() >= x { near } else { bf16::from_bits(near.to_bits() + 1) }
 }

@@ -1,40 +1,41 @@
-//! Copies of keys in 8 bits for each element, and a proof of how far products with them are off.
+//! Copies of keys in 8 bits for each element, and proved bounds on the errors of their products.
 //!
-//! With `k~` what is kept of a key `k`, and `r = |k − k~| + γ (|k| + |k~|)`,
+//! Let `k~` be the copy of a key `k`, and `r = |k − k~| + γ (|k| + |k~|)`. Then
 //!
 //! `|q·k − q·k~| ≤ |q| r`,
 //!
-//! both products as they are computed in f32: the exact ones differ by `q·(k − k~)`, and each is
-//! rounded by at most `γ Σ |q_c k_c| ≤ γ |q| |k|`, `γ = u (d + 2) / (1 − u (d + 2))` for `d` rounded
-//! products in any order of summation (Higham, Accuracy and Stability of Numerical Algorithms, 3.1).
+//! with both products as computed in f32. The exact products differ by `q·(k − k~)`, and each is
+//! rounded by at most `γ Σ |q_c k_c| ≤ γ |q| |k|`, with `γ = u (d + 2) / (1 − u (d + 2))` for `d`
+//! rounded products in any order of summation (Higham, Accuracy and Stability of Numerical
+//! Algorithms, 3.1).
 
 use vattention_core::{Row, Tokens, step::PrefixMax};
 use vattention_index::{LabelBits, Labels, Rounding};
 
-/// Copies of the keys.
+/// Copies of the keys of one KV head in 8 bits.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
+pub(super) struct KeyCopies {
     labels: Labels,
     /// `r` of each token, `[tokens]`.
     radii: Vec<f32>,
-    /// The largest of the `r` of the first tokens.
+    /// Largest `r` of any first tokens.
     largest: PrefixMax,
 }
 
-/// Bounds of the differences of logits and scores: `|q| r` of each token, and the underflow.
+/// Bounds on the differences of logits and scores: `|q| r` of each token, and the underflow.
 #[derive(Debug)]
 pub(super) struct KeyErrors<'a> {
     /// `r`, `[visible]`.
     pub(super) radii: &'a [f32],
-    /// The largest of them; infinite if any is not a number.
+    /// Largest `r`; infinite if any is NaN.
     pub(super) largest: f32,
-    /// At least `|q|`.
+    /// Upper bound on `|q|`.
     pub(super) query: f32,
-    /// At least what underflow takes from a product.
+    /// Upper bound on the error of a product through underflow.
     pub(super) tiny: f32,
 }
 
-impl Keys {
+impl KeyCopies {
     pub(super) fn new(head_dim: usize) -> Self {
         let bits = LabelBits::try_from(8).expect("a label has up to 8 bits");
         Self {
@@ -55,18 +56,18 @@ impl Keys {
     fn push(&mut self, key: &[f32]) {
         let token = self.labels.len();
         self.labels.push(key, Rounding::Nearest);
-        let kept: Vec<f64> =
+        let copy: Vec<f64> =
             (0..key.len()).map(|channel| f64::from(self.labels.get(token, channel))).collect();
         let key = || key.iter().copied().map(f64::from);
-        let lost = norm(key().zip(&kept).map(|(k, kept)| k - kept));
-        let unit = (kept.len() + 2) as f64 * f64::from(f32::EPSILON) / 2.0;
-        let rounded = unit / (1.0 - unit) * (norm(key()) + norm(kept.iter().copied()));
-        let radius = ((lost + rounded) as f32).next_up();
+        let distance = norm(key().zip(&copy).map(|(k, copy)| k - copy));
+        let unit = (copy.len() + 2) as f64 * f64::from(f32::EPSILON) / 2.0;
+        let rounding = unit / (1.0 - unit) * (norm(key()) + norm(copy.iter().copied()));
+        let radius = ((distance + rounding) as f32).next_up();
         self.radii.push(radius);
         self.largest.push(radius.into());
     }
 
-    /// Sets approximate logits of the visible tokens. O(visible · head_dim).
+    /// Writes approximate logits of the visible tokens to `out`. O(visible · head_dim).
     pub(super) fn score(&self, row: &Row<'_>, out: &mut [f32]) {
         let terms: Vec<_> = row.query().iter().copied().enumerate().collect();
         out.fill(0.0);
@@ -89,7 +90,7 @@ impl Keys {
 }
 
 impl KeyErrors<'_> {
-    /// Bound of the difference of a token's logit and score.
+    /// Upper bound on the difference of a token's logit and score.
     pub(super) fn bound(&self, token: usize) -> f64 {
         f64::from(self.query) * f64::from(self.radii[token]) + f64::from(self.tiny)
     }

@@ -1,68 +1,68 @@
-//! Logits as the selectors' scores foretell them.
+//! Logits predicted from the selectors' scores, by a regression on a pilot.
 //!
-//! An index ranks tokens by what suits it: bits that agree, bounds of pages, products of codes. What a
-//! score says of the logit is learned anew for each row, from tokens whose logits are read: those of
-//! the pilot, which lie at equal distances in the residual. The line of least squares through them
-//! makes logits of scores, and the pilot's deviation from it says how unsure they are. If scores say
-//! little, it is flat, and tokens are drawn nearly alike: so it makes up for the errors of an index, as
-//! products that err by chance are shrunk. The pilot is read for certain: it is no part of what is drawn, and
-//! biases nothing.
+//! The scores of selectors have no common scale: numbers of equal bits, bounds of pages, products
+//! of codes. So the relation of scores and logits is estimated for each row, from a pilot: tokens
+//! at equal distances in the residual, whose logits are computed. The least-squares line of the
+//! pilot maps scores to logits, and the pilot's standard deviation from the line measures their
+//! uncertainty. Where scores carry little information, the line is nearly flat and tokens get
+//! nearly equal sizes: the regression shrinks noisy scores. The pilot is always read and never
+//! drawn, so it introduces no bias.
 
 use vattention_core::{Picks, Row};
 
-/// Tokens of the pilot, if that is at most one in [`LEAST_DISTANCE`].
+/// Largest number of tokens in the pilot.
 const PILOT: usize = 64;
+
+/// Least distance of two tokens of the pilot, in tokens that are not picked.
 const LEAST_DISTANCE: usize = 8;
 
-/// Tokens at equal distances among those that are not picked.
-pub(super) fn pilot(picks: &Picks) -> Vec<usize> {
+/// Chooses the pilot: tokens at equal distances among the tokens that are not picked.
+pub(super) fn choose_pilot(picks: &Picks) -> Vec<usize> {
     let left = picks.visible() - picks.len();
     let distance = left.div_ceil(PILOT).max(LEAST_DISTANCE);
     picks.residual().skip(distance / 2).step_by(distance).collect()
 }
 
-/// Sets the logits of the visible tokens as scores foretell them, and gives the standard deviation of the pilot's logits
-/// from these. All are alike if nobody has given scores.
-pub(super) fn learn(row: &Row<'_>, picks: &Picks, pilot: &[usize], out: &mut [f32]) -> f64 {
+/// Writes the logits of the visible tokens that the selectors' scores predict to `out`, and returns
+/// the standard deviation of the pilot's logits from them. Without scores, all predictions are
+/// equal.
+pub(super) fn predict(row: &Row<'_>, picks: &Picks, pilot: &[usize], out: &mut [f32]) -> f64 {
     let score = |token: usize| picks.scores().map_or(0.0, |scores| f64::from(scores[token]));
     let logits = row.logits_of(pilot).into_iter().map(f64::from);
     let points: Vec<_> = pilot.iter().map(|&token| score(token)).zip(logits).collect();
-    let line = RegressionLine::through(&points);
+    let line = RegressionLine::fit(&points);
     for (token, out) in out.iter_mut().enumerate() {
-        *out = line.at(score(token)).clamp(MOST.0, MOST.1) as f32;
+        *out = line.predict(score(token)).clamp(f32::MIN.into(), f32::MAX.into()) as f32;
     }
     line.deviation
 }
 
-/// What f32 holds.
-const MOST: (f64, f64) = (f32::MIN as f64, f32::MAX as f64);
-
-/// The line of least squares that does not fall.
+/// Least-squares line with a slope of at least 0.
 #[derive(Debug, PartialEq)]
 struct RegressionLine {
     slope: f64,
-    /// A point of it.
+    /// Mean of the points, which lies on the line.
     middle: (f64, f64),
-    /// Of points from it; infinite if there are fewer than three.
+    /// Standard deviation of the points from the line; infinite for fewer than three points.
     deviation: f64,
 }
 
 impl RegressionLine {
-    fn through(points: &[(f64, f64)]) -> Self {
+    fn fit(points: &[(f64, f64)]) -> Self {
         let n = points.len() as f64;
-        let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
+        let mean = |term: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(term).sum::<f64>() / n;
         let middle = (mean(&|point| point.0), mean(&|point| point.1));
         let (x, y) = middle;
         let slope =
             mean(&|point| (point.0 - x) * (point.1 - y)) / mean(&|point| (point.0 - x).powi(2));
         let slope = if slope.is_finite() { slope.max(0.0) } else { 0.0 };
         let mut line = Self { slope, middle, deviation: 0.0 };
-        let square = mean(&|point| (point.1 - line.at(point.0)).powi(2));
+        let square = mean(&|point| (point.1 - line.predict(point.0)).powi(2));
         line.deviation = if n > 2.0 { (square * n / (n - 2.0)).sqrt() } else { f64::INFINITY };
         line
     }
 
-    fn at(&self, x: f64) -> f64 {
+    fn predict(&self, x: f64) -> f64 {
         self.middle.1 + if self.slope > 0.0 { self.slope * (x - self.middle.0) } else { 0.0 }
     }
 }
@@ -72,26 +72,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_goes_through_its_points_and_does_not_fall() {
-        let line = RegressionLine::through(&[(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]);
+    fn the_line_fits_its_points_and_does_not_fall() {
+        let line = RegressionLine::fit(&[(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]);
         assert_eq!(line, RegressionLine { slope: 2.0, middle: (1.0, 3.0), deviation: 0.0 });
-        let falling = RegressionLine::through(&[(0.0, 2.0), (1.0, 0.0), (2.0, 1.0)]);
+        let falling = RegressionLine::fit(&[(0.0, 2.0), (1.0, 0.0), (2.0, 1.0)]);
         assert_eq!(
             falling,
             RegressionLine { slope: 0.0, middle: (1.0, 1.0), deviation: 2.0_f64.sqrt() }
         );
-        let one_score = RegressionLine::through(&[(3.0, 1.0), (3.0, 2.0), (3.0, 3.0)]);
-        assert_eq!((one_score.slope, one_score.at(9.0)), (0.0, 2.0));
-        let infinite = RegressionLine::through(&[(f64::INFINITY, 1.0), (3.0, 2.0), (3.0, 3.0)]);
-        assert_eq!((infinite.slope, infinite.at(f64::INFINITY)), (0.0, 2.0));
-        assert!(RegressionLine::through(&[(1.0, 1.0), (2.0, 2.0)]).deviation.is_infinite());
+        let one_score = RegressionLine::fit(&[(3.0, 1.0), (3.0, 2.0), (3.0, 3.0)]);
+        assert_eq!((one_score.slope, one_score.predict(9.0)), (0.0, 2.0));
+        let infinite = RegressionLine::fit(&[(f64::INFINITY, 1.0), (3.0, 2.0), (3.0, 3.0)]);
+        assert_eq!((infinite.slope, infinite.predict(f64::INFINITY)), (0.0, 2.0));
+        assert!(RegressionLine::fit(&[(1.0, 1.0), (2.0, 2.0)]).deviation.is_infinite());
     }
 
     #[test]
-    fn a_pilot_is_spread_over_what_is_left() {
+    fn the_pilot_is_spread_over_the_residual() {
         let mut picks = Picks::new(1000);
         picks.take_range(0..500);
-        let pilot = pilot(&picks);
+        let pilot = choose_pilot(&picks);
         assert_eq!((pilot.len(), pilot[0], pilot[61]), (62, 504, 992));
     }
 }

@@ -1,9 +1,9 @@
 //! Positive numbers as logarithms in 16 bits.
 //!
-//! A level is a number of steps of 1/128 of a power of two, and the upper half of the bits of an
-//! f32: level [`ONE`] is 1, and between powers of two levels are a straight line. So a product is a
-//! sum of levels, but for the [`SLACK`] between a line and an exponential, and a level is an exact
-//! number.
+//! A level counts steps of 1/128 of a power of two. It is also the upper half of the bits of an
+//! f32: level [`ONE`] is 1, and between powers of two the number is a linear function of the level.
+//! So each level stands for an exact number, and a product is approximately a sum of levels: the
+//! [`SLACK`] bounds the difference.
 
 /// Steps in a power of two.
 pub(super) const STEPS: i16 = 128;
@@ -11,39 +11,42 @@ pub(super) const STEPS: i16 = 128;
 /// Steps in a factor of e.
 pub(super) const STEPS_TO_E: f32 = 128.0 * std::f32::consts::LOG2_E;
 
-/// The level of 1.
+/// Level of the number 1.
 pub(super) const ONE: i16 = 127 * STEPS;
 
-/// Part of a power of two by which a sum of levels may be below the logarithm of the product that
-/// it stands for: half of the 0.0861 between a line and a logarithm, of a length, the step to which
-/// that is rounded down, and half a step for each of a score and the exponent of its error; and a
-/// little for f32.
+/// Upper bound on the difference by which a sum of levels is below the binary logarithm of the
+/// product that it represents.
+///
+/// It is the sum of half of the 0.0861 between a line and a logarithm, for the length of a value;
+/// one step, to which this length is rounded down; half a step for a score and half a step for the
+/// exponent of its error; and 0.01 steps for rounding in f32.
 pub(super) const SLACK: f64 = 0.0861 / 2.0 + 2.01 / STEPS as f64;
 
-/// The number of a level.
+/// Number that a level represents.
 #[inline(always)]
 pub(super) fn number(level: i16) -> f32 {
     f32::from_bits((level as u32) << 16)
 }
 
-/// A number of this size has no digits behind the point, and its lower bits are those of an integer
-/// that was added to it.
+/// Number that rounds an f32: a sum with it has no fractional digits, and its lower bits are those
+/// of the integer that was added.
 const WHOLE: f32 = 12_582_912.0;
 
-/// The nearest integer to a number between ±32,000.
+/// Integer nearest to a number between ±32,000.
 #[inline(always)]
 pub(super) fn rounded(x: f32) -> i16 {
     (x + WHOLE).to_bits() as i16
 }
 
-/// Half of the logarithm of a number of 1 or more, in steps, rounded down.
+/// Half of the binary logarithm of a number of at least 1, in steps, rounded down.
 #[inline(always)]
 pub(super) fn half_log(x: f32) -> i16 {
     (x.to_bits().wrapping_sub(1.0_f32.to_bits()) >> 17) as i16
 }
 
-/// The level of `bits / 2²⁴`, rounded down to 8 bits. Of bits that are uniform in 0..2²⁴ it is
-/// below a level of 2⁻¹⁷ or more with a probability that is the number of that level.
+/// Level of `bits / 2²⁴`, rounded down to 8 bits. If `bits` is uniform in 0..2²⁴, then for each
+/// number of at least 2⁻¹⁷ that has a level, the result is below that level with this number as
+/// probability.
 #[inline(always)]
 pub(super) fn uniform(bits: u32) -> i16 {
     (((bits as i32 as f32).to_bits() >> 16) as i16).wrapping_sub(24 * STEPS)
@@ -54,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_logarithms() {
+    fn levels_approximate_logarithms() {
         assert_eq!(number(ONE), 1.0);
         assert_eq!(number(ONE - 3 * STEPS), 0.125);
         for i in 0..128_i16 {
@@ -71,9 +74,9 @@ mod tests {
         }
     }
 
-    /// The share of 2²⁴ uniform levels that are below a level is that level's number.
+    /// The share of the 2²⁴ uniform levels that are below a level equals that level's number.
     #[test]
-    fn a_uniform_level_is_below_another_with_its_probability() {
+    fn uniform_levels_are_below_a_level_with_its_probability() {
         let mut counts = vec![0_u32; usize::from(ONE as u16) + 1];
         let mut others = 0;
         for bits in 0..1_u32 << 24 {

@@ -1,16 +1,18 @@
-//! Radii of which every quantity is proved.
+//! Radii that are proved for every finite sample.
 //!
-//! Of a token that is not read, `e ≤ e^ = exp(score + Δ)` is known, and `|v|`. Let `c` be the output
-//! of the tokens that are certain at a threshold, or 0 if none is, and `u = e (v − c)`, so that
-//! `|u| ≤ e^ (|v| + |c|)`. The errors of `U^` and `D^` are sums of the independent centred terms
-//! `x (ξ/π − 1)`, `x` being `u` or `e` and `ξ` whether the token is drawn: none is longer than
-//! `|x| max(1/π − 1, 1)`, and their variance is `V = Σ |x|² (1/π − 1)`. `V` is at most the same sum
-//! over the bounds, and at most what its estimate `Σ |x|² (1/π − 1)/π` over the sample proves;
-//! Bernstein's inequality then bounds both errors, and these that of the output.
+//! For a token that is not read, the bound `e ≤ e^ = exp(score + Δ)` and an upper bound on `|v|`
+//! are known. Let `c` be the output of the tokens with `π = 1` at a threshold, or 0 if there are
+//! none, and `u = e (v − c)`, so that `|u| ≤ e^ (|v| + |c|)`. The errors of `U^` and `D^` are sums
+//! of independent centred terms `x (ξ/π − 1)`, where `x` is `u` or `e`, and `ξ` is 1 if the token
+//! is drawn and 0 otherwise. No term is longer than `|x| max(1/π − 1, 1)`, and the variance of the
+//! sum is `V = Σ |x|² (1/π − 1)`. Two upper bounds on `V` are used: the same sum over the bounds of
+//! the tokens, and the one that its estimate `Σ |x|² (1/π − 1)/π` over the sample proves.
+//! Bernstein's inequality then bounds both errors, and these bound the error of the output.
 //!
-//! The thresholds that are checked are from a list that is known before the draw, and four
-//! inequalities, each of which fails with probability δ/4 over the list's length at most, hold at
-//! each of them: so all do together, whatever the threshold at which the sample ends.
+//! All checked thresholds are from a list that is fixed before the draw. At each of them four
+//! inequalities are used, each of which fails with probability at most `δ / (4 n)` for a list of
+//! `n` thresholds. By the union bound all hold together with probability `1 − δ`, whatever the
+//! threshold at which the sample ends.
 
 use vattention_core::{
     plugin::{ProofTerms, SampleProof},
@@ -22,32 +24,30 @@ use vattention_estimators::formula::{bernstein_radius, output_error, relative_er
 use super::errors::Scan;
 use super::sizes::Sizes;
 
-/// Inequalities at each threshold: two errors, two variances.
+/// Number of inequalities at each threshold: two errors, two variances.
 const EVENTS: f64 = 4.0;
 
-/// Terms of a promise that takes nothing for granted.
+/// Proved bounds on the error of one row's output, at any threshold that may be checked.
 #[derive(Debug)]
 pub(super) struct Rigorous<'a> {
     sizes: &'a Sizes,
-    /// Bounds on each token that is left to chance.
-    tokens: Vec<Known>,
+    /// Bounds on each token that is drawn at random.
+    tokens: Vec<TokenBounds>,
     /// Failure probability of one inequality.
     delta: f64,
     /// All sizes that may be checked, ascending, and their thresholds.
     checks: Vec<(usize, i16)>,
 }
 
-/// Bounds on a token.
+/// Upper bounds on the weight and on the value's norm of a token.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct TokenBounds {
     token: usize,
-    /// Upper bound on its weight.
     weight: f64,
-    /// Upper bound on its value's norm.
     norm: f64,
 }
 
-/// Sums over all tokens at a threshold, of `u` and of `e`.
+/// Bounds on the errors of all tokens at a threshold, for `u` and for `e`.
 #[derive(Clone, Copy, Debug, Default)]
 struct WeightBounds {
     /// Upper bound on the error of one token.
@@ -60,23 +60,25 @@ struct WeightBounds {
 
 impl<'a> Rigorous<'a> {
     pub(super) fn new(terms: &ProofTerms, scan: &Scan<'_>, sizes: &'a Sizes) -> Self {
-        let known = |token| {
-            let (weight, norm) = (most(scan, token, terms.shift), scan.norms[token].to_f64());
-            Known { token, weight, norm }
+        let bounds = |token| TokenBounds {
+            token,
+            weight: weight_bound(scan, token, terms.shift),
+            norm: scan.norms[token].to_f64(),
         };
-        let checks: Vec<_> = check_sizes(terms.base, terms.limit, sizes.left())
+        let checks: Vec<_> = check_sizes(terms.base, terms.limit, sizes.residual())
             .map(|size| (size, sizes.threshold(size)))
             .collect();
         Self {
             sizes,
-            tokens: sizes.tokens().map(known).collect(),
+            tokens: sizes.tokens().map(bounds).collect(),
             delta: terms.delta / (EVENTS * checks.len() as f64),
             checks,
         }
     }
 
-    /// Radii at the sizes whose threshold is `t` or more: at `t` itself this is proved, beyond it
-    /// predicted from the sample drawn at `t`, of the tokens at `drawn`.
+    /// Radii at the sizes whose threshold is `t` or more. `drawn` are the tokens of the sample,
+    /// drawn at `t`: the radius at `t` is proved, radii at larger thresholds are predicted from the
+    /// sample.
     pub(super) fn proof(
         mut self,
         sample: &'a Sample<'_>,
@@ -92,14 +94,15 @@ impl<'a> Rigorous<'a> {
         SampleProof { sizes, radius: Box::new(radius) }
     }
 
-    /// Proved bound on the relative error at the second threshold.
+    /// Bound on the relative error at the threshold `next`, from a sample drawn at the threshold
+    /// `t`.
     fn radius(&self, sample: &Sample<'_>, drawn: &[u32], t: i16, next: i16) -> f64 {
         let p = |token: usize, t: i16| self.sizes.probability(token, t);
         let is_certain = |token| p(token, next) >= 1.0;
         let certain = sums(sample, drawn, |token| if is_certain(token) { 1.0 } else { 0.0 });
         let (centre, all) = (certain.output(), sums(sample, drawn, |token| 1.0 / p(token, t)));
         let proved = self.bounds(t, next, length(&centre));
-        let estimated = self.estimated(sample, drawn, [t, next], &centre);
+        let estimated = self.estimate_variances(sample, drawn, [t, next], &centre);
         let radius = |which: usize| {
             let estimated = upper_bound(self.delta, estimated[which], proved.largest_square[which]);
             let variance = proved.variance[which].min(estimated);
@@ -111,10 +114,11 @@ impl<'a> Rigorous<'a> {
         relative_error(error, length(&out))
     }
 
-    /// `centre` is the length of `c`.
+    /// Bounds on errors at the threshold `next`, and on terms of the variance's estimate from a
+    /// sample drawn at `t`. `centre` is the length of `c`.
     fn bounds(&self, t: i16, next: i16, centre: f64) -> WeightBounds {
         let mut proved = WeightBounds::default();
-        for &Known { token, weight: e, norm } in &self.tokens {
+        for &TokenBounds { token, weight: e, norm } in &self.tokens {
             let [p, p_next] = [t, next].map(|t| self.sizes.probability(token, t));
             if p_next >= 1.0 {
                 continue;
@@ -129,8 +133,9 @@ impl<'a> Rigorous<'a> {
         proved
     }
 
-    /// The estimated variances at the second threshold, from the sample drawn at the first.
-    fn estimated(
+    /// Estimates the variances of `U^` and `D^` at the second threshold from a sample drawn at the
+    /// first.
+    fn estimate_variances(
         &self,
         sample: &Sample<'_>,
         drawn: &[u32],
@@ -140,18 +145,18 @@ impl<'a> Rigorous<'a> {
         let mut sums = [0.0; 2];
         for ((&token, e), value) in drawn.iter().zip(sample.e).zip(values(sample)) {
             let [p, p_next] = thresholds.map(|t| self.sizes.probability(token as usize, t));
-            let apart: f64 =
+            let square: f64 =
                 value.iter().zip(centre).map(|(&v, c)| (f64::from(v) - c).powi(2)).sum();
             let factor = e * e * (1.0 / p_next - 1.0) / p;
-            sums[0] += factor * apart;
+            sums[0] += factor * square;
             sums[1] += factor;
         }
         sums
     }
 }
 
-/// The sizes that a sample of which `base` tokens are checked first may have, out of `n_s`: each is
-/// larger by the root of two, and the last is the limit. They are known before anything is drawn.
+/// Sizes at which a sample from `n_s` tokens may be checked: `base` first, each next one larger by
+/// a factor of `√2`, and finally `limit`, if smaller than `n_s`. They are fixed before the draw.
 fn check_sizes(base: usize, limit: usize, n_s: usize) -> impl Iterator<Item = usize> {
     let larger = |&size: &usize| Some(((size as f64 * std::f64::consts::SQRT_2).ceil()) as usize);
     let below =
@@ -159,7 +164,8 @@ fn check_sizes(base: usize, limit: usize, n_s: usize) -> impl Iterator<Item = us
     below.chain((limit < n_s).then_some(limit))
 }
 
-/// Over the certain tokens, and over those drawn, each with a weight.
+/// Sums over the tokens that are always read, with weight 1, and over the drawn tokens, each
+/// multiplied by `weight(token)`.
 fn sums(sample: &Sample<'_>, drawn: &[u32], weight: impl Fn(usize) -> f64) -> Softmax {
     let mut n = sample.certain.numerator().to_vec();
     let mut d = sample.certain.denominator();
@@ -179,8 +185,8 @@ fn length(x: &[f64]) -> f64 {
     x.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// Upper bound on a token's weight.
-fn most(scan: &Scan<'_>, token: usize, shift: f64) -> f64 {
+/// Upper bound on the weight `e` of a token.
+fn weight_bound(scan: &Scan<'_>, token: usize, shift: f64) -> f64 {
     libm::exp(f64::from(scan.scores[token]) + scan.errors.proved(token) - shift)
 }
 
@@ -190,41 +196,40 @@ mod tests {
     use vattention_testkit::{Head, Texture};
 
     use super::super::LogitIndex;
-    use super::super::index::Index;
+    use super::super::index::LogitPredictor;
     use super::*;
 
-    /// A proof for the 100 tokens of a head, none of them certain, from `base` on.
-    fn with_proof(base: usize, check: impl Fn(&Rigorous<'_>)) {
+    /// Calls `check` with the bounds for 100 tokens, none of which is always read.
+    fn with_bounds(base: usize, check: impl Fn(&Rigorous<'_>)) {
         let head = Head::new(100, 8, 1, Texture::Gaussian);
-        let mut index = Index::new(head.site(), LogitIndex::Keys);
+        let mut index = LogitPredictor::new(head.site(), LogitIndex::Keys);
         index.append(&head.part(0..100));
         let step = head.step(100);
         let picks = Picks::new(100);
-        let mut scans = index.scans(&[step.row(0)], &picks, &[]);
+        let mut scans = index.scan(&[step.row(0)], &picks, &[]);
         let sizes = Sizes::new(&mut scans, &picks, Vec::new());
         let terms = ProofTerms { delta: 0.2, base, limit: 100, shift: 0.0 };
         check(&Rigorous::new(&terms, &scans[0], &sizes));
     }
 
-    /// Samples of 4, 6, 9, 13, 19, 27, 39, 56 and 80 tokens are expected.
     #[test]
     fn delta_is_divided_over_every_threshold_and_every_inequality() {
-        with_proof(4, |rule| {
-            let checks: Vec<usize> = rule.checks.iter().map(|check| check.0).collect();
+        with_bounds(4, |bounds| {
+            let checks: Vec<usize> = bounds.checks.iter().map(|check| check.0).collect();
             assert_eq!(checks, [4, 6, 9, 13, 19, 27, 39, 56, 80]);
-            assert!((rule.delta - 0.2 / 36.0).abs() < 1e-12);
+            assert!((bounds.delta - 0.2 / 36.0).abs() < 1e-12);
         });
     }
 
-    /// A token that is drawn is off by `x (1/π − 1)`, one that is not by `x`.
+    /// The error of a drawn token is `x (1/π − 1)`, that of an undrawn token is `x`.
     #[test]
     fn no_error_of_one_token_exceeds_the_range() {
-        with_proof(16, |rule| {
-            let t = rule.checks[0].1;
-            let proved = rule.bounds(t, t, 0.5);
+        with_bounds(16, |bounds| {
+            let t = bounds.checks[0].1;
+            let proved = bounds.bounds(t, t, 0.5);
             let (mut nearest, mut variance) = ([f64::INFINITY; 2], [0.0; 2]);
-            for &Known { token, weight, norm } in &rule.tokens {
-                let p = rule.sizes.probability(token, t);
+            for &TokenBounds { token, weight, norm } in &bounds.tokens {
+                let p = bounds.sizes.probability(token, t);
                 let lengths = [weight * (norm + 0.5), weight];
                 for (which, x) in lengths.into_iter().enumerate().filter(|_| p < 1.0) {
                     let room = proved.largest[which] - (x * (1.0 / p - 1.0)).max(x);

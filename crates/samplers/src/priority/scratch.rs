@@ -1,45 +1,45 @@
-//! Memory for numbers of tokens, which steps use again.
+//! Buffers with one number for each visible token, which a thread reuses between steps.
 //!
-//! A step needs some numbers for each visible token. The system clears fresh memory page by page,
-//! which takes longer than most of what is done with it.
+//! The operating system clears newly allocated memory page by page, which takes longer than most of
+//! the computations in these buffers.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::thread::LocalKey;
 
-/// Buffers of one type that a thread keeps: those of a KV head with eight query heads.
-const KEPT: usize = 16;
+/// Largest number of buffers of one type in a thread's pool, enough for eight query heads.
+const CAPACITY: usize = 16;
 
-type Pool<T> = RefCell<Vec<Vec<T>>>;
+type BufferPool<T> = RefCell<Vec<Vec<T>>>;
 
-/// A number type with memory that a thread keeps.
+/// A number type that has a pool of buffers in each thread.
 pub(super) trait Pooled: Copy + Default + 'static {
-    fn pool() -> &'static LocalKey<Pool<Self>>;
+    fn pool() -> &'static LocalKey<BufferPool<Self>>;
 }
 
 thread_local! {
-    static FLOATS: Pool<f32> = const { RefCell::new(Vec::new()) };
-    static LEVELS: Pool<i16> = const { RefCell::new(Vec::new()) };
+    static FLOATS: BufferPool<f32> = const { RefCell::new(Vec::new()) };
+    static LEVELS: BufferPool<i16> = const { RefCell::new(Vec::new()) };
 }
 
 impl Pooled for f32 {
-    fn pool() -> &'static LocalKey<Pool<Self>> {
+    fn pool() -> &'static LocalKey<BufferPool<Self>> {
         &FLOATS
     }
 }
 
 impl Pooled for i16 {
-    fn pool() -> &'static LocalKey<Pool<Self>> {
+    fn pool() -> &'static LocalKey<BufferPool<Self>> {
         &LEVELS
     }
 }
 
-/// A number for each of some tokens.
+/// A buffer that returns to its thread's pool when dropped.
 #[derive(Debug)]
 pub(super) struct Scratch<T: Pooled>(Vec<T>);
 
 impl<T: Pooled> Scratch<T> {
-    /// `len` numbers of any value.
+    /// Takes a buffer of `len` numbers, whose values are unspecified.
     pub(super) fn new(len: usize) -> Self {
         let mut numbers = T::pool().with_borrow_mut(Vec::pop).unwrap_or_default();
         numbers.resize(len, T::default());
@@ -57,7 +57,7 @@ impl<T: Pooled> Drop for Scratch<T> {
     fn drop(&mut self) {
         let numbers = std::mem::take(&mut self.0);
         T::pool().with_borrow_mut(|pool| {
-            if pool.len() < KEPT {
+            if pool.len() < CAPACITY {
                 pool.push(numbers);
             }
         });

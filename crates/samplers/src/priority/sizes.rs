@@ -1,7 +1,7 @@
-//! The probability with which each token is drawn, at any threshold.
+//! Sizes of tokens, and their inclusion probabilities at any threshold.
 //!
-//! It is computed in integers, and in f32 by operations in an order that does not depend on the
-//! machine: all draw the same.
+//! They are computed in integers, and in f32 by operations whose order does not depend on the
+//! machine, so that all machines draw the same tokens.
 
 use std::cell::RefCell;
 use std::f64::consts::LN_2;
@@ -14,135 +14,137 @@ use super::errors::Scan;
 use super::level::{ONE, SLACK, STEPS, STEPS_TO_E, half_log, number, rounded};
 use super::scratch::Scratch;
 
-/// The least probability of a token that is left to chance: uniform numbers of 24 bits draw it
+/// Least probability of a token that is drawn at random: uniform numbers of 24 bits realise it
 /// exactly.
 const LEAST: i16 = ONE - 17 * STEPS;
 
-/// The size of tokens that are not left to chance.
-const APART: i16 = i16::MIN;
+/// Size of tokens that are not drawn at random, but picked or always read.
+const FIXED: i16 = i16::MIN;
 
-/// Sizes are no smaller.
+/// Least size of a token that is drawn at random.
 const LEAST_SIZE: i16 = ONE - 60 * STEPS;
 
-/// The threshold at which everything is drawn.
+/// Threshold at which all tokens are drawn.
 pub(super) const EVERYTHING: i16 = 100 * STEPS;
 
-/// Scores that are further below the largest count as this far: 120 powers of two.
+/// Largest distance of a score from the largest score, in steps: 120 powers of two. Lower scores
+/// are raised to it.
 const DEPTH: f32 = 120.0 * STEPS as f32;
 
-/// The sizes of the tokens that are not picked, as [levels](super::level).
+/// Sizes of the tokens that are not picked, as [levels](super::level).
 ///
-/// At a threshold `t`, a number of steps, a token is drawn with the probability of the level
-/// `size + t`, 1 at most and 2⁻¹⁷ at least.
+/// The probability of a token at a threshold `t`, which is a number of steps, has the level
+/// `size + t`, but is at least 2⁻¹⁷ and at most 1.
 #[derive(Debug)]
 pub(super) struct Sizes {
-    /// `[visible]`; the largest over readers of sizes that sum to 1 for each, before errors raise
-    /// them.
+    /// `[visible]`; the largest size over the rows. Before errors and norms raise them, the sizes
+    /// of each row sum to 1, except for rounding.
     levels: Scratch<i16>,
-    /// Tokens that are not picked, but certain at any threshold, ascending.
+    /// Tokens that are not picked but always read, ascending.
     certain: Vec<usize>,
-    /// Tokens that are not picked.
-    left: usize,
+    /// Number of tokens that are not picked, `n_s`.
+    residual: usize,
     /// `m`.
     length: f64,
-    /// For each reader, the logarithm of a size of 1, in the unit of `e √(|v|² + m²) / m`.
+    /// For each row, the natural logarithm of an upper bound on `e √(|v|² + m²) / m` for a token of
+    /// size 1.
     units: Vec<f64>,
-    /// Nodes with the draws expected there, as far as they were counted.
-    known: RefCell<Vec<(i16, f64)>>,
+    /// Nodes whose expected number of draws was computed, with that number.
+    counted: RefCell<Vec<(i16, f64)>>,
 }
 
 impl Sizes {
-    /// The sizes for all readers together. Tokens of `certain`, which are not picked, are certain
-    /// at any threshold. O(visible · readers).
+    /// Computes the sizes for all rows together. The tokens of `certain`, which are not picked, are
+    /// always read. O(visible · rows).
     pub(super) fn new(scans: &mut [Scan<'_>], picks: &Picks, certain: Vec<usize>) -> Self {
         let (visible, norms) = (picks.visible(), scans[0].norms);
         let unit = unit(norms);
-        let (mut levels, mut own) = (Scratch::new(visible), Scratch::new(visible));
+        let (mut levels, mut of_row) = (Scratch::new(visible), Scratch::new(visible));
         let (mut units, mut square) = (Vec::with_capacity(scans.len()), 0.0);
-        let taken: Vec<usize> = picks.iter().chain(certain.iter().copied()).collect();
-        levels.fill(APART);
+        let fixed: Vec<usize> = picks.iter().chain(certain.iter().copied()).collect();
+        levels.fill(FIXED);
         for scan in scans {
-            for &token in &taken {
+            for &token in &fixed {
                 scan.scores[token] = f32::MIN;
             }
-            let [weight, of_squares] =
-                set_levels(&scan.scores, norms, scan.largest, unit, &mut own);
-            square += of_squares / weight;
-            scan.errors.raise(&mut own);
+            let [weight, squares] =
+                set_levels(&scan.scores, norms, scan.largest, unit, &mut of_row);
+            square += squares / weight;
+            scan.errors.raise(&mut of_row);
             let shift = (f64::from(STEPS) * libm::log2(weight)).round();
-            raise_to(&mut levels, &own, shift as i16);
+            raise_to(&mut levels, &of_row, shift as i16);
             let powers = shift / f64::from(STEPS) + SLACK;
             units.push(f64::from(scan.largest) + LN_2 * powers + scan.errors.common());
         }
         let length = (square / units.len() as f64).sqrt() / f64::from(unit);
         lengthen(&mut levels, norms, length);
-        for token in taken {
-            levels[token] = APART;
+        for token in fixed {
+            levels[token] = FIXED;
         }
-        let (left, known) = (visible - picks.len(), RefCell::default());
-        Self { levels, certain, left, length, units, known }
+        let (residual, counted) = (visible - picks.len(), RefCell::default());
+        Self { levels, certain, residual, length, units, counted }
     }
 
-    /// Tokens with given sizes, for one reader.
+    /// Sizes of tokens for one row, given as numbers.
     #[cfg(test)]
-    pub(super) fn given(sizes: &[f32]) -> Self {
+    pub(super) fn from_numbers(sizes: &[f32]) -> Self {
         let total: f32 = sizes.iter().sum();
         let level = |size: &f32| ONE + rounded(f32::from(STEPS) * (size / total).log2());
         let levels: Vec<i16> = sizes.iter().map(level).collect();
-        let (left, units) = (sizes.len(), vec![0.0]);
-        let (levels, known) = (levels.into(), RefCell::default());
-        Self { levels, certain: Vec::new(), left, length: 1.0, units, known }
+        let (residual, units) = (sizes.len(), vec![0.0]);
+        let (levels, counted) = (levels.into(), RefCell::default());
+        Self { levels, certain: Vec::new(), residual, length: 1.0, units, counted }
     }
 
-    /// The logarithm of the most that tokens, of which one draw is expected at threshold `t`, add
-    /// to `Σ e √(|v|² + m²) / m` of a reader, relative to the logit `shift`.
-    pub(super) fn log_of_one_draw(&self, reader: usize, t: i16, shift: f64) -> f64 {
-        self.units[reader] - LN_2 * f64::from(t) / f64::from(STEPS) - shift
+    /// Natural logarithm of an upper bound on `Σ e √(|v|² + m²) / m` of a row, relative to the
+    /// logit `shift`, over tokens whose expected number of draws at threshold `t` is 1 in total.
+    pub(super) fn log_of_one_draw(&self, row: usize, t: i16, shift: f64) -> f64 {
+        self.units[row] - LN_2 * f64::from(t) / f64::from(STEPS) - shift
     }
 
-    /// `m`.
+    /// Root mean square `m` of the norms of the values under the approximate attention.
     pub(super) fn length(&self) -> f64 {
         self.length
     }
 
-    /// How many tokens are not picked.
-    pub(super) fn left(&self) -> usize {
-        self.left
+    /// Number of tokens that are not picked, `n_s`.
+    pub(super) fn residual(&self) -> usize {
+        self.residual
     }
 
-    /// The size of each token, `[visible]`.
+    /// Size of each token, `[visible]`.
     pub(super) fn levels(&self) -> &[i16] {
         &self.levels
     }
 
-    /// Tokens that are not picked, but certain at any threshold.
+    /// Tokens that are not picked but always read, ascending.
     pub(super) fn certain(&self) -> &[usize] {
         &self.certain
     }
 
-    /// Tokens that are left to chance.
+    /// Tokens that are drawn at random, ascending.
     pub(super) fn tokens(&self) -> impl Iterator<Item = usize> {
-        (0..self.levels.len()).filter(|&token| self.levels[token] != APART)
+        (0..self.levels.len()).filter(|&token| self.levels[token] != FIXED)
     }
 
-    /// The probability with which a token that is not picked is drawn.
+    /// Inclusion probability at threshold `t` of a token that is not picked.
     pub(super) fn probability(&self, token: usize, t: i16) -> f64 {
         f64::from(number(chance(self.levels[token], t)))
     }
 
-    /// The threshold at which `size` tokens are expected, or as near as a step comes.
+    /// Threshold at which the expected number of drawn tokens is `size`, to within a step.
     ///
-    /// Tokens that are certain at any threshold count as drawn, but at least half of the sample is
-    /// left to chance. Expected draws are counted at [nodes](NODE), and thresholds between two are
-    /// interpolated: a handful of passes over the sizes, and none where nodes are known.
+    /// Tokens that are always read count as drawn, but at least half of the sample is drawn at
+    /// random. Expected numbers of draws are computed at [nodes](NODE) and interpolated between two
+    /// of them: a few passes over the sizes, and no pass at nodes that were visited before.
     pub(super) fn threshold(&self, size: usize) -> i16 {
         let (size, certain) = (size as f64, self.certain.len() as f64);
-        let wanted = (size - certain).max(size / 2.0);
-        if wanted >= self.left as f64 - certain {
+        let target = (size - certain).max(size / 2.0);
+        if target >= self.residual as f64 - certain {
             return EVERYTHING;
         }
-        let suffices = |node: i16| self.draws(node) > wanted;
-        let mut low = self.guess(wanted);
+        let suffices = |node: i16| self.draws(node) > target;
+        let mut low = self.guess(target);
         let (mut high, mut step) = (low, 1);
         if suffices(low) {
             while low > FIRST && suffices(low) {
@@ -158,71 +160,75 @@ impl Sizes {
             if suffices(middle) { high = middle } else { low = middle }
         }
         let [above_low, above_high] =
-            [wanted, self.draws(high)].map(|draws| libm::log2(draws / self.draws(low)));
+            [target, self.draws(high)].map(|draws| libm::log2(draws / self.draws(low)));
         let part = f64::from(NODE) * above_low / above_high;
         low * NODE + if part.is_finite() { part.round() as i16 } else { NODE }
     }
 
-    /// A node near the threshold at which `wanted` tokens are expected.
-    fn guess(&self, wanted: f64) -> i16 {
-        // Without any other knowledge: no token is certain, and the sizes sum to 1.
-        let (node, draws) = self.known.borrow().last().copied().unwrap_or((0, 1.0));
-        let more = f64::from(STEPS / NODE) * libm::log2(wanted / draws);
+    /// Guesses a node near the threshold at which the expected number of draws is `target`.
+    fn guess(&self, target: f64) -> i16 {
+        // The first guess assumes that no probability is 1 and that the sizes sum to 1.
+        let (node, draws) = self.counted.borrow().last().copied().unwrap_or((0, 1.0));
+        let more = f64::from(STEPS / NODE) * libm::log2(target / draws);
         (f64::from(node) + more.floor()).clamp(f64::from(FIRST), f64::from(LAST)) as i16
     }
 
-    /// Expected draws at a node. O(visible) the first time.
+    /// Expected number of draws at a node. O(visible) at the first visit.
     fn draws(&self, node: i16) -> f64 {
-        let known = self.known.borrow().iter().find(|known| known.0 == node).map(|known| known.1);
-        known.unwrap_or_else(|| {
-            let draws = expected(&self.levels, node * NODE);
-            self.known.borrow_mut().push((node, draws));
+        let counted = self.counted.borrow().iter().find(|pair| pair.0 == node).map(|pair| pair.1);
+        counted.unwrap_or_else(|| {
+            let draws = expected_draws(&self.levels, node * NODE);
+            self.counted.borrow_mut().push((node, draws));
             draws
         })
     }
 }
 
-/// Steps between the thresholds at which expected draws are counted: half a power of two.
+/// Steps between two nodes, the thresholds at which expected draws are computed: half a power of
+/// two.
 const NODE: i16 = STEPS / 2;
 
-/// The first node, at which only the least probabilities are left, and the last.
+/// First node, at which all probabilities are the least ones.
 const FIRST: i16 = -80 * (STEPS / NODE);
+
+/// Last node, at which all tokens are drawn.
 const LAST: i16 = EVERYTHING / NODE;
 
-/// The probability of a token at a threshold, as a level: 1 of tokens that are not left to chance.
+/// Inclusion probability of a token at a threshold, as a level: 1 for tokens that are always read.
 #[inline(always)]
 pub(super) fn chance(size: i16, t: i16) -> i16 {
     let level = size.saturating_add(t);
     let level = if level > LEAST { level } else { LEAST };
     let level = if level < ONE { level } else { ONE };
-    if size == APART { ONE } else { level }
+    if size == FIXED { ONE } else { level }
 }
 
-/// The uniform levels below which a token is drawn at a threshold: none if it is not left to chance.
+/// Upper bound of the uniform levels with which a token is drawn at a threshold; the least level,
+/// so that the token is never drawn, if it is picked or always read.
 #[inline(always)]
-pub(super) fn bound(size: i16, t: i16) -> i16 {
-    if size == APART { i16::MIN } else { chance(size, t) }
+pub(super) fn draw_bound(size: i16, t: i16) -> i16 {
+    if size == FIXED { i16::MIN } else { chance(size, t) }
 }
 
-/// Numbers that are summed side by side.
+/// Number of sums that are computed together.
 const LANES: usize = 64;
 
-/// Numbers whose sums stay in f32.
+/// Number of elements that are summed in f32; sums of such parts are added in f64.
 const PART: usize = 4096;
 
-/// The sum of what `of` makes of up to [`PART`] elements at each place, in an order that does not
-/// depend on the machine.
+/// Sums `term(a, b)` over up to [`PART`] pairs of elements, in an order that does not depend on the
+/// machine.
 #[inline(always)]
-fn sum_of<A: Copy, B: Copy>(a: &[A], b: &[B], of: impl Fn(A, B) -> f32) -> f64 {
+fn sum_terms<A: Copy, B: Copy>(a: &[A], b: &[B], term: impl Fn(A, B) -> f32) -> f64 {
     let mut sums = [0.0_f32; LANES];
     let ((a, rest_a), (b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     for (a, b) in a.iter().zip(b) {
         for lane in 0..LANES {
-            sums[lane] += of(a[lane], b[lane]);
+            sums[lane] += term(a[lane], b[lane]);
         }
     }
     for (sum, (a, b)) in sums.iter_mut().zip(rest_a.iter().zip(rest_b)) {
-        *sum += of(*a, *b);
+        *sum += term(*a, *b);
     }
     for half in [32, 16, 8, 4, 2, 1] {
         for lane in 0..half {
@@ -232,11 +238,11 @@ fn sum_of<A: Copy, B: Copy>(a: &[A], b: &[B], of: impl Fn(A, B) -> f32) -> f64 {
     f64::from(sums[0])
 }
 
-/// Factor of norms that keeps their squares in range: the inverse of the largest, or of the power
-/// of two below it.
+/// Factor that keeps the squares of norms in range: the inverse of the largest norm rounded down to
+/// a power of two.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn unit(norms: &[bf16]) -> f32 {
-    // They are not negative: the largest has the most bits.
+    // Norms are not negative, so their bits compare as integers.
     let mut largest = 0;
     for norm in norms {
         largest = largest.max(norm.to_bits());
@@ -245,15 +251,15 @@ fn unit(norms: &[bf16]) -> f32 {
     2.0_f32.powi(-exponent.clamp(-120, 120))
 }
 
-/// The level of `e^(score − largest)`, less that of 1.
+/// Level of `e^(score − largest)`, relative to the level of 1.
 #[inline(always)]
 fn level(score: f32, largest: f32) -> i16 {
     let steps = (score - largest) * STEPS_TO_E;
     rounded(if steps > -DEPTH { steps } else { -DEPTH })
 }
 
-/// Sets the levels of `e^(score − largest)`, and sums their numbers and the products with squared
-/// norms.
+/// Writes the levels of `e^(score − largest)` to `out`, relative to the level of 1. Returns the sum
+/// of the numbers that these levels represent, and the sum of their products with `(unit · norm)²`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn set_levels(
     scores: &[f32],
@@ -268,8 +274,8 @@ fn set_levels(
         for (out, &score) in out.iter_mut().zip(scores) {
             *out = level(score, largest);
         }
-        totals[0] += sum_of(out, out, |level, _| number(level + ONE));
-        totals[1] += sum_of(out, norms, |level, norm| {
+        totals[0] += sum_terms(out, out, |level, _| number(level + ONE));
+        totals[1] += sum_terms(out, norms, |level, norm| {
             let norm = unit * norm.wide();
             number(level + ONE) * (norm * norm)
         });
@@ -277,7 +283,7 @@ fn set_levels(
     totals
 }
 
-/// Multiplies sizes by `√(|v|² / m² + 1)`; none stays below the least.
+/// Multiplies sizes by `√(|v|² / m² + 1)`, and raises sizes below [`LEAST_SIZE`] to it.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn lengthen(sizes: &mut [i16], norms: &[bf16], length: f64) {
     let inverse = if length > 0.0 { (1.0 / length) as f32 } else { 0.0 };
@@ -288,7 +294,8 @@ fn lengthen(sizes: &mut [i16], norms: &[bf16], length: f64) {
     }
 }
 
-/// Raises sizes to those that a reader's levels make.
+/// Raises sizes to those of a row. The row's `levels` are relative to the level of 1 and still to
+/// be divided by the row's sum, whose binary logarithm, in steps, is `shift`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn raise_to(sizes: &mut [i16], levels: &[i16], shift: i16) {
     for (size, level) in sizes.iter_mut().zip(levels) {
@@ -297,14 +304,14 @@ fn raise_to(sizes: &mut [i16], levels: &[i16], shift: i16) {
     }
 }
 
-/// Expected draws at a threshold of the tokens that are left to chance.
+/// Expected number of draws at a threshold, of the tokens that are drawn at random.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn expected(sizes: &[i16], t: i16) -> f64 {
-    let draws = |size, _| if size == APART { 0.0 } else { number(chance(size, t)) };
+fn expected_draws(sizes: &[i16], t: i16) -> f64 {
+    let draws = |size, _| if size == FIXED { 0.0 } else { number(chance(size, t)) };
     let mut total = 0.0;
-    // The closure of an iterator would not be compiled for these instructions.
+    // A closure passed to an iterator would not be compiled for the target features above.
     for sizes in sizes.chunks(PART) {
-        total += sum_of(sizes, sizes, draws);
+        total += sum_terms(sizes, sizes, draws);
     }
     total
 }

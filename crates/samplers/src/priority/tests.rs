@@ -1,4 +1,4 @@
-//! The laws, and what is said of the index, of thresholds, and of what a sample may miss.
+//! The laws of samplers, and tests of the index, of thresholds, and of bounds on missed tokens.
 
 use half::{bf16, f16};
 use proptest::prelude::*;
@@ -11,13 +11,13 @@ use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
 
-const BY_CODES: Priority = Priority { base: Size::Tokens(16), index: LogitIndex::Codes };
-const BY_KEYS: Priority = Priority { index: LogitIndex::Keys, ..BY_CODES };
-const BY_SELECTORS: Priority = Priority { index: LogitIndex::Selectors, ..BY_CODES };
+const CODES: Priority = Priority { base: Size::Tokens(16), index: LogitIndex::Codes };
+const KEYS: Priority = Priority { index: LogitIndex::Keys, ..CODES };
+const SELECTORS: Priority = Priority { index: LogitIndex::Selectors, ..CODES };
 
-vattention_testkit::sampler_laws!(by_codes, BY_CODES);
-vattention_testkit::sampler_laws!(by_keys, BY_KEYS);
-vattention_testkit::sampler_laws!(by_selectors, BY_SELECTORS);
+vattention_testkit::sampler_laws!(codes, CODES);
+vattention_testkit::sampler_laws!(keys, KEYS);
+vattention_testkit::sampler_laws!(selectors, SELECTORS);
 
 /// A layer of one KV head.
 fn site(dim: usize, query_heads: usize) -> Site {
@@ -31,20 +31,20 @@ fn uniforms(sequence: u32) -> Uniforms {
     Uniforms::new(&Stream::new(&site, 1, 0, 0))
 }
 
-/// The index of keys `[tokens, dim]`, which are their own values.
-fn index(keys: Tokens<'_>) -> Index {
-    let mut index = Index::new(&site(keys.dim(), 1), LogitIndex::Keys);
+/// An index of keys `[tokens, dim]`, which serve as values too.
+fn index(keys: Tokens<'_>) -> LogitPredictor {
+    let mut index = LogitPredictor::new(&site(keys.dim(), 1), LogitIndex::Keys);
     index.append(&NewTokens { first: 0, keys, values: keys, classes: None });
     index
 }
 
-/// What an index says of a row is true of what was stored.
+/// Checks the bounds of an index on logits and on norms against the stored keys and values.
 fn check_scan(keys: Tokens<'_>, query: &[f32]) -> Result<(), TestCaseError> {
     let site = site(keys.dim(), 1);
     let step =
         Step { site: &site, queries: query, keys, values: keys, visible: keys.len(), step: 0 };
     let (row, index) = (step.row(0), index(keys));
-    let scan = index.scans(&[row], &Picks::new(row.visible()), &[]).remove(0);
+    let scan = index.scan(&[row], &Picks::new(row.visible()), &[]).remove(0);
     let mut value = vec![0.0; keys.dim()];
     for token in 0..keys.len() {
         keys.copy_row(token, &mut value);
@@ -55,21 +55,30 @@ fn check_scan(keys: Tokens<'_>, query: &[f32]) -> Result<(), TestCaseError> {
             prop_assert!(error <= scan.errors.proved(token), "{logit} scores {score}");
         }
         let norm = value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
-        let kept = scan.norms[token].to_f64();
-        prop_assert!(kept >= norm && kept <= norm * (1.0 + 1.0 / 127.0) + 1e-38);
+        let stored = scan.norms[token].to_f64();
+        prop_assert!(stored >= norm && stored <= norm * (1.0 + 1.0 / 127.0) + 1e-38);
     }
     Ok(())
 }
 
 fn numbers(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<f32>> {
-    let number = prop_oneof![6 => -3.0_f32..3.0, 1 => -200.0_f32..200.0, 1 => Just(0.0), 1 => -1e-6_f32..1e-6];
+    let number = prop_oneof![
+        6 => -3.0_f32..3.0,
+        1 => -200.0_f32..200.0,
+        1 => Just(0.0),
+        1 => -1e-6_f32..1e-6,
+    ];
     prop::collection::vec(number, count)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn the_error_of_a_score_is_proved(keys in numbers(1..300), query in numbers(40..41), dim in 1_usize..40) {
+    fn errors_of_scores_are_within_their_bounds(
+        keys in numbers(1..300),
+        query in numbers(40..41),
+        dim in 1_usize..40,
+    ) {
         let dim = dim.min(keys.len());
         let (len, query) = (keys.len() / dim, &query[..dim]);
         let half: Vec<f16> = keys.iter().map(|&x| f16::from_f32(x)).collect();
@@ -80,27 +89,31 @@ proptest! {
     }
 
     #[test]
-    fn thresholds_draw_as_many_as_expected(sizes in prop::collection::vec(1e-3_f32..9.0, 2..60), share in 0.0_f64..1.0) {
-        let sizes = Sizes::given(&sizes);
-        let size = 1 + (share * (sizes.left() - 1) as f64) as usize;
+    fn the_expected_sample_at_a_threshold_has_the_requested_size(
+        sizes in prop::collection::vec(1e-3_f32..9.0, 2..60),
+        share in 0.0_f64..1.0,
+    ) {
+        let sizes = Sizes::from_numbers(&sizes);
+        let size = 1 + (share * (sizes.residual() - 1) as f64) as usize;
         let t = sizes.threshold(size);
-        let expected: f64 = (0..sizes.left()).map(|token| sizes.probability(token, t)).sum();
+        let expected: f64 = (0..sizes.residual()).map(|token| sizes.probability(token, t)).sum();
         prop_assert!((expected - size as f64).abs() <= 0.05 * expected, "{expected}, not {size}");
     }
 
-    /// What a token adds to a sum is at most as many times what one draw may miss as it is drawn on average,
-    /// whoever else reads the list.
+    /// The contribution of a token to a sum is at most its probability times the bound for one
+    /// expected draw, for every row that shares the token list.
     #[test]
-    fn no_token_weighs_more_than_is_told_of_the_unseen(head in heads(200), share in 0.0_f64..1.0) {
-        let sampler = filled(&head);
+    fn no_token_exceeds_the_bound_on_missed_tokens(head in heads(200), share in 0.0_f64..1.0) {
+        let sampler = filled_sampler(&head);
         let step = head.step(head.tokens);
         let (rows, picks) = (step.rows(), Picks::new(head.tokens));
         let mut design = design(&sampler, &rows, &picks);
         let size = 1 + (share * (head.tokens - 1) as f64) as usize;
         let t = design.sizes.threshold(size);
         design.extend(size, &mut Vec::new());
-        for (reader, row) in rows.iter().enumerate() {
-            let Some(unseen) = design.unseen(reader, size, 0.0).filter(|unseen| unseen.proved) else { continue };
+        for (i, row) in rows.iter().enumerate() {
+            let unseen = design.unseen(i, size, 0.0).filter(|unseen| unseen.proved);
+            let Some(unseen) = unseen else { continue };
             let out = output(row);
             let length = norm(&out);
             let mut value = vec![0.0; row.values().dim()];
@@ -108,23 +121,26 @@ proptest! {
                 let p = design.sizes.probability(token, t);
                 row.values().copy_row(token, &mut value);
                 let e = f64::from(row.logit(token)).exp();
-                let distance = |of: &[f64]| {
-                    value.iter().zip(of).map(|(&v, o)| (f64::from(v) - o).powi(2)).sum::<f64>().sqrt()
+                let distance = |other: &[f64]| {
+                    let squares = value.iter().zip(other).map(|(&v, o)| (f64::from(v) - o).powi(2));
+                    squares.sum::<f64>().sqrt()
                 };
-                let all = |most: f64| most * p * (1.0 + 1e-6);
-                prop_assert!(p >= 1.0 || e <= all(unseen.denominator));
-                prop_assert!(p >= 1.0 || e * distance(&vec![0.0; value.len()]) <= all(unseen.numerator));
+                if p >= 1.0 {
+                    continue;
+                }
+                let bound = |one_draw: f64| one_draw * p * (1.0 + 1e-6);
+                prop_assert!(e <= bound(unseen.denominator));
+                prop_assert!(e * distance(&vec![0.0; value.len()]) <= bound(unseen.numerator));
                 let output = unseen.numerator.hypot(length * unseen.denominator);
-                prop_assert!(p >= 1.0 || e * distance(&out) <= all(output));
+                prop_assert!(e * distance(&out) <= bound(output));
             }
         }
     }
 
-    /// More is proved to be needed at a smaller epsilon.
     #[test]
-    fn proofs_follow_the_promise(head in heads(200)) {
+    fn a_smaller_epsilon_needs_a_larger_sample(head in heads(200)) {
         let needed = |epsilon: f64| {
-            let sampler = filled(&head);
+            let sampler = filled_sampler(&head);
             let step = head.step(head.tokens);
             let (rows, picks) = ([step.row(0)], Picks::new(head.tokens));
             let mut design = design(&sampler, &rows, &picks);
@@ -148,18 +164,22 @@ proptest! {
     }
 }
 
-fn filled(head: &Head) -> PrioritySampler {
-    let mut worker = PrioritySampler { index: Index::new(head.site(), LogitIndex::Keys) };
-    worker.append(&head.part(0..head.tokens));
-    worker
+fn new_sampler(site: &Site, index: LogitIndex) -> PrioritySampler {
+    PrioritySampler { index: LogitPredictor::new(site, index) }
+}
+
+fn filled_sampler(head: &Head) -> PrioritySampler {
+    let mut sampler = new_sampler(head.site(), LogitIndex::Keys);
+    sampler.append(&head.part(0..head.tokens));
+    sampler
 }
 
 fn design<'a>(
-    worker: &'a PrioritySampler,
-    readers: &[Row<'a>],
+    sampler: &'a PrioritySampler,
+    rows: &[Row<'a>],
     picks: &'a Picks,
 ) -> PriorityDesign<'a> {
-    let mut scans = worker.index.scans(readers, picks, &[]);
+    let mut scans = sampler.index.scan(rows, picks, &[]);
     let certain = always_read(&scans, picks, Vec::new());
     let sizes = Sizes::new(&mut scans, picks, certain);
     PriorityDesign::new(scans, sizes, uniforms(0))
@@ -180,7 +200,8 @@ fn norm(x: &[f64]) -> f64 {
     x.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// Shares of tokens, of pairs of neighbours, and of pairs of rows, each within six deviations.
+/// The counts of pairs of numbers, of neighbouring tokens and of two sequences, are within six
+/// standard deviations of their means.
 #[test]
 fn uniform_numbers_are_uniform_and_independent() {
     const TOKENS: u32 = 200_000;
@@ -202,8 +223,8 @@ fn uniform_numbers_are_uniform_and_independent() {
     }
 }
 
-/// A digest of the tokens that two rows together draw of 1000, and of their probabilities, from numbers that are exact on every
-/// machine.
+/// Digest of a sample of 1000 tokens for two rows and of its probabilities, from keys and queries
+/// that are exact on every machine.
 fn digest(index: LogitIndex) -> u64 {
     const DIM: usize = 24;
     let mut state = 5_u64;
@@ -217,11 +238,11 @@ fn digest(index: LogitIndex) -> u64 {
     let (keys, queries) = (numbers(1000 * DIM), numbers(2 * DIM));
     let keys = Tokens::new(&keys, 1000, DIM);
     let site = site(DIM, 2);
-    let mut worker = PrioritySampler { index: Index::new(&site, index) };
-    worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
+    let mut sampler = new_sampler(&site, index);
+    sampler.append(&NewTokens { first: 0, keys, values: keys, classes: None });
     let step = Step { site: &site, queries: &queries, keys, values: keys, visible: 1000, step: 0 };
     let picks = Picks::new(1000);
-    let mut design = design(&worker, &step.rows(), &picks);
+    let mut design = design(&sampler, &step.rows(), &picks);
     let mut tokens = Vec::new();
     design.extend(100, &mut tokens);
     design.extend(300, &mut tokens);
@@ -231,35 +252,34 @@ fn digest(index: LogitIndex) -> u64 {
     numbers.fold(0xCBF2_9CE4_8422_2325, |hash, x| (hash ^ x).wrapping_mul(0x0100_0000_01B3))
 }
 
-/// Sizes are made by integers and by operations in f32 in an order of their own, whatever vectors a machine has.
+/// Samples do not depend on the vector instructions of a machine.
 #[test]
-fn every_machine_draws_the_same() {
+fn samples_are_the_same_on_every_machine() {
     assert_eq!(digest(LogitIndex::Codes), 7_221_386_891_804_823_730);
     assert_eq!(digest(LogitIndex::Keys), 3_098_269_045_378_244_182);
 }
 
-/// Calls with the design of 600 tokens, of which the first key has a number so large that its copy in
-/// 8 bits errs by that share of it.
+/// Calls `check` with a design for 600 tokens. The first key has an element of magnitude `largest`,
+/// and the error of its copy in 8 bits is proportional to it.
 fn with_outlier(largest: f32, check: impl Fn(&PriorityDesign<'_>)) {
     let mut keys: Vec<f32> = (0..1800_u16).map(|i| f32::from(i % 3)).collect();
     keys[..3].copy_from_slice(&[-largest, -0.501 * largest, 1.0]);
     let keys = Tokens::new(&keys, 600, 3);
-    let (worker, site) = (PrioritySampler { index: index(keys) }, site(3, 1));
+    let (sampler, site) = (PrioritySampler { index: index(keys) }, site(3, 1));
     let queries = &[1.0; 3];
     let step = Step { site: &site, queries, keys, values: keys, visible: 600, step: 0 };
     let picks = Picks::new(600);
-    check(&design(&worker, &[step.row(0)], &picks));
+    check(&design(&sampler, &[step.row(0)], &picks));
 }
 
-/// One key of which an index knows little neither hides what is known of the others, nor is left to
-/// chance.
+/// A key with a large error is always read, and it does not loosen the bound on the other tokens.
 #[test]
-fn a_key_that_is_not_known_well_is_always_read() {
+fn a_key_with_a_large_error_is_always_read() {
     with_outlier(3.0, |design| assert!(design.sizes.certain().is_empty()));
     with_outlier(10_000.0, |design| {
         assert_eq!(design.sizes.certain(), [0]);
-        let unseen = design.unseen(0, 100, 0.0).expect("it is known");
-        // 99 draws of 599 tokens whose logits are 3, and whose sizes are √2 times as long as `m`.
+        let unseen = design.unseen(0, 100, 0.0).expect("`priority` has a bound");
+        // 99 draws of 599 tokens with logits of 3, and with `√(|v|²/m² + 1)` equal to √2.
         let expected = 2.0_f64.sqrt() * 599.0 / 99.0 * 3.0_f64.exp();
         assert!(unseen.proved);
         let ratio = unseen.denominator / expected;
@@ -267,9 +287,9 @@ fn a_key_that_is_not_known_well_is_always_read() {
     });
 }
 
-/// Queries so large that nothing is known of any logit: everything is read.
+/// Queries so large that scores carry no information about logits.
 #[test]
-fn everything_is_read_where_scores_say_nothing() {
+fn everything_is_read_where_errors_exceed_the_limit() {
     for scale in [1e5, 1e20, 1e38] {
         let head = Head::new(200, 8, 1, Texture::Gaussian);
         let step = head.step(200);
@@ -277,14 +297,14 @@ fn everything_is_read_where_scores_say_nothing() {
         let step = Step { queries: &queries, ..step };
         let picks = Picks::new(200);
         for index in [LogitIndex::Codes, LogitIndex::Keys] {
-            let mut worker = PrioritySampler { index: Index::new(head.site(), index) };
-            worker.append(&head.part(0..200));
-            let mut design = design(&worker, &step.rows(), &picks);
+            let mut sampler = new_sampler(head.site(), index);
+            sampler.append(&head.part(0..200));
+            let mut design = design(&sampler, &step.rows(), &picks);
             let mut tokens = Vec::new();
             design.extend(16, &mut tokens);
-            // Tokens behind the last whole block have no codes.
-            let known = if index == LogitIndex::Codes && scale < 1e38 { 200 % 64 } else { 0 };
-            assert!(tokens.len() >= 200 - known, "{scale}, {index:?}: {}", tokens.len());
+            // Tokens after the last whole block have no codes, so their scores are exact.
+            let exact = if index == LogitIndex::Codes && scale < 1e38 { 200 % 64 } else { 0 };
+            assert!(tokens.len() >= 200 - exact, "{scale}, {index:?}: {}", tokens.len());
         }
     }
 }

@@ -1,38 +1,38 @@
-//! Levels of equal size by falling score, without sorting the scores.
+//! Levels of equal size by falling score, without sorting all scores.
 //!
-//! Scores are counted in buckets of equal width. A level ends within one bucket, of whose few scores
-//! the last one of the level is selected.
+//! Scores are counted in buckets of equal width. Each level ends within one bucket, and the level's
+//! last score is selected among the few scores of this bucket.
 
 use multiversion::multiversion;
 use vattention_core::{Picks, step::largest};
 
-/// Levels of the score.
+/// Number of levels.
 pub(super) const LEVELS: usize = 8;
 
 /// Number of buckets; the last one also holds the tokens that are picked.
 const BUCKETS: usize = 1024;
 
-/// The end of each level but the last: of tokens by falling score, lower tokens first among equals.
+/// Ends of all levels but the last. Tokens are ordered by falling score, equal scores by position.
 pub(super) struct Levels {
     /// Least score of the levels up to this one.
     least: [f32; LEVELS - 1],
-    /// Number of tokens of that score in the levels up to this one.
+    /// Number of tokens with the least score in the levels up to this one.
     equals: [usize; LEVELS - 1],
-    /// Tokens of the least score of each level that were placed so far.
+    /// Number of tokens with the least score of each level that were placed so far.
     placed: [usize; LEVELS],
-    /// The largest score of a token that is not picked.
+    /// Largest score of a token that is not picked.
     pub(super) most: f32,
 }
 
 impl Levels {
-    /// Levels of the tokens that are not picked, by their scores, `[visible]`.
+    /// Computes the levels of the tokens that are not picked from their scores, `[visible]`.
     pub(super) fn new(picks: &Picks, scores: &[f32]) -> Self {
         let left = picks.visible() - picks.len();
         let open = open_scores(scores, picks.words());
         let most = largest(&open);
-        let places = buckets(&open, most);
+        let assigned = assign_buckets(&open, most);
         let mut counts = [0_usize; BUCKETS];
-        for &bucket in &places {
+        for &bucket in &assigned {
             counts[usize::from(bucket)] += 1;
         }
 
@@ -47,13 +47,14 @@ impl Levels {
             }
             *end = (bucket, before);
         }
-        // The first level that ends in each bucket, of which the scores are gathered.
+        // The first level that ends in each bucket; `u8::MAX` for buckets in which no level ends.
+        // The scores of the other buckets are gathered.
         let mut first_level = [u8::MAX; BUCKETS];
         for (level, &(bucket, _)) in ends.iter().enumerate().rev() {
             first_level[bucket] = level as u8;
         }
         let mut gathered: [Vec<f32>; LEVELS - 1] = Default::default();
-        for (&score, &bucket) in open.iter().zip(&places) {
+        for (&score, &bucket) in open.iter().zip(&assigned) {
             if let Some(scores) = gathered.get_mut(usize::from(first_level[usize::from(bucket)])) {
                 scores.push(score);
             }
@@ -74,12 +75,12 @@ impl Levels {
     }
 
     /// Number of levels that end above each score, `[visible]`.
-    pub(super) fn above(&self, scores: &[f32]) -> Vec<u8> {
-        levels_above(&self.least, scores)
+    pub(super) fn count_above(&self, scores: &[f32]) -> Vec<u8> {
+        count_levels_above(&self.least, scores)
     }
 
-    /// The level of the next token, ascending, of which the number of levels `above` its score is
-    /// given.
+    /// Returns the level of the next token, given its score and the number of levels that end
+    /// `above` the score. Tokens must be placed in ascending order.
     pub(super) fn place(&mut self, score: f32, above: u8) -> usize {
         let first = usize::from(above);
         let mut level = first;
@@ -96,7 +97,7 @@ impl Levels {
     }
 }
 
-/// Scores `[visible]`, −∞ for the tokens whose bit is set.
+/// Scores `[visible]`, with −∞ for the tokens whose bit in `taken` is set.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
@@ -111,12 +112,12 @@ fn open_scores(scores: &[f32], taken: &[u64]) -> Vec<f32> {
     open
 }
 
-/// The bucket of each score, at most `most`; larger scores are in lower buckets.
+/// Bucket of each score; larger scores are in lower buckets. No score exceeds `most`.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
 ))]
-fn buckets(scores: &[f32], most: f32) -> Vec<u16> {
+fn assign_buckets(scores: &[f32], most: f32) -> Vec<u16> {
     let mut least = [most; 16];
     for chunk in scores.chunks(16) {
         for (least, &score) in least.iter_mut().zip(chunk) {
@@ -125,13 +126,13 @@ fn buckets(scores: &[f32], most: f32) -> Vec<u16> {
         }
     }
     let least = least.into_iter().fold(most, f32::min);
-    // The scores of a level may all be alike.
+    // All scores may be equal.
     let width = (most - least).max(f32::MIN_POSITIVE);
     let per_unit = (BUCKETS - 1) as f32 / width;
     let mut buckets = vec![0; scores.len()];
     for (bucket, &score) in buckets.iter_mut().zip(scores) {
-        let place = ((most - score) * per_unit) as i32;
-        *bucket = if place < BUCKETS as i32 { place as u16 } else { (BUCKETS - 1) as u16 };
+        let position = ((most - score) * per_unit) as i32;
+        *bucket = if position < BUCKETS as i32 { position as u16 } else { (BUCKETS - 1) as u16 };
     }
     buckets
 }
@@ -140,7 +141,7 @@ fn buckets(scores: &[f32], most: f32) -> Vec<u16> {
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
 ))]
-fn levels_above(least: &[f32; LEVELS - 1], scores: &[f32]) -> Vec<u8> {
+fn count_levels_above(least: &[f32; LEVELS - 1], scores: &[f32]) -> Vec<u8> {
     let mut above = vec![0; scores.len()];
     for (above, &score) in above.iter_mut().zip(scores) {
         let mut count = 0;
@@ -152,7 +153,7 @@ fn levels_above(least: &[f32; LEVELS - 1], scores: &[f32]) -> Vec<u8> {
     above
 }
 
-/// The `i`-th of `parts` equal parts of `len`.
+/// Range of the `i`-th of `parts` nearly equal parts of `0..len`.
 pub(super) fn part(len: usize, parts: usize, i: usize) -> std::ops::Range<usize> {
     i * len / parts..(i + 1) * len / parts
 }

@@ -1,4 +1,4 @@
-//! The laws, and what is said of strata.
+//! The laws of samplers, and tests of the strata and of the allocation of draws.
 
 use proptest::prelude::*;
 use vattention_core::{Shape, Site, step::Stream};
@@ -13,7 +13,8 @@ fn stream() -> Stream {
     Stream::new(&Site { seed: 7, sequence: 0, layer: 0, kv_head: 0, shape }, 0, 0, 0)
 }
 
-/// Picks that have kept scores, if any are given.
+/// Picks that have stored `scores`, if any, and the twentieth of the tokens with the largest of
+/// them.
 fn picks(visible: usize, scores: Option<&[f32]>) -> Picks {
     let mut picks = Picks::new(visible);
     picks.keep_scores();
@@ -24,7 +25,7 @@ fn picks(visible: usize, scores: Option<&[f32]>) -> Picks {
 }
 
 #[test]
-fn neighbours_are_beside_in_level_or_in_block() {
+fn neighbours_are_adjacent_in_level_or_in_block() {
     for (tokens, lacking) in [(4000, 0), (20, 12)] {
         let strata = Strata::new(&Picks::new(tokens), &stream());
         let sizes: Vec<usize> = strata.counts().map(|(size, _)| size).collect();
@@ -40,8 +41,8 @@ fn neighbours_are_beside_in_level_or_in_block() {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// The strata part what is left; a higher level has no lower score, and a later block of a level
-    /// no earlier token.
+    /// The strata partition the residual. Scores do not rise from one level to the next, and tokens
+    /// ascend from one block of a level to the next.
     #[test]
     fn strata_are_levels_of_score_and_blocks_of_position(
         head in heads(400),
@@ -57,7 +58,7 @@ proptest! {
         drawn.sort_unstable();
         prop_assert!(drawn.into_iter().eq(picks.residual()));
         let score = |token: u32| scores.as_ref().map_or(0.0, |scores| scores[token as usize]);
-        let members: Vec<Vec<u32>> = strata.iter().map(|stratum| stratum.met.clone()).collect();
+        let members: Vec<Vec<u32>> = strata.iter().map(|stratum| stratum.visited.clone()).collect();
         for level in members.chunks(4) {
             for pair in level.windows(2) {
                 prop_assert!(pair[0].iter().max() < pair[1].iter().min() || pair[1].is_empty());
@@ -72,9 +73,9 @@ proptest! {
         }
     }
 
-    /// As many are drawn as are asked for, or two of each stratum.
+    /// The requested number of tokens is drawn, or two of each stratum.
     #[test]
-    fn as_many_are_drawn_as_expected(head in heads(400), share in 0.0_f64..1.0) {
+    fn the_requested_number_of_tokens_is_drawn(head in heads(400), share in 0.0_f64..1.0) {
         let picks = picks(head.tokens, None);
         let strata = Strata::new(&picks, &stream());
         let n_s = head.tokens - picks.len();
@@ -82,7 +83,7 @@ proptest! {
         let draws = strata.allocate(size);
         let least: usize = strata.iter().map(|stratum| stratum.size.min(2)).sum();
         let drawn: usize = draws.iter().sum();
-        // Strata of one share round at the same size.
+        // The draws of strata with equal shares are rounded up at the same size.
         prop_assert!(drawn >= size && drawn <= least.max(size) + 32, "{drawn} of {size}");
         prop_assert!(draws.iter().zip(strata.iter()).all(|(&n, stratum)| n <= stratum.size));
     }

@@ -68,7 +68,7 @@ pub struct HataSettings {
 impl Default for HataSettings {
     fn default() -> Self {
         Self {
-            bits: Bits::of(128),
+            bits: Bits::new(128),
             steps: 300,
             queries: 64,
             tokens: 1024,

@@ -1,14 +1,15 @@
-//! Sixteen tokens at a time: the codes of four elements of a token are four bytes.
+//! Products by AVX2, for sixteen tokens at a time: the codes of four elements of a token are the
+//! bytes of a word.
 
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
-use super::{BLOCK, Products, TOGETHER};
+use super::{BLOCK, BlockProducts, TOGETHER};
 
-/// Tokens in a register.
+/// Number of tokens in a register.
 const LANES: usize = 8;
 
-/// Words of codes whose products 16 bits hold: a word adds `4 · 2 · 3 · 127` at the most.
+/// Number of words whose products are summed in 16 bits: a word adds at most `4 · 2 · 3 · 127`.
 const WORDS: usize = 8;
 
 /// Products of a block's codes with `H` queries.
@@ -16,7 +17,7 @@ const WORDS: usize = 8;
 pub(in super::super) fn products<const H: usize>(
     words: &[u32],
     queries: [&[u32]; TOGETHER],
-    out: &mut [Products; TOGETHER],
+    out: &mut [BlockProducts; TOGETHER],
 ) {
     let three = _mm256_set1_epi8(3);
     let one = _mm256_set1_epi16(1);

@@ -1,14 +1,15 @@
-//! A block at a time: four products of bytes and their sum are one instruction.
+//! Products by VNNI, for a block at a time: one instruction multiplies four pairs of bytes and adds
+//! the products.
 
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
-use super::{BLOCK, Products, TOGETHER};
+use super::{BLOCK, BlockProducts, TOGETHER};
 
-/// Tokens in a register.
+/// Number of tokens in a register.
 const LANES: usize = 16;
 
-/// Registers of a block.
+/// Number of registers for a block.
 const REGISTERS: usize = BLOCK / LANES;
 
 /// Products of a block's codes with `H` queries.
@@ -16,7 +17,7 @@ const REGISTERS: usize = BLOCK / LANES;
 pub(in super::super) fn products<const H: usize>(
     words: &[u32],
     queries: [&[u32]; TOGETHER],
-    out: &mut [Products; TOGETHER],
+    out: &mut [BlockProducts; TOGETHER],
 ) {
     let three = _mm512_set1_epi8(3);
     let mut sums = [[_mm512_setzero_si512(); REGISTERS]; H];

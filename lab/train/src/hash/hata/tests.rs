@@ -80,7 +80,7 @@ fn trained(corpus: &Corpus, settings: &HataSettings) -> Vec<u8> {
 fn a_relation_that_can_be_learnt_is_learnt() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = corpus(&folder, "trace", learnable(1));
-    let settings = HataSettings { bits: Bits::of(4), tokens: 400, ..HataSettings::default() };
+    let settings = HataSettings { bits: Bits::new(4), tokens: 400, ..HataSettings::default() };
     let path = folder.path().join("weights");
     std::fs::write(&path, trained(&corpus, &settings)).unwrap();
     let found = recall(&settings.selector(&path), 16, &corpus, HeldOut::LastQueries).unwrap();
@@ -92,7 +92,7 @@ fn a_relation_that_can_be_learnt_is_learnt() {
 #[test]
 fn equal_seeds_make_equal_weights_and_later_tokens_do_not_count() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = HataSettings { steps: 5, bits: Bits::of(16), ..HataSettings::default() };
+    let settings = HataSettings { steps: 5, bits: Bits::new(16), ..HataSettings::default() };
     let seen = TraceLayer { visible: Some(vec![300; 128]), ..learnable(1) };
     let weights = trained(&corpus(&folder, "a", seen.clone()), &settings);
     assert_eq!(trained(&corpus(&folder, "b", seen.clone()), &settings), weights);

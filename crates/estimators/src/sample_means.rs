@@ -1,24 +1,25 @@
-//! Means over the drawn tokens, from the statistics.
+//! Means over the drawn tokens, computed from the statistics of a sample.
 
 use vattention_core::SampleStats;
 
-/// Means over the sample, relative to the same shift as the statistics. `w = e (v − o^)`.
-pub(crate) struct Observed {
+/// Means over the drawn tokens, relative to the same shift as the statistics, with
+/// `w = e (v − o^)`.
+pub(crate) struct SampleMeans {
     /// `|o^|`.
     pub(crate) output: f64,
-    /// `|mean w|`. All of `w`, the certain tokens' included, sum up to 0.
+    /// `|mean w|`. The estimated sum of `w` over all tokens, always-read ones included, is 0.
     pub(crate) mean_w: f64,
-    /// At least `|mean e v|`: the sample's `N^ − N_f = (D^ − D_f) o^ + D_f (o^ − c)`.
+    /// Upper bound on `|mean e v|`, from `N^ − N_f = (D^ − D_f) o^ + D_f (o^ − c)`.
     pub(crate) mean_ev: f64,
     /// `√(mean e²)`.
     pub(crate) rms_e: f64,
     /// `√(mean |w|²)`.
     pub(crate) rms_w: f64,
-    /// At least `√(mean |e v|²)`.
+    /// Upper bound on `√(mean |e v|²)`.
     pub(crate) rms_ev: f64,
 }
 
-impl Observed {
+impl SampleMeans {
     pub(crate) fn new(stats: &SampleStats) -> Self {
         let (b, n_s) = (stats.drawn as f64, stats.n_s as f64);
         let rms = |variance: f64, mean: f64| (variance * (b - 1.0) / b + mean * mean).sqrt();
@@ -47,7 +48,7 @@ mod tests {
         x[0].hypot(x[1])
     }
 
-    /// The mean of pairs, and the root of their mean square.
+    /// Length of the mean of pairs, and the root of their mean square.
     fn moments(x: &[[f64; 2]]) -> (f64, f64) {
         let count = x.len() as f64;
         let mean = [0, 1].map(|j| x.iter().map(|x| x[j]).sum::<f64>() / count);
@@ -55,8 +56,10 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-        /// The sums over a sample, from its statistics alone.
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
         #[test]
         fn means_are_those_of_the_sample(
             drawn in prop::collection::vec((0.01..1.0_f64, -4..5_i8, -4..5_i8), 2..20),
@@ -89,15 +92,15 @@ mod tests {
                 let minus = |v: &[f64; 2]| [v[0] - centre[0], v[1] - centre[1]];
                 e.iter().zip(&values).map(|(e, v)| minus(v).map(|x| e * x)).collect()
             };
-            let observed = Observed::new(&stats);
+            let means = SampleMeans::new(&stats);
             let close = |got: f64, want: f64| (got - want).abs() <= 1e-9 * (1.0 + want);
             let (mean_w, rms_w) = moments(&weighted(out));
-            prop_assert!(close(observed.output, norm(out)));
-            prop_assert!(close(observed.mean_w, mean_w) && close(observed.rms_w, rms_w));
+            prop_assert!(close(means.output, norm(out)));
+            prop_assert!(close(means.mean_w, mean_w) && close(means.rms_w, rms_w));
             let (_, rms_e) = moments(&e.iter().map(|&e| [e, 0.0]).collect::<Vec<_>>());
-            prop_assert!(close(observed.rms_e, rms_e));
+            prop_assert!(close(means.rms_e, rms_e));
             let (mean_ev, rms_ev) = moments(&weighted([0.0; 2]));
-            prop_assert!(observed.mean_ev >= mean_ev - 1e-9 && observed.rms_ev >= rms_ev - 1e-9);
+            prop_assert!(means.mean_ev >= mean_ev - 1e-9 && means.rms_ev >= rms_ev - 1e-9);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A pipeline as the text of a file, which loads as the same pipeline.
+//! Serialization of a pipeline to the text of a file that loads as the same pipeline.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,20 +11,21 @@ use vattention_core::{
 
 use crate::schema::fields;
 
-/// The pipeline as TOML for a file in `folder`: whole, with the files that its fields name relative to the folder.
+/// Serializes a pipeline to TOML for a file in `folder`. The text extends no other file, and paths
+/// of files that its fields name are relative to the folder.
 ///
 /// # Errors
-/// A component that TOML cannot hold, or a folder or file that is not there.
+/// A component that TOML cannot express, or a folder or file that does not exist.
 pub fn to_toml(pipeline: &PipelineConfig, folder: &Path) -> Result<String, String> {
     let mut value = serde_json::to_value(pipeline).map_err(|error| error.to_string())?;
     let folder = folder.canonicalize().map_err(|error| format!("{}: {error}", folder.display()))?;
-    relative_files(&mut value, &folder)?;
+    make_paths_relative(&mut value, &folder)?;
     drop_nulls(&mut value);
     toml::to_string(&value).map_err(|error| error.to_string())
 }
 
-/// Makes the fields that name files relative to a folder, in every table that is a component's.
-fn relative_files(value: &mut Value, folder: &Path) -> Result<(), String> {
+/// Makes paths in the tables of components relative to a folder.
+fn make_paths_relative(value: &mut Value, folder: &Path) -> Result<(), String> {
     if let Some(name) = value["type"].as_str().map(str::to_owned) {
         let kinds = [ComponentKind::Selector, ComponentKind::Sampler, ComponentKind::Estimator];
         let named = kinds.into_iter().flat_map(components).find(|component| component.name == name);
@@ -40,15 +41,17 @@ fn relative_files(value: &mut Value, folder: &Path) -> Result<(), String> {
         }
     }
     match value {
-        Value::Array(items) => items.iter_mut().try_for_each(|item| relative_files(item, folder)),
+        Value::Array(items) => {
+            items.iter_mut().try_for_each(|item| make_paths_relative(item, folder))
+        }
         Value::Object(entries) => {
-            entries.iter_mut().try_for_each(|(_, entry)| relative_files(entry, folder))
+            entries.iter_mut().try_for_each(|(_, entry)| make_paths_relative(entry, folder))
         }
         _ => Ok(()),
     }
 }
 
-/// How a file is called in a folder, both absolute.
+/// Path of a file relative to a folder, both given as absolute paths.
 fn relative(file: &Path, folder: &Path) -> PathBuf {
     let (file, folder): (Vec<_>, Vec<_>) =
         (file.components().collect(), folder.components().collect());
@@ -57,7 +60,7 @@ fn relative(file: &Path, folder: &Path) -> PathBuf {
     up.chain(file[common..].iter().copied()).collect()
 }
 
-/// Takes out what TOML has no word for: fields that are not set.
+/// Removes fields that are not set: TOML has no null.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(drop_nulls),
