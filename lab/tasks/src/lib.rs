@@ -16,7 +16,7 @@
 //! - Templates end without a blank, and so do the lines of `vt`.
 //!
 //! Datasets of published benchmarks come from their files ([`Benchmark`]), with their prompts and
-//! metrics: `docs/benchmarks.md`.
+//! metrics: `docs/evaluation.md`.
 //!
 //! Texts for a small model come from a vocabulary file instead ([`Texts::open`]), of its words
 //! alone.
