@@ -6,7 +6,7 @@
 //! - An **estimator** bounds a sample's error: [`Estimator`], from [`SampleStats`] a [`Radius`].
 //!
 //! What decides how much is read is told by `tunable`, so that a share of the tokens can be asked for. The crate `vattention-testkit` tests in a line each that a part obeys the laws of its kind;
-//! `examples/custom_plugins` in the repository has one part of each kind, and `docs/plugins.md` how to make a crate of them.
+//! `examples/custom_plugins` in the repository has one part of each kind, and `docs/embedding.md` how to make a crate of them.
 
 pub use vattention_core::{
     Error, Estimator, Fraction, Goal, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats,

@@ -58,8 +58,8 @@ def check_lines(path: str, lines: list[str]) -> Iterator[tuple[int, str]]:
 
 
 def may_be_long(path: str, text: str) -> bool:
-    """Returns true for links, and for tables of Markdown."""
-    return "://" in text or path.endswith(".md") and (text.startswith("|") or "](" in text)
+    """Returns true for links, and for tables and commands of Markdown."""
+    return "://" in text or path.endswith(".md") and (text.startswith(("|", "$ ")) or "](" in text)
 
 
 def find_types(path: str, lines: list[str]) -> Iterator[tuple[str, int]]:

@@ -1,6 +1,6 @@
 """A selector of your own, in Python: tried against the laws of selectors, and compared on the trace that the repository has.
 
-It is slow, and for trying out ideas. What is worth it is then a file of Rust (docs/plugins.md).
+It is slow, and for trying out ideas. What is worth it is then a file of Rust (docs/embedding.md).
 """
 
 from pathlib import Path

@@ -16,7 +16,7 @@
 //! - Templates and the lines of `vt` end without a blank.
 //!
 //! Datasets of published benchmarks are read from their files ([`Benchmark`]), with the published
-//! prompts and metrics: `docs/benchmarks.md`.
+//! prompts and metrics: `docs/evaluation.md`.
 //!
 //! Texts for a small model are generated from a vocabulary file ([`Texts::open`]), and contain only
 //! its words.

@@ -1,4 +1,4 @@
-"""The command's work over a Ray cluster: `python -m vattention.ray COMMAND ...`, described in docs/scale.md.
+"""The command's work over a Ray cluster: `python -m vattention.ray COMMAND ...`, described in docs/evaluation.md.
 
 | file | what |
 |---|---|

@@ -9,7 +9,7 @@ use crate::fail::Failure;
 #[derive(Debug, clap::Args)]
 pub(super) struct Published {
     /// Ask a published benchmark instead of RULER's synthetic tasks: longbench, ruler (its own files),
-    /// babilong, loogle, infinitebench, math500, aime2024 or aime2025; see docs/benchmarks.md.
+    /// babilong, loogle, infinitebench, math500, aime2024 or aime2025; see docs/evaluation.md.
     #[arg(long, value_name = "NAME", requires = "files", conflicts_with_all = ["tasks", "haystack", "squad", "hotpot", "vocabulary"])]
     benchmark: Option<String>,
     /// The folder with the benchmark's files: JSON lines or parquet.
