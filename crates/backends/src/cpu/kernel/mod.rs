@@ -1,6 +1,6 @@
 //! Attention of a group of query heads over rows of one KV head. Each row is fetched once.
 //!
-//! KvRows are processed in blocks that stay in the first-level cache: first all logits of a block,
+//! Rows are processed in blocks that stay in the first-level cache: first all logits of a block,
 //! then its weights, then its values. Both loops prefetch later rows, one cache line with each
 //! [`CHUNK`] that they multiply: far ahead into the second-level cache, and again, a few rows
 //! ahead, into the first-level cache, which keeps few requests in flight. Ranges and lists of rows

@@ -1,4 +1,4 @@
-//! KvRows of one KV head, and blocks of rows that kernels process.
+//! Rows of one KV head, and blocks of rows that kernels process.
 
 use std::sync::LazyLock;
 
