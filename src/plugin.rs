@@ -1,7 +1,7 @@
 //! Interface for writing a selector, a sampler or an estimator: one file, registered by
 //! [`register!`].
 //!
-//! - A **selector** picks tokens that are always read. [`SelectorConfig`] contains the settings of a
+//! - A **selector** picks tokens that are always read. [`SelectorConfig`] has the settings of a
 //!   pipeline file; a [`Selector`] belongs to one KV head and adds to the [`Picks`] of a [`Row`].
 //! - A **sampler** draws from the other tokens: [`SamplerConfig`], [`Sampler`], and the [`Design`]
 //!   of one step.

@@ -1,14 +1,15 @@
-//! The files of the repository.
+//! Files of the repository.
 
 use std::path::{Path, PathBuf};
 
-/// A path in the repository: where cargo says that it is, or where it was when this was compiled.
+/// A path in the repository. Its root is that of the running cargo command, or else that of the
+/// build.
 pub(crate) fn root(path: &str) -> PathBuf {
     let root = std::env::var_os("CARGO_MANIFEST_DIR");
     root.map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from).join(path)
 }
 
-/// The pipeline files of the repository.
+/// Pipeline files of the repository.
 pub(crate) fn configs() -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(root("configs"))
         .unwrap()
@@ -20,7 +21,7 @@ pub(crate) fn configs() -> Vec<PathBuf> {
     paths
 }
 
-/// The folders of the workspace's crates, the root and the Python package among them.
+/// Folders of the workspace's crates, including the root and the Python package.
 pub(crate) fn crates() -> Vec<PathBuf> {
     let mut folders = vec![root("."), root("cli"), root("python")];
     for room in ["crates", "runtime", "lab"] {
@@ -30,7 +31,7 @@ pub(crate) fn crates() -> Vec<PathBuf> {
     folders
 }
 
-/// Adds the Rust files of a folder and of the folders in it.
+/// Adds the Rust files of a folder and its subfolders to `found`.
 pub(crate) fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
