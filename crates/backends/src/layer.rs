@@ -215,8 +215,10 @@ impl<X: Executor> Layer<X> {
         let queries = self.queries(queries, visible);
         let views: Vec<CacheView<'_>> = self.heads.iter().map(|head| head.cache.view()).collect();
         let listed = self.return_selection || self.learns();
-        let inputs = self.heads.iter().zip(&views).zip(&queries);
-        let inputs = inputs.map(|((head, view), query)| head.input(view, query, listed)).collect();
+        let mut inputs = Vec::with_capacity(self.heads.len());
+        for (i, head) in self.heads.iter().enumerate() {
+            inputs.push(head.input(&views[i], &queries[i], listed));
+        }
         let outputs = self.executor.answer(inputs, &self.workers)?;
         // Feedback may evict tokens that were live at this step.
         let find_live = |head: &LayerHead| -> Option<Arc<[u32]>> {

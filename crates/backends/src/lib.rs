@@ -1,9 +1,8 @@
 //! Backends that run pipelines on the CPU, and the parts that a backend for another device needs.
 //!
-//! [`Reference`] defines the results that other backends are checked against: one thread, f64,
-//! ndarray, obviously right. [`Cpu`] is the fast one. Both share a [`Layer`], which holds the KV
-//! cache, checks input and loops over KV heads; they differ in the [`Executor`] that computes a
-//! step.
+//! [`Reference`] defines the results that other backends are checked against: one thread, f64 and
+//! ndarray, obviously right. [`Cpu`] is fast. Both use a [`Layer`], which has the KV cache, checks
+//! input and loops over KV heads; they differ in the [`Executor`] that computes a step.
 
 mod cache;
 mod cpu;

@@ -3,8 +3,8 @@
 use memmap2::MmapMut;
 use vattention_core::engine::PageSize;
 
-/// Bytes of a huge page of x86-64 and most ARM systems. Gathering rows from small pages costs a
-/// page-table walk for most rows.
+/// Bytes of a huge page, which one entry of the processor's page tables covers. Gathering rows from
+/// small pages costs a page-table walk for most rows.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// Maps `bytes` bytes in huge pages that the administrator has reserved (hugetlbfs); `None` if too
