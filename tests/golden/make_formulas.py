@@ -1,9 +1,10 @@
-"""Known values of the budget formulas, from an implementation that shares nothing with the project's.
+"""Known values of the budget formulas, from an implementation independent of the project's.
 
     python3 tests/golden/make_formulas.py > tests/golden/formulas.json
 
-mpmath 1.3 at 30 digits. Quantiles are roots of distribution functions, suprema are taken over every
-rank without shortcuts, and the best split of delta is found by ternary search. Some two minutes.
+Uses mpmath 1.3 with 30 digits. Quantiles are roots of distribution functions, suprema are taken
+over all ranks without shortcuts, and the best split of delta is found by ternary search. This takes
+about two minutes.
 """
 
 import json
@@ -20,13 +21,15 @@ def upper(dof, x):
 
 
 def isf(tail, delta, low, high):
-    """Where a falling tail function is delta: bisection, then the secant method on its logarithm."""
+    """Solves tail(x) = delta for a falling tail: bisection, then secant method on logarithms."""
     while tail(high) > delta:
         high *= 2
     while high - low > high / 50:
         middle = (low + high) / 2
         low, high = (middle, high) if tail(middle) > delta else (low, middle)
-    return findroot(lambda x: log(tail(x)) - log(delta), (low, high), tol=mpf(10) ** -50, maxsteps=60)
+    return findroot(
+        lambda x: log(tail(x)) - log(delta), (low, high), tol=mpf(10) ** -50, maxsteps=60
+    )
 
 
 @lru_cache(None)
@@ -49,11 +52,18 @@ def z_two(delta):
 
 @lru_cache(None)
 def flat(delta, most):
-    """Quantiles of flat spectra of 1 to `most` dimensions, per dimension. Each starts from the last."""
+    """Quantiles of flat spectra of 1 to `most` dimensions, divided by the dimension."""
     found = [chi2_isf(delta, 1), chi2_isf(delta, 2)]
     for n in range(3, most + 1):
         guess = 2 * found[-1] - found[-2]
-        found.append(findroot(lambda x: log(upper(n, x)) - log(delta), (guess, guess * (1 + mpf(10) ** -6)), tol=mpf(10) ** -50, maxsteps=60))
+        found.append(
+            findroot(
+                lambda x: log(upper(n, x)) - log(delta),
+                (guess, guess * (1 + mpf(10) ** -6)),
+                tol=mpf(10) ** -50,
+                maxsteps=60,
+            )
+        )
     return [x / (n + 1) for n, x in enumerate(found)]
 
 
@@ -72,20 +82,22 @@ def q_rob(delta, nu, rank):
 
 
 def best_split(delta, cost):
-    """The share of delta, given to the second part, that costs least; the cost has one valley."""
-    at = lambda u: (delta / (1 + exp(u)), delta / (1 + exp(-u)))
+    """Splits delta into two parts of least cost by ternary search; the cost has one minimum."""
+    split = lambda u: (delta / (1 + exp(u)), delta / (1 + exp(-u)))
     low, high = mpf(-40), mpf(40)
     while high - low > mpf(10) ** -13:
         a, b = low + (high - low) / 3, high - (high - low) / 3
-        low, high = (low, b) if cost(*at(a)) < cost(*at(b)) else (a, high)
-    return at((low + high) / 2)
+        low, high = (low, b) if cost(*split(a)) < cost(*split(b)) else (a, high)
+    return split((low + high) / 2)
 
 
 def sdpa(eps, delta, num, den, factor_num, factor_den):
     cost = lambda dn, dd: (factor_num * num(dn) + factor_den * den(dd)) / eps
     dn, dd = best_split(delta, cost)
     root = cost(dn, dd)
-    return dict(b=root**2, delta_num=dn, delta_den=dd, eps_num=num(dn) / root, eps_den=den(dd) / root)
+    return dict(
+        b=root**2, delta_num=dn, delta_den=dd, eps_num=num(dn) / root, eps_den=den(dd) / root
+    )
 
 
 def sdpa_exact(eps, delta, s_d, s_n, rank):
@@ -110,7 +122,7 @@ def fpc(b0, n):
 
 
 def serfling(b0, n):
-    """The smallest root of b = b0 * factor(b), on each side of the middle."""
+    """Smallest root of b = b0 * factor(b); the factor has another form above n / 2."""
     before = b0 * (n + 1) / (n + b0)
     if before <= n / 2:
         return before
@@ -143,7 +155,7 @@ def columns(rows):
 
 
 def sample_stats(e, values, n_s, d_certain, n_certain):
-    """In words, at `SampleStats` in crates/core/src/sample/stats.rs."""
+    """Statistics of `SampleStats` in crates/core/src/sample/stats.rs."""
     m, n_s = len(e), mpf(n_s)
     rows = [[ei * x for x in v] for ei, v in zip(e, values)]
     d = d_certain + n_s / m * sum(e)
@@ -183,26 +195,71 @@ def sample_stats(e, values, n_s, d_certain, n_certain):
 CALLS = [
     (z_one, [[1e-9], [0.05], [0.4], [0.75]]),
     (z_two, [[1e-12], [0.01], [0.2], [0.9]]),
-    (chi2_isf, [[1e-9, 1], [0.05, 3], [0.2, 0.5], [0.3, 7.25], [0.01, 128], [0.5, 400], [0.99, 2.5], [0.9, 0.25]]),
-    (c2, [[0.05, 128], [0.21, 8], [0.22, 1], [0.22, 128], [0.3, 2], [0.3, 128], [0.45, 128], [0.5, 300]]),
+    (
+        chi2_isf,
+        [
+            [1e-9, 1],
+            [0.05, 3],
+            [0.2, 0.5],
+            [0.3, 7.25],
+            [0.01, 128],
+            [0.5, 400],
+            [0.99, 2.5],
+            [0.9, 0.25],
+        ],
+    ),
+    (
+        c2,
+        [
+            [0.05, 128],
+            [0.21, 8],
+            [0.22, 1],
+            [0.22, 128],
+            [0.3, 2],
+            [0.3, 128],
+            [0.45, 128],
+            [0.5, 300],
+        ],
+    ),
     (kappa, [[0.001], [0.1], [0.155], [0.2], [0.4]]),
     (q_rob, [[0.05, 1, 128], [0.05, 30, 128], [0.2, 9.5, 64], [0.4, 3, 128], [0.4, 0.5, 2]]),
     (fpc, [[5, 1000], [1000, 1000], [1e7, 100], [0.25, 7]]),
-    (sdpa_exact, [[0.1, 0.05, 0.5, 2, 128], [0.05, 0.2, 3, 0.1, 64], [0.2, 0.01, 1, 1, 1], [0.1, 0.45, 0.3, 1.5, 6]]),
+    (
+        sdpa_exact,
+        [
+            [0.1, 0.05, 0.5, 2, 128],
+            [0.05, 0.2, 3, 0.1, 64],
+            [0.2, 0.01, 1, 1, 1],
+            [0.1, 0.45, 0.3, 1.5, 6],
+        ],
+    ),
     (sdpa_paper, [[0.1, 0.05, 0.5, 2], [0.05, 0.2, 3, 0.1], [0.2, 0.4, 1, 1]]),
-    (ratio_grid, [[0.1, 0.05, 2, 0.5, 128, 30], [0.02, 0.05, 0.1, 3, 128, 1], [0.1, 0.4, 1, 0.25, 128, 12], [0.1, 0.4, 1, 0, 1, 1]]),
+    (
+        ratio_grid,
+        [
+            [0.1, 0.05, 2, 0.5, 128, 30],
+            [0.02, 0.05, 0.1, 3, 128, 1],
+            [0.1, 0.4, 1, 0.25, 128, 12],
+            [0.1, 0.4, 1, 0, 1, 1],
+        ],
+    ),
     (serfling, [[10, 1000], [1200, 1000], [999, 1000], [1e6, 1000], [500, 64]]),
     (hoeffding, [[0.05, 1000, 0.5, 20], [0.2, 7000, 0.125, 3], [1e-6, 100, 2, 1]]),
     (mcdiarmid_radius, [[0.05, 2, 3], [0.2, 0.25, 0]]),
-    (mcdiarmid_radius_of, [[10, 1000, 0.05, 2, 3], [900, 1000, 0.2, 0.25, 8], [1, 50, 0.1, 1, 0.5]]),
+    (
+        mcdiarmid_radius_of,
+        [[10, 1000, 0.05, 2, 3], [900, 1000, 0.2, 0.25, 8], [1, 50, 0.1, 1, 0.5]],
+    ),
 ]
 
 
 def samples():
-    """Numbers that f32 holds exactly."""
+    """Samples of numbers that are exact in f32."""
     for m, dim, n_s, certain in [(12, 3, 500, 4), (7, 2, 64, 0), (40, 5, 3000, 100)]:
         e = [mpf((i * i * 37 + i * 11 + m) % 61 + 1) / 16 for i in range(m)]
-        values = [[mpf((i * 29 + j * 17 + i * i * j) % 47 - 20) / 8 for j in range(dim)] for i in range(m)]
+        values = [
+            [mpf((i * 29 + j * 17 + i * i * j) % 47 - 20) / 8 for j in range(dim)] for i in range(m)
+        ]
         yield e, values, n_s, mpf(certain), [mpf(certain * (j - 1)) / 4 for j in range(dim)]
 
 
@@ -219,7 +276,11 @@ def main():
         for inputs in all_inputs
     ]
     for inputs in samples():
-        rows.append(dict(fn="sample_stats", inputs=plain(list(inputs)), expected=plain(sample_stats(*inputs))))
+        rows.append(
+            dict(
+                fn="sample_stats", inputs=plain(list(inputs)), expected=plain(sample_stats(*inputs))
+            )
+        )
     print("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]")
 
 

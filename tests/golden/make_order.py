@@ -1,9 +1,9 @@
-"""Known outputs of the random order, from an implementation that shares nothing with the project's.
+"""Known outputs of the random order, from an implementation independent of the project's.
 
     python3 tests/golden/make_order.py > tests/golden/order.json
 
-Philox4x32-10 as published (Salmon et al. 2011); the counter's layout and the bijection as described in
-crates/core/src/step/stream.rs and order.rs. Plain Python integers.
+Philox4x32-10 as published (Salmon et al. 2011), with the counter's layout and the bijection that
+crates/core/src/step/stream.rs and order.rs describe. Plain Python integers.
 """
 
 import json
@@ -56,12 +56,27 @@ def main():
         dict(seed=0, sequence=0, layer=0, kv_head=0, member=255, step=0),
         dict(seed=0, sequence=0, layer=0, kv_head=0, member=255, step=1),
         dict(seed=0x123456789ABCDEF0, sequence=7, layer=31, kv_head=5, member=3, step=100000),
-        dict(seed=42, sequence=(1 << 32) - 1, layer=4095, kv_head=4095, member=254, step=(1 << 32) - 1),
+        dict(
+            seed=42,
+            sequence=(1 << 32) - 1,
+            layer=4095,
+            kv_head=4095,
+            member=254,
+            step=(1 << 32) - 1,
+        ),
     ]
     cases = []
     for place in places:
         for n in (1, 2, 16, 57, 7168, 32768, 1 << 20):
-            cases.append(dict(place=place, n=n, first_block=block(place, 0, 0), purpose_3_block_9=block(place, 3, 9), tokens=order(place, n, 16)))
+            cases.append(
+                dict(
+                    place=place,
+                    n=n,
+                    first_block=block(place, 0, 0),
+                    purpose_3_block_9=block(place, 3, 9),
+                    tokens=order(place, n, 16),
+                )
+            )
     print(json.dumps(cases, indent=1))
 
 
