@@ -10,7 +10,7 @@
 //!
 //! `tunable` returns the settings that control how many tokens are read, so that searches can vary
 //! them. The crate `vattention-testkit` tests the laws of a plug-in's kind in one line.
-//! `examples/custom_plugins` in the repository has a plug-in of each kind, and `docs/plugins.md`
+//! `examples/custom_plugins` in the repository has a plug-in of each kind, and `docs/embedding.md`
 //! explains how to make a crate of them.
 
 pub use vattention_core::{
