@@ -1,6 +1,9 @@
-//! For engines that keep their own cache or have their own kernels: a [`Pipeline`] at work on one KV head.
+//! Interface for engines with their own cache or kernels: a [`Pipeline`] for each KV head.
 //!
-//! [`Cpu::answer`](crate::backends::Cpu::answer) answers a [`Step`] by the kernels of the `cpu` backend, over rows wherever they lie. [`Pipeline::read`] says what the query heads of a [`Step`] read; [`Pipeline::sample`] asks an [`Accumulator`] to read it.
+//! [`Cpu::answer`](crate::backends::Cpu::answer) computes a [`Step`] with the kernels of the `cpu`
+//! backend, over rows in the engine's memory. [`Pipeline::read`] returns the tokens that the query
+//! heads of a [`Step`] read. [`Pipeline::sample`] reads them through an [`Accumulator`] of the
+//! engine.
 
 pub use vattention_core::{
     NewTokens, Pipeline, Site, Step, Tokens,

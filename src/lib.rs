@@ -2,21 +2,21 @@
 //! of the tokens and keeps a promise, `Pr(relative error > epsilon) ≤ delta`, for every head at
 //! every step.
 //!
-//! Depending on this crate links every selector, sampler and estimator, so that pipeline files may
-//! name them.
+//! This crate links every selector, sampler and estimator, so that pipeline files may name them.
 //!
-//! | you want to | begin with |
+//! | task | begin with |
 //! |---|---|
-//! | run a pipeline | [`config::load`], [`Backend::start`], [`Attention`], and what each row reports: [`RowReport`] |
+//! | run a pipeline | [`config::load`], [`Backend::start`], [`Attention`], [`RowReport`] |
 //! | write a selector, a sampler or an estimator | [`plugin`] |
-//! | let a pipeline choose what an engine's own kernels read | [`engine`] |
-//! | see what a sample says of its error | [`statistics`] |
-//! | know a part that is there | [`selectors`], [`samplers`], [`estimators`], [`index`], [`backends`] |
+//! | choose the tokens that an engine's own kernels read | [`engine`] |
+//! | estimate the error of a sample | [`statistics`] |
+//! | find an existing plug-in | [`selectors`], [`samplers`], [`estimators`] |
+//! | find an index or a backend | [`index`], [`backends`] |
 //! | read captured heads, or generate synthetic ones | `trace` |
 //! | compare, verify, study, measure | `experiments` |
 //!
-//! Without features this is the library that an engine embeds. The feature `cuda` adds the backend of
-//! that name (module `cuda`); `lab` adds captured and synthetic heads, experiments and their plots
+//! Without features this is the library that an engine embeds. The feature `cuda` adds the backend
+//! of this name (module `cuda`); `lab` adds captured and synthetic heads, experiments and plots
 //! (modules `trace`, `experiments` and `plots`).
 //!
 //! ```
@@ -73,8 +73,8 @@ pub use vattention_selectors as selectors;
 #[cfg(feature = "lab")]
 pub use vattention_trace as trace;
 
-/// Every backend, by [`name`](Backend::name), also those that are not
-/// [`available`](Backend::available) on this machine.
+/// Returns all backends, including those that are not [`available`](Backend::available) on this
+/// machine.
 pub fn all_backends() -> Vec<Box<dyn Backend>> {
     vec![
         Box::new(backends::Reference),
@@ -84,17 +84,17 @@ pub fn all_backends() -> Vec<Box<dyn Backend>> {
     ]
 }
 
-/// The backends that can run on this machine.
+/// Returns the backends that can run on this machine.
 pub fn available_backends() -> Vec<Box<dyn Backend>> {
     all_backends().into_iter().filter(|backend| backend.available().is_ok()).collect()
 }
 
-/// The backend of that name, if there is one.
+/// Returns the backend with this [`name`](Backend::name), if there is one.
 pub fn backend(name: &str) -> Option<Box<dyn Backend>> {
     all_backends().into_iter().find(|backend| backend.name() == name)
 }
 
-/// The README's code compiles.
+/// Compiles the code of the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! Built-in pipelines: the files of the folder `configs` that need no weights, found by name.
+//! Built-in pipelines: the files of the folder `configs` that need no weights.
 
 use vattention_config::NamedPipeline;
 use vattention_core::inventory;

@@ -1,12 +1,17 @@
-//! For those who write a selector, a sampler or an estimator: one file, which [`register!`] gives a name.
+//! Interface for writing a selector, a sampler or an estimator: one file, registered by
+//! [`register!`].
 //!
-//! - A **selector** picks tokens for certain: [`SelectorConfig`] is what a file says, [`Selector`] the worker of one KV head, which
-//!   adds to the [`Picks`] of a [`Row`].
-//! - A **sampler** draws from the others: [`SamplerConfig`], [`Sampler`], and the [`Design`] of one step.
-//! - An **estimator** bounds a sample's error: [`Estimator`], from [`SampleStats`] a [`Radius`].
+//! - A **selector** picks tokens that are always read. [`SelectorConfig`] has the settings of a
+//!   pipeline file; a [`Selector`] belongs to one KV head and adds to the [`Picks`] of a [`Row`].
+//! - A **sampler** draws from the other tokens: [`SamplerConfig`], [`Sampler`], and the [`Design`]
+//!   of one step.
+//! - An **estimator** bounds the error of a sample: [`Estimator`] computes a [`Radius`] from
+//!   [`SampleStats`].
 //!
-//! What decides how much is read is told by `tunable`, so that a share of the tokens can be asked for. The crate `vattention-testkit` tests in a line each that a part obeys the laws of its kind;
-//! `examples/custom_plugins` in the repository has one part of each kind, and `docs/embedding.md` how to make a crate of them.
+//! `tunable` returns the settings that control how many tokens are read, so that searches can vary
+//! them. The crate `vattention-testkit` tests the laws of a plug-in's kind in one line.
+//! `examples/custom_plugins` in the repository has a plug-in of each kind, and `docs/embedding.md`
+//! explains how to make a crate of them.
 
 pub use vattention_core::{
     Error, Estimator, Fraction, Goal, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats,

@@ -1,5 +1,5 @@
-//! What a sample says of its own error: the moments of a uniform one, and of one whose tokens were drawn with probabilities
-//! of their own. `docs/guarantees.md` in the repository has the equations.
+//! Statistics that estimate the error of a sample: moments of a uniform sample, and of a sample
+//! with unequal inclusion probabilities. `docs/guarantees.md` in the repository has the equations.
 
 pub use vattention_core::{
     SampleStats,

@@ -1,5 +1,5 @@
-//! Components that are entered under one name only, or under two or another's: no pipeline is read with them,
-//! in the whole process: hence a test binary of its own.
+//! Plug-ins with a missing, a different or a duplicate registration. No pipeline can be read in
+//! their process, so this test is a binary of its own.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ impl Selector for EveryOther {
 
 register!(Selector, "other", EveryOther, "has two names");
 
-/// A stranger's idea of a sink.
+/// A second selector with the name `sink`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Sink {}
 
@@ -42,7 +42,7 @@ impl SelectorConfig for Sink {
 
 register!(Selector, "sink", Sink, "another");
 
-/// Not registered.
+/// An estimator that is not registered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Frugal {}
 
@@ -58,7 +58,7 @@ impl Estimator for Frugal {
     }
 }
 
-/// Not registered, and its name is taken.
+/// An estimator that is not registered and whose name is in use.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Ratio {}
 
@@ -75,7 +75,7 @@ impl Estimator for Ratio {
 }
 
 #[test]
-fn no_pipeline_is_read_until_every_name_is_entered_twice() {
+fn no_pipeline_is_read_while_registrations_have_faults() {
     let faults = [
         "`EveryOther` of the crate vattention is registered as the selector `other`, but no \
          `typetag::serde(name = …)` gives that name; `every-other` has no `register!`: write one \

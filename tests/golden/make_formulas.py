@@ -1,9 +1,10 @@
-"""Known values of the budget formulas, from an implementation that shares nothing with the project's.
+"""Known values of the budget formulas, from an implementation independent of the project's.
 
     python3 tests/golden/make_formulas.py > tests/golden/formulas.json
 
-mpmath 1.3 at 30 digits. Quantiles are roots of distribution functions, suprema are taken over every
-rank without shortcuts, and the best split of delta is found by ternary search. Some two minutes.
+Uses mpmath 1.3 with 30 digits. Quantiles are roots of distribution functions, suprema are taken
+over all ranks without shortcuts, and the best split of delta is found by ternary search. This takes
+about two minutes.
 """
 
 import json
@@ -20,7 +21,7 @@ def upper(dof, x):
 
 
 def isf(tail, delta, low, high):
-    """Where a falling tail function is delta: bisection, then the secant method on its logarithm."""
+    """Solves tail(x) = delta for a falling tail: bisection, then secant method on logarithms."""
     while tail(high) > delta:
         high *= 2
     while high - low > high / 50:
@@ -51,7 +52,7 @@ def z_two(delta):
 
 @lru_cache(None)
 def flat(delta, most):
-    """Quantiles of flat spectra of 1 to `most` dimensions, per dimension. Each starts from the last."""
+    """Quantiles of flat spectra of 1 to `most` dimensions, divided by the dimension."""
     found = [chi2_isf(delta, 1), chi2_isf(delta, 2)]
     for n in range(3, most + 1):
         guess = 2 * found[-1] - found[-2]
@@ -81,13 +82,13 @@ def q_rob(delta, nu, rank):
 
 
 def best_split(delta, cost):
-    """The share of delta, given to the second part, that costs least; the cost has one valley."""
-    at = lambda u: (delta / (1 + exp(u)), delta / (1 + exp(-u)))
+    """Splits delta into two parts of least cost by ternary search; the cost has one minimum."""
+    split = lambda u: (delta / (1 + exp(u)), delta / (1 + exp(-u)))
     low, high = mpf(-40), mpf(40)
     while high - low > mpf(10) ** -13:
         a, b = low + (high - low) / 3, high - (high - low) / 3
-        low, high = (low, b) if cost(*at(a)) < cost(*at(b)) else (a, high)
-    return at((low + high) / 2)
+        low, high = (low, b) if cost(*split(a)) < cost(*split(b)) else (a, high)
+    return split((low + high) / 2)
 
 
 def sdpa(eps, delta, num, den, factor_num, factor_den):
@@ -121,7 +122,7 @@ def fpc(b0, n):
 
 
 def serfling(b0, n):
-    """The smallest root of b = b0 * factor(b), on each side of the middle."""
+    """Smallest root of b = b0 * factor(b); the factor has another form above n / 2."""
     before = b0 * (n + 1) / (n + b0)
     if before <= n / 2:
         return before
@@ -154,7 +155,7 @@ def columns(rows):
 
 
 def sample_stats(e, values, n_s, d_certain, n_certain):
-    """In words, at `SampleStats` in crates/core/src/sample/stats.rs."""
+    """Statistics of `SampleStats` in crates/core/src/sample/stats.rs."""
     m, n_s = len(e), mpf(n_s)
     rows = [[ei * x for x in v] for ei, v in zip(e, values)]
     d = d_certain + n_s / m * sum(e)
@@ -253,7 +254,7 @@ CALLS = [
 
 
 def samples():
-    """Numbers that f32 holds exactly."""
+    """Samples of numbers that are exact in f32."""
     for m, dim, n_s, certain in [(12, 3, 500, 4), (7, 2, 64, 0), (40, 5, 3000, 100)]:
         e = [mpf((i * i * 37 + i * 11 + m) % 61 + 1) / 16 for i in range(m)]
         values = [

@@ -1,9 +1,9 @@
-//! No circle among the files of a crate.
+//! Test that the files of a crate do not use each other in circles.
 //!
-//! A circle is a set of files each of which uses the next one, by a `use` declaration or a path
-//! from `crate`, `self` or `super`; a name that is re-exported counts as a use of the file that
-//! defines it. Uses of the crate's root, of a file by the files in the folder of its name, and by tests
-//! do not count.
+//! In a circle of files each file uses the next one, by a `use` declaration or a path from `crate`,
+//! `self` or `super`. A use of a re-exported name counts as a use of the file that defines it. Uses
+//! of the crate's root, uses of a file by the files in the folder of the same name, and uses by
+//! tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,7 +17,7 @@ type Module = Vec<String>;
 #[derive(Default)]
 struct Crate {
     texts: BTreeMap<Module, String>,
-    /// The path that each name of a module is imported from.
+    /// Path from which each name of a module is imported.
     imports: BTreeMap<(Module, String), Vec<String>>,
 }
 
@@ -45,9 +45,9 @@ impl Crate {
         self.texts.insert(module, text);
     }
 
-    /// The file that defines what `path` names in `module`; `None` outside this crate.
-    fn definer(&self, module: &Module, path: &[String], depth: usize) -> Option<Module> {
-        let mut at = match &path.first()?[..] {
+    /// File that defines the item to which `path` refers in `module`; `None` outside this crate.
+    fn find_definition(&self, module: &Module, path: &[String], depth: usize) -> Option<Module> {
+        let mut file = match &path.first()?[..] {
             "crate" => Module::new(),
             "self" | "super" => module.clone(),
             first => {
@@ -56,34 +56,34 @@ impl Crate {
             }
         };
         for (i, name) in path.iter().enumerate() {
-            let child = [&at[..], std::slice::from_ref(name)].concat();
+            let child = [&file[..], std::slice::from_ref(name)].concat();
             if name == "super" {
-                at.pop();
+                file.pop();
             } else if self.texts.contains_key(&child) {
-                at = child;
-            } else if let Some(from) = self.imports.get(&(at.clone(), name.clone()))
+                file = child;
+            } else if let Some(from) = self.imports.get(&(file.clone(), name.clone()))
                 && depth < 9
             {
                 let whole = [&from[..], &path[i + 1..]].concat();
-                return self.definer(&at, &whole, depth + 1);
+                return self.find_definition(&file, &whole, depth + 1);
             }
         }
-        Some(at)
+        Some(file)
     }
 
-    /// The files that each file uses, without the root.
+    /// Files that each file uses, without the root.
     fn uses(&self) -> BTreeMap<&Module, BTreeSet<Module>> {
         let mut uses = BTreeMap::new();
         for (module, text) in self.texts.iter().filter(|(module, _)| !module.is_empty()) {
             let declared = declarations(text).into_iter().map(|(path, _)| path);
             let used = declared.chain(inline_paths(text));
-            let files = used.filter_map(|path| self.definer(module, &path, 0));
+            let files = used.filter_map(|path| self.find_definition(module, &path, 0));
             uses.insert(module, files.filter(|file| !module.starts_with(file)).collect());
         }
         uses
     }
 
-    /// Sets of files that reach each other.
+    /// Sets of files that use each other, directly or indirectly.
     fn circles(&self) -> Vec<BTreeSet<Module>> {
         let uses = self.uses();
         let reach = |from: &Module| {
@@ -104,7 +104,7 @@ impl Crate {
     }
 }
 
-/// The paths that `use` declarations import, and the names that they give them.
+/// Paths that `use` declarations import, and the names under which they import them.
 fn declarations(text: &str) -> Vec<(Vec<String>, String)> {
     let mut found = Vec::new();
     for part in text.split("use ").skip(1) {
@@ -113,7 +113,7 @@ fn declarations(text: &str) -> Vec<(Vec<String>, String)> {
     found
 }
 
-/// The leaves of a `use` tree.
+/// Adds the leaves of a `use` tree to `found`.
 fn expand(tree: &str, prefix: &[String], found: &mut Vec<(Vec<String>, String)>) {
     let tree = tree.trim();
     if let Some(group) = tree.strip_prefix('{') {
@@ -145,7 +145,7 @@ fn expand(tree: &str, prefix: &[String], found: &mut Vec<(Vec<String>, String)>)
     }
 }
 
-/// Paths from `crate`, `self` or `super` in a text.
+/// Paths in a text that begin with `crate`, `self` or `super`.
 fn inline_paths(text: &str) -> Vec<Vec<String>> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let words = text.split(|c: char| !is_part(c)).filter(|word| word.contains("::"));
@@ -187,7 +187,7 @@ fn circles_are_found() {
     assert_eq!(circles(&[root, ("a", "use crate::B;"), ("b", "// use crate::A;")]), 0);
     assert_eq!(circles(&[root, ("a", "use std::B;"), ("b", "use crate::A;")]), 0);
     let child = ("a/c", "use super::A;");
-    assert_eq!(circles(&[root, ("a", "mod c; use c::E;"), child, ("b", "")]), 0, "one room");
+    assert_eq!(circles(&[root, ("a", "mod c; use c::E;"), child, ("b", "")]), 0, "one folder");
     assert_eq!(circles(&[root, ("a", "mod c; use c::E;"), child, ("b", "use crate::A;")]), 0);
     let (through, sibling) = (("a/c", "use super::d::F;"), ("a/d", "use super::c::E;"));
     assert_eq!(circles(&[root, ("a", "mod c; mod d;"), through, sibling, ("b", "")]), 1);

@@ -1,4 +1,4 @@
-//! The pipelines of the repository, and the schema that editors read.
+//! Tests of the repository's pipelines, and of the schema for editors.
 
 use crate::files;
 use vattention::config::{Loader, load, pipeline_names, schema};
@@ -19,17 +19,17 @@ fn every_config_can_be_loaded_written_and_loaded_again() {
     assert_eq!(names.len(), files::configs().len(), "two pipelines have one name");
 }
 
-/// A file that names no weights is found by its name, as the same pipeline.
+/// A pipeline file that needs no weights can be loaded by its name.
 #[test]
-fn files_that_need_no_other_are_built_in() {
+fn files_without_weights_are_built_in() {
     let mut expected = Vec::new();
     for path in files::configs() {
         let text = std::fs::read_to_string(&path).unwrap();
         if !text.contains("\"../weights/") {
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-            let (by_name, read) = Loader::default().load_with_files(&name).unwrap();
+            let (by_name, files) = Loader::default().load_with_files(&name).unwrap();
             assert_eq!(format!("{by_name:?}"), format!("{:?}", load(&path).unwrap()), "{name}");
-            assert!(read.is_empty(), "{name}: {read:?}");
+            assert!(files.is_empty(), "{name}: {files:?}");
             expected.push(name);
         }
     }
@@ -57,7 +57,7 @@ fn names_are_resolved_after_files() {
 }
 
 #[test]
-fn unknown_names_are_refused_with_those_that_are_near() {
+fn an_error_about_an_unknown_name_lists_similar_names() {
     let problem = |name: &str| load(name).unwrap_err().to_string();
     let near = problem("priorty");
     assert!(near.starts_with("priorty: cannot be read: "), "{near}");
@@ -85,8 +85,8 @@ fn the_schema_is_fresh() {
     }
 }
 
-/// Budgets fall as the authors' code has them (`tests/golden/pyramid.json`); on average they are the capacity, but for what whole
-/// tokens round away, and none is less than its floor.
+/// Budgets fall like those of the authors' code (`tests/golden/pyramid.json`). Their mean is the
+/// capacity, up to rounding to whole tokens, and no budget is below the floor.
 #[test]
 fn pyramid_kv_divides_the_capacity_among_the_layers() {
     let golden = std::fs::read_to_string(files::root("tests/golden/pyramid.json")).unwrap();

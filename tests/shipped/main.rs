@@ -1,5 +1,5 @@
-//! Checks of the repository itself: its files, pages and crates. A binary of its own, because toys that
-//! `tests/suite` registers would be in its registry, too.
+//! Checks of the repository itself: its files, pages and crates. They are a binary of their own,
+//! because the test plug-ins of `tests/suite` must not be in the registry.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Rows in f16 and bf16 are appended as the same rows in f32, on every backend, in every storage and however they lie.
+//! Rows in f16 and bf16 are appended as the same rows in f32, on every backend, in every storage
+//! and however they lie.
 
 use std::sync::Arc;
 
@@ -14,57 +15,57 @@ use vattention::{
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 20, value_dim: 12 };
 
-/// How an array of `[heads, tokens, dim]` lies in memory.
+/// Memory layout of an array `[heads, tokens, dim]`.
 #[derive(Clone, Copy, Debug)]
-enum Lie {
-    InOrder,
+enum Layout {
+    Standard,
     TokensFirst,
-    Backwards,
-    Apart,
+    Reversed,
+    Strided,
 }
 
-/// The array, to be looked at by [`Laid::view`].
-struct Laid<T>(Array3<T>, Lie);
+/// An array in some layout. [`StoredArray::view`] has the axes `[heads, tokens, dim]`.
+struct StoredArray<T>(Array3<T>, Layout);
 
-impl<T: Copy> Laid<T> {
-    fn new(rows: &Array3<f32>, lie: Lie, number: fn(f32) -> T) -> Self {
+impl<T: Copy> StoredArray<T> {
+    fn new(rows: &Array3<f32>, layout: Layout, number: fn(f32) -> T) -> Self {
         let rows = rows.mapv(number);
-        let array = match lie {
-            Lie::InOrder => rows,
-            Lie::TokensFirst => rows.permuted_axes([1, 0, 2]),
-            Lie::Backwards => rows.slice_move(s![.., ..;-1, ..;-1]),
-            Lie::Apart => {
+        let array = match layout {
+            Layout::Standard => rows,
+            Layout::TokensFirst => rows.permuted_axes([1, 0, 2]),
+            Layout::Reversed => rows.slice_move(s![.., ..;-1, ..;-1]),
+            Layout::Strided => {
                 let (heads, tokens, dim) = rows.dim();
                 Array3::from_shape_fn((heads, 2 * tokens, 3 * dim), |(h, t, i)| {
                     rows[[h, t / 2, i / 3]]
                 })
             }
         };
-        Self(array.as_standard_layout().into_owned(), lie)
+        Self(array.as_standard_layout().into_owned(), layout)
     }
 
     fn view(&self) -> ArrayView3<'_, T> {
         match self.1 {
-            Lie::InOrder => self.0.view(),
-            Lie::TokensFirst => self.0.view().permuted_axes([1, 0, 2]),
-            Lie::Backwards => self.0.slice(s![.., ..;-1, ..;-1]),
-            Lie::Apart => self.0.slice(s![.., ..;2, ..;3]),
+            Layout::Standard => self.0.view(),
+            Layout::TokensFirst => self.0.view().permuted_axes([1, 0, 2]),
+            Layout::Reversed => self.0.slice(s![.., ..;-1, ..;-1]),
+            Layout::Strided => self.0.slice(s![.., ..;2, ..;3]),
         }
     }
 }
 
-/// Rows in a narrow type.
-enum Narrow {
-    F16(Laid<f16>),
-    Bf16(Laid<bf16>),
+/// Rows in a 16-bit type.
+enum NarrowRows {
+    F16(StoredArray<f16>),
+    Bf16(StoredArray<bf16>),
 }
 
-impl Narrow {
-    fn new(rows: &Array3<f32>, lie: Lie, in_f16: bool) -> Self {
+impl NarrowRows {
+    fn new(rows: &Array3<f32>, layout: Layout, in_f16: bool) -> Self {
         if in_f16 {
-            Self::F16(Laid::new(rows, lie, f16::from_f32))
+            Self::F16(StoredArray::new(rows, layout, f16::from_f32))
         } else {
-            Self::Bf16(Laid::new(rows, lie, bf16::from_f32))
+            Self::Bf16(StoredArray::new(rows, layout, bf16::from_f32))
         }
     }
 
@@ -83,15 +84,15 @@ impl Narrow {
     }
 }
 
-/// Keys and values.
-struct Rows {
-    keys: Narrow,
-    values: Narrow,
+struct KeysAndValues {
+    keys: NarrowRows,
+    values: NarrowRows,
 }
 
-impl Rows {
-    /// The error and the length, or the bits of what is answered and what was read for it.
-    fn answer(&self, mut attention: Box<dyn Attention>, narrow: bool) -> Answer {
+impl KeysAndValues {
+    /// Appends the rows as they are or in f32. Returns the bits of a step's output with the tokens
+    /// read, or the error with the length of the sequence.
+    fn run(&self, mut attention: Box<dyn Attention>, narrow: bool) -> StepResult {
         let appended = if narrow {
             attention.append(self.keys.view(), self.values.view())
         } else {
@@ -107,26 +108,27 @@ impl Rows {
     }
 }
 
-type Answer = Result<(Vec<u32>, Option<Selection>), (String, usize)>;
+type StepResult = Result<(Vec<u32>, Option<Selection>), (String, usize)>;
 
-/// Whether any backend refused the narrow rows, which it did as the wide ones.
-fn refused(rows: &Rows) -> bool {
+/// Asserts that 16-bit rows and the same rows in f32 have the same result on every backend. Returns
+/// true if the result is an error on any backend.
+fn compare_with_f32(rows: &KeysAndValues) -> bool {
     let config = root("configs/vattention-oracle.toml");
     let pipeline: Arc<PipelineConfig> = load(config).unwrap();
-    let mut refused = false;
+    let mut is_error = false;
     for backend in backends() {
         for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
             let options = Options { storage, return_selection: true, ..Options::default() };
             let start = || backend.start(&pipeline, 0, SHAPE, &options).unwrap();
-            let (narrow, wide) = (rows.answer(start(), true), rows.answer(start(), false));
+            let (narrow, wide) = (rows.run(start(), true), rows.run(start(), false));
             assert_eq!(narrow, wide, "{storage:?} on {}", Backend::name(&*backend));
-            refused |= narrow.is_err();
+            is_error |= narrow.is_err();
         }
     }
-    refused
+    is_error
 }
 
-/// Numbers of many magnitudes, some of which f16 has only as subnormals.
+/// Numbers of many magnitudes, some of which are subnormal in f16.
 fn rows(tokens: usize, dim: usize, seed: u64) -> Array3<f32> {
     let magnitudes = [1.0, 0.0, 1e-4, 1.0, 3e-7, -1.0, 1e-30];
     let mut rows = normal((SHAPE.kv_heads, tokens, dim), seed);
@@ -135,8 +137,9 @@ fn rows(tokens: usize, dim: usize, seed: u64) -> Array3<f32> {
     rows
 }
 
-fn lie() -> impl Strategy<Value = Lie> {
-    prop::sample::select(vec![Lie::InOrder, Lie::TokensFirst, Lie::Backwards, Lie::Apart])
+fn layout() -> impl Strategy<Value = Layout> {
+    let layouts = [Layout::Standard, Layout::TokensFirst, Layout::Reversed, Layout::Strided];
+    prop::sample::select(layouts.to_vec())
 }
 
 proptest! {
@@ -147,35 +150,38 @@ proptest! {
     })]
 
     #[test]
-    fn narrow_rows_are_appended_as_wide_ones(
+    fn narrow_rows_give_the_same_results_as_f32(
         tokens in 1usize..400,
-        lies in (lie(), lie()),
+        layouts in (layout(), layout()),
         in_f16: (bool, bool),
         seed: u64,
     ) {
         let keys = rows(tokens, SHAPE.head_dim, seed);
         let values = rows(tokens, SHAPE.value_dim, !seed);
-        let rows = Rows {
-            keys: Narrow::new(&keys, lies.0, in_f16.0),
-            values: Narrow::new(&values, lies.1, in_f16.1),
+        let rows = KeysAndValues {
+            keys: NarrowRows::new(&keys, layouts.0, in_f16.0),
+            values: NarrowRows::new(&values, layouts.1, in_f16.1),
         };
-        prop_assert!(!refused(&rows));
+        prop_assert!(!compare_with_f32(&rows));
     }
 
     #[test]
-    fn narrow_rows_are_refused_as_wide_ones(
-        // 65520 and more are infinite in f16; bf16 has more than is stored, in f16 or at all.
+    fn narrow_rows_give_the_same_errors_as_f32(
+        // Numbers from 65520 on are infinite in f16; bf16 has numbers that are too large for any
+        // storage.
         bad in prop::sample::select(vec![f32::NAN, f32::INFINITY, -f32::INFINITY, -7e4, 1e17]),
-        at in (0..SHAPE.kv_heads, 0usize..5, 0..SHAPE.value_dim),
+        index in (0..SHAPE.kv_heads, 0usize..5, 0..SHAPE.value_dim),
         in_values: bool,
-        lie in lie(),
+        layout in layout(),
         in_f16: bool,
     ) {
         let mut keys = rows(5, SHAPE.head_dim, 1);
         let mut values = rows(5, SHAPE.value_dim, 2);
-        if in_values { values[at] = bad } else { keys[at] = bad }
-        let rows =
-            Rows { keys: Narrow::new(&keys, lie, in_f16), values: Narrow::new(&values, lie, in_f16) };
-        prop_assert!(refused(&rows));
+        if in_values { values[index] = bad } else { keys[index] = bad }
+        let rows = KeysAndValues {
+            keys: NarrowRows::new(&keys, layout, in_f16),
+            values: NarrowRows::new(&values, layout, in_f16),
+        };
+        prop_assert!(compare_with_f32(&rows));
     }
 }

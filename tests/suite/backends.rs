@@ -1,4 +1,4 @@
-//! Every pipeline of `configs/` on every backend (rule 10).
+//! All pipelines of `configs/` on all backends (rule 10).
 
 use crate::common;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use vattention::{
     engine::Pipeline, plugin::Site,
 };
 
-/// Shapes with and without groups, and with values shorter and longer than keys; the last is that
-/// of the model that the files of `weights/` are for.
+/// Shapes with and without groups, and with values shorter and longer than keys. The last is that
+/// of the model for which the files of `weights/` were trained.
 const SHAPES: [Shape; 5] = [
     Shape { query_heads: 3, kv_heads: 3, head_dim: 16, value_dim: 16 },
     Shape { query_heads: 8, kv_heads: 2, head_dim: 16, value_dim: 12 },
@@ -29,17 +29,18 @@ const SHAPES: [Shape; 5] = [
 
 const TOKENS: usize = 2300;
 
-/// Keys, values and queries of a layer, and how many tokens each query sees.
+/// Keys, values and queries of a layer.
 struct World {
     shape: Shape,
     keys: Array3<f32>,
     values: Array3<f32>,
     queries: Array3<f32>,
+    /// Number of tokens visible to each query.
     visible: Vec<usize>,
 }
 
 impl World {
-    /// Whole numbers from −2 to 2: their products are exact in every precision.
+    /// Whole numbers from −2 to 2, whose products are exact in every precision.
     fn small_integers(shape: Shape, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let numbers = Uniform::new_inclusive(-2_i8, 2).unwrap();
@@ -70,7 +71,7 @@ impl World {
         let options =
             Options { return_selection: true, fall_back: FallBack::Never, ..options.clone() };
         let mut attention = backend.start(pipeline, MODEL_LAYER, self.shape, &options).unwrap();
-        // In three parts: what is appended together must not matter.
+        // The number of calls must not matter.
         for part in [0..1000, 1000..1001, 1001..TOKENS] {
             let keys = self.keys.slice(s![.., part.clone(), ..]);
             common::append(&mut *attention, keys, self.values.slice(s![.., part, ..])).unwrap();
@@ -88,7 +89,7 @@ impl World {
         attention.attend(self.queries.view(), Some(&self.visible)).unwrap()
     }
 
-    /// Asserts that outputs are the f64 sums over the picks that a backend reports.
+    /// Asserts that outputs equal the f64 sums over the picks that a backend reports.
     fn check_sums(&self, context: &str, output: &Output, options: &Options) {
         let stored =
             [&self.keys, &self.values].map(|x| x.mapv(|x| f64::from(round(x, options.storage))));
@@ -108,7 +109,7 @@ impl World {
         }
     }
 
-    /// `N / D` and `ln D` of one row in f64, over the picks that a backend reports.
+    /// Computes `N / D` and `ln D` of one row in f64, over the picks that a backend reports.
     fn sums(
         &self,
         output: &Output,
@@ -144,8 +145,9 @@ fn round(x: f32, storage: Storage) -> f32 {
     }
 }
 
-/// Every config that can run on a shape: what is trained for the model runs on the model's only.
-fn each_config(shape: Shape, mut check: impl FnMut(&str, &Arc<PipelineConfig>)) {
+/// Calls `check` with each config that can run on a shape. Configs with weights run only on the
+/// model's shape.
+fn for_each_config(shape: Shape, mut check: impl FnMut(&str, &Arc<PipelineConfig>)) {
     for path in common::configs() {
         if shape == MODEL || !common::is_trained(&path) {
             check(&path.file_stem().unwrap().to_string_lossy(), &load(&path).unwrap());
@@ -153,14 +155,14 @@ fn each_config(shape: Shape, mut check: impl FnMut(&str, &Arc<PipelineConfig>)) 
     }
 }
 
-/// On exact logits the selectors pick the same, and one sample is the beginning of the other.
+/// On exact logits, selectors pick the same tokens on all backends, and samples are nested.
 #[test]
 fn picks_are_equal_on_small_integers() {
     let reference = backend("reference").unwrap();
     for (seed, shape) in (0..).zip(SHAPES) {
         let world = World::small_integers(shape, seed);
-        each_config(shape, |name, pipeline| {
-            // A power of two: products stay exact, in whatever order they are summed up.
+        for_each_config(shape, |name, pipeline| {
+            // With a power of two as scale, sums of products stay exact in any order.
             let exact = Options { scale: Some(0.25), ..Options::default() };
             let expected = world.run(&*reference, pipeline, &exact);
             for backend in common::backends() {
@@ -181,14 +183,14 @@ fn picks_are_equal_on_small_integers() {
     }
 }
 
-/// All, or the one whose turn it is on a GPU, which may be an emulation.
+/// All storages, or one of them in turn on a GPU, which may be emulated.
 fn storages(backend: &dyn Backend, turn: u64) -> Vec<Storage> {
     let all = [Storage::F32, Storage::F16, Storage::Bf16];
     if backend.name() == "cuda" { vec![all[turn as usize % 3]] } else { all.to_vec() }
 }
 
-/// Outputs are within 1e-5 of the largest value of f64 sums over the picks that are reported. An
-/// emulated GPU is slow: it takes each pipeline in one shape, and in the others on whole numbers only.
+/// Outputs equal f64 sums over the reported picks to within 1e-5 of the largest value. An emulated
+/// GPU is slow, so it runs each pipeline in one shape only.
 #[test]
 fn outputs_are_the_sums_over_the_reported_picks() {
     for (seed, shape) in SHAPES.into_iter().enumerate() {
@@ -196,10 +198,11 @@ fn outputs_are_the_sums_over_the_reported_picks() {
         let storage = [Storage::F32, Storage::F16, Storage::Bf16][seed % 3];
         let options = Options { storage, ..Options::default() };
         let mut turn = 0..;
-        each_config(shape, |name, pipeline| {
+        for_each_config(shape, |name, pipeline| {
             let file = common::root(&format!("configs/{name}.toml"));
             let emulated = common::is_trained(&file) || turn.next().unwrap() % 4 == seed;
-            for backend in common::backends().iter().filter(|it| emulated || it.name() != "cuda") {
+            let backends = common::backends();
+            for backend in backends.iter().filter(|backend| emulated || backend.name() != "cuda") {
                 let output = world.run(&**backend, pipeline, &options);
                 let context = format!("{name} on {}", backend.name());
                 world.check_sums(&context, &output, &options);
@@ -208,12 +211,12 @@ fn outputs_are_the_sums_over_the_reported_picks() {
     }
 }
 
-/// The same bits on any number of threads, and whether queries come at once or one by one.
+/// Outputs have the same bits on any number of threads, and with one call per query or for all.
 #[test]
 fn results_do_not_depend_on_threads_or_on_calls() {
     for shape in [SHAPES[1], MODEL] {
         let world = World::normal(shape, 7);
-        each_config(shape, |name, pipeline| check_threads_and_calls(&world, name, pipeline));
+        for_each_config(shape, |name, pipeline| check_threads_and_calls(&world, name, pipeline));
     }
 }
 
@@ -234,35 +237,35 @@ fn check_threads_and_calls(world: &World, name: &str, pipeline: &Arc<PipelineCon
         let queries = world.queries.slice(s![.., t..=t, ..]);
         let output = attention.attend(queries, Some(&world.visible[t..=t])).unwrap();
         let want: Array2<f32> = expected.out.slice(s![.., t, ..]).to_owned();
-        assert_eq!(output.out.slice(s![.., 0, ..]), want, "{name}, query {t} by itself");
+        assert_eq!(output.out.slice(s![.., 0, ..]), want, "{name}, query {t} alone");
     }
     if first_head(world, pipeline).depends_on_earlier_steps() {
         return;
     }
-    // A sequence that begins at a later step draws what this one would have drawn there.
+    // A sequence that begins at a later step draws the same tokens as this one at that step.
     let options = Options { first_step: 2, ..Options::default() };
     let mut later = world.start(&*cpu, pipeline, &options);
     let output = later.attend(world.queries.slice(s![.., 2..3, ..]), None).unwrap();
     assert_eq!(output.out.slice(s![.., 0, ..]), expected.out.slice(s![.., 2, ..]), "{name}");
 }
 
-/// The pipeline of the first KV head.
+/// Pipeline of the first KV head.
 fn first_head(world: &World, pipeline: &Arc<PipelineConfig>) -> Pipeline {
     let site = Site { seed: 0, sequence: 0, layer: MODEL_LAYER, kv_head: 0, shape: world.shape };
     Pipeline::new(pipeline, site).unwrap()
 }
 
-/// Rows that see less than was appended are answered as if there were no more, also where blocks
-/// and pages of an index end between.
+/// Queries that see only a part of the tokens have the same results as in decoding token by token,
+/// even if the limit is within a block or a page of an index.
 #[test]
-fn rows_that_see_less_are_decoded_one_by_one() {
+fn queries_with_limits_equal_decoding_token_by_token() {
     for path in common::configs() {
         let shape = if common::is_trained(&path) { MODEL } else { SHAPES[1] };
         let mut world = World::normal(shape, 9);
         world.visible = vec![TOKENS - 130, TOKENS - 100, TOKENS];
         let pipeline = load(&path).unwrap();
         for backend in [&Reference as &dyn Backend, &Cpu::default()] {
-            let at_once = world.run(backend, &pipeline, &Options::default());
+            let together = world.run(backend, &pipeline, &Options::default());
             let options = Options { fall_back: FallBack::Never, ..Options::default() };
             let mut attention = backend.start(&pipeline, MODEL_LAYER, shape, &options).unwrap();
             for (t, &visible) in world.visible.iter().enumerate() {
@@ -272,17 +275,18 @@ fn rows_that_see_less_are_decoded_one_by_one() {
                 let queries = world.queries.slice(s![.., t..=t, ..]);
                 let output = attention.attend(queries, None).unwrap();
                 let context = format!("{} on {}, query {t}", path.display(), backend.name());
-                assert_eq!(output.out, at_once.out.slice(s![.., t..=t, ..]), "{context}");
-                let rows = &at_once.rows[t * shape.query_heads..][..shape.query_heads];
+                assert_eq!(output.out, together.out.slice(s![.., t..=t, ..]), "{context}");
+                let rows = &together.rows[t * shape.query_heads..][..shape.query_heads];
                 assert_eq!(output.rows, rows, "{context}");
             }
         }
     }
 }
 
-/// A fork goes on as the original would; with another sequence number it draws other samples.
+/// A fork reads the same tokens as the original; with another sequence number it draws other
+/// samples.
 #[test]
-fn forks_go_on_from_the_same_tokens() {
+fn forks_continue_with_the_same_tokens() {
     let world = World::normal(SHAPES[1], 8);
     let pipeline = load(common::root("configs/hybrid.toml")).unwrap();
     for backend in common::backends() {
@@ -303,10 +307,10 @@ fn forks_go_on_from_the_same_tokens() {
     }
 }
 
-/// After tokens were taken back, a sequence answers as one that never had them, at the same step; those whose selectors
-/// learn from steps refuse, and go on.
+/// A truncated sequence has the same results as one that never had the removed tokens, at the same
+/// step. If selectors learn from steps, truncation is an error and changes nothing.
 #[test]
-fn tokens_that_are_taken_back_leave_no_trace() {
+fn truncated_tokens_leave_no_trace() {
     const KEPT: usize = TOKENS - 200;
     for path in common::configs() {
         let shape = if common::is_trained(&path) { MODEL } else { SHAPES[1] };
@@ -322,10 +326,12 @@ fn tokens_that_are_taken_back_leave_no_trace() {
             let Output { out, rows, selection, .. } = output.unwrap();
             (out, rows, selection)
         };
-        // An emulated GPU is slow: a pipeline without an index, one that it keeps, and one of the host's.
+        // An emulated GPU is slow, so it runs three pipelines only: without an index, with one on
+        // the device, and with one on the host.
         let emulated =
             ["dense", "quest", "hybrid"].contains(&path.file_stem().unwrap().to_str().unwrap());
-        for backend in common::backends().iter().filter(|one| emulated || one.name() != "cuda") {
+        let backends = common::backends();
+        for backend in backends.iter().filter(|backend| emulated || backend.name() != "cuda") {
             let options = |first_step| Options {
                 first_step,
                 storage: Storage::Bf16,
@@ -343,16 +349,16 @@ fn tokens_that_are_taken_back_leave_no_trace() {
             longer.observe(world.queries.slice(s![.., 1.., ..])).unwrap();
             let learns = first_head(&world, &pipeline).needs_feedback();
             if learns && longer.truncate(KEPT).is_err() {
-                let said = longer.truncate(KEPT).unwrap_err().to_string();
-                assert!(said.contains("learns from steps"), "{said}");
+                let error = longer.truncate(KEPT).unwrap_err().to_string();
+                assert!(error.contains("learns from steps"), "{error}");
                 assert_eq!(longer.len(), TOKENS, "{context}");
                 continue;
             }
             let mut fork = longer.fork(None).unwrap();
             let untouched = attend(&mut fork, 1);
             let mut fork = longer.fork(None).unwrap();
-            let said = longer.truncate(TOKENS + 1).unwrap_err().to_string();
-            assert!(said.contains(&format!("at most {TOKENS}")), "{said}");
+            let error = longer.truncate(TOKENS + 1).unwrap_err().to_string();
+            assert!(error.contains(&format!("at most {TOKENS}")), "{error}");
             longer.truncate(TOKENS).unwrap();
             longer.truncate(KEPT).unwrap();
             let mut shorter = start(1);
@@ -363,7 +369,7 @@ fn tokens_that_are_taken_back_leave_no_trace() {
             assert_eq!(attend(&mut longer, 1), attend(&mut shorter, 1), "{context}");
             append(&mut longer, KEPT..KEPT + 1);
             append(&mut shorter, KEPT..KEPT + 1);
-            assert_eq!(attend(&mut longer, 2), attend(&mut shorter, 2), "{context}, and on");
+            assert_eq!(attend(&mut longer, 2), attend(&mut shorter, 2), "{context}, next step");
             assert_eq!(longer.index_bytes(), shorter.index_bytes(), "{context}");
             longer.truncate(0).unwrap();
             assert!(longer.is_empty() && longer.attend(prompt, None).is_err(), "{context}");
@@ -372,12 +378,12 @@ fn tokens_that_are_taken_back_leave_no_trace() {
     }
 }
 
-/// Reports say what was read and what that is worth.
+/// Reports count the tokens of the selection, and their certificates match the pipeline's promise.
 #[test]
 fn reports_agree_with_selections() {
     let world = World::normal(MODEL, 9);
     let cpu = backend("cpu").unwrap();
-    each_config(MODEL, |name, pipeline| {
+    for_each_config(MODEL, |name, pipeline| {
         let output = world.run(&*cpu, pipeline, &Options::default());
         let selection = output.selection.as_ref().unwrap();
         for (i, row) in output.rows.iter().enumerate() {
@@ -390,7 +396,7 @@ fn reports_agree_with_selections() {
             assert!(row.certificate.promise == promise || withheld || name == "dense", "{name}");
             assert_eq!(
                 row.certificate.kind == Kind::Exact,
-                // Independent draws may happen to be all there is.
+                // Independent draws may happen to contain all tokens.
                 row.density() == 1.0 && probabilities.iter().all(|&p| p == 1.0),
                 "{name}: {row:?}"
             );
@@ -398,9 +404,9 @@ fn reports_agree_with_selections() {
     });
 }
 
-/// What cannot be right is refused, by name and place, and changes nothing.
+/// Errors name the argument and the position.
 #[test]
-fn bad_input_is_refused_and_changes_nothing() {
+fn bad_input_is_an_error_and_changes_nothing() {
     let shape = SHAPES[1];
     let world = World::normal(shape, 10);
     let pipeline = load(common::root("configs/hybrid.toml")).unwrap();
@@ -409,9 +415,9 @@ fn bad_input_is_refused_and_changes_nothing() {
         let mut attention = world.start(&*backend, &pipeline, &options);
         let mut untouched = attention.fork(None).unwrap();
         let (keys, values) = (world.keys.view(), world.values.view());
-        let mut refused: Vec<String> = Vec::new();
+        let mut errors: Vec<String> = Vec::new();
         let mut refuse =
-            |result: vattention::Result<()>| refused.push(result.unwrap_err().to_string());
+            |result: vattention::Result<()>| errors.push(result.unwrap_err().to_string());
 
         refuse(attention.append(keys.slice(s![..1, .., ..]), values));
         refuse(attention.append(keys, values.slice(s![.., ..5, ..])));
@@ -444,7 +450,7 @@ fn bad_input_is_refused_and_changes_nothing() {
         let options = Options { scale: Some(f32::NAN), ..options };
         refuse(backend.start(&pipeline, 0, shape, &options).map(drop));
 
-        let all = refused.join("\n");
+        let all = errors.join("\n");
         for part in [
             "keys: expected [2, 2300, 16], got [1, 2300, 16]",
             "values: expected 2300 tokens, as many as keys, got 5",
@@ -467,7 +473,7 @@ fn bad_input_is_refused_and_changes_nothing() {
         let attend = |attention: &mut Box<dyn Attention>| {
             attention.attend(world.queries.view(), None).unwrap().out
         };
-        assert_eq!(attend(&mut attention), attend(&mut untouched), "something has changed");
+        assert_eq!(attend(&mut attention), attend(&mut untouched), "an error changed the sequence");
     }
     let none = Options { threads: Some(0), ..Options::default() };
     let error = backend("cpu").unwrap().start(&pipeline, 0, shape, &none).err().unwrap();

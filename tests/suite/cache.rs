@@ -1,4 +1,4 @@
-//! What a backend answers does not depend on how its tokens arrived, nor on what became of a fork.
+//! Outputs do not depend on the number of calls that append the tokens, nor on forks.
 
 use crate::common;
 use std::ops::Range;
@@ -36,9 +36,9 @@ impl World {
         }
     }
 
-    /// Appends tokens of the range, as many at a time as `by` says, over and over.
-    fn append(&self, attention: &mut dyn Attention, range: Range<usize>, by: &[usize]) {
-        let mut counts = by.iter().cycle();
+    /// Appends tokens of the range, in calls of `counts` tokens, cyclically.
+    fn append(&self, attention: &mut dyn Attention, range: Range<usize>, counts: &[usize]) {
+        let mut counts = counts.iter().cycle();
         let mut first = range.start;
         while first < range.end {
             let part = first..(first + counts.next().unwrap()).min(range.end);
@@ -48,8 +48,8 @@ impl World {
         }
     }
 
-    /// The bits of what is answered, and what was read for it.
-    fn answer(
+    /// Bits of the output of a step, and the tokens read.
+    fn attend(
         &self,
         attention: &mut dyn Attention,
     ) -> (Vec<u32>, Option<vattention::engine::Selection>) {
@@ -59,8 +59,8 @@ impl World {
     }
 }
 
-/// Starts an empty sequence on each backend, with each kind of storage.
-fn each_start(mut check: impl FnMut(&str, &dyn Fn() -> Box<dyn Attention>)) {
+/// Calls `check` with a function that starts an empty sequence, for each backend and storage.
+fn for_each_start(mut check: impl FnMut(&str, &dyn Fn() -> Box<dyn Attention>)) {
     let pipeline: Arc<PipelineConfig> =
         load(common::root("configs/vattention-oracle.toml")).unwrap();
     for backend in available_backends() {
@@ -80,44 +80,44 @@ proptest! {
     })]
 
     #[test]
-    fn answers_do_not_depend_on_how_tokens_came(
+    fn outputs_do_not_depend_on_calls_and_forks(
         tokens in 900usize..1300,
-        by in prop::collection::vec(1usize..300, 1..5),
-        forked_at in 0usize..900,
+        counts in prop::collection::vec(1usize..300, 1..5),
+        middle in 0usize..900,
         seed: u64,
     ) {
         let (world, other) = (World::new(tokens, seed), World::new(tokens, !seed));
-        each_start(|name, start| {
-            let mut expected = start();
-            world.append(&mut *expected, 0..tokens, &[tokens]);
-            let expected_answer = world.answer(&mut *expected);
+        for_each_start(|name, start| {
+            let mut whole = start();
+            world.append(&mut *whole, 0..tokens, &[tokens]);
+            let expected = world.attend(&mut *whole);
 
-            for by in [&[1], &by[..]] {
+            for counts in [&[1], &counts[..]] {
                 let mut attention = start();
-                world.append(&mut *attention, 0..tokens, by);
-                assert_eq!(world.answer(&mut *attention), expected_answer, "{name}, by {by:?}");
+                world.append(&mut *attention, 0..tokens, counts);
+                assert_eq!(world.attend(&mut *attention), expected, "{name}, {counts:?}");
             }
 
             let mut longer = start();
-            world.append(&mut *longer, 0..forked_at, &by);
-            other.append(&mut *longer, forked_at..tokens, &by);
-            longer.truncate(forked_at).unwrap();
-            world.append(&mut *longer, forked_at..tokens, &by);
-            assert_eq!(world.answer(&mut *longer), expected_answer, "{name}, truncated");
+            world.append(&mut *longer, 0..middle, &counts);
+            other.append(&mut *longer, middle..tokens, &counts);
+            longer.truncate(middle).unwrap();
+            world.append(&mut *longer, middle..tokens, &counts);
+            assert_eq!(world.attend(&mut *longer), expected, "{name}, truncated");
 
             let mut original = start();
-            world.append(&mut *original, 0..forked_at, &by);
+            world.append(&mut *original, 0..middle, &counts);
             let mut fork = original.fork(None).unwrap();
-            let mut stray = original.fork(None).unwrap();
-            other.append(&mut *stray, forked_at..tokens, &by);
-            world.append(&mut *fork, forked_at..tokens, &by);
-            other.append(&mut *stray, 0..10, &[3]);
-            world.append(&mut *original, forked_at..tokens, &[7]);
-            assert_ne!(world.answer(&mut *stray), expected_answer, "{name}, the stray");
-            drop(stray);
-            assert_eq!(world.answer(&mut *original), expected_answer, "{name}, the original");
+            let mut other_fork = original.fork(None).unwrap();
+            other.append(&mut *other_fork, middle..tokens, &counts);
+            world.append(&mut *fork, middle..tokens, &counts);
+            other.append(&mut *other_fork, 0..10, &[3]);
+            world.append(&mut *original, middle..tokens, &[7]);
+            assert_ne!(world.attend(&mut *other_fork), expected, "{name}, other tokens");
+            drop(other_fork);
+            assert_eq!(world.attend(&mut *original), expected, "{name}, the original");
             drop(original);
-            assert_eq!(world.answer(&mut *fork), expected_answer, "{name}, the fork");
+            assert_eq!(world.attend(&mut *fork), expected, "{name}, the fork");
         });
     }
 }

@@ -1,4 +1,4 @@
-//! What a promise rests on, in a whole pipeline.
+//! Certificates of whole pipelines.
 
 use crate::common::{backends, normal};
 use ndarray::Array3;
@@ -6,18 +6,13 @@ use vattention::{
     Certificate, FallBack, Kind, Options, RowReport, Shape, available_backends, config::Loader,
 };
 
-/// The bound of an exact selector reaches the estimator, and makes its promise a proof.
+/// The estimator uses the bound of an exact selector, so that its promise is proved.
 #[test]
-fn exact_top_k_and_hoeffding_make_a_proof() {
+fn exact_top_k_and_hoeffding_prove_a_promise() {
     let pipeline = Loader::default().parse("proof.toml", &proof("head")).unwrap();
     let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 1, value_dim: 1 };
-    let tokens =
-        Array3::from_shape_fn(
-            (1, 4000, 1),
-            |(_, t, _)| {
-                if t % 40 == 0 { 5.0 } else { (t % 7) as f32 * 0.01 }
-            },
-        );
+    let number = |t: usize| if t % 40 == 0 { 5.0 } else { (t % 7) as f32 * 0.01 };
+    let tokens = Array3::from_shape_fn((1, 4000, 1), |(_, t, _)| number(t));
     let queries = Array3::from_shape_fn((2, 1, 1), |(h, _, _)| 1.0 + h as f32);
     for backend in available_backends() {
         let options = Options { fall_back: FallBack::Never, ..Options::default() };
@@ -31,30 +26,31 @@ fn exact_top_k_and_hoeffding_make_a_proof() {
     }
 }
 
-/// Scores of a group bound no head's own, so nothing could ever be proved.
+/// Scores of a group do not bound the logits of a single query head, so no proof is possible.
 #[test]
-fn a_pipeline_whose_bound_nobody_proves_is_refused() {
+fn a_pipeline_without_a_proved_bound_is_an_error() {
     let error = Loader::default().parse("proof.toml", &proof("group")).unwrap_err().to_string();
     assert!(error.contains("needs a proved bound"), "{error}");
 }
 
-/// Whoever does without the error bar of a budget reads the same; a promise is looked at all the same.
+/// Omitting the error bars of a budget does not change the tokens read. Promises are checked even
+/// so.
 #[test]
-fn without_error_bars_the_same_is_read() {
+fn omitted_error_bars_do_not_change_the_tokens_read() {
     let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 32 };
     let (keys, values) = (normal((2, 1000, 32), 1), normal((2, 1000, 32), 2));
     let queries = normal((4, 2, 32), 3);
-    for (sampler, asked) in ["uniform", "stratified", "priority"]
+    for (sampler, goal) in ["uniform", "stratified", "priority"]
         .into_iter()
         .flat_map(|s| [(s, "size"), (s, "epsilon")])
     {
         let text = format!(
             "[[selectors]]\ntype = \"oracle-top-k\"\nsize = 0.05\n[sampler]\ntype = \"{sampler}\"\n\
-             [estimator]\ntype = \"ratio\"\n{asked} = 0.1\ndelta = 0.1"
+             [estimator]\ntype = \"ratio\"\n{goal} = 0.1\ndelta = 0.1"
         );
         let pipeline = Loader::default().parse("budget.toml", &text).unwrap();
         for backend in backends() {
-            let context = format!("{sampler}, {asked}, {}", backend.name());
+            let context = format!("{sampler}, {goal}, {}", backend.name());
             let run = |omit_error_bars| {
                 let options = Options {
                     fall_back: FallBack::Never,
@@ -71,14 +67,14 @@ fn without_error_bars_the_same_is_read() {
             let apart = (&with.out - &without.out).mapv(f32::abs);
             assert!(apart.iter().all(|&x| x < 1e-5), "{context}: {apart}");
             for (with, without) in with.rows.into_iter().zip(without.rows) {
-                if asked == "epsilon" {
+                if goal == "epsilon" {
                     assert_eq!(with.certificate, without.certificate, "{context}");
                     continue;
                 }
                 assert!(without.certificate.bar.is_none(), "{context}: {without:?}");
                 assert!(without.certificate.promise.is_none() && !without.certificate.held);
-                let unread = |certificate| RowReport { certificate, ..with };
-                assert_eq!(unread(without.certificate), without, "{context}");
+                let expected = RowReport { certificate: without.certificate, ..with };
+                assert_eq!(expected, without, "{context}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the `cpu` backend does beside what every backend does.
+//! Tests of the `cpu` backend alone: fallback, threads, batches and panics.
 
 use crate::common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,7 @@ use vattention::{
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 40 };
 
-/// A sequence of `tokens` tokens.
+/// Starts a sequence of `tokens` tokens.
 fn start(
     pipeline: &Arc<PipelineConfig>,
     shape: Shape,
@@ -72,9 +72,9 @@ fn pipeline(toml: &str) -> Arc<PipelineConfig> {
     Loader::default().parse("cpu.toml", toml).unwrap()
 }
 
-/// A window that is cheaper to read among everything than by itself, and one that is not.
+/// A dense step is faster than reading a long window, and slower than reading a short one.
 #[test]
-fn a_long_list_is_read_densely_unless_taken_literally() {
+fn long_lists_are_read_densely_unless_fallback_is_disabled() {
     for (share, size, sum) in [("group", 0.9, 0.9), ("head", 0.9, 1.8), ("head", 0.4, 0.8)] {
         let window = pipeline(&format!(
             "share = \"{share}\"\n[[selectors]]\ntype = \"window\"\nsize = {size}\n"
@@ -85,14 +85,14 @@ fn a_long_list_is_read_densely_unless_taken_literally() {
             start(pipeline, SHAPE, 3000, &options).attend(queries(SHAPE, 3).view(), None).unwrap()
         };
         let [fast, all] = [&window, &dense].map(|pipeline| attend(pipeline, FallBack::ByCount));
-        let literal = attend(&window, FallBack::Never);
-        assert_eq!(fast.out, all.out, "{share}, {sum}: what dense attention gives");
+        let sparse = attend(&window, FallBack::Never);
+        assert_eq!(fast.out, all.out, "{share}, {sum}: the output of dense attention");
         for row in &fast.rows {
             assert!(row.fell_back, "{share}, {sum}");
             assert_eq!((row.density(), row.certificate.kind), (1.0, Kind::Exact));
             assert!(row.certificate.held);
         }
-        for row in &literal.rows {
+        for row in &sparse.rows {
             assert!(!row.fell_back && row.certificate.kind == Kind::None, "{share}, {sum}");
             assert_eq!(row.certain, (3000.0 * size) as usize);
         }
@@ -104,11 +104,12 @@ fn a_long_list_is_read_densely_unless_taken_literally() {
     assert!(output.rows.iter().all(|row| !row.fell_back && row.certain == 900));
 }
 
-/// An estimator that asks for nearly everything gets all of it.
+/// An estimator that needs nearly all tokens causes a dense step.
 #[test]
-fn a_large_budget_is_met_by_reading_everything() {
+fn a_large_budget_is_met_by_a_dense_step() {
     let costly = pipeline(
-        "[[selectors]]\ntype = \"sink\"\nsize = 8\n[estimator]\ntype = \"ratio\"\nepsilon = 0.01\ndelta = 0.01\n",
+        "[[selectors]]\ntype = \"sink\"\nsize = 8\n\
+         [estimator]\ntype = \"ratio\"\nepsilon = 0.01\ndelta = 0.01\n",
     );
     let dense = load(common::root("configs/dense.toml")).unwrap();
     let attend = |pipeline| {
@@ -123,7 +124,7 @@ fn a_large_budget_is_met_by_reading_everything() {
     }
 }
 
-/// Asks for everything, unless all weights are alike.
+/// Requires all tokens, unless all weights are equal.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Wary {}
 
@@ -140,11 +141,11 @@ impl Estimator for Wary {
     }
 }
 
-register!(Estimator, "wary", Wary, "everything, unless all weights are alike");
+register!(Estimator, "wary", Wary, "all tokens, unless all weights are equal");
 
-/// Lists of query heads that are too long are read together; the others' are as if alone.
+/// Query heads whose lists are too long fall back to a dense step, without effect on the others.
 #[test]
-fn heads_that_fall_back_leave_the_others_alone() {
+fn heads_that_fall_back_do_not_affect_others() {
     let shape = Shape { query_heads: 4, kv_heads: 1, ..SHAPE };
     let wary = PipelineConfig {
         share: Share::Head,
@@ -161,51 +162,53 @@ fn heads_that_fall_back_leave_the_others_alone() {
     };
     let wary = Arc::new(wary);
     let [output, all] = [&wary, &dense].map(|pipeline| attend(pipeline, FallBack::ByCount));
-    let literal = attend(&wary, FallBack::Never);
+    let sparse = attend(&wary, FallBack::Never);
     assert_eq!(
         output.rows.iter().map(|row| row.fell_back).collect::<Vec<_>>(),
         [true, false, true, true]
     );
     for head in 0..4 {
-        let like = if head == 1 { &literal } else { &all };
-        let [ours, theirs] = [&output, like].map(|output| output.out.slice(s![head, 0, ..]));
+        let expected = if head == 1 { &sparse } else { &all };
+        let [ours, theirs] = [&output, expected].map(|output| output.out.slice(s![head, 0, ..]));
         assert!(ours.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-6), "head {head}");
-        let [ours, theirs] = [&output, like].map(|it| it.selection.as_ref().unwrap().row(head));
+        let [ours, theirs] =
+            [&output, expected].map(|output| output.selection.as_ref().unwrap().row(head));
         assert_eq!(ours, theirs, "head {head}");
     }
 }
 
-/// By the clock, a KV head reads everything, which is exact, or what it would have read.
+/// With fallback by the clock, each step equals the dense step or the sparse step.
 #[test]
-fn by_the_clock_a_head_reads_everything_or_what_the_pipeline_chooses() {
+fn fallback_by_the_clock_mixes_dense_and_sparse_steps() {
     let shape = Shape { query_heads: 6, kv_heads: 2, head_dim: 32, value_dim: 32 };
     let sampled = pipeline("[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.2\n");
     let attention = |pipeline, fall_back| {
         start(pipeline, shape, 900, &Options { fall_back, ..Options::default() })
     };
     let mut by_clock = attention(&sampled, FallBack::ByClock);
-    let mut literal = attention(&sampled, FallBack::Never);
+    let mut sparse = attention(&sampled, FallBack::Never);
     let mut dense = attention(&pipeline(""), FallBack::ByClock);
     let (mut exact, mut drawn) = (0, 0);
     for step in 0..40 {
         let queries = queries(shape, step);
-        let [output, literal, dense] = [&mut by_clock, &mut literal, &mut dense]
+        let [output, sparse, dense] = [&mut by_clock, &mut sparse, &mut dense]
             .map(|attention| attention.attend(queries.view(), None).unwrap());
         for (head, row) in output.rows.iter().enumerate() {
-            let like = if row.fell_back { &dense } else { &literal };
-            let [ours, theirs] = [&output, like].map(|output| output.out.slice(s![head, 0, ..]));
+            let expected = if row.fell_back { &dense } else { &sparse };
+            let [ours, theirs] =
+                [&output, expected].map(|output| output.out.slice(s![head, 0, ..]));
             assert!(ours.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-6), "head {head}");
             assert_eq!(row.fell_back, row.certificate.kind == Kind::Exact, "head {head}");
             (exact, drawn) =
                 (exact + usize::from(row.fell_back), drawn + usize::from(!row.fell_back));
         }
-        assert!(literal.rows.iter().all(|row| !row.fell_back));
+        assert!(sparse.rows.iter().all(|row| !row.fell_back));
     }
-    // Each way is tried three times, by both KV heads.
+    // Both KV heads with three query heads each use each mode at least three times.
     assert!(exact >= 18 && drawn >= 18, "{exact} and {drawn}");
 }
 
-/// One KV head shared out among threads, in pieces that end where lists and chunks do not.
+/// The pieces of a KV head for several threads do not end at the ends of lists and chunks.
 #[test]
 fn a_head_on_many_threads_has_the_same_bits() {
     let shape = Shape { query_heads: 3, kv_heads: 1, head_dim: 64, value_dim: 64 };
@@ -229,9 +232,9 @@ fn a_head_on_many_threads_has_the_same_bits() {
     }
 }
 
-/// A batch is one call after the other; one sequence's bad input is its own.
+/// A batch has the same results as single calls. Bad input of one sequence does not affect others.
 #[test]
-fn batches_are_what_single_calls_are() {
+fn batches_equal_single_calls() {
     let pipeline = load(common::root("configs/hybrid.toml")).unwrap();
     let cpu = backend("cpu").unwrap();
     let sequences = || -> Vec<Box<dyn Attention>> {
@@ -266,11 +269,11 @@ fn batches_are_what_single_calls_are() {
             }
         }
     }
-    let refused = cpu.attend_batch(Vec::new(), Some(0)).err().unwrap();
-    assert_eq!(refused.to_string(), "backend cpu: threads: expected at least 1, got 0");
+    let error = cpu.attend_batch(Vec::new(), Some(0)).err().unwrap();
+    assert_eq!(error.to_string(), "backend cpu: threads: expected at least 1, got 0");
 }
 
-/// Panics while this is set.
+/// [`Bomb`] panics while this is true.
 static BOMB: AtomicBool = AtomicBool::new(false);
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -285,18 +288,18 @@ impl SelectorConfig for Bomb {
 
 impl Selector for Bomb {
     fn append(&mut self, new: &NewTokens<'_>) {
-        assert!(!BOMB.load(Ordering::Relaxed), "as it was told, at {}", new.first);
+        assert!(!BOMB.load(Ordering::Relaxed), "as requested, at {}", new.first);
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        assert!(!BOMB.load(Ordering::Relaxed) || row.site().kv_head == 0, "as it was told");
+        assert!(!BOMB.load(Ordering::Relaxed) || row.site().kv_head == 0, "as requested");
         picks.take(0);
     }
 }
 
-register!(Selector, "bomb", Bomb, "panics when it is told to");
+register!(Selector, "bomb", Bomb, "panics on request");
 
-/// The sequence, its threads and the other sequences on them go on.
+/// After a panic, the sequence, its threads and other sequences on them can continue.
 #[test]
 fn a_selector_that_panics_poisons_nothing() {
     let pipeline =
@@ -313,8 +316,8 @@ fn a_selector_that_panics_poisons_nothing() {
     BOMB.store(false, Ordering::Relaxed);
     assert_eq!(attend(&mut attention, query.view()).unwrap(), before);
 
-    // One that panics at new tokens does not know them all: the sequence says so, and its fork
-    // from before goes on.
+    // A selector that panics while it indexes new tokens has an incomplete index. The sequence then
+    // returns an error, and a fork from before can continue.
     let mut fork = attention.fork(None).unwrap();
     BOMB.store(true, Ordering::Relaxed);
     let new = normal((2, 1, 32), 9);
@@ -326,9 +329,9 @@ fn a_selector_that_panics_poisons_nothing() {
     assert_eq!(attend(&mut fork, query.view()).unwrap(), before);
 }
 
-/// With nothing drawn the output is that of the certain tokens.
+/// With an empty sample, the output is that of the picked tokens.
 #[test]
-fn a_sample_of_nothing_changes_nothing() {
+fn an_empty_sample_changes_nothing() {
     let sink = Sink { size: Size::Tokens(4) };
     for share in [Share::Group, Share::Head] {
         let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(sink.clone())];
@@ -341,9 +344,9 @@ fn a_sample_of_nothing_changes_nothing() {
     }
 }
 
-/// Time is told apart, and only on request.
+/// Times of all phases are measured, but only on request.
 #[test]
-fn timings_say_where_the_time_went() {
+fn timings_are_returned_on_request() {
     let pipeline = load(common::root("configs/hybrid.toml")).unwrap();
     for timed in [false, true] {
         let options = Options { timed, ..Options::default() };
@@ -357,7 +360,7 @@ fn timings_say_where_the_time_went() {
     }
 }
 
-/// Every pipeline under the other share mode: the same sums over what is reported.
+/// Runs every pipeline in the other share mode.
 #[test]
 fn both_share_modes_agree_with_the_reference() {
     for path in common::configs() {
@@ -365,7 +368,7 @@ fn both_share_modes_agree_with_the_reference() {
         let other = if config.share == Share::Group { "head" } else { "group" };
         let change = format!("share={other}");
         let flipped = Loader { set: vec![change] }.load(&path);
-        // Some selectors need separate lists.
+        // Some selectors need a list per query head.
         let Ok(flipped) = flipped else { continue };
         let shape = if common::is_trained(&path) { MODEL } else { SHAPE };
         for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
@@ -390,9 +393,8 @@ fn both_share_modes_agree_with_the_reference() {
     }
 }
 
-/// Queries are one step each, whichever way they come.
 #[test]
-fn shapes_that_no_tile_fits_are_right() {
+fn shapes_that_are_not_multiples_of_tiles_are_right() {
     for (group, head_dim, value_dim) in [(1, 1, 1), (3, 33, 7), (7, 100, 257), (16, 256, 32)] {
         let shape = Shape { query_heads: group, kv_heads: 1, head_dim, value_dim };
         let dense = load(common::root("configs/dense.toml")).unwrap();

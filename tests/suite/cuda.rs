@@ -1,5 +1,5 @@
-//! The backend for GPUs: devices that fail, over an emulation, and shapes at its limits, also over the
-//! GPU of this machine.
+//! The CUDA backend: failing devices on an emulated GPU, and shapes at its limits, on this
+//! machine's GPU too.
 
 use crate::common;
 use std::cell::RefCell;
@@ -28,15 +28,15 @@ fn numbers(heads: usize, count: usize, dim: usize) -> Array3<f32> {
     })
 }
 
-/// A pipeline whose selectors learn from every step, and that samples.
-fn learning() -> Arc<PipelineConfig> {
+/// A pipeline with a sample, whose selectors learn from every step.
+fn learning_pipeline() -> Arc<PipelineConfig> {
     let text = "[[selectors]]\ntype = \"h2o\"\nheavy = 20\nrecent = 10\n\
                 [estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 40\n";
     Loader::default().parse("learning.toml", text).unwrap()
 }
 
-/// A pipeline that the device runs by itself: ranges, hash codes, a sample for a promise.
-fn whole() -> Arc<PipelineConfig> {
+/// A pipeline that runs completely on the device: ranges, hash codes, a sample for a promise.
+fn device_pipeline() -> Arc<PipelineConfig> {
     let text = "[[selectors]]\ntype = \"sink\"\nsize = 8\n\
                 [[selectors]]\ntype = \"hash-attention\"\nsize = 20\n\
                 [[selectors]]\ntype = \"window\"\nsize = 10\n\
@@ -50,7 +50,7 @@ fn append(attention: &mut dyn Attention, shape: Shape, tokens: Range<usize>) -> 
     common::append(attention, part(shape.head_dim).view(), part(shape.value_dim).view())
 }
 
-/// Tokens, and what a fork makes of three more queries: the bits, and the tokens read.
+/// Number of tokens, and the results of three more queries to a fork: bits and tokens read.
 fn state(attention: &dyn Attention, shape: Shape) -> (usize, Vec<u32>, Selection) {
     let queries = numbers(shape.query_heads, 3, shape.head_dim);
     let output = attention.fork(None).unwrap().attend(queries.view(), None).unwrap();
@@ -58,8 +58,9 @@ fn state(attention: &dyn Attention, shape: Shape) -> (usize, Vec<u32>, Selection
     (attention.len(), bits, output.selection.unwrap())
 }
 
-/// Lets one call to the device after the other fail, until all succeed; says how many there are.
-fn each_failure<D: Device, T>(
+/// Runs repeatedly, and lets a later call to the device fail each time, until no call fails.
+/// Returns the number of calls and the result.
+fn fail_at_each_call<D: Device, T>(
     device: &Watched<D>,
     mut run: impl FnMut() -> Result<T>,
     mut check: impl FnMut(),
@@ -77,12 +78,12 @@ fn each_failure<D: Device, T>(
     unreachable!("a run makes finitely many calls")
 }
 
-/// Whichever call to the device fails, all is as before, and works the next time.
+/// After the failure of any call to the device, the state is unchanged, and a second try succeeds.
 #[test]
-fn what_fails_on_the_device_changes_nothing() {
+fn failures_of_the_device_change_nothing() {
     let Some(emulator) = common::emulator() else { return };
-    check_failures(&emulator, &learning());
-    check_failures(&emulator, &whole());
+    check_failures(&emulator, &learning_pipeline());
+    check_failures(&emulator, &device_pipeline());
 }
 
 fn check_failures<D: Device>(emulator: &D, pipeline: &Arc<PipelineConfig>) {
@@ -93,8 +94,8 @@ fn check_failures<D: Device>(emulator: &D, pipeline: &Arc<PipelineConfig>) {
     let mut untouched = start(&Gpu::new(emulator.clone())).unwrap();
     let device = Watched::new(emulator.clone());
     let gpu = Gpu::new(device.clone());
-    let (calls, mut attention) = each_failure(&device, || start(&gpu), || ());
-    assert!(calls >= 2, "compiles two kernels, but has made {calls} calls");
+    let (calls, mut attention) = fail_at_each_call(&device, || start(&gpu), || ());
+    assert!(calls >= 2, "expected the compilation of two kernels, found {calls} calls");
     append(&mut *attention, SHAPE, 0..300).unwrap();
     append(&mut *untouched, SHAPE, 0..300).unwrap();
 
@@ -102,29 +103,29 @@ fn check_failures<D: Device>(emulator: &D, pipeline: &Arc<PipelineConfig>) {
     let before = state(&**attention.borrow(), SHAPE);
     let same = || assert_eq!(state(&**attention.borrow(), SHAPE), before);
     let run = || append(&mut **attention.borrow_mut(), SHAPE, 300..700);
-    let (calls, ()) = each_failure(&device, run, same);
-    assert!(calls >= 8, "new pages of two heads, but has made {calls} calls");
+    let (calls, ()) = fail_at_each_call(&device, run, same);
+    assert!(calls >= 8, "expected new pages of two heads, found {calls} calls");
     append(&mut *untouched, SHAPE, 300..700).unwrap();
 
     let before = state(&**attention.borrow(), SHAPE);
     let same = || assert_eq!(state(&**attention.borrow(), SHAPE), before);
     let run = || attention.borrow_mut().attend(queries.view(), None);
-    let (calls, _) = each_failure(&device, run, same);
-    assert!(calls >= 3 * 4, "three steps, but has made {calls} calls");
+    let (calls, _) = fail_at_each_call(&device, run, same);
+    assert!(calls >= 3 * 4, "expected three steps, found {calls} calls");
     untouched.attend(queries.view(), None).unwrap();
 
     let before = state(&**attention.borrow(), SHAPE);
     let same = || assert_eq!(state(&**attention.borrow(), SHAPE), before);
-    let (_, fork) = each_failure(&device, || attention.borrow().fork(None), same);
+    let (_, fork) = fail_at_each_call(&device, || attention.borrow().fork(None), same);
     assert_eq!(state(&*fork, SHAPE), before);
-    assert_eq!(state(&*untouched, SHAPE), before, "as if nothing had ever failed");
+    assert_eq!(state(&*untouched, SHAPE), before, "a sequence without failures");
 }
 
-/// A fork and its original write to the last page, which was not full, each to its own.
+/// A fork and its original have separate copies of the last page, which is not full.
 #[test]
-fn forks_share_no_row_that_is_yet_to_come() {
+fn forks_share_no_new_rows() {
     let Some(emulator) = common::emulator() else { return };
-    for pipeline in [learning(), whole()] {
+    for pipeline in [learning_pipeline(), device_pipeline()] {
         check_forks(&emulator, &pipeline);
     }
 }
@@ -146,10 +147,10 @@ fn check_forks(emulator: &Emulator, pipeline: &Arc<PipelineConfig>) {
     }
 }
 
-/// The smallest and the largest heads and groups answer as the reference does; larger ones are
-/// refused by name.
+/// The smallest and the largest heads and groups give the results of the reference; larger ones are
+/// an error that names the limit.
 #[test]
-fn shapes_at_the_limits_are_answered_and_beyond_them_refused() {
+fn shapes_at_the_limits_are_supported_and_larger_ones_are_errors() {
     let backends = common::backends();
     for gpu in backends.iter().filter(|backend| backend.name() == "cuda") {
         check_limits(&**gpu);
@@ -166,8 +167,8 @@ fn check_limits(gpu: &dyn Backend) {
         value_dim,
     };
     for shape in [shape(1, 1, 1, 1), shape(32, 2, 256, 256), shape(3, 1, 96, 200)] {
-        for pipeline in [&learning(), &whole(), &load(common::root("configs/dense.toml")).unwrap()]
-        {
+        let dense = load(common::root("configs/dense.toml")).unwrap();
+        for pipeline in [&learning_pipeline(), &device_pipeline(), &dense] {
             let [ours, expected] = [gpu, &Reference].map(|backend| {
                 let mut attention = backend.start(pipeline, 0, shape, &options).unwrap();
                 append(&mut *attention, shape, 0..300).unwrap();
@@ -185,13 +186,13 @@ fn check_limits(gpu: &dyn Backend) {
         (shape(1, 1, 257, 16), "head_dim: expected 1 to 256 on CUDA, got 257"),
         (shape(1, 1, 16, 300), "value_dim: expected 1 to 256 on CUDA, got 300"),
     ] {
-        let error = gpu.start(&learning(), 0, shape, &options).err().unwrap();
+        let error = gpu.start(&learning_pipeline(), 0, shape, &options).err().unwrap();
         assert_eq!(error.to_string(), expected);
     }
 }
 
-/// The pipelines of `configs/` for which there are kernels of every part.
-const WHOLE: [&str; 18] = [
+/// Pipelines of `configs/` that run completely on the device.
+const DEVICE_PIPELINES: [&str; 18] = [
     "hash-attention",
     "hash-hybrid",
     "hash-hyperplanes",
@@ -212,10 +213,10 @@ const WHOLE: [&str; 18] = [
     "vattention-paper-sdpa-hoeffding",
 ];
 
-/// A step of these makes one copy to the device, starts one record, and makes one copy back; those of
-/// the others launch what the host chose.
+/// A step of a pipeline that runs completely on the device is one copy to the device, one replay of
+/// a graph and one copy to the host. Steps of other pipelines launch kernels for the host's picks.
 #[test]
-fn a_step_is_one_copy_there_one_start_and_one_copy_back() {
+fn a_step_on_the_device_is_one_write_one_replay_and_one_read() {
     let Some(emulator) = common::emulator() else { return };
     for path in common::configs() {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
@@ -230,15 +231,15 @@ fn a_step_is_one_copy_there_one_start_and_one_copy_back() {
         device.take();
         attention.attend(queries.view(), None).unwrap();
         let calls = device.take();
-        let one = Calls { writes: 1, reads: 1, replays: 1, ..Calls::default() };
-        assert_eq!(calls == one, WHOLE.contains(&&*name), "{name}: {calls:?}");
+        let expected = Calls { writes: 1, reads: 1, replays: 1, ..Calls::default() };
+        assert_eq!(calls == expected, DEVICE_PIPELINES.contains(&&*name), "{name}: {calls:?}");
         assert_eq!(calls.replays == 0, calls.launches > 0, "{name}: {calls:?}");
     }
 }
 
-/// Selectors index no token as long as the device takes the steps by itself: it has the codes.
+/// Selectors on the host index no tokens while steps run completely on the device.
 #[test]
-fn the_host_keeps_no_index_that_nobody_asks_for() {
+fn the_host_has_no_index_for_steps_on_the_device() {
     let Some(emulator) = common::emulator() else { return };
     let queries = numbers(SHAPE.query_heads, 1, SHAPE.head_dim);
     let code = size_of::<u32>() * SHAPE.query_heads;
@@ -254,17 +255,17 @@ fn the_host_keeps_no_index_that_nobody_asks_for() {
         }
         bytes
     };
-    assert_eq!(bytes(&whole()), [0, 300 * code, 301 * code]);
-    // The bounds of a page of 16 tokens are two rows of f32, of 32 elements with what is between rows.
+    assert_eq!(bytes(&device_pipeline()), [0, 300 * code, 301 * code]);
+    // The bounds of a page of 16 tokens are two rows of f32, padded to 32 elements.
     let quest = "[[selectors]]\ntype = \"quest\"\nsize = 32\n";
     let quest = Loader::default().parse("quest.toml", quest).unwrap();
     assert_eq!(bytes(&quest), [0, 18 * 2 * 128 * 2, 18 * 2 * 128 * 2]);
-    let h2o = bytes(&learning());
+    let h2o = bytes(&learning_pipeline());
     assert!(h2o[0] > 0 && h2o[1] > 0, "{h2o:?}");
 }
 
-/// Forks share networks, one for each query head here, which are copied to the device when a sequence
-/// starts.
+/// Forks share the networks of hash codes, one for each query head here, which are copied to the
+/// device when a sequence starts.
 #[test]
 fn forks_share_networks() {
     let Some(emulator) = common::emulator() else { return };
@@ -277,20 +278,21 @@ fn forks_share_networks() {
         let _fork = sequence.fork(Some(1)).unwrap();
         (at_start, device.take().allocations)
     };
-    let [(with, of_fork), (without, alike)] = [&whole(), &learning()].map(allocations);
+    let [(with, fork_with), (without, fork_without)] =
+        [&device_pipeline(), &learning_pipeline()].map(allocations);
     assert_eq!(with - without, SHAPE.query_heads);
-    assert_eq!(of_fork, alike);
+    assert_eq!(fork_with, fork_without);
 }
 
-/// Sequences that take steps in turns share a routine, and none sees anything of another.
+/// Sequences share a routine, which they use in turn.
 #[test]
-fn sequences_do_not_disturb_one_another() {
+fn sequences_that_share_a_routine_do_not_affect_each_other() {
     let Some(emulator) = common::emulator() else { return };
     let options = Options { return_selection: true, ..Options::default() };
     let gpu = Gpu::new(emulator.clone());
     let lengths = [700, 90, 400];
     let start = |gpu: &Gpu<Emulator>, length| {
-        let mut attention = gpu.start(&whole(), 0, SHAPE, &options).unwrap();
+        let mut attention = gpu.start(&device_pipeline(), 0, SHAPE, &options).unwrap();
         append(&mut *attention, SHAPE, 0..length).unwrap();
         attention
     };
@@ -310,11 +312,11 @@ fn sequences_do_not_disturb_one_another() {
     }
 }
 
-/// Rows that stay with the host give the same bits, and none of them is in memory of the device.
+/// Rows in host memory give the same bits as rows in device memory.
 #[test]
-fn rows_of_the_host_are_read_as_those_of_the_device() {
+fn rows_in_host_memory_give_the_same_results() {
     let Some(emulator) = common::emulator() else { return };
-    for pipeline in [learning(), whole()] {
+    for pipeline in [learning_pipeline(), device_pipeline()] {
         let [near, far] = [Placement::Device, Placement::Host].map(|placement| {
             let device = Watched::new(emulator.clone());
             let options = Options { return_selection: true, placement, ..Options::default() };
@@ -323,7 +325,7 @@ fn rows_of_the_host_are_read_as_those_of_the_device() {
             device.take();
             append(&mut *attention, SHAPE, 0..300).unwrap();
             let calls = device.take();
-            // Two pages of each KV head; the other memory is for their tables.
+            // Each KV head has two pages; the other allocations are for their tables.
             assert_eq!(
                 calls.on_host,
                 if placement == Placement::Host { 2 * SHAPE.kv_heads } else { 0 }

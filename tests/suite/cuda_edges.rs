@@ -1,4 +1,5 @@
-//! Steps on the device at the edges: threads that share a routine, sequences that outgrow it, and as many looks as there may be.
+//! Edge cases of steps on the device: threads that share a routine, sequences that outgrow it, and
+//! the fewest and most checks of a sample.
 
 use crate::common;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::common::devices::Watched;
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };
 
-fn parsed(text: &str) -> Arc<PipelineConfig> {
+fn parse(text: &str) -> Arc<PipelineConfig> {
     Loader::default().parse("edge.toml", text).unwrap()
 }
 
@@ -25,7 +26,7 @@ fn numbers(heads: usize, count: usize, dim: usize) -> Array3<f32> {
     })
 }
 
-fn started(
+fn start(
     backend: &dyn Backend,
     pipeline: &Arc<PipelineConfig>,
     tokens: usize,
@@ -42,15 +43,15 @@ fn append(attention: &mut dyn Attention, tokens: std::ops::Range<usize>) {
     attention.append(part(SHAPE.head_dim).view(), part(SHAPE.value_dim).view()).unwrap();
 }
 
-/// One query for each number of visible tokens.
+/// Runs one query for each number of visible tokens.
 fn attend(attention: &mut dyn Attention, visible: &[usize]) -> Output {
     let queries = numbers(SHAPE.query_heads, visible.len(), SHAPE.head_dim);
     attention.attend(queries.view(), Some(visible)).unwrap()
 }
 
-/// A pipeline that the device runs by itself, of which samples grow.
-fn whole(rounds: u8) -> Arc<PipelineConfig> {
-    parsed(&format!(
+/// A pipeline with growing samples that runs completely on the device.
+fn device_pipeline(rounds: u8) -> Arc<PipelineConfig> {
+    parse(&format!(
         "[[selectors]]\ntype = \"sink\"\nsize = 8\n\
          [[selectors]]\ntype = \"hash-attention\"\nsize = 20\n\
          [sampler]\nbase = 30\n\
@@ -58,9 +59,9 @@ fn whole(rounds: u8) -> Arc<PipelineConfig> {
     ))
 }
 
-/// Layers and sequences on threads of their own take turns with a routine.
+/// Sequences on several threads use a routine in turn.
 #[test]
-fn threads_that_share_a_routine_do_not_disturb_one_another() {
+fn threads_that_share_a_routine_do_not_affect_each_other() {
     let Some(emulator) = common::emulator() else { return };
     let gpu = Gpu::new(emulator);
     let lengths = [700, 90, 400];
@@ -69,12 +70,12 @@ fn threads_that_share_a_routine_do_not_disturb_one_another() {
         (0..3).map(|_| attend(&mut *attention, &[last - 30, last])).collect()
     };
     let together: Vec<Vec<Output>> = std::thread::scope(|scope| {
-        let start = |length| started(&gpu, &whole(6), length);
-        let threads = lengths.map(|length| scope.spawn(move || run(start(length))));
+        let start_on_gpu = |length| start(&gpu, &device_pipeline(6), length);
+        let threads = lengths.map(|length| scope.spawn(move || run(start_on_gpu(length))));
         threads.map(|thread| thread.join().unwrap()).into()
     });
     for (ours, length) in together.iter().zip(lengths) {
-        let alone = run(started(&gpu, &whole(6), length));
+        let alone = run(start(&gpu, &device_pipeline(6), length));
         for (ours, alone) in ours.iter().zip(&alone) {
             assert_eq!((&ours.out, &ours.selection), (&alone.out, &alone.selection));
             assert_eq!(ours.rows, alone.rows);
@@ -82,22 +83,21 @@ fn threads_that_share_a_routine_do_not_disturb_one_another() {
     }
 }
 
-/// One look, and as many as can be asked for.
 #[test]
-fn the_fewest_and_the_most_looks_are_taken() {
+fn the_fewest_and_the_most_rounds_are_supported() {
     let Some(emulator) = common::emulator() else { return };
     for rounds in [1, 255] {
         let [ours, expected] = [&Gpu::new(emulator.clone()) as &dyn Backend, &Reference]
-            .map(|backend| attend(&mut *started(backend, &whole(rounds), 700), &[700]));
-        compare_reports("looks", SHAPE.group(), &ours, &expected);
-        compare_picks("looks", &ours, &expected);
+            .map(|backend| attend(&mut *start(backend, &device_pipeline(rounds), 700), &[700]));
+        compare_reports("rounds", SHAPE.group(), &ours, &expected);
+        compare_picks("rounds", &ours, &expected);
     }
 }
 
-/// Quest proves a bound too, but not one that the device knows: such a step is the host's, and so is
-/// one with more bounds than the best logit left over.
+/// The device computes only the bound of an exact top-k, the best remaining logit. Steps with the
+/// bound of Quest, or with several bounds, are executed by the host.
 #[test]
-fn bounds_that_the_device_cannot_find_are_left_to_the_host() {
+fn steps_with_bounds_that_the_device_cannot_compute_run_on_the_host() {
     let Some(emulator) = common::emulator() else { return };
     let top = "[[selectors]]\ntype = \"oracle-top-k\"\nsize = 40\n";
     let quest = "[[selectors]]\ntype = \"quest\"\nsize = 48\n";
@@ -105,30 +105,30 @@ fn bounds_that_the_device_cannot_find_are_left_to_the_host() {
         "[estimator]\ntype = \"hoeffding\"\ntarget = \"denominator\"\nepsilon = 0.2\ndelta = 0.2\n";
     for (selectors, replays) in [(top, 1), (quest, 0), (&format!("{top}{quest}"), 0)] {
         let device = Watched::new(emulator.clone());
-        let pipeline = parsed(&format!("share = \"head\"\n{selectors}{hoeffding}"));
-        let mut ours = started(&Gpu::new(device.clone()), &pipeline, 700);
+        let pipeline = parse(&format!("share = \"head\"\n{selectors}{hoeffding}"));
+        let mut ours = start(&Gpu::new(device.clone()), &pipeline, 700);
         device.take();
         let ours = attend(&mut *ours, &[700]);
         assert_eq!(device.take().replays, replays, "{selectors}");
-        let expected = attend(&mut *started(&Reference, &pipeline, 700), &[700]);
-        assert!(expected.rows.iter().any(|row| row.sampled > 0), "nothing is left to chance");
+        let expected = attend(&mut *start(&Reference, &pipeline, 700), &[700]);
+        assert!(expected.rows.iter().any(|row| row.sampled > 0), "no sample was drawn");
         compare_reports(selectors, SHAPE.group(), &ours, &expected);
         compare_picks(selectors, &ours, &expected);
     }
 }
 
-/// What is beyond the room that was made is answered as by the reference, before and after.
+/// Steps equal those of the reference while sequences outgrow the memory of their routine.
 #[test]
-fn room_is_made_as_sequences_grow() {
+fn memory_grows_with_sequences() {
     let Some(emulator) = common::emulator() else { return };
-    let mut ours = started(&Gpu::new(emulator), &whole(6), 650);
-    let mut expected = started(&Reference, &whole(6), 650);
+    let mut ours = start(&Gpu::new(emulator), &device_pipeline(6), 650);
+    let mut expected = start(&Reference, &device_pipeline(6), 650);
     for new in [650..1020, 1020..1030, 1030..2100] {
         append(&mut *ours, new.clone());
         append(&mut *expected, new.clone());
         let visible = [new.end - 7, new.end];
         let (ours, expected) = (attend(&mut *ours, &visible), attend(&mut *expected, &visible));
-        compare_reports("room", SHAPE.group(), &ours, &expected);
-        compare_picks("room", &ours, &expected);
+        compare_reports("memory", SHAPE.group(), &ours, &expected);
+        compare_picks("memory", &ours, &expected);
     }
 }

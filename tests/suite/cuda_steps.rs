@@ -1,4 +1,4 @@
-//! Pipelines of all that the device does by itself, drawn at random, against the reference.
+//! Random pipelines that run completely on the device, compared with the reference.
 
 use crate::common;
 use std::ops::Range;
@@ -18,7 +18,8 @@ use vattention::{Attention, Backend, FallBack, Options, Output, PipelineConfig, 
 
 use crate::common::agreement::{compare_picks, compare_reports};
 
-/// Few, since each is compiled: groups of 1, 3, 4 and 8, values shorter and longer than keys.
+/// Shapes, few because each is compiled: groups of 1, 3, 4 and 8, and values shorter and longer
+/// than keys.
 const SHAPES: [Shape; 4] = [
     Shape { query_heads: 2, kv_heads: 2, head_dim: 8, value_dim: 8 },
     Shape { query_heads: 3, kv_heads: 1, head_dim: 20, value_dim: 40 },
@@ -32,15 +33,16 @@ struct Case {
     pipeline: String,
     shape: Shape,
     storage: Storage,
-    /// Tokens appended before each step.
+    /// Number of tokens appended before each step.
     parts: Vec<usize>,
-    /// How many tokens each step sees: so many, or these hundredths of those appended.
+    /// Visible tokens of each query of a step.
     visible: Vec<Visible>,
-    /// Values of each KV head are multiplied by 2 to this power.
+    /// Binary logarithm of a factor of the values of each KV head.
     powers: [i32; 2],
     seed: u64,
 }
 
+/// Visible tokens: a number, or a fraction of all tokens.
 #[derive(Clone, Copy, Debug)]
 enum Visible {
     Tokens(usize),
@@ -48,7 +50,7 @@ enum Visible {
 }
 
 impl Visible {
-    fn of(self, tokens: usize) -> usize {
+    fn count(self, tokens: usize) -> usize {
         match self {
             Self::Tokens(visible) => visible.min(tokens),
             Self::Share(share) => ((tokens as f64 * share) as usize).max(1),
@@ -87,7 +89,7 @@ fn selector() -> impl Strategy<Value = String> {
     ]
 }
 
-/// An estimator, and a selector before it that it cannot do without.
+/// An estimator, with the selector that it needs, if any.
 fn estimator() -> impl Strategy<Value = String> {
     let hoeffding = (
         select(vec![
@@ -104,7 +106,9 @@ fn estimator() -> impl Strategy<Value = String> {
     let ratio = (0.05..0.9_f64, 0.01..0.9_f64, 1..4, size(), select(vec!["row", "step"]));
     prop_oneof![
         1 => Just(String::new()),
-        1 => size().prop_map(|size| format!("[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = {size}\n")),
+        1 => size().prop_map(|size| {
+            format!("[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = {size}\n")
+        }),
         3 => ratio.prop_map(|(epsilon, delta, rounds, base, scope)| {
             format!(
                 "[sampler]\nbase = {base}\n[estimator]\ntype = \"ratio\"\nepsilon = {epsilon}\n\
@@ -113,7 +117,8 @@ fn estimator() -> impl Strategy<Value = String> {
         }),
         2 => hoeffding.prop_map(|((target, correction), combine, epsilon, delta, size)| {
             format!(
-                "[[selectors]]\ntype = \"oracle-top-k\"\nsize = {size}\nscore = \"head\"\n[estimator]\n\
+                "[[selectors]]\ntype = \"oracle-top-k\"\nsize = {size}\nscore = \"head\"\n\
+                 [estimator]\n\
                  type = \"hoeffding\"\ntarget = \"{target}\"\ncorrection = \"{correction}\"\n\
                  combine = \"{combine}\"\nepsilon = {epsilon}\ndelta = {delta}\n"
             )
@@ -142,12 +147,13 @@ prop_compose! {
         powers in prop_oneof![Just([0, 0]), select(vec![[-75, 40], [3, -2], [50, 0]])],
         seed: u64,
     ) -> Case {
-        // Bounds are of one query head.
+        // Bounds are those of one query head.
         let share = if estimator.contains("hoeffding") { "head" } else { share };
         let top = format!("share = \"{share}\"\nseed = {pipeline_seed}\n");
         let pipeline = top + &selectors.concat() + &estimator;
-        // What f16 cannot hold is not tried.
-        let powers = if storage == Storage::F16 { powers.map(|power| power.clamp(-3, 3)) } else { powers };
+        // Values must be in the range of f16.
+        let most = if storage == Storage::F16 { 3 } else { i32::MAX };
+        let powers = powers.map(|power| power.clamp(-most, most));
         Case { pipeline, shape, storage, parts, visible, powers, seed }
     }
 }
@@ -158,7 +164,7 @@ impl Case {
     }
 
     fn start(&self, backend: &dyn Backend) -> Box<dyn Attention> {
-        // A power of two: products of whole numbers stay exact, in whatever order they are summed.
+        // With a power of two as scale, sums of products of whole numbers are exact in any order.
         let scale = Some(0.25);
         let options = Options {
             return_selection: true,
@@ -184,7 +190,7 @@ impl Case {
         values
     }
 
-    /// Appends a part, takes the steps, and so on.
+    /// Appends the parts, and runs the queries after each. Returns the outputs.
     fn run(&self, backend: &dyn Backend) -> Vec<Output> {
         let Shape { query_heads, kv_heads, head_dim, .. } = self.shape;
         let all = self.parts.iter().sum();
@@ -192,7 +198,7 @@ impl Case {
         let queries = self.numbers(3, query_heads, self.visible.len(), head_dim);
         let mut attention = self.start(backend);
         let mut step = |part: Range<usize>| {
-            let visible: Vec<_> = self.visible.iter().map(|limit| limit.of(part.end)).collect();
+            let visible: Vec<_> = self.visible.iter().map(|limit| limit.count(part.end)).collect();
             let part = s![.., part, ..];
             attention.append(keys.slice(part), values.slice(part)).unwrap();
             attention.attend(queries.view(), Some(&visible)).unwrap()
@@ -205,8 +211,8 @@ impl Case {
         parts.map(&mut step).collect()
     }
 
-    /// Outputs over the same tokens are within 1e-5 of the head's largest value, and sums of weights
-    /// within 1e-5 of their logarithm.
+    /// Asserts that outputs over the same tokens are equal to within 1e-5 of the head's largest
+    /// value, and logarithms of denominators to within 1e-5.
     fn compare_outputs(&self, output: &Output, expected: &Output) {
         let (ours, theirs) =
             (output.selection.as_ref().unwrap(), expected.selection.as_ref().unwrap());
@@ -216,7 +222,7 @@ impl Case {
                 continue;
             }
             let apart = (output.log_denominator[[head, t]] - log_d).abs();
-            assert!(apart <= 1e-5 * log_d.abs().max(1.0), "row {row}: ln D is {apart} off");
+            assert!(apart <= 1e-5 * log_d.abs().max(1.0), "row {row}: ln D differs by {apart}");
             let largest = 2.0 * 2.0_f32.powi(self.powers[head / self.shape.group()]);
             let rows = [output, expected].map(|output| output.out.slice(s![head, t, ..]));
             for (ours, theirs) in rows[0].iter().zip(rows[1]) {
@@ -228,11 +234,15 @@ impl Case {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: 48,
+        ..ProptestConfig::default()
+    })]
 
-    /// The same tokens, numbers and promises, whatever the pipeline.
+    /// Tokens read, outputs and certificates are the same.
     #[test]
-    fn a_step_on_the_device_is_as_the_reference_takes_it(case in case()) {
+    fn a_step_on_the_device_equals_that_of_the_reference(case in case()) {
         let Some(emulator) = common::emulator() else { return Ok(()) };
         let (ours, expected) = (case.run(&Gpu::new(emulator)), case.run(&Reference));
         for (ours, expected) in ours.iter().zip(&expected) {

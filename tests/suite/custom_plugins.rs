@@ -1,7 +1,7 @@
-//! A user's selector: the file of `examples/custom_plugins`, from TOML, through the laws, in a
-//! pipeline with a promise, on every backend. (That folder's own tests build it as a crate.)
+//! The selector of `examples/custom_plugins`: read from TOML, and in a pipeline with a promise on
+//! every backend. (That folder's own tests build it as a crate.)
 
-#[allow(unreachable_pub)] // It is the root of a crate there.
+#[allow(unreachable_pub)] // The file is a module of the example's crate.
 #[path = "../../examples/custom_plugins/src/every_nth.rs"]
 mod every_nth;
 
@@ -11,7 +11,7 @@ use vattention::config::{listing, load};
 use vattention::{FallBack, Options, Shape, available_backends, plugin::ComponentKind};
 
 #[test]
-fn it_is_listed_with_its_field() {
+fn the_selector_is_listed_with_its_field() {
     let all = listing(ComponentKind::Selector);
     let entry = all.iter().find(|entry| entry.name == "every-nth").unwrap();
     assert_eq!(entry.summary, "every n-th token");
@@ -21,7 +21,7 @@ fn it_is_listed_with_its_field() {
 }
 
 #[test]
-fn it_runs_on_every_backend_and_a_sample_certifies_the_rest() {
+fn the_selector_runs_on_every_backend_with_a_sample() {
     let pipeline = load(common::root("examples/custom_plugins/skeleton.toml")).unwrap();
     let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 8, value_dim: 8 };
     let rows =
@@ -36,8 +36,8 @@ fn it_runs_on_every_backend_and_a_sample_certifies_the_rest() {
         let selection = output.selection.unwrap();
         let (indices, probabilities) = selection.row(0);
         let certain = |token: usize| {
-            let at = indices.binary_search(&(token as u32)).unwrap();
-            probabilities[at] == 1.0
+            let i = indices.binary_search(&(token as u32)).unwrap();
+            probabilities[i] == 1.0
         };
         assert!((0..3000).step_by(16).chain(2872..3000).all(certain));
         assert!(output.rows[0].sampled >= 128 && output.rows[0].certificate.held);

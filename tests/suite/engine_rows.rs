@@ -1,4 +1,4 @@
-//! Rows that an engine keeps, in its own pages, are answered as those of the library's cache.
+//! Steps over rows in an engine's own pages equal steps over the library's cache.
 
 use std::sync::Arc;
 
@@ -16,15 +16,16 @@ const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 64, value_di
 const TOKENS: usize = 3000;
 const STEPS: usize = 3;
 
-/// Tokens that a step sees: the last all of them.
+/// Number of tokens visible to a step: all tokens at the last one.
 fn visible(step: usize) -> usize {
     TOKENS - 7 * (STEPS - 1 - step)
 }
 
-/// An engine's pages, `[pages][rows · heads · dim]`: the vectors of all KV heads of a token side by side.
+/// Pages of an engine, `[pages][rows · heads · dim]`, in which the vectors of all KV heads of a
+/// token lie side by side.
 struct Pages<E> {
     numbers: Vec<Vec<E>>,
-    /// The same pages in one pool, in another order and with a gap after each, if it is used.
+    /// The pages in one pool, in another order and with a gap after each, and the block table.
     pool: Option<(Vec<E>, Vec<u32>)>,
     rows: usize,
     heads: usize,
@@ -32,20 +33,20 @@ struct Pages<E> {
 }
 
 impl<E: Element + 'static> Pages<E> {
-    /// Of `vectors` `[heads, tokens, dim]`, each followed by zeros up to `dim`.
+    /// Creates pages of `vectors` `[heads, tokens, _]`, each padded with zeros to `dim`.
     fn new(vectors: &Array3<f32>, dim: usize, rows: usize, number: fn(f32) -> E) -> Self {
-        let (heads, tokens, own) = vectors.dim();
-        let of_token = |token: usize| {
+        let (heads, tokens, unpadded) = vectors.dim();
+        let token_row = |token: usize| {
             (0..heads).flat_map(move |head| {
-                (0..dim).map(move |i| if i < own { vectors[[head, token, i]] } else { 0.0 })
+                (0..dim).map(move |i| if i < unpadded { vectors[[head, token, i]] } else { 0.0 })
             })
         };
         let all: Vec<usize> = (0..tokens).collect();
-        let page = |page: &[usize]| page.iter().flat_map(|&t| of_token(t)).map(number).collect();
+        let page = |page: &[usize]| page.iter().flat_map(|&t| token_row(t)).map(number).collect();
         Self { numbers: all.chunks(rows).map(page).collect(), pool: None, rows, heads, dim }
     }
 
-    /// The same rows, read from a pool by a block table.
+    /// Returns the same rows in a pool with a block table.
     fn pooled(mut self, gap: E) -> Self {
         let stride = self.stride();
         let (mut pool, mut table) = (Vec::new(), Vec::new());
@@ -68,7 +69,7 @@ impl<E: Element + 'static> Pages<E> {
         self.numbers.iter().map(Vec::as_slice).collect()
     }
 
-    /// One head's vectors, of which the last `zeros` numbers are zeros.
+    /// Vectors of one head; the last `zeros` elements are padding.
     fn view<'a>(
         &'a self,
         slices: &'a [&'a [E]],
@@ -86,7 +87,7 @@ impl<E: Element + 'static> Pages<E> {
     }
 }
 
-/// What an engine has of a sequence, and what is asked.
+/// State of an engine: the cache and the pipelines of a sequence, and queries.
 struct Engine<E> {
     shape: Shape,
     keys: Pages<E>,
@@ -96,12 +97,12 @@ struct Engine<E> {
 }
 
 impl<E: Element + 'static> Engine<E> {
-    /// What each KV head answers at each step.
+    /// Outputs of each KV head at each step.
     fn run(mut self, fall_back: FallBack) -> Vec<HeadOutput> {
         let Shape { head_dim, value_dim, kv_heads, .. } = self.shape;
         let (keys, values) = (self.keys.slices(), self.values.slices());
         let (key_zeros, value_zeros) = (self.keys.dim - head_dim, self.values.dim - value_dim);
-        let mut answers = Vec::new();
+        let mut outputs = Vec::new();
         for step in 0..STEPS {
             for kv_head in 0..kv_heads {
                 let pipeline = &mut self.pipelines[kv_head];
@@ -125,18 +126,18 @@ impl<E: Element + 'static> Engine<E> {
                     step: step as u32,
                 };
                 let head = HeadInput { pipeline, step, listed: true };
-                let answer = Cpu::answer(&head, fall_back).unwrap();
+                let output = Cpu::answer(&head, fall_back).unwrap();
                 if pipeline.needs_feedback() {
-                    for (member, row) in answer.rows.iter().enumerate() {
+                    for (member, row) in output.rows.iter().enumerate() {
                         let tokens = &row.list.as_ref().unwrap().indices;
                         let attended = Attended { tokens, weights: &row.sums.weights() };
                         pipeline.feedback(&step.row(member), &attended);
                     }
                 }
-                answers.push(answer);
+                outputs.push(output);
             }
         }
-        answers
+        outputs
     }
 }
 
@@ -148,7 +149,7 @@ fn pipelines(config: &Arc<PipelineConfig>, shape: Shape) -> Vec<Pipeline> {
     (0..shape.kv_heads).map(pipeline).collect()
 }
 
-/// Runs both, and compares every output, list and report.
+/// Compares outputs, token lists and reports of the engine with those of the library.
 fn compare<E: Element + 'static>(
     config: &Arc<PipelineConfig>,
     shape: Shape,
@@ -184,9 +185,9 @@ fn compare<E: Element + 'static>(
             pipelines: pipelines(config, shape),
         };
         let selection = want.selection.as_ref().unwrap();
-        for (i, answer) in engine.run(fall_back).iter().enumerate() {
+        for (i, output) in engine.run(fall_back).iter().enumerate() {
             let (step, kv_head) = (i / shape.kv_heads, i % shape.kv_heads);
-            for (member, row) in answer.rows.iter().enumerate() {
+            for (member, row) in output.rows.iter().enumerate() {
                 let head = kv_head * shape.group() + member;
                 let out: Vec<f32> = row.sums.sums.output().iter().map(|&x| x as f32).collect();
                 assert_eq!(want.out.slice(s![head, step, ..]).to_vec(), out, "{context}");
@@ -199,9 +200,10 @@ fn compare<E: Element + 'static>(
     }
 }
 
-/// Keys and values apart, in pages of a power of two or not, with other heads between the rows of one, padded or whole chunks.
+/// Keys and values have separate pages, whose numbers of rows are powers of two or not. The rows of
+/// a head alternate with those of other heads, with and without padding.
 #[test]
-fn pages_of_an_engine_are_answered_as_the_librarys_own() {
+fn pages_of_an_engine_give_the_librarys_results() {
     let padded = Shape { head_dim: 40, value_dim: 24, ..SHAPE };
     for name in ["dense", "oracle-top-k", "vattention-oracle", "priority", "stratified", "h2o"] {
         let config = load(root("configs").join(format!("{name}.toml"))).unwrap();
@@ -213,39 +215,39 @@ fn pages_of_an_engine_are_answered_as_the_librarys_own() {
     }
 }
 
-/// Each is an error that says what was expected.
+/// Messages name the expected shape or type.
 #[test]
-fn rows_that_kernels_cannot_read_are_refused() {
+fn rows_that_kernels_cannot_read_are_errors() {
     let config = Loader::default().parse("dense.toml", "").unwrap();
     let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 40, value_dim: 32 };
     let pipeline = &pipelines(&config, shape)[0];
     let (wide, half) = (vec![1.0_f32; 64 * 10], vec![f16::ONE; 64 * 10]);
     let keys = Tokens::strided(&wide, 10, 40, 64).padded(24);
     let values = Tokens::new(&wide, 10, 32);
-    let refused = |keys, values, visible, queries: &[f32]| {
+    let error_of = |keys, values, visible, queries: &[f32]| {
         let step = Step { site: pipeline.site(), queries, keys, values, visible, step: 0 };
         let head = HeadInput { pipeline, step, listed: false };
         Cpu::answer(&head, FallBack::Never)
             .map_or_else(|error| error.to_string(), |_| String::new())
     };
     let queries = [0.5; 80];
-    assert_eq!(refused(keys, values, 10, &queries), "");
+    assert_eq!(error_of(keys, values, 10, &queries), "");
     let unpadded = Tokens::strided(&wide, 10, 40, 64);
-    for (problem, said) in [
-        (refused(unpadded, values, 10, &queries), "a multiple of 32"),
-        (refused(keys, Tokens::new(&half, 10, 32), 10, &queries), "stored as the keys are"),
-        (refused(keys, values.range(0..9), 10, &queries), "values"),
-        (refused(keys, Tokens::new(&wide, 10, 64), 10, &queries), "value_dim"),
-        (refused(values, values, 10, &queries), "head_dim"),
-        (refused(keys, values, 11, &queries), "1 to 10"),
-        (refused(keys, values, 0, &queries), "1 to 10"),
-        (refused(keys, values, 10, &queries[..40]), "queries"),
+    for (error, part) in [
+        (error_of(unpadded, values, 10, &queries), "a multiple of 32"),
+        (error_of(keys, Tokens::new(&half, 10, 32), 10, &queries), "stored as the keys are"),
+        (error_of(keys, values.range(0..9), 10, &queries), "values"),
+        (error_of(keys, Tokens::new(&wide, 10, 64), 10, &queries), "value_dim"),
+        (error_of(values, values, 10, &queries), "head_dim"),
+        (error_of(keys, values, 11, &queries), "1 to 10"),
+        (error_of(keys, values, 0, &queries), "1 to 10"),
+        (error_of(keys, values, 10, &queries[..40]), "queries"),
     ] {
-        assert!(problem.contains(said), "{said}: {problem:?}");
+        assert!(error.contains(part), "{part}: {error:?}");
     }
 }
 
-/// One KV head of an engine that keeps 200 tokens.
+/// One KV head of an engine with 200 tokens.
 struct OneHead {
     numbers: Vec<f32>,
     queries: Vec<f32>,
@@ -282,22 +284,23 @@ impl OneHead {
         pipeline.observe(&PromptQueries { site: &site, queries, keys, values });
     }
 
-    /// Message of a step's error, which is the same by the kernels and by the definition.
+    /// Error message of a step, which is the same with kernels and by the definition; empty if the
+    /// step succeeds.
     fn step(&self, pipeline: &mut Pipeline, number: u32, feedback: bool) -> String {
         let (site, keys, values) = (*pipeline.site(), self.rows(), self.rows());
         let (queries, visible) = (&self.queries[..], Self::TOKENS);
         let step = Step { site: &site, queries, keys, values, visible, step: number };
-        let answer = Cpu::answer(&HeadInput { pipeline, step, listed: true }, FallBack::Never);
-        let read = pipeline.read(&step).map_err(|error| error.to_string());
-        let answer = match answer {
-            Ok(answer) => answer,
+        let output = Cpu::answer(&HeadInput { pipeline, step, listed: true }, FallBack::Never);
+        let reading = pipeline.read(&step).map_err(|error| error.to_string());
+        let output = match output {
+            Ok(output) => output,
             Err(error) => {
-                assert_eq!(read.err(), Some(error.to_string()));
+                assert_eq!(reading.err(), Some(error.to_string()));
                 return error.to_string();
             }
         };
-        read.unwrap();
-        for (member, row) in answer.rows.iter().enumerate().filter(|_| feedback) {
+        reading.unwrap();
+        for (member, row) in output.rows.iter().enumerate().filter(|_| feedback) {
             let tokens = &row.list.as_ref().unwrap().indices;
             let attended = Attended { tokens, weights: &row.sums.weights() };
             pipeline.feedback(&step.row(member), &attended);
@@ -306,31 +309,31 @@ impl OneHead {
     }
 }
 
-/// An engine that forgets classes, prompts or feedback gets an error that says what to call, in
-/// place of a panic or of steps that read everything.
+/// An engine that omits classes, prompts or feedback gets an error that names the missing call, not
+/// a panic or dense steps.
 #[test]
-fn what_a_selector_learns_from_must_come() {
+fn missing_classes_prompts_or_feedback_are_errors() {
     let head = OneHead::new();
     let mut fastgen = OneHead::make_pipeline("[[selectors]]\ntype = \"fastgen\"");
     assert!(head.append(&mut fastgen, None).contains("`fastgen` needs the class"));
     let few = [TokenClass::Other; 3];
     assert!(head.append(&mut fastgen, Some(&few)).contains("classes of new tokens"));
     assert_eq!(head.append(&mut fastgen, Some(&[TokenClass::Other; OneHead::TOKENS])), "");
-    let said = head.step(&mut fastgen, 0, true);
-    assert!(said.contains("`fastgen` learns from the last queries"), "{said}");
+    let error = head.step(&mut fastgen, 0, true);
+    assert!(error.contains("`fastgen` learns from the last queries"), "{error}");
 
     let mut snapkv = OneHead::make_pipeline("[[selectors]]\ntype = \"snapkv\"\nsize = 40");
     assert_eq!(head.append(&mut snapkv, None), "");
-    let said = head.step(&mut snapkv, 0, false);
-    assert!(said.contains("`snapkv`") && said.contains("call `observe`"), "{said}");
+    let error = head.step(&mut snapkv, 0, false);
+    assert!(error.contains("`snapkv`") && error.contains("call `observe`"), "{error}");
     head.observe(&mut snapkv);
     assert_eq!([0, 1, 2].map(|step| head.step(&mut snapkv, step, false)), ["", "", ""]);
 
     let mut h2o = OneHead::make_pipeline("[[selectors]]\ntype = \"h2o\"");
     assert_eq!(head.append(&mut h2o, None), "");
-    assert_eq!([0, 0].map(|step| head.step(&mut h2o, step, false)), ["", ""], "not yet");
-    let said = head.step(&mut h2o, 1, false);
-    assert!(said.contains("`h2o`") && said.contains("none of step 0"), "{said}");
+    assert_eq!([0, 0].map(|step| head.step(&mut h2o, step, false)), ["", ""], "the first step");
+    let error = head.step(&mut h2o, 1, false);
+    assert!(error.contains("`h2o`") && error.contains("none of step 0"), "{error}");
     assert_eq!(head.step(&mut h2o, 0, true), "");
     assert_eq!([1, 2].map(|step| head.step(&mut h2o, step, true)), ["", ""]);
 

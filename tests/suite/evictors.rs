@@ -23,13 +23,13 @@ fn pipeline(toml: &str) -> Arc<PipelineConfig> {
     Loader::default().parse("test.toml", toml).unwrap()
 }
 
-/// A prompt, and tokens and a query for each step.
+/// A prompt, and new tokens and a query for each step.
 #[derive(Clone)]
 struct Story {
     prompt: usize,
-    /// Queries of the prompt that are shown.
+    /// Number of the prompt's last queries that selectors observe.
     shown: usize,
-    /// Tokens before each step.
+    /// Number of new tokens before each step.
     new: usize,
     keys: Array3<f32>,
     values: Array3<f32>,
@@ -37,7 +37,7 @@ struct Story {
     seed: u64,
 }
 
-/// Only what the story follows from.
+/// Prints the values that determine the story.
 impl std::fmt::Debug for Story {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { prompt, shown, new, seed, .. } = self;
@@ -68,7 +68,7 @@ impl Story {
         }
     }
 
-    /// Tokens at a step.
+    /// Number of tokens at a step.
     fn tokens(&self, step: usize) -> usize {
         self.prompt + self.new * (step + 1)
     }
@@ -117,14 +117,14 @@ fn stories() -> impl Strategy<Value = Story> {
     })
 }
 
-/// What a query head read for certain.
+/// Tokens that a query head read with probability 1.
 fn certain(output: &Output, head: usize) -> BTreeSet<usize> {
     let (tokens, probabilities) = output.selection.as_ref().unwrap().row(head);
     let sure = tokens.iter().zip(probabilities).filter(|&(_, &p)| p == 1.0);
     sure.map(|(&token, _)| token as usize).collect()
 }
 
-/// Nothing comes back: what was left out at one step is left out at all that follow.
+/// Asserts that a token that is not read at a step is not read at later steps.
 fn check_no_resurrection(outputs: &[Output], head: usize, tokens: impl Fn(usize) -> usize) {
     let mut gone = BTreeSet::new();
     for (step, output) in outputs.iter().enumerate() {
@@ -145,20 +145,23 @@ fn share(share: f64, tokens: usize) -> usize {
 
 proptest! {
     #![proptest_config(cases(24))]
-    /// After every step no more than `heavy + recent` of the tokens there are is kept, and the
-    /// recent ones are; the group's heads agree.
+    /// After each step at most `heavy + recent` of all tokens are live, including the recent ones.
+    /// The query heads of a group read the same tokens.
     #[test]
-    fn h2o_keeps_its_capacity(story in stories(), name in prop::sample::select(vec!["cpu", "reference"])) {
+    fn h2o_keeps_its_capacity(
+        story in stories(),
+        name in prop::sample::select(vec!["cpu", "reference"]),
+    ) {
         let pipeline = pipeline("[[selectors]]\ntype = \"h2o\"\nheavy = 0.2\nrecent = 0.1\n");
         let outputs = story.run(name, &pipeline);
         for head in 0..SHAPE.query_heads {
-            let room = |tokens: usize| share(0.2, tokens) + share(0.1, tokens);
-            let looked = if story.shown > 0 { room(story.prompt) } else { story.prompt };
-            let mut kept = story.prompt.min(looked);
+            let capacity = |tokens: usize| share(0.2, tokens) + share(0.1, tokens);
+            let first = if story.shown > 0 { capacity(story.prompt) } else { story.prompt };
+            let mut kept = story.prompt.min(first);
             for (step, output) in outputs.iter().enumerate() {
                 let (tokens, picked) = (story.tokens(step), certain(output, head));
                 prop_assert_eq!(picked.len(), kept + story.new);
-                kept = picked.len().min(room(tokens));
+                kept = picked.len().min(capacity(tokens));
                 let recent = tokens - share(0.1, tokens)..tokens;
                 prop_assert!(recent.into_iter().all(|token| picked.contains(&token)));
                 prop_assert_eq!(picked, certain(output, head / 2 * 2));
@@ -167,9 +170,9 @@ proptest! {
         }
     }
 
-    /// What is kept of the prompt stays the same set, with all later tokens.
+    /// All steps read the same tokens of the prompt, and all later tokens.
     #[test]
-    fn snapkv_keeps_what_follows_the_prompt(story in stories(), size in 1_usize..60) {
+    fn snapkv_keeps_all_tokens_after_the_prompt(story in stories(), size in 1_usize..60) {
         let pipeline =
             pipeline(&format!("[[selectors]]\ntype = \"snapkv\"\nsize = {size}\nwindow = 4\n"));
         for name in ["cpu", "reference"] {
@@ -188,9 +191,10 @@ proptest! {
         }
     }
 
-    /// A fork goes on as its original would, and a fork that goes another way changes nothing.
+    /// A fork reads the same tokens as its original, and a fork with other queries has no effect on
+    /// them.
     #[test]
-    fn forks_learn_by_themselves(story in stories(), at in 0..STEPS, which in 0_usize..8) {
+    fn forks_learn_independently(story in stories(), forked in 0..STEPS, which in 0_usize..8) {
         let toml = [
             "type = \"h2o\"\nheavy = 9\nrecent = 5",
             "type = \"snapkv\"\nsize = 20\nwindow = 4",
@@ -204,20 +208,20 @@ proptest! {
         let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
         let outputs = story.run("cpu", &pipeline);
         let mut original = story.start("cpu", &pipeline);
-        (0..at).for_each(|step| drop(story.step(&mut *original, step)));
+        (0..forked).for_each(|step| drop(story.step(&mut *original, step)));
         let mut same = original.fork(None).unwrap();
         let mut other = original.fork(None).unwrap();
-        let stranger = Story { queries: story.queries.mapv(|x| -2.0 * x), ..story.clone() };
-        (at..STEPS).for_each(|step| drop(stranger.step(&mut *other, step)));
-        for (step, output) in outputs.iter().enumerate().skip(at) {
+        let other_story = Story { queries: story.queries.mapv(|x| -2.0 * x), ..story.clone() };
+        (forked..STEPS).for_each(|step| drop(other_story.step(&mut *other, step)));
+        for (step, output) in outputs.iter().enumerate().skip(forked) {
             prop_assert_eq!(&story.step(&mut *same, step).selection, &output.selection);
             prop_assert_eq!(&story.step(&mut *original, step).out, &output.out);
         }
     }
 
-    /// A capacity that holds everything is dense attention.
+    /// With a capacity for all tokens, a selector equals dense attention.
     #[test]
-    fn with_room_for_all_nothing_is_lost(story in stories()) {
+    fn a_capacity_for_all_tokens_is_dense_attention(story in stories()) {
         let dense = story.run("cpu", &pipeline(""));
         for toml in [
             "type = \"h2o\"\nheavy = 200\nrecent = 200",
@@ -232,17 +236,17 @@ proptest! {
         }
     }
 
-    /// A sample after an evictor draws what was evicted, and does not change what is evicted.
+    /// A sample after an evicting selector draws evicted tokens, and does not change the eviction.
     #[test]
-    fn a_sample_reaches_what_is_evicted(story in stories()) {
+    fn a_sample_draws_evicted_tokens(story in stories()) {
         let h2o = "[[selectors]]\ntype = \"h2o\"\nheavy = 0.1\nrecent = 0.1\n";
         let alone = story.run("cpu", &pipeline(h2o));
-        let fixed = pipeline(&format!("{h2o}[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.3\n"));
-        let sampled = story.run("cpu", &fixed);
+        let estimator = "[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.3\n";
+        let sampled = story.run("cpu", &pipeline(&format!("{h2o}{estimator}")));
         let last = STEPS - 1;
         for head in 0..SHAPE.query_heads {
             for (step, (alone, sampled)) in alone.iter().zip(&sampled).enumerate() {
-                // With few left over, everything is read.
+                // If few tokens are not picked, all tokens are read.
                 if sampled.rows[head].density() < 1.0 {
                     prop_assert_eq!(certain(alone, head), certain(sampled, head), "step {}", step);
                 }
@@ -255,7 +259,7 @@ proptest! {
     }
 }
 
-/// On exact logits all backends evict and choose the same, step after step.
+/// On exact logits, all backends evict and pick the same tokens at each step.
 #[test]
 fn backends_learn_the_same_from_small_integers() {
     for toml in [
@@ -267,7 +271,8 @@ fn backends_learn_the_same_from_small_integers() {
         "type = \"fastgen\"\nrecover = 0.5\nfrequent = 0.2\nlocal = 0.2",
         "type = \"fastgen\"\nrecover = 0.999",
         "type = \"inf-llm\"\nsize = 0.1\nblock = 16\nrepresentatives = 2\nwindow = 300",
-        "type = \"squeezed-attention\"\nsize = 0.1\nwindow = 9\ncoarse = { size = 0.3, clusters = 7 }",
+        "type = \"squeezed-attention\"\nsize = 0.1\nwindow = 9\n\
+         coarse = { size = 0.3, clusters = 7 }",
         "type = \"squeezed-attention\"\nthreshold = 0.002\nwindow = 9",
         "type = \"tactic\"\nmass = 0.7\ncluster = 9",
         "type = \"retrieval-attention\"\nsize = 0.1\nneighbours = 20",
@@ -287,9 +292,9 @@ fn backends_learn_the_same_from_small_integers() {
     }
 }
 
-/// Attention that is given back matters: other queries leave other tokens.
+/// Feedback has an effect: with other queries, other tokens remain.
 #[test]
-fn what_is_kept_follows_the_queries() {
+fn live_tokens_depend_on_the_queries() {
     let story = Story::new(200, 0, 1, 3, false);
     let other = Story { queries: story.queries.mapv(|x| -x), ..story.clone() };
     for toml in [
@@ -302,12 +307,14 @@ fn what_is_kept_follows_the_queries() {
     }
 }
 
-/// Selectors that evict, so much that pages without any live token are many: random attention leaves tokens everywhere.
+/// Selectors that evict most tokens, so that many pages have no live token even if attention is
+/// random.
 const EVICTING: [&str; 8] = [
     "type = \"h2o\"\nheavy = 0.02\nrecent = 0.1",
     "type = \"fastgen\"\nrecover = 0.02",
     "type = \"fastgen\"\nrecover = 0.1\nfrequent = 0.02\nlocal = 0.1",
-    "type = \"twilight\"\nmass = 0.8\nof = { type = \"fastgen\", recover = 0.1, frequent = 0.02, local = 0.1 }",
+    "type = \"twilight\"\nmass = 0.8\n\
+     of = { type = \"fastgen\", recover = 0.1, frequent = 0.02, local = 0.1 }",
     "type = \"snapkv\"\nsize = 0.05\nwindow = 4",
     "type = \"sink\"\nsize = 4\n[[selectors]]\ntype = \"window\"\nsize = 32",
     "type = \"window\"\nsize = 0.1",
@@ -315,13 +322,14 @@ const EVICTING: [&str; 8] = [
 ];
 
 fn freeing() -> Options {
-    // Also where falling back is allowed, what is freed is not read.
+    // Fallback to dense steps is allowed here, but freed rows must not be read.
     Options { return_selection: true, free_evicted: true, ..Options::default() }
 }
 
-/// Freed or not, the same is read, bit for bit, in forks and after another prompt; and memory is freed.
+/// Freeing the rows of evicted tokens reduces memory and does not change any bit of the results, in
+/// forks and after another prompt too.
 #[test]
-fn what_is_evicted_is_freed_and_changes_nothing() {
+fn freeing_evicted_tokens_changes_no_result() {
     for toml in EVICTING {
         let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
         for (seed, name) in [(0, "cpu"), (1, "cpu"), (2, "reference")] {
@@ -360,9 +368,9 @@ fn expected_live(output: &Output) -> usize {
     output.selection.as_ref().unwrap().live[0].as_ref().unwrap().len()
 }
 
-/// What draws or reads everything frees nothing, and may be truncated as long as nothing was freed.
+/// Pipelines that may read or draw any token free no rows.
 #[test]
-fn where_all_may_be_read_nothing_is_freed() {
+fn no_row_that_may_be_read_is_freed() {
     let h2o = "[[selectors]]\ntype = \"h2o\"\nheavy = 0.1\nrecent = 0.1\n";
     let quest = "[[selectors]]\ntype = \"quest\"\nsize = 0.1\n";
     let sampled = format!("{h2o}[estimator]\ntype = \"ratio\"\nepsilon = 0.2\ndelta = 0.2\n");
@@ -378,7 +386,7 @@ fn where_all_may_be_read_nothing_is_freed() {
 }
 
 #[test]
-fn what_needs_freed_tokens_is_refused() {
+fn operations_that_need_freed_tokens_are_errors() {
     let story = Story::new(300, 6, 2, 1, false);
     let window = pipeline("[[selectors]]\ntype = \"window\"\nsize = 32\n");
     let mut attention = story.start_with("cpu", &window, &freeing());

@@ -1,4 +1,4 @@
-//! Every formula against numbers made by another implementation (`tests/golden/budgets.json`).
+//! Formulas compared with numbers of another implementation (`tests/golden/budgets.json`).
 
 use crate::common;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use vattention::{
     plugin::{Estimator, required_size},
 };
 
-/// The rows, by id.
+/// Rows of the file by id.
 fn rows() -> BTreeMap<u64, Value> {
     let text = std::fs::read_to_string(common::golden("budgets.json")).unwrap();
     let all: Value = serde_json::from_str(&text).unwrap();
@@ -53,7 +53,7 @@ fn split(got: &SdpaSplit, row: &Value) {
     }
 }
 
-/// Statistics with the given scales, of which an estimator uses only some.
+/// Statistics with these scales; an estimator uses only some of them.
 fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
     SampleStats {
         drawn: 100,
@@ -70,7 +70,7 @@ fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
         trace_ev: 0.0,
         trace_w: 0.0,
         nu: 1.0,
-        // Estimates that need no allowance.
+        // With these kurtoses, estimates need no allowance.
         kurtosis_e: 1.0,
         kurtosis_w: 1.0,
         max_norm_v: 1.0,
@@ -79,14 +79,15 @@ fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
     }
 }
 
-/// Makes an estimator from its terms.
+/// Function that creates an estimator from its terms.
 type Make = fn(Terms) -> Box<dyn Estimator>;
 
-/// What drawing without replacement makes of a budget, out of how many.
+/// Finite-population correction of a budget, for a number of tokens.
 type Finite = fn(f64, usize) -> f64;
 
-/// What an estimator asks for, with and without replacement, compared as whole tokens.
-fn asks(row: &Value, make: Make, finite: Finite, target: Target, combine: Combine) {
+/// Checks the budget of an estimator with and without finite-population correction, in whole
+/// tokens.
+fn check_budget(row: &Value, make: Make, finite: Finite, target: Target, combine: Combine) {
     let (inputs, want) = (&row["inputs"], row["expected"].as_f64().unwrap());
     let get = |key: &str| inputs[key].as_f64().unwrap_or(1.0);
     let n_s = get("n_s");
@@ -98,7 +99,7 @@ fn asks(row: &Value, make: Make, finite: Finite, target: Target, combine: Combin
         ..stats_of(n_s, get("D"), get("N"))
     };
     let (epsilon, delta) = (get("eps"), get("delta"));
-    // The formulas are given the error relative to the estimate.
+    // The formulas use the error relative to the estimate.
     let promised = match combine {
         Combine::Exact => bar_of_radius(epsilon, delta),
         Combine::Paper => epsilon,
@@ -158,7 +159,7 @@ fn check_b_need(row: &Value, all: &BTreeMap<u64, Value>) {
     let inputs = &row["inputs"];
     let source = &all[&inputs["from_row"].as_u64().unwrap()];
     let mut stats = sample_stats(&source["inputs"]);
-    // These numbers take the expected noise out of the norm.
+    // The norm of these numbers is without its expected noise.
     stats.norm_n = number(&source["expected"], "normN_deb");
     let (epsilon, delta) = (number(inputs, "eps"), number(inputs, "delta"));
     let n_s = inputs["n_s"].as_u64().unwrap() as usize;
@@ -171,13 +172,14 @@ fn check_b_need(row: &Value, all: &BTreeMap<u64, Value>) {
         let s_d = n_s as f64 * stats.var_e.sqrt() / stats.d;
         let b = fpc(ratio_grid(epsilon, delta, s_w, s_d, stats.value_dim, stats.nu), n_s);
         close(b, want, F32, row);
-        // These numbers have no allowance.
+        // These numbers are without allowance.
         (stats.kurtosis_e, stats.kurtosis_w) = (1.0, 1.0);
     } else {
         estimator.mode = estimators::Mode::Strict;
-        // These numbers raise the variances only; the strict mode then adds this to 1/nu.
-        let parallel_to_itself = (stats.kurtosis_w - 1.0) / stats.b as f64;
-        stats.nu = 1.0 / (1.0 / stats.nu - parallel_to_itself);
+        // The allowance of these numbers raises the variances only; that of the strict mode also
+        // adds this term to 1/nu.
+        let rank_allowance = (stats.kurtosis_w - 1.0) / stats.b as f64;
+        stats.nu = 1.0 / (1.0 / stats.nu - rank_allowance);
     }
     assert_eq!(required_size(&estimator, &stats).tokens, whole_tokens(want, n_s), "{row}");
 }
@@ -210,16 +212,22 @@ fn check(row: &Value, all: &BTreeMap<u64, Value>) -> bool {
         "c2" => scalar(c2(get("delta"), rank)),
         "kappa" => scalar(kappa(get("delta"))),
         "q_rob" => scalar(q_rob(get("delta"), get("nu"), rank)),
-        "b_clt_den" => asks(row, clt, fpc, Target::Denominator, Combine::Exact),
-        "b_clt_num" => asks(row, clt, fpc, Target::Numerator, Combine::Exact),
-        "b_clt_num_paper" => asks(row, clt, fpc, Target::Numerator, Combine::Paper),
+        "b_clt_den" => check_budget(row, clt, fpc, Target::Denominator, Combine::Exact),
+        "b_clt_num" => check_budget(row, clt, fpc, Target::Numerator, Combine::Exact),
+        "b_clt_num_paper" => check_budget(row, clt, fpc, Target::Numerator, Combine::Paper),
         "b_subgauss_paper" => {
-            asks(row, proxy, fpc, Target::Denominator, Combine::Paper);
+            check_budget(row, proxy, fpc, Target::Denominator, Combine::Paper);
         }
         "b_hoeff_den" => {
             let tolerance = get("eps") * get("D");
             scalar(hoeffding(get("delta"), get("n_s"), get("R"), tolerance));
-            asks(row, bounded, |b, n| serfling(b, n as f64), Target::Denominator, Combine::Paper);
+            check_budget(
+                row,
+                bounded,
+                |b, n| serfling(b, n as f64),
+                Target::Denominator,
+                Combine::Paper,
+            );
         }
         "b_serfling" => scalar(serfling(get("b0"), get("n"))),
         "b_mcdiarmid" => {

@@ -1,8 +1,8 @@
-//! Double Sparsity against the reference implementation's scores and picks
+//! Double Sparsity compared with scores and picks of the reference implementation
 //! (`tests/golden/reference`), with its file of channels.
 //!
-//! The peer quantises the queries' channels as it does the keys', which saves nothing and loses: we
-//! do not. So here its queries are ours with these channels as it quantises them.
+//! The peer quantises the channels of queries like those of keys. We do not, because that saves
+//! nothing and loses precision. So these tests quantise the queries' channels as the peer does.
 
 use crate::common;
 use std::path::PathBuf;
@@ -17,16 +17,16 @@ use vattention::{
     plugin::{NewTokens, Picks, Score, SelectorConfig, Site, Step, Tokens},
 };
 
-/// A composition's selector, with a size of ours.
+/// Selector of a composition, with another size.
 fn double_sparsity(masker: &Value, head_dim: usize, size: Size) -> DoubleSparsity {
-    let kept = head_dim / masker["group_factor"].as_u64().unwrap() as usize;
-    // The peer's 16 bits are its name for exact ones.
+    let channels = head_dim / masker["group_factor"].as_u64().unwrap() as usize;
+    // In the peer's files, 16 bits mean exact labels.
     let bits = masker["label_bits"].as_u64().filter(|&bits| bits < 16).unwrap_or(0);
     assert_eq!(masker["channel_selection"], "qk_proj");
     DoubleSparsity {
         size,
         calibration: calibration(masker),
-        channels: kept.try_into().unwrap(),
+        channels: channels.try_into().unwrap(),
         label_bits: LabelBits::try_from(bits).unwrap(),
         by: Importance::Qk,
         labels: IndexOf::Head,
@@ -34,12 +34,12 @@ fn double_sparsity(masker: &Value, head_dim: usize, size: Size) -> DoubleSparsit
     }
 }
 
-/// The peer's file, which says which channels come first.
+/// Path of the peer's file, which ranks the channels.
 fn calibration(masker: &Value) -> PathBuf {
     common::golden("reference").join(masker["channels"].as_str().unwrap())
 }
 
-/// A vector as the peer's quantiser gives it back.
+/// Rounds a vector like the peer's quantiser.
 fn quantise(numbers: &mut [f32], bits: u8) {
     let [least, most] = [f32::min, f32::max].map(|f| numbers.iter().copied().reduce(f).unwrap());
     let last = f32::from(u8::MAX >> (8 - bits));
@@ -49,7 +49,7 @@ fn quantise(numbers: &mut [f32], bits: u8) {
     }
 }
 
-/// The queries with the channels that are kept as the peer quantises them.
+/// Queries whose selected channels are quantised like the peer's.
 fn queries(case: &Case, config: &DoubleSparsity) -> Array3<f32> {
     let mut queries = case.input("queries");
     if config.label_bits.get() == 0 {
@@ -57,29 +57,30 @@ fn queries(case: &Case, config: &DoubleSparsity) -> Array3<f32> {
     }
     let channels = case.tensor("double_sparsity_channels");
     for (head, mut rows) in queries.outer_iter_mut().enumerate() {
-        let kept: Vec<usize> =
+        let selected: Vec<usize> =
             (0..config.channels.get()).map(|i| channels[[head, i]] as usize).collect();
-        rows.outer_iter_mut().for_each(|row| quantise_some(row, &kept, config.label_bits.get()));
+        let bits = config.label_bits.get();
+        rows.outer_iter_mut().for_each(|row| quantise_channels(row, &selected, bits));
     }
     queries
 }
 
-fn quantise_some(mut row: ArrayViewMut1<'_, f32>, kept: &[usize], bits: u8) {
-    let mut numbers: Vec<f32> = kept.iter().map(|&channel| row[channel]).collect();
+fn quantise_channels(mut row: ArrayViewMut1<'_, f32>, channels: &[usize], bits: u8) {
+    let mut numbers: Vec<f32> = channels.iter().map(|&channel| row[channel]).collect();
     quantise(&mut numbers, bits);
-    kept.iter().zip(numbers).for_each(|(&channel, x)| row[channel] = x);
+    channels.iter().zip(numbers).for_each(|(&channel, x)| row[channel] = x);
 }
 
-/// Tokens in the peer's sink and in its window.
+/// Number of tokens in the peer's sink, and in its window.
 const ENDS: usize = 16;
 
-/// How many tokens a composition takes beside these: a share of all, not of those that a row sees.
+/// Number of tokens that a composition picks in addition: a fraction of all tokens, visible or not.
 fn heavy(case: &Case, maskers: &Value) -> usize {
     assert_eq!([&maskers[0]["sink_size"], &maskers[1]["window_size"]], [ENDS, ENDS]);
     size(&maskers[2]["heavy_size"]).to_tokens(case.input("keys").dim().1)
 }
 
-/// Each composition of each case: its label, its maskers.
+/// Compositions of all cases, with their labels and maskers.
 fn compositions(cases: &[Case]) -> impl Iterator<Item = (&Case, &str, &Value)> {
     cases.iter().flat_map(|case| {
         let ours = case.compositions_with("double_sparsity");
@@ -87,19 +88,19 @@ fn compositions(cases: &[Case]) -> impl Iterator<Item = (&Case, &str, &Value)> {
     })
 }
 
-/// On every backend, the tokens that the peer takes. (Without a mask its windows are not at the end
-/// of what is visible, as ours are.)
+/// Pipelines pick the same tokens as the peer on every backend. The case without a mask is left
+/// out, because the peer's windows there do not end at the last visible token.
 #[test]
-fn pipelines_take_what_the_peer_takes() {
+fn pipelines_pick_the_tokens_of_the_peer() {
     let (cases, mut checked) = ([Case::load("a_causal")], 0);
     for (case, label, maskers) in compositions(&cases) {
-        let (mask, visible) = (case.of(label, "mask"), case.visible());
+        let (mask, visible) = (case.composition_tensor(label, "mask"), case.visible());
         let heavy = Size::Tokens(heavy(case, maskers));
         let config = double_sparsity(&maskers[2], case.shape().head_dim, heavy);
         let queries = queries(case, &config);
         let pipeline = std::sync::Arc::new(pipeline_of(maskers, Box::new(config)));
         for backend in available_backends() {
-            let output = case.answer(&*backend, &pipeline, queries.view());
+            let output = case.run_queries(&*backend, &pipeline, queries.view());
             let selection = output.selection.unwrap();
             let (_, query_heads, count, _) = mask.dim();
             for (t, head) in (0..count).flat_map(|t| (0..query_heads).map(move |head| (t, head))) {
@@ -114,16 +115,16 @@ fn pipelines_take_what_the_peer_takes() {
     assert_eq!(checked, cases.len() * 3 * 8 * 3 * available_backends().len());
 }
 
-/// The best `k` tokens by the peer's scores, for every `k` at which rounding cannot matter; and, with
-/// its sink and window taken before, its mask.
+/// For every `k` at which rounding cannot matter, the picks are the best `k` tokens by the peer's
+/// scores. After its sink and window, they are its mask.
 #[test]
-fn the_ranking_is_the_peers() {
+fn tokens_rank_as_by_the_peers_scores() {
     let (cases, mut cuts, mut skipped) = (["a_causal", "a_nomask"].map(Case::load), 0, 0);
     for (case, label, maskers) in compositions(&cases) {
         let (shape, visible) = (case.shape(), case.visible());
         let config = double_sparsity(&maskers[2], shape.head_dim, Size::Tokens(1));
         let (queries, keys) = (queries(case, &config), case.input("keys"));
-        let [scores, mask] = ["scores", "mask"].map(|name| case.of(label, name));
+        let [scores, mask] = ["scores", "mask"].map(|name| case.composition_tensor(label, name));
         let (count, heavy) = (visible.len(), heavy(case, maskers));
         for head in 0..shape.query_heads {
             let (kv_head, member) = (head / shape.group(), head % shape.group());

@@ -1,8 +1,8 @@
-//! HashAttention against the reference implementation's codes, scores and picks
-//! (`tests/golden/reference`), with its weights and every activation.
+//! HashAttention compared with codes, scores and picks of the reference implementation
+//! (`tests/golden/reference`), with its weights and all activations.
 //!
-//! Many tokens tie at the cut, and the peer's choice among them is arbitrary: its scores tell which
-//! tokens a rule of ours picks.
+//! Many tokens have the score at which the top-k ends, and the peer's choice among them is
+//! arbitrary. So expected picks are computed from the peer's scores by our rule for ties.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use vattention::selectors::{Activation, HashAttention, IndexOf};
 use vattention::{PipelineConfig, available_backends, plugin::Score};
 
-/// The peer's maps as a file of ours.
+/// Writes the peer's networks to a file in our format.
 fn write_weights(case: &Case, layers: usize, path: &Path) {
     let mut bytes = Vec::new();
     for side in ["query", "key"] {
@@ -36,7 +36,7 @@ fn write_weights(case: &Case, layers: usize, path: &Path) {
     serialize_to_file(views, Some(metadata), path).unwrap();
 }
 
-/// The pipeline of a composition with the peer's maps, and its size of heavy tokens.
+/// Pipeline of a composition, with the peer's networks and its number of heavy tokens.
 fn pipeline(maskers: &Value, weights: &Path) -> PipelineConfig {
     let hash = HashAttention {
         size: size(&maskers[2]["heavy_size"]),
@@ -49,8 +49,8 @@ fn pipeline(maskers: &Value, weights: &Path) -> PipelineConfig {
     pipeline_of(maskers, Box::new(hash))
 }
 
-/// The best `k` of the tokens that are not `certain`, by the peer's scores, lower index first among
-/// equals, and those that are.
+/// The `certain` tokens, and the best `k` of the others by the peer's scores; among equal scores,
+/// the lower index is better.
 fn expected(scores: ArrayView1<'_, f32>, certain: impl Fn(usize) -> bool, k: usize) -> Vec<u32> {
     let (mut picks, mut rest): (Vec<usize>, Vec<usize>) =
         (0..scores.len()).partition(|&token| certain(token));
@@ -63,7 +63,7 @@ fn expected(scores: ArrayView1<'_, f32>, certain: impl Fn(usize) -> bool, k: usi
 fn check(case: &Case, composition: &Value, weights: &Path) {
     let label = composition["label"].as_str().unwrap();
     let [scores, threshold, mask] =
-        ["scores", "threshold", "mask"].map(|name| case.of(label, name));
+        ["scores", "threshold", "mask"].map(|name| case.composition_tensor(label, name));
     let (_, query_heads, count, _) = mask.dim();
     let visible = case.visible();
     let sizes = ["sink_size", "window_size"];
@@ -81,7 +81,7 @@ fn check(case: &Case, composition: &Value, weights: &Path) {
                 let scores = scores.slice(s![0, head, t, ..visible[t]]);
                 let certain = |token| token < sink || token >= left;
                 assert_eq!(indices, expected(scores, certain, k), "{label}: {head}, {t}");
-                // Of the tokens that do not tie, the peer takes the same.
+                // The peer picks the same tokens among those that do not tie.
                 let cut = threshold[[0, head, t, 0]];
                 for (token, &score) in scores.iter().enumerate() {
                     let ours = indices.binary_search(&(token as u32)).is_ok();

@@ -1,11 +1,12 @@
-//! MagicPig's tables against the reference implementation's (`tests/golden/reference`): signatures,
-//! hits, probabilities, and the output of a pipeline that hashes with its vectors.
+//! MagicPig's hash tables compared with those of the reference implementation
+//! (`tests/golden/reference`): signatures, hits, probabilities, and the output of a pipeline with
+//! its projection vectors.
 //!
-//! The reference departs from the authors in three ways, and from us in two more. It counts one
-//! table as enough, lengthens keys, and subtracts the mean key from the query too, which moves the
-//! query to other buckets: the authors and we leave it. It scales all keys of all heads by one
-//! largest norm and would have to hash anew when a longer key comes; here each block of keys has
-//! its own.
+//! The reference implementation differs from the authors' in three ways: a token is found by a hit
+//! in one table, keys are lengthened, and the mean key is subtracted from the query too, which
+//! moves the query to other buckets. Ours, like the authors', does not subtract from the query. The
+//! reference implementation also scales the keys of all heads by the largest norm, so that a longer
+//! key would require hashing them again; ours scales each block of keys by its own largest norm.
 
 use std::num::NonZeroU16;
 
@@ -23,7 +24,7 @@ use vattention::{
     },
 };
 
-/// The reference's tables: for all heads the same.
+/// Hash tables of the reference implementation, which are the same for all heads.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Peer {
     tables: NonZeroU16,
@@ -35,7 +36,7 @@ struct Peer {
 }
 
 impl Peer {
-    fn of(case: &Case, composition: &Value) -> Self {
+    fn new(case: &Case, composition: &Value) -> Self {
         let label = composition["label"].as_str().unwrap();
         let pig = &composition["maskers"][2];
         let projection: Array2<f32> =
@@ -60,14 +61,14 @@ impl Peer {
         Collisions { tables: self.tables, bits: self.bits, rule: Rule::Any }
     }
 
-    /// The signatures of keys, `[tokens][tables]`.
+    /// Signatures of keys, `[tokens][tables]`.
     fn signatures(&self, keys: &[Vec<f32>]) -> Vec<Vec<u16>> {
         let lsh = self.lsh();
-        let of_block = |keys: &[Vec<f32>]| -> Vec<Vec<u16>> {
+        let block_signatures = |keys: &[Vec<f32>]| -> Vec<Vec<u16>> {
             let tables = lsh.key_signatures(keys, self.largest);
             (0..keys.len()).map(|token| tables.iter().map(|table| table[token]).collect()).collect()
         };
-        keys.chunks(BLOCK).flat_map(of_block).collect()
+        keys.chunks(BLOCK).flat_map(block_signatures).collect()
     }
 }
 
@@ -75,29 +76,31 @@ fn norm(vector: &[f32]) -> f64 {
     vector.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()
 }
 
-/// The mean key of a query head, or zeros if nothing is to be subtracted.
+/// Mean key of a query head, or zeros if the composition does not centre keys.
 fn mean(case: &Case, composition: &Value, head: usize) -> Vec<f32> {
     if composition["maskers"][2]["center"] == false {
         return vec![0.0; case.shape().head_dim];
     }
-    case.of(composition["label"].as_str().unwrap(), "key_mean").slice(s![0, head, 0, ..]).to_vec()
+    case.composition_tensor(composition["label"].as_str().unwrap(), "key_mean")
+        .slice(s![0, head, 0, ..])
+        .to_vec()
 }
 
 fn minus(a: impl IntoIterator<Item = f32>, b: &[f32]) -> Vec<f32> {
     a.into_iter().zip(b).map(|(a, b)| a - b).collect()
 }
 
-/// The keys that a query head reads, less their mean.
+/// Keys of a query head's KV head minus their mean.
 fn keys(case: &Case, composition: &Value, head: usize) -> Vec<Vec<f32>> {
     let mean = mean(case, composition, head);
     let keys = case.input("keys");
-    let of_head = keys.slice(s![head / case.shape().group(), .., ..]);
-    of_head.rows().into_iter().map(|key| minus(key.iter().copied(), &mean)).collect()
+    let keys = keys.slice(s![head / case.shape().group(), .., ..]);
+    keys.rows().into_iter().map(|key| minus(key.iter().copied(), &mean)).collect()
 }
 
-/// The compositions with hash tables. Without a causal mask the reference has the same tables, but
-/// windows that end before the last token.
-fn each(mut check: impl FnMut(&Case, &Value)) {
+/// Calls `check` with each composition that has hash tables. The case without a causal mask is left
+/// out: it has the same tables, but its windows end before the last token.
+fn for_each_composition(mut check: impl FnMut(&Case, &Value)) {
     let case = Case::load("a_causal");
     let compositions: Vec<&Value> = case.compositions_with("magic_pig").collect();
     assert_eq!(compositions.len(), 2);
@@ -106,15 +109,15 @@ fn each(mut check: impl FnMut(&Case, &Value)) {
     }
 }
 
-/// Compares all of a composition but its output. How often a query falls into another bucket
-/// because the reference subtracts the mean key from it.
-fn moved(case: &Case, composition: &Value) -> usize {
+/// Compares all results of a composition except its output. Returns the number of buckets that
+/// change because the reference implementation subtracts the mean key from queries.
+fn count_moved(case: &Case, composition: &Value) -> usize {
     let label = composition["label"].as_str().unwrap();
-    let tables = Peer::of(case, composition);
+    let tables = Peer::new(case, composition);
     let (lsh, collisions) = (tables.lsh(), tables.collisions());
     let [key_signatures, query_signatures, probabilities, mask] =
         ["key_signatures", "query_signatures", "probabilities", "mask"]
-            .map(|name| case.of(label, name));
+            .map(|name| case.composition_tensor(label, name));
     let (queries, visible) = (case.input("queries"), case.visible());
     let mut moved = 0;
     for head in 0..case.shape().query_heads {
@@ -134,13 +137,13 @@ fn moved(case: &Case, composition: &Value) -> usize {
             moved += ours.iter().zip(&signature).filter(|(a, b)| a != b).count();
             for (token, key) in keys.iter().enumerate().take(visible) {
                 let p = collisions.probability(lsh.cosine(&centered, key, tables.largest));
-                let at = [0, head, t, token];
-                assert!((p - f64::from(probabilities[at])).abs() < 1e-5, "{label}: {at:?}");
+                let i = [0, head, t, token];
+                assert!((p - f64::from(probabilities[i])).abs() < 1e-5, "{label}: {i:?}");
                 let hit = signatures[token].iter().zip(&signature).any(|(a, b)| a == b);
                 let certain = token < 16 || token + 16 >= visible;
                 let want = if certain { 1.0 } else { p * f64::from(u8::from(hit)) };
-                let same = (f64::from(mask[at]) - want).abs() < 1e-5;
-                assert!(same, "{label}: {at:?} is {} for {want}", mask[at]);
+                let same = (f64::from(mask[i]) - want).abs() < 1e-5;
+                assert!(same, "{label}: {i:?} is {} for {want}", mask[i]);
             }
         }
     }
@@ -148,10 +151,10 @@ fn moved(case: &Case, composition: &Value) -> usize {
 }
 
 #[test]
-fn signatures_hits_and_probabilities_are_the_peers() {
-    each(|case, composition| {
+fn signatures_hits_and_probabilities_equal_the_peers() {
+    for_each_composition(|case, composition| {
         let expected = if composition["label"] == "magicpig_center" { 53 } else { 0 };
-        assert_eq!(moved(case, composition), expected, "{}", composition["label"]);
+        assert_eq!(count_moved(case, composition), expected, "{}", composition["label"]);
     });
 }
 
@@ -170,9 +173,9 @@ impl SamplerConfig for Peer {
     }
 }
 
-register!(Sampler, "tables", Peer, "the reference's tables");
+register!(Sampler, "tables", Peer, "the reference implementation's tables");
 
-/// The tokens that were found, and with which probability.
+/// Tokens that were found, with their probabilities.
 struct Found(Vec<(u32, f64)>);
 
 impl Design for Found {
@@ -192,11 +195,11 @@ impl Design for Found {
 impl Sampler for Peer {
     fn design<'a>(
         &'a self,
-        readers: &[Row<'a>],
+        rows: &[Row<'a>],
         picks: &'a Picks,
         _: &Stream,
     ) -> Box<dyn Design + 'a> {
-        let row = &readers[0];
+        let row = &rows[0];
         let mut found = Vec::new();
         let lsh = self.lsh();
         let keys = row.keys().to_array(0..row.visible());
@@ -214,19 +217,19 @@ impl Sampler for Peer {
 }
 
 #[test]
-fn outputs_are_the_peers() {
-    each(|case, composition| {
+fn outputs_equal_the_peers() {
+    for_each_composition(|case, composition| {
         if composition["label"] != "magicpig_nocenter" {
             return;
         }
         let [sink, window] = [(0, "sink_size"), (1, "window_size")]
             .map(|(i, key)| size(&composition["maskers"][i][key]));
-        let theirs = case.of("magicpig_nocenter", "output");
+        let theirs = case.composition_tensor("magicpig_nocenter", "output");
         for backend in available_backends() {
             let pipeline = PipelineConfig {
                 share: Share::Head,
                 selectors: vec![Box::new(Sink { size: sink }), Box::new(Window { size: window })],
-                sampler: Some(Box::new(Peer::of(case, composition))),
+                sampler: Some(Box::new(Peer::new(case, composition))),
                 ..PipelineConfig::default()
             };
             let ours = case.run(&*backend, pipeline).out;
@@ -238,26 +241,25 @@ fn outputs_are_the_peers() {
     });
 }
 
-/// A block's own largest norm is at most that of all, which brings its keys nearer to the queries
-/// that they point at: what is likely to be found becomes likelier, and nothing else changes.
+/// The largest norm of a block is at most that of all keys. Scaling by it increases the cosines of
+/// its keys in absolute value, and leaves the products unchanged.
 #[test]
-fn a_blocks_own_norm_only_widens_angles_from_the_right_one() {
-    each(|case, composition| {
-        let tables = Peer::of(case, composition);
+fn scaling_by_a_blocks_norm_increases_absolute_cosines() {
+    for_each_composition(|case, composition| {
+        let tables = Peer::new(case, composition);
         let lsh = tables.lsh();
         let (keys, queries) = (keys(case, composition, 0), case.input("queries"));
         let query = queries.slice(s![0, 0, ..]);
         let mut changed = 0;
         for block in keys.chunks(BLOCK) {
-            let own = block.iter().map(|key| norm(key)).fold(0.0, f64::max);
-            assert!(own <= tables.largest);
-            changed += usize::from(
-                lsh.key_signatures(block, own) != lsh.key_signatures(block, tables.largest),
-            );
+            let block_norm = block.iter().map(|key| norm(key)).fold(0.0, f64::max);
+            assert!(block_norm <= tables.largest);
+            let signatures = lsh.key_signatures(block, block_norm);
+            changed += usize::from(signatures != lsh.key_signatures(block, tables.largest));
             for key in block {
                 let cosine = |largest| lsh.cosine(query.as_slice().unwrap(), key, largest);
-                let (ours, theirs) = (cosine(own), cosine(tables.largest));
-                assert!((ours * own - theirs * tables.largest).abs() < 1e-9, "one product");
+                let (ours, theirs) = (cosine(block_norm), cosine(tables.largest));
+                assert!((ours * block_norm - theirs * tables.largest).abs() < 1e-9);
                 assert!(ours.abs() <= 1.0 + 1e-12 && ours.abs() >= theirs.abs());
             }
         }

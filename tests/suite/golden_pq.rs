@@ -1,19 +1,20 @@
-//! Product quantisation against the reference implementation's codes, scores and picks
+//! Product quantisation compared with codes, scores and picks of the reference implementation
 //! (`tests/golden/reference`), with its centroids.
 //!
-//! Its codes come from before the last time that its centroids moved, so a few are not of the
-//! nearest; its scores and picks follow from its codes.
+//! The peer assigns codes before the last update of its centroids, so a few codes are not those of
+//! the nearest centroid. Its scores and picks follow from its codes.
 
 use crate::common::peer::Case;
 use ndarray::{Array3, Array5, ArrayView1, Axis, Ix5, s};
 use vattention::plugin::Picks;
 use vattention::selectors::{Codebook, PartCodes};
 
-/// The first tokens and the last, which no code is needed for.
+/// Number of first tokens, and of last ones, that are picked without codes.
 const CERTAIN: usize = 16;
 
-/// The centroids of a composition, `[kv_heads, parts, centroids, numbers]`, as codebooks
-/// `[kv_heads][parts]`, with what their parts are filled up to.
+/// Codebooks `[kv_heads][parts]` of a composition's centroids `[kv_heads, parts, centroids,
+/// numbers]`.
+/// `phi` is the squared norm to which a part is extended, if it is.
 fn codebooks(
     case: &Case,
     label: &str,
@@ -21,12 +22,12 @@ fn codebooks(
 ) -> Vec<Vec<Codebook>> {
     let centroids: Array5<f32> =
         case.tensor(&format!("{label}/centroids")).into_dimensionality::<Ix5>().unwrap();
-    let of_head = |head: usize| {
+    let head_codebooks = |head: usize| {
         let parts = centroids.index_axis(Axis(0), 0).index_axis_move(Axis(0), head);
         let book = |(part, centroids)| Codebook::new(centroids, phi(head, part));
         parts.outer_iter().enumerate().map(book).collect()
     };
-    (0..centroids.dim().1).map(of_head).collect()
+    (0..centroids.dim().1).map(head_codebooks).collect()
 }
 
 fn parts<'a>(
@@ -36,31 +37,31 @@ fn parts<'a>(
     codebooks.iter().zip(vector.chunks_exact(vector.len() / codebooks.len()))
 }
 
-/// The scores of all tokens by the peer's codes; those that it has no codes for have the first.
+/// Scores of all tokens by the peer's codes. Tokens without codes get code 0.
 fn scores(case: &Case, label: &str) -> Array3<f32> {
     let books = codebooks(case, label, |_, _| None);
-    let (codes, queries) = (case.of(label, "codes"), case.input("queries"));
+    let (codes, queries) = (case.composition_tensor(label, "codes"), case.input("queries"));
     let tokens = case.input("keys").dim().1;
     let (heads, count, _) = queries.dim();
     let mut scores = Array3::zeros((heads, count, tokens));
     for head in 0..heads {
         let kv_head = head / case.shape().group();
-        let mut known = PartCodes::new(books[kv_head].len());
-        (0..CERTAIN).for_each(|_| known.push(vec![0; books[kv_head].len()]));
+        let mut part_codes = PartCodes::new(books[kv_head].len());
+        (0..CERTAIN).for_each(|_| part_codes.push(vec![0; books[kv_head].len()]));
         for token in codes.slice(s![0, .., kv_head, ..]).rows() {
-            known.push(token.iter().map(|&code| code as u8));
+            part_codes.push(token.iter().map(|&code| code as u8));
         }
         for t in 0..count {
             let query = queries.slice(s![head, t, ..]).to_vec();
             let tables: Vec<_> = parts(&query, &books[kv_head]).map(|(b, q)| b.table(q)).collect();
             let mut row = scores.slice_mut(s![head, t, ..]);
-            known.add_scores(&tables, row.as_slice_mut().unwrap());
+            part_codes.add_scores(&tables, row.as_slice_mut().unwrap());
         }
     }
     scores
 }
 
-/// The best `k` tokens beside the first and those that end at `position`.
+/// The first tokens, those that end at `position`, and the best `k` of the others.
 fn picks(scores: ArrayView1<'_, f32>, position: usize, k: usize) -> Picks {
     let mut picks = Picks::new(scores.len());
     picks.take_range(0..CERTAIN);
@@ -75,7 +76,7 @@ fn scores_and_picks_follow_from_the_peers_codes() {
         let case = Case::load(case);
         for label in ["pq_euclidean", "pq_ip"] {
             let [theirs, threshold, mask] =
-                ["scores", "threshold", "mask"].map(|name| case.of(label, name));
+                ["scores", "threshold", "mask"].map(|name| case.composition_tensor(label, name));
             let ours = scores(&case, label);
             let (heads, count, tokens) = ours.dim();
             for head in 0..heads {
@@ -90,7 +91,7 @@ fn scores_and_picks_follow_from_the_peers_codes() {
                     let k = taken.sum() as usize - 2 * CERTAIN;
                     let picks = picks(scores, tokens - count + t, k);
                     assert_eq!(picks.len(), 2 * CERTAIN + k);
-                    // Of the tokens that do not tie, the peer takes the same.
+                    // The peer picks the same tokens among those that do not tie.
                     let cut = threshold[[0, head, t, 0]];
                     for token in 0..tokens {
                         let ties =
@@ -104,14 +105,14 @@ fn scores_and_picks_follow_from_the_peers_codes() {
     }
 }
 
-/// How many of the codes of the tokens in a range are the peer's, of how many.
+/// Number of codes of a range of tokens that equal the peer's, and number of all codes.
 fn equal_codes(
     case: &Case,
     label: &str,
     tokens: std::ops::Range<usize>,
     books: &[Vec<Codebook>],
 ) -> (usize, usize) {
-    let (codes, keys) = (case.of(label, "codes"), case.input("keys"));
+    let (codes, keys) = (case.composition_tensor(label, "codes"), case.input("keys"));
     let (mut equal, mut all) = (0, 0);
     for (kv_head, books) in books.iter().enumerate() {
         for token in tokens.clone() {
@@ -126,15 +127,15 @@ fn equal_codes(
     (equal, all)
 }
 
-/// The largest squared norm of the parts of some tokens' keys.
+/// Largest squared norm of each of `parts` parts of the keys of a range of tokens.
 fn largest_squared_norm(
     case: &Case,
     tokens: std::ops::Range<usize>,
-    of: usize,
+    parts: usize,
 ) -> impl Fn(usize, usize) -> Option<f64> {
     let keys = case.input("keys");
     move |kv_head, part| {
-        let dim = keys.dim().2 / of;
+        let dim = keys.dim().2 / parts;
         let columns = part * dim..(part + 1) * dim;
         let keys = keys.slice(s![kv_head, tokens.clone(), columns]);
         let norm = |row: ArrayView1<'_, f32>| row.iter().map(|&x| f64::from(x).powi(2)).sum();
@@ -142,7 +143,8 @@ fn largest_squared_norm(
     }
 }
 
-/// All but one in fifty, whose nearest centroid changed when the peer's moved for the last time.
+/// Asserts that at most one code in fifty differs. The nearest centroid of these keys changed with
+/// the last update of the peer's centroids.
 fn assert_nearly_all((equal, all): (usize, usize)) {
     assert!(all - equal <= all / 50, "{equal} of {all}");
 }
@@ -161,11 +163,11 @@ fn codes_are_those_of_the_nearest_centroids() {
     assert_nearly_all(equal_codes(&case, "pq_ip", clustered, &books));
 }
 
-/// Codes of later keys are those of the nearest centroids, too. But the peer fills up the keys that it clusters to one norm, and appends 0 to later ones, as to
-/// queries: most of these have other codes than they would have had among the clustered. We fill
-/// up all.
+/// Codes of later keys are those of the nearest centroids too. But the peer extends only the keys
+/// that it clusters to one norm, and appends 0 to later keys, as to queries. So most of the later
+/// keys get other codes than ours, which extends all keys.
 #[test]
-fn the_peer_does_not_fill_up_later_keys() {
+fn the_peer_does_not_extend_later_keys() {
     let case = Case::load("a_causal");
     let tokens = case.input("keys").dim().1;
     let (clustered, later) = (CERTAIN..tokens - 24, tokens - 24..tokens);
@@ -174,9 +176,9 @@ fn the_peer_does_not_fill_up_later_keys() {
     assert_nearly_all(equal_codes(&case, label, clustered.clone(), &books));
     assert_eq!(equal_codes(&case, label, later.clone(), &books), (96, 96));
     let label = "pq_incremental_ip";
-    let filled = codebooks(&case, label, largest_squared_norm(&case, clustered.clone(), 2));
-    assert_nearly_all(equal_codes(&case, label, clustered, &filled));
+    let extended = codebooks(&case, label, largest_squared_norm(&case, clustered.clone(), 2));
+    assert_nearly_all(equal_codes(&case, label, clustered, &extended));
     let with_zero = codebooks(&case, label, |_, _| Some(0.0));
     assert_eq!(equal_codes(&case, label, later.clone(), &with_zero), (96, 96));
-    assert_eq!(equal_codes(&case, label, later, &filled), (28, 96));
+    assert_eq!(equal_codes(&case, label, later, &extended), (28, 96));
 }

@@ -1,9 +1,10 @@
-//! Quest against the reference implementation's page scores and picks (`tests/golden/reference`).
+//! Quest compared with page scores and picks of the reference implementation
+//! (`tests/golden/reference`).
 //!
-//! The peer differs in what it takes: whole pages, at least three, of all pages, OR-ed with what was
-//! taken before, where a size of ours is so many new tokens. So its mask is ours if Quest comes first
-//! and is asked for as many tokens as its pages hold. With few bits it differs in its scores too: it
-//! rounds to the nearest, and what comes out is no bound.
+//! The peer picks whole pages, at least three, and unites them with earlier picks, while a size of
+//! ours is a number of new tokens. So the masks are equal if Quest comes first and its size is the
+//! number of tokens in the peer's pages. With few bits, scores differ too: the peer rounds to the
+//! nearest, so its scores are not bounds.
 
 use std::num::NonZeroUsize;
 
@@ -28,7 +29,7 @@ fn quest(size: usize, bits: u64) -> Quest {
     }
 }
 
-/// The inputs of a case, for one KV head.
+/// Inputs of a case for one KV head.
 struct Head {
     site: Site,
     /// `[tokens, head_dim]`
@@ -38,7 +39,7 @@ struct Head {
 }
 
 impl Head {
-    fn of(case: &Case, kv_head: usize) -> Self {
+    fn new(case: &Case, kv_head: usize) -> Self {
         let shape = case.shape();
         let site = Site { seed: 0, sequence: 0, layer: LAYER, kv_head, shape };
         let group = kv_head * shape.group()..(kv_head + 1) * shape.group();
@@ -53,7 +54,7 @@ impl Head {
         Tokens::new(self.keys.as_slice().unwrap(), tokens, dim)
     }
 
-    /// One query's step.
+    /// Step of one query.
     fn step(&self, query: usize, visible: usize) -> Step<'_> {
         let per_step = self.queries.len() / self.queries.dim().0;
         let queries = &self.queries.as_slice().unwrap()[query * per_step..][..per_step];
@@ -72,7 +73,8 @@ impl Head {
         selector
     }
 
-    /// The bounds that Quest gives each page for one row: what it says of a rest that is only there.
+    /// Bounds of all pages for one query head: each is the residual bound if all other pages are
+    /// picked.
     fn bounds(&self, row: &Row<'_>, bits: u64) -> Array1<f64> {
         let quest = self.build(&quest(1, bits));
         let bound = |page: usize| {
@@ -85,8 +87,8 @@ impl Head {
         (0..row.visible().div_ceil(PAGE)).map(bound).collect()
     }
 
-    /// What rounding a bound outwards, or to the nearest, can change: a step of the grid of each of
-    /// the two vectors, for each `|q_c|` that it meets.
+    /// Largest difference between a page's bounds if they are rounded outwards or to the nearest: a
+    /// step of the grid of each of the two vectors, times the elements of the query.
     fn step_size(&self, row: &Row<'_>, bits: u32) -> Array1<f64> {
         let pages = self.keys.slice(s![0, .., ..]);
         let spread = |page: usize, fold: fn(f32, f32) -> f32| {
@@ -107,19 +109,19 @@ impl Head {
     }
 }
 
-/// The largest logit of each page.
+/// Largest logit of each page.
 fn largest(row: &Row<'_>) -> Array1<f64> {
     let logits: Vec<f64> = (0..row.visible()).map(|token| row.logit(token).into()).collect();
     logits.chunks(PAGE).map(|page| page.iter().copied().fold(f64::MIN, f64::max)).collect()
 }
 
-/// Calls `visit` for each row of each case with its KV head, its query head, its query and how many
-/// tokens it sees.
-fn each_row(mut visit: impl FnMut(&Case, &Head, usize, usize, usize)) {
+/// Calls `visit` for each row of each case, with its KV head, query head in the group, query and
+/// number of visible tokens.
+fn for_each_row(mut visit: impl FnMut(&Case, &Head, usize, usize, usize)) {
     for case in &["a_causal", "a_nomask"].map(Case::load) {
         let Shape { kv_heads, .. } = case.shape();
         for kv_head in 0..kv_heads {
-            let head = Head::of(case, kv_head);
+            let head = Head::new(case, kv_head);
             for (query, visible) in case.visible().into_iter().enumerate() {
                 for member in 0..case.shape().group() {
                     visit(case, &head, member, query, visible);
@@ -129,20 +131,20 @@ fn each_row(mut visit: impl FnMut(&Case, &Head, usize, usize, usize)) {
     }
 }
 
-/// The peer's page scores for a row, scaled, in f64.
+/// Scaled page scores of the peer for a row.
 fn their_scores(case: &Case, head: &Head, bits: u64, member: usize, query: usize) -> Array1<f64> {
-    let scores = case.of(&format!("quest_bits{bits}"), "page_scores");
+    let scores = case.composition_tensor(&format!("quest_bits{bits}"), "page_scores");
     let query_head = head.site.kv_head * head.site.shape.group() + member;
     let scale = f64::from(head.site.shape.default_scale());
     scores.slice(s![0, query_head, query, ..]).mapv(|score| f64::from(score) * scale)
 }
 
-/// Bounds are told with their slack for rounding errors, some 1e-5 of the largest products.
+/// Allowance of our bounds for rounding errors, about 1e-5 of the largest products.
 const SLACK: f64 = 5e-4;
 
 #[test]
-fn exact_page_bounds_are_the_peers_scores() {
-    each_row(|case, head, member, query, _| {
+fn exact_page_bounds_equal_the_peers_scores() {
+    for_each_row(|case, head, member, query, _| {
         let tokens = head.keys().len();
         let step = head.step(query, tokens);
         let ours = head.bounds(&step.row(member), 0);
@@ -153,13 +155,13 @@ fn exact_page_bounds_are_the_peers_scores() {
     });
 }
 
-/// With few bits ours are never below the exact bounds, and at most a step above the peer's, which
-/// often are.
+/// With few bits, our bounds are at least the exact ones and at most a step above the peer's
+/// scores. The peer's scores are often below the exact bounds.
 #[test]
-fn rounded_outwards_they_remain_bounds() {
+fn bounds_rounded_outwards_remain_bounds() {
     for bits in [2, 4] {
         let mut below = 0;
-        each_row(|case, head, member, query, _| {
+        for_each_row(|case, head, member, query, _| {
             let step = head.step(query, head.keys().len());
             let row = step.row(member);
             let (exact, ours, largest) =
@@ -174,27 +176,27 @@ fn rounded_outwards_they_remain_bounds() {
                 below += usize::from(theirs[page] < exact[page] - SLACK);
             }
         });
-        // Of 1536, half. (None falls below a logit: the exact bounds of these keys are loose.)
+        // About half of the peer's 1536 scores are below the bounds. None is below a logit, because
+        // the exact bounds of these keys are loose.
         assert!(below > 700, "{below} of {bits} bits");
     }
 }
 
-/// The peer's pages for a row, the best of those with tokens that it may see, and whether each
-/// token is one of theirs.
+/// Returns for each visible token of a row if it is in the peer's `count` best pages.
 fn their_pages(scores: &Array1<f64>, count: usize, visible: usize) -> Vec<bool> {
     let mut order: Vec<usize> = (0..visible.div_ceil(PAGE)).collect();
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
     (0..visible).map(|token| order[..count].contains(&(token / PAGE))).collect()
 }
 
-/// From nothing, a size of so many whole pages takes the peer's pages, and with the sink and the
-/// window its mask. After these, as pipelines have it, it takes as many *other* tokens, which the peer
-/// does not. Rows that see a page in part are left out: the peer looks at all of its keys, also at
-/// those that come after the query, and we do not.
+/// A size of whole pages without earlier picks picks the peer's pages, and with the sink and the
+/// window its mask. After other picks, it picks the same number of *other* tokens, unlike the peer.
+/// Rows with a partly visible page are left out, because the peer's score includes keys of the page
+/// that are not visible.
 #[test]
-fn a_size_of_whole_pages_takes_the_peers() {
+fn a_size_of_whole_pages_picks_the_peers_pages() {
     let (mut whole_pages, mut rows) = (0, 0);
-    each_row(|case, head, member, query, visible| {
+    for_each_row(|case, head, member, query, visible| {
         rows += 1;
         if !visible.is_multiple_of(PAGE) {
             let ours = head.bounds(&head.step(query, visible).row(member), 0);
@@ -222,7 +224,7 @@ fn a_size_of_whole_pages_takes_the_peers() {
         let mut ends = Picks::new(visible);
         ends.take_range(0..PAGE);
         ends.take_range(position - PAGE..position);
-        let mask = case.of("quest_bits16", "mask");
+        let mask = case.composition_tensor("quest_bits16", "mask");
         let query_head = head.site.kv_head * head.site.shape.group() + member;
         let mask = mask.slice(s![0, query_head, query, ..visible]);
         first.union(&ends);
@@ -230,7 +232,7 @@ fn a_size_of_whole_pages_takes_the_peers() {
 
         select(&mut ends);
         assert_eq!(ends.len(), 2 * PAGE + quest.size.to_tokens(visible));
-        assert!(ends.len() > first.len(), "the peer counts what was taken before");
+        assert!(ends.len() > first.len(), "the peer counts earlier picks");
     });
-    assert_eq!(3 * whole_pages, 2 * rows, "two of three queries of a case see a page in part");
+    assert_eq!(3 * whole_pages, 2 * rows, "one of three queries of a case sees a page partly");
 }

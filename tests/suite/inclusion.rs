@@ -1,4 +1,4 @@
-//! Tokens are drawn as often as is said of them, over draws of the hash tables.
+//! The `lsh` sampler draws tokens at their inclusion probabilities, over random hash tables.
 
 use std::num::NonZeroU16;
 
@@ -8,16 +8,16 @@ use vattention::plugin::{Picks, SamplerConfig, Site, Stream};
 use vattention::samplers::LshSampler;
 use vattention_testkit::{Head, Texture};
 
-/// Sequences, each with its own tables.
+/// Number of sequences, each with its own tables.
 const DRAWS: u32 = 4000;
 
-/// No count of tokens may be less likely, on either side.
+/// Least probability of a count, on either side.
 const LEVEL: f64 = 1e-6;
 
-/// What was drawn of one block by one query, over all draws.
+/// Counts of the tokens of one block, over all draws for one query.
 struct Counts {
     hits: Vec<usize>,
-    /// What was said, of the tokens that were drawn at all.
+    /// Inclusion probability of each token that was drawn at least once.
     probability: Vec<Option<f64>>,
     /// `Σ e / p` of each draw.
     sums: Vec<f64>,
@@ -38,8 +38,8 @@ fn count(config: &LshSampler, head: &Head) -> Counts {
         for (token, p) in tokens.into_iter().zip(design.probabilities()) {
             let token = token as usize;
             counts.hits[token] += 1;
-            let said = counts.probability[token].get_or_insert(p);
-            assert_eq!(*said, p, "a token's probability is the same in every draw");
+            let first = counts.probability[token].get_or_insert(p);
+            assert_eq!(*first, p, "a token's probability is the same in every draw");
             sum += f64::from(row.logit(token)).exp() / p;
         }
         counts.sums.push(sum);
@@ -51,26 +51,26 @@ fn check(config: &LshSampler) {
     let head = Head::new(BLOCK, 8, 21, Texture::Gaussian);
     let Counts { hits, probability, sums } = count(config, &head);
     let draws = DRAWS as usize;
-    let mut known = 0;
+    let mut drawn = 0;
     for (hits, p) in hits.into_iter().zip(probability) {
         let Some(p) = p else { continue };
         let (many, few) = (p_value(hits, draws, p), p_value(draws - hits, draws, 1.0 - p));
         assert!(many.min(few) >= LEVEL, "{hits} of {draws} at {p}: {config:?}");
-        known += 1;
+        drawn += 1;
     }
-    assert!(known >= 120, "{known} tokens were ever drawn: {config:?}");
+    assert!(drawn >= 120, "only {drawn} tokens were drawn: {config:?}");
 
-    // The weighted sum has the mean that it should have, within five deviations.
+    // The Horvitz-Thompson sum is unbiased, within five standard errors.
     let row = head.step(BLOCK).row(0);
     let whole: f64 = (0..BLOCK).map(|token| f64::from(row.logit(token)).exp()).sum();
     let mean = sums.iter().sum::<f64>() / draws as f64;
     let variance = sums.iter().map(|sum| (sum - mean).powi(2)).sum::<f64>() / (draws - 1) as f64;
     let apart = (mean - whole).abs() / (variance / draws as f64).sqrt();
-    assert!(apart < 5.0, "{mean} for {whole}, {apart} deviations: {config:?}");
+    assert!(apart < 5.0, "{mean} for {whole}, {apart} standard errors: {config:?}");
 }
 
 #[test]
-fn tables_find_as_often_as_they_say() {
+fn lsh_draws_at_its_probabilities() {
     for rule in [Rule::Any, Rule::Two] {
         for transform in [Transform::Angular, Transform::SimpleLsh] {
             for center in [true, false] {

@@ -1,4 +1,4 @@
-//! What every statistic and every budget must satisfy, whatever the numbers.
+//! Invariants of statistics and budgets, for random samples.
 
 use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::{Distribution, StandardNormal};
@@ -15,16 +15,16 @@ use vattention::{
 const DIM: usize = 3;
 const TARGETS: [Target; 3] = [Target::Denominator, Target::Numerator, Target::Sdpa];
 
-/// A sample of a residual, beside one certain token.
+/// A sample of a residual, and one deterministic token.
 #[derive(Clone, Debug)]
-struct Drawn {
+struct RandomSample {
     e: Vec<f64>,
     values: Vec<f32>,
     certain: (f64, [f64; DIM]),
     n_s: usize,
 }
 
-impl Drawn {
+impl RandomSample {
     fn stats(&self) -> SampleStats {
         let (e, v) = self.certain;
         let certain = Softmax::from_sums(0.0, e, v.iter().map(|v| e * v).collect());
@@ -44,7 +44,7 @@ impl Drawn {
         std::array::from_fn(|j| f64::from(self.values[token * DIM + j]))
     }
 
-    /// With each value, and the certain one, replaced.
+    /// Replaces each value, including that of the deterministic token.
     fn with_values(&self, change: impl Fn([f64; DIM]) -> [f64; DIM]) -> Self {
         let values = (0..self.e.len()).flat_map(|token| change(self.value(token)));
         let values = values.map(|x| x as f32).collect();
@@ -53,14 +53,14 @@ impl Drawn {
 }
 
 prop_compose! {
-    fn drawn()(b in 4usize..40)(
+    fn sample()(b in 4usize..40)(
         e in prop::collection::vec(1e-3..5.0_f64, b),
         values in prop::collection::vec(-2.0..2.0_f32, b * DIM),
         certain in (0.1..20.0_f64, [1.0..2.0_f64, 0.5..1.0, -1.0..2.0]),
         more in 0usize..5000,
-    ) -> Drawn {
+    ) -> RandomSample {
         let n_s = e.len() + more;
-        Drawn { e, values, certain, n_s }
+        RandomSample { e, values, certain, n_s }
     }
 }
 
@@ -68,7 +68,7 @@ fn fraction(x: f64) -> Fraction {
     Fraction::try_from(x).unwrap()
 }
 
-/// Every estimator that promises something, at some terms.
+/// All estimators with a promise of this epsilon and delta.
 fn estimators(epsilon: f64, delta: f64) -> Vec<Box<dyn Estimator>> {
     let (epsilon, delta) = (fraction(epsilon), fraction(delta));
     let mut all: Vec<Box<dyn Estimator>> = vec![Box::new(Ratio::new(epsilon, delta))];
@@ -90,44 +90,53 @@ fn budgets(stats: &SampleStats, epsilon: f64, delta: f64) -> Vec<usize> {
         .collect()
 }
 
-/// Whole tokens may differ by one where rounding errors fall.
-fn alike(a: &[usize], b: &[usize]) -> bool {
+/// Returns true if budgets are equal up to one token, the effect of rounding errors.
+fn equal_up_to_rounding(a: &[usize], b: &[usize]) -> bool {
     a.iter().zip(b).all(|(&a, &b)| a.abs_diff(b) <= 1)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: 64,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn no_budget_depends_on_the_unit_of_weights(drawn in drawn(), power in -40..40) {
+    fn no_budget_depends_on_the_unit_of_weights(sample in sample(), power in -40..40) {
         let unit = 2.0_f64.powi(power);
-        let scaled = Drawn {
-            e: drawn.e.iter().map(|e| e * unit).collect(),
-            certain: (drawn.certain.0 * unit, drawn.certain.1),
-            ..drawn.clone()
+        let scaled = RandomSample {
+            e: sample.e.iter().map(|e| e * unit).collect(),
+            certain: (sample.certain.0 * unit, sample.certain.1),
+            ..sample.clone()
         };
-        prop_assert!(alike(&budgets(&drawn.stats(), 0.1, 0.1), &budgets(&scaled.stats(), 0.1, 0.1)));
+        let [a, b] = [sample, scaled].map(|sample| budgets(&sample.stats(), 0.1, 0.1));
+        prop_assert!(equal_up_to_rounding(&a, &b));
     }
 
-    /// Values in another unit too: promises are relative. (`max_norm_v`, which only Hoeffding's
-    /// vectors need, is not scaled along.)
+    /// Promises are relative, so that the unit of values does not matter either. (`max_norm_v`,
+    /// which only Hoeffding's bound of vectors uses, is not scaled.)
     #[test]
-    fn no_estimated_budget_depends_on_the_unit_of_values(drawn in drawn(), power in -20..20) {
+    fn no_estimated_budget_depends_on_the_unit_of_values(sample in sample(), power in -20..20) {
         let unit = 2.0_f64.powi(power);
-        let scaled = drawn.with_values(|v| v.map(|x| x * unit));
-        let (mut a, mut b) = (drawn.stats(), scaled.stats());
+        let scaled = sample.with_values(|v| v.map(|x| x * unit));
+        let (mut a, mut b) = (sample.stats(), scaled.stats());
         (a.bound, b.bound) = (None, None);
-        prop_assert!(alike(&budgets(&a, 0.1, 0.1), &budgets(&b, 0.1, 0.1)));
+        prop_assert!(equal_up_to_rounding(&budgets(&a, 0.1, 0.1), &budgets(&b, 0.1, 0.1)));
     }
 
     #[test]
-    fn no_budget_depends_on_the_axes_of_values(drawn in drawn(), turn in 0.0..6.3_f64, swap: bool) {
-        let (sin, cos) = turn.sin_cos();
-        let turned = drawn.with_values(|[x, y, z]| {
+    fn no_budget_depends_on_the_axes_of_values(
+        sample in sample(),
+        angle in 0.0..6.3_f64,
+        swap: bool,
+    ) {
+        let (sin, cos) = angle.sin_cos();
+        let rotated = sample.with_values(|[x, y, z]| {
             let (x, y) = (cos * x - sin * y, sin * x + cos * y);
             if swap { [z, x, -y] } else { [x, y, z] }
         });
-        let (a, b) = (drawn.stats(), turned.stats());
+        let (a, b) = (sample.stats(), rotated.stats());
         for (a, b) in [
             (a.norm_n, b.norm_n),
             (a.trace_ev, b.trace_ev),
@@ -136,22 +145,26 @@ proptest! {
             (a.kurtosis_w, b.kurtosis_w),
             (a.drift, b.drift),
         ] {
-            // Turned values are rounded to f32 again.
+            // Rotated values are rounded to f32 again.
             prop_assert!((a - b).abs() <= 1e-4 * (a.abs() + b.abs()), "{a} and {b}");
         }
     }
 
-    /// Pairs of neighbours in the sample make the effective rank; nothing else knows an order.
+    /// The effective rank is computed from neighbours in the sample; no other statistic depends on
+    /// the order.
     #[test]
-    fn the_order_of_the_sample_changes_the_effective_rank_only(drawn in drawn(), by in 1usize..40) {
-        let b = drawn.e.len();
-        let place = |i: usize| (i + by) % b;
-        let turned = Drawn {
-            e: (0..b).map(|i| drawn.e[place(i)]).collect(),
-            values: (0..b).flat_map(|i| drawn.value(place(i))).map(|x| x as f32).collect(),
-            ..drawn.clone()
+    fn the_order_of_the_sample_changes_the_effective_rank_only(
+        sample in sample(),
+        shift in 1usize..40,
+    ) {
+        let b = sample.e.len();
+        let place = |i: usize| (i + shift) % b;
+        let shifted = RandomSample {
+            e: (0..b).map(|i| sample.e[place(i)]).collect(),
+            values: (0..b).flat_map(|i| sample.value(place(i))).map(|x| x as f32).collect(),
+            ..sample.clone()
         };
-        let (a, mut b) = (drawn.stats(), turned.stats());
+        let (a, mut b) = (sample.stats(), shifted.stats());
         b.nu = a.nu;
         for (a, b) in [
             (a.d, b.d), (a.norm_n, b.norm_n), (a.var_e, b.var_e),
@@ -163,22 +176,27 @@ proptest! {
     }
 
     #[test]
-    fn a_laxer_promise_never_costs_more(
-        drawn in drawn(),
+    fn a_laxer_promise_never_needs_more_tokens(
+        sample in sample(),
         epsilon in 0.01..0.4_f64,
         delta in 0.01..0.4_f64,
         laxer in 1.0..2.0_f64,
     ) {
-        let stats = drawn.stats();
+        let stats = sample.stats();
         let strict = budgets(&stats, epsilon, delta);
-        for lax in [budgets(&stats, epsilon * laxer, delta), budgets(&stats, epsilon, delta * laxer)] {
-            prop_assert!(strict.iter().zip(&lax).all(|(strict, lax)| lax <= strict), "{strict:?} {lax:?}");
+        for (epsilon, delta) in [(epsilon * laxer, delta), (epsilon, delta * laxer)] {
+            let lax = budgets(&stats, epsilon, delta);
+            let fewer = strict.iter().zip(&lax).all(|(strict, lax)| lax <= strict);
+            prop_assert!(fewer, "{strict:?} {lax:?}");
         }
     }
 
     #[test]
-    fn a_wider_residual_never_costs_less(drawn in drawn(), wider in 1.0..4.0_f64) {
-        let narrow = drawn.stats();
+    fn a_larger_variance_never_needs_fewer_tokens(
+        sample in sample(),
+        wider in 1.0..4.0_f64,
+    ) {
+        let narrow = sample.stats();
         let wide = SampleStats {
             var_e: narrow.var_e * wider,
             trace_ev: narrow.trace_ev * wider,
@@ -187,31 +205,37 @@ proptest! {
             ..narrow
         };
         let (narrow, wide) = (budgets(&narrow, 0.1, 0.1), budgets(&wide, 0.1, 0.1));
-        prop_assert!(narrow.iter().zip(&wide).all(|(narrow, wide)| narrow <= wide), "{narrow:?} {wide:?}");
+        let more = narrow.iter().zip(&wide).all(|(narrow, wide)| narrow <= wide);
+        prop_assert!(more, "{narrow:?} {wide:?}");
     }
 
-    /// (eq. 12) `o^ − o = Σ weight · e (v − o) / D^`, for any weights: with `o` the output over all
-    /// tokens, the weighted sum of `w` is the whole error.
+    /// Equation (12): `o^ − o = Σ weight · e (v − o) / D^` for any weights. If `o` is the output
+    /// over all tokens, the weighted sum of `w` is the whole error.
     #[test]
-    fn the_error_of_the_output_is_one_weighted_sum(drawn in drawn(), weights in prop::collection::vec(0.0..9.0_f64, 40)) {
-        let b = drawn.e.len();
+    fn the_error_of_the_output_is_one_weighted_sum(
+        sample in sample(),
+        weights in prop::collection::vec(0.0..9.0_f64, 40),
+    ) {
+        let b = sample.e.len();
+        let weights: Vec<f64> = weights.iter().map(|weight| weight + 0.1).collect();
         let (mut all, mut some) = (Softmax::new(DIM), Softmax::new(DIM));
         for (token, weight) in weights.iter().enumerate().take(b) {
-            let value: Vec<f32> = drawn.values[token * DIM..][..DIM].into();
-            all.add(drawn.e[token].ln(), 1.0, &value);
-            some.add(drawn.e[token].ln(), weight + 0.1, &value);
+            let value: Vec<f32> = sample.values[token * DIM..][..DIM].into();
+            all.add(sample.e[token].ln(), 1.0, &value);
+            some.add(sample.e[token].ln(), *weight, &value);
         }
         let (o, estimate) = (all.output(), some.output());
-        let d: f64 = (0..b).map(|i| (weights[i] + 0.1) * drawn.e[i]).sum();
+        let d: f64 = (0..b).map(|i| weights[i] * sample.e[i]).sum();
         for j in 0..DIM {
-            let w: f64 = (0..b).map(|i| (weights[i] + 0.1) * drawn.e[i] * (drawn.value(i)[j] - o[j])).sum();
+            let w = |i: usize| weights[i] * sample.e[i] * (sample.value(i)[j] - o[j]);
+            let w: f64 = (0..b).map(w).sum();
             prop_assert!((estimate[j] - o[j] - w / d).abs() < 1e-9);
         }
     }
 }
 
-/// (eq. 7) The estimate of `Tr(S²)` in the effective rank is unbiased: within 6 standard errors over
-/// samples of Gaussians with variances 1, 2 and 4.
+/// The estimate of `Tr(S²)` in the effective rank, equation (7), is unbiased: within 6 standard
+/// errors over samples of Gaussians with variances 1, 2 and 4.
 #[test]
 fn the_trace_of_the_squared_covariance_is_unbiased() {
     let (trials, b) = (3000, 256);
@@ -220,8 +244,9 @@ fn the_trace_of_the_squared_covariance_is_unbiased() {
     let estimates = (0..trials).map(|_| {
         let values = (0..b).flat_map(|_| [1.0, 2.0_f64.sqrt(), 2.0].map(|sd| sd * normal()));
         let values: Vec<f32> = values.map(|x| x as f32).collect();
-        let drawn = Drawn { e: vec![1.0; b], values, certain: (1.0, [0.0; DIM]), n_s: 100_000 };
-        let SampleStats { nu, trace_w, .. } = drawn.stats();
+        let certain = (1.0, [0.0; DIM]);
+        let sample = RandomSample { e: vec![1.0; b], values, certain, n_s: 100_000 };
+        let SampleStats { nu, trace_w, .. } = sample.stats();
         trace_w * trace_w * (1.0 / nu - 1.0 / b as f64)
     });
     let estimates: Vec<f64> = estimates.collect();

@@ -1,4 +1,4 @@
-//! Layers with settings of their own do what a pipeline with these settings alone does.
+//! Layers with their own settings equal a pipeline that has these settings at all layers.
 
 use crate::common;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use vattention::{Backend, FallBack, Fraction, Options, Output, PipelineConfig, S
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };
 
-/// A pipeline with a top-k of a size, and a sample that looks so often.
+/// A pipeline with a top-k of a size, and at most `rounds` checks of its sample.
 fn text(size: &str, rounds: usize) -> String {
     format!(
         "name = \"p\"\nseed = 5\n[[selectors]]\ntype = \"sink\"\nsize = 4\n[[selectors]]\n\
@@ -28,7 +28,7 @@ fn parse(text: &str) -> Arc<PipelineConfig> {
     Loader::default().parse("p.toml", text).unwrap()
 }
 
-/// What a pipeline makes of a layer, the same tokens at each.
+/// Output of a pipeline at a layer. The tokens are the same at all layers.
 fn run(backend: &dyn Backend, pipeline: &Arc<PipelineConfig>, layer: usize) -> Output {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let mut normal = |dim| Array3::random_using(dim, StandardNormal, &mut rng);
@@ -42,12 +42,12 @@ fn run(backend: &dyn Backend, pipeline: &Arc<PipelineConfig>, layer: usize) -> O
 }
 
 #[test]
-fn a_layer_with_settings_answers_as_the_pipeline_with_these_settings() {
+fn a_layer_with_settings_equals_a_pipeline_with_these_settings() {
     let layers = "[[layers]]\nat = [1, \"4..6\"]\nselectors.1.size = 0.3\nestimator.rounds = 2\n";
     let by_layer = parse(&(text("0.02", 6) + layers));
-    let (others, own) = (parse(&text("0.02", 6)), parse(&text("0.3", 2)));
+    let (default, changed) = (parse(&text("0.02", 6)), parse(&text("0.3", 2)));
     for backend in common::backends() {
-        for (layer, plain) in [(0, &others), (5, &own)] {
+        for (layer, plain) in [(0, &default), (5, &changed)] {
             let name = format!("{}, layer {layer}", backend.name());
             let (got, expected) = (run(&*backend, &by_layer, layer), run(&*backend, plain, layer));
             assert_eq!(got.out, expected.out, "{name}");
@@ -55,13 +55,14 @@ fn a_layer_with_settings_answers_as_the_pipeline_with_these_settings() {
             assert_eq!(got.rows, expected.rows, "{name}");
         }
         let read = |pipeline| run(&*backend, pipeline, 1).rows[0].certain;
-        assert!(read(&own) > read(&others), "the settings make a difference");
+        assert!(read(&changed) > read(&default), "the settings have no effect");
     }
 }
 
 #[test]
 fn another_epsilon_is_promised_at_every_layer() {
-    let layers = "[[layers]]\nat = [1]\nselectors.1.size = 0.3\n[[layers]]\nat = [2]\nestimator.rounds = 2\n";
+    let layers = "[[layers]]\nat = [1]\nselectors.1.size = 0.3\n\
+                  [[layers]]\nat = [2]\nestimator.rounds = 2\n";
     let epsilon = Fraction::try_from(0.4).unwrap();
     let other = at_epsilon(&parse(&(text("0.02", 6) + layers)), epsilon).unwrap();
     assert!(other.conflicts().is_empty());
@@ -70,14 +71,15 @@ fn another_epsilon_is_promised_at_every_layer() {
     }
 }
 
-/// What is measured of a whole pipeline is of all its layers.
+/// Measurements of a pipeline cover all its layers.
 #[test]
 fn a_comparison_counts_layers_with_settings() {
     let trace = Trace::open(&common::root("data/smollm2.safetensors")).unwrap();
     let numbers: Vec<usize> = trace.layers().map(|(number, _)| number).collect();
     let [first, second] = numbers[..] else { panic!("{numbers:?}") };
     let only_second = parse(&format!(
-        "[[layers]]\nat = [{second}]\n[layers.estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 64\n"
+        "[[layers]]\nat = [{second}]\n\
+         [layers.estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 64\n"
     ));
     let pyramid = load(common::root("configs/pyramid-kv.toml")).unwrap();
     let entry = |pipeline| Entry { pipeline, file: String::new(), set: None };
@@ -89,7 +91,8 @@ fn a_comparison_counts_layers_with_settings() {
     let [sampled, pyramid] = &report.pipelines[..] else { panic!() };
     assert_eq!(sampled.budget.unwrap().max, 64.0);
     assert!(sampled.largest_density == 1.0, "dense at layer {first}");
-    // 38 tokens less at each layer, and the 32 after the prompt, of the 6144 of this trace.
+    // The budget is 38 tokens smaller at each layer; 32 of the trace's 6144 tokens follow the
+    // prompt.
     let share = |layer: usize| (1167 - 38 * layer + 32) as f64 / 6144.0;
     let expected = f64::midpoint(share(first), share(second));
     assert!((pyramid.density_per_query_head - expected).abs() < 1e-9, "{pyramid:?}");

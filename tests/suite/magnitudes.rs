@@ -1,5 +1,6 @@
-//! Promises at magnitudes whose squares f32 does not hold, on every backend, in every mode: 100 steps
-//! of two heads for each count, at a level of 1e-6; and samples as large as those of the reference.
+//! Promises at magnitudes whose squares are out of the range of f32, on every backend and in every
+//! mode: 100 steps of two heads for each count, at a level of 1e-6. Samples are as large as those
+//! of the reference.
 
 use crate::common;
 use std::sync::Arc;
@@ -22,36 +23,36 @@ const EMULATED_STEPS: usize = 8;
 const EPSILON: f64 = 0.1;
 const DELTA: f64 = 0.1;
 
-/// What is extreme of a head.
+/// Extreme property of a head.
 #[derive(Clone, Copy, Debug)]
-enum Odd {
-    /// Values of this order that nearly cancel.
+enum Extreme {
+    /// Values have this magnitude and nearly cancel.
     Magnitude(f32),
-    /// Tokens of value zero are so many nats above all that carry the output.
+    /// Logits of tokens with value zero are larger than those of all other tokens by this number.
     Gap(f32),
 }
 
-const ODD: [Odd; 6] = [
-    Odd::Magnitude(1e-30),
-    Odd::Magnitude(1e-23),
-    Odd::Magnitude(1e-9),
-    Odd::Magnitude(1e15),
-    Odd::Gap(52.0),
-    Odd::Gap(75.0),
+const EXTREMES: [Extreme; 6] = [
+    Extreme::Magnitude(1e-30),
+    Extreme::Magnitude(1e-23),
+    Extreme::Magnitude(1e-9),
+    Extreme::Magnitude(1e15),
+    Extreme::Gap(52.0),
+    Extreme::Gap(75.0),
 ];
 
 /// One KV head with two query heads.
-fn layer(odd: Odd) -> TraceLayer {
+fn layer(extreme: Extreme) -> TraceLayer {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let mut normal = || -> f32 { StandardNormal.sample(&mut rng) };
     let mut keys = Array3::from_shape_fn((1, TOKENS, 2), |_| 0.5 * normal());
     let mut values = Array3::from_shape_fn((1, TOKENS, DIM), |(_, _, j)| {
         normal() + if j == 0 { 0.7 } else { 0.0 }
     });
-    match odd {
-        Odd::Magnitude(magnitude) => values *= magnitude,
-        Odd::Gap(nats) => {
-            keys.slice_mut(s![0, ..;4, ..]).mapv_inplace(|logit| logit + nats);
+    match extreme {
+        Extreme::Magnitude(magnitude) => values *= magnitude,
+        Extreme::Gap(gap) => {
+            keys.slice_mut(s![0, ..;4, ..]).mapv_inplace(|logit| logit + gap);
             values.slice_mut(s![0, ..;4, ..]).fill(0.0);
         }
     }
@@ -67,13 +68,13 @@ fn pipeline(mode: &str) -> Arc<PipelineConfig> {
     Loader::default().parse("odd.toml", &text).unwrap()
 }
 
-/// Violations of the worse head in so many steps, and the mean sample.
+/// Number of violations of the worse query head in `steps` steps, and mean sample size.
 fn run(backend: &dyn Backend, mode: &str, layer: &TraceLayer, steps: usize) -> (usize, f64) {
     let shape = layer.shape();
     let options = Options { scale: Some(1.0), fall_back: FallBack::Never, ..Options::default() };
     let mut attention = backend.start(&pipeline(mode), 0, shape, &options).unwrap();
     attention.append(layer.keys.view(), layer.values.view()).unwrap();
-    // The same query again and again: each step draws a sample of its own.
+    // All steps have the same query, but each draws another sample.
     let queries = Array3::from_shape_fn((2, steps, 2), |(head, _, i)| layer.queries[[head, 0, i]]);
     let output = attention.attend(queries.view(), None).unwrap();
     let norm = |x: &Array1<f64>| x.dot(x).sqrt();
@@ -90,9 +91,10 @@ fn run(backend: &dyn Backend, mode: &str, layer: &TraceLayer, steps: usize) -> (
     (violated.max().unwrap(), sampled as f64 / (2 * steps) as f64)
 }
 
-fn check(backend: &dyn Backend, odd: Odd, mode: &str, steps: usize) -> f64 {
-    let (violated, sampled) = run(backend, mode, &layer(odd), steps);
-    let cell = format!("{}, {odd:?}, {mode}: {violated} of {steps}", backend.name());
+/// Checks the number of violations, and returns the mean sample size.
+fn check(backend: &dyn Backend, extreme: Extreme, mode: &str, steps: usize) -> f64 {
+    let (violated, sampled) = run(backend, mode, &layer(extreme), steps);
+    let cell = format!("{}, {extreme:?}, {mode}: {violated} of {steps}", backend.name());
     println!("{cell}, {sampled:.0} sampled");
     assert!(binomial::p_value(violated, steps, DELTA) >= 1e-6, "{cell}");
     sampled
@@ -100,16 +102,17 @@ fn check(backend: &dyn Backend, odd: Odd, mode: &str, steps: usize) -> f64 {
 
 #[test]
 fn promises_are_kept_at_any_magnitude() {
-    for odd in ODD {
+    for extreme in EXTREMES {
         for mode in ["default", "strict", "rigorous"] {
-            let expected = check(&Reference, odd, mode, STEPS);
-            let sampled = check(&Cpu::default(), odd, mode, STEPS);
-            assert!((sampled / expected - 1.0).abs() < 0.01, "{odd:?}, {mode}: {sampled} sampled");
+            let expected = check(&Reference, extreme, mode, STEPS);
+            let sampled = check(&Cpu::default(), extreme, mode, STEPS);
+            let close = (sampled / expected - 1.0).abs() < 0.01;
+            assert!(close, "{extreme:?}, {mode}: {sampled} sampled");
         }
-        // A device may read everything instead.
+        // A device may draw larger samples, up to all tokens.
         let Some(emulator) = common::emulator() else { continue };
-        let expected = run(&Reference, "default", &layer(odd), EMULATED_STEPS).1;
-        let sampled = check(&Gpu::new(emulator), odd, "default", EMULATED_STEPS);
-        assert!(sampled / expected > 0.99, "{odd:?}: {sampled} sampled, {expected} expected");
+        let expected = run(&Reference, "default", &layer(extreme), EMULATED_STEPS).1;
+        let sampled = check(&Gpu::new(emulator), extreme, "default", EMULATED_STEPS);
+        assert!(sampled / expected > 0.99, "{extreme:?}: {sampled} sampled, {expected} expected");
     }
 }

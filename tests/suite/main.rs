@@ -1,5 +1,5 @@
-//! What crosses crates. No component may be read here that is not registered, so every toy is: what is
-//! shipped is looked at in `tests/shipped`, where there is none.
+//! Tests across crates. All test plug-ins must be registered, because a pipeline file cannot be
+//! read otherwise. Tests of the shipped files are in `tests/shipped`, without test plug-ins.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ mod cache;
 mod certificates;
 mod combinations;
 mod common;
-mod compared;
+mod comparison;
 mod cpu;
 mod cuda;
 mod cuda_edges;
@@ -27,10 +27,10 @@ mod inclusion;
 mod invariants;
 mod layers;
 mod magnitudes;
-mod nothing_drawn;
+mod no_draws;
 mod parity;
 mod promises;
-mod taken_back;
-mod told;
+mod selector_calls;
+mod truncation;
 mod verify;
 mod weights;

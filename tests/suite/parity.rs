@@ -1,5 +1,5 @@
-//! Selections and outputs against the reference implementation's (`tests/golden/reference`), for
-//! every composition of sink, window, oracle top-k and oracle top-p.
+//! Selections and outputs compared with those of the reference implementation
+//! (`tests/golden/reference`), for all compositions of sink, window, oracle top-k and oracle top-p.
 
 use crate::common::peer::{Case, size};
 use ndarray::s;
@@ -8,7 +8,8 @@ use vattention::{Backend, PipelineConfig, Share, available_backends, selectors};
 
 fn run(case: &Case, backend: &dyn Backend, label: &str, pipeline: PipelineConfig) {
     let output = case.run(backend, pipeline);
-    let (mask, want) = (case.of(label, "mask"), case.of(label, "output"));
+    let (mask, want) =
+        (case.composition_tensor(label, "mask"), case.composition_tensor(label, "output"));
     let selection = output.selection.unwrap();
     let (_, query_heads, count, tokens) = mask.dim();
     for t in 0..count {
@@ -29,7 +30,7 @@ fn run(case: &Case, backend: &dyn Backend, label: &str, pipeline: PipelineConfig
     }
 }
 
-/// The pipeline of a composition, if it is made of what this test is about.
+/// Pipeline of a composition, if it consists of these selectors only.
 fn pipeline(maskers: &Value) -> Option<PipelineConfig> {
     let mut pipeline = PipelineConfig { share: Share::Head, ..PipelineConfig::default() };
     for masker in maskers.as_array().unwrap() {
@@ -71,7 +72,7 @@ fn check(name: &str, causal: bool, expected: usize) {
 }
 
 #[test]
-fn selections_and_outputs_are_the_peers() {
+fn selections_and_outputs_equal_the_peers() {
     check("a_causal", true, 11);
     check("a_nomask", false, 4);
 }

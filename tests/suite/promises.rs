@@ -1,5 +1,5 @@
-//! The `cpu` backend keeps the promise of its own sampler, statistics and sums; the table of promises
-//! in `crates/testkit/tests/promises` is about core's.
+//! Promises of the `cpu` backend, which has its own statistics and sums. The table of promises in
+//! `crates/testkit/tests/promises` tests those of core.
 
 use ndarray::{Array1, Array3, s};
 use vattention::config::Loader;
@@ -14,8 +14,8 @@ fn length(x: &Array1<f64>) -> f64 {
     x.dot(x).sqrt()
 }
 
-/// Errors above [`EPSILON`] of the query head with most of them, for an estimator that is asked for
-/// another epsilon, and the tokens that are drawn for a row.
+/// Number of errors above [`EPSILON`] of the worst query head, for an estimator with another
+/// `epsilon`, and mean number of tokens drawn for a row.
 fn violations(data: &HeadData, estimator: &str, epsilon: f64) -> (usize, f64) {
     let text = format!(
         "selectors = [{{ type = 'oracle-top-k', size = 0.05, score = 'head' }}]\n\
@@ -28,7 +28,7 @@ fn violations(data: &HeadData, estimator: &str, epsilon: f64) -> (usize, f64) {
     let shape = Shape { query_heads: group, kv_heads: 1, head_dim: dim, value_dim: VALUE_DIM };
     let keys = Array3::from_shape_vec((1, tokens, dim), data.keys.clone()).unwrap();
     let values = Array3::from_shape_vec((1, tokens, VALUE_DIM), data.values.clone()).unwrap();
-    // The same query again and again: each step draws a sample of its own.
+    // All steps have the same query, but each draws another sample.
     let queries = Array3::from_shape_fn((group, 100, dim), |(h, _, i)| data.queries[h * dim + i]);
     let exact = backend("reference").unwrap();
     let options = Options { scale: Some(1.0), fall_back: FallBack::Never, ..Options::default() };
@@ -59,8 +59,8 @@ fn violations(data: &HeadData, estimator: &str, epsilon: f64) -> (usize, f64) {
     (violated.into_iter().max().unwrap(), sampled as f64 / (group * TRIALS) as f64)
 }
 
-/// Ten times as many trials as elsewhere. A quarter of the budget violates the promise, where it is more
-/// than the base.
+/// The number of trials is ten times that of the table. Samples for twice the epsilon violate the
+/// promise, if they are larger than the initial size.
 #[test]
 fn the_cpu_backend_keeps_its_promises() {
     for estimator in ["'ratio'", "'clt', target = 'denominator'"] {

@@ -1,4 +1,4 @@
-//! What `verify` can tell that a pooled count cannot, and what it refuses.
+//! Violations that `verify` finds and a pooled count does not, and its errors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,14 +21,15 @@ use vattention::{
     },
 };
 
-/// One head, twenty queries, 3,000 tokens. To the query `hidden`, if any, three far tokens are nearly
-/// all of the attention, which no sample of a hundred finds; the others attend to everything alike.
+/// One head, twenty queries, 3,000 tokens. Three tokens have nearly all attention of the query
+/// `hidden`, if any, and a sample of a hundred tokens misses them. The other queries attend to all
+/// tokens equally.
 fn layer(hidden: Option<usize>) -> TraceLayer {
     let hidden: Vec<usize> = hidden.into_iter().collect();
     layer_of(20, &hidden)
 }
 
-/// As [`layer`], with some number of queries and of hidden ones.
+/// A layer like [`layer`] with any number of queries and hidden ones.
 fn layer_of(queries: usize, hidden: &[usize]) -> TraceLayer {
     let mut keys = Array3::zeros((1, 3000, 2));
     let mut values = Array3::from_elem((1, 3000, 1), 1.0);
@@ -76,13 +77,13 @@ fn a_row_that_always_fails_is_not_hidden_among_others() {
     assert!(good.held && good.violations.violated == 0);
     let bad = run(layer(Some(7)), 2000).unwrap();
     let rate = bad.violations.share();
-    assert!(rate < 0.1, "pooled over queries, delta seems kept: {rate}");
+    assert!(rate < 0.1, "the rate of all queries together is above delta: {rate}");
     assert_eq!((bad.worst_row.query, bad.worst_row.trials), (Some(7), 100));
     assert!(bad.worst_row.violations > 50 && !bad.held, "{:?}", bad.worst_row);
 }
 
-/// 1,000 queries with two samples each, of which 90 are violated nearly always. Pooled, that is
-/// less than a tenth; and two samples of one row contradict nothing.
+/// The promise is violated nearly always for 90 of 1,000 queries, with two samples each. Together,
+/// less than a tenth of the samples are violated, and two samples of one row contradict nothing.
 #[test]
 fn rows_that_always_fail_are_not_hidden_by_few_samples() {
     let hidden: Vec<usize> = (0..90).map(|i| 11 * i).collect();
@@ -99,9 +100,10 @@ fn rows_that_always_fail_are_not_hidden_by_few_samples() {
     assert_eq!((good.row_coverage.judged, good.row_coverage.unjudged), (0, 1000));
 }
 
-/// A row of `k` samples can contradict delta = 0.1 among 40 if `0.1^k < 1e-6 / 40`, from 8 on.
+/// A row of `k` samples can contradict delta = 0.1 among 40 rows if `0.1^k < 1e-6 / 40`, so `k`
+/// must be at least 8.
 #[test]
-fn a_promise_is_held_where_every_row_could_have_contradicted_it() {
+fn a_promise_is_held_only_if_every_row_could_have_contradicted_it() {
     let verdict = |trials| run(layer_of(40, &[]), trials).unwrap();
     for (trials, judged) in [(20, 0), (300, 20), (319, 39), (320, 40)] {
         let verdict = verdict(trials);
@@ -114,13 +116,12 @@ fn a_promise_is_held_where_every_row_could_have_contradicted_it() {
     }
 }
 
-/// A row that violates its promise in more than a fifth of its samples. A hundred samples of each
-/// of twenty rows do not contradict delta, but are no reason to call it held; a thousand contradict
-/// it.
+/// A row violates its promise in more than a fifth of its samples. A hundred samples of each of
+/// twenty rows do not contradict delta but make the row suspicious; a thousand contradict it.
 #[test]
 fn a_suspicious_row_is_not_held() {
     let verdict = |trials| {
-        // A query that sees fewer tokens has a smaller sample.
+        // With fewer visible tokens, the sample is smaller.
         let mut visible = vec![3000; 20];
         visible[3] = 1000;
         let layer = TraceLayer { visible: Some(visible), ..layer(None) };
@@ -134,7 +135,7 @@ fn a_suspicious_row_is_not_held() {
     assert!(many.contradicted_by.contains(&PromiseTest::Row) && many.suspected_by.is_empty());
 }
 
-/// Of a row that always fails the least trials are enough to find it, and fewer are not.
+/// The least number of trials suffices to find a row that always fails.
 #[test]
 fn the_least_trials_can_contradict_a_single_row() {
     let never = Stubborn { target: Target::Denominator, ..stubborn(0, 1e-9) };
@@ -143,8 +144,8 @@ fn the_least_trials_can_contradict_a_single_row() {
     assert!(enough.contradicted_by.contains(&PromiseTest::Row), "{:?}", enough.worst_row);
 }
 
-/// Sixteen heads of one list are one unit at each query, of lists of their own sixteen; the heads
-/// of a step are one.
+/// Sixteen heads that share a token list are one unit at each query; with separate lists, they are
+/// sixteen units. All heads of a step are one unit.
 #[test]
 fn heads_that_share_samples_are_one_unit() {
     let units = |share, scope| {
@@ -161,7 +162,7 @@ fn heads_that_share_samples_are_one_unit() {
 }
 
 #[test]
-fn nothing_is_held_where_nothing_was_tried() {
+fn too_few_queries_or_trials_are_an_error() {
     let none = TraceLayer { queries: Array3::zeros((1, 0, 2)), ..layer(None) };
     let error = run(none, 2000).unwrap_err().to_string();
     assert!(error.contains("`layers.0.queries` holds no queries"), "{error}");
@@ -169,8 +170,8 @@ fn nothing_is_held_where_nothing_was_tried() {
     assert!(error.contains("6 cannot contradict delta = 0.1; expected at least 7"), "{error}");
 }
 
-/// Draws each token with probability 0.1: of 3,000 equal weights the estimated sum is off by 5.5 %
-/// in standard deviation.
+/// Draws each token with probability 0.1. The estimated sum of 3,000 equal weights has a standard
+/// deviation of 5.5 %.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Coin {}
 
@@ -190,16 +191,16 @@ register!(Sampler, "coin", Coin, "each token with probability 0.1");
 impl Sampler for Coin {
     fn design<'a>(
         &'a self,
-        readers: &[Row<'a>],
+        rows: &[Row<'a>],
         _: &'a Picks,
         stream: &Stream,
     ) -> Box<dyn Design + 'a> {
-        let words = (0..readers[0].visible() as u32).zip(stream.words());
+        let words = (0..rows[0].visible() as u32).zip(stream.words());
         Box::new(Heads(words.filter(|(_, word)| word % 10 == 0).map(|(token, _)| token).collect()))
     }
 }
 
-/// The tokens that were drawn.
+/// Tokens that were drawn.
 struct Heads(Vec<u32>);
 
 impl Design for Heads {
@@ -216,13 +217,13 @@ impl Design for Heads {
     }
 }
 
-/// A sample that is always large enough.
+/// A pipeline whose estimator accepts any sample.
 fn coin(epsilon: f64) -> PipelineConfig {
     let content = Stubborn { target: Target::Denominator, ..stubborn(0, epsilon) };
     flipping(content)
 }
 
-/// A sample by coin flips, and an estimator.
+/// A pipeline with the sampler [`Coin`] and an estimator.
 fn flipping(estimator: Stubborn) -> PipelineConfig {
     PipelineConfig {
         sampler: Some(Box::new(Coin {})),
@@ -231,7 +232,7 @@ fn flipping(estimator: Stubborn) -> PipelineConfig {
     }
 }
 
-/// A sample drawn once for each query would violate a promise in a row always, or never.
+/// If samples were drawn once for each query, a row would violate a promise always or never.
 #[test]
 fn samples_are_drawn_anew_for_each_trial() {
     let verdict = |epsilon| run_pipeline(layer(None), coin(epsilon), 2000).unwrap();
@@ -242,7 +243,7 @@ fn samples_are_drawn_anew_for_each_trial() {
     assert!(!verdict(0.05).held);
 }
 
-/// Promises what it is told, and asks for `tokens` each time.
+/// Promises any epsilon, and requires `tokens` tokens each time.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Stubborn {
     tokens: usize,
@@ -264,14 +265,14 @@ impl Estimator for Stubborn {
     }
 }
 
-register!(Estimator, "stubborn", Stubborn, "as many tokens each time");
+register!(Estimator, "stubborn", Stubborn, "a fixed number of tokens");
 
 fn stubborn(tokens: usize, epsilon: f64) -> Stubborn {
     let epsilon = fraction(epsilon);
     Stubborn { tokens, epsilon, scope: Scope::Row, target: Target::Sdpa }
 }
 
-/// The verdict on an estimator after a base sample.
+/// Verdict on an estimator with uniform samples that begin with `base` tokens.
 fn checked(layer: TraceLayer, base: usize, estimator: Stubborn) -> Verification {
     let pipeline = PipelineConfig {
         sampler: Some(Box::new(Uniform { base: Size::Tokens(base) })),
@@ -281,7 +282,8 @@ fn checked(layer: TraceLayer, base: usize, estimator: Stubborn) -> Verification 
     run_pipeline(layer, pipeline, 2000).unwrap()
 }
 
-/// `heads` query heads of one KV head, one query, 3,000 equal weights, and the values given.
+/// Layer with `heads` query heads of one KV head, one query, 3,000 equal weights and the given
+/// values.
 fn flat(heads: usize, value: impl Fn(usize) -> f32) -> TraceLayer {
     let values = Array3::from_shape_fn((1, 3000, 1), |(_, token, _)| value(token));
     let (queries, keys) = (Array3::zeros((heads, 1, 2)), Array3::zeros((1, 3000, 2)));
@@ -290,7 +292,7 @@ fn flat(heads: usize, value: impl Fn(usize) -> f32) -> TraceLayer {
 
 #[test]
 fn the_assumption_that_fails_is_named() {
-    // Three far tokens are nearly all of the attention, and most samples miss them.
+    // Three tokens have nearly all attention, and most samples miss them.
     let bad = run(layer(Some(7)), 2000).unwrap();
     let fault = bad.fault.unwrap();
     assert_eq!((fault.cause, fault.layer, fault.query_head), (FailureCause::TailSeen, 0, 0));
@@ -300,7 +302,8 @@ fn the_assumption_that_fails_is_named() {
         bad.violations.violated
     );
 
-    // Values 1 and 3 in turn: of two tokens that miss the mean, both are alike.
+    // Values are 1 and 3 alternately. Samples of two tokens that miss the mean have equal values,
+    // so their variance is zero.
     let two = checked(flat(1, |token| [1.0, 3.0][token % 2]), 2, stubborn(2, 0.4));
     let fault = two.fault.unwrap();
     assert_eq!(
@@ -310,7 +313,8 @@ fn the_assumption_that_fails_is_named() {
         two.heads[0].failures
     );
 
-    // A hundred of 0 and 2 tell mean and variance well, but 5 % is half a standard deviation.
+    // A hundred values 0 and 2 estimate mean and variance well, but epsilon is half a standard
+    // deviation.
     let coin = |token: usize| 2.0 * (token % 2) as f32;
     let hundred = checked(flat(1, coin), 100, stubborn(100, 0.05));
     let fault = hundred.fault.unwrap();
@@ -318,9 +322,10 @@ fn the_assumption_that_fails_is_named() {
     assert!(!hundred.held && checked(flat(1, coin), 100, stubborn(100, 0.2)).held);
 }
 
-/// Where a sample is not uniform, what it leaves has no statistics, but heavy tokens are still found.
+/// Without a uniform sample there are no statistics of the residual, but missed heavy tokens are
+/// still found.
 #[test]
-fn heavy_tokens_that_another_sampler_left_undrawn_are_named() {
+fn heavy_tokens_that_another_sampler_misses_are_named() {
     let verdict = |layer| {
         let verdict = run_pipeline(layer, coin(0.05), 2000).unwrap();
         assert!(verdict.heads[0].nu.is_none());
@@ -332,18 +337,19 @@ fn heavy_tokens_that_another_sampler_left_undrawn_are_named() {
     assert_eq!(verdict(heavy).cause, FailureCause::TailSeen);
 }
 
-/// Heads that are each within a tenth, but not all of them together.
+/// Each head violates its bound in less than a tenth of the steps, but all heads together violate
+/// theirs more often.
 #[test]
 fn a_promise_about_a_step_is_about_all_heads_of_a_layer() {
     let layer = || {
-        // Sixteen KV heads of one query head, which draw samples of their own.
+        // Sixteen KV heads of one query head each draw separate samples.
         let coin = |(_, token, _): (usize, usize, usize)| 2.0 * (token % 2) as f32;
         let values = Array3::from_shape_fn((16, 3000, 1), coin);
         trace_layer(Array3::zeros((16, 4, 2)), Array3::zeros((16, 3000, 2)), values)
     };
-    // 9.8 % in standard deviation: each head exceeds 0.19 with probability 0.05.
-    let of = |scope| checked(layer(), 100, Stubborn { scope, ..stubborn(100, 0.19) });
-    let (row, step) = (of(Scope::Row), of(Scope::Step));
+    // The standard deviation is 9.8 %, so each head exceeds 0.19 with probability 0.05.
+    let verdict = |scope| checked(layer(), 100, Stubborn { scope, ..stubborn(100, 0.19) });
+    let (row, step) = (verdict(Scope::Row), verdict(Scope::Step));
     assert!(row.held && row.steps.is_empty() && row.violations.checked == 16 * 2000);
     assert!(!step.held && step.violations.checked == 2000 && step.worst_row.query_head.is_none());
     let worst = step.heads.iter().map(|head| head.violations).max().unwrap();
@@ -354,7 +360,7 @@ fn a_promise_about_a_step_is_about_all_heads_of_a_layer() {
 }
 
 #[test]
-fn other_epsilons_are_of_what_promises() {
+fn another_epsilon_needs_a_tunable_promise() {
     let with = |estimator: Box<dyn Estimator>| PipelineConfig {
         estimator: Some(estimator),
         ..PipelineConfig::default()
@@ -368,13 +374,13 @@ fn other_epsilons_are_of_what_promises() {
     }
 }
 
-/// Sixteen alike heads on one list and 64 queries, at a rate of 0.08 where 0.1 is promised: lists
-/// are independent, rows are not.
+/// Sixteen equal heads share a list at each of 64 queries. The rate of violations is 0.08, and 0.1
+/// is promised. Lists are independent, but rows are not.
 #[test]
 fn a_comparison_does_not_contradict_a_kept_promise() {
     let folder = tempfile::tempdir().unwrap();
-    let alike = TraceLayer { queries: Array3::zeros((16, 64, 2)), ..flat(16, |_| 1.0) };
-    let trace = open_trace(&folder, alike);
+    let equal_heads = TraceLayer { queries: Array3::zeros((16, 64, 2)), ..flat(16, |_| 1.0) };
+    let trace = open_trace(&folder, equal_heads);
     let (mut violated, mut contradicted_by_rows) = (0, 0);
     for seed in 0..60 {
         let pipeline = Arc::new(PipelineConfig { seed, ..coin(0.096) });
@@ -386,7 +392,7 @@ fn a_comparison_does_not_contradict_a_kept_promise() {
         assert_eq!(guarantee.lists, TokenLists { count: 64, heads_per_list: 16 });
         assert_ne!(guarantee.evidence, Evidence::Contradicted, "{guarantee:?}");
         let ViolationCount { violated: of_rows, checked: rows, .. } = guarantee.violations;
-        assert_eq!((rows, of_rows % 16), (1024, 0), "alike");
+        assert_eq!((rows, of_rows % 16), (1024, 0), "heads differ");
         violated += of_rows;
         contradicted_by_rows +=
             usize::from(Evidence::new(of_rows, rows, 0.1, LEVEL) == Evidence::Contradicted);

@@ -1,4 +1,4 @@
-//! The files of `weights/`, which are for the model of the shipped trace.
+//! Tests of the files of `weights/`, which are for the model of the shipped trace.
 
 use std::collections::HashMap;
 
@@ -18,23 +18,23 @@ fn layer(number: usize) -> TraceLayer {
     trace.layer(number).unwrap().unwrap()
 }
 
-/// Tokens at both ends that pipelines read in any case, and that codes are not trained to find.
+/// Number of tokens at each end that pipelines always read, and that codes are not trained to find.
 const EDGE: usize = 128;
 
-/// The share of each query's 32 best keys among the picks of a sixteenth, both beside the edges, by
-/// query head.
+/// Fraction of the best 32 keys that are picked by a selector of a sixteenth of the tokens, for
+/// each query head. Tokens at both ends do not count.
 fn recall(number: usize, layer: &TraceLayer, settings: &str) -> Vec<f64> {
     let config: HashAttention = toml::from_str(&format!("size = 0.0625\n{settings}")).unwrap();
     let group = MODEL.group();
-    let of_head = |head: usize| {
+    let kv_head_recall = |head: usize| {
         let site = Site { seed: 0, sequence: 0, layer: number, kv_head: head, shape: MODEL };
         let rows = |array: &Array3<f32>| array.slice(s![head, .., ..]).iter().copied().collect();
         let (keys, values): (Vec<f32>, Vec<f32>) = (rows(&layer.keys), rows(&layer.values));
         let tokens = layer.keys.dim().1;
         let keys = Tokens::new(&keys, tokens, MODEL.head_dim);
         let values = Tokens::new(&values, tokens, MODEL.value_dim);
-        let mut worker = config.build(&site).unwrap();
-        worker.append(&NewTokens { first: 0, keys, values, classes: None });
+        let mut selector = config.build(&site).unwrap();
+        selector.append(&NewTokens { first: 0, keys, values, classes: None });
         let mut found = vec![0.0; group];
         for (query, &visible) in layer.visible.as_ref().unwrap().iter().enumerate() {
             let queries = layer.queries.slice(s![head * group..(head + 1) * group, query, ..]);
@@ -46,23 +46,23 @@ fn recall(number: usize, layer: &TraceLayer, settings: &str) -> Vec<f64> {
                     picks.take_range(0..EDGE);
                     picks.take_range(visible - EDGE..visible);
                 }
-                worker.select(&step.row(row), &mut picks);
+                selector.select(&step.row(row), &mut picks);
                 let mut logits = vec![0.0; visible];
                 step.row(row).logits(&mut logits);
                 best.take_top(BEST, &logits);
-                let known = best.iter().filter(|&token| picks.contains(token)).count();
-                *found += (known - 2 * EDGE) as f64;
+                let picked = best.iter().filter(|&token| picks.contains(token)).count();
+                *found += (picked - 2 * EDGE) as f64;
             }
         }
         let all = (layer.queries.dim().1 * BEST) as f64;
         found.into_iter().map(move |found| found / all).collect::<Vec<f64>>()
     };
-    (0..MODEL.kv_heads).flat_map(of_head).collect()
+    (0..MODEL.kv_heads).flat_map(kv_head_recall).collect()
 }
 
-/// On text that they were not trained on, in every head.
+/// The recall is higher in every head, on text that the codes were not trained on.
 #[test]
-fn trained_codes_find_more_than_random_hyperplanes_of_as_many_bits() {
+fn trained_codes_find_more_than_random_hyperplanes_of_the_same_bits() {
     for number in LAYERS {
         let layer = layer(number);
         let file = root("weights/smollm2-hash.safetensors");
@@ -74,9 +74,9 @@ fn trained_codes_find_more_than_random_hyperplanes_of_as_many_bits() {
     }
 }
 
-/// HATA's, of all heads of a layer together.
+/// The mean recall of HATA's matrices over the heads of a layer is higher.
 #[test]
-fn trained_matrices_find_more_than_random_hyperplanes_of_as_many_bits() {
+fn trained_matrices_find_more_than_random_hyperplanes_of_the_same_bits() {
     let mean = |recall: Vec<f64>| recall.iter().sum::<f64>() / recall.len() as f64;
     for number in LAYERS {
         let layer = layer(number);
@@ -88,9 +88,9 @@ fn trained_matrices_find_more_than_random_hyperplanes_of_as_many_bits() {
     }
 }
 
-/// Half of all heads stream, and heads differ: some gates are near 0.
+/// Half of all heads are streaming heads. Gates differ, and some are near 0.
 #[test]
-fn gates_are_of_every_kv_head_of_the_model() {
+fn every_kv_head_of_the_model_has_a_gate() {
     let text = std::fs::read_to_string(root("weights/smollm2-gates.tsv")).unwrap();
     let gates: Vec<f64> = text.split_whitespace().map(|gate| gate.parse().unwrap()).collect();
     assert_eq!((text.lines().count(), gates.len()), (30, 30 * MODEL.kv_heads));
@@ -100,20 +100,20 @@ fn gates_are_of_every_kv_head_of_the_model() {
     assert!(least < 0.05 && most > 0.5, "{least} {most}");
     let config = format!("gates = {:?}", root("weights/smollm2-gates.tsv").to_str().unwrap());
     let config: DuoAttention = toml::from_str(&config).unwrap();
-    let reads_everything = |layer: usize, kv_head: usize| {
+    let reads_all = |layer: usize, kv_head: usize| {
         let site = Site { seed: 0, sequence: 0, layer, kv_head, shape: MODEL };
-        let worker = config.build(&site).unwrap();
+        let selector = config.build(&site).unwrap();
         let rows = vec![0.0; 1000 * MODEL.head_dim];
         let keys = Tokens::new(&rows, 1000, MODEL.head_dim);
         let (queries, visible) = (vec![0.0; MODEL.group() * MODEL.head_dim], 1000);
         let step = Step { site: &site, queries: &queries, keys, values: keys, visible, step: 0 };
         let mut picks = Picks::new(visible);
-        worker.select(&step.row(0), &mut picks);
+        selector.select(&step.row(0), &mut picks);
         assert!([384, 1000].contains(&picks.len()));
         picks.len() == 1000
     };
     let heads = (0..30).flat_map(|layer| (0..MODEL.kv_heads).map(move |head| (layer, head)));
-    assert_eq!(heads.filter(|&(layer, head)| reads_everything(layer, head)).count(), 45);
+    assert_eq!(heads.filter(|&(layer, head)| reads_all(layer, head)).count(), 45);
 }
 
 #[test]
@@ -135,7 +135,8 @@ fn channels_are_permutations() {
     }
 }
 
-/// The first channels carry more of `|q_c k_c|` in the shipped trace than others would.
+/// The first half of the channels has more than 55 % of the sum of `|q_c k_c|` in the shipped
+/// trace.
 #[test]
 fn the_first_channels_matter_in_other_text_too() {
     let text = std::fs::read_to_string(root("weights/smollm2-channels.json")).unwrap();
@@ -151,8 +152,7 @@ fn the_first_channels_matter_in_other_text_too() {
             let keys = layer.keys.slice(s![head / MODEL.group(), first..end, ..]);
             let products = &prompt.slice(s![head, .., ..]) * &keys;
             let weight = |channels: &[usize]| -> f32 {
-                let of = |&c: &usize| products.column(c).iter().map(|x| x.abs()).sum::<f32>();
-                channels.iter().map(of).sum()
+                channels.iter().flat_map(|&c| products.column(c)).map(|x| x.abs()).sum()
             };
             let (half, all) = (weight(&list[..MODEL.head_dim / 2]), weight(list));
             assert!(half > 0.55 * all, "layer {number}, head {head}: {}", half / all);
@@ -161,7 +161,7 @@ fn the_first_channels_matter_in_other_text_too() {
 }
 
 #[test]
-fn bases_are_orthonormal_and_hold_more_in_their_first_half() {
+fn bases_are_orthonormal_and_concentrate_power_in_their_first_half() {
     let bytes = std::fs::read(root("weights/smollm2-basis.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let dim = MODEL.head_dim;

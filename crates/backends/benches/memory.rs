@@ -1,10 +1,10 @@
-//! Speed of dense attention and of gathered rows, over the speed of reading memory in order.
+//! Speed of dense attention and of gathered rows, relative to reading memory in order.
 //!
 //! `cargo bench -p vattention-backends --bench memory -- [avx512|avx2|scalar] [f32|f16|bf16]
-//! [seconds] [hot]` measures steps of one KV head on one thread. Every case has layers of its own, at
-//! least 128 MiB of rows, which it reads one after the other, so that rows come from memory. In a
-//! round each case reads all of its layers once; ratios are taken within a round, and the table
-//! shows their medians. With `hot`, few rows are read again and again from the second-level cache.
+//! [seconds] [hot]` measures steps of one KV head on one thread. Every case has its own layers with
+//! at least 128 MiB of rows and reads one layer after the other, so that rows come from memory. In
+//! a round each case reads all of its layers once; ratios are taken within a round, and the table
+//! shows their medians. With `hot`, few rows are read repeatedly from the second-level cache.
 //!
 //! "step" is a call of `attend`; "rows" is the part of it that reads keys and values.
 
@@ -25,13 +25,13 @@ use vattention_core::{
     SelectorConfig, Site, Storage, typetag,
 };
 
-/// Bytes of keys and values that a case reads in a round.
+/// Fewest bytes of keys and values that a case reads in a round.
 const CYCLED: usize = 128 << 20;
 
-/// Tokens that are appended in one call.
+/// Number of tokens that are appended in one call.
 const CHUNK: usize = 256;
 
-/// Rounds that are not counted.
+/// Number of rounds that are not counted.
 const WARM_UP: usize = 2;
 
 /// Fewest rounds that are counted.
@@ -41,7 +41,7 @@ const LEAST_ROUNDS: usize = 7;
 const CONTEXTS: [(usize, usize, usize); 5] =
     [(2048, 64, 3), (6144, 64, 3), (8192, 128, 4), (32_768, 128, 4), (131_072, 128, 4)];
 
-/// Contexts that the second-level cache holds.
+/// Contexts that fit into the second-level cache.
 const HOT_CONTEXTS: [(usize, usize, usize); 2] = [(768, 64, 3), (768, 128, 4)];
 
 /// Percentages of the tokens that are read; 100 is dense attention.
@@ -81,7 +81,7 @@ fn main() {
     }
 }
 
-/// Steps over rows of their own.
+/// Steps over layers that no other case reads.
 struct Case {
     percent: usize,
     layers: Vec<Box<dyn Attention>>,
@@ -89,7 +89,7 @@ struct Case {
     rounds: Vec<Round>,
 }
 
-/// Seconds, and shares of the speed of reading in order, of one round.
+/// Results of one round: seconds per step, and fractions of the speed of reading in order.
 #[derive(Clone, Copy)]
 struct Round {
     step: f64,
@@ -138,7 +138,7 @@ fn measure(setting: &Setting, tokens: usize, dim: usize, group: usize) {
 }
 
 impl Case {
-    /// Makes a step in each layer.
+    /// Runs a step in each layer.
     fn run(&mut self, seconds_in_order: f64) -> Round {
         let (mut steps, mut rows) = (Vec::new(), Vec::new());
         for layer in &mut self.layers {
@@ -225,7 +225,7 @@ impl Selector for FixedTokens {
     }
 }
 
-/// Memory in huge pages, where the system has any, that has been written to.
+/// Allocates memory, in huge pages if the system has any, and writes to all of it.
 fn allocate(bytes: usize) -> MmapMut {
     let mut memory = MmapMut::map_anon(bytes).unwrap();
     #[cfg(target_os = "linux")]
@@ -234,7 +234,7 @@ fn allocate(bytes: usize) -> MmapMut {
     memory
 }
 
-/// Sums each layer's memory, and returns the median of the seconds that a layer took.
+/// Sums each layer's memory, and returns the median number of seconds per layer.
 fn read_in_order(memory: &[MmapMut]) -> f64 {
     let seconds = memory.iter().map(|layer| {
         let begin = Instant::now();

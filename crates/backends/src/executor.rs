@@ -1,4 +1,4 @@
-//! What backends differ in, behind the walk over KV heads.
+//! The computation of a step, in which backends differ.
 
 use vattention_core::{
     Error, Pipeline, Result, RowReport, RowsView, Shape, Step,
@@ -10,102 +10,103 @@ use vattention_core::{
 use crate::input::{check_lengths, limits};
 use crate::workers::Workers;
 
-/// Answers the steps of one layer of one sequence; a [`Layer`](crate::Layer) does all the rest.
+/// Computes the steps of one layer of one sequence; a [`Layer`](crate::Layer) does all the rest.
 pub trait Executor: Send + Sized + 'static {
-    /// Whether [`answer`](Self::answer) can fail.
+    /// True if [`answer`](Self::answer) can fail.
     const FALLIBLE: bool;
 
-    /// When selectors and samplers index tokens and prompts. The same for as long as it lives.
+    /// Time at which selectors and samplers index tokens and prompts. It never changes.
     fn indexing(&self) -> Indexing {
         Indexing::Eager
     }
 
-    /// Stores rows that are about to be the tokens from `first` on: keys `[kv_heads, new,
-    /// head_dim]` and values `[kv_heads, new, value_dim]`, which can be stored.
+    /// Stores the rows of new tokens, the first of which has the index `first`: keys `[kv_heads,
+    /// new, head_dim]` and values `[kv_heads, new, value_dim]`. The layer has checked them.
     ///
     /// # Errors
-    /// If they cannot be stored here; then `first` tokens are all there are, as before.
+    /// If the device cannot store them; the layer then keeps its `first` tokens.
     fn append(&mut self, first: usize, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
         let _ = (first, keys, values);
         Ok(())
     }
 
-    /// Answers one query of each KV head, in their order.
+    /// Computes one step of each KV head, in their order.
     ///
     /// # Errors
     /// If the device fails.
     fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>>;
 
-    /// Bytes of what it keeps itself beside keys and values, of the tokens that it knows of.
+    /// Bytes of the executor's own indexes, for all its tokens; keys and values are not counted.
     fn index_bytes(&self) -> usize {
         0
     }
 
-    /// Bytes of each KV head's row of a token that it holds itself, beside the host's.
+    /// Bytes per token and KV head of the executor's own copy of keys and values; 0 without a copy.
     fn row_bytes(&self) -> usize {
         0
     }
 
-    /// An executor that goes on from the first `len` tokens.
+    /// Returns an executor with the state of the first `len` tokens.
     ///
     /// # Errors
-    /// If its state cannot be copied.
+    /// If the state cannot be copied.
     fn fork(&self, len: usize) -> Result<Self>;
 }
 
-/// The time at which selectors and samplers index tokens and prompts.
+/// Time at which selectors and samplers index tokens and prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indexing {
     /// When tokens are appended or a prompt is observed.
     Eager,
-    /// When a row sees the tokens.
+    /// Before the first step to which the tokens are visible.
     Lazy,
-    /// Never: the executor does without their picks.
+    /// Never: the executor does not use their picks.
     Never,
 }
 
 /// One KV head at one step.
 #[derive(Clone, Debug)]
 pub struct HeadInput<'a> {
-    /// What to read is its choice.
+    /// Chooses the tokens to read.
     pub pipeline: &'a Pipeline,
     /// Queries, and the tokens they may read.
     pub step: Step<'a>,
-    /// Whether the lists of tokens read are wanted.
+    /// True if the output must list the tokens read.
     pub listed: bool,
 }
 
-/// What one KV head makes of one query.
+/// Output of one KV head at one step.
 #[derive(Debug)]
 pub struct HeadOutput {
-    /// Of each member of the group.
+    /// Output of each query head of the group.
     pub rows: Vec<RowOutput>,
-    /// Where the time went, as far as it is known.
+    /// Time spent in each phase, as far as it was measured.
     pub timings: Timings,
 }
 
-/// What an executor answers for one row.
+/// Output of one query head at one step.
 #[derive(Debug)]
 pub struct RowOutput {
-    /// What it sums up.
+    /// Sums over the tokens read.
     pub sums: RowSums,
-    /// How much was read, and what that is worth.
+    /// Numbers of tokens read, and error estimates.
     pub report: RowReport,
-    /// What was read, if that is wanted.
+    /// Tokens read, if [`HeadInput::listed`].
     pub list: Option<List>,
 }
 
-/// What an executor sums up for one row.
+/// Sums of one query head over the tokens read.
 #[derive(Clone, Debug)]
 pub struct RowSums {
     /// `N^` and `D^`.
     pub sums: Softmax,
-    /// Logits of the tokens read, ascending; if a selector waits for feedback.
+    /// Logits of the tokens read, in ascending order of tokens; empty unless a selector needs
+    /// feedback.
     pub logits: Vec<f64>,
 }
 
 impl HeadInput<'_> {
-    /// Refuses a step whose parts do not fit together.
+    /// Checks that the shapes of the step's parts match.
     pub(crate) fn check(&self) -> Result<()> {
         let Step { site, queries, keys, values, visible, .. } = &self.step;
         let Shape { head_dim, value_dim, .. } = site.shape;
@@ -122,7 +123,7 @@ impl HeadInput<'_> {
 }
 
 impl HeadOutput {
-    /// Of the sums of each member, and what they are over.
+    /// Combines the `sums` of each query head with the reports and lists of `reading`.
     pub fn new(
         head: &HeadInput<'_>,
         sums: Vec<RowSums>,
@@ -139,7 +140,7 @@ impl HeadOutput {
 }
 
 impl RowSums {
-    /// `e / D^` of each token read, ascending: what selectors that wait for feedback are told.
+    /// Attention weights `e / D^` of the tokens read, in ascending order of tokens.
     pub fn weights(&self) -> Vec<f32> {
         let log_d = self.sums.log_denominator();
         self.logits.iter().map(|logit| (logit - log_d).exp() as f32).collect()

@@ -1,4 +1,4 @@
-//! One KV head of a sequence: its rows, and the pipeline that chooses among them.
+//! One KV head of a sequence: its KV cache, and the pipeline that chooses tokens from it.
 
 use ndarray::{ArcArray, ArrayView3, Ix2, Ix3, s};
 use vattention_core::{
@@ -6,26 +6,28 @@ use vattention_core::{
     plugin::{Attended, PromptQueries},
 };
 
-use crate::cache::{Cache, Room, View};
+use crate::cache::{Cache, CacheView, Room};
 use crate::executor::{HeadInput, HeadOutput};
 
-/// One KV head. Its selectors may not have indexed everything yet.
+/// One KV head of a layer. Its selectors may not have indexed all tokens yet.
 #[derive(Debug)]
-pub(crate) struct Head {
+pub(crate) struct LayerHead {
     pub(crate) cache: Cache,
     pub(crate) pipeline: Pipeline,
-    /// Number of the first tokens that the selectors have indexed.
+    /// Number of tokens that the selectors have indexed, from the first on.
     indexed: usize,
-    /// The observed prompts, in order, and the number of the first ones that the selectors have observed.
+    /// Observed prompts, in order.
     prompts: Vec<LastQueries>,
+    /// Number of prompts that the selectors have observed, from the first on.
     prompts_indexed: usize,
 }
 
-/// The last queries of a prompt, `[group, prompt, head_dim]`, scaled, and how many tokens there were.
-/// Forks share them.
+/// The last queries of a prompt. Forks share them.
 #[derive(Clone, Debug)]
 struct LastQueries {
+    /// `[group, prompt, head_dim]`, scaled.
     queries: ArcArray<f32, Ix3>,
+    /// Number of tokens of the sequence at the end of the prompt.
     tokens: usize,
 }
 
@@ -39,23 +41,23 @@ impl LastQueries {
     }
 }
 
-/// One query of a KV head's group.
+/// Queries of a KV head's group at one step.
 #[derive(Debug)]
-pub(crate) struct Query {
+pub(crate) struct GroupQuery {
     /// `[group · head_dim]`
     pub(crate) group: Vec<f32>,
     pub(crate) visible: usize,
     pub(crate) step: u32,
 }
 
-impl Query {
-    fn step<'a>(&'a self, site: &'a Site, cache: &'a View<'_>) -> Step<'a> {
+impl GroupQuery {
+    fn step<'a>(&'a self, site: &'a Site, cache: &'a CacheView<'_>) -> Step<'a> {
         let (keys, values) = (cache.keys(), cache.values());
         Step { site, queries: &self.group, keys, values, visible: self.visible, step: self.step }
     }
 }
 
-impl Head {
+impl LayerHead {
     pub(crate) fn new(cache: Cache, pipeline: Pipeline) -> Self {
         Self { cache, pipeline, indexed: 0, prompts: Vec::new(), prompts_indexed: 0 }
     }
@@ -69,8 +71,8 @@ impl Head {
         })
     }
 
-    /// The same head over the first `tokens` tokens, of which the selectors have indexed nothing.
-    /// If the end falls into a prompt, the queries of its remaining tokens are kept.
+    /// Returns a head with the first `tokens` tokens, none of which the selectors have indexed.
+    /// A prompt that is cut keeps the queries of its remaining tokens.
     pub(crate) fn truncated(&self, tokens: usize) -> Result<Self> {
         let whole = self.prompts.partition_point(|prompt| prompt.tokens <= tokens);
         let (whole, others) = self.prompts.split_at(whole);
@@ -80,18 +82,18 @@ impl Head {
         Ok(Self { prompts, ..Self::new(cache, pipeline) })
     }
 
-    /// Returns whether a prompt was observed; the selectors may not have observed it yet.
+    /// Returns true if a prompt was observed, even if the selectors have not observed it yet.
     pub(crate) fn has_prompt(&self) -> bool {
         !self.prompts.is_empty()
     }
 
-    /// Name of the first selector that learns from a prompt, if none was observed.
+    /// Name of the first selector that learns from prompts, if no prompt was observed.
     pub(crate) fn awaits_prompt(&self) -> Option<&str> {
         if self.has_prompt() { None } else { self.pipeline.awaits_prompt() }
     }
 
-    /// Appends keys `[new, head_dim]` and values `[new, value_dim]`, in room that was made for so
-    /// many. The selectors do not index them.
+    /// Appends keys `[new, head_dim]` and values `[new, value_dim]`, in `room` allocated for `new`
+    /// tokens. The selectors do not index them.
     pub(crate) fn append(
         &mut self,
         keys: RowsView<'_, Ix2>,
@@ -103,35 +105,35 @@ impl Head {
         self.pipeline.measure(self.cache.view().range(first..self.cache.len()).values);
     }
 
-    /// A query, and all that there is to answer it with.
+    /// Input of an executor for one query. With `listed`, the output lists the tokens read.
     pub(crate) fn input<'a>(
         &'a self,
-        view: &'a View<'a>,
-        query: &'a Query,
+        view: &'a CacheView<'a>,
+        query: &'a GroupQuery,
         listed: bool,
     ) -> HeadInput<'a> {
         let step = query.step(self.pipeline.site(), view);
         HeadInput { pipeline: &self.pipeline, step, listed }
     }
 
-    /// Takes note of the last queries of a prompt, `[group, prompt, head_dim]`, scaled.
+    /// Stores the last queries of a prompt, `[group, prompt, head_dim]`, scaled.
     pub(crate) fn observe(&mut self, queries: ArrayView3<'_, f32>) {
         let queries = queries.to_shared();
         self.prompts.push(LastQueries { queries, tokens: self.cache.len() });
     }
 
-    /// Returns whether at most one of the first `limit` tokens is not indexed, and no prompt.
+    /// Returns true if indexing the first `limit` tokens means at most one token and no prompt.
     pub(crate) fn is_nearly_indexed(&self, limit: usize) -> bool {
         limit <= self.indexed + 1 && self.next_prompt(limit).is_none()
     }
 
-    /// The first prompt of the first `limit` tokens that the selectors have not observed.
+    /// First prompt within the first `limit` tokens that the selectors have not observed.
     fn next_prompt(&self, limit: usize) -> Option<LastQueries> {
         self.prompts.get(self.prompts_indexed).filter(|prompt| prompt.tokens <= limit).cloned()
     }
 
-    /// Makes the selectors index the first `limit` tokens and the prompts among them, in the order in
-    /// which they came. `classes` are of all tokens, if the selectors need them.
+    /// Makes the selectors index the first `limit` tokens and the prompts among them, in their
+    /// order of arrival. `classes` are those of all tokens, if the selectors need them.
     pub(crate) fn index(&mut self, limit: usize, classes: Option<&[TokenClass]>) {
         let site = *self.pipeline.site();
         while let Some(LastQueries { queries, tokens }) = self.next_prompt(limit) {
@@ -156,22 +158,22 @@ impl Head {
         }
     }
 
-    /// Frees the rows of the first `visible` tokens that are evicted.
+    /// Frees the rows of evicted tokens among the first `visible` ones.
     pub(crate) fn free(&mut self, visible: usize) {
         if visible > 0
             && let Some(live) = self.pipeline.live(visible)
         {
-            // Without memory for what stays nothing is freed, and the next step tries again.
+            // If the remaining rows cannot be allocated, the next step tries again.
             let _ = self.cache.free(&live);
         }
     }
 
-    /// Tells the selectors how the attention of each member was spread.
-    pub(crate) fn learn(&mut self, query: &Query, answer: &HeadOutput) {
+    /// Reports the attention weights of each query head to the selectors.
+    pub(crate) fn learn(&mut self, query: &GroupQuery, output: &HeadOutput) {
         let site = *self.pipeline.site();
         let cache = self.cache.view();
         let step = query.step(&site, &cache);
-        for (member, row) in answer.rows.iter().enumerate() {
+        for (member, row) in output.rows.iter().enumerate() {
             let weights = row.sums.weights();
             let tokens = row.list.as_ref().map_or(&[][..], |list| &list.indices);
             let attended = Attended { tokens, weights: &weights };

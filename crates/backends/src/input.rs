@@ -1,4 +1,4 @@
-//! What is checked before anything changes.
+//! Checks of input, before any state changes.
 
 use half::f16;
 use ndarray::{ArrayView1, ArrayView3};
@@ -7,10 +7,10 @@ use vattention_core::{
     step::{Element, MAX_MAGNITUDE},
 };
 
-/// Tokens are numbered by u32, and the sampler's order needs a bit to spare.
+/// Largest number of tokens: indices are u32, and the sampler's order needs a spare bit.
 const MAX_TOKENS: usize = (1 << 31) - 1;
 
-/// Refuses an array whose first or last dimension is not as expected.
+/// Checks the first and the last dimension of an array.
 pub(crate) fn check_shape(name: &str, shape: &[usize], heads: usize, dim: usize) -> Result<()> {
     let expected = [heads, shape[1], dim];
     if shape == expected {
@@ -19,25 +19,25 @@ pub(crate) fn check_shape(name: &str, shape: &[usize], heads: usize, dim: usize)
     Err(Error::shape(name, format!("{expected:?}"), shape))
 }
 
-/// Refuses numbers that are not finite, or of a magnitude above `limit`.
+/// Checks that numbers are finite and that no magnitude exceeds `limit`.
 pub(crate) fn check_numbers(tensor: &'static str, rows: RowsView<'_>, limit: f32) -> Result<()> {
     let above = match rows {
         RowsView::F32(rows) => first_above(&rows, limit),
-        // To `wide`, infinity and NaN are numbers above the largest.
+        // `wide` turns infinity and NaN of f16 into finite numbers above the largest f16.
         RowsView::F16(rows) => first_above(&rows, limit.min(f16::MAX.to_f32())),
         RowsView::Bf16(rows) => first_above(&rows, limit),
     };
     above.map_or(Ok(()), |(index, value)| Err(Error::Number { tensor, index, value, limit }))
 }
 
-/// The first number that is not finite, or of a magnitude above `limit`, and where it is.
+/// First number that is not finite or whose magnitude exceeds `limit`, with its index.
 fn first_above<T: Element + Into<f32>>(
     rows: &ArrayView3<'_, T>,
     limit: f32,
 ) -> Option<(Vec<usize>, f32)> {
-    // Not of a NaN.
+    // The comparison is false for NaN.
     let fits = |x: &T| x.wide().abs() <= limit;
-    // A row is looked at to its end, which vectors can do.
+    // The loop has no early exit, so that it can be vectorized.
     let row_fits = |row: ArrayView1<'_, T>| match row.as_slice() {
         Some(row) => row.iter().fold(true, |all, x| all & fits(x)),
         None => row.iter().all(fits),
@@ -49,7 +49,7 @@ fn first_above<T: Element + Into<f32>>(
     Some((vec![i, j, k], x.into()))
 }
 
-/// The largest magnitude that can be stored.
+/// Largest magnitude that can be stored.
 pub(crate) fn largest(storage: Storage) -> f32 {
     match storage {
         Storage::F32 | Storage::Bf16 => MAX_MAGNITUDE,
@@ -57,7 +57,7 @@ pub(crate) fn largest(storage: Storage) -> f32 {
     }
 }
 
-/// Refuses keys and values that differ in length or would not fit.
+/// Checks that there are as many keys as values, and room for them after `held` tokens.
 pub(crate) fn check_lengths(keys: usize, values: usize, held: usize) -> Result<()> {
     if keys != values {
         return Err(Error::shape("values", format!("{keys} tokens, as many as keys"), values));
@@ -68,13 +68,14 @@ pub(crate) fn check_lengths(keys: usize, values: usize, held: usize) -> Result<(
     Ok(())
 }
 
-/// Refuses tokens without classes if a selector `needs` them, or another number of classes than tokens.
+/// Checks that there is a class per token, if there are classes or the selector `needed_by` needs
+/// them.
 pub(crate) fn check_classes(
-    needs: Option<&str>,
+    needed_by: Option<&str>,
     classes: Option<&[TokenClass]>,
     tokens: usize,
 ) -> Result<()> {
-    match (classes, needs) {
+    match (classes, needed_by) {
         (Some(classes), _) if classes.len() != tokens => {
             Err(Error::shape("classes", format!("{tokens}, one per token"), classes.len()))
         }
@@ -83,7 +84,8 @@ pub(crate) fn check_classes(
     }
 }
 
-/// The causal limits of `queries` queries over `held` tokens.
+/// Number of visible tokens of each of `queries` queries over `held` tokens: `visible`, once
+/// checked, or all.
 pub(crate) fn limits(visible: Option<&[usize]>, queries: usize, held: usize) -> Result<Vec<usize>> {
     let Some(visible) = visible else {
         if held == 0 && queries > 0 {

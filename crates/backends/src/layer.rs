@@ -1,4 +1,4 @@
-//! One layer of one sequence: its KV heads, and a step over them.
+//! One layer of one sequence: its KV heads, and the steps over them.
 
 #[cfg(test)]
 mod tests;
@@ -13,50 +13,55 @@ use vattention_core::{
     step::MAX_MAGNITUDE,
 };
 
-use crate::cache::{Cache, Room, View};
+use crate::cache::{Cache, CacheView, Room};
 use crate::executor::{Executor, HeadOutput, Indexing};
-use crate::head::{Head, Query};
+use crate::head::{GroupQuery, LayerHead};
 use crate::input::{check_classes, check_lengths, check_numbers, check_shape, largest, limits};
 use crate::workers::Workers;
 
-/// What a KV head answers, and the tokens that were live then.
-type Answer = (HeadOutput, Option<Arc<[u32]>>);
+/// Result of a step of one KV head.
+struct HeadStep {
+    output: HeadOutput,
+    /// Tokens that were live at the step, if selections are returned and tokens can be evicted.
+    live: Option<Arc<[u32]>>,
+}
 
-/// One layer of one sequence: checks its input, keeps keys and values in memory, makes the selectors
-/// index them, and passes steps to an executor.
+/// One layer of one sequence. It checks input, stores keys and values, makes the selectors index
+/// them, and passes steps to an executor.
 #[derive(Debug)]
-pub struct Layer<M> {
+pub struct Layer<X> {
     shape: Shape,
     scale: f32,
     storage: Storage,
     return_selection: bool,
     step: u32,
-    heads: Vec<Head>,
-    /// What each token is in the text, if a selector needs to know.
+    heads: Vec<LayerHead>,
+    /// Class of each token, if a selector needs classes.
     classes: Option<Vec<TokenClass>>,
     workers: Workers,
-    executor: M,
+    executor: X,
     timed: bool,
-    /// If evicted tokens are freed: the fewest tokens that a row must see, of which some may be freed.
-    frees: Option<usize>,
-    knowledge: Knowledge,
+    /// If rows of evicted tokens are freed: the least number of visible tokens of further queries,
+    /// because some of the tokens below it may be freed.
+    least_visible: Option<usize>,
+    index_state: IndexState,
 }
 
-/// Knowledge of the selectors about the tokens of the sequence.
+/// Completeness of the selectors' indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Knowledge {
-    /// The selectors know all that they have indexed.
-    Whole,
+enum IndexState {
+    /// The indexes contain all tokens and prompts that were passed to them.
+    Complete,
     /// A truncation left no observed query, and no prompt was observed since.
     Unobserved,
-    /// A selector panicked while it indexed something.
+    /// A selector panicked while it indexed tokens or a prompt.
     Lost,
 }
 
 /// Builds the pipelines of a layer's KV heads, in their order.
 ///
 /// # Errors
-/// A shape or a pipeline that cannot work, by name.
+/// If the shape is invalid, or a plug-in of the pipeline does not support it.
 pub fn build_pipelines(
     config: &Arc<PipelineConfig>,
     layer: usize,
@@ -75,17 +80,17 @@ pub fn build_pipelines(
     (0..shape.kv_heads).map(pipeline).collect()
 }
 
-impl<M: Executor> Layer<M> {
-    /// A layer whose KV heads have these [pipelines](build_pipelines), before any token has arrived. KV
-    /// heads share the workers.
+impl<X: Executor> Layer<X> {
+    /// Creates a layer without tokens, with a KV head for each of the [pipelines](build_pipelines).
+    /// KV heads share the workers.
     ///
     /// # Errors
-    /// An option that cannot work, by name.
+    /// If the scale is not finite.
     pub fn new(
         pipelines: Vec<Pipeline>,
         options: &Options,
         workers: Workers,
-        executor: M,
+        executor: X,
     ) -> Result<Self> {
         let shape = pipelines[0].site().shape;
         let scale = options.scale.unwrap_or(shape.default_scale());
@@ -94,9 +99,9 @@ impl<M: Executor> Layer<M> {
         }
         let head = |pipeline| {
             let cache = Cache::new(options.storage, shape.head_dim, shape.value_dim);
-            Head::new(cache.in_pages(options.page_size), pipeline)
+            LayerHead::new(cache.in_pages(options.page_size), pipeline)
         };
-        let heads: Vec<Head> = pipelines.into_iter().map(head).collect();
+        let heads: Vec<LayerHead> = pipelines.into_iter().map(head).collect();
         Ok(Self {
             shape,
             scale,
@@ -108,21 +113,22 @@ impl<M: Executor> Layer<M> {
             workers,
             executor,
             timed: options.timed,
-            frees: options.free_evicted.then_some(0),
-            knowledge: Knowledge::Whole,
+            least_visible: options.free_evicted.then_some(0),
+            index_state: IndexState::Complete,
         })
     }
 
-    /// Refuses to continue after a selector has panicked while it indexed tokens or a prompt: its index
-    /// does not have all of them.
+    /// Returns an error if a selector has panicked while it indexed tokens or a prompt, because its
+    /// index is incomplete.
     fn check_not_lost(&self) -> Result<()> {
-        if self.knowledge == Knowledge::Lost { Err(Error::Lost) } else { Ok(()) }
+        if self.index_state == IndexState::Lost { Err(Error::Lost) } else { Ok(()) }
     }
 
-    /// Refuses a step after a truncation that left no observed query: it would read everything.
+    /// Returns an error after a truncation that left no observed query, if a selector learns from
+    /// prompts: the step would read all tokens.
     fn check_learned(&self) -> Result<()> {
-        match self.heads.iter().find_map(Head::awaits_prompt) {
-            Some(selector) if self.knowledge == Knowledge::Unobserved => {
+        match self.heads.iter().find_map(LayerHead::awaits_prompt) {
+            Some(selector) if self.index_state == IndexState::Unobserved => {
                 Err(Error::Unobserved { selector: selector.into() })
             }
             _ => Ok(()),
@@ -139,37 +145,39 @@ impl<M: Executor> Layer<M> {
         Ok(scaled)
     }
 
-    /// Makes the selectors index the first `limit` tokens, if the executor wants it at this `time`. A
-    /// panic of theirs loses the sequence.
+    /// Makes the selectors index the first `limit` tokens, if `time` is the executor's time for it.
+    /// If a selector panics, the sequence cannot be continued.
     fn index(&mut self, time: Indexing, limit: usize) {
         if self.executor.indexing() != time {
             return;
         }
-        // To wake threads would take longer than to index one token.
+        // Waking threads takes longer than indexing one token.
         let serial = self.heads[0].is_nearly_indexed(limit);
         let workers = if serial { &Workers::Serial } else { &self.workers };
         let classes = self.classes.as_deref();
-        let knowledge = std::mem::replace(&mut self.knowledge, Knowledge::Lost);
+        let index_state = std::mem::replace(&mut self.index_state, IndexState::Lost);
         let heads = self.heads.iter_mut().collect();
-        workers.map(heads, |head: &mut Head| head.index(limit, classes));
-        self.knowledge = knowledge;
+        workers.map(heads, |head: &mut LayerHead| head.index(limit, classes));
+        self.index_state = index_state;
     }
 
-    /// Frees what is evicted, if that is wanted; rows from now on see at least `visible` tokens.
+    /// Frees rows of evicted tokens, if the options say so. At least `visible` tokens must then be
+    /// visible to all further queries.
     fn free(&mut self, visible: usize) {
-        if let Some(least) = &mut self.frees {
+        if let Some(least) = &mut self.least_visible {
             *least = visible.max(*least);
-            self.workers.map(self.heads.iter_mut().collect(), |head: &mut Head| head.free(visible));
+            self.workers
+                .map(self.heads.iter_mut().collect(), |head: &mut LayerHead| head.free(visible));
         }
     }
 
-    /// Whether a selector waits for feedback.
+    /// Returns true if a selector needs feedback.
     fn learns(&self) -> bool {
         self.heads.iter().any(|head| head.pipeline.needs_feedback())
     }
 
-    /// Answers queries `[query_heads, queries, head_dim]`, one step each.
-    fn answer(&mut self, scaled: &Array3<f32>, visible: &[usize]) -> Result<Output> {
+    /// Computes the output for queries `[query_heads, queries, head_dim]`, in one step per query.
+    fn execute(&mut self, scaled: &Array3<f32>, visible: &[usize]) -> Result<Output> {
         let count = visible.len();
         let (heads, group) = (self.shape.query_heads, self.shape.group());
         let mut out = Array3::zeros((heads, count, self.shape.value_dim));
@@ -179,19 +187,17 @@ impl<M: Executor> Layer<M> {
         let mut timings = self.timed.then(Timings::default);
         for (t, &limit) in visible.iter().enumerate() {
             let query = scaled.slice(s![.., t, ..]).to_owned();
-            for (kv_head, (answer, live)) in self.step(&query, limit)?.into_iter().enumerate() {
+            let steps = self.execute_step(&query, limit)?;
+            for (kv_head, HeadStep { output, live }) in steps.into_iter().enumerate() {
                 let unobserved = self.heads[kv_head].awaits_prompt().is_some();
                 if let Some(timings) = &mut timings {
-                    *timings += answer.timings;
+                    *timings += output.timings;
                 }
-                for (member, row) in answer.rows.iter().enumerate() {
+                for (member, row) in output.rows.iter().enumerate() {
                     let head = kv_head * group + member;
                     let softmax = &row.sums.sums;
-                    let output = softmax.output();
-                    out.slice_mut(s![head, t, ..])
-                        .iter_mut()
-                        .zip(output)
-                        .for_each(|(out, x)| *out = x as f32);
+                    let mut out_row = out.slice_mut(s![head, t, ..]);
+                    out_row.iter_mut().zip(softmax.output()).for_each(|(out, x)| *out = x as f32);
                     log_denominator[[head, t]] = softmax.log_denominator() as f32;
                     rows.push(RowReport { unobserved, ..row.report });
                     if let (Some(selection), Some(list)) = (&mut selection, &row.list) {
@@ -203,40 +209,43 @@ impl<M: Executor> Layer<M> {
         Ok(Output { out, log_denominator, rows, selection, timings })
     }
 
-    /// Answers one query, `[query_heads, head_dim]`, of every KV head; with what was live then, if selections are returned and
-    /// anything is evicted.
-    fn step(&mut self, queries: &Array2<f32>, visible: usize) -> Result<Vec<Answer>> {
+    /// Computes one step of every KV head, for queries `[query_heads, head_dim]`.
+    fn execute_step(&mut self, queries: &Array2<f32>, visible: usize) -> Result<Vec<HeadStep>> {
         self.index(Indexing::Lazy, visible);
         let queries = self.queries(queries, visible);
-        let views: Vec<View<'_>> = self.heads.iter().map(|head| head.cache.view()).collect();
+        let views: Vec<CacheView<'_>> = self.heads.iter().map(|head| head.cache.view()).collect();
         let listed = self.return_selection || self.learns();
-        let inputs = self.heads.iter().zip(&views).zip(&queries);
-        let inputs = inputs.map(|((head, view), query)| head.input(view, query, listed)).collect();
-        let answers = self.executor.answer(inputs, &self.workers)?;
-        let lived = |head: &Head| {
+        let mut inputs = Vec::with_capacity(self.heads.len());
+        for (i, head) in self.heads.iter().enumerate() {
+            inputs.push(head.input(&views[i], &queries[i], listed));
+        }
+        let outputs = self.executor.answer(inputs, &self.workers)?;
+        // Feedback may evict tokens that were live at this step.
+        let find_live = |head: &LayerHead| -> Option<Arc<[u32]>> {
             let live = self.return_selection.then(|| head.pipeline.live(visible)).flatten();
             live.map(|live| live.indices().into())
         };
-        let lived: Vec<_> = self.heads.iter().map(lived).collect();
+        let live: Vec<_> = self.heads.iter().map(find_live).collect();
         if self.learns() {
-            let heads: Vec<_> = self.heads.iter_mut().zip(&queries).zip(&answers).collect();
-            self.workers.map(heads, |((head, query), answer)| head.learn(query, answer));
+            let heads: Vec<_> = self.heads.iter_mut().zip(&queries).zip(&outputs).collect();
+            self.workers.map(heads, |((head, query), output)| head.learn(query, output));
         }
         self.step = self.step.wrapping_add(1);
-        Ok(answers.into_iter().zip(lived).collect())
+        let steps = outputs.into_iter().zip(live);
+        Ok(steps.map(|(output, live)| HeadStep { output, live }).collect())
     }
 
-    /// One query of each KV head's group, at this step.
-    fn queries(&self, queries: &Array2<f32>, visible: usize) -> Vec<Query> {
+    /// Queries of each KV head's group, at this step.
+    fn queries(&self, queries: &Array2<f32>, visible: usize) -> Vec<GroupQuery> {
         let groups = queries.axis_chunks_iter(Axis(0), self.shape.group());
         let step = self.step;
         groups
-            .map(|group| Query { group: group.iter().copied().collect(), visible, step })
+            .map(|group| GroupQuery { group: group.iter().copied().collect(), visible, step })
             .collect()
     }
 }
 
-impl<M: Executor> Attention for Layer<M> {
+impl<X: Executor> Attention for Layer<X> {
     fn append_rows(
         &mut self,
         keys: RowsView<'_>,
@@ -252,7 +261,7 @@ impl<M: Executor> Attention for Layer<M> {
         check_numbers("keys", keys, largest(self.storage))?;
         check_numbers("values", values, largest(self.storage))?;
         let (first, new) = (self.len(), keys.shape()[1]);
-        // All that can fail comes before anything is written.
+        // Everything that can fail happens before anything is written.
         let rooms: Vec<Room> =
             self.heads.iter().map(|head| head.cache.room(new)).collect::<Result<_>>()?;
         self.executor.append(first, keys, values)?;
@@ -276,7 +285,7 @@ impl<M: Executor> Attention for Layer<M> {
         for (head, queries) in self.heads.iter_mut().zip(groups) {
             head.observe(queries);
         }
-        self.knowledge = Knowledge::Whole;
+        self.index_state = IndexState::Complete;
         self.index(Indexing::Eager, self.len());
         if self.executor.indexing() == Indexing::Eager {
             self.free(self.len());
@@ -292,24 +301,24 @@ impl<M: Executor> Attention for Layer<M> {
         let scaled = self.scaled(&queries)?;
         self.check_learned()?;
         let visible = limits(visible, scaled.dim().1, self.len())?;
-        let least = self.frees.unwrap_or(0);
+        let least = self.least_visible.unwrap_or(0);
         if let Some(i) = visible.iter().position(|&limit| limit < least) {
             let expected = format!("at least {least}, as before: evicted tokens are freed");
             return Err(Error::shape(format!("visible[{i}]"), expected, visible[i]));
         }
-        // Only steps before the one that fails can have taught the selectors something.
-        let pipelines: Option<Vec<Pipeline>> = (M::FALLIBLE && visible.len() > 1 && self.learns())
+        // A step that fails gives no feedback, but steps of earlier queries of this call may have.
+        let pipelines: Option<Vec<Pipeline>> = (X::FALLIBLE && visible.len() > 1 && self.learns())
             .then(|| self.heads.iter().map(|head| head.pipeline.clone()).collect());
         let step = self.step;
-        let answered = self.answer(&scaled, &visible);
-        if answered.is_err() {
+        let output = self.execute(&scaled, &visible);
+        if output.is_err() {
             self.step = step;
             let pipelines = pipelines.into_iter().flatten();
             self.heads.iter_mut().zip(pipelines).for_each(|(head, was)| head.pipeline = was);
         } else {
             self.free(visible.iter().copied().max().unwrap_or(0));
         }
-        answered
+        output
     }
 
     fn truncate(&mut self, tokens: usize) -> Result<()> {
@@ -321,15 +330,16 @@ impl<M: Executor> Attention for Layer<M> {
         if self.learns() {
             return Err(Error::Learns);
         }
-        if self.frees.is_some_and(|least| least > 0) {
+        if self.least_visible.is_some_and(|least| least > 0) {
             return Err(Error::Freed);
         }
         let executor = self.executor.fork(tokens)?;
-        let heads: Vec<Head> =
+        let heads: Vec<LayerHead> =
             self.heads.iter().map(|head| head.truncated(tokens)).collect::<Result<_>>()?;
-        let had_prompt = self.heads[0].has_prompt() || self.knowledge == Knowledge::Unobserved;
+        let had_prompt = self.heads[0].has_prompt() || self.index_state == IndexState::Unobserved;
         let is_unobserved = tokens > 0 && had_prompt && !heads[0].has_prompt();
-        self.knowledge = if is_unobserved { Knowledge::Unobserved } else { Knowledge::Whole };
+        self.index_state =
+            if is_unobserved { IndexState::Unobserved } else { IndexState::Complete };
         self.heads = heads;
         self.executor = executor;
         if let Some(classes) = &mut self.classes {
@@ -340,7 +350,7 @@ impl<M: Executor> Attention for Layer<M> {
     }
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
-        let heads = self.heads.iter().map(Head::fork).collect::<Result<_>>()?;
+        let heads = self.heads.iter().map(LayerHead::fork).collect::<Result<_>>()?;
         let executor = self.executor.fork(self.len())?;
         let (classes, workers) = (self.classes.clone(), self.workers.clone());
         let mut fork = Self { heads, classes, workers, executor, ..*self };

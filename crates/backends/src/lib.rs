@@ -1,8 +1,8 @@
-//! Backends that run pipelines on the CPU, and what one on another machine is made of.
+//! Backends that run pipelines on the CPU, and the parts that a backend for another device needs.
 //!
-//! [`Reference`] is what the others are checked against: one thread, f64, ndarray, obviously right. [`Cpu`] is for use. They
-//! share the KV cache, the checks of input and the walk over KV heads, which are a [`Layer`], and
-//! differ in how its [`Executor`] answers the queries of a step.
+//! [`Reference`] defines the results that other backends are checked against: one thread, f64 and
+//! ndarray, obviously right. [`Cpu`] is fast. Both use a [`Layer`], which has the KV cache, checks
+//! input and loops over KV heads; they differ in the [`Executor`] that computes a step.
 
 mod cache;
 mod cpu;

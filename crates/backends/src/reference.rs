@@ -1,8 +1,8 @@
-//! The reference: f64, ndarray, one thread, no cleverness.
+//! The reference backend: f64, ndarray, one thread, no optimizations.
 //!
-//! Its selectors are shown a token when a row comes that sees it, and not before. So several queries
-//! with growing limits are decoding one by one, by construction, and a selector whose picks depend on
-//! tokens beyond them differs here from other backends.
+//! Its selectors index a token only when it becomes visible to a query. Several queries with
+//! growing limits are therefore equivalent to decoding token by token, and a selector whose picks
+//! depend on tokens beyond the limit picks other tokens here than on other backends.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::executor::{Executor, HeadInput, HeadOutput, Indexing, RowSums};
 use crate::layer::{Layer, build_pipelines};
 use crate::workers::Workers;
 
-/// Attention as it is defined, in f64. `threads` is ignored.
+/// Attention by its definition, in f64. `threads` is ignored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reference;
 
@@ -26,7 +26,7 @@ impl Backend for Reference {
     }
 
     fn summary(&self) -> &'static str {
-        "f64, one thread: what the others are checked against"
+        "f64, one thread: the results that other backends are checked against"
     }
 
     fn start(
@@ -49,7 +49,7 @@ impl Executor for Reference {
     }
 
     fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
-        Ok(workers.map(heads, |head| answer(&head)))
+        Ok(workers.map(heads, |head| execute(&head)))
     }
 
     fn fork(&self, _len: usize) -> Result<Self> {
@@ -57,21 +57,21 @@ impl Executor for Reference {
     }
 }
 
-fn answer(head: &HeadInput<'_>) -> HeadOutput {
+fn execute(head: &HeadInput<'_>) -> HeadOutput {
     let step = &head.step;
     let reading = head.pipeline.complete(step, &head.pipeline.choose(step));
     let mut rows = Vec::with_capacity(step.site.shape.group());
     for (i, read) in reading.reads().iter().enumerate() {
         let list = read.list();
         let (keys, values) = (gather(step.keys, &list), gather(step.values, &list));
-        let readers = reading.readers(i).map(|member| step.row(member));
-        rows.extend(readers.map(|row| attend_row(&keys, &values, row.query(), &list)));
+        let query_heads = reading.readers(i).map(|member| step.row(member));
+        rows.extend(query_heads.map(|row| attend_row(&keys, &values, row.query(), &list)));
     }
     HeadOutput::new(head, rows, &reading, Timings::default())
 }
 
-/// `N = Σ e v / p` and `D = Σ e / p` of one row, from keys `[listed, head_dim]` and values
-/// `[listed, value_dim]`.
+/// Computes `N = Σ e v / p` and `D = Σ e / p` of one query head, from keys `[listed, head_dim]` and
+/// values `[listed, value_dim]`.
 fn attend_row(keys: &Array2<f64>, values: &Array2<f64>, query: &[f32], list: &List) -> RowSums {
     let query: Array1<f64> = query.iter().map(|&q| f64::from(q)).collect();
     let logits = keys.dot(&query);

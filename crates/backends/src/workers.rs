@@ -1,4 +1,4 @@
-//! The threads that KV heads are shared out among.
+//! Threads that process KV heads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,10 @@ use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use vattention_core::{Error, Result};
 
-/// How independent pieces of work are gone over.
+/// Threads that process independent pieces of work.
 #[derive(Clone, Debug)]
 pub enum Workers {
-    /// One after the other, on the calling thread.
+    /// Serially, on the calling thread.
     Serial,
     /// In parallel, on rayon's global pool.
     Global,
@@ -19,7 +19,7 @@ pub enum Workers {
 }
 
 impl Workers {
-    /// How many threads there are.
+    /// Number of threads.
     pub fn threads(&self) -> usize {
         match self {
             Self::Serial => 1,
@@ -28,32 +28,28 @@ impl Workers {
         }
     }
 
-    /// What `one` makes of each piece, in their order.
-    pub fn map<T: Send, R: Send>(
-        &self,
-        work: Vec<T>,
-        one: impl Fn(T) -> R + Send + Sync,
-    ) -> Vec<R> {
+    /// Applies `f` to each piece of work, and returns the results in the order of the pieces.
+    pub fn map<T: Send, R: Send>(&self, work: Vec<T>, f: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
         match self {
-            Self::Serial => work.into_iter().map(one).collect(),
-            Self::Global => work.into_par_iter().map(one).collect(),
-            Self::Own(pool) => pool.install(|| work.into_par_iter().map(one).collect()),
+            Self::Serial => work.into_iter().map(f).collect(),
+            Self::Global => work.into_par_iter().map(f).collect(),
+            Self::Own(pool) => pool.install(|| work.into_par_iter().map(f).collect()),
         }
     }
 }
 
-/// The pools of a backend, one for each number of threads that was asked for.
+/// Thread pools of a backend, one for each requested number of threads.
 #[derive(Debug, Default)]
 pub struct Pools {
     pools: Mutex<BTreeMap<usize, Arc<ThreadPool>>>,
 }
 
 impl Pools {
-    /// The workers for [`Options::threads`](vattention_core::Options::threads). One thread is the
-    /// caller's: waking another would take longer than a short step.
+    /// Returns the workers for [`Options::threads`](vattention_core::Options::threads). A single
+    /// thread is the caller's: waking another one takes longer than a short step.
     ///
     /// # Errors
-    /// [`Error::Backend`] if these threads cannot be started.
+    /// [`Error::Backend`] if the threads cannot be started.
     pub fn workers(&self, backend: &str, threads: Option<usize>) -> Result<Workers> {
         match threads {
             None => Ok(Workers::Global),

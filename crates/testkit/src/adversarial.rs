@@ -1,9 +1,10 @@
 //! Heads on which a sampler fails if it underestimates the errors of its index, or the variance of
 //! its sample.
 //!
-//! Each [`Adversary`] is a population of heads: kind and parameters fix the distribution, and a
-//! seed draws a head from it. The queries of a group are orthogonal to each other, so that every
-//! token has a logit of its own for each query head, and a residual that no query head sees.
+//! Each [`Adversary`] is a population of heads: kind and parameters determine the distribution, and
+//! a seed draws a head from it. The queries of a group are orthogonal to each other, so that the
+//! logits of a token can be set for each query head independently. The residual of a key is its
+//! part that is orthogonal to all queries.
 
 use ndarray_rand::rand::seq::SliceRandom;
 use ndarray_rand::rand::{Rng, SeedableRng};
@@ -12,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::head_data::{HeadData, VALUE_DIM};
 
-/// Tokens that share a mean in the 2-bit codes.
+/// Number of tokens that share a mean in the 2-bit codes.
 pub const BLOCK: usize = 64;
 
 /// Length of a query.
@@ -24,10 +25,10 @@ const KEY: f64 = 0.3;
 /// Share of the variance of a logit that the query heads of a group have in common.
 const COMMON: f64 = 0.8;
 
-/// Share of the attention that the odd tokens of a query head hold together.
+/// Share of a query head's attention that its odd tokens hold together.
 const ODD_SHARE: f64 = 0.3;
 
-/// Odd tokens of a query head, where they are several.
+/// Number of odd tokens of a query head, if there are several.
 const ODD_TOKENS: usize = 8;
 
 /// Kind of a head, with the parameters that tests and searches vary.
@@ -36,20 +37,20 @@ pub enum Adversary {
     /// 2 % of the tokens have residuals `factor` times as long as the others; eight of those hold
     /// 30 % of a query head's attention, with the opposite value.
     UnequalKeys {
-        /// Length of a long residual, in ordinary ones.
+        /// Length of a long residual, relative to the others.
         factor: f64,
     },
     /// One token in mid sequence has a residual `factor` times as long as the others, 30 % of the
     /// attention of every query head, and the value 0.
     LateSink {
-        /// Length of the residual, in ordinary ones.
+        /// Length of the residual, relative to the others.
         factor: f64,
         /// Position within its block.
         place: usize,
     },
-    /// Logits have this standard deviation.
+    /// Logits have a large standard deviation.
     LargeLogits {
-        /// Length of the queries; keys are standard normal.
+        /// Standard deviation, which is the length of the queries; keys are standard normal.
         deviation: f64,
     },
     /// Keys are 0, and values are 1 or −1 in long runs, plus a mean.
@@ -66,19 +67,19 @@ pub enum Adversary {
         /// Mean of the values.
         mean: f64,
     },
-    /// In mid sequence the residuals of all later tokens are shifted by one vector. Up to eight
-    /// tokens after the change, in the same block, hold 30 % of every query head's attention, with
-    /// the opposite value.
+    /// From a token in mid sequence on, residuals are shifted by one vector. Up to eight tokens
+    /// after the change, in the same block, hold 30 % of every query head's attention, with the
+    /// opposite value.
     RegimeChange {
-        /// Length of the shift, in ordinary residuals.
+        /// Length of the shift, relative to ordinary residuals.
         factor: f64,
-        /// Tokens of the block before the change.
+        /// Number of tokens of the block before the change.
         place: usize,
     },
     /// Residuals have a large variance along one axis; eight tokens hold 30 % of a query head's
     /// attention, with the opposite value.
     IgnoredAxis {
-        /// Standard deviation along the axis, in those along the others.
+        /// Standard deviation along the axis, relative to other axes.
         factor: f64,
     },
     /// One token holds 30 % of the attention of every query head, with the opposite value, and the
@@ -89,14 +90,14 @@ pub enum Adversary {
         /// Position of the needle within its block.
         place: usize,
     },
-    /// Some tokens have keys with large entries in a few channels, where the queries are 0; eight of
-    /// those hold 30 % of a query head's attention, with the opposite value.
+    /// Some tokens have keys with large entries in a few channels, in which the queries are 0.
+    /// Eight of these tokens hold 30 % of a query head's attention, with the opposite value.
     OutlierChannels {
         /// Number of such channels.
         channels: usize,
         /// Standard deviation of their entries.
         magnitude: f64,
-        /// Share of the tokens.
+        /// Share of tokens with such keys.
         share: f64,
     },
     /// One long vector is added to all residuals; eight tokens hold 30 % of a query head's
@@ -107,28 +108,28 @@ pub enum Adversary {
     },
 }
 
-/// A head of such a kind.
+/// One head of a population.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdversarialHead {
     /// Kind and parameters.
     pub kind: Adversary,
-    /// Elements of a query and of a key.
+    /// Number of elements of a query and of a key.
     pub head_dim: usize,
-    /// Query heads of the KV head, at most half of `head_dim`.
+    /// Number of query heads of the KV head, at most half of `head_dim`.
     pub group: usize,
-    /// Visible tokens, some hundreds at least.
+    /// Number of visible tokens, at least some hundreds.
     pub tokens: usize,
     /// Seed of all random numbers.
     pub seed: u64,
 }
 
 impl AdversarialHead {
-    /// A head of 4,096 tokens with 64 elements, for one query head.
+    /// Creates a head with 4,096 tokens, 64 elements and one query head.
     pub fn new(kind: Adversary) -> Self {
         Self { kind, head_dim: 64, group: 1, tokens: 4096, seed: 0 }
     }
 
-    /// Queries, keys and values.
+    /// Generates queries, keys and values.
     pub fn data(&self) -> HeadData {
         let mut draft = Draft::new(self);
         draft.apply(self.kind);
@@ -136,7 +137,7 @@ impl AdversarialHead {
     }
 }
 
-/// Every kind at many parameters and places, in several shapes.
+/// All kinds with many parameters and positions, in several shapes.
 pub fn sweep() -> Vec<AdversarialHead> {
     let mut kinds = Vec::new();
     for factor in [2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0, 30.0, 40.0] {
@@ -178,7 +179,7 @@ pub fn sweep() -> Vec<AdversarialHead> {
     kinds.into_iter().flat_map(|kind| shapes.map(|shape| head(kind, shape))).collect()
 }
 
-/// A head before its keys are put together.
+/// A head whose keys are still divided into logits and residuals.
 struct Draft {
     rng: ChaCha8Rng,
     /// Orthonormal directions of the queries.
@@ -186,13 +187,13 @@ struct Draft {
     query_length: f64,
     /// `[tokens][group]`
     logits: Vec<Vec<f64>>,
-    /// Parts of the keys that no query sees, `[tokens][head_dim]`.
+    /// Parts of the keys that are orthogonal to all queries, `[tokens][head_dim]`.
     residuals: Vec<Vec<f64>>,
     values: Vec<[f64; VALUE_DIM]>,
 }
 
 impl Draft {
-    /// Gaussian logits and residuals, and values that are nearly 1 in the first element.
+    /// Creates Gaussian logits and residuals, and values that are nearly 1 in the first element.
     fn new(head: &AdversarialHead) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(head.seed);
         let blind = match head.kind {
@@ -205,7 +206,8 @@ impl Draft {
             _ => (QUERY, KEY),
         };
         let spread = query_length * key;
-        let logits = (0..head.tokens).map(|_| alike(head.group, spread, &mut rng)).collect();
+        let logits =
+            (0..head.tokens).map(|_| correlated_logits(head.group, spread, &mut rng)).collect();
         let residuals = (0..head.tokens).map(|_| normals(head.head_dim, key, &mut rng)).collect();
         let mut draft =
             Self { rng, directions, query_length, logits, residuals, values: Vec::new() };
@@ -305,19 +307,19 @@ impl Draft {
         self.logits.len()
     }
 
-    /// The first token of a block in mid sequence.
+    /// First token of a block in mid sequence.
     fn middle_block(&self) -> usize {
         self.tokens() / 2 / BLOCK * BLOCK
     }
 
-    /// All tokens but those at both ends, which pipelines always read.
+    /// All tokens in random order, except those at both ends, which pipelines always read.
     fn shuffled(&mut self) -> Vec<usize> {
         let mut tokens: Vec<usize> = (100..self.tokens() - 100).collect();
         tokens.shuffle(&mut self.rng);
         tokens
     }
 
-    /// A random vector of this length that no query sees.
+    /// Random vector of a length, orthogonal to all queries.
     fn direction(&mut self, length: f64) -> Vec<f64> {
         let mut vector = normals(self.residuals[0].len(), 1.0, &mut self.rng);
         remove(&mut vector, &self.directions);
@@ -336,8 +338,8 @@ impl Draft {
         self.add_odd_tokens(&tokens);
     }
 
-    /// Makes eight of the tokens odd for each query head; they differ from head to head where there
-    /// are enough.
+    /// Makes eight of the tokens odd for each query head: other tokens for each head, if there are
+    /// enough.
     fn add_odd_tokens(&mut self, tokens: &[usize]) {
         for member in 0..self.directions.len() {
             let first = member * ODD_TOKENS % (tokens.len() - ODD_TOKENS + 1);
@@ -362,14 +364,14 @@ impl Draft {
         }
     }
 
-    /// Gives tokens the opposite value.
+    /// Sets the values of tokens to the opposite value.
     fn oppose(&mut self, tokens: &[usize]) {
         for &token in tokens {
             self.values[token] = first_element(-1.0);
         }
     }
 
-    /// Gaussian values about a mean, of which two elements may differ from 0.
+    /// Draws Gaussian values with this mean in the first two elements and mean 0 in the others.
     fn set_values(&mut self, mean: [f64; 2], deviation: f64) {
         for value in &mut self.values {
             *value = std::array::from_fn(|_| deviation * normal(&mut self.rng));
@@ -378,7 +380,8 @@ impl Draft {
         }
     }
 
-    /// Keys of 0, so that all scores tie, and values of alternating sign in `breaks + 1` runs.
+    /// Sets all keys to 0, so that all scores are equal, and values to alternating signs in
+    /// `breaks + 1` runs.
     fn set_runs(&mut self, breaks: usize, mean: f64) {
         self.logits.iter_mut().chain(&mut self.residuals).for_each(|row| row.fill(0.0));
         let n = self.tokens();
@@ -396,11 +399,11 @@ impl Draft {
     }
 }
 
-/// Logits of one token: query heads of a group attend to similar tokens.
-fn alike(group: usize, deviation: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
+/// Draws the logits of one token, which are correlated between the query heads of a group.
+fn correlated_logits(group: usize, deviation: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
     let common = deviation * COMMON.sqrt() * normal(rng);
-    let own = normals(group, deviation * (1.0 - COMMON).sqrt(), rng);
-    own.into_iter().map(|own| common + own).collect()
+    let differences = normals(group, deviation * (1.0 - COMMON).sqrt(), rng);
+    differences.into_iter().map(|difference| common + difference).collect()
 }
 
 /// Orthonormal vectors whose first `blind` elements are 0.
@@ -416,7 +419,7 @@ fn orthonormal(count: usize, dim: usize, blind: usize, rng: &mut ChaCha8Rng) -> 
     vectors
 }
 
-/// Removes the parts along orthonormal directions.
+/// Removes the components along orthonormal directions.
 fn remove(x: &mut [f64], directions: &[Vec<f64>]) {
     for direction in directions {
         let part = dot(x, direction);
@@ -493,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn logits_have_the_deviation_that_was_asked_for() {
+    fn logits_have_the_requested_deviation() {
         let data = AdversarialHead::new(Adversary::LargeLogits { deviation: 1e3 }).data();
         let products = data
             .keys
@@ -504,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn values_change_their_sign_as_often_as_was_asked_for() {
+    fn values_have_the_requested_number_of_sign_changes() {
         for breaks in 1..=5 {
             let kind = Adversary::SignChanges { breaks, mean: 0.05 };
             let data = AdversarialHead::new(kind).data();

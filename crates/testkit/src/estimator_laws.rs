@@ -1,4 +1,4 @@
-//! The laws of estimators. Each says what it demands, and its verdict says what was found instead.
+//! The laws of estimators. A verdict describes the violation.
 
 use proptest::prelude::*;
 use vattention_core::{
@@ -10,23 +10,23 @@ use vattention_core::{
 
 use crate::laws::{Verdict, ensure, read_again};
 
-/// A law: an estimator obeys it for what a sample says, or not.
+/// A law, which an estimator obeys or violates for the statistics of a sample.
 pub type EstimatorLaw = fn(&dyn Estimator, &SampleStats) -> Verdict;
 
-/// How far a radius may be off by rounding.
+/// Largest relative rounding error of a radius.
 const ROUNDING: f64 = 1e-6;
 
-/// A config that is written and read again is the same.
+/// A config stays the same if it is written and read again.
 ///
 /// # Errors
-/// What became of it.
+/// The text before and after.
 pub fn round_trips(estimator: &dyn Estimator, _: &SampleStats) -> Verdict {
     let (text, again) = read_again::<Box<dyn Estimator>>(estimator)?;
     let text_again = serde_json::to_string(&*again).map_err(|e| e.to_string())?;
     ensure(text == text_again, || format!("{text} became {text_again}"))
 }
 
-/// A radius is a number from 0 on, or infinite; it falls as a sample of the same moments grows.
+/// A radius is neither negative nor NaN, and falls as a sample with the same moments grows.
 ///
 /// # Errors
 /// The radii.
@@ -43,11 +43,12 @@ pub fn falls(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
     Ok(())
 }
 
-/// The size that a promise needs is the least whose radius is epsilon. Estimators that need a
-/// [proof](SampleEvidence::Proof) check fixed sizes alone.
+/// The budget for a promise is the least sample size whose radius is at most epsilon. The law does
+/// not apply to estimators that need a [proof](SampleEvidence::Proof), which check fixed sizes
+/// only.
 ///
 /// # Errors
-/// The radius of the budget, or of one token less.
+/// The radius at the budget, or at one token less.
 pub fn agrees(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
     let epsilon = estimator.goal()?.epsilon();
     let Some(epsilon) = epsilon.filter(|_| estimator.evidence() != SampleEvidence::Proof) else {
@@ -59,25 +60,26 @@ pub fn agrees(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
         format!("the budget is {b} tokens, and its radius {}, not {epsilon}", radius(b))
     })?;
     ensure(b < 2 || radius(b - 1) >= (1.0 - ROUNDING) * epsilon, || {
-        format!("the budget is {b} tokens, but of one less the radius is {}", radius(b - 1))
+        format!("the budget is {b} tokens, but the radius at one less is {}", radius(b - 1))
     })
 }
 
-/// If all weights are four times as large, nothing changes.
+/// The radius stays the same if all weights are four times as large.
 ///
 /// # Errors
 /// The radii.
 pub fn scales(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
-    let [radius, scaled] = [stats, &times_four(stats)].map(|of| estimator.radius(of).relative);
+    let [radius, scaled] =
+        [stats, &times_four(stats)].map(|stats| estimator.radius(stats).relative);
     ensure(radius == scaled || (scaled / radius - 1.0).abs() <= ROUNDING, || {
         format!("the radius is {radius}, and {scaled} where all weights are four times as large")
     })
 }
 
-/// What [`tunable`](Estimator::tunable) lets be set is what the estimator then demands.
+/// The estimator demands the values that were set by [`tunable`](Estimator::tunable).
 ///
 /// # Errors
-/// What it demands instead.
+/// The goal that the estimator demands instead.
 pub fn is_set(estimator: &dyn Estimator, _: &SampleStats) -> Verdict {
     let (_, mut other) = read_again::<Box<dyn Estimator>>(estimator)?;
     let (share, delta) = (fraction(0.037), fraction(0.041));
@@ -101,8 +103,8 @@ pub fn is_set(estimator: &dyn Estimator, _: &SampleStats) -> Verdict {
     })
 }
 
-/// A larger epsilon needs no more tokens, over a grid of steps of 1/32 and near both ends; a larger delta
-/// makes no wider error bar. Searches over either rely on it.
+/// A larger epsilon needs no more tokens, over a grid of steps of 1/32 and near both ends; a larger
+/// delta makes no wider error bar. Searches over epsilon or delta rely on this law.
 ///
 /// # Errors
 /// The budgets, or the radii.
@@ -131,7 +133,7 @@ pub fn is_monotone(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
     Ok(())
 }
 
-/// A statistic that is NaN is not known: it makes no error bar narrower and no budget smaller.
+/// A statistic that is NaN is unknown: it makes no error bar narrower and no budget smaller.
 ///
 /// # Errors
 /// The statistics, and the bar or the budget.
@@ -170,7 +172,7 @@ pub fn distrusts(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
     Ok(())
 }
 
-/// The estimator with another epsilon or delta, if both can be set. Clones share tables.
+/// Returns the estimator with another epsilon or delta, if they can be set. Clones share tables.
 fn with(
     estimator: &dyn Estimator,
     epsilon: Option<f64>,
@@ -204,7 +206,8 @@ fn times_four(stats: &SampleStats) -> SampleStats {
     }
 }
 
-/// What samples of 2 to 2000 tokens of weights below 1 may say of a residual of up to 22,000.
+/// Strategy of statistics of samples: 2 to 2,000 tokens with weights below 1, from a residual of up
+/// to 22,000 tokens.
 pub fn stats() -> impl Strategy<Value = SampleStats> {
     let sizes = (2usize..2000, 0usize..20_000);
     let e = (0.001..0.5, 0.001..0.25);

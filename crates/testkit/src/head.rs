@@ -1,5 +1,5 @@
-//! Heads to try selectors on: each follows from four small values, so that a failing case shrinks
-//! to four small values.
+//! Heads to test selectors on. Four small values determine a head, so that failing cases shrink
+//! well.
 
 use ndarray_rand::rand::{Rng, SeedableRng};
 use ndarray_rand::rand_distr::{Distribution, Normal, StandardNormal, StudentT};
@@ -11,13 +11,13 @@ use vattention_core::{NewTokens, Shape, Site, Step, TokenClass, Tokens, plugin::
 /// Keys, values and queries of one KV head with two query heads, and tokens of every class.
 #[derive(Clone)]
 pub struct Head {
-    /// Tokens, at least 1.
+    /// Number of tokens, at least 1.
     pub tokens: usize,
-    /// Elements of a query, a key and a value.
+    /// Number of elements of a query, a key and a value.
     pub dim: usize,
-    /// What the random numbers follow from.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// What the keys are like.
+    /// Distribution of the keys.
     pub texture: Texture,
     site: Site,
     keys: Vec<f32>,
@@ -26,24 +26,24 @@ pub struct Head {
     classes: Vec<TokenClass>,
 }
 
-/// What the keys of a head are like.
+/// Distribution of the keys of a head.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Texture {
-    /// All keys are zero: every score ties.
+    /// All keys are zero, so that all scores are equal.
     Flat,
     /// Independent Gaussians.
     Gaussian,
     /// Independent numbers with heavy tails (Student's t with 2.5 degrees of freedom).
     HeavyTail,
-    /// Small Gaussians, and one key that the queries point at.
+    /// Small Gaussians, and one key in the direction of the queries.
     Needle,
 }
 
-/// Query heads of a [`Head`].
+/// Number of query heads of a [`Head`].
 const GROUP: usize = 2;
 
 impl Head {
-    /// The head that follows from four values.
+    /// Creates the head that four values determine.
     pub fn new(tokens: usize, dim: usize, seed: u64, texture: Texture) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let queries: Vec<f32> = normals(GROUP * dim, &mut rng);
@@ -72,12 +72,12 @@ impl Head {
         Self { tokens, dim, seed, texture, site, keys, values, queries, classes }
     }
 
-    /// Where the head is.
+    /// Site of the head.
     pub fn site(&self) -> &Site {
         &self.site
     }
 
-    /// The head of its first tokens.
+    /// Returns a head of the first `tokens` tokens.
     #[must_use]
     pub fn first(&self, tokens: usize) -> Self {
         let mut head = self.clone();
@@ -88,14 +88,14 @@ impl Head {
         head
     }
 
-    /// The head's first step, with `visible` tokens.
+    /// First step of the head, with `visible` tokens.
     pub fn step(&self, visible: usize) -> Step<'_> {
         let NewTokens { keys, values, .. } = self.part(0..self.tokens);
         let (site, queries) = (&self.site, &self.queries);
         Step { site, queries, keys, values, visible, step: 0 }
     }
 
-    /// The queries of the newest token, as a prompt that was processed elsewhere.
+    /// Queries of the newest token, as those of a prompt that was processed elsewhere.
     pub fn prompt(&self) -> PromptQueries<'_> {
         let NewTokens { keys, values, .. } = self.part(0..self.tokens);
         let queries = ArrayView3::from_shape((GROUP, 1, self.dim), &self.queries)
@@ -103,7 +103,7 @@ impl Head {
         PromptQueries { site: &self.site, queries, keys, values }
     }
 
-    /// Some of its tokens, as they are appended.
+    /// A range of tokens, in the form in which they are appended.
     pub fn part(&self, range: std::ops::Range<usize>) -> NewTokens<'_> {
         let span = range.start * self.dim..range.end * self.dim;
         NewTokens {
@@ -115,7 +115,7 @@ impl Head {
     }
 }
 
-/// Only what the head follows from.
+/// Prints the four values that determine the head.
 impl std::fmt::Debug for Head {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { tokens, dim, seed, texture, .. } = self;
@@ -123,9 +123,9 @@ impl std::fmt::Debug for Head {
     }
 }
 
-/// One token of ten is special, two are punctuation.
-fn class(of_ten: u8) -> TokenClass {
-    match of_ten {
+/// Class of a token for a random number below 10: one token of ten is special, two are punctuation.
+fn class(random: u8) -> TokenClass {
+    match random {
         0 => TokenClass::Special,
         1 | 2 => TokenClass::Punctuation,
         _ => TokenClass::Other,
@@ -136,7 +136,7 @@ fn normals(count: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     (0..count).map(|_| Distribution::<f32>::sample(&StandardNormal, rng)).collect()
 }
 
-/// Heads of 1 to `most` tokens, of every texture.
+/// Strategy of heads with 1 to `most` tokens, of every texture.
 pub fn heads(most: usize) -> impl Strategy<Value = Head> {
     let textures = [Texture::Flat, Texture::Gaussian, Texture::HeavyTail, Texture::Needle];
     let dims = prop::sample::select(vec![2_usize, 8, 20]);

@@ -1,16 +1,16 @@
-//! Numbers of one KV head.
+//! Queries, keys and values of one KV head.
 
 use vattention_core::{Shape, Site, Step, Tokens};
 
-/// Elements of a value.
+/// Number of elements of a value.
 pub const VALUE_DIM: usize = 8;
 
 /// Queries, keys and values of one KV head.
 #[derive(Clone, Debug)]
 pub struct HeadData {
-    /// Query heads that share the KV head.
+    /// Number of query heads that share the KV head.
     pub group: usize,
-    /// Elements of a query and of a key.
+    /// Number of elements of a query and of a key.
     pub head_dim: usize,
     /// `[group · head_dim]`, scaled.
     pub queries: Vec<f32>,
@@ -34,7 +34,7 @@ impl HeadData {
         }
     }
 
-    /// The step that reads all tokens.
+    /// Step in which all tokens are visible.
     pub(crate) fn step<'a>(&'a self, site: &'a Site) -> Step<'a> {
         Step {
             site,

@@ -1,4 +1,4 @@
-//! The laws of selectors. Each says what it demands, and its verdict says what was found instead.
+//! The laws of selectors. A verdict describes the first violation.
 
 mod causal;
 mod evicts;
@@ -14,13 +14,13 @@ use vattention_core::{Picks, Row, Selector, SelectorConfig, plugin::Attended};
 
 use crate::Head;
 
-/// `Err` says how a law is broken.
+/// Result of a law. `Err` describes the violation.
 pub type Verdict = Result<(), String>;
 
-/// A law: a selector obeys it on a head, or not.
+/// A law, which a selector obeys or violates on a head.
 pub type Law = fn(&dyn SelectorConfig, &Head) -> Verdict;
 
-/// Every law, with its name.
+/// All laws of selectors, with their names.
 pub const LAWS: [(&str, Law); 9] = [
     ("round_trips", round_trips),
     ("repeats", repeats),
@@ -33,15 +33,15 @@ pub const LAWS: [(&str, Law); 9] = [
     ("evicts", evicts),
 ];
 
-/// A config that is written and read again is the same.
+/// A config stays the same if it is written and read again.
 ///
 /// # Errors
-/// What became of it.
+/// The config before and after.
 pub fn round_trips(config: &dyn SelectorConfig, _: &Head) -> Verdict {
-    is_read_again::<Box<dyn SelectorConfig>>(config)
+    check_round_trip::<Box<dyn SelectorConfig>>(config)
 }
 
-/// What is written of a part, and what is read from that.
+/// Writes a plug-in as JSON and reads it again. Returns the text and the new plug-in.
 pub(crate) fn read_again<T: DeserializeOwned>(
     part: &(impl Serialize + ?Sized),
 ) -> Result<(String, T), String> {
@@ -51,16 +51,16 @@ pub(crate) fn read_again<T: DeserializeOwned>(
     Ok((text, again))
 }
 
-/// Whether a part that is written and read again is the same.
-pub(crate) fn is_read_again<T: DeserializeOwned + Debug>(
+/// Checks that a plug-in stays the same if it is written and read again.
+pub(crate) fn check_round_trip<T: DeserializeOwned + Debug>(
     part: &(impl Serialize + Debug + ?Sized),
 ) -> Verdict {
     let (text, again) = read_again::<T>(part)?;
     let (before, after) = (format!("{part:?}"), format!("{again:?}"));
-    ensure(before == after, || format!("{before} became {after} on the way through {text}"))
+    ensure(before == after, || format!("{before} was written as {text} and read as {after}"))
 }
 
-/// Asked twice, with another row between, a selector picks the same.
+/// A selector picks the same tokens for the same query again, after other queries.
 ///
 /// # Errors
 /// The first row that differs.
@@ -68,28 +68,29 @@ pub fn repeats(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let selector = filled(config, head)?;
     let first = all_picks(&*selector, head);
     let again = all_picks(&*selector, head);
-    same(&first, &again, "asked again")
+    same(&first, &again, "the second time")
 }
 
-/// What is appended together does not matter: all at once, one by one, or in two parts.
+/// Picks do not depend on the number of calls that append the tokens: one call, one per token, or
+/// two.
 ///
 /// # Errors
 /// The first row that differs.
 pub fn grows(config: &dyn SelectorConfig, head: &Head) -> Verdict {
-    let at_once = all_picks(&*filled(config, head)?, head);
+    let expected = all_picks(&*filled(config, head)?, head);
     let mut one_by_one = build(config, head)?;
     (0..head.tokens).for_each(|token| one_by_one.append(&head.part(token..token + 1)));
     one_by_one.observe(&head.prompt());
-    same(&at_once, &all_picks(&*one_by_one, head), "with tokens appended one by one")?;
+    same(&expected, &all_picks(&*one_by_one, head), "with tokens appended one by one")?;
     let mut in_parts = build(config, head)?;
     let middle = head.tokens / 3;
     in_parts.append(&head.part(0..middle));
     in_parts.append(&head.part(middle..head.tokens));
     in_parts.observe(&head.prompt());
-    same(&at_once, &all_picks(&*in_parts, head), "with tokens appended in two parts")
+    same(&expected, &all_picks(&*in_parts, head), "with tokens appended in two parts")
 }
 
-/// A clone goes on as the original would, and leaves it alone.
+/// A clone picks the same tokens as the original, and does not change it.
 ///
 /// # Errors
 /// The first row that differs.
@@ -106,22 +107,23 @@ pub fn forks(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let mut fork = original.clone();
     fork.append(&rest);
     same(&expected, &all_picks(&*fork, head), "in a fork")?;
-    // Another fork goes another way, with other tokens, a prompt and feedback.
+    // A second fork gets other tokens, another prompt and other feedback.
     let other = Head::new(head.tokens, head.dim, head.seed + 1, head.texture);
-    let mut stranger = original.clone();
+    let mut other_fork = original.clone();
     original.append(&rest);
-    stranger.append(&other.part(middle..head.tokens));
-    stranger.observe(&other.prompt());
+    other_fork.append(&other.part(middle..head.tokens));
+    other_fork.observe(&other.prompt());
     for row in other.step(head.tokens).rows() {
-        stranger.feedback(&row, &Attended { tokens: &[0], weights: &[1.0] });
+        other_fork.feedback(&row, &Attended { tokens: &[0], weights: &[1.0] });
     }
-    same(&expected, &all_picks(&*original, head), "in the original, after a fork went another way")
+    let when = "in the original, after a fork got other tokens";
+    same(&expected, &all_picks(&*original, head), when)
 }
 
-/// A selector adds to what was picked before it, and leaves that alone.
+/// A selector adds to earlier picks of other selectors, and removes none.
 ///
 /// # Errors
-/// What became of the earlier picks.
+/// An earlier pick that was removed.
 pub fn adds(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let selector = filled(config, head)?;
     for visible in [1, head.tokens.div_ceil(2), head.tokens] {
@@ -140,10 +142,10 @@ pub fn adds(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     Ok(())
 }
 
-/// A promised bound on the untaken logits is true.
+/// The logits of all tokens that are not picked are at most the promised bound.
 ///
 /// # Errors
-/// The token that exceeds it.
+/// A token whose logit exceeds the bound.
 pub fn bounds(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let selector = filled(config, head)?;
     for visible in [1, head.tokens.div_ceil(2), head.tokens] {
@@ -156,18 +158,20 @@ pub fn bounds(config: &dyn SelectorConfig, head: &Head) -> Verdict {
             let Some(bound) = picks.residual_bound() else { continue };
             let over = picks.residual().find(|&token| row.logit(token) > bound);
             ensure(over.is_none(), || {
-                format!("no untaken logit was to exceed {bound}, but that of token {over:?} does")
+                format!(
+                    "the logit of token {over:?}, which is not picked, exceeds the bound {bound}"
+                )
             })?;
         }
     }
     Ok(())
 }
 
-/// Saying `group_wide()`, a selector picks the same for every member of the group from the same
-/// picks, and promises no bound, which would be of one member.
+/// If `group_wide()` is true, a selector adds the same picks for every query head of the group, and
+/// promises no bound, which would concern one query head only.
 ///
 /// # Errors
-/// The member that is told something else.
+/// The query head with other picks, or the bound.
 pub fn agrees(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let selector = filled(config, head)?;
     if !selector.group_wide() {
@@ -183,13 +187,14 @@ pub fn agrees(config: &dyn SelectorConfig, head: &Head) -> Verdict {
                 selector.select(&row, &mut picks);
                 let bound = picks.residual_bound();
                 ensure(bound.is_none(), || {
-                    format!("group_wide() is true, but the bound {bound:?} is of one row")
+                    format!("group_wide() is true, but a bound is promised: {bound:?}")
                 })?;
                 let (member, found) = (row.member(), picks.iter().collect::<Vec<_>>());
                 let expected = first.get_or_insert_with(|| found.clone());
                 ensure(*expected == found, || {
                     format!(
-                        "group_wide() is true, but member {member} picks {found:?}, and member 0 {expected:?}"
+                        "group_wide() is true, but member {member} picks {found:?}, and member 0 \
+                         {expected:?}"
                     )
                 })?;
             }
@@ -206,7 +211,7 @@ fn build(config: &dyn SelectorConfig, head: &Head) -> Result<Box<dyn Selector>, 
     config.build(head.site()).map_err(|error| format!("cannot be built: {error}"))
 }
 
-/// A selector that has seen all tokens and a prompt.
+/// Builds a selector, and makes it index all tokens and observe a prompt.
 fn filled(config: &dyn SelectorConfig, head: &Head) -> Result<Box<dyn Selector>, String> {
     let mut selector = build(config, head)?;
     selector.append(&head.part(0..head.tokens));
@@ -220,7 +225,7 @@ fn select(selector: &dyn Selector, row: &Row<'_>) -> Picks {
     picks
 }
 
-/// The picks of every row, by token: seeing all tokens, half of them, and one.
+/// Picks of every query head, in ascending order, with all tokens visible, half of them, and one.
 fn all_picks(selector: &dyn Selector, head: &Head) -> Vec<Vec<usize>> {
     [head.tokens, head.tokens.div_ceil(2), 1]
         .into_iter()

@@ -1,61 +1,60 @@
-//! What plug-ins must be, whoever wrote them: laws as plain functions, the heads to try them on,
-//! and macros that turn them into tests.
+//! Laws that every plug-in must obey: plain functions, heads to test them on, and macros that turn
+//! them into tests.
 //!
 //! ```
 //! use vattention_selectors::Sink;
 //! use vattention_core::Size;
 //!
-//! // Makes a module `sink` with one test for each law.
+//! // Creates a module `sink` with one test for each law.
 //! vattention_testkit::laws!(sink, Sink { size: Size::Tokens(4) });
 //! # fn main() {}
 //! ```
 //!
 //! | law | demands |
 //! |---|---|
-//! | `round_trips` | a config that is written and read again is the same |
-//! | `repeats` | asked twice, a selector picks the same |
-//! | `grows` | tokens appended at once or in parts give the same picks |
-//! | `forks` | a clone goes on as the original would, and leaves it alone |
-//! | `adds` | what was picked before stays |
-//! | `bounds` | a promised bound on untaken logits is true |
-//! | `agrees` | every query head of a group picks the same, if `group_wide()` says so |
-//! | `causal` | tokens that a row does not see change nothing of its picks |
-//! | `evicts` | only live tokens are picked, and what is evicted never comes back |
+//! | `round_trips` | a config stays the same if it is written and read again |
+//! | `repeats` | a selector picks the same tokens for the same query again |
+//! | `grows` | picks do not depend on the number of calls that append the tokens |
+//! | `forks` | a clone picks the same tokens as the original, and does not change it |
+//! | `adds` | earlier picks of other selectors stay |
+//! | `bounds` | the logits of all other tokens are at most the promised bound |
+//! | `agrees` | all query heads of a group get the same picks, if `group_wide()` is true |
+//! | `causal` | picks do not depend on tokens that are not visible |
+//! | `evicts` | only live tokens are picked, and an evicted token stays evicted |
 //!
-//! A sampler has laws of its own, and a macro, [`sampler_laws`](crate::sampler_laws!):
-//!
-//! | law | demands |
-//! |---|---|
-//! | `round_trips` | a config that is written and read again is the same |
-//! | `repeats` | asked twice, a sampler draws the same |
-//! | `grows` | tokens appended at once or in parts give the same draws |
-//! | `forks` | a clone goes on as the original would, and leaves it alone |
-//! | `causal` | tokens that a row does not see change nothing of its draws |
-//! | `leaves` | what was taken is not drawn, and nothing is drawn twice |
-//! | `nests` | a larger sample holds a smaller one, however it grew; the largest is everything |
-//! | `answers` | each drawn token has a probability; if nothing is drawn, the newest token is read |
-//! | `includes` | over many sequences, a token is drawn as often as it is said to be |
-//! | `foretells` | over many sequences, the variance that is foretold of a total is that of its errors |
-//!
-//! And an estimator, [`estimator_laws`](crate::estimator_laws!):
+//! Samplers have other laws, and the macro [`sampler_laws`](crate::sampler_laws!):
 //!
 //! | law | demands |
 //! |---|---|
-//! | `round_trips` | a config that is written and read again is the same |
-//! | `falls` | a radius is no negative number, and falls as a sample grows |
-//! | `agrees` | a budget is the least size whose radius is epsilon |
-//! | `scales` | weights that are all four times as large change nothing |
-//! | `is_set` | what `tunable()` lets be set is what it then demands |
+//! | `round_trips` | a config stays the same if it is written and read again |
+//! | `repeats` | a sampler draws the same tokens for the same query again |
+//! | `grows` | draws do not depend on the number of calls that append the tokens |
+//! | `forks` | a clone draws the same tokens as the original, and does not change it |
+//! | `causal` | draws do not depend on tokens that are not visible |
+//! | `excludes` | picked tokens are not drawn, and no token is drawn twice |
+//! | `nests` | a larger sample contains a smaller one; the largest contains all tokens |
+//! | `covers` | drawn tokens have probabilities; without draws, the newest token is read |
+//! | `includes` | over many sequences, tokens are drawn at their inclusion probabilities |
+//! | `predicts` | over many sequences, a total has the predicted variance |
+//!
+//! Estimators have the macro [`estimator_laws`](crate::estimator_laws!):
+//!
+//! | law | demands |
+//! |---|---|
+//! | `round_trips` | a config stays the same if it is written and read again |
+//! | `falls` | a radius is not negative, and falls as the sample grows |
+//! | `agrees` | a budget is the least size whose radius is at most epsilon |
+//! | `scales` | a common factor of all weights changes nothing |
+//! | `is_set` | the estimator demands the values that were set by `tunable()` |
 //! | `distrusts` | a statistic that is NaN makes no bar narrower and no budget smaller |
-//! | `is_monotone` | a larger epsilon needs no more tokens, and a larger delta makes no wider bar |
+//! | `is_monotone` | a larger epsilon needs no more tokens; a larger delta makes no wider bar |
 //!
-//! [`promise!`](crate::promise!) makes one test of a whole pipeline: whether it keeps what it promises
-//! on every kind of head. Its selectors are shown a prompt and given feedback, and the test fails
-//! if no sample is drawn on any kind of head.
+//! [`promise!`](crate::promise!) creates one test of a whole pipeline: it must keep its promise on
+//! every kind of head. Its selectors observe a prompt and get feedback, and the test fails if no
+//! sample is drawn on any kind of head.
 //!
-//! A law is a function of a selector's config and a [`Head`], so it can be called with a head of
-//! one's own too. Cases have a fixed seed: the same on every run. `PROPTEST_CASES` makes more of
-//! them, `PROPTEST_RNG_SEED` others.
+//! A law is a function of a plug-in's config and a [`Head`], so it can be called with other heads
+//! too. Cases have a fixed seed. `PROPTEST_CASES` sets their number, `PROPTEST_RNG_SEED` the seed.
 
 pub mod adversarial;
 pub mod estimator_laws;
@@ -72,7 +71,7 @@ pub use laws::{LAWS, Law, Verdict};
 pub use run::{run, run_estimator, run_sampler};
 pub use sampler_laws::SamplerLaw;
 
-/// Makes a module of that name with one test for each law, on `cases` heads each (default 64).
+/// Creates a module with one test for each law of a selector, on `cases` heads each (default 64).
 #[macro_export]
 macro_rules! laws {
     ($name:ident, $config:expr) => {
@@ -86,10 +85,11 @@ macro_rules! laws {
     };
 }
 
-/// Makes a test of that name, which tries a pipeline on every kind of head
-/// ([`promises::check`](crate::promises::check)): over 2,000 samples of each, what its certificates
-/// say may not be contradicted at 1e-6, and on one kind at least a sample must be drawn. Some
-/// minutes without optimisation.
+/// Creates a test of a pipeline's promise on every kind of head
+/// ([`promises::check`](crate::promises::check)).
+///
+/// The errors of 2,000 samples of each kind may not contradict the certificates at a level of 1e-6,
+/// and a sample must be drawn on at least one kind. Takes some minutes without optimization.
 #[macro_export]
 macro_rules! promise {
     ($name:ident, $pipeline:expr) => {
@@ -100,8 +100,7 @@ macro_rules! promise {
     };
 }
 
-/// Makes a module of that name with one test for each law of a sampler, on `cases` heads each
-/// (default 32).
+/// Creates a module with one test for each law of a sampler, on `cases` heads each (default 32).
 #[macro_export]
 macro_rules! sampler_laws {
     ($name:ident, $config:expr) => {
@@ -115,17 +114,17 @@ macro_rules! sampler_laws {
 
             $crate::law_tests! {
                 on_heads, |law| $crate::run_sampler(law, &$config, $cases), sampler_laws:
-                round_trips, repeats, grows, forks, causal, leaves, nests, answers
+                round_trips, repeats, grows, forks, causal, excludes, nests, covers
             }
             $crate::law_tests! {
-                over_sequences, |law| law(&$config).unwrap(), sampler_laws: includes, foretells
+                over_sequences, |law| law(&$config).unwrap(), sampler_laws: includes, predicts
             }
         }
     };
 }
 
-/// Makes a module of that name with one test for each law of an estimator, on what `cases` samples say
-/// (default 256).
+/// Creates a module with one test for each law of an estimator, on the statistics of `cases`
+/// samples (default 256).
 #[macro_export]
 macro_rules! estimator_laws {
     ($name:ident, $estimator:expr) => {
@@ -139,7 +138,7 @@ macro_rules! estimator_laws {
     };
 }
 
-/// Makes a module with one test for each of some laws, which a closure is called with.
+/// Creates a module with one test for each law, which calls a closure with the law.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! law_tests {

@@ -1,8 +1,8 @@
-//! Whether a pipeline keeps what its certificates say, on heads of many kinds.
+//! Tests of a pipeline's certificates on heads of many kinds.
 //!
-//! A sample breaks its certificate if its error is more than the epsilon that is promised, or where
-//! nothing is promised, more than its error bar. Over many samples of a row that may happen to a share
-//! delta of them; the count is judged by its exact binomial probability.
+//! A sample violates its certificate if its error exceeds the promised epsilon or, without a
+//! promise, its error bar. Of many samples for a query head, a fraction of at most delta may do so;
+//! the number of violations is tested by its exact binomial probability.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,23 +25,24 @@ use crate::adversarial::AdversarialHead;
 pub use crate::head_data::{HeadData, VALUE_DIM};
 use crate::laws::{Verdict, ensure};
 
-/// Tokens of each head.
+/// Number of tokens of each head.
 pub const TOKENS: usize = 3000;
 
-/// Samples of each row.
+/// Number of samples for each query head.
 pub const TRIALS: u32 = 2000;
 
-/// A count that is less probable than this, if what certificates say is true, contradicts them.
+/// Significance level: a count contradicts the certificates if its probability is below this value,
+/// assuming that they hold.
 pub const LEVEL: f64 = 1e-6;
 
-/// How the logits of a head are spread, and its values.
+/// Distribution of the logits and values of a head.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PromiseHead {
     /// Equal weights.
     Flat,
     /// Logits have a standard deviation of 1/2.
     Gaussian,
-    /// The same, with values of mean 0.
+    /// Logits have a standard deviation of 1/2, and values have mean 0.
     Cancelling,
     /// Weights are log-normal with this parameter.
     LogNormal(f64),
@@ -49,31 +50,32 @@ pub enum PromiseHead {
     Needle,
     /// Weights are Pareto with this index.
     Pareto(f64),
-    /// Equal weights, and values in one direction of such lengths.
+    /// Equal weights, and values in one direction with these lengths.
     OneDirection(Length),
-    /// As [`Gaussian`](Self::Gaussian), with keys and values multiplied by 1e-12.
+    /// Same as [`Gaussian`](Self::Gaussian), with keys and values multiplied by 1e-12.
     Tiny,
     /// Logits have a standard deviation of 1, and values are Gaussian with mean 0.
     Balanced,
-    /// The same, with values of 1 or −1 in one direction, of this mean.
+    /// Logits have a standard deviation of 1, and values are 1 or −1 in one direction, with this
+    /// mean.
     Signs(f64),
-    /// Values that change their sign along the sequence.
+    /// Values change their sign along the sequence.
     SignChanges(SignChanges),
-    /// 6 % of the tokens have equal logits and hold half of the attention; the last of them have
-    /// values of another kind.
+    /// 6 % of the tokens have equal logits and hold half of the attention; the last of these tokens
+    /// have different values.
     TwoPoint,
-    /// A population of heads that is built to break a promise.
+    /// A population of heads that is designed to break a promise.
     Adversary(AdversarialHead),
 }
 
-/// Values of 1 in one direction, and of -1 after each second change, plus what gives them a mean.
+/// Values in one direction: 1, with the opposite sign after each change, plus a constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SignChanges {
-    /// The first tokens of a changed sign, ascending.
+    /// First token of each changed sign, ascending.
     pub changes: &'static [usize],
-    /// The mean of all values.
+    /// Mean of all values.
     pub mean: f64,
-    /// The standard deviation of the logits; 0 for scores that are equal.
+    /// Standard deviation of the logits; 0 makes all scores equal.
     pub spread: f64,
 }
 
@@ -83,29 +85,29 @@ impl SignChanges {
         if changes.is_multiple_of(2) { 1.0 } else { -1.0 }
     }
 
-    /// The value of a token in its direction.
+    /// Value of a token in its direction.
     fn value(self, token: usize) -> f64 {
         let sum: f64 = (0..TOKENS).map(|token| self.sign(token)).sum();
         self.sign(token) - sum / TOKENS as f64 + self.mean
     }
 }
 
-/// How long the values of a head are.
+/// Distribution of the lengths of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
     /// Log-normal with this parameter.
     LogNormal(f64),
-    /// With parameter 1.
+    /// Exponential with parameter 1.
     Exponential,
-    /// Normal, or 0 where that is negative.
+    /// Standard normal, with negative lengths replaced by 0.
     Rectified,
-    /// 0 or 1.
+    /// 0 or 1 with equal probability.
     ZeroOrOne,
-    /// 1, but for this share of the tokens, whose values are opposite.
+    /// 1, except for this share of the tokens, whose values are −1.
     Opposite(f64),
 }
 
-/// Every kind of head on which promises are tried.
+/// All kinds of heads on which promises are tested.
 pub const HEADS: [PromiseHead; 14] = [
     PromiseHead::Flat,
     PromiseHead::Gaussian,
@@ -123,7 +125,8 @@ pub const HEADS: [PromiseHead; 14] = [
     PromiseHead::Tiny,
 ];
 
-/// Heads whose values cancel, nearly or wholly, so that an estimate of the output may be mostly noise.
+/// Heads whose values cancel nearly or completely, so that an estimate of the output may be mostly
+/// noise.
 pub const CANCELLING: [PromiseHead; 5] = [
     PromiseHead::Balanced,
     PromiseHead::Signs(0.02),
@@ -135,31 +138,31 @@ pub const CANCELLING: [PromiseHead; 5] = [
 /// Number of samples in which an event occurred, for the query head with the most of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EventCount {
-    /// Events in all samples of a query head, over all heads of a population.
+    /// Number of events in the samples of all heads of a population.
     pub total: usize,
-    /// Samples of a query head, over all heads of a population.
+    /// Number of samples of all heads of a population.
     pub trials: usize,
-    /// Events of the worst head of a population.
+    /// Number of events in the samples of the worst head of a population.
     pub worst: usize,
-    /// Samples of each head of a population.
+    /// Number of samples of each head of a population.
     pub trials_of_head: usize,
 }
 
 impl EventCount {
-    /// Returns true if this number of events contradicts a failure rate of delta: all of them, or
-    /// those of one head.
+    /// Returns true if the number of events of all heads, or of the worst head, contradicts a
+    /// failure rate of delta.
     pub fn contradicts(&self, delta: f64) -> bool {
         exceeds_rate(self.total, self.trials, delta)
             || exceeds_rate(self.worst, self.trials_of_head, delta)
     }
 
     fn new(heads: &[Vec<RowCounts>], trials_of_head: u32, count: fn(&RowCounts) -> usize) -> Self {
-        let of_row = |row: usize| heads.iter().map(move |head| count(&head[row]));
+        let counts = |row: usize| heads.iter().map(move |head| count(&head[row]));
         let rows = 0..heads[0].len();
         Self {
-            total: rows.clone().map(|row| of_row(row).sum()).max().unwrap_or_default(),
+            total: rows.clone().map(|row| counts(row).sum()).max().unwrap_or_default(),
             trials: heads.len() * trials_of_head as usize,
-            worst: rows.flat_map(of_row).max().unwrap_or_default(),
+            worst: rows.flat_map(counts).max().unwrap_or_default(),
             trials_of_head: trials_of_head as usize,
         }
     }
@@ -168,38 +171,39 @@ impl EventCount {
 /// Results of many samples of a head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counts {
-    /// Samples that broke what their certificates say.
+    /// Samples that violated their certificates.
     pub violated: EventCount,
-    /// Samples that broke it although the head violates no assumption of the certificate.
+    /// Samples that violated their certificates although the head violates no assumption of theirs.
     pub unfounded: EventCount,
-    /// Samples whose error was larger than their error bar.
+    /// Samples whose error exceeded their error bar.
     pub outside: EventCount,
-    /// Samples whose error was larger than [`narrowing`](PromiseTrials::narrowing) of what their
-    /// certificates allow.
+    /// Samples whose error exceeded the fraction [`narrowing`](PromiseTrials::narrowing) of the
+    /// error that their certificates allow.
     pub narrowed: EventCount,
-    /// Rows that hold a promise, and assume nothing that the head violates.
+    /// Number of rows whose promise is held, and whose certificate assumes nothing that the head
+    /// violates. A row is one sample of one query head.
     pub founded: usize,
-    /// Rows that promise nothing.
+    /// Number of rows without a promise.
     pub withheld: usize,
-    /// Rows whose last check did not find the sample large enough for the promise.
+    /// Number of rows whose last check did not find the sample large enough for the promise.
     pub unheld: usize,
-    /// Rows that hold a promise with a bar larger than epsilon.
+    /// Number of rows whose promise is held although the error bar is larger than epsilon.
     pub loose: usize,
-    /// Rows that read everything.
+    /// Number of rows that read all tokens.
     pub exact: usize,
-    /// Rows of all samples.
+    /// Number of rows of all samples.
     pub rows: usize,
-    /// Tokens read for a row, on average.
+    /// Mean number of tokens read for a row.
     pub read: f64,
-    /// Tokens drawn for a row, on average.
+    /// Mean number of tokens drawn for a row.
     pub drawn: f64,
-    /// The most tokens that were drawn for a row.
+    /// Largest number of tokens drawn for a row.
     pub most_drawn: usize,
-    /// The mean radius of the error bars.
+    /// Mean radius of the error bars.
     pub radius: f64,
-    /// The weakest kind of the certificates.
+    /// Weakest kind of the certificates.
     pub kind: Kind,
-    /// Assumptions that any of the certificates makes.
+    /// Assumptions of any of the certificates.
     pub assumes: Assumptions,
 }
 
@@ -212,47 +216,47 @@ struct RowCounts {
     narrowed: usize,
 }
 
-/// One KV head, read by a pipeline.
+/// One KV head, and a pipeline that draws samples from it.
 #[derive(Debug)]
 pub struct PromiseTrials {
     head: HeadData,
     exact: Vec<ExactAttention>,
     pipeline: Pipeline,
-    /// What the selectors picked, which does not depend on the sample.
+    /// Picks of the selectors, which do not depend on the sample.
     choice: Choice,
-    /// True if the selectors leave tokens that are much heavier than those that a sample draws.
+    /// True if the selectors miss tokens that are much heavier than those that a sample draws.
     pub tail_is_hidden: bool,
-    /// Share of the error that certificates allow, for the count [`narrowed`](Counts::narrowed).
+    /// Fraction of the allowed error, for the count [`narrowed`](Counts::narrowed).
     pub narrowing: f64,
-    /// True if each trial is the step after the trial before it, so that its sample begins with the
-    /// size which that one needed.
+    /// True if trials are successive steps, so that a sample begins with the size that the previous
+    /// one needed.
     pub successive: bool,
 }
 
-/// Exact attention of one row.
+/// Exact attention of one query head.
 #[derive(Clone, Debug)]
 struct ExactAttention {
     /// `e` of each token, relative to the largest.
     e: Vec<f64>,
-    sums: AttentionSums,
+    sums: OutputSums,
 }
 
-/// `Σ e v / p` and `Σ e / p` over some tokens.
+/// Sums `Σ e v / p` and `Σ e / p` over tokens.
 #[derive(Clone, Debug, Default)]
-struct AttentionSums {
+struct OutputSums {
     numerator: [f64; VALUE_DIM],
     denominator: f64,
 }
 
-/// Query heads of a [`PromiseHead`], whose logits are independent of each other.
+/// Number of query heads of a [`PromiseHead`], whose logits are independent of each other.
 const GROUP: usize = 2;
 
-/// An error that is larger than an error bar by so little may be rounding.
+/// Largest excess of an error over an error bar that may be a rounding error.
 const ROUNDING: f64 = 1e-6;
 
-/// Tries a pipeline on every kind of head.
+/// Tests a pipeline on every kind of head.
 ///
-/// Cost: 56,000 steps over 3,000 tokens, some minutes without optimisation.
+/// Cost: 56,000 steps over 3,000 tokens, some minutes without optimization.
 ///
 /// # Panics
 /// If the pipeline cannot run, certifies nothing, or does not [keep its promise](keeps_promise).
@@ -262,12 +266,12 @@ pub fn check(config: PipelineConfig) {
     }
 }
 
-/// Tests a pipeline on every kind of head. Cost: as [`check`].
+/// Tests a pipeline on every kind of head. Cost: that of [`check`].
 ///
 /// # Errors
-/// Every kind of head on which the pipeline breaks what it certifies more often than its delta
-/// allows, with the assumption that the head violates, if it violates one. Also if no sample was
-/// drawn on any kind of head: then nothing was tested.
+/// Every kind of head on which the pipeline violates its certificates more often than delta allows,
+/// with the assumption that the head violates, if any. Also if no sample was drawn on any kind of
+/// head, because nothing was tested then.
 ///
 /// # Panics
 /// If the pipeline cannot run or certifies nothing.
@@ -287,9 +291,9 @@ pub fn keeps_promise(config: &Arc<PipelineConfig>) -> Verdict {
     ensure(broken.is_empty(), || broken.join("\n"))?;
     ensure(drawn.into_inner() > 0, || {
         format!(
-            "on none of the {} kinds of heads a sample was drawn: all {TOKENS} tokens were read \
-             deterministically, so no promise was tested; expected selectors and an estimator that \
-             leave tokens out",
+            "no sample was drawn on any of the {} kinds of heads: all {TOKENS} tokens were read \
+             deterministically, so no promise was tested; use selectors and an estimator that do \
+             not read all tokens",
             HEADS.len()
         )
     })
@@ -302,19 +306,20 @@ fn explain(kind: PromiseHead, delta: f64, counts: &Counts) -> String {
         format!("{kind:?}: {violated} of {TRIALS} samples break a promise with delta {delta}");
     let why = match kind.hazard() {
         Some((assumption, reason)) if counts.assumes.contains(assumption) => format!(
-            "the certificates assume `{assumption}` ({}), and this kind of head violates that: {reason}",
+            "the certificates assume `{assumption}` ({}), and this kind of head violates this \
+             assumption: {reason}",
             assumption.sentence()
         ),
         _ => format!(
-            "the certificates assume {}, and this kind of head violates none of it: the bound of \
-             the estimator, or the probabilities of the sampler, are wrong",
+            "the certificates assume {}, and this kind of head violates no assumption: the bound \
+             of the estimator, or the probabilities of the sampler, are wrong",
             counts.assumes
         ),
     };
     format!("{what}; {why} ({counts:?})")
 }
 
-/// Runs a case for each item, on two threads.
+/// Calls `case` for each item, on two threads.
 pub fn for_each<T: Sync>(items: &[T], case: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -328,13 +333,13 @@ pub fn for_each<T: Sync>(items: &[T], case: impl Fn(&T) + Sync) {
     });
 }
 
-/// Returns true if this number of events in this number of trials contradicts a rate: if so many
-/// have a probability below [`LEVEL`].
+/// Returns true if a number of events in a number of trials contradicts a rate: if at least this
+/// number of events has a probability below [`LEVEL`].
 pub fn exceeds_rate(events: usize, trials: usize, rate: f64) -> bool {
     events > 0 && beta_reg(events as f64, (trials - events + 1) as f64, rate) < LEVEL
 }
 
-/// Draws [`TRIALS`] samples of a head, or of all heads of a population together.
+/// Draws [`TRIALS`] samples of a head, or of all heads of a population in total.
 ///
 /// # Panics
 /// If the pipeline cannot run, or certifies nothing.
@@ -342,7 +347,7 @@ pub fn try_head(kind: PromiseHead, config: &Arc<PipelineConfig>) -> Counts {
     try_head_as(kind, config, |_| {})
 }
 
-/// As [`try_head`], with settings of the trials.
+/// Draws samples like [`try_head`]. `set` changes the settings of the trials.
 ///
 /// # Panics
 /// If the pipeline cannot run, or certifies nothing.
@@ -374,14 +379,15 @@ pub fn try_head_as(
     }
 }
 
-/// The failure probability that a row is given.
+/// Allowed failure probability of one query head.
 fn delta(config: &PipelineConfig) -> f64 {
     let goal = config.goal().expect("an estimator promises something");
     goal.scope.share_of(goal.delta.get(), GROUP)
 }
 
 impl Length {
-    fn of(self, token: usize, rng: &mut ChaCha8Rng) -> f64 {
+    /// Draws the length of a token's value.
+    fn draw(self, token: usize, rng: &mut ChaCha8Rng) -> f64 {
         let normal: f64 = StandardNormal.sample(rng);
         match self {
             Self::LogNormal(sigma) => (sigma * normal).exp(),
@@ -397,7 +403,7 @@ impl Length {
 }
 
 impl PromiseHead {
-    /// The assumption that this kind of head violates if selectors do not help, and the reason.
+    /// Assumption that this kind of head violates unless selectors prevent it, and the reason.
     fn hazard(self) -> Option<(Assumption, &'static str)> {
         match self {
             Self::Needle => Some((
@@ -414,15 +420,17 @@ impl PromiseHead {
             )),
             Self::OneDirection(_) => Some((
                 Assumption::Normal,
-                "few values are much longer than the others, so sums over a sample are skewed; raise \
-                 variances by an allowance, or draw by a sampler that knows values (`priority`)",
+                "few values are much longer than the others, so sums over a sample are skewed; \
+                 raise variances by an allowance, or draw by a sampler that knows values \
+                 (`priority`)",
             )),
             Self::Flat | Self::Gaussian | Self::Cancelling | Self::Tiny | Self::Adversary(_) => {
                 None
             }
             Self::Balanced | Self::Signs(_) | Self::SignChanges(_) => Some((
                 Assumption::Moments,
-                "values cancel, so the norm of the output is estimated badly; take `mode = \"rigorous\"`",
+                "values cancel, so the norm of the output is estimated badly; use \
+                 `mode = \"rigorous\"`",
             )),
         }
     }
@@ -438,7 +446,7 @@ impl PromiseHead {
             Self::Needle if token.is_multiple_of(TOKENS / 8) => 6.1 + 0.3 * normal,
             Self::TwoPoint if token % 50 < 3 => 2.8,
             Self::Needle | Self::TwoPoint => 0.3 * normal,
-            Self::Adversary(_) => unreachable!("a population makes its own tokens"),
+            Self::Adversary(_) => unreachable!("an adversary generates its own logits"),
             Self::Pareto(index) => {
                 Pareto::new(1.0, index).expect("a positive index").sample(rng).ln()
             }
@@ -452,7 +460,7 @@ impl PromiseHead {
         let spread = if self == Self::Cancelling { 0.15 } else { 0.7 };
         let scale = if self == Self::Tiny { 1e-12 } else { 1.0 };
         for token in 0..TOKENS {
-            // In two parts, so that no index keeps them exactly.
+            // Each logit is the sum of two products, so that no index stores it exactly.
             let mut logits = [0.0; 2];
             let mut key = [0.0; 4];
             for member in 0..2 {
@@ -471,7 +479,7 @@ impl PromiseHead {
         (keys, values)
     }
 
-    /// Whether scores are equal even after rounding, so that tokens are ranked by position.
+    /// Returns true if scores are equal even after rounding, so that tokens are ranked by position.
     fn has_equal_scores(self) -> bool {
         matches!(self, Self::SignChanges(SignChanges { spread: 0.0, .. }) | Self::TwoPoint)
     }
@@ -486,7 +494,7 @@ impl PromiseHead {
         let mut value = [0.0; VALUE_DIM];
         match self {
             Self::OneDirection(length) => {
-                value[0] = length.of(token, rng);
+                value[0] = length.draw(token, rng);
                 return value;
             }
             Self::Balanced => return value.map(|_| StandardNormal.sample(rng)),
@@ -511,25 +519,25 @@ impl PromiseHead {
             let noise: f64 = StandardNormal.sample(rng);
             *x = spread * f64::from(j as u8 % 3) - 4.0 / 7.0 * spread + 0.5 * noise;
         }
-        // What weighs more is different, as in life.
+        // Values of heavy tokens differ from the others, as in language models.
         for (x, logit) in value.iter_mut().zip(logits) {
             *x += logit.clamp(-3.0, 3.0);
         }
         value
     }
 
-    /// What queries are multiplied by, so that logits are as they are said to be.
+    /// Factor of the queries that compensates for the scale of the keys.
     fn query(self) -> f32 {
         if self == Self::Tiny { 1e12 } else { 1.0 }
     }
 
-    /// Seeds of the heads on which promises are tried.
+    /// Seeds of the heads of a kind on which promises are tested.
     fn seeds(self) -> Range<u32> {
         if matches!(self, Self::Adversary(_)) { 0..8 } else { 1..2 }
     }
 
-    /// Two query heads with 4 elements, and [`TOKENS`] tokens; or the head of a population with a
-    /// seed.
+    /// Generates a head with two query heads, 4 elements and [`TOKENS`] tokens, or the head of an
+    /// adversary's population with this seed.
     pub fn data(self, seed: u32) -> HeadData {
         if let Self::Adversary(head) = self {
             return AdversarialHead { seed: seed.into(), ..head }.data();
@@ -542,8 +550,8 @@ impl PromiseHead {
 }
 
 impl PromiseTrials {
-    /// A head whose tokens the pipeline, with this seed, has seen. The selectors are shown them as
-    /// a prompt and given feedback for a step before the trials, so those that learn have learned.
+    /// Builds the pipeline with this seed, and makes it index the head's tokens. The selectors also
+    /// observe a prompt and get feedback for one step, so that selectors that learn have learned.
     ///
     /// # Panics
     /// If the pipeline cannot run.
@@ -564,29 +572,30 @@ impl PromiseTrials {
         Self { head, exact, pipeline, choice, tail_is_hidden, narrowing, successive }
     }
 
-    /// Reads as `sequence`, and shows what was read.
-    pub fn read<T>(&self, sequence: u32, show: impl FnOnce(&Step<'_>, &Reading) -> T) -> T {
-        self.read_by(&mut self.pipeline.clone(), sequence, show)
+    /// Runs a step with the sequence number `sequence`, and calls `f` with the step and its
+    /// reading.
+    pub fn read<T>(&self, sequence: u32, f: impl FnOnce(&Step<'_>, &Reading) -> T) -> T {
+        self.read_with(&mut self.pipeline.clone(), sequence, f)
     }
 
-    fn read_by<T>(
+    fn read_with<T>(
         &self,
         pipeline: &mut Pipeline,
         sequence: u32,
-        show: impl FnOnce(&Step<'_>, &Reading) -> T,
+        f: impl FnOnce(&Step<'_>, &Reading) -> T,
     ) -> T {
         pipeline.set_sequence(sequence);
         let number = if self.successive { sequence } else { 0 };
         let step = Step { step: number, ..self.head.step(pipeline.site()) };
-        show(&step, &pipeline.complete(&step, &self.choice))
+        f(&step, &pipeline.complete(&step, &self.choice))
     }
 
-    /// Draws this number of samples, and returns the counts of each query head.
+    /// Draws `trials` samples, and returns the counts of each query head.
     fn run(&self, trials: u32, counts: &mut Counts) -> Vec<RowCounts> {
         let mut rows = vec![RowCounts::default(); self.head.group];
         let mut pipeline = self.pipeline.clone();
         for sequence in 0..trials {
-            self.read_by(&mut pipeline, sequence, |_, reading| {
+            self.read_with(&mut pipeline, sequence, |_, reading| {
                 for (member, row) in rows.iter_mut().enumerate() {
                     let error = self.exact[member].error(&self.head.values, reading, member);
                     self.count(error, &reading.report(member), row, counts);
@@ -656,8 +665,8 @@ fn class(token: usize) -> TokenClass {
     }
 }
 
-/// Shows the selectors the newest token's queries as those of a prompt, and gives them feedback for
-/// a step of a sequence number that no trial uses.
+/// Lets the selectors observe the queries of the newest token as those of a prompt, and gives them
+/// feedback for a step with a sequence number that no trial uses.
 fn teach(pipeline: &mut Pipeline, head: &HeadData) {
     let sequence = pipeline.site().sequence;
     pipeline.set_sequence(u32::MAX);
@@ -668,7 +677,7 @@ fn teach(pipeline: &mut Pipeline, head: &HeadData) {
     let (keys, values) = (step.keys, step.values);
     pipeline.observe(&PromptQueries { site: &site, queries, keys, values });
     if pipeline.needs_feedback() {
-        let reading = pipeline.read(&step).expect("the selectors have been shown a prompt");
+        let reading = pipeline.read(&step).expect("the selectors have observed a prompt");
         for row in step.rows() {
             let list = reading.list(row.member());
             let weights = attention(&list.indices, &list.probabilities, |token| row.logit(token));
@@ -688,35 +697,37 @@ fn attention(tokens: &[u32], probabilities: &[f32], logit: impl Fn(usize) -> f32
     e.iter().map(|e| (e / sum) as f32).collect()
 }
 
-/// Whether an error is more than allowed. An error that is no number is.
+/// Returns true if an error exceeds the allowed one, or is NaN.
 fn exceeds(error: f64, allowed: f64) -> bool {
     error.is_nan() || error > allowed
 }
 
-/// The error that a certificate says is exceeded with probability delta at most.
+/// Error that, by a certificate, is exceeded with a probability of at most delta.
 fn allowed(certificate: &Certificate) -> f64 {
     match (certificate.promise, certificate.bar) {
         (Some(promise), _) => promise.epsilon.get(),
         (None, Some(bar)) => bar.radius + ROUNDING,
-        (None, None) => panic!("nothing is certified: {certificate:?}"),
+        (None, None) => {
+            panic!("the certificate has neither promise nor error bar: {certificate:?}")
+        }
     }
 }
 
 impl ExactAttention {
-    /// Attention of a member of the group, of values `[TOKENS, VALUE_DIM]`.
+    /// Computes the attention of a member of the group. `values` are `[TOKENS, VALUE_DIM]`.
     fn new(step: &Step<'_>, values: &[f32], member: usize) -> Self {
         let row = step.row(member);
         let logits: Vec<f64> = (0..step.visible).map(|token| f64::from(row.logit(token))).collect();
         let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let e: Vec<f64> = logits.iter().map(|logit| (logit - largest).exp()).collect();
-        let mut sums = AttentionSums::default();
+        let mut sums = OutputSums::default();
         for (value, &e) in values.chunks_exact(VALUE_DIM).zip(&e) {
             sums.add(e, value);
         }
         Self { e, sums }
     }
 
-    /// How far a reading is off in what is promised.
+    /// Error of a reading in the target of its promise.
     fn error(&self, values: &[f32], reading: &Reading, member: usize) -> f64 {
         let found = self.sums_of(values, reading.read_by(member));
         let certificate = reading.report(member).certificate;
@@ -734,9 +745,9 @@ impl ExactAttention {
         length(apart) / length(want.into_iter())
     }
 
-    /// What the tokens of a list come to.
-    fn sums_of(&self, values: &[f32], read: &Read) -> AttentionSums {
-        let mut sums = AttentionSums::default();
+    /// Sums over the tokens of a token list.
+    fn sums_of(&self, values: &[f32], read: &Read) -> OutputSums {
+        let mut sums = OutputSums::default();
         for (token, p) in read.entries() {
             let token = token as usize;
             let value = &values[token * VALUE_DIM..][..VALUE_DIM];
@@ -746,7 +757,7 @@ impl ExactAttention {
     }
 }
 
-impl AttentionSums {
+impl OutputSums {
     fn add(&mut self, e: f64, value: &[f32]) {
         self.denominator += e;
         self.numerator.iter_mut().zip(value).for_each(|(sum, &v)| *sum += e * f64::from(v));

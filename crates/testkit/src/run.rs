@@ -1,4 +1,4 @@
-//! Trying a law on many heads.
+//! Tests of a law on many heads.
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
@@ -7,35 +7,35 @@ use vattention_core::{Estimator, SampleStats, SamplerConfig, SelectorConfig};
 use crate::estimator_laws::stats;
 use crate::{EstimatorLaw, Head, Law, SamplerLaw, Texture, Verdict, heads};
 
-/// The largest head that is tried.
+/// Number of tokens of the largest head.
 const MOST_TOKENS: usize = 200;
 
-/// Heads of one, two and three tokens, which random ones seldom are.
+/// Heads of one, two and three tokens, which are rare among random heads.
 fn smallest() -> impl Iterator<Item = Head> {
     let textures = [Texture::Flat, Texture::Gaussian, Texture::HeavyTail, Texture::Needle];
     (1..=3).flat_map(move |tokens| textures.map(|texture| Head::new(tokens, 2, 0, texture)))
 }
 
-/// Tries a law of selectors on the smallest heads and on `cases` others, the same on every run.
+/// Tests a law of selectors on the smallest heads and on `cases` others, the same on every run.
 ///
 /// # Panics
-/// If the law is broken, with the smallest head on which it is.
+/// If the law is violated, with the smallest head on which it is.
 pub fn run(law: Law, config: &dyn SelectorConfig, cases: u32) {
     on_heads(|head| law(config, head).map_err(|broken| format!("{config:?}: {broken}")), cases);
 }
 
-/// Tries a law of samplers likewise.
+/// Tests a law of samplers on the smallest heads and on `cases` others, the same on every run.
 ///
 /// # Panics
-/// If the law is broken, with the smallest head on which it is.
+/// If the law is violated, with the smallest head on which it is.
 pub fn run_sampler(law: SamplerLaw, config: &dyn SamplerConfig, cases: u32) {
     on_heads(|head| law(config, head).map_err(|broken| format!("{config:?}: {broken}")), cases);
 }
 
-/// Tries a law of estimators on what `cases` samples say, the same on every run.
+/// Tests a law of estimators on the statistics of `cases` samples, the same on every run.
 ///
 /// # Panics
-/// If the law is broken, with the simplest statistics for which it is.
+/// If the law is violated, with the simplest statistics for which it is.
 pub fn run_estimator(law: EstimatorLaw, estimator: &dyn Estimator, cases: u32) {
     let obeys = |stats: &SampleStats| {
         law(estimator, stats).map_err(|broken| format!("{estimator:?}: {broken}"))
@@ -52,7 +52,7 @@ fn on_heads(law: impl Fn(&Head) -> Verdict, cases: u32) {
     on_cases(cases, &heads(MOST_TOKENS), law);
 }
 
-fn on_cases<S: Strategy>(cases: u32, of: &S, law: impl Fn(&S::Value) -> Verdict) {
+fn on_cases<S: Strategy>(cases: u32, strategy: &S, law: impl Fn(&S::Value) -> Verdict) {
     let from_environment = |name: &str| std::env::var(name).ok()?.parse().ok();
     let seed = from_environment("PROPTEST_RNG_SEED").unwrap_or(0x5EED);
     let settings = Config {
@@ -62,7 +62,7 @@ fn on_cases<S: Strategy>(cases: u32, of: &S, law: impl Fn(&S::Value) -> Verdict)
         ..Config::default()
     };
     let law = |case: S::Value| law(&case).map_err(TestCaseError::fail);
-    if let Err(error) = TestRunner::new(settings).run(of, law) {
+    if let Err(error) = TestRunner::new(settings).run(strategy, law) {
         panic!("{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! The laws of samplers. Each says what it demands, and its verdict says what was found instead.
+//! The laws of samplers. A verdict describes the first violation.
 
 use std::sync::Arc;
 
@@ -9,54 +9,56 @@ use vattention_core::{
     step::{Score, Stream},
 };
 
-use crate::laws::{Verdict, ensure, is_read_again, read_again};
+use crate::laws::{Verdict, check_round_trip, ensure, read_again};
 use crate::{Head, Texture};
 
-/// A law: a sampler obeys it on a head, or not.
+/// A law, which a sampler obeys or violates on a head.
 pub type SamplerLaw = fn(&dyn SamplerConfig, &Head) -> Verdict;
 
-/// Sequences over which draws are counted.
+/// Number of sequences over which draws are counted.
 const SEQUENCES: u32 = 2000;
 
-/// With what probability a law of many sequences finds fault where there is none.
+/// Probability of a false alarm of a law over many sequences.
 const FALSE_ALARM: f64 = 1e-6;
 
-/// A drawn token, and the probability of that.
+/// A drawn token, and its inclusion probability.
 type DrawnToken = (u32, f64);
 
-/// A config that is written and read again is the same.
+/// A config stays the same if it is written and read again.
 ///
 /// # Errors
-/// What became of it.
+/// The config before and after.
 pub fn round_trips(config: &dyn SamplerConfig, _: &Head) -> Verdict {
-    is_read_again::<Box<dyn SamplerConfig>>(config)
+    check_round_trip::<Box<dyn SamplerConfig>>(config)
 }
 
-/// Asked twice, with another row between, a sampler draws the same.
+/// A sampler draws the same tokens for the same query again, after other queries.
 ///
 /// # Errors
-/// The first list that differs.
+/// The first token list that differs.
 pub fn repeats(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     let sampler = filled(config, head.site(), head)?;
-    same(&all_draws(config, &*sampler, head), &all_draws(config, &*sampler, head), "asked again")
+    let first = all_draws(config, &*sampler, head);
+    same(&first, &all_draws(config, &*sampler, head), "the second time")
 }
 
-/// What is appended together does not matter: all at once, one by one, or in two parts.
+/// Draws do not depend on the number of calls that append the tokens: one call, one per token, or
+/// two.
 ///
 /// # Errors
-/// The first list that differs.
+/// The first token list that differs.
 pub fn grows(config: &dyn SamplerConfig, head: &Head) -> Verdict {
-    let at_once = all_draws(config, &*filled(config, head.site(), head)?, head);
+    let expected = all_draws(config, &*filled(config, head.site(), head)?, head);
     let mut one_by_one = build(config, head.site())?;
     (0..head.tokens).for_each(|token| one_by_one.append(&head.part(token..token + 1)));
-    same(&at_once, &all_draws(config, &*one_by_one, head), "with tokens appended one by one")?;
+    same(&expected, &all_draws(config, &*one_by_one, head), "with tokens appended one by one")?;
     let (mut in_parts, middle) = (build(config, head.site())?, head.tokens / 3);
     in_parts.append(&head.part(0..middle));
     in_parts.append(&head.part(middle..head.tokens));
-    same(&at_once, &all_draws(config, &*in_parts, head), "with tokens appended in two parts")
+    same(&expected, &all_draws(config, &*in_parts, head), "with tokens appended in two parts")
 }
 
-/// A clone goes on as the original would, and leaves it alone.
+/// A clone draws the same tokens as the original, and does not change it.
 ///
 /// # Errors
 /// The first list that differs.
@@ -66,17 +68,17 @@ pub fn forks(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     let expected = all_draws(config, &*filled(config, head.site(), head)?, head);
     let mut original = build(config, head.site())?;
     original.append(&head.part(0..middle));
-    let (mut fork, mut stranger) = (original.clone(), original.clone());
+    let (mut fork, mut other_fork) = (original.clone(), original.clone());
     fork.append(&rest);
     same(&expected, &all_draws(config, &*fork, head), "in a fork")?;
     let other = Head::new(head.tokens, head.dim, head.seed + 1, head.texture);
-    stranger.append(&other.part(middle..head.tokens));
+    other_fork.append(&other.part(middle..head.tokens));
     original.append(&rest);
-    let when = "in the original, after a fork went another way";
+    let when = "in the original, after a fork got other tokens";
     same(&expected, &all_draws(config, &*original, head), when)
 }
 
-/// Tokens that a row does not see change nothing of its draws.
+/// Draws do not depend on tokens that are not visible.
 ///
 /// # Errors
 /// The first list that differs.
@@ -86,24 +88,27 @@ pub fn causal(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     sampler.append(&head.part(0..visible));
     let before = lists(config, &*sampler, head, visible);
     sampler.append(&head.part(visible..head.tokens));
-    same(&before, &lists(config, &*sampler, head, visible), "after tokens that it does not see")
+    same(&before, &lists(config, &*sampler, head, visible), "after tokens that are not visible")
 }
 
-/// What was taken is not drawn, nor what is not visible, and nothing is drawn twice.
+/// Neither picked nor invisible tokens are drawn, and no token is drawn twice.
 ///
 /// # Errors
 /// The token.
-pub fn leaves(config: &dyn SamplerConfig, head: &Head) -> Verdict {
+pub fn excludes(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     let sampler = filled(config, head.site(), head)?;
     for visible in [1, head.tokens.div_ceil(2), head.tokens] {
         let step = head.step(visible);
-        for readers in readers(config, &step) {
-            let mut picks = taken(config, &readers);
-            let list = draw(&*sampler, &step, &readers, &picks, &[visible / 2]);
+        for rows in rows_of_lists(config, &step) {
+            let mut picks = pick(config, &rows);
+            let list = draw(&*sampler, &step, &rows, &picks, &[visible / 2]);
             for (token, p) in list {
                 let token = token as usize;
                 ensure(token < visible && !picks.contains(token), || {
-                    format!("token {token} of {visible} is drawn, but was taken or is not visible")
+                    format!(
+                        "token {token} of {visible} is drawn, although it is picked, invisible or \
+                         drawn before"
+                    )
                 })?;
                 ensure(p > 0.0 && p <= 1.0, || format!("token {token} has the probability {p}"))?;
                 picks.take(token);
@@ -113,73 +118,80 @@ pub fn leaves(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     Ok(())
 }
 
-/// A larger sample holds a smaller one, however it grew; the largest is everything, for certain.
+/// A larger sample contains a smaller one and does not depend on the sizes in between. The largest
+/// sample contains all tokens that are not picked, with probability 1.
 ///
 /// # Errors
-/// The list.
+/// The token list.
 pub fn nests(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     if config.evidence() == SampleEvidence::Nothing {
         return Ok(());
     }
     let sampler = filled(config, head.site(), head)?;
     let step = head.step(head.tokens);
-    for readers in readers(config, &step) {
-        let picks = taken(config, &readers);
+    for rows in rows_of_lists(config, &step) {
+        let picks = pick(config, &rows);
         let n_s = head.tokens - picks.len();
-        let of = |sizes: &[usize]| sorted(draw(&*sampler, &step, &readers, &picks, sizes));
+        let draw_sorted = |sizes: &[usize]| sorted(draw(&*sampler, &step, &rows, &picks, sizes));
         let (few, more) = (n_s / 4, n_s / 2);
-        let (small, large) = (of(&[few]), of(&[more]));
+        let (small, large) = (draw_sorted(&[few]), draw_sorted(&[more]));
         let mut small_steps = vec![1, 2, few, more];
         small_steps.sort_unstable();
         small_steps.retain(|&size| size <= more);
-        for steps in [vec![few, more], small_steps] {
-            let grown = of(&steps);
-            ensure(large == grown, || format!("drawn by {steps:?} {grown:?}, not {large:?}"))?;
+        for sizes in [vec![few, more], small_steps] {
+            let grown = draw_sorted(&sizes);
+            ensure(large == grown, || {
+                format!("sizes {sizes:?} draw {grown:?}, but size {more} alone {large:?}")
+            })?;
         }
         let tokens = |list: &[DrawnToken]| list.iter().map(|drawn| drawn.0).collect::<Vec<_>>();
-        let (held, all) = (tokens(&large), of(&[few, n_s]));
-        let lost = tokens(&small).into_iter().find(|token| !held.contains(token));
-        ensure(lost.is_none(), || format!("{lost:?} is drawn at size {few}, and not at {more}"))?;
+        let large = tokens(&large);
+        let lost = tokens(&small).into_iter().find(|token| !large.contains(token));
+        ensure(lost.is_none(), || {
+            format!("token {lost:?} is drawn at size {few}, but not at {more}")
+        })?;
+        let all = draw_sorted(&[few, n_s]);
         let rest: Vec<DrawnToken> = picks.residual().map(|token| (token as u32, 1.0)).collect();
-        ensure(all == rest, || format!("all {n_s} left are {rest:?}, and drawn {all:?}"))?;
+        ensure(all == rest, || format!("size {n_s} must draw {rest:?}, found {all:?}"))?;
     }
     Ok(())
 }
 
-/// Each drawn token has an inclusion probability, already in the smallest sample. A sampler that no
-/// estimator may follow may draw nothing; then a pipeline of it alone reads the newest token.
+/// Each drawn token has an inclusion probability, even in the smallest sample. A sampler without
+/// evidence for an estimator may draw nothing; a pipeline of this sampler alone then reads the
+/// newest token.
 ///
 /// # Errors
 /// The numbers that differ, or the token list.
-pub fn answers(config: &dyn SamplerConfig, head: &Head) -> Verdict {
+pub fn covers(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     let sampler = filled(config, head.site(), head)?;
     let step = head.step(head.tokens);
     let grows = config.evidence() != SampleEvidence::Nothing;
     let sizes = if grows { &[0, 1, step.visible][..] } else { &[0] };
-    for readers in readers(config, &step) {
+    for rows in rows_of_lists(config, &step) {
         let picks = Picks::new(step.visible);
-        let mut design = design(&*sampler, &step, &readers, &picks, 0);
+        let mut design = design(&*sampler, &step, &rows, &picks, 0);
         let mut tokens = Vec::new();
         for &size in sizes {
             design.extend(size, &mut tokens);
-            let (drawn, known) = (tokens.len(), design.probabilities().len());
-            ensure(drawn == known, || {
-                format!("at size {size} {drawn} tokens are drawn, with {known} probabilities")
+            let (drawn, probabilities) = (tokens.len(), design.probabilities().len());
+            ensure(drawn == probabilities, || {
+                format!("at size {size}, {drawn} tokens have {probabilities} probabilities")
             })?;
         }
     }
-    if grows { Ok(()) } else { reads_something(config, head) }
+    if grows { Ok(()) } else { check_reads_a_token(config, head) }
 }
 
 /// Checks that a pipeline of the sampler alone reads a token at every step.
-fn reads_something(config: &dyn SamplerConfig, head: &Head) -> Verdict {
+fn check_reads_a_token(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     let (_, sampler) = read_again::<Box<dyn SamplerConfig>>(config)?;
     let config = PipelineConfig {
         share: if config.shares() { Share::Group } else { Share::Head },
         sampler: Some(sampler),
         ..PipelineConfig::default()
     };
-    let failed = |error| format!("a pipeline of it alone fails: {error}");
+    let failed = |error| format!("a pipeline of this sampler alone fails: {error}");
     let mut pipeline = Pipeline::new(&Arc::new(config), *head.site()).map_err(failed)?;
     pipeline.append(&head.part(0..head.tokens)).map_err(failed)?;
     for visible in [1, head.tokens.div_ceil(2), head.tokens] {
@@ -197,10 +209,10 @@ fn reads_something(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     Ok(())
 }
 
-/// Over many sequences, each token is drawn as often as its probability says.
+/// Over many sequences, each token is drawn at its inclusion probability.
 ///
 /// # Errors
-/// The token: such a number has a probability of one in a million at the most.
+/// The token, if a count this far off has a probability of at most one in a million.
 pub fn includes(config: &dyn SamplerConfig) -> Verdict {
     for texture in [Texture::Gaussian, Texture::HeavyTail] {
         let head = Head::new(260, 8, 3, texture);
@@ -213,7 +225,7 @@ pub fn includes(config: &dyn SamplerConfig) -> Verdict {
             }
         })?;
         for (token, (&count, &p)) in counts.iter().zip(&expected).enumerate() {
-            // Of a token that is never drawn the probability is not told; it is not 1, by `nests`.
+            // The probability of a token is unknown if it is never drawn.
             let found = f64::from(count) / f64::from(SEQUENCES);
             let part = |x: f64, y: f64| if x > 0.0 { x * (x / y).ln() } else { 0.0 };
             let surprise = part(found, p) + part(1.0 - found, (1.0 - p).max(1e-12));
@@ -226,13 +238,13 @@ pub fn includes(config: &dyn SamplerConfig) -> Verdict {
     Ok(())
 }
 
-/// Over many sequences, totals are unbiased, and their variance is predicted, at the size of the
-/// sample and at one twice as large: nearly that of their errors, or up to three times as large where
-/// strata have neighbours, whose differences a prediction contains.
+/// Over many sequences, totals are unbiased and have the predicted variance, at the size of the
+/// sample and at twice that size. The prediction may be up to three times as large if strata have
+/// neighbours, because it then contains their differences.
 ///
 /// # Errors
-/// The mean error, or the ratio.
-pub fn foretells(config: &dyn SamplerConfig) -> Verdict {
+/// The mean error, or the ratio of the variances.
+pub fn predicts(config: &dyn SamplerConfig) -> Verdict {
     if config.evidence() == SampleEvidence::Nothing {
         return Ok(());
     }
@@ -242,50 +254,49 @@ pub fn foretells(config: &dyn SamplerConfig) -> Verdict {
     let logits = row.scores(Score::Head);
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let x: Vec<f64> = logits.iter().map(|logit| f64::from(logit - most).exp()).collect();
-    let readers = &readers(config, &step)[0];
-    let picks = taken(config, readers);
+    let rows = &rows_of_lists(config, &step)[0];
+    let picks = pick(config, rows);
     let exact: f64 = picks.residual().map(|token| x[token]).sum();
     let sizes = [80, 160];
-    let (mut bias, mut errors, mut foretold) = ([0.0; 2], [0.0; 2], [0.0; 2]);
-    let mut most = 1.25;
+    let (mut bias, mut errors, mut predicted) = ([0.0; 2], [0.0; 2], [0.0; 2]);
+    let mut largest_ratio = 1.25;
     let sampler = filled(config, head.site(), &head)?;
     for sequence in 0..SEQUENCES {
         let mut tokens = Vec::new();
-        let mut design = design(&*sampler, &step, readers, &picks, sequence);
+        let mut design = design(&*sampler, &step, rows, &picks, sequence);
         for (which, size) in sizes.into_iter().enumerate() {
             design.extend(size, &mut tokens);
-            let of = |&token: &u32| x[token as usize];
-            let total: f64 =
-                tokens.iter().zip(design.probabilities()).map(|(token, p)| of(token) / p).sum();
+            let drawn: Vec<f64> = tokens.iter().map(|&token| x[token as usize]).collect();
+            let total: f64 = drawn.iter().zip(design.probabilities()).map(|(x, p)| x / p).sum();
             bias[which] += total - exact;
             errors[which] += (total - exact).powi(2);
             if which == 0 {
-                let drawn: Vec<f64> = tokens.iter().map(of).collect();
-                let has_neighbours =
-                    |strata: Stratification| strata.neighbours.iter().any(|of| !of.is_empty());
+                let has_neighbours = |strata: Stratification| {
+                    strata.neighbours.iter().any(|neighbours| !neighbours.is_empty())
+                };
                 if design.strata().is_some_and(has_neighbours) {
-                    most = 3.0;
+                    largest_ratio = 3.0;
                 }
-                for (size, foretold) in sizes.into_iter().zip(&mut foretold) {
-                    *foretold += variance(&*design, &drawn, size);
+                for (size, predicted) in sizes.into_iter().zip(&mut predicted) {
+                    *predicted += variance(&*design, &drawn, size);
                 }
             }
         }
     }
     for which in [0, 1] {
         let size = sizes[which];
-        // Five standard errors are exceeded once in a million times.
+        // Five standard errors are exceeded with a probability of about one in a million.
         let mean = bias[which].abs() / errors[which].sqrt();
         ensure(mean <= 5.0, || format!("at size {size} totals are off by {mean} standard errors"))?;
-        let ratio = foretold[which] / errors[which];
-        ensure((0.8..most).contains(&ratio), || {
-            format!("at size {size} the variance predicted is {ratio} times that of the errors")
+        let ratio = predicted[which] / errors[which];
+        ensure((0.8..largest_ratio).contains(&ratio), || {
+            format!("at size {size} the predicted variance is {ratio} times that of the errors")
         })?;
     }
     Ok(())
 }
 
-/// Variance that a design predicts for a total of `x` from the tokens drawn.
+/// Variance that a design predicts for a total at a sample size, from the drawn terms `x`.
 fn variance(design: &dyn Design, x: &[f64], size: usize) -> f64 {
     let centres = design.strata().map(|stratification| {
         let drawn = stratification.drawn();
@@ -305,7 +316,7 @@ fn build(config: &dyn SamplerConfig, site: &Site) -> Result<Box<dyn Sampler>, St
     config.build(site).map_err(|error| format!("cannot be built: {error}"))
 }
 
-/// A sampler that has seen all tokens.
+/// Builds a sampler, and makes it index all tokens.
 fn filled(
     config: &dyn SamplerConfig,
     site: &Site,
@@ -316,23 +327,24 @@ fn filled(
     Ok(sampler)
 }
 
-/// Who reads one list: each member by itself, and all together, if that is possible.
-fn readers<'a>(config: &dyn SamplerConfig, step: &Step<'a>) -> Vec<Vec<Row<'a>>> {
-    let mut readers: Vec<_> = step.rows().into_iter().map(|row| vec![row]).collect();
+/// Query heads of each token list to test: a list for each query head, and one for all of them if
+/// the sampler supports it.
+fn rows_of_lists<'a>(config: &dyn SamplerConfig, step: &Step<'a>) -> Vec<Vec<Row<'a>>> {
+    let mut lists: Vec<_> = step.rows().into_iter().map(|row| vec![row]).collect();
     if config.shares() {
-        readers.push(step.rows());
+        lists.push(step.rows());
     }
-    readers
+    lists
 }
 
-/// A few tokens, by the best scores if the sampler wants these.
-fn taken(config: &dyn SamplerConfig, readers: &[Row<'_>]) -> Picks {
-    let visible = readers[0].visible();
+/// Picks one token, and those with the best scores if the sampler wants scores.
+fn pick(config: &dyn SamplerConfig, rows: &[Row<'_>]) -> Picks {
+    let visible = rows[0].visible();
     let mut picks = Picks::new(visible);
     picks.take(visible / 3);
     if config.wants_scores() {
         picks.keep_scores();
-        picks.take_top(visible / 20, &readers[0].scores(Score::Head));
+        picks.take_top(visible / 20, &rows[0].scores(Score::Head));
     }
     picks
 }
@@ -340,23 +352,23 @@ fn taken(config: &dyn SamplerConfig, readers: &[Row<'_>]) -> Picks {
 fn design<'a>(
     sampler: &'a dyn Sampler,
     step: &Step<'_>,
-    readers: &[Row<'a>],
+    rows: &[Row<'a>],
     picks: &'a Picks,
     sequence: u32,
 ) -> Box<dyn Design + 'a> {
     let site = Site { sequence, ..*step.site };
-    sampler.design(readers, picks, &Stream::new(&site, 0, step.step, 0))
+    sampler.design(rows, picks, &Stream::new(&site, 0, step.step, 0))
 }
 
-/// A list that grew to these sizes, in draw order.
+/// Draws a sample that grows to each of the sizes. Returns its tokens in draw order.
 fn draw(
     sampler: &dyn Sampler,
     step: &Step<'_>,
-    readers: &[Row<'_>],
+    rows: &[Row<'_>],
     picks: &Picks,
     sizes: &[usize],
 ) -> Vec<DrawnToken> {
-    let mut design = design(sampler, step, readers, picks, 0);
+    let mut design = design(sampler, step, rows, picks, 0);
     let mut tokens = Vec::new();
     for &size in sizes {
         design.extend(size, &mut tokens);
@@ -369,7 +381,7 @@ fn sorted(mut list: Vec<DrawnToken>) -> Vec<DrawnToken> {
     list
 }
 
-/// The lists of everybody who sees `visible` tokens.
+/// Samples of all token lists, with `visible` tokens.
 fn lists(
     config: &dyn SamplerConfig,
     sampler: &dyn Sampler,
@@ -377,13 +389,13 @@ fn lists(
     visible: usize,
 ) -> Vec<Vec<DrawnToken>> {
     let step = head.step(visible);
-    let list = |readers: Vec<Row<'_>>| {
-        draw(sampler, &step, &readers, &taken(config, &readers), &[visible.div_ceil(2)])
+    let list = |rows: Vec<Row<'_>>| {
+        draw(sampler, &step, &rows, &pick(config, &rows), &[visible.div_ceil(2)])
     };
-    readers(config, &step).into_iter().map(list).collect()
+    rows_of_lists(config, &step).into_iter().map(list).collect()
 }
 
-/// The lists of everybody: seeing all tokens, half of them, and one.
+/// Samples of all token lists, with all tokens visible, half of them, and one.
 fn all_draws(
     config: &dyn SamplerConfig,
     sampler: &dyn Sampler,
@@ -393,23 +405,23 @@ fn all_draws(
     visible.into_iter().flat_map(|visible| lists(config, sampler, head, visible)).collect()
 }
 
-/// One list of each sequence, of which each has a sampler of its own.
+/// Builds a sampler for each sequence, and calls `f` with the sample that it draws.
 fn for_each_sequence(
     config: &dyn SamplerConfig,
     head: &Head,
-    mut each: impl FnMut(u32, &[DrawnToken]),
+    mut f: impl FnMut(u32, &[DrawnToken]),
 ) -> Verdict {
     let step = head.step(head.tokens);
-    let readers = readers(config, &step).pop().expect("a list has a reader");
-    let picks = taken(config, &readers);
+    let rows = rows_of_lists(config, &step).pop().expect("there is at least one query head");
+    let picks = pick(config, &rows);
     for sequence in 0..SEQUENCES {
         let site = Site { sequence, ..*step.site };
         let sampler = filled(config, &site, head)?;
-        let mut design = design(&*sampler, &step, &readers, &picks, sequence);
+        let mut design = design(&*sampler, &step, &rows, &picks, sequence);
         let mut tokens = Vec::new();
         design.extend(60, &mut tokens);
         let list: Vec<DrawnToken> = tokens.into_iter().zip(design.probabilities()).collect();
-        each(sequence, &list);
+        f(sequence, &list);
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Parts that are broken on purpose fail exactly the laws that they break; good ones none.
+//! Plug-ins with a planted mistake violate exactly the laws that the table lists; correct plug-ins
+//! violate none.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,46 +22,46 @@ use vattention_core::{
     typetag,
 };
 
-/// Takes the last token appended of every eight, from an index; broken in one way, or none.
+/// Picks every eighth token from an index, with at most one mistake.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Broken {
-    how: How,
+    mistake: Mistake,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-enum How {
-    NotAtAll,
-    /// Counts how often it is asked.
-    Moody,
-    /// Counts appends, not tokens.
-    CountsCalls,
+enum Mistake {
+    None,
+    /// Picks an additional token, which depends on the number of queries before.
+    CountsQueries,
+    /// Counts appends instead of tokens.
+    CountsAppends,
     /// Shares its index with its clones.
     SharedIndex,
     /// Shares an index by token with its clones.
     SharedByToken,
-    /// Shares what it learns from feedback with its clones.
+    /// Shares the state that it learns from feedback with its clones.
     SharedFeedback,
     /// Promises a bound that is true only if all tokens are visible.
     BoundOfAll,
-    /// Throws away what was picked before.
-    Jealous,
+    /// Removes earlier picks.
+    RemovesPicks,
     /// Promises a bound that it does not know.
-    Boastful,
-    /// Says that the group picks the same, and picks by member.
-    Divided,
-    /// Says that the group picks the same, and promises a true bound of one member.
-    BoundOfOne,
-    /// Takes half as many as have been appended.
+    GuessedBound,
+    /// Claims to pick the same for the whole group, but picks by member.
+    PicksByMember,
+    /// Claims to pick the same for the whole group, but promises a bound for one member.
+    BoundOfOneMember,
+    /// Picks half of all appended tokens, visible or not.
     HalfOfAll,
-    /// Takes every eight tokens whose keys are positive on average, those not visible included.
+    /// Picks groups of eight tokens by the mean of their keys, visible or not.
     MeanOfAll,
-    /// Says that it holds only the first tokens.
-    Undead,
-    /// Says that it holds what it takes, and everything whenever an even number of tokens is visible.
-    Returning,
+    /// Reports only the first tokens as live, but picks others.
+    PicksEvicted,
+    /// Reports all tokens as live whenever an even number of tokens is visible, and else fewer.
+    Revives,
 }
 
-/// Is read as another config than was written.
+/// Config that is read differently from what was written.
 #[derive(Clone, Debug, Serialize)]
 struct Lossy {
     tokens: usize,
@@ -91,36 +92,36 @@ impl Selector for Lossy {
 
 #[derive(Clone)]
 struct Index {
-    how: How,
+    mistake: Mistake,
     tokens: Vec<usize>,
-    seen: usize,
-    /// The first number of each key.
+    appends: usize,
+    /// First element of each key.
     firsts: Vec<f32>,
     shared: Arc<Mutex<Vec<usize>>>,
     by_token: Arc<Mutex<BTreeMap<usize, f32>>>,
-    asked: Arc<AtomicUsize>,
+    calls: Arc<AtomicUsize>,
 }
 
 #[typetag::serde(name = "broken")]
 impl SelectorConfig for Broken {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
         Ok(Box::new(Index {
-            how: self.how,
+            mistake: self.mistake,
             tokens: Vec::new(),
-            seen: 0,
+            appends: 0,
             firsts: Vec::new(),
             shared: Arc::default(),
             by_token: Arc::default(),
-            asked: Arc::default(),
+            calls: Arc::default(),
         }))
     }
 }
 
 impl Selector for Index {
     fn append(&mut self, new: &NewTokens<'_>) {
-        if self.how == How::CountsCalls {
-            self.tokens.push(self.seen);
-            self.seen += 1;
+        if self.mistake == Mistake::CountsAppends {
+            self.tokens.push(self.appends);
+            self.appends += 1;
             return;
         }
         for token in 0..new.keys.len() {
@@ -129,8 +130,8 @@ impl Selector for Index {
             self.firsts.push(first);
         }
         let eighths = (new.first..new.first + new.keys.len()).filter(|token| token % 8 == 7);
-        if self.how == How::SharedIndex {
-            // Indexes its own place in what all clones were given.
+        if self.mistake == Mistake::SharedIndex {
+            // Indexes positions in the list of tokens that all clones append to.
             let mut shared = self.shared.lock().unwrap();
             let before = shared.len();
             shared.extend(new.first..new.first + new.keys.len());
@@ -141,42 +142,44 @@ impl Selector for Index {
     }
 
     fn group_wide(&self) -> bool {
-        matches!(self.how, How::Divided | How::BoundOfOne)
+        matches!(self.mistake, Mistake::PicksByMember | Mistake::BoundOfOneMember)
     }
 
     fn feedback(&mut self, _: &Row<'_>, _: &Attended<'_>) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
     fn live(&self, live: &mut Picks) {
-        match self.how {
-            How::Undead => live.take_range(0..4),
-            How::Returning if live.visible() % 2 == 1 => live.take_all(self.tokens.iter().copied()),
+        match self.mistake {
+            Mistake::PicksEvicted => live.take_range(0..4),
+            Mistake::Revives if live.visible() % 2 == 1 => {
+                live.take_all(self.tokens.iter().copied())
+            }
             _ => live.take_range(0..live.visible()),
         }
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        match self.how {
-            How::SharedByToken => {
+        match self.mistake {
+            Mistake::SharedByToken => {
                 let index = self.by_token.lock().unwrap();
                 picks.take_all(index.iter().filter(|(_, x)| **x > 0.5).map(|(token, _)| *token));
             }
-            How::Divided => picks.take(row.member()),
-            How::BoundOfOne => {
+            Mistake::PicksByMember => picks.take(row.member()),
+            Mistake::BoundOfOneMember => {
                 let visible = (0..row.visible()).map(|token| row.logit(token));
                 picks.bound_residual(visible.fold(f32::NEG_INFINITY, f32::max));
             }
-            How::HalfOfAll => return picks.take_range(0..self.firsts.len() / 2),
-            How::MeanOfAll => {
+            Mistake::HalfOfAll => return picks.take_range(0..self.firsts.len() / 2),
+            Mistake::MeanOfAll => {
                 let means = self.firsts.chunks(8).map(|firsts| firsts.iter().sum::<f32>());
                 for (block, _) in means.enumerate().filter(|&(_, sum)| sum > 0.0) {
                     picks.take_range(8 * block..8 * block + 8);
                 }
                 return;
             }
-            How::SharedFeedback if self.asked.load(Ordering::Relaxed) > 0 => picks.take(0),
-            How::BoundOfAll => {
+            Mistake::SharedFeedback if self.calls.load(Ordering::Relaxed) > 0 => picks.take(0),
+            Mistake::BoundOfAll => {
                 if row.visible() == self.firsts.len() {
                     let all = (0..row.visible()).map(|token| row.logit(token));
                     picks.bound_residual(all.fold(f32::NEG_INFINITY, f32::max));
@@ -186,14 +189,14 @@ impl Selector for Index {
             }
             _ => {}
         }
-        if self.how == How::Jealous {
+        if self.mistake == Mistake::RemovesPicks {
             *picks = Picks::new(row.visible());
         }
         picks.take_all(self.tokens.iter().copied());
-        if self.how == How::Moody {
-            picks.take(self.asked.fetch_add(1, Ordering::Relaxed) % row.visible());
+        if self.mistake == Mistake::CountsQueries {
+            picks.take(self.calls.fetch_add(1, Ordering::Relaxed) % row.visible());
         }
-        if self.how == How::Boastful {
+        if self.mistake == Mistake::GuessedBound {
             picks.bound_residual(-1.0);
         }
     }
@@ -208,15 +211,15 @@ vattention_testkit::laws!(
     vattention_selectors::OracleTopK { size: Size::Tokens(7), score: Score::Group }
 );
 
-/// An estimator of which what is set is not what it demands.
+/// Estimator that ignores values set by `tunable()`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Deaf {
+struct IgnoresSettings {
     epsilon: Fraction,
     ignored: Fraction,
 }
 
-#[typetag::serde(name = "deaf")]
-impl Estimator for Deaf {
+#[typetag::serde(name = "ignores-settings")]
+impl Estimator for IgnoresSettings {
     fn radius(&self, _: &SampleStats) -> Radius {
         Radius::new(0.0, Kind::Asymptotic, Assumptions::ALL)
     }
@@ -231,14 +234,14 @@ impl Estimator for Deaf {
     }
 }
 
-/// An estimator that drops a shift that is not a number.
+/// Estimator that ignores a statistic that is NaN.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Trusting {
+struct IgnoresNan {
     epsilon: Fraction,
 }
 
-#[typetag::serde(name = "trusting")]
-impl Estimator for Trusting {
+#[typetag::serde(name = "ignores-nan")]
+impl Estimator for IgnoresNan {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let shift = stats.unseen.as_ref().map_or(0.0, |unseen| 1.0 + unseen.numerator);
         let radius = (1.0 / (stats.b as f64).sqrt()).max(shift);
@@ -250,7 +253,7 @@ impl Estimator for Trusting {
     }
 }
 
-/// An estimator whose rule changes at an epsilon of 0.3, and asks for more beyond it.
+/// Estimator whose rule changes at an epsilon of 0.3, above which it needs more tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Jumping {
     epsilon: Fraction,

@@ -1,9 +1,9 @@
-//! What two backends must agree in, on logits that are exact.
+//! Comparisons of the outputs of two backends on exact logits.
 
 use vattention::{Certificate, Kind, Output, plugin::Assumptions};
 
-/// Reports are equal, but for samples whose sizes follow from statistics: these are within a token of
-/// each other, or within 1e-4.
+/// Asserts that reports are equal. Sample sizes that depend on statistics may differ by one token,
+/// or by a fraction of 1e-4.
 pub(crate) fn compare_reports(context: &str, group: usize, output: &Output, expected: &Output) {
     assert_eq!(output.rows.len(), expected.rows.len(), "{context}");
     for (ours, theirs) in output.rows.iter().zip(&expected.rows) {
@@ -24,15 +24,18 @@ pub(crate) fn compare_reports(context: &str, group: usize, output: &Output, expe
     }
 }
 
-/// Certificates are equal, and their bars to within 1e-3. A machine need not tell bars; what then rests on
-/// nothing is no kind.
+/// Asserts that certificates are equal, and error bars equal to within 1e-3. A backend may omit
+/// error bars; a certificate without bar and promise then has no kind and no assumptions.
 fn compare_certificates(context: &str, ours: Certificate, theirs: Certificate) {
     let Some((bar, other)) = ours.bar.zip(theirs.bar) else {
-        let without = |it: Certificate| match it.promise {
-            Some(_) => Certificate { bar: None, ..it },
-            None => Certificate { bar: None, kind: Kind::None, assumes: Assumptions::NONE, ..it },
+        let without_bar = |certificate: Certificate| {
+            let certificate = Certificate { bar: None, ..certificate };
+            match certificate.promise {
+                Some(_) => certificate,
+                None => Certificate { kind: Kind::None, assumes: Assumptions::NONE, ..certificate },
+            }
         };
-        assert_eq!(without(ours), without(theirs), "{context}");
+        assert_eq!(without_bar(ours), without_bar(theirs), "{context}");
         return;
     };
     let apart = (bar.radius - other.radius).abs();
@@ -41,7 +44,8 @@ fn compare_certificates(context: &str, ours: Certificate, theirs: Certificate) {
     assert_eq!(Certificate { bar: Some(other), ..ours }, theirs, "{context}");
 }
 
-/// Lists of one length are equal. Of others the certain tokens are, and one sample holds the other.
+/// Asserts that token lists of the same length are equal. Lists of different lengths must have the
+/// same deterministic tokens, and the longer sample must contain the shorter one.
 pub(crate) fn compare_picks(context: &str, output: &Output, expected: &Output) {
     let (ours, theirs) = (output.selection.as_ref().unwrap(), expected.selection.as_ref().unwrap());
     assert_eq!(ours.rows(), theirs.rows(), "{context}");
@@ -57,13 +61,13 @@ pub(crate) fn compare_picks(context: &str, output: &Output, expected: &Output) {
         }
         let ((certain, sample), (their_certain, their_sample)) = (parts(shorter), parts(longer));
         assert!(certain == their_certain, "{context}: certain picks differ");
-        let held = sample.iter().all(|token| their_sample.binary_search(token).is_ok());
-        assert!(held, "{context}: samples are not nested");
+        let nested = sample.iter().all(|token| their_sample.binary_search(token).is_ok());
+        assert!(nested, "{context}: samples are not nested");
     }
 }
 
-/// Tokens read for certain, and those drawn. A sample of all that is left is certain too, so none of
-/// two that differ is.
+/// Deterministic tokens and drawn tokens. A sample that contains all remaining tokens counts as
+/// deterministic; this cannot be the case for samples of different lengths.
 fn parts((indices, probabilities): (&[u32], &[f32])) -> (Vec<u32>, Vec<u32>) {
     let is_certain = |&(place, _): &(usize, &u32)| probabilities[place] == 1.0;
     let (certain, sample): (Vec<_>, Vec<_>) = indices.iter().enumerate().partition(is_certain);

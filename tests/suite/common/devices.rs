@@ -1,4 +1,4 @@
-//! A device that counts its calls, and of which one call can fail.
+//! A device that counts its calls and can fail at one of them.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ pub(crate) struct Calls {
     pub(crate) replays: usize,
 }
 
-/// A device that counts its calls, and of which one call can fail.
+/// A device that counts its calls and can fail at one of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Watched<D> {
     device: D,
@@ -30,17 +30,17 @@ impl<D: Device> Watched<D> {
         Self { device, calls: Arc::default(), left: Arc::default() }
     }
 
-    /// The calls since the last time.
+    /// Returns the number of calls since the last time, and resets it.
     pub(crate) fn take(&self) -> Calls {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
 
-    /// Lets the call of this number fail, counted from now on.
+    /// Lets the call with this number fail, counted from now on.
     pub(crate) fn fail_at(&self, call: usize) {
         *self.left.lock().unwrap() = Some(call);
     }
 
-    /// True if that call was reached; none fails any more.
+    /// Returns true if the call that fails was reached. Later calls do not fail.
     pub(crate) fn has_failed(&self) -> bool {
         self.left.lock().unwrap().take().is_none()
     }
@@ -54,7 +54,7 @@ impl<D: Device> Watched<D> {
     }
 }
 
-#[allow(unsafe_code, reason = "the trait's launch is")]
+#[allow(unsafe_code, reason = "`launch` of the trait is unsafe")]
 impl<D: Device> Device for Watched<D> {
     type Memory = D::Memory;
     type Module = D::Module;

@@ -1,14 +1,15 @@
-//! The files of the repository.
+//! Files of the repository.
 
 use std::path::PathBuf;
 
-/// A path in the repository: where cargo says that it is, or where it was when this was compiled.
+/// A path in the repository. Its root is that of the running cargo command, or else that of the
+/// build.
 pub(crate) fn root(path: &str) -> PathBuf {
     let root = std::env::var_os("CARGO_MANIFEST_DIR");
     root.map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from).join(path)
 }
 
-/// The pipeline files of the repository.
+/// Pipeline files of the repository.
 pub(crate) fn configs() -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(root("configs"))
         .unwrap()

@@ -1,4 +1,4 @@
-//! What several tests share.
+//! Functions that several tests share.
 
 pub(crate) mod agreement;
 pub(crate) mod devices;
@@ -19,19 +19,19 @@ use vattention_cuda_emulator::{Emulator, REQUIRE_EMULATOR, or_skip};
 
 pub(crate) use files::{configs, root};
 
-/// The heads that the files of `weights/` are for.
+/// Shape of the model for which the files of `weights/` were trained.
 pub(crate) const MODEL: Shape = Shape { query_heads: 9, kv_heads: 3, head_dim: 64, value_dim: 64 };
 
-/// A layer that the files of `weights/` have.
+/// A layer of that model for which the files of `weights/` have weights.
 pub(crate) const MODEL_LAYER: usize = 9;
 
-/// Normal numbers of a seed.
+/// Standard normal numbers, generated from a seed.
 pub(crate) fn normal(dim: (usize, usize, usize), seed: u64) -> Array3<f32> {
     Array3::random_using(dim, StandardNormal, &mut ChaCha8Rng::seed_from_u64(seed))
 }
 
-/// Appends rows to a sequence, for any pipeline: some tokens are special and some punctuation, few enough to leave whole pages of
-/// neither.
+/// Appends rows with token classes to a sequence. Special tokens and punctuation are rare, so that
+/// some pages have neither.
 pub(crate) fn append(
     attention: &mut dyn Attention,
     keys: ArrayView3<'_, f32>,
@@ -47,24 +47,25 @@ pub(crate) fn append(
     attention.append_classed(keys, values, &classes)
 }
 
-/// Whether a pipeline file uses one of `weights/`, and so runs on the model's heads only.
+/// Returns true if a pipeline file uses a file of `weights/`, and so runs on the model's heads
+/// only.
 pub(crate) fn is_trained(config: &Path) -> bool {
     std::fs::read_to_string(config).unwrap().contains("../weights/")
 }
 
-/// The backends that can run here, and that for GPUs over an emulation of one.
+/// Backends that can run on this machine, and the CUDA backend on an emulated GPU.
 pub(crate) fn backends() -> Vec<Box<dyn Backend>> {
     let mut backends = available_backends();
     backends.extend(emulator().map(|emulator| Box::new(Gpu::new(emulator)) as _));
     backends
 }
 
-/// An emulation of a GPU, if there is a C++ compiler.
+/// An emulated GPU, if there is a C++ compiler.
 pub(crate) fn emulator() -> Option<Emulator> {
     or_skip(Emulator::new(), REQUIRE_EMULATOR)
 }
 
-/// A layer of a trace whose queries see all tokens.
+/// A layer of a trace in which all tokens are visible to all queries.
 pub(crate) fn trace_layer(
     queries: Array3<f32>,
     keys: Array3<f32>,
@@ -74,7 +75,7 @@ pub(crate) fn trace_layer(
     TraceLayer { queries, keys, values, visible, prompt, prompt_tokens, classes }
 }
 
-/// Known outputs.
+/// Path of a golden file.
 pub(crate) fn golden(path: &str) -> PathBuf {
     root("tests/golden").join(path)
 }

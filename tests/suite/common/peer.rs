@@ -1,5 +1,5 @@
-//! What the reference implementation picked and put out on fixed inputs (`tests/golden/reference`,
-//! whose README says how), and our pipelines on the same inputs.
+//! Picks and outputs of the paper's reference implementation on fixed inputs
+//! (`tests/golden/reference`, explained in its README), and our pipelines on the same inputs.
 
 use std::sync::Arc;
 
@@ -11,18 +11,19 @@ use vattention::plugin::SelectorConfig;
 use vattention::selectors::{Sink, Window};
 use vattention::{Backend, FallBack, Options, Output, PipelineConfig, Shape, Share, Size};
 
-/// The layer that every case is of.
+/// Layer of all cases.
 pub(crate) const LAYER: usize = 3;
 
-/// One set of inputs, and what came of it in several compositions.
+/// One set of inputs, and the results of several compositions.
 pub(crate) struct Case {
     manifest: Value,
-    own: Vec<u8>,
+    tensors: Vec<u8>,
+    /// Tensors of another case that this case shares.
     base: Option<Vec<u8>>,
 }
 
 impl Case {
-    /// The case of a name, `a_causal` or `a_nomask`.
+    /// Reads the case with this name, `a_causal` or `a_nomask`.
     pub(crate) fn load(name: &str) -> Self {
         let folder = super::golden("reference");
         let text = std::fs::read_to_string(folder.join("manifest.json")).unwrap();
@@ -31,19 +32,19 @@ impl Case {
         let manifest = cases.iter().find(|case| case["case"] == name).unwrap().clone();
         let read = |case: &str| std::fs::read(folder.join(format!("{case}.safetensors"))).unwrap();
         let base = manifest["same_as"]["case"].as_str().map(read);
-        Self { manifest, own: read(name), base }
+        Self { manifest, tensors: read(name), base }
     }
 
-    /// The compositions: each has a `label`, and `maskers` in order.
+    /// Compositions: each has a `label`, and `maskers` in order.
     pub(crate) fn compositions(&self) -> &[Value] {
         self.manifest["compositions"].as_array().unwrap()
     }
 
-    /// A tensor of the case, or of the case that it equals there.
+    /// A tensor of the case, or of the case whose tensors it shares.
     pub(crate) fn tensor(&self, name: &str) -> ArrayD<f32> {
-        let own = SafeTensors::deserialize(&self.own).unwrap();
+        let tensors = SafeTensors::deserialize(&self.tensors).unwrap();
         let base = self.base.as_ref().map(|base| SafeTensors::deserialize(base).unwrap());
-        let view = own.tensor(name).or_else(|error| base.ok_or(error)?.tensor(name)).unwrap();
+        let view = tensors.tensor(name).or_else(|error| base.ok_or(error)?.tensor(name)).unwrap();
         let data = view.data();
         let numbers: Vec<f32> = match view.dtype() {
             Dtype::F32 => data.as_chunks().0.iter().map(|&x| f32::from_le_bytes(x)).collect(),
@@ -60,37 +61,38 @@ impl Case {
         ArrayD::from_shape_vec(IxDyn(view.shape()), numbers).unwrap()
     }
 
-    /// A tensor of a composition that has four axes.
-    pub(crate) fn of(&self, label: &str, name: &str) -> Array4<f32> {
+    /// A tensor of a composition, with four axes.
+    pub(crate) fn composition_tensor(&self, label: &str, name: &str) -> Array4<f32> {
         self.tensor(&format!("{label}/{name}")).into_dimensionality().unwrap()
     }
 
-    /// `queries`, `keys` or `values` of the one batch, `[heads, rows, dim]`.
+    /// The input `queries`, `keys` or `values`, `[heads, rows, dim]`; the batch has one element.
     pub(crate) fn input(&self, name: &str) -> Array3<f32> {
         let batch: Array4<f32> = self.tensor(name).into_dimensionality().unwrap();
         batch.slice_move(s![0, .., .., ..])
     }
 
-    /// The heads and the lengths of their rows.
+    /// Shape of the inputs.
     pub(crate) fn shape(&self) -> Shape {
         let (query_heads, _, head_dim) = self.input("queries").dim();
         let (kv_heads, _, value_dim) = self.input("values").dim();
         Shape { query_heads, kv_heads, head_dim, value_dim }
     }
 
-    /// How many tokens each query sees: under a causal mask the queries are the last positions.
+    /// Number of tokens visible to each query. With a causal mask, queries are at the last
+    /// positions.
     pub(crate) fn visible(&self) -> Vec<usize> {
         let (queries, tokens) = (self.input("queries").dim().1, self.input("keys").dim().1);
         let causal = self.manifest["attention_mask"].as_str().is_some_and(|m| m.contains("causal"));
         (0..queries).map(|t| if causal { tokens - queries + t + 1 } else { tokens }).collect()
     }
 
-    /// A pipeline on the case's inputs, with its selection recorded and nothing read instead.
+    /// Runs a pipeline on the case's inputs without fallback to dense steps.
     pub(crate) fn run(&self, backend: &dyn Backend, pipeline: PipelineConfig) -> Output {
-        self.answer(backend, &Arc::new(pipeline), self.input("queries").view())
+        self.run_queries(backend, &Arc::new(pipeline), self.input("queries").view())
     }
 
-    /// The compositions whose third part is of a type.
+    /// Compositions whose third part has a type.
     pub(crate) fn compositions_with<'a>(
         &'a self,
         part: &'a str,
@@ -98,8 +100,8 @@ impl Case {
         self.compositions().iter().filter(move |c| c["maskers"][2]["type"] == part)
     }
 
-    /// The same with other queries.
-    pub(crate) fn answer(
+    /// Runs a pipeline like [`Self::run`], with other queries.
+    pub(crate) fn run_queries(
         &self,
         backend: &dyn Backend,
         pipeline: &Arc<PipelineConfig>,
@@ -113,7 +115,7 @@ impl Case {
     }
 }
 
-/// The pipeline of a composition of a sink, a window and a third part, which is `part` here.
+/// Pipeline of a composition of a sink, a window and a third part, for which `part` is used.
 pub(crate) fn pipeline_of(maskers: &Value, part: Box<dyn SelectorConfig>) -> PipelineConfig {
     let (sink, window) = (size(&maskers[0]["sink_size"]), size(&maskers[1]["window_size"]));
     PipelineConfig {
@@ -123,7 +125,7 @@ pub(crate) fn pipeline_of(maskers: &Value, part: Box<dyn SelectorConfig>) -> Pip
     }
 }
 
-/// A size as the peer writes it: a fraction of the tokens, or a count.
+/// A size in the format of the reference implementation: a fraction of the tokens, or a count.
 pub(crate) fn size(value: &Value) -> Size {
     serde_json::from_value(value.clone()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Where things are: a token's elements in its row, and rows in chunks.
+//! Memory layout: a token's elements in its row, and rows in chunks.
 
 use std::mem::size_of;
 
@@ -8,26 +8,27 @@ use vattention_core::Storage;
 use super::maps::HUGE_PAGE;
 use crate::cpu::CHUNK;
 
-/// Tokens that a sequence has room for at first.
+/// Initial capacity of a sequence, in tokens.
 const FIRST: usize = 64;
 
-/// A row: `[K, zeros | V, zeros]`, each part a multiple of 32 elements.
+/// Layout of a row: `[K, zeros | V, zeros]`, each part a multiple of 32 elements.
 ///
-/// Sizes that overflow are as large as can be: what does not fit is refused where it is allocated.
+/// Sizes saturate on overflow; the allocation then fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CacheRow {
     pub(super) head_dim: usize,
     pub(super) value_dim: usize,
-    /// Where V begins.
+    /// Position of V, in elements.
     pub(super) value_offset: usize,
-    /// Elements from row to row.
+    /// Elements per row, padding included.
     pub(super) stride: usize,
-    /// Bytes from row to row.
+    /// Bytes per row, padding included.
     pub(super) bytes: usize,
 }
 
 impl CacheRow {
-    /// Keys and values are padded to whole chunks, so that no kernel needs code for a rest.
+    /// Computes the layout. Keys and values are padded to whole [`CHUNK`]s, so that no kernel needs
+    /// code for a remainder.
     pub(super) fn new(storage: Storage, head_dim: usize, value_dim: usize) -> Self {
         let padded = |dim: usize| dim.checked_next_multiple_of(CHUNK).unwrap_or(usize::MAX);
         let number = match storage {
@@ -40,22 +41,22 @@ impl CacheRow {
         Self { head_dim, value_dim, value_offset: padded(head_dim), stride, bytes }
     }
 
-    /// Of `rows` rows.
+    /// Number of bytes of `rows` rows.
     pub(super) fn bytes_of(self, rows: usize) -> usize {
         rows.saturating_mul(self.bytes)
     }
 }
 
-/// How many tokens chunks have room for.
+/// Capacities of chunks, in tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkSizes {
-    /// The first chunk's, to begin with.
+    /// Initial capacity of the first chunk.
     first: usize,
     log2_full: u32,
 }
 
 impl ChunkSizes {
-    /// A huge page each, or as much of one as a power of two fills.
+    /// Chunks of the largest power of two of rows that fits into a huge page, at least one row.
     pub(super) fn of_huge_pages(row: CacheRow) -> Self {
         Self::new(FIRST, (HUGE_PAGE / row.bytes).max(1).ilog2())
     }
@@ -74,7 +75,7 @@ impl ChunkSizes {
         1 << self.log2_full
     }
 
-    /// What the first chunk grows to for `tokens`.
+    /// Capacity to which the first chunk grows for `tokens` tokens.
     pub(super) fn first_for(self, tokens: usize) -> usize {
         tokens.min(self.full()).next_power_of_two().max(self.first)
     }

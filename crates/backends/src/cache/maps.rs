@@ -1,20 +1,21 @@
-//! Maps of the operating system in huge pages.
+//! Memory maps in huge pages.
 
 use memmap2::MmapMut;
 use vattention_core::engine::PageSize;
 
-/// The most that one entry of the processor's page tables covers, where the system plays along.
-/// Gathering rows from small pages costs a walk through those tables for most rows.
+/// Bytes of a huge page, which one entry of the processor's page tables covers. Gathering rows from
+/// small pages costs a page-table walk for most rows.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
-/// Huge pages that the system keeps for those who ask by this name, if it has as many left.
+/// Maps `bytes` bytes in huge pages that the administrator has reserved (hugetlbfs); `None` if too
+/// few of them are free.
 #[cfg(target_os = "linux")]
 pub(super) fn reserved(bytes: usize) -> Option<MmapMut> {
     let whole = bytes.checked_next_multiple_of(HUGE_PAGE)?;
     let page_bits = u8::try_from(HUGE_PAGE.ilog2()).ok();
     let map = memmap2::MmapOptions::new().huge(page_bits).len(whole).map_anon().ok()?;
-    // A container's limit counts at the first touch only, which would end the process: the pages
-    // are touched here.
+    // A container's limit is checked at the first access only, where exceeding it kills the
+    // process. Populating the pages here turns that into an error.
     map.advise(memmap2::Advice::PopulateWrite).ok()?;
     Some(map)
 }
@@ -24,17 +25,18 @@ pub(super) fn reserved(_: usize) -> Option<MmapMut> {
     None
 }
 
-/// Bytes that hold `bytes` in whole huge pages, wherever they begin.
+/// Size of a map that contains `bytes` bytes in whole huge pages, at any alignment of the map.
 fn with_slack(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(HUGE_PAGE)?.checked_add(HUGE_PAGE)
 }
 
-/// Maps memory that holds `bytes` in whole pages of a size, and returns it with the position of
-/// its first huge page, or of the address where one would begin.
+/// Maps memory for `bytes` bytes in pages of the given size. Returns the map and the position in
+/// it of the first address that is a multiple of [`HUGE_PAGE`].
 pub(super) fn map_aligned(bytes: usize, pages: PageSize) -> Option<(MmapMut, usize)> {
     let map = MmapMut::map_anon(with_slack(bytes)?).ok()?;
-    // A system without huge pages refuses, and small ones do. All of the map is advised, its slack
-    // too: neighbours of one kind are one entry in the kernel's list of maps, which is limited.
+    // The advice fails on a system without huge pages, where small pages do as well. It covers the
+    // slack too: adjacent maps with equal advice merge into one, and the kernel limits their
+    // number.
     #[cfg(target_os = "linux")]
     let _ = map.advise(match pages {
         PageSize::Huge => memmap2::Advice::HugePage,
@@ -68,10 +70,10 @@ mod tests {
         size.trim().strip_suffix(" kB").unwrap().parse().unwrap()
     }
 
-    /// Most systems reserve none; there, only the refusals are tested.
+    /// Most systems reserve no huge pages; there, only the failures are tested.
     #[cfg(target_os = "linux")]
     #[test]
-    fn reserved_huge_pages_are_taken_if_there_are_any() {
+    fn reserved_huge_pages_are_used_if_there_are_any() {
         assert!(reserved(usize::MAX).is_none());
         assert!(reserved(1 << 50).is_none());
         let Some(map) = reserved(HUGE_PAGE / 2 + 1) else { return };
@@ -80,9 +82,9 @@ mod tests {
         assert_eq!(page_size(map.as_ptr().addr()), HUGE_PAGE / 1024);
     }
 
-    /// Some kernels align large maps by themselves, so that aligned blocks alone prove nothing.
+    /// Some kernels align large maps by themselves, so that an aligned map would prove nothing.
     #[test]
-    fn a_huge_page_fits_wherever_the_map_begins() {
+    fn a_huge_page_fits_at_any_alignment_of_the_map() {
         for page in [0, 1, 255, 256, 511] {
             let address = 3 * HUGE_PAGE + page * 4096;
             let offset = to_huge_page(address);

@@ -1,4 +1,4 @@
-//! The numbers a cache can store.
+//! Number types that a cache can store.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -6,20 +6,20 @@ use ndarray::{ArrayView1, ArrayViewMut1, Ix1};
 use vattention_core::{RowsView, Storage, step::Element};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// An [`Element`] that f32 can be rounded to, and that any bytes are one of.
+/// A stored [`Element`] that f32 can be rounded to, and for which every bit pattern is valid.
 pub(crate) trait Number:
     'static + Element + FromBytes + IntoBytes + KnownLayout + Immutable
 {
-    /// The nearest number to `x`.
+    /// Rounds `x` to the nearest number.
     fn round(x: f32) -> Self;
 
-    /// The nearest numbers to `from`, into `into`, which is as long.
+    /// Rounds `from` to the nearest numbers and writes them to `into`, which has the same length.
     fn round_slice(from: &[f32], into: &mut [Self]);
 
-    /// A row that is of this type.
+    /// Returns the row if it has this type.
     fn same<'r, 'a>(row: &'r RowsView<'a, Ix1>) -> Option<&'r ArrayView1<'a, Self>>;
 
-    /// A row into `into`, which is as long: as it is, or the nearest numbers to it.
+    /// Writes a row to `into`, which has the same length; it is rounded unless it has this type.
     fn store_row(row: RowsView<'_, Ix1>, into: &mut [Self]) {
         if let Some(row) = Self::same(&row) {
             return ArrayViewMut1::from(into).assign(row);
@@ -32,10 +32,10 @@ pub(crate) trait Number:
     }
 }
 
-/// A row as the cache stores it, into as many numbers' bytes.
+/// Writes a row to `into` in the bytes that a cache stores.
 ///
 /// # Panics
-/// If there are more or fewer bytes.
+/// If `into` is not as long as the stored row.
 pub fn store(storage: Storage, row: RowsView<'_, Ix1>, into: &mut [u8]) {
     match storage {
         Storage::F32 => store_as::<f32>(row, into),
@@ -81,8 +81,8 @@ impl Number for bf16 {
     fn round(x: f32) -> Self {
         Self::from_f32(x)
     }
-    /// As [`Self::from_f32`] does it, but for NaN, which no cache is given: without that case the
-    /// loop has no branch, and is several times as fast.
+    /// Rounds like [`Self::from_f32`], except for NaN, which never reaches a cache. Without that
+    /// case the loop has no branch and is several times as fast.
     fn round_slice(from: &[f32], into: &mut [Self]) {
         for (x, into) in from.iter().zip(into) {
             let bits = x.to_bits();
@@ -96,10 +96,10 @@ impl Number for bf16 {
 mod tests {
     use super::*;
 
-    /// At once or one by one, the bits are those of `half`: for a million numbers of every
-    /// magnitude, the ties among them.
+    /// Slices are rounded to the same bits as single numbers by `half`: a million numbers of every
+    /// magnitude, ties included.
     #[test]
-    fn slices_are_rounded_as_numbers_are() {
+    fn slices_are_rounded_like_single_numbers() {
         let spread = (0..=u32::MAX).step_by(4099);
         let ties = (0..=u32::MAX).step_by(1 << 12);
         let numbers: Vec<f32> =

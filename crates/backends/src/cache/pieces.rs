@@ -18,18 +18,18 @@ const SMALLEST: usize = 256;
 /// blocks of all sizes share huge pages, each of which is resident as a whole once it is touched,
 /// and the pool maps another page only if no free piece is large enough.
 ///
-/// Pieces are never joined again, and their memory is never returned to the system: a process
-/// keeps what its small blocks needed when there were most of them, added up over their sizes.
-/// Caches that grow together from the smallest block to a huge page each leave less than a huge
-/// page of pieces per cache, which later caches use.
+/// Pieces are never joined again, and their memory is never returned to the system: the pool keeps,
+/// for each size, the memory of the largest number of pieces that were in use at a time. Caches
+/// that grow together from the smallest block to a huge page leave less than a huge page of pieces
+/// per cache, which later caches use.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct PiecePool {
     /// Free pieces by size.
     free: Mutex<BTreeMap<usize, Vec<FreePiece>>>,
 }
 
-/// Pool of all caches of the process.
-pub(super) static POOL: Pool = Pool::new();
+/// PiecePool of all caches of the process.
+pub(super) static POOL: PiecePool = PiecePool::new();
 
 #[derive(Debug)]
 struct FreePiece {
@@ -42,10 +42,10 @@ struct FreePiece {
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) memory: &'static mut [u8],
-    pool: &'static Pool,
+    pool: &'static PiecePool,
 }
 
-impl Pool {
+impl PiecePool {
     const fn new() -> Self {
         Self { free: Mutex::new(BTreeMap::new()) }
     }
@@ -61,7 +61,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<FreePiece>>> {
-        // A panic elsewhere in between leaves only whole pieces here.
+        // The map contains only whole pieces, even if a thread panicked while it held the lock.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,7 +98,7 @@ fn take_free(free: &mut BTreeMap<usize, Vec<FreePiece>>, size: usize) -> Option<
     Some(FreePiece { memory, used })
 }
 
-/// Maps a huge page, and keeps a second one if the map happens to hold it.
+/// Maps a huge page, and adds a second one to the free pieces if the map happens to contain it.
 fn map_free(free: &mut BTreeMap<usize, Vec<FreePiece>>) -> Option<FreePiece> {
     let (map, offset) = map_aligned(HUGE_PAGE, PageSize::Huge)?;
     let map = Box::leak(Box::new(map));
@@ -122,8 +122,8 @@ mod tests {
     }
 
     /// A pool that no other test uses.
-    fn new_pool() -> &'static Pool {
-        Box::leak(Box::new(Pool::new()))
+    fn new_pool() -> &'static PiecePool {
+        Box::leak(Box::new(PiecePool::new()))
     }
 
     fn addresses(piece: &Piece) -> Range<usize> {
@@ -132,12 +132,12 @@ mod tests {
     }
 
     /// Number of bytes of all free pieces.
-    fn free_bytes(pool: &Pool) -> usize {
+    fn free_bytes(pool: &PiecePool) -> usize {
         pool.lock().values().flatten().map(|piece| piece.memory.len()).sum()
     }
 
     #[test]
-    fn pieces_hold_what_was_asked_for_and_at_most_half_as_much_more() {
+    fn pieces_are_at_most_half_larger_than_requested() {
         for bytes in (1..10_000).chain(block_sizes()) {
             let size = piece_size(bytes);
             assert!(size >= bytes && size.is_multiple_of(64), "{size} for {bytes}");

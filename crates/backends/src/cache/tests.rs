@@ -5,12 +5,12 @@ use vattention_core::{Error, Picks, Storage, Tokens};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::maps::HUGE_PAGE;
-use super::view::{Slices, View};
+use super::view::{CacheView, Slices};
 use super::*;
 
 const STORAGES: [Storage; 3] = [Storage::F32, Storage::F16, Storage::Bf16];
 
-/// Numbers with more digits than any storage keeps, for `len` tokens.
+/// Numbers with more digits than any storage type has, for `len` tokens.
 fn numbers(len: usize, dim: usize, seed: usize) -> Array2<f32> {
     Array2::from_shape_fn((len, dim), |(i, j)| {
         let x = ((i * dim + j + seed) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -23,10 +23,10 @@ fn grow(cache: &mut Cache, keys: ArrayView2<'_, f32>, values: ArrayView2<'_, f32
     cache.append(keys.into(), values.into(), room);
 }
 
-/// Appends `tokens` of both, `by` at a time.
-fn grow_by(cache: &mut Cache, keys: &Array2<f32>, values: &Array2<f32>, by: &[usize]) {
+/// Appends all keys and values, in calls of `counts` tokens, cyclically.
+fn grow_in_parts(cache: &mut Cache, keys: &Array2<f32>, values: &Array2<f32>, counts: &[usize]) {
     let mut done = 0;
-    for &count in by.iter().cycle() {
+    for &count in counts.iter().cycle() {
         let end = (done + count).min(keys.nrows());
         grow(cache, keys.slice(s![done..end, ..]), values.slice(s![done..end, ..]));
         done = end;
@@ -36,9 +36,9 @@ fn grow_by(cache: &mut Cache, keys: &Array2<f32>, values: &Array2<f32>, by: &[us
     }
 }
 
-/// Every byte of every row, padding too.
+/// All bytes of all rows, padding included.
 fn bytes(cache: &Cache) -> Vec<u8> {
-    fn of<T: IntoBytes + Immutable>(view: &View<'_>, chunks: &[&[T]]) -> Vec<u8> {
+    fn concat<T: IntoBytes + Immutable>(view: &CacheView<'_>, chunks: &[&[T]]) -> Vec<u8> {
         let per_chunk = view.row.stride << view.log2_per_chunk;
         let (last, full) = chunks.split_last().unwrap();
         assert!(full.iter().all(|chunk| chunk.len() == per_chunk));
@@ -47,21 +47,21 @@ fn bytes(cache: &Cache) -> Vec<u8> {
     }
     let view = cache.view();
     match &view.slices {
-        Slices::F32(chunks) => of(&view, chunks),
-        Slices::F16(chunks) => of(&view, chunks),
-        Slices::Bf16(chunks) => of(&view, chunks),
+        Slices::F32(chunks) => concat(&view, chunks),
+        Slices::F16(chunks) => concat(&view, chunks),
+        Slices::Bf16(chunks) => concat(&view, chunks),
     }
 }
 
-/// Numbers stored that are not zero.
-fn not_zero(view: &View<'_>) -> usize {
-    fn of<T: Number>(chunks: &[&[T]]) -> usize {
+/// Number of stored elements that are not zero.
+fn count_non_zero(view: &CacheView<'_>) -> usize {
+    fn count<T: Number>(chunks: &[&[T]]) -> usize {
         chunks.concat().iter().filter(|x| x.as_bytes().iter().any(|&byte| byte != 0)).count()
     }
     match &view.slices {
-        Slices::F32(chunks) => of(chunks),
-        Slices::F16(chunks) => of(chunks),
-        Slices::Bf16(chunks) => of(chunks),
+        Slices::F32(chunks) => count(chunks),
+        Slices::F16(chunks) => count(chunks),
+        Slices::Bf16(chunks) => count(chunks),
     }
 }
 
@@ -73,12 +73,13 @@ fn rounded(x: f32, storage: Storage) -> f32 {
     }
 }
 
-fn held(cache: &Cache) -> usize {
+/// Number of bytes of all blocks of a cache.
+fn allocated(cache: &Cache) -> usize {
     cache
         .full
         .iter()
         .map(|chunk| chunk.block.bytes())
-        .chain(cache.tail.iter().map(Block::bytes))
+        .chain(cache.tail.iter().map(MemoryBlock::bytes))
         .sum()
 }
 
@@ -89,10 +90,10 @@ fn settings() -> ProptestConfig {
 proptest! {
     #![proptest_config(settings())]
 
-    /// Whatever is freed when, the rows of live tokens are there, those of pages without any are not, in a fork neither, and tokens
-    /// go on being appended.
+    /// Evictions and appends alternate. Rows of live tokens stay the same, and pages without live
+    /// tokens are freed, in the cache and in its fork.
     #[test]
-    fn live_rows_stay_and_pages_without_any_are_freed(
+    fn live_rows_stay_and_pages_without_live_rows_are_freed(
         dims in (1usize..70, 1usize..70),
         storage in prop::sample::select(&STORAGES[..]),
         log2_full in 0u32..8,
@@ -109,56 +110,64 @@ proptest! {
             grow(&mut cache, keys.slice(part), values.slice(part));
             grow(&mut never, keys.slice(part), values.slice(part));
             len += new;
-            let mut seen = Picks::new(len.saturating_sub(unseen));
-            // Neighbours mostly die together.
+            let mut remaining = Picks::new(len.saturating_sub(unseen));
+            // Neighbours are mostly evicted together.
             let stays = |token: usize| (token / 24 * 37 + token / 100) % 100 < keep;
-            seen.take_all((0..seen.visible()).filter(|&token| live[token] && stays(token)));
-            (0..seen.visible()).for_each(|token| live[token] = seen.contains(token));
+            let visible = remaining.visible();
+            remaining.take_all((0..visible).filter(|&token| live[token] && stays(token)));
+            (0..visible).for_each(|token| live[token] = remaining.contains(token));
             let before = cache.held_bytes();
-            cache.free(&seen).unwrap();
+            cache.free(&remaining).unwrap();
             let full = len / page * page;
             let alive = |first: &usize| (*first..first + page).any(|token| live[token]);
             let pages = (0..full).step_by(page).filter(alive).count();
             let least = (pages * page + len - full) * cache.row.bytes;
             let held = cache.held_bytes();
-            prop_assert!(held == least || (before - least) * 4 < before, "{held} of {before}, {least} are live");
-            let held = |cache: &Cache| cache.full.iter().filter(|chunk| !chunk.freed).count();
-            prop_assert!(cache.freed == 0 || held(&cache) * page + len % page == cache.held_bytes() / cache.row.bytes);
+            prop_assert!(
+                held == least || (before - least) * 4 < before,
+                "{held} of {before}, {least} are live"
+            );
+            let held_chunks = cache.full.iter().filter(|chunk| !chunk.freed).count();
+            let held_rows = cache.held_bytes() / cache.row.bytes;
+            prop_assert!(cache.freed == 0 || held_chunks * page + len % page == held_rows);
             for cache in [&cache, &cache.fork().unwrap()] {
                 let (view, whole) = (cache.view(), never.view());
-                for token in (0..len).filter(|&token| live[token]) {
-                    let of = |rows: Tokens<'_>| rows.to_array(token..token + 1);
-                    prop_assert_eq!(of(view.keys()), of(whole.keys()), "key {}", token);
-                    prop_assert_eq!(of(view.values()), of(whole.values()), "value {}", token);
-                }
-                for token in (0..len).filter(|&token| cache.full.get(token / page).is_some_and(|c| c.freed)) {
-                    prop_assert!(view.keys().to_array(token..token + 1).iter().all(|&x| x == 0.0));
+                for token in 0..len {
+                    let row = |rows: Tokens<'_>| rows.to_array(token..token + 1);
+                    if live[token] {
+                        prop_assert_eq!(row(view.keys()), row(whole.keys()), "key {}", token);
+                        let expected = row(whole.values());
+                        prop_assert_eq!(row(view.values()), expected, "value {}", token);
+                    }
+                    if cache.full.get(token / page).is_some_and(|chunk| chunk.freed) {
+                        prop_assert!(row(view.keys()).iter().all(|&x| x == 0.0));
+                    }
                 }
             }
         }
     }
 
-    /// However tokens arrive, and however their arrays lie, the same bytes are stored: the nearest
-    /// numbers, and zeros beside them.
+    /// The nearest numbers and zero padding are stored, in the same bytes for any division into
+    /// calls and any memory layout of the input.
     #[test]
-    fn what_is_stored_does_not_depend_on_how_it_came(
+    fn stored_bytes_do_not_depend_on_calls_and_layouts(
         len in 1usize..50,
         dims in (1usize..70, 1usize..70),
         storage in prop::sample::select(&STORAGES[..]),
         sizes in (0u32..4, 0u32..5),
-        by in prop::collection::vec(0usize..20, 1..6),
+        counts in prop::collection::vec(0usize..20, 1..6),
         first in 0usize..50,
     ) {
-        prop_assume!(by.iter().any(|&count| count > 0));
+        prop_assume!(counts.iter().any(|&count| count > 0));
         let (keys, values) = (numbers(len, dims.0, 1), numbers(len, dims.1, 2));
         let sizes = ChunkSizes::new(1 << sizes.0, sizes.1);
         let empty = || Cache::with_chunks(storage, dims.0, dims.1, sizes);
         let (mut once, mut single, mut blocks) = (empty(), empty(), empty());
         // Transposed, no row is a slice.
-        let lying = |rows: &Array2<f32>| rows.t().as_standard_layout().to_owned();
-        grow(&mut once, lying(&keys).t(), lying(&values).t());
-        grow_by(&mut single, &keys, &values, &[1]);
-        grow_by(&mut blocks, &keys, &values, &by);
+        let transposed = |rows: &Array2<f32>| rows.t().as_standard_layout().to_owned();
+        grow(&mut once, transposed(&keys).t(), transposed(&values).t());
+        grow_in_parts(&mut single, &keys, &values, &[1]);
+        grow_in_parts(&mut blocks, &keys, &values, &counts);
         prop_assert_eq!(bytes(&once), bytes(&single));
         prop_assert_eq!(bytes(&once), bytes(&blocks));
 
@@ -167,8 +176,8 @@ proptest! {
         let (keys, values) = (nearest(&keys), nearest(&values));
         prop_assert_eq!(view.keys().to_array(0..len), &keys);
         prop_assert_eq!(view.values().to_array(0..len), &values);
-        let given = keys.iter().chain(&values).filter(|&&x| x != 0.0).count();
-        prop_assert_eq!(not_zero(&view), given, "padding is not zero");
+        let expected = keys.iter().chain(&values).filter(|&&x| x != 0.0).count();
+        prop_assert_eq!(count_non_zero(&view), expected, "padding is not zero");
 
         let (first, rest) = (first.min(len), len.saturating_sub(first));
         let new = view.range(first..len);
@@ -177,9 +186,9 @@ proptest! {
         prop_assert_eq!(new.values.to_array(0..rest), values.slice(s![first.., ..]));
     }
 
-    /// A fork and its original go on as if each had been alone.
+    /// A fork and its original store the same rows as two independent caches.
     #[test]
-    fn forks_do_not_touch_each_other(
+    fn forks_are_independent(
         len in 0usize..40,
         more in (1usize..40, 1usize..40),
         storage in prop::sample::select(&STORAGES[..]),
@@ -192,16 +201,16 @@ proptest! {
             grow(&mut cache, keys.view(), values.view());
             cache
         };
-        let go_on = |cache: &mut Cache, count: usize, seed: usize| {
+        let extend = |cache: &mut Cache, count: usize, seed: usize| {
             let (keys, values) = (numbers(count, 33, seed), numbers(count, 20, seed + 1));
-            grow_by(cache, &keys, &values, &[3, 1, 7]);
+            grow_in_parts(cache, &keys, &values, &[3, 1, 7]);
         };
         let (mut original, mut left, mut right) = (begin(), begin(), begin());
         let mut fork = original.fork().unwrap();
-        go_on(&mut fork, more.0, 100);
-        go_on(&mut original, more.1, 200);
-        go_on(&mut left, more.0, 100);
-        go_on(&mut right, more.1, 200);
+        extend(&mut fork, more.0, 100);
+        extend(&mut original, more.1, 200);
+        extend(&mut left, more.0, 100);
+        extend(&mut right, more.1, 200);
         prop_assert_eq!(bytes(&fork), bytes(&left));
         prop_assert_eq!(bytes(&original), bytes(&right));
         for (shared, (ours, theirs)) in fork.full.iter().zip(&original.full).enumerate() {
@@ -209,16 +218,19 @@ proptest! {
         }
     }
 
-    /// At most one chunk more than is needed, and little for few tokens.
+    /// Less than one chunk is unused, and less than half of the memory of a short sequence.
     #[test]
-    fn little_memory_is_held_in_vain(by in prop::collection::vec(1usize..40, 1..8), log2_full in 3u32..7) {
+    fn little_memory_is_unused(
+        counts in prop::collection::vec(1usize..40, 1..8),
+        log2_full in 3u32..7,
+    ) {
         let mut cache = Cache::with_chunks(Storage::F16, 32, 32, ChunkSizes::new(8, log2_full));
-        for count in by {
+        for count in counts {
             grow(&mut cache, numbers(count, 32, 5).view(), numbers(count, 32, 6).view());
             let (needed, row) = (cache.len() * 128, 128);
-            prop_assert!(held(&cache) < needed + (row << log2_full));
+            prop_assert!(allocated(&cache) < needed + (row << log2_full));
             if cache.full.is_empty() {
-                prop_assert!(held(&cache) < (2 * needed).max(8 * row + 1));
+                prop_assert!(allocated(&cache) < (2 * needed).max(8 * row + 1));
             }
         }
     }
@@ -226,7 +238,6 @@ proptest! {
 
 #[test]
 fn rows_are_padded_and_chunks_fill_huge_pages() {
-    // Of (storage, head_dim, value_dim): where values begin, the stride, tokens in a chunk.
     for (storage, head_dim, value_dim, value_offset, stride, full) in [
         (Storage::F32, 128, 128, 128, 256, 2048),
         (Storage::Bf16, 128, 128, 128, 256, 4096),
@@ -243,7 +254,7 @@ fn rows_are_padded_and_chunks_fill_huge_pages() {
     }
 }
 
-/// Addresses as the chunks of a view have them.
+/// Addresses of the chunks of a view.
 fn addresses(cache: &Cache) -> Vec<usize> {
     match cache.view().slices {
         Slices::F32(chunks) => chunks.iter().map(|chunk| chunk.as_ptr().addr()).collect(),
@@ -271,20 +282,20 @@ fn chunks_are_aligned_and_full_ones_never_move() {
 #[test]
 fn a_short_sequence_holds_64_rows() {
     let mut cache = Cache::new(Storage::F32, 32, 32);
-    assert_eq!(held(&cache), 0);
+    assert_eq!(allocated(&cache), 0);
     let mut grow = |count| {
         grow(&mut cache, numbers(count, 32, 9).view(), numbers(count, 32, 9).view());
-        held(&cache) / cache.row.bytes
+        allocated(&cache) / cache.row.bytes
     };
     assert_eq!([grow(1), grow(63), grow(1), grow(200)], [64, 64, 128, 512]);
 }
 
 #[test]
-fn what_cannot_be_allocated_is_refused_and_changes_nothing() {
+fn a_failed_allocation_is_an_error_and_changes_nothing() {
     let large = |first: usize, log2_full| {
         Cache::with_chunks(Storage::F32, 4, 4, ChunkSizes::new(first, log2_full))
     };
-    // More than there are addresses, and more than a number of bytes can say.
+    // More bytes than the address space has, and more than a usize can express.
     for (first, log2_full, bytes) in [(1 << 45, 50, 1 << 53), (1 << 60, 60, usize::MAX)] {
         let cache = large(first, log2_full);
         let error = cache.room(1).unwrap_err();
@@ -296,15 +307,15 @@ fn what_cannot_be_allocated_is_refused_and_changes_nothing() {
     }
     let mut cache = large(2, 50);
     grow(&mut cache, numbers(3, 4, 1).view(), numbers(3, 4, 2).view());
-    let before = (bytes(&cache), held(&cache), addresses(&cache));
+    let before = (bytes(&cache), allocated(&cache), addresses(&cache));
     cache.room(1 << 48).unwrap_err();
-    assert_eq!((bytes(&cache), held(&cache), addresses(&cache)), before);
+    assert_eq!((bytes(&cache), allocated(&cache), addresses(&cache)), before);
     grow(&mut cache, numbers(3, 4, 3).view(), numbers(3, 4, 4).view());
     assert_eq!(cache.len(), 6);
 }
 
 #[test]
-fn sizes_beyond_all_bounds_are_refused_when_they_are_needed() {
+fn sizes_that_overflow_fail_when_they_are_allocated() {
     let cache = Cache::new(Storage::F32, usize::MAX, 3);
     assert_eq!(cache.len(), 0);
     assert!(matches!(cache.room(1), Err(Error::Memory { bytes: usize::MAX })));

@@ -1,4 +1,4 @@
-//! A cache, borrowed to be read.
+//! Borrowed view of a cache.
 
 use std::ops::Range;
 
@@ -7,16 +7,16 @@ use vattention_core::{NewTokens, Tokens};
 
 use super::layout::CacheRow;
 
-/// All rows of a cache. It owns the list of their chunks, for others to borrow.
+/// All rows of a cache. The view owns the list of chunks that [`Tokens`] borrow.
 #[derive(Debug)]
-pub(crate) struct View<'a> {
+pub(crate) struct CacheView<'a> {
     pub(super) slices: Slices<'a>,
     pub(super) row: CacheRow,
     pub(super) log2_per_chunk: u32,
     pub(super) len: usize,
 }
 
-/// The used part of each chunk.
+/// Used part of each chunk.
 #[derive(Debug)]
 pub(super) enum Slices<'a> {
     F32(Vec<&'a [f32]>),
@@ -24,7 +24,7 @@ pub(super) enum Slices<'a> {
     Bf16(Vec<&'a [bf16]>),
 }
 
-impl View<'_> {
+impl CacheView<'_> {
     /// Whole rows, `[len, stride]`.
     fn rows(&self) -> Tokens<'_> {
         let per_chunk = 1 << self.log2_per_chunk;
@@ -35,20 +35,20 @@ impl View<'_> {
         }
     }
 
-    /// All keys, `[len, head_dim]`, and the zeros behind them.
+    /// All keys, `[len, head_dim]`, with their zero padding.
     pub(crate) fn keys(&self) -> Tokens<'_> {
         let CacheRow { head_dim, value_offset, .. } = self.row;
         self.rows().columns(0..head_dim).padded(value_offset - head_dim)
     }
 
-    /// All values, `[len, value_dim]`, and the zeros behind them.
+    /// All values, `[len, value_dim]`, with their zero padding.
     pub(crate) fn values(&self) -> Tokens<'_> {
         let CacheRow { value_dim, value_offset, stride, .. } = self.row;
         let end = value_offset + value_dim;
         self.rows().columns(value_offset..end).padded(stride - end)
     }
 
-    /// Some of the tokens, whose classes are not known here.
+    /// Keys and values of a range of tokens, without token classes, which a cache does not store.
     pub(crate) fn range(&self, tokens: Range<usize>) -> NewTokens<'_> {
         let (keys, values) = (self.keys(), self.values());
         let first = tokens.start;

@@ -1,18 +1,20 @@
-//! For use: reads each row once for all query heads that read its list, as fast as memory allows.
+//! The fast backend: reads each row once for all query heads that share its token list, at the
+//! speed of memory.
 //!
-//! | file        | what                                                                             |
-//! |-------------|----------------------------------------------------------------------------------|
-//! | `simd`      | sixteen elements at a time, on AVX-512, AVX2 or in plain Rust                     |
-//! | `kernel`    | attention over a range or a list of rows, wherever they lie; what the statistics need of a sample |
-//! | `readers`   | the query heads that read one list, and their sums                               |
-//! | `sample`    | a drawn sample, and the memory it is kept in                                     |
-//! | `moments`   | its statistics                                                                   |
-//! | `accumulator` | what the sampler in core asks for, and the way to the output                   |
-//! | `weighed`   | a sample whose tokens weigh `1 / π`                                              |
-//! | `pace`      | whether reading everything is faster, by the clock                               |
+//! | module        | contents                                                            |
+//! |---------------|---------------------------------------------------------------------|
+//! | `simd`        | vectors of sixteen elements: AVX-512, AVX2 or plain Rust            |
+//! | `kernel`      | attention over a range or a list of rows; products for statistics   |
+//! | `query_heads` | the query heads that read one token list, and their sums            |
+//! | `sample`      | a drawn sample                                                      |
+//! | `sample_rows` | memory for samples, which steps reuse                               |
+//! | `moments`     | statistics of a uniform sample                                      |
+//! | `weighted`    | a sample whose tokens have weights `1 / π`                          |
+//! | `accumulator` | sums and statistics for the sampler in core                         |
+//! | `pace`        | choice of dense or sparse steps by measured times                   |
 //!
-//! Rows are summed in f32 over pieces of a fixed length and merged in f64, in list order, so
-//! results do not depend on the number of threads.
+//! Rows are summed in f32 over pieces of a fixed length, and the pieces' sums are merged in f64 in
+//! list order. So results do not depend on the number of threads.
 
 #[allow(unsafe_code, unsafe_op_in_unsafe_fn)]
 mod kernel;
@@ -22,12 +24,12 @@ mod simd;
 mod accumulator;
 mod moments;
 mod pace;
-mod readers;
+mod query_heads;
 mod sample;
-mod stored;
+mod sample_rows;
 #[cfg(test)]
 mod tests;
-mod weighed;
+mod weighted;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -42,16 +44,16 @@ pub(crate) use self::simd::CHUNK;
 pub use self::simd::Level;
 
 use self::accumulator::{CpuAccumulator, dense_from};
-use self::kernel::{AnyRows, Rows};
-use self::pace::{Pace, Way};
-use self::readers::Readers;
-use self::stored::Stored;
+use self::kernel::{AnyRows, KvRows};
+use self::pace::{Pace, StepMode};
+use self::query_heads::QueryHeads;
+use self::sample_rows::PooledElement;
 use crate::executor::{Executor, HeadInput, HeadOutput, RowSums};
 use crate::layer::{Layer, build_pipelines};
 use crate::workers::{Pools, Workers};
 
-/// KV heads in parallel on `options.threads` threads; by default, on rayon's global pool. All
-/// sequences that ask one `Cpu` for the same number of threads share them.
+/// Computes KV heads in parallel on `options.threads` threads; by default, on rayon's global pool.
+/// Sequences of one `Cpu` with the same number of threads share a pool.
 #[derive(Debug, Default)]
 pub struct Cpu {
     pools: Pools,
@@ -59,28 +61,29 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Backend that uses instructions up to `level`, or the best of this machine if that is less.
+    /// Creates a backend that uses instructions up to `level`, as far as this machine has them.
     pub fn limited_to(level: Level) -> Self {
         Self { level: level.min(Level::best()), ..Self::default() }
     }
 
-    /// Answers one step of one KV head over rows that somebody else keeps, on the calling thread, as the backend does over
-    /// its own: rows are read where they lie, each once for all query heads of its list. Cost: that of the
-    /// pipeline and of the rows that it reads, and a check of where each page of rows ends.
+    /// Computes one step of one KV head on the calling thread, over a KV cache of the caller.
     ///
-    /// `head.pipeline` must have been shown all tokens. Time is the caller's to keep: [`FallBack::ByClock`] is
-    /// `ByCount` here.
+    /// Rows are read in place, each once for all query heads that share its token list. Cost: that
+    /// of the pipeline and of the rows that it reads, and a bounds check of each page of rows.
+    ///
+    /// `head.pipeline` must have indexed all tokens. No times are measured: [`FallBack::ByClock`]
+    /// acts like `ByCount`.
     ///
     /// # Errors
-    /// If `head.step` has fewer keys or values than are visible, keys and values of different
-    /// number types, rows whose dimension is no multiple of 32 without
+    /// If `head.step` has fewer keys or values than visible tokens, keys and values of different
+    /// number types, rows whose dimension is not a multiple of 32 and that have no
     /// [padding](vattention_core::Tokens::padded), or queries of another shape. Also if a selector
     /// lacks a prompt or feedback
     /// ([`Pipeline::check_taught`](vattention_core::Pipeline::check_taught)).
     pub fn answer(head: &HeadInput<'_>, fall_back: FallBack) -> Result<HeadOutput> {
         head.check()?;
         head.pipeline.check_taught(head.step.step)?;
-        answer(head, Answering::new(fall_back, false, Level::best()), Way::Chosen)
+        execute(head, ExecutionOptions::new(fall_back, false, Level::best()), StepMode::Sparse)
     }
 }
 
@@ -102,17 +105,17 @@ impl Backend for Cpu {
     ) -> Result<Box<dyn Attention>> {
         let workers = self.pools.workers(self.name(), options.threads)?;
         let split = workers.threads() > 1;
-        // What is freed cannot be read.
+        // A dense step would read rows that are freed.
         let fall_back = if options.free_evicted { FallBack::Never } else { options.fall_back };
         let by_clock = fall_back == FallBack::ByClock && !pipeline.is_dense();
         let paces = by_clock.then(|| vec![Pace::default(); shape.kv_heads]);
-        let how = Answering::new(fall_back, split, self.level);
-        let machine = CpuExecutor { how, paces };
+        let execution = ExecutionOptions::new(fall_back, split, self.level);
+        let executor = CpuExecutor { execution, paces };
         let pipelines = build_pipelines(pipeline, layer, shape, options)?;
-        Ok(Box::new(Layer::new(pipelines, options, workers, machine)?))
+        Ok(Box::new(Layer::new(pipelines, options, workers, executor)?))
     }
 
-    /// Sequences in parallel, and KV heads within them.
+    /// Computes sequences in parallel, and KV heads within them.
     fn attend_batch(
         &self,
         batch: Vec<Turn<'_>>,
@@ -122,28 +125,28 @@ impl Backend for Cpu {
     }
 }
 
-/// Answers KV heads in parallel.
+/// Computes KV heads in parallel.
 #[derive(Clone, Debug)]
 struct CpuExecutor {
-    how: Answering,
-    /// Of each KV head, if the clock decides what is read.
+    execution: ExecutionOptions,
+    /// Measured times of each KV head, if they decide between dense and sparse steps.
     paces: Option<Vec<Pace>>,
 }
 
-/// How KV heads are answered.
+/// Options of the computation of a KV head.
 #[derive(Clone, Copy, Debug)]
-struct Answering {
-    /// Read what the pipeline chose even where reading everything would be faster.
-    literal: bool,
-    /// Share the rows of one KV head out among threads.
+struct ExecutionOptions {
+    /// Read the chosen tokens even where a dense step would be faster.
+    never_dense: bool,
+    /// Divide the rows of one KV head among threads.
     split: bool,
     /// Instructions of the kernels.
     level: Level,
 }
 
-impl Answering {
+impl ExecutionOptions {
     fn new(fall_back: FallBack, split: bool, level: Level) -> Self {
-        Self { literal: fall_back == FallBack::Never, split, level }
+        Self { never_dense: fall_back == FallBack::Never, split, level }
     }
 }
 
@@ -151,22 +154,20 @@ impl Executor for CpuExecutor {
     const FALLIBLE: bool = false;
 
     fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
-        let how = self.how;
+        let execution = self.execution;
         let Some(paces) = &mut self.paces else {
-            return workers
-                .map(heads, |head| answer(&head, how, Way::Chosen))
-                .into_iter()
-                .collect();
+            let outputs = workers.map(heads, |head| execute(&head, execution, StepMode::Sparse));
+            return outputs.into_iter().collect();
         };
         let heads = heads.into_iter().zip(paces).collect();
-        let answers = workers.map(heads, |(head, pace)| {
-            let (way, visible, begin) =
-                (pace.way(head.step.visible), head.step.visible, Instant::now());
-            let answer = answer(&head, how, way);
-            pace.took(way, visible, begin.elapsed());
-            answer
+        let outputs = workers.map(heads, |(head, pace)| {
+            let (visible, begin) = (head.step.visible, Instant::now());
+            let mode = pace.choose_mode(visible);
+            let output = execute(&head, execution, mode);
+            pace.record(mode, visible, begin.elapsed());
+            output
         });
-        answers.into_iter().collect()
+        outputs.into_iter().collect()
     }
 
     fn fork(&self, _len: usize) -> Result<Self> {
@@ -174,23 +175,27 @@ impl Executor for CpuExecutor {
     }
 }
 
-fn answer(head: &HeadInput<'_>, how: Answering, way: Way) -> Result<HeadOutput> {
+fn execute(
+    head: &HeadInput<'_>,
+    execution: ExecutionOptions,
+    mode: StepMode,
+) -> Result<HeadOutput> {
     Ok(match AnyRows::new(head.step.keys, head.step.values)? {
-        AnyRows::F32(rows) => answer_over(head, how, way, rows),
-        AnyRows::F16(rows) => answer_over(head, how, way, rows),
-        AnyRows::Bf16(rows) => answer_over(head, how, way, rows),
+        AnyRows::F32(rows) => execute_over(head, execution, mode, rows),
+        AnyRows::F16(rows) => execute_over(head, execution, mode, rows),
+        AnyRows::Bf16(rows) => execute_over(head, execution, mode, rows),
     })
 }
 
-fn answer_over<E: Stored>(
+fn execute_over<E: PooledElement>(
     head: &HeadInput<'_>,
-    how: Answering,
-    way: Way,
-    rows: Rows<'_, E>,
+    execution: ExecutionOptions,
+    mode: StepMode,
+    rows: KvRows<'_, E>,
 ) -> HeadOutput {
     let HeadInput { pipeline, step, .. } = head;
-    if way == Way::Dense {
-        return fall_back(head, how, rows, Timings::default());
+    if mode == StepMode::Dense {
+        return fall_back(head, execution, rows, Timings::default());
     }
     let begin = Instant::now();
     let choice = pipeline.choose(step);
@@ -198,26 +203,27 @@ fn answer_over<E: Stored>(
 
     let Shape { head_dim, value_dim, .. } = step.site.shape;
     let group = step.site.shape.group();
-    if !how.literal && lists_are_too_long(&choice, step.visible) {
-        return fall_back(head, how, rows, timings);
+    if !execution.never_dense && lists_are_too_long(&choice, step.visible) {
+        return fall_back(head, execution, rows, timings);
     }
-    let readers_of_list = group / choice.lists();
+    let heads_per_list = group / choice.lists();
     let feedback = pipeline.needs_feedback();
-    let mut answers = Vec::with_capacity(group);
+    let mut sums = Vec::with_capacity(group);
     let mut reads = Vec::with_capacity(choice.lists());
     let mut fell_back = Vec::new();
-    for (list, queries) in step.queries.chunks_exact(readers_of_list * head_dim).enumerate() {
+    for (list, queries) in step.queries.chunks_exact(heads_per_list * head_dim).enumerate() {
         let begin = Instant::now();
-        let readers =
-            Readers::new(rows, queries, head_dim, value_dim, how.split).with_level(how.level);
-        let mut accumulator = CpuAccumulator::new(&readers, step.visible, how.literal, feedback);
+        let heads = QueryHeads::new(rows, queries, head_dim, value_dim, execution.split)
+            .with_level(execution.level);
+        let mut accumulator =
+            CpuAccumulator::new(&heads, step.visible, execution.never_dense, feedback);
         let read = pipeline.sample(step, &choice, list, &mut accumulator);
         let attend = if read.fell_back {
-            fell_back.extend((0..readers_of_list).map(|reader| list * readers_of_list + reader));
+            fell_back.extend((0..heads_per_list).map(|head| list * heads_per_list + head));
             accumulator.attend()
         } else {
-            let (sums, attend) = accumulator.finish(&read);
-            answers.extend(sums);
+            let (list_sums, attend) = accumulator.finish(&read);
+            sums.extend(list_sums);
             attend
         };
         timings.attend += attend;
@@ -226,46 +232,48 @@ fn answer_over<E: Stored>(
     }
     if !fell_back.is_empty() {
         let begin = Instant::now();
-        let sums = everything(head, how, rows, fell_back.iter().copied());
-        // Ascending: when one is inserted, all before it are there.
-        fell_back.into_iter().zip(sums).for_each(|(member, sums)| answers.insert(member, sums));
+        let dense_sums = read_all(head, execution, rows, fell_back.iter().copied());
+        // Members ascend, so the sums of all smaller members are in place before each insertion.
+        for (member, dense) in fell_back.into_iter().zip(dense_sums) {
+            sums.insert(member, dense);
+        }
         timings.attend += begin.elapsed();
     }
-    HeadOutput::new(head, answers, &Reading::new(reads, group), timings)
+    HeadOutput::new(head, sums, &Reading::new(reads, group), timings)
 }
 
-/// Reads everything in place of what the pipeline chose, which took so long so far.
-fn fall_back<E: Stored>(
+/// Reads all visible tokens instead of the chosen ones. `timings` are those of the step so far.
+fn fall_back<E: PooledElement>(
     head: &HeadInput<'_>,
-    how: Answering,
-    rows: Rows<'_, E>,
+    execution: ExecutionOptions,
+    rows: KvRows<'_, E>,
     mut timings: Timings,
 ) -> HeadOutput {
     let (begin, group) = (Instant::now(), head.step.site.shape.group());
-    let sums = everything(head, how, rows, 0..group);
+    let sums = read_all(head, execution, rows, 0..group);
     timings.attend = begin.elapsed();
     let reading = Reading::new(vec![head.pipeline.fall_back(&head.step)], group);
     HeadOutput::new(head, sums, &reading, timings)
 }
 
-/// What some members of the group make of all visible tokens, which are read once for all of them.
-fn everything<E: Stored>(
+/// Sums over all visible tokens for some members of the group. Each row is read once.
+fn read_all<E: PooledElement>(
     head: &HeadInput<'_>,
-    how: Answering,
-    rows: Rows<'_, E>,
+    execution: ExecutionOptions,
+    rows: KvRows<'_, E>,
     members: impl Iterator<Item = usize>,
 ) -> Vec<RowSums> {
     let HeadInput { pipeline, step, .. } = head;
     let Shape { head_dim, value_dim, .. } = step.site.shape;
     let queries: Vec<f32> = members.flat_map(|member| step.row(member).query()).copied().collect();
-    let readers =
-        Readers::new(rows, &queries, head_dim, value_dim, how.split).with_level(how.level);
+    let heads = QueryHeads::new(rows, &queries, head_dim, value_dim, execution.split)
+        .with_level(execution.level);
     let feedback = pipeline.needs_feedback();
-    let accumulator = CpuAccumulator::new(&readers, step.visible, how.literal, feedback);
+    let accumulator = CpuAccumulator::new(&heads, step.visible, execution.never_dense, feedback);
     accumulator.finish(&pipeline.fall_back(step)).0
 }
 
-/// Whether reading everything is faster than all of several lists together.
+/// Returns true if reading all tokens once is faster than reading several token lists.
 fn lists_are_too_long(choice: &Choice, visible: usize) -> bool {
     choice.lists() > 1 && choice.picked(visible) >= dense_from(visible)
 }

@@ -1,4 +1,4 @@
-//! Statistics of a sample, for each query head, from one pass over the values.
+//! Statistics of a uniform sample for each query head, from one pass over the values.
 
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -8,32 +8,36 @@ use vattention_core::{
     step::Softmax,
 };
 
-use super::kernel::{Centre, LaggedSquares, Line, Spread, Tokens, exp2, products, spread};
-use super::readers::{Readers, vectors};
-use super::simd::{CHUNK, Element};
-use super::stored::{SampleRows, Stored};
+use super::kernel::{
+    LaggedSquares, SampleTokens, SimdLine, Spread, SpreadCentre, exp2, products, spread,
+};
+use super::query_heads::{QueryHeads, vectors};
+use super::sample_rows::{PooledElement, SampleRows};
+use super::simd::{CHUNK, SimdElement};
 
-/// Tokens whose values stay in the second-level cache while all readers go over them.
+/// Number of tokens whose values stay in the second-level cache while all query heads read them.
 const PART: usize = 256;
 
-/// The least `e |v|` whose products f32 holds with room for smaller ones beside them, and its least
-/// share of the longest value.
+/// Least value of the largest `e |v|` for which f32 can represent the products, and those of
+/// smaller terms.
 const LEAST_SPREAD: f32 = 1e-12;
+
+/// Least ratio of the largest `e |v|` to the largest `|v|`.
 const LEAST_SHARE: f32 = 1e-6;
 
 /// Moments of a sample for one query head.
 pub(crate) struct ShiftedMoments {
-    /// The logit that the exponentials are relative to.
+    /// Logit that the exponentials are relative to.
     shift: f64,
     moments: Moments,
 }
 
-/// One reader's pass over the sample.
+/// One query head's pass over the sample.
 struct SamplePass {
     estimate: Estimate,
     /// `[b]`
     e: Vec<f32>,
-    centre: Centre,
+    centre: SpreadCentre,
     spread: Spread,
     lagged: LaggedSquares,
 }
@@ -41,69 +45,72 @@ struct SamplePass {
 /// Estimates from one query head's sums.
 struct Estimate {
     shift: f64,
-    /// The certain part, relative to the shift.
+    /// Sums over the deterministic tokens, relative to the shift.
     certain: Softmax,
-    /// The sample, relative to its own largest logit: beside the certain part it may be too small
-    /// for squares in f32.
+    /// Sums over the sample, relative to its own largest logit: relative to the shift, squares
+    /// might underflow in f32.
     sample: Softmax,
-    /// `e` of that logit, relative to the shift.
+    /// `e` of the sample's largest logit, relative to the shift.
     scale: f64,
-    /// `D^`, `N^` and their ratio.
+    /// `D^`
     d: f64,
+    /// `N^`
     n: Vec<f64>,
+    /// Output `N^ / D^`
     out: Vec<f32>,
-    /// Distance of the output from the certain tokens' own.
+    /// Distance of the output from that of the deterministic tokens alone.
     drift: f64,
-    /// The mean of `w = e (v − out)`.
+    /// Mean of `w = e (v − out)`.
     mean_w: Vec<f32>,
 }
 
 impl ShiftedMoments {
-    /// Moments for each query head, from its sums over the certain tokens and over the sample.
-    pub(crate) fn all<E: Stored>(
-        readers: &Readers<'_, E>,
+    /// Moments for each query head, from its sums over deterministic tokens and over the sample.
+    pub(crate) fn all<E: PooledElement>(
+        heads: &QueryHeads<'_, E>,
         certain: &[Softmax],
         sample: &[Softmax],
         kept: &SampleRows<E>,
         n_s: usize,
     ) -> Vec<Self> {
-        let (b, level) = (kept.rows.norms.len(), readers.level);
+        let (b, level) = (kept.rows.norms.len(), heads.level);
         let longest = longest(&kept.rows.norms);
         let sums = certain.iter().zip(sample);
         let mut passes: Vec<SamplePass> = sums
             .zip(&kept.rows.logits)
             .map(|((certain, sample), logits)| {
                 let estimate = Estimate::new(certain, sample, b, n_s);
-                SamplePass::new::<E>(readers, estimate, logits, longest)
+                SamplePass::new::<E>(heads, estimate, logits, longest)
             })
             .collect();
-        let factors = factors::<E>(readers, &passes);
-        let stride = readers.rows.value_chunks() * CHUNK;
+        let factors = factors::<E>(heads, &passes);
+        let stride = heads.rows.value_chunks() * CHUNK;
         for first in (0..b).step_by(PART) {
             let part = first..b.min(first + PART);
             let values = &kept.values[part.start * stride..part.end * stride];
             let products = products(level, values, stride, &factors);
             let column = |i: usize| &products[i * part.len()..][..part.len()];
-            let readers = passes.len();
-            for (reader, pass) in passes.iter_mut().enumerate() {
+            let count = passes.len();
+            for (member, pass) in passes.iter_mut().enumerate() {
                 let e = &pass.e[part.clone()];
                 let norms = &kept.rows.norms[part.clone()];
-                let (by_out, by_mean) = (column(reader), column(readers + reader));
-                pass.spread += spread(level, &Tokens { e, norms, by_out, by_mean }, &pass.centre);
+                let (by_out, by_mean) = (column(member), column(count + member));
+                pass.spread +=
+                    spread(level, &SampleTokens { e, norms, by_out, by_mean }, &pass.centre);
                 pass.lagged.add(level, e, values);
             }
         }
-        let looks = passes.iter().zip(&kept.rows.logits).map(|(pass, logits)| {
+        let moments = passes.iter().zip(&kept.rows.logits).map(|(pass, logits)| {
             if pass.fits_f32(&kept.rows.norms, longest) {
                 pass.sum_up(b)
             } else {
-                pass.estimate.by_definition(readers, logits, kept, n_s)
+                pass.estimate.by_definition(heads, logits, kept, n_s)
             }
         });
-        looks.collect()
+        moments.collect()
     }
 
-    /// The statistics of the sample of `b` tokens.
+    /// Statistics of the sample, which has `b` tokens.
     pub(crate) fn stats(&self, b: usize, residual: &Residual) -> SampleStats {
         let bound = residual.bound.map(|logit| (f64::from(logit) - self.shift).exp());
         let Residual { n_s, visible, query_heads, max_norm_v, .. } = *residual;
@@ -112,43 +119,45 @@ impl ShiftedMoments {
     }
 }
 
-/// The longest value, but long enough to have a square and an inverse.
+/// Largest norm, clamped so that its square and inverse are normal f32 numbers.
 fn longest(norms: &[f32]) -> f32 {
     norms.iter().copied().fold(1e-15, f32::max)
 }
 
-/// Factors of a sample's values: each query head's output, then each one's mean.
-fn factors<E: Element>(readers: &Readers<'_, E>, passes: &[SamplePass]) -> Vec<Line> {
+/// Vectors to multiply with the sample's values: each query head's output, then each one's
+/// `mean_w`.
+fn factors<E: SimdElement>(heads: &QueryHeads<'_, E>, passes: &[SamplePass]) -> Vec<SimdLine> {
     let outs = passes.iter().flat_map(|pass| &pass.estimate.out);
     let means = passes.iter().flat_map(|pass| &pass.estimate.mean_w);
     let factors: Vec<f32> = outs.chain(means).copied().collect();
-    vectors::<E>(&factors, readers.value_dim(), 1.0, 1, readers.rows.value_chunks())
+    vectors::<E>(&factors, heads.value_dim(), 1.0, 1, heads.rows.value_chunks())
 }
 
 impl SamplePass {
-    fn new<E: Element>(
-        readers: &Readers<'_, E>,
+    fn new<E: SimdElement>(
+        heads: &QueryHeads<'_, E>,
         estimate: Estimate,
         logits: &[f32],
         longest: f32,
     ) -> Self {
         let mut e = Vec::new();
         let own_shift = (estimate.sample.shift() * LOG2_E) as f32;
-        exp2(readers.level, logits, own_shift, &mut e);
-        let centre = Centre {
+        exp2(heads.level, logits, own_shift, &mut e);
+        let centre = SpreadCentre {
             mean_e: (estimate.sample.denominator() / logits.len() as f64) as f32,
             out_squared: squared(&estimate.out) as f32,
             out_mean: dot(&estimate.out, &estimate.mean_w) as f32,
             mean_squared: squared(&estimate.mean_w) as f32,
             unit: 1.0 / (longest * longest),
         };
-        let (dim, chunks) = (readers.value_dim(), readers.rows.value_chunks());
+        let (dim, chunks) = (heads.value_dim(), heads.rows.value_chunks());
         let lagged = LaggedSquares::new(vectors::<E>(&estimate.out, dim, 1.0, 1, chunks));
         Self { estimate, e, centre, spread: Spread::default(), lagged }
     }
 
-    /// Returns true if squares in f32 hold the sample's spread: if its largest `e |v − out|` has a
-    /// square, and a square of that, and is not lost beside a value that hardly weighs.
+    /// Returns true if f32 is precise enough: if the second and fourth powers of the largest
+    /// `e |v − out|` do not underflow, and it is not negligible beside a long value of small
+    /// weight.
     fn fits_f32(&self, norms: &[f32], longest: f32) -> bool {
         let out = squared(&self.estimate.out).sqrt() as f32;
         let most = self.e.iter().zip(norms).map(|(e, norm)| e * norm.max(out)).fold(0.0, f32::max);
@@ -157,7 +166,7 @@ impl SamplePass {
 
     fn sum_up(&self, b: usize) -> ShiftedMoments {
         let Self { estimate, spread, lagged, .. } = self;
-        // Squares of e, and of e times a value.
+        // Units of squares of e, and of squares of e times a value.
         let e_squared = estimate.scale * estimate.scale;
         let ev_squared = e_squared / f64::from(self.centre.unit);
         let numerator = estimate.sample.numerator();
@@ -199,25 +208,27 @@ impl Estimate {
         Self { shift, certain, sample, scale, d, n, out, drift, mean_w }
     }
 
-    /// Moments in f64, where f32 does not suffice. `logits` of the sample are powers of two, `[b]`.
-    fn by_definition<E: Stored>(
+    /// Computes moments in f64, where f32 is not precise enough. `logits` of the sample are in base
+    /// 2, `[b]`.
+    fn by_definition<E: PooledElement>(
         &self,
-        readers: &Readers<'_, E>,
+        heads: &QueryHeads<'_, E>,
         logits: &[f32],
         kept: &SampleRows<E>,
         n_s: usize,
     ) -> ShiftedMoments {
         let e: Vec<f64> =
             logits.iter().map(|&logit| (f64::from(logit) * LN_2 - self.shift).exp()).collect();
-        let values = kept.values(readers);
+        let values = kept.values(heads);
         let moments = Moments::new(&e, &values, &self.certain, n_s);
         ShiftedMoments { shift: self.shift, moments }
     }
 }
 
-/// Deviations in another unit, of which `square` is the square.
-fn times(of: Deviations, square: f64) -> Deviations {
-    Deviations { squares: of.squares * square, fourths: of.fourths * square * square }
+/// Scales deviations by a factor, given its square.
+fn times(deviations: Deviations, square: f64) -> Deviations {
+    let Deviations { squares, fourths } = deviations;
+    Deviations { squares: squares * square, fourths: fourths * square * square }
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f64 {

@@ -1,99 +1,103 @@
-//! The sample that the readers of one list have drawn.
+//! The sample drawn for the query heads of one token list.
 
 use std::f64::consts::LN_2;
 use std::ops::RangeInclusive;
 
 use vattention_core::{
     SampleStats,
-    sample::{Residual, Sample as Shown, Stratification, Weighed},
+    sample::{Residual, Sample, Stratification, Weighed},
     step::{Softmax, largest},
 };
 
-use super::kernel::Span;
+use super::kernel::TokenSpan;
 use super::moments::ShiftedMoments;
-use super::readers::{Readers, add};
-use super::stored::{SampleRows, Stored};
-use super::weighed::{WeighedSample, WithCertain, wide};
+use super::query_heads::{QueryHeads, add};
+use super::sample_rows::{PooledElement, SampleRows};
+use super::weighted::{CombinedSums, WeightedSample, wide};
 
-/// Samples whose memory a thread keeps: one, and one of a KV head that it begins while it waits.
+/// Number of samples whose memory a thread keeps. A thread that waits for parallel work can begin
+/// another KV head, so that two samples are in use.
 const POOLED: usize = 2;
 
-/// Lengths of values whose products f32 holds with room for smaller ones beside them.
+/// Range of the largest norm of values for which f32 can represent their products, and those of
+/// shorter values.
 const FITTING: RangeInclusive<f32> = 1e-12..=1e12;
 
-/// Tokens drawn so far. Their values are kept as stored, so that checks of the sample need not
-/// fetch them again.
-pub(crate) struct Sample<E: Stored> {
+/// Tokens drawn so far. Copies of their values are stored, so that checks of the sample read them
+/// in order.
+pub(crate) struct DrawnSample<E: PooledElement> {
     /// Sums of each query head.
     sums: Vec<Softmax>,
     pub(crate) kept: SampleRows<E>,
-    /// Moments at the last check, for each query head.
+    /// Moments at the last check, for each query head; empty after a draw.
     moments: Vec<ShiftedMoments>,
-    /// The same of a sample whose tokens have weights.
-    pub(crate) drawn: Option<WeighedSample>,
+    /// Weighted sums and products at the last check, if the tokens have weights.
+    pub(crate) weighted: Option<WeightedSample>,
 }
 
-impl<E: Stored> Sample<E> {
-    pub(crate) fn new(readers: &Readers<'_, E>) -> Self {
+impl<E: PooledElement> DrawnSample<E> {
+    pub(crate) fn new(heads: &QueryHeads<'_, E>) -> Self {
         let mut kept = E::pool().with_borrow_mut(Vec::pop).unwrap_or_default();
-        kept.rows.logits.resize(readers.members(), Vec::new());
-        Self { sums: readers.nothing(), kept, moments: Vec::new(), drawn: None }
+        kept.rows.logits.resize(heads.members(), Vec::new());
+        Self { sums: heads.empty_sums(), kept, moments: Vec::new(), weighted: None }
     }
 
-    /// The sums of each reader, unweighted.
+    /// Unweighted sums of each query head.
     pub(crate) fn sums(&self) -> &[Softmax] {
         &self.sums
     }
 
-    /// Tokens drawn that can be checked.
+    /// Number of drawn tokens whose rows are stored.
     pub(crate) fn len(&self) -> usize {
         self.kept.rows.norms.len()
     }
 
-    /// A reader's logits, in powers of two, in draw order.
-    pub(crate) fn logits(&self, reader: usize) -> &[f32] {
-        &self.kept.rows.logits[reader]
+    /// Logits of a query head in base 2, in draw order.
+    pub(crate) fn logits(&self, member: usize) -> &[f32] {
+        &self.kept.rows.logits[member]
     }
 
-    /// Reads more tokens.
-    pub(crate) fn draw(&mut self, readers: &Readers<'_, E>, tokens: &[u32]) {
-        readers.note(Span::List(tokens), None, &mut self.sums, &mut self.kept.rows);
+    /// Reads more tokens of weight 1.
+    pub(crate) fn draw(&mut self, heads: &QueryHeads<'_, E>, tokens: &[u32]) {
+        heads.read_and_record(TokenSpan::List(tokens), None, &mut self.sums, &mut self.kept.rows);
         for &token in tokens {
-            self.kept.values.extend_from_slice(readers.rows.value(token as usize));
+            self.kept.values.extend_from_slice(heads.rows.value(token as usize));
         }
         self.moments.clear();
-        self.drawn = None;
+        self.weighted = None;
     }
 
-    /// Reads more tokens whose weights are not known yet.
-    pub(crate) fn gather(&mut self, readers: &Readers<'_, E>, tokens: &[u32]) {
-        readers.gather(tokens, &mut self.kept.rows, &mut self.kept.values);
+    /// Reads more tokens whose weights are given later.
+    pub(crate) fn gather(&mut self, heads: &QueryHeads<'_, E>, tokens: &[u32]) {
+        heads.gather(tokens, &mut self.kept.rows, &mut self.kept.values);
     }
 
-    /// Reads more tokens, for their sums alone: there can be no check after that.
-    pub(crate) fn sum(&mut self, readers: &Readers<'_, E>, tokens: &[u32]) {
-        add(&mut self.sums, &readers.read(Span::List(tokens), None));
+    /// Adds more tokens to the sums, without storing their rows. The sample can no longer be
+    /// checked.
+    pub(crate) fn sum(&mut self, heads: &QueryHeads<'_, E>, tokens: &[u32]) {
+        add(&mut self.sums, &heads.read(TokenSpan::List(tokens), None));
     }
 
-    /// Shows the sample to a query head whose certain tokens sum to `certain`, in f64.
+    /// Calls `show` with the sample of a query head in f64, and the logit that its exponentials are
+    /// relative to. `certain` are the head's sums over deterministic tokens.
     pub(crate) fn show(
         &self,
-        readers: &Readers<'_, E>,
+        heads: &QueryHeads<'_, E>,
         certain: &Softmax,
-        reader: usize,
+        member: usize,
         residual: &Residual,
-        show: &mut dyn FnMut(&Shown<'_>, f64),
+        show: &mut dyn FnMut(&Sample<'_>, f64),
     ) {
-        let logits = &self.kept.rows.logits[reader];
+        let logits = &self.kept.rows.logits[member];
         let largest = logits.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(f64::from(b) * LN_2));
         let mut certain = certain.clone();
         let shift = certain.shift().max(largest);
         certain.rebase(shift);
         let e: Vec<f64> =
             logits.iter().map(|&logit| (f64::from(logit) * LN_2 - shift).exp()).collect();
-        let sample = Shown {
+        let sample = Sample {
             e: &e,
-            values: &self.kept.values(readers),
+            values: &self.kept.values(heads),
             certain: &certain,
             n_s: residual.n_s,
             visible: residual.visible,
@@ -104,73 +108,74 @@ impl<E: Stored> Sample<E> {
         show(&sample, shift);
     }
 
-    /// Statistics for a query head whose certain tokens sum to `certain[reader]`.
+    /// Statistics for the query head `member`. `certain` are sums over deterministic tokens.
     pub(crate) fn stats(
         &mut self,
-        readers: &Readers<'_, E>,
+        heads: &QueryHeads<'_, E>,
         certain: &[Softmax],
-        reader: usize,
+        member: usize,
         residual: &Residual,
     ) -> SampleStats {
         if self.moments.is_empty() {
             self.moments =
-                ShiftedMoments::all(readers, certain, &self.sums, &self.kept, residual.n_s);
+                ShiftedMoments::all(heads, certain, &self.sums, &self.kept, residual.n_s);
         }
-        self.moments[reader].stats(self.len(), residual)
+        self.moments[member].stats(self.len(), residual)
     }
 
-    /// The sums of each reader, weighed by the probabilities `p` `[b]` of the tokens that were drawn and kept.
-    pub(crate) fn weighed_sums(&mut self, readers: &Readers<'_, E>, p: &[f32]) -> Vec<Softmax> {
-        let is_of = |drawn: &WeighedSample| {
-            drawn.p.len() == p.len() && drawn.p.iter().zip(p).all(|(&a, &b)| a as f32 == b)
+    /// Sums of each query head over the stored rows, weighted by `1 / p` with the inclusion
+    /// probabilities `p` `[b]`.
+    pub(crate) fn weighted_sums(&mut self, heads: &QueryHeads<'_, E>, p: &[f32]) -> Vec<Softmax> {
+        let has_probabilities = |weighted: &WeightedSample| {
+            weighted.p.len() == p.len() && weighted.p.iter().zip(p).all(|(&a, &b)| a as f32 == b)
         };
-        let drawn = self.drawn.take().filter(is_of).unwrap_or_else(|| {
+        let weighted = self.weighted.take().filter(has_probabilities).unwrap_or_else(|| {
             let p: Vec<f64> = p.iter().map(|&p| f64::from(p)).collect();
-            WeighedSample::new(readers, &self.kept, &p)
+            WeightedSample::new(heads, &self.kept, &p)
         });
-        drawn.readers.into_iter().map(|of_reader| of_reader.sums).collect()
+        weighted.heads.into_iter().map(|head| head.sums).collect()
     }
 
-    /// Estimates for a query head whose certain tokens sum to `certain[reader]`, if tokens were drawn
-    /// with probabilities `p` `[b]`, within `strata` if there are any; `None` if f32 does not hold
-    /// products of the values.
+    /// Estimates for the query head `member` from tokens with inclusion probabilities `p` `[b]`,
+    /// drawn within `strata` if there are any. `certain` are sums over deterministic tokens.
+    /// Returns
+    /// `None` if products of the values are out of the range of f32.
     pub(crate) fn weighed(
         &mut self,
-        readers: &Readers<'_, E>,
+        heads: &QueryHeads<'_, E>,
         certain: &[Softmax],
-        reader: usize,
+        member: usize,
         p: &[f64],
         strata: Option<&Stratification>,
     ) -> Option<Weighed> {
         let kept = &mut self.kept;
-        if self.drawn.as_ref().is_none_or(|drawn| drawn.p != p) {
+        if self.weighted.as_ref().is_none_or(|weighted| weighted.p != p) {
             if !FITTING.contains(&largest(&kept.rows.norms)) {
                 return None;
             }
-            kept.multiply(readers);
-            let mut drawn = WeighedSample::new(readers, kept, p);
-            drawn.multiply(readers, kept, certain);
-            self.drawn = Some(drawn);
+            kept.multiply(heads);
+            let mut weighted = WeightedSample::new(heads, kept, p);
+            weighted.multiply(heads, kept, certain);
+            self.weighted = Some(weighted);
         }
-        let all_drawn = self.drawn.as_ref().expect("it was made");
-        let WeighedSample { norms, fours, readers: of_readers, .. } = all_drawn;
-        let drawn = &of_readers[reader];
-        let WithCertain { certain, all, by_out } = drawn.all.as_ref().expect("it was multiplied");
+        let weighted = self.weighted.as_ref().expect("assigned above if it was missing");
+        let head = &weighted.heads[member];
+        let CombinedSums { certain, all, by_out } =
+            head.combined.as_ref().expect("`multiply` was called");
         let shift = certain.shift();
-        let scale = (drawn.sums.shift() - shift).exp();
-        let within =
-            strata.map(|strata| kept.within(readers, strata, &drawn.e, scale, &all.output()));
-        let e = wide(&drawn.e, scale);
+        let scale = (head.sums.shift() - shift).exp();
+        let within = strata.map(|strata| kept.within(heads, strata, &head.e, scale, &all.output()));
+        let e = wide(&head.e, scale);
         Some(Weighed {
             by_out: by_out.clone(),
-            fours: fours.clone(),
+            fours: weighted.fours.clone(),
             within,
-            ..Weighed::of_sums(shift, certain, all, e, norms.clone())
+            ..Weighed::of_sums(shift, certain, all, e, weighted.norms.clone())
         })
     }
 }
 
-impl<E: Stored> Drop for Sample<E> {
+impl<E: PooledElement> Drop for DrawnSample<E> {
     fn drop(&mut self) {
         let mut kept = std::mem::take(&mut self.kept);
         kept.values.clear();

@@ -1,4 +1,4 @@
-//! Every level against plain Rust, and plain Rust against the definition.
+//! Tests of the kernels and statistics at every level against their definition.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use vattention_core::{
 };
 
 use super::accumulator::CpuAccumulator;
-use super::kernel::{AnyRows, Rows, Span, exp2};
-use super::readers::Readers;
-use super::simd::{Element, Level};
-use super::stored::Stored;
-use crate::cache::{Cache, ChunkSizes, View};
+use super::kernel::{AnyRows, KvRows, TokenSpan, exp2};
+use super::query_heads::QueryHeads;
+use super::sample_rows::PooledElement;
+use super::simd::Level;
+use crate::cache::{Cache, CacheView, ChunkSizes};
 
-/// One KV head and a query of its group, from a seed.
+/// One KV head and the queries of its group, generated from a seed.
 struct World {
     site: Site,
     queries: Vec<f32>,
@@ -51,7 +51,7 @@ impl World {
         let queries = (0..group * head_dim).map(|_| number() * scale).collect();
         let keys = Array2::from_shape_fn((tokens, head_dim), |_| number());
         let values = Array2::from_shape_fn((tokens, value_dim), |_| number() + 0.5);
-        // Small chunks, so that rows are in several.
+        // Small chunks, so that the rows lie in several of them.
         let mut cache = Cache::with_chunks(storage, head_dim, value_dim, ChunkSizes::new(16, 5));
         let room = cache.room(tokens).unwrap();
         cache.append(keys.view().into(), values.view().into(), room);
@@ -59,40 +59,40 @@ impl World {
         Self { site, queries, cache, tokens }
     }
 
-    fn step<'a>(&'a self, view: &'a View<'a>) -> Step<'a> {
+    fn step<'a>(&'a self, view: &'a CacheView<'a>) -> Step<'a> {
         let (keys, values) = (view.keys(), view.values());
         let (site, queries) = (&self.site, &self.queries);
         Step { site, queries, keys, values, visible: self.tokens, step: 0 }
     }
 
-    /// Calls `with` with readers of the stored type.
-    fn readers<T>(&self, view: &View<'_>, with: impl Fn(&dyn AnyReaders) -> T) -> T {
+    /// Calls `f` with query heads over the stored type.
+    fn query_heads<T>(&self, view: &CacheView<'_>, f: impl Fn(&dyn AnyQueryHeads) -> T) -> T {
         let Shape { head_dim, value_dim, .. } = self.site.shape;
         match AnyRows::new(view.keys(), view.values()).unwrap() {
             AnyRows::F32(rows) => {
-                with(&Readers::new(rows, &self.queries, head_dim, value_dim, false))
+                f(&QueryHeads::new(rows, &self.queries, head_dim, value_dim, false))
             }
             AnyRows::F16(rows) => {
-                with(&Readers::new(rows, &self.queries, head_dim, value_dim, false))
+                f(&QueryHeads::new(rows, &self.queries, head_dim, value_dim, false))
             }
             AnyRows::Bf16(rows) => {
-                with(&Readers::new(rows, &self.queries, head_dim, value_dim, false))
+                f(&QueryHeads::new(rows, &self.queries, head_dim, value_dim, false))
             }
         }
     }
 }
 
-/// The rows of a cache in f32.
-fn wide<'a>(view: &'a View<'_>) -> Rows<'a, f32> {
+/// Rows of a cache that stores f32.
+fn f32_rows<'a>(view: &'a CacheView<'_>) -> KvRows<'a, f32> {
     let AnyRows::F32(rows) = AnyRows::new(view.keys(), view.values()).unwrap() else {
         panic!("stored as f32")
     };
     rows
 }
 
-/// Readers of any stored type, at any level.
-trait AnyReaders {
-    fn sums(&self, level: Level, span: Span<'_>, log_weights: Option<&[f32]>) -> Vec<Softmax>;
+/// Query heads over any stored type, at any level.
+trait AnyQueryHeads {
+    fn sums(&self, level: Level, span: TokenSpan<'_>, log_weights: Option<&[f32]>) -> Vec<Softmax>;
     fn stats(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<SampleStats>;
     fn weighed(
         &self,
@@ -104,15 +104,15 @@ trait AnyReaders {
     ) -> Vec<Weighed>;
 }
 
-impl<E: Stored> AnyReaders for Readers<'_, E> {
-    fn sums(&self, level: Level, span: Span<'_>, log_weights: Option<&[f32]>) -> Vec<Softmax> {
-        at(self, level).read(span, log_weights)
+impl<E: PooledElement> AnyQueryHeads for QueryHeads<'_, E> {
+    fn sums(&self, level: Level, span: TokenSpan<'_>, log_weights: Option<&[f32]>) -> Vec<Softmax> {
+        self.clone().with_level(level).read(span, log_weights)
     }
 
     fn stats(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<SampleStats> {
-        let readers = at(self, level);
-        let mut accumulator = CpuAccumulator::new(&readers, n, true, false);
-        stats(&mut accumulator, picks, parts, readers.members())
+        let heads = self.clone().with_level(level);
+        let mut accumulator = CpuAccumulator::new(&heads, n, true, false);
+        stats(&mut accumulator, picks, parts, heads.members())
     }
 
     fn weighed(
@@ -123,57 +123,55 @@ impl<E: Stored> AnyReaders for Readers<'_, E> {
         n: usize,
         strata: bool,
     ) -> Vec<Weighed> {
-        let readers = at(self, level);
-        let mut accumulator = CpuAccumulator::new(&readers, n, true, false);
-        weighed(&mut accumulator, picks, parts, readers.members(), strata)
+        let heads = self.clone().with_level(level);
+        let mut accumulator = CpuAccumulator::new(&heads, n, true, false);
+        weighed(&mut accumulator, picks, parts, heads.members(), strata)
     }
 }
 
-fn at<'a, E: Element>(readers: &Readers<'a, E>, level: Level) -> Readers<'a, E> {
-    readers.clone().with_level(level)
-}
-
-/// The statistics of each reader after the sample was drawn in parts, with a look at each.
+/// Draws a uniform sample in parts and checks it after each. Returns the last statistics of each
+/// member.
 fn stats(
     accumulator: &mut dyn Accumulator,
     picks: &Picks,
     parts: &[&[u32]],
-    readers: usize,
+    members: usize,
 ) -> Vec<SampleStats> {
-    let stats = |accumulator: &mut dyn Accumulator, reader, residual: &Residual, _| {
-        accumulator.stats(reader, residual)
+    let stats = |accumulator: &mut dyn Accumulator, member, residual: &Residual, _| {
+        accumulator.stats(member, residual)
     };
-    looks(accumulator, picks, parts, (SampleUse::Uniform, readers), stats)
+    draw_and_check(accumulator, picks, parts, (SampleUse::Uniform, members), stats)
 }
 
-/// What the sample says to each reader, if its tokens were drawn with probabilities from a quarter up, or within seven
-/// strata, of which one has no token.
+/// Draws a weighted sample in parts and checks it after each. Returns the last estimates of each
+/// member. Inclusion probabilities are at least 0.25. With `strata`, tokens are in six of seven
+/// strata.
 fn weighed(
     accumulator: &mut dyn Accumulator,
     picks: &Picks,
     parts: &[&[u32]],
-    readers: usize,
+    members: usize,
     strata: bool,
 ) -> Vec<Weighed> {
-    let weighed = |accumulator: &mut dyn Accumulator, reader, residual: &Residual, drawn| {
-        let p: Vec<f64> = (0..drawn).map(|i| 0.25 + 0.75 / (1 + i % 9) as f64).collect();
-        let of: Vec<usize> = (0..drawn).map(|i| [0, 1, 2, 4, 5, 6][i / 3 % 6]).collect();
+    let weighed = |accumulator: &mut dyn Accumulator, member, residual: &Residual, count| {
+        let p: Vec<f64> = (0..count).map(|i| 0.25 + 0.75 / (1 + i % 9) as f64).collect();
+        let token_strata = (0..count).map(|i| [0, 1, 2, 4, 5, 6][i / 3 % 6]).collect();
         let neighbours = [&[1_usize, 4][..], &[0], &[4], &[2], &[], &[6, 2], &[5, 4]]
-            .map(|of: &[usize]| of.to_vec())
+            .map(|neighbours: &[usize]| neighbours.to_vec())
             .to_vec();
-        let stratification = Stratification { strata: of, neighbours };
-        accumulator.weighed(reader, residual, &p, strata.then_some(&stratification))
+        let stratification = Stratification { strata: token_strata, neighbours };
+        accumulator.weighed(member, residual, &p, strata.then_some(&stratification))
     };
-    looks(accumulator, picks, parts, (SampleUse::Weighted, readers), weighed)
+    draw_and_check(accumulator, picks, parts, (SampleUse::Weighted, members), weighed)
 }
 
-/// What each reader is told at the last look after the sample was drawn in parts.
-fn looks<T>(
+/// Draws a sample in parts and calls `check` for each member after each. Returns the last results.
+fn draw_and_check<T>(
     accumulator: &mut dyn Accumulator,
     picks: &Picks,
     parts: &[&[u32]],
-    (for_use, readers): (SampleUse, usize),
-    look: impl Fn(&mut dyn Accumulator, usize, &Residual, usize) -> T,
+    (for_use, members): (SampleUse, usize),
+    check: impl Fn(&mut dyn Accumulator, usize, &Residual, usize) -> T,
 ) -> Vec<T> {
     let residual = Residual {
         n_s: picks.visible() - picks.len(),
@@ -183,56 +181,56 @@ fn looks<T>(
         bound: Some(1.0),
     };
     accumulator.take(picks);
-    let (mut last, mut drawn) = (Vec::new(), 0);
+    let (mut last, mut count) = (Vec::new(), 0);
     for part in parts {
         accumulator.draw(part, for_use);
-        drawn += part.len();
-        last = (0..readers).map(|reader| look(accumulator, reader, &residual, drawn)).collect();
+        count += part.len();
+        last = (0..members).map(|member| check(accumulator, member, &residual, count)).collect();
     }
     last
 }
 
-/// Rows of a list cost as much as 1.6 in order, and looks at them as much as the bytes that could be
-/// read meanwhile.
+/// A gathered row costs as much as 1.6 rows in order, and its checks as much as the bytes that
+/// could be read in their time.
 #[test]
-fn long_lists_and_looks_at_large_samples_are_slower_than_reading_everything() {
-    // A row of 64 elements in f32: as long as 3.5 bytes of each of 32 elements, twice, for each reader; those drawn before will be
-    // looked at once more.
-    for (group, looking) in [(1, 0.875), (4, 3.5)] {
+fn dense_steps_are_faster_than_long_lists_and_checks_of_large_samples() {
+    // A check of a value of 32 elements costs 3.5 bytes per element and member; a row has 256
+    // bytes. Each token is checked twice, a token that was drawn before once more.
+    for (group, checking) in [(1, 0.875), (4, 3.5)] {
         let world = World::new(group, (32, 32), 4000, Storage::F32, 3);
         let view = world.cache.view();
-        let readers = Readers::new(wide(&view), &world.queries, 32, 32, false);
-        let mut accumulator = CpuAccumulator::new(&readers, 4000, false, false);
+        let heads = QueryHeads::new(f32_rows(&view), &world.queries, 32, 32, false);
+        let mut accumulator = CpuAccumulator::new(&heads, 4000, false, false);
         let from = |rows: f64| rows as usize + 1;
         assert_eq!(accumulator.dense_from(false), from(4000.0 / 1.6));
-        assert_eq!(accumulator.dense_from(true), from(4000.0 / (1.6 + looking)));
+        assert_eq!(accumulator.dense_from(true), from(4000.0 / (1.6 + checking)));
         accumulator.draw(&(0..600).collect::<Vec<_>>(), SampleUse::Uniform);
         assert_eq!(accumulator.dense_from(false), from(4000.0 / 1.6));
-        let left = 4000.0 - 600.0 * looking / 2.0;
-        assert_eq!(accumulator.dense_from(true), from(left / (1.6 + looking)));
+        let left = 4000.0 - 600.0 * checking / 2.0;
+        assert_eq!(accumulator.dense_from(true), from(left / (1.6 + checking)));
         accumulator.draw(&(600..4000).collect::<Vec<_>>(), SampleUse::Uniform);
-        let left = 4000.0 - 4000.0 * looking / 2.0;
-        assert_eq!(accumulator.dense_from(true), from(left.max(0.0) / (1.6 + looking)));
-        let literal = CpuAccumulator::new(&readers, 4000, true, false);
-        assert_eq!([true, false].map(|checked| literal.dense_from(checked)), [usize::MAX; 2]);
+        let left = 4000.0 - 4000.0 * checking / 2.0;
+        assert_eq!(accumulator.dense_from(true), from(left.max(0.0) / (1.6 + checking)));
+        let never_dense = CpuAccumulator::new(&heads, 4000, true, false);
+        assert_eq!([true, false].map(|checked| never_dense.dense_from(checked)), [usize::MAX; 2]);
     }
 }
 
-/// Logits in order, of what was read in pieces, in tiles, for certain and by chance.
+/// Logits are in order of tokens, for tokens read in pieces, in tiles, deterministically and drawn.
 #[test]
-fn feedback_is_told_the_logit_of_each_token_read() {
+fn feedback_contains_the_logit_of_each_token_read() {
     let world = World::new(6, (32, 5), 5000, Storage::F32, 3);
     let view = world.cache.view();
     let step = world.step(&view);
     for (from, checked) in [(usize::MAX, true), (usize::MAX, false), (2000, true)] {
         let config = PipelineConfig {
-            selectors: vec![Box::new(Listening {})],
-            estimator: Some(Box::new(Most { checked })),
+            selectors: vec![Box::new(HundredthTokens {})],
+            estimator: Some(Box::new(MostTokens { checked })),
             ..PipelineConfig::default()
         };
         let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
-        let readers = Readers::new(wide(&view), &world.queries, 32, 5, false);
-        let mut accumulator = CpuAccumulator::new(&readers, world.tokens, from == usize::MAX, true);
+        let heads = QueryHeads::new(f32_rows(&view), &world.queries, 32, 5, false);
+        let mut accumulator = CpuAccumulator::new(&heads, world.tokens, from == usize::MAX, true);
         let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut accumulator);
         assert_eq!(read.fell_back, from != usize::MAX);
         let list = read.list();
@@ -240,34 +238,31 @@ fn feedback_is_told_the_logit_of_each_token_read() {
         for (member, got) in sums.iter().enumerate() {
             let row = step.row(member);
             let mut want = Softmax::new(0);
-            for ((&token, &p), &logit) in
-                list.indices.iter().zip(&list.probabilities).zip(&got.logits)
-            {
-                assert!(
-                    (logit - f64::from(row.logit(token as usize))).abs() < 1e-4,
-                    "token {token}"
-                );
-                want.add(logit, 1.0 / f64::from(p), &[]);
-            }
             assert_eq!(got.logits.len(), list.indices.len());
+            for (i, &logit) in got.logits.iter().enumerate() {
+                let token = list.indices[i];
+                let want_logit = f64::from(row.logit(token as usize));
+                assert!((logit - want_logit).abs() < 1e-4, "token {token}");
+                want.add(logit, 1.0 / f64::from(list.probabilities[i]), &[]);
+            }
             let apart = got.sums.log_denominator() - want.log_denominator();
             assert!(apart.abs() < 1e-5, "member {member}: {apart:e}");
         }
     }
 }
 
-/// Takes every hundredth token, and waits for feedback.
+/// Picks every hundredth token, and needs feedback.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Listening {}
+struct HundredthTokens {}
 
-#[typetag::serde(name = "listening")]
-impl SelectorConfig for Listening {
+#[typetag::serde(name = "hundredth-tokens")]
+impl SelectorConfig for HundredthTokens {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
         Ok(Box::new(self.clone()))
     }
 }
 
-impl Selector for Listening {
+impl Selector for HundredthTokens {
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
         picks.take_all((3..5000).step_by(100));
     }
@@ -277,14 +272,14 @@ impl Selector for Listening {
     }
 }
 
-/// Asks for most of the tokens, after a first look or before any.
+/// Requires most of the tokens, after a first check of the sample or without any.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Most {
+struct MostTokens {
     checked: bool,
 }
 
-#[typetag::serde(name = "most")]
-impl Estimator for Most {
+#[typetag::serde(name = "most-tokens")]
+impl Estimator for MostTokens {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let relative = if stats.b < 4500 { f64::INFINITY } else { 0.0 };
         Radius::new(relative, Kind::Asymptotic, Assumptions::NONE)
@@ -300,13 +295,13 @@ impl Estimator for Most {
     }
 }
 
-/// Weights that differ from piece to piece, and logits that are alike, or far apart in one lane.
+/// Weights differ from piece to piece; logits are similar, or much larger in one lane.
 #[test]
 fn long_lists_are_summed_once_and_relative_to_the_largest_logit() {
     let alike = |i: usize| i as f32 / 9000.0;
     let apart_in_one_lane = |i: usize| if i > 1500 && i % 16 == 13 { 150.0 } else { 0.0 };
     let logits: [&dyn Fn(usize) -> f32; 2] = [&alike, &apart_in_one_lane];
-    for (group, logit) in [1, 2, 4].into_iter().flat_map(|group| logits.map(|of| (group, of))) {
+    for (group, logit) in [1, 2, 4].into_iter().flat_map(|group| logits.map(|f| (group, f))) {
         let mut world = World::new(group, (32, 3), 9000, Storage::F32, 5);
         let keys = Array2::from_shape_fn((9000, 32), |(i, _)| logit(i));
         let values = Array2::from_shape_fn((9000, 3), |(i, j)| ((i + j) % 7) as f32);
@@ -319,8 +314,8 @@ fn long_lists_are_summed_once_and_relative_to_the_largest_logit() {
         let list: Vec<u32> = (0..9000).collect();
         let log_weights: Vec<f32> = (0..9000).map(|i| (i / 1000) as f32).collect();
         for level in Level::all() {
-            let got = world.readers(&view, |readers| {
-                readers.sums(level, Span::List(&list), Some(&log_weights))
+            let got = world.query_heads(&view, |heads| {
+                heads.sums(level, TokenSpan::List(&list), Some(&log_weights))
             });
             for (member, got) in got.iter().enumerate() {
                 let weight = |i: usize| f64::from(log_weights[i]).exp2();
@@ -342,7 +337,7 @@ fn worlds() -> impl Strategy<Value = World> {
     )
 }
 
-/// `Σ e w` and `Σ e w v` of one row, in f64.
+/// `Σ e w` and `Σ e w v` of one query head, in f64.
 fn exact(step: &Step<'_>, member: usize, tokens: &[u32], weight: impl Fn(usize) -> f64) -> Softmax {
     let row = step.row(member);
     let mut softmax = Softmax::new(step.values.dim());
@@ -357,7 +352,7 @@ fn exact(step: &Step<'_>, member: usize, tokens: &[u32], weight: impl Fn(usize) 
     softmax
 }
 
-/// The largest difference of two sums, relative to what is summed; NaN if there is one.
+/// Largest difference of two sums, relative to the denominator; NaN if any difference is NaN.
 fn apart(got: &Softmax, want: &Softmax) -> f64 {
     let mut got = got.clone();
     got.rebase(want.shift());
@@ -371,7 +366,7 @@ fn apart(got: &Softmax, want: &Softmax) -> f64 {
         .fold(0.0, |a, b| if a.is_nan() || a >= b { a } else { b })
 }
 
-/// Some tokens in an order of their own.
+/// A fraction `share / 7` of the tokens, not in ascending order.
 fn some_tokens(tokens: usize, share: usize) -> Vec<u32> {
     let mut list: Vec<u32> = (0..tokens as u32).filter(|i| i % 7 < share as u32).collect();
     list.reverse();
@@ -381,11 +376,15 @@ fn some_tokens(tokens: usize, share: usize) -> Vec<u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: 128,
+        ..ProptestConfig::default()
+    })]
 
-    /// Of a range, and of a list with and without weights, at every level.
+    /// Sums over a range, and over a list with and without weights, at every level.
     #[test]
-    fn sums_are_those_of_the_definition(world in worlds(), share in 1usize..7) {
+    fn sums_match_the_definition(world in worlds(), share in 1usize..7) {
         let view = world.cache.view();
         let step = world.step(&view);
         let all: Vec<u32> = (0..world.tokens as u32).collect();
@@ -393,10 +392,10 @@ proptest! {
         let log_weights: Vec<f32> = (0..list.len()).map(|i| (i % 5) as f32).collect();
         let weight = |i: usize| f64::from(log_weights[i]).exp2();
         for level in Level::all() {
-            let (range, plain, weighted) = world.readers(&view, |readers| (
-                readers.sums(level, Span::Range(0, world.tokens), None),
-                readers.sums(level, Span::List(&list), None),
-                readers.sums(level, Span::List(&list), Some(&log_weights)),
+            let (range, plain, weighted) = world.query_heads(&view, |heads| (
+                heads.sums(level, TokenSpan::Range(0, world.tokens), None),
+                heads.sums(level, TokenSpan::List(&list), None),
+                heads.sums(level, TokenSpan::List(&list), Some(&log_weights)),
             ));
             for member in 0..world.site.shape.group() {
                 for (got, want) in [
@@ -411,10 +410,10 @@ proptest! {
         }
     }
 
-    /// What a machine says of a sample, drawn in two parts, is what the definition says: of tokens that weigh alike, and of
-    /// such as have weights of their own.
+    /// Statistics of a sample that is drawn in two parts, with equal weights and with different
+    /// ones.
     #[test]
-    fn samples_are_told_as_defined(world in worlds(), share in 1usize..6) {
+    fn statistics_match_the_definition(world in worlds(), share in 1usize..6) {
         let view = world.cache.view();
         let step = world.step(&view);
         let mut picks = Picks::new(world.tokens);
@@ -423,67 +422,70 @@ proptest! {
         let (first, second) = drawn.split_at(drawn.len() / 3);
         let rows = step.rows();
         let parts = [first, second];
-        let alike = stats(&mut ExactAccumulator::new(&rows), &picks, &parts, rows.len());
-        let own = |strata| {
+        let want_uniform = stats(&mut ExactAccumulator::new(&rows), &picks, &parts, rows.len());
+        let want_weighted = [false, true].map(|strata| {
             weighed(&mut ExactAccumulator::new(&rows), &picks, &parts, rows.len(), strata)
-        };
-        let own = [own(false), own(true)];
+        });
         for level in Level::all() {
-            let (got_alike, got_own) = world.readers(&view, |readers| (
-                readers.stats(level, &picks, &parts, world.tokens),
+            let (uniform, weighted) = world.query_heads(&view, |heads| (
+                heads.stats(level, &picks, &parts, world.tokens),
                 [false, true]
-                    .map(|strata| readers.weighed(level, &picks, &parts, world.tokens, strata)),
+                    .map(|strata| heads.weighed(level, &picks, &parts, world.tokens, strata)),
             ));
-            for (got, want) in got_alike.iter().zip(&alike) {
-                same_stats(got, want, level)?;
+            for (got, want) in uniform.iter().zip(&want_uniform) {
+                check_stats(got, want, level)?;
             }
-            for (got, want) in got_own.iter().flatten().zip(own.iter().flatten()) {
-                same_weighed(got, want, level)?;
+            for (got, want) in weighted.iter().flatten().zip(want_weighted.iter().flatten()) {
+                check_weighed(got, want, level)?;
             }
         }
     }
 
     #[test]
-    fn exponentials_are_right(numbers in prop::collection::vec(-180.0_f32..20.0, 0..70), shift in -5.0_f32..5.0) {
+    fn exponentials_are_right(
+        numbers in prop::collection::vec(-180.0_f32..20.0, 0..70),
+        shift in -5.0_f32..5.0,
+    ) {
         for level in Level::all() {
             let mut out = Vec::new();
             exp2(level, &numbers, shift, &mut out);
             prop_assert_eq!(out.len(), numbers.len());
             for (&x, &got) in numbers.iter().zip(&out) {
                 let want = f64::from(x - shift).exp2();
-                let tiny = f64::from(f32::MIN_POSITIVE);
-                prop_assert!((f64::from(got) - want).abs() <= 4e-7 * want + tiny, "2^({x} - {shift}) = {got}");
+                let allowed = 4e-7 * want + f64::from(f32::MIN_POSITIVE);
+                let close = (f64::from(got) - want).abs() <= allowed;
+                prop_assert!(close, "2^({x} - {shift}) = {got}");
             }
         }
     }
 }
 
-/// All statistics, each relative to the definition's.
+/// Compares all statistics with those of the definition.
 ///
-/// The machine's are differences of sums of `e² |v|²`, at most `e² · dim · 1.5²` here, in f32, after four
-/// roundings: what is much smaller than that is known less well, and matters less.
-fn same_stats(
+/// `got` are differences of sums of `e² |v|²`, at most `e² · dim · 1.5²` here, in f32, after four
+/// roundings. Statistics that are much smaller than these sums have larger relative errors.
+fn check_stats(
     got: &SampleStats,
     want: &SampleStats,
     level: Level,
 ) -> std::result::Result<(), TestCaseError> {
     prop_assert_eq!((got.b, got.n_s, got.visible), (want.b, want.n_s, want.visible));
     prop_assert_eq!((got.value_dim, got.max_norm_v), (want.value_dim, want.max_norm_v));
-    // Relative to one shift.
+    // The shifts differ, and so the units.
     let e = got.d / want.d;
     let four_roundings = 4.0 * 2.0_f64.powi(-24);
     let rounding = four_roundings * 2.25 * want.value_dim as f64;
-    let (of_ev, of_w) = (rounding / want.trace_ev, rounding / want.trace_w);
-    let of_e = four_roundings / want.var_e;
+    let (rounding_ev, rounding_w) = (rounding / want.trace_ev, rounding / want.trace_w);
+    let rounding_e = four_roundings / want.var_e;
     for (name, got, want, rounding) in [
         ("d_certain", got.d_certain / e, want.d_certain, 0.0),
         ("norm_n", got.norm_n / e, want.norm_n, 0.0),
-        ("var_e", got.var_e / (e * e), want.var_e, of_e),
-        ("trace_ev", got.trace_ev / (e * e), want.trace_ev, of_ev),
-        ("trace_w", got.trace_w / (e * e), want.trace_w, of_w),
-        ("nu", got.nu, want.nu, 4.0 * of_w),
-        ("kurtosis_e", got.kurtosis_e, want.kurtosis_e, 4.0 * of_e),
-        ("kurtosis_w", got.kurtosis_w, want.kurtosis_w, 4.0 * of_w),
+        ("var_e", got.var_e / (e * e), want.var_e, rounding_e),
+        ("trace_ev", got.trace_ev / (e * e), want.trace_ev, rounding_ev),
+        ("trace_w", got.trace_w / (e * e), want.trace_w, rounding_w),
+        ("nu", got.nu, want.nu, 4.0 * rounding_w),
+        ("kurtosis_e", got.kurtosis_e, want.kurtosis_e, 4.0 * rounding_e),
+        ("kurtosis_w", got.kurtosis_w, want.kurtosis_w, 4.0 * rounding_w),
         ("bound", got.bound.unwrap_or(0.0) / e, want.bound.unwrap_or(0.0), 0.0),
     ] {
         let allowed = (2e-5 + rounding.max(0.0)) * want.abs();
@@ -493,16 +495,16 @@ fn same_stats(
     Ok(())
 }
 
-/// Everything that a look at a weighed sample is told, but for roundings of products in f32.
-fn same_weighed(
+/// Compares all estimates of a weighted sample with the definition, up to roundings in f32.
+fn check_weighed(
     got: &Weighed,
     want: &Weighed,
     level: Level,
 ) -> std::result::Result<(), TestCaseError> {
     prop_assert_eq!(got.value_dim, want.value_dim);
-    let lengths = |of: &Weighed| [of.e.len(), of.norms.len(), of.by_out.len(), of.fours.len()];
+    let lengths = |w: &Weighed| [w.e.len(), w.norms.len(), w.by_out.len(), w.fours.len()];
     prop_assert_eq!(lengths(got), lengths(want));
-    // Relative to one shift.
+    // The shifts differ, and so the units.
     let e = (got.shift - want.shift).exp().recip();
     let largest_product = 2.25 * want.value_dim as f64;
     let near = |name: &str, got: f64, want: f64, scale: f64| {
@@ -530,7 +532,7 @@ fn same_weighed(
         prop_assert_eq!(&got.within, &want.within);
         return Ok(());
     };
-    let lengths = |of: &Within| [of.by_centre.len(), of.centres.len()];
+    let lengths = |within: &Within| [within.by_centre.len(), within.centres.len()];
     prop_assert_eq!(lengths(got), lengths(want));
     for (got, want) in got.by_centre.iter().zip(&want.by_centre) {
         near("v·μ", got / e, *want, largest_product)?;
@@ -543,9 +545,9 @@ fn same_weighed(
     Ok(())
 }
 
-/// More than a part of the sample, in two draws: lags reach from part to part.
+/// The sample is longer than a part, so that lags reach from part to part.
 #[test]
-fn long_samples_are_judged_in_parts() {
+fn statistics_of_long_samples_are_computed_in_parts() {
     let world = World::new(3, (32, 24), 1500, Storage::Bf16, 11);
     let view = world.cache.view();
     let step = world.step(&view);
@@ -557,15 +559,15 @@ fn long_samples_are_judged_in_parts() {
     let want = stats(&mut ExactAccumulator::new(&rows), &picks, &[first, second], rows.len());
     for level in Level::all() {
         let got = world
-            .readers(&view, |readers| readers.stats(level, &picks, &[first, second], world.tokens));
+            .query_heads(&view, |heads| heads.stats(level, &picks, &[first, second], world.tokens));
         for (got, want) in got.iter().zip(&want) {
-            same_stats(got, want, level).unwrap();
+            check_stats(got, want, level).unwrap();
         }
     }
 }
 
-/// Numbers whose squares, or squares of these, f32 does not hold; and the same beside tokens of value zero
-/// that outweigh them by more.
+/// The squares or fourth powers of the numbers are out of the range of f32, with and without tokens
+/// of value zero and much larger weight beside them.
 #[test]
 fn statistics_are_right_at_any_magnitude() {
     for (magnitude, gap) in [
@@ -602,7 +604,7 @@ fn statistics_are_right_at_any_magnitude() {
             weighed(&mut ExactAccumulator::new(&rows), &picks, &[&drawn], rows.len(), true);
         for level in Level::all() {
             let got = world
-                .readers(&view, |readers| readers.weighed(level, &picks, &[&drawn], 300, true));
+                .query_heads(&view, |heads| heads.weighed(level, &picks, &[&drawn], 300, true));
             for (got, want) in got.iter().zip(&weighed) {
                 let close = |got: f64, want: f64| (got - want).abs() <= 1e-4 * want.abs();
                 assert!(close(got.out_squared, want.out_squared), "{got:?}, not {want:?}");
@@ -611,7 +613,7 @@ fn statistics_are_right_at_any_magnitude() {
                 let near = |(got, want): (&f64, &f64)| (got - want).abs() <= 1e-5 * largest;
                 assert!(products.into_iter().all(near), "{got:?}, not {want:?}");
             }
-            let got = world.readers(&view, |readers| readers.stats(level, &picks, &[&drawn], 300));
+            let got = world.query_heads(&view, |heads| heads.stats(level, &picks, &[&drawn], 300));
             for (got, want) in got.iter().zip(&want) {
                 for (name, got, want) in [
                     ("norm_n", got.norm_n, want.norm_n),
@@ -630,9 +632,9 @@ fn statistics_are_right_at_any_magnitude() {
     }
 }
 
-/// Thousands of like numbers, whose sum in f32 would drift.
+/// The sum of thousands of equal numbers in f32 would drift.
 #[test]
-fn equal_values_come_out_as_they_went_in() {
+fn the_mean_of_equal_values_is_the_value() {
     let (tokens, value) = (8192, 0.953_f32);
     let mut cache = Cache::new(Storage::F32, 32, 32);
     let room = cache.room(tokens).unwrap();
@@ -641,9 +643,9 @@ fn equal_values_come_out_as_they_went_in() {
     cache.append(keys.view().into(), values.view().into(), room);
     let view = cache.view();
     for group in [1, 4] {
-        let readers = Readers::new(wide(&view), &vec![1.0; group * 32], 32, 32, false);
+        let heads = QueryHeads::new(f32_rows(&view), &vec![1.0; group * 32], 32, 32, false);
         for level in Level::all() {
-            let sums = at(&readers, level).read(Span::Range(0, tokens), None);
+            let sums = heads.sums(level, TokenSpan::Range(0, tokens), None);
             for x in sums.iter().flat_map(Softmax::output) {
                 let apart = (x - f64::from(value)).abs();
                 assert!(apart < 5e-6, "{level:?}, {group} heads: {apart:e}");
@@ -652,9 +654,10 @@ fn equal_values_come_out_as_they_went_in() {
     }
 }
 
-/// A certain token beside whose weight, e^55, the squares of the others' vanish in f32.
+/// A deterministic token has the weight e^55, relative to which squares of the other weights would
+/// underflow in f32.
 #[test]
-fn a_sample_far_below_the_certain_part_keeps_its_spread() {
+fn the_spread_of_a_sample_of_tiny_weights_is_precise() {
     let mut world = World::new(1, (32, 8), 1, Storage::F32, 5);
     world.queries.fill(0.1);
     let others = World::new(1, (32, 8), 119, Storage::F32, 6);
@@ -677,7 +680,7 @@ fn a_sample_far_below_the_certain_part_keeps_its_spread() {
     let want = stats(&mut ExactAccumulator::new(&rows), &picks, &[&drawn], 1);
     for level in Level::all() {
         let got =
-            world.readers(&view, |readers| readers.stats(level, &picks, &[&drawn], world.tokens));
+            world.query_heads(&view, |heads| heads.stats(level, &picks, &[&drawn], world.tokens));
         for (name, got, want) in [
             ("trace_ev", got[0].trace_ev, want[0].trace_ev),
             ("trace_w", got[0].trace_w, want[0].trace_w),

@@ -31,9 +31,9 @@ fn rows<M: Executor>(layer: &Layer<M>, head: usize) -> Vec<f32> {
     view.keys().to_array(0..layer.len()).into_iter().collect()
 }
 
-/// The first KV head could have grown; it must not where the second cannot.
+/// The allocation for the second KV head fails, so the first one must not grow either.
 #[test]
-fn heads_grow_together_or_not_at_all() {
+fn all_heads_grow_or_no_head_does() {
     let config = PipelineConfig { dense_layers: vec![0.into()], ..PipelineConfig::default() };
     let mut layer = start(config, SHAPE, &Options::default(), Reference);
     let keys = Array3::from_shape_fn((2, 5, 4), |(i, j, k)| (i * 20 + j * 4 + k) as f32);
@@ -54,27 +54,27 @@ fn heads_grow_together_or_not_at_all() {
     assert_eq!(rows(&layer, 1)[20..], rows(&layer, 1)[..20]);
 }
 
-/// The reference, which fails after some calls.
-struct Mortal {
+/// The reference, which fails after a number of calls.
+struct Failing {
     calls: usize,
 }
 
-impl Mortal {
-    fn live(&mut self) -> Result<()> {
+impl Failing {
+    fn count_call(&mut self) -> Result<()> {
         self.calls = self.calls.checked_sub(1).ok_or(Error::Memory { bytes: 7 })?;
         Ok(())
     }
 }
 
-impl Executor for Mortal {
+impl Executor for Failing {
     const FALLIBLE: bool = true;
 
     fn append(&mut self, _: usize, _: RowsView<'_>, _: RowsView<'_>) -> Result<()> {
-        self.live()
+        self.count_call()
     }
 
     fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
-        self.live()?;
+        self.count_call()?;
         Reference.answer(heads, workers)
     }
 
@@ -83,18 +83,18 @@ impl Executor for Mortal {
     }
 }
 
-/// What a machine refuses has not happened: no token has come, no step was taken.
+/// After an error of the executor, neither tokens nor steps have been added.
 #[test]
-fn a_machine_that_fails_changes_nothing() {
+fn an_executor_that_fails_changes_nothing() {
     let (config, options) = (PipelineConfig::default(), Options::default());
-    let mut layer = start(config, SHAPE, &options, Mortal { calls: 2 });
+    let mut layer = start(config, SHAPE, &options, Failing { calls: 2 });
     let (keys, values) = (Array3::ones((2, 5, 4)), Array3::ones((2, 5, 3)));
     let queries = Array3::ones((2, 3, 4));
     append(&mut layer, &keys, &values).unwrap();
 
     let error = layer.attend(queries.view(), None).unwrap_err();
     assert!(matches!(error, Error::Memory { bytes: 7 }), "{error}");
-    assert_eq!(layer.step, 0, "the first of three queries was answered");
+    assert_eq!(layer.step, 0, "the first of three queries succeeded");
     append(&mut layer, &keys, &values).unwrap_err();
     assert_eq!((layer.len(), rows(&layer, 1).len()), (5, 20));
     assert!(layer.fork(None).is_err());
@@ -104,15 +104,15 @@ fn a_machine_that_fails_changes_nothing() {
     assert_eq!(layer.step, 3);
 }
 
-/// Takes four tokens, and records what it is shown.
+/// Picks the first four tokens, and records the tokens and prompts that it indexes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Witness {
     #[serde(skip)]
-    shown: Arc<Mutex<Vec<Shown>>>,
+    events: Arc<Mutex<Vec<Event>>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Shown {
+enum Event {
     Token { token: usize, key: Vec<f32> },
     PromptQueries { queries: Vec<f32>, tokens: usize },
 }
@@ -125,8 +125,8 @@ impl SelectorConfig for Witness {
 }
 
 impl Witness {
-    fn take(&self) -> Vec<Shown> {
-        std::mem::take(&mut self.shown.lock().unwrap())
+    fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut self.events.lock().unwrap())
     }
 }
 
@@ -134,16 +134,14 @@ impl Selector for Witness {
     fn append(&mut self, new: &NewTokens<'_>) {
         let keys = new.keys.to_array(0..new.keys.len());
         let tokens = (new.first..).zip(keys.outer_iter());
-        let shown = tokens.map(|(token, key)| Shown::Token { token, key: key.to_vec() });
-        self.shown.lock().unwrap().extend(shown);
+        let events = tokens.map(|(token, key)| Event::Token { token, key: key.to_vec() });
+        self.events.lock().unwrap().extend(events);
     }
 
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let queries = prompt.queries.iter().copied().collect();
-        self.shown
-            .lock()
-            .unwrap()
-            .push(Shown::PromptQueries { queries, tokens: prompt.keys.len() });
+        let event = Event::PromptQueries { queries, tokens: prompt.keys.len() };
+        self.events.lock().unwrap().push(event);
     }
 
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
@@ -153,9 +151,9 @@ impl Selector for Witness {
 
 /// The reference, with another time at which selectors index tokens.
 #[derive(Clone, Copy, Debug)]
-struct Timed(Indexing);
+struct IndexingAt(Indexing);
 
-impl Executor for Timed {
+impl Executor for IndexingAt {
     const FALLIBLE: bool = false;
 
     fn indexing(&self) -> Indexing {
@@ -171,11 +169,11 @@ impl Executor for Timed {
     }
 }
 
-const EAGER: Timed = Timed(Indexing::Eager);
+const EAGER: IndexingAt = IndexingAt(Indexing::Eager);
 
-/// A prompt in two parts, its last queries, tokens and queries after it; what the selectors of the one
-/// KV head were shown after each, and again after a fork has done the last two as well.
-fn shown_by<M: Executor>(executor: M, visible: [usize; 2]) -> Vec<Vec<Shown>> {
+/// Runs a prompt in two parts, its last queries, a token, a query, and in the layer and its fork
+/// another token and query. Returns the selector's events during each of these calls.
+fn record_events<M: Executor>(executor: M, visible: [usize; 2]) -> Vec<Vec<Event>> {
     let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 2, value_dim: 1 };
     let witness = Witness::default();
     let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(witness.clone())];
@@ -191,48 +189,48 @@ fn shown_by<M: Executor>(executor: M, visible: [usize; 2]) -> Vec<Vec<Shown>> {
         layer.attend(some(1, 2).view(), Some(&[visible])).unwrap();
         witness.take()
     };
-    let mut shown = vec![append(&mut layer, 5), append(&mut layer, 2)];
+    let mut events = vec![append(&mut layer, 5), append(&mut layer, 2)];
     layer.observe(some(3, 2).view()).unwrap();
-    shown.push(witness.take());
-    shown.push(append(&mut layer, 1));
-    shown.push(attend(&mut layer, visible[0]));
+    events.push(witness.take());
+    events.push(append(&mut layer, 1));
+    events.push(attend(&mut layer, visible[0]));
     let mut fork = layer.fork(None).unwrap();
     for layer in [&mut layer as &mut dyn Attention, &mut *fork] {
-        shown.push(append(layer, 1));
-        shown.push(attend(layer, visible[1]));
+        events.push(append(layer, 1));
+        events.push(attend(layer, visible[1]));
     }
-    shown
+    events
 }
 
-/// Selectors are shown everything as it comes, or nothing if the executor does without their picks.
+/// Selectors index everything when it arrives, or nothing if the executor does not use their picks.
 #[test]
-fn selectors_are_shown_tokens_and_prompts_in_order() {
-    let shown = shown_by(EAGER, [7, 8]);
-    let events: Vec<usize> = shown.iter().map(Vec::len).collect();
-    assert_eq!(events, [5, 2, 1, 1, 0, 1, 0, 1, 0]);
-    assert_eq!(shown[1][1], Shown::Token { token: 6, key: vec![3.0, 4.0] });
+fn selectors_index_tokens_and_prompts_in_order() {
+    let events = record_events(EAGER, [7, 8]);
+    let counts: Vec<usize> = events.iter().map(Vec::len).collect();
+    assert_eq!(counts, [5, 2, 1, 1, 0, 1, 0, 1, 0]);
+    assert_eq!(events[1][1], Event::Token { token: 6, key: vec![3.0, 4.0] });
     let queries = vec![0.0, 2.0, 6.0, 8.0, 12.0, 14.0];
-    assert_eq!(shown[2], [Shown::PromptQueries { queries, tokens: 7 }]);
+    assert_eq!(events[2], [Event::PromptQueries { queries, tokens: 7 }]);
 
-    let never = shown_by(Timed(Indexing::Never), [7, 8]);
+    let never = record_events(IndexingAt(Indexing::Never), [7, 8]);
     assert!(never.iter().all(Vec::is_empty), "{never:?}");
 }
 
-/// The reference shows its selectors what a row sees when the row comes, and nothing else.
+/// Selectors of the reference index the visible tokens at each step, and no others.
 #[test]
-fn selectors_of_the_reference_are_shown_what_rows_see() {
-    let at_once = shown_by(EAGER, [7, 8]).concat();
-    let as_seen = shown_by(Reference, [7, 8]);
-    let events: Vec<usize> = as_seen.iter().map(Vec::len).collect();
-    assert_eq!(events, [0, 0, 0, 0, 8, 0, 1, 0, 1]);
-    assert_eq!(as_seen.concat()[..9], at_once[..9], "and the ninth token never");
-    assert_eq!(as_seen[8], as_seen[6], "the fork");
+fn selectors_of_the_reference_index_visible_tokens_only() {
+    let eager = record_events(EAGER, [7, 8]).concat();
+    let lazy = record_events(Reference, [7, 8]);
+    let counts: Vec<usize> = lazy.iter().map(Vec::len).collect();
+    assert_eq!(counts, [0, 0, 0, 0, 8, 0, 1, 0, 1]);
+    assert_eq!(lazy.concat()[..9], eager[..9], "the ninth token is never indexed");
+    assert_eq!(lazy[8], lazy[6], "the fork");
 }
 
-/// Takes half as many tokens as it has been shown, seen by a row or not.
+/// Picks half of all tokens that it has indexed, visible or not.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Leaking {
-    shown: usize,
+    indexed: usize,
 }
 
 #[typetag::serde(name = "leaking")]
@@ -244,19 +242,19 @@ impl SelectorConfig for Leaking {
 
 impl Selector for Leaking {
     fn append(&mut self, new: &NewTokens<'_>) {
-        self.shown += new.keys.len();
+        self.indexed += new.keys.len();
     }
 
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
-        picks.take_range(0..self.shown / 2);
+        picks.take_range(0..self.indexed / 2);
     }
 }
 
-/// Several queries of growing limits are decoding one by one on the reference, whatever a selector
-/// does with tokens that it should not know.
+/// On the reference, several queries with growing limits give the same output as decoding token by
+/// token, even with a selector that uses tokens beyond the limit.
 #[test]
 fn a_leaking_selector_is_found_by_the_reference() {
-    fn out<M: Executor>(executor: M, at_once: bool) -> Array3<f32> {
+    fn out<M: Executor>(executor: M, in_one_call: bool) -> Array3<f32> {
         let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(Leaking::default())];
         let config = PipelineConfig { selectors, ..PipelineConfig::default() };
         let mut layer = start(config, SHAPE, &Options::default(), executor);
@@ -266,7 +264,7 @@ fn a_leaking_selector_is_found_by_the_reference() {
             })
         };
         let queries = some(0..3, 4);
-        if at_once {
+        if in_one_call {
             append(&mut layer, &some(0..20, 4), &some(0..20, 3)).unwrap();
             return layer.attend(queries.view(), Some(&[10, 15, 20])).unwrap().out;
         }
@@ -284,7 +282,7 @@ fn a_leaking_selector_is_found_by_the_reference() {
     assert_ne!(out(EAGER, true), decoded);
 }
 
-/// Takes the special tokens; needs to know which they are.
+/// Picks the special tokens, for which it needs token classes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Specials {
     special: Vec<bool>,
@@ -313,8 +311,8 @@ impl Selector for Specials {
     }
 }
 
-/// A layer of such a pipeline, or of a dense one.
-fn classed<M: Executor>(executor: M, dense: bool) -> Layer<M> {
+/// Layer whose pipeline picks special tokens, or is dense.
+fn start_specials<M: Executor>(executor: M, dense: bool) -> Layer<M> {
     let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(Specials::default())];
     let dense_layers = if dense { vec![0.into()] } else { Vec::new() };
     let config = PipelineConfig { selectors, dense_layers, ..PipelineConfig::default() };
@@ -329,7 +327,7 @@ fn append_classed(layer: &mut dyn Attention, numbers: &[u8]) -> Result<()> {
     layer.append_classed(rows(4).view(), rows(3).view(), &classes)
 }
 
-/// What both KV heads read.
+/// Tokens read by both KV heads.
 fn read(layer: &mut dyn Attention) -> Vec<u32> {
     let queries = Array3::<f32>::ones((2, 1, 4));
     let selection = layer.attend(queries.view(), None).unwrap().selection.unwrap();
@@ -337,11 +335,12 @@ fn read(layer: &mut dyn Attention) -> Vec<u32> {
     selection.row(0).0.to_vec()
 }
 
-/// Tokens are shown with their own classes: in parts, in forks, after tokens were taken back, sooner or later.
+/// Selectors get each token with its class: if tokens arrive in parts, in forks, after truncations,
+/// indexed eagerly and lazily.
 #[test]
-fn tokens_are_shown_with_their_classes() {
+fn tokens_are_indexed_with_their_classes() {
     fn check<M: Executor>(executor: M) {
-        let mut layer = classed(executor, false);
+        let mut layer = start_specials(executor, false);
         append_classed(&mut layer, &[2, 0, 1, 2]).unwrap();
         append_classed(&mut layer, &[0, 2]).unwrap();
         let mut fork = layer.fork(None).unwrap();
@@ -357,8 +356,8 @@ fn tokens_are_shown_with_their_classes() {
 }
 
 #[test]
-fn tokens_without_the_classes_that_are_needed_are_refused() {
-    let mut layer = classed(EAGER, false);
+fn tokens_without_needed_classes_are_an_error() {
+    let mut layer = start_specials(EAGER, false);
     let (keys, values) = (Array3::ones((2, 5, 4)), Array3::ones((2, 5, 3)));
     append_classed(&mut layer, &[2, 1]).unwrap();
     let error = append(&mut layer, &keys, &values).unwrap_err().to_string();
@@ -373,8 +372,8 @@ fn tokens_without_the_classes_that_are_needed_are_refused() {
     assert_eq!(layer.len(), 2);
     append_classed(&mut layer, &[2]).unwrap();
     assert_eq!(read(&mut layer), [0, 2]);
-    // Where everything is read, nobody needs them; they are not kept, but counted.
-    let mut dense = classed(EAGER, true);
+    // A dense layer does not need classes and does not store them, but checks their number.
+    let mut dense = start_specials(EAGER, true);
     append(&mut dense, &keys, &values).unwrap();
     append_classed(&mut dense, &[2, 1]).unwrap();
     assert_eq!((dense.len(), dense.classes.is_none()), (7, true));

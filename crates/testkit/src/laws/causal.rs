@@ -1,43 +1,44 @@
-//! Whether rows are kept from what they may not see.
+//! The law that picks do not depend on tokens that are not visible.
 
 use vattention_core::{Picks, Row, Selector, SelectorConfig, Step, plugin::Attended};
 
 use super::{Verdict, build, ensure, select};
 use crate::Head;
 
-/// Rows that see fewer tokens than were appended, at the most.
-const ROWS: usize = 8;
+/// Largest number of steps after the prompt, up to rounding.
+const STEPS: usize = 8;
 
-/// Tokens that a row does not see change nothing of its picks: after a prompt, several tokens
-/// appended at once, with a row for each that sees up to it, are the same as one after the other.
+/// Picks do not depend on tokens that are not visible. After a prompt, the picks of steps with more
+/// and more visible tokens are the same if the tokens were appended together or just before each
+/// step.
 ///
 /// # Errors
-/// The first row that differs.
+/// The first query head that differs.
 pub fn causal(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let prompt = head.first(head.tokens.div_ceil(2));
-    let begun = || {
+    let start = || {
         let mut selector = build(config, head)?;
         selector.append(&prompt.part(0..prompt.tokens));
         selector.observe(&prompt.prompt());
         Ok::<_, String>(selector)
     };
-    let (mut at_once, mut one_by_one) = (begun()?, begun()?);
-    at_once.append(&head.part(prompt.tokens..head.tokens));
-    let mut shown = prompt.tokens;
-    let stride = (head.tokens - prompt.tokens).div_ceil(ROWS).max(1);
+    let (mut together, mut one_by_one) = (start()?, start()?);
+    together.append(&head.part(prompt.tokens..head.tokens));
+    let mut appended = prompt.tokens;
+    let stride = (head.tokens - prompt.tokens).div_ceil(STEPS).max(1);
     for visible in (prompt.tokens..=head.tokens).step_by(stride) {
-        if visible > shown {
-            one_by_one.append(&head.part(shown..visible));
+        if visible > appended {
+            one_by_one.append(&head.part(appended..visible));
         }
-        shown = visible;
-        let found = answered(&mut *at_once, &head.step(visible));
-        let expected = answered(&mut *one_by_one, &head.first(visible).step(visible));
+        appended = visible;
+        let found = run_step(&mut *together, &head.step(visible));
+        let expected = run_step(&mut *one_by_one, &head.first(visible).step(visible));
         let differs = (0..found.len()).find(|&member| found[member] != expected[member]);
         ensure(differs.is_none(), || {
             let member = differs.unwrap_or_default();
             format!(
-                "member {member} sees {visible} of {} tokens, and is given {} instead of {}, as if \
-                 there were no others",
+                "with {visible} of {} tokens visible, member {member} picks {}; without the other \
+                 tokens, it picks {}",
                 head.tokens, found[member], expected[member]
             )
         })?;
@@ -45,9 +46,9 @@ pub fn causal(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     Ok(())
 }
 
-/// What is picked for each member of the group, in words. The selector is told that each read all
-/// that it sees.
-pub(super) fn answered(selector: &mut dyn Selector, step: &Step<'_>) -> Vec<String> {
+/// Runs a step, with feedback as if each query head had read all visible tokens. Returns a
+/// description of the picks of each query head.
+pub(super) fn run_step(selector: &mut dyn Selector, step: &Step<'_>) -> Vec<String> {
     let rows = step.rows();
     let picks: Vec<Picks> = rows.iter().map(|row| select(selector, row)).collect();
     if selector.needs_feedback() {
@@ -55,11 +56,11 @@ pub(super) fn answered(selector: &mut dyn Selector, step: &Step<'_>) -> Vec<Stri
             learn(selector, row);
         }
     }
-    let picked = |picks: Picks| {
+    let describe = |picks: Picks| {
         let tokens: Vec<_> = picks.iter().collect();
         picks.residual_bound().map_or(format!("{tokens:?}"), |x| format!("{tokens:?}, bound {x}"))
     };
-    picks.into_iter().map(picked).collect()
+    picks.into_iter().map(describe).collect()
 }
 
 fn learn(selector: &mut dyn Selector, row: &Row<'_>) {

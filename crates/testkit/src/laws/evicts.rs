@@ -1,46 +1,46 @@
-//! What is evicted stays evicted.
+//! The law that evicted tokens stay evicted.
 
 use vattention_core::{Picks, Selector, SelectorConfig};
 
-use super::causal::answered;
+use super::causal::run_step;
 use super::{Verdict, build, ensure, select};
 use crate::Head;
 
-/// Steps, at the most.
+/// Largest number of steps after the prompt, up to rounding.
 const STEPS: usize = 8;
 
-/// After a prompt, and token by token after it, a selector picks nothing but [live](Selector::live) tokens, and a token that
-/// was not live is not later.
+/// A selector picks only [live](Selector::live) tokens, and an evicted token never becomes live
+/// again, after a prompt and after each step of decoding.
 ///
 /// # Errors
-/// The first token that came back.
+/// The first token that is picked although it is evicted, or live again.
 pub fn evicts(config: &dyn SelectorConfig, head: &Head) -> Verdict {
-    let mut shown = head.tokens.div_ceil(2);
-    let prompt = head.first(shown);
+    let mut appended = head.tokens.div_ceil(2);
+    let prompt = head.first(appended);
     let mut selector = build(config, head)?;
-    selector.append(&prompt.part(0..shown));
-    let mut before = live(&*selector, shown);
+    selector.append(&prompt.part(0..appended));
+    let mut before = live(&*selector, appended);
     selector.observe(&prompt.prompt());
-    let stride = (head.tokens - shown).div_ceil(STEPS).max(1);
-    for visible in (shown..=head.tokens).step_by(stride) {
-        if visible > shown {
-            selector.append(&head.part(shown..visible));
+    let stride = (head.tokens - appended).div_ceil(STEPS).max(1);
+    for visible in (appended..=head.tokens).step_by(stride) {
+        if visible > appended {
+            selector.append(&head.part(appended..visible));
         }
-        shown = visible;
+        appended = visible;
         let mut now = live(&*selector, visible);
         for row in head.step(visible).rows() {
             let picks = select(&*selector, &row);
             let dead = picks.iter().find(|&token| !now.contains(token));
             ensure(dead.is_none(), || format!("picks token {dead:?}, which is not live"))?;
         }
-        for what in ["as tokens came", "after a step"] {
+        for when in ["when tokens were appended", "after a step"] {
             let back =
                 now.iter().find(|&token| token < before.visible() && !before.contains(token));
             ensure(back.is_none(), || {
-                format!("token {back:?} was evicted, and is live again {what}, {visible} visible")
+                format!("token {back:?} was evicted, and is live again {when}, {visible} visible")
             })?;
             before = now;
-            answered(&mut *selector, &head.step(visible));
+            run_step(&mut *selector, &head.step(visible));
             now = live(&*selector, visible);
         }
         before = now;
@@ -48,7 +48,7 @@ pub fn evicts(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     Ok(())
 }
 
-/// What a selector holds of the first `visible` tokens.
+/// Live tokens of a selector among the first `visible` ones.
 fn live(selector: &dyn Selector, visible: usize) -> Picks {
     let mut live = Picks::new(visible);
     selector.live(&mut live);

@@ -1,4 +1,4 @@
-//! Samplers.
+//! Samplers with planted mistakes.
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
@@ -6,33 +6,33 @@ use vattention_core::{
     sample::Uniforms, step::Stream, typetag,
 };
 
-/// Draws each token by itself, all with one probability; broken in one way, or none.
+/// Draws tokens independently, all with the same probability, with at most one mistake.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ByItself {
-    pub(crate) how: Fault,
+pub(crate) struct Independent {
+    pub(crate) fault: Fault,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Fault {
     None,
-    /// Draws more than it says.
+    /// Reports probabilities that are too small.
     Understates,
-    /// Foretells a quarter of the variance.
-    Confident,
-    /// A larger sample is another one.
-    Afresh,
-    /// Draws what was taken.
-    Greedy,
-    /// Draws among tokens that the row does not see.
-    LooksAhead,
+    /// Predicts a quarter of the variance.
+    SmallVariance,
+    /// Draws a larger sample from scratch.
+    Redraws,
+    /// Draws picked tokens.
+    DrawsPicked,
+    /// Draws tokens that are not visible.
+    DrawsInvisible,
     /// Returns one probability too few.
     Miscounts,
 }
 
-#[typetag::serde(name = "by-itself")]
-impl SamplerConfig for ByItself {
+#[typetag::serde(name = "independent")]
+impl SamplerConfig for Independent {
     fn build(&self, _: &Site) -> Result<Box<dyn Sampler>> {
-        Ok(Box::new(FaultySampler { how: self.how, tokens: 0 }))
+        Ok(Box::new(FaultySampler { fault: self.fault, tokens: 0 }))
     }
 
     fn base(&self) -> Size {
@@ -42,7 +42,7 @@ impl SamplerConfig for ByItself {
 
 #[derive(Clone)]
 struct FaultySampler {
-    how: Fault,
+    fault: Fault,
     tokens: usize,
 }
 
@@ -57,17 +57,20 @@ impl Sampler for FaultySampler {
         picks: &'a Picks,
         stream: &Stream,
     ) -> Box<dyn Design + 'a> {
-        let left: Vec<usize> = match self.how {
-            Fault::Greedy => (0..picks.visible()).collect(),
-            Fault::LooksAhead => (0..self.tokens).filter(|&token| !picks.contains(token)).collect(),
+        let left: Vec<usize> = match self.fault {
+            Fault::DrawsPicked => (0..picks.visible()).collect(),
+            Fault::DrawsInvisible => {
+                (0..self.tokens).filter(|&token| !picks.contains(token)).collect()
+            }
             _ => picks.residual().collect(),
         };
-        Box::new(Draws { how: self.how, uniforms: Uniforms::new(stream), left, p: 0.0, drawn: 0 })
+        let uniforms = Uniforms::new(stream);
+        Box::new(Draws { fault: self.fault, uniforms, left, p: 0.0, drawn: 0 })
     }
 }
 
 struct Draws {
-    how: Fault,
+    fault: Fault,
     uniforms: Uniforms,
     left: Vec<usize>,
     p: f64,
@@ -78,7 +81,7 @@ impl Draws {
     fn number(&self, token: usize) -> f64 {
         let number = f64::from(self.uniforms.number(token as u32)) / 2_f64.powi(32);
         // Above the probability that every token had before.
-        if self.how == Fault::Afresh { (number + self.p) % 1.0 } else { number }
+        if self.fault == Fault::Redraws { (number + self.p) % 1.0 } else { number }
     }
 
     fn probability(&self, size: usize) -> f64 {
@@ -89,7 +92,7 @@ impl Draws {
 impl Design for Draws {
     fn extend(&mut self, size: usize, out: &mut Vec<u32>) {
         let (before, now) = (self.p, self.probability(size));
-        let now = if self.how == Fault::Understates { (1.5 * now).min(1.0) } else { now };
+        let now = if self.fault == Fault::Understates { (1.5 * now).min(1.0) } else { now };
         let joins =
             |&token: &usize| (before..now).contains(&self.number(token)).then_some(token as u32);
         let new: Vec<u32> = self.left.iter().filter_map(joins).collect();
@@ -99,14 +102,14 @@ impl Design for Draws {
     }
 
     fn probabilities(&self) -> Vec<f64> {
-        let stated =
-            if self.how == Fault::Understates && self.p < 1.0 { self.p / 1.5 } else { self.p };
-        let known = self.drawn - usize::from(self.how == Fault::Miscounts && self.drawn > 0);
-        vec![stated; known]
+        let reported =
+            if self.fault == Fault::Understates && self.p < 1.0 { self.p / 1.5 } else { self.p };
+        let count = self.drawn - usize::from(self.fault == Fault::Miscounts && self.drawn > 0);
+        vec![reported; count]
     }
 
     fn factors(&self, size: usize) -> Vec<f64> {
         let factor = (1.0 / self.probability(size) - 1.0) / self.p;
-        vec![if self.how == Fault::Confident { factor / 4.0 } else { factor }; self.drawn]
+        vec![if self.fault == Fault::SmallVariance { factor / 4.0 } else { factor }; self.drawn]
     }
 }

@@ -1,4 +1,4 @@
-//! Mistakes, and the laws that find them.
+//! Table of mistakes, and of the laws that find them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,8 +8,8 @@ use vattention_testkit::{
     sampler_laws,
 };
 
-use crate::samplers::{ByItself, Fault};
-use crate::{Broken, Deaf, How, Jumping, Lossy, Trusting};
+use crate::samplers::{Fault, Independent};
+use crate::{Broken, IgnoresNan, IgnoresSettings, Jumping, Lossy, Mistake};
 
 const SAMPLER_LAWS: [(&str, SamplerLaw); 8] = [
     ("round_trips", sampler_laws::round_trips),
@@ -17,16 +17,16 @@ const SAMPLER_LAWS: [(&str, SamplerLaw); 8] = [
     ("grows", sampler_laws::grows),
     ("forks", sampler_laws::forks),
     ("causal", sampler_laws::causal),
-    ("leaves", sampler_laws::leaves),
+    ("excludes", sampler_laws::excludes),
     ("nests", sampler_laws::nests),
-    ("answers", sampler_laws::answers),
+    ("covers", sampler_laws::covers),
 ];
 
 /// A law over many sequences.
 type SamplingLaw = fn(&dyn SamplerConfig) -> Verdict;
 
 const SAMPLING_LAWS: [(&str, SamplingLaw); 2] =
-    [("includes", sampler_laws::includes), ("foretells", sampler_laws::foretells)];
+    [("includes", sampler_laws::includes), ("predicts", sampler_laws::predicts)];
 
 const ESTIMATOR_LAWS: [(&str, EstimatorLaw); 7] = [
     ("round_trips", estimator_laws::round_trips),
@@ -38,7 +38,7 @@ const ESTIMATOR_LAWS: [(&str, EstimatorLaw); 7] = [
     ("is_monotone", estimator_laws::is_monotone),
 ];
 
-/// A part with one mistake, or none.
+/// A plug-in with at most one mistake.
 enum Part {
     Selector(Box<dyn SelectorConfig>),
     Sampler(Fault),
@@ -46,17 +46,19 @@ enum Part {
 }
 
 impl Part {
-    /// Names of the laws that it breaks.
+    /// Names of the laws that the plug-in violates.
     fn broken_laws(&self) -> Vec<&'static str> {
         match self {
             Self::Selector(config) => broken(&LAWS, |law| run(law, &**config, 64)),
-            Self::Sampler(how) => {
-                let config = ByItself { how: *how };
+            Self::Sampler(fault) => {
+                let config = Independent { fault: *fault };
                 let mut laws = broken(&SAMPLER_LAWS, |law| run_sampler(law, &config, 64));
                 laws.extend(broken(&SAMPLING_LAWS, |law| law(&config).unwrap()));
                 laws
             }
-            Self::Estimator(it) => broken(&ESTIMATOR_LAWS, |law| run_estimator(law, &**it, 64)),
+            Self::Estimator(estimator) => {
+                broken(&ESTIMATOR_LAWS, |law| run_estimator(law, &**estimator, 64))
+            }
         }
     }
 }
@@ -66,42 +68,45 @@ fn broken<L: Copy>(laws: &[(&'static str, L)], run: impl Fn(L)) -> Vec<&'static 
     laws.iter().filter(|(_, law)| breaks(*law)).map(|(name, _)| *name).collect()
 }
 
-fn selector(how: How) -> Part {
-    Part::Selector(Box::new(Broken { how }))
+fn selector(mistake: Mistake) -> Part {
+    Part::Selector(Box::new(Broken { mistake }))
 }
 
 #[test]
 fn every_mistake_breaks_exactly_its_laws() {
     let tenth = Fraction::try_from(0.1).unwrap();
     let table: Vec<(Part, &[&str])> = vec![
-        (selector(How::NotAtAll), &[]),
+        (selector(Mistake::None), &[]),
         (Part::Selector(Box::new(Lossy { tokens: 3 })), &["round_trips"]),
-        // Its clones share the mood.
-        (selector(How::Moody), &["repeats", "forks"]),
-        // Later calls count too.
-        (selector(How::CountsCalls), &["grows", "causal"]),
-        (selector(How::Jealous), &["adds"]),
-        (selector(How::SharedIndex), &["forks"]),
-        (selector(How::SharedByToken), &["forks"]),
-        (selector(How::SharedFeedback), &["forks"]),
+        // Clones share the number of queries.
+        (selector(Mistake::CountsQueries), &["repeats", "forks"]),
+        // Appends of tokens that are not visible count too.
+        (selector(Mistake::CountsAppends), &["grows", "causal"]),
+        (selector(Mistake::RemovesPicks), &["adds"]),
+        (selector(Mistake::SharedIndex), &["forks"]),
+        (selector(Mistake::SharedByToken), &["forks"]),
+        (selector(Mistake::SharedFeedback), &["forks"]),
         // Later tokens change the bound.
-        (selector(How::BoundOfAll), &["bounds", "causal"]),
-        (selector(How::Boastful), &["bounds"]),
-        (selector(How::Divided), &["agrees"]),
-        (selector(How::BoundOfOne), &["agrees"]),
-        (selector(How::HalfOfAll), &["causal"]),
-        (selector(How::MeanOfAll), &["causal"]),
-        (selector(How::Undead), &["evicts"]),
-        (selector(How::Returning), &["evicts"]),
+        (selector(Mistake::BoundOfAll), &["bounds", "causal"]),
+        (selector(Mistake::GuessedBound), &["bounds"]),
+        (selector(Mistake::PicksByMember), &["agrees"]),
+        (selector(Mistake::BoundOfOneMember), &["agrees"]),
+        (selector(Mistake::HalfOfAll), &["causal"]),
+        (selector(Mistake::MeanOfAll), &["causal"]),
+        (selector(Mistake::PicksEvicted), &["evicts"]),
+        (selector(Mistake::Revives), &["evicts"]),
         (Part::Sampler(Fault::None), &[]),
-        (Part::Sampler(Fault::Understates), &["includes", "foretells"]),
-        (Part::Sampler(Fault::Confident), &["foretells"]),
-        (Part::Sampler(Fault::Afresh), &["nests", "foretells"]),
-        (Part::Sampler(Fault::Greedy), &["leaves", "nests"]),
-        (Part::Sampler(Fault::LooksAhead), &["causal", "leaves"]),
-        (Part::Sampler(Fault::Miscounts), &["nests", "answers", "includes"]),
-        (Part::Estimator(Box::new(Deaf { epsilon: tenth, ignored: tenth })), &["is_set"]),
-        (Part::Estimator(Box::new(Trusting { epsilon: tenth })), &["distrusts"]),
+        (Part::Sampler(Fault::Understates), &["includes", "predicts"]),
+        (Part::Sampler(Fault::SmallVariance), &["predicts"]),
+        (Part::Sampler(Fault::Redraws), &["nests", "predicts"]),
+        (Part::Sampler(Fault::DrawsPicked), &["excludes", "nests"]),
+        (Part::Sampler(Fault::DrawsInvisible), &["causal", "excludes"]),
+        (Part::Sampler(Fault::Miscounts), &["nests", "covers", "includes"]),
+        (
+            Part::Estimator(Box::new(IgnoresSettings { epsilon: tenth, ignored: tenth })),
+            &["is_set"],
+        ),
+        (Part::Estimator(Box::new(IgnoresNan { epsilon: tenth })), &["distrusts"]),
         (Part::Estimator(Box::new(Jumping { epsilon: tenth, delta: tenth })), &["is_monotone"]),
     ];
     let wrong: Vec<String> = table

@@ -1,18 +1,19 @@
-//! Tokens of a whole pipeline are drawn as often as their inclusion probabilities say.
+//! A pipeline draws tokens at their inclusion probabilities.
 
 use vattention_testkit::promises::{PromiseHead, PromiseTrials, TOKENS, TRIALS, exceeds_rate};
 
-use crate::line::Goal::Epsilon;
-use crate::line::{BASE, ENDS, Line, TOP};
+use crate::case::Goal::Epsilon;
+use crate::case::{BASE, ENDS, PromiseCase, TOP};
 
-/// Draws by a sampler that looks once, and returns the number of tokens that are expected.
+/// Draws samples of the initial size, and returns their expected size. Tests pairs of neighbours
+/// too, if draws are `independent`.
 ///
 /// # Panics
-/// If a token, or a pair of neighbours, is drawn too often or too seldom.
+/// If a token, or a pair of neighbours, is drawn too often or too rarely.
 fn expected_draws(selectors: &[&'static str], sampler: &'static str, independent: bool) -> f64 {
-    let line = Line::new(&[], selectors, sampler, "'ratio', rounds = 1", &[]);
+    let case = PromiseCase::new(&[], selectors, sampler, "'ratio', rounds = 1", &[]);
     let head = PromiseHead::Gaussian.data(1);
-    let trials = PromiseTrials::with_data(head, &line.pipeline(Epsilon(0.9, 0.5)), 1);
+    let trials = PromiseTrials::with_data(head, &case.pipeline(Epsilon(0.9, 0.5)), 1);
     let (mut drawn, mut pairs) = (vec![0; TOKENS], vec![0; TOKENS]);
     let mut probability = vec![0.0; TOKENS];
     for sequence in 0..TRIALS {
@@ -37,20 +38,20 @@ fn expected_draws(selectors: &[&'static str], sampler: &'static str, independent
         assert!(!extreme(drawn[token], p), "token {token}: {} for {p}", drawn[token]);
         if independent && token > 0 {
             let both = p * probability[token - 1];
-            assert!(!extreme(pairs[token], both), "tokens to {token}: {} for {both}", pairs[token]);
+            assert!(!extreme(pairs[token], both), "pair at {token}: {} for {both}", pairs[token]);
         }
     }
     probability.iter().filter(|&&p| p < 1.0).sum()
 }
 
 #[test]
-fn priority_draws_by_its_probabilities_and_independently() {
+fn priority_draws_at_its_probabilities_and_independently() {
     let expected = expected_draws(&[ENDS], "'priority'", true);
     assert!((expected / BASE as f64 - 1.0).abs() < 0.05, "{expected} are expected");
 }
 
 #[test]
-fn stratified_draws_by_its_probabilities() {
+fn stratified_draws_at_its_probabilities() {
     let expected = expected_draws(&[ENDS, TOP], "'stratified'", false);
     assert!((expected - BASE as f64).abs() < 1e-3, "{expected} are expected");
 }

@@ -1,4 +1,4 @@
-//! Parts with a mistake, which the table and the messages of a broken promise need.
+//! Plug-ins with a mistake, for the table and for the messages about broken promises.
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
@@ -8,7 +8,7 @@ use vattention_core::{
 };
 use vattention_estimators::Ratio;
 
-/// Exact top-k that overlooks one token of eleven, among them one of the needles.
+/// Exact top-k that misses one token of eleven, among them one of the needles.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Forgetful {
     size: Size,
@@ -21,7 +21,7 @@ impl SelectorConfig for Forgetful {
     }
 }
 
-register!(Selector, "forgetful", Forgetful, "exact top-k that overlooks tokens");
+register!(Selector, "forgetful", Forgetful, "exact top-k that misses tokens");
 
 impl Selector for Forgetful {
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
@@ -33,7 +33,7 @@ impl Selector for Forgetful {
     }
 }
 
-/// `ratio` with error bars that are 0.3 times as wide as they should be.
+/// `ratio` with error bars of 0.3 times the right width.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Narrow {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! The table.
+//! The table of promises.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use vattention_testkit::promises::{
     CANCELLING, HEADS, Length, PromiseHead, SignChanges, TRIALS, for_each, try_head,
 };
 
-use crate::line::Goal::{Epsilon, Size};
-use crate::line::{Cell, ENDS, Goal, Line, TOP, all, count};
+use crate::case::Goal::{Epsilon, Size};
+use crate::case::{Cell, ENDS, Goal, PromiseCase, TOP, all, count};
 
 const UNIFORM: &str = "'uniform'";
 const STRATIFIED: &str = "'stratified'";
@@ -21,35 +21,50 @@ const RATIO: &str = "'ratio'";
 const STRICT: &str = "'ratio', mode = 'strict'";
 const RIGOROUS: &str = "'ratio', mode = 'rigorous'";
 
-/// The scores of this selector are those that `priority` draws by.
+/// Selector whose scores `priority` can draw by.
 const RANKED: &str = "{ type = 'oracle-top-k', size = 0.02, score = 'head' }";
 const FORGETFUL: &str = "{ type = 'forgetful', size = 0.05 }";
 
-/// The samplers, and the selectors that each is tried with where bars are.
+/// Samplers that are tested for error bars.
 const SAMPLERS: [&str; 3] = [UNIFORM, CODES, STRATIFIED];
 
-fn with_top(heads: &[PromiseHead], sampler: &'static str, estimator: &str, goals: &[Goal]) -> Line {
-    Line::new(heads, &[ENDS, TOP], sampler, estimator, goals)
+fn with_top(
+    heads: &[PromiseHead],
+    sampler: &'static str,
+    estimator: &str,
+    goals: &[Goal],
+) -> PromiseCase {
+    PromiseCase::new(heads, &[ENDS, TOP], sampler, estimator, goals)
 }
 
-fn alone(heads: &[PromiseHead], sampler: &'static str, estimator: &str, goals: &[Goal]) -> Line {
-    Line::new(heads, &[ENDS], sampler, estimator, goals)
+fn alone(
+    heads: &[PromiseHead],
+    sampler: &'static str,
+    estimator: &str,
+    goals: &[Goal],
+) -> PromiseCase {
+    PromiseCase::new(heads, &[ENDS], sampler, estimator, goals)
 }
 
-/// Only strata need scores.
-fn least(heads: &[PromiseHead], sampler: &'static str, estimator: &str, goals: &[Goal]) -> Line {
+/// Case with the fewest selectors that a sampler needs: only strata need scores.
+fn with_fewest_selectors(
+    heads: &[PromiseHead],
+    sampler: &'static str,
+    estimator: &str,
+    goals: &[Goal],
+) -> PromiseCase {
     if sampler == STRATIFIED {
         return with_top(heads, sampler, estimator, goals);
     }
     alone(heads, sampler, estimator, goals)
 }
 
-/// Every pair of an epsilon and a delta.
+/// All pairs of an epsilon and a delta.
 fn pairs(epsilons: [f64; 2], deltas: [f64; 3]) -> Vec<Goal> {
     epsilons.into_iter().flat_map(|epsilon| deltas.map(|delta| Epsilon(epsilon, delta))).collect()
 }
 
-/// The paper's targets after an exact top-k, for one token list and for two.
+/// Tests the paper's targets after an exact top-k, for one token list and for two.
 fn after_exact_top_k(estimator: &str, epsilons: [f64; 2], mistakes_found: usize) {
     let heads = [
         PromiseHead::Flat,
@@ -59,10 +74,11 @@ fn after_exact_top_k(estimator: &str, epsilons: [f64; 2], mistakes_found: usize)
     ];
     for share in ["group", "head"] {
         let goals = pairs(epsilons, [0.05, 0.1, 0.2]);
-        let line = Line { share, ..Line::new(&heads, &[TOP], UNIFORM, estimator, &goals) };
-        let cells = line.check();
+        let case =
+            PromiseCase { share, ..PromiseCase::new(&heads, &[TOP], UNIFORM, estimator, &goals) };
+        let cells = case.check();
         if mistakes_found > 0 {
-            line.finds(0.5, &cells, mistakes_found);
+            case.check_planted(0.5, &cells, mistakes_found);
         }
     }
 }
@@ -87,22 +103,21 @@ fn clt_keeps_its_promise_of_the_output() {
     after_exact_top_k("'clt', target = 'sdpa'", [0.05, 0.1], 0);
 }
 
-/// The paper's combination keeps it too, far too well.
+/// The paper's combination of bounds is violated much more rarely than delta allows.
 #[test]
 fn the_papers_combination_is_conservative() {
     let estimator = "'clt', target = 'sdpa', combine = 'paper'";
     let heads = [PromiseHead::Gaussian];
-    let cells = Line::new(&heads, &[TOP], UNIFORM, estimator, &[Epsilon(0.1, 0.2)]).check();
+    let cells = PromiseCase::new(&heads, &[TOP], UNIFORM, estimator, &[Epsilon(0.1, 0.2)]).check();
     all(&cells, |cell| cell.counts.violated.total <= TRIALS as usize / 100);
 }
 
-/// The promise fails where heavy tokens are left that the samples miss; the documentation says how
-/// often.
+/// Promises break if heavy tokens are neither picked nor drawn, at the documented rates.
 #[test]
 fn the_promise_breaks_where_heavy_tokens_are_missed() {
     let rate = |head, selector| {
-        let line = Line::new(&[head], &[selector], UNIFORM, RATIO, &[]);
-        let counts = try_head(head, &line.pipeline(Epsilon(0.05, 0.05)));
+        let case = PromiseCase::new(&[head], &[selector], UNIFORM, RATIO, &[]);
+        let counts = try_head(head, &case.pipeline(Epsilon(0.05, 0.05)));
         println!("{head:?}, {selector}: {counts:?}");
         counts.violated.total as f64 / f64::from(TRIALS)
     };
@@ -119,37 +134,37 @@ fn the_promise_breaks_where_heavy_tokens_are_missed() {
     }
 }
 
-/// True if an approximate top-k leaves tokens that a sample cannot see.
+/// Returns true if an approximate top-k misses heavy tokens that most samples miss too.
 fn has_tail(head: PromiseHead) -> bool {
     use PromiseHead::{Balanced, Flat, Gaussian, LogNormal};
     !matches!(head, Flat | Gaussian | Balanced) && head != LogNormal(1.0)
 }
 
-/// Base, epsilon and delta.
+/// Initial sample size, epsilon and delta.
 const TERMS: [(usize, f64, f64); 3] = [(50, 0.1, 0.1), (128, 0.05, 0.05), (800, 0.1, 0.1)];
 
-/// Cells of each mode after an exact top-k, and after one that overlooks some tokens.
+/// Cells of each mode after an exact top-k, and after one that misses some tokens.
 #[derive(Debug, Default)]
 struct Modes {
     exact: [Vec<Cell>; 3],
     forgetful: [Vec<Cell>; 2],
 }
 
-/// An estimator in every mode that can be.
+/// Tests an estimator in every mode.
 fn modes(heads: &[PromiseHead], estimator: &str, terms: &[(usize, f64, f64)]) -> Modes {
     let mut modes = Modes::default();
     for &(base, epsilon, delta) in terms {
         let check = |selector, mode: &str, hidden| {
             let estimator = format!("{estimator}, mode = '{mode}'");
             let goals = [Epsilon(epsilon, delta)];
-            let line = Line::new(heads, &[selector], UNIFORM, &estimator, &goals);
-            Line { base, hidden, ..line }.check()
+            let case = PromiseCase::new(heads, &[selector], UNIFORM, &estimator, &goals);
+            PromiseCase { base, hidden, ..case }.check()
         };
         let two_point: fn(_) -> bool = |head| head == PromiseHead::TwoPoint;
         for (mode, cells) in ["default", "strict", "rigorous"].iter().zip(&mut modes.exact) {
             cells.extend(check(TOP, mode, two_point));
         }
-        // Nothing bounds what it misses, so the rigorous mode refuses it.
+        // The weights of missed tokens have no bound, so the rigorous mode does not allow it.
         for (mode, cells) in ["default", "strict"].iter().zip(&mut modes.forgetful) {
             cells.extend(check(FORGETFUL, mode, has_tail));
         }
@@ -160,7 +175,7 @@ fn modes(heads: &[PromiseHead], estimator: &str, terms: &[(usize, f64, f64)]) ->
     modes
 }
 
-/// Cells in which the promise is broken.
+/// Number of cells in which the promise is broken.
 fn broken(cells: &[Cell]) -> usize {
     count(cells, |cell| cell.counts.violated.contradicts(cell.goal.delta()))
 }
@@ -171,7 +186,8 @@ fn no_mode_breaks_its_promise_where_nothing_is_hidden() {
     modes(&[PromiseHead::Balanced], RATIO, &TERMS[..1]);
 }
 
-/// A selector that misses heavy tokens breaks the default and the strict mode, and both say so.
+/// A selector that misses heavy tokens breaks promises in the default and the strict mode, whose
+/// certificates name this assumption.
 #[test]
 fn a_certificate_names_the_tail_where_heavy_tokens_are_missed() {
     use PromiseHead::{LogNormal, Needle, Pareto};
@@ -181,12 +197,13 @@ fn a_certificate_names_the_tail_where_heavy_tokens_are_missed() {
     assert!(forgetful.iter().all(|cells| broken(cells) > 0), "{forgetful:?}");
 }
 
-/// An exact top-k takes too few of many equal tokens: a proved bound mends what the sample misses.
+/// An exact top-k picks too few of many equal tokens. The strict mode allows for the missed tokens,
+/// whose weights have a proved bound.
 #[test]
-fn strict_counts_what_was_missed_where_a_bound_is_proved() {
-    let found = modes(&[PromiseHead::TwoPoint], RATIO, &TERMS);
-    assert!(broken(&found.exact[0]) > 0, "the default mode keeps it: {found:?}");
-    all(&found.exact[1], |cell| cell.counts.founded == cell.counts.rows);
+fn strict_allows_for_missed_tokens_within_a_proved_bound() {
+    let modes = modes(&[PromiseHead::TwoPoint], RATIO, &TERMS);
+    assert!(broken(&modes.exact[0]) > 0, "the default mode keeps its promise: {modes:?}");
+    all(&modes.exact[1], |cell| cell.counts.founded == cell.counts.rows);
 }
 
 #[test]
@@ -198,7 +215,7 @@ fn the_parts_keep_their_promises_in_every_mode() {
     }
 }
 
-/// Few rows do not hold their promise.
+/// Asserts that at most a twentieth of the rows does not hold its promise.
 fn most_are_held(cells: &[Cell]) {
     all(cells, |cell| cell.counts.unheld <= cell.counts.rows / 20);
 }
@@ -207,42 +224,42 @@ fn most_are_held(cells: &[Cell]) {
 fn priority_keeps_its_promise() {
     for index in [CODES, KEYS] {
         let goals = [Epsilon(0.1, 0.2), Epsilon(0.05, 0.05)];
-        let line = alone(&HEADS, index, RATIO, &goals);
-        let cells = line.check();
+        let case = alone(&HEADS, index, RATIO, &goals);
+        let cells = case.check();
         most_are_held(&cells);
         let easy = |cell: &Cell| !matches!(cell.head, PromiseHead::OneDirection(_));
         let cells: Vec<_> = cells.into_iter().filter(|cell| cell.goal.delta() == 0.2).collect();
-        line.finds(0.25, &cells.into_iter().filter(easy).collect::<Vec<_>>(), 3);
+        case.check_planted(0.25, &cells.into_iter().filter(easy).collect::<Vec<_>>(), 3);
         most_are_held(&alone(&HEADS, index, STRICT, &[Epsilon(0.05, 0.1)]).check());
     }
 }
 
-/// Nothing is proved of what the scores of a selector miss. Samples that begin with the size that
-/// the step before needed are as sure as those that begin with the base.
+/// Samples of successive steps begin with the size that the previous step needed.
 #[test]
-fn samples_that_begin_with_a_size_that_was_learned_keep_their_promise() {
+fn samples_that_begin_with_a_learned_size_keep_their_promise() {
     let goals = [Epsilon(0.05, 0.1), Epsilon(0.1, 0.2)];
-    for line in [
+    for case in [
         alone(&HEADS, CODES, RATIO, &goals),
         alone(&HEADS, KEYS, RATIO, &goals),
         with_top(&HEADS, STRATIFIED, RATIO, &goals),
         alone(&one_of_each(), CODES, RATIO, &goals),
     ] {
-        Line { successive: true, ..line }.check();
+        PromiseCase { successive: true, ..case }.check();
     }
 }
 
+/// Certificates assume that no heavy token is missed, because a selector's scores prove no bound.
 #[test]
 fn priority_by_the_scores_of_a_selector_keeps_its_promise() {
     let goals = [Epsilon(0.1, 0.1), Epsilon(0.05, 0.2)];
-    let cells = Line::new(&HEADS, &[ENDS, RANKED], SCORES, RATIO, &goals).check();
+    let cells = PromiseCase::new(&HEADS, &[ENDS, RANKED], SCORES, RATIO, &goals).check();
     all(&cells, |Cell { counts, .. }| {
         counts.exact == counts.rows || counts.assumes.contains(Assumption::TailSeen)
     });
 }
 
-/// A sample for so small an epsilon seldom contains tokens of large influence unless it is drawn
-/// for them.
+/// A sample for a small epsilon rarely contains tokens with a large influence on the output, unless
+/// their probabilities are raised.
 #[test]
 fn priority_draws_tokens_that_could_shift_the_output_too_far() {
     let cells = [(0.01, 0.01, 0.05), (0.02, 0.01, 0.05), (0.02, 0.02, 0.01), (0.1, 0.1, 0.1)];
@@ -255,21 +272,21 @@ fn priority_draws_tokens_that_could_shift_the_output_too_far() {
     }
 }
 
-/// Nothing is assumed, and less than everything is read.
+/// Certificates assume nothing, and on some heads not all tokens are read.
 #[test]
 fn priority_proves_its_promise_in_rigorous_mode() {
     let cells = alone(&HEADS, KEYS, RIGOROUS, &[Epsilon(0.2, 0.1)]).check();
     all(&cells, |Cell { counts, .. }| {
         counts.unheld == 0 && counts.kind >= Kind::FiniteSample && counts.assumes.is_empty()
     });
-    assert!(count(&cells, |cell| cell.counts.exact == 0) >= 6, "too many heads are read whole");
+    assert!(count(&cells, |cell| cell.counts.exact == 0) >= 6, "too many heads are read densely");
 }
 
 #[test]
 fn stratified_keeps_its_promise_with_few_more_tokens_than_a_uniform_sample() {
     let goals = [Epsilon(0.1, 0.1), Epsilon(0.1, 0.2), Epsilon(0.05, 0.05)];
-    let line = with_top(&HEADS, STRATIFIED, RATIO, &goals);
-    let cells = line.check();
+    let case = with_top(&HEADS, STRATIFIED, RATIO, &goals);
+    let cells = case.check();
     most_are_held(&cells);
     let uniform = with_top(&HEADS, UNIFORM, RATIO, &goals).check();
     let read_by_uniform = |cell: &Cell| {
@@ -280,35 +297,35 @@ fn stratified_keeps_its_promise_with_few_more_tokens_than_a_uniform_sample() {
     let gained = count(&cells, |cell| cell.counts.read - 16.0 <= 0.8 * read_by_uniform(cell));
     assert!(gained >= 3, "strata gain in {gained} cells only");
     let cells: Vec<_> = cells.into_iter().filter(|cell| cell.goal.delta() == 0.2).collect();
-    line.finds(0.25, &cells, 2);
+    case.check_planted(0.25, &cells, 2);
 }
 
-/// Tokens at which values change their sign: inside a stratum, near to its ends, several times, and
-/// near to the ends of the sequence.
+/// Tokens at which values change their sign: inside a stratum, near its ends, several times, and
+/// near the ends of the sequence.
 const CHANGES: [&[usize]; 7] =
     [&[1500], &[1544], &[1624], &[700, 2100], &[500, 950, 1400, 1850, 2300], &[310], &[2690]];
 
-/// Most strata are then constant, and draws that are alike hide the variance of the others, which
+/// Values are constant in most strata. Equal draws hide the variance of the other strata, which
 /// only neighbouring strata reveal.
 #[test]
 fn stratified_keeps_its_promise_where_values_change_along_the_sequence() {
     for (mean, spread) in [(0.05, 0.0), (0.2, 0.0), (0.2, 0.5)] {
         let head = |changes| PromiseHead::SignChanges(SignChanges { changes, mean, spread });
         let cells = with_top(&CHANGES.map(head), STRATIFIED, RATIO, &[Epsilon(0.1, 0.1)]).check();
-        // Where everything is read, nothing is tested.
+        // Heads of which all tokens are read test nothing.
         all(&cells, |cell| mean < 0.1 || cell.counts.exact < cell.counts.rows);
     }
 }
 
-/// One token list for two query heads, whose logits are independent, keeps the promise of each.
+/// The two query heads that share a token list have independent logits.
 #[test]
 fn a_shared_list_keeps_each_heads_promise() {
-    let line = Line::new(&HEADS, &[TOP], STRATIFIED, RATIO, &[Epsilon(0.1, 0.1)]);
-    Line { share: "group", ..line }.check();
+    let case = PromiseCase::new(&HEADS, &[TOP], STRATIFIED, RATIO, &[Epsilon(0.1, 0.1)]);
+    PromiseCase { share: "group", ..case }.check();
 }
 
 #[test]
-fn bars_of_a_budget_are_as_sure_as_they_say() {
+fn bars_of_a_budget_hold_with_their_probability() {
     let mut found = 0;
     for sampler in SAMPLERS {
         let cells = with_top(&HEADS, sampler, RATIO, &[Size(200, 0.2), Size(400, 0.05)]).check();
@@ -325,7 +342,7 @@ fn bars_of_a_budget_are_as_sure_as_they_say() {
 }
 
 #[test]
-fn bars_of_every_estimator_are_as_sure_as_they_say() {
+fn bars_of_every_estimator_hold_with_their_probability() {
     for estimator in [
         "'clt', target = 'sdpa'",
         "'sub-gaussian', target = 'sdpa'",
@@ -336,13 +353,14 @@ fn bars_of_every_estimator_are_as_sure_as_they_say() {
     }
 }
 
-/// A limit suffices for some heads only: the others say so, with bars that are as sure.
+/// A limit of the sample size suffices for some heads. On the others, certificates withdraw the
+/// promise, and their error bars hold.
 #[test]
-fn what_a_limit_does_not_suffice_for_is_not_promised() {
+fn no_promise_is_made_where_a_limit_does_not_suffice() {
     let (limited, proved) = (format!("{RATIO}, limit = 300"), format!("{RIGOROUS}, limit = 300"));
     let goals = [Epsilon(0.05, 0.1)];
     let mut cells = Vec::new();
-    for line in [
+    for case in [
         alone(&HEADS, KEYS, &limited, &goals),
         alone(&HEADS, CODES, &limited, &goals),
         with_top(&HEADS, UNIFORM, &limited, &goals),
@@ -350,21 +368,21 @@ fn what_a_limit_does_not_suffice_for_is_not_promised() {
         alone(&HEADS, KEYS, &proved, &goals),
         with_top(&HEADS, UNIFORM, &proved, &goals),
     ] {
-        cells.extend(line.check());
+        cells.extend(case.check());
     }
     all(&cells, |cell| !cell.counts.outside.contradicts(0.1) && cell.counts.most_drawn <= 450);
     assert!(count(&cells, |cell| cell.counts.withheld == cell.counts.rows) >= 6);
     assert!(count(&cells, |cell| cell.counts.withheld == 0) >= 4);
 }
 
-/// Where values cancel, noise makes an estimate of the output longer than the output, and bars that
-/// are relative to the estimate too narrow.
+/// If values cancel, noise makes an estimate of the output longer than the output, and bars that
+/// are relative to the estimate are too narrow.
 #[test]
 fn bars_hold_where_values_cancel() {
     let goals = [0.02, 0.1, 0.3].map(|delta| Size(200, delta));
     for sampler in SAMPLERS {
         for estimator in [RATIO, "'clt', target = 'numerator'", "'clt', target = 'sdpa'"] {
-            least(&CANCELLING, sampler, estimator, &goals).check();
+            with_fewest_selectors(&CANCELLING, sampler, estimator, &goals).check();
         }
     }
     for estimator in [
@@ -379,14 +397,15 @@ fn bars_hold_where_values_cancel() {
     }
 }
 
-/// The bar of a row that holds its promise is at most epsilon.
+/// The error bar of a row that holds its promise is at most epsilon.
 #[test]
 fn promises_are_kept_where_values_cancel() {
     let heads = [PromiseHead::Balanced, PromiseHead::Signs(0.1), PromiseHead::Signs(0.2)];
     let goals = [(0.3, 0.02), (0.9, 0.02), (0.9, 0.1), (0.9, 0.3)];
     for sampler in SAMPLERS {
         let goals = goals.map(|(epsilon, delta)| Epsilon(epsilon, delta));
-        all(&least(&heads, sampler, RATIO, &goals).check(), |cell| cell.counts.loose == 0);
+        let cells = with_fewest_selectors(&heads, sampler, RATIO, &goals).check();
+        all(&cells, |cell| cell.counts.loose == 0);
     }
 }
 
@@ -395,7 +414,7 @@ fn every_shipped_promise_is_kept_on_every_kind_of_head() {
     let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs")).unwrap();
     let files = folder.map(|entry| entry.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
-    // Those that are trained for a model run on its heads only.
+    // Pipelines that are trained for a model run on its heads only.
     let untrained =
         files.filter(|path| !std::fs::read_to_string(path).unwrap().contains("../weights/"));
     let pipelines: Vec<Arc<PipelineConfig>> =
@@ -408,7 +427,8 @@ fn every_shipped_promise_is_kept_on_every_kind_of_head() {
             let name = &pipeline.name;
             let counts = try_head(head, pipeline);
             println!("{head:?}, {name}: {counts:?}");
-            // docs/guarantees.md, section 8: the paper's constants do not suffice for skewed values.
+            // The paper's constants do not suffice for skewed values (docs/guarantees.md, section
+            // 8).
             let lacking = name.contains("paper") && matches!(head, PromiseHead::OneDirection(_));
             let violated = counts.violated.contradicts(promise.delta.get());
             assert!(lacking || !violated, "{head:?}, {name}: {counts:?}");
@@ -416,7 +436,7 @@ fn every_shipped_promise_is_kept_on_every_kind_of_head() {
     });
 }
 
-/// A population with 64 elements and one query head.
+/// Population of heads with 64 elements and one query head.
 fn population(kind: Adversary, tokens: usize) -> PromiseHead {
     PromiseHead::Adversary(AdversarialHead { tokens, ..AdversarialHead::new(kind) })
 }
@@ -458,16 +478,16 @@ fn plain() -> Vec<PromiseHead> {
         Adversary::CommonOffset { length: 3000.0 },
     ];
     let tokens = |kind| match kind {
-        // With fewer tokens, those that are drawn are sooner all that weighs anything.
+        // With fewer tokens, a sample contains all tokens of notable weight sooner.
         Adversary::LargeLogits { .. } => 1024,
-        // With more tokens, more strata have no change of sign.
+        // With more tokens, more strata have constant signs.
         Adversary::SignChanges { .. } => 8192,
         _ => 4096,
     };
     kinds.map(|kind| population(kind, tokens(kind))).into()
 }
 
-/// Some kinds with another head dimension and group.
+/// Populations of some kinds, with another head dimension and group.
 fn shaped(head_dim: usize, group: usize) -> Vec<PromiseHead> {
     let kinds = [
         Adversary::UnequalKeys { factor: 8.0 },
@@ -497,8 +517,8 @@ fn one_of_each() -> Vec<PromiseHead> {
     kinds.map(|kind| population(kind, 2048)).into()
 }
 
-/// Selectors with which a sampler is attacked: uniform and stratified draws miss heavy tokens by
-/// design.
+/// Selectors with which a sampler is attacked. Uniform and stratified draws need a top-k, because
+/// they miss heavy tokens by design.
 fn selectors(sampler: &str) -> &'static [&'static str] {
     match sampler {
         CODES | KEYS => &[ENDS],
@@ -511,12 +531,16 @@ fn selectors(sampler: &str) -> &'static [&'static str] {
 fn attack(heads: &[PromiseHead], sampler: &'static str, estimator: &str, shares: &[&'static str]) {
     for &share in shares {
         let goals = [Epsilon(0.1, 0.1)];
-        Line { share, ..Line::new(heads, selectors(sampler), sampler, estimator, &goals) }.check();
+        PromiseCase {
+            share,
+            ..PromiseCase::new(heads, selectors(sampler), sampler, estimator, &goals)
+        }
+        .check();
     }
 }
 
-/// Attacks a pipeline with populations of all shapes. Many query heads, each with its own list, are
-/// like one, and take long.
+/// Attacks a pipeline with populations of all shapes. Many query heads are tested with a shared
+/// token list only, because separate lists behave like those of one query head and take long.
 fn attack_in_all_shapes(sampler: &'static str) {
     attack(&plain(), sampler, RATIO, &["head"]);
     attack(&[shaped(32, 4), shaped(128, 2)].concat(), sampler, RATIO, &["head", "group"]);
@@ -554,22 +578,22 @@ fn uniform_draws_withstand_attacks() {
     attack(&one_of_each(), UNIFORM, RIGOROUS, &["head"]);
 }
 
-/// Error bars of a budget, where an estimate of the output's norm is mostly noise.
+/// Error bars of a budget hold where an estimate of the output's norm is mostly noise.
 #[test]
 fn bars_withstand_populations_whose_values_cancel() {
     let signs = |mean| Adversary::RandomSigns { mean };
     let kinds = [Adversary::Cancelling, signs(0.02), signs(0.05), signs(0.2)];
     let heads = kinds.map(|kind| population(kind, 4096));
     for sampler in SAMPLERS {
-        Line::new(&heads, selectors(sampler), sampler, RATIO, &[Size(400, 0.02)]).check();
+        PromiseCase::new(&heads, selectors(sampler), sampler, RATIO, &[Size(400, 0.02)]).check();
     }
 }
 
-/// All parameters of every population.
+/// Attacks the samplers with all parameters of every population.
 #[test]
 #[ignore = "it takes hours"]
 fn every_sampler_withstands_the_whole_sweep() {
-    let of_groups = |groups: std::ops::RangeInclusive<usize>| -> Vec<PromiseHead> {
+    let with_groups = |groups: std::ops::RangeInclusive<usize>| -> Vec<PromiseHead> {
         let heads = sweep().into_iter().filter(|head| groups.contains(&head.group));
         heads.map(PromiseHead::Adversary).collect()
     };
@@ -581,7 +605,7 @@ fn every_sampler_withstands_the_whole_sweep() {
         (STRATIFIED, RATIO),
         (UNIFORM, RATIO),
     ] {
-        attack(&of_groups(1..=7), sampler, estimator, &["head"]);
-        attack(&of_groups(2..=16), sampler, estimator, &["group"]);
+        attack(&with_groups(1..=7), sampler, estimator, &["head"]);
+        attack(&with_groups(2..=16), sampler, estimator, &["group"]);
     }
 }

@@ -1,26 +1,27 @@
-//! Rows of a list, kept one after the other: logits, values and their lengths.
+//! Copies of a list's rows: logits, values and norms.
 
-use super::rows::{BLOCK_ROWS, Block, RowWindow};
+use super::rows::{BLOCK_ROWS, RowBlock, RowWindow};
 use super::value::norm_block;
-use super::{BLOCK_LINES, LANES, LEAST, Line, Pass, note_logits, score_tile};
-use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
+use super::{BLOCK_LINES, LANES, LEAST, Pass, SimdLine, record_logits, score_tile};
+use crate::cpu::simd::{CHUNK, Level, Simd, SimdElement, SimdKernel};
 
-/// Parts of rows that are kept.
+/// Output of [`gather`].
 #[derive(Debug)]
 pub(crate) struct GatheredRows<'a, E> {
     /// `[tiles · H][rows]`
     pub(crate) logits: &'a mut [f32],
-    /// Lengths of the values, `[rows]`.
+    /// Norms of the values, `[rows]`.
     pub(crate) norms: &'a mut [f32],
     /// `[rows][value_chunks · CHUNK]`
     pub(crate) values: &'a mut [E],
 }
 
-/// Keeps the rows of `pass`, for tiles of `heads` query heads: 1, 2 or 4.
+/// Computes logits for the rows of `pass`, and copies their values. `heads` is the number of query
+/// heads in a tile: 1, 2 or 4.
 ///
 /// # Panics
-/// If a size does not fit, or a token is not in `pass.rows`.
-pub(crate) fn gather<E: Element>(
+/// If sizes do not match, or a token is not in `pass.rows`.
+pub(crate) fn gather<E: SimdElement>(
     level: Level,
     heads: usize,
     pass: &Pass<'_, E>,
@@ -30,22 +31,22 @@ pub(crate) fn gather<E: Element>(
     assert_eq!(out.logits.len(), count * tiles * heads, "logits");
     assert_eq!(out.norms.len(), count, "norms");
     assert_eq!(out.values.len(), count * pass.rows.value_chunks() * CHUNK, "values");
-    // SAFETY: all that the kernel reads and writes is checked above.
+    // SAFETY: the sizes of everything that the kernel reads and writes are checked above.
     unsafe {
         match heads {
-            1 => level.run(Gather::<'_, '_, E, 1> { pass, out }),
-            2 => level.run(Gather::<'_, '_, E, 2> { pass, out }),
-            _ => level.run(Gather::<'_, '_, E, 4> { pass, out }),
+            1 => level.run(GatherKernel::<'_, '_, E, 1> { pass, out }),
+            2 => level.run(GatherKernel::<'_, '_, E, 2> { pass, out }),
+            _ => level.run(GatherKernel::<'_, '_, E, 4> { pass, out }),
         }
     }
 }
 
-struct Gather<'a, 'p, E, const H: usize> {
+struct GatherKernel<'a, 'p, E, const H: usize> {
     pass: &'a Pass<'p, E>,
     out: GatheredRows<'a, E>,
 }
 
-impl<E: Element, const H: usize> Kernel for Gather<'_, '_, E, H> {
+impl<E: SimdElement, const H: usize> SimdKernel for GatherKernel<'_, '_, E, H> {
     type Output = ();
 
     #[inline(always)]
@@ -59,7 +60,7 @@ impl<E: Element, const H: usize> Kernel for Gather<'_, '_, E, H> {
         for first in (0..tokens.len()).step_by(rows.block_rows::<S, H>()) {
             let block = window.block(first, rows.block_rows::<S, H>());
             for tile in 0..query_heads.div_ceil(H) {
-                // The first tile requests keys for all.
+                // The first tile prefetches keys for all tiles.
                 match (H, *query_heads == tile * H + 3, tile) {
                     (4, true, 0) => self.score::<S, 3, true>(&block, tile),
                     (4, true, _) => self.score::<S, 3, false>(&block, tile),
@@ -67,33 +68,34 @@ impl<E: Element, const H: usize> Kernel for Gather<'_, '_, E, H> {
                     _ => self.score::<S, H, false>(&block, tile),
                 }
             }
-            self.keep_values::<S>(&block);
+            self.copy_values::<S>(&block);
         }
     }
 }
 
-impl<E: Element, const H: usize> Gather<'_, '_, E, H> {
-    /// Keeps the logits of a block for a tile, of which `N` query heads are not zero.
+impl<E: SimdElement, const H: usize> GatherKernel<'_, '_, E, H> {
+    /// Computes the logits of a block for a tile with `N` query heads. With `AHEAD`, keys of later
+    /// rows are prefetched.
     #[inline(always)]
     unsafe fn score<S: Simd, const N: usize, const AHEAD: bool>(
         &mut self,
-        block: &Block<'_, '_, E>,
+        block: &RowBlock<'_, '_, E>,
         tile: usize,
     ) {
-        let mut scores = [Line([LEAST; LANES]); BLOCK_LINES];
+        let mut scores = [SimdLine([LEAST; LANES]); BLOCK_LINES];
         let used = score_tile::<E, S, H, N, AHEAD>(self.pass, block, tile, &mut scores);
-        note_logits::<E, H>(block, tile, used, self.out.logits);
+        record_logits::<E, H>(block, tile, used, self.out.logits);
     }
 
     #[inline(always)]
-    unsafe fn keep_values<S: Simd>(&mut self, block: &Block<'_, '_, E>) {
+    unsafe fn copy_values<S: Simd>(&mut self, block: &RowBlock<'_, '_, E>) {
         let stride = block.rows().value_chunks() * CHUNK;
         for row in 0..block.len {
             let value = block.value(row);
             let to = self.out.values.as_mut_ptr().add((block.first + row) * stride);
-            for at in (0..stride).step_by(CHUNK) {
-                value.prefetch::<S>(at);
-                std::ptr::copy_nonoverlapping(value.here.add(at), to.add(at), CHUNK);
+            for offset in (0..stride).step_by(CHUNK) {
+                value.prefetch::<S>(offset);
+                std::ptr::copy_nonoverlapping(value.here.add(offset), to.add(offset), CHUNK);
             }
         }
         let mut norms = [0.0; BLOCK_ROWS];

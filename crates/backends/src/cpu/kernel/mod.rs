@@ -1,12 +1,12 @@
-//! Attention of a group of query heads over some rows of one KV head, each row fetched once.
+//! Attention of a group of query heads over rows of one KV head. Each row is fetched once.
 //!
-//! Rows are read in blocks that stay in the first-level cache: first all logits of a block, then its
-//! weights, then its values. Both loops request rows ahead, one cache line with each [`CHUNK`] that
-//! they multiply: far ahead for the second-level cache, and again, a few rows ahead, for the first,
-//! which keeps few requests in flight. Rows of a list are read by the same loops. Logits are in
-//! powers of two, `log2(e) q·k`.
+//! Rows are processed in blocks that stay in the first-level cache: first all logits of a block,
+//! then its weights, then its values. Both loops prefetch later rows, one cache line with each
+//! [`CHUNK`] that they multiply: far ahead into the second-level cache, and again, a few rows
+//! ahead, into the first-level cache, which keeps few requests in flight. Ranges and lists of rows
+//! are read by the same loops. Logits are in base 2, `log2(e) q·k`.
 //!
-//! A tile holds four query heads (or two, or one). The last tile is filled with queries of zero.
+//! A tile has four query heads (or two, or one). The last tile is padded with zero queries.
 
 mod gather;
 mod products;
@@ -17,72 +17,73 @@ mod value;
 
 pub(crate) use gather::{GatheredRows, gather};
 pub(crate) use products::{fours, products, weigh};
-pub(crate) use rows::{AnyRows, Rows, Span};
-pub(crate) use spread::{Centre, LaggedSquares, Spread, Tokens, exp2, spread};
+pub(crate) use rows::{AnyRows, KvRows, TokenSpan};
+pub(crate) use spread::{LaggedSquares, SampleTokens, Spread, SpreadCentre, exp2, spread};
 
-use rows::{BLOCK_ROWS, Block, RowWindow};
-use score::Keys;
-use value::{Values, norm_block};
+use rows::{BLOCK_ROWS, RowBlock, RowWindow};
+use score::BlockKeys;
+use value::{BlockValues, norm_block};
 
-use super::simd::{CHUNK, Element, Kernel, LANES, Level, Simd};
+use super::simd::{CHUNK, LANES, Level, Simd, SimdElement, SimdKernel};
 
-pub(crate) use super::simd::Line;
+pub(crate) use super::simd::SimdLine;
 
-/// A logit less than any other.
+/// A logit below all others.
 const LEAST: f32 = f32::MIN;
 
-/// Which rows are read, and what for.
+/// Rows to read, and queries to multiply them with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass<'a, E> {
-    pub(crate) rows: Rows<'a, E>,
-    pub(crate) tokens: Span<'a>,
-    /// `log2` of each token's weight; absent: all weigh 1.
+    pub(crate) rows: KvRows<'a, E>,
+    pub(crate) tokens: TokenSpan<'a>,
+    /// Base-2 logarithm of each token's weight; `None` if all weights are 1.
     pub(crate) log_weights: Option<&'a [f32]>,
-    /// The queries, `[tiles][H][key_chunks · CHUNK]`, in the lanes' order, times `log2(e)`.
-    pub(crate) queries: &'a [Line],
-    /// Query heads; the last tile is filled with queries of zero.
+    /// Queries, `[tiles][H][key_chunks · CHUNK]`, in the lanes' order, times `log2(e)`.
+    pub(crate) queries: &'a [SimdLine],
+    /// Number of query heads; the last tile is padded with zero queries.
     pub(crate) query_heads: usize,
 }
 
-/// `Σ 2^(logit − max)`, and with values, of the heads of a tile, over the rows so far.
+/// Denominators `Σ 2^(logit − max)` and numerators `Σ 2^(logit − max) v` of a tile's heads, over
+/// the rows so far.
 #[derive(Clone, Debug)]
 pub(crate) struct TileSums {
-    /// Of head `lane % H`.
+    /// Largest logit of head `lane % H`.
     pub(crate) max: [f32; LANES],
     /// Partial sums of head `lane % H`.
     pub(crate) denominator: [f32; LANES],
-    /// `[H][value_chunks · CHUNK]`, in the lanes' order.
-    pub(crate) numerator: Vec<Line>,
-    /// The numerator of the rows before those: a sum of thousands of like numbers in f32 would
-    /// lose more than the products do.
+    /// Numerators of the last rows, `[H][value_chunks · CHUNK]`, in the lanes' order.
+    pub(crate) numerator: Vec<SimdLine>,
+    /// Numerators of the rows before, in f64: a sum of thousands of similar numbers in f32 would
+    /// lose more precision than the products do.
     pub(crate) folded: Vec<f64>,
 }
 
-/// Most lines that the logits of a block fill, `[rows][H]`.
+/// Largest number of lines of a block's logits, `[rows][H]`.
 const BLOCK_LINES: usize = BLOCK_ROWS * 4 / LANES;
 
-/// Rows whose sums stay in f32.
+/// Number of rows that are summed in f32.
 const FOLD: usize = 256;
 
-/// What is wanted of the rows one by one.
+/// Output for single rows.
 #[derive(Debug)]
 pub(crate) struct PerRow<'a> {
-    /// Logits, without the weights, `[tiles · H][rows]`.
+    /// Logits without the weights, `[tiles · H][rows]`.
     pub(crate) logits: &'a mut [f32],
-    /// Lengths of the values, `[rows]`.
+    /// Norms of the values, `[rows]`.
     pub(crate) norms: &'a mut [f32],
 }
 
 impl TileSums {
     pub(crate) fn new(heads: usize, value_chunks: usize) -> Self {
         let lines = heads * value_chunks * (CHUNK / LANES);
-        let numerator = vec![Line([0.0; LANES]); lines];
+        let numerator = vec![SimdLine([0.0; LANES]); lines];
         let zero = [0.0; LANES];
         let folded = vec![0.0; lines * LANES];
         Self { max: [LEAST; LANES], denominator: zero, numerator, folded }
     }
 
-    /// Moves the numerator to f64.
+    /// Adds the numerator to `folded` and clears it.
     #[inline(always)]
     pub(crate) fn fold(&mut self) {
         let (folded, _) = self.folded.as_chunks_mut::<LANES>();
@@ -94,19 +95,19 @@ impl TileSums {
         }
     }
 
-    /// Makes the sums relative to new maxima. Rare: the maximum of `n` rows in random order rises
-    /// `ln n` times.
+    /// Makes the sums relative to new maxima. It is called rarely: the maximum of `n` rows in
+    /// random order rises about `ln n` times.
     #[inline(always)]
     fn raise_max<const H: usize>(&mut self, best: &[f32; LANES]) {
         let lines = self.numerator.len() / H;
         for head in 0..H {
-            let of_head = || (head..LANES).step_by(H);
-            let max = of_head().map(|lane| best[lane]).fold(LEAST, f32::max);
+            let lanes_of_head = || (head..LANES).step_by(H);
+            let max = lanes_of_head().map(|lane| best[lane]).fold(LEAST, f32::max);
             if max == self.max[head] {
                 continue;
             }
             let factor = (self.max[head] - max).exp2();
-            for lane in of_head() {
+            for lane in lanes_of_head() {
                 self.max[lane] = max;
                 self.denominator[lane] *= factor;
             }
@@ -120,7 +121,7 @@ impl TileSums {
     }
 }
 
-/// Query heads to a tile, of a group of `group`.
+/// Number of query heads per tile, for a group of `group` heads.
 pub(crate) fn heads_per_tile(group: usize) -> usize {
     match group {
         1 => 1,
@@ -129,11 +130,12 @@ pub(crate) fn heads_per_tile(group: usize) -> usize {
     }
 }
 
-/// Adds the rows of `pass` to the sums of its heads, `heads` of them in each tile: 1, 2 or 4.
+/// Adds the rows of `pass` to the sums of its query heads. `heads` is the number of query heads in
+/// a tile: 1, 2 or 4.
 ///
 /// # Panics
-/// If a size does not fit, or a token is not in `pass.rows`.
-pub(crate) fn attend<E: Element>(
+/// If sizes do not match, or a token is not in `pass.rows`.
+pub(crate) fn attend<E: SimdElement>(
     level: Level,
     heads: usize,
     pass: &Pass<'_, E>,
@@ -141,18 +143,18 @@ pub(crate) fn attend<E: Element>(
     per_row: Option<PerRow<'_>>,
 ) {
     pass.check(heads, sums, per_row.as_ref());
-    // SAFETY: `check` has checked what the kernel reads and writes.
+    // SAFETY: `check` checks the sizes of everything that the kernel reads and writes.
     unsafe {
         match heads {
-            1 => level.run(Attend::<'_, '_, E, 1> { pass, sums, per_row }),
-            2 => level.run(Attend::<'_, '_, E, 2> { pass, sums, per_row }),
-            _ => level.run(Attend::<'_, '_, E, 4> { pass, sums, per_row }),
+            1 => level.run(AttendKernel::<'_, '_, E, 1> { pass, sums, per_row }),
+            2 => level.run(AttendKernel::<'_, '_, E, 2> { pass, sums, per_row }),
+            _ => level.run(AttendKernel::<'_, '_, E, 4> { pass, sums, per_row }),
         }
     }
 }
 
-impl<E: Element> Pass<'_, E> {
-    /// Checks what every kernel reads, and returns the number of tiles.
+impl<E: SimdElement> Pass<'_, E> {
+    /// Checks the input that all kernels read, and returns the number of tiles.
     fn check_tiles(&self, heads: usize) -> usize {
         let (rows, tiles) = (&self.rows, self.query_heads.div_ceil(heads));
         assert!([1, 2, 4].contains(&heads), "{heads} heads in a tile");
@@ -175,13 +177,13 @@ impl<E: Element> Pass<'_, E> {
     }
 }
 
-struct Attend<'a, 'p, E, const H: usize> {
+struct AttendKernel<'a, 'p, E, const H: usize> {
     pass: &'a Pass<'p, E>,
     sums: &'a mut [TileSums],
     per_row: Option<PerRow<'a>>,
 }
 
-impl<E: Element, const H: usize> Kernel for Attend<'_, '_, E, H> {
+impl<E: SimdElement, const H: usize> SimdKernel for AttendKernel<'_, '_, E, H> {
     type Output = ();
 
     #[inline(always)]
@@ -203,12 +205,12 @@ impl<E: Element, const H: usize> Kernel for Attend<'_, '_, E, H> {
     }
 }
 
-impl<E: Element, const H: usize> Attend<'_, '_, E, H> {
+impl<E: SimdElement, const H: usize> AttendKernel<'_, '_, E, H> {
     #[inline(always)]
-    unsafe fn add_block<S: Simd>(&mut self, block: &Block<'_, '_, E>) {
+    unsafe fn add_block<S: Simd>(&mut self, block: &RowBlock<'_, '_, E>) {
         for tile in 0..self.sums.len() {
             let three = self.pass.query_heads == tile * H + 3;
-            // The first tile requests rows for all.
+            // The first tile prefetches rows for all tiles.
             match (H, three, tile) {
                 (4, true, 0) => self.add_to_tile::<S, 3, true>(block, tile),
                 (4, true, _) => self.add_to_tile::<S, 3, false>(block, tile),
@@ -223,52 +225,60 @@ impl<E: Element, const H: usize> Attend<'_, '_, E, H> {
         }
     }
 
-    /// Adds a block to the sums of a tile, of which `N` query heads are not zero.
+    /// Adds a block to the sums of a tile with `N` query heads. With `AHEAD`, later rows are
+    /// prefetched.
     #[inline(always)]
     unsafe fn add_to_tile<S: Simd, const N: usize, const AHEAD: bool>(
         &mut self,
-        block: &Block<'_, '_, E>,
+        block: &RowBlock<'_, '_, E>,
         tile: usize,
     ) {
         let Self { pass, sums, per_row } = self;
         let sums = &mut sums[tile];
-        let mut scores = [Line([LEAST; LANES]); BLOCK_LINES];
+        let mut scores = [SimdLine([LEAST; LANES]); BLOCK_LINES];
         let used = score_tile::<E, S, H, N, AHEAD>(pass, block, tile, &mut scores);
         if let Some(per_row) = per_row {
-            note_logits::<E, H>(block, tile, used, per_row.logits);
+            record_logits::<E, H>(block, tile, used, per_row.logits);
         }
         if let Some(weights) = pass.log_weights {
             add_weights::<H>(used, &weights[block.first..]);
         }
         weigh_block::<S, H>(used, sums);
         let weights = used.as_ptr().cast::<f32>();
-        Values::<E, N, AHEAD> { block, weights }.add::<S, H>(sums);
+        BlockValues::<E, N, AHEAD> { block, weights }.add::<S, H>(sums);
     }
 }
 
-/// Logits of a block for a tile of `pass`, of which `N` query heads are not zero: the lines in use,
-/// `[rows][H]`.
+/// Computes the logits of a block for a tile with `N` query heads. Returns the part of `scores`
+/// that is used, `[rows][H]`.
 #[inline(always)]
-unsafe fn score_tile<'s, E: Element, S: Simd, const H: usize, const N: usize, const AHEAD: bool>(
+unsafe fn score_tile<
+    's,
+    E: SimdElement,
+    S: Simd,
+    const H: usize,
+    const N: usize,
+    const AHEAD: bool,
+>(
     pass: &Pass<'_, E>,
-    block: &Block<'_, '_, E>,
+    block: &RowBlock<'_, '_, E>,
     tile: usize,
-    scores: &'s mut [Line; BLOCK_LINES],
-) -> &'s mut [Line] {
+    scores: &'s mut [SimdLine; BLOCK_LINES],
+) -> &'s mut [SimdLine] {
     let query_lines = H * pass.rows.key_chunks() * 2;
     let queries = pass.queries.as_ptr().add(tile * query_lines).cast::<f32>();
     let used = &mut scores[..(block.len * H).div_ceil(LANES)];
-    Keys::<E, N, AHEAD> { block, queries }.score::<S, H>(used);
+    BlockKeys::<E, N, AHEAD> { block, queries }.score::<S, H>(used);
     used
 }
 
-/// Notes the logits of a block for the heads of a tile, `[rows][H]`, among those of all heads,
+/// Copies the logits of a block for a tile's heads, `[rows][H]`, to the logits of all heads,
 /// `[heads][rows]`.
 #[inline(always)]
-fn note_logits<E: Element, const H: usize>(
-    block: &Block<'_, '_, E>,
+fn record_logits<E: SimdElement, const H: usize>(
+    block: &RowBlock<'_, '_, E>,
     tile: usize,
-    scores: &mut [Line],
+    scores: &mut [SimdLine],
     logits: &mut [f32],
 ) {
     let heads = logits.chunks_exact_mut(block.pass_len()).skip(tile * H).take(H);
@@ -279,9 +289,9 @@ fn note_logits<E: Element, const H: usize>(
     }
 }
 
-/// Adds the `log2` weights of rows to their logits `[rows][H]`.
+/// Adds the base-2 logarithms of the rows' weights to their logits `[rows][H]`.
 #[inline(always)]
-fn add_weights<const H: usize>(scores: &mut [Line], weights: &[f32]) {
+fn add_weights<const H: usize>(scores: &mut [SimdLine], weights: &[f32]) {
     let rows = flat(scores).chunks_exact_mut(H);
     for (logits, weight) in rows.zip(weights) {
         for logit in logits {
@@ -290,17 +300,17 @@ fn add_weights<const H: usize>(scores: &mut [Line], weights: &[f32]) {
     }
 }
 
-/// The numbers of some lines.
+/// Elements of lines.
 #[inline(always)]
-fn flat(lines: &mut [Line]) -> &mut [f32] {
+fn flat(lines: &mut [SimdLine]) -> &mut [f32] {
     let len = lines.len() * LANES;
-    // SAFETY: a line is sixteen elements and nothing else.
+    // SAFETY: a line consists of sixteen elements without padding.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), len) }
 }
 
 /// Turns logits into weights `2^(logit − max)` and adds them to the denominators.
 #[inline(always)]
-unsafe fn weigh_block<S: Simd, const H: usize>(scores: &mut [Line], sums: &mut TileSums) {
+unsafe fn weigh_block<S: Simd, const H: usize>(scores: &mut [SimdLine], sums: &mut TileSums) {
     let mut best = S::load(sums.max.as_ptr());
     for line in &*scores {
         best = S::max(best, S::load(line.0.as_ptr()));

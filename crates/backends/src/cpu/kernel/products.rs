@@ -1,13 +1,14 @@
-//! Sums and products of values that lie one after the other, `[rows][chunks · CHUNK]`.
+//! Sums and products of contiguous values, `[rows][chunks · CHUNK]`.
 
-use super::{FOLD, LANES, Line};
-use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
+use super::{FOLD, LANES, SimdLine};
+use crate::cpu::simd::{CHUNK, Level, Simd, SimdElement, SimdKernel};
 
-/// `Σ weight · value` with each of some lists of weights, in the lanes' order, `[H][chunks · CHUNK]`.
+/// Computes `Σ weight · value` for each of `H` lists of weights, in the lanes' order,
+/// `[H][chunks · CHUNK]`.
 ///
 /// # Panics
-/// If there is not a weight for each value.
-pub(crate) fn weigh<E: Element, const H: usize>(
+/// If a list does not have a weight for each value.
+pub(crate) fn weigh<E: SimdElement, const H: usize>(
     level: Level,
     values: &[E],
     stride: usize,
@@ -16,16 +17,16 @@ pub(crate) fn weigh<E: Element, const H: usize>(
     check(values, stride);
     assert!(weights.iter().all(|weights| weights.len() * stride == values.len()), "weights");
     // SAFETY: there is a row of values for each weight, and a row is whole chunks.
-    unsafe { level.run(Weigh { values, stride, weights }) }
+    unsafe { level.run(WeighKernel { values, stride, weights }) }
 }
 
-struct Weigh<'a, E, const H: usize> {
+struct WeighKernel<'a, E, const H: usize> {
     values: &'a [E],
     stride: usize,
     weights: [&'a [f32]; H],
 }
 
-impl<E: Element, const H: usize> Kernel for Weigh<'_, E, H> {
+impl<E: SimdElement, const H: usize> SimdKernel for WeighKernel<'_, E, H> {
     type Output = [Vec<f64>; H];
 
     #[inline(always)]
@@ -35,12 +36,12 @@ impl<E: Element, const H: usize> Kernel for Weigh<'_, E, H> {
         let mut sums = [(); H].map(|()| vec![0.0; stride]);
         for first in (0..rows).step_by(FOLD) {
             let rows = FOLD.min(rows - first);
-            for at in (0..stride).step_by(CHUNK) {
-                let from = values.as_ptr().add(first * stride + at);
+            for offset in (0..stride).step_by(CHUNK) {
+                let from = values.as_ptr().add(first * stride + offset);
                 let lanes: [[f32; CHUNK]; H] = if S::WIDE {
                     weighed::<S, E, H>(from, stride, rows, weights.map(|w| w.as_ptr().add(first)))
                 } else {
-                    // A closure of `map` would not be compiled for the level's instructions.
+                    // A closure passed to `map` would not be compiled for the level's instructions.
                     let mut lanes = [[0.0; CHUNK]; H];
                     for (lanes, weights) in lanes.iter_mut().zip(weights) {
                         [*lanes] =
@@ -49,7 +50,7 @@ impl<E: Element, const H: usize> Kernel for Weigh<'_, E, H> {
                     lanes
                 };
                 for (sums, lanes) in sums.iter_mut().zip(lanes) {
-                    let folded = sums[at..at + CHUNK].iter_mut().zip(lanes);
+                    let folded = sums[offset..offset + CHUNK].iter_mut().zip(lanes);
                     folded.for_each(|(sum, lane)| *sum += f64::from(lane));
                 }
             }
@@ -58,9 +59,9 @@ impl<E: Element, const H: usize> Kernel for Weigh<'_, E, H> {
     }
 }
 
-/// Sums of one chunk of rows.
+/// Weighted sums of one chunk of each row.
 #[inline(always)]
-unsafe fn weighed<S: Simd, E: Element, const H: usize>(
+unsafe fn weighed<S: Simd, E: SimdElement, const H: usize>(
     from: *const E,
     stride: usize,
     rows: usize,
@@ -82,16 +83,16 @@ unsafe fn weighed<S: Simd, E: Element, const H: usize>(
     lanes
 }
 
-/// The product of each value with each vector, `[vectors][rows]`. The vectors, in the lanes' order,
-/// are as long as a row: `stride` elements.
+/// Computes the product of each value with each vector, `[vectors][rows]`. A vector has `stride`
+/// elements, in the lanes' order.
 ///
 /// # Panics
-/// If vectors or rows are not whole.
-pub(crate) fn products<E: Element>(
+/// If the number of elements is not a multiple of `stride`.
+pub(crate) fn products<E: SimdElement>(
     level: Level,
     values: &[E],
     stride: usize,
-    vectors: &[Line],
+    vectors: &[SimdLine],
 ) -> Vec<f32> {
     check(values, stride);
     let (rows, lines) = (values.len() / stride, stride / LANES);
@@ -100,25 +101,25 @@ pub(crate) fn products<E: Element>(
     if rows > 0 {
         let tiles = vectors.chunks(TILE * lines).zip(out.chunks_mut(TILE * rows));
         for (vectors, out) in tiles {
-            // SAFETY: rows and vectors are whole, and there is a place for each product.
-            unsafe { level.run(Products { values, stride, vectors, out }) }
+            // SAFETY: rows and vectors are complete, and `out` has an element for each product.
+            unsafe { level.run(ProductsKernel { values, stride, vectors, out }) }
         }
     }
     out
 }
 
-/// Vectors, and rows, whose products stay in registers.
+/// Number of vectors, and of rows, whose products stay in registers.
 const TILE: usize = 4;
 
-/// Products with at most [`TILE`] vectors, `[vectors][rows]`.
-struct Products<'a, E> {
+/// Kernel of the products with at most [`TILE`] vectors, `[vectors][rows]`.
+struct ProductsKernel<'a, E> {
     values: &'a [E],
     stride: usize,
-    vectors: &'a [Line],
+    vectors: &'a [SimdLine],
     out: &'a mut [f32],
 }
 
-impl<E: Element> Kernel for Products<'_, E> {
+impl<E: SimdElement> SimdKernel for ProductsKernel<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -132,7 +133,7 @@ impl<E: Element> Kernel for Products<'_, E> {
     }
 }
 
-impl<E: Element> Products<'_, E> {
+impl<E: SimdElement> ProductsKernel<'_, E> {
     #[inline(always)]
     unsafe fn multiply<S: Simd, const N: usize>(&mut self) {
         let rows = self.values.len() / self.stride;
@@ -142,7 +143,7 @@ impl<E: Element> Products<'_, E> {
             if S::WIDE && count == TILE {
                 self.dots::<S, N, TILE>(first, &mut sums);
             } else {
-                // There are no registers for more.
+                // There are too few registers for several rows.
                 for row in 0..count {
                     self.dots::<S, N, 1>(first + row, &mut sums[row..]);
                 }
@@ -155,17 +156,17 @@ impl<E: Element> Products<'_, E> {
         }
     }
 
-    /// The products of `R` rows from `first` on, `[N][TILE]`.
+    /// Products of `R` rows from `first` on with `N` vectors, `[N][TILE]`.
     #[inline(always)]
     unsafe fn dots<S: Simd, const N: usize, const R: usize>(&self, first: usize, out: &mut [S::F]) {
         let (stride, vectors) = (self.stride, self.vectors.as_ptr().cast::<f32>());
         let mut sums = [[S::splat(0.0); R]; N];
-        for at in (0..stride).step_by(CHUNK) {
+        for offset in (0..stride).step_by(CHUNK) {
             for row in 0..R {
                 let (low, high) =
-                    E::widen::<S>(self.values.as_ptr().add((first + row) * stride + at));
+                    E::widen::<S>(self.values.as_ptr().add((first + row) * stride + offset));
                 for (vector, sums) in sums.iter_mut().enumerate() {
-                    let from = vectors.add(vector * stride + at);
+                    let from = vectors.add(vector * stride + offset);
                     let sum = S::fma(low, S::load(from), sums[row]);
                     sums[row] = S::fma(high, S::load(from.add(LANES)), sum);
                 }
@@ -179,28 +180,28 @@ impl<E: Element> Products<'_, E> {
     }
 }
 
-/// The products of values in fours, `[fours]`: of the first with the second, the third, the fourth, of the second
-/// with the third, the fourth, and of the third with the fourth.
+/// Computes the products of values within each group of four rows, in the order `0·1, 0·2, 0·3,
+/// 1·2, 1·3, 2·3`.
 ///
 /// # Panics
-/// If there are no whole fours.
-pub(crate) fn fours<E: Element>(level: Level, values: &[E], stride: usize) -> Vec<[f32; 6]> {
+/// If the number of rows is not a multiple of four.
+pub(crate) fn fours<E: SimdElement>(level: Level, values: &[E], stride: usize) -> Vec<[f32; 6]> {
     check(values, stride);
     assert!(values.len().is_multiple_of(4 * stride), "whole fours");
-    // SAFETY: four rows of whole chunks for each.
-    unsafe { level.run(Fours { values, stride }) }
+    // SAFETY: each group has four rows of whole chunks.
+    unsafe { level.run(FoursKernel { values, stride }) }
 }
 
 fn check<E>(values: &[E], stride: usize) {
     assert!(stride.is_multiple_of(CHUNK) && values.len().is_multiple_of(stride), "whole rows");
 }
 
-struct Fours<'a, E> {
+struct FoursKernel<'a, E> {
     values: &'a [E],
     stride: usize,
 }
 
-impl<E: Element> Kernel for Fours<'_, E> {
+impl<E: SimdElement> SimdKernel for FoursKernel<'_, E> {
     type Output = Vec<[f32; 6]>;
 
     #[inline(always)]
@@ -208,22 +209,22 @@ impl<E: Element> Kernel for Fours<'_, E> {
         let Self { values, stride } = self;
         let mut out = Vec::with_capacity(values.len() / (4 * stride));
         for first in (0..values.len()).step_by(4 * stride) {
-            out.push(four::<S, E>(values.as_ptr().add(first), stride));
+            out.push(multiply_four::<S, E>(values.as_ptr().add(first), stride));
         }
         out
     }
 }
 
-/// The products of four rows.
+/// Products of four rows with each other.
 #[inline(always)]
-unsafe fn four<S: Simd, E: Element>(rows: *const E, stride: usize) -> [f32; 6] {
+unsafe fn multiply_four<S: Simd, E: SimdElement>(rows: *const E, stride: usize) -> [f32; 6] {
     let mut sums = [S::splat(0.0); LANES];
-    for at in (0..stride).step_by(CHUNK) {
+    for offset in (0..stride).step_by(CHUNK) {
         let mut place = 0;
         for i in 0..3 {
-            let a = E::widen::<S>(rows.add(i * stride + at));
+            let a = E::widen::<S>(rows.add(i * stride + offset));
             for j in i + 1..4 {
-                let b = E::widen::<S>(rows.add(j * stride + at));
+                let b = E::widen::<S>(rows.add(j * stride + offset));
                 sums[place] = S::fma(a.0, b.0, S::fma(a.1, b.1, sums[place]));
                 place += 1;
             }

@@ -1,4 +1,4 @@
-//! Rows of one KV head, and blocks of them to go over.
+//! Rows of one KV head, and blocks of rows that kernels process.
 
 use std::sync::LazyLock;
 
@@ -9,39 +9,38 @@ use vattention_core::{
 };
 
 use super::LANES;
-use crate::cpu::simd::{CHUNK, Element, Simd};
+use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
-/// Distance from the row that is multiplied to the one that is requested for the second-level
-/// cache, in rows.
+/// Distance from the multiplied row to the row that is prefetched into the second-level cache.
 const FAR: usize = 64;
 
-/// Distance to the row that is requested for the first-level cache.
+/// Distance from the multiplied row to the row that is prefetched into the first-level cache.
 const NEAR: usize = 4;
 
-/// Bytes of keys and values in a block that are read at the speed of memory on Intel's processors: a
-/// small page. Of 8 KiB, dense attention on a Xeon takes half as long again.
+/// Bytes of keys and values in a block on Intel's processors: a small page, which is read at the
+/// speed of memory. With 8 KiB, dense attention on a Xeon takes 1.5 times as long.
 const INTEL_BLOCK_BYTES: usize = 4096;
 
-/// Bytes of keys and values in a block, otherwise: half of the first-level cache. Blocks of 4 KiB
-/// take a fifth longer on Zen 4, which stores 512 bits in two cycles, and half as long again where
-/// rows are gathered.
+/// Bytes of keys and values in a block on other processors: half of the first-level cache. On Zen
+/// 4, which stores 512 bits in two cycles, blocks of 4 KiB take 1.2 times as long, and 1.5 times as
+/// long for gathered rows.
 const BLOCK_BYTES: usize = 16384;
 
-/// Most rows in a block.
+/// Largest number of rows in a block.
 pub(crate) const BLOCK_ROWS: usize = 32;
 
-/// Fewest rows in a block: a shorter one would store sums too often.
+/// Smallest number of rows in a block: shorter blocks would store sums too often.
 const LEAST_BLOCK_ROWS: usize = 8;
 
-/// Rows of a window: at least `FAR` and the largest block, which both divide it, so that those of a
-/// block lie together.
+/// Number of rows in a window. `FAR` and the largest block divide it, so that the pointers of a
+/// block are contiguous.
 const RING: usize = 128;
 
 const LINE_BYTES: usize = 64;
 
-/// Returns whether Intel made this machine's processor.
+/// Returns true if this machine has an Intel processor.
 fn is_intel() -> bool {
-    // Virtual machines take microseconds to answer.
+    // The instruction takes microseconds in virtual machines.
     static IS_INTEL: LazyLock<bool> = LazyLock::new(|| {
         #[cfg(target_arch = "x86_64")]
         return std::arch::x86_64::__cpuid(0).ebx.to_le_bytes() == *b"Genu";
@@ -53,13 +52,13 @@ fn is_intel() -> bool {
 
 /// Tokens to read: a range, or a list in any order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Span<'a> {
+pub(crate) enum TokenSpan<'a> {
     Range(usize, usize),
     List(&'a [u32]),
 }
 
-impl Span<'_> {
-    /// How many.
+impl TokenSpan<'_> {
+    /// Number of tokens.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Range(from, to) => to - from,
@@ -67,7 +66,7 @@ impl Span<'_> {
         }
     }
 
-    /// At most `len` of them, from the `first` on.
+    /// At most `len` of the tokens, from the position `first` on.
     pub(crate) fn part(&self, first: usize, len: usize) -> Self {
         let to = self.len().min(first + len);
         match *self {
@@ -76,11 +75,11 @@ impl Span<'_> {
         }
     }
 
-    /// One more than the largest.
+    /// Largest token plus one.
     pub(crate) fn end(&self) -> usize {
         match self {
             Self::Range(from, to) => {
-                assert!(from <= to, "a range backwards");
+                assert!(from <= to, "a range ends before it begins");
                 *to
             }
             Self::List(list) => list.iter().max().map_or(0, |&token| token as usize + 1),
@@ -88,65 +87,66 @@ impl Span<'_> {
     }
 }
 
-/// Keys and values of one KV head, of one number type, where they lie.
+/// Borrowed keys and values of one KV head, of one number type.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rows<'a, E> {
+pub(crate) struct KvRows<'a, E> {
     keys: Vectors<'a, E>,
     values: Vectors<'a, E>,
 }
 
-/// A vector of each token, in whole chunks. What is in `blocks` was checked: every row is there.
+/// One vector per token, in whole chunks. [`Vectors::new`] checks that `blocks` contain all rows.
 #[derive(Clone, Copy, Debug)]
 struct Vectors<'a, E> {
     blocks: Blocks<'a, E>,
     /// `per_block = 2^log2_per_block`, if it is a power of two.
     log2_per_block: Option<u32>,
     layout: BlockLayout,
-    /// Chunks of [`CHUNK`] elements in a vector.
+    /// Number of chunks of [`CHUNK`] elements in a vector.
     chunks: usize,
 }
 
 /// Rows of any number type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AnyRows<'a> {
-    F32(Rows<'a, f32>),
-    F16(Rows<'a, f16>),
-    Bf16(Rows<'a, bf16>),
+    F32(KvRows<'a, f32>),
+    F16(KvRows<'a, f16>),
+    Bf16(KvRows<'a, bf16>),
 }
 
 impl<'a> AnyRows<'a> {
-    /// Of as many keys as values.
+    /// Creates rows of keys and values.
     ///
     /// # Errors
-    /// As [`Rows::new`], or if keys and values are of different types.
+    /// Those of [`KvRows::new`], or if keys and values have different number types.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the numbers of keys and values differ.
     pub(crate) fn new(keys: Tokens<'a>, values: Tokens<'a>) -> Result<Self> {
         let ((keys, k), (values, v)) = (keys.stored(), values.stored());
         Ok(match (keys, values) {
             (StoredRows::F32(keys), StoredRows::F32(values)) => {
-                Self::F32(Rows::new((keys, k), (values, v))?)
+                Self::F32(KvRows::new((keys, k), (values, v))?)
             }
             (StoredRows::F16(keys), StoredRows::F16(values)) => {
-                Self::F16(Rows::new((keys, k), (values, v))?)
+                Self::F16(KvRows::new((keys, k), (values, v))?)
             }
             (StoredRows::Bf16(keys), StoredRows::Bf16(values)) => {
-                Self::Bf16(Rows::new((keys, k), (values, v))?)
+                Self::Bf16(KvRows::new((keys, k), (values, v))?)
             }
             _ => return Err(Error::shape("values", "stored as the keys are", "another type")),
         })
     }
 }
 
-impl<'a, E: Copy> Rows<'a, E> {
-    /// Of as many keys as values.
+impl<'a, E: Copy> KvRows<'a, E> {
+    /// Creates rows of keys and values.
     ///
     /// # Errors
-    /// If vectors are not whole chunks long, with the zeros behind them.
+    /// If vectors with their zero padding are not whole chunks.
     ///
     /// # Panics
-    /// If the blocks do not hold what the layouts say.
+    /// If the numbers of keys and values differ, or the blocks are shorter than the layouts
+    /// require.
     fn new(
         keys: (Blocks<'a, E>, BlockLayout),
         values: (Blocks<'a, E>, BlockLayout),
@@ -156,42 +156,43 @@ impl<'a, E: Copy> Rows<'a, E> {
         Ok(Self { keys, values })
     }
 
-    /// Tokens.
+    /// Number of tokens.
     pub(crate) fn len(&self) -> usize {
         self.keys.layout.len
     }
 
-    /// Chunks of [`CHUNK`] elements in a key.
+    /// Number of chunks of [`CHUNK`] elements in a key.
     pub(crate) fn key_chunks(&self) -> usize {
         self.keys.chunks
     }
 
-    /// Chunks of [`CHUNK`] elements in a value.
+    /// Number of chunks of [`CHUNK`] elements in a value.
     pub(crate) fn value_chunks(&self) -> usize {
         self.values.chunks
     }
 
-    /// Bytes that are read of a token.
+    /// Bytes of a token's key and value, padding included.
     pub(crate) fn bytes(&self) -> usize {
         (self.key_chunks() + self.value_chunks()) * CHUNK * size_of::<E>()
     }
 
-    /// Rows in a block, for tiles of `H` query heads: a power of two, and whole lines of logits.
+    /// Number of rows in a block, for tiles of `H` query heads: a power of two, and whole lines of
+    /// logits.
     pub(crate) fn block_rows<S: Simd, const H: usize>(&self) -> usize {
-        // Without AVX-512, arithmetic takes longer than memory anywhere.
+        // Without AVX-512, arithmetic is slower than memory on all processors.
         let bytes = if S::WIDE && is_intel() { INTEL_BLOCK_BYTES } else { BLOCK_BYTES };
         let rows = 1 << (bytes / self.bytes()).max(1).ilog2();
         rows.clamp(LEAST_BLOCK_ROWS.max(LANES / H), BLOCK_ROWS)
     }
 
-    /// The value of a token, with its zeros.
+    /// Value of a token, with its padding.
     ///
     /// # Panics
-    /// If there is no such token.
+    /// If the token is out of range.
     pub(crate) fn value(&self, token: usize) -> &'a [E] {
         assert!(token < self.len(), "token {token} of {}", self.len());
         let mut value = [std::ptr::null()];
-        // SAFETY: it is one of the rows, each of which is in its block.
+        // SAFETY: the token is in range, and `new` has checked that each row is in its block.
         unsafe {
             self.values.find(&[token], &mut value);
             std::slice::from_raw_parts(value[0], self.value_chunks() * CHUNK)
@@ -200,14 +201,14 @@ impl<'a, E: Copy> Rows<'a, E> {
 }
 
 impl<'a, E: Copy> Vectors<'a, E> {
-    fn new(what: &str, (blocks, layout): (Blocks<'a, E>, BlockLayout)) -> Result<Self> {
+    fn new(name: &str, (blocks, layout): (Blocks<'a, E>, BlockLayout)) -> Result<Self> {
         let BlockLayout { len, dim, stride, first, column, zeros, .. } = layout;
         let per_block = layout.per_block.get();
         let padded = dim.next_multiple_of(CHUNK);
         if dim == 0 || padded > dim + zeros {
             let expected =
                 format!("a multiple of {CHUNK} elements, or zeros up to one behind them");
-            return Err(Error::shape(what, expected, dim));
+            return Err(Error::shape(name, expected, dim));
         }
         let (chunks, end) = (padded / CHUNK, first + len);
         let holds = |block: &[E], rows: usize| {
@@ -215,7 +216,7 @@ impl<'a, E: Copy> Vectors<'a, E> {
                 || block.len() >= (rows - 1).saturating_mul(stride).saturating_add(column + padded)
         };
         let rows_of = |i: usize| end.saturating_sub(i.saturating_mul(per_block)).min(per_block);
-        let there = match blocks {
+        let complete = match blocks {
             Blocks::One(block) => holds(block, end),
             Blocks::Many(blocks) => {
                 let mut all = blocks.iter().enumerate();
@@ -232,41 +233,41 @@ impl<'a, E: Copy> Vectors<'a, E> {
                     })
             }
         };
-        assert!(there, "{what} past the end of a block");
+        assert!(complete, "{name} past the end of a block");
         let log2_per_block = per_block.is_power_of_two().then_some(per_block.ilog2());
         Ok(Self { blocks, log2_per_block, layout, chunks })
     }
 
-    /// Finds the vectors of some rows, `out.len()` of them.
+    /// Writes pointers to the vectors of `tokens` to `out`.
     ///
     /// # Safety
-    /// The tokens must be rows, and there must be one for each pointer.
+    /// The tokens must be in range, and `out` must have the same length.
     #[inline(never)]
     unsafe fn find(&self, tokens: &[usize], out: &mut [*const E]) {
         let BlockLayout { first, per_block, .. } = self.layout;
-        // One loop for each way of storing rows.
-        let found = out.iter_mut().zip(tokens);
+        // Each kind of storage has a loop of its own.
+        let pairs = out.iter_mut().zip(tokens);
         match (self.blocks, self.log2_per_block) {
             (Blocks::One(block), _) => {
-                for (out, token) in found {
+                for (out, token) in pairs {
                     *out = self.in_block(block, first + token);
                 }
             }
             (Blocks::Many(blocks), Some(log2)) => {
-                for (out, token) in found {
+                for (out, token) in pairs {
                     let row = first + token;
                     let block = blocks.get_unchecked(row >> log2);
                     *out = self.in_block(block, row & ((1 << log2) - 1));
                 }
             }
             (Blocks::Many(blocks), None) => {
-                for (out, token) in found {
+                for (out, token) in pairs {
                     let row = first + token;
                     *out = self.in_block(blocks.get_unchecked(row / per_block), row % per_block);
                 }
             }
             (Blocks::Paged { pool, table, stride }, log2) => {
-                for (out, token) in found {
+                for (out, token) in pairs {
                     let row = first + token;
                     let (page, row) = match log2 {
                         Some(log2) => (row >> log2, row & ((1 << log2) - 1)),
@@ -279,8 +280,10 @@ impl<'a, E: Copy> Vectors<'a, E> {
         }
     }
 
+    /// Pointer to the vector of a row in a block.
+    ///
     /// # Safety
-    /// The block must have that row.
+    /// The block must contain the row.
     #[inline(always)]
     unsafe fn in_block(&self, block: &[E], row: usize) -> *const E {
         block.as_ptr().add(row * self.layout.stride + self.layout.column)
@@ -288,39 +291,39 @@ impl<'a, E: Copy> Vectors<'a, E> {
 }
 
 /// Pointers to keys and values of a pass, from the block that is multiplied to the rows that are
-/// fetched meanwhile. Past the pass's last row, that row is repeated.
+/// prefetched meanwhile. The last row of the pass is repeated past its end.
 pub(crate) struct RowWindow<'a, E> {
-    rows: &'a Rows<'a, E>,
-    tokens: Span<'a>,
+    rows: &'a KvRows<'a, E>,
+    tokens: TokenSpan<'a>,
     keys: [*const E; RING],
     values: [*const E; RING],
 }
 
-impl<'a, E: Element> RowWindow<'a, E> {
-    /// Window that begins with the pass's first row.
+impl<'a, E: SimdElement> RowWindow<'a, E> {
+    /// Creates a window that begins with the first row of the pass.
     ///
     /// # Safety
-    /// There must be a token, and all tokens must be in `rows`.
+    /// There must be at least one token, and all tokens must be in `rows`.
     #[inline(always)]
-    pub(crate) unsafe fn new(rows: &'a Rows<'a, E>, tokens: Span<'a>) -> Self {
+    pub(crate) unsafe fn new(rows: &'a KvRows<'a, E>, tokens: TokenSpan<'a>) -> Self {
         let mut window =
             Self { rows, tokens, keys: [std::ptr::null(); RING], values: [std::ptr::null(); RING] };
         window.find(0, FAR);
         window
     }
 
-    /// Finds some rows of the pass: whole blocks.
+    /// Finds `count` rows of the pass from `first` on: one or more whole blocks.
     #[inline(always)]
     unsafe fn find(&mut self, first: usize, count: usize) {
         let mut tokens = [0; FAR];
         let last = self.tokens.len() - 1;
         match self.tokens {
-            Span::Range(from, _) => {
+            TokenSpan::Range(from, _) => {
                 for (i, token) in tokens[..count].iter_mut().enumerate() {
                     *token = from + last.min(first + i);
                 }
             }
-            Span::List(list) => {
+            TokenSpan::List(list) => {
                 for (i, token) in tokens[..count].iter_mut().enumerate() {
                     *token = *list.get_unchecked(last.min(first + i)) as usize;
                 }
@@ -331,7 +334,7 @@ impl<'a, E: Element> RowWindow<'a, E> {
         self.rows.values.find(&tokens[..count], &mut self.values[places]);
     }
 
-    /// Requests the first rows, which no loop does.
+    /// Prefetches the first rows, which the loops do not.
     #[inline(always)]
     pub(crate) unsafe fn prefetch_first<S: Simd>(&self) {
         for row in 0..FAR.min(self.tokens.len()) {
@@ -344,24 +347,24 @@ impl<'a, E: Element> RowWindow<'a, E> {
         }
     }
 
-    /// Block of `len` rows from `first` on, which must be the row after the last block.
+    /// Block of at most `len` rows from `first` on. Blocks must be requested in order.
     #[inline(always)]
-    pub(crate) unsafe fn block(&mut self, first: usize, len: usize) -> Block<'_, 'a, E> {
+    pub(crate) unsafe fn block(&mut self, first: usize, len: usize) -> RowBlock<'_, 'a, E> {
         self.find(first + FAR, len);
-        Block { window: self, first, len: len.min(self.tokens.len() - first) }
+        RowBlock { window: self, first, len: len.min(self.tokens.len() - first) }
     }
 }
 
 /// Rows that are multiplied together.
 #[derive(Clone, Copy)]
-pub(crate) struct Block<'w, 'a, E> {
+pub(crate) struct RowBlock<'w, 'a, E> {
     window: &'w RowWindow<'a, E>,
-    /// Place of the first row in the pass.
+    /// Position of the first row in the pass.
     pub(crate) first: usize,
     pub(crate) len: usize,
 }
 
-/// A vector, and those to request while it is multiplied.
+/// A vector, and the vectors to prefetch while it is multiplied.
 #[derive(Clone, Copy)]
 pub(crate) struct Vector<E> {
     pub(crate) here: *const E,
@@ -369,8 +372,8 @@ pub(crate) struct Vector<E> {
     far: *const E,
 }
 
-impl<E: Element> Vector<E> {
-    /// Requests cache lines of the rows ahead: those that hold a chunk.
+impl<E: SimdElement> Vector<E> {
+    /// Prefetches the cache lines of the chunk at `offset` in later rows.
     #[inline(always)]
     pub(crate) unsafe fn prefetch<S: Simd>(self, offset: usize) {
         prefetch_far::<S, E>(self.far.wrapping_add(offset));
@@ -381,17 +384,17 @@ impl<E: Element> Vector<E> {
     }
 }
 
-impl<'a, E: Element> Block<'_, 'a, E> {
-    pub(crate) fn rows(&self) -> &'a Rows<'a, E> {
+impl<'a, E: SimdElement> RowBlock<'_, 'a, E> {
+    pub(crate) fn rows(&self) -> &'a KvRows<'a, E> {
         self.window.rows
     }
 
-    /// Rows of the whole pass.
+    /// Number of rows in the whole pass.
     pub(crate) fn pass_len(&self) -> usize {
         self.window.tokens.len()
     }
 
-    /// Key of a row; that of the last row of the pass past it.
+    /// Key of a row; past the end of the pass, the key of its last row.
     #[inline(always)]
     pub(crate) fn key(&self, row: usize) -> Vector<E> {
         self.vector(&self.window.keys, row)
@@ -409,11 +412,11 @@ impl<'a, E: Element> Block<'_, 'a, E> {
     }
 }
 
-/// Requests the cache lines of a chunk for the second-level cache.
+/// Prefetches the cache lines of a chunk into the second-level cache.
 #[inline(always)]
-unsafe fn prefetch_far<S: Simd, E: Element>(at: *const E) {
-    S::prefetch_far(at.cast());
+unsafe fn prefetch_far<S: Simd, E: SimdElement>(chunk: *const E) {
+    S::prefetch_far(chunk.cast());
     if size_of::<E>() * CHUNK > LINE_BYTES {
-        S::prefetch_far(at.cast::<u8>().wrapping_add(LINE_BYTES));
+        S::prefetch_far(chunk.cast::<u8>().wrapping_add(LINE_BYTES));
     }
 }

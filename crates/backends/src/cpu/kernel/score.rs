@@ -1,21 +1,21 @@
-//! Logits: rows times queries.
+//! Logits: products of keys and queries.
 
-use super::rows::Block;
-use super::{LANES, LEAST, Line};
-use crate::cpu::simd::{CHUNK, Element, Simd};
+use super::rows::RowBlock;
+use super::{LANES, LEAST, SimdLine};
+use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
-/// Keys to multiply with the queries of a tile, `[H][key_chunks · CHUNK]`, of which the first `N`
-/// are not zero. With `AHEAD`, the rows ahead are requested meanwhile.
+/// Keys of a block, and the queries of a tile, `[H][key_chunks · CHUNK]`, of which the first `N`
+/// are used. With `AHEAD`, later rows are prefetched.
 #[derive(Clone, Copy)]
-pub(crate) struct Keys<'b, 'w, 'a, E, const N: usize, const AHEAD: bool> {
-    pub(crate) block: &'b Block<'w, 'a, E>,
+pub(crate) struct BlockKeys<'b, 'w, 'a, E, const N: usize, const AHEAD: bool> {
+    pub(crate) block: &'b RowBlock<'w, 'a, E>,
     pub(crate) queries: *const f32,
 }
 
-impl<E: Element, const N: usize, const AHEAD: bool> Keys<'_, '_, '_, E, N, AHEAD> {
-    /// Logits of a block, `[rows][H]`; those past its end are [`LEAST`].
+impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E, N, AHEAD> {
+    /// Computes the logits of the block, `[rows][H]`; logits past its end are [`LEAST`].
     #[inline(always)]
-    pub(crate) unsafe fn score<S: Simd, const H: usize>(&self, scores: &mut [Line]) {
+    pub(crate) unsafe fn score<S: Simd, const H: usize>(&self, scores: &mut [SimdLine]) {
         for (i, line) in scores.iter_mut().enumerate() {
             let mut sums = [S::splat(0.0); LANES];
             let first = i * (LANES / H);
@@ -28,12 +28,12 @@ impl<E: Element, const N: usize, const AHEAD: bool> Keys<'_, '_, '_, E, N, AHEAD
                 (_, false) => self.dots_in::<S, H, 4>(first, &mut sums),
             }
             S::store(line.0.as_mut_ptr(), S::sums(&sums));
-            let there = (self.block.len * H).saturating_sub(i * LANES).min(LANES);
-            line.0[there..].fill(LEAST);
+            let used = (self.block.len * H).saturating_sub(i * LANES).min(LANES);
+            line.0[used..].fill(LEAST);
         }
     }
 
-    /// Sixteen products, from row `first` on: of `R` rows with the queries at a time.
+    /// Computes sixteen products of the rows from `first` on with the queries, `R` rows at a time.
     #[inline(always)]
     unsafe fn dots_in<S: Simd, const H: usize, const R: usize>(
         &self,
@@ -41,13 +41,14 @@ impl<E: Element, const N: usize, const AHEAD: bool> Keys<'_, '_, '_, E, N, AHEAD
         sums: &mut [S::F; LANES],
     ) {
         for part in (0..LANES / H).step_by(R) {
-            // Loops of different rows must not be made one: there are no registers for that.
+            // The compiler must not merge the loops of different rows: registers are too few.
             let row = if S::WIDE { first + part } else { std::hint::black_box(first + part) };
             self.dots::<S, H, R>(row, sums.as_mut_ptr().add(part * H));
         }
     }
 
-    /// Products that stay in registers: at most sixteen or four of them, `[R][H]`.
+    /// Computes the products of `R` rows, `[R][H]`: at most sixteen with AVX-512 and four
+    /// otherwise, so that sums stay in registers.
     #[inline(always)]
     unsafe fn dots<S: Simd, const H: usize, const R: usize>(&self, first: usize, out: *mut S::F) {
         let chunks = self.block.rows().key_chunks();

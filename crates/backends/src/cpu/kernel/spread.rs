@@ -1,27 +1,28 @@
-//! How a sample spreads: exponentials, and products of differences for the effective rank.
+//! Deviations of a sample: exponentials, moments, and products of differences for the effective
+//! rank.
 
 use std::ops::AddAssign;
 
 use vattention_core::sample::{Deviations, LAGS};
 
-use super::{LANES, Line};
-use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
+use super::{LANES, SimdLine};
+use crate::cpu::simd::{CHUNK, Level, Simd, SimdElement, SimdKernel};
 
-/// `2^(x − shift)` of each number.
+/// Computes `2^(x − shift)` of each number.
 pub(crate) fn exp2(level: Level, numbers: &[f32], shift: f32, out: &mut Vec<f32>) {
     out.clear();
     out.resize(numbers.len(), 0.0);
     // SAFETY: reads and writes stay within the slices.
-    unsafe { level.run(Exp2 { numbers, shift, out }) }
+    unsafe { level.run(Exp2Kernel { numbers, shift, out }) }
 }
 
-struct Exp2<'a> {
+struct Exp2Kernel<'a> {
     numbers: &'a [f32],
     shift: f32,
     out: &'a mut [f32],
 }
 
-impl Kernel for Exp2<'_> {
+impl SimdKernel for Exp2Kernel<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -40,9 +41,9 @@ impl Kernel for Exp2<'_> {
     }
 }
 
-/// A sample as one reader sees it, token by token, in draw order.
+/// Terms of a sample's tokens for one query head, in draw order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tokens<'a> {
+pub(crate) struct SampleTokens<'a> {
     /// `e`, at most about 1.
     pub(crate) e: &'a [f32],
     /// `|v|`.
@@ -53,26 +54,29 @@ pub(crate) struct Tokens<'a> {
     pub(crate) by_mean: &'a [f32],
 }
 
-/// What deviations are taken from.
+/// Means from which deviations are computed. `mean` is the mean of `w = e (v − out)`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Centre {
-    /// The mean of `e`.
+pub(crate) struct SpreadCentre {
+    /// Mean of `e`.
     pub(crate) mean_e: f32,
-    /// `|out|²`, `out · mean` and `|mean|²`, where `mean` is that of `w = e (v − out)`.
+    /// `|out|²`
     pub(crate) out_squared: f32,
+    /// `out · mean`
     pub(crate) out_mean: f32,
+    /// `|mean|²`
     pub(crate) mean_squared: f32,
-    /// What squares of values are multiplied by, so that their squares stay in range.
+    /// Factor of squares of values, so that fourth powers stay in range.
     pub(crate) unit: f32,
 }
 
-/// How a sample spreads.
+/// Sums of powers of a sample's deviations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread {
+    /// Deviations of `e`.
     pub(crate) e: Deviations,
-    /// Of `w`; its squares in the unit of the centre.
+    /// Deviations of `w`, whose squares are multiplied by [`SpreadCentre::unit`].
     pub(crate) w: Deviations,
-    /// `Σ e² |v|²`, in that unit.
+    /// `Σ e² |v|²`, multiplied by [`SpreadCentre::unit`].
     pub(crate) ev_squares: f64,
 }
 
@@ -86,30 +90,32 @@ impl AddAssign for Spread {
     }
 }
 
-/// The spread of a part of a sample, summed in f32: some hundred tokens.
+/// Computes the spread of a part of a sample, in f32, for which it should have only a few hundred
+/// tokens.
 ///
 /// # Panics
-/// If the tokens' slices differ in length.
-pub(crate) fn spread(level: Level, tokens: &Tokens<'_>, centre: &Centre) -> Spread {
+/// If the slices of `tokens` differ in length.
+pub(crate) fn spread(level: Level, tokens: &SampleTokens<'_>, centre: &SpreadCentre) -> Spread {
     let count = tokens.e.len();
-    assert!([tokens.norms, tokens.by_out, tokens.by_mean].iter().all(|of| of.len() == count));
-    // SAFETY: the slices are as long as each other.
-    unsafe { level.run(SpreadOf { tokens, centre }) }
+    let columns = [tokens.norms, tokens.by_out, tokens.by_mean];
+    assert!(columns.iter().all(|column| column.len() == count));
+    // SAFETY: all slices have the same length.
+    unsafe { level.run(SpreadKernel { tokens, centre }) }
 }
 
-struct SpreadOf<'a, 't> {
-    tokens: &'a Tokens<'t>,
-    centre: &'a Centre,
+struct SpreadKernel<'a, 't> {
+    tokens: &'a SampleTokens<'t>,
+    centre: &'a SpreadCentre,
 }
 
-impl Kernel for SpreadOf<'_, '_> {
+impl SimdKernel for SpreadKernel<'_, '_> {
     type Output = Spread;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) -> Spread {
         let mut sums = [S::splat(0.0); 5];
-        for at in (0..self.tokens.e.len()).step_by(LANES) {
-            add_spread::<S>(self.tokens, self.centre, at, &mut sums);
+        for first in (0..self.tokens.e.len()).step_by(LANES) {
+            add_spread::<S>(self.tokens, self.centre, first, &mut sums);
         }
         let mut totals = [0.0; 5];
         for (total, sum) in totals.iter_mut().zip(sums) {
@@ -126,24 +132,24 @@ impl Kernel for SpreadOf<'_, '_> {
     }
 }
 
-/// Adds sixteen tokens from `at` on, or as many as there are.
+/// Adds at most sixteen tokens from `first` on.
 #[inline(always)]
 unsafe fn add_spread<S: Simd>(
-    tokens: &Tokens<'_>,
-    centre: &Centre,
-    at: usize,
+    tokens: &SampleTokens<'_>,
+    centre: &SpreadCentre,
+    first: usize,
     sums: &mut [S::F; 5],
 ) {
-    let left = (tokens.e.len() - at).min(LANES);
-    let mut there = [0.0; LANES];
-    there[..left].fill(1.0);
-    let there = S::load(there.as_ptr());
-    let (e, norms) = (load::<S>(tokens.e, at), load::<S>(tokens.norms, at));
-    let (by_out, by_mean) = (load::<S>(tokens.by_out, at), load::<S>(tokens.by_mean, at));
+    let left = (tokens.e.len() - first).min(LANES);
+    let mut mask = [0.0; LANES];
+    mask[..left].fill(1.0);
+    let mask = S::load(mask.as_ptr());
+    let (e, norms) = (load::<S>(tokens.e, first), load::<S>(tokens.norms, first));
+    let (by_out, by_mean) = (load::<S>(tokens.by_out, first), load::<S>(tokens.by_mean, first));
 
-    let deviation = S::mul(there, S::sub(e, S::splat(centre.mean_e)));
+    let deviation = S::mul(mask, S::sub(e, S::splat(centre.mean_e)));
     let squared_e = S::mul(deviation, deviation);
-    // |v − out|², (v − out) · mean, and |e (v − out) − mean|² from them.
+    // |e (v − out) − mean|² is computed from |v − out|² and (v − out) · mean.
     let unit = S::splat(centre.unit);
     let squared_norm = S::mul(norms, S::mul(norms, unit));
     let twice_out = S::mul(by_out, S::splat(2.0 * centre.unit));
@@ -151,7 +157,7 @@ unsafe fn add_spread<S: Simd>(
     let along = S::mul(S::sub(by_mean, S::splat(centre.out_mean)), S::splat(2.0 * centre.unit));
     let squared_w = S::mul(e, S::sub(S::mul(e, apart), along));
     let squared_w = S::add(squared_w, S::splat(centre.mean_squared * centre.unit));
-    let squared_w = S::mul(there, S::max(squared_w, S::splat(0.0)));
+    let squared_w = S::mul(mask, S::max(squared_w, S::splat(0.0)));
 
     sums[0] = S::add(sums[0], squared_e);
     sums[1] = S::fma(squared_e, squared_e, sums[1]);
@@ -160,31 +166,31 @@ unsafe fn add_spread<S: Simd>(
     sums[4] = S::fma(S::mul(e, e), squared_norm, sums[4]);
 }
 
-/// Sixteen numbers from `at` on, or as many as there are and zeros.
+/// Loads sixteen numbers from `first` on, with zeros past the end.
 #[inline(always)]
-unsafe fn load<S: Simd>(numbers: &[f32], at: usize) -> S::F {
-    if numbers.len() - at >= LANES {
-        return S::load(numbers.as_ptr().add(at));
+unsafe fn load<S: Simd>(numbers: &[f32], first: usize) -> S::F {
+    if numbers.len() - first >= LANES {
+        return S::load(numbers.as_ptr().add(first));
     }
     let mut last = [0.0; LANES];
-    last[..numbers.len() - at].copy_from_slice(&numbers[at..]);
+    last[..numbers.len() - first].copy_from_slice(&numbers[first..]);
     S::load(last.as_ptr())
 }
 
-/// `Σ (x_i · x_j)²` over `j − i` from 1 to [`LAGS`], where `x_i = w_2i − w_2i+1` and
-/// `w = e (v − centre)`, of a sample that comes in parts.
+/// Sum `Σ (x_i · x_j)²` over `j − i` from 1 to [`LAGS`], where `x_i = w_2i − w_2i+1` and
+/// `w = e (v − centre)`, of a sample that is added in parts.
 #[derive(Clone, Debug)]
 pub(crate) struct LaggedSquares {
     pub(crate) sum: f64,
-    centre: Vec<Line>,
+    centre: Vec<SimdLine>,
     /// The last [`LAGS`] differences.
-    ring: Vec<Line>,
+    ring: Vec<SimdLine>,
 }
 
 impl LaggedSquares {
-    /// Of no tokens; the centre is in whole chunks, in the lanes' order.
-    pub(crate) fn new(centre: Vec<Line>) -> Self {
-        let ring = vec![Line([0.0; LANES]); LAGS * centre.len()];
+    /// Creates the sum over no tokens. The centre has whole chunks, in the lanes' order.
+    pub(crate) fn new(centre: Vec<SimdLine>) -> Self {
+        let ring = vec![SimdLine([0.0; LANES]); LAGS * centre.len()];
         Self { sum: 0.0, centre, ring }
     }
 
@@ -192,30 +198,30 @@ impl LaggedSquares {
     /// `2 · LAGS` tokens.
     ///
     /// # Panics
-    /// If a size does not fit.
-    pub(crate) fn add<E: Element>(&mut self, level: Level, e: &[f32], values: &[E]) {
+    /// If there is not a value per weight.
+    pub(crate) fn add<E: SimdElement>(&mut self, level: Level, e: &[f32], values: &[E]) {
         let Self { sum, centre, ring } = self;
         assert_eq!(values.len(), e.len() * centre.len() * LANES, "values");
-        // SAFETY: there is a row of values for each weight, and the centre is as long as a row.
-        *sum += unsafe { level.run(Lagged { e, values, centre, ring }) };
+        // SAFETY: there is a row of values for each weight, and the centre has the length of a row.
+        *sum += unsafe { level.run(LaggedKernel { e, values, centre, ring }) };
     }
 }
 
-struct Lagged<'a, E> {
+struct LaggedKernel<'a, E> {
     e: &'a [f32],
     values: &'a [E],
-    centre: &'a [Line],
-    ring: &'a mut [Line],
+    centre: &'a [SimdLine],
+    ring: &'a mut [SimdLine],
 }
 
-impl<E: Element> Kernel for Lagged<'_, E> {
+impl<E: SimdElement> SimdKernel for LaggedKernel<'_, E> {
     type Output = f64;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) -> f64 {
         let lines = self.centre.len();
         let mut total = 0.0;
-        // Products of four differences with the four before each: sixteen sums at once.
+        // Each of four differences is multiplied with the four before it: sixteen sums.
         for (four, weights) in self.e.chunks(2 * LAGS).enumerate() {
             let mut products = [S::splat(0.0); LANES];
             for (i, pair) in weights.chunks_exact(2).enumerate() {
@@ -233,14 +239,14 @@ impl<E: Element> Kernel for Lagged<'_, E> {
     }
 }
 
-/// Puts `w_0 − w_1` of two rows into `slot` of the ring, and its products with all differences
-/// that were in the ring into `products`.
+/// Writes `w_0 − w_1` of two rows to `slot` of the ring, and its products with all differences that
+/// were in the ring to `products`.
 #[inline(always)]
-unsafe fn difference<S: Simd, E: Element>(
+unsafe fn difference<S: Simd, E: SimdElement>(
     e: &[f32],
     values: *const E,
-    centre: &[Line],
-    ring: *mut Line,
+    centre: &[SimdLine],
+    ring: *mut SimdLine,
     slot: usize,
     products: *mut S::F,
 ) {
@@ -248,9 +254,9 @@ unsafe fn difference<S: Simd, E: Element>(
     let (e0, e1) = (S::splat(e[0]), S::splat(e[1]));
     let mut sums = [S::splat(0.0); LAGS];
     for chunk in 0..lines / 2 {
-        let at = chunk * CHUNK;
-        let first = E::widen::<S>(values.add(at));
-        let second = E::widen::<S>(values.add(lines * LANES + at));
+        let offset = chunk * CHUNK;
+        let first = E::widen::<S>(values.add(offset));
+        let second = E::widen::<S>(values.add(lines * LANES + offset));
         for (half, a, b) in [(0, first.0, second.0), (1, first.1, second.1)] {
             let line = 2 * chunk + half;
             let centre = S::load(centre[line].0.as_ptr());

@@ -1,19 +1,19 @@
-//! Values: weights times rows.
+//! Weighted sums of values.
 
-use super::rows::{BLOCK_ROWS, Block, Rows};
+use super::rows::{BLOCK_ROWS, KvRows, RowBlock};
 use super::{LANES, TileSums};
-use crate::cpu::simd::{CHUNK, Element, Simd};
+use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
-/// Values to add with weights `[rows][H]`, of which the first `N` of a row are in use. With `AHEAD`,
-/// the rows ahead are requested meanwhile.
+/// Values of a block, and weights `[rows][H]`, of which the first `N` of each row are used. With
+/// `AHEAD`, later rows are prefetched.
 #[derive(Clone, Copy)]
-pub(crate) struct Values<'b, 'w, 'a, E, const N: usize, const AHEAD: bool> {
-    pub(crate) block: &'b Block<'w, 'a, E>,
+pub(crate) struct BlockValues<'b, 'w, 'a, E, const N: usize, const AHEAD: bool> {
+    pub(crate) block: &'b RowBlock<'w, 'a, E>,
     pub(crate) weights: *const f32,
 }
 
-impl<E: Element, const N: usize, const AHEAD: bool> Values<'_, '_, '_, E, N, AHEAD> {
-    /// Adds the values of a block, weighted, to the numerators of the tile's heads.
+impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockValues<'_, '_, '_, E, N, AHEAD> {
+    /// Adds the weighted values of the block to the numerators of the tile's heads.
     #[inline(always)]
     pub(crate) unsafe fn add<S: Simd, const H: usize>(&self, sums: &mut TileSums) {
         let to = sums.numerator.as_mut_ptr().cast::<f32>();
@@ -24,7 +24,7 @@ impl<E: Element, const N: usize, const AHEAD: bool> Values<'_, '_, '_, E, N, AHE
         }
     }
 
-    /// Adds `C` chunks at a time, then the rest one by one.
+    /// Adds `C` chunks at a time, and the remaining chunks one by one.
     #[inline(always)]
     unsafe fn add_in<S: Simd, const H: usize, const C: usize>(&self, numerator: *mut f32) {
         let chunks = self.block.rows().value_chunks();
@@ -37,8 +37,7 @@ impl<E: Element, const N: usize, const AHEAD: bool> Values<'_, '_, '_, E, N, AHE
         }
     }
 
-    /// Adds `C` chunks for all heads: in one loop, or for two heads at a time where registers are
-    /// few.
+    /// Adds `C` chunks for all heads in one loop, or for two heads at a time if registers are few.
     #[inline(always)]
     unsafe fn add_heads<S: Simd, const H: usize, const C: usize>(
         &self,
@@ -50,17 +49,17 @@ impl<E: Element, const N: usize, const AHEAD: bool> Values<'_, '_, '_, E, N, AHE
         }
         let stride = self.block.rows().value_chunks() * CHUNK;
         let Self { block, weights } = *self;
-        // The first heads request rows for all.
-        Values::<E, 2, AHEAD> { block, weights }.add_chunks::<S, H, C>(chunk, numerator);
+        // The first two heads prefetch rows for all heads.
+        BlockValues::<E, 2, AHEAD> { block, weights }.add_chunks::<S, H, C>(chunk, numerator);
         let (weights, numerator) = (weights.add(2), numerator.add(2 * stride));
         if N == 3 {
-            Values::<E, 1, false> { block, weights }.add_chunks::<S, H, C>(chunk, numerator);
+            BlockValues::<E, 1, false> { block, weights }.add_chunks::<S, H, C>(chunk, numerator);
         } else {
-            Values::<E, 2, false> { block, weights }.add_chunks::<S, H, C>(chunk, numerator);
+            BlockValues::<E, 2, false> { block, weights }.add_chunks::<S, H, C>(chunk, numerator);
         }
     }
 
-    /// `C` chunks of the values for `N` heads: sums stay in registers over the block.
+    /// Adds `C` chunks for `N` heads. Sums stay in registers over the block.
     #[inline(always)]
     unsafe fn add_chunks<S: Simd, const H: usize, const C: usize>(
         &self,
@@ -73,18 +72,18 @@ impl<E: Element, const N: usize, const AHEAD: bool> Values<'_, '_, '_, E, N, AHE
         let mut sums = [[(S::splat(0.0), S::splat(0.0)); C]; N];
         for (head, sums) in sums.iter_mut().enumerate() {
             for (c, sum) in sums.iter_mut().enumerate() {
-                let at = numerator.add(head * stride + offset + c * CHUNK);
-                *sum = (S::load(at), S::load(at.add(LANES)));
+                let from = numerator.add(head * stride + offset + c * CHUNK);
+                *sum = (S::load(from), S::load(from.add(LANES)));
             }
         }
         for row in 0..block.len {
             let value = block.value(row);
             for c in 0..C {
-                let at = offset + c * CHUNK;
+                let chunk = offset + c * CHUNK;
                 if AHEAD {
-                    value.prefetch::<S>(at);
+                    value.prefetch::<S>(chunk);
                 }
-                let (low, high) = E::widen::<S>(value.here.add(at));
+                let (low, high) = E::widen::<S>(value.here.add(chunk));
                 for (head, sums) in sums.iter_mut().enumerate() {
                     let weight = S::splat(*weights.add(row * H + head));
                     sums[c].0 = S::fma(low, weight, sums[c].0);
@@ -94,21 +93,21 @@ impl<E: Element, const N: usize, const AHEAD: bool> Values<'_, '_, '_, E, N, AHE
         }
         for (head, sums) in sums.iter().enumerate() {
             for (c, sum) in sums.iter().enumerate() {
-                let at = numerator.add(head * stride + offset + c * CHUNK);
-                S::store(at, sum.0);
-                S::store(at.add(LANES), sum.1);
+                let to = numerator.add(head * stride + offset + c * CHUNK);
+                S::store(to, sum.0);
+                S::store(to.add(LANES), sum.1);
             }
         }
     }
 }
 
-/// Sums of squares below this may have lost some of their terms in f32.
+/// Sums of squares below this may have lost terms that underflow in f32.
 const LEAST_SQUARE: f32 = 1e-28;
 
-/// The lengths of the values of a block, which the first-level cache holds.
+/// Computes the norms of a block's values, which are in the first-level cache.
 #[inline(always)]
-pub(crate) unsafe fn norm_block<S: Simd, E: Element>(
-    block: &Block<'_, '_, E>,
+pub(crate) unsafe fn norm_block<S: Simd, E: SimdElement>(
+    block: &RowBlock<'_, '_, E>,
     norms: &mut [f32; BLOCK_ROWS],
 ) {
     let rows = block.rows();
@@ -132,9 +131,9 @@ pub(crate) unsafe fn norm_block<S: Simd, E: Element>(
     }
 }
 
-/// The length of a value whose square f32 hardly holds.
+/// Norm of a value whose square may underflow in f32.
 #[inline(always)]
-unsafe fn small_norm<S: Simd, E: Element>(rows: &Rows<'_, E>, value: *const E) -> f32 {
+unsafe fn small_norm<S: Simd, E: SimdElement>(rows: &KvRows<'_, E>, value: *const E) -> f32 {
     let mut squares = 0.0;
     for chunk in 0..rows.value_chunks() {
         let (low, high) = E::widen::<S>(value.add(chunk * CHUNK));

@@ -1,4 +1,4 @@
-//! Two 256-bit registers for a vector.
+//! Vectors of two 256-bit registers.
 
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
@@ -14,70 +14,70 @@ pub(crate) struct Avx2;
 /// Elements of a register.
 const HALF: usize = LANES / 2;
 
-type F = (__m256, __m256);
+type Halves = (__m256, __m256);
 
 impl Simd for Avx2 {
-    type F = F;
+    type F = Halves;
     const WIDE: bool = false;
 
     #[inline(always)]
-    unsafe fn splat(x: f32) -> F {
+    unsafe fn splat(x: f32) -> Halves {
         (_mm256_set1_ps(x), _mm256_set1_ps(x))
     }
     #[inline(always)]
-    unsafe fn load(from: *const f32) -> F {
+    unsafe fn load(from: *const f32) -> Halves {
         (_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(HALF)))
     }
     #[inline(always)]
-    unsafe fn store(to: *mut f32, x: F) {
+    unsafe fn store(to: *mut f32, x: Halves) {
         _mm256_storeu_ps(to, x.0);
         _mm256_storeu_ps(to.add(HALF), x.1);
     }
     #[inline(always)]
-    unsafe fn add(a: F, b: F) -> F {
+    unsafe fn add(a: Halves, b: Halves) -> Halves {
         (_mm256_add_ps(a.0, b.0), _mm256_add_ps(a.1, b.1))
     }
     #[inline(always)]
-    unsafe fn sub(a: F, b: F) -> F {
+    unsafe fn sub(a: Halves, b: Halves) -> Halves {
         (_mm256_sub_ps(a.0, b.0), _mm256_sub_ps(a.1, b.1))
     }
     #[inline(always)]
-    unsafe fn mul(a: F, b: F) -> F {
+    unsafe fn mul(a: Halves, b: Halves) -> Halves {
         (_mm256_mul_ps(a.0, b.0), _mm256_mul_ps(a.1, b.1))
     }
     #[inline(always)]
-    unsafe fn max(a: F, b: F) -> F {
+    unsafe fn max(a: Halves, b: Halves) -> Halves {
         (_mm256_max_ps(a.0, b.0), _mm256_max_ps(a.1, b.1))
     }
     #[inline(always)]
-    unsafe fn fma(a: F, b: F, c: F) -> F {
+    unsafe fn fma(a: Halves, b: Halves, c: Halves) -> Halves {
         (_mm256_fmadd_ps(a.0, b.0, c.0), _mm256_fmadd_ps(a.1, b.1, c.1))
     }
     #[inline(always)]
-    unsafe fn exp2(x: F) -> F {
+    unsafe fn exp2(x: Halves) -> Halves {
         (exp2(x.0), exp2(x.1))
     }
     #[inline(always)]
-    unsafe fn sums(x: &[F; LANES]) -> F {
+    unsafe fn sums(x: &[Halves; LANES]) -> Halves {
         (sums(&x[..HALF]), sums(&x[HALF..]))
     }
     #[inline(always)]
-    unsafe fn any_above(a: F, b: F) -> bool {
+    unsafe fn any_above(a: Halves, b: Halves) -> bool {
         let low = _mm256_cmp_ps::<_CMP_GT_OQ>(a.0, b.0);
         let high = _mm256_cmp_ps::<_CMP_GT_OQ>(a.1, b.1);
         _mm256_movemask_ps(_mm256_or_ps(low, high)) != 0
     }
     #[inline(always)]
-    unsafe fn widen_f32(from: *const f32) -> (F, F) {
+    unsafe fn widen_f32(from: *const f32) -> (Halves, Halves) {
         (Self::load(from), Self::load(from.add(LANES)))
     }
     #[inline(always)]
-    unsafe fn widen_f16(from: *const f16) -> (F, F) {
+    unsafe fn widen_f16(from: *const f16) -> (Halves, Halves) {
         let part = |i: usize| _mm256_cvtph_ps(_mm_loadu_si128(from.add(i * HALF).cast()));
         ((part(0), part(1)), (part(2), part(3)))
     }
     #[inline(always)]
-    unsafe fn widen_bf16(from: *const bf16) -> (F, F) {
+    unsafe fn widen_bf16(from: *const bf16) -> (Halves, Halves) {
         let split = |i: usize| {
             let both = _mm256_loadu_si256(from.add(i).cast());
             let odd = _mm256_and_si256(both, _mm256_set1_epi32(0xffff_0000_u32 as i32));
@@ -88,11 +88,11 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn prefetch_near(_: *const u8) {
-        // Instructions are the limit here, and rows come from the second-level cache in time.
+        // Arithmetic is the bottleneck here, and rows arrive from the second-level cache in time.
     }
     #[inline(always)]
-    unsafe fn prefetch_far(at: *const u8) {
-        _mm_prefetch::<_MM_HINT_T1>(at.cast());
+    unsafe fn prefetch_far(line: *const u8) {
+        _mm_prefetch::<_MM_HINT_T1>(line.cast());
     }
 }
 
@@ -119,9 +119,9 @@ unsafe fn power_of_two(i: __m256i) -> __m256 {
     _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
 }
 
-/// The sums of eight vectors.
+/// Sums of eight vectors.
 #[inline(always)]
-unsafe fn sums(x: &[F]) -> __m256 {
+unsafe fn sums(x: &[Halves]) -> __m256 {
     let whole = |i: usize| _mm256_add_ps(x[i].0, x[i].1);
     let pair = |i: usize| _mm256_hadd_ps(whole(i), whole(i + 1));
     let (low, high) = (_mm256_hadd_ps(pair(0), pair(2)), _mm256_hadd_ps(pair(4), pair(6)));

@@ -1,4 +1,4 @@
-//! One 512-bit register for a vector.
+//! Vectors of one 512-bit register.
 
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
@@ -58,7 +58,7 @@ impl Simd for Avx512 {
         }
         _mm512_scalef_ps(power, whole)
     }
-    /// Pairs of vectors are interleaved and added, four times: a transposition that sums.
+    /// Transposes and sums: pairs of vectors are interleaved and added, four times.
     #[inline(always)]
     unsafe fn sums(x: &[__m512; LANES]) -> __m512 {
         let mut pairs = [_mm512_setzero_ps(); 8];
@@ -101,11 +101,11 @@ impl Simd for Avx512 {
         (_mm512_castsi512_ps(even), _mm512_castsi512_ps(odd))
     }
     #[inline(always)]
-    unsafe fn prefetch_near(at: *const u8) {
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    unsafe fn prefetch_near(line: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(line.cast());
     }
     #[inline(always)]
-    unsafe fn prefetch_far(at: *const u8) {
-        _mm_prefetch::<_MM_HINT_T1>(at.cast());
+    unsafe fn prefetch_far(line: *const u8) {
+        _mm_prefetch::<_MM_HINT_T1>(line.cast());
     }
 }

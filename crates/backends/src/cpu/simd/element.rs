@@ -1,51 +1,51 @@
-//! Number types that rows are stored in.
+//! Number types of stored rows.
 
 use half::{bf16, f16};
 
-use super::{CHUNK, LANES, Line, Simd};
+use super::{CHUNK, LANES, Simd, SimdLine};
 
-/// A number type of the cache, as kernels read it.
-pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
-    /// [`CHUNK`] elements of a row, in the order of [`place`](Self::place).
+/// A number type of the cache that kernels can read.
+pub(crate) trait SimdElement: Copy + Default + Send + Sync + 'static {
+    /// Loads [`CHUNK`] elements of a row in the order of [`place`](Self::place).
     ///
     /// # Safety
-    /// As [`Simd`]; `from` must point to [`CHUNK`] elements.
+    /// See [`Simd`]; `from` must point to [`CHUNK`] elements.
     unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F);
 
-    /// Where in a chunk of the row the number of lane `lane < CHUNK` stands.
+    /// Position in a chunk of the row of the element in lane `lane < CHUNK`.
     fn place(lane: usize) -> usize {
         lane
     }
 }
 
-impl Element for f32 {
+impl SimdElement for f32 {
     #[inline(always)]
     unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F) {
         S::widen_f32(from)
     }
 }
 
-impl Element for f16 {
+impl SimdElement for f16 {
     #[inline(always)]
     unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F) {
         S::widen_f16(from)
     }
 }
 
-impl Element for bf16 {
+impl SimdElement for bf16 {
     #[inline(always)]
     unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F) {
         S::widen_bf16(from)
     }
 
-    /// Even numbers first: a shift and a mask widen both halves of each 32-bit word.
+    /// Even positions come first: a shift and a mask widen the two numbers of each 32-bit word.
     fn place(lane: usize) -> usize {
         2 * (lane % LANES) + lane / LANES
     }
 }
 
-/// Copies a row into whole chunks in the lanes' order, padded with zeros, times `factor`.
-pub(crate) fn to_lanes<E: Element>(row: &[f32], factor: f32, lanes: &mut [Line]) {
+/// Multiplies a row by `factor` and writes it to `lanes` in the lanes' order, padded with zeros.
+pub(crate) fn to_lanes<E: SimdElement>(row: &[f32], factor: f32, lanes: &mut [SimdLine]) {
     for (i, line) in lanes.iter_mut().enumerate() {
         for (lane, x) in line.0.iter_mut().enumerate() {
             *x = row.get(place_in_row::<E>(i, lane)).map_or(0.0, |x| x * factor);
@@ -53,8 +53,8 @@ pub(crate) fn to_lanes<E: Element>(row: &[f32], factor: f32, lanes: &mut [Line])
     }
 }
 
-/// The number that stands in each lane, back in the row's order; `row` may be shorter.
-pub(crate) fn from_lanes<E: Element>(lanes: &[f64], row: &mut [f64]) {
+/// Writes the elements of `lanes` to `row` in the row's order; `row` may be shorter.
+pub(crate) fn from_lanes<E: SimdElement>(lanes: &[f64], row: &mut [f64]) {
     for (i, &number) in lanes.iter().enumerate() {
         if let Some(x) = row.get_mut(place_in_row::<E>(i / LANES, i % LANES)) {
             *x = number;
@@ -62,7 +62,7 @@ pub(crate) fn from_lanes<E: Element>(lanes: &[f64], row: &mut [f64]) {
     }
 }
 
-fn place_in_row<E: Element>(line: usize, lane: usize) -> usize {
-    let at = line * LANES + lane;
-    at / CHUNK * CHUNK + E::place(at % CHUNK)
+fn place_in_row<E: SimdElement>(line: usize, lane: usize) -> usize {
+    let i = line * LANES + lane;
+    i / CHUNK * CHUNK + E::place(i % CHUNK)
 }

@@ -1,9 +1,9 @@
-//! Sixteen f32 elements at a time, whatever the machine has to do it with.
+//! Vectors of sixteen f32 elements, on several instruction sets.
 //!
 //! Kernels are written once, over [`Simd`], and compiled for each [`Level`]; [`Scalar`] is plain
-//! Rust, which checks the others. Everything here is `unsafe` for two reasons: it reads through
-//! pointers that the caller vouches for, and it may use instructions that only the entry point
-//! of a kernel has checked for.
+//! Rust, which the others are tested against. Functions are `unsafe` for two reasons: they read
+//! through pointers that the caller guarantees to be valid, and they may use instructions whose
+//! presence only the entry point of a kernel checks.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -12,35 +12,35 @@ mod avx512;
 mod element;
 mod scalar;
 
-pub(crate) use element::{Element, from_lanes, to_lanes};
+pub(crate) use element::{SimdElement, from_lanes, to_lanes};
 pub(crate) use scalar::Scalar;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use {avx2::Avx2, avx512::Avx512};
 
 use half::{bf16, f16};
 
-/// Elements of a vector.
+/// Number of elements of a vector.
 pub(crate) const LANES: usize = 16;
 
-/// Elements that a row is read by: two vectors.
+/// Number of elements that are read together: two vectors.
 pub(crate) const CHUNK: usize = 2 * LANES;
 
-/// Sixteen elements on a cache line of their own.
+/// Sixteen elements that fill a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Line(pub(crate) [f32; LANES]);
+pub(crate) struct SimdLine(pub(crate) [f32; LANES]);
 
 /// Vectors of [`LANES`] f32 elements.
 ///
 /// # Safety
 /// The machine must have the instructions of the implementation, and pointers must be valid for
-/// as many numbers as are read or written. All functions are inlined into a function that is
+/// the elements that are read or written. All functions are inlined into a function that is
 /// compiled for these instructions.
 pub(crate) trait Simd: Copy {
-    /// A vector.
+    /// Type of a vector.
     type F: Copy;
 
-    /// Whether there are registers for sixteen sums at once, or for four.
+    /// True if registers suffice for sixteen sums; otherwise they suffice for four.
     const WIDE: bool;
 
     unsafe fn splat(x: f32) -> Self::F;
@@ -52,42 +52,43 @@ pub(crate) trait Simd: Copy {
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
     /// `a · b + c`.
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// `2^x` with a relative error below 3e-7; 0 far below, for `x ≤ 127`.
+    /// `2^x` for `x ≤ 127`, with a relative error below 3e-7; 0 if the result underflows.
     unsafe fn exp2(x: Self::F) -> Self::F;
-    /// The sum of each of sixteen vectors.
+    /// Sum of the elements of each of sixteen vectors.
     unsafe fn sums(x: &[Self::F; LANES]) -> Self::F;
-    /// Whether any number of `a` is greater than its counterpart in `b`.
+    /// Returns true if any element of `a` is greater than its counterpart in `b`.
     unsafe fn any_above(a: Self::F, b: Self::F) -> bool;
-    /// [`CHUNK`] elements, the first half and the second.
+    /// Loads [`CHUNK`] elements: the first half and the second.
     unsafe fn widen_f32(from: *const f32) -> (Self::F, Self::F);
-    /// The same of half-precision numbers.
+    /// Loads [`CHUNK`] half-precision numbers: the first half and the second.
     unsafe fn widen_f16(from: *const f16) -> (Self::F, Self::F);
-    /// [`CHUNK`] brain floats: the even ones, and the odd ones.
+    /// Loads [`CHUNK`] brain floats: the even positions and the odd ones.
     unsafe fn widen_bf16(from: *const bf16) -> (Self::F, Self::F);
-    /// Requests a cache line for the first-level cache.
-    unsafe fn prefetch_near(at: *const u8);
-    /// Requests a cache line for the second-level cache, which keeps more requests in flight than
-    /// the first.
-    unsafe fn prefetch_far(at: *const u8);
+    /// Prefetches a cache line into the first-level cache.
+    unsafe fn prefetch_near(line: *const u8);
+    /// Prefetches a cache line into the second-level cache, which keeps more requests in flight
+    /// than the first-level cache.
+    unsafe fn prefetch_far(line: *const u8);
 }
 
-/// What is compiled for each level.
-pub(crate) trait Kernel {
-    /// What it computes.
+/// A computation that is compiled for each level.
+pub(crate) trait SimdKernel {
+    /// Result of the computation.
     type Output;
 
-    /// Computes it; to be marked `#[inline(always)]`, like all that it calls with `S`.
+    /// Runs the computation. Implementations, and all functions that they call with `S`, must be
+    /// `#[inline(always)]`.
     ///
     /// # Safety
-    /// As [`Simd`].
+    /// See [`Simd`].
     unsafe fn run<S: Simd>(self) -> Self::Output;
 }
 
-/// `ln(2)^k / k!` for `k = 6 .. 0`: the series of `2^x`, good to 2e-7 on [-1/2, 1/2].
+/// Taylor coefficients `ln(2)^k / k!` of `2^x` for `k = 6 .. 0`, precise to 2e-7 on [-1/2, 1/2].
 pub(crate) const EXP2: [f32; 7] =
     [1.540_353e-4, 1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 2.402_265e-1, 6.931_472e-1, 1.0];
 
-/// The least exponent that [`Simd::exp2`] looks at; smaller ones give 0.
+/// Exponent to which [`Simd::exp2`] clamps smaller ones; the result is 0.
 pub(crate) const EXP2_LEAST: f32 = -200.0;
 
 /// Instruction sets that kernels are compiled for.
@@ -108,7 +109,7 @@ impl Default for Level {
 }
 
 impl Level {
-    /// The best of this machine.
+    /// Best level of this machine.
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -132,22 +133,22 @@ impl Level {
     /// Runs a kernel, compiled for this level.
     ///
     /// # Safety
-    /// As the kernel's, but for the instructions: the level must be at most [`best`](Self::best).
+    /// The kernel's pointers must be valid.
     ///
     /// # Panics
-    /// If it is not.
-    pub(crate) unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        assert!(self <= Self::best(), "{self:?} is not of this machine");
+    /// If the level is above [`best`](Self::best).
+    pub(crate) unsafe fn run<K: SimdKernel>(self, kernel: K) -> K::Output {
+        assert!(self <= Self::best(), "this machine does not have {self:?}");
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => on_avx512(kernel),
+            Self::Avx512 => run_on_avx512(kernel),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => on_avx2(kernel),
+            Self::Avx2 => run_on_avx2(kernel),
             _ => kernel.run::<Scalar>(),
         }
     }
 
-    /// All levels that this machine has.
+    /// All levels of this machine.
     #[cfg(test)]
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         [Self::Scalar, Self::Avx2, Self::Avx512].into_iter().filter(|&level| level <= Self::best())
@@ -156,12 +157,12 @@ impl Level {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn on_avx512<K: Kernel>(kernel: K) -> K::Output {
+unsafe fn run_on_avx512<K: SimdKernel>(kernel: K) -> K::Output {
     kernel.run::<Avx512>()
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn on_avx2<K: Kernel>(kernel: K) -> K::Output {
+unsafe fn run_on_avx2<K: SimdKernel>(kernel: K) -> K::Output {
     kernel.run::<Avx2>()
 }

@@ -1,4 +1,4 @@
-//! Vectors as arrays: runs anywhere, and is what the other levels are compared with.
+//! Vectors as arrays, for any machine. The other levels are tested against them.
 
 use half::{bf16, f16};
 
@@ -8,46 +8,46 @@ use super::{EXP2, EXP2_LEAST, LANES, Simd};
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar;
 
-type F = [f32; LANES];
+type Lanes = [f32; LANES];
 
 impl Simd for Scalar {
-    type F = F;
+    type F = Lanes;
     const WIDE: bool = false;
 
     #[inline(always)]
-    unsafe fn splat(x: f32) -> F {
+    unsafe fn splat(x: f32) -> Lanes {
         [x; LANES]
     }
     #[inline(always)]
-    unsafe fn load(from: *const f32) -> F {
-        from.cast::<F>().read_unaligned()
+    unsafe fn load(from: *const f32) -> Lanes {
+        from.cast::<Lanes>().read_unaligned()
     }
     #[inline(always)]
-    unsafe fn store(to: *mut f32, x: F) {
-        to.cast::<F>().write_unaligned(x);
+    unsafe fn store(to: *mut f32, x: Lanes) {
+        to.cast::<Lanes>().write_unaligned(x);
     }
     #[inline(always)]
-    unsafe fn add(a: F, b: F) -> F {
+    unsafe fn add(a: Lanes, b: Lanes) -> Lanes {
         std::array::from_fn(|i| a[i] + b[i])
     }
     #[inline(always)]
-    unsafe fn sub(a: F, b: F) -> F {
+    unsafe fn sub(a: Lanes, b: Lanes) -> Lanes {
         std::array::from_fn(|i| a[i] - b[i])
     }
     #[inline(always)]
-    unsafe fn mul(a: F, b: F) -> F {
+    unsafe fn mul(a: Lanes, b: Lanes) -> Lanes {
         std::array::from_fn(|i| a[i] * b[i])
     }
     #[inline(always)]
-    unsafe fn max(a: F, b: F) -> F {
+    unsafe fn max(a: Lanes, b: Lanes) -> Lanes {
         std::array::from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
     }
     #[inline(always)]
-    unsafe fn fma(a: F, b: F, c: F) -> F {
+    unsafe fn fma(a: Lanes, b: Lanes, c: Lanes) -> Lanes {
         std::array::from_fn(|i| a[i] * b[i] + c[i])
     }
     #[inline(always)]
-    unsafe fn exp2(x: F) -> F {
+    unsafe fn exp2(x: Lanes) -> Lanes {
         x.map(|x| {
             let x = x.max(EXP2_LEAST);
             let whole = x.round_ties_even();
@@ -59,26 +59,26 @@ impl Simd for Scalar {
         })
     }
     #[inline(always)]
-    unsafe fn sums(x: &[F; LANES]) -> F {
+    unsafe fn sums(x: &[Lanes; LANES]) -> Lanes {
         x.map(|x| x.iter().sum())
     }
     #[inline(always)]
-    unsafe fn any_above(a: F, b: F) -> bool {
+    unsafe fn any_above(a: Lanes, b: Lanes) -> bool {
         a.iter().zip(&b).any(|(a, b)| a > b)
     }
     #[inline(always)]
-    unsafe fn widen_f32(from: *const f32) -> (F, F) {
+    unsafe fn widen_f32(from: *const f32) -> (Lanes, Lanes) {
         (Self::load(from), Self::load(from.add(LANES)))
     }
     #[inline(always)]
-    unsafe fn widen_f16(from: *const f16) -> (F, F) {
-        let at = |i: usize| (*from.add(i)).to_f32();
-        (std::array::from_fn(at), std::array::from_fn(|i| at(LANES + i)))
+    unsafe fn widen_f16(from: *const f16) -> (Lanes, Lanes) {
+        let element = |i: usize| (*from.add(i)).to_f32();
+        (std::array::from_fn(element), std::array::from_fn(|i| element(LANES + i)))
     }
     #[inline(always)]
-    unsafe fn widen_bf16(from: *const bf16) -> (F, F) {
-        let at = |i: usize| (*from.add(i)).to_f32();
-        (std::array::from_fn(|i| at(2 * i)), std::array::from_fn(|i| at(2 * i + 1)))
+    unsafe fn widen_bf16(from: *const bf16) -> (Lanes, Lanes) {
+        let element = |i: usize| (*from.add(i)).to_f32();
+        (std::array::from_fn(|i| element(2 * i)), std::array::from_fn(|i| element(2 * i + 1)))
     }
     #[inline(always)]
     unsafe fn prefetch_near(_: *const u8) {}

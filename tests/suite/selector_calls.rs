@@ -1,4 +1,4 @@
-//! What backends tell selectors.
+//! Calls of selectors by backends: appends, observed prompts and feedback.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,12 +15,12 @@ use vattention::{
 };
 
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+enum Call {
     Append { kv_head: usize, first: usize, len: usize },
     Observe { kv_head: usize, last: f32 },
     Feedback { head: usize, query: Vec<f32>, tokens: Vec<u32>, weights: Vec<f32> },
 }
-static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
+static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Probe {
@@ -35,23 +35,23 @@ impl SelectorConfig for Probe {
     }
 }
 
-register!(Selector, "probe", Probe, "writes down what it is told");
+register!(Selector, "probe", Probe, "records its calls");
 
 impl Selector for Probe {
     fn append(&mut self, new: &NewTokens<'_>) {
-        let told = Told::Append { kv_head: self.kv_head, first: new.first, len: new.keys.len() };
-        TOLD.lock().unwrap().push(told);
+        let call = Call::Append { kv_head: self.kv_head, first: new.first, len: new.keys.len() };
+        CALLS.lock().unwrap().push(call);
     }
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
-        let told = Told::Observe { kv_head: self.kv_head, last: *prompt.queries.last().unwrap() };
-        TOLD.lock().unwrap().push(told);
+        let call = Call::Observe { kv_head: self.kv_head, last: *prompt.queries.last().unwrap() };
+        CALLS.lock().unwrap().push(call);
     }
     fn needs_feedback(&self) -> bool {
         true
     }
 
     fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
-        TOLD.lock().unwrap().push(Told::Feedback {
+        CALLS.lock().unwrap().push(Call::Feedback {
             head: self.kv_head * 2 + row.member(),
             query: row.query().to_vec(),
             tokens: attended.tokens.to_vec(),
@@ -67,7 +67,7 @@ impl Selector for Probe {
 }
 
 #[test]
-fn selectors_are_told_what_happens() {
+fn selectors_are_called_for_each_event() {
     let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 3, value_dim: 2 };
     let make = |n, dim, salt: usize| {
         Array3::from_shape_fn((n, 500, dim), |(h, t, d)| {
@@ -91,60 +91,60 @@ fn selectors_are_told_what_happens() {
             ..Options::default()
         };
         let mut attention = backend.start(&pipeline, 0, shape, &options).unwrap();
-        TOLD.lock().unwrap().clear();
+        CALLS.lock().unwrap().clear();
         for part in [0..300, 300..500] {
             attention
                 .append(keys.slice(s![.., part.clone(), ..]), values.slice(s![.., part, ..]))
                 .unwrap();
         }
         let append = |kv_head, first, len| {
-            [Told::Append { kv_head, first, len }, Told::Append { kv_head, first, len }]
+            [Call::Append { kv_head, first, len }, Call::Append { kv_head, first, len }]
         };
         let want = [append(0, 0, 300), append(1, 0, 300), append(0, 300, 200), append(1, 300, 200)]
             .concat();
-        // The reference tells it when a row comes.
-        let at_once = backend.name() != "reference";
-        let take = || std::mem::take(&mut *TOLD.lock().unwrap());
-        assert_eq!(take(), if at_once { want } else { Vec::new() });
+        // The reference lets selectors index tokens and prompts at the next step.
+        let eager = backend.name() != "reference";
+        let take = || std::mem::take(&mut *CALLS.lock().unwrap());
+        assert_eq!(take(), if eager { want } else { Vec::new() });
 
         attention.observe(queries.slice(s![.., ..5, ..])).unwrap();
         let observe = |kv_head: usize| {
-            let told = Told::Observe { kv_head, last: 0.5 * queries[[2 * kv_head + 1, 4, 2]] };
-            [told.clone(), told]
+            let call = Call::Observe { kv_head, last: 0.5 * queries[[2 * kv_head + 1, 4, 2]] };
+            [call.clone(), call]
         };
         let want = [observe(0), observe(1)].concat();
-        assert_eq!(take(), if at_once { want } else { Vec::new() });
+        assert_eq!(take(), if eager { want } else { Vec::new() });
 
         let mut fork = attention.fork(None).unwrap();
         let output = attention.attend(queries.slice(s![.., 5..6, ..]), None).unwrap();
         let selection = output.selection.unwrap();
-        let mut told = take();
-        if !at_once {
-            let before = told.drain(..told.len() - 8);
-            let prompts = before.filter(|told| matches!(told, Told::Observe { .. }));
+        let mut calls = take();
+        if !eager {
+            let before = calls.drain(..calls.len() - 8);
+            let prompts = before.filter(|call| matches!(call, Call::Observe { .. }));
             assert_eq!(prompts.count(), 4, "two selectors, two KV heads");
         }
-        assert_eq!(told.len(), 8, "two selectors, four query heads");
-        for (i, told) in told.into_iter().enumerate() {
-            let Told::Feedback { head, query, tokens, weights } = told else { panic!() };
+        assert_eq!(calls.len(), 8, "two selectors, four query heads");
+        for (i, call) in calls.into_iter().enumerate() {
+            let Call::Feedback { head, query, tokens, weights } = call else { panic!() };
             assert_eq!(head, i / 2);
             let (indices, probabilities) = selection.row(head);
             assert_eq!(tokens, indices);
             assert_eq!(query, queries.slice(s![head, 5, ..]).mapv(|q| 0.5 * q).to_vec());
             let sum: f32 = weights.iter().zip(probabilities).map(|(w, p)| w / p).sum();
             assert!((sum - 1.0).abs() < 1e-5, "{}: {sum}", backend.name());
-            let sure = probabilities.iter().filter(|&&p| p == 1.0).count();
-            assert!(sure > 50, "each selector has its own numbers");
-            assert_eq!((output.rows[head].sampled, indices.len() - sure), (30, 30));
+            let certain = probabilities.iter().filter(|&&p| p == 1.0).count();
+            assert!(certain > 50, "selectors share their random numbers");
+            assert_eq!((output.rows[head].sampled, indices.len() - certain), (30, 30));
         }
         let same = fork.attend(queries.slice(s![.., 5..6, ..]), None).unwrap();
-        assert_eq!(same.selection.unwrap(), selection, "a fork keeps the sequence's number");
+        assert_eq!(same.selection.unwrap(), selection, "a fork has the same sequence number");
         assert_ne!(selection.row(0), selection.row(1));
-        assert_ne!(selection.row(0), selection.row(2), "KV heads draw apart");
+        assert_ne!(selection.row(0), selection.row(2), "KV heads draw independently");
         let mut other =
             backend.start(&pipeline, 0, shape, &Options { sequence: 8, ..options }).unwrap();
         other.append(keys.view(), values.view()).unwrap();
         let other = other.attend(queries.slice(s![.., 5..6, ..]), None).unwrap();
-        assert_ne!(other.selection.unwrap(), selection, "sequences draw apart");
+        assert_ne!(other.selection.unwrap(), selection, "sequences draw independently");
     }
 }

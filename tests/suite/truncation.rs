@@ -1,4 +1,4 @@
-//! Tokens that are taken back into a prompt that selectors have learned from.
+//! Truncation of a sequence within a prompt from which selectors have learned.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use vattention::{Attention, Backend, FallBack, Options, PipelineConfig, Shape, b
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 32 };
 const TOKENS: usize = 1500;
 
-/// Queries of the prompt that are observed.
+/// Number of the prompt's last queries that are observed.
 const SHOWN: usize = 8;
 
 /// Keys, values and queries of a layer.
@@ -30,15 +30,21 @@ impl Layer {
         }
     }
 
-    /// A sequence of the first tokens, after a step if it is not the first.
-    fn start(&self, on: &dyn Backend, config: &Arc<PipelineConfig>, step: u32) -> Sequence<'_> {
+    /// Starts an empty sequence whose first step has the number `step`.
+    fn start(
+        &self,
+        backend: &dyn Backend,
+        config: &Arc<PipelineConfig>,
+        step: u32,
+    ) -> Sequence<'_> {
         let options = Options {
             first_step: step,
             return_selection: true,
             fall_back: FallBack::Never,
             ..Options::default()
         };
-        Sequence { layer: self, attention: on.start(config, MODEL_LAYER, SHAPE, &options).unwrap() }
+        let attention = backend.start(config, MODEL_LAYER, SHAPE, &options).unwrap();
+        Sequence { layer: self, attention }
     }
 }
 
@@ -59,7 +65,7 @@ impl Sequence<'_> {
         self.attention.observe(self.layer.queries.slice(s![.., ..queries, ..])).unwrap();
     }
 
-    /// Output, reports and lists of a step, or its error.
+    /// Output, reports and token lists of a step, or its error.
     fn attend(&mut self) -> Result<String, String> {
         let output = self.attention.attend(self.layer.queries.slice(s![.., ..1, ..]), None);
         let output = output.map_err(|error| error.to_string())?;
@@ -81,10 +87,10 @@ fn pipelines() -> Vec<(String, Arc<PipelineConfig>)> {
         .collect()
 }
 
-/// After a truncation into a prompt, selectors learn from its remaining queries. If none remains, a
-/// step is refused until a prompt is observed again. No pipeline becomes dense silently.
+/// After a truncation within a prompt, selectors learn from its remaining queries. If no query
+/// remains, steps are errors until a prompt is observed again. No pipeline becomes dense silently.
 #[test]
-fn a_prompt_that_is_cut_still_teaches_or_the_step_is_refused() {
+fn selectors_learn_from_a_truncated_prompt_or_steps_are_errors() {
     let (layer, pipelines) = (Layer::new(), pipelines());
     let names: Vec<&str> = pipelines.iter().map(|(name, _)| &name[..]).collect();
     for learner in ["snapkv", "pyramid-kv", "squeezed-attention", "hierarchical", "tactic", "retr"]
@@ -92,27 +98,33 @@ fn a_prompt_that_is_cut_still_teaches_or_the_step_is_refused() {
         assert!(names.iter().any(|name| name.contains(learner)), "{learner}: {names:?}");
     }
     for (name, config) in &pipelines {
-        for on in ["reference", "cpu"] {
-            let (on, context) = (backend(on).unwrap(), format!("{name} on {on}"));
-            let mut longer = layer.start(&*on, config, 0);
+        for backend_name in ["reference", "cpu"] {
+            let context = format!("{name} on {backend_name}");
+            let backend = backend(backend_name).unwrap();
+            let mut longer = layer.start(&*backend, config, 0);
             longer.append(0..TOKENS);
             longer.observe(SHOWN);
             longer.attend().unwrap();
             longer.attention.truncate(TOKENS - 5).unwrap();
-            let mut shorter = layer.start(&*on, config, 1);
+            let mut shorter = layer.start(&*backend, config, 1);
             shorter.append(0..TOKENS - 5);
             shorter.observe(SHOWN - 5);
             assert_eq!(longer.attend(), shorter.attend(), "{context}");
 
             for kept in [TOKENS - SHOWN, TOKENS - 50] {
                 longer.attention.truncate(kept).unwrap();
+<<<<<<< HEAD:tests/suite/taken_back.rs
                 let said = longer.attend().unwrap_err();
                 assert!(said.contains("has received none"), "{context}: {said}");
+=======
+                let error = longer.attend().unwrap_err();
+                assert!(error.contains("has been shown none"), "{context}: {error}");
+>>>>>>> wt-backends:tests/suite/truncation.rs
                 let mut fork = longer.attention.fork(None).unwrap();
                 assert!(fork.attend(layer.queries.view(), None).is_err(), "{context}, a fork");
             }
             longer.observe(3);
-            let mut again = layer.start(&*on, config, 2);
+            let mut again = layer.start(&*backend, config, 2);
             again.append(0..TOKENS - 50);
             again.observe(3);
             assert_eq!(longer.attend(), again.attend(), "{context}, another prompt");

@@ -1,4 +1,4 @@
-//! Comparisons whose numbers are known.
+//! Comparisons of pipelines on a trace, with known results.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -39,10 +39,10 @@ impl Selector for Watch {
     }
 }
 
-/// Picks as many tokens as it has been told of rows.
+/// Picks one token more for each feedback.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 struct Listen {
-    told: usize,
+    feedbacks: usize,
 }
 
 #[typetag::serde(name = "listen")]
@@ -52,17 +52,17 @@ impl SelectorConfig for Listen {
     }
 }
 
-register!(Selector, "listen", Listen, "as many tokens as it has been told of rows");
+register!(Selector, "listen", Listen, "one token more for each feedback");
 
 impl Selector for Listen {
     fn needs_feedback(&self) -> bool {
         true
     }
     fn feedback(&mut self, _: &Row<'_>, _: &Attended<'_>) {
-        self.told += 1;
+        self.feedbacks += 1;
     }
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
-        picks.take_range(0..self.told);
+        picks.take_range(0..self.feedbacks);
     }
 }
 
@@ -116,7 +116,7 @@ fn run(queries: &Array3<f32>, scale: f32) -> Comparison {
 }
 
 #[test]
-fn dense_attention_has_no_error_and_the_rest_follows_the_trace() {
+fn densities_and_errors_of_a_comparison_are_those_expected() {
     let queries =
         Array3::from_shape_fn((4, 3, 4), |(h, t, d)| ((h * 5 + t * 11 + d * 3) % 7) as f32 - 3.0);
     let scaled = run(&queries, 0.25);
@@ -127,10 +127,10 @@ fn dense_attention_has_no_error_and_the_rest_follows_the_trace() {
     // Layer 3 is dense; in layer 11, the last two queries read 4 of 20 and of 40 tokens.
     assert!((sink.density_per_query_head - 0.575).abs() < 1e-12, "{sink:?}");
     assert!(sink.denominator_error.mean > 0.1);
-    // It has heard of two query heads before it reads of 20 tokens, and of four before 40: of the
-    // query that is not measured too.
+    // The first query is not measured but gives feedback, for two query heads. So the selector
+    // picks 2 of 20 tokens for the second query, and 4 of 40 for the third.
     assert!((learning.density_per_query_head - 0.1).abs() < 1e-12, "{learning:?}");
     let plain = run(&(queries * 0.25), 1.0);
     let difference = plain.pipelines[1].denominator_error.mean - sink.denominator_error.mean;
-    assert!(difference.abs() < 1e-6, "a scale is a factor of the queries");
+    assert!(difference.abs() < 1e-6, "the scale multiplies the queries");
 }

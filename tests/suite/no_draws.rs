@@ -19,10 +19,10 @@ use vattention::{FallBack, Options, PipelineConfig, Result, Shape, Share};
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 32 };
 const TOKENS: usize = 384;
 
-/// A sampler that draws nothing, until it must draw everything.
+/// A sampler that draws no token, except that a sample of all tokens contains them.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Mute {
-    /// True if an estimator may follow.
+    /// True if an estimator may use its samples.
     grows: bool,
 }
 
@@ -41,7 +41,7 @@ impl SamplerConfig for Mute {
     }
 }
 
-register!(Sampler, "mute", Mute, "nothing");
+register!(Sampler, "mute", Mute, "draws nothing");
 
 impl Sampler for Mute {
     fn design<'a>(&'a self, _: &[Row<'a>], picks: &'a Picks, _: &Stream) -> Box<dyn Design + 'a> {
@@ -74,7 +74,7 @@ impl Design for MuteDesign {
     }
 }
 
-/// A selector that picks nothing and is given feedback.
+/// A selector that picks nothing and needs feedback.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Idle {}
 
@@ -106,9 +106,9 @@ fn lsh() -> LshSampler {
 }
 
 /// Every backend returns the newest token's value, with and without an estimator, feedback and
-/// error bars, for one list and for a list of each query head.
+/// error bars, with one token list and with a list for each query head.
 #[test]
-fn the_newest_token_is_read_where_nothing_is_picked_and_nothing_drawn() {
+fn the_newest_token_is_read_if_no_token_is_picked_or_drawn() {
     let keys = normal((SHAPE.kv_heads, TOKENS, SHAPE.head_dim), 1);
     let values = normal((SHAPE.kv_heads, TOKENS, SHAPE.value_dim), 2);
     let queries = normal((SHAPE.query_heads, 1, SHAPE.head_dim), 3);

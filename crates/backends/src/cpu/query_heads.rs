@@ -1,4 +1,4 @@
-//! The query heads that read one list, and their sums.
+//! The query heads that read one token list, and their sums.
 
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -6,48 +6,57 @@ use rayon::prelude::*;
 use vattention_core::step::Softmax;
 
 use super::kernel::{
-    GatheredRows, Line, Pass, PerRow, Rows, Span, TileSums, attend, gather, heads_per_tile,
+    GatheredRows, KvRows, Pass, PerRow, SimdLine, TileSums, TokenSpan, attend, gather,
+    heads_per_tile,
 };
-use super::simd::{CHUNK, Element, LANES, Level, from_lanes, to_lanes};
+use super::simd::{CHUNK, LANES, Level, SimdElement, from_lanes, to_lanes};
 
-/// Rows that are summed in f32 before their sums go to f64: a unit of work, whatever the number
-/// of threads.
+/// Number of rows of a unit of work, whose sums are merged in f64. It is the same for any number of
+/// threads.
 const PIECE: usize = 4096;
 
-/// Query heads of a group, ready for the kernels.
+/// Query heads of a group, in the layout of the kernels.
 #[derive(Clone, Debug)]
-pub(crate) struct Readers<'a, E> {
+pub(crate) struct QueryHeads<'a, E> {
     pub(crate) level: Level,
-    pub(crate) rows: Rows<'a, E>,
-    /// Query heads, and how many of them share a tile.
+    pub(crate) rows: KvRows<'a, E>,
+    /// Number of query heads.
     members: usize,
+    /// Number of query heads in a tile.
     per_tile: usize,
     value_dim: usize,
-    queries: Vec<Line>,
+    queries: Vec<SimdLine>,
     /// True if pieces may be divided among threads.
     split: bool,
 }
 
-/// Logits of rows, in powers of two, and lengths of values.
+/// Logits of rows in base 2, and norms of their values.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RowByRow {
-    /// `[readers][rows]`.
+pub(crate) struct LogitsAndNorms {
+    /// `[members][rows]`
     pub(crate) logits: Vec<Vec<f32>>,
-    /// `[rows]`.
+    /// `[rows]`
     pub(crate) norms: Vec<f32>,
 }
 
-impl RowByRow {
-    /// No rows, for `readers` query heads.
-    pub(crate) fn new(readers: usize) -> Self {
-        Self { logits: vec![Vec::new(); readers], norms: Vec::new() }
+impl LogitsAndNorms {
+    /// Creates an empty instance for a number of query heads.
+    pub(crate) fn new(members: usize) -> Self {
+        Self { logits: vec![Vec::new(); members], norms: Vec::new() }
+    }
+
+    /// Adds logits `[tiles · per_tile][count]` of `count` rows.
+    fn add_logits(&mut self, logits: &[f32], count: usize) {
+        for (all, new) in self.logits.iter_mut().zip(logits.chunks_exact(count)) {
+            all.extend(new);
+        }
     }
 }
 
-impl<'a, E: Element> Readers<'a, E> {
-    /// Readers with `queries` `[members · head_dim]`, scaled.
+impl<'a, E: SimdElement> QueryHeads<'a, E> {
+    /// Creates query heads with scaled `queries` `[members · head_dim]`.
     pub(crate) fn new(
-        rows: Rows<'a, E>,
+        rows: KvRows<'a, E>,
         queries: &[f32],
         head_dim: usize,
         value_dim: usize,
@@ -59,17 +68,17 @@ impl<'a, E: Element> Readers<'a, E> {
         Self { level: Level::best(), rows, members, per_tile, value_dim, queries, split }
     }
 
-    /// The same readers, with the instructions of `level`.
+    /// Returns these query heads with the instructions of `level`.
     pub(crate) fn with_level(self, level: Level) -> Self {
         Self { level, ..self }
     }
 
-    /// Query heads.
+    /// Number of query heads.
     pub(crate) fn members(&self) -> usize {
         self.members
     }
 
-    /// Elements of a value.
+    /// Number of elements of a value.
     pub(crate) fn value_dim(&self) -> usize {
         self.value_dim
     }
@@ -78,13 +87,13 @@ impl<'a, E: Element> Readers<'a, E> {
         self.members.div_ceil(self.per_tile)
     }
 
-    /// The sums of no rows.
-    pub(crate) fn nothing(&self) -> Vec<Softmax> {
+    /// Sums over no rows.
+    pub(crate) fn empty_sums(&self) -> Vec<Softmax> {
         vec![Softmax::new(self.value_dim); self.members]
     }
 
-    /// The sums of some rows, with a weight each, `log2`.
-    pub(crate) fn read(&self, tokens: Span<'_>, log_weights: Option<&[f32]>) -> Vec<Softmax> {
+    /// Reads rows and returns their sums. `log_weights` are the base-2 logarithms of their weights.
+    pub(crate) fn read(&self, tokens: TokenSpan<'_>, log_weights: Option<&[f32]>) -> Vec<Softmax> {
         let piece = |first| self.piece(&tokens.part(first, PIECE), first, log_weights, None);
         let firsts: Vec<usize> = (0..tokens.len()).step_by(PIECE).collect();
         let pieces: Vec<Vec<Softmax>> = if self.split && firsts.len() > 1 {
@@ -92,20 +101,20 @@ impl<'a, E: Element> Readers<'a, E> {
         } else {
             firsts.into_iter().map(piece).collect()
         };
-        let mut all = self.nothing();
+        let mut all = self.empty_sums();
         for piece in &pieces {
             add(&mut all, piece);
         }
         all
     }
 
-    /// Adds some rows to `all`, with a weight each, and notes each of them.
-    pub(crate) fn note(
+    /// Adds rows to `all` like [`Self::read`], and their logits and norms to `recorded`.
+    pub(crate) fn read_and_record(
         &self,
-        tokens: Span<'_>,
+        tokens: TokenSpan<'_>,
         log_weights: Option<&[f32]>,
         all: &mut [Softmax],
-        noted: &mut RowByRow,
+        recorded: &mut LogitsAndNorms,
     ) {
         for first in (0..tokens.len()).step_by(PIECE) {
             let span = tokens.part(first, PIECE);
@@ -113,45 +122,43 @@ impl<'a, E: Element> Readers<'a, E> {
             let mut norms = vec![0.0; span.len()];
             let per_row = PerRow { logits: &mut logits, norms: &mut norms };
             add(all, &self.piece(&span, first, log_weights, Some(per_row)));
-            noted.norms.append(&mut norms);
-            let of_readers = logits.chunks_exact(span.len());
-            noted.logits.iter_mut().zip(of_readers).for_each(|(all, new)| all.extend(new));
+            recorded.norms.append(&mut norms);
+            recorded.add_logits(&logits, span.len());
         }
     }
 
-    /// Notes some rows, whose weights are not known yet, and keeps their values
-    /// `[rows][value_chunks · CHUNK]`.
-    pub(crate) fn gather(&self, tokens: &[u32], noted: &mut RowByRow, values: &mut Vec<E>)
+    /// Adds the logits and norms of rows to `recorded`, and copies of their values
+    /// `[rows][value_chunks · CHUNK]` to `values`.
+    pub(crate) fn gather(&self, tokens: &[u32], recorded: &mut LogitsAndNorms, values: &mut Vec<E>)
     where
         E: Default,
     {
         let stride = self.rows.value_chunks() * CHUNK;
         for tokens in tokens.chunks(PIECE) {
-            let (count, known) = (tokens.len(), noted.norms.len());
+            let (count, before) = (tokens.len(), recorded.norms.len());
             let mut logits = vec![0.0; count * self.tiles() * self.per_tile];
-            noted.norms.resize(known + count, 0.0);
-            values.resize((known + count) * stride, E::default());
+            recorded.norms.resize(before + count, 0.0);
+            values.resize((before + count) * stride, E::default());
             let out = GatheredRows {
                 logits: &mut logits,
-                norms: &mut noted.norms[known..],
-                values: &mut values[known * stride..],
+                norms: &mut recorded.norms[before..],
+                values: &mut values[before * stride..],
             };
-            gather(self.level, self.per_tile, &self.pass(Span::List(tokens), None), out);
-            let of_readers = logits.chunks_exact(count);
-            noted.logits.iter_mut().zip(of_readers).for_each(|(all, new)| all.extend(new));
+            gather(self.level, self.per_tile, &self.pass(TokenSpan::List(tokens), None), out);
+            recorded.add_logits(&logits, count);
         }
     }
 
-    /// A pass over rows, with a weight each, `log2`.
-    fn pass<'p>(&'p self, tokens: Span<'p>, log_weights: Option<&'p [f32]>) -> Pass<'p, E> {
+    /// Pass over rows. `log_weights` are the base-2 logarithms of their weights.
+    fn pass<'p>(&'p self, tokens: TokenSpan<'p>, log_weights: Option<&'p [f32]>) -> Pass<'p, E> {
         let Self { rows, queries, members, .. } = self;
         Pass { rows: *rows, tokens, log_weights, queries, query_heads: *members }
     }
 
-    /// The sums of one piece, whose weights begin at `first`.
+    /// Reads one piece, whose weights begin at `first`, and returns its sums.
     fn piece(
         &self,
-        tokens: &Span<'_>,
+        tokens: &TokenSpan<'_>,
         first: usize,
         log_weights: Option<&[f32]>,
         per_row: Option<PerRow<'_>>,
@@ -164,12 +171,12 @@ impl<'a, E: Element> Readers<'a, E> {
         self.sums(tiles)
     }
 
-    /// The sums of each member, out of their tiles.
+    /// Extracts the sums of each query head from its tile.
     fn sums(&self, mut tiles: Vec<TileSums>) -> Vec<Softmax> {
         tiles.iter_mut().for_each(TileSums::fold);
         let member = |member: usize| {
             let (tile, head) = (&tiles[member / self.per_tile], member % self.per_tile);
-            let of_head = |lanes: &[f32; LANES]| -> f64 {
+            let sum_lanes = |lanes: &[f32; LANES]| -> f64 {
                 lanes.iter().skip(head).step_by(self.per_tile).map(|&x| f64::from(x)).sum()
             };
             let lines = tile.numerator.len() / self.per_tile;
@@ -177,35 +184,35 @@ impl<'a, E: Element> Readers<'a, E> {
             let folded = &tile.folded[head * lines * LANES..][..lines * LANES];
             from_lanes::<E>(folded, &mut numerator);
             let shift = f64::from(tile.max[head]) * LN_2;
-            Softmax::from_sums(shift, of_head(&tile.denominator), numerator)
+            Softmax::from_sums(shift, sum_lanes(&tile.denominator), numerator)
         };
         (0..self.members).map(member).collect()
     }
 }
 
-/// Vectors `[count · dim]` in the lanes' order, in whole tiles `[tiles][per_tile][chunks · CHUNK]`,
-/// times `factor`.
-pub(crate) fn vectors<E: Element>(
+/// Multiplies vectors `[count · dim]` by `factor` and arranges them in the lanes' order, in whole
+/// tiles `[tiles][per_tile][chunks · CHUNK]`.
+pub(crate) fn vectors<E: SimdElement>(
     vectors: &[f32],
     dim: usize,
     factor: f32,
     per_tile: usize,
     chunks: usize,
-) -> Vec<Line> {
+) -> Vec<SimdLine> {
     let (count, lines) = (vectors.len() / dim, chunks * CHUNK / LANES);
-    let mut out = vec![Line([0.0; LANES]); count.next_multiple_of(per_tile) * lines];
+    let mut out = vec![SimdLine([0.0; LANES]); count.next_multiple_of(per_tile) * lines];
     for (vector, lanes) in vectors.chunks_exact(dim).zip(out.chunks_exact_mut(lines)) {
         to_lanes::<E>(vector, factor, lanes);
     }
     out
 }
 
-/// Adds the sums of other rows to each member's.
+/// Adds the sums over other rows, for each query head.
 pub(crate) fn add(all: &mut [Softmax], other: &[Softmax]) {
     all.iter_mut().zip(other).for_each(|(all, other)| add_sums(all, other));
 }
 
-/// Adds the sums of other rows.
+/// Adds the sums over other rows.
 pub(crate) fn add_sums(all: &mut Softmax, other: &Softmax) {
     let mut other = other.clone();
     let shift = all.shift().max(other.shift());

@@ -1,22 +1,22 @@
-//! One line of the table, and the counts that are demanded of it.
+//! One case of the table, and the requirements on its counts.
 
 use std::sync::{Arc, Mutex};
 
 use vattention_core::PipelineConfig;
 use vattention_testkit::promises::{Counts, PromiseHead, for_each, try_head_as};
-// The parts that pipelines are read with.
+// Linking these crates registers the plug-ins of the pipelines.
 use {vattention_estimators as _, vattention_samplers as _, vattention_selectors as _};
 
-/// A few sinks and a window, which every pipeline reads.
+/// Selectors of the first and the last tokens.
 pub(crate) const ENDS: &str = "{ type = 'sink', size = 8 }, { type = 'window', size = 8 }";
 
-/// The heaviest tokens.
+/// Selector of the heaviest tokens.
 pub(crate) const TOP: &str = "{ type = 'oracle-top-k', size = 0.05, score = 'head' }";
 
-/// The first look of most samples.
+/// Initial size of most samples.
 pub(crate) const BASE: usize = 64;
 
-/// What an estimator is asked for, with a delta.
+/// Goal of an estimator: an epsilon or a sample size, with a delta.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Goal {
     Epsilon(f64, f64),
@@ -32,19 +32,19 @@ impl Goal {
     }
 }
 
-/// A pipeline, what it is asked for, and the heads on which it is tried.
+/// A pipeline, its goals, and the heads on which it is tested.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct PromiseCase {
     pub(crate) share: &'static str,
     pub(crate) selectors: Vec<&'static str>,
-    /// Type and further fields.
+    /// Type of the sampler and further fields.
     pub(crate) sampler: &'static str,
     pub(crate) base: usize,
-    /// Type and further fields.
+    /// Type of the estimator and further fields.
     pub(crate) estimator: String,
     pub(crate) goals: Vec<Goal>,
     pub(crate) heads: Vec<PromiseHead>,
-    /// Heads on which the selectors leave tokens that a sample cannot see.
+    /// Returns true for heads on which the selectors miss heavy tokens that most samples miss too.
     pub(crate) hidden: fn(PromiseHead) -> bool,
     /// True if trials are successive steps.
     pub(crate) successive: bool,
@@ -58,8 +58,8 @@ pub(crate) struct Cell {
     pub(crate) counts: Counts,
 }
 
-impl Line {
-    /// Each query head by itself.
+impl PromiseCase {
+    /// Creates a case with a token list for each query head.
     pub(crate) fn new(
         heads: &[PromiseHead],
         selectors: &[&'static str],
@@ -83,52 +83,52 @@ impl Line {
     pub(crate) fn pipeline(&self, goal: Goal) -> Arc<PipelineConfig> {
         let Self { share, sampler, base, estimator, .. } = self;
         let selectors = self.selectors.join(", ");
-        let (asked, delta) = match goal {
+        let (goal, delta) = match goal {
             Epsilon(epsilon, delta) => (format!("epsilon = {epsilon}"), delta),
             Size(size, delta) => (format!("size = {size}"), delta),
         };
         let text = format!(
             "share = '{share}'\nselectors = [{selectors}]\n\
              sampler = {{ base = {base}, type = {sampler} }}\n\
-             estimator = {{ {asked}, delta = {delta}, type = {estimator} }}"
+             estimator = {{ {goal}, delta = {delta}, type = {estimator} }}"
         );
         Arc::new(toml::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}")))
     }
 
-    /// Tries every goal on every head.
+    /// Tests every goal on every head.
     ///
     /// # Panics
-    /// If counts contradict what certificates say.
+    /// If counts contradict the certificates.
     pub(crate) fn check(&self) -> Vec<Cell> {
         let cells: Vec<_> = self
             .heads
             .iter()
             .flat_map(|&head| self.goals.iter().map(move |&goal| (head, goal)))
             .collect();
-        // Bars of half the width are bars from a quarter of the variance.
+        // A quarter of the variance makes error bars of half the width.
         let cells = self.run(&cells, 0.5, |goal| goal);
         for Cell { head, goal, counts } in &cells {
             println!("{head:?}, {}, {}, {goal:?}: {counts:?}", self.sampler, self.estimator);
-            let said = match goal {
+            let wrong = match goal {
                 Epsilon(..) => counts.unfounded,
                 Size(..) => counts.outside,
             };
             let violated = counts.violated.contradicts(goal.delta());
-            // Where a promise is broken, no certificate claims it without the hidden tail.
-            let excused = (self.hidden)(*head) && said.total == 0;
-            let broken = said.contradicts(goal.delta()) || violated && !excused;
+            // A promise may break only if its certificates assume that no heavy token is missed.
+            let excused = (self.hidden)(*head) && wrong.total == 0;
+            let broken = wrong.contradicts(goal.delta()) || violated && !excused;
             assert!(!broken, "{head:?}, {goal:?}, {self:?}: {counts:?}");
         }
         cells
     }
 
-    /// Tries the same with an error that is judged by a share of its variance, in cells where the
-    /// sample is larger than its first look.
+    /// Plants a mistake: errors are tested as if their variance were `variance_share` of what it
+    /// is. Cells whose samples hardly exceed their initial size are left out.
     ///
     /// # Panics
-    /// If fewer than `least` counts find that.
-    pub(crate) fn finds(&self, share_of_variance: f64, cells: &[Cell], least: usize) {
-        let factor = share_of_variance.sqrt();
+    /// If fewer than `least` cells find the mistake.
+    pub(crate) fn check_planted(&self, variance_share: f64, cells: &[Cell], least: usize) {
+        let factor = variance_share.sqrt();
         let cells: Vec<_> = cells
             .iter()
             .filter(|cell| cell.counts.drawn >= 2.0 * self.base as f64)
@@ -139,7 +139,7 @@ impl Line {
             Size(..) => goal,
         });
         let found = count(&cells, |cell| cell.counts.narrowed.contradicts(cell.goal.delta()));
-        println!("{found} of {} cells find {share_of_variance} of the variance", cells.len());
+        println!("{found} of {} cells find {variance_share} of the variance", cells.len());
         assert!(found >= least, "only {found} cells find a planted mistake: {self:?}");
     }
 

@@ -1,0 +1,217 @@
+//! A sample whose tokens have weights `1 / π`: its sums, and the products for its moments.
+
+use std::f64::consts::LN_2;
+use std::ops::Range;
+use std::rc::Rc;
+
+use vattention_core::{
+    sample::{Centre, Stratification, Weighed, Within},
+    step::{Softmax, largest},
+};
+
+use super::kernel::{exp2, fours, products, weigh};
+use super::query_heads::{QueryHeads, vectors};
+use super::sample_rows::{PooledElement, SampleRows};
+use super::simd::{CHUNK, from_lanes};
+
+/// Largest number of query heads whose sums are computed in one pass over the values.
+const HEADS_PER_PASS: usize = 4;
+
+/// Weighted sums over a sample for all query heads, with given probabilities.
+#[derive(Debug)]
+pub(crate) struct WeightedSample {
+    /// Inclusion probability of each token, `[b]`.
+    pub(super) p: Vec<f64>,
+    /// Norms of values, `[b]`.
+    pub(super) norms: Rc<[f64]>,
+    /// Products of values within each group of four tokens; empty before [`Self::multiply`].
+    pub(super) fours: Rc<[[f64; 6]]>,
+    pub(super) heads: Vec<WeightedHead>,
+}
+
+/// Sums of one query head over the sample.
+#[derive(Debug)]
+pub(super) struct WeightedHead {
+    /// `e`, relative to the shift of the sums, `[b]`.
+    pub(super) e: Vec<f32>,
+    /// Sums with the weights `1 / π`.
+    pub(super) sums: Softmax,
+    /// Sums with the deterministic tokens; `None` before [`WeightedSample::multiply`].
+    pub(super) combined: Option<CombinedSums>,
+}
+
+/// Sums of one query head over deterministic tokens and the sample, relative to one shift.
+#[derive(Debug)]
+pub(super) struct CombinedSums {
+    /// Sums over the deterministic tokens.
+    pub(super) certain: Softmax,
+    /// Sums over all tokens.
+    pub(super) all: Softmax,
+    /// Products of the sample's values with the output of `all`, `[b]`.
+    pub(super) by_out: Vec<f64>,
+}
+
+impl WeightedSample {
+    pub(super) fn new<E: PooledElement>(
+        heads: &QueryHeads<'_, E>,
+        kept: &SampleRows<E>,
+        p: &[f64],
+    ) -> Self {
+        let weights: Vec<f32> = p.iter().map(|&p| 1.0 / p as f32).collect();
+        let logits = kept.rows.logits.chunks(HEADS_PER_PASS);
+        let heads = logits.flat_map(|logits| WeightedHead::sum(heads, kept, logits, &weights));
+        let (norms, fours) = (wide(&kept.rows.norms, 1.0).into(), Rc::default());
+        Self { p: p.to_vec(), norms, fours, heads: heads.collect() }
+    }
+
+    /// Computes the products of the values with each query head's output.
+    pub(super) fn multiply<E: PooledElement>(
+        &mut self,
+        heads: &QueryHeads<'_, E>,
+        kept: &SampleRows<E>,
+        certain: &[Softmax],
+    ) {
+        self.fours = kept.fours[..].into();
+        let mut sums = Vec::with_capacity(self.heads.len());
+        let mut outs = Vec::with_capacity(self.heads.len() * heads.value_dim());
+        for (head, certain) in self.heads.iter().zip(certain) {
+            let mut certain = certain.clone();
+            certain.rebase(certain.shift().max(head.sums.shift()));
+            let mut all = certain.clone();
+            all.merge(&head.sums);
+            outs.extend(all.output().into_iter().map(|x| x as f32));
+            sums.push((certain, all));
+        }
+        let chunks = heads.rows.value_chunks();
+        let outs = vectors::<E>(&outs, heads.value_dim(), 1.0, 1, chunks);
+        let products = products(heads.level, &kept.values, chunks * CHUNK, &outs);
+        let mut products = products.chunks(self.p.len().max(1));
+        for (head, (certain, all)) in self.heads.iter_mut().zip(sums) {
+            let by_out = wide(products.next().unwrap_or_default(), 1.0);
+            head.combined = Some(CombinedSums { certain, all, by_out });
+        }
+    }
+}
+
+impl WeightedHead {
+    /// Computes the sums of up to [`HEADS_PER_PASS`] query heads over tokens with these weights,
+    /// `[b]`. `logits` are in base 2, `[heads][b]`.
+    fn sum<E: PooledElement>(
+        heads: &QueryHeads<'_, E>,
+        kept: &SampleRows<E>,
+        logits: &[Vec<f32>],
+        weights: &[f32],
+    ) -> Vec<Self> {
+        let shifts: Vec<f32> = logits.iter().map(|logits| largest(logits)).collect();
+        let e = logits.iter().zip(&shifts).map(|(logits, &shift)| {
+            let mut e = Vec::new();
+            exp2(heads.level, logits, shift, &mut e);
+            e
+        });
+        let e: Vec<Vec<f32>> = e.collect();
+        let times = |e: &Vec<f32>| e.iter().zip(weights).map(|(e, weight)| e * weight).collect();
+        let weights: Vec<Vec<f32>> = e.iter().map(times).collect();
+        let (stride, dim) = (heads.rows.value_chunks() * CHUNK, heads.value_dim());
+        let (level, values) = (heads.level, &kept.values[..]);
+        let numerators: Vec<Vec<f64>> = match &weights[..] {
+            [a] => weigh(level, values, stride, [a]).into(),
+            [a, b] => weigh(level, values, stride, [a, b]).into(),
+            [a, b, c] => weigh(level, values, stride, [a, b, c]).into(),
+            [a, b, c, d] => weigh(level, values, stride, [a, b, c, d]).into(),
+            _ => unreachable!("at most {HEADS_PER_PASS}"),
+        };
+        let mut sums_of_heads = Vec::with_capacity(e.len());
+        for (head, e) in e.into_iter().enumerate() {
+            let mut numerator = vec![0.0; dim];
+            from_lanes::<E>(&numerators[head], &mut numerator);
+            let largest = f64::from(shifts[head]) * LN_2;
+            let shift = if e.is_empty() { f64::NEG_INFINITY } else { largest };
+            let sums = Softmax::from_sums(shift, sum(&weights[head]), numerator);
+            sums_of_heads.push(Self { e, sums, combined: None });
+        }
+        sums_of_heads
+    }
+}
+
+/// Number of independent partial sums, so that additions do not wait for each other.
+const PARTIAL_SUMS: usize = 16;
+
+/// Sums numbers in f64.
+fn sum(numbers: &[f32]) -> f64 {
+    let mut sums = [0.0; PARTIAL_SUMS];
+    let (whole, rest) = numbers.as_chunks::<PARTIAL_SUMS>();
+    for numbers in whole {
+        for (sum, &x) in sums.iter_mut().zip(numbers) {
+            *sum += f64::from(x);
+        }
+    }
+    sums.into_iter().chain(rest.iter().map(|&x| f64::from(x))).sum()
+}
+
+/// Converts numbers to f64, times `unit`.
+pub(super) fn wide(numbers: &[f32], unit: f64) -> Vec<f64> {
+    numbers.iter().map(|&x| unit * f64::from(x)).collect()
+}
+
+/// Runs of neighbouring tokens of one stratum. `strata` is the stratum of each token.
+fn runs(strata: &[usize]) -> impl Iterator<Item = Range<usize>> {
+    let mut end = 0;
+    strata.chunk_by(|a, b| a == b).map(move |run| {
+        end += run.len();
+        end - run.len()..end
+    })
+}
+
+impl<E: PooledElement> SampleRows<E> {
+    /// Computes the products of values within each group of four tokens, for the tokens that were
+    /// added since the last call.
+    pub(super) fn multiply(&mut self, heads: &QueryHeads<'_, E>) {
+        let stride = heads.rows.value_chunks() * CHUNK;
+        let whole = self.rows.norms.len() / Weighed::FOUR * Weighed::FOUR;
+        let new = Weighed::FOUR * self.fours.len() * stride..whole * stride;
+        let new = fours(heads.level, &self.values[new], stride);
+        self.fours.extend(new.iter().map(|four| four.map(f64::from)));
+    }
+
+    /// Computes the products of the values with the centres of the strata that they were drawn
+    /// from.
+    /// `scale · e` are the exponentials of the tokens' logits, and `out` is the output.
+    pub(super) fn within(
+        &self,
+        heads: &QueryHeads<'_, E>,
+        strata: &Stratification,
+        e: &[f32],
+        scale: f64,
+        out: &[f64],
+    ) -> Within {
+        let (dim, chunks) = (heads.value_dim(), heads.rows.value_chunks());
+        let values =
+            |run: &Range<usize>| &self.values[run.start * chunks * CHUNK..run.end * chunks * CHUNK];
+        let (tokens, drawn) = (&strata.strata, strata.drawn());
+        // Means per stratum: those of `e v`, then that of `e`.
+        let mut means = vec![vec![0.0; dim + 1]; drawn.len()];
+        for run in runs(tokens) {
+            let stratum = tokens[run.start];
+            let share = 1.0 / drawn[stratum] as f64;
+            let sum_e: f64 = e[run.clone()].iter().map(|&e| f64::from(e)).sum();
+            let [lanes] = weigh(heads.level, values(&run), chunks * CHUNK, [&e[run]]);
+            let mut sums = vec![0.0; dim];
+            from_lanes::<E>(&lanes, &mut sums);
+            sums.push(sum_e);
+            means[stratum].iter_mut().zip(sums).for_each(|(mean, sum)| *mean += share * sum);
+        }
+        let averages = strata.average_neighbours(&means);
+        let mut by_centre = Vec::with_capacity(tokens.len());
+        for run in runs(tokens) {
+            let average = &averages[tokens[run.start]][..dim];
+            let average: Vec<f32> = average.iter().map(|&x| x as f32).collect();
+            let average = vectors::<E>(&average, dim, 1.0, 1, chunks);
+            let products = products(heads.level, values(&run), chunks * CHUNK, &average);
+            by_centre.extend(products.into_iter().map(|x| scale * f64::from(x)));
+        }
+        let scaled =
+            |average: &Vec<f64>| -> Vec<f64> { average.iter().map(|x| scale * x).collect() };
+        let centres = averages.iter().map(|average| Centre::new(&scaled(average), out)).collect();
+        Within { by_centre, centres }
+    }
+}
