@@ -83,8 +83,7 @@ fn a_target_without_a_proof_is_an_error() {
         for target in ["denominator", "numerator"] {
             let estimator = promise(name, &format!("target = \"{target}\"\nmode = \"rigorous\""));
             let error = error_of(BOUNDED, KEYS, &estimator);
-            let expected =
-                format!("proves only the error of the output, not that of the {target}");
+            let expected = format!("proves only the error of the output, not that of the {target}");
             assert!(error.contains(&expected), "{name}, {target}: {error}");
             assert_eq!(error_of(BOUNDED, UNIFORM, &estimator), "", "{name}, {target}");
         }

@@ -113,13 +113,8 @@ fn selectors_learn_from_a_truncated_prompt_or_steps_are_errors() {
 
             for kept in [TOKENS - SHOWN, TOKENS - 50] {
                 longer.attention.truncate(kept).unwrap();
-<<<<<<< HEAD:tests/suite/taken_back.rs
-                let said = longer.attend().unwrap_err();
-                assert!(said.contains("has received none"), "{context}: {said}");
-=======
                 let error = longer.attend().unwrap_err();
                 assert!(error.contains("has been shown none"), "{context}: {error}");
->>>>>>> wt-backends:tests/suite/truncation.rs
                 let mut fork = longer.attention.fork(None).unwrap();
                 assert!(fork.attend(layer.queries.view(), None).is_err(), "{context}, a fork");
             }
