@@ -114,7 +114,7 @@ fn selectors_learn_from_a_truncated_prompt_or_steps_are_errors() {
             for kept in [TOKENS - SHOWN, TOKENS - 50] {
                 longer.attention.truncate(kept).unwrap();
                 let error = longer.attend().unwrap_err();
-                assert!(error.contains("has been shown none"), "{context}: {error}");
+                assert!(error.contains("has received none"), "{context}: {error}");
                 let mut fork = longer.attention.fork(None).unwrap();
                 assert!(fork.attend(layer.queries.view(), None).is_err(), "{context}, a fork");
             }
