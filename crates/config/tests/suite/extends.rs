@@ -126,7 +126,7 @@ fn each_file_of_a_chain_changes_the_result_of_those_before() {
     let changed =
         load_chain(&[BASE, drop.replace(".3", ".2").as_str(), "selectors.0.size = 7"]).unwrap();
     assert_eq!(selectors(&changed), ["window 7"]);
-    assert_eq!(selectors(&load_chain(&["", add]).unwrap()), ["sink 4"], "to no list");
+    assert_eq!(selectors(&load_chain(&["", add]).unwrap()), ["sink 4"], "no list before");
 }
 
 #[test]

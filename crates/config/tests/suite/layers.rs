@@ -232,7 +232,7 @@ fn conflicts_at_a_layer_name_the_layer() {
     assert!(message.starts_with("at layers[0], `ratio` as configured needs"), "{error}");
 }
 
-/// The rest of the file is dense.
+/// Layers without settings of their own are dense.
 #[test]
 fn only_some_layers_may_be_sparse() {
     let text = "[[layers]]\nat = [\"2..\"]\nselectors = [{ type = \"sink\", size = 4 }]\n\
