@@ -25,7 +25,7 @@ const APPEND: &str = "append";
 /// keep their indices.
 const REMOVED: &str = "removed";
 
-/// Changes `base`, which messages call `name`, and returns the changes that do not apply.
+/// Applies `over` to `base`, which messages call `name`. Returns the changes that do not apply.
 pub(crate) fn change(base: &mut Node, name: &str, mut over: Node) -> Vec<ChangeFault> {
     let mut change = Change { name, faults: Vec::new() };
     if let Some(unset) = over.take("unset") {

@@ -105,8 +105,8 @@ impl Hoeffding {
     }
 
     /// Conversion of radii to error bars. No distribution of the errors is assumed. Radii of the
-    /// denominator need no conversion: they are relative to a lower bound of the denominator, or,
-    /// as in the paper, to its estimate.
+    /// denominator need no conversion, as they are relative to a lower bound of it. The paper
+    /// takes estimates for the true values.
     fn conversion(&self) -> Conversion {
         match (self.target, self.combine) {
             (Target::Denominator, _) | (_, Combine::Paper) => Conversion::None,

@@ -6,8 +6,8 @@
 //! by `b` draws with probability `(1 − b/n_s)^(m + 1)` at most. So with probability `1 − δ/10` at
 //! most `m = ⌊ln(10/δ) / −ln(1 − b/n_s)⌋` tokens have more influence than every drawn token. These
 //! are the missed tokens. The draws are a sample of the others, and scaling it to `n_s` tokens
-//! replaces each missed token by the mean of the drawn tokens. So missed tokens shift the target by
-//! a relative error of at most `m x`, with
+//! replaces each missed token by the mean of the drawn tokens. So missed tokens shift the target,
+//! relative to itself, by at most `m x`, with
 //!
 //! - `x = (B (V + |o^|) + |mean w|) / |N|` for the output, `V` being the largest `|v|`;
 //! - `x = (B V + |mean e v|) / |N|` for the numerator;

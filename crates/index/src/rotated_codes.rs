@@ -54,7 +54,7 @@ const STEP: f32 = 0.9957;
 /// of a residual with its code is near 0.939, and `f` is nearly `|r| / √d`.
 const DEVIATION: f64 = 0.37;
 
-/// Purpose of the rotation's random numbers; no other random numbers have it.
+/// Purpose of the stream that draws the rotation; no other stream has this purpose.
 const PURPOSE: u16 = u16::MAX - 4;
 
 /// Codes of rotated, centred keys, two bits for each element.

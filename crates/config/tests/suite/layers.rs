@@ -136,7 +136,7 @@ fn settings_of_layers_survive_a_round_trip() {
 }
 
 #[test]
-fn files_that_extend_and_changes_reach_the_settings_of_layers() {
+fn extending_files_and_set_options_change_the_settings_of_layers() {
     let folder = tempfile::tempdir().unwrap();
     let layers = "[[layers]]\nat = [1]\nselectors.1.size = 0.2\n";
     std::fs::write(folder.path().join("base.toml"), format!("{BASE}{layers}")).unwrap();

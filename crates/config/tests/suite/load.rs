@@ -203,7 +203,7 @@ fn an_unreadable_base_is_reported_at_extends_beside_other_problems() {
 }
 
 #[test]
-fn changes_take_bare_words_but_no_extends() {
+fn changes_accept_bare_words_but_not_extends() {
     let set =
         |change: &str, text: &str| Loader { set: vec![change.to_owned()] }.parse("p.toml", text);
     let pipeline = set("estimator.type=ratio", "[estimator]\nsize = 5\ndelta = 0.1").unwrap();

@@ -2,8 +2,8 @@
 //!
 //! A level counts steps of 1/128 of a power of two. It is also the upper half of the bits of an
 //! f32: level [`ONE`] is 1, and between powers of two the number is a linear function of the level.
-//! So each level represents a number exactly, and the level of a product is approximately the sum
-//! of the levels of its factors; [`SLACK`] bounds the difference.
+//! So each level represents a number exactly, and the level of a product, counted from that of 1,
+//! is approximately the sum of the levels of its factors; [`SLACK`] bounds the difference.
 
 /// Steps in a power of two.
 pub(super) const STEPS: i16 = 128;

@@ -16,8 +16,8 @@ pub struct TraceInfo {
     pub model: Option<String>,
     /// Text on which the trace was captured.
     pub source: Option<String>,
-    /// Description, in JSON, of a trace that is one shard of several: which layers it has, and the
-    /// inputs that are the same for all shards.
+    /// Header, in JSON, of a trace that has only a shard of a model's layers: the number of the
+    /// shard, and the inputs that all shards have in common.
     pub share: Option<String>,
 }
 
