@@ -1,9 +1,9 @@
 //! A `serde::Deserializer` over [`Node`] that preserves the structure and the places of errors.
 //!
 //! Components are read through trait objects, which turn errors into text without places. So the
-//! first failure is recorded here, inside the call, with its structure and place. And `type` is
-//! read first, whatever its position in the file: else serde would buffer the other fields without
-//! places.
+//! first failure is recorded here, inside the call, with its structure and place. `type` is read
+//! first, whatever its position in the file; otherwise serde would buffer the other fields without
+//! their places.
 
 use std::cell::RefCell;
 
@@ -24,7 +24,8 @@ pub(crate) fn read<T: DeserializeOwned>(node: &Node) -> Result<T, LocatedFault> 
 /// Reads a table, or returns all its faults.
 ///
 /// Reading stops at the first fault. So the faulty entry is removed and the rest is read again. An
-/// inner table that lacks a required entry, perhaps because it was removed, is removed as well.
+/// inner table that lacks a required entry, perhaps because the entry was faulty, is removed as
+/// well.
 pub(crate) fn read_all<T: DeserializeOwned>(table: &Node) -> Result<T, Vec<LocatedFault>> {
     let mut rest = table.clone();
     let mut faults: Vec<LocatedFault> = Vec::new();

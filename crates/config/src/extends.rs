@@ -1,8 +1,9 @@
-//! Changes to a tree: of a file to the one that it extends, and of `--set` to the files.
+//! Changes to a tree, the base, by a file that extends it or by `--set`.
 //!
 //! First `unset` removes keys and elements. Then tables are merged by key, and any other value
-//! replaces the value in the base. A table over a list changes elements, whose indices are its
-//! keys, and `append`s others. Indices are those in the base's list.
+//! replaces the value in the base. Where the base has a list, a table changes the list: its keys
+//! are indices of elements to change, or `append` with a list of elements to add. Indices are those
+//! before the change.
 
 use crate::names::suggest;
 use crate::node::{Node, TableEntry, TextSpan, Value};
@@ -17,14 +18,14 @@ pub(crate) struct ChangeFault {
     pub(crate) help: String,
 }
 
-/// Key of a list that is added to the end of the base's list.
+/// Key of the elements to add to the end of the base's list.
 const APPEND: &str = "append";
 
 /// Placeholder for a removed value until the change is merged, so that the other elements of a list
 /// keep their indices.
 const REMOVED: &str = "removed";
 
-/// Changes `base`, which messages call `name`, and returns the changes that do not apply.
+/// Applies `over` to `base`, which messages call `name`. Returns the changes that do not apply.
 pub(crate) fn change(base: &mut Node, name: &str, mut over: Node) -> Vec<ChangeFault> {
     let mut change = Change { name, faults: Vec::new() };
     if let Some(unset) = over.take("unset") {

@@ -27,7 +27,7 @@ pub(crate) struct NamedFile {
 
 impl NamedFile {
     /// Returns a message if the file cannot be read.
-    pub(crate) fn unreadable(&self) -> Option<String> {
+    pub(crate) fn check(&self) -> Option<String> {
         // The type is checked before the file is opened: opening a pipe would wait for its writer.
         let reason = match self.path.metadata() {
             Ok(data) if !data.is_file() => "it is not a file".into(),

@@ -9,8 +9,9 @@
 //! selectors.2 = [{ page = 8, bits = 4 }, { page = 16, bits = 8 }]   # keys that change together
 //! ```
 //!
-//! A key is one that `--set` accepts, with a list of values. Values change the base as a file that
-//! extends it does. All combinations are tried, or `samples` random ones, drawn by `seed`.
+//! Each key under `[grid]` is one that `--set` accepts, and has a list of values. A value changes
+//! the base in the same way as a file that extends it. All combinations are tried, or `samples`
+//! random ones, drawn by `seed`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -232,7 +233,7 @@ impl Reader {
             }
             points.push(GridPoint { settings, pipeline: Arc::new(pipeline) });
         }
-        // A problem of all combinations is reported without one of them.
+        // A problem that all combinations have is reported without naming one of them.
         let problem = |CommonProblem { problem, first, times }| {
             if times == chosen.len() {
                 problem

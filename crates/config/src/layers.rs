@@ -1,5 +1,5 @@
-//! `[[layers]]`: settings of some layers, which change the other settings as a file changes the one
-//! that it extends.
+//! `[[layers]]`: settings of some layers, which change the rest of the file in the same way as a
+//! file changes the file that it extends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::reader::{Reader, TreeReader};
 /// Keys of a table under `[[layers]]`.
 const KEYS: [&str; 5] = ["at", "alone", "selectors", "sampler", "estimator"];
 
-/// Keys whose values change, or with `alone` replace, those of the rest of the file.
+/// Keys whose values change the values in the rest of the file, or with `alone` replace them.
 const PARTS: [&str; 3] = ["selectors", "sampler", "estimator"];
 
 impl Reader {

@@ -10,7 +10,7 @@ use crate::schema::{fields, is_selector};
 /// A selector, sampler or estimator that pipeline files may name.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComponentEntry {
-    /// Its `type` in pipeline files.
+    /// Value of `type` in pipeline files.
     pub name: &'static str,
     /// Description in one line.
     pub summary: &'static str,
@@ -60,7 +60,7 @@ fn list_fields(schema: &Value, mut generator: SchemaGenerator) -> Vec<Field> {
     let properties = schema["properties"].as_object().cloned().unwrap_or_default();
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     let field = |(name, schema): (String, Value)| Field {
-        takes: takes(&schema, &definitions),
+        takes: describe_values(&schema, &definitions),
         required: required.contains(&Value::from(name.clone())),
         default: schema.get("default").cloned(),
         meaning: schema["description"].as_str().unwrap_or_default().replace('\n', " "),
@@ -70,7 +70,7 @@ fn list_fields(schema: &Value, mut generator: SchemaGenerator) -> Vec<Field> {
 }
 
 /// Describes the values that a schema accepts.
-fn takes(schema: &Value, definitions: &Value) -> String {
+fn describe_values(schema: &Value, definitions: &Value) -> String {
     if is_selector(schema) {
         return "another selector's table".into();
     }
@@ -81,7 +81,7 @@ fn takes(schema: &Value, definitions: &Value) -> String {
         return match name {
             "Size" => "tokens or share".into(),
             "Fraction" => "number between 0 and 1".into(),
-            _ => takes(&definitions[name], definitions),
+            _ => describe_values(&definitions[name], definitions),
         };
     }
     let quoted = |values: &[Value], key: Option<&str>| {
@@ -97,7 +97,7 @@ fn takes(schema: &Value, definitions: &Value) -> String {
     // An optional field may be null, which TOML cannot express.
     if let Some(variants) = schema["anyOf"].as_array() {
         let value = variants.iter().find(|variant| variant["type"] != "null");
-        return value.map_or("value".into(), |value| takes(value, definitions));
+        return value.map_or("value".into(), |value| describe_values(value, definitions));
     }
     let types = schema["type"].as_array().into_iter().flatten();
     let kind =

@@ -21,7 +21,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Arc<PipelineConfig>, ConfigError> 
 /// Loads pipelines, with changes to the settings in the files.
 #[derive(Clone, Debug, Default)]
 pub struct Loader {
-    /// Changes, `estimator.epsilon=0.1` or `selectors.0.size = 64`, applied in order.
+    /// Changes such as `estimator.epsilon=0.1` or `selectors.0.size = 64`, applied in order.
     pub set: Vec<String>,
 }
 

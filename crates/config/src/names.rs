@@ -92,7 +92,8 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["topk", "exacttopk"], "an exact top-k is `oracle-top-k` here"),
     (
         &["topp", "exacttopp"],
-        "an exact top-p is `oracle-top-p` here; of what another selector picks, `twilight`",
+        "an exact top-p is `oracle-top-p` here; a top-p among the picks of another selector is \
+         `twilight`",
     ),
     (&["heavyhitter", "heavyhitters", "observedattention"], "heavy hitters are `h2o` here"),
     (&["doublesparse", "ds"], "that is `double-sparsity` here"),
@@ -110,12 +111,12 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
     (
         &["random", "randomsampling", "uniform", "fixed"],
-        "a random sample of the rest is an estimator with a `size` here, such as `ratio` under \
+        "random sampling needs an estimator with a `size` here, such as `ratio` under \
          `[estimator]`",
     ),
     (
         &["vattention", "adaptive", "adaptivesampling"],
-        "a sample as large as its promise needs is an estimator here, `ratio` under `[estimator]`",
+        "adaptive sampling needs an estimator here, such as `ratio` under `[estimator]`",
     ),
     (&["normal", "gaussian"], "bounds by the central limit theorem are `ratio` and `clt` here"),
     (

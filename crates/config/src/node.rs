@@ -72,12 +72,12 @@ impl Node {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
-    /// Returns the table with this `type`, unless it has one.
+    /// Returns a copy of the table, with this `type` if it has none.
     pub(crate) fn with_type(&self, name: &str) -> Self {
         self.with("type", Value::Str(name.to_owned()))
     }
 
-    /// Returns the table with this value for a key, unless it has the key.
+    /// Returns a copy of the table, with this value for a key if it lacks the key.
     pub(crate) fn with(&self, key: &str, value: Value) -> Self {
         let mut whole = self.clone();
         if let Value::Table(entries) = &mut whole.value
@@ -97,7 +97,7 @@ impl Node {
         Some(entries.remove(place).node)
     }
 
-    /// Removes all entries of a table whose keys are not among these.
+    /// Removes the entries of a table whose keys are not among `keys`.
     pub(crate) fn retain_keys(&mut self, keys: &[&str]) {
         if let Value::Table(entries) = &mut self.value {
             entries.retain(|entry| keys.contains(&&*entry.key));
@@ -110,7 +110,7 @@ impl Node {
     }
 
     /// Removes the value at a path of keys, or the outermost list that contains it. Returns the
-    /// number of keys that lead to what was removed.
+    /// number of keys that lead to the removed value.
     pub(crate) fn remove_at(&mut self, path: &[String]) -> Option<usize> {
         let (key, rest) = path.split_first()?;
         let Value::Table(entries) = &mut self.value else { return None };

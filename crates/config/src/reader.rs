@@ -195,8 +195,8 @@ impl Reader {
         whole
     }
 
-    /// Reads the settings of some layers, or those of all layers without their own. `within`
-    /// precedes keys in messages.
+    /// Reads settings: those of a table under `[[layers]]`, or those of the file, which apply to
+    /// all other layers. `within` precedes keys in messages.
     pub(crate) fn read_settings(
         &mut self,
         tree: &Node,
@@ -236,7 +236,7 @@ impl Reader {
             None => self.record_conflicts(&pipeline, tree, &places, within),
             // Other problems of an estimator that lacks `delta` are reported in the same run.
             Some(unread) => {
-                if let Some(estimator) = without_delta(unread) {
+                if let Some(estimator) = read_without_delta(unread) {
                     pipeline.estimator = Some(estimator);
                     self.record_conflicts(&pipeline, tree, &places, within);
                     pipeline.estimator = None;
@@ -299,7 +299,7 @@ impl Reader {
         }
         let (table, files) = resolve_files(node, &self.sources);
         for file in files {
-            let Some(message) = file.unreadable() else { continue };
+            let Some(message) = file.check() else { continue };
             let problem =
                 Problem::new(&self.sources, &file.span, message, "named here", file.advice);
             self.problems.push(problem.with_cause(Cause::File));
@@ -331,7 +331,7 @@ impl Reader {
         Some(selector)
     }
 
-    /// Records conflicts between parts. `places` are those of the selectors.
+    /// Records conflicts between parts. `places` are the places of the selectors' types.
     fn record_conflicts(
         &mut self,
         pipeline: &PipelineConfig,
@@ -412,7 +412,7 @@ impl TreeReader<'_> {
         Some(name)
     }
 
-    /// Reads a list of plain values, and leaves out wrong ones.
+    /// Reads a list of plain values. Wrong ones are reported and left out.
     pub(crate) fn read_list<T: DeserializeOwned>(&mut self, key: &str) -> Vec<T> {
         let Some(Value::Array(items)) = self.tree.get(key).map(|node| &node.value) else {
             return self.read(key).unwrap_or_default();
@@ -439,8 +439,8 @@ impl TreeReader<'_> {
     }
 }
 
-/// Reads an estimator that lacks `delta` with an arbitrary one.
-fn without_delta(node: &Node) -> Option<Box<dyn Estimator>> {
+/// Reads an estimator that lacks `delta`, with an arbitrary value for it.
+fn read_without_delta(node: &Node) -> Option<Box<dyn Estimator>> {
     node.get("delta").is_none().then(|| read(&node.with("delta", Value::Float(0.5))).ok())?
 }
 

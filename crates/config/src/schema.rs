@@ -51,7 +51,8 @@ pub fn schema() -> Value {
             "share": share,
             "dense_layers": { "description": "Layers that read all tokens." },
             "selectors": {
-                "description": "Selectors, applied in order; each knows the picks of those before.",
+                "description": "Selectors, applied in order; each one knows the picks of the \
+                                previous ones.",
             },
             "sampler": {
                 "description": "Sampling design for the tokens that no selector picked; `uniform` \
@@ -63,7 +64,7 @@ pub fn schema() -> Value {
             },
             "layers": {
                 "type": ["array", "object"],
-                "description": "Settings of some layers, which change those above.",
+                "description": "Settings of some layers, which change the settings above.",
                 "items": {
                     "type": "object",
                     "required": ["at"],

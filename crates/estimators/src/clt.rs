@@ -15,7 +15,7 @@
 //! - `numerator`: `b = (z s_N / ε)²`
 //! - `sdpa`: `√b = min 2 [z(δ_N) s_N + z(δ_D) s_D] / ε`, over `δ_N + δ_D = δ`
 //!
-//! The finite-population correction follows, unless `correction = "none"`.
+//! The budget is then reduced by the finite-population correction, unless `correction = "none"`.
 //!
 //! The paper draws a new sample of the budget's size. Here the base sample is extended to the
 //! budget, and each check uses all tokens drawn so far. With `rounds = 1` the budget is drawn
@@ -24,10 +24,10 @@
 //! Cost: O(1) in addition to the statistics; about 20 µs for `sdpa`, milliseconds if δ > 0.215.
 //!
 //! # Guarantee
-//! (eq. 9–11.) Asymptotic: `Pr(relative error of the target > ε) ≤ δ` if the sample has seen the
-//! residual's tail. The bound is conservative for `sdpa`: measured errors are a quarter to a half
-//! of ε, and about an eighth with `combine = "paper"`. The paper's constant for vectors is too
-//! small for δ > 0.215.
+//! (eq. 9–11.) Asymptotic: `Pr(relative error of the target > ε) ≤ δ` if no undrawn token is much
+//! heavier than the drawn ones (`tail-seen`). The bound is conservative for `sdpa`: measured errors
+//! are a quarter to a half of ε, and about an eighth with `combine = "paper"`. The paper's constant
+//! for vectors is too small for δ > 0.215.
 //!
 //! "vAttention: Verified Sparse Attention" (2025), <https://arxiv.org/abs/2510.05688>; `c2`:
 //! Székely, Bakirov (2003).

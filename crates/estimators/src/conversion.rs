@@ -11,7 +11,7 @@ pub(crate) enum Conversion {
     /// Conversion for normal errors ([`bar_of_radius`]).
     Normal,
     /// Conversion for errors of any distribution ([`sure_bar_of_radius`]).
-    Sure,
+    AnyDistribution,
 }
 
 impl Conversion {
@@ -20,7 +20,7 @@ impl Conversion {
         match self {
             Self::None => radius,
             Self::Normal => bar_of_radius(radius, delta),
-            Self::Sure => sure_bar_of_radius(radius),
+            Self::AnyDistribution => sure_bar_of_radius(radius),
         }
     }
 }

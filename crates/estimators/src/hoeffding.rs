@@ -75,7 +75,7 @@ pub struct Hoeffding {
 }
 
 impl Hoeffding {
-    /// Creates a promise with default settings.
+    /// Creates an estimator for a promise, with default settings.
     pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
         Self {
             target,
@@ -104,12 +104,13 @@ impl Hoeffding {
         }
     }
 
-    /// Conversion of radii to error bars. No distribution of the errors is assumed. The error of
-    /// the denominator is relative to a lower bound of it, or, by the paper, to its estimate.
+    /// Conversion of radii to error bars. No distribution of the errors is assumed. Radii of the
+    /// denominator need no conversion, as they are relative to a lower bound of it. The paper
+    /// takes estimates for the true values.
     fn conversion(&self) -> Conversion {
         match (self.target, self.combine) {
             (Target::Denominator, _) | (_, Combine::Paper) => Conversion::None,
-            (Target::Numerator | Target::Sdpa, Combine::Exact) => Conversion::Sure,
+            (Target::Numerator | Target::Sdpa, Combine::Exact) => Conversion::AnyDistribution,
         }
     }
 

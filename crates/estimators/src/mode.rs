@@ -18,12 +18,14 @@ use crate::{strict, unseen};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Sums are nearly normal, moments are as estimated apart from an allowance, and the sample has
-    /// seen the residual's tail, unless the sampler bounds the effect of missed tokens.
+    /// Sums are nearly normal, moments are as estimated apart from an allowance, and no undrawn
+    /// token is much heavier than the drawn ones. The last assumption is not needed if the sampler
+    /// proves a bound on the effect of missed tokens.
     #[default]
     Default,
-    /// The tail need not have been seen where selectors or the sampler bound the effect of missed
-    /// tokens: this effect and the error of the sums together are within epsilon.
+    /// The default assumptions, but undrawn tokens may be heavy if selectors or the sampler prove a
+    /// bound on the effect of missed tokens: the error of the sums plus this bound is within
+    /// epsilon.
     Strict,
     /// No assumptions: a theorem for every finite sample, from proved bounds on the weights.
     Rigorous,
@@ -45,7 +47,7 @@ impl Corrections {
     pub(crate) const NORMAL: Self = Self { allowance: ALLOWANCE, conversion: Conversion::Normal };
 }
 
-/// Share of delta reserved for missed tokens whose effect exceeds the bound.
+/// Share of delta reserved for the event that the effect of missed tokens exceeds its bound.
 const MISSED_SHARE: f64 = 0.1;
 
 impl Mode {

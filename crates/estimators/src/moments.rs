@@ -6,8 +6,8 @@ use crate::formula::{sdpa_error, unbounded};
 use crate::mode::Corrections;
 use crate::{Combine, Correction, Mode, Terms, rigorous};
 
-/// Quantiles of standardised errors: functions of delta, which an error exceeds with probability
-/// delta at most.
+/// Quantiles of standardised errors, as functions of delta: an error exceeds its quantile with
+/// probability delta at most.
 pub(crate) struct ErrorQuantiles<'a> {
     /// Quantile of the error of a number, in standard deviations.
     pub(crate) scalar: &'a dyn Fn(f64) -> f64,
@@ -19,7 +19,7 @@ pub(crate) struct ErrorQuantiles<'a> {
 pub(crate) fn radius(terms: &Terms, stats: &SampleStats, quantiles: &ErrorQuantiles<'_>) -> Radius {
     let delta = terms.scope.share_of(terms.delta.get(), stats.query_heads);
     if terms.mode == Mode::Rigorous {
-        let checks = rigorous::checks(terms.size, terms.limit, stats.n_s);
+        let checks = rigorous::count_checks(terms.size, terms.limit, stats.n_s);
         return rigorous::radius(terms.target, delta / checks as f64, stats);
     }
     let asymptotic = |stats: &SampleStats, delta: f64| error(terms, stats, delta, quantiles);

@@ -15,12 +15,12 @@
 //! Cost: O(1) in addition to the statistics; the tables take tens of milliseconds once.
 //!
 //! # Guarantee
-//! (eq. 12, 13.) Asymptotic: `Pr(|out − SDPA| > ε |SDPA|) ≤ δ` if the sample has seen the
-//! residual's tail, with 3.5 times fewer sampled tokens than the paper's theorem on the shipped
-//! trace. The promise can fail where a few tokens carry much of the output, no selector picked
-//! them, and the sample missed all of them; use a selector that finds heavy tokens. Where values
-//! cancel, `|N|` is small: nearly everything is read, and the error bar of a smaller sample is
-//! infinite.
+//! (eq. 12, 13.) Asymptotic: `Pr(|out − SDPA| > ε |SDPA|) ≤ δ` if no undrawn token is much heavier
+//! than the drawn ones (`tail-seen`). On the shipped trace, samples are 3.5 times smaller than by
+//! the paper's theorem. The promise can fail where a few tokens carry much of the output, no
+//! selector picked them, and the sample missed all of them; use a selector that finds heavy tokens.
+//! Where values cancel, `|N|` is small: nearly everything is read, and the error bar of a smaller
+//! sample is infinite.
 //!
 //! The estimator is this project's own. The quantile by effective rank is verified numerically, not
 //! proved.
@@ -83,7 +83,7 @@ pub enum RatioTarget {
 }
 
 impl Ratio {
-    /// Creates a promise with default settings.
+    /// Creates an estimator for a promise, with default settings.
     pub fn new(epsilon: Fraction, delta: Fraction) -> Self {
         Self {
             target: RatioTarget::Sdpa,
@@ -98,7 +98,7 @@ impl Ratio {
         }
     }
 
-    /// Creates a goal of a fixed sample size, with default settings.
+    /// Creates an estimator for samples of a fixed size, with default settings.
     pub fn sized(size: Size, delta: Fraction) -> Self {
         Self { epsilon: None, size: Some(size), ..Self::new(delta, delta) }
     }
@@ -139,7 +139,7 @@ impl Estimator for Ratio {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let delta = self.scope.share_of(self.delta.get(), stats.query_heads);
         if self.mode == Mode::Rigorous {
-            let checks = rigorous::checks(self.size, self.limit, stats.n_s);
+            let checks = rigorous::count_checks(self.size, self.limit, stats.n_s);
             return rigorous::radius(Target::Sdpa, delta / checks as f64, stats);
         }
         let error = |stats: &SampleStats, delta: f64| self.error(stats, delta);

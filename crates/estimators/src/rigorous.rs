@@ -32,8 +32,8 @@ use crate::formula::{
 };
 use crate::sample_means::SampleMeans;
 
-/// Number of sizes at which a sample may be checked. A sample of a given `size` is checked once.
-pub(crate) fn checks(size: Option<Size>, limit: Option<Size>, n_s: usize) -> usize {
+/// Counts the sizes at which a sample may be checked. A sample of a given `size` is checked once.
+pub(crate) fn count_checks(size: Option<Size>, limit: Option<Size>, n_s: usize) -> usize {
     if size.is_some() {
         return 1;
     }

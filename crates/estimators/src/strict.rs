@@ -4,9 +4,10 @@
 //!
 //! Let no weight in the residual exceed `B`. The `m + 1` tokens of largest influence are all missed
 //! by `b` draws with probability `(1 − b/n_s)^(m + 1)` at most. So with probability `1 − δ/10` at
-//! most `m = ⌊ln(10/δ) / −ln(1 − b/n_s)⌋` tokens have more influence than every drawn token. The
-//! sample is a sample of the other tokens, and scaling it replaces each missing token by their
-//! mean. The relative error is at most `m x`, with
+//! most `m = ⌊ln(10/δ) / −ln(1 − b/n_s)⌋` tokens have more influence than every drawn token. These
+//! are the missed tokens. The draws are a sample of the others, and scaling it to `n_s` tokens
+//! replaces each missed token by the mean of the drawn tokens. So missed tokens shift the target,
+//! relative to itself, by at most `m x`, with
 //!
 //! - `x = (B (V + |o^|) + |mean w|) / |N|` for the output, `V` being the largest `|v|`;
 //! - `x = (B V + |mean e v|) / |N|` for the numerator;
@@ -15,8 +16,8 @@
 //! The radius is the sum of `m x` and the radius of the central limit theorem with `0.9 δ`.
 //!
 //! # Guarantee
-//! (Theorem 3.) Asymptotic. With a bound `B`, nothing is assumed about the tail; without it, the
-//! sample must have seen the tail.
+//! (Theorem 3.) Asymptotic. With a bound `B`, nothing is assumed about undrawn tokens; without it,
+//! the assumption `tail-seen` remains.
 
 use vattention_core::{SampleStats, Target};
 
@@ -28,8 +29,8 @@ pub(crate) fn shift(target: Target, stats: &SampleStats, bound: f64, delta: f64)
     most_missed(stats.b, stats.n_s, delta) * error_of_one_token(target, stats, bound)
 }
 
-/// Largest `m` with `(1 − b/n_s)^m ≥ delta`: `b` draws out of `n_s` all miss `m + 1` given tokens
-/// with a probability below `delta`.
+/// Largest `m` with `(1 − b/n_s)^m ≥ delta`: `b` draws out of `n_s` miss all of `m + 1` given
+/// tokens with a probability below `delta`.
 fn most_missed(b: usize, n_s: usize, delta: f64) -> f64 {
     (delta.ln() / (-(b as f64) / n_s as f64).ln_1p()).floor()
 }

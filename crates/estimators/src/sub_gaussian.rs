@@ -9,7 +9,7 @@
 //! # Guarantee
 //! (docs/guarantees.md, section 4.) Asymptotic, as `clt`. The quantile is an upper bound for all
 //! sub-Gaussian errors, so a normal error exceeds it with a probability below δ (0.032 at δ = 0.2).
-//! The bound is conservative where the assumptions of `clt` hold, and fails where they fail.
+//! The bound is conservative where the assumptions of `clt` hold, and can fail where they do not.
 //!
 //! "vAttention: Verified Sparse Attention" (2025), <https://arxiv.org/abs/2510.05688>.
 

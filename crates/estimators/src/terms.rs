@@ -63,7 +63,7 @@ pub(crate) fn default_rounds() -> NonZeroU8 {
 }
 
 impl Terms {
-    /// Creates a promise with default settings.
+    /// Creates the terms of a promise, with default settings.
     pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
         Self {
             target,

@@ -1,14 +1,14 @@
 //! Effect of tokens that a sample may have missed, where the sampler bounds it.
 //!
-//! Tokens whose expected number of draws is λ in total are all missed with probability `e^−λ` at
-//! most. The sampling design bounds the contribution to a sum of tokens with one expected draw
-//! ([`Unseen`]). So except with probability `δ/10`, missed tokens shift the target by at most
+//! A set of tokens whose expected number of draws is λ is missed as a whole with probability `e^−λ`
+//! at most. The sampling design bounds the contribution of a set whose expected number of draws is
+//! 1 ([`Unseen`]). So except with probability `δ/10`, missed tokens shift the target by at most
 //! `λ = ln(10/δ)` times this bound, and `0.9 δ` remains for the central limit theorem. In the
-//! default mode each of the two errors is within epsilon, in the strict mode their sum is.
+//! default mode each of the two errors is within epsilon; in the strict mode their sum is.
 //!
 //! # Guarantee
-//! (docs/guarantees.md, theorem 6.) Asymptotic. Nothing is assumed about the tail if the design's
-//! bound is proved.
+//! (docs/guarantees.md, theorem 6.) Asymptotic. Nothing is assumed about undrawn tokens if the
+//! design's bound is proved.
 
 use vattention_core::{SampleStats, Target, sample::Unseen};
 

@@ -73,7 +73,7 @@ impl Clusters {
         Tokens::new(rows, self.count(), self.means.ncols())
     }
 
-    /// Adds a token, later than all others, to a cluster, whose mean does not change.
+    /// Adds a token that follows all others to a cluster. The cluster's mean does not change.
     pub fn join(&mut self, token: usize, cluster: usize) {
         self.members[cluster].push(token as u32);
     }
@@ -81,14 +81,14 @@ impl Clusters {
     /// Gives each of the first `visible` tokens the score of its cluster. `scores` are
     /// `[clusters]`; tokens in no cluster have the score 0.
     pub fn per_token(&self, scores: &[f32], visible: usize) -> Vec<f32> {
-        let mut of_tokens = vec![0.0; visible];
+        let mut token_scores = vec![0.0; visible];
         for (members, &score) in self.members.iter().zip(scores) {
             let count = members.partition_point(|&token| (token as usize) < visible);
             for &token in &members[..count] {
-                of_tokens[token as usize] = score;
+                token_scores[token as usize] = score;
             }
         }
-        of_tokens
+        token_scores
     }
 
     /// Bytes of means and members.

@@ -17,12 +17,12 @@
 //! the largest norm, and the query becomes `[q, 0]`, so that the angle depends on `q·k` only.
 //!
 //! Keys are hashed in blocks of 128 as they are appended. When a block is complete, the mean and φ
-//! of all tokens so far are computed and stored with the block: later values would no longer fit
-//! the stored signs. (The authors hash a prompt once.) The tokens of the last, incomplete block,
-//! and of a block that is only partly visible to a row, are always found; the authors, too, read
-//! all generated tokens. Two differences from the authors' code: it adds 1e-4 to `w`, and it shares
-//! one set of Gaussian vectors among layers and heads. Here every KV head of every sequence has its
-//! own vectors, and a fork has those of its origin.
+//! of all tokens so far are computed and stored with the block: later values would not match the
+//! stored signs. (The authors hash a prompt once.) The tokens of the last, incomplete block, and of
+//! a block that is only partly visible to a row, are always found; the authors, too, read all
+//! generated tokens. The authors' code differs in two ways: it adds 1e-4 to `w`, and it shares one
+//! set of Gaussian vectors among layers and heads. Here every KV head of every sequence has its own
+//! vectors, and a fork has those of its origin.
 //!
 //! Chen, Sadhukhan, Ye, Zhou, Zhang, Nolte, Tian, Douze, Bottou, Jia, Chen (2024), "MagicPIG: LSH
 //! Sampling for Efficient LLM Generation", <https://arxiv.org/abs/2410.16179>; simple LSH: Neyshabur,

@@ -1,5 +1,5 @@
-//! Labels: short vectors that represent keys, one for each item, quantised or exact, and their
-//! products with a query.
+//! Labels: short vectors that represent keys, one for each item (a token or a page), quantised or
+//! exact, and their products with a query.
 //!
 //! With `bits` from 1 to 8 an element is stored as `base + step · code`, with a base and a step for
 //! each label; see [`quantise`]. With 0 bits elements are stored in f32.

@@ -35,7 +35,7 @@ use vattention_core::{
 };
 
 use rotation::Rotation;
-use scan::{CodeQuery, add_codes};
+use scan::{CodeQuery, predict_logits};
 
 /// Number of tokens that share a mean.
 const BLOCK: usize = 64;
@@ -54,7 +54,7 @@ const STEP: f32 = 0.9957;
 /// of a residual with its code is near 0.939, and `f` is nearly `|r| / √d`.
 const DEVIATION: f64 = 0.37;
 
-/// Purpose of the rotation's random numbers; no other random numbers have it.
+/// Purpose of the stream that draws the rotation; no other stream has this purpose.
 const PURPOSE: u16 = u16::MAX - 4;
 
 /// Codes of rotated, centred keys, two bits for each element.
@@ -69,7 +69,7 @@ pub struct RotatedCodes {
     factors: Vec<bf16>,
     /// Rotated means, `[groups][dim][GROUP]`.
     means: Vec<bf16>,
-    /// Largest factor of any first tokens.
+    /// Largest factor of each prefix of the tokens.
     peaks: PrefixMax,
     /// Keys after the last complete block, `[tokens · dim]`.
     rest: Vec<f32>,
@@ -111,8 +111,8 @@ impl RotatedCodes {
     /// Writes the predicted logits of all visible tokens to `out`, `[rows][visible]`. All rows see
     /// the same number of tokens.
     ///
-    /// The codes' term is multiplied by `shrink` before it is added to `q·c`. If all tokens after
-    /// the last complete block are picked, their logits are set to the least f32.
+    /// The term of the codes, `f (R q)·x`, is multiplied by `shrink`. If all tokens after the last
+    /// complete block are picked, their logits are set to the least f32.
     ///
     /// # Panics
     /// If `out` does not have one slice of the length `visible` for each row.
@@ -120,9 +120,9 @@ impl RotatedCodes {
         assert_eq!(rows.len(), out.len(), "rows");
         let Some(first) = rows.first() else { return };
         let (coded, visible) = (self.coded(first), first.visible());
-        let is_picked = (coded..visible).all(|token| picks.contains(token));
+        let rest_is_picked = (coded..visible).all(|token| picks.contains(token));
         for (row, out) in rows.iter().zip(&mut *out) {
-            if is_picked {
+            if rest_is_picked {
                 out[coded..].fill(f32::MIN);
             } else {
                 row.keys().dots(coded..visible, row.query(), &mut out[coded..]);
@@ -130,8 +130,10 @@ impl RotatedCodes {
         }
         let query = |row: &Row<'_>| CodeQuery::new(row.query(), &self.rotation, shrink);
         let queries: Vec<CodeQuery> = rows.iter().map(query).collect();
-        for (queries, out) in queries.chunks(scan::TOGETHER).zip(out.chunks_mut(scan::TOGETHER)) {
-            add_codes(&self.words, &self.factors, &self.means, queries, coded, out);
+        for (queries, out) in
+            queries.chunks(scan::QUERIES_PER_PASS).zip(out.chunks_mut(scan::QUERIES_PER_PASS))
+        {
+            predict_logits(&self.words, &self.factors, &self.means, queries, coded, out);
         }
     }
 
@@ -151,7 +153,7 @@ impl RotatedCodes {
         row.visible().min(self.factors.len()) / BLOCK * BLOCK
     }
 
-    /// Encodes the rest as a block.
+    /// Encodes the keys of `rest` as a block.
     fn encode(&mut self) {
         let (dim, block) = (self.dim, self.factors.len() / BLOCK);
         self.rest.chunks_exact_mut(dim).for_each(|key| self.rotation.apply(key));

@@ -83,7 +83,7 @@ impl TensorFile {
     }
 }
 
-/// Message about a tensor whose shape is not the `expected` one.
+/// Message about a tensor whose shape differs from the `expected` one.
 pub fn mismatch(name: &str, info: &TensorInfo, expected: &str) -> String {
     format!("`{name}` is {:?}: expected {expected}", info.shape)
 }
@@ -115,7 +115,7 @@ fn check_format(header: &Metadata, expected: &str) -> Result<(), String> {
     if format.is_some_and(|format| format == expected) {
         return Ok(());
     }
-    let found = format.map_or("not said".into(), |format| format!("`{format}`"));
+    let found = format.map_or("missing".into(), |format| format!("`{format}`"));
     Err(format!("the metadata's format is {found}: expected `{expected}`"))
 }
 

@@ -1,4 +1,5 @@
-//! Sampling designs, one per file: each draws tokens from the residual, which no selector picked.
+//! Sampling designs, one per file. They draw tokens from the residual: the visible tokens that no
+//! selector picked.
 //!
 //! Linking this crate registers the designs for pipeline files; the `vattention` facade links it.
 //! The default design, [`Uniform`], is defined in core.

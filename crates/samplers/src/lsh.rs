@@ -1,7 +1,7 @@
 //! `lsh`: the tokens that share the query's bucket in enough of many random hash tables, weighted.
 //!
 //! The selector `magic-pig` uses the same tables ([`HashTables`](vattention_index::HashTables)),
-//! but reads every token that they find with weight 1. Here a found token is weighted by `1/π`. Its
+//! but gives weight 1 to every token that they find. Here a found token has the weight `1/π`. Its
 //! inclusion probability π, at least 1e-9, is the probability that randomly drawn tables find the
 //! token. The tokens of the last, incomplete block have `π = 1`.
 //!
@@ -12,7 +12,8 @@
 //! # Guarantee
 //! None. Sums are unbiased over the draw of the tables. But the tables are drawn once for a whole
 //! sequence: errors do not average out over its steps, and draws of different tokens depend on each
-//! other. So a sample does not reveal its error, and it cannot grow: no estimator may follow.
+//! other. So the error cannot be estimated from the sample, and the sample cannot grow: a pipeline
+//! with this sampler has no estimator.
 //!
 //! Chen, Sadhukhan, Ye, Zhou, Zhang, Nolte, Tian, Douze, Bottou, Jia, Chen (2024), "MagicPIG: LSH
 //! Sampling for Efficient LLM Generation", <https://arxiv.org/abs/2410.16179>.
@@ -39,7 +40,7 @@ impl SamplerConfig for LshSampler {
         Ok(Box::new(LshDraws(self.0.index("lsh", site)?)))
     }
 
-    /// The default base, which has no effect: the only check is of all tokens found.
+    /// The default base, which has no effect: all tokens found are drawn, whatever the size.
     fn base(&self) -> Size {
         default_base()
     }
@@ -78,7 +79,7 @@ impl Sampler for LshDraws {
     }
 }
 
-/// The tokens that the tables found, all of which are drawn, whatever the size.
+/// Tokens that the tables found. All of them are drawn, whatever the size.
 struct TableHits {
     tokens: Vec<usize>,
     probabilities: Vec<f64>,

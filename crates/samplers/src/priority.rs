@@ -6,27 +6,27 @@
 //!   ([`RotatedCodes`](vattention_index::RotatedCodes));
 //! - `"8-bit"`: copies of the keys in 8 bits, whose errors have proved bounds (`keys.rs`);
 //! - `"selectors"`: the scores of the last selector that ranked the tokens, scaled to logits
-//!   (`learned.rs`).
+//!   (`pilot.rs`).
 //!
 //! The index also stores the norms of the values. Token `i`, if it is not picked, has the size
 //!
 //! `size_i = e^(s^_i + x_i) √(|v_i|²/m² + 1) / Σ e^s^`.
 //!
 //! `m²` is the mean of `|v|²` under the approximate attention to the tokens that are not picked;
-//! `x_i` allows for the error of the token's own score (`errors.rs`). It is applied after the sum
-//! is taken, so that a query head with uncertain scores counts no less in its group. If several
-//! rows share a token list, each token has the largest of its sizes. At a threshold `t`, token `i`
-//! is drawn, independently of other tokens, if
+//! `x_i` allows for the error of the token's own score (`errors.rs`). The denominator does not
+//! include `x`, which would reduce all sizes of a query head with uncertain scores relative to the
+//! other heads of its group. If several rows share a token list, each token has the largest of its
+//! sizes. At a threshold `t`, token `i` is drawn, independently of other tokens, if
 //!
 //! `u_i < π_i = min(1, t size_i)`,
 //!
 //! where `u_i` is a uniform random number of the token. This is priority sampling with a threshold
 //! instead of a number of tokens: heavy tokens have `π = 1`, the inclusion probabilities are exact,
 //! and a larger threshold draws a superset. The threshold for a sample size is the one at which
-//! `size` tokens are drawn on average. Tokens whose scores carry almost no information, and the
-//! tokens of a pilot, are always read. They count as drawn, but at least half of the size remains
-//! for random draws. Sizes and thresholds are logarithms in 16 bits (`level.rs`): rounding a size
-//! results in another design, whose probabilities are exact too.
+//! that number of tokens is drawn on average. Tokens whose scores carry almost no information, and
+//! the tokens of a pilot, are always read. They count as drawn, but at least half of the sample
+//! size remains for random draws. Sizes and thresholds are logarithms in 16 bits (`level.rs`):
+//! rounding a size results in another design, whose probabilities are exact too.
 //!
 //! Cost: one pass over the index (per visible token and row `head_dim / 4 + 4` bytes of codes,
 //! `head_dim + 14` bytes of copies, or one score; codes are scanned for four rows together), two
@@ -34,18 +34,18 @@
 //!
 //! # Guarantee
 //! Totals are unbiased and have the variance `Σ x² (1/π − 1)`, whatever the scores. With copies in
-//! 8 bits, `e ≤ e^(s^ + x)` is proved for every token. As
-//! `|v| + |o| ≤ √(|v|² + m²) √(1 + |o|²/m²)`, tokens whose expected number of draws is λ in total
-//! contribute at most
+//! 8 bits, `e ≤ e^(s^ + x)` is proved for every token. Let `u` be the value of `e √(|v|²/m² + 1)`
+//! for a token with `t size = 1`. As `|v| + |o| ≤ √(|v|² + m²) √(1 + |o|²/m²)`, a set of tokens
+//! whose expected number of draws is λ contributes at most
 //!
-//! `λ u √(m² + |o|²)`, where `u = e √(|v|²/m² + 1)` is the weight of a token with `t size = 1`,
+//! `λ u √(m² + |o|²)`
 //!
-//! to `Σ e |v − o|`, and all of them are missed with probability `e^−λ` at most. So an estimator
-//! need not assume that the sample has seen the tail. With codes, the bound holds on average over
-//! rotations, not for every token; with selectors' scores, it is extrapolated from a pilot (three
-//! standard deviations). Both certificates list the assumption `tail-seen`. Under
-//! `mode = "rigorous"` nothing is assumed: Bernstein's inequality is applied with proved ranges
-//! (`rigorous.rs`).
+//! to `Σ e |v − o|`, and the whole set is missed with probability `e^−λ` at most. So an estimator
+//! need not assume that no undrawn token is much heavier than the drawn ones (`tail-seen`). With
+//! codes, the bound holds on average over rotations, not for every token; with selectors' scores,
+//! it is extrapolated from a pilot (three standard deviations). With these two indexes,
+//! certificates list the assumption `tail-seen`. Under `mode = "rigorous"`, which needs the copies,
+//! nothing is assumed: Bernstein's inequality is applied with proved ranges (`rigorous.rs`).
 //!
 //! Codes are rotated by signs that are derived from the pipeline's seed. Promises are conditional
 //! on the rotation: whoever knows the seed can build a key whose code errs by several standard
@@ -58,8 +58,8 @@ mod draws;
 mod errors;
 mod index;
 mod keys;
-mod learned;
 mod level;
+mod pilot;
 mod rigorous;
 mod scratch;
 mod sizes;
@@ -81,7 +81,7 @@ use errors::{Scan, always_read};
 use index::LogitPredictor;
 use level::number;
 use rigorous::Rigorous;
-use sizes::{EVERYTHING, Sizes, chance};
+use sizes::{EVERYTHING, Sizes, probability_level};
 
 /// A sample drawn by approximate attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -220,7 +220,7 @@ impl Design for PriorityDesign<'_> {
 
     fn probabilities(&self) -> Vec<f64> {
         let t = self.current_threshold();
-        let p = |&level: &i16| f64::from(number(chance(level, t)));
+        let p = |&level: &i16| f64::from(number(probability_level(level, t)));
         self.levels.iter().map(p).collect()
     }
 
@@ -251,7 +251,8 @@ impl Design for PriorityDesign<'_> {
 fn variance_factors(levels: &[i16], now: i16, then: i16) -> Vec<f64> {
     let mut factors = vec![0.0; levels.len()];
     for (factor, &level) in factors.iter_mut().zip(levels) {
-        let [now, then] = [number(chance(level, now)), number(chance(level, then))];
+        let [now, then] =
+            [number(probability_level(level, now)), number(probability_level(level, then))];
         *factor = (1.0 / f64::from(then) - 1.0) / f64::from(now);
     }
     factors

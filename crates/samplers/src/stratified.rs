@@ -5,31 +5,30 @@
 //! each level into 4 blocks by position. Without such a selector, there are 32 blocks by position.
 //! From stratum `h` of `N_h` tokens, `n_h` tokens are drawn uniformly without replacement, each
 //! with the weight `N_h / n_h`. So differences between strata add no error: with `w = e (v − o^)`,
-//! the error of `W^` has the variance
+//! the estimate `W^` of `Σ w` has the variance
 //!
 //! `V_W = Σ N_h² (1/n_h − 1/N_h) S_h²`,  `S_h²` the variance of `w` in the stratum,
 //!
-//! and the error of `D^` the same with `e`. The few tokens drawn from a stratum may be alike where
+//! and that of `D^` has `e` in place of `w`. The few tokens drawn from a stratum may be alike where
 //! the stratum is not. So `S_h²` is estimated from deviations about the average of the means of the
 //! stratum and of its neighbours in the grid of levels and blocks. The mean of this estimate
 //! exceeds `S_h²` by the differences between neighbours, and is never below it (docs/guarantees.md,
 //! theorem 8). Half of the draws are allocated in proportion to `N_h` and half in proportion to
 //! `N_h E_h`, where `E_h` is the root mean square of `exp(score)` in the stratum, which predicts
-//! `S_h` if scores are close to logits. So the allocation is fixed before the draw. An allocation
-//! that depends on the draws would starve strata whose first draws are alike, and would bias the
-//! estimates.
+//! `S_h` if scores are close to logits. The allocation is therefore fixed before the draw. One that
+//! depends on the draws would allocate too few to strata whose first draws are alike, and would
+//! bias the estimates.
 //!
-//! As `1/x` is convex, the variance is at most the mean of the variances of the two allocations.
-//! That is at most twice the variance of a proportional sample, which is at most that of a uniform
-//! sample, up to terms of order `1/n_h`; if `E_h` is close to `S_h`, it is at most the variance of
-//! a proportional sample (Neyman; docs/guarantees.md, theorem 5).
+//! For samples much smaller than the residual, and up to terms of order `1/N_h`, the variance is at
+//! most twice that of a uniform sample, and at most that of a uniform sample if `E_h` is
+//! proportional to `S_h` (docs/guarantees.md, theorem 5).
 //!
 //! Cost: a few passes over the scores, and at most one over the random order.
 //!
 //! # Guarantee
 //! Totals are unbiased, and their variances are not underestimated on average. The weights of
-//! tokens that were not drawn have no bound, so a promise assumes that the sample has seen the tail
-//! of each stratum.
+//! undrawn tokens have no bound, so a promise assumes that none of them is much heavier than the
+//! drawn tokens (`tail-seen`).
 //!
 //! Neyman (1934), "On the two different aspects of the representative method", JRSS 97(4). Strata
 //! and variance estimate are this project's own.
@@ -115,7 +114,7 @@ impl Design for StratifiedDesign {
         let mut factors = Vec::with_capacity(draws.len());
         for (stratum, (size, drawn)) in self.strata.counts().enumerate() {
             let undrawn = size - draws[stratum];
-            // Every token of a stratum of one token is drawn.
+            // This includes strata of one token, which have no degrees of freedom.
             let factor = if undrawn == 0 {
                 0.0
             } else {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Error of a trace. Each names the file and, if there is one, the tensor.
+/// Error of a trace. The message names the file and, if there is one, the tensor.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

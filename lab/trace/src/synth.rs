@@ -3,17 +3,18 @@
 //! Each KV head is generated independently: segments of text, each with a topic; keys that follow
 //! the topic, with short-range noise and rotary positions; and a base query at the last position.
 //! Sinks, heavy hitters and needles are planted: their keys are moved along the base query until
-//! its scores are those of the kind. Keys move only along the slower half of the rotary pairs,
-//! which hardly turn from one position to the next, so that queries at other positions find the
-//! planted tokens as well.
+//! their scores are those of the head's kind. Keys move only along the slower half of the rotary
+//! pairs, which hardly turn from one position to the next, so that queries at other positions find
+//! the planted tokens as well.
 //!
-//! A query head scales each number of the base query by `1 + 0.3 g`, and each of its queries once
-//! more by `1 + 0.1 g`, with `g` standard normal. The length of every query is then set so that its
-//! scores on the keys before planting have the kind's standard deviation. Finally, the query's
-//! slower half is corrected until planted keys gain as much as for the base query, which changes
-//! the standard deviation by a few percent. The score of a planted key before planting still
-//! differs from query to query. Shares of the attention weight therefore hold on average at the
-//! last position, and only roughly for single queries or earlier positions.
+//! A query head multiplies each element of the base query by `1 + 0.3 g`, and for each query once
+//! more by `1 + 0.1 g`, with `g` standard normal. The length of every query is then set so that the
+//! scores of the keys before planting have the kind's standard deviation. Finally, the slower half
+//! of the query is corrected so that planting raises the scores of the keys by the same amounts as
+//! for the base query, which changes the standard deviation by a few percent. The score of a
+//! planted key before planting still differs from query to query. Shares of the attention weight
+//! therefore hold on average at the last position, and only roughly for single queries or earlier
+//! positions.
 
 mod generator;
 mod kind;
@@ -48,7 +49,7 @@ pub struct Synth {
     pub queries: usize,
     /// Number of prompt queries per query head, at the last positions; may be 0.
     pub prompt: usize,
-    /// Standard deviation of the mean value's numbers; 0.7 is usual.
+    /// Standard deviation of the elements of the mean value; 0.7 is usual.
     pub value_mean: f64,
     /// Seed: equal seeds give equal layers. Keys and values depend on neither `queries` nor
     /// `prompt`.

@@ -51,7 +51,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Opens a trace and checks everything except the numbers of tensors.
+    /// Opens a trace and checks everything except the elements of the tensors.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read, [`Error::Trace`] if it is damaged or
@@ -91,12 +91,12 @@ impl Trace {
         &self.info
     }
 
-    /// Layouts of the layers, by number.
+    /// Layouts of the layers, each with the number of the layer.
     pub fn layers(&self) -> impl Iterator<Item = (usize, Layout)> + '_ {
         self.layers.iter().map(|(&number, layer)| (number, layer.layout))
     }
 
-    /// Reads one layer and checks its numbers; `None` if the trace does not have it.
+    /// Reads one layer and checks the elements of its tensors; `None` if the trace lacks the layer.
     ///
     /// # Errors
     /// [`Error::Trace`] names the tensor and the place of a number that is not finite or too large,
@@ -119,15 +119,15 @@ impl Trace {
     }
 
     fn read(&self, layer: &LayerTensors) -> Result<TraceLayer, String> {
-        let limits = |tensor: &StoredTensor| self.limits(tensor, layer.layout.tokens);
+        let limits = |tensor: &StoredTensor| self.read_visible(tensor, layer.layout.tokens);
         Ok(TraceLayer {
-            queries: self.numbers(&layer.queries)?,
-            keys: self.numbers(&layer.keys)?,
-            values: self.numbers(&layer.values)?,
+            queries: self.read_numbers(&layer.queries)?,
+            keys: self.read_numbers(&layer.keys)?,
+            values: self.read_numbers(&layer.values)?,
             visible: layer.visible.as_ref().map(limits).transpose()?,
-            prompt: layer.prompt.as_ref().map(|tensor| self.numbers(tensor)).transpose()?,
-            prompt_tokens: self.prompt_tokens(layer)?,
-            classes: layer.classes.as_ref().map(|tensor| self.classes(tensor)).transpose()?,
+            prompt: layer.prompt.as_ref().map(|tensor| self.read_numbers(tensor)).transpose()?,
+            prompt_tokens: self.read_prompt_tokens(layer)?,
+            classes: layer.classes.as_ref().map(|tensor| self.read_classes(tensor)).transpose()?,
         })
     }
 
@@ -135,7 +135,7 @@ impl Trace {
         &self.map[self.data_start..][tensor.span.clone()]
     }
 
-    fn numbers(&self, tensor: &StoredTensor) -> Result<Array3<f32>, String> {
+    fn read_numbers(&self, tensor: &StoredTensor) -> Result<Array3<f32>, String> {
         let bytes = self.bytes(tensor);
         let numbers: Vec<f32> = match tensor.dtype {
             Dtype::F32 => bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect(),
@@ -159,7 +159,7 @@ impl Trace {
             .map_err(|error| format!("tensor `{}`: {error}", tensor.name))
     }
 
-    fn prompt_tokens(&self, layer: &LayerTensors) -> Result<Option<usize>, String> {
+    fn read_prompt_tokens(&self, layer: &LayerTensors) -> Result<Option<usize>, String> {
         let Some(tensor) = &layer.prompt_tokens else { return Ok(None) };
         let Layout { prompt, tokens, .. } = layer.layout;
         let number = self.bytes(tensor).first_chunk().map_or(0, |&bytes| i64::from_le_bytes(bytes));
@@ -173,7 +173,7 @@ impl Trace {
         }
     }
 
-    fn classes(&self, tensor: &StoredTensor) -> Result<Vec<TokenClass>, String> {
+    fn read_classes(&self, tensor: &StoredTensor) -> Result<Vec<TokenClass>, String> {
         let class = |(i, &number): (usize, &u8)| {
             TokenClass::from_number(number).ok_or_else(|| {
                 let expected = TokenClass::NUMBERS;
@@ -183,7 +183,7 @@ impl Trace {
         self.bytes(tensor).iter().enumerate().map(class).collect()
     }
 
-    fn limits(&self, tensor: &StoredTensor, tokens: usize) -> Result<Vec<usize>, String> {
+    fn read_visible(&self, tensor: &StoredTensor, tokens: usize) -> Result<Vec<usize>, String> {
         let limits = self.bytes(tensor).as_chunks().0.iter().map(|&b| i64::from_le_bytes(b));
         let check = |(i, limit): (usize, i64)| match usize::try_from(limit) {
             Ok(limit) if (1..=tokens).contains(&limit) => Ok(limit),

@@ -1,4 +1,4 @@
-//! Changes of a file to the one that it extends.
+//! Changes of a file by another file that extends it.
 
 use std::fs;
 
@@ -31,7 +31,7 @@ fn dense_layers(pipeline: &PipelineConfig) -> Value {
     serde_json::to_value(&pipeline.dense_layers).unwrap()
 }
 
-/// Loads the last of files, each of which extends the one before; the first is `0.toml`.
+/// Loads the last of several files, each of which extends the previous one; the first is `0.toml`.
 fn load_chain(texts: &[&str]) -> Result<std::sync::Arc<PipelineConfig>, ConfigError> {
     let folder = tempfile::tempdir().unwrap();
     for (i, text) in texts.iter().enumerate() {
@@ -126,7 +126,7 @@ fn each_file_of_a_chain_changes_the_result_of_those_before() {
     let changed =
         load_chain(&[BASE, drop.replace(".3", ".2").as_str(), "selectors.0.size = 7"]).unwrap();
     assert_eq!(selectors(&changed), ["window 7"]);
-    assert_eq!(selectors(&load_chain(&["", add]).unwrap()), ["sink 4"], "to no list");
+    assert_eq!(selectors(&load_chain(&["", add]).unwrap()), ["sink 4"], "no list before");
 }
 
 #[test]

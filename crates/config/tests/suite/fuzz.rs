@@ -1,5 +1,5 @@
-//! Random texts: reading ends for any of them, with a pipeline or with problems whose places are in
-//! the text.
+//! Random texts: for each, reading ends with a pipeline or with problems whose places are in the
+//! text.
 
 use proptest::prelude::*;
 use vattention_config::Loader;
@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(settings(10_000))]
 
     #[test]
-    fn texts_made_of_pieces(
+    fn texts_of_random_pieces(
         pieces in prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..40),
     ) {
         read(&pieces.concat(), Vec::new());
@@ -99,12 +99,12 @@ proptest! {
     #![proptest_config(settings(10_000))]
 
     #[test]
-    fn any_text_at_all(text in any::<String>()) {
+    fn arbitrary_texts(text in any::<String>()) {
         read(&text, Vec::new());
     }
 
     #[test]
-    fn any_changes(changes in prop::collection::vec("[a-z0-9.]{0,20}=?[ -~]{0,12}", 0..4)) {
+    fn arbitrary_changes(changes in prop::collection::vec("[a-z0-9.]{0,20}=?[ -~]{0,12}", 0..4)) {
         read(GOOD, changes);
     }
 }

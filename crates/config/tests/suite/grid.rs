@@ -183,8 +183,7 @@ fn a_missing_or_bad_base_is_reported() {
     );
 }
 
-/// Every pipeline of this repository that needs no other crate, written whole into another folder,
-/// is the same.
+/// Pipelines of this repository, with all that they extend, are serialized into another folder.
 #[test]
 fn serialized_pipelines_load_as_the_same_pipelines() {
     let configs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");

@@ -136,7 +136,7 @@ fn settings_of_layers_survive_a_round_trip() {
 }
 
 #[test]
-fn files_that_extend_and_changes_reach_the_settings_of_layers() {
+fn extending_files_and_set_options_change_the_settings_of_layers() {
     let folder = tempfile::tempdir().unwrap();
     let layers = "[[layers]]\nat = [1]\nselectors.1.size = 0.2\n";
     std::fs::write(folder.path().join("base.toml"), format!("{BASE}{layers}")).unwrap();
@@ -232,7 +232,7 @@ fn conflicts_at_a_layer_name_the_layer() {
     assert!(message.starts_with("at layers[0], `ratio` as configured needs"), "{error}");
 }
 
-/// The rest of the file is dense.
+/// Layers without settings of their own are dense.
 #[test]
 fn only_some_layers_may_be_sparse() {
     let text = "[[layers]]\nat = [\"2..\"]\nselectors = [{ type = \"sink\", size = 4 }]\n\

@@ -166,8 +166,7 @@ fn paths_are_relative_to_the_file_that_contains_them() {
     assert_eq!(place(&refuse(&selector.replace("\"w.bin\"", "7"))), (4, 8));
 }
 
-/// Files are checked when the pipeline is read: that they exist, and that the selector accepts
-/// them.
+/// Reading a pipeline checks that its files exist and that the selectors accept them.
 #[test]
 fn bad_files_are_reported_at_the_fields_that_name_them() {
     let reads = "[[selectors]]\ntype = \"reads\"\nword = \"w\"\nfile = \"FILE\"";
@@ -204,7 +203,7 @@ fn an_unreadable_base_is_reported_at_extends_beside_other_problems() {
 }
 
 #[test]
-fn changes_take_bare_words_but_no_extends() {
+fn changes_accept_bare_words_but_not_extends() {
     let set =
         |change: &str, text: &str| Loader { set: vec![change.to_owned()] }.parse("p.toml", text);
     let pipeline = set("estimator.type=ratio", "[estimator]\nsize = 5\ndelta = 0.1").unwrap();
@@ -215,7 +214,7 @@ fn changes_take_bare_words_but_no_extends() {
     assert!(error.to_string().contains("`extends` cannot be set"), "{error}");
 }
 
-/// A text without the quotes that a shell removed is a text; a malformed number is an error.
+/// A value whose quotes the shell removed is read as text; a malformed number is an error.
 #[test]
 fn a_change_that_toml_cannot_read_is_text() {
     let set = |change: &str| Loader { set: vec![change.to_owned()] }.parse("p.toml", "");
@@ -235,7 +234,7 @@ fn a_change_that_toml_cannot_read_is_text() {
     }
 }
 
-/// A field without the key of its component, and a component that the file does not have.
+/// Changes of a field without the key of its component, and of a component that the file lacks.
 #[test]
 fn changes_of_components_are_explained() {
     let set = |change: &str| {
@@ -252,7 +251,7 @@ fn changes_of_components_are_explained() {
     let (message, help) = set("estimator.epsilon=0.2");
     assert_eq!(message, "the pipeline has no estimator");
     assert!(help.starts_with("`--set estimator.type=NAME` adds one; known: "), "{help}");
-    // A missing type in a file is reported as before.
+    // In a file, a component without a type has a missing field.
     assert_eq!(
         refuse("[estimator]\nepsilon = 0.2").problems[0].message(),
         "missing field `type` in estimator"

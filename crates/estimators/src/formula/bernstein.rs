@@ -37,8 +37,9 @@ pub fn output_error(radius_u: f64, radius_d: f64, drift: f64, d: f64) -> f64 {
     if radius_d < d { (radius_u + drift * radius_d) / (d - radius_d) } else { f64::INFINITY }
 }
 
-/// Error relative to the true value that an error of `radius` from an `estimate` implies at most:
-/// the `ε` that solves `radius = ε/(1 + ε) estimate`. It is infinite if `radius ≥ estimate`.
+/// Upper bound on the error relative to the true value, if the error of an `estimate` is at most
+/// `radius`: the `ε` that solves `radius = ε/(1 + ε) estimate`. It is infinite if
+/// `radius ≥ estimate`.
 pub fn relative_error(radius: f64, estimate: f64) -> f64 {
     if radius < estimate { radius / (estimate - radius) } else { f64::INFINITY }
 }

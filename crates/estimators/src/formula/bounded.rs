@@ -1,7 +1,7 @@
 //! Bounds from a range instead of a variance.
 
-/// Hoeffding's sample size for an error of at most `tolerance` of a sum of `n_s` numbers, except
-/// with probability `delta`: `b = range² n_s² ln(2/δ) / (2 tolerance²)`.
+/// Hoeffding's sample size for an error of at most `tolerance` in the estimated sum of `n_s`
+/// numbers, except with probability `delta`: `b = range² n_s² ln(2/δ) / (2 tolerance²)`.
 ///
 /// The numbers lie in an interval of length `range`, and the population is infinite.
 ///
@@ -10,7 +10,8 @@ pub fn hoeffding(delta: f64, n_s: f64, range: f64, tolerance: f64) -> f64 {
     (n_s * hoeffding_radius(delta, range) / tolerance).powi(2)
 }
 
-/// Hoeffding's radius of a mean at one draw: `range √(ln(2/δ) / 2)`.
+/// Hoeffding's radius of a mean at one draw, which `b` draws divide by `√b`:
+/// `range √(ln(2/δ) / 2)`.
 pub fn hoeffding_radius(delta: f64, range: f64) -> f64 {
     range * ((2.0 / delta).ln() / 2.0).sqrt()
 }

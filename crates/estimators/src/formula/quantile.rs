@@ -89,8 +89,8 @@ pub fn c2(delta: f64, rank: usize) -> f64 {
 }
 
 /// Largest `1 − delta` quantile of the standardised forms `Σ l_i (g_i² − 1)`, `|l| = 1`, over
-/// spectra `l`: the maximum over flat spectra of up to 400 elements and the Gaussian limit. That no
-/// other spectrum has a larger one is verified numerically, not proved.
+/// spectra `l`: the maximum over flat spectra of up to 400 elements and the Gaussian limit. It is
+/// verified numerically, not proved, that no other spectrum has a larger quantile.
 pub fn kappa(delta: f64) -> f64 {
     let flat = |n: usize| (n as f64).sqrt() * (chi2_isf(delta, n as f64) / n as f64 - 1.0);
     (1..=400).map(flat).fold(SQRT_2 * z_one(delta), f64::max)

@@ -9,9 +9,9 @@ use super::z_two;
 /// and infinite for `R ≥ 1`, where the true value may be 0 (eq. 8). The bar rises with the radius.
 ///
 /// The bar is valid for Gaussian errors whose length has the `1 − δ` quantile `|o^| R`. Estimates
-/// that are too long err by more than `B |o|` more often than estimates that are too short, and `c`
-/// makes the sum of both probabilities at most δ. That is verified numerically (for scalars by an
-/// integral, without sampling), not proved.
+/// longer than `o` err by more than `B |o|` more often than shorter ones, and `c` makes the sum of
+/// both probabilities at most δ. This is verified numerically (for scalars by an integral, without
+/// sampling), not proved.
 pub fn bar_of_radius(radius: f64, delta: f64) -> f64 {
     bar(radius, curvature(delta))
 }

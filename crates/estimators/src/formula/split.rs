@@ -19,7 +19,7 @@ pub(crate) fn split(delta: f64, cost: impl Fn(f64, f64) -> f64) -> (f64, f64, f6
     (value(u), first, second)
 }
 
-/// Returns the two parts of delta, the logarithm of whose ratio is `−u`.
+/// Returns the two parts of delta with `ln(first / second) = −u`.
 fn parts(delta: f64, u: f64) -> (f64, f64) {
     (delta / (1.0 + u.exp()), delta / (1.0 + (-u).exp()))
 }

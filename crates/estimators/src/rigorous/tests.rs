@@ -224,7 +224,7 @@ fn sufficient_samples_are_within_epsilon_where_every_bound_holds() {
 
 /// Statistics of a residual of weight 0 beside always-read tokens with an output of length
 /// `output`.
-fn certain(output: f64) -> SampleStats {
+fn weightless_residual(output: f64) -> SampleStats {
     let nothing = Population::new(1).stats(&[0, 1, 2]);
     SampleStats {
         drawn: 300,
@@ -242,19 +242,20 @@ fn certain(output: f64) -> SampleStats {
     }
 }
 
-fn sdpa(stats: &SampleStats) -> Proof<'_> {
+fn sdpa_proof(stats: &SampleStats) -> Proof<'_> {
     Proof::new(Target::Sdpa, 0.6, stats, 1.0)
 }
 
-/// A sample of 1000 may be checked five times: first, and at 256, 384, 576 and 864.
+/// A sample from 1000 tokens may be checked five times: first, and at 256, 384, 576 and 864.
 #[test]
 fn delta_is_divided_over_every_check_and_every_bound() {
     let size = Some(Size::Tokens(100));
     assert_eq!(
-        [checks(None, None, 1000), checks(None, size, 1000), checks(size, None, 1000)],
+        [(None, None), (None, size), (size, None)]
+            .map(|(size, limit)| count_checks(size, limit, 1000)),
         [5, 6, 1]
     );
-    let events = |target| 0.6 / Proof::new(target, 0.6, &certain(0.5), 1.0).delta;
+    let events = |target| 0.6 / Proof::new(target, 0.6, &weightless_residual(0.5), 1.0).delta;
     let targets = [Target::Sdpa, Target::Denominator, Target::Numerator];
     assert_eq!(targets.map(|target| events(target).round()), [3.0, 3.0, 2.0]);
 }
@@ -262,7 +263,7 @@ fn delta_is_divided_over_every_check_and_every_bound() {
 /// `|u| ≤ B (V + |c|)`, with the bound `|c| ≤ |o^| + |o^ − c|`.
 #[test]
 fn the_range_includes_the_length_of_the_centre() {
-    let radius = |output| sdpa(&certain(output)).radius_u(300);
+    let radius = |output| sdpa_proof(&weightless_residual(output)).radius_u(300);
     assert!((radius(0.8) / radius(0.2) - 1.8 / 1.2).abs() < 1e-9);
 }
 
@@ -270,9 +271,10 @@ fn the_range_includes_the_length_of_the_centre() {
 #[test]
 fn the_drift_of_the_output_increases_the_spread() {
     let radius = |drift, d_certain| {
-        let stats = SampleStats { drift, d_certain, d: d_certain + 500.0, ..certain(0.0) };
+        let stats =
+            SampleStats { drift, d_certain, d: d_certain + 500.0, ..weightless_residual(0.0) };
         let stats = SampleStats { norm_n: 2.0 * stats.d, ..stats }; // The bound on |c| is V.
-        sdpa(&stats).radius_u(300)
+        sdpa_proof(&stats).radius_u(300)
     };
     assert!(radius(1.0, 0.0) > 1.1 * radius(0.0, 0.0));
 }

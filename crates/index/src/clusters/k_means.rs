@@ -7,7 +7,7 @@ use vattention_core::{Site, sample::Order, step::Stream};
 
 use super::centroids::Centroids;
 
-/// Purpose of the random numbers that order the points; no other random numbers have it.
+/// Purpose of the streams that order the points; no other stream has this purpose.
 const PURPOSE: u16 = u16::MAX - 3;
 
 /// Random order of points, the first of which are the initial centroids of [`k_means`].

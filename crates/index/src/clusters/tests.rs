@@ -13,7 +13,7 @@ proptest! {
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
-    /// Clusters consist of the tokens with one label, and means are those of their tokens.
+    /// Each cluster consists of the tokens with one label, and its mean is that of their keys.
     #[test]
     fn clusters_partition_the_tokens(
         numbers in prop::collection::vec(-9.0_f32..9.0, 3..200),
@@ -37,9 +37,9 @@ proptest! {
         let some: Vec<usize> = (0..clusters.count()).step_by(2).collect();
         let logits_of = clusters.logits_of(&some, &query);
         prop_assert!(some.iter().zip(logits_of).all(|(&cluster, logit)| logit == logits[cluster]));
-        let of_tokens = clusters.per_token(&logits, keys.nrows());
+        let token_logits = clusters.per_token(&logits, keys.nrows());
         for (token, &cluster) in found.iter().enumerate() {
-            prop_assert_eq!(of_tokens[token], logits[cluster]);
+            prop_assert_eq!(token_logits[token], logits[cluster]);
         }
         for (cluster, mean) in clusters.means().rows().into_iter().enumerate() {
             let members = clusters.members(cluster);

@@ -29,7 +29,7 @@ pub struct Collisions {
     pub rule: Rule,
 }
 
-/// Least probability: less likely tokens are practically never found.
+/// Lower limit of the probabilities: less likely tokens are practically never found.
 const LEAST: f64 = 1e-9;
 
 impl Collisions {

@@ -2,7 +2,7 @@
 
 use vattention_core::{Site, step::Stream};
 
-/// Purpose of the random numbers behind the Gaussians; no other random numbers have it.
+/// Purpose of the streams from which Gaussians are computed; no other stream has this purpose.
 const PURPOSE: u16 = u16::MAX - 2;
 
 /// Draws `count` vectors of `dim` independent Gaussians, `[count, dim]`.

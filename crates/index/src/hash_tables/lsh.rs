@@ -93,11 +93,12 @@ impl Lsh {
             .collect()
     }
 
-    /// Cosine of the angle between the hashed vectors of a query and a key, for the `largest` of
-    /// the key's signatures.
+    /// Cosine of the angle between the hashed vectors of a query and a key. `largest` is the value
+    /// with which the key's signature was computed.
     ///
-    /// The signs of a zero vector are all equal whatever the tables. So the result is 0 for one
-    /// zero vector, which corresponds to the same probability of agreeing, and 1 for two.
+    /// A zero vector makes no angle, and all its sign bits are 0, whatever the tables. So it agrees
+    /// with another vector in one sign with probability 1/2, which is that of the result 0, and
+    /// with another zero vector in all signs, for which the result is 1.
     pub fn cosine(&self, query: &[f32], key: &[f32], largest: f64) -> f64 {
         let product = product(query, key);
         let key = match self.transform {

@@ -76,7 +76,7 @@ proptest! {
 
     /// Neither the length of the query nor a common factor of all keys changes the found tokens.
     #[test]
-    fn lengths_do_not_matter(head in heads(300), power in -8_i32..8) {
+    fn found_tokens_do_not_depend_on_lengths(head in heads(300), power in -8_i32..8) {
         let scale = 2.0_f32.powi(power);
         for (rule, transform, center) in modes() {
             let config = config(rule, transform, center);

@@ -1,9 +1,9 @@
 //! A random rotation that mixes all elements of a vector, keyed by a stream of random numbers.
 //!
-//! It consists of three rounds of random signs and a Hadamard transform: after two rounds, the
-//! errors of residuals along a few directions, which keys have, are still correlated. If the length
-//! of a vector is not a power of two, each round has two transforms: of the longest prefix and of
-//! the longest suffix whose length is a power of two. O(dim log dim).
+//! It consists of three rounds of random signs and a Hadamard transform. Residuals of real keys lie
+//! along a few directions, and two rounds would leave their errors correlated. If the length of a
+//! vector is not a power of two, each round has two transforms: of the longest prefix and of the
+//! longest suffix whose length is a power of two. O(dim log dim).
 
 use multiversion::multiversion;
 use vattention_core::step::Stream;

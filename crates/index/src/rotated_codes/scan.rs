@@ -14,8 +14,8 @@ use vattention_core::step::Element;
 use super::rotation::Rotation;
 use super::{BLOCK, GROUP, PER_WORD};
 
-/// Number of queries for which codes are unpacked once.
-pub(super) const TOGETHER: usize = 4;
+/// Number of queries that one pass over the codes serves.
+pub(super) const QUERIES_PER_PASS: usize = 4;
 
 /// Largest element of a rounded query.
 const MAX_INTEGER: f32 = 127.0;
@@ -24,10 +24,10 @@ const MAX_INTEGER: f32 = 127.0;
 #[derive(Clone, Debug)]
 pub(super) struct CodeQuery {
     rotated: Vec<f32>,
-    /// Integers as bytes, four to a word: word `4 j + k` holds elements `16 j + 4 k ..`, in the
-    /// order of the bytes of codes.
+    /// Integers as bytes, four to a word: word `4 j + k` holds the four elements from `16 j + 4 k`
+    /// on, in the order of the bytes of codes.
     words: Vec<u32>,
-    /// Three times the sum of the integers.
+    /// Three times the sum of the integers: twice their product with the middle of the codes, 3/2.
     middle: i32,
     /// Factor from a product of integers to a term of a logit, for `f = 1`.
     unit: f32,
@@ -51,13 +51,13 @@ impl CodeQuery {
 /// Integer product of each token's code in a block with the integers of a query.
 type BlockProducts = [i32; BLOCK];
 
-/// Writes the logits of the first `tokens`, in complete blocks, that codes predict,
-/// `[queries][..]`.
+/// Predicts the logits of the first `tokens` tokens, which are in complete blocks, and writes them
+/// to `out`, `[queries][..]`.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vnni+fma+f16c",
     "x86_64+avx2+fma+f16c"
 ))]
-pub(super) fn add_codes(
+pub(super) fn predict_logits(
     words: &[u32],
     factors: &[bf16],
     means: &[bf16],
@@ -68,11 +68,12 @@ pub(super) fn add_codes(
     let Some(first) = queries.first() else { return };
     let dim = first.rotated.len();
     let per_block = dim.div_ceil(PER_WORD) * BLOCK;
-    // The last query is repeated if there are fewer than `TOGETHER`.
+    // The last query is repeated if there are fewer than `QUERIES_PER_PASS`.
     let query = |i: usize| &queries[i.min(queries.len() - 1)];
-    let integers: [&[u32]; TOGETHER] = std::array::from_fn(|i| &query(i).words[..]);
-    let rotated: [&[f32]; TOGETHER] = std::array::from_fn(|i| &query(i).rotated[..]);
-    let (mut products, mut centres) = ([[0; BLOCK]; TOGETHER], [[0.0; GROUP]; TOGETHER]);
+    let integers: [&[u32]; QUERIES_PER_PASS] = std::array::from_fn(|i| &query(i).words[..]);
+    let rotated: [&[f32]; QUERIES_PER_PASS] = std::array::from_fn(|i| &query(i).rotated[..]);
+    let (mut products, mut centres) =
+        ([[0; BLOCK]; QUERIES_PER_PASS], [[0.0; GROUP]; QUERIES_PER_PASS]);
     for (block, words) in words.chunks_exact(per_block).enumerate().take(tokens / BLOCK) {
         let place = block % GROUP;
         if place == 0 {
@@ -111,7 +112,7 @@ pub(super) fn add_codes(
         for (i, (query, out)) in queries.iter().zip(&mut *out).enumerate() {
             let (centre, out) = (centres[i][place], &mut out[block * BLOCK..][..BLOCK]);
             for ((out, factor), product) in out.iter_mut().zip(factors).zip(&products[i]) {
-                // Codes 0, 1, 2, 3 stand for −3/2, −1/2, 1/2, 3/2.
+                // Codes 0, 1, 2, 3 represent −3/2, −1/2, 1/2, 3/2.
                 let twice = (2 * product - query.middle) as f32;
                 *out = centre + query.unit * factor.wide() * twice;
             }
@@ -122,8 +123,11 @@ pub(super) fn add_codes(
 /// Products of rotated queries with the means of a group of blocks `[dim][GROUP]`, summed in an
 /// order that does not depend on the machine.
 #[inline(always)]
-fn products_with_means(queries: [&[f32]; TOGETHER], means: &[bf16]) -> [[f32; GROUP]; TOGETHER] {
-    let mut sums = [[0.0_f32; GROUP]; TOGETHER];
+fn products_with_means(
+    queries: [&[f32]; QUERIES_PER_PASS],
+    means: &[bf16],
+) -> [[f32; GROUP]; QUERIES_PER_PASS] {
+    let mut sums = [[0.0_f32; GROUP]; QUERIES_PER_PASS];
     for (i, means) in means.as_chunks::<GROUP>().0.iter().enumerate() {
         for (sums, query) in sums.iter_mut().zip(queries) {
             let q = query[i];

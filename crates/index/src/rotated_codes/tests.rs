@@ -87,7 +87,7 @@ fn errors_of_logits_have_the_predicted_deviation() {
             let sigma = |f: &bf16| f64::from(deviations.unit * f.to_f32());
             let standard = errors().zip(deviations.factors).map(|(e, f)| e / sigma(f));
             let square = standard.map(|z| z * z).sum::<f64>() / 2560.0;
-            // For short keys `f` is too large: 0.72 with 32 elements.
+            // For short keys `f`, and so σ, is too large: the mean is 0.72 with 32 elements.
             assert!(square > 0.7 && square < 1.3, "{dim}: {square}");
             let largest = deviations.factors.iter().fold(0.0_f32, |most, f| most.max(f.to_f32()));
             assert_eq!(deviations.peak, largest);
@@ -187,7 +187,8 @@ proptest! {
 /// Function that computes the products of words of codes with four queries.
 type ProductsFunction = fn(&[u32], [&[u32]; 4], &mut [[i32; BLOCK]; 4]);
 
-/// Products by certain instructions; portable ones if the machine lacks the instructions.
+/// Functions that use the vector instructions in their names, or the portable version if the
+/// machine lacks them.
 const PRODUCTS: [ProductsFunction; 2] = [products_by_avx2, products_by_vnni];
 
 #[multiversion(targets("x86_64+avx2"))]

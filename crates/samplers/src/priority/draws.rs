@@ -22,7 +22,7 @@ pub(super) fn draw(
 ) {
     let first = out.len();
     append_ascending(sizes, uniforms, before, t, out);
-    // The random number of `u32::MAX` belongs to no token.
+    // No token has the index `u32::MAX`, so its random number is not used for a draw.
     let seed = u64::from(uniforms.number(u32::MAX)) << 32 | u64::from(t as u16);
     shuffle(&mut out[first..], seed);
 }

@@ -3,10 +3,10 @@
 //! The logit of a token may be larger than its score. So each size is multiplied by `e^x`, with an
 //! exponent `x` of the token:
 //!
-//! - For a copy in 8 bits, `x = Δ`, the proved bound on the logit's error. No token then weighs
-//!   more than its size says.
+//! - For a copy in 8 bits, `x = Δ`, the proved bound on the logit's error. Then no attention weight
+//!   exceeds the one from which its token's size is computed.
 //! - For a code of 2 bits, `x = max(σ²/2, z σ − a)`, where `σ` is the standard deviation of the
-//!   score's error. The first term is the mean: given its score, a token weighs at most
+//!   score's error. The first term corrects the mean: given its score, a token weighs at most
 //!   `e^(score + σ²/2)` on average. The second term is a guard: a token that holds a tenth of the
 //!   attention, and whose score is `z` standard deviations too low, is still drawn with probability
 //!   0.9 in a sample of 128 (docs/guarantees.md, section 3).
@@ -27,10 +27,10 @@ use super::scratch::Scratch;
 const GUARD: f32 = 2.82;
 
 /// `a = ln(0.1 · 128 / 0.9)`.
-const ROOM: f32 = 2.65;
+const GUARD_OFFSET: f32 = 2.65;
 
 /// Largest exponent of a token that is drawn at random: σ = 3 for codes.
-const LIMIT: f32 = 3.0 * GUARD - ROOM;
+const LIMIT: f32 = 3.0 * GUARD - GUARD_OFFSET;
 
 /// Predictions of the logits of one row.
 #[derive(Debug)]
@@ -104,8 +104,8 @@ impl LogitErrors<'_> {
 }
 
 /// Tokens that are not picked but always read, ascending: the pilot, or the tokens whose exponent
-/// exceeds the limit for any row. If any score is not finite, these are all tokens that are not
-/// picked. O(1) if no exponent can exceed the limit, else O(visible · rows).
+/// exceeds the limit for any row. If any score is not finite, all tokens that are not picked are
+/// always read. O(1) if no exponent can exceed the limit, else O(visible · rows).
 pub(super) fn always_read(scans: &[Scan<'_>], picks: &Picks, pilot: Vec<usize>) -> Vec<usize> {
     if scans.iter().any(|scan| !scan.largest.is_finite()) {
         return picks.residual().collect();
@@ -121,14 +121,14 @@ pub(super) fn always_read(scans: &[Scan<'_>], picks: &Picks, pilot: Vec<usize>) 
 /// Exponent of a code whose score's error has the standard deviation `sigma`.
 #[inline(always)]
 fn deviation_exponent(sigma: f32) -> f32 {
-    let (mean, guard) = (0.5 * sigma * sigma, GUARD * sigma - ROOM);
+    let (mean, guard) = (0.5 * sigma * sigma, GUARD * sigma - GUARD_OFFSET);
     if guard > mean { guard } else { mean }
 }
 
 /// Exponent of a copy with the error bound `radius`, the `r` of [`keys`].
 #[inline(always)]
 fn bound_exponent(radius: f32, errors: &keys::KeyErrors<'_>) -> f32 {
-    errors.query * radius + errors.tiny
+    errors.query * radius + errors.underflow
 }
 
 /// Returns true if an exponent is above the limit or NaN.

@@ -8,7 +8,7 @@ use vattention_index::RotatedCodes;
 use super::LogitIndex;
 use super::errors::{LogitErrors, Scan};
 use super::keys::{KeyCopies, norm};
-use super::learned::{choose_pilot, predict};
+use super::pilot::{choose_pilot, predict};
 use super::scratch::Scratch;
 
 /// Shrinkage of the code's term of a logit: the largest of noisy estimates overshoot. It equals
@@ -16,8 +16,8 @@ use super::scratch::Scratch;
 /// uniformly distributed over directions.
 const SHRINK: f32 = 0.88;
 
-/// Number of standard deviations that a logit is assumed to exceed its prediction from a pilot at
-/// most. If errors are normal, one token in 740 exceeds it by more.
+/// Assumed upper bound, in standard deviations, on the amount by which a logit exceeds its
+/// prediction from a pilot. If errors are normal, one logit in 740 exceeds the bound.
 const DEVIATIONS: f64 = 3.0;
 
 /// Index of the tokens of one KV head, which predicts their logits.

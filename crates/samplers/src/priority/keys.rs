@@ -4,10 +4,10 @@
 //!
 //! `|q·k − q·k~| ≤ |q| r`,
 //!
-//! with both products as computed in f32. The exact products differ by `q·(k − k~)`, and each is
-//! rounded by at most `γ Σ |q_c k_c| ≤ γ |q| |k|`, with `γ = u (d + 2) / (1 − u (d + 2))` for `d`
-//! rounded products in any order of summation (Higham, Accuracy and Stability of Numerical
-//! Algorithms, 3.1).
+//! with both products as computed in f32. The exact products differ by `q·(k − k~)`, and rounding
+//! changes each by at most `γ Σ |q_c k_c| ≤ γ |q| |k|`, with `γ = u (d + 2) / (1 − u (d + 2))` for
+//! `d` channels in any order of summation, where `u` is the unit roundoff (Higham, Accuracy and
+//! Stability of Numerical Algorithms, 3.1).
 
 use vattention_core::{Row, Tokens, step::PrefixMax};
 use vattention_index::{LabelBits, Labels, Rounding};
@@ -18,7 +18,7 @@ pub(super) struct KeyCopies {
     labels: Labels,
     /// `r` of each token, `[tokens]`.
     radii: Vec<f32>,
-    /// Largest `r` of any first tokens.
+    /// Largest `r` of each prefix of the tokens.
     largest: PrefixMax,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct KeyErrors<'a> {
     /// Upper bound on `|q|`.
     pub(super) query: f32,
     /// Upper bound on the error of a product through underflow.
-    pub(super) tiny: f32,
+    pub(super) underflow: f32,
 }
 
 impl KeyCopies {
@@ -80,7 +80,7 @@ impl KeyCopies {
             radii: &self.radii[..row.visible()],
             largest: self.largest.max_of_first(row.visible()) as f32,
             query: query.next_up(),
-            tiny: row.query().len() as f32 * f32::MIN_POSITIVE,
+            underflow: row.query().len() as f32 * f32::MIN_POSITIVE,
         }
     }
 
@@ -92,7 +92,7 @@ impl KeyCopies {
 impl KeyErrors<'_> {
     /// Upper bound on the difference of a token's logit and score.
     pub(super) fn bound(&self, token: usize) -> f64 {
-        f64::from(self.query) * f64::from(self.radii[token]) + f64::from(self.tiny)
+        f64::from(self.query) * f64::from(self.radii[token]) + f64::from(self.underflow)
     }
 }
 

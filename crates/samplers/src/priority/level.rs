@@ -2,8 +2,8 @@
 //!
 //! A level counts steps of 1/128 of a power of two. It is also the upper half of the bits of an
 //! f32: level [`ONE`] is 1, and between powers of two the number is a linear function of the level.
-//! So each level stands for an exact number, and a product is approximately a sum of levels: the
-//! [`SLACK`] bounds the difference.
+//! So each level represents a number exactly, and the level of a product, counted from that of 1,
+//! is approximately the sum of the levels of its factors; [`SLACK`] bounds the difference.
 
 /// Steps in a power of two.
 pub(super) const STEPS: i16 = 128;
@@ -14,12 +14,14 @@ pub(super) const STEPS_TO_E: f32 = 128.0 * std::f32::consts::LOG2_E;
 /// Level of the number 1.
 pub(super) const ONE: i16 = 127 * STEPS;
 
-/// Upper bound on the difference by which a sum of levels is below the binary logarithm of the
-/// product that it represents.
+/// Upper bound on the amount, in powers of two, by which a sum of levels is below the binary
+/// logarithm of the product that it represents. It is the sum of the errors of four roundings:
 ///
-/// It is the sum of half of the 0.0861 between a line and a logarithm, for the length of a value;
-/// one step, to which this length is rounded down; half a step for a score and half a step for the
-/// exponent of its error; and 0.01 steps for rounding in f32.
+/// - of the logarithm of a value's length: 0.0861 / 2, as `half_log` is linear between powers of
+///   two, and one step, as it rounds down;
+/// - of a score to the nearest step: half a step;
+/// - of the exponent of the score's error to the nearest step: half a step;
+/// - of operations in f32: 0.01 steps.
 pub(super) const SLACK: f64 = 0.0861 / 2.0 + 2.01 / STEPS as f64;
 
 /// Number that a level represents.
@@ -28,8 +30,8 @@ pub(super) fn number(level: i16) -> f32 {
     f32::from_bits((level as u32) << 16)
 }
 
-/// Number that rounds an f32: a sum with it has no fractional digits, and its lower bits are those
-/// of the integer that was added.
+/// Addend that rounds an f32 to an integer: the sum has no fractional bits, and its lower bits are
+/// those of the integer.
 const WHOLE: f32 = 12_582_912.0;
 
 /// Integer nearest to a number between ±32,000.
@@ -44,9 +46,9 @@ pub(super) fn half_log(x: f32) -> i16 {
     (x.to_bits().wrapping_sub(1.0_f32.to_bits()) >> 17) as i16
 }
 
-/// Level of `bits / 2²⁴`, rounded down to 8 bits. If `bits` is uniform in 0..2²⁴, then for each
-/// number of at least 2⁻¹⁷ that has a level, the result is below that level with this number as
-/// probability.
+/// Level of `bits / 2²⁴`, rounded down to 8 bits. Let `bits` be uniform in 0..2²⁴, and let a level
+/// represent a number from 2⁻¹⁷ to 1: the result is below that level with a probability equal to
+/// the number.
 #[inline(always)]
 pub(super) fn uniform(bits: u32) -> i16 {
     (((bits as i32 as f32).to_bits() >> 16) as i16).wrapping_sub(24 * STEPS)

@@ -4,15 +4,16 @@
 //! are known. Let `c` be the output of the tokens with `π = 1` at a threshold, or 0 if there are
 //! none, and `u = e (v − c)`, so that `|u| ≤ e^ (|v| + |c|)`. The errors of `U^` and `D^` are sums
 //! of independent centred terms `x (ξ/π − 1)`, where `x` is `u` or `e`, and `ξ` is 1 if the token
-//! is drawn and 0 otherwise. No term is longer than `|x| max(1/π − 1, 1)`, and the variance of the
-//! sum is `V = Σ |x|² (1/π − 1)`. Two upper bounds on `V` are used: the same sum over the bounds of
-//! the tokens, and the one that its estimate `Σ |x|² (1/π − 1)/π` over the sample proves.
-//! Bernstein's inequality then bounds both errors, and these bound the error of the output.
+//! is drawn and 0 otherwise. The length of a term is at most `|x| max(1/π − 1, 1)`, and the
+//! variance of the sum is `V = Σ |x|² (1/π − 1)`. Two upper bounds on `V` are used: the same sum
+//! over the tokens' bounds on `|x|`, and a confidence bound from the unbiased estimate
+//! `Σ |x|² (1/π − 1)/π` over the sample. Bernstein's inequality then bounds both errors, and these
+//! bound the error of the output.
 //!
 //! All checked thresholds are from a list that is fixed before the draw. At each of them four
 //! inequalities are used, each of which fails with probability at most `δ / (4 n)` for a list of
-//! `n` thresholds. By the union bound all hold together with probability `1 − δ`, whatever the
-//! threshold at which the sample ends.
+//! `n` thresholds. By the union bound all hold together with probability at least `1 − δ`, whatever
+//! the threshold of the final sample.
 
 use vattention_core::{
     plugin::{ProofTerms, SampleProof},
@@ -47,14 +48,14 @@ struct TokenBounds {
     norm: f64,
 }
 
-/// Bounds on the errors of all tokens at a threshold, for `u` and for `e`.
+/// Upper bounds over all tokens at a threshold, one for `x = u` and one for `x = e`.
 #[derive(Clone, Copy, Debug, Default)]
 struct WeightBounds {
-    /// Upper bound on the error of one token.
+    /// Upper bound on the length of one token's term in the error.
     largest: [f64; 2],
-    /// Upper bound on the variance.
+    /// Upper bound on the variance `V`.
     variance: [f64; 2],
-    /// Upper bound on a term of the variance's estimate.
+    /// Upper bound on one token's term in the estimate of `V`.
     largest_square: [f64; 2],
 }
 
@@ -221,9 +222,9 @@ mod tests {
         });
     }
 
-    /// The error of a drawn token is `x (1/π − 1)`, that of an undrawn token is `x`.
+    /// The term of a drawn token has the length `x (1/π − 1)`, that of an undrawn token `x`.
     #[test]
-    fn no_error_of_one_token_exceeds_the_range() {
+    fn no_term_of_one_token_exceeds_the_range() {
         with_bounds(16, |bounds| {
             let t = bounds.checks[0].1;
             let proved = bounds.bounds(t, t, 0.5);

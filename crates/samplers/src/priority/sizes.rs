@@ -1,6 +1,6 @@
 //! Sizes of tokens, and their inclusion probabilities at any threshold.
 //!
-//! They are computed in integers, and in f32 by operations whose order does not depend on the
+//! Both are computed in integers, and in f32 by operations whose order does not depend on the
 //! machine, so that all machines draw the same tokens.
 
 use std::cell::RefCell;
@@ -14,8 +14,8 @@ use super::errors::Scan;
 use super::level::{ONE, SLACK, STEPS, STEPS_TO_E, half_log, number, rounded};
 use super::scratch::Scratch;
 
-/// Least probability of a token that is drawn at random: uniform numbers of 24 bits realise it
-/// exactly.
+/// Level of the least inclusion probability of a token that is drawn at random, 2⁻¹⁷. Draws by
+/// uniform numbers of 24 bits have exactly this probability.
 const LEAST: i16 = ONE - 17 * STEPS;
 
 /// Size of tokens that are not drawn at random, but picked or always read.
@@ -28,12 +28,12 @@ const LEAST_SIZE: i16 = ONE - 60 * STEPS;
 pub(super) const EVERYTHING: i16 = 100 * STEPS;
 
 /// Largest distance of a score from the largest score, in steps: 120 powers of two. Lower scores
-/// are raised to it.
+/// are raised to this distance.
 const DEPTH: f32 = 120.0 * STEPS as f32;
 
 /// Sizes of the tokens that are not picked, as [levels](super::level).
 ///
-/// The probability of a token at a threshold `t`, which is a number of steps, has the level
+/// A threshold `t` is a number of steps. The inclusion probability of a token at `t` has the level
 /// `size + t`, but is at least 2⁻¹⁷ and at most 1.
 #[derive(Debug)]
 pub(super) struct Sizes {
@@ -59,7 +59,7 @@ impl Sizes {
     pub(super) fn new(scans: &mut [Scan<'_>], picks: &Picks, certain: Vec<usize>) -> Self {
         let (visible, norms) = (picks.visible(), scans[0].norms);
         let unit = unit(norms);
-        let (mut levels, mut of_row) = (Scratch::new(visible), Scratch::new(visible));
+        let (mut levels, mut row_levels) = (Scratch::new(visible), Scratch::new(visible));
         let (mut units, mut square) = (Vec::with_capacity(scans.len()), 0.0);
         let fixed: Vec<usize> = picks.iter().chain(certain.iter().copied()).collect();
         levels.fill(FIXED);
@@ -68,11 +68,11 @@ impl Sizes {
                 scan.scores[token] = f32::MIN;
             }
             let [weight, squares] =
-                set_levels(&scan.scores, norms, scan.largest, unit, &mut of_row);
+                set_levels(&scan.scores, norms, scan.largest, unit, &mut row_levels);
             square += squares / weight;
-            scan.errors.raise(&mut of_row);
+            scan.errors.raise(&mut row_levels);
             let shift = (f64::from(STEPS) * libm::log2(weight)).round();
-            raise_to(&mut levels, &of_row, shift as i16);
+            raise_to(&mut levels, &row_levels, shift as i16);
             let powers = shift / f64::from(STEPS) + SLACK;
             units.push(f64::from(scan.largest) + LN_2 * powers + scan.errors.common());
         }
@@ -129,14 +129,14 @@ impl Sizes {
 
     /// Inclusion probability at threshold `t` of a token that is not picked.
     pub(super) fn probability(&self, token: usize, t: i16) -> f64 {
-        f64::from(number(chance(self.levels[token], t)))
+        f64::from(number(probability_level(self.levels[token], t)))
     }
 
     /// Threshold at which the expected number of drawn tokens is `size`, to within a step.
     ///
     /// Tokens that are always read count as drawn, but at least half of the sample is drawn at
     /// random. Expected numbers of draws are computed at [nodes](NODE) and interpolated between two
-    /// of them: a few passes over the sizes, and no pass at nodes that were visited before.
+    /// of them. Each node costs one pass over the sizes at its first visit.
     pub(super) fn threshold(&self, size: usize) -> i16 {
         let (size, certain) = (size as f64, self.certain.len() as f64);
         let target = (size - certain).max(size / 2.0);
@@ -188,7 +188,7 @@ impl Sizes {
 /// two.
 const NODE: i16 = STEPS / 2;
 
-/// First node, at which all probabilities are the least ones.
+/// First node, at which all probabilities are the least.
 const FIRST: i16 = -80 * (STEPS / NODE);
 
 /// Last node, at which all tokens are drawn.
@@ -196,18 +196,18 @@ const LAST: i16 = EVERYTHING / NODE;
 
 /// Inclusion probability of a token at a threshold, as a level: 1 for tokens that are always read.
 #[inline(always)]
-pub(super) fn chance(size: i16, t: i16) -> i16 {
+pub(super) fn probability_level(size: i16, t: i16) -> i16 {
     let level = size.saturating_add(t);
     let level = if level > LEAST { level } else { LEAST };
     let level = if level < ONE { level } else { ONE };
     if size == FIXED { ONE } else { level }
 }
 
-/// Upper bound of the uniform levels with which a token is drawn at a threshold; the least level,
-/// so that the token is never drawn, if it is picked or always read.
+/// Bound on uniform levels: a token is drawn at a threshold if its uniform level is below. The
+/// bound of tokens that are picked or always read is the least level: they are never drawn.
 #[inline(always)]
 pub(super) fn draw_bound(size: i16, t: i16) -> i16 {
-    if size == FIXED { i16::MIN } else { chance(size, t) }
+    if size == FIXED { i16::MIN } else { probability_level(size, t) }
 }
 
 /// Number of sums that are computed together.
@@ -307,7 +307,7 @@ fn raise_to(sizes: &mut [i16], levels: &[i16], shift: i16) {
 /// Expected number of draws at a threshold, of the tokens that are drawn at random.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn expected_draws(sizes: &[i16], t: i16) -> f64 {
-    let draws = |size, _| if size == FIXED { 0.0 } else { number(chance(size, t)) };
+    let draws = |size, _| if size == FIXED { 0.0 } else { number(probability_level(size, t)) };
     let mut total = 0.0;
     // A closure passed to an iterator would not be compiled for the target features above.
     for sizes in sizes.chunks(PART) {

@@ -223,8 +223,8 @@ fn uniform_numbers_are_uniform_and_independent() {
     }
 }
 
-/// Digest of a sample of 1000 tokens for two rows and of its probabilities, from keys and queries
-/// that are exact on every machine.
+/// Digest of a sample from 1000 tokens for two rows, and of its probabilities. Keys and queries are
+/// exact on every machine.
 fn digest(index: LogitIndex) -> u64 {
     const DIM: usize = 24;
     let mut state = 5_u64;

@@ -28,9 +28,9 @@ impl Levels {
     /// Computes the levels of the tokens that are not picked from their scores, `[visible]`.
     pub(super) fn new(picks: &Picks, scores: &[f32]) -> Self {
         let left = picks.visible() - picks.len();
-        let open = open_scores(scores, picks.words());
-        let most = largest(&open);
-        let assigned = assign_buckets(&open, most);
+        let masked = mask_picked(scores, picks.words());
+        let most = largest(&masked);
+        let assigned = assign_buckets(&masked, most);
         let mut counts = [0_usize; BUCKETS];
         for &bucket in &assigned {
             counts[usize::from(bucket)] += 1;
@@ -54,7 +54,7 @@ impl Levels {
             first_level[bucket] = level as u8;
         }
         let mut gathered: [Vec<f32>; LEVELS - 1] = Default::default();
-        for (&score, &bucket) in open.iter().zip(&assigned) {
+        for (&score, &bucket) in masked.iter().zip(&assigned) {
             if let Some(scores) = gathered.get_mut(usize::from(first_level[usize::from(bucket)])) {
                 scores.push(score);
             }
@@ -102,14 +102,14 @@ impl Levels {
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
 ))]
-fn open_scores(scores: &[f32], taken: &[u64]) -> Vec<f32> {
-    let mut open = scores.to_vec();
-    for (scores, &word) in open.chunks_mut(64).zip(taken) {
+fn mask_picked(scores: &[f32], taken: &[u64]) -> Vec<f32> {
+    let mut masked = scores.to_vec();
+    for (scores, &word) in masked.chunks_mut(64).zip(taken) {
         for (i, score) in scores.iter_mut().enumerate() {
             *score = if word >> i & 1 == 1 { f32::NEG_INFINITY } else { *score };
         }
     }
-    open
+    masked
 }
 
 /// Bucket of each score; larger scores are in lower buckets. No score exceeds `most`.

@@ -26,11 +26,11 @@ pub(super) struct Strata {
 /// One stratum, whose sample consists of its first tokens in a random order of all visible tokens.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stratum {
-    /// Number of its tokens, `N_h`.
+    /// Number of tokens, `N_h`.
     pub(super) size: usize,
     /// Share of the draws that is allocated to the stratum.
     share: f64,
-    /// Its tokens in the part of the random order that was read so far.
+    /// Tokens of the stratum in the part of the random order that was read so far.
     pub(super) visited: Vec<u32>,
     /// Number of visited tokens that are drawn, `n_h`.
     pub(super) drawn: usize,
@@ -78,7 +78,8 @@ impl Strata {
         if size >= all {
             return self.strata.iter().map(|stratum| stratum.size).collect();
         }
-        // Where strata are used up, more draws must be divided than are made.
+        // Strata with fewer tokens than allocated draws return the excess, so more than `size`
+        // draws must be divided.
         let (mut low, mut high) = (size, size + 1);
         while self.divide(high).iter().sum::<usize>() < size {
             (low, high) = (high, 2 * high);

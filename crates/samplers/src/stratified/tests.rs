@@ -13,8 +13,8 @@ fn stream() -> Stream {
     Stream::new(&Site { seed: 7, sequence: 0, layer: 0, kv_head: 0, shape }, 0, 0, 0)
 }
 
-/// Picks that have stored `scores`, if any, and the twentieth of the tokens with the largest of
-/// them.
+/// Picks of the twentieth of the tokens with the largest `scores`, which are stored. Without scores
+/// no token is picked.
 fn picks(visible: usize, scores: Option<&[f32]>) -> Picks {
     let mut picks = Picks::new(visible);
     picks.keep_scores();

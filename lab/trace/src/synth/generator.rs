@@ -83,8 +83,8 @@ impl<'a> HeadGenerator<'a> {
         for (i, mut row) in queries.rows_mut().into_iter().enumerate() {
             let direction = self.perturb(direction, 0.1);
             let mut query = self.place_query(&direction, first + i, covariance);
-            let lack = 1.0 - query.dot(slow) / slow.dot(slow);
-            query.scaled_add(lack, slow);
+            let correction = 1.0 - query.dot(slow) / slow.dot(slow);
+            query.scaled_add(correction, slow);
             row.assign(&query.mapv(|x| (x * scale) as f32));
         }
     }
@@ -97,7 +97,7 @@ impl<'a> HeadGenerator<'a> {
         Array1::random_using(len, StandardNormal, &mut self.rng)
     }
 
-    /// Perturbs a direction: each number is multiplied by `1 + amount · g`, with `g` standard
+    /// Perturbs a direction: each element is multiplied by `1 + amount · g`, with `g` standard
     /// normal.
     fn perturb(&mut self, direction: &Array1<f64>, amount: f64) -> Array1<f64> {
         direction * (self.draw_normals(direction.len()) * amount + 1.0)
@@ -238,7 +238,8 @@ impl<'a> HeadGenerator<'a> {
         hitters
     }
 
-    /// Gives the first tokens their attention weight, most of it to the very first.
+    /// Sets the scores of the first tokens, the sinks, so that they have the kind's share of the
+    /// attention weight. The very first token has most of it.
     fn raise_sinks(&self, scores: &mut Array1<f64>) {
         let share = self.recipe.sinks;
         if share == 0.0 {

@@ -31,7 +31,7 @@ pub(super) struct Recipe {
     pub(super) topic: f64,
     /// Number of planted heavy hitters.
     pub(super) hitters: usize,
-    /// Attention weight of the sinks.
+    /// Share of the sinks in the attention weight.
     pub(super) sinks: f64,
 }
 

@@ -109,8 +109,8 @@ fn scores_have_the_standard_deviation_of_their_kind() {
             let mean = rest.iter().sum::<f64>() / rest.len() as f64;
             (rest.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / rest.len() as f64).sqrt()
         });
-        let bent = matches!(kind, HeadKind::Local | HeadKind::Heavy);
-        assert_near(kind, deviation, kind.recipe().bulk, if bent { 1.7 } else { 1.1 });
+        let reshaped = matches!(kind, HeadKind::Local | HeadKind::Heavy);
+        assert_near(kind, deviation, kind.recipe().bulk, if reshaped { 1.7 } else { 1.1 });
     }
 }
 

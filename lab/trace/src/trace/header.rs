@@ -1,4 +1,4 @@
-//! Header of a trace, which is checked before any number is read.
+//! Header of a trace, which is checked before any tensor is read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -157,13 +157,13 @@ impl LayerTensors {
         }
         let shape = Shape { query_heads, kv_heads, head_dim, value_dim };
         shape.check().map_err(|error| format!("layer {number}: {error}"))?;
-        for (numbers, dtype, count) in [
+        for (tensor, dtype, count) in [
             (&visible, Dtype::I64, query_count),
             (&prompt_tokens, Dtype::I64, 1),
             (&classes, Dtype::U8, tokens),
         ] {
-            if let Some(numbers) = numbers {
-                numbers.expect_integers(dtype, count)?;
+            if let Some(tensor) = tensor {
+                tensor.expect_integers(dtype, count)?;
             }
         }
         let prompt_count = match &prompt {

@@ -54,7 +54,7 @@ impl TraceLayers {
         Ok(Self { info, layers })
     }
 
-    /// Numbers of the layers, ascending.
+    /// Layer numbers, ascending.
     pub fn numbers(&self) -> impl Iterator<Item = usize> {
         self.layers.keys().copied()
     }
@@ -62,7 +62,7 @@ impl TraceLayers {
     /// Adds the layers of another trace.
     ///
     /// # Errors
-    /// Returns the number of a layer that both traces have, and that differs.
+    /// Returns the number of a layer that both traces have, with different tensors.
     pub fn join(&mut self, other: Self) -> Result<(), usize> {
         for (number, layer) in other.layers {
             if *self.layers.entry(number).or_insert_with(|| layer.clone()) != layer {

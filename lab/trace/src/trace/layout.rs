@@ -1,4 +1,4 @@
-//! Metadata, dimensions and numbers of the layers of a trace.
+//! Metadata of a trace, and dimensions and tensors of its layers.
 
 use std::ops::Range;
 
@@ -16,12 +16,12 @@ pub struct TraceInfo {
     pub model: Option<String>,
     /// Text on which the trace was captured.
     pub source: Option<String>,
-    /// Header of a trace with a shard of a model's layers: the shard, and the inputs that all
-    /// shards depend on.
+    /// Header, in JSON, of a trace that has only a shard of a model's layers: the number of the
+    /// shard, and the inputs that all shards have in common.
     pub share: Option<String>,
 }
 
-/// Dimensions of a layer, which are known without reading its numbers.
+/// Dimensions of a layer, which are known without reading its tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Heads and their dimensions.
@@ -40,7 +40,7 @@ pub struct Layout {
     pub storage: Storage,
 }
 
-/// Numbers of a layer.
+/// Tensors of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceLayer {
     /// Unscaled queries, `[query_heads, queries, head_dim]`.
@@ -53,8 +53,8 @@ pub struct TraceLayer {
     pub visible: Option<Vec<usize>>,
     /// Unscaled queries of the prompt's last tokens, `[query_heads, prompt, head_dim]`.
     pub prompt: Option<Array3<f32>>,
-    /// Number of first tokens that are the prompt, at least the number of prompt queries; `None`
-    /// for all.
+    /// Length of the prompt in tokens, at least the number of prompt queries; `None` if all tokens
+    /// are the prompt.
     pub prompt_tokens: Option<usize>,
     /// Class of each token, `[tokens]`.
     pub classes: Option<Vec<TokenClass>>,
@@ -77,7 +77,7 @@ impl TraceLayer {
         Some(&self.classes.as_ref()?[tokens])
     }
 
-    /// Number of first tokens that are visible to a query.
+    /// Number of tokens, from the first on, that are visible to a query.
     ///
     /// # Panics
     /// If the layer has fewer queries.

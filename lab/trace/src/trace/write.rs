@@ -12,7 +12,7 @@ use super::layout::{FORMAT, TraceInfo, TraceLayer};
 use crate::tensors::Tensors;
 use crate::{Error, Result, write_beside};
 
-/// Writes a trace, with numbers rounded to `storage`, as [`write_beside`] does.
+/// Writes a trace, with elements rounded to `storage`, as [`write_beside`] does.
 ///
 /// # Errors
 /// [`Error::File`] if the file cannot be written, [`Error::Trace`] if a number is too large for

@@ -1,4 +1,4 @@
-//! Traces round-trip through files, and errors name every kind of damage.
+//! Round trips of traces through files, and errors for every kind of damage.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -138,7 +138,7 @@ fn write(folder: &Path, bytes: &[u8]) -> PathBuf {
 }
 
 #[test]
-fn every_kind_of_damage_is_refused_by_name() {
+fn errors_name_every_kind_of_damage() {
     let folder = tempfile::tempdir().unwrap();
     let check = |change: &dyn Fn(&mut Raw), expected: &str| {
         let mut raw = Raw::good();

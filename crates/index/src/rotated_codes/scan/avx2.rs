@@ -4,7 +4,7 @@
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
-use super::{BLOCK, BlockProducts, TOGETHER};
+use super::{BLOCK, BlockProducts, QUERIES_PER_PASS};
 
 /// Number of tokens in a register.
 const LANES: usize = 8;
@@ -16,8 +16,8 @@ const WORDS: usize = 8;
 #[target_feature(enable = "avx2")]
 pub(in super::super) fn products<const H: usize>(
     words: &[u32],
-    queries: [&[u32]; TOGETHER],
-    out: &mut [BlockProducts; TOGETHER],
+    queries: [&[u32]; QUERIES_PER_PASS],
+    out: &mut [BlockProducts; QUERIES_PER_PASS],
 ) {
     let three = _mm256_set1_epi8(3);
     let one = _mm256_set1_epi16(1);
@@ -56,6 +56,6 @@ pub(in super::super) fn products<const H: usize>(
 
 #[target_feature(enable = "avx2")]
 fn load(words: &[u32]) -> __m256i {
-    let words: [u32; LANES] = words[..LANES].try_into().expect("as many words as lanes");
+    let words: [u32; LANES] = words[..LANES].try_into().expect("one word for each lane");
     bytemuck::must_cast(words)
 }

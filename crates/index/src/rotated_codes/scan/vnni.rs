@@ -4,7 +4,7 @@
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
-use super::{BLOCK, BlockProducts, TOGETHER};
+use super::{BLOCK, BlockProducts, QUERIES_PER_PASS};
 
 /// Number of tokens in a register.
 const LANES: usize = 16;
@@ -16,8 +16,8 @@ const REGISTERS: usize = BLOCK / LANES;
 #[target_feature(enable = "avx512f,avx512vnni")]
 pub(in super::super) fn products<const H: usize>(
     words: &[u32],
-    queries: [&[u32]; TOGETHER],
-    out: &mut [BlockProducts; TOGETHER],
+    queries: [&[u32]; QUERIES_PER_PASS],
+    out: &mut [BlockProducts; QUERIES_PER_PASS],
 ) {
     let three = _mm512_set1_epi8(3);
     let mut sums = [[_mm512_setzero_si512(); REGISTERS]; H];

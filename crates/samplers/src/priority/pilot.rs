@@ -1,7 +1,7 @@
 //! Logits predicted from the selectors' scores, by a regression on a pilot.
 //!
-//! The scores of selectors have no common scale: numbers of equal bits, bounds of pages, products
-//! of codes. So the relation of scores and logits is estimated for each row, from a pilot: tokens
+//! The scores of selectors have no common scale: they may be numbers of matching bits, bounds of
+//! pages or products of codes. So scores are mapped to logits for each row, by a pilot: tokens
 //! at equal distances in the residual, whose logits are computed. The least-squares line of the
 //! pilot maps scores to logits, and the pilot's standard deviation from the line measures their
 //! uncertainty. Where scores carry little information, the line is nearly flat and tokens get
@@ -13,7 +13,7 @@ use vattention_core::{Picks, Row};
 /// Largest number of tokens in the pilot.
 const PILOT: usize = 64;
 
-/// Least distance of two tokens of the pilot, in tokens that are not picked.
+/// Least distance of two tokens of the pilot, counted in tokens that are not picked.
 const LEAST_DISTANCE: usize = 8;
 
 /// Chooses the pilot: tokens at equal distances among the tokens that are not picked.
@@ -23,9 +23,9 @@ pub(super) fn choose_pilot(picks: &Picks) -> Vec<usize> {
     picks.residual().skip(distance / 2).step_by(distance).collect()
 }
 
-/// Writes the logits of the visible tokens that the selectors' scores predict to `out`, and returns
-/// the standard deviation of the pilot's logits from them. Without scores, all predictions are
-/// equal.
+/// Predicts the logits of the visible tokens from the selectors' scores, and writes them to `out`.
+/// Returns the standard deviation of the pilot's logits from their predictions. Without scores, all
+/// predictions are equal.
 pub(super) fn predict(row: &Row<'_>, picks: &Picks, pilot: &[usize], out: &mut [f32]) -> f64 {
     let score = |token: usize| picks.scores().map_or(0.0, |scores| f64::from(scores[token]));
     let logits = row.logits_of(pilot).into_iter().map(f64::from);
