@@ -32,7 +32,7 @@ pub(super) struct TrainingState {
 
 impl Checkpoint {
     /// That of an output file: its name and `.checkpoint`.
-    pub fn of(output: &Path) -> Self {
+    pub fn beside(output: &Path) -> Self {
         let mut name = output.as_os_str().to_owned();
         name.push(".checkpoint");
         Self { path: name.into() }

@@ -33,7 +33,7 @@ impl Setup {
         let folder = tempfile::tempdir().unwrap();
         let layers = [(2, learnable(1)), (5, learnable(7))];
         let corpus = Corpus::open(&[planted::trace(&folder, "trace", &layers)]).unwrap();
-        let checkpoint = Checkpoint::of(&folder.path().join("weights"));
+        let checkpoint = Checkpoint::beside(&folder.path().join("weights"));
         Self { folder, corpus, checkpoint }
     }
 
