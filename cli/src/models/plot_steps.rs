@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use vattention::plots::{CurvePanel, Figure, Line};
+use vattention::plots::{CurvePanel, Figure, NamedLine};
 use vattention::trace::write_beside;
 
 use crate::fail::{Failure, say};
@@ -155,7 +155,7 @@ fn table(all: &[StepsDocument], last: Option<NonZeroUsize>) -> String {
 type CurvePoints = fn(&StepsDocument, LayerMeasure) -> Vec<(f64, f64)>;
 
 fn figure(all: &[StepsDocument]) -> Figure {
-    let curves = |points: CurvePoints, measure: LayerMeasure| -> Vec<Line> {
+    let curves = |points: CurvePoints, measure: LayerMeasure| -> Vec<NamedLine> {
         all.iter().map(|written| (written.pipeline.clone(), points(written, measure))).collect()
     };
     let panels = |x, points: CurvePoints| {

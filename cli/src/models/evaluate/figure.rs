@@ -1,7 +1,7 @@
 //! Figure of an evaluation.
 
 use vattention::experiments::Evidence;
-use vattention::plots::{Figure, Line, LinePanel};
+use vattention::plots::{Figure, LinePanel, NamedLine};
 use vattention_evaluate::{EvaluationReport, VariantResult};
 
 /// Function that returns the y value of a variant, if it was measured.
@@ -39,8 +39,8 @@ fn marks(variants: &[VariantResult], measure: Measure) -> Vec<(Evidence, (f64, f
     marks
 }
 
-fn lines(variants: &[VariantResult], measure: Measure) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
+fn lines(variants: &[VariantResult], measure: Measure) -> Vec<NamedLine> {
+    let mut lines: Vec<NamedLine> = Vec::new();
     for variant in variants {
         let (Some(density), Some(y)) = (variant.density, measure(variant)) else { continue };
         let point = (density, y);
