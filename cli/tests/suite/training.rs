@@ -172,7 +172,7 @@ fn an_interrupted_training_continues_with_equal_settings() {
     assert_eq!(world.files(), ["other", "out.checkpoint", "trace"], "no partial file is left");
     world.refuse(line, "out.checkpoint: left by an interrupted training");
     let short = "train-hash --trace trace -o out --resume --steps 300";
-    world.refuse(short, "out.checkpoint: was made with steps = 1000000; expected 300 to go on");
+    world.refuse(short, "out.checkpoint: was made with steps = 1000000; expected 300 to continue");
     world.write("out.checkpoint", "damaged");
     world.refuse(short, "out.checkpoint: not a whole checkpoint");
 }
