@@ -29,8 +29,8 @@ impl BackendArg {
 pub(crate) fn find_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
     let backend = vattention::backend(name).ok_or_else(|| {
         let all = vattention::all_backends();
-        let known: Vec<_> = all.iter().map(|backend| backend.name()).collect();
-        Failure::input(format!("--backend: no `{name}`; expected one of {}", known.join(", ")))
+        let names: Vec<_> = all.iter().map(|backend| backend.name()).collect();
+        Failure::input(format!("--backend: no `{name}`; expected one of {}", names.join(", ")))
     })?;
     backend.available().map_err(|error| Failure::input(format!("--backend: {error}")))?;
     Ok(backend)

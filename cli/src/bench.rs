@@ -63,7 +63,8 @@ pub(crate) struct BenchArgs {
     /// Forbid huge pages for keys and values in host memory, to measure their effect.
     #[arg(long)]
     small_pages: bool,
-    /// Condition for reading all tokens instead of a pipeline's token list, because that is faster.
+    /// Condition under which all tokens are read instead of a pipeline's token list, if that is
+    /// faster.
     #[arg(long, default_value_t, value_parser = fall_back())]
     fall_back: FallBack,
     /// Omit the error bars of samples of a fixed size, which makes steps faster.

@@ -112,7 +112,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> u8 {
             u8::from(usage.use_stderr()) * 2
         }
     };
-    // Only the end of a Rust program flushes an unfinished line, and Python is none.
+    // Rust flushes an unfinished line only at the end of a Rust program, which Python is not.
     let _ = std::io::stdout().flush();
     code
 }
@@ -123,7 +123,7 @@ fn check_registry() -> Result<(), Failure> {
     if faults.is_empty() { Ok(()) } else { Err(Failure::input(faults.join("\nerror: "))) }
 }
 
-/// Runs a command, and reports the results of other shards that it lacks.
+/// Runs a command, and reports missing results of other shards.
 fn run_call(command: Command, call: &Call) -> Result<(), Failure> {
     match run(command, call) {
         Err(Failure::Incomplete(incomplete)) => call.report_incomplete(&incomplete),
@@ -131,8 +131,8 @@ fn run_call(command: Command, call: &Call) -> Result<(), Failure> {
     }
 }
 
-/// Runs the command that made merged results on these results. `begin` is called first, once the
-/// command has been parsed.
+/// Runs the command of merged results again, on these results. `begin` is called after the command
+/// has been parsed, and before it runs.
 fn replay(
     command: Vec<String>,
     shards: Option<usize>,

@@ -47,9 +47,9 @@ pub(crate) struct EvaluateArgs {
     tasks: Vec<String>,
     #[command(flatten)]
     published: BenchmarkArgs,
-    /// Tokens of a case, separated by commas: context, question and room for the answer. By
-    /// default,
-    /// 4096. For a benchmark, the maximum length of a prompt; by default, the model's context.
+    /// Tokens of a case, separated by commas: context, question and room for the answer; by
+    /// default, 4096. For a benchmark, the maximum length of a prompt; by default, the model's
+    /// context.
     #[arg(long, value_delimiter = ',')]
     context: Vec<usize>,
     /// Cases per task and length; a smaller dataset contributes all of its cases.
@@ -215,8 +215,8 @@ fn check_files(
     args.outputs.check(read.iter().chain(&args.sharing.results).chain(&model_files))
 }
 
-/// Refuses lengths whose keys and values do not fit into memory: those of prompts that were read,
-/// those of sequences, and those of dense sequences beside them.
+/// Refuses lengths whose keys and values do not fit into memory. The memory holds prompts that were
+/// read, sequences, and dense sequences beside them.
 fn expect_room(
     args: &EvaluateArgs,
     contexts: &[usize],
@@ -237,7 +237,8 @@ fn expect_room(
     )
 }
 
-/// Opens the stored answers; those of a shard with a header of everything that they depend on.
+/// Opens the stored answers. The file of a shard has a header with everything that the answers
+/// depend on.
 fn open_answers(
     args: &EvaluateArgs,
     call: &Call,

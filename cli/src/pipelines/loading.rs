@@ -13,8 +13,8 @@ use crate::fail::Failure;
 /// Changes to pipelines.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Changes {
-    /// Change a setting of each pipeline, such as estimator.epsilon=0.1 or selectors.0.size=64.
-    /// Pipelines that do not have the setting are left out, unless all pipelines lack it.
+    /// Change a setting of each pipeline, such as estimator.epsilon=0.1 or selectors.0.size=64. Of
+    /// several pipelines, those that cannot take the change are left out.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
 }

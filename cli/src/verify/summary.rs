@@ -36,7 +36,7 @@ fn judged(verdict: &Verification) -> &'static str {
     }
 }
 
-/// Returns the name of what is counted.
+/// Returns the name of the counted items.
 fn samples(verdict: &Verification) -> &'static str {
     match verdict.goal.scope {
         Scope::Row => "samples",

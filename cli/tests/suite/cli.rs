@@ -4,7 +4,7 @@ use std::process::Command;
 
 #[cfg(target_os = "linux")]
 use crate::world::wait_until_interruptible;
-use crate::world::{World, config, expect_code, keys, refuse, said, succeed, vattention};
+use crate::world::{World, config, expect_code, keys, read_stderr, refuse, succeed, vattention};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use vattention::Storage;
@@ -504,7 +504,7 @@ fn a_link_to_a_result_stays_a_link() {
 /// Runs `verify`, and returns its standard output, JSON and exit code.
 fn verify(world: &World, line: &str) -> (String, Value, Option<i32>) {
     let output = world.run(&format!("verify {line} --json verdict.json"));
-    assert_eq!(said(&output), "");
+    assert_eq!(read_stderr(&output), "");
     let verdict = world.json("verdict.json");
     (String::from_utf8(output.stdout).unwrap(), verdict, output.status.code())
 }

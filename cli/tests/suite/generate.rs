@@ -1,6 +1,6 @@
 //! `vattention generate` on the model of `models/recall`.
 
-use crate::world::{PROMISED, QUESTION, World, expect_code, llama3, recall, said};
+use crate::world::{PROMISED, QUESTION, World, expect_code, llama3, read_stderr, recall};
 use serde_json::{Value, json};
 
 /// Returns valid arguments. `changes` replaces options, adds them, or removes them (`""`).
@@ -477,7 +477,7 @@ fn sequences_that_exceed_the_memory_are_refused() {
     refuse(&world, &changes, " bytes of memory needed, 1855488 for the weights and ");
     // Tokens of text and answer, in 3 layers with 2 KV heads of 64 + 64 elements.
     let output = world.run(&args(&changes));
-    let said = said(&output);
+    let said = read_stderr(&output);
     let words: Vec<&str> = said.split_whitespace().collect();
     let after = |word: &str| words[1 + words.iter().position(|found| *found == word).unwrap()];
     let rows: u64 = after("and").parse().unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::world::{World, recall, said};
+use crate::world::{World, read_stderr, recall};
 
 /// Returns a world with `a.trace` of three layers, and `b.trace` with other numbers.
 fn world() -> World {
@@ -19,7 +19,7 @@ fn world() -> World {
 /// Runs the command, and returns the exit code, standard output and standard error.
 fn run(world: &World, args: &str) -> (i32, String, String) {
     let output = world.run(args);
-    let said = said(&output);
+    let said = read_stderr(&output);
     (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap(), said)
 }
 
@@ -369,7 +369,7 @@ fn tasks_of_a_slurm_array_are_shards() {
         run.env("SLURM_ARRAY_TASK_ID", id).env("SLURM_ARRAY_TASK_COUNT", count);
         run.env("SLURM_ARRAY_TASK_MIN", "4").env("SLURM_ARRAY_TASK_MAX", most);
         let output = run.output().unwrap();
-        let said = said(&output);
+        let said = read_stderr(&output);
         (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap(), said)
     };
     for (id, shard) in [("4", "1/2"), ("5", "2/2")] {

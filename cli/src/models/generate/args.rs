@@ -67,7 +67,8 @@ pub(crate) struct GenerateArgs {
     /// Number of the sequence; other numbers draw other samples.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(super) sequence: u32,
-    /// Condition for reading all tokens instead of the pipeline's list, because that is faster.
+    /// Condition under which all tokens are read instead of the pipeline's token list, if that is
+    /// faster.
     #[arg(long, default_value_t, value_parser = fall_back())]
     pub(super) fall_back: FallBack,
     /// Ignore tokens that end the text, and generate --tokens tokens.

@@ -153,7 +153,7 @@ pub(super) struct StepTimes {
     pub(super) median_seconds: f64,
     /// Share of the time of all steps.
     pub(super) attention_share: f64,
-    /// Share of the time that threads spent on KV heads; so are the next two.
+    /// Share of the time that threads spent on KV heads, like the next two.
     pub(super) select_share: Option<f64>,
     pub(super) sample_share: Option<f64>,
     pub(super) attend_share: Option<f64>,

@@ -16,7 +16,7 @@ pub(crate) const QUESTION: &str = "What is the special magic number for amber_an
     the provided text? The special magic number for amber_anchor mentioned in the provided text is";
 
 /// Returns standard error, without the progress lines of long commands.
-pub(crate) fn said(output: &Output) -> String {
+pub(crate) fn read_stderr(output: &Output) -> String {
     without_progress(&String::from_utf8_lossy(&output.stderr))
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn refuse(args: &(impl Arguments + ?Sized)) -> String {
 /// Returns standard error of a command, which must have ended with this exit code.
 #[track_caller]
 pub(crate) fn expect_code(output: &Output, code: i32) -> String {
-    let said = said(output);
+    let said = read_stderr(output);
     assert_eq!(output.status.code(), Some(code), "{said}");
     said
 }
@@ -256,7 +256,7 @@ impl World {
     pub(crate) fn refuse(&self, args: &(impl Arguments + ?Sized), expected: &str) {
         let before = self.files();
         let output = self.run(args);
-        let (args, said) = (args.list(), said(&output));
+        let (args, said) = (args.list(), read_stderr(&output));
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(output.stdout.is_empty(), "{args:?}");
         assert!(said.contains(expected), "{args:?}: {said:?} does not say {expected:?}");
