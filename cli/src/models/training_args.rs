@@ -25,25 +25,25 @@ pub(super) struct TrainingArgs {
     pub(super) output: PathBuf,
 }
 
-/// Traces of the options, opened.
-pub(super) struct OpenedTraces {
+/// Opened traces: for training, and for measuring recall.
+pub(super) struct TrainingTraces {
     pub(super) corpus: Corpus,
     held_out: Option<Corpus>,
 }
 
-impl OpenedTraces {
+impl TrainingTraces {
     pub(super) fn held_out(&self) -> HeldOut<'_> {
         self.held_out.as_ref().map_or(HeldOut::LastQueries, HeldOut::Traces)
     }
 }
 
 impl TrainingArgs {
-    pub(super) fn open(&self) -> Result<OpenedTraces, Failure> {
+    pub(super) fn open(&self) -> Result<TrainingTraces, Failure> {
         let corpus = Corpus::open(&self.traces)?;
         let held_out =
             (!self.held_out.is_empty()).then(|| Corpus::open(&self.held_out)).transpose()?;
         expect_distinct(&self.traces, &self.held_out)?;
-        Ok(OpenedTraces { corpus, held_out })
+        Ok(TrainingTraces { corpus, held_out })
     }
 
     /// Refuses an output, `more` included, that cannot be written or is one of the traces.
@@ -61,7 +61,7 @@ impl TrainingArgs {
         &self,
         selector: &HashAttention,
         best: usize,
-        traces: &OpenedTraces,
+        traces: &TrainingTraces,
     ) -> Result<(), Failure> {
         let found = recall(selector, best, &traces.corpus, traces.held_out())?;
         let header = format!("recall of the best {best} in a sixteenth, of held-out queries");

@@ -80,12 +80,12 @@ fn log_ticks(from: f64, to: f64) -> Vec<f64> {
 
 /// Range of an axis, and its ticks with their labels.
 #[derive(Clone)]
-pub(crate) struct Ticked {
+pub(crate) struct TickedAxis {
     range: Range<f64>,
     ticks: Vec<(f64, String)>,
 }
 
-impl Ticked {
+impl TickedAxis {
     /// Returns a range around all positions, with round numbers as ticks.
     pub(crate) fn new(axis: &Axis, places: impl Iterator<Item = f64>) -> Self {
         let range = range(places);
@@ -127,7 +127,7 @@ impl Ticked {
     }
 }
 
-impl Ranged for Ticked {
+impl Ranged for TickedAxis {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;
 
@@ -145,7 +145,7 @@ impl Ranged for Ticked {
     }
 }
 
-impl ValueFormatter<f64> for Ticked {
+impl ValueFormatter<f64> for TickedAxis {
     fn format_ext(&self, place: &f64) -> String {
         let label = self.ticks.iter().find(|(tick, _)| tick == place);
         label.map(|(_, label)| label.clone()).unwrap_or_default()
@@ -177,18 +177,18 @@ mod tests {
 
     #[test]
     fn ticks_have_different_labels() {
-        let labels = |ticked: &Ticked| -> Vec<String> {
+        let labels = |ticked: &TickedAxis| -> Vec<String> {
             ticked.ticks.iter().map(|(place, _)| ticked.format_ext(place)).collect()
         };
         let shares = Axis::log("share").in_percent();
-        let ticked = Ticked::new(&shares, [0.07_f64, 1.0].into_iter().map(f64::log10));
+        let ticked = TickedAxis::new(&shares, [0.07_f64, 1.0].into_iter().map(f64::log10));
         assert_eq!(labels(&ticked), ["10 %", "20 %", "50 %", "100 %"]);
         let (ticked, below) = ticked.with_below("exact");
         assert_eq!(labels(&ticked)[0], "exact");
         assert!(ticked.ends()[0] < below && below < 0.07_f64.log10());
-        let ticked = Ticked::with_numbers(&Axis::log("tokens"), &[5000.0, 10_000.0, 5e5, 2e6]);
+        let ticked = TickedAxis::with_numbers(&Axis::log("tokens"), &[5000.0, 10_000.0, 5e5, 2e6]);
         assert_eq!(labels(&ticked), ["5000", "10k", "500k", "2M"]);
-        let ticked = Ticked::with_numbers(&Axis::log("epsilon"), &[0.05, 0.1, 0.2]);
+        let ticked = TickedAxis::with_numbers(&Axis::log("epsilon"), &[0.05, 0.1, 0.2]);
         assert_eq!(labels(&ticked), ["0.05", "0.1", "0.2"]);
     }
 

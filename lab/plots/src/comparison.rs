@@ -5,7 +5,7 @@ use plotters::style::text_anchor::HPos;
 use vattention_experiments::Evidence;
 use vattention_experiments::{Comparison, LEVEL, Measured};
 
-use crate::axis::{Axis, Ticked};
+use crate::axis::{Axis, TickedAxis};
 use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, picture, text_width, write, write_from};
 use crate::labels::{Area, Label, PlotLabels};
 use crate::style::Style;
@@ -51,8 +51,8 @@ pub(crate) fn comparison_with_limit(comparison: &Comparison, limit: Option<f64>)
 struct Scatter<'a> {
     title: String,
     points: Vec<ComparisonPoint<'a>>,
-    x: Ticked,
-    y: Ticked,
+    x: TickedAxis,
+    y: TickedAxis,
     /// Position of a vertical line on the x axis.
     limit: Option<f64>,
 }
@@ -81,9 +81,9 @@ impl<'a> Scatter<'a> {
         let pipelines = &comparison.pipelines;
         let shares = pipelines.iter().map(|measured| measured.density).chain(limit);
         let errors = pipelines.iter().map(|measured| measured.output_error.mean);
-        let across = Ticked::new(&x, shares.filter_map(|share| x.place(share)));
+        let across = TickedAxis::new(&x, shares.filter_map(|share| x.place(share)));
         let inexact = errors.filter(|&error| error >= ROUNDING).filter_map(|error| y.place(error));
-        let mut up = Ticked::new(&y, inexact);
+        let mut up = TickedAxis::new(&y, inexact);
         let mut below = 0.0;
         if pipelines.iter().any(|measured| measured.output_error.mean < ROUNDING) {
             (up, below) = up.with_below("< 1e-5");
@@ -201,7 +201,7 @@ impl<'a> Scatter<'a> {
     }
 }
 
-type Chart<'c> = ChartContext<'c, SVGBackend<'c>, Cartesian2d<Ticked, Ticked>>;
+type Chart<'c> = ChartContext<'c, SVGBackend<'c>, Cartesian2d<TickedAxis, TickedAxis>>;
 
 /// Names of the pipelines, beside their points or in the list.
 struct Names {

@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use crate::axis::Ticked;
+use crate::axis::TickedAxis;
 use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, picture, text_width, write};
 use crate::figure::{Figure, Panel, Series};
 use crate::style::Style;
@@ -100,8 +100,8 @@ impl Panel {
         let all: Vec<(f64, f64)> =
             self.series.iter().flat_map(|series| self.places(series)).collect();
         let level = self.level.and_then(|level| self.y.place(level));
-        let x = Ticked::new(&self.x, all.iter().map(|point| point.0));
-        let y = Ticked::new(&self.y, all.iter().map(|point| point.1).chain(level));
+        let x = TickedAxis::new(&self.x, all.iter().map(|point| point.0));
+        let y = TickedAxis::new(&self.y, all.iter().map(|point| point.1).chain(level));
         let across = x.ends();
         let mut chart = ChartBuilder::on(area)
             .margin(14)

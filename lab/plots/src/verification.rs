@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use vattention_core::{Fraction, promise::Scope};
 use vattention_experiments::{Count, Evidence, Verification};
 
-use crate::axis::{Axis, Ticked};
+use crate::axis::{Axis, TickedAxis};
 use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, picture, text_width, write};
 use crate::labels::{Area, PlotLabels};
 use crate::style::Style;
@@ -120,8 +120,8 @@ fn draw<'a>(
 ) -> Result<(), DrawFailure<'a>> {
     let [x, y] = [Axis::log("epsilon promised"), Axis::log("error measured")];
     let epsilons: Vec<f64> = columns.iter().map(|column| column.epsilon).collect();
-    let across = Ticked::with_numbers(&x, &epsilons);
-    let up = Ticked::new(&y, errors(columns).into_iter().filter_map(|error| y.place(error)));
+    let across = TickedAxis::with_numbers(&x, &epsilons);
+    let up = TickedAxis::new(&y, errors(columns).into_iter().filter_map(|error| y.place(error)));
     let mut chart = ChartBuilder::on(root)
         .margin(16)
         .margin_top(TOP)

@@ -15,4 +15,4 @@ pub use error::{Error, Result};
 pub use loki::{Bases, Basis};
 
 #[cfg(test)]
-mod planted;
+mod test_traces;

@@ -1,11 +1,11 @@
 use ndarray::s;
 
 use super::*;
-use crate::planted;
+use crate::test_traces;
 
 fn calibrate(layer: TraceLayer) -> Channels {
     let folder = tempfile::tempdir().unwrap();
-    let path = planted::trace(&folder, "a", &[(3, layer)]);
+    let path = test_traces::trace(&folder, "a", &[(3, layer)]);
     Channels::calibrate(&Corpus::open(&[path]).unwrap()).unwrap()
 }
 
@@ -15,7 +15,7 @@ fn list<'a>(channels: &'a Channels, name: &str) -> &'a [Vec<usize>] {
 
 #[test]
 fn large_channels_come_first_in_each_head_and_in_its_group() {
-    let mut layer = planted::layer(1);
+    let mut layer = test_traces::layer(1);
     for (head, (channel, times)) in [(5, 100.0), (2, 10.0), (1, 10.0), (1, 10.0)].iter().enumerate()
     {
         layer.queries.slice_mut(s![head, .., *channel]).mapv_inplace(|x| x * times);
@@ -37,8 +37,8 @@ fn large_channels_come_first_in_each_head_and_in_its_group() {
 fn pairs_are_of_the_same_token() {
     // In the prompt's last tokens, channel 0 is large in queries and zero in keys; in other keys,
     // it is very large. Channel 4 is large in both.
-    let mut layer = planted::layer(2);
-    let mut prompt = planted::noise((4, 10, 8), 9);
+    let mut layer = test_traces::layer(2);
+    let mut prompt = test_traces::noise((4, 10, 8), 9);
     prompt.slice_mut(s![.., .., 0]).fill(50.0);
     prompt.slice_mut(s![.., .., 4]).fill(5.0);
     layer.keys.slice_mut(s![.., ..290, 0]).fill(50.0);
@@ -56,7 +56,7 @@ fn pairs_are_of_the_same_token() {
 
 #[test]
 fn the_file_is_json_of_permutations() {
-    let channels = calibrate(planted::layer(3));
+    let channels = calibrate(test_traces::layer(3));
     let read: BTreeMap<String, Vec<Vec<usize>>> =
         serde_json::from_str(&channels.to_json()).unwrap();
     assert_eq!(read, channels.lists);

@@ -1,13 +1,13 @@
 use super::*;
-use crate::planted;
+use crate::test_traces;
 
 /// Returns a layer with two KV heads of two query heads each, over 600 tokens. For the second KV
 /// head, a token in the middle has nearly all attention weight.
 fn layer() -> TraceLayer {
     let mut layer = TraceLayer {
-        queries: planted::noise((4, 32, 8), 1),
-        keys: planted::noise((2, 600, 8), 2),
-        values: planted::noise((2, 600, 8), 3),
+        queries: test_traces::noise((4, 32, 8), 1),
+        keys: test_traces::noise((2, 600, 8), 2),
+        values: test_traces::noise((2, 600, 8), 3),
         visible: None,
         prompt: None,
         prompt_tokens: None,
@@ -22,7 +22,7 @@ fn layer() -> TraceLayer {
 
 fn calibrate(layers: &[(usize, TraceLayer)]) -> Gates {
     let folder = tempfile::tempdir().unwrap();
-    let corpus = Corpus::open(&[planted::trace(&folder, "trace", layers)]).unwrap();
+    let corpus = Corpus::open(&[test_traces::trace(&folder, "trace", layers)]).unwrap();
     Gates::calibrate(&corpus).unwrap()
 }
 
@@ -37,7 +37,7 @@ fn a_retrieval_head_has_the_larger_gate() {
 #[test]
 fn a_gate_is_the_mean_error_of_reading_only_the_ends() {
     let mut layer = layer();
-    layer.keys = planted::noise((2, 600, 8), 5);
+    layer.keys = test_traces::noise((2, 600, 8), 5);
     let visible: Vec<usize> = (0..32).map(|i| 370 + 7 * i).collect();
     layer.visible = Some(visible.clone());
     let gates = calibrate(&[(0, layer.clone())]);

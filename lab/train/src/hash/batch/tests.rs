@@ -1,9 +1,9 @@
 use super::*;
-use crate::planted;
+use crate::test_traces;
 
 #[test]
 fn the_best_keys_of_each_query_in_the_run_are_positives() {
-    let layer = planted::layer(1);
+    let layer = test_traces::layer(1);
     for head in 0..4 {
         let batch = only(Batch::split(&layer, head, &[3, 11], 40..140, 5).unwrap());
         assert_eq!((batch.head, batch.counted()), (head, 2 * 100));
@@ -22,7 +22,7 @@ fn the_best_keys_of_each_query_in_the_run_are_positives() {
 
 #[test]
 fn tokens_that_a_query_does_not_see_do_not_count() {
-    let mut layer = planted::layer(2);
+    let mut layer = test_traces::layer(2);
     layer.visible = Some((0..32).map(|query| if query == 4 { 50 } else { 20 }).collect());
     let batch = only(Batch::split(&layer, 3, &[4, 5], 30..60, 5).unwrap());
     assert_eq!(batch.counted(), 20);
@@ -40,8 +40,8 @@ fn only(mut batches: Vec<Batch>) -> Batch {
 /// A long run is split into batches, which together have the positives of the run.
 #[test]
 fn the_batches_of_a_long_run_have_each_positive_once() {
-    let mut layer = planted::layer(3);
-    layer.keys = planted::noise((2, 2600, 8), 9);
+    let mut layer = test_traces::layer(3);
+    layer.keys = test_traces::noise((2, 2600, 8), 9);
     let batches = Batch::split(&layer, 1, &[7], 100..2550, 40).unwrap();
     let sizes: Vec<usize> = batches.iter().map(|batch| batch.keys.dims()[1]).collect();
     assert_eq!(sizes, [1000, 1000, 450]);

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::*;
 use crate::hash::recall;
-use crate::planted;
+use crate::test_traces;
 
 /// Case of the golden file, which `tools/make_selectors_golden.py` writes.
 #[derive(Deserialize)]
@@ -61,7 +61,7 @@ fn the_first_matrix_is_orthonormal() {
 /// Returns a layer in which four elements are large in keys and zero in queries, so that only the
 /// other four directions matter.
 fn learnable(seed: u64) -> TraceLayer {
-    let mut layer = planted::layer_of(128, 800, seed);
+    let mut layer = test_traces::layer_of(128, 800, seed);
     layer.queries.slice_mut(s![.., .., ..4]).fill(0.0);
     layer.queries.mapv_inplace(|x| 20.0 * x);
     layer.keys.mapv_inplace(|x| 20.0 * x);
@@ -70,7 +70,7 @@ fn learnable(seed: u64) -> TraceLayer {
 }
 
 fn corpus(folder: &tempfile::TempDir, name: &str, layer: TraceLayer) -> Corpus {
-    Corpus::open(&[planted::trace(folder, name, &[(2, layer)])]).unwrap()
+    Corpus::open(&[test_traces::trace(folder, name, &[(2, layer)])]).unwrap()
 }
 
 fn train(corpus: &Corpus, settings: &HataSettings) -> Vec<u8> {

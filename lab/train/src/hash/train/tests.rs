@@ -8,12 +8,12 @@ use vattention_selectors::{Activation, HashAttention, IndexOf};
 
 use super::*;
 use crate::hash::recall;
-use crate::planted;
+use crate::test_traces;
 
 /// Returns a layer in which all keys share a large element that is zero in queries, so that angles
 /// are less informative than `q·k`.
 fn learnable(seed: u64) -> TraceLayer {
-    let mut layer = planted::layer_of(128, 800, seed);
+    let mut layer = test_traces::layer_of(128, 800, seed);
     layer.queries.slice_mut(s![.., .., 0]).fill(0.0);
     layer.keys.slice_mut(s![.., .., 0]).mapv_inplace(|x| x + 10.0);
     layer
@@ -33,7 +33,7 @@ impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let layers = [(2, learnable(1)), (5, learnable(7))];
-        let corpus = Corpus::open(&[planted::trace(&folder, "trace", &layers)]).unwrap();
+        let corpus = Corpus::open(&[test_traces::trace(&folder, "trace", &layers)]).unwrap();
         let checkpoint = Checkpoint::beside(&folder.path().join("weights"));
         Self { folder, corpus, checkpoint }
     }
@@ -105,7 +105,7 @@ fn held_out_queries_are_excluded_from_training() {
     let mut other = learnable(1);
     other.queries.slice_mut(s![.., 112.., ..]).fill(3.0);
     let layers = [(2, other), (5, learnable(7))];
-    let corpus = Corpus::open(&[planted::trace(&setup.folder, "other", &layers)]).unwrap();
+    let corpus = Corpus::open(&[test_traces::trace(&setup.folder, "other", &layers)]).unwrap();
     let setup = Fixture { corpus, ..setup };
     assert_eq!(setup.run(&settings, false, &mut Vec::new()).unwrap(), before);
 }
