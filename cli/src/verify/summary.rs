@@ -57,8 +57,7 @@ fn promise(verdict: &Verification) -> String {
     format!("Pr(error of {target} > {least}) <= {}, for {judged}{limited}", delta.get())
 }
 
-/// Formats the error bars: `error bars: 0.081 on average, 0.1 at most; the error exceeds its bar in
-/// 0.4 % of ...`.
+/// Formats the error bars: `error bars: 0.081 on average, 0.1 at most; ...`.
 fn bars(verdict: &Verification) -> String {
     let bars = &verdict.bars;
     let Some(outside) = bars.share_outside() else { return "error bars: none".into() };
@@ -112,8 +111,7 @@ fn worst(what: &str, count: &Count, test: &CountTest) -> String {
     )
 }
 
-/// Formats the test of rows together: `rows together: 90 of 1000 rows violated in all of their 2
-/// samples; at most 29 expected at 1e-6`.
+/// Formats the test of rows together: `rows together: 90 of 1000 rows violated in ...`.
 fn together(verdict: &Verification) -> String {
     let RowsTogether { limit, worst, .. } = verdict.rows_together;
     match worst {

@@ -3,7 +3,7 @@
 //!
 //! The importance of channel `c` is the mean of `|q_c|`, of `|k_c|`, or of `|q_c k_c|` over pairs
 //! of a query and the key of the same token. Only prompt queries make pairs: they belong to the
-//! last tokens of the prompt, while the tokens of other queries are not in the trace. Without
+//! last tokens of the prompt, while other queries need not belong to a token of the trace. Without
 //! prompt queries in any trace, the third importance is the product of the first two, which ignores
 //! correlations. The importance for a KV head is the sum over its query heads.
 //!

@@ -1,8 +1,8 @@
 //! Gates of KV heads, by which DuoAttention separates retrieval heads from streaming heads.
 //!
-//! The gate of a KV head is the mean over its group's queries of the error `|out − exact| /
-//! |exact|`, at most 1, of an output that reads only the first [`DuoAttention::SINK`] and the last
-//! [`DuoAttention::RECENT`] tokens.
+//! The gate of a KV head is the mean error over its group's queries of an output that reads only
+//! the first [`DuoAttention::SINK`] and the last [`DuoAttention::RECENT`] tokens. The error is
+//! `|out − exact| / |exact|`, at most 1.
 //!
 //! The authors train gates instead. Their loss is the change of the last layer's output on texts
 //! with hidden passkeys, with a penalty on retrieval heads, and gradients flow through the whole

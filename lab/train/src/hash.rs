@@ -1,10 +1,10 @@
 //! Training the maps of `hash-attention`.
 //!
 //! Each query head has a network for queries and a network for keys. Both map a row to `bits`
-//! numbers, whose signs are the code. Training replaces the sign by `tanh`, and uses `s = Σ
-//! tanh(query bit) · tanh(key bit)` as the logit of "this key is one of the `top` keys with the
-//! largest `q·k`", with binary cross-entropy and weighted positives. Layers are trained one after
-//! the other, and all heads of a layer together.
+//! numbers, whose signs are the code. Training replaces the sign by `tanh`. The logit of "this key
+//! is one of the `top` keys with the largest `q·k`" is `Σ tanh(query bit) · tanh(key bit)`, with
+//! binary cross-entropy and weighted positives. Layers are trained one after the other, and all
+//! heads of a layer together.
 //!
 //! Desai, Yang, Cuadron, Zaharia, Gonzalez, Stoica (2024), "HashAttention: Semantic Sparsity for
 //! Faster Inference", <https://arxiv.org/abs/2412.14468>. The authors read each document once, in
