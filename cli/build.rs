@@ -1,4 +1,4 @@
-//! What `vattention --version` says: the version, the commit, and whether models are built in.
+//! Text of `vattention --version`: the version, the commit, and whether models are built in.
 
 use std::env;
 use std::process::Command;
@@ -11,7 +11,7 @@ fn main() {
     println!("cargo:rustc-env=VATTENTION_VERSION={version} ({commit}{models} models)");
 }
 
-/// The commit of this repository; a package has none, nor has what lies in somebody else's.
+/// Returns the commit of this repository; `None` in a package or inside another repository.
 fn commit() -> Option<String> {
     if git(&["rev-parse", "--show-prefix"])? != "cli/" {
         return None;
@@ -22,6 +22,6 @@ fn commit() -> Option<String> {
 
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git").args(args).output().ok()?;
-    let said = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| said.trim().to_owned())
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
 }

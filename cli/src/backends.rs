@@ -1,4 +1,4 @@
-//! The machine that runs pipelines.
+//! Option that chooses the backend.
 
 use vattention::Backend;
 
@@ -6,7 +6,7 @@ use crate::fail::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BackendArg {
-    /// The machine to run pipelines with: cpu, cuda or reference.
+    /// Backend that runs the pipelines: cpu, cuda or reference.
     #[arg(long, default_value = "cpu")]
     pub(crate) backend: String,
 }
@@ -16,18 +16,21 @@ impl BackendArg {
         Self { backend: "cpu".into() }
     }
 
-    /// The backend of that name.
+    /// Returns the backend of this name.
     pub(crate) fn find(&self) -> Result<Box<dyn Backend>, Failure> {
         find_backend(&self.backend)
     }
 }
 
-/// The backend of that name, or which there are; or why it cannot run here.
+/// Returns the backend of this name.
+///
+/// # Errors
+/// If there is no such backend, or if it cannot run on this machine.
 pub(crate) fn find_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
     let backend = vattention::backend(name).ok_or_else(|| {
         let all = vattention::all_backends();
-        let known: Vec<_> = all.iter().map(|backend| backend.name()).collect();
-        Failure::input(format!("--backend: no `{name}`; expected one of {}", known.join(", ")))
+        let names: Vec<_> = all.iter().map(|backend| backend.name()).collect();
+        Failure::input(format!("--backend: no `{name}`; expected one of {}", names.join(", ")))
     })?;
     backend.available().map_err(|error| Failure::input(format!("--backend: {error}")))?;
     Ok(backend)

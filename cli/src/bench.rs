@@ -25,13 +25,13 @@ use crate::sharing::Call;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
-    /// Pipeline files; by default, pipelines that are built in.
+    /// Pipeline files; by default, four built-in pipelines.
     configs: Vec<PathBuf>,
-    /// Measure on the heads of a trace, layer by layer, in place of made-up ones.
+    /// Measure on the heads of a trace, layer by layer, instead of synthetic ones.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["query_heads", "kv_heads", "head_dim"])]
     trace: Option<PathBuf>,
-    /// Tokens in the cache, between commas; by default, 8192, 32768 and 131072, or those of the trace. Beyond its
-    /// tokens a trace begins again.
+    /// Tokens in the cache, separated by commas; by default, 8192, 32768 and 131072, or those of
+    /// the trace. A trace with fewer tokens is repeated.
     #[arg(long, value_delimiter = ',', value_parser = tokens)]
     tokens: Option<Vec<usize>>,
     /// Query heads.
@@ -43,41 +43,43 @@ pub(crate) struct BenchArgs {
     /// Elements of a query, a key and a value.
     #[arg(long, default_value_t = 128)]
     head_dim: usize,
-    /// How numbers are stored, between commas.
+    /// Number formats of keys and values, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "bf16", value_parser = storage())]
     dtype: Vec<Storage>,
-    /// Shares of the tokens to read beside sink and window, between commas: half by the selector
-    /// that has a size and half by an estimator that has one, or all by the one there is. An estimator
-    /// without a size decides itself. By default, pipelines run as they stand.
+    /// Shares of the tokens to read beside sink and window, separated by commas. A selector with a
+    /// size and an estimator with a size get half each; if there is only one, it gets all. A
+    /// pipeline whose estimator has no size runs once, unchanged. By default, all pipelines run
+    /// unchanged.
     #[arg(long, value_delimiter = ',', value_parser = fraction)]
     density: Vec<Fraction>,
-    /// Threads, between commas; by default, 1 and as many as the machine runs at once.
+    /// Threads, separated by commas; by default, 1 and the number of hardware threads.
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Option<Vec<usize>>,
     #[command(flatten)]
     machine: BackendArg,
-    /// Keep rows in the host's memory, from which a GPU fetches those that it reads.
+    /// Keep keys and values in host memory, from which a GPU fetches the rows that it reads.
     #[arg(long)]
     offload: bool,
-    /// Forbid huge pages for the host's rows: to see what they bring.
+    /// Forbid huge pages for keys and values in host memory, to measure their effect.
     #[arg(long)]
     small_pages: bool,
-    /// When to read everything in place of what a pipeline chose, because that is faster.
+    /// Condition under which all tokens are read instead of a pipeline's token list, if that is
+    /// faster.
     #[arg(long, default_value_t, value_parser = fall_back())]
     fall_back: FallBack,
-    /// Do not look at samples of a given size: steps are faster, and their rows have no error bar.
+    /// Omit the error bars of samples of a fixed size, which makes steps faster.
     #[arg(long)]
     omit_error_bars: bool,
-    /// Sequences that attend at once; of several, lengths differ, from about half of the tokens to all.
+    /// Sequences in a batch; their lengths range from about half of the tokens to all.
     #[arg(long, value_parser = sequences, default_value = "1")]
     sequences: usize,
     #[command(flatten)]
     changes: Changes,
-    /// Seconds to measure each set of pipelines, after warming up; five rounds at least.
+    /// Seconds to measure each set of pipelines after warming up; at least five rounds.
     #[arg(long, value_parser = seconds, default_value = "3", allow_hyphen_values = true)]
     seconds: Duration,
-    /// Bytes of keys and values in all layers of a pipeline, and of the memory that is read in
-    /// order: many times what the processor keeps.
+    /// Bytes of keys and values in all layers of a pipeline, and of the memory that is read
+    /// sequentially: many times the processor's caches.
     #[arg(long, value_name = "BYTES", value_parser = cold_bytes, default_value = "1073741824")]
     cold_bytes: usize,
     #[command(flatten)]
@@ -86,10 +88,10 @@ pub(crate) struct BenchArgs {
 
 pub(crate) fn run(args: &BenchArgs, call: &Call) -> Result<(), Failure> {
     let backend = args.machine.find()?;
-    let LoadedPipelines { lineup, files } = load(args)?;
+    let LoadedPipelines { lineup, files } = load_pipelines(args)?;
     let inputs: Vec<&Path> = files.iter().chain(&args.trace).map(PathBuf::as_path).collect();
     check_outputs(&args.outputs.files(), &inputs)?;
-    let bench = bench(args)?;
+    let bench = build_bench(args)?;
     let count = lineup.run.len() * args.density.len().max(1);
     let most = bench.most_layers(count)?;
     let numbers: BTreeSet<usize> = (0..most).map(|layer| bench.heads.number(layer)).collect();
@@ -98,7 +100,7 @@ pub(crate) fn run(args: &BenchArgs, call: &Call) -> Result<(), Failure> {
     let lineup = lineup.fitting(&layers, &*backend)?;
     let classed =
         |entry: Entry| bench.heads.expect_classes(&entry.pipeline, most).map(|()| vec![entry]);
-    let lineup = lineup.each(classed)?.each(|entry| variants(&entry, &args.density))?;
+    let lineup = lineup.expand(classed)?.expand(|entry| variants(&entry, &args.density))?;
     let bar = progress::bar("parts");
     let report = bench.run(&lineup.run, &*backend, &|done, total| {
         progress::show(&bar, done, total);
@@ -107,11 +109,11 @@ pub(crate) fn run(args: &BenchArgs, call: &Call) -> Result<(), Failure> {
     let pipelines = lineup.run.iter().map(|variant| &*variant.pipeline);
     let run = || Provenance::new(call, &inputs, pipelines, Some(backend.name()));
     let (svg, table) = (|| plots::bench(&report), table::show(&report));
-    args.outputs.publish(run, &lineup.told(&report), svg, &table)
+    args.outputs.publish(run, &lineup.with_left_out(&report), svg, &table)
 }
 
-fn bench(args: &BenchArgs) -> Result<Bench, Failure> {
-    let (heads, all_tokens) = heads(args)?;
+fn build_bench(args: &BenchArgs) -> Result<Bench, Failure> {
+    let (heads, all_tokens) = open_heads(args)?;
     Ok(Bench {
         heads,
         tokens: args.tokens.clone().unwrap_or(all_tokens),
@@ -127,8 +129,8 @@ fn bench(args: &BenchArgs) -> Result<Bench, Failure> {
     })
 }
 
-/// What is measured on, and with how many tokens unless that is said.
-fn heads(args: &BenchArgs) -> Result<(BenchHeads, Vec<usize>), Failure> {
+/// Returns the heads to measure on, and the default of `--tokens`.
+fn open_heads(args: &BenchArgs) -> Result<(BenchHeads, Vec<usize>), Failure> {
     let Some(path) = &args.trace else {
         let shape = Shape {
             query_heads: args.query_heads,
@@ -143,21 +145,22 @@ fn heads(args: &BenchArgs) -> Result<(BenchHeads, Vec<usize>), Failure> {
     Ok((BenchHeads::Traced(traced), vec![tokens]))
 }
 
-/// One thread, and as many as the machine runs at once.
+/// Returns the default of `--threads`: one thread, and the number of hardware threads.
 fn all_threads() -> Vec<usize> {
     let most = std::thread::available_parallelism().map_or(1, usize::from);
     if most > 1 { vec![1, most] } else { vec![1] }
 }
 
-/// The pipelines of the files, or those built in.
-fn load(args: &BenchArgs) -> Result<LoadedPipelines, Failure> {
+/// Loads the pipelines of the files, or the built-in ones.
+fn load_pipelines(args: &BenchArgs) -> Result<LoadedPipelines, Failure> {
     if args.configs.is_empty() {
         return args.changes.parse(&builtin::texts());
     }
     args.changes.load(&args.configs)
 }
 
-/// A pipeline at each density; as it stands without one, if it is dense, or if its estimator decides.
+/// Returns a pipeline at each density; unchanged if there is no density, if the pipeline is dense,
+/// or if its estimator decides the sample size.
 fn variants(
     entry: &Entry,
     densities: &[Fraction],
@@ -166,11 +169,11 @@ fn variants(
     if densities.is_empty() || pipeline.is_dense() || decides_itself(pipeline) {
         return Ok(vec![Variant::as_it_stands(pipeline.clone())]);
     }
-    let at = |&density: &Fraction| {
+    let variant = |&density: &Fraction| {
         let pipeline = at_density(pipeline, density)?;
         Ok(Variant { asked: Some(density.get()), ..Variant::as_it_stands(pipeline) })
     };
-    densities.iter().map(at).collect()
+    densities.iter().map(variant).collect()
 }
 
 fn tokens(text: &str) -> Result<usize, String> {

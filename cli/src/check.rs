@@ -1,4 +1,4 @@
-//! `vattention check`: every problem in pipeline files, or the pipelines they make.
+//! `vattention check`: all problems of pipeline files, or the pipelines in full.
 
 use std::path::PathBuf;
 
@@ -21,10 +21,10 @@ pub(crate) struct CheckArgs {
     configs: Vec<PathBuf>,
     #[command(flatten)]
     changes: Changes,
-    /// A trace on whose layers they must be able to run.
+    /// Trace on whose layers the pipelines must be able to run.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// A model's folder or GGUF file, in whose layers they must be able to run.
+    /// Model folder or GGUF file in whose layers the pipelines must be able to run.
     #[cfg(feature = "models")]
     #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
@@ -33,7 +33,6 @@ pub(crate) struct CheckArgs {
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let entries = args.changes.load_all(&args.configs)?;
     let trace = args.trace.as_deref().map(Trace::open).transpose()?;
-    // What the pipelines must fit, beside themselves.
     let layers: Vec<(usize, Shape)> = trace.as_ref().map_or_else(Vec::new, shapes);
     #[cfg(feature = "models")]
     let model = args.model.as_deref().map(crate::models::layers).transpose()?;
@@ -65,27 +64,29 @@ fn shapes(trace: &Trace) -> Vec<(usize, Shape)> {
     trace.layers().map(|(number, layout)| (number, layout.shape)).collect()
 }
 
-/// The pipeline with the sampler that it draws by, where the file names none.
+/// Returns the pipeline with its default sampler, if the file names none and the estimator checks
+/// samples.
 fn in_full(pipeline: &PipelineConfig) -> PipelineConfig {
     let mut pipeline = pipeline.clone();
-    let checks = |estimator: &dyn Estimator| {
+    let checks_samples = |estimator: &dyn Estimator| {
         estimator.goal().is_ok_and(|goal| goal.size().is_none())
             && estimator.schedule() != Schedule::Before
     };
-    if pipeline.estimator.as_deref().is_some_and(checks) && pipeline.sampler.is_none() {
+    if pipeline.estimator.as_deref().is_some_and(checks_samples) && pipeline.sampler.is_none() {
         pipeline.sampler = Some(Box::new(Uniform::DEFAULT));
     }
     pipeline
 }
 
-/// Contexts at which shares are shown in tokens.
+/// Context lengths at which shares are shown in tokens.
 const CONTEXTS: [usize; 3] = [4096, 32_768, 131_072];
 
-/// What the shares of the context come to, as comments.
+/// Returns TOML comments that convert shares of the context into tokens.
 fn in_tokens(pipeline: &PipelineConfig) -> String {
     let shares = shares(pipeline);
-    let title =
-        |(at, size): &(String, Size)| format!("{at} = {}", size.share().map_or(0.0, Fraction::get));
+    let title = |(key, size): &(String, Size)| {
+        format!("{key} = {}", size.share().map_or(0.0, Fraction::get))
+    };
     let width = shares.iter().map(|share| title(share).len()).max().unwrap_or(0);
     let row = |title: &str, tokens: [String; 3]| {
         let [short, middle, long] = tokens;
@@ -100,5 +101,5 @@ fn in_tokens(pipeline: &PipelineConfig) -> String {
         return rows;
     }
     let head = row("", CONTEXTS.map(|context| context.to_string()));
-    format!("\n\n# what shares come to, in tokens of a context of{head}{rows}")
+    format!("\n\n# shares in tokens, at context lengths of{head}{rows}")
 }

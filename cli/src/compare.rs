@@ -32,7 +32,7 @@ pub(crate) fn run(args: &CompareArgs, call: &Call) -> Result<(), Failure> {
     let LoadedPipelines { lineup, files } = args.pipelines.load()?;
     let (trace, settings) = args.on.open(&files, args.dump.as_ref())?;
     let results = args.on.results(call, &lineup.run)?;
-    let lineup = args.pipelines.lineup(lineup, &trace, &*backend, &settings, &results)?;
+    let lineup = args.pipelines.fit_to_trace(lineup, &trace, &*backend, &settings, &results)?;
     let bar = progress::bar("steps");
     let show = |done, total| progress::show(&bar, done, total);
     let (comparison, dump) = compare(&lineup.run, &trace, &*backend, &settings, &results, &show)?;
@@ -44,16 +44,16 @@ pub(crate) fn run(args: &CompareArgs, call: &Call) -> Result<(), Failure> {
     }
     let run = || args.on.provenance(call, &files, lineup.pipelines(), Some(backend.name()));
     let svg = || plots::comparison(&comparison);
-    args.on.outputs.publish(run, &lineup.told(&comparison), svg, &table(&comparison))
+    args.on.outputs.publish(run, &lineup.with_left_out(&comparison), svg, &table(&comparison))
 }
 
-/// Notes that a pipeline was dense because the trace shows its selectors no prompt.
-fn note_unobserved(one: &Measured) {
-    if one.unobserved > 0 {
+/// Notes that rows of a pipeline were dense because the trace has no prompt queries.
+fn note_unobserved(measured: &Measured) {
+    if measured.unobserved > 0 {
         note(&format!(
-            "{}: {} rows read every token: a selector learns from the last queries of a prompt, \
-             and the trace has none (`capture` and the Python package keep them)",
-            one.file, one.unobserved
+            "{}: {} rows read every token: a selector needs the last queries of the prompt, which \
+             the trace does not have (`capture` and the Python package store them)",
+            measured.file, measured.unobserved
         ));
     }
 }
@@ -62,10 +62,10 @@ fn table(comparison: &Comparison) -> String {
     let Comparison { trace, backend, pipelines } = comparison;
     let mut columns = columns();
     if pipelines.iter().any(|pipeline| pipeline.live.is_some()) {
-        columns.extend(columns_of_evicting());
+        columns.extend(eviction_columns());
     }
     if pipelines.iter().any(|pipeline| pipeline.set.is_some()) {
-        let help = "what was set so that the pipeline reads the share asked for";
+        let help = "setting that was found so that the pipeline reads the share of --density";
         columns.push(Column::new("set", help, |it: &Measured| or_dash(it.set.clone())));
     }
     format!("{trace}, backend {backend}\n\n{}", table::show(&columns, pipelines))
@@ -79,21 +79,22 @@ fn columns() -> Vec<Column<'static, Measured>> {
         Column::<Measured>::text("pipeline", "", |it| it.pipeline.clone()),
         Column::<Measured>::new(
             "read",
-            "share of the visible tokens that a KV head's query heads read together: with several of \
-             them more than a `size`, which each picks for itself (unless `score = \"group\"`)",
+            "share of the visible tokens that a KV head's query heads read together; more than \
+             `size` if query heads pick different tokens (not with `score = \"group\"`)",
             |it| percent(it.density),
         ),
         Column::<Measured>::new(
             "per head",
-            "share that each query head reads; under `share = \"group\"`, all that any of them picked",
+            "share that each query head reads; with `share = \"group\"`, the union of the heads' \
+             picks",
             |it| percent(it.density_per_query_head),
         ),
-        Column::<Measured>::new("sampled", "tokens drawn by chance per row", |it| {
+        Column::<Measured>::new("sampled", "sampled tokens per row", |it| {
             or_dash(it.budget.map(|budget| format!("{:.0}", budget.mean)))
         }),
         Column::<Measured>::new(
             "recall",
-            "attention of the tokens that are always read, relative to that of the best as many",
+            "attention weight of the selected tokens, relative to an exact top-k of the same size",
             |it| percent(it.recall),
         ),
         Column::<Measured>::new(
@@ -108,52 +109,53 @@ fn columns() -> Vec<Column<'static, Measured>> {
         Column::<Measured>::new("max", "", |it| short(it.output_error.max)),
         Column::<Measured>::new(
             "bar",
-            "relative error that each sample says is exceeded with probability delta at most, mean \
-             over rows that are not read as a whole",
+            "error bar: bound on the relative error at confidence 1 - delta; mean over rows that \
+             do not read all tokens",
             |it| or_dash(it.bars.mean.map(short)),
         ),
-        Column::<Measured>::new("outside", "share of these rows whose error is larger", |it| {
-            or_dash(it.bars.share_outside().map(percent))
-        }),
+        Column::<Measured>::new(
+            "outside",
+            "share of these rows whose error exceeds its bar",
+            |it| or_dash(it.bars.share_outside().map(percent)),
+        ),
         Column::<Measured>::new(
             "bars",
-            "evidence of the rows outside on delta, over all rows; as `evidence` of violations",
+            "verdict on delta from the rows outside, over all rows; same words as `evidence`",
             |it| or_dash(it.bars.evidence.map(|evidence| evidence.to_string())),
         ),
         Column::<Measured>::new(
             "promise",
-            "target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta; \
-             with the scope if it is a step",
+            "target: epsilon, delta, meaning Pr(relative error of the target > epsilon) <= delta; \
+             followed by the scope if it is a step",
             guarantee(|it| promise(&it.promise)),
         ),
         Column::<Measured>::new(
             "violated",
-            "rows whose error of the target exceeded epsilon; if the promise is about a step, steps: \
-             all query heads of a layer at one query, of which any may exceed it",
+            "rows whose error of the target exceeded epsilon; with scope `step`, steps (all query \
+             heads of a layer at one query) in which any head exceeded it",
             guarantee(|it| it.violations.to_string()),
         ),
         Column::<Measured>::new(
             "evidence",
-            "of the violations on delta: \"within delta\", their share is at most delta; \
-             \"above delta\", it is more, which may be chance; \"contradicted\", that is less \
-             probable than 1e-6 if the promise is kept; query heads that share a token list count \
-             as one",
+            "verdict on delta from the violations: \"within delta\", their share is at most delta; \
+             \"above delta\", it is larger, perhaps by chance; \"contradicted\", their number has \
+             a probability below 1e-6 if the promise holds; query heads that share a token list \
+             count as one",
             guarantee(|it| it.evidence.to_string()),
         ),
     ]
 }
 
-/// Columns that are shown if a pipeline evicts tokens.
-fn columns_of_evicting() -> [Column<'static, Measured>; 2] {
+/// Returns the columns that are shown if a pipeline evicts tokens.
+fn eviction_columns() -> [Column<'static, Measured>; 2] {
     [
         Column::<Measured>::new("live", "share of the visible tokens that are not evicted", |it| {
             percent(it.live.as_ref().map_or(1.0, |live| live.tokens.mean))
         }),
         Column::<Measured>::new(
             "of live",
-            "|out - live| / |live|, mean over all rows, of exact attention over the live tokens \
-             alone: the error of not reading all of them; the rest of the error is that of evicting \
-             the others",
+            "|out - live| / |live|, mean over all rows; `live` is exact attention over the live \
+             tokens. This is the error from sparse reading; the rest of the error is from eviction",
             |it| short(it.live.as_ref().map_or(it.output_error.mean, |it| it.output_error.mean)),
         ),
     ]

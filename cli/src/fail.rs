@@ -1,4 +1,4 @@
-//! How the command fails.
+//! Failures of commands: messages and exit codes.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -7,17 +7,20 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 use vattention::config::ConfigError;
 use vattention::experiments::Incomplete;
 
-/// An answer that is no, or undecided; or wrong input, in words; or problems in pipeline files.
+/// Reason for which a command does not end with exit code 0.
 #[derive(Debug)]
 pub(crate) enum Failure {
+    /// A negative verdict, already reported.
     No,
-    /// A verdict that takes more samples, reported already.
+    /// A verdict that needs more samples, already reported.
     Undecided,
-    /// Results that others compute are not there.
+    /// Results of other shards are missing.
     Incomplete(Incomplete),
-    /// The same, told already.
+    /// Results of other shards are missing, which was already reported.
     Missing,
+    /// Wrong input, as a message.
     Input(String),
+    /// Problems in pipeline files.
     Config(Vec<ConfigError>),
 }
 
@@ -26,7 +29,7 @@ impl Failure {
         Self::Input(message.to_string())
     }
 
-    /// A setting of a library that is wrong, named as the option that sets it.
+    /// Returns the failure of a library's setting, named by the option that sets it.
     fn option(field: &str, reason: &str) -> Self {
         let option = match field {
             "config" | "files" => field.to_uppercase(),
@@ -36,13 +39,13 @@ impl Failure {
         Self::input(format!("{option}: {reason}"))
     }
 
-    /// Several things that are wrong, a line each.
+    /// Returns several wrong inputs, one per line.
     pub(crate) fn all(messages: &[String]) -> Self {
         Self::Input(messages.join("\nerror: "))
     }
 
-    /// Prints what is wrong, and returns the exit code: 1 if the answer is no, 3 if the verdict is
-    /// undecided, 2 otherwise.
+    /// Prints the message, and returns the exit code: 1 for a negative verdict or missing results,
+    /// 3 for an undecided verdict, 2 otherwise.
     pub(crate) fn report(self) -> u8 {
         match self {
             Self::No | Self::Missing => return 1,
@@ -87,12 +90,12 @@ impl From<vattention::experiments::Error> for Failure {
     }
 }
 
-/// Tells what is worth knowing beside the results.
+/// Prints a note to standard error.
 pub(crate) fn note(message: &str) {
     complain(&format!("note: {message}\n"));
 }
 
-/// Writes to standard error; when nobody can read it, there is nobody to tell.
+/// Writes to standard error. A failure to write is ignored: it could not be reported.
 pub(crate) fn complain(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
@@ -110,7 +113,7 @@ fn render(problem: &dyn miette::Diagnostic) -> String {
     text
 }
 
-/// Prints a line to standard output; a reader that has gone away is no error.
+/// Prints a line to standard output; a closed pipe is no error.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),

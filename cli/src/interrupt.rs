@@ -1,4 +1,4 @@
-//! Message of a command that Ctrl-C ends.
+//! Message that is printed when Ctrl-C ends a command.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -8,12 +8,12 @@ const RESUMABLE: [&str; 5] = ["compare", "verify", "study", "tune", "evaluate"];
 
 static MESSAGE: Mutex<String> = Mutex::new(String::new());
 
-/// Prepares the message for an interruption of the command with these arguments.
+/// Sets the message for an interruption of the command with these arguments.
 pub(crate) fn prepare(args: &[String]) {
     *MESSAGE.lock().unwrap_or_else(PoisonError::into_inner) = message(args);
 }
 
-/// Prints whether results were stored, and how to continue.
+/// Prints a note that states whether results were stored and how to continue.
 pub(crate) fn report() {
     let message = MESSAGE.lock().unwrap_or_else(PoisonError::into_inner);
     // A progress bar leaves its line unfinished.
@@ -34,11 +34,11 @@ fn message(args: &[String]) -> String {
         _ if command == "train-hash" => {
             "--resume continues from the checkpoint beside the output, if there is one".into()
         }
-        _ if !RESUMABLE.contains(&command) => "nothing was kept".into(),
+        _ if !RESUMABLE.contains(&command) => "nothing was stored".into(),
         Some(path) => {
-            format!("finished parts are kept in {path}; run the same command to continue")
+            format!("finished parts are stored in {path}; run the same command to continue")
         }
-        None => "nothing was kept. With --results FILE, finished parts are kept, and the same \
+        None => "nothing was stored. With --results FILE, finished parts are stored, and the same \
                  command continues from them"
             .into(),
     }
@@ -49,15 +49,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interruption_says_what_was_kept() {
-        let said = |line: &str| message(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
-        let nothing = said("compare a.toml --trace b");
-        assert!(nothing.starts_with("nothing was kept. With --results FILE"), "{nothing}");
+    fn an_interruption_reports_what_was_stored() {
+        let note = |line: &str| message(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let nothing = note("compare a.toml --trace b");
+        assert!(nothing.starts_with("nothing was stored. With --results FILE"), "{nothing}");
         for line in ["evaluate --results r.jsonl --x", "study limit --results=r.jsonl"] {
-            let kept = said(line);
-            assert!(kept.starts_with("finished parts are kept in r.jsonl"), "{kept}");
+            let stored = note(line);
+            assert!(stored.starts_with("finished parts are stored in r.jsonl"), "{stored}");
         }
-        assert_eq!(said("bench --seconds 1"), "nothing was kept");
-        assert!(said("train-hash -o x").starts_with("--resume continues"));
+        assert_eq!(note("bench --seconds 1"), "nothing was stored");
+        assert!(note("train-hash -o x").starts_with("--resume continues"));
     }
 }

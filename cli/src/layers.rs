@@ -20,7 +20,7 @@ impl FromStr for LayerRange {
         let number = |text: &str| {
             let number: Option<usize> = text.trim().parse().ok();
             let number = number.filter(|number| *number <= Self::LARGEST);
-            number.ok_or("expected layers such as 3, 9-23 or 9..24, between commas")
+            number.ok_or("expected layers such as 3, 9-23 or 9..24, separated by commas")
         };
         let (first, last) = if let Some((first, end)) = text.split_once("..") {
             (number(first)?, number(end)?.checked_sub(1))

@@ -1,8 +1,12 @@
-//! The `vattention` command, as a library: a program that links its own selectors and calls [`main`]
-//! is a `vattention` that knows them; the Python package calls [`main_from`]. Without the feature `models`, which is a default, it has no commands that run language
-//! models or learn from traces, and compiles no tensor library.
+//! The `vattention` command, as a library.
 //!
-//! Exit codes: 0 fine, 1 the answer is no, 2 the input is wrong.
+//! A program that links its own selectors and calls [`main`] is a `vattention` with these
+//! selectors; the Python package calls [`main_from`]. The feature `models` is a default. Without
+//! it, there are no commands that run language models or train on traces, and no tensor library is
+//! compiled.
+//!
+//! Exit codes: 0 success, 1 a negative verdict or missing results, 2 wrong input, 3 an undecided
+//! verdict, 130 an interruption.
 
 mod backends;
 mod bench;
@@ -42,7 +46,7 @@ use sharing::Call;
 
 pub use sharing::VERSION;
 
-/// Verified sparse attention: compose strategies in TOML, and measure what they promise.
+/// Verified sparse attention: compose pipelines in TOML, and test what they promise.
 #[derive(Debug, Parser)]
 #[command(name = "vattention", version = VERSION, max_term_width = 100)]
 struct Cli {
@@ -54,44 +58,45 @@ struct Cli {
 enum Command {
     /// Compare pipelines with exact attention on a trace.
     Compare(compare::CompareArgs),
-    /// Draw many samples, and tell whether a pipeline keeps its promise on a trace.
+    /// Test whether a pipeline keeps its promise on a trace.
     Verify(verify::VerifyArgs),
     /// Repeat an experiment of the paper on a trace.
     #[command(subcommand)]
     Study(study::StudyCommand),
-    /// Join the files of several shards, and tell what all of them came to.
+    /// Join the files of several shards, and report the whole.
     Merge(merge::MergeArgs),
     /// Find the best settings of methods on traces.
     Tune(tune::TuneArgs),
     /// Measure decode speed against dense attention, with cold caches.
     Bench(bench::BenchArgs),
-    /// Show every problem in pipeline files, or the pipelines they make.
+    /// Check pipeline files, and print the pipelines in full.
     Check(check::CheckArgs),
-    /// List what pipeline files may name, with fields, defaults and meanings.
+    /// List selectors, samplers, estimators and backends, with their fields.
     List(list::ListArgs),
     /// Print the JSON Schema of pipeline files, for editors.
     Schema,
-    /// Print a script that completes commands and options in a shell.
+    /// Print a completion script for a shell.
     Completions(reference::CompletionsArgs),
-    /// Write manual pages, one for each command.
+    /// Write a manual page for each command.
     Man(reference::ManArgs),
-    /// Make a trace of synthetic heads of known difficulty.
+    /// Write a trace of synthetic heads of known difficulty.
     Synth(synth::SynthArgs),
-    /// Show what is in a trace, and check all of it.
+    /// Check a whole trace, and show its layers.
     Trace(trace::TraceArgs),
     #[cfg(feature = "models")]
     #[command(flatten)]
     Models(models::ModelCommand),
 }
 
-/// Runs the command line that the program was called with.
+/// Runs the command line of the process.
 pub fn main() -> ExitCode {
     main_from(std::env::args_os()).into()
 }
 
-/// Runs a command line, of which the first is the program's name, and returns the exit code; whatever was said has been written.
+/// Runs a command line, whose first element is the program's name, and returns the exit code. All
+/// output is flushed.
 ///
-/// Ctrl-C ends the process, as a program's: a process that calls this should do nothing else.
+/// Ctrl-C ends the whole process, so a process that calls this function should do nothing else.
 pub fn main_from(args: impl IntoIterator<Item = OsString>) -> u8 {
     let args: Vec<OsString> = args.into_iter().collect();
     let call = Call::new(&args);
@@ -102,31 +107,32 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> u8 {
             Err(failure) => failure.report(),
         },
         Err(usage) => {
-            // As clap's own `exit`: when nobody can read it, there is nobody to tell.
+            // clap's own `exit` ignores a failure to print, too: it cannot be reported anywhere.
             let _ = usage.print();
             u8::from(usage.use_stderr()) * 2
         }
     };
-    // What is left of a line: outside of a Rust program nobody writes it at the end.
+    // Rust flushes an unfinished line only at the end of a Rust program, which Python is not.
     let _ = std::io::stdout().flush();
     code
 }
 
-/// Refuses to begin with plug-ins that pipeline files could not name.
+/// Refuses to run with plug-ins that pipeline files could not name.
 fn check_registry() -> Result<(), Failure> {
     let faults = vattention::plugin::registry_faults();
     if faults.is_empty() { Ok(()) } else { Err(Failure::input(faults.join("\nerror: "))) }
 }
 
-/// Runs a command, and tells what it lacks of the results of others.
+/// Runs a command, and reports missing results of other shards.
 fn run_call(command: Command, call: &Call) -> Result<(), Failure> {
     match run(command, call) {
-        Err(Failure::Incomplete(incomplete)) => call.tell_incomplete(&incomplete),
+        Err(Failure::Incomplete(incomplete)) => call.report_incomplete(&incomplete),
         other => other,
     }
 }
 
-/// Runs the command of merged results on them, after `begin`, which runs once the command is known to be one.
+/// Runs the command of merged results again, on these results. `begin` is called after the command
+/// has been parsed, and before it runs.
 fn replay(
     command: Vec<String>,
     shards: Option<usize>,
@@ -187,7 +193,6 @@ mod tests {
         assert!(!texts.is_empty());
     }
 
-    /// Checked at the width without a terminal, too.
     #[test]
     fn help_is_at_most_100_columns_wide() {
         for mut command in commands(Cli::command().max_term_width(100)) {

@@ -1,4 +1,4 @@
-//! `vattention list` and `vattention schema`: what pipeline files may name.
+//! `vattention list` and `vattention schema`: the components that pipeline files may name.
 
 use serde_json::{Map, Value, json};
 use vattention::config::{ComponentEntry, Field, listing, meant_component, schema};
@@ -8,7 +8,7 @@ use crate::fail::{Failure, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// The component to show; by default, all.
+    /// Name of the component to show; by default, all are shown.
     name: Option<String>,
     /// Print JSON.
     #[arg(long)]
@@ -23,14 +23,14 @@ const KINDS: [(ComponentKind, &str, &str); 3] = [
 ];
 
 pub(crate) fn run(args: &ListArgs) -> Result<(), Failure> {
-    let is_asked = |name: &str| args.name.as_ref().is_none_or(|asked| asked == name);
+    let is_chosen = |name: &str| args.name.as_ref().is_none_or(|chosen| chosen == name);
     let kinds = KINDS.map(|(kind, key, title)| {
         let mut components = listing(kind);
-        components.retain(|component| is_asked(component.name));
+        components.retain(|component| is_chosen(component.name));
         (components, key, title)
     });
     let mut backends = vattention::all_backends();
-    backends.retain(|backend| is_asked(backend.name()));
+    backends.retain(|backend| is_chosen(backend.name()));
     if let Some(name) = &args.name
         && backends.is_empty()
         && kinds.iter().all(|(components, ..)| components.is_empty())
@@ -57,16 +57,16 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Failure> {
     })
 }
 
-/// Error for an unknown component, with similar names.
+/// Returns the error for an unknown component, with a similar name if there is one.
 fn unknown(name: &str) -> Failure {
-    let mut known: Vec<&str> = KINDS
+    let mut names: Vec<&str> = KINDS
         .iter()
         .flat_map(|(kind, ..)| listing(*kind))
         .map(|component| component.name)
         .collect();
     let backends = vattention::all_backends();
-    known.extend(backends.iter().map(|backend| backend.name()));
-    let meant = meant_component(name, &known).map_or_else(String::new, |meant| format!("{meant} "));
+    names.extend(backends.iter().map(|backend| backend.name()));
+    let meant = meant_component(name, &names).map_or_else(String::new, |meant| format!("{meant} "));
     Failure::input(format!("NAME: no component `{name}`; {meant}`vattention list` shows all"))
 }
 

@@ -1,7 +1,7 @@
 //! The `vattention` command.
 
-/// Steps ask for an element of each token, and indexes are large: this allocator keeps memory for the next step and asks for huge pages, which
-/// glibc's does not.
+/// Steps allocate buffers with an element per token, and indexes are large. Unlike glibc's, this
+/// allocator keeps freed memory for the next step and uses huge pages.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! `vattention merge`: the files of several shards, joined.
+//! `vattention merge`: joins the files of several shards.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,40 +10,39 @@ use vattention::trace::{TraceLayers, check_writable, write_beside};
 use crate::fail::{Failure, note, say};
 use crate::outputs::OutputArgs;
 use crate::paths::{check_plot_name, is_standard_output, refuse_dash, same_file};
-use crate::sharing::without_wanted;
+use crate::sharing::without_computed_outputs;
 
 const HELP: &str = "\
-Files of results: it joins them, and tells what the command that made them tells, of all of \
-them. Nothing is computed, but what was read must be there, as the command named it. Files of \
-other work, inputs, versions or numbers of shards are refused; a result that is in several files \
-must be the same.
+Result files: the files are joined, and the report of their command is printed for the whole. \
+Nothing is computed, but the command's input files must still be at their paths. Files of other \
+commands, inputs, versions or numbers of shards are refused; a result that several files contain \
+must be equal in all of them.
 
-Traces that `capture --shard` made: it joins their layers to the trace that one run would have \
-made.
+Traces from `capture --shard`: their layers are joined to the trace that a single run would write.
 
-Exit code 1: something is missing, which is said on standard error after `incomplete:`; what \
-there is has been joined. Or the answer of the command is no.";
+Exit code 1: the command's verdict is negative, or parts are missing. Missing parts are listed on \
+standard error after `incomplete:`, and the existing ones are joined.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct MergeArgs {
-    /// Files that `--results` or `capture --output` named, in any order.
+    /// Files of `--results` or `capture --output`, in any order.
     #[arg(required = true, value_name = "FILES")]
     files: Vec<PathBuf>,
-    /// The file of all of them.
+    /// File to write the joined results or the joined trace to.
     #[arg(long, value_name = "FILE")]
     results: PathBuf,
     #[command(flatten)]
     outputs: OutputArgs,
-    /// Write outputs and selections as safetensors, of `compare`, if its shards had the option too.
+    /// For `compare`: write outputs and selections as safetensors; its shards need --dump, too.
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
-    /// Write each of the best as a pipeline file in this folder, of `tune`.
+    /// For `tune`: write each of the best pipelines to a file in this folder.
     #[arg(long, short = 'o', value_name = "FOLDER")]
     output: Option<PathBuf>,
 }
 
-/// Runs a command on merged results.
+/// Function that runs a command on merged results.
 type Replay =
     fn(Vec<String>, Option<usize>, &dyn Fn() -> Result<(), Failure>) -> Result<(), Failure>;
 
@@ -76,14 +75,14 @@ impl MergeArgs {
         Ok(())
     }
 
-    /// Files that are written beside the results.
+    /// Returns the files that are written beside the results, with their options.
     fn outputs(&self) -> Vec<(&'static str, &PathBuf)> {
         let [json, plot] = self.outputs.files();
         let all = [json, plot, ("--dump", self.dump.as_ref())];
         all.into_iter().filter_map(|(option, path)| Some((option, path?))).collect()
     }
 
-    /// Whether the first file is one of results, and no trace.
+    /// Returns true if the first file has results, and false if it is a trace.
     fn are_results(&self) -> Result<bool, Failure> {
         let path = &self.files[0];
         let mut first = Vec::new();
@@ -95,26 +94,26 @@ impl MergeArgs {
 
     fn join_results(&self, replay: Replay) -> Result<(), Failure> {
         let Merged { header, text } = merge_results(&self.files)?;
-        if let (Some(_), Some(of)) =
-            (&self.output, header.command.first().filter(|of| *of != "tune"))
-        {
-            return Err(Failure::input(format!("--output of {of}: only tune has it")));
+        let other = header.command.first().filter(|command| *command != "tune");
+        if let (Some(_), Some(other)) = (&self.output, other) {
+            let expected = "expected results of tune, the only command with this option";
+            return Err(Failure::input(format!("--output: found results of {other}; {expected}")));
         }
-        let mut command = without_wanted(&header.command);
+        let mut command = without_computed_outputs(&header.command);
         let folder = self.output.as_ref().map(|folder| ("--output", folder));
         let results = [("--results", &self.results)];
         for (option, path) in results.into_iter().chain(self.outputs()).chain(folder) {
             command.extend([option.to_owned(), path.display().to_string()]);
         }
         let write = || Ok(write_beside(&self.results, text.as_bytes())?);
-        let told = replay(command, header.shards, &write);
-        if matches!(told, Err(Failure::Missing)) {
+        let replayed = replay(command, header.shards, &write);
+        if matches!(replayed, Err(Failure::Missing)) {
             note(&format!(
                 "run these shards again, each with --results on a copy of {}, and merge again",
                 self.results.display()
             ));
         }
-        told
+        replayed
     }
 
     fn join_traces(&self) -> Result<(), Failure> {
@@ -126,8 +125,8 @@ impl MergeArgs {
         for path in &self.files {
             let refuse = |reason: String| Failure::input(format!("{}: {reason}", path.display()));
             let layers = TraceLayers::read(path)?;
-            let header = share(&layers).ok_or_else(|| {
-                refuse("expected a trace that `vattention capture --shard` made".into())
+            let header = read_header(&layers).ok_or_else(|| {
+                refuse("expected a trace from `vattention capture --shard`".into())
             })?;
             let Some((all, first)) = &mut joined else {
                 joined = Some((layers, Header { shard: None, ..header }));
@@ -139,9 +138,9 @@ impl MergeArgs {
                 first.difference_of_shards(&header).or(infos)
             };
             if let Some(difference) = difference() {
-                let there = self.files[0].display();
+                let first_file = self.files[0].display();
                 return Err(refuse(format!(
-                    "{difference}, in {there} and here; expected the same"
+                    "{difference}, in {first_file} and here; expected the same"
                 )));
             }
             all.join(layers).map_err(|number| {
@@ -149,9 +148,9 @@ impl MergeArgs {
             })?;
         }
         let (mut all, header) = joined.expect("at least one file is required");
-        let wanted = header.inputs.get(LAYERS).map_or("", String::as_str).split(',');
-        let wanted: Vec<usize> = wanted.filter_map(|number| number.parse().ok()).collect();
-        let missing = wanted.iter().filter(|&&number| !all.numbers().any(|it| it == number));
+        let expected = header.inputs.get(LAYERS).map_or("", String::as_str).split(',');
+        let expected: Vec<usize> = expected.filter_map(|number| number.parse().ok()).collect();
+        let missing = expected.iter().filter(|&&number| !all.numbers().any(|it| it == number));
         let missing: Vec<String> = missing.map(ToString::to_string).collect();
         all.info.share = if missing.is_empty() {
             None
@@ -162,16 +161,16 @@ impl MergeArgs {
         if missing.is_empty() {
             return say(&format!("wrote {}", self.results.display()));
         }
-        let (count, total) = (missing.len(), wanted.len());
+        let (count, total) = (missing.len(), expected.len());
         note(&format!("incomplete: {count} of {total} layers are missing: {}", missing.join(", ")));
         Err(Failure::No)
     }
 }
 
-/// Among the inputs of a trace's share: all layers that are captured.
+/// Key of the numbers of all layers to capture, among the inputs in the header of a trace's shard.
 pub(crate) const LAYERS: &str = "layers";
 
-/// What the layers of a share of a trace depend on.
-fn share(layers: &TraceLayers) -> Option<Header> {
+/// Returns the header of a trace's shard: everything that its layers depend on.
+fn read_header(layers: &TraceLayers) -> Option<Header> {
     serde_json::from_str(layers.info.share.as_ref()?).ok()
 }

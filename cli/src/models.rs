@@ -1,4 +1,5 @@
-//! Commands that run language models, or learn from traces what selectors rank by: those that need a tensor library.
+//! Commands that need a tensor library: they run language models, or train and calibrate selectors
+//! on traces.
 
 mod answering;
 mod calibrate;
@@ -7,11 +8,11 @@ mod chat;
 mod checkpoint;
 mod evaluate;
 mod generate;
-mod learning;
 mod plot_steps;
 mod prefill;
 mod train_hash;
 mod train_hata;
+mod training_args;
 
 use std::path::Path;
 
@@ -23,20 +24,20 @@ use crate::sharing::Call;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
-    /// Let a language model answer by a pipeline, and tell what that read.
+    /// Generate text with a pipeline, and report what it read.
     Generate(generate::GenerateArgs),
-    /// Show what `generate --steps` wrote: how errors, densities and error bars went.
+    /// Show errors, densities and error bars from files of `generate --steps`.
     PlotSteps(plot_steps::PlotStepsArgs),
-    /// Ask a model tasks whose answers lie far back, and judge pipelines by what it answers.
+    /// Evaluate pipelines by a model's accuracy on long-context tasks.
     Evaluate(Box<evaluate::EvaluateArgs>),
-    /// Make a trace of a language model and a text.
+    /// Write a trace of a language model on a text.
     Capture(capture::CaptureArgs),
-    /// Find in traces what a selector ranks by.
+    /// Calibrate selectors (channels, bases, head classes) from traces.
     #[command(subcommand)]
     Calibrate(calibrate::CalibrateCommand),
     /// Train the maps of `hash-attention` on traces.
     TrainHash(train_hash::TrainHashArgs),
-    /// Train one matrix for each KV head for `hash-attention`, as HATA has them, on traces.
+    /// Train one matrix per KV head for `hash-attention` on traces, as HATA does.
     TrainHata(train_hata::TrainHataArgs),
 }
 
@@ -52,7 +53,7 @@ pub(crate) fn run(command: &ModelCommand, call: &Call) -> Result<(), Failure> {
     }
 }
 
-/// The layers of a model, and their shapes.
+/// Returns the layers of a model, and their shapes.
 pub(crate) fn layers(model: &Path) -> Result<Vec<(usize, Shape)>, Failure> {
     checkpoint::expect_exists(model)?;
     Ok(checkpoint::layers(&vattention_llm::Config::open(model)?))

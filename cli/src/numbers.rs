@@ -1,4 +1,4 @@
-//! Numbers as the command shows and reads them.
+//! Formatting and parsing of numbers.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use vattention::{FallBack, Fraction, Promise, Scope, Storage};
@@ -7,7 +7,7 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// Four decimals, or two digits if that is too few.
+/// Formats a number with four decimals, or with two significant digits if it is below 0.001.
 pub(crate) fn short(x: f64) -> String {
     if x >= 0.001 { format!("{x:.4}") } else { format!("{x:.1e}") }
 }
@@ -17,25 +17,25 @@ pub(crate) fn few_digits(x: f64) -> String {
     format!("{x:.3e}").parse().map_or_else(|_| x.to_string(), |rounded: f64| rounded.to_string())
 }
 
-/// Parses how numbers are stored, by name.
+/// Returns a parser of number formats.
 pub(crate) fn storage() -> impl TypedValueParser<Value = Storage> {
     let names = PossibleValuesParser::new(Storage::ALL.map(Storage::name));
     names.try_map(|name| name.parse::<Storage>())
 }
 
-/// Parses when everything is read in place of what a pipeline chose.
+/// Returns a parser of conditions for reading all tokens instead of a pipeline's token list.
 pub(crate) fn fall_back() -> impl TypedValueParser<Value = FallBack> {
     let names = PossibleValuesParser::new(FallBack::ALL.map(FallBack::name));
     names.try_map(|name| name.parse::<FallBack>())
 }
 
-/// A number of an option that must lie strictly between 0 and 1.
+/// Parses a number strictly between 0 and 1.
 pub(crate) fn fraction(text: &str) -> Result<Fraction, String> {
     let number: f64 = text.parse().map_err(|_| "expected a number strictly between 0 and 1")?;
     Fraction::try_from(number)
 }
 
-/// `sdpa: 0.1, 0.1, step`
+/// Formats a promise: `sdpa: 0.1, 0.1, step`.
 pub(crate) fn promise(promise: &Promise) -> String {
     let Promise { target, epsilon, delta, .. } = promise;
     let scope = match promise.scope {

@@ -1,4 +1,4 @@
-//! Options of work on a trace.
+//! Options of commands that measure on a trace.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use crate::fail::Failure;
 use crate::layers::{LayerRange, layer_numbers};
 use crate::outputs::{OutputArgs, check_outputs};
 use crate::provenance::Provenance;
-use crate::sharing::{Call, Sharing, pipelines};
+use crate::sharing::{Call, Sharing, digest_pipelines};
 
-/// A trace, its layers and queries that are measured, and files for the results.
+/// Trace, its layers and queries to measure, and files for the results.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OnTrace {
-    /// The trace to measure on.
+    /// Trace to measure on.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: PathBuf,
-    /// Layers of the trace, between commas, or ranges such as 9-23; by default, all.
+    /// Layers of the trace, separated by commas, or ranges such as 9-23; by default, all.
     #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
     layers: Option<Vec<LayerRange>>,
-    /// How many of each layer's queries, the last ones; by default, all.
+    /// Number of queries of each layer, counted from the last; by default, all.
     #[arg(long, value_name = "N")]
     queries: Option<usize>,
     #[command(flatten)]
@@ -32,7 +32,8 @@ pub(crate) struct OnTrace {
 }
 
 impl OnTrace {
-    /// Opens the trace, and checks the outputs, with one more, against it and `files`.
+    /// Opens the trace. Checks that no output, `dump` included, overwrites the trace or one of
+    /// `files`.
     pub(crate) fn open(
         &self,
         files: &[PathBuf],
@@ -52,7 +53,7 @@ impl OnTrace {
         self.sharing.open(call, || inputs(&self.trace, entries))
     }
 
-    /// Provenance of results of `pipelines`, for which `files` were read.
+    /// Returns the provenance of results of `pipelines`, for which `files` were read.
     pub(crate) fn provenance<'a>(
         &self,
         call: &Call,
@@ -65,9 +66,9 @@ impl OnTrace {
     }
 }
 
-/// Digests of a trace, and of pipelines with the files that they name.
+/// Returns digests of a trace, and of pipelines with the files that they name.
 pub(crate) fn inputs(trace: &Path, entries: &[Entry]) -> Result<BTreeMap<String, String>, Failure> {
-    let mut inputs = pipelines(entries)?;
+    let mut inputs = digest_pipelines(entries)?;
     inputs.insert("the trace".into(), digest_of_file(trace)?);
     Ok(inputs)
 }

@@ -1,4 +1,4 @@
-//! What a command writes, checked before the work whose results it holds.
+//! Output files of commands, checked before the work begins.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,50 +11,52 @@ use crate::fail::{Failure, say};
 use crate::paths::{check_plot_name, is_standard_output, refuse_dash, same_file};
 use crate::provenance::Provenance;
 
-/// What Ctrl-C ends: the command, or at some point only its work, of which it then tells.
+/// Ctrl-C policy: abort the command, or stop its work early and report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt {
-    work_only: Arc<AtomicBool>,
-    asked: Arc<AtomicBool>,
+    /// True if the next Ctrl-C only stops the work.
+    stops_work: Arc<AtomicBool>,
+    /// True if the work should stop.
+    requested: Arc<AtomicBool>,
 }
 
 #[cfg(feature = "models")]
 impl Interrupt {
-    /// From now on the first Ctrl-C is for the one who asks; the next one ends the command.
-    pub(crate) fn end_work_only(&self) {
-        self.work_only.store(true, Ordering::Relaxed);
+    /// Makes the next Ctrl-C stop only the work; the one after it aborts the command.
+    pub(crate) fn stop_work_first(&self) {
+        self.stops_work.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the work should end.
-    pub(crate) fn asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+    /// Returns true if the work should stop.
+    pub(crate) fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Relaxed)
     }
 }
 
 impl Interrupt {
-    /// Takes a Ctrl-C, if it is for the work.
-    fn take(&self) -> bool {
-        let taken = self.work_only.swap(false, Ordering::Relaxed);
-        if taken {
-            self.asked.store(true, Ordering::Relaxed);
+    /// Handles a Ctrl-C by stopping the work. Returns false if the command must be aborted.
+    fn stop_work(&self) -> bool {
+        let stops_work = self.stops_work.swap(false, Ordering::Relaxed);
+        if stops_work {
+            self.requested.store(true, Ordering::Relaxed);
         }
-        taken
+        stops_work
     }
 }
 
 /// Files that results are written to.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OutputArgs {
-    /// Write the results as JSON; `-`: to standard output, in place of the table.
+    /// Write the results as JSON; `-` writes to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Draw the results, as SVG.
+    /// Plot the results as SVG.
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
 }
 
 impl OutputArgs {
-    /// Files by their options.
+    /// Returns the files with the options that name them.
     pub(crate) fn files(&self) -> [(&'static str, Option<&PathBuf>); 2] {
         [("--json", self.json.as_ref()), ("--plot", self.plot.as_ref())]
     }
@@ -68,8 +70,8 @@ impl OutputArgs {
         check_outputs(&self.files(), &inputs)
     }
 
-    /// Draws the results if a plot is wanted, writes them as JSON if that is, and prints `text` unless
-    /// the JSON was printed.
+    /// Writes the plot and the JSON if their options are given, and prints `text` unless the JSON
+    /// goes to standard output.
     pub(crate) fn publish(
         &self,
         run: impl FnOnce() -> Result<Provenance, Failure>,
@@ -94,7 +96,7 @@ pub(crate) fn check_outputs(
     check_outputs_unless(&Interrupt::default(), outputs, inputs)
 }
 
-/// As [`check_outputs`], for work that can be interrupted by itself.
+/// Checks outputs like [`check_outputs`], for work that Ctrl-C can stop without the command.
 pub(crate) fn check_outputs_unless(
     interrupt: &Interrupt,
     outputs: &[(&'static str, Option<&PathBuf>)],
@@ -120,7 +122,7 @@ pub(crate) fn check_outputs_unless(
         taken.push((option, file));
     }
     let partial = outputs.iter().filter_map(|(_, path)| path.map(|path| partial_path(path)));
-    leave_nothing_half_written(partial.collect(), interrupt.clone())
+    remove_partial_on_interrupt(partial.collect(), interrupt.clone())
 }
 
 /// Results with their provenance.
@@ -145,14 +147,15 @@ pub(crate) fn write_json(
     Ok(write_beside(path, format!("{text}\n").as_bytes())?)
 }
 
-/// When the command is interrupted, removes what it was filling and exits with 130.
-fn leave_nothing_half_written(partial: Vec<PathBuf>, interrupt: Interrupt) -> Result<(), Failure> {
+/// Sets a handler of Ctrl-C that removes partial outputs and exits with 130, unless the interrupt
+/// only stops the work.
+fn remove_partial_on_interrupt(partial: Vec<PathBuf>, interrupt: Interrupt) -> Result<(), Failure> {
     let clean_up = move || {
-        if interrupt.take() {
+        if interrupt.stop_work() {
             return;
         }
         for path in &partial {
-            // Most are not there: each exists only while its output is being written.
+            // Most do not exist: a partial file exists only while its output is being written.
             let _ = std::fs::remove_file(path);
         }
         crate::interrupt::report();

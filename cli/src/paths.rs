@@ -1,4 +1,4 @@
-//! Paths of options: names that are refused, and the same file by two names.
+//! Paths in options: checks of names, and comparison of files.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crate::fail::Failure;
 /// Value of `--json` that means standard output.
 const STANDARD_OUTPUT: &str = "-";
 
-/// Returns whether the JSON goes to standard output; then nothing else may be printed there.
+/// Returns true if the JSON goes to standard output; then nothing else may be printed there.
 pub(crate) fn is_standard_output(path: &Path) -> bool {
     path == Path::new(STANDARD_OUTPUT)
 }
@@ -31,7 +31,8 @@ pub(crate) fn check_plot_name(path: &Path) -> Result<(), Failure> {
     Err(Failure::input(format!("--plot {path}: plots are SVG; expected a name that ends in .svg")))
 }
 
-/// A path that compares equal however it is written: of a file that exists, or else of its folder.
+/// Returns a canonical path, so that two names of one file compare equal. For a file that does not
+/// exist, only its folder is resolved.
 pub(crate) fn same_file(path: &Path) -> PathBuf {
     let in_folder = || {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -1,4 +1,5 @@
-//! Pipelines as commands are given them, and those that are left out because they cannot run.
+//! Pipelines of a command: loading, variations, and pipelines that are left out because they cannot
+//! run.
 
 mod lineup;
 mod loading;
@@ -21,7 +22,7 @@ pub(crate) use lineup::fits_model;
 pub(crate) use lineup::{Lineup, expect_fit, fits};
 pub(crate) use loading::{Changes, LoadedPipelines};
 
-/// Pipelines, changed or made to read a share of the tokens.
+/// Pipelines, their changes and their variations.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PipelineArgs {
     /// Pipeline files, or names of built-in pipelines.
@@ -33,31 +34,32 @@ pub(crate) struct PipelineArgs {
     pub(crate) variations: Variations,
 }
 
-/// What each pipeline is run with, one after the other.
+/// Settings with each of which every pipeline runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Variations {
-    /// Shares of the tokens, between commas, that each pipeline is made to read, sink and window
-    /// counted: by its epsilon if it promises something, else by mass or sizes. A dense pipeline
-    /// stays as it is. By default, pipelines run as they stand.
+    /// Shares of the tokens that each pipeline should read, sink and window included, separated by
+    /// commas. The epsilon is searched if the pipeline makes a promise, otherwise its mass or
+    /// sizes. A dense pipeline stays unchanged. By default, all pipelines run unchanged.
     #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "SHARES")]
     pub(crate) density: Vec<Fraction>,
-    /// More pipeline files, which stay as they stand beside `--density`.
+    /// More pipeline files, which `--density` does not change.
     #[arg(long, requires = "density", num_args = 1.., value_name = "FILE")]
     pub(crate) as_they_stand: Vec<PathBuf>,
-    /// Epsilons, between commas: a pipeline that promises one runs with each of them.
+    /// Epsilons, separated by commas; a pipeline that promises one runs with each of them.
     #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "EPSILONS")]
     #[arg(conflicts_with = "density")]
     epsilons: Vec<Fraction>,
 }
 
 impl PipelineArgs {
-    /// Loads the pipelines; those that cannot be used here are left out.
+    /// Loads the pipelines, and leaves out those that cannot take the changes or whose files are
+    /// missing.
     pub(crate) fn load(&self) -> Result<LoadedPipelines, Failure> {
         self.variations.load(&self.configs, &self.changes)
     }
 
-    /// Those that can run on a trace, at each density.
-    pub(crate) fn lineup(
+    /// Returns the pipelines that can run on a trace, at each density.
+    pub(crate) fn fit_to_trace(
         &self,
         lineup: Lineup<Entry>,
         trace: &Trace,
@@ -69,8 +71,8 @@ impl PipelineArgs {
         let layers = chosen_layers(trace, settings)?;
         let classed =
             |entry: Entry| expect_classes(&entry.pipeline, trace, &layers).map(|()| vec![entry]);
-        let fitting = fitting.each(classed)?;
-        self.variations.make(
+        let fitting = fitting.expand(classed)?;
+        self.variations.apply_densities(
             fitting,
             |entry| entry,
             |searches, progress| {
@@ -81,7 +83,7 @@ impl PipelineArgs {
 }
 
 impl Variations {
-    /// Loads pipelines with each epsilon, and those whose settings stay.
+    /// Loads pipelines with each epsilon, and those of `--as-they-stand`.
     pub(crate) fn load(
         &self,
         paths: &[PathBuf],
@@ -98,30 +100,34 @@ impl Variations {
         Ok(loaded)
     }
 
-    /// A pipeline with each epsilon, or as it stands if there is none to set.
+    /// Returns a pipeline with each epsilon, or the unchanged pipeline if it promises none.
     fn at_epsilons(&self, entry: Entry) -> Vec<Entry> {
-        let at = |&epsilon| {
+        let with_epsilon = |&epsilon| {
             let mut pipeline = at_epsilon(&entry.pipeline, epsilon)?;
-            let own = Arc::get_mut(&mut pipeline).expect("nobody else holds what was just made");
-            own.name = format!("{}, epsilon {}", own.name, epsilon.get());
+            let config = Arc::get_mut(&mut pipeline).expect("a new pipeline has a single owner");
+            config.name = format!("{}, epsilon {}", config.name, epsilon.get());
             Some(Entry { pipeline, file: entry.file.clone(), set: None })
         };
-        let varied: Vec<Entry> = self.epsilons.iter().filter_map(at).collect();
+        let varied: Vec<Entry> = self.epsilons.iter().filter_map(with_epsilon).collect();
         if varied.is_empty() { vec![entry] } else { varied }
     }
 
-    /// Whether a pipeline stays as it stands: without a density, if it is dense, or if that was said.
-    pub(crate) fn leave(&self, entry: &Entry) -> bool {
-        let said = |path: &PathBuf| path.display().to_string() == entry.file;
-        self.density.is_empty() || entry.pipeline.is_dense() || self.as_they_stand.iter().any(said)
+    /// Returns true if densities do not change a pipeline: without a density, if the pipeline is
+    /// dense, or if `--as-they-stand` names it.
+    fn stays_unchanged(&self, entry: &Entry) -> bool {
+        let is_named = |path: &PathBuf| path.display().to_string() == entry.file;
+        self.density.is_empty()
+            || entry.pipeline.is_dense()
+            || self.as_they_stand.iter().any(is_named)
     }
 
-    /// Each pipeline at each density, as `make` makes all of them, or as it stands.
-    pub(crate) fn make<T, E>(
+    /// Returns each pipeline at each density, as found by `search` for all of them, or unchanged as
+    /// converted by `convert`.
+    pub(crate) fn apply_densities<T, E>(
         &self,
         lineup: Lineup<Entry>,
-        stand: impl Fn(Entry) -> T,
-        make: impl FnOnce(
+        convert: impl Fn(Entry) -> T,
+        search: impl FnOnce(
             &[(&Entry, Fraction)],
             &dyn Fn(usize, usize),
         ) -> Result<Vec<Result<T, String>>, E>,
@@ -130,24 +136,27 @@ impl Variations {
         Failure: From<E>,
     {
         let bar = progress::bar("densities");
-        let varied = lineup.run.iter().filter(|entry| !self.leave(entry));
+        let varied = lineup.run.iter().filter(|entry| !self.stays_unchanged(entry));
         let searches: Vec<(&Entry, Fraction)> = varied
             .flat_map(|entry| self.density.iter().map(move |&share| (entry, share)))
             .collect();
-        let made = make(&searches, &|done, total| progress::show(&bar, done, total));
+        let found = search(&searches, &|done, total| progress::show(&bar, done, total));
         bar.finish_and_clear();
-        let mut made = made?.into_iter();
-        lineup.each(|entry| {
-            if self.leave(&entry) {
-                return Ok(vec![stand(entry)]);
+        let mut found = found?.into_iter();
+        lineup.expand(|entry| {
+            if self.stays_unchanged(&entry) {
+                return Ok(vec![convert(entry)]);
             }
-            let own: Vec<Result<T, String>> = made.by_ref().take(self.density.len()).collect();
-            own.into_iter().collect()
+            let of_entry: Vec<_> = found.by_ref().take(self.density.len()).collect();
+            of_entry.into_iter().collect()
         })
     }
 }
 
-/// The layers of a trace that settings name, checked against it, and their shapes.
+/// Returns numbers and shapes of the layers that the settings name.
+///
+/// # Errors
+/// If the trace does not have one of the layers.
 pub(crate) fn shapes(
     trace: &Trace,
     settings: &TraceSettings,

@@ -1,4 +1,4 @@
-//! Progress on long work, when someone is watching.
+//! Progress of long work: a bar on a terminal, otherwise lines.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-/// How often progress is told where nobody watches.
+/// Minimum time between two lines of progress.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// A bar on standard error, hidden unless that is a terminal.
+/// Returns a progress bar on standard error, hidden if standard error is no terminal.
 pub(crate) fn bar(unit: &str) -> ProgressBar {
     let target = if std::io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()
@@ -19,7 +19,7 @@ pub(crate) fn bar(unit: &str) -> ProgressBar {
     };
     let template = format!("{{bar:40}} {{pos}}/{{len}} {unit}{{left}}");
     let bar = ProgressBar::with_draw_target(Some(0), target).with_message(unit.to_owned());
-    // The template is fixed and valid; without it the bar is merely plainer.
+    // The template is fixed and valid; without it, the bar would have the default style.
     if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style.with_key("left", |state: &ProgressState, out: &mut dyn fmt::Write| {
             // A failure to print is ignored: the terminal cannot show the bar either.
@@ -29,32 +29,32 @@ pub(crate) fn bar(unit: &str) -> ProgressBar {
     bar
 }
 
-/// Remaining time, in words; unknown until the first unit of work is done.
+/// Returns the remaining time in words; empty until the first unit of work is done.
 fn time_left(done: u64, left: Duration) -> String {
     if done == 0 { String::new() } else { format!(", {:#} left", HumanDuration(left)) }
 }
 
-/// Moves a bar, onward only: threads report in any order. Where nobody watches a terminal, a line now and then says
-/// how far it is.
+/// Moves a bar forward; smaller numbers are ignored, because threads report in any order. Without a
+/// terminal, prints a line from time to time.
 pub(crate) fn show(bar: &ProgressBar, done: usize, total: usize) {
     bar.set_length(total as u64);
     if done as u64 > bar.position() {
         bar.set_position(done as u64);
         if bar.is_hidden() {
-            tell(bar, done, total);
+            print_line(bar, done, total);
         }
     }
 }
 
 /// Writes a line to standard error, unless the last one is younger than [`PAUSE`].
-fn tell(bar: &ProgressBar, done: usize, total: usize) {
+fn print_line(bar: &ProgressBar, done: usize, total: usize) {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if bar.elapsed() < PAUSE || last.is_some_and(|last| last.elapsed() < PAUSE) {
         return;
     }
     *last = Some(Instant::now());
-    // When nobody can read it, there is nobody to tell.
+    // A failure to write is ignored: it could not be reported.
     let left = time_left(done as u64, bar.eta());
     let _ = writeln!(std::io::stderr(), "progress: {done}/{total} {}{left}", bar.message());
 }

@@ -1,4 +1,4 @@
-//! Origin of results: the head of every JSON file.
+//! Provenance of results, at the head of every JSON file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::sharing::{Call, VERSION};
 pub(crate) struct Provenance {
     /// Version and commit.
     vattention: &'static str,
-    /// The command line, without the program's name and without outputs.
+    /// Command line, without the program's name and without outputs.
     command: Vec<String>,
     /// Files that were read, with their digests: the first 128 bits of SHA-256.
     inputs: BTreeMap<String, String>,
@@ -25,7 +25,7 @@ pub(crate) struct Provenance {
     machine: Machine,
 }
 
-/// A pipeline in full.
+/// Pipeline with all its settings.
 #[derive(Debug, Serialize)]
 struct PipelineText {
     pipeline: String,
@@ -33,7 +33,7 @@ struct PipelineText {
 }
 
 impl Provenance {
-    /// Provenance of results of `pipelines` on a backend.
+    /// Returns the provenance of results of `pipelines` on a backend.
     ///
     /// Cost: reads each input, and each file that a pipeline names, once.
     ///
@@ -48,8 +48,8 @@ impl Provenance {
         let pipelines: Vec<&PipelineConfig> = pipelines.into_iter().collect();
         let named = pipelines.iter().flat_map(|pipeline| named_files(pipeline));
         let files = inputs.iter().map(|path| path.to_path_buf()).chain(named);
-        let known = Files::default();
-        let digest = |path: PathBuf| Ok((path.display().to_string(), known.digest(path)?));
+        let digests = Files::default();
+        let digest = |path: PathBuf| Ok((path.display().to_string(), digests.digest(path)?));
         Ok(Self {
             vattention: VERSION,
             command: call.command_of_results(),

@@ -1,4 +1,4 @@
-//! `vattention completions` and `vattention man`: the command line for shells and manuals.
+//! `vattention completions` and `vattention man`: completion scripts and manual pages.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use crate::fail::{Failure, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
-    /// The shell that reads the script.
+    /// Shell that reads the script.
     shell: Shell,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManArgs {
-    /// The folder to write the pages to; it is made if it is missing.
+    /// Folder to write the pages to; it is created if it does not exist.
     folder: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! `vattention study`: the paper's experiments, on a trace.
+//! `vattention study`: the paper's experiments on a trace.
 
 mod table;
 
@@ -22,120 +22,122 @@ use crate::sharing::Call;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum StudyCommand {
-    /// How many tokens each bound of the denominator asks for, and how often it fails.
+    /// Sample size and failure rate of each confidence bound on the denominator.
     Tightness {
-        /// The relative error allowed.
+        /// Relative error allowed.
         #[arg(long, default_value_t = TightnessOptions::default().epsilon, value_parser = fraction)]
         epsilon: Fraction,
-        /// The probability with which it may be exceeded.
+        /// Probability with which the error may exceed epsilon.
         #[arg(long, default_value_t = TightnessOptions::default().delta, value_parser = fraction)]
         delta: Fraction,
-        /// Samples of each row.
+        /// Samples per row.
         #[arg(long, default_value_t = TightnessOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: OnTrace,
     },
-    /// How the mean error follows epsilon, for denominator, numerator and output.
+    /// Mean error as a function of epsilon, for denominator, numerator and output.
     Epsilon {
-        /// The relative errors allowed, between commas.
+        /// Relative errors allowed, separated by commas.
         #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "EPSILONS")]
         #[arg(default_values_t = EpsilonOptions::default().epsilons)]
         epsilons: Vec<Fraction>,
-        /// The probability with which they may be exceeded.
+        /// Probability with which the error may exceed epsilon.
         #[arg(long, default_value_t = EpsilonOptions::default().delta, value_parser = fraction)]
         delta: Fraction,
-        /// Samples of each row.
+        /// Samples per row.
         #[arg(long, default_value_t = EpsilonOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: OnTrace,
     },
-    /// How well base samples of several sizes know the variances that budgets rest on.
+    /// Error of the variances that base samples of several sizes estimate.
     BaseSample {
-        /// Tokens in the sample, between commas; those that no row has are left out.
+        /// Sample sizes in tokens, separated by commas; sizes that are too large for some row are
+        /// left out.
         #[arg(long, value_delimiter = ',', value_name = "SIZES")]
         #[arg(default_values_t = BaseSampleOptions::default().sizes)]
         sizes: Vec<usize>,
-        /// Samples of each row.
+        /// Samples per row.
         #[arg(long, default_value_t = BaseSampleOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: OnTrace,
     },
-    /// How near to normal the estimate of the denominator is, by the size of the sample.
+    /// Distance of the denominator's estimate from a normal distribution, by sample size.
     Normality {
-        /// Tokens in the sample, between commas; those that no row has are left out.
+        /// Sample sizes in tokens, separated by commas; sizes that are too large for some row are
+        /// left out.
         #[arg(long, value_delimiter = ',', value_name = "SIZES")]
         #[arg(default_values_t = NormalityOptions::default().sizes)]
         sizes: Vec<usize>,
-        /// Samples of each row.
+        /// Samples per row.
         #[arg(long, default_value_t = NormalityOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: OnTrace,
     },
-    /// What top-k, top-p and a sample see of each row, and how far off they are.
+    /// Attention weight covered by top-k, top-p and a sample, and their errors.
     Coverage {
-        /// Tokens that top-k and the sample read besides sink and window, of all.
+        /// Share of the tokens that top-k and the sample read beside sink and window.
         #[arg(long, default_value_t = CoverageOptions::default().share, value_parser = fraction)]
         share: Fraction,
-        /// The softmax mass that top-p holds.
+        /// Attention weight that top-p covers.
         #[arg(long, default_value_t = CoverageOptions::default().mass, value_parser = fraction)]
         mass: Fraction,
-        /// Samples of each row.
+        /// Samples per row.
         #[arg(long, default_value_t = CoverageOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: OnTrace,
     },
-    /// What of the output's error is bias, and what variance, after top-k and after a sample.
+    /// Bias and variance of the output, for top-k and for a sample.
     Bias {
-        /// Tokens read besides sink, window and top 5 %, of all, between commas.
+        /// Shares of the tokens to read beside sink, window and top 5 %, separated by commas.
         #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "SHARES")]
         #[arg(default_values_t = BiasOptions::default().shares)]
         shares: Vec<Fraction>,
-        /// Samples of each row.
+        /// Samples per row.
         #[arg(long, default_value_t = BiasOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: OnTrace,
     },
-    /// Whether error bars are as sure as they say, at several confidences.
+    /// Share of errors beyond their error bars, at several confidence levels.
     Calibration {
         #[command(flatten)]
         chosen: PipelineArgs,
-        /// Shares of the samples whose error may exceed its bar, between commas.
+        /// Shares of the samples whose error may exceed its bar, separated by commas.
         #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "DELTAS")]
         #[arg(default_values_t = CalibrationOptions::default().deltas)]
         deltas: Vec<Fraction>,
-        /// Samples of each head, spread over its queries.
+        /// Samples per head, spread over its queries.
         #[arg(long, default_value_t = CalibrationOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: OnTrace,
     },
-    /// Error and density of the paper's natural configuration, one parameter at a time.
+    /// Error and density of the paper's natural configuration when one parameter varies.
     Sensitivity {
         #[command(flatten)]
         machine: BackendArg,
         #[command(flatten)]
         on: OnTrace,
     },
-    /// Error against density of pipelines, each with a sample of the rest and without.
-    Pareto(Pipelines),
-    /// What pipelines read beside the fewest tokens that independent sampling needs.
-    Limit(Pipelines),
+    /// Error against density of pipelines, each with and without a sample of the rest.
+    Pareto(PromiseStudyArgs),
+    /// Density of pipelines, relative to the least that independent sampling needs.
+    Limit(PromiseStudyArgs),
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Pipelines {
+pub(crate) struct PromiseStudyArgs {
     #[command(flatten)]
     chosen: PipelineArgs,
-    /// The relative error of the output that `ratio` or the limit allows.
+    /// Relative error of the output that `ratio` or the limit allows.
     #[arg(long, default_value_t = PromiseOptions::default().epsilon, value_parser = fraction)]
     epsilon: Fraction,
-    /// The probability with which it may be exceeded.
+    /// Probability with which the error may exceed epsilon.
     #[arg(long, default_value_t = PromiseOptions::default().delta, value_parser = fraction)]
     delta: Fraction,
     #[command(flatten)]
@@ -178,10 +180,10 @@ pub(crate) fn run(command: StudyCommand, call: &Call) -> Result<(), Failure> {
         }
         StudyCommand::Calibration { chosen, deltas, trials, on } => {
             let options = CalibrationOptions { deltas, trials };
-            let run = |on: &MeasuredOn<'_>| {
-                let MeasuredOn { trace, settings, results, progress, .. } = *on;
+            let run = |inputs: &StudyInputs<'_>| {
+                let StudyInputs { trace, settings, results, progress, .. } = *inputs;
                 let study = Study { trace, settings, results, progress };
-                study::calibration(&study, on.entries, &options)
+                study::calibration(&study, inputs.entries, &options)
             };
             let machine = BackendArg::cpu();
             compare(
@@ -202,18 +204,18 @@ pub(crate) fn run(command: StudyCommand, call: &Call) -> Result<(), Failure> {
             };
             measure(&on, "steps", call, run, (plots::sensitivity, table::sensitivity))
         }
-        StudyCommand::Pareto(Pipelines { chosen, epsilon, delta, machine, on }) => {
+        StudyCommand::Pareto(PromiseStudyArgs { chosen, epsilon, delta, machine, on }) => {
             let options = PromiseOptions { epsilon, delta };
-            let run = |on: &MeasuredOn<'_>| {
-                let MeasuredOn { entries, trace, backend, settings, results, progress } = *on;
+            let run = |inputs: &StudyInputs<'_>| {
+                let StudyInputs { entries, trace, backend, settings, results, progress } = *inputs;
                 study::pareto(entries, &options, trace, backend, settings, results, progress)
             };
             compare(&chosen, &machine, &on, "steps", call, run, (plots::pareto, table::pareto))
         }
-        StudyCommand::Limit(Pipelines { chosen, epsilon, delta, machine, on }) => {
+        StudyCommand::Limit(PromiseStudyArgs { chosen, epsilon, delta, machine, on }) => {
             let options = PromiseOptions { epsilon, delta };
-            let run = |on: &MeasuredOn<'_>| {
-                let MeasuredOn { entries, trace, backend, settings, results, progress } = *on;
+            let run = |inputs: &StudyInputs<'_>| {
+                let StudyInputs { entries, trace, backend, settings, results, progress } = *inputs;
                 study::limit(entries, &options, trace, backend, settings, results, progress)
             };
             compare(&chosen, &machine, &on, "steps", call, run, (plots::limit, table::limit))
@@ -221,8 +223,8 @@ pub(crate) fn run(command: StudyCommand, call: &Call) -> Result<(), Failure> {
     }
 }
 
-/// Makes a plot or a table of results.
-type View<T> = fn(&T) -> String;
+/// Function that renders results as a plot or a table.
+type Render<T> = fn(&T) -> String;
 
 /// Runs and publishes a study that takes no pipelines.
 fn measure<T: Serialize>(
@@ -230,7 +232,7 @@ fn measure<T: Serialize>(
     unit: &str,
     call: &Call,
     run: impl FnOnce(&Study<'_>) -> vattention::experiments::Result<T>,
-    (svg, table): (View<T>, View<T>),
+    (svg, table): (Render<T>, Render<T>),
 ) -> Result<(), Failure> {
     let (trace, settings) = on.open(&[], None)?;
     let results = on.results(call, &[])?;
@@ -244,9 +246,9 @@ fn measure<T: Serialize>(
     on.outputs.publish(run, &found, || svg(&found), &table(&found))
 }
 
-/// Pipelines, and the trace that a study runs them on.
+/// Inputs of a study of pipelines.
 #[derive(Clone, Copy)]
-struct MeasuredOn<'a> {
+struct StudyInputs<'a> {
     entries: &'a [Entry],
     trace: &'a Trace,
     backend: &'a dyn Backend,
@@ -255,24 +257,24 @@ struct MeasuredOn<'a> {
     progress: &'a (dyn Fn(usize, usize) + Sync),
 }
 
-/// Runs and publishes a study of those pipelines that can run on the trace.
+/// Runs and publishes a study of the pipelines that can run on the trace.
 fn compare<T: Serialize>(
     chosen: &PipelineArgs,
     machine: &BackendArg,
     on: &OnTrace,
     unit: &str,
     call: &Call,
-    run: impl FnOnce(&MeasuredOn<'_>) -> vattention::experiments::Result<T>,
-    (svg, table): (View<T>, View<T>),
+    run: impl FnOnce(&StudyInputs<'_>) -> vattention::experiments::Result<T>,
+    (svg, table): (Render<T>, Render<T>),
 ) -> Result<(), Failure> {
     let backend = machine.find()?;
     let LoadedPipelines { lineup, files } = chosen.load()?;
     let (trace, settings) = on.open(&files, None)?;
     let results = on.results(call, &lineup.run)?;
-    let lineup = chosen.lineup(lineup, &trace, &*backend, &settings, &results)?;
+    let lineup = chosen.fit_to_trace(lineup, &trace, &*backend, &settings, &results)?;
     let bar = progress::bar(unit);
     let show = |done, total| progress::show(&bar, done, total);
-    let found = run(&MeasuredOn {
+    let found = run(&StudyInputs {
         entries: &lineup.run,
         trace: &trace,
         backend: &*backend,
@@ -283,5 +285,5 @@ fn compare<T: Serialize>(
     bar.finish_and_clear();
     results.expect_whole()?;
     let run = || on.provenance(call, &files, lineup.pipelines(), Some(backend.name()));
-    on.outputs.publish(run, &lineup.told(&found), || svg(&found), &table(&found))
+    on.outputs.publish(run, &lineup.with_left_out(&found), || svg(&found), &table(&found))
 }

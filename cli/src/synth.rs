@@ -12,7 +12,8 @@ use crate::outputs::check_outputs;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SynthArgs {
-    /// What the heads attend to: diffuse, typical, sharp, vsharp, local, osc, needle or heavy.
+    /// Kind of attention of the heads: diffuse, typical, sharp, vsharp, local, osc, needle or
+    /// heavy.
     #[arg(long)]
     kind: HeadKind,
     /// Tokens in the cache.
@@ -24,31 +25,31 @@ pub(crate) struct SynthArgs {
     /// KV heads; divides the number of query heads.
     #[arg(long, default_value_t = 2)]
     kv_heads: usize,
-    /// Elements of a query and in a key.
+    /// Elements of a query and of a key.
     #[arg(long, default_value_t = 128)]
     head_dim: usize,
-    /// Elements of a value; by default, as many as in a key.
+    /// Elements of a value; by default, the same as of a key.
     #[arg(long)]
     value_dim: Option<usize>,
     /// Layers.
     #[arg(long, default_value_t = 1)]
     layers: usize,
-    /// Queries, at the last positions.
+    /// Decode queries, at the last positions.
     #[arg(long, default_value_t = 16)]
     queries: usize,
-    /// Prompt queries, at the last positions.
+    /// Prompt queries, at the positions before the decode queries.
     #[arg(long, default_value_t = 0)]
     prompt_queries: usize,
-    /// The spread of the mean value: the smaller, the more values cancel.
+    /// Spread of the mean value: the smaller the spread, the more the values cancel.
     #[arg(long, default_value_t = 0.7)]
     value_mean: f64,
-    /// Equal seeds make equal traces.
+    /// Random seed; equal seeds make equal traces.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How numbers are stored.
+    /// Number format of the trace.
     #[arg(long, default_value_t = Storage::F16, value_parser = storage())]
     dtype: Storage,
-    /// The trace to write.
+    /// Trace file to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }

@@ -1,18 +1,18 @@
-//! Tables: each column has a title, a meaning and its cells.
+//! Text tables whose columns have a title, a meaning and cells.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-/// A column of a table of `T`s.
+/// Column of a table whose rows show values of type `T`.
 pub(crate) struct Column<'a, T> {
     title: String,
-    /// Meaning of the title; empty if it explains itself or another column's does.
+    /// Meaning of the title; empty if the title needs none, or another column's meaning covers it.
     help: &'static str,
     cell: Box<dyn Fn(&T) -> String + 'a>,
     alignment: CellAlignment,
 }
 
 impl<'a, T> Column<'a, T> {
-    /// A column of numbers, which stand at the right.
+    /// Returns a right-aligned column, for numbers.
     pub(crate) fn new(
         title: impl Into<String>,
         help: &'static str,
@@ -22,7 +22,7 @@ impl<'a, T> Column<'a, T> {
         Self { title: title.into(), help, cell: Box::new(cell), alignment }
     }
 
-    /// A column of texts, which stand at the left.
+    /// Returns a left-aligned column, for text.
     pub(crate) fn text(
         title: impl Into<String>,
         help: &'static str,
@@ -32,7 +32,7 @@ impl<'a, T> Column<'a, T> {
     }
 }
 
-/// A row for each item, and below it the meanings of the columns, if any has one.
+/// Returns a table with a row per item, followed by the meanings of its columns.
 pub(crate) fn show<'i, T: 'i>(
     columns: &[Column<'_, T>],
     items: impl IntoIterator<Item = &'i T>,
@@ -41,7 +41,7 @@ pub(crate) fn show<'i, T: 'i>(
     if legend.is_empty() { rows } else { format!("{rows}\n\n{legend}") }
 }
 
-/// The titles, and a row for each item.
+/// Returns a table with the titles and a row per item.
 pub(crate) fn rows<'i, T: 'i>(
     columns: &[Column<'_, T>],
     items: impl IntoIterator<Item = &'i T>,
@@ -58,10 +58,10 @@ pub(crate) fn rows<'i, T: 'i>(
     table.to_string()
 }
 
-/// Characters in a line of a legend.
+/// Maximum number of characters in a line of a legend.
 const WIDTH: usize = 100;
 
-/// Titles with their meanings, wrapped.
+/// Returns the titles with their meanings, wrapped at [`WIDTH`].
 pub(crate) fn legend<T>(columns: &[Column<'_, T>]) -> String {
     let explained = || columns.iter().filter(|column| !column.help.is_empty());
     let indent = explained().map(|column| column.title.len() + 2).max().unwrap_or(0);
@@ -81,7 +81,7 @@ pub(crate) fn legend<T>(columns: &[Column<'_, T>]) -> String {
     lines.join("\n")
 }
 
-/// The text, or a dash for nothing.
+/// Returns the text, or a dash for `None`.
 pub(crate) fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".into())
 }
@@ -103,8 +103,8 @@ mod tests {
             " n7        7 ",
             " n12      12 ",
             "",
-            "value  the number, which is explained at such a length that its explanation does not fit \
-             into a line",
+            "value  the number, which is explained at such a length that its explanation does not \
+             fit into a line",
             "       of the legend",
         ];
         assert_eq!(show(&columns, &[7, 12]), expected.join("\n"));

@@ -1,4 +1,4 @@
-//! `vattention trace`: what is in a trace, all of it checked.
+//! `vattention trace`: checks a whole trace, and shows its layers.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::table::{self, Column};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TraceArgs {
-    /// The trace.
+    /// Trace file.
     file: PathBuf,
 }
 

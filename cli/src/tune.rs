@@ -1,4 +1,4 @@
-//! `vattention tune`: the best settings of methods, chosen on some traces and shown on others.
+//! `vattention tune`: the best settings of methods, chosen on some traces and measured on others.
 
 mod files;
 mod table;
@@ -24,38 +24,39 @@ use crate::sharing::{Call, Sharing};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TuneArgs {
-    /// Grid files: a pipeline, and values of its keys to try.
+    /// Grid files, each with a pipeline and values of its keys to try.
     #[arg(required = true)]
     grids: Vec<PathBuf>,
     /// Traces to choose settings on.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     trace: Vec<PathBuf>,
-    /// Layers of these traces, between commas, or ranges such as 9-23; by default, all.
+    /// Layers of these traces, separated by commas, or ranges such as 9-23; by default, all.
     #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
     layers: Option<Vec<LayerRange>>,
-    /// How many of each layer's queries, the last ones; by default, all.
+    /// Number of queries of each layer, counted from the last; by default, all.
     #[arg(long, value_name = "N")]
     queries: Option<usize>,
-    /// Traces to measure the best on, too.
+    /// Held-out traces, on which only the best settings are measured.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     held_out: Vec<PathBuf>,
-    /// Layers of the held-out traces, between commas, or ranges; by default, all.
+    /// Layers of the held-out traces, separated by commas, or ranges; by default, all.
     #[arg(long, value_delimiter = ',', value_name = "LAYERS", requires = "held_out")]
     held_out_layers: Option<Vec<LayerRange>>,
-    /// How many queries of each of their layers, the last ones; by default, all.
+    /// Number of queries of each held-out layer, counted from the last; by default, all.
     #[arg(long, value_name = "N", requires = "held_out")]
     held_out_queries: Option<usize>,
-    /// What to be best at: density=0.05,0.1 (the least error of what reads at most that share) or
-    /// error=0.01 (the least read of what errs at most so much on average). By default, the front is
-    /// told: what nothing beats in both.
+    /// Goals: density=0.05,0.1 finds the least error at these densities, error=0.01 the least
+    /// density at this mean error. By default, the Pareto front of density and error is reported.
     #[arg(long, value_name = "GOALS")]
     at: Vec<String>,
-    /// How often candidates are measured, the better part again on twice as many queries; 1: all on
-    /// all queries.
-    #[arg(long, default_value_t = TuneOptions::default().rungs, value_name = "N", value_parser = rungs)]
+    /// Rungs of successive halving: each rung measures the best candidates of the previous one on
+    /// twice as many queries. 1 measures all candidates on all queries.
+    #[arg(long, default_value_t = TuneOptions::default().rungs, value_name = "N")]
+    #[arg(value_parser = rungs)]
     rungs: usize,
-    /// The share of each method's candidates that is measured again.
-    #[arg(long, default_value_t = TuneOptions::default().keep, value_name = "SHARE", value_parser = share)]
+    /// Share of each method's candidates that continues to the next rung.
+    #[arg(long, default_value_t = TuneOptions::default().keep, value_name = "SHARE")]
+    #[arg(value_parser = share)]
     keep: f64,
     #[command(flatten)]
     machine: BackendArg,
@@ -63,7 +64,7 @@ pub(crate) struct TuneArgs {
     sharing: Sharing,
     #[command(flatten)]
     outputs: OutputArgs,
-    /// Write each of the best as a pipeline file in this folder.
+    /// Write each of the best pipelines to a file in this folder.
     #[arg(long, short = 'o', value_name = "FOLDER")]
     output: Option<PathBuf>,
 }
@@ -71,7 +72,7 @@ pub(crate) struct TuneArgs {
 pub(crate) fn run(args: &TuneArgs, call: &Call) -> Result<(), Failure> {
     let backend = args.machine.find()?;
     let goals = args.goals()?;
-    let (candidates, files) = candidates(&args.grids)?;
+    let (candidates, files) = load_candidates(&args.grids)?;
     let (chosen, held_out) = (open(&args.trace)?, open(&args.held_out)?);
     let inputs: Vec<&Path> = [&files, &args.grids, &args.trace, &args.held_out]
         .into_iter()
@@ -98,14 +99,14 @@ pub(crate) fn run(args: &TuneArgs, call: &Call) -> Result<(), Failure> {
         &results,
         &|done, total| {
             if done == 1 {
-                // The next rung, or the held-out texts.
+                // A rung or the held-out traces begin, with a count of their own.
                 bar.set_position(0);
             }
             progress::show(&bar, done, total);
         },
     );
     bar.finish_and_clear();
-    args.tell(&found?, call, &inputs)
+    args.publish(&found?, call, &inputs)
 }
 
 impl TuneArgs {
@@ -118,7 +119,8 @@ impl TuneArgs {
                     .parse()
                     .map_err(|error| Failure::input(format!("--at {text}: {error}")))?;
                 if goals.contains(&goal) {
-                    return Err(Failure::input(format!("--at: {goal} stands there twice")));
+                    let reason = "is given twice; expected each goal once";
+                    return Err(Failure::input(format!("--at: {goal} {reason}")));
                 }
                 goals.push(goal);
             }
@@ -126,13 +128,13 @@ impl TuneArgs {
         Ok(goals)
     }
 
-    fn tell(&self, found: &Tuning, call: &Call, inputs: &[&Path]) -> Result<(), Failure> {
+    fn publish(&self, found: &Tuning, call: &Call, inputs: &[&Path]) -> Result<(), Failure> {
         let left_out = list_left_out(found);
         if found.tried.is_empty() {
             return Err(Failure::all(&left_out));
         }
-        for one in &left_out {
-            note(&format!("left out: {one}"));
+        for message in &left_out {
+            note(&format!("left out: {message}"));
         }
         if let Some(folder) = &self.output {
             files::write(folder, found)?;
@@ -143,17 +145,17 @@ impl TuneArgs {
     }
 }
 
-/// Candidates that could not be measured, each reason once for its method.
+/// Returns messages about the candidates that could not be measured, one per method and reason.
 fn list_left_out(found: &Tuning) -> Vec<String> {
     let mut reasons: Vec<(&str, &str, Vec<String>)> = Vec::new();
-    for one in &found.left_out {
-        let settings = table::written(&one.settings);
-        let known = |(method, reason, _): &&mut (&str, &str, Vec<String>)| {
-            *method == one.method && *reason == one.reason
+    for candidate in &found.left_out {
+        let settings = table::format_settings(&candidate.settings);
+        let matches = |(method, reason, _): &&mut (&str, &str, Vec<String>)| {
+            *method == candidate.method && *reason == candidate.reason
         };
-        match reasons.iter_mut().find(known) {
+        match reasons.iter_mut().find(matches) {
             Some((.., all)) => all.push(settings),
-            None => reasons.push((&one.method, &one.reason, vec![settings])),
+            None => reasons.push((&candidate.method, &candidate.reason, vec![settings])),
         }
     }
     let describe = |(method, reason, all): (&str, &str, Vec<String>)| match &all[..] {
@@ -163,19 +165,22 @@ fn list_left_out(found: &Tuning) -> Vec<String> {
     reasons.into_iter().map(describe).collect()
 }
 
-/// Pipelines of all grids, and the files that were read for them; or every problem in any of them.
-/// A grid whose pipeline's files are missing is left out, unless this applies to all grids.
-fn candidates(grids: &[PathBuf]) -> Result<(Vec<Candidate>, Vec<PathBuf>), Failure> {
+/// Loads the candidates of all grids, and returns the files that were read for them, too. A grid
+/// whose pipeline's files are missing is left out, unless this applies to all grids.
+///
+/// # Errors
+/// All problems of all grids.
+fn load_candidates(grids: &[PathBuf]) -> Result<(Vec<Candidate>, Vec<PathBuf>), Failure> {
     let (mut candidates, mut files, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     let mut unreadable = Vec::new();
     for path in grids {
         match ParameterGrid::load(path) {
             Ok(grid) => {
                 files.extend(grid.files);
-                candidates.extend(grid.combinations.into_iter().map(|one| Candidate {
+                candidates.extend(grid.combinations.into_iter().map(|combination| Candidate {
                     method: grid.name.clone(),
-                    settings: one.settings,
-                    pipeline: one.pipeline,
+                    settings: combination.settings,
+                    pipeline: combination.pipeline,
                     file: path.display().to_string(),
                     search: grid.search,
                 }));
@@ -195,19 +200,19 @@ fn candidates(grids: &[PathBuf]) -> Result<(Vec<Candidate>, Vec<PathBuf>), Failu
     if errors.is_empty() { Ok((candidates, files)) } else { Err(Failure::Config(errors)) }
 }
 
-/// Digests of all files that are read, and of candidates with the files that they name.
+/// Returns digests of all input files, and of the candidates with the files that they name.
 fn digests(
     candidates: &[Candidate],
     inputs: &[&Path],
 ) -> Result<BTreeMap<String, String>, Failure> {
-    let known = Files::default();
+    let files = Files::default();
     let mut digests = BTreeMap::new();
     for input in inputs {
         digests.insert(input.display().to_string(), digest_of_file(input)?);
     }
     for candidate in candidates {
         let name = format!("{} {:?}", candidate.file, candidate.settings);
-        digests.insert(name, known.digest_pipeline(&candidate.pipeline)?);
+        digests.insert(name, files.digest_pipeline(&candidate.pipeline)?);
     }
     Ok(digests)
 }

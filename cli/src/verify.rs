@@ -1,4 +1,4 @@
-//! `vattention verify`: whether a pipeline keeps its promise on a trace.
+//! `vattention verify`: tests whether a pipeline keeps its promise on a trace.
 
 mod summary;
 mod table;
@@ -26,77 +26,79 @@ use crate::sharing::{Call, Sharing};
 
 const HELP: &str = "\
 Errors are relative to the target. A promise about \
-each row is judged by every query head, and by every query head at one query; one with scope \
-`step` by the largest error of a layer's heads. Every sample counts, whether its certificate \
-says `held` or not. Where the estimator has a size, or a limit does not suffice for epsilon, the \
-error bar is the promise.
+each row is tested per query head, and per query head and query; a promise with scope `step` is \
+tested on the largest error of a layer's heads. Every sample counts, even if its certificate is \
+not `held`. If the estimator has a fixed size, or its limit is too small for epsilon, the error \
+bar is the promise.
 
-Three tests can contradict delta. Each contradicts a kept promise with a probability below 1e-6.
+Three tests can contradict delta. Each test contradicts a kept promise with a probability below \
+1e-6.
   heads          the violations of a head (a layer, under scope `step`) over
-                 all queries, if that many or more have a probability below
-                 1e-6 over the number of heads
+                 all queries, if this number or more has a probability below
+                 1e-6 divided by the number of heads
   rows           the violations of a head at one query, by the same rule
   rows together  the number of rows with at least j violations among their k
                  samples, for each j from 1 to k; query heads that share a
                  token list count once
 
-The verdict is one of three, and the exit code says which:
+The verdict determines the exit code:
   0  held          no p-value is below its limit, even with 0.05 in place of
                    1e-6, and every row has enough samples to contradict delta
                    by itself if all of them violated the promise
   1  contradicted  a test contradicts delta
   3  undecided     no test contradicts delta, but a p-value is below its limit
                    with 0.05 in place of 1e-6, or some rows have too few samples
-                   to be judged; the --trials that would judge all are printed
-Exit code 2: wrong input, or so few --trials that not even a head could contradict delta. Each \
-p-value is shown with its limit, and with the violation rate that this number of samples could \
-detect. More --trials detect smaller rates.
+                   to be judged; the --trials that judge all rows are printed
+Exit code 2: wrong input, or too few --trials for any head to contradict delta. Each p-value is \
+shown with its limit, and with the violation rate that this number of samples can detect. More \
+--trials detect smaller rates.
 
-Of a contradicted promise the most frequent fault in the worst head's failing samples is printed:
+For a contradicted promise, the most frequent fault in the worst head's failing samples is printed:
   tail-seen  the undrawn tokens that outweigh every drawn one, at most 1 % of
              those undrawn, make up more than half of the error; a token weighs
              e |v - o| (sdpa), e |v| (numerator) or e (denominator)
-  moments    not that, and the sample's variance, over the squared norm that
-             errors are relative to, is below half of the residual's
-  normal     neither
+  moments    not tail-seen, and the sample's variance, over the squared norm
+             that errors are relative to, is below half of the residual's
+  normal     neither of the two
 
---plot draws errors of heads and rows against epsilon, at half of it, at it and at twice it, for a \
-pipeline that promises an epsilon.
+--plot shows errors of heads and rows at half of the promised epsilon, at epsilon and at twice \
+epsilon.
 
 JSON: run (the provenance: version, command line, digests of inputs, pipelines in full, machine); \
 goal (target, delta, scope, and epsilon and limit, or size); bars (rows, outside, unbounded, mean, \
 widest, evidence); violations (unit, violated, checked); worst and worst_row, \
-the counts with the smallest p-values, and test and row_test, how they are judged: trials, \
+the counts with the smallest p-values, and test and row_test, their tests: trials, \
 limit, contradicted_from (the fewest violations that contradict delta) and rate (their share); \
 row_coverage: rows judged and unjudged, the least_samples of a judged row, and the least_trials \
-that judge all rows; rows_together: units (token lists at one query, or steps), heads that share \
-one, samples of each, limit, and worst: at_least (violations), units that have so many, units \
-allowed, p_value; evidence: how many heads (layers) are within delta, above it or contradict it; \
+that judge all rows; rows_together: units (token lists at one query, or steps), heads per list, \
+samples of each, limit, and worst: at_least (violations), units with at least this number, units \
+allowed, p_value; evidence: the numbers of heads (layers) within delta, above delta and \
+contradicting delta; \
 verdict (held, contradicted or undecided), held (whether it is `held`), contradicted_by and \
 suspected_by (tests: pooled, row, rows-together); kind, assumes and not_held (a share) of the \
 certificates; fault (layer, query_head, cause, share of its failing samples); steps: each \
-layer's count, under scope `step`; heads: of each what --heads shows, with held as a count, \
-error_at_delta (what 1 - delta of its errors do not exceed) and failures (samples by cause); rows: \
-of each head (layer) at each query violated, checked, p_value and error_at_delta.";
+layer's count, under scope `step`; heads: for each head the columns of --heads, with held as a \
+count, error_at_delta (the quantile 1 - delta of its errors) and failures (samples by cause); \
+rows: for each head (layer) and query violated, checked, p_value and error_at_delta.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct VerifyArgs {
-    /// A pipeline file with an estimator, or the name of such a built-in pipeline.
+    /// Pipeline file with an estimator, or the name of a built-in pipeline with one.
     config: PathBuf,
-    /// The trace to draw samples on.
+    /// Trace to draw samples on.
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
-    /// Samples for each KV head, spread over its queries.
+    /// Samples per KV head, spread over its queries.
     #[arg(long, default_value_t = 2000)]
     trials: u32,
     #[command(flatten)]
     changes: Changes,
-    /// The share of the tokens that the pipeline is made to read, sink and window counted, by its
-    /// epsilon. By default, it runs as it stands.
+    /// Share of the tokens that the pipeline should read, sink and window included; its epsilon is
+    /// searched. By default, the pipeline runs unchanged.
     #[arg(long, value_parser = fraction, value_name = "SHARE")]
     density: Option<Fraction>,
-    /// Show every query head: what it reads, its errors, and how its residual is spread.
+    /// Show every query head: its density, its errors, and the spread of its residual.
     #[arg(long)]
     heads: bool,
     #[command(flatten)]
@@ -105,19 +107,19 @@ pub(crate) struct VerifyArgs {
     outputs: OutputArgs,
 }
 
-/// What epsilon is multiplied by for the plot, beside 1.
+/// Factors of epsilon in the plot, beside 1.
 const FACTORS: [f64; 2] = [0.5, 2.0];
 
 pub(crate) fn run(args: &VerifyArgs, call: &Call) -> Result<(), Failure> {
     let (entry, files) = args.changes.load_one(&args.config)?;
     let trace = Trace::open(&args.trace)?;
     args.outputs.check(files.iter().chain([&args.trace]).chain(&args.sharing.results))?;
-    let own = std::slice::from_ref(&entry);
-    let results = args.sharing.open(call, || inputs(&args.trace, own))?;
-    let pipeline = &args.made(entry, &trace, &results)?.pipeline;
+    let entries = std::slice::from_ref(&entry);
+    let results = args.sharing.open(call, || inputs(&args.trace, entries))?;
+    let pipeline = &args.prepare(entry, &trace, &results)?.pipeline;
     let mut runs = vec![pipeline.clone()];
     if args.outputs.plot.is_some() {
-        runs.extend(others(pipeline));
+        runs.extend(at_other_epsilons(pipeline));
     }
     let bar = progress::bar("samples");
     let show = |done, total| progress::show(&bar, done, total);
@@ -138,8 +140,11 @@ pub(crate) fn run(args: &VerifyArgs, call: &Call) -> Result<(), Failure> {
 }
 
 impl VerifyArgs {
-    /// The pipeline, which must promise something and be able to run on the trace, at the density.
-    fn made(&self, entry: Entry, trace: &Trace, results: &Results) -> Result<Entry, Failure> {
+    /// Returns the pipeline at the density of `--density`.
+    ///
+    /// # Errors
+    /// If the pipeline makes no promise, or cannot run on the trace.
+    fn prepare(&self, entry: Entry, trace: &Trace, results: &Results) -> Result<Entry, Failure> {
         if entry.pipeline.parts().all(|part| part.goal().is_none()) {
             let message = "promises nothing; expected an [estimator]";
             return Err(Failure::input(format!("{}: {message}", entry.file)));
@@ -158,8 +163,8 @@ impl VerifyArgs {
     }
 }
 
-/// The pipeline at other epsilons, as far as it can be.
-fn others(pipeline: &PipelineConfig) -> Vec<Arc<PipelineConfig>> {
+/// Returns the pipeline at the epsilons of [`FACTORS`] that are valid; empty if it promises none.
+fn at_other_epsilons(pipeline: &PipelineConfig) -> Vec<Arc<PipelineConfig>> {
     let Some(promise) = pipeline.promise() else { return Vec::new() };
     let epsilons = FACTORS.into_iter().map(|factor| factor * promise.epsilon.get());
     let epsilons = epsilons.filter_map(|epsilon| Fraction::try_from(epsilon).ok());

@@ -1,5 +1,5 @@
-//! A command that links a selector with two names says so, whatever it is asked. Without a harness:
-//! this test is such a command, and runs itself.
+//! A command that links a selector with two different names reports an error for every subcommand.
+//! This test has no harness, because it is such a command itself, which it runs.
 
 #![allow(clippy::unwrap_used)]
 

@@ -79,5 +79,5 @@ def test_ctrl_c(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert b"nothing was kept. With --results FILE" in said
+    assert b"nothing was stored. With --results FILE" in said
     assert list(tmp_path.iterdir()) == []

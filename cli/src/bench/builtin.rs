@@ -1,6 +1,6 @@
-//! The pipelines that are measured when no file is named.
+//! Built-in pipelines, which are measured when no file is named.
 
-/// The first and the last tokens, which every pipeline reads.
+/// Sink and window of every built-in pipeline.
 const EDGES: &str = "
 [[selectors]]
 type = \"sink\"
@@ -11,18 +11,19 @@ type = \"window\"
 size = 128
 ";
 
-/// A tenth of the tokens, half of it ranked and half of it drawn.
+/// A tenth of the tokens: half selected by score, half sampled.
 const HALVES: (&str, &str) = ("size = 0.05", "type = \"ratio\"\ndelta = 0.1\nsize = 0.05");
 
-/// As few tokens as the promise allows.
+/// The fewest tokens that the promise allows.
 const PROMISED: (&str, &str) = ("size = 0.02", "type = \"ratio\"\nepsilon = 0.1\ndelta = 0.05");
 
-/// Names and texts of all built-in pipelines.
+/// Returns names and texts of all built-in pipelines.
 pub(super) fn texts() -> [(String, String); 4] {
     let text = |(name, share, score, (size, estimator)): (&str, &str, &str, (&str, &str))| {
         let text = format!(
             "name = \"hash, {name}\"\nshare = \"{share}\"\n{EDGES}\n\
-             [[selectors]]\ntype = \"hash-attention\"\ncodes = \"group\"\nscore = \"{score}\"\n{size}\n\n[estimator]\n{estimator}\n"
+             [[selectors]]\ntype = \"hash-attention\"\ncodes = \"group\"\nscore = \"{score}\"\n\
+             {size}\n\n[estimator]\n{estimator}\n"
         );
         (format!("built-in pipeline hash, {name}"), text)
     };

@@ -20,13 +20,14 @@ fn heading(report: &BenchReport) -> String {
         report.backend
     )];
     lines.extend(report.trace.iter().map(|trace| format!("heads of {trace}")));
-    let at_once = report.rows.first().map_or(1, |row| row.sequences);
-    if at_once > 1 {
-        lines.push(format!("{at_once} sequences at once, of about half of the tokens to all"));
+    let batch = report.rows.first().map_or(1, |row| row.sequences);
+    if batch > 1 {
+        lines.push(format!("{batch} sequences in a batch, of about half of the tokens to all"));
     }
-    for one in &report.bandwidth_gb_s {
-        let plural = if one.threads == 1 { "" } else { "s" };
-        lines.push(format!("{} thread{plural} read {:.1} GB/s in order", one.threads, one.gb_s));
+    for bandwidth in &report.bandwidth_gb_s {
+        let (threads, speed) = (bandwidth.threads, bandwidth.gb_s);
+        let plural = if threads == 1 { "" } else { "s" };
+        lines.push(format!("{threads} thread{plural} read {speed:.1} GB/s in order"));
     }
     lines.join("\n")
 }
@@ -56,47 +57,47 @@ fn columns() -> Vec<Column<'static, BenchRow>> {
         ),
         Column::<BenchRow>::new(
             "GB/s",
-            "keys and values read: of a shared list once for its KV head, of per-head lists each",
+            "keys and values read: once per KV head for a shared token list, once per query head \
+             for separate lists",
             |row| format!("{:.2}", row.gb_s),
         ),
         Column::<BenchRow>::new(
             "of read",
-            "that, of the speed of reading memory in order in the same round",
+            "GB/s relative to reading memory in order in the same round",
             |row| percent(row.of_bandwidth),
         ),
         Column::<BenchRow>::new(
             "speed-up",
-            "the time of dense attention in the same round over this one's",
+            "time of dense attention in the same round, divided by this time",
             |row| format!("{:.2} x", row.speedup_over_dense),
         ),
         Column::<BenchRow>::new(
             "error",
-            "of the output, relative to dense attention's in the same round; the mean over all rows \
-             that were timed",
+            "relative error of the output against dense attention in the same round; mean over all \
+             timed rows",
             move |row| unless_zero(row.error, format!("{:.4}", row.error)),
         ),
         Column::<BenchRow>::new(
             "violated",
-            "rows whose error exceeded what the pipeline promises, or steps, if it promises that of \
+            "rows whose error exceeded the promised epsilon, or steps, if the promise is about \
              whole steps",
             |row| or_dash(row.violations.map(|counts| counts.to_string())),
         ),
         Column::<BenchRow>::new(
             "select",
-            "share of the time, as `sample` and `attend`; - where the backend does not report it",
+            "shares of the time: select, sample and attend; - if the backend does not report them",
             part(|row| row.select_share),
         ),
         Column::<BenchRow>::new("sample", "", part(|row| row.sample_share)),
         Column::<BenchRow>::new("attend", "", part(|row| row.attend_share)),
         Column::<BenchRow>::new(
             "huge",
-            "share of the process's memory that is in huge pages, without which gathered rows are \
-             slower",
+            "share of the process's memory in huge pages, which make gathered rows faster",
             part(|row| row.huge_pages),
         ),
         Column::<BenchRow>::new(
             "fall-back",
-            "share of the rows for which everything was read, because that is faster than the list",
+            "share of the rows that read all tokens because that is faster than the token list",
             move |row| unless_zero(row.fell_back, percent(row.fell_back)),
         ),
     ]

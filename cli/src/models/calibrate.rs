@@ -1,4 +1,4 @@
-//! `vattention calibrate`: what selectors rank by, found in traces.
+//! `vattention calibrate`: calibration files of selectors, from traces.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +10,11 @@ use crate::outputs::check_outputs;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum CalibrateCommand {
-    /// The channels that carry most of q·k, as JSON with the authors' keys.
+    /// Find the channels that contribute most to q·k; JSON with the authors' keys.
     DoubleSparsity(CalibrateArgs),
-    /// How far the output moves at each KV head if it reads the first and the recent tokens alone, as text.
+    /// Measure each KV head's output error from reading only the first and recent tokens; text.
     DuoAttention(CalibrateArgs),
-    /// The principal directions of the keys, as safetensors.
+    /// Compute the principal directions of the keys; safetensors.
     Loki(CalibrateArgs),
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct CalibrateArgs {
     /// Traces of one model.
     #[arg(long = "trace", value_name = "FILE", num_args = 1.., required = true)]
     traces: Vec<PathBuf>,
-    /// The file to write.
+    /// File to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
@@ -39,18 +39,18 @@ pub(crate) fn run(command: &CalibrateCommand) -> Result<(), Failure> {
 fn double_sparsity(args: &CalibrateArgs) -> Result<(), Failure> {
     let channels = Channels::calibrate(&args.open()?)?;
     write_beside(&args.output, channels.to_json().as_bytes())?;
-    let found = match channels.pairs {
+    let report = match channels.pairs {
         0 => "\
-a layer has no prompt queries in any trace, so no query meets the key of its own token there, and
-`qk_proj`, which `by = \"qk\"` reads, is a guess from `q_proj` and `k_proj` apart; to measure it, make the
-traces with `--prompt-queries 512`, say"
+some layer has no prompt queries in any trace, so `qk_proj`, which `by = \"qk\"` reads, is
+approximated from `q_proj` and `k_proj` separately; to measure it, make the traces with a number
+of prompt queries, such as `--prompt-queries 512`"
             .to_owned(),
         pairs => format!(
-            "`qk_proj`, which `by = \"qk\"` reads, is of {pairs} pairs of a query and the key of its own \
-             token in each head: the prompt's last queries"
+            "`qk_proj`, which `by = \"qk\"` reads, is measured on {pairs} pairs of a prompt query \
+             and its own token's key in each head"
         ),
     };
-    say(&format!("wrote {}\n{found}", args.output.display()))
+    say(&format!("wrote {}\n{report}", args.output.display()))
 }
 
 fn duo_attention(args: &CalibrateArgs) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use vattention::experiments::{Header, Shard, digest_of_file};
 use vattention::ndarray::{Array3, Axis, concatenate, s};
 use vattention::trace::{TraceInfo, TraceLayer, write_trace};
-use vattention::{Storage, TokenClass};
+use vattention::{Shape, Storage, TokenClass};
 use vattention_evaluate::fingerprint;
 use vattention_llm::{Config, LayerPrompt, Model, PrefillOptions};
 
@@ -20,47 +20,48 @@ use crate::progress;
 use crate::sharing::Call;
 
 const HELP: &str = "\
-The text is tokenized as it is, with what the tokenizer puts before a text, and read by dense \
-attention. The trace has the keys and values of all its tokens, and the queries of the last \
---queries, each of which sees the tokens up to its own: they stand for tokens that are decoded. \
-What is before them is the prompt, whose last --prompt-queries queries pipelines are shown \
-before the first query. It says which tokens are special and which are punctuation, too.
+The text is tokenized with the tokenizer's usual prefix, such as <bos>, and read by dense \
+attention. The trace contains the keys and values of all tokens, and the queries of the last \
+--queries tokens; each query sees the tokens up to its own, as in decoding. The tokens before them \
+are the prompt. Pipelines receive the prompt's last --prompt-queries queries before the first \
+query. The trace also marks special tokens and punctuation.
 
-With --chunk the text is read that many tokens at a time, each chunk by itself and from position \
-0, and their keys and values are laid side by side: a memory longer than the model can read at \
-once. The queries are of the last chunk, so they were made without the chunks before.";
+With --chunk, the text is read in chunks of this number of tokens. Each chunk is read separately, \
+from position 0, and the keys and values of all chunks are concatenated, which gives a longer \
+context than the model supports. The queries come from the last chunk, and were computed without \
+the previous chunks.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct CaptureArgs {
-    /// The folder of a model (config.json, tokenizer.json and safetensors), or a GGUF file.
+    /// Model folder (config.json, tokenizer.json and safetensors), or GGUF file.
     #[arg(long, value_name = "PATH")]
     model: PathBuf,
-    /// The file of text.
+    /// Text file to read.
     #[arg(long, value_name = "FILE")]
     text: PathBuf,
-    /// Layers of the model, between commas, or ranges such as 9-23; by default, all.
+    /// Layers of the model, separated by commas, or ranges such as 9-23; by default, all.
     #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
     layers: Option<Vec<LayerRange>>,
-    /// How many tokens of the text, the first ones; by default, all.
+    /// Number of tokens of the text, counted from the first; by default, all.
     #[arg(long, value_name = "N")]
     tokens: Option<usize>,
-    /// Tokens that are read at a time, each chunk by itself; by default, all at once.
+    /// Tokens per chunk, each of which is read separately; by default, the text is one chunk.
     #[arg(long, value_name = "N")]
     chunk: Option<usize>,
-    /// Queries, of the last tokens.
+    /// Number of queries, from the last tokens.
     #[arg(long, default_value_t = 32, value_name = "N")]
     queries: usize,
-    /// Prompt queries, of the tokens before them.
+    /// Number of prompt queries, from the tokens before the queries.
     #[arg(long, default_value_t = 64, value_name = "N")]
     prompt_queries: usize,
-    /// Capture the i-th of n shares of the layers, as a trace of its own; `vattention merge` joins them.
+    /// Capture shard i of n of the layers to a separate trace; `vattention merge` joins the shards.
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
-    /// How numbers are stored.
+    /// Number format of the trace.
     #[arg(long, default_value_t = Storage::F16, value_parser = storage())]
     dtype: Storage,
-    /// The trace to write.
+    /// Trace file to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
@@ -77,11 +78,11 @@ pub(crate) fn run(args: &CaptureArgs, call: &Call) -> Result<(), Failure> {
     let model_files = checkpoint.files();
     let inputs: Vec<&Path> = model_files.iter().chain([&args.text]).map(PathBuf::as_path).collect();
     check_outputs(&[("--output", Some(&args.output))], &inputs)?;
-    // In f32, and twice as the file holds them, which is put together in memory.
-    let kept = |storage| row_bytes(&config.shape, storage, layers.len(), tokens.len());
-    let rows = kept(Storage::F32).saturating_add(kept(args.dtype).saturating_mul(2));
+    // Rows are in memory in f32, and twice in the file's format, while the file is assembled.
+    let bytes = |storage| row_bytes(&config.shape, storage, layers.len(), tokens.len());
+    let rows = bytes(Storage::F32).saturating_add(bytes(args.dtype).saturating_mul(2));
     checkpoint.expect_room(tokens.len(), rows)?;
-    let share = args.shard.map(|shard| args.share(shard, &all, call)).transpose()?;
+    let share = args.shard.map(|shard| args.shard_header(shard, &all, call)).transpose()?;
     let layers = if layers.is_empty() {
         BTreeMap::new()
     } else {
@@ -95,15 +96,18 @@ pub(crate) fn run(args: &CaptureArgs, call: &Call) -> Result<(), Failure> {
     match args.shard {
         None => say(&format!("wrote {output}")),
         Some(shard) => say(&format!(
-            "wrote share {shard} to {output}\n`vattention merge FILES... --results ALL` joins the files \
-             of all {} shares",
+            "wrote shard {shard} to {output}\n`vattention merge FILES... --results ALL` joins the \
+             files of all {} shards",
             shard.count()
         )),
     }
 }
 
 impl CaptureArgs {
-    /// The layers to keep, which the model must have.
+    /// Returns the layers to capture.
+    ///
+    /// # Errors
+    /// If the model does not have one of the layers, or one is named twice.
     fn layers(&self, count: usize) -> Result<Vec<usize>, Failure> {
         let refuse = |reason: String| Err(Failure::input(format!("--layers: {reason}")));
         let Some(layers) = layer_numbers(self.layers.as_ref()) else {
@@ -124,8 +128,9 @@ impl CaptureArgs {
         Ok(layers)
     }
 
-    /// Whose share of `all` layers is captured, and what all shares depend on.
-    fn share(&self, shard: Shard, all: &[usize], call: &Call) -> Result<String, Failure> {
+    /// Returns the header of a shard of `all` layers, as JSON: everything that the shards depend
+    /// on.
+    fn shard_header(&self, shard: Shard, all: &[usize], call: &Call) -> Result<String, Failure> {
         let layers: Vec<String> = all.iter().map(ToString::to_string).collect();
         let inputs = [
             (LAYERS.to_owned(), layers.join(",")),
@@ -138,7 +143,10 @@ impl CaptureArgs {
         serde_json::to_string(&header).map_err(Failure::input)
     }
 
-    /// The tokens of the text, of which there must be enough.
+    /// Returns the tokens of the text.
+    ///
+    /// # Errors
+    /// If there are fewer tokens than the options need, or more than the model supports.
     fn read(&self, checkpoint: &ModelFiles<'_>) -> Result<Vec<u32>, Failure> {
         let Self { text, tokens: most, queries, prompt_queries: prompt, .. } = self;
         let mut tokens = checkpoint.tokenizer.first(&read_text("--text", text)?)?;
@@ -160,8 +168,8 @@ impl CaptureArgs {
         if queries.saturating_add(*prompt) > last {
             let what = if self.chunk.is_some() { "of the last chunk" } else { "that are captured" };
             return Err(Failure::input(format!(
-                "--queries: {queries}, and --prompt-queries: {prompt}; expected together at most the \
-                 {last} tokens {what}"
+                "--queries: {queries}, and --prompt-queries: {prompt}; expected together at most \
+                 the {last} tokens {what}"
             )));
         }
         checkpoint.check_length(first).map_err(|error| {
@@ -172,12 +180,12 @@ impl CaptureArgs {
         Ok(tokens)
     }
 
-    /// What is read at a time.
+    /// Returns the chunks that are read separately.
     fn chunks<'t>(&self, tokens: &'t [u32]) -> std::slice::Chunks<'t, u32> {
         tokens.chunks(self.chunk.unwrap_or(tokens.len()).max(1))
     }
 
-    /// The text's file name, and how it was read.
+    /// Returns the text's file name, and the size of its chunks.
     fn source(&self) -> String {
         let name = self.text.file_name().unwrap_or_default().to_string_lossy();
         match self.chunk {
@@ -186,7 +194,7 @@ impl CaptureArgs {
         }
     }
 
-    /// What the chosen layers know of the text.
+    /// Reads the text, and returns keys, values and queries of the chosen layers.
     fn capture(
         &self,
         model: &Model,
@@ -215,13 +223,13 @@ impl CaptureArgs {
         Ok(parts.into_iter().map(|(number, parts)| (number, self.layer(parts, classes))).collect())
     }
 
-    /// A layer of chunks side by side, with the queries that the last has kept parted.
+    /// Returns a layer with the keys and values of all chunks, and the queries of the last chunk.
     fn layer(&self, mut chunks: Vec<LayerPrompt>, classes: &[TokenClass]) -> TraceLayer {
-        let together = |of: fn(&LayerPrompt) -> &Array3<f32>| {
-            let all: Vec<_> = chunks.iter().map(|chunk| of(chunk).view()).collect();
-            concatenate(Axis(1), &all).expect("chunks are of the same heads")
+        let join = |part: fn(&LayerPrompt) -> &Array3<f32>| {
+            let all: Vec<_> = chunks.iter().map(|chunk| part(chunk).view()).collect();
+            concatenate(Axis(1), &all).expect("all chunks have the same heads")
         };
-        let (keys, values) = (together(|chunk| &chunk.keys), together(|chunk| &chunk.values));
+        let (keys, values) = (join(|chunk| &chunk.keys), join(|chunk| &chunk.values));
         let queries = chunks.pop().expect("a text has at least one chunk").queries;
         let tokens = keys.dim().1;
         let prompt_tokens = tokens - self.queries;
@@ -238,12 +246,12 @@ impl CaptureArgs {
     }
 }
 
-/// What a trace says of its model.
+/// Returns the description of a model that its traces contain.
 fn describe(config: &Config) -> String {
     let Config { architecture, layers, hidden_size, shape, vocab_size, .. } = config;
+    let Shape { query_heads, kv_heads, head_dim, .. } = shape;
     format!(
-        "{architecture:?}, {layers} layers, hidden size {hidden_size}, {} query heads, {} KV heads, \
-         head dim {}, {vocab_size} tokens",
-        shape.query_heads, shape.kv_heads, shape.head_dim
+        "{architecture:?}, {layers} layers, hidden size {hidden_size}, {query_heads} query heads, \
+         {kv_heads} KV heads, head dim {head_dim}, {vocab_size} tokens"
     )
 }

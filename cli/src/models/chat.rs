@@ -1,4 +1,4 @@
-//! Prompts as a chat.
+//! Options of prompts in a chat template.
 
 use vattention_evaluate::Talk;
 
@@ -10,13 +10,13 @@ pub(crate) struct ChatArgs {
     /// Put prompts into the model's chat template.
     #[arg(long)]
     pub(crate) chat: bool,
-    /// What the system says before the user; by default, what the template has it say.
+    /// System message of the chat; by default, the template's own.
     #[arg(long, requires = "chat", value_name = "TEXT")]
     system: Option<String>,
 }
 
 impl ChatArgs {
-    /// The model's template, if there is to be a chat.
+    /// Returns the model's chat template and the system message, if `--chat` is given.
     pub(crate) fn talk(&self, checkpoint: &ModelFiles<'_>) -> Result<Option<Talk>, Failure> {
         if !self.chat {
             return Ok(None);

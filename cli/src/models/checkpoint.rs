@@ -1,4 +1,4 @@
-//! A model's files and the texts it is given, checked before its weights are loaded.
+//! Files of a model and texts for it, checked before the weights are loaded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use vattention_llm::{ChatTemplate, Config, Model, Tokenizer, weight_bytes};
 
 use crate::fail::{Failure, note};
 
-/// A Hugging Face directory or a GGUF file, but for its weights.
+/// Configuration and tokenizer of a model, from a Hugging Face folder or a GGUF file.
 pub(crate) struct ModelFiles<'a> {
     path: &'a Path,
     pub(crate) config: Config,
     pub(crate) tokenizer: Tokenizer,
-    /// What the weights will take in memory.
+    /// Bytes that the weights need in memory.
     pub(crate) weight_bytes: u64,
 }
 
-/// The layers of a model, and their shapes.
+/// Returns the layers of a model, and their shapes.
 pub(crate) fn layers(config: &Config) -> Vec<(usize, Shape)> {
     (0..config.layers).map(|layer| (layer, config.shape)).collect()
 }
@@ -43,7 +43,7 @@ pub(crate) fn expect_exists(path: &Path) -> Result<(), Failure> {
     )))
 }
 
-/// Name of the model without its owner, if a path has the form `OWNER/MODEL`.
+/// Returns the model's name without its owner, if a path has the form `OWNER/MODEL`.
 fn hub_folder(path: &Path) -> Option<&str> {
     let (owner, name) = path.to_str()?.split_once('/')?;
     let is_name = |part: &str| {
@@ -56,7 +56,7 @@ fn hub_folder(path: &Path) -> Option<&str> {
 }
 
 impl<'a> ModelFiles<'a> {
-    /// Reads all but the weights.
+    /// Reads the configuration and the tokenizer.
     pub(crate) fn open(path: &'a Path) -> Result<Self, Failure> {
         expect_exists(path)?;
         let config = Config::open(path)?;
@@ -65,7 +65,7 @@ impl<'a> ModelFiles<'a> {
         Ok(Self { path, config, tokenizer, weight_bytes })
     }
 
-    /// The files that no output may overwrite.
+    /// Returns the files that no output may overwrite.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         if self.path.is_file() {
             return vec![self.path.into()];
@@ -74,7 +74,7 @@ impl<'a> ModelFiles<'a> {
         entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
     }
 
-    /// Files that the model and its tokenizer are read from.
+    /// Returns the files from which the model and its tokenizer are read.
     pub(crate) fn inputs(&self) -> Vec<PathBuf> {
         const NAMES: [&str; 5] = [
             "config.json",
@@ -90,23 +90,24 @@ impl<'a> ModelFiles<'a> {
         self.files().into_iter().filter(is_read).collect()
     }
 
-    /// Refuses sequences of more tokens than the model can have: what is wrong, and in which file it says so.
+    /// Refuses sequences with more tokens than the model supports. The error names the file with
+    /// the limit.
     pub(crate) fn check_length(&self, tokens: usize) -> Result<(), String> {
         let named = |error| format!("{}: {error}", self.path.display());
         self.config.check_length(tokens).map_err(named)
     }
 
-    /// The layers, and their shapes.
+    /// Returns the layers, and their shapes.
     pub(crate) fn layers(&self) -> Vec<(usize, Shape)> {
         layers(&self.config)
     }
 
-    /// The chat template, if there is one.
+    /// Reads the chat template, if there is one.
     pub(crate) fn chat_template(&self) -> Result<Option<ChatTemplate>, Failure> {
         Ok(ChatTemplate::open(self.path)?)
     }
 
-    /// Whether there is a chat template: the model then expects a prompt to be written in it.
+    /// Returns true if there is a chat template; the model then expects prompts in this template.
     pub(crate) fn has_chat_template(&self) -> bool {
         !matches!(ChatTemplate::open(self.path), Ok(None))
     }
@@ -133,8 +134,8 @@ impl<'a> ModelFiles<'a> {
         }
     }
 
-    /// Refuses work that does not fit into the memory that the system says is available: the weights,
-    /// and `rows` bytes of keys and values of `tokens` tokens.
+    /// Refuses work whose weights, and `rows` bytes of keys and values of `tokens` tokens, exceed
+    /// the memory that the system reports as available.
     pub(crate) fn expect_room(&self, tokens: usize, rows: u64) -> Result<(), Failure> {
         let needed = self.weight_bytes.saturating_add(rows);
         match available_memory() {
@@ -149,14 +150,14 @@ impl<'a> ModelFiles<'a> {
     }
 }
 
-/// Bytes of the keys and values of `tokens` tokens in `layers` layers.
+/// Returns the bytes of keys and values of `tokens` tokens in `layers` layers.
 pub(crate) fn row_bytes(shape: &Shape, storage: Storage, layers: usize, tokens: usize) -> u64 {
-    let token =
-        vattention::experiments::row_bytes(shape, storage).saturating_mul(shape.kv_heads as u64);
+    let row = vattention::experiments::row_bytes(shape, storage);
+    let token = row.saturating_mul(shape.kv_heads as u64);
     token.saturating_mul(layers as u64).saturating_mul(tokens as u64)
 }
 
-/// A text that an option names, which must hold something.
+/// Reads the text file that an option names, and refuses an empty one.
 pub(crate) fn read_text(option: &str, path: &Path) -> Result<String, Failure> {
     let refuse = |reason: String| Failure::input(format!("{option} {}: {reason}", path.display()));
     let bytes = fs::read(path).map_err(|error| refuse(error.to_string()))?;

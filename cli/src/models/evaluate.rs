@@ -1,4 +1,4 @@
-//! `vattention evaluate`: pipelines measured by what a model answers.
+//! `vattention evaluate`: pipelines measured by a model's accuracy on tasks.
 
 mod benchmark;
 mod figure;
@@ -15,7 +15,7 @@ use vattention_evaluate::{
 };
 use vattention_tasks::{Texts, tasks};
 
-use benchmark::Published;
+use benchmark::BenchmarkArgs;
 
 use crate::fail::Failure;
 use crate::models::answering::AnsweringArgs;
@@ -28,7 +28,7 @@ use crate::progress;
 use crate::provenance::Provenance;
 use crate::sharing::{self, Call, Sharing};
 
-/// In a model's folder: words of tasks that it was trained on.
+/// File in a model's folder with the words of the tasks that the model was trained on.
 const VOCABULARY: &str = "vocabulary.json";
 
 #[derive(Debug, clap::Args)]
@@ -42,43 +42,44 @@ pub(crate) struct EvaluateArgs {
     changes: Changes,
     #[command(flatten)]
     variations: Variations,
-    /// Tasks between commas, by RULER's names, or groups: ruler, ruler-hard.
+    /// Tasks by RULER's names, or the groups ruler and ruler-hard, separated by commas.
     #[arg(long, value_delimiter = ',', required_unless_present = "benchmark")]
     tasks: Vec<String>,
     #[command(flatten)]
-    published: Published,
-    /// Tokens of a case, between commas: of context, question and room for the answer. By default
-    /// 4096; of a benchmark, whose prompts have at most so many, the model's context.
+    published: BenchmarkArgs,
+    /// Tokens of a case, separated by commas: context, question and room for the answer; by
+    /// default, 4096. For a benchmark, the maximum length of a prompt; by default, the model's
+    /// context.
     #[arg(long, value_delimiter = ',')]
     context: Vec<usize>,
-    /// Cases of each task and length; of a dataset that has fewer, all.
+    /// Cases per task and length; a smaller dataset contributes all of its cases.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     cases: u32,
-    /// Equal seeds make equal cases.
+    /// Random seed; equal seeds make equal cases.
     #[arg(long, default_value_t = 0)]
     seed: u32,
-    /// Leave out the comparison of every step with dense attention.
+    /// Omit the comparison of every step with dense attention.
     #[arg(long)]
     no_errors: bool,
-    /// Leave tasks out of the means on which the first dense pipeline scores less than this share.
+    /// Leave tasks out of the means if the first dense pipeline's score on them is below this
+    /// share.
     #[arg(long, value_name = "SHARE", value_parser = fraction)]
     leave_out_below: Option<Fraction>,
-    /// Cases that are asked at the same time, each on its share of the threads: the answers are the
-    /// same, and come sooner where a step is too little work for all threads. Each takes memory of its
-    /// own.
+    /// Cases that run in parallel, each on a part of the threads and with memory of its own. The
+    /// answers stay the same; this is faster if a step is too little work for all threads.
     #[arg(long, value_name = "CASES", default_value = "1")]
     at_once: NonZeroUsize,
-    /// Words of tasks for a small model; by default the model's own vocabulary.json, if it has one,
-    /// else words of RULER's kind.
+    /// Words of tasks for a small model; by default, the model's vocabulary.json if it exists,
+    /// otherwise words like RULER's.
     #[arg(long, value_name = "FILE")]
     vocabulary: Option<PathBuf>,
-    /// Prose to hide needles in, instead of random sentences.
+    /// Text file to hide needles in, instead of random sentences.
     #[arg(long, value_name = "FILE")]
     haystack: Option<PathBuf>,
-    /// SQuAD, for qa_1.
+    /// SQuAD file, for qa_1.
     #[arg(long, value_name = "FILE")]
     squad: Option<PathBuf>,
-    /// HotpotQA, for qa_2.
+    /// HotpotQA file, for qa_2.
     #[arg(long, value_name = "FILE")]
     hotpot: Option<PathBuf>,
     #[command(flatten)]
@@ -93,24 +94,25 @@ pub(crate) fn run(args: &EvaluateArgs, call: &Call) -> Result<(), Failure> {
     let LoadedPipelines { lineup, files } = args.variations.load(&args.pipelines, &args.changes)?;
     let (texts, tasks, read) = if let Some(benchmark) = args.published.open()? {
         let (tasks, read) = (benchmark.tasks(), benchmark.files().to_vec());
-        (texts(args)?.with_benchmark(benchmark), tasks, read)
+        (open_texts(args)?.with_benchmark(benchmark), tasks, read)
     } else {
         let tasks = tasks(&args.tasks);
         let tasks = tasks.map_err(|error| Failure::input(format!("--tasks: {error}")))?;
-        (texts(args)?, tasks, Vec::new())
+        (open_texts(args)?, tasks, Vec::new())
     };
     let checkpoint = ModelFiles::open(&args.answering.model)?;
     let contexts = contexts(args, &checkpoint)?;
-    let read: Vec<PathBuf> =
-        read.into_iter().chain(words(args)).chain(args.answering.prefill.prefill.clone()).collect();
+    let strategy = args.answering.prefill.prefill.clone();
+    let read: Vec<PathBuf> = read.into_iter().chain(text_files(args)).chain(strategy).collect();
     check_files(args, &[&files[..], &read].concat(), &checkpoint)?;
     if call.replay.is_none() {
         expect_room(args, &contexts, &checkpoint)?;
     }
     let fingerprint = fingerprint(&args.answering.model)?;
-    let mut kept = open_answers(args, call, &fingerprint, &lineup.run, &read)?;
-    let lineup = lineup
-        .each(|entry| fits_model(&entry, &checkpoint.layers(), &*backend).map(|()| vec![entry]))?;
+    let mut answers = open_answers(args, call, &fingerprint, &lineup.run, &read)?;
+    let lineup = lineup.expand(|entry| {
+        fits_model(&entry, &checkpoint.layers(), &*backend).map(|()| vec![entry])
+    })?;
     let talk = args.answering.chat.talk(&checkpoint)?;
     let settings = EvaluationSettings {
         tasks,
@@ -139,9 +141,9 @@ pub(crate) fn run(args: &EvaluateArgs, call: &Call) -> Result<(), Failure> {
         settings,
         files: Files::default(),
     };
-    let lineup = variants(&evaluation, lineup, &args.variations, &mut kept)?;
+    let lineup = find_variants(&evaluation, lineup, &args.variations, &mut answers)?;
     let bar = progress::bar("answers");
-    let report = evaluation.run(&lineup.run, &mut kept, &|done, total| {
+    let report = evaluation.run(&lineup.run, &mut answers, &|done, total| {
         progress::show(&bar, done, total);
     });
     bar.finish_and_clear();
@@ -150,42 +152,43 @@ pub(crate) fn run(args: &EvaluateArgs, call: &Call) -> Result<(), Failure> {
         checkpoint.note_untied(model);
     }
     let title = table::title(&args.answering.model, &report);
-    let own = checkpoint.inputs();
-    let inputs: Vec<&Path> = files.iter().chain(&read).chain(&own).map(PathBuf::as_path).collect();
+    let model_files = checkpoint.inputs();
+    let inputs = files.iter().chain(&read).chain(&model_files);
+    let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
     let pipelines = lineup.run.iter().map(|variant| &*variant.pipeline);
     let run = || Provenance::new(call, &inputs, pipelines, Some(backend.name()));
     let svg = || figure::figure(&report, &title).svg();
-    args.outputs.publish(run, &lineup.told(&report), svg, &table::show(&title, &report))
+    args.outputs.publish(run, &lineup.with_left_out(&report), svg, &table::show(&title, &report))
 }
 
-/// The lengths that are asked for.
+/// Returns the lengths of `--context`, or the default.
 fn contexts(args: &EvaluateArgs, checkpoint: &ModelFiles<'_>) -> Result<Vec<usize>, Failure> {
     let all = &args.context;
     if let Some(twice) = (1..all.len()).find(|&place| all[..place].contains(&all[place])) {
-        let twice = all[twice];
-        return Err(Failure::input(format!("--context: {twice} is there twice; expected it once")));
+        let reason = format!("{} is given twice; expected each length once", all[twice]);
+        return Err(Failure::input(format!("--context: {reason}")));
     }
     Ok(match &all[..] {
-        [] if args.published.is_asked() => vec![checkpoint.config.context],
+        [] if args.published.is_given() => vec![checkpoint.config.context],
         [] => vec![4096],
         some => some.to_vec(),
     })
 }
 
-/// The words of tasks: those that were given, or the model's own.
+/// Returns the file of the tasks' words: `--vocabulary`, or the model's own.
 fn vocabulary(args: &EvaluateArgs) -> Option<PathBuf> {
-    let own = Some(args.answering.model.join(VOCABULARY)).filter(|path| path.exists());
-    args.vocabulary.clone().or(own)
+    let of_model = Some(args.answering.model.join(VOCABULARY)).filter(|path| path.exists());
+    args.vocabulary.clone().or(of_model)
 }
 
-/// The files that texts are made of.
-fn words(args: &EvaluateArgs) -> impl Iterator<Item = PathBuf> {
-    let given = [&args.haystack, &args.squad, &args.hotpot];
-    vocabulary(args).into_iter().chain(given.into_iter().flatten().cloned())
+/// Returns the files from which the tasks' texts are made.
+fn text_files(args: &EvaluateArgs) -> impl Iterator<Item = PathBuf> {
+    let options = [&args.haystack, &args.squad, &args.hotpot];
+    vocabulary(args).into_iter().chain(options.into_iter().flatten().cloned())
 }
 
-/// Where the words of tasks come from.
-fn texts(args: &EvaluateArgs) -> Result<Texts, Failure> {
+/// Opens the texts of the tasks.
+fn open_texts(args: &EvaluateArgs) -> Result<Texts, Failure> {
     let mut texts = match vocabulary(args) {
         Some(path) => Texts::open(&path)?,
         None => Texts::ruler(),
@@ -202,18 +205,18 @@ fn texts(args: &EvaluateArgs) -> Result<Texts, Failure> {
     Ok(texts)
 }
 
-/// Refuses outputs that cannot be written or would overwrite what is read.
+/// Refuses outputs that cannot be written or would overwrite an input.
 fn check_files(
     args: &EvaluateArgs,
     read: &[PathBuf],
     checkpoint: &ModelFiles<'_>,
 ) -> Result<(), Failure> {
-    let own = checkpoint.files();
-    args.outputs.check(read.iter().chain(&args.sharing.results).chain(&own))
+    let model_files = checkpoint.files();
+    args.outputs.check(read.iter().chain(&args.sharing.results).chain(&model_files))
 }
 
-/// Refuses lengths whose keys and values do not fit into memory: those that were read, those of a
-/// sequence, and those beside it that are attended to densely.
+/// Refuses lengths whose keys and values do not fit into memory. The memory holds prompts that were
+/// read, sequences, and dense sequences beside them.
 fn expect_room(
     args: &EvaluateArgs,
     contexts: &[usize],
@@ -225,7 +228,7 @@ fn expect_room(
     let rows = |storage| row_bytes(&config.shape, storage, config.layers, tokens);
     let at_once = args.at_once.get() as u64;
     let sequences = at_once.saturating_mul(if args.no_errors { 1 } else { 2 });
-    // A case and the one before, whose beginning it may share; or texts to find densities on.
+    // A case and the previous one, whose beginning it may share; or texts for density searches.
     let texts = if args.variations.density.is_empty() { 0 } else { DensityTexts::TEXTS as u64 };
     let bytes = rows(Storage::F32).saturating_mul(at_once.saturating_mul(2).max(texts));
     checkpoint.expect_room(
@@ -234,7 +237,8 @@ fn expect_room(
     )
 }
 
-/// Opens the answers: of a shard, with what they depend on.
+/// Opens the stored answers. The file of a shard has a header with everything that the answers
+/// depend on.
 fn open_answers(
     args: &EvaluateArgs,
     call: &Call,
@@ -248,7 +252,7 @@ fn open_answers(
     if part == Part::All {
         return Ok(AnswerCache::open(path)?);
     }
-    let mut inputs = sharing::pipelines(entries)?;
+    let mut inputs = sharing::digest_pipelines(entries)?;
     inputs.insert("the model".into(), model.to_owned());
     for path in files {
         inputs.insert(path.display().to_string(), digest_of_file(path)?);
@@ -256,17 +260,17 @@ fn open_answers(
     Ok(AnswerCache::open_shared(path, &call.header(inputs), part)?)
 }
 
-/// Each pipeline at each density, which is measured on texts that are not asked.
-fn variants(
+/// Returns each pipeline at each density. Densities are searched on texts that are not evaluated.
+fn find_variants(
     evaluation: &Evaluation<'_>,
     lineup: Lineup<Entry>,
     variations: &Variations,
-    kept: &mut AnswerCache,
+    answers: &mut AnswerCache,
 ) -> Result<Lineup<Variant>, Failure> {
-    let stand = |entry: Entry| Variant::as_it_stands(entry.pipeline);
-    variations.make(lineup, stand, |searches, progress| {
+    let unchanged = |entry: Entry| Variant::as_it_stands(entry.pipeline);
+    variations.apply_densities(lineup, unchanged, |searches, progress| {
         let searches: Vec<_> =
             searches.iter().map(|(entry, share)| (&entry.pipeline, *share)).collect();
-        evaluation.at_densities(&searches, kept, progress)
+        evaluation.at_densities(&searches, answers, progress)
     })
 }

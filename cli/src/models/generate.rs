@@ -1,4 +1,4 @@
-//! `vattention generate`: a language model's answer by a pipeline, and what that read and cost.
+//! `vattention generate`: text from a language model with a pipeline, and a report of what it read.
 
 mod args;
 mod report;
@@ -45,9 +45,9 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let request = Request::new(args, &checkpoint)?;
     let (config, storage) = (&checkpoint.config, args.answering.dtype);
     let rows = |tokens| row_bytes(&config.shape, storage, config.layers, tokens);
-    // The pipeline's; with --steps that of dense attention beside, and of the dense answer.
+    // With --steps, dense attention beside the pipeline and the dense answer need a copy each.
     let copies = if args.steps.is_some() { 3 } else { 1 };
-    checkpoint.expect_room(request.most(), copies * rows(request.most()))?;
+    checkpoint.expect_room(request.max_tokens(), copies * rows(request.max_tokens()))?;
     let model_files = checkpoint.files();
     let texts = args.context.iter().chain(&args.answering.prefill.prefill);
     let inputs: Vec<&Path> =
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         let session = session.with_classes(checkpoint.tokenizer.classes_for(pipeline)?);
         Ok(if args.ignore_eos { session.without_end() } else { session })
     };
-    let mut answering = Answering {
+    let mut answering = AnswerStream {
         session: session(&entry.pipeline, machine)?,
         interrupt,
         stream: checkpoint.tokenizer.stream(),
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         tally: StepTally::new(args.steps.as_ref().map(|_| StepLog::new(&observed))),
     };
     let (generation, prefill) = answering.answer(&request)?;
-    let Answering { session: answered, mut tally, .. } = answering;
+    let AnswerStream { session: answered, mut tally, .. } = answering;
     let record = tally.take_record();
     let beside = match generation.stop {
         Stop::End(_) | Stop::Length if record.is_some() => {
@@ -93,9 +93,9 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         pipeline: entry.pipeline.name.clone(),
         file: entry.file.clone(),
         backend: args.answering.machine.backend.clone(),
-        setup: args.answering.setup.name(),
+        setup: args.answering.setup,
         answer: checkpoint.tokenizer.decode(&generation.tokens)?,
-        stop: report::stop(&generation),
+        stop: report::stop_name(&generation),
         tokens: request.counts(&generation),
         prefill_seconds: prefill.as_secs_f64(),
         prefill_density: answered.prefill_density(),
@@ -110,8 +110,9 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         beside,
         bars: record.as_ref().map(StepLog::outside),
     };
-    let own = checkpoint.inputs();
-    let read: Vec<&Path> = files.iter().chain(texts).chain(&own).map(PathBuf::as_path).collect();
+    let model_files = checkpoint.inputs();
+    let read = files.iter().chain(texts).chain(&model_files);
+    let read: Vec<&Path> = read.map(PathBuf::as_path).collect();
     let run = || Provenance::new(call, &read, [&*entry.pipeline], Some(backend.name()));
     if let (Some(path), Some(record)) = (&args.steps, record) {
         write_json(path, run, &report.with_steps(record.into_steps()))?;
@@ -128,17 +129,17 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let ended = matches!(generation.stop, Stop::End(_));
     let unanswered = ended && report.answer.trim().is_empty() && !args.answering.chat.chat;
     if unanswered && checkpoint.has_chat_template() {
-        note(UNANSWERED);
+        note(EMPTY_ANSWER);
     }
     Ok(())
 }
 
 /// Advice for an empty answer.
-const UNANSWERED: &str = "\
-the answer is empty. The model has a chat template, which is applied with --chat";
+const EMPTY_ANSWER: &str = "\
+the answer is empty. The model has a chat template; add --chat to apply it";
 
-/// A sequence that answers a request.
-struct Answering<'m, 't, 'r> {
+/// Sequence that answers a request, and streams the answer.
+struct AnswerStream<'m, 't, 'r> {
     session: Session<'m>,
     interrupt: Interrupt,
     stream: TextStream<'t>,
@@ -147,21 +148,21 @@ struct Answering<'m, 't, 'r> {
     tally: StepTally<'r>,
 }
 
-impl Answering<'_, '_, '_> {
-    /// Reads the request, and prints the answer as it comes. Returns the time of the dense part too.
+impl AnswerStream<'_, '_, '_> {
+    /// Reads the request, and streams the answer. Returns the time of the dense part, too.
     fn answer(&mut self, request: &Request) -> Result<(Generation, Duration), Failure> {
         let begin = Instant::now();
         let mut logits = read_prompt(&mut self.session, &request.dense)?;
         let prefill = begin.elapsed();
-        self.interrupt.end_work_only();
-        self.tally.go_on();
+        self.interrupt.stop_work_first();
+        self.tally.start_step();
         for &token in &request.sparse {
-            if self.interrupt.asked() {
+            if self.interrupt.is_requested() {
                 let tokens = Vec::new();
                 return Ok((Generation { tokens, stop: Stop::Asked }, prefill));
             }
             logits = self.session.step(token)?;
-            self.tally.see(&self.session);
+            self.tally.add_step(&self.session);
         }
         Ok((self.stream_answer(logits, request.answer)?, prefill))
     }
@@ -170,12 +171,12 @@ impl Answering<'_, '_, '_> {
         let Self { session, interrupt, stream, silent, tally } = self;
         let mut failed = Ok(());
         let generation = session.go_on(logits, most, |token, session| {
-            tally.see(session);
+            tally.add_step(session);
             if !*silent {
                 failed = stream.push(token).map_err(Failure::from).and_then(print);
             }
-            tally.go_on();
-            if failed.is_err() || interrupt.asked() {
+            tally.start_step();
+            if failed.is_err() || interrupt.is_requested() {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
@@ -184,13 +185,13 @@ impl Answering<'_, '_, '_> {
         if !*silent {
             print(stream.finish()?)?;
         }
-        // The step after the last token shown, if that is where the model ended the text.
-        tally.see(session);
+        // If the model ended the text, there was a step after the last token shown.
+        tally.add_step(session);
         Ok(generation)
     }
 }
 
-/// Prints a part of the answer; a closed pipe is no error.
+/// Prints a part of the answer. A closed pipe is no error.
 fn print(text: Option<String>) -> Result<(), Failure> {
     let Some(text) = text else { return Ok(()) };
     let mut out = std::io::stdout();

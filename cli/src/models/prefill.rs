@@ -1,4 +1,4 @@
-//! How the part of a prompt is read that no pipeline reads.
+//! Option of the prefill strategy.
 
 use std::path::PathBuf;
 
@@ -8,14 +8,15 @@ use crate::fail::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PrefillArgs {
-    /// Read the prompt, up to where the pipeline begins, as this TOML file says, in place of dense attention: `strategy`,
-    /// dense or sample-attention, and the latter's sample, coverage and window.
+    /// TOML file of the strategy that reads the prompt up to where the pipeline begins, instead of
+    /// dense attention: `strategy` is dense or sample-attention; the latter has the keys sample,
+    /// coverage and window.
     #[arg(long, value_name = "FILE")]
     pub(crate) prefill: Option<PathBuf>,
 }
 
 impl PrefillArgs {
-    /// What the file says, or dense attention.
+    /// Returns the strategy of the file, or dense attention.
     pub(crate) fn strategy(&self) -> Result<Strategy, Failure> {
         Ok(self.prefill.as_deref().map(Strategy::open).transpose()?.unwrap_or_default())
     }

@@ -4,42 +4,42 @@ use vattention::selectors::Bits;
 use vattention::trace::write_beside;
 use vattention_train::hash::{Checkpoint, Training, TrainingSettings};
 
-use super::learning::{Learning, bits};
+use super::training_args::{TrainingArgs, bits};
 use crate::fail::Failure;
 use crate::progress;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TrainHashArgs {
     #[command(flatten)]
-    learning: Learning,
-    /// Go on from the checkpoint beside the output, which an interrupted training has left.
+    traces: TrainingArgs,
+    /// Continue from the checkpoint beside the output, which an interrupted training left.
     #[arg(long)]
     resume: bool,
-    /// Signs in a code, 1 to 128.
+    /// Bits of a code, 1 to 128.
     #[arg(long, default_value = "32", value_parser = bits)]
     bits: Bits,
-    /// Widths between the layers of the networks, between commas; by default two of head_dim.
+    /// Widths of the networks' hidden layers, separated by commas; by default, two of head_dim.
     #[arg(long, value_delimiter = ',', value_name = "WIDTHS")]
     hidden: Option<Vec<usize>>,
-    /// Optimiser steps for each layer of the model.
+    /// Optimizer steps per layer of the model.
     #[arg(long, default_value_t = TrainingSettings::default().steps)]
     steps: usize,
-    /// Queries in a step.
+    /// Queries per step.
     #[arg(long, default_value_t = TrainingSettings::default().queries)]
     queries: usize,
-    /// Tokens in a step, in a row.
+    /// Consecutive tokens per step.
     #[arg(long, default_value_t = TrainingSettings::default().tokens)]
     tokens: usize,
     /// Adam's learning rate.
     #[arg(long, default_value_t = TrainingSettings::default().learning_rate)]
     learning_rate: f64,
-    /// Keys with the largest q·k that a query should find.
+    /// Number of keys with the largest q·k that a query should find.
     #[arg(long, default_value_t = TrainingSettings::default().top)]
     top: usize,
-    /// How much more each of these counts in the loss than another key.
+    /// Weight in the loss of each of these keys, relative to other keys.
     #[arg(long, default_value_t = TrainingSettings::default().positive_weight)]
     positive_weight: f64,
-    /// Equal seeds make equal weights, on one machine.
+    /// Random seed; on one machine, equal seeds make equal weights.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
@@ -47,10 +47,10 @@ pub(crate) struct TrainHashArgs {
 pub(crate) fn run(args: &TrainHashArgs) -> Result<(), Failure> {
     let settings = args.settings();
     settings.check()?;
-    let given = args.learning.open()?;
-    let (corpus, held_out) = (&given.corpus, given.held_out());
-    let checkpoint = Checkpoint::of(&args.learning.output);
-    args.learning.check_outputs(&[("the checkpoint", Some(checkpoint.path()))])?;
+    let traces = args.traces.open()?;
+    let (corpus, held_out) = (&traces.corpus, traces.held_out());
+    let checkpoint = Checkpoint::beside(&args.traces.output);
+    args.traces.check_outputs(&[("the checkpoint", Some(checkpoint.path()))])?;
     expect_checkpoint(&checkpoint, args.resume)?;
     let training = Training { corpus, settings: &settings, held_out, checkpoint: &checkpoint };
     let bar = progress::bar("steps");
@@ -58,9 +58,9 @@ pub(crate) fn run(args: &TrainHashArgs) -> Result<(), Failure> {
         progress::show(&bar, done, total);
     })?;
     bar.finish_and_clear();
-    write_beside(&args.learning.output, &weights.to_bytes()?)?;
+    write_beside(&args.traces.output, &weights.to_bytes()?)?;
     checkpoint.remove()?;
-    args.learning.say_recall(&settings.selector(&args.learning.output), settings.top, &given)
+    args.traces.print_recall(&settings.selector(&args.traces.output), settings.top, &traces)
 }
 
 impl TrainHashArgs {
@@ -82,13 +82,15 @@ impl TrainHashArgs {
     }
 }
 
-/// A checkpoint is gone on from when asked for, and never overwritten by another training.
+/// Refuses `--resume` without a checkpoint, and a new training that would overwrite a checkpoint.
 fn expect_checkpoint(checkpoint: &Checkpoint, resume: bool) -> Result<(), Failure> {
     let path = checkpoint.path().display();
     match (resume, checkpoint.path().exists()) {
-        (true, false) => Err(Failure::input(format!("--resume: there is no {path} to go on from"))),
+        (true, false) => {
+            Err(Failure::input(format!("--resume: there is no {path} to continue from")))
+        }
         (false, true) => Err(Failure::input(format!(
-            "{path}: left by an interrupted training; expected --resume to go on, or no such file"
+            "{path}: left by an interrupted training; continue with --resume, or remove the file"
         ))),
         _ => Ok(()),
     }

@@ -1,36 +1,36 @@
-//! `vattention train-hata`: matrices for `hash-attention`, trained on traces as HATA's.
+//! `vattention train-hata`: matrices for `hash-attention`, trained on traces as in HATA.
 
 use vattention::selectors::Bits;
 use vattention::trace::write_beside;
 use vattention_train::hash::{HataSettings, train_hata};
 
-use super::learning::{Learning, bits};
+use super::training_args::{TrainingArgs, bits};
 use crate::fail::Failure;
 use crate::progress;
 
-/// The keys of a query that recall is of.
+/// Number of keys with the largest q·k whose recall is reported.
 const BEST: usize = 32;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TrainHataArgs {
     #[command(flatten)]
-    learning: Learning,
-    /// Signs in a code, 1 to 128.
+    traces: TrainingArgs,
+    /// Bits of a code, 1 to 128.
     #[arg(long, default_value = "128", value_parser = bits)]
     bits: Bits,
-    /// Steps for each layer of the model.
+    /// Optimizer steps per layer of the model.
     #[arg(long, default_value_t = HataSettings::default().steps)]
     steps: usize,
-    /// Queries of each query head in a step.
+    /// Queries per query head and step.
     #[arg(long, default_value_t = HataSettings::default().queries)]
     queries: usize,
-    /// Tokens in a step, in a row.
+    /// Consecutive tokens per step.
     #[arg(long, default_value_t = HataSettings::default().tokens)]
     tokens: usize,
-    /// How far a step goes along the gradient.
+    /// Learning rate.
     #[arg(long, default_value_t = HataSettings::default().learning_rate)]
     learning_rate: f64,
-    /// Equal seeds make equal weights, on one machine.
+    /// Random seed; on one machine, equal seeds make equal weights.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
@@ -38,15 +38,16 @@ pub(crate) struct TrainHataArgs {
 pub(crate) fn run(args: &TrainHataArgs) -> Result<(), Failure> {
     let settings = args.settings();
     settings.check()?;
-    let given = args.learning.open()?;
-    args.learning.check_outputs(&[])?;
+    let traces = args.traces.open()?;
+    args.traces.check_outputs(&[])?;
     let bar = progress::bar("steps");
-    let weights = train_hata(&given.corpus, &settings, given.held_out(), &mut |done, total, _| {
-        progress::show(&bar, done, total);
-    })?;
+    let weights =
+        train_hata(&traces.corpus, &settings, traces.held_out(), &mut |done, total, _| {
+            progress::show(&bar, done, total);
+        })?;
     bar.finish_and_clear();
-    write_beside(&args.learning.output, &weights.to_bytes()?)?;
-    args.learning.say_recall(&settings.selector(&args.learning.output), BEST, &given)
+    write_beside(&args.traces.output, &weights.to_bytes()?)?;
+    args.traces.print_recall(&settings.selector(&args.traces.output), BEST, &traces)
 }
 
 impl TrainHataArgs {

@@ -1,4 +1,4 @@
-//! Pipelines that can run, and those that are left out because they cannot.
+//! Pipelines that run, and pipelines that are left out because they cannot run.
 
 use std::fmt::Display;
 
@@ -9,13 +9,13 @@ use vattention::{Backend, Options, PipelineConfig, Shape};
 
 use crate::fail::{Failure, note};
 
-/// The pipelines that can run, and those that cannot.
+/// The pipelines that run, and the pipelines that are left out.
 pub(crate) struct Lineup<T> {
     pub(crate) run: Vec<T>,
     pub(super) left_out: Vec<LeftOutPipeline>,
 }
 
-/// A pipeline that cannot run.
+/// Pipeline that cannot run, and the reason.
 #[derive(Debug, Serialize)]
 pub(super) struct LeftOutPipeline {
     #[serde(rename = "pipeline")]
@@ -25,32 +25,35 @@ pub(super) struct LeftOutPipeline {
 }
 
 impl Lineup<Entry> {
-    /// The pipelines that run.
+    /// Returns the pipelines that run.
     pub(crate) fn pipelines(&self) -> impl Iterator<Item = &PipelineConfig> {
         self.run.iter().map(|entry| &*entry.pipeline)
     }
 
-    /// Leaves out what cannot run on some of the layers.
+    /// Leaves out pipelines that cannot run on one of the layers.
     pub(crate) fn fitting(
         self,
         layers: &[(usize, Shape)],
         backend: &dyn Backend,
     ) -> Result<Self, Failure> {
-        self.each(|entry| fits(&entry, layers, backend).map(|()| vec![entry]))
+        self.expand(|entry| fits(&entry, layers, backend).map(|()| vec![entry]))
     }
 
-    /// What `make` makes of each pipeline. Those of which it makes nothing are left out, and it is said
-    /// why; it is an error if they all are.
-    pub(crate) fn each<T, E: Display>(
+    /// Replaces each pipeline by its variants from `expand`. A pipeline for which `expand` fails is
+    /// left out, and the reason is printed as a note.
+    ///
+    /// # Errors
+    /// If all pipelines are left out.
+    pub(crate) fn expand<T, E: Display>(
         self,
-        mut make: impl FnMut(Entry) -> Result<Vec<T>, E>,
+        mut expand: impl FnMut(Entry) -> Result<Vec<T>, E>,
     ) -> Result<Lineup<T>, Failure> {
         let mut lineup = Lineup { run: Vec::new(), left_out: self.left_out };
         let before = lineup.left_out.len();
         for entry in self.run {
             let (name, file) = (entry.pipeline.name.clone(), entry.file.clone());
-            match make(entry) {
-                Ok(made) => lineup.run.extend(made),
+            match expand(entry) {
+                Ok(variants) => lineup.run.extend(variants),
                 Err(error) => {
                     lineup.left_out.push(LeftOutPipeline { name, file, reason: error.to_string() });
                 }
@@ -66,25 +69,25 @@ impl Lineup<Entry> {
 }
 
 impl<T> Lineup<T> {
-    /// What was found, with what was left out, for JSON.
-    pub(crate) fn told<'a, R: Serialize>(&'a self, found: &'a R) -> impl Serialize + 'a {
-        WithLeftOut { found, left_out: &self.left_out }
+    /// Returns results together with the pipelines that were left out, for JSON.
+    pub(crate) fn with_left_out<'a, R: Serialize>(&'a self, results: &'a R) -> impl Serialize + 'a {
+        WithLeftOut { results, left_out: &self.left_out }
     }
 }
 
-/// Results, and what they lack.
+/// Results, and the pipelines that were left out.
 #[derive(Serialize)]
 struct WithLeftOut<'a, R> {
     #[serde(flatten)]
-    found: &'a R,
+    results: &'a R,
     left_out: &'a [LeftOutPipeline],
 }
 
-/// Each reason once, after all files that it concerns.
+/// Returns messages with each reason once, after the names of its files.
 pub(super) fn reasons(left_out: &[LeftOutPipeline]) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for LeftOutPipeline { file, reason, .. } in left_out {
-        match reasons.iter_mut().find(|(known, _)| known == reason) {
+        match reasons.iter_mut().find(|(listed, _)| listed == reason) {
             Some((_, files)) if files.contains(&file.as_str()) => {}
             Some((_, files)) => files.push(file),
             None => reasons.push((reason, vec![file])),
@@ -99,7 +102,7 @@ pub(super) fn note_left_out(reasons: &[String]) {
     }
 }
 
-/// Builds a pipeline for layers, or says why it cannot run there.
+/// Builds a pipeline for layers, or returns the reason for which it cannot run on one of them.
 pub(crate) fn fits(
     entry: &Entry,
     layers: &[(usize, Shape)],
@@ -109,7 +112,8 @@ pub(crate) fn fits(
         let started = backend.start(&entry.pipeline, layer, shape, &Options::default());
         started.map(drop).map_err(|error| {
             let reason = format!("on layer {layer}: {error}");
-            // A file that holds other things than expected may be right, and the pipeline wrong.
+            // Advice to make another file helps only if the file lacks something: with an
+            // unexpected content, the file may be right and the pipeline wrong.
             let lacks = error.to_string().contains("there is no ");
             match file_advice(&entry.pipeline, &reason).filter(|_| lacks) {
                 Some(advice) => format!("{reason}; {advice}"),
@@ -119,8 +123,8 @@ pub(crate) fn fits(
     })
 }
 
-/// Builds a pipeline for all layers of a model, or returns why it cannot run there. A pipeline that
-/// names layers that the model does not have cannot run.
+/// Builds a pipeline for all layers of a model, or returns the reason for which it cannot run. A
+/// pipeline that names a layer beyond the model's last one cannot run.
 #[cfg(feature = "models")]
 pub(crate) fn fits_model(
     entry: &Entry,
@@ -131,7 +135,7 @@ pub(crate) fn fits_model(
     fits(entry, layers, backend)
 }
 
-/// Refuses a pipeline that cannot run on some of the layers.
+/// Refuses a pipeline that cannot run on one of the layers.
 pub(crate) fn expect_fit(
     entry: &Entry,
     layers: &[(usize, Shape)],

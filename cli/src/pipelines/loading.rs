@@ -13,8 +13,8 @@ use crate::fail::Failure;
 /// Changes to pipelines.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Changes {
-    /// A change to each pipeline, such as estimator.epsilon=0.1 or selectors.0.size=64. Of several
-    /// pipelines, those that cannot take it are left out.
+    /// Change a setting of each pipeline, such as estimator.epsilon=0.1 or selectors.0.size=64. Of
+    /// several pipelines, those that cannot take the change are left out.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
 }
@@ -25,8 +25,8 @@ pub(crate) struct LoadedPipelines {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// A pipeline and its files, or every problem in these files.
-type Parsed = Result<(Arc<PipelineConfig>, Vec<PathBuf>), ConfigError>;
+/// A pipeline and its files, or all problems of these files.
+type ParseResult = Result<(Arc<PipelineConfig>, Vec<PathBuf>), ConfigError>;
 
 /// Pipeline files that were read, and those that were refused.
 #[derive(Default)]
@@ -96,7 +96,7 @@ impl Changes {
 }
 
 impl PipelineReading {
-    fn add(&mut self, file: String, set: &[String], load: impl Fn(&Loader) -> Parsed) {
+    fn add(&mut self, file: String, set: &[String], load: impl Fn(&Loader) -> ParseResult) {
         match load(&Loader { set: set.to_vec() }) {
             Ok((pipeline, files)) => {
                 self.entries.push(Entry { pipeline, file, set: None });
@@ -130,8 +130,8 @@ impl PipelineReading {
 }
 
 impl RefusedFile {
-    /// A file with its problems; `unchanged` is the result of loading it without the changes.
-    fn new(file: String, error: ConfigError, unchanged: Option<Parsed>) -> Self {
+    /// Returns a file with its problems; `unchanged` is the result of loading it without changes.
+    fn new(file: String, error: ConfigError, unchanged: Option<ParseResult>) -> Self {
         let stem = Path::new(&file).file_stem().unwrap_or_default();
         let name = match &unchanged {
             Some(Ok((pipeline, _))) => pipeline.name.clone(),
@@ -157,23 +157,23 @@ impl RefusedFile {
     }
 }
 
-/// Maximum number of files that a message names; others are counted.
+/// Maximum number of files that a message names; further files are counted.
 const NAMED: usize = 3;
 
-/// Problems of all files. A problem that a change causes in several files is listed once, with
-/// their names.
+/// Returns the problems of all files. A problem that a change causes in several files is listed
+/// once, with the names of these files.
 fn problems(refused: Vec<RefusedFile>) -> Vec<Problem> {
-    let mut found: Vec<(Problem, Vec<String>)> = Vec::new();
+    let mut listed: Vec<(Problem, Vec<String>)> = Vec::new();
     for RefusedFile { file, error, .. } in refused {
         for problem in error.problems {
-            let is_known = |(known, _): &&mut (Problem, Vec<String>)| is_same(known, &problem);
-            match found.iter_mut().find(is_known) {
+            let matches = |(other, _): &&mut (Problem, Vec<String>)| is_same(other, &problem);
+            match listed.iter_mut().find(matches) {
                 Some((_, files)) => files.push(file.clone()),
-                None => found.push((problem, vec![file.clone()])),
+                None => listed.push((problem, vec![file.clone()])),
             }
         }
     }
-    found.into_iter().map(|(problem, files)| name_files(problem, &files)).collect()
+    listed.into_iter().map(|(problem, files)| name_files(problem, &files)).collect()
 }
 
 fn is_same(a: &Problem, b: &Problem) -> bool {

@@ -17,10 +17,10 @@ pub(super) fn tightness(found: &Tightness) -> String {
         floor(|it| it.floor),
         Column::<BoundCount>::new(
             "tokens",
-            "number that the bound asks for if it knows the true moments, mean over rows",
+            "sample size that the bound requires given the true moments, mean over rows",
             |it| format!("{:.0}", it.tokens),
         ),
-        Column::<BoundCount>::new("of clt", "that, relative to clt's", |it| {
+        Column::<BoundCount>::new("of clt", "tokens relative to clt's", |it| {
             format!("{:.2}", it.of_clt)
         }),
         Column::<BoundCount>::new(
@@ -28,12 +28,12 @@ pub(super) fn tightness(found: &Tightness) -> String {
             "share of samples whose error exceeds epsilon; at most delta is allowed",
             |it| digits(it.rate),
         ),
-        Column::<BoundCount>::new("worst head", "the same, of the head with most", |it| {
+        Column::<BoundCount>::new("worst head", "share in the head with the most failures", |it| {
             digits(it.worst_rate)
         }),
     ];
     format!(
-        "{trace}: the denominator at epsilon = {epsilon}, delta = {delta}, {trials} samples of each \
+        "{trace}: the denominator at epsilon = {epsilon}, delta = {delta}, {trials} samples per \
          row\n\n{}",
         table::show(&columns, &found.bounds)
     )
@@ -46,7 +46,7 @@ pub(super) fn epsilon(found: &EpsilonStudy) -> String {
         floor(|it| it.floor),
         Column::<EpsilonSeries>::new(
             "correlation",
-            "of epsilon and the mean error; - if that is the same throughout",
+            "correlation of epsilon and the mean error; - if the mean error is constant",
             |it| if it.correlation.is_nan() { "-".into() } else { digits(it.correlation) },
         ),
     ];
@@ -55,7 +55,7 @@ pub(super) fn epsilon(found: &EpsilonStudy) -> String {
         columns.push(Column::new(title, "", move |it: &EpsilonSeries| digits(it.points[i].error)));
     }
     format!(
-        "{trace}: mean relative error at each epsilon, delta = {delta}, {trials} samples of each \
+        "{trace}: mean relative error at each epsilon, delta = {delta}, {trials} samples per \
          row\n\n{}",
         table::show(&columns, series)
     )
@@ -76,7 +76,7 @@ pub(super) fn base_sample(found: &BaseSample) -> String {
         Column::<BaseSize>::new("p95", "", |it| digits(it.trace_output.p95)),
     ];
     format!(
-        "{}: relative error of what a base sample estimates, {} samples of each row\n\n{}",
+        "{}: relative error of the estimates from a base sample, {} samples per row\n\n{}",
         found.trace,
         found.trials,
         table::show(&columns, &found.sizes)
@@ -88,15 +88,17 @@ pub(super) fn normality(found: &Normality) -> String {
         Column::<NormalitySize>::text("tokens", "", |it| it.tokens.to_string()),
         Column::<NormalitySize>::new(
             "distance",
-            "Kolmogorov's, from the standard normal: the largest of the distribution functions",
+            "Kolmogorov distance from the standard normal distribution",
             |it| digits(it.kolmogorov),
         ),
-        Column::<NormalitySize>::new("beyond 1.96", "share of samples; 0.05 of a normal", |it| {
-            digits(it.beyond)
-        }),
+        Column::<NormalitySize>::new(
+            "beyond 1.96",
+            "share of the samples; 0.05 for a normal distribution",
+            |it| digits(it.beyond),
+        ),
     ];
     format!(
-        "{}: standardised error of the denominator, {} samples of each row\n\n{}",
+        "{}: standardised error of the denominator, {} samples per row\n\n{}",
         found.trace,
         found.trials,
         table::show(&columns, &found.sizes)
@@ -111,11 +113,11 @@ pub(super) fn coverage(found: &Coverage) -> String {
             "share of the visible tokens, mean over rows",
             |it| percent(it.density),
         ),
-        Column::<CoverageMethod>::new("most", "the largest share", |it| percent(it.most)),
-        Column::<CoverageMethod>::new("mass", "softmax mass of these, mean over rows", |it| {
+        Column::<CoverageMethod>::new("most", "largest share", |it| percent(it.most)),
+        Column::<CoverageMethod>::new("mass", "attention weight of these, mean over rows", |it| {
             percent(it.coverage)
         }),
-        Column::<CoverageMethod>::new("least", "the smallest mass", |it| percent(it.least)),
+        Column::<CoverageMethod>::new("least", "smallest mass", |it| percent(it.least)),
         Column::<CoverageMethod>::new(
             "error",
             "relative error of the output: mean, 95th percentile and largest over rows",
@@ -125,7 +127,7 @@ pub(super) fn coverage(found: &Coverage) -> String {
         Column::<CoverageMethod>::new("max", "", |it| digits(it.error.max)),
     ];
     format!(
-        "{}: sink, window and {} of the tokens, or {} of the mass; {} samples of each row\n\n{}",
+        "{}: sink, window and {} of the tokens, or {} of the mass; {} samples per row\n\n{}",
         found.trace,
         found.share,
         found.mass,
@@ -138,19 +140,19 @@ pub(super) fn bias(found: &Bias) -> String {
     let columns = [
         Column::<BiasSize>::text(
             "share",
-            "of the visible tokens, read besides: more of the top, or a uniform sample",
+            "share of the visible tokens read in addition: more top-k tokens or a uniform sample",
             |it| it.share.to_string(),
         ),
         Column::<BiasSize>::new(
             "top-k bias",
-            "relative to the output's length, as the other errors; root mean squares over rows",
+            "relative to the output's norm, like the other errors; root mean squares over rows",
             |it| format!("{:.5}", it.top_k),
         ),
         Column::<BiasSize>::new("sample deviation", "", |it| format!("{:.5}", it.deviation)),
         Column::<BiasSize>::new("sample bias", "", |it| format!("{:.5}", it.bias)),
     ];
     format!(
-        "{}: tokens read besides sink, window and top 5 %, {} samples of each row\n\n{}",
+        "{}: tokens read beside sink, window and top 5 %, {} samples per row\n\n{}",
         found.trace,
         found.trials,
         table::show(&columns, &found.sizes)
@@ -163,7 +165,7 @@ pub(super) fn sensitivity(found: &Sensitivity) -> String {
         Column::<Variation>::new("parameter", "", |it| it.parameter.into()),
         Column::<Variation>::new(
             "value",
-            "of the parameter, all others being natural; * the natural one",
+            "value of the parameter, with all others at their natural values; * the natural value",
             |it| format!("{}{}", it.value, if it.natural { " *" } else { "" }),
         ),
         Column::<Variation>::new("read", "share of the visible tokens", |it| percent(it.density)),
@@ -185,33 +187,35 @@ pub(super) fn calibration(found: &Calibration) -> String {
         PointColumn::new(
             "delta",
             "share of the samples whose error may exceed its bar",
-            |(_, at)| percent(at.delta),
+            |(_, point)| percent(point.delta),
         ),
-        PointColumn::new("outside", "share whose error did", |(_, at)| {
-            or_dash(at.bars.share_outside().map(percent))
+        PointColumn::new("outside", "share whose error exceeds its bar", |(_, point)| {
+            or_dash(point.bars.share_outside().map(percent))
         }),
-        PointColumn::new("worst head", "the same, of the head with most", |(_, at)| {
-            percent(at.worst)
+        PointColumn::new("worst head", "share in the head with the most", |(_, point)| {
+            percent(point.worst)
         }),
         PointColumn::new(
             "read",
             "share of the visible tokens that each query head reads",
-            |(_, at)| percent(at.density),
+            |(_, point)| percent(point.density),
         ),
         PointColumn::new(
             "bar",
-            "relative error, mean over the samples where it is finite",
-            |(_, at)| or_dash(at.bars.mean.map(short)),
+            "error bar as a relative error, mean over the samples with a finite bar",
+            |(_, point)| or_dash(point.bars.mean.map(short)),
         ),
         PointColumn::new(
             "verdict",
-            "on the head with most: no more than delta, more by chance, or less probable than 1e-6 \
-             over the heads",
-            |(_, at)| or_dash(at.bars.evidence.map(|evidence| evidence.to_string())),
+            "verdict on the worst head: its share is within delta; above delta, perhaps by chance; \
+             or contradicts delta, with a probability below 1e-6 over the heads",
+            |(_, point)| or_dash(point.bars.evidence.map(|evidence| evidence.to_string())),
         ),
     ];
-    let points = found.pipelines.iter().flat_map(|it| it.at.iter().map(|at| (&*it.pipeline, at)));
-    let points: Vec<(&str, &AtDelta)> = points.collect();
+    let mut points: Vec<(&str, &AtDelta)> = Vec::new();
+    for pipeline in &found.pipelines {
+        points.extend(pipeline.at.iter().map(|point| (&*pipeline.pipeline, point)));
+    }
     format!(
         "{}: error bars, {} samples of each KV head\n\n{}",
         found.trace,
@@ -237,7 +241,7 @@ pub(super) fn pareto(found: &Pareto) -> String {
         RowColumn::new("p95", "", |(it, _)| digits(it.output_error.p95)),
         RowColumn::new(
             "front",
-            "* no other pipeline here reads as little and errs as little",
+            "* no other pipeline in the table has both a smaller density and a smaller error",
             |(_, front)| if *front { "*" } else { "" }.into(),
         ),
     ];
@@ -255,8 +259,8 @@ pub(super) fn limit(found: &LimitStudy) -> String {
         ),
         Column::<Measured>::new(
             "of limit",
-            "that, relative to the limit: the share that the best independent sample reads that \
-             knows every key and value, mean over rows",
+            "density relative to the limit: the mean share that the best independent sample reads \
+             if it uses every key and value for its inclusion probabilities",
             |it| format!("{:.2}", it.density_per_query_head / limit.mean),
         ),
         Column::<Measured>::new("error mean", ERROR, |it| digits(it.output_error.mean)),
@@ -266,8 +270,8 @@ pub(super) fn limit(found: &LimitStudy) -> String {
         }),
     ];
     format!(
-        "{}\nlimit for the output at epsilon = {epsilon}, delta = {delta}: {} of the tokens (hardest \
-         row {})\n\n{}",
+        "{}\nlimit for the output at epsilon = {epsilon}, delta = {delta}: {} of the tokens \
+         (hardest row {})\n\n{}",
         heading(comparison),
         percent(limit.mean),
         percent(limit.max),
@@ -282,7 +286,7 @@ fn heading(comparison: &Comparison) -> String {
 }
 
 fn floor<T: 'static>(has_floor: fn(&T) -> bool) -> Column<'static, T> {
-    let help = "the least sample: none, or the natural configuration's base of 5 %";
+    let help = "minimum sample: none, or the natural configuration's base of 5 %";
     Column::new("floor", help, move |it| if has_floor(it) { "base" } else { "none" }.into())
 }
 

@@ -1,4 +1,4 @@
-//! The best settings as pipeline files.
+//! Pipeline files with the best settings.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use super::table::settings;
 use crate::fail::Failure;
 use crate::numbers::{percent, short};
 
-/// Refuses what is no folder, and makes one that is missing.
+/// Creates the folder if it does not exist, and refuses a path that is no folder.
 pub(crate) fn check_folder(folder: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(folder)
         .map_err(|error| Failure::input(format!("--output {}: {error}", folder.display())))
 }
 
-/// Writes a file for each of the best, named after its method and goal.
+/// Writes a file for each of the best pipelines, named after its method and goal.
 pub(crate) fn write(folder: &Path, found: &Tuning) -> Result<(), Failure> {
     for (number, best) in (1..).zip(&found.best) {
         let Some(tried) = best.tried.map(|number| &found.tried[number]) else { continue };
@@ -29,7 +29,8 @@ pub(crate) fn write(folder: &Path, found: &Tuning) -> Result<(), Failure> {
         let score = &tried.score;
         let (read, error) = (percent(score.density), short(score.error));
         let about = format!(
-            "# The best of {} by `vattention tune`: {}.\n# It read {read} and erred {error} on {}.\n",
+            "# The best of {} by `vattention tune`: {}.\n\
+             # Its density was {read}, and its mean error {error}, on {}.\n",
             tried.file,
             settings(tried),
             found.traces.join(", ")
@@ -39,9 +40,9 @@ pub(crate) fn write(folder: &Path, found: &Tuning) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A name for a file: small letters, digits and dots, else dashes.
+/// Returns a file name: lower-case letters, digits and dots, with dashes for everything else.
 fn slug(name: &str) -> String {
-    let kept = |c: char| c.is_ascii_alphanumeric() || c == '.';
-    let words = name.split(|c| !kept(c)).filter(|word| !word.is_empty());
+    let is_kept = |c: char| c.is_ascii_alphanumeric() || c == '.';
+    let words = name.split(|c| !is_kept(c)).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-").to_lowercase()
 }

@@ -1,4 +1,4 @@
-//! What was found, as a table.
+//! Table of the best settings.
 
 use vattention::PipelineConfig;
 use vattention::experiments::{Best, Tried, Tuning, TuningScore};
@@ -6,24 +6,25 @@ use vattention::experiments::{Best, Tried, Tuning, TuningScore};
 use crate::numbers::{percent, short};
 use crate::table::{self, Column, or_dash};
 
-/// `selectors.2.page = 16, share = head`
-pub(crate) fn written(settings: &[(String, String)]) -> String {
+/// Formats settings: `selectors.2.page = 16, share = head`.
+pub(crate) fn format_settings(settings: &[(String, String)]) -> String {
     let settings = settings.iter().map(|(key, value)| format!("{key} = {value}"));
     settings.collect::<Vec<_>>().join(", ")
 }
 
-/// The settings with selectors by name, and what a search set: `quest.page = 16, size 0.031`.
+/// Formats the settings of a candidate, with selectors by name and the setting of a search:
+/// `quest.page = 16; size 0.031`.
 pub(crate) fn settings(tried: &Tried) -> String {
     let named =
         tried.settings.iter().map(|(key, value)| (named(key, &tried.pipeline), value.clone()));
-    let mut text = written(&named.collect::<Vec<_>>());
+    let mut text = format_settings(&named.collect::<Vec<_>>());
     if let Some(set) = &tried.set {
         text = if text.is_empty() { set.clone() } else { format!("{text}; {set}") };
     }
     text
 }
 
-/// `quest.page` for `selectors.2.page`, if that is a `quest`.
+/// Replaces a selector's number by its name: `quest.page` for `selectors.2.page`.
 fn named(key: &str, pipeline: &PipelineConfig) -> String {
     let name = || {
         let (number, field) = key.strip_prefix("selectors.")?.split_once('.')?;
@@ -71,15 +72,15 @@ fn columns(found: &Tuning) -> Vec<Column<'_, Best>> {
         Column::<Best>::text("method", "", |best| best.method.clone()),
         Column::<Best>::text(
             "at",
-            "what settings are the best for: a density, the least error of what reads at most that \
-             share (up to 2 % more of it); an error, the least read of what errs at most so much; \
-             front, nothing beats them",
+            "goal: `density` is the least error at a density of at most this (2 % more is \
+             accepted); `error` is the least density at a mean error of at most this; `front` \
+             means that no other settings have both a smaller density and a smaller error",
             |best| best.goal.map_or_else(|| "front".into(), |goal| goal.to_string()),
         ),
         Column::<Best>::new(
             "read",
-            "share of the visible tokens that a KV head's query heads read together, mean over rows; \
-             - if nothing meets the goal: `best settings` has what comes nearest",
+            "share of the visible tokens that a KV head's query heads read together, mean over \
+             rows; - if no settings meet the goal: `best settings` then shows the nearest",
             chosen(density),
         ),
         Column::<Best>::new("error", "|out - exact| / |exact|, mean over rows", chosen(error)),

@@ -1,4 +1,4 @@
-//! The verdict in words.
+//! Verdict in words.
 
 use vattention::experiments::{
     Count, CountTest, Evidence, EvidenceCounts, HeadFault, JudgedRows, LEVEL, PromiseTest,
@@ -8,27 +8,27 @@ use vattention::{Goal, Scope, plugin::Assumption};
 
 use crate::numbers::{few_digits, short};
 
-/// What was promised on what grounds, and how it fared.
+/// Returns the promise, its assumptions, and the results of all tests.
 pub(super) fn text(verdict: &Verification) -> String {
     let Verification { pipeline, violations, .. } = verdict;
     let (rate, violated, trials) = (violations.share(), violations.violated, violations.checked);
-    format!(
-        "{pipeline}: {}\n{}\n{}\n{violated} of {trials} {} violated the promise, a rate of {rate:.4}\n\
-         {}\n{}\n{}\n{}\n{}\n{}",
-        promise(verdict),
+    let samples = samples(verdict);
+    let lines = [
+        format!("{pipeline}: {}", promise(verdict)),
         grounds(verdict),
         bars(verdict),
-        samples(verdict),
+        format!("{violated} of {trials} {samples} violated the promise, a rate of {rate:.4}"),
         evidence(verdict),
         worst(judged(verdict), &verdict.worst, &verdict.test),
         worst("row", &verdict.worst_row, &verdict.row_test),
         together(verdict),
         coverage(&verdict.row_coverage),
-        answer(verdict)
-    )
+        answer(verdict),
+    ];
+    lines.join("\n")
 }
 
-/// What a promise is judged by, over all queries.
+/// Returns the unit that is tested over all queries.
 fn judged(verdict: &Verification) -> &'static str {
     match verdict.goal.scope {
         Scope::Row => "head",
@@ -36,7 +36,7 @@ fn judged(verdict: &Verification) -> &'static str {
     }
 }
 
-/// What is tried.
+/// Returns the name of the counted items.
 fn samples(verdict: &Verification) -> &'static str {
     match verdict.goal.scope {
         Scope::Row => "samples",
@@ -44,7 +44,7 @@ fn samples(verdict: &Verification) -> &'static str {
     }
 }
 
-/// `Pr(error of sdpa > 0.1) <= 0.1, for each query head`
+/// Formats the promise: `Pr(error of sdpa > 0.1) <= 0.1, for each query head`.
 fn promise(verdict: &Verification) -> String {
     let Goal { target, delta, scope, .. } = verdict.goal;
     let (epsilon, limit) = (verdict.goal.epsilon(), verdict.goal.limit());
@@ -53,12 +53,11 @@ fn promise(verdict: &Verification) -> String {
         Scope::Step => "all query heads of a layer together",
     };
     let least = epsilon.map_or_else(|| "its error bar".into(), |epsilon| few_digits(epsilon.get()));
-    let limited =
-        if limit.is_some() { "; its error bar where the limit does not suffice" } else { "" };
+    let limited = if limit.is_some() { "; its error bar where the limit is too small" } else { "" };
     format!("Pr(error of {target} > {least}) <= {}, for {judged}{limited}", delta.get())
 }
 
-/// `error bars: 0.081 on average, 0.1 at most; the error exceeds its bar in 0.4 % of ...`
+/// Formats the error bars: `error bars: 0.081 on average, 0.1 at most; ...`.
 fn bars(verdict: &Verification) -> String {
     let bars = &verdict.bars;
     let Some(outside) = bars.share_outside() else { return "error bars: none".into() };
@@ -71,12 +70,12 @@ fn bars(verdict: &Verification) -> String {
     };
     let evidence = match bars.evidence {
         Some(Evidence::Contradicted) => ", which contradicts delta in some head",
-        Some(Evidence::AboveDelta) => ", above delta in some head, which may be chance",
+        Some(Evidence::AboveDelta) => ", above delta in some head, perhaps by chance",
         _ => ", within delta in every head",
     };
     format!(
-        "error bars: {widths}the error exceeds its bar in {:.2} % of {} samples of a head that did not \
-         read everything{unbounded}{evidence}",
+        "error bars: {widths}the error exceeds its bar in {:.2} % of {} samples of a head that did \
+         not read all tokens{unbounded}{evidence}",
         100.0 * outside,
         bars.rows
     )
@@ -87,32 +86,32 @@ fn grounds(verdict: &Verification) -> String {
     let sentence = |assumption: Assumption| format!("\n  {assumption}: {}", assumption.sentence());
     let sentences: String = assumes.iter().map(sentence).collect();
     let not_held = format!("not held: {:.1} % of the samples of a head", 100.0 * not_held);
-    format!("kind {kind}, taking for granted: {assumes}{sentences}\n{not_held}")
+    format!("kind {kind}, assuming: {assumes}{sentences}\n{not_held}")
 }
 
-/// `8 heads: 6 within delta, 2 above delta, 0 contradict it`
+/// Formats the evidence: `8 heads: 6 within delta, 2 above delta, 0 contradict it`.
 fn evidence(verdict: &Verification) -> String {
     let EvidenceCounts { within_delta, above_delta, contradicted } = verdict.evidence;
+    let (total, unit) = (within_delta + above_delta + contradicted, judged(verdict));
     format!(
-        "{} {}s: {within_delta} within delta, {above_delta} above delta, {contradicted} contradict it",
-        within_delta + above_delta + contradicted,
-        judged(verdict)
+        "{total} {unit}s: {within_delta} within delta, {above_delta} above delta, {contradicted} \
+         contradict it"
     )
 }
 
-/// The count with the smallest p-value, and the limit that it is judged by.
+/// Formats the count with the smallest p-value, and the limit of its test.
 fn worst(what: &str, count: &Count, test: &CountTest) -> String {
     let Count { layer, violations, trials, p_value, .. } = count;
     let head = count.query_head.map_or_else(String::new, |head| format!(", query head {head}"));
     let query = count.query.map_or_else(String::new, |query| format!(", query {query}"));
     format!(
-        "worst {what}: layer {layer}{head}{query}: {violations} of {trials} (p-value {p_value:.1e}, \
-         limit {:.1e})",
+        "worst {what}: layer {layer}{head}{query}: {violations} of {trials} (p-value \
+         {p_value:.1e}, limit {:.1e})",
         test.limit
     )
 }
 
-/// `rows together: 90 of 1000 rows violated in all of their 2 samples; at most 29 expected at 1e-6`
+/// Formats the test of rows together: `rows together: 90 of 1000 rows violated in ...`.
 fn together(verdict: &Verification) -> String {
     let RowsTogether { limit, worst, .. } = verdict.rows_together;
     match worst {
@@ -140,14 +139,14 @@ fn units_violated(verdict: &Verification, worst: &UnitsViolated) -> String {
     )
 }
 
-/// `rows: 576 judged by themselves`
+/// Formats the number of rows that are judged: `rows: 576 judged by themselves`.
 fn coverage(coverage: &JudgedRows) -> String {
     let JudgedRows { judged, unjudged, least_samples, least_trials } = coverage;
     match unjudged {
         0 => format!("rows: {judged} judged by themselves"),
         _ => format!(
-            "rows: {judged} judged by themselves, {unjudged} not: they have fewer than \
-             {least_samples} samples; --trials {least_trials} would judge all"
+            "rows: {judged} judged by themselves, {unjudged} not, with fewer than {least_samples} \
+             samples; --trials {least_trials} would judge all"
         ),
     }
 }
@@ -165,7 +164,7 @@ fn answer(verdict: &Verification) -> String {
         ),
         PromiseVerdict::Contradicted => {
             let tests: Vec<String> =
-                verdict.contradicted_by.iter().map(|&test| found_by(verdict, test)).collect();
+                verdict.contradicted_by.iter().map(|&test| finding(verdict, test)).collect();
             let fault = verdict.fault.map_or_else(String::new, |fault| {
                 format!("\nwhat fails: {}", fails(&fault, verdict))
             });
@@ -174,26 +173,27 @@ fn answer(verdict: &Verification) -> String {
     }
 }
 
-/// Reasons not to call a promise held that nothing contradicts.
+/// Returns the reasons for which a promise that no test contradicts is not called held.
 fn doubts(verdict: &Verification) -> Vec<String> {
     let suspected = verdict.suspected_by.iter().map(|&test| {
-        format!("{} is less probable than {SUSPICION} if it is kept", found_by(verdict, test))
+        let finding = finding(verdict, test);
+        format!("{finding} has a probability below {SUSPICION} if the promise is kept")
     });
     let unjudged = match verdict.row_coverage.unjudged {
         0 => None,
-        count => Some(format!("the samples of {count} rows could not have")),
+        count => Some(format!("{count} rows have too few samples to contradict it")),
     };
     suspected.chain(unjudged).collect()
 }
 
-/// Finding of a test against a promise, with its numbers.
-fn found_by(verdict: &Verification, test: PromiseTest) -> String {
-    let of_count = |kind: &str, count: &Count| {
+/// Formats the finding of a test against a promise.
+fn finding(verdict: &Verification, test: PromiseTest) -> String {
+    let describe = |kind: &str, count: &Count| {
         format!("a {kind} violated in {} of its {} samples", count.violations, count.trials)
     };
     match test {
-        PromiseTest::Pooled => of_count(judged(verdict), &verdict.worst),
-        PromiseTest::Row => of_count("row", &verdict.worst_row),
+        PromiseTest::Pooled => describe(judged(verdict), &verdict.worst),
+        PromiseTest::Row => describe("row", &verdict.worst_row),
         PromiseTest::RowsTogether => {
             let worst = verdict.rows_together.worst;
             let numbers = worst.map(|worst| units_violated(verdict, &worst));
@@ -202,21 +202,21 @@ fn found_by(verdict: &Verification, test: PromiseTest) -> String {
     }
 }
 
-/// The rates that would have contradicted delta.
+/// Formats the smallest rates that would have contradicted delta.
 fn detectable(verdict: &Verification) -> String {
-    let of_all = visible(&verdict.test, samples(verdict), judged(verdict));
-    let of_row = visible(&verdict.row_test, samples(verdict), "row");
-    format!("would contradict it: {of_all}; {of_row}; less with more --trials")
+    let pooled = detectable_rate(&verdict.test, samples(verdict), judged(verdict));
+    let row = detectable_rate(&verdict.row_test, samples(verdict), "row");
+    format!("would contradict delta: {pooled}; {row}; smaller rates with more --trials")
 }
 
-/// `a rate of 0.137 or more (273) in 2000 samples of a head`
-fn visible(test: &CountTest, samples: &str, of: &str) -> String {
+/// Formats a detectable rate: `a rate of 0.137 or more (273) in 2000 samples of a head`.
+fn detectable_rate(test: &CountTest, samples: &str, unit: &str) -> String {
     let least = test.contradicted_from.zip(test.rate);
     let rate = least.map_or_else(
         || "no rate".into(),
         |(count, rate)| format!("a rate of {rate:.3} or more ({count})"),
     );
-    format!("{rate} in {} {samples} of a {of}", test.trials)
+    format!("{rate} in {} {samples} of a {unit}", test.trials)
 }
 
 fn fails(fault: &HeadFault, verdict: &Verification) -> String {

@@ -5,11 +5,11 @@ use vattention::experiments::{Count, Evidence, HeadCount, Verification, binomial
 use crate::numbers::percent;
 use crate::table::{self, Column, or_dash};
 
-/// Heads shown, those with most violations first.
+/// Maximum number of heads that are shown, beginning with the most violations.
 const SHOWN: usize = 8;
 
-/// The heads that violated the promise most often; before them all layers, if it is about all heads of
-/// one together.
+/// Returns a table of the heads that violated the promise most often. Under scope `step`, all
+/// layers are shown before them.
 pub(super) fn worst(verdict: &Verification) -> String {
     let mut heads: Vec<&HeadCount> = verdict.heads.iter().collect();
     heads.sort_by_key(|head| std::cmp::Reverse(head.violations));
@@ -19,11 +19,11 @@ pub(super) fn worst(verdict: &Verification) -> String {
     let shown = table::rows(&columns_of_counts(verdict), &counts);
     match heads.len().saturating_sub(SHOWN) {
         0 => shown,
-        more => format!("{shown}\n ... and {more} heads with fewer or as many"),
+        more => format!("{shown}\n ... and {more} more heads with no more violations"),
     }
 }
 
-/// All heads, with everything that is known of them.
+/// Returns a table of all heads with all columns.
 pub(super) fn all(verdict: &Verification) -> String {
     let heads = table::show(&columns_of_heads(verdict), &verdict.heads);
     let steps: Vec<Count> = verdict.steps.iter().map(Count::from).collect();
@@ -32,13 +32,14 @@ pub(super) fn all(verdict: &Verification) -> String {
     } else {
         format!("{}\n\n", table::rows(&columns_of_counts(verdict), &steps))
     };
-    let of = |evidence| {
-        let own = verdict.heads.iter().filter(|head| verdict.evidence_of(*head) == evidence);
+    let name_heads = |evidence| {
+        let heads = verdict.heads.iter().filter(|head| verdict.evidence_of(*head) == evidence);
         let names: Vec<String> =
-            own.map(|head| format!("layer {} head {}", head.layer, head.query_head)).collect();
+            heads.map(|head| format!("layer {} head {}", head.layer, head.query_head)).collect();
         if names.is_empty() { "none".into() } else { names.join(", ") }
     };
-    let (above, contradicted) = (of(Evidence::AboveDelta), of(Evidence::Contradicted));
+    let above = name_heads(Evidence::AboveDelta);
+    let contradicted = name_heads(Evidence::Contradicted);
     format!(
         "{steps}{heads}\n\nheads above delta: {above}\nheads that contradict it: {contradicted}"
     )
@@ -69,7 +70,7 @@ fn columns_of_heads(verdict: &Verification) -> Vec<Column<'_, HeadCount>> {
     vec![
         Column::<HeadCount>::new("layer", "", |head| head.layer.to_string()),
         Column::<HeadCount>::new("query head", "", |head| head.query_head.to_string()),
-        Column::<HeadCount>::new("sampled", "tokens drawn at random, mean over samples", |head| {
+        Column::<HeadCount>::new("sampled", "sampled tokens, mean over samples", |head| {
             format!("{:.0}", head.sampled)
         }),
         Column::<HeadCount>::new("read", "share of the visible tokens read", |head| {
@@ -77,7 +78,7 @@ fn columns_of_heads(verdict: &Verification) -> Vec<Column<'_, HeadCount>> {
         }),
         Column::<HeadCount>::new(
             "error mean",
-            "of the promised target, mean and 95th percentile over samples",
+            "error of the promised target, mean and 95th percentile over samples",
             |head| format!("{:.4}", head.error.mean),
         ),
         Column::<HeadCount>::new("p95", "", |head| format!("{:.4}", head.error.p95)),
@@ -90,8 +91,9 @@ fn columns_of_heads(verdict: &Verification) -> Vec<Column<'_, HeadCount>> {
         Column::<HeadCount>::new("p-value", "", |head| format!("{:.1e}", head.p_value)),
         Column::<HeadCount>::new(
             "evidence",
-            "of the samples on delta: their share is \"within delta\", or \"above delta\", \
-             which may be chance, or delta is \"contradicted\": the p-value is below the limit",
+            "verdict on delta from the violations: their share is \"within delta\", or \"above \
+             delta\", perhaps by chance, or delta is \"contradicted\": the p-value is below its \
+             limit",
             |head| verdict.evidence_of(head).to_string(),
         ),
         Column::<HeadCount>::new(
@@ -102,7 +104,7 @@ fn columns_of_heads(verdict: &Verification) -> Vec<Column<'_, HeadCount>> {
         ),
         Column::<HeadCount>::new(
             "kurtosis",
-            "of w over the whole residual, mean over queries; 1 if it is as long everywhere",
+            "kurtosis of w over the whole residual, mean over queries; 1 if w has constant norm",
             move |head| one_decimal(head.kurtosis),
         ),
         Column::<HeadCount>::new(

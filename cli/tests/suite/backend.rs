@@ -1,4 +1,4 @@
-//! `--backend cuda`, run as a user runs it: with a GPU it works, without one it says why not.
+//! `--backend cuda`: with a GPU, commands run; without one, the error names the reason.
 
 use std::process::Output;
 
@@ -12,7 +12,7 @@ fn on_cuda(args: &[&str]) -> Output {
     vattention(&[args, &["--backend", "cuda"]].concat())
 }
 
-/// What `list --json` says of the backend.
+/// Returns the backend's entry in `list --json`.
 fn entry() -> Value {
     let list = vattention("list --json");
     let list: Value = serde_json::from_slice(&list.stdout).unwrap();
@@ -21,7 +21,7 @@ fn entry() -> Value {
 }
 
 #[test]
-fn every_command_runs_on_it_or_says_why_not() {
+fn every_command_runs_on_cuda_or_names_the_reason() {
     let commands: [&[&str]; 4] = [
         &["compare", HYBRID, "--trace", TRACE, "--queries", "1"],
         &["study", "sensitivity", "--trace", TRACE, "--queries", "1"],
@@ -45,7 +45,7 @@ fn every_command_runs_on_it_or_says_why_not() {
 }
 
 #[test]
-fn the_list_says_whether_it_runs_here() {
+fn the_list_names_the_reason_why_cuda_cannot_run() {
     let shown = String::from_utf8(vattention("list").stdout).unwrap();
     let line = shown.lines().find(|line| line.starts_with("  cuda ")).unwrap();
     assert!(line.contains(entry()["summary"].as_str().unwrap()));

@@ -1,21 +1,22 @@
-//! `vattention bench`, run as a user runs it, on caches that are small.
+//! `vattention bench` on small caches.
 
 use crate::world::{World, config, expect_code, keys, list};
 use serde_json::Value;
 
-/// A layer of 1024 tokens of 128 elements in two KV heads takes 512 KiB, so there are four.
+/// Returns arguments for small caches. A layer of 1024 tokens with 128 elements in 2 KV heads takes
+/// 512 KiB, so there are four layers.
 fn small(tokens: &str, more: &str) -> String {
     let heads = "--query-heads 4 --kv-heads 2 --head-dim 64";
     format!("bench {heads} --seconds 0.05 --cold-bytes 2097152 --tokens {tokens} {more}")
 }
 
-/// What is printed, and the JSON.
+/// Runs `bench` on small caches, and returns the table and the JSON.
 #[track_caller]
 fn measure(tokens: &str, more: &str) -> (String, Value) {
     report(&small(tokens, more))
 }
 
-/// The same of any arguments.
+/// Runs `bench` with any arguments, and returns the table and the JSON.
 #[track_caller]
 fn report(line: &str) -> (String, Value) {
     let world = World::empty();
@@ -35,16 +36,18 @@ fn the_json_has_the_keys_that_other_tools_read() {
     assert_eq!(keys(&report["machine"]), "arch cores cpu");
     let bandwidth = report["bandwidth_gb_s"].as_array().unwrap();
     assert_eq!(bandwidth.len(), 2);
-    for (one, threads) in bandwidth.iter().zip([1, 2]) {
-        assert_eq!((keys(one), &one["threads"]), ("gb_s threads".to_owned(), &threads.into()));
-        assert!(number(one, "gb_s") > 0.0);
+    for (entry, threads) in bandwidth.iter().zip([1, 2]) {
+        assert_eq!((keys(entry), &entry["threads"]), ("gb_s threads".to_owned(), &threads.into()));
+        assert!(number(entry, "gb_s") > 0.0);
     }
     let rows = list(&report, "rows");
     assert_eq!(rows.len(), 10, "dense and four built in, on one and on two threads");
     for row in list(&report, "rows") {
         assert_eq!(
             keys(row),
-            "append_ns asked_density attend_share density dtype error fell_back gb_s group huge_pages layers ms of_bandwidth pipeline rounds sample_share sampled select_share sequences speedup_over_dense threads tokens violations"
+            "append_ns asked_density attend_share density dtype error fell_back gb_s group \
+             huge_pages layers ms of_bandwidth pipeline rounds sample_share sampled select_share \
+             sequences speedup_over_dense threads tokens violations"
         );
         for key in ["ms", "gb_s", "of_bandwidth", "speedup_over_dense", "density"] {
             assert!(number(row, key) > 0.0, "{key} of {row}");
@@ -58,12 +61,13 @@ fn the_json_has_the_keys_that_other_tools_read() {
     }
 }
 
-/// Of half of the tokens to all: dense attention of three sequences, of 683, 854 and 1024 tokens, reads 2561 rows of
-/// 2 KV heads in a batch.
+/// Dense attention of a batch of three sequences, with 683, 854 and 1024 tokens, reads 2561 rows
+/// per KV head.
 #[test]
-fn sequences_attend_at_once() {
+fn sequences_attend_in_a_batch() {
     let (table, report) = measure("1024", "--threads 2 --sequences 3");
-    assert!(table.contains("3 sequences at once, of about half of the tokens to all\n"), "{table}");
+    let heading = "3 sequences in a batch, of about half of the tokens to all\n";
+    assert!(table.contains(heading), "{table}");
     for row in list(&report, "rows") {
         assert_eq!((&row["sequences"], &row["layers"]), (&3.into(), &6.into()), "{row}");
     }
@@ -91,9 +95,10 @@ fn every_group_begins_with_dense_attention() {
     }
 }
 
-/// The shipped trace's two layers, with files that were learned for them, and its tokens once and over again.
+/// The pipelines' weights were trained for the two layers of the shipped trace. Its tokens are used
+/// once, and repeated for a longer cache.
 #[test]
-fn heads_of_a_trace_are_measured_by_files_that_know_its_layers() {
+fn heads_of_a_trace_are_measured() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/smollm2.safetensors");
     let (hash, priority) = (config("vattention-hash"), config("priority"));
     let options = "--threads 1 --seconds 0 --cold-bytes 18000000";
@@ -110,7 +115,7 @@ fn heads_of_a_trace_are_measured_by_files_that_know_its_layers() {
     }
 }
 
-/// Nothing is measured of a file that is no trace, or of heads that are said twice.
+/// A file that is no trace is refused, and so are a trace and a shape together.
 #[test]
 fn a_trace_that_cannot_be_measured_is_refused() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/smollm2.safetensors");
@@ -124,7 +129,7 @@ fn a_trace_that_cannot_be_measured_is_refused() {
     }
 }
 
-/// Chunks of 2 MiB are in huge pages, if the system has any to give, and never where they are forbidden.
+/// Chunks of 2 MiB are in huge pages if the system has some and `--small-pages` is not given.
 #[test]
 fn huge_pages_can_be_forbidden() {
     let share = |more: &str| {
@@ -136,23 +141,23 @@ fn huge_pages_can_be_forbidden() {
     assert!(with < 0.5 || without < with / 2.0, "{with}, {without}");
 }
 
-/// A line for each pipeline, in panels for each number of threads.
+/// The plot has a line for each pipeline, and panels for each number of threads.
 #[test]
 fn the_plot_has_every_pipeline() {
     let world = World::empty();
     let more = "--threads 1,2 --density 0.1 --plot growth.svg";
     expect_code(&world.run(&small("512,1024,2048", more)), 0);
     let svg = std::fs::read_to_string(world.path("growth.svg")).unwrap();
-    for said in
+    for text in
         ["dense", "tokens", "ms for a step", "share of the tokens read", "bf16, 2 threads", "10 %"]
     {
-        assert!(svg.contains(said), "{said} is not in the plot");
+        assert!(svg.contains(text), "{text} is not in the plot");
     }
 }
 
-/// Sink and window take 256 of the 1024 tokens; ten percent more are 102 or 2 · 51.
+/// Sink and window take 256 of the 1024 tokens; a density of 10 % adds 102, or 2 · 51.
 #[test]
-fn the_density_is_what_is_read_beside_sink_and_window() {
+fn the_density_excludes_sink_and_window() {
     let (hybrid, top_k) = (config("hybrid"), config("oracle-top-k"));
     let group = "selectors.2.score=\"group\"";
     let options = format!("--threads 1 --density 0.1,0.2 --set {group} {hybrid} {top_k}");
@@ -177,9 +182,9 @@ fn the_density_is_what_is_read_beside_sink_and_window() {
     );
 }
 
-/// Selectors that evict have seen a prompt and queries before they are measured.
+/// Selectors that evict receive a prompt and queries before they are measured.
 #[test]
-fn what_is_evicted_is_not_read() {
+fn evicted_tokens_are_not_read() {
     let (h2o, snapkv) = (config("h2o"), config("snapkv"));
     let (_, report) = measure("1024", &format!("--threads 1 {h2o} {snapkv}"));
     let read: Vec<f64> =
@@ -187,20 +192,20 @@ fn what_is_evicted_is_not_read() {
     assert_eq!(read.into_iter().map(f64::round).collect::<Vec<_>>(), [1024.0, 204.0, 102.0]);
 }
 
-/// The data is such that a promise asks for a sample, and not for everything.
+/// The synthetic data is such that the promise needs a sample, and not all tokens.
 #[test]
-fn a_promise_is_met_by_a_sample() {
+fn a_promise_needs_only_a_sample() {
     let vattention = config("vattention-oracle");
     let options = format!("--threads 1 --density 0.1,0.2 {vattention}");
     let (_, report) = measure("8192", &options);
-    assert_eq!(list(&report, "rows").len(), 2, "its estimator decides, so it runs once");
+    assert_eq!(list(&report, "rows").len(), 2, "densities do not apply, so it runs once");
     let (row, sampled) = (&list(&report, "rows")[1], number(&list(&report, "rows")[1], "sampled"));
     assert!(row["asked_density"].is_null());
     assert!((128.0..4000.0).contains(&sampled), "{row}");
 }
 
 #[test]
-fn what_cannot_run_is_left_out() {
+fn pipelines_that_cannot_run_are_left_out() {
     let (hash, sizeless, hybrid) =
         (config("hash-attention"), config("magic-pig"), config("hybrid"));
     let world = World::empty();
@@ -216,7 +221,7 @@ fn what_cannot_run_is_left_out() {
 }
 
 #[test]
-fn bad_input_is_refused_in_words() {
+fn bad_input_is_refused() {
     let (sizeless, hybrid) = (config("magic-pig"), config("hybrid"));
     let world = World::empty();
     for (options, expected) in [
@@ -241,7 +246,7 @@ fn bad_input_is_refused_in_words() {
 }
 
 #[test]
-fn numbers_that_cannot_be_are_refused() {
+fn numbers_out_of_range_are_refused() {
     let world = World::empty();
     for (options, expected) in [
         ("--tokens 0", "expected a whole number from 1 to 2147483647"),

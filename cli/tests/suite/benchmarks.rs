@@ -1,4 +1,4 @@
-//! `vattention evaluate --benchmark`, run as a user runs it on the model of `models/recall`.
+//! `vattention evaluate --benchmark` on the model of `models/recall`.
 
 use std::fs;
 
@@ -6,11 +6,11 @@ use serde_json::json;
 
 use crate::world::{World, recall, root};
 
-/// Arguments for a benchmark of `data/benchmarks`, or of a folder of the world.
+/// Returns arguments for a benchmark of `data/benchmarks`, or of a folder of the world.
 fn args(benchmark: &str, files: &str, more: &str) -> String {
     let model = recall().display().to_string();
-    let made = root("data/benchmarks").join(files);
-    let files = if made.exists() { made.display().to_string() } else { files.to_owned() };
+    let shipped = root("data/benchmarks").join(files);
+    let files = if shipped.exists() { shipped.display().to_string() } else { files.to_owned() };
     let pipelines = "--pipelines dense.toml promised.toml";
     format!("evaluate --model {model} {pipelines} --benchmark {benchmark} --files {files} {more}")
 }
@@ -26,7 +26,7 @@ fn refuse(world: &World, benchmark: &str, files: &str, more: &str, expected: &st
 }
 
 #[test]
-fn files_of_ruler_are_answered_as_its_own_texts() {
+fn files_of_ruler_are_evaluated() {
     let world = World::new();
     let more = "--datasets niah_single_1 --context 600 --json out.json";
     let said = succeed(&world, "ruler", "ruler", more);
@@ -39,7 +39,7 @@ fn files_of_ruler_are_answered_as_its_own_texts() {
 }
 
 #[test]
-fn groups_of_lengths_are_tasks_of_their_own_and_answers_are_kept() {
+fn groups_of_lengths_are_separate_tasks_and_answers_are_stored() {
     let world = World::new();
     let more = "--datasets qasper_e,hotpotqa --context 300 --results kept.jsonl --json out.json \
                 --no-errors";
@@ -54,11 +54,11 @@ fn groups_of_lengths_are_tasks_of_their_own_and_answers_are_kept() {
     assert_eq!(kept.lines().count(), 10);
     assert_eq!(succeed(&world, "longbench", "longbench", more), said);
     let again = fs::read_to_string(world.path("kept.jsonl")).unwrap();
-    assert_eq!(again, kept, "nothing is asked again");
+    assert_eq!(again, kept, "no case is evaluated again");
 }
 
 #[test]
-fn every_benchmark_can_be_asked() {
+fn every_benchmark_can_be_evaluated() {
     let world = World::new();
     for (benchmark, files, context) in [
         ("longbench", "longbench", "700"),
@@ -73,8 +73,8 @@ fn every_benchmark_can_be_asked() {
         let more = format!("--context {context} --cases 1 --no-errors --json out.json");
         succeed(&world, benchmark, files, &more);
         let report = world.json("out.json");
-        let asked = report["tasks"].as_array().unwrap().len();
-        assert_eq!(report["records"].as_array().unwrap().len(), 2 * asked, "{benchmark}");
+        let tasks = report["tasks"].as_array().unwrap().len();
+        assert_eq!(report["records"].as_array().unwrap().len(), 2 * tasks, "{benchmark}");
     }
 }
 
@@ -137,7 +137,7 @@ fn a_prompt_that_may_not_be_cut_must_fit() {
 }
 
 #[test]
-fn what_else_a_dataset_is_scored_by_is_told() {
+fn other_metrics_of_a_dataset_are_reported() {
     let world = World::new();
     let options = "--context 700 --no-errors --json out.json --results kept.jsonl";
     let more = format!("--datasets shortdep_qa,shortdep_cloze {options}");
@@ -152,12 +152,12 @@ fn what_else_a_dataset_is_scored_by_is_told() {
     let expected = ["rouge-1-recall", "rouge-2-recall", "bleu-1", "bleu-4"];
     assert_eq!(names(&report["variants"][0]["scores"][0]["others"]), expected);
     assert_eq!(names(&report["records"][0]["others"]), expected);
-    // Both questions about the text are cases.
+    // Each of the two questions about the text is a case.
     assert_eq!(report["variants"][0]["scores"][0]["cases"], json!(2));
-    // Where the answer is right, others say so, too; also of an answer that was kept.
+    // For a correct answer, the other metrics are 1, too. The second run uses the stored answer.
     let answer = report["records"][0]["answer"].as_str().unwrap();
-    let made = fs::read_to_string(root("data/benchmarks/loogle/shortdep_qa.jsonl")).unwrap();
-    let mut row: serde_json::Value = serde_json::from_str(&made).unwrap();
+    let shipped = fs::read_to_string(root("data/benchmarks/loogle/shortdep_qa.jsonl")).unwrap();
+    let mut row: serde_json::Value = serde_json::from_str(&shipped).unwrap();
     row["qa_pairs"] = json!([{ "Q": "Who kept the lamp?", "A": answer }]);
     fs::create_dir(world.path("files")).unwrap();
     world.write("files/shortdep_qa.jsonl", row.to_string());
@@ -168,18 +168,18 @@ fn what_else_a_dataset_is_scored_by_is_told() {
     }
 }
 
-/// One line of a file of questions about a text.
+/// Returns one line of a file of questions about a text.
 fn row(context: &str) -> String {
     format!("{{\"context\": \"{context}\", \"input\": \"b\", \"answers\": [\"c\"]}}\n")
 }
 
-/// A shard is of the files that it read.
+/// Shards can be joined only if they read equal files.
 #[test]
 fn shards_over_other_files_are_refused() {
     let world = World::new();
     fs::create_dir(world.path("files")).unwrap();
     world.write("files/qasper.jsonl", row("a").repeat(2));
-    let ask = |shard: &str, expected: Option<&str>| {
+    let run_shard = |shard: &str, expected: Option<&str>| {
         let results = shard.replace('/', "-") + ".jsonl";
         let more = format!("--context 200 --no-errors --shard {shard} --results {results}");
         match expected {
@@ -187,23 +187,23 @@ fn shards_over_other_files_are_refused() {
             None => drop(succeed(&world, "longbench", "files", &more)),
         }
     };
-    ask("1/2", None);
-    ask("2/2", None);
+    run_shard("1/2", None);
+    run_shard("2/2", None);
     let header = fs::read_to_string(world.path("1-2.jsonl")).unwrap();
     let header: serde_json::Value = serde_json::from_str(header.lines().next().unwrap()).unwrap();
     assert!(header["inputs"]["files/qasper.jsonl"].is_string(), "{header}");
     world.succeed("merge 1-2.jsonl 2-2.jsonl --results all.jsonl");
     world.write("files/qasper.jsonl", row("other").repeat(2));
-    ask("1/2", Some("the digest of files/qasper.jsonl is"));
+    run_shard("1/2", Some("the digest of files/qasper.jsonl is"));
     fs::remove_file(world.path("2-2.jsonl")).unwrap();
-    ask("2/2", None);
+    run_shard("2/2", None);
     let merge = "merge 1-2.jsonl 2-2.jsonl --results more.jsonl";
     world.refuse(merge, "the digest of files/qasper.jsonl is");
-    // A file more is told, too.
+    // An additional file is reported, too.
     world.write("files/qasper.jsonl", row("a").repeat(2));
     world.write("files/lcc.jsonl", row("a"));
-    ask("1/2", Some("the digest of files/lcc.jsonl is nothing and"));
-    // Without shards there is no such line, and no difference.
+    run_shard("1/2", Some("the digest of files/lcc.jsonl is nothing and"));
+    // Without shards, the results have no header, and other files are accepted.
     succeed(&world, "longbench", "files", "--context 200 --no-errors --results kept.jsonl");
     let kept = fs::read_to_string(world.path("kept.jsonl")).unwrap();
     assert!(kept.lines().all(|line| line.starts_with("{\"digest\"")), "{kept}");

@@ -1,5 +1,4 @@
-//! `vattention capture`, run as a user runs it: what it writes is what the model computes, and
-//! replays decoding.
+//! `vattention capture`: a trace has the numbers that the model computes, and replays decoding.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ const TOKENS: usize = 400;
 const QUERIES: usize = 8;
 const PROMPT: usize = 24;
 
-/// What `more` captures of the first tokens.
+/// Captures the first tokens with more options, and opens the trace.
 fn capture(world: &World, more: &str) -> Trace {
     let files = format!("--model {} --text context.txt -o trace.safetensors", recall().display());
     let usual = "--tokens 400 --queries 8 --prompt-queries 24";
@@ -25,7 +24,7 @@ fn capture(world: &World, more: &str) -> Trace {
     Trace::open(&world.path("trace.safetensors")).unwrap()
 }
 
-/// The model and the text's first tokens.
+/// Returns the model and the text's first tokens.
 fn model(world: &World) -> (Model, Vec<u32>) {
     let model = Model::open(&recall()).unwrap();
     let tokenizer = Tokenizer::open(&recall(), model.config()).unwrap();
@@ -42,7 +41,7 @@ fn prefill(world: &World) -> Prefilled {
 }
 
 #[test]
-fn a_trace_is_what_the_model_computes() {
+fn a_trace_has_the_numbers_of_the_model() {
     let world = World::new();
     let prefilled = prefill(&world);
     let (model, tokens) = model(&world);
@@ -64,9 +63,9 @@ fn a_trace_is_what_the_model_computes() {
     }
 }
 
-/// Each chunk is a text of its own; the queries are the last one's.
+/// Each chunk is read separately; the queries are those of the last chunk.
 #[test]
-fn chunks_are_laid_side_by_side() {
+fn chunks_are_concatenated() {
     let world = World::new();
     let (model, tokens) = model(&world);
     let layer = capture(&world, "--dtype f32 --layers 1 --chunk 150").layer(1).unwrap().unwrap();
@@ -85,10 +84,10 @@ fn chunks_are_laid_side_by_side() {
 }
 
 #[test]
-fn numbers_are_rounded_to_what_is_asked_for() {
+fn numbers_are_rounded_to_the_format() {
     let world = World::new();
     let prefilled = prefill(&world);
-    // Half of the last bit's worth, and of the smallest number.
+    // Relative error: half of the last bit. Absolute error: half of the smallest number.
     for (dtype, share, least) in
         [("f16", 2_f32.powi(-11), 2_f32.powi(-25)), ("bf16", 2_f32.powi(-8), 0.0)]
     {
@@ -106,7 +105,7 @@ fn numbers_are_rounded_to_what_is_asked_for() {
 }
 
 #[test]
-fn other_commands_read_it() {
+fn other_commands_read_a_captured_trace() {
     let world = World::new();
     capture(&world, "");
     let shown = world.succeed("trace trace.safetensors");
@@ -121,11 +120,11 @@ fn other_commands_read_it() {
     assert_eq!(rows.count(), 1, "{shown}");
     world.succeed("compare dense.toml --trace trace.safetensors --json out.json");
     let errors = &world.json("out.json")["pipelines"][0]["output_error"];
-    let error = |of: &str| errors[of].as_f64().unwrap();
+    let error = |key: &str| errors[key].as_f64().unwrap();
     assert!(error("mean") < 1e-6 && error("max") < 1e-5, "dense is exact: {errors}");
 }
 
-/// The tokens that a row reads.
+/// Returns the tokens that each row reads.
 fn sets(selection: &Selection) -> Vec<HashSet<usize>> {
     let row = |bounds: &[usize]| {
         selection.indices[bounds[0]..bounds[1]].iter().map(|&token| token as usize).collect()
@@ -133,7 +132,7 @@ fn sets(selection: &Selection) -> Vec<HashSet<usize>> {
     selection.indptr.windows(2).map(row).collect()
 }
 
-/// What `compare` read in layer 0 of the trace.
+/// Returns the tokens that `compare` read in layer 0 of the trace.
 fn replayed(world: &World, pipeline: &str) -> Vec<HashSet<usize>> {
     world.succeed(&format!("compare {pipeline} --trace trace.safetensors --dump dump"));
     let bytes = std::fs::read(world.path("dump")).unwrap();
@@ -147,7 +146,7 @@ fn replayed(world: &World, pipeline: &str) -> Vec<HashSet<usize>> {
     bounds.windows(2).map(|row| tokens[row[0]..row[1]].iter().copied().collect()).collect()
 }
 
-/// What a sequence read in layer 0 when the last tokens were decoded.
+/// Returns the tokens that a sequence read in layer 0 while the last tokens were decoded.
 fn decoded(world: &World, pipeline: &Arc<PipelineConfig>) -> Vec<HashSet<usize>> {
     let (model, tokens) = model(world);
     let options =
@@ -167,7 +166,7 @@ fn decoded(world: &World, pipeline: &Arc<PipelineConfig>) -> Vec<HashSet<usize>>
     read
 }
 
-/// SnapKV keeps 40 tokens of the prompt by the votes of its last queries, and all after it.
+/// SnapKV keeps 40 tokens of the prompt, by the votes of its last queries, and all later tokens.
 #[test]
 fn a_trace_replays_decoding() {
     let world = World::new();
@@ -186,7 +185,8 @@ fn a_trace_replays_decoding() {
     }
 }
 
-/// FastGen keeps special tokens and punctuation, by classes from the trace or from the tokenizer, and some others.
+/// FastGen keeps special tokens, punctuation and some others. Classes of tokens come from the trace
+/// or from the tokenizer.
 #[test]
 fn a_trace_replays_decoding_by_classes() {
     let world = World::new();
@@ -213,7 +213,7 @@ fn a_trace_replays_decoding_by_classes() {
 }
 
 #[test]
-fn what_cannot_be_captured_is_refused() {
+fn bad_input_is_refused() {
     let world = World::new();
     world.write("long.txt", "The grass is green. ".repeat(4000));
     world.write("empty.txt", "");

@@ -1,4 +1,4 @@
-//! Pipelines that cannot take a `--set`, or whose files are missing.
+//! Pipelines that cannot take the change of `--set`, or whose files are missing.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::world::{World, expect_code, recall, root};
 
 const CONFIGS: [&str; 4] = ["dense", "vattention-oracle", "quest", "hybrid"];
 
-/// A world with a trace and copies of some pipelines.
+/// Returns a world with a trace and copies of some pipelines.
 fn world() -> World {
     let world = World::new();
     world.succeed("synth --kind typical --tokens 600 -o trace");
@@ -17,13 +17,13 @@ fn world() -> World {
     world
 }
 
-/// The names of the files that were left out.
+/// Returns the names of the files that were left out.
 fn left_out(found: &Value) -> Vec<&str> {
     let left_out = found["left_out"].as_array().unwrap();
-    left_out.iter().map(|one| one["file"].as_str().unwrap()).collect()
+    left_out.iter().map(|pipeline| pipeline["file"].as_str().unwrap()).collect()
 }
 
-/// Each reason is given once, with the names of the files.
+/// Each reason is printed once, with the names of the files.
 #[test]
 fn pipelines_that_cannot_take_a_change_are_left_out() {
     let world = world();
@@ -38,7 +38,7 @@ fn pipelines_that_cannot_take_a_change_are_left_out() {
     );
     let found = world.json("out.json");
     assert_eq!(left_out(&found), ["dense.toml", "quest.toml", "hybrid.toml"]);
-    assert_eq!(found["left_out"][1]["pipeline"], "Quest", "as the file says");
+    assert_eq!(found["left_out"][1]["pipeline"], "Quest", "the name in the file");
     assert_eq!(found["pipelines"].as_array().unwrap().len(), 1);
     assert!(String::from_utf8(output.stdout).unwrap().contains("sdpa: 0.2, 0.1"));
 
@@ -88,7 +88,7 @@ fn a_change_that_no_pipeline_takes_is_an_error() {
     // `check` reports every problem.
     let check = "check promised.toml dense.toml --set estimator.epsilon=0.2";
     refuse(check, "the pipeline has no estimator (set on dense.toml)");
-    // A file with an error of its own is an error, and is not left out.
+    // A file with an error of its own is not left out: it is an error of the command.
     world.write("wrong.toml", "sead = 1\n");
     let wrong = "compare promised.toml wrong.toml --trace trace --set estimator.epsilon=0.2";
     let said = expect_code(&world.run(wrong), 2);
@@ -104,7 +104,7 @@ fn a_value_that_toml_cannot_read_is_text() {
     assert!(shown.contains("index = \"8-bit\""), "{shown}");
 }
 
-/// The other pipelines run, and the reason names the command that makes the file.
+/// The other pipelines run, and the reason names the command that writes the file.
 #[test]
 fn pipelines_whose_files_are_missing_are_left_out() {
     let world = world();
@@ -150,9 +150,9 @@ fn pipelines_whose_files_are_missing_are_left_out() {
     world.refuse(tune, "vattention calibrate loki");
 }
 
-/// A pipeline whose file exists, but has not these layers.
+/// The pipelines' files exist, but lack the trace's layers.
 #[test]
-fn files_that_lack_a_layer_are_told_with_the_command_that_makes_them() {
+fn a_note_on_a_missing_layer_names_the_command_that_writes_the_file() {
     let world = world();
     for name in ["hash", "hata"] {
         let weights = root(&format!("weights/smollm2-{name}.safetensors"));
@@ -175,7 +175,7 @@ fn files_that_lack_a_layer_are_told_with_the_command_that_makes_them() {
 }
 
 #[test]
-fn layers_may_be_given_as_ranges() {
+fn layers_can_be_ranges() {
     let world = World::new();
     let shape = "synth --kind typical --tokens 600 --layers 4 --query-heads 2 --kv-heads 1";
     world.succeed(&format!("{shape} --head-dim 16 --queries 2 -o trace"));
@@ -195,7 +195,7 @@ fn layers_may_be_given_as_ranges() {
     refuse("2-5", "has no layer 4; it has 0, 1, 2, 3");
     refuse("0-2,1", "names layer 1 twice");
     refuse("3-1", "no layer is in 3-1; expected the first layer before the last");
-    refuse("a-b", "expected layers such as 3, 9-23 or 9..24, between commas");
+    refuse("a-b", "expected layers such as 3, 9-23 or 9..24, separated by commas");
     let study = "study coverage --trace trace --trials 1 --layers 0-1";
     world.succeed(study);
 }

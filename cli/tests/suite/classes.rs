@@ -1,5 +1,5 @@
-//! A selector that needs to know which tokens are special and which are punctuation, run as a user runs it: on models and traces that
-//! know it, and on traces that do not.
+//! A selector that needs the classes of tokens (special, punctuation), on models and traces with
+//! classes, and on traces without.
 
 use crate::world::{QUESTION, World, expect_code, recall};
 
@@ -45,26 +45,27 @@ fn synthetic() -> World {
 }
 
 #[test]
-fn captured_traces_know_the_classes_of_tokens() {
+fn captured_traces_have_the_classes_of_tokens() {
     let world = captured();
     let out = "--trace trace.safetensors --json out.json";
     world.succeed(&format!("compare fastgen.toml {out}"));
     let found = &world.json("out.json")["pipelines"][0];
-    let number = |of: &str, key: &str| found[of][key].as_f64().unwrap();
+    let number = |part: &str, key: &str| found[part][key].as_f64().unwrap();
     let read = found["density"].as_f64().unwrap();
     assert!(read > 0.01 && read < 0.9, "{found}");
     assert!(number("output_error", "mean") > 0.0);
     let live = &found["live"];
-    assert!(live["output_error"]["max"].as_f64().unwrap() < 1e-5, "what is live is read: {live}");
-    let tried = world.run(&format!("verify sampled.toml --trials 64 {out}"));
-    assert!([Some(0), Some(1), Some(3)].contains(&tried.status.code()));
+    let live_error = live["output_error"]["max"].as_f64().unwrap();
+    assert!(live_error < 1e-5, "all live tokens are read: {live}");
+    let verified = world.run(&format!("verify sampled.toml --trials 64 {out}"));
+    assert!([Some(0), Some(1), Some(3)].contains(&verified.status.code()));
     let verdict = world.json("out.json");
     assert_eq!(
         (&verdict["pipeline"], verdict["heads"].as_array().unwrap().len()),
         (&"sampled".into(), 12)
     );
-    let tuned = "base = \"fastgen.toml\"\n[grid]\nselectors.0.recover = [0.5, 0.9]\n";
-    world.write("grid.toml", tuned);
+    let grid = "base = \"fastgen.toml\"\n[grid]\nselectors.0.recover = [0.5, 0.9]\n";
+    world.write("grid.toml", grid);
     world.succeed(&format!("tune grid.toml {out}"));
     assert_eq!(world.json("out.json")["tried"].as_array().unwrap().len(), 2);
     world.succeed("check fastgen.toml --trace trace.safetensors");
@@ -79,48 +80,49 @@ fn captured_traces_know_the_classes_of_tokens() {
 }
 
 #[test]
-fn models_tell_the_classes_of_tokens() {
+fn models_provide_the_classes_of_tokens() {
     let world = world();
     let model = recall().display().to_string();
-    let asked = ["--context", "context.txt", "--question", QUESTION, "--json", "out.json"];
-    let generate = [&["generate", "--model", &model, "--pipeline", "fastgen.toml"][..], &asked];
+    let texts = ["--context", "context.txt", "--question", QUESTION, "--json", "out.json"];
+    let generate = [&["generate", "--model", &model, "--pipeline", "fastgen.toml"][..], &texts];
     world.succeed(&generate.concat());
     let density = world.json("out.json")["density"].as_f64().unwrap();
     assert!(density > 0.01 && density < 0.9, "{density}");
-    let asked = "--pipelines dense.toml fastgen.toml sampled.toml --tasks niah_single_1 \
-                 --context 400 --cases 2 --json out.json";
-    world.succeed(&format!("evaluate --model {model} {asked}"));
+    let options = "--pipelines dense.toml fastgen.toml sampled.toml --tasks niah_single_1 \
+                   --context 400 --cases 2 --json out.json";
+    world.succeed(&format!("evaluate --model {model} {options}"));
     let variants = world.json("out.json")["variants"].clone();
     let density = |i: usize| variants[i]["density"].as_f64().unwrap();
     assert!(density(0) == 1.0 && density(1) < 0.9 && density(1) < density(2), "{variants}");
 }
 
 #[test]
-fn a_trace_without_classes_is_refused_by_what_needs_them() {
+fn pipelines_that_need_classes_are_refused_on_a_trace_without() {
     let world = synthetic();
-    let on = "--trace trace.safetensors";
-    let expected = "trace.safetensors: no tensor `layers.0.classes`, and `fastgen` needs to know which tokens are special or \
-                    punctuation; expected a trace that says so, as `vattention capture` writes";
+    let trace = "--trace trace.safetensors";
+    let expected = "trace.safetensors: no tensor `layers.0.classes`, and `fastgen` needs to know \
+                    which tokens are special or punctuation; expected a trace that says so, as \
+                    `vattention capture` writes";
     let commands = ["compare fastgen.toml", "verify sampled.toml", "check dense.toml fastgen.toml"];
     for command in commands.into_iter().chain(["bench fastgen.toml"]) {
-        world.refuse(&format!("{command} {on}"), expected);
+        world.refuse(&format!("{command} {trace}"), expected);
     }
-    let said = expect_code(&world.run(&format!("compare dense.toml fastgen.toml {on}")), 0);
+    let said = expect_code(&world.run(&format!("compare dense.toml fastgen.toml {trace}")), 0);
     assert_eq!(said, format!("note: left out: fastgen.toml: {expected}\n"));
     let needs = "fastgen, on layer 0: `fastgen` needs the class of each token";
     world.refuse("bench fastgen.toml --tokens 600", needs);
-    // At layers that are read densely nobody needs them.
+    // Dense layers need no classes.
     let dense = format!("dense_layers = [0]\n{FASTGEN}");
     world.write("dense0.toml", dense);
-    world.succeed(&format!("compare dense0.toml {on}"));
+    world.succeed(&format!("compare dense0.toml {trace}"));
 }
 
-/// Where the trace that settings are chosen on lacks classes, the method is left out; where the held-out one does, its cells are
-/// empty. The other method is told both times.
+/// If the trace for choosing settings lacks classes, the method is left out. If a held-out trace
+/// lacks them, the method's held-out cells are empty. The other method is reported both times.
 #[test]
-fn tune_leaves_out_what_needs_classes() {
-    let base = |world: &World| {
-        let grid = |of: &str, key: &str| format!("base = \"{of}\"\n[grid]\n{key} = [0.5]\n");
+fn tune_leaves_out_methods_that_need_classes() {
+    let write_grids = |world: &World| {
+        let grid = |base: &str, key: &str| format!("base = \"{base}\"\n[grid]\n{key} = [0.5]\n");
         world.write("fastgen-grid.toml", grid("fastgen.toml", "selectors.0.recover"));
         world.write("window.toml", "[[selectors]]\ntype = \"window\"\nsize = 64\n");
         world.write("window-grid.toml", grid("window.toml", "selectors.0.size"));
@@ -132,7 +134,7 @@ fn tune_leaves_out_what_needs_classes() {
         (said, world.json("out.json"))
     };
     let world = synthetic();
-    base(&world);
+    write_grids(&world);
     let (said, found) = tune(&world, "trace.safetensors");
     assert!(
         said.starts_with("note: left out: fastgen") && said.contains("layers.0.classes"),
@@ -142,11 +144,12 @@ fn tune_leaves_out_what_needs_classes() {
     assert!(found["best"][0]["held_out"].is_object(), "{found}");
 
     let world = captured();
-    base(&world);
+    write_grids(&world);
     world.succeed("synth --kind typical --tokens 600 -o held-out.safetensors");
     let (_, found) = tune(&world, "held-out.safetensors");
     let best = found["best"].as_array().unwrap();
-    let has =
-        |of: &str| best.iter().find(|best| best["pipeline"] == of).unwrap()["held_out"].is_object();
-    assert_eq!((has("fastgen"), has("window")), (false, true), "{found}");
+    let is_measured = |method: &str| {
+        best.iter().find(|best| best["pipeline"] == method).unwrap()["held_out"].is_object()
+    };
+    assert_eq!((is_measured("fastgen"), is_measured("window")), (false, true), "{found}");
 }

@@ -1,10 +1,10 @@
-//! The command, run as a user runs it.
+//! The command as a whole: `compare`, `check`, `verify`, `list` and `trace`.
 
 use std::process::Command;
 
 #[cfg(target_os = "linux")]
 use crate::world::wait_until_interruptible;
-use crate::world::{World, config, expect_code, keys, refuse, said, succeed, vattention};
+use crate::world::{World, config, expect_code, keys, read_stderr, refuse, succeed, vattention};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use vattention::Storage;
@@ -25,15 +25,14 @@ fn pipelines_are_found_by_name() {
     world.refuse("check priorty", "priority");
 }
 
-/// A user's first command, on the shipped trace.
 #[test]
-fn the_version_has_its_commit_and_what_was_built_in() {
-    let said = String::from_utf8(vattention("--version").stdout).unwrap();
+fn the_version_has_its_commit_and_features() {
+    let text = String::from_utf8(vattention("--version").stdout).unwrap();
     let version = concat!("vattention ", env!("CARGO_PKG_VERSION"), " (");
-    assert!(said.starts_with(version) && said.ends_with("with models)\n"), "{said}");
+    assert!(text.starts_with(version) && text.ends_with("with models)\n"), "{text}");
     let git = Command::new("git").args(["rev-parse", "--short=10", "HEAD"]).output();
     if let Some(commit) = git.ok().filter(|git| git.status.success()) {
-        assert!(said.contains(String::from_utf8_lossy(&commit.stdout).trim()), "{said}");
+        assert!(text.contains(String::from_utf8_lossy(&commit.stdout).trim()), "{text}");
     }
 }
 
@@ -63,7 +62,9 @@ fn compare_writes_the_keys_that_other_tools_read() {
         assert_eq!(pipeline["file"], *file);
         assert_eq!(
             keys(pipeline),
-            "bars budget denominator_error density density_per_query_head file guarantee index_bytes_per_token largest_density live numerator_error output_error pipeline recall seconds set unobserved"
+            "bars budget denominator_error density density_per_query_head file guarantee \
+             index_bytes_per_token largest_density live numerator_error output_error pipeline \
+             recall seconds set unobserved"
         );
         let bars = "evidence mean outside rows unbounded widest";
         assert_eq!(keys(&pipeline["bars"]), bars);
@@ -91,9 +92,9 @@ fn compare_writes_the_keys_that_other_tools_read() {
     assert!(pipelines[2]["output_error"]["max"].as_f64().unwrap() < 1e-5);
 }
 
-/// A synthetic trace has no queries of a prompt.
+/// A synthetic trace has no prompt queries.
 #[test]
-fn a_selector_that_was_shown_no_prompt_is_noted() {
+fn a_note_reports_selectors_without_prompt_queries() {
     let world = world();
     let compared = world.run("compare snapkv dense --trace trace --json out.json");
     let said = expect_code(&compared, 0);
@@ -104,7 +105,7 @@ fn a_selector_that_was_shown_no_prompt_is_noted() {
     assert_eq!(report["pipelines"][1]["unobserved"], 0);
 }
 
-/// One tensor of a dump, as numbers.
+/// Returns the shape and the numbers of one tensor of a dump.
 fn tensor(file: &SafeTensors<'_>, name: &str) -> (Vec<usize>, Vec<f64>) {
     let view = file.tensor(name).unwrap();
     let numbers = match view.dtype() {
@@ -147,16 +148,16 @@ fn compare_dumps_outputs_and_selections() {
                     assert_eq!(row_indices.len(), visible);
                 }
             }
-            // Members of a group read one list, which stands once for each of them.
+            // Query heads of a group share a token list, which the dump repeats for each head.
             let row = |row: usize| &indices[indptr[row] as usize..indptr[row + 1] as usize];
             assert_eq!(row(0), row(1));
         }
     }
 }
 
-/// `--queries N` are the last N, each at its own step: the same rows as of the whole run.
+/// `--queries N` measures the last N queries, with the same rows as a run with all queries.
 #[test]
-fn fewer_queries_are_the_last_ones_of_all() {
+fn fewer_queries_are_the_last_of_all() {
     let world = world();
     let dump = |queries: &str| {
         let compare = "compare random --trace trace --dump dump";
@@ -169,7 +170,7 @@ fn fewer_queries_are_the_last_ones_of_all() {
     assert_eq!(all[all.len() - last.len()..], last);
 }
 
-/// The files that a pipeline extends are inputs too.
+/// Files that a pipeline extends are inputs, too.
 #[test]
 fn an_extended_file_is_not_overwritten() {
     let world = world();
@@ -198,9 +199,9 @@ fn check_prints_a_pipeline_that_can_be_loaded_again() {
     }
 }
 
-/// What a file leaves out or says in shares is shown as it works.
+/// `check` prints the default sampler, and converts shares into tokens.
 #[test]
-fn check_shows_the_sampler_and_what_shares_come_to() {
+fn check_shows_the_sampler_and_shares_in_tokens() {
     let shown = succeed(&["check", &config("vattention-oracle")]);
     assert!(shown.contains("\n[sampler]\ntype = \"uniform\"\nbase = 128\n"), "{shown}");
     let row = |shown: &str, name: &str| {
@@ -240,14 +241,15 @@ fn check_applies_changes_and_extends() {
     }
     assert!(merged.contains("oracle-top-k"));
 
-    let other_type = "extends = \"sub/base.toml\"\n[estimator]\ntype = \"clt\"\ntarget = \"sdpa\"\ndelta = 0.1\nsize = 9\n";
+    let other_type = "extends = \"sub/base.toml\"\n[estimator]\ntype = \"clt\"\n\
+                      target = \"sdpa\"\ndelta = 0.1\nsize = 9\n";
     world.write("child.toml", other_type);
     let merged = world.succeed("check child.toml");
     assert!(merged.contains("size = 9") && !merged.contains("epsilon"), "{merged}");
 }
 
 #[test]
-fn trace_shows_what_is_in_a_trace() {
+fn trace_shows_the_layers_of_a_trace() {
     let world = world();
     let shown = world.succeed("trace trace");
     assert!(shown.contains("synthetic heads, kind typical"), "{shown}");
@@ -256,7 +258,7 @@ fn trace_shows_what_is_in_a_trace() {
     assert_eq!(cells, ["0", "4", "2", "16", "12", "1024", "5", "(causal)", "0", "no", "f16"]);
 }
 
-/// Every refusal names the file or the option and what was expected, and writes nothing.
+/// Every error names the file or the option and the expectation, and no file is written.
 #[test]
 fn bad_input_is_refused_and_nothing_is_written() {
     let world = world();
@@ -298,9 +300,9 @@ fn bad_input_is_refused_and_nothing_is_written() {
     }
 }
 
-/// The weights are of layers and heads that the trace does not have.
+/// The weights belong to layers and heads that the trace does not have.
 #[test]
-fn what_cannot_run_on_a_trace_is_left_out_and_the_rest_is_compared() {
+fn pipelines_that_cannot_run_on_a_trace_are_left_out() {
     let world = world();
     let (hash, loki, dense) = (config("hash-attention"), config("loki"), config("dense"));
     let line = format!("compare {hash} {dense} {loki} --trace trace --json out.json");
@@ -332,15 +334,15 @@ fn what_cannot_run_on_a_trace_is_left_out_and_the_rest_is_compared() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/smollm2.safetensors");
     succeed(&format!("check {hash} {dense} --trace {trace}"));
     let recall = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/recall");
-    let own = format!("{recall}/pipelines/hash-attention.toml");
-    succeed(&format!("check {own} --model {recall}"));
-    let said = refuse(&format!("check {own} {hash} --model {recall}"));
+    let recall_hash = format!("{recall}/pipelines/hash-attention.toml");
+    succeed(&format!("check {recall_hash} --model {recall}"));
+    let said = refuse(&format!("check {recall_hash} {hash} --model {recall}"));
     assert!(said.lines().count() == 1 && said.contains("on layer 0: hash-attention: "), "{said}");
 }
 
-/// What has a size is given one, what promises something an epsilon.
+/// The search sets sizes, or the epsilon of pipelines with a promise.
 #[test]
-fn pipelines_are_made_to_read_a_share_of_a_trace() {
+fn densities_are_reached_by_size_mass_or_epsilon() {
     let world = world();
     let more = "--trace trace --json out.json";
     let changes = "--set selectors.0.size=8 --set selectors.1.size=8";
@@ -349,7 +351,7 @@ fn pipelines_are_made_to_read_a_share_of_a_trace() {
     let report = world.json("out.json");
     let pipelines = report["pipelines"].as_array().unwrap();
     assert_eq!(pipelines.len(), 6);
-    for (pipeline, (asked, set)) in pipelines.iter().zip([
+    for (pipeline, (density, set)) in pipelines.iter().zip([
         (0.3, "size 0."),
         (0.5, "size 0."),
         (0.3, "mass 0."),
@@ -359,10 +361,10 @@ fn pipelines_are_made_to_read_a_share_of_a_trace() {
     ]) {
         let (name, set_to) =
             (pipeline["pipeline"].as_str().unwrap(), pipeline["set"].as_str().unwrap());
-        assert!(name.ends_with(if asked < 0.4 { ", 30 %" } else { ", 50 %" }), "{name}");
+        assert!(name.ends_with(if density < 0.4 { ", 30 %" } else { ", 50 %" }), "{name}");
         assert!(set_to.starts_with(set) && table.contains(set_to), "{table}");
         let read = pipeline["density"].as_f64().unwrap();
-        assert!((read / asked).ln().abs() < 0.1, "{name} reads {read}");
+        assert!((read / density).ln().abs() < 0.1, "{name} reads {read}");
     }
     let table = world.succeed("compare dense --density 0.3 --trace trace");
     assert!(table.contains(" dense  ") && !table.contains(" set "), "stays as it is: {table}");
@@ -373,9 +375,9 @@ fn pipelines_are_made_to_read_a_share_of_a_trace() {
     assert_eq!(epsilon, pipelines[5]["set"], "as compare finds it");
 }
 
-/// One threshold for all heads, as well as a size, is found for a share of a trace that has a prompt.
+/// The search sets a size, or one threshold for all heads. The trace has prompt queries.
 #[test]
-fn a_threshold_is_found_for_a_share() {
+fn densities_are_reached_by_a_threshold() {
     let world = World::empty();
     let shape = "--tokens 1024 --query-heads 4 --kv-heads 2 --head-dim 16 --queries 5";
     world.succeed(&format!("synth --kind typical {shape} --prompt-queries 40 --seed 3 -o trace"));
@@ -392,7 +394,7 @@ fn a_threshold_is_found_for_a_share() {
     }
 }
 
-/// One row for each epsilon of what promises one; the smaller, the more is read.
+/// A pipeline with a promise has a row for each epsilon; a smaller epsilon reads more tokens.
 #[test]
 fn pipelines_run_with_several_epsilons() {
     let world = world();
@@ -400,16 +402,17 @@ fn pipelines_run_with_several_epsilons() {
     world.succeed(&format!("{line} --json out.json"));
     let report = world.json("out.json");
     let pipelines = report["pipelines"].as_array().unwrap();
-    let names: Vec<&str> = pipelines.iter().map(|one| one["pipeline"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        pipelines.iter().map(|pipeline| pipeline["pipeline"].as_str().unwrap()).collect();
     assert_eq!(names[0], "oracle top-k");
     assert!(names[1].ends_with(", epsilon 0.05") && names[2].ends_with(", epsilon 0.5"));
-    let read = |at: usize| pipelines[at]["density"].as_f64().unwrap();
+    let read = |i: usize| pipelines[i]["density"].as_f64().unwrap();
     assert!(names.len() == 3 && read(1) > read(2), "{} and {}", read(1), read(2));
     world.refuse(&format!("{line} --density 0.1"), "cannot be used with");
 }
 
 #[test]
-fn problems_of_all_files_are_told_at_once() {
+fn problems_of_all_files_are_reported_together() {
     let malformed =
         |name: &str| format!("{}/tests/malformed/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let (one, two) = (malformed("size-zero"), malformed("unknown-field"));
@@ -421,7 +424,7 @@ fn problems_of_all_files_are_told_at_once() {
     assert!(said.ends_with("error: 2 problems in the configuration\n"), "{said}");
 }
 
-/// The exact output of one query head for one query, in f64.
+/// Computes the exact output of one query head for one query, in f64.
 fn attention(layer: &TraceLayer, head: usize, query: usize) -> Vec<f64> {
     let group = layer.queries.dim().0 / layer.keys.dim().0;
     let (kv_head, dim) = (head / group, layer.queries.dim().2);
@@ -442,7 +445,7 @@ fn attention(layer: &TraceLayer, head: usize, query: usize) -> Vec<f64> {
 }
 
 #[test]
-fn a_dump_holds_each_rows_own_output_and_probabilities() {
+fn a_dump_has_the_output_and_probabilities_of_each_row() {
     let world = world();
     world.succeed("compare hybrid dense --trace trace --dump dump");
     let bytes = std::fs::read(world.path("dump")).unwrap();
@@ -469,21 +472,21 @@ fn a_dump_holds_each_rows_own_output_and_probabilities() {
 #[test]
 fn an_output_may_not_be_an_input_or_another_output() {
     let world = world();
-    std::fs::copy(config("vattention-oracle"), world.path("own.toml")).unwrap();
-    let contents = || ["own.toml", "trace"].map(|name| std::fs::read(world.path(name)).unwrap());
+    std::fs::copy(config("vattention-oracle"), world.path("oracle.toml")).unwrap();
+    let contents = || ["oracle.toml", "trace"].map(|name| std::fs::read(world.path(name)).unwrap());
     let before = contents();
     for (line, expected) in [
-        ("compare own.toml --json own.toml", "expected another file than an input"),
-        ("compare own.toml --json trace", "expected another file than an input"),
-        ("verify own.toml --json own.toml", "expected another file than an input"),
-        ("verify own.toml --json trace", "expected another file than an input"),
-        ("compare own.toml --dump trace", "expected another file than an input"),
-        ("compare own.toml --dump new --json ./new", "expected another file than --json"),
-        ("compare own.toml --layers 1,1", "--layers: names layer 1 twice"),
+        ("compare oracle.toml --json oracle.toml", "expected another file than an input"),
+        ("compare oracle.toml --json trace", "expected another file than an input"),
+        ("verify oracle.toml --json oracle.toml", "expected another file than an input"),
+        ("verify oracle.toml --json trace", "expected another file than an input"),
+        ("compare oracle.toml --dump trace", "expected another file than an input"),
+        ("compare oracle.toml --dump new --json ./new", "expected another file than --json"),
+        ("compare oracle.toml --layers 1,1", "--layers: names layer 1 twice"),
     ] {
         world.refuse(&format!("{line} --trace trace"), expected);
     }
-    assert!(contents() == before, "nothing is lost");
+    assert!(contents() == before, "no input is overwritten");
 }
 
 #[cfg(unix)]
@@ -498,15 +501,15 @@ fn a_link_to_a_result_stays_a_link() {
     assert!(world.json("target.json").is_object());
 }
 
-/// Standard output, JSON and exit code of `verify`.
+/// Runs `verify`, and returns its standard output, JSON and exit code.
 fn verify(world: &World, line: &str) -> (String, Value, Option<i32>) {
     let output = world.run(&format!("verify {line} --json verdict.json"));
-    assert_eq!(said(&output), "");
+    assert_eq!(read_stderr(&output), "");
     let verdict = world.json("verdict.json");
     (String::from_utf8(output.stdout).unwrap(), verdict, output.status.code())
 }
 
-/// The layout of a text: each number is a `#`, and each gap a blank.
+/// Replaces each number by `#`, and each gap by a blank.
 fn masked(text: &str) -> String {
     let mask = |word: &str| {
         let number = word.trim_matches([',', ';', ':', '(', ')']);
@@ -517,14 +520,16 @@ fn masked(text: &str) -> String {
 }
 
 #[test]
-fn verify_says_of_each_head_whether_the_promise_held() {
+fn verify_reports_every_head() {
     let world = world();
     let (said, verdict, code) = verify(&world, "vattention-oracle --trace trace --trials 50");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("95 % bound") && said.contains("\nheld: "), "{said}");
     assert_eq!(
         keys(&verdict),
-        "assumes bars contradicted_by evidence fault goal heads held kind not_held pipeline row_coverage row_test rows rows_together run steps suspected_by test upper verdict violations worst worst_row"
+        "assumes bars contradicted_by evidence fault goal heads held kind not_held pipeline \
+         row_coverage row_test rows rows_together run steps suspected_by test upper verdict \
+         violations worst worst_row"
     );
     assert_eq!(keys(&verdict["goal"]), "delta epsilon limit scope target");
     assert_eq!((&verdict["held"], &verdict["kind"]), (&true.into(), &"asymptotic".into()));
@@ -541,7 +546,8 @@ fn verify_says_of_each_head_whether_the_promise_held() {
     assert!(heads.iter().all(|head| head["checked"] == 50));
     assert_eq!(
         keys(&heads[0]),
-        "assumes bars checked density error error_at_delta failures held kind kurtosis layer nu p_value query_head sampled violated"
+        "assumes bars checked density error error_at_delta failures held kind kurtosis layer nu \
+         p_value query_head sampled violated"
     );
 }
 
@@ -557,7 +563,7 @@ fn verify_shows_every_head_and_draws_errors_against_epsilon() {
     let svg = std::fs::read_to_string(world.path("errors.svg")).unwrap();
     let points = svg.matches("<circle").count();
     let expected = 1 + 3 * (2 * 8 + 40);
-    assert_eq!(points, expected, "the legend's; two of each head, one of each row, at 3 epsilons");
+    assert_eq!(points, expected, "one in the legend; 2 per head and 1 per row at 3 epsilons");
     assert!(svg.contains("epsilon promised") && svg.contains("delta 0.1: held"));
     for tick in ["0.05", "0.1", "0.2"] {
         assert!(svg.lines().any(|line| line == tick), "a tick at {tick}");
@@ -565,7 +571,7 @@ fn verify_shows_every_head_and_draws_errors_against_epsilon() {
 }
 
 #[test]
-fn verify_finds_a_promise_that_is_violated() {
+fn verify_contradicts_a_broken_promise() {
     let world = World::with_trace("vsharp");
     let pipeline = "[sampler]\nbase = 2\n[estimator]\ntype = \"clt\"\ntarget = \"numerator\"\n\
                     epsilon = 0.05\ndelta = 0.05\nrounds = 1\n";
@@ -594,16 +600,17 @@ fn verify_is_undecided_where_rows_have_too_few_samples() {
         "judged": 24, "unjudged": 16, "least_samples": 8, "least_trials": 40,
     });
     assert_eq!(verdict["row_coverage"], expected);
-    let rows = "rows: 24 judged by themselves, 16 not: they have fewer than 8 samples; --trials 40 \
+    let rows = "rows: 24 judged by themselves, 16 not, with fewer than 8 samples; --trials 40 \
                 would judge all";
-    let answer = "undecided: nothing contradicts delta = 0.1, but the samples of 16 rows could not";
+    let answer = "undecided: nothing contradicts delta = 0.1, but 16 rows have too few samples";
     assert!(said.contains(rows) && said.contains(answer) && !said.contains("\nheld: "), "{said}");
     let (said, verdict, code) = verify(&world, "vattention-oracle --trace trace --trials 40");
     assert_eq!((code, &verdict["verdict"]), (Some(0), &"held".into()), "{said}");
     assert!(said.contains("rows: 40 judged by themselves\n"), "{said}");
 }
 
-/// A head with 1,000 queries, of which 90 attend to three far tokens that a sample seldom finds.
+/// The trace has a head with 1,000 queries, 90 of which attend to three tokens that a sample rarely
+/// contains.
 #[test]
 fn verify_names_the_test_that_contradicts_a_promise() {
     let world = World::empty();
@@ -675,14 +682,14 @@ fn list_and_schema_name_every_component() {
     }
 }
 
-/// An interruption ends a command at once, and removes the file that it was filling.
+/// An interruption ends a command immediately, and removes the output that it was writing.
 #[cfg(target_os = "linux")]
 #[test]
-fn an_interruption_leaves_nothing_half_written() {
+fn an_interruption_leaves_no_partial_output() {
     for (line, note) in [
         (
             "verify vattention-oracle --trace trace --trials 100000000",
-            "note: interrupted; nothing was kept. With --results FILE",
+            "note: interrupted; nothing was stored. With --results FILE",
         ),
         ("bench --head-dim 64 --tokens 1024 --seconds 600 --cold-bytes 2097152", ""),
     ] {
@@ -690,7 +697,8 @@ fn an_interruption_leaves_nothing_half_written() {
         let mut command = world.command(&format!("{line} --json out.json"));
         let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
         let partial = format!(".out.json.partial-{}", child.id());
-        // The command makes and removes it once, to see whether it can; after that it is ours.
+        // The command creates and removes this file once, to check that it can. After that, the
+        // test may write it.
         wait_until_interruptible(&mut child);
         world.write(&partial, "half");
         let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status();

@@ -1,9 +1,9 @@
-//! `vattention generate`, run as a user runs it on the model of `models/recall`.
+//! `vattention generate` on the model of `models/recall`.
 
-use crate::world::{PROMISED, QUESTION, World, expect_code, llama3, recall, said};
+use crate::world::{PROMISED, QUESTION, World, expect_code, llama3, read_stderr, recall};
 use serde_json::{Value, json};
 
-/// Arguments that work, some of them replaced by others, or left out (`""`), or added.
+/// Returns valid arguments. `changes` replaces options, adds them, or removes them (`""`).
 fn args(changes: &[(&str, &str)]) -> Vec<String> {
     let model = recall().display().to_string();
     let mut all = vec![
@@ -21,7 +21,7 @@ fn args(changes: &[(&str, &str)]) -> Vec<String> {
     std::iter::once("generate".to_owned()).chain(words).collect()
 }
 
-/// What is said, and the JSON.
+/// Runs `generate`, and returns its output and the JSON.
 #[track_caller]
 fn generate(world: &World, changes: &[(&str, &str)]) -> (String, Value) {
     let said = world.succeed(&args(&[changes, &[("--json", "out.json")]].concat()));
@@ -38,18 +38,20 @@ fn numbers(report: &Value, key: &str) -> Vec<f64> {
 }
 
 #[test]
-fn both_setups_answer_and_tell_what_they_read() {
+fn both_setups_answer_and_report_what_they_read() {
     let world = World::new();
-    for (setup, steps) in [("a", 1), ("b", 27)] {
+    for (setup, letter, steps) in
+        [("dense-prompt", "a", 1), ("sparse-question", "b", 27), ("a", "a", 1), ("b", "b", 27)]
+    {
         let (said, report) = generate(&world, &[("--setup", setup)]);
         assert!(said.starts_with("2998500\n\n"), "{said}");
         assert_eq!((&report["answer"], &report["stop"]), (&json!("2998500"), &json!("end")));
-        assert_eq!(report["setup"], setup);
-        let expected = match setup {
-            "a" => "setup a: context and question read densely; answer by the pipeline `promised`",
-            _ => "setup b: context read densely; question and answer by the pipeline `promised`",
+        assert_eq!(report["setup"], letter);
+        let parts = match letter {
+            "a" => "setup dense-prompt: context and question read densely; answer",
+            _ => "setup sparse-question: context read densely; question and answer",
         };
-        assert!(said.contains(expected), "{said}");
+        assert!(said.contains(&format!("{parts} with the pipeline `promised`")), "{said}");
         let tokens = report["tokens"]["context"].as_u64().unwrap();
         assert!((1800..2200).contains(&tokens), "{tokens}");
         assert_eq!(report["tokens"], json!({"context": tokens, "question": 26, "answer": 1}));
@@ -70,7 +72,7 @@ fn both_setups_answer_and_tell_what_they_read() {
 }
 
 #[test]
-fn times_are_of_the_steps_by_the_pipeline() {
+fn times_cover_the_steps_with_the_pipeline() {
     let world = World::new();
     let begin = std::time::Instant::now();
     let (_, report) = generate(&world, &[]);
@@ -87,7 +89,7 @@ fn times_are_of_the_steps_by_the_pipeline() {
 }
 
 #[test]
-fn a_prompt_may_be_read_by_a_strategy() {
+fn a_prefill_strategy_reads_the_prompt() {
     let world = World::new();
     let (said, report) = generate(&world, &[]);
     assert_eq!(report["prefill_density"], 1.0);
@@ -107,36 +109,36 @@ fn a_prompt_may_be_read_by_a_strategy() {
 }
 
 #[test]
-fn what_is_dense_reads_everything() {
+fn dense_layers_read_all_tokens() {
     let world = World::new();
     let (said, report) = generate(&world, &[("--pipeline", "dense.toml")]);
     assert!(said.starts_with("2998500\n"), "{said}");
     assert_eq!(numbers(&report, "density"), [1.0; 3]);
     assert_eq!(numbers(&report, "sampled"), [0.0; 3]);
-    assert!(report["layers"][0]["held"].is_null(), "nothing is promised");
+    assert!(report["layers"][0]["held"].is_null(), "there is no promise");
 
     world.write("first.toml", format!("dense_layers = [0]\n{PROMISED}"));
     let (said, report) = generate(&world, &[("--pipeline", "first.toml")]);
     let density = numbers(&report, "density");
     assert!(density[0] == 1.0 && density[1] < 0.6 && density[2] < 0.6, "{density:?}");
     let held = |layer: usize| &report["layers"][layer]["held"];
-    assert!(held(0).is_null() && held(1).is_f64(), "nothing is promised of what is exact");
+    assert!(held(0).is_null() && held(1).is_f64(), "a dense layer makes no promise");
     assert!(said.contains("100.0 %"), "{said}");
 }
 
 #[test]
-fn a_pipeline_that_cannot_read_the_number_does_not_answer() {
+fn a_pipeline_without_the_needle_does_not_find_the_answer() {
     let world = World::new();
     world.write("edges.toml", "[[selectors]]\ntype = \"sink\"\nsize = 16\n");
     let set = ("--pipeline", "edges.toml");
     let (said, report) = generate(&world, &[set, ("--tokens", "3")]);
     assert!(!said.contains("2998500"), "{said}");
-    assert!(said.contains("by the pipeline `edges`"), "its file's name: {said}");
+    assert!(said.contains("with the pipeline `edges`"), "the name of the file: {said}");
     assert!(report["density"].as_f64().unwrap() < 0.05);
 }
 
 #[test]
-fn an_empty_answer_of_a_model_with_a_chat_template_is_explained() {
+fn a_note_explains_an_empty_answer_without_the_chat_template() {
     let world = World::new();
     // Every token ends the text.
     let all: Vec<u32> = (0..2626).collect();
@@ -165,7 +167,7 @@ fn options_reach_the_sequence() {
     let short = [("--context", ""), ("--prompt", "The grass is green. The sky is")];
     let (said, report) = generate(&world, &[&short[..], &[("--question", "")]].concat());
     assert!(said.contains("0 of question"), "{said}");
-    assert_eq!(report["tokens"]["context"], 9, "<bos>, words and marks");
+    assert_eq!(report["tokens"]["context"], 9, "<bos>, words and punctuation");
     let run = |changes: &[(&str, &str)]| generate(&world, changes).1;
     let first = run(&[]);
     let half = run(&[("--dtype", "bf16")]);
@@ -180,23 +182,23 @@ fn options_reach_the_sequence() {
 }
 
 #[test]
-fn it_ends_at_the_length_that_was_asked_for() {
+fn the_answer_ends_at_its_maximum_length() {
     let world = World::new();
     world.copy_model(&recall(), "endless", json!({"eos_token_id": null}));
     let (said, report) = generate(&world, &[("--model", "endless"), ("--tokens", "4")]);
     assert_eq!((&report["stop"], &report["tokens"]["answer"]), (&json!("length"), &json!(4)));
     assert_eq!(report["steps"]["count"], 26 + 3, "none after the last token");
     assert!(said.starts_with("2998500"), "{said}");
-    let one = [("--model", "endless"), ("--tokens", "1"), ("--setup", "a")];
-    let (said, report) = generate(&world, &one);
+    let single = [("--model", "endless"), ("--tokens", "1"), ("--setup", "a")];
+    let (said, report) = generate(&world, &single);
     assert!(
         report["steps"].is_null() && report["density"].is_null() && report["layers"] == json!([])
     );
-    assert!(said.contains("no step by the pipeline"), "{said}");
+    assert!(said.contains("no step with the pipeline"), "{said}");
 }
 
 #[test]
-fn standard_output_has_the_answer_alone_or_the_json_alone() {
+fn standard_output_has_only_the_answer_or_only_the_json() {
     let world = World::new();
     let report = "tokens: ";
     let loud = world.run(&args(&[]));
@@ -225,7 +227,7 @@ fn standard_output_has_the_answer_alone_or_the_json_alone() {
 
 #[cfg(unix)]
 #[test]
-fn an_interrupt_ends_the_answer_and_shows_what_was_measured() {
+fn an_interrupt_ends_the_answer_and_prints_the_report() {
     use std::io::Read;
     use std::process::{Command, Stdio};
 
@@ -253,7 +255,7 @@ fn an_interrupt_ends_the_answer_and_shows_what_was_measured() {
 }
 
 #[test]
-fn every_step_is_told_beside_dense_attention() {
+fn steps_are_compared_with_dense_attention() {
     let world = World::new();
     let steps = |pipeline: &str, file: &str| {
         let (said, report) = generate(&world, &[("--pipeline", pipeline), ("--steps", file)]);
@@ -288,7 +290,7 @@ fn every_step_is_told_beside_dense_attention() {
     }
     let errors = || promised.iter().flat_map(|step| of_layers(step, "error"));
     assert!(errors().all(|error| (0.0..1.0).contains(&error.unwrap())));
-    assert!(errors().any(|error| error.unwrap() > 0.0), "a sample errs");
+    assert!(errors().any(|error| error.unwrap() > 0.0), "a sample has errors");
     let sum = |key: &str| -> f64 {
         promised.iter().flat_map(|step| of_layers(step, key)).map(Option::unwrap).sum()
     };
@@ -311,19 +313,20 @@ fn every_step_is_told_beside_dense_attention() {
 
     world.write("none.json", r#"{"model": "", "pipeline": "", "setup": "b", "steps": []}"#);
     let last = world.succeed(&format!("{line} --last 2"));
-    assert_ne!(last, said, "means of two steps");
+    assert_ne!(last, said, "the means cover two steps");
     let steps = |line: &str| line.split_whitespace().any(|cell| cell == "2");
     assert!(last.lines().skip(1).all(steps), "{last}");
     world.write(
         "ragged.json",
         r#"{"model": "", "pipeline": "", "setup": "b", "steps": [
-        {"tokens": 1, "error": [0.1], "density": [1.0], "bar": [], "barred": [1], "outside": [0]}]}"#,
+        {"tokens": 1, "error": [0.1], "density": [1.0], "bar": [], "barred": [1],
+         "outside": [0]}]}"#,
     );
     for (files, expected) in [
-        ("none.json", "none.json: there are no steps by a pipeline"),
+        ("none.json", "none.json: there are no steps with a pipeline"),
         ("out.json", "out.json: invalid type: map, expected a sequence"),
         ("missing.json", "missing.json: "),
-        ("ragged.json", "ragged.json: step 0 has not 1 layers"),
+        ("ragged.json", "ragged.json: step 0 does not have a number for each of the 1 layers"),
         ("ends.json --plot ends.json", "--plot ends.json: expected another file than an input"),
     ] {
         world.refuse(&format!("plot-steps {files}"), expected);
@@ -341,7 +344,7 @@ fn the_end_of_the_text_can_be_ignored() {
 }
 
 #[test]
-fn models_that_cannot_be_used_are_refused() {
+fn incomplete_models_are_refused() {
     let world = World::new();
     refuse(
         &world,
@@ -379,7 +382,7 @@ fn layers_that_the_model_does_not_have_are_refused() {
     world.succeed("check far.toml");
 }
 
-/// A file with one tensor more: another's numbers, shifted.
+/// Adds a tensor to a file: the numbers of another tensor, rotated.
 fn add_tensor(world: &World, path: &str, from: &str, name: &str) {
     let file = std::fs::read(world.path(path)).unwrap();
     let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
@@ -400,7 +403,7 @@ fn add_tensor(world: &World, path: &str, from: &str, name: &str) {
 }
 
 #[test]
-fn tied_weights_that_differ_are_noted() {
+fn a_note_reports_tied_weights_that_differ() {
     let world = World::new();
     world.copy_model(&recall(), "untied", json!({"tie_word_embeddings": true}));
     let path = "untied/model.safetensors";
@@ -439,7 +442,7 @@ fn texts_that_cannot_be_read_are_refused() {
 }
 
 #[test]
-fn pipelines_outputs_and_backends_are_checked_first() {
+fn bad_pipelines_outputs_and_backends_are_refused() {
     let world = World::new();
     world.write("typo.toml", "[[selectors]]\ntype = \"sinc\"\n");
     let parts = "[[selectors]]\ntype = \"pq-cache\"\nsize = 64\nparts = 3\nbits = 4\n";
@@ -465,16 +468,16 @@ fn pipelines_outputs_and_backends_are_checked_first() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn what_does_not_fit_into_memory_is_refused() {
+fn sequences_that_exceed_the_memory_are_refused() {
     let world = World::new();
     world.copy_model(&recall(), "long", json!({"max_position_embeddings": 2_000_000_000}));
     let most = 1_900_000_000_u64;
     let tokens = most.to_string();
     let changes = [("--model", "long"), ("--tokens", &tokens), ("--dtype", "f16")];
     refuse(&world, &changes, " bytes of memory needed, 1855488 for the weights and ");
-    // All the text's tokens and those of the answer, in 3 layers of 2 heads of 64 and 64 elements.
+    // Tokens of text and answer, in 3 layers with 2 KV heads of 64 + 64 elements.
     let output = world.run(&args(&changes));
-    let said = said(&output);
+    let said = read_stderr(&output);
     let words: Vec<&str> = said.split_whitespace().collect();
     let after = |word: &str| words[1 + words.iter().position(|found| *found == word).unwrap()];
     let rows: u64 = after("and").parse().unwrap();

@@ -1,6 +1,7 @@
-//! A GGUF file wherever a model's folder goes, and prompts in a chat template.
+//! A GGUF file instead of a model's folder, and prompts in a chat template.
 //!
-//! `golden/chat.gguf` is made by `tools/make_chat_gguf.py`: random weights, a small vocabulary, ChatML.
+//! `golden/chat.gguf` is made by `tools/make_chat_gguf.py`: random weights, a small vocabulary,
+//! ChatML.
 
 use std::fs;
 
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/chat.gguf");
 
-/// The JSON of an answer of three tokens.
+/// Generates an answer of three tokens, and returns the JSON.
 fn generate(world: &World, more: &[&str]) -> Value {
     let common = ["generate", "--model", MODEL, "--pipeline", "dense.toml", "--tokens", "3"];
     world.succeed(&[&common[..], more, &["--json", "out.json"]].concat());
@@ -17,18 +18,18 @@ fn generate(world: &World, more: &[&str]) -> Value {
 }
 
 #[test]
-fn a_file_answers_as_a_folder_does() {
+fn generate_takes_a_file() {
     let world = World::new();
     let plain = generate(&world, &["--prompt", "Hello world"]);
     let context = plain["tokens"]["context"].as_u64().unwrap();
     assert_eq!(plain["tokens"]["question"], 0);
     let chat = generate(&world, &["--prompt", "Hello world", "--chat"]);
     let counts = |report: &Value, part: &str| report["tokens"][part].as_u64().unwrap();
-    assert!(counts(&chat, "context") > context, "what is before the user's text: {chat}");
-    assert!(counts(&chat, "question") > 0, "what is behind it: {chat}");
-    let asked = generate(&world, &["--prompt", "Hello", "--question", " world", "--chat"]);
+    assert!(counts(&chat, "context") > context, "the template's text before the user's: {chat}");
+    assert!(counts(&chat, "question") > 0, "the template's text after the user's: {chat}");
+    let split = generate(&world, &["--prompt", "Hello", "--question", " world", "--chat"]);
     let all = |report: &Value| counts(report, "context") + counts(report, "question");
-    assert_eq!(all(&asked), all(&chat), "the same text, cut elsewhere");
+    assert_eq!(all(&split), all(&chat), "the same text, split elsewhere");
     let system = generate(&world, &["--prompt", "Hello world", "--chat", "--system", "Be brief."]);
     assert!(counts(&system, "context") > counts(&chat, "context"));
 }
@@ -56,11 +57,11 @@ fn every_command_takes_a_file() {
     let again = fs::read_to_string(world.path("kept.jsonl")).unwrap();
     assert_eq!(again, kept, "the same file is the same model");
     world.succeed(&format!("{evaluate} --chat --system Briefly!"));
-    let told = fs::read_to_string(world.path("kept.jsonl")).unwrap();
-    assert_eq!(told.lines().count(), 3, "and what the system says another one");
+    let with_system = fs::read_to_string(world.path("kept.jsonl")).unwrap();
+    assert_eq!(with_system.lines().count(), 3, "a system message makes another prompt");
 }
 
-/// What a template says around a text is all that a chat changes.
+/// A chat differs from a plain prompt only by the template's text.
 #[test]
 fn a_chat_that_adds_nothing_is_the_plain_prompt() {
     let world = World::new();
@@ -88,7 +89,7 @@ fn a_chat_that_adds_nothing_is_the_plain_prompt() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said() {
+fn bad_files_and_templates_are_refused() {
     let world = World::new();
     let refuse = |options: &str, expected: &str| {
         let common = "generate --pipeline dense.toml --prompt Hello --model";
@@ -111,9 +112,9 @@ fn what_is_wrong_with_a_file_is_said() {
     ] {
         refuse(options, expected);
     }
-    let asked = "--pipelines dense.toml --context 3000 --tasks niah_single_1";
+    let options = "--pipelines dense.toml --context 3000 --tasks niah_single_1";
     let expected = "chat.gguf: context: the sequence would have 3000 tokens";
-    world.refuse(&format!("evaluate --model {MODEL} {asked}"), expected);
+    world.refuse(&format!("evaluate --model {MODEL} {options}"), expected);
     for (template, expected) in [
         ("{{ raise_exception('no users here') }}", "no users here"),
         ("{% for m in messages %}", "chat_template.jinja: line 1: "),
@@ -149,7 +150,7 @@ fn the_stream_is_the_answer() {
 }
 
 #[test]
-fn models_that_are_elsewhere_are_refused_with_what_to_do() {
+fn errors_for_missing_models_explain_how_to_get_them() {
     let world = World::new();
     let refuse = |model: &str, expected: &str| {
         let common = "--pipeline dense.toml --prompt Hello";
@@ -189,25 +190,26 @@ fn a_chat_template_may_change_texts_that_are_not_split() {
     world.succeed(&format!("evaluate --model loud --pipelines dense.toml {tasks}"));
 }
 
-/// The file with other bytes behind the place where `after` ends.
+/// Returns the file with other bytes, `skip` bytes after the end of the text `after`.
 fn patched(after: &str, skip: usize, bytes: &[u8]) -> Vec<u8> {
     let mut file = fs::read(MODEL).unwrap();
     let found = file.windows(after.len()).position(|window| window == after.as_bytes()).unwrap();
-    let at = found + after.len() + skip;
-    file[at..at + bytes.len()].copy_from_slice(bytes);
+    let begin = found + after.len() + skip;
+    file[begin..begin + bytes.len()].copy_from_slice(bytes);
     file
 }
 
-/// Exit code 2, before anything is computed: what the header says of architecture, tensors and tokens. Behind a tensor's name
-/// are the number of its dimensions, these, and its type.
+/// Wrong architectures, tensors and vocabularies in the header are refused before any computation.
+/// A tensor's name is followed by the number of its dimensions, the dimensions, and its type.
 #[test]
-fn a_header_that_cannot_be_is_refused_by_every_command() {
+fn every_command_refuses_a_wrong_header() {
     let world = World::new();
     for (name, file, expected) in [
         (
             "architecture.gguf",
             patched("general.architecture", 4 + 8, b"gemma"),
-            "architecture.gguf: `general.architecture` is \"gemma\"; expected one of llama, mistral3",
+            "architecture.gguf: `general.architecture` is \"gemma\"; expected one of llama, \
+             mistral3",
         ),
         (
             "type.gguf",

@@ -1,4 +1,4 @@
-//! The command, run as a user runs it, and its messages (`snapshots`).
+//! Runs of the command, with its output and messages (`snapshots`).
 
 #![allow(clippy::unwrap_used)]
 

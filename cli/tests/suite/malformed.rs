@@ -1,11 +1,13 @@
-//! What `vattention check` says of files that are wrong, each read by a person before it was kept.
+//! Messages of `vattention check` about malformed files. Read a new snapshot as a user before
+//! accepting it.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::world::expect_code;
 
-/// Standard error of `vattention check FILE`, run where the files are, which must be refused.
+/// Runs `vattention check FILE` in the folder of the files, and returns standard error. The file
+/// must be refused.
 fn check(file: &str, more: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_vattention"))
         .args(["check", file])
@@ -13,11 +15,11 @@ fn check(file: &str, more: &[&str]) -> String {
         .current_dir(folder())
         .output()
         .unwrap();
-    assert!(output.stdout.is_empty(), "{file}: nothing is printed of a bad pipeline");
+    assert!(output.stdout.is_empty(), "{file}: a malformed pipeline is not printed");
     without_lists(&expect_code(&output, 2))
 }
 
-/// What was said, with `[all]` for lists of every selector or estimator, which grow.
+/// Replaces lists of all selectors or estimators, which change with new plug-ins, by `[all]`.
 fn without_lists(said: &str) -> String {
     let shorten = |(i, part): (usize, &str)| {
         let end = part.find("\n  ×").or(part.find("\nerror")).unwrap_or(part.len());
@@ -33,7 +35,7 @@ fn folder() -> &'static Path {
 }
 
 #[test]
-fn every_malformed_file_is_refused_in_words_that_help() {
+fn malformed_files_are_refused() {
     let mut files: Vec<String> = std::fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -46,7 +48,7 @@ fn every_malformed_file_is_refused_in_words_that_help() {
 }
 
 #[test]
-fn changes_are_refused_where_they_were_made() {
+fn bad_changes_are_refused() {
     let good = "../../../configs/vattention-oracle.toml";
     for (name, set) in [
         ("set-bad-value", "estimator.epsilon = 2"),

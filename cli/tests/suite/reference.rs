@@ -1,4 +1,4 @@
-//! Reference output of the command: completions, manual pages and single components.
+//! Completion scripts, manual pages, and components in `list`.
 
 use crate::world::World;
 
@@ -26,7 +26,7 @@ fn every_command_gets_a_manual_page() {
         assert!(page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"), "{name}");
     }
     let page = std::fs::read_to_string(world.path("pages/section1/vattention-verify.1")).unwrap();
-    assert!(page.contains("undecided"), "the text below the options, too");
+    assert!(page.contains("undecided"), "the page includes the text below the options");
     world.write("file", "");
     world.refuse("man file", "error: file: ");
 }

@@ -1,12 +1,12 @@
-//! Work that is shared, interrupted and joined, as a user does it.
+//! Work that is split into shards, interrupted, and joined.
 
 use std::fs;
 
 use serde_json::Value;
 
-use crate::world::{World, recall, said};
+use crate::world::{World, read_stderr, recall};
 
-/// A world with `a.trace` of three layers, and `b.trace` of other numbers.
+/// Returns a world with `a.trace` of three layers, and `b.trace` with other numbers.
 fn world() -> World {
     let world = World::new();
     for (seed, name) in [("1", "a.trace"), ("2", "b.trace")] {
@@ -16,26 +16,27 @@ fn world() -> World {
     world
 }
 
-/// The exit code, and what is said on standard output and error.
+/// Runs the command, and returns the exit code, standard output and standard error.
 fn run(world: &World, args: &str) -> (i32, String, String) {
     let output = world.run(args);
-    let said = said(&output);
+    let said = read_stderr(&output);
     (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap(), said)
 }
 
-/// A file of results of each of `n` shards, the last one first.
+/// Runs `n` shards of a command, from the last to the first, and returns their files.
 fn shards(world: &World, command: &str, n: usize) -> Vec<String> {
     let all = (1..=n).rev().map(|number| {
         let file = format!("{number}of{n}.jsonl");
         let shard = format!("{number}/{n}");
         let said = world.succeed(&format!("{command} --results {file} --shard {shard}"));
-        assert!(said.starts_with(&format!("share {shard} is done and kept in {file}\n")), "{said}");
+        let report = format!("shard {shard} is done and stored in {file}\n");
+        assert!(said.starts_with(&report), "{said}");
         file
     });
     all.collect()
 }
 
-/// Takes away the results of another command.
+/// Removes the results of the previous command.
 fn clear(world: &World) {
     for file in world.files() {
         if file.strip_suffix(".jsonl").is_some_and(|name| name.contains("of")) {
@@ -49,14 +50,15 @@ fn merge(world: &World, files: &[String], more: &str) -> (i32, String, String) {
     run(world, &format!("merge {} --results all.jsonl {more}", files.join(" ")))
 }
 
-/// A file of JSON but for the time that was measured.
+/// Returns the lines of a JSON file without measured times.
 fn untimed(world: &World, name: &str) -> String {
     let text = fs::read_to_string(world.path(name)).unwrap();
     text.lines().filter(|line| !line.contains("\"seconds\":")).collect::<Vec<_>>().join("\n")
 }
 
-/// Shards of a command, `most` of which are more than there is to do, come to what one run comes to: its numbers, its
-/// table, its plot. Half of them have been killed in the middle, and one runs twice.
+/// Expects that shards of a command give the numbers, the table and the plot of a single run. With
+/// `most` shards, some have no work. Every other shard's file is cut and completed by a second run,
+/// and one file is merged twice.
 #[track_caller]
 fn expect_same(world: &World, command: &str, most: usize, plotted: bool) {
     clear(world);
@@ -102,14 +104,14 @@ fn a_verification() {
         crate::world::PROMISED.replace("\"ratio\"", "\"clt\"\ntarget = \"sdpa\""),
     );
     expect_same(&world, "verify promised.toml --trace a.trace --trials 40", 7, false);
-    // A promise that may be broken, told with exit code 1 by both.
+    // The promise may be contradicted, and both then end with exit code 1.
     let set = "--set estimator.epsilon=0.01 --set sampler.base=8";
     expect_same(&world, &format!("verify loose.toml --trace a.trace --trials 60 {set}"), 7, false);
 }
 
-/// The plot draws other epsilons, which shards compute only if they know of it.
+/// The plot needs other epsilons, which shards compute only if they have the option, too.
 #[test]
-fn a_verification_that_is_drawn() {
+fn a_verification_with_a_plot() {
     let world = world();
     let command = "verify promised.toml --trace a.trace --trials 40 --heads";
     let one = world.succeed(&format!("{command} --plot one.svg"));
@@ -126,7 +128,7 @@ fn a_verification_that_is_drawn() {
 }
 
 #[test]
-fn outputs_and_selections() {
+fn a_dump_of_outputs_and_selections() {
     let world = world();
     let command = "compare promised.toml --trace a.trace";
     world.succeed(&format!("{command} --dump one.safetensors"));
@@ -156,7 +158,7 @@ fn studies_of_pipelines() {
     expect_same(&world, &format!("study sensitivity {on}"), 2, true);
 }
 
-/// `evaluate` and its arguments.
+/// Returns a command line of `evaluate`.
 fn evaluation(more: &str) -> String {
     let model = recall().display().to_string();
     let cases = "--tasks niah_single_1,vt --context 300 --cases 2";
@@ -169,7 +171,7 @@ fn an_evaluation() {
 }
 
 #[test]
-fn an_evaluation_behind_a_prefill_strategy() {
+fn an_evaluation_with_a_prefill_strategy() {
     let world = World::new();
     let strategy = "strategy = \"sample-attention\"\nwindow = 0.02\ncoverage = 0.3\n";
     world.write("some.toml", strategy);
@@ -183,7 +185,7 @@ fn an_evaluation_behind_a_prefill_strategy() {
     assert!(code == 2 && said.contains("the digest of some.toml is"), "{said}");
 }
 
-/// The time of a model's files says nothing of them: other bytes do.
+/// A model is identified by its bytes, and not by the times of its files.
 #[test]
 fn answers_of_another_model_are_refused() {
     let world = World::new();
@@ -200,20 +202,20 @@ fn answers_of_another_model_are_refused() {
     assert!(code == 2 && said.contains("the digest of the model is"), "{said}");
 }
 
-/// One stage finds densities, the next one measures what was found.
+/// The first stage searches densities, and the second one measures the pipelines that were found.
 #[test]
 fn work_in_two_stages() {
     let world = world();
     let compared = "compare dense.toml promised.toml --trace a.trace --density 0.2,0.4".to_owned();
-    // In the first round one shard makes the only search of the evaluation, and goes on.
-    let told = [(compared, "9 of 9", "1-3"), (evaluation(" --density 0.3"), "4 of 8", "2-3")];
-    for (command, count, of) in told {
+    // The evaluation has a single search. The shard that runs it continues with the second stage.
+    let evaluated = evaluation(" --density 0.3");
+    for (command, count, missing) in [(compared, "9 of 9", "1-3"), (evaluated, "4 of 8", "2-3")] {
         clear(&world);
-        let one = run(&world, &format!("{command} --json one.json"));
+        let single = run(&world, &format!("{command} --json one.json"));
         let files = shards(&world, &command, 3);
         let (code, _, said) = merge(&world, &files, "--json all.json");
         assert_eq!(code, 1, "{command}: {said}");
-        let expected = format!("incomplete: {count} results are missing, of shards {of}");
+        let expected = format!("incomplete: {count} results are missing, of shards {missing}");
         assert!(said.contains(&expected), "{said}");
         assert!(
             said.contains("run these shards again, each with --results on a copy of all.jsonl"),
@@ -224,13 +226,13 @@ fn work_in_two_stages() {
             fs::write(world.path(file), &joined).unwrap();
         }
         assert_eq!(shards(&world, &command, 3), files);
-        assert_eq!(merge(&world, &files, "--json all.json"), one, "{command}");
+        assert_eq!(merge(&world, &files, "--json all.json"), single, "{command}");
         assert_eq!(untimed(&world, "all.json"), untimed(&world, "one.json"), "{command}");
     }
 }
 
 #[test]
-fn what_is_missing_is_told() {
+fn missing_results_are_reported() {
     let world = world();
     let compared = "compare dense.toml promised.toml --trace a.trace".to_owned();
     for (command, count, unit) in [
@@ -241,13 +243,13 @@ fn what_is_missing_is_told() {
     ] {
         clear(&world);
         let files = shards(&world, &command, 3);
-        let own = &files[files.len() - 1..];
-        let (code, told, said) = merge(&world, own, "--json all.json");
-        assert_eq!((code, told.as_str()), (1, ""), "{command}");
+        let first_shard = &files[files.len() - 1..];
+        let (code, table, said) = merge(&world, first_shard, "--json all.json");
+        assert_eq!((code, table.as_str()), (1, ""), "{command}");
         let expected = format!("incomplete: {count} results are missing, of shards 2");
         assert!(said.contains(&expected) && said.contains(unit), "{command}: {said}");
         assert!(!world.path("all.json").exists());
-        // What there is has been joined: the others can be added.
+        // The existing results were joined, so that the others can be added.
         fs::rename(world.path("all.jsonl"), world.path("some.jsonl")).unwrap();
         let rest = [&["some.jsonl".to_owned()], &files[..2]].concat();
         assert_eq!(merge(&world, &rest, "").0, 0, "{command}");
@@ -255,7 +257,7 @@ fn what_is_missing_is_told() {
 }
 
 #[test]
-fn an_interrupted_run_goes_on() {
+fn an_interrupted_run_continues() {
     let world = world();
     for command in [
         "compare promised.toml --trace a.trace --density 0.3",
@@ -272,7 +274,7 @@ fn an_interrupted_run_goes_on() {
         let now = fs::read_to_string(world.path("kept.jsonl")).unwrap();
         let lines = |text: &str| text.lines().count();
         assert_eq!(lines(&now), lines(&text), "{command}");
-        // What is kept is what is told: nothing is computed again.
+        // Stored results are not computed again.
         let whole = text[..half].rfind('\n').unwrap();
         assert_eq!(now[..whole], text[..whole], "{command}");
     }
@@ -281,37 +283,37 @@ fn an_interrupted_run_goes_on() {
 }
 
 #[test]
-fn what_does_not_belong_together_is_refused() {
+fn results_of_different_work_are_refused() {
     let world = world();
     let command = "compare promised.toml --trace a.trace";
     let files = shards(&world, command, 2);
-    let other = |change: &dyn Fn(), command: &str, of: &str| {
+    let refuse_other = |change: &dyn Fn(), command: &str, shard: &str| {
         change();
         let _ = fs::remove_file(world.path("other.jsonl"));
-        world.succeed(&format!("{command} --results other.jsonl --shard {of}"));
-        let (code, told, said) = merge(&world, &[files[0].clone(), "other.jsonl".into()], "");
-        assert_eq!((code, told.as_str()), (2, ""), "{said}");
+        world.succeed(&format!("{command} --results other.jsonl --shard {shard}"));
+        let (code, table, said) = merge(&world, &[files[0].clone(), "other.jsonl".into()], "");
+        assert_eq!((code, table.as_str()), (2, ""), "{said}");
         assert!(said.contains(&format!("in {} and here", files[0])), "{said}");
         assert!(said.contains("other.jsonl, line 1: "), "{said}");
         assert!(!world.path("all.jsonl").exists());
         said
     };
     let same = || ();
-    assert!(other(&same, command, "1/3").contains("the number of shards is 2 and 3"));
-    let said = other(&same, "compare promised.toml --trace b.trace", "1/2");
+    assert!(refuse_other(&same, command, "1/3").contains("the number of shards is 2 and 3"));
+    let said = refuse_other(&same, "compare promised.toml --trace b.trace", "1/2");
     assert!(said.contains("argument 4 is `a.trace` and `b.trace`"), "{said}");
-    let said = other(&same, &format!("{command} --set seed=7"), "1/2");
+    let said = refuse_other(&same, &format!("{command} --set seed=7"), "1/2");
     assert!(said.contains("argument 5 is nothing and `--set`"), "{said}");
     let [a, b] = ["a.trace", "b.trace"].map(|name| fs::read(world.path(name)).unwrap());
-    let said = other(&|| world.write("a.trace", &b), command, "1/2");
+    let said = refuse_other(&|| world.write("a.trace", &b), command, "1/2");
     assert!(said.contains("the digest of the trace is"), "{said}");
     let changed = || {
         world.write("a.trace", &a);
         world.write("promised.toml", crate::world::PROMISED.replace("size = 64", "size = 65"));
     };
-    let said = other(&changed, command, "1/2");
+    let said = refuse_other(&changed, command, "1/2");
     assert!(said.contains("the digest of pipeline 1 (promised.toml) is"), "{said}");
-    // What is told must be of what is there.
+    // Results cannot be merged if the pipeline's file has changed since.
     let (code, _, said) = merge(&world, &files, "");
     assert!(code == 2 && said.contains("the digest of pipeline 1 (promised.toml) is"), "{said}");
     world.write("promised.toml", crate::world::PROMISED);
@@ -341,7 +343,7 @@ fn what_does_not_belong_together_is_refused() {
 }
 
 #[test]
-fn bad_shares_are_refused() {
+fn bad_shards_are_refused() {
     let world = world();
     for bad in ["0/3", "4/3", "x", "1/0"] {
         for command in [
@@ -363,32 +365,32 @@ fn bad_shares_are_refused() {
 }
 
 #[test]
-fn a_slurm_array_shares_work() {
+fn tasks_of_a_slurm_array_are_shards() {
     let world = world();
     let task = |id: &str, count: &str, most: &str, more: &str| {
         let mut run = world.command(&format!("compare dense.toml --trace a.trace {more}"));
         run.env("SLURM_ARRAY_TASK_ID", id).env("SLURM_ARRAY_TASK_COUNT", count);
         run.env("SLURM_ARRAY_TASK_MIN", "4").env("SLURM_ARRAY_TASK_MAX", most);
         let output = run.output().unwrap();
-        let said = said(&output);
+        let said = read_stderr(&output);
         (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap(), said)
     };
     for (id, shard) in [("4", "1/2"), ("5", "2/2")] {
         let file = format!("{id}.jsonl");
-        let (code, told, said) = task(id, "2", "5", &format!("--results {file}"));
-        assert!(code == 0 && told.starts_with(&format!("share {shard} is done")), "{told}");
+        let (code, report, said) = task(id, "2", "5", &format!("--results {file}"));
+        assert!(code == 0 && report.starts_with(&format!("shard {shard} is done")), "{report}");
         assert!(
-            said.starts_with(&format!("note: --shard {shard}, as SLURM_ARRAY_TASK_ID {id}")),
+            said.starts_with(&format!("note: --shard {shard}, from SLURM_ARRAY_TASK_ID {id}")),
             "{said}"
         );
     }
     let files = ["4.jsonl", "5.jsonl"].map(str::to_owned);
     let (code, merged, _) = merge(&world, &files, "");
-    // What was said is used; without a file to keep it in, nothing is shared.
-    let (_, own, said) = task("4", "2", "5", "--results own.jsonl --shard 1/1");
-    assert!(own.starts_with("share 1/1 is done") && said.is_empty(), "{own}{said}");
-    let (_, alone, said) = task("4", "2", "5", "");
-    assert_eq!((code, merged, said.as_str()), (0, alone, ""));
+    // `--shard` has precedence over the array; without `--results`, a task does all of the work.
+    let (_, report, said) = task("4", "2", "5", "--results single.jsonl --shard 1/1");
+    assert!(report.starts_with("shard 1/1 is done") && said.is_empty(), "{report}{said}");
+    let (_, single, said) = task("4", "2", "5", "");
+    assert_eq!((code, merged, said.as_str()), (0, single, ""));
     for (id, count, most) in [("3", "2", "5"), ("x", "2", "5"), ("6", "2", "6"), ("4", "2", "6")] {
         let (code, _, said) = task(id, count, most, "--results c.jsonl");
         assert!(code == 2 && said.contains("expected a task of an array without gaps"), "{said}");
@@ -397,16 +399,16 @@ fn a_slurm_array_shares_work() {
 }
 
 #[test]
-fn a_trace_is_captured_in_shares() {
+fn a_trace_is_captured_in_shards() {
     let world = World::new();
     let model = recall().display().to_string();
     let command = format!("capture --model {model} --text context.txt --tokens 300 -o");
-    world.succeed(&format!("{command} one.trace"));
-    let one = fs::read(world.path("one.trace")).unwrap();
-    let share = |command: &str, shard: &str| {
+    world.succeed(&format!("{command} whole.trace"));
+    let whole = fs::read(world.path("whole.trace")).unwrap();
+    let capture = |command: &str, shard: &str| {
         let file = format!("{}.trace", shard.replace('/', "of"));
         let said = world.succeed(&format!("{command} {file} --shard {shard}"));
-        assert!(said.starts_with(&format!("wrote share {shard} to {file}\n")), "{said}");
+        assert!(said.starts_with(&format!("wrote shard {shard} to {file}\n")), "{said}");
         file
     };
     let join = |files: &[String]| {
@@ -415,13 +417,13 @@ fn a_trace_is_captured_in_shares() {
     };
     let mut files = Vec::new();
     for n in [1, 2, 40] {
-        let shards = (1..=n).rev().map(|i| share(&command, &format!("{i}/{n}")));
+        let shards = (1..=n).rev().map(|i| capture(&command, &format!("{i}/{n}")));
         files = shards.collect::<Vec<_>>();
         files.push(files[0].clone());
         assert_eq!(join(&files), (0, "wrote all.trace\n".into(), String::new()));
-        assert!(fs::read(world.path("all.trace")).unwrap() == one, "{n} shares");
+        assert!(fs::read(world.path("all.trace")).unwrap() == whole, "{n} shards");
     }
-    // One of the shares that have a layer is missing; the rest can be added to what there is.
+    // A shard with a layer is missing, and can be added to the other shards later.
     let number = files.iter().position(|file| layers(&world, file) > 0).unwrap();
     let missing = files.remove(number);
     files.retain(|file| *file != missing);
@@ -429,7 +431,7 @@ fn a_trace_is_captured_in_shares() {
     assert!(code == 1 && said.contains("incomplete: 1 of "), "{said}");
     fs::rename(world.path("all.trace"), world.path("some.trace")).unwrap();
     assert_eq!(join(&["some.trace".into(), missing.clone()]).0, 0);
-    assert!(fs::read(world.path("all.trace")).unwrap() == one);
+    assert!(fs::read(world.path("all.trace")).unwrap() == whole);
 
     let refused = |files: &[&str], expected: &str| {
         let files: Vec<String> = files.iter().map(|&file| file.into()).collect();
@@ -437,19 +439,20 @@ fn a_trace_is_captured_in_shares() {
         assert!(code == 2 && said.contains(expected), "{said}");
         assert!(!world.path("all.trace").exists());
     };
-    refused(&["one.trace"], "one.trace: expected a trace that `vattention capture --shard` made");
-    let other = share(&command.replace("300", "299"), "2/3");
+    let expected = "whole.trace: expected a trace from `vattention capture --shard`";
+    refused(&["whole.trace"], expected);
+    let other = capture(&command.replace("300", "299"), "2/3");
     refused(&[&missing, &other], "is `300` and `299`");
     let text = fs::read_to_string(world.path("context.txt")).unwrap();
     world.write("context.txt", text.replace("sky", "sea"));
-    let other = share(&command, "2/40");
+    let other = capture(&command, "2/40");
     refused(&[&missing, &other], "the digest of the text is");
     let bytes = fs::read(world.path(&missing)).unwrap();
     fs::write(world.path(&missing), &bytes[..bytes.len() - 1]).unwrap();
     refused(&[&missing], "not a whole safetensors file");
 }
 
-/// How many layers a share of a trace has.
+/// Returns the number of layers of a shard of a trace.
 fn layers(world: &World, file: &str) -> usize {
     let bytes = fs::read(world.path(file)).unwrap();
     let length = u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;

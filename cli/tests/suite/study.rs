@@ -1,4 +1,4 @@
-//! `study`, run as a user runs it.
+//! `vattention study`.
 
 use crate::world::{World, config, expect_code, keys, list, number, succeed};
 use serde_json::Value;
@@ -12,7 +12,7 @@ fn world() -> World {
 }
 
 impl World {
-    /// The first layer's first 300 tokens, as a trace of their own.
+    /// Writes a trace of the first layer's first 300 tokens.
     fn write_short_trace(&self) {
         let trace = Trace::open(&self.path("trace")).unwrap();
         let mut layer = trace.layer(0).unwrap().unwrap();
@@ -24,7 +24,7 @@ impl World {
         write_trace(&path, trace.info(), &[(0, layer)].into(), Storage::F32).unwrap();
     }
 
-    /// What a study prints and writes; it must draw something, too.
+    /// Runs a study, and returns its table and its JSON. The plot must have points.
     #[track_caller]
     fn study(&self, line: &str) -> (String, Value) {
         let outputs = "--json out.json --plot out.svg";
@@ -35,9 +35,9 @@ impl World {
     }
 }
 
-/// Each number must be below the one before.
+/// Expects that each number is below the previous one.
 #[track_caller]
-fn falls(numbers: impl Iterator<Item = f64>) {
+fn expect_falling(numbers: impl Iterator<Item = f64>) {
     let numbers: Vec<f64> = numbers.collect();
     assert!(numbers.len() > 1 && numbers.windows(2).all(|pair| pair[1] < pair[0]), "{numbers:?}");
 }
@@ -46,8 +46,10 @@ fn falls(numbers: impl Iterator<Item = f64>) {
 fn hoeffding_needs_more_than_the_central_limit_theorem_and_fails_less() {
     let (table, found) = world().study("tightness --epsilon 0.02");
     assert_eq!(keys(&found), "bounds delta epsilon heads run trace trials");
-    let of = |floor: bool| list(&found, "bounds").iter().filter(move |one| one["floor"] == floor);
-    let column = |floor, key: &str| of(floor).map(|one| number(&one[key])).collect::<Vec<_>>();
+    let column = |floor: bool, key: &str| -> Vec<f64> {
+        let bounds = list(&found, "bounds").iter().filter(|bound| bound["floor"] == floor);
+        bounds.map(|bound| number(&bound[key])).collect()
+    };
     let tokens = column(false, "tokens");
     assert!(tokens[0] < tokens[1] && tokens[1] < tokens[2], "{tokens:?}");
     let proxy = column(false, "of_clt")[1];
@@ -67,26 +69,26 @@ fn hoeffding_needs_more_than_the_central_limit_theorem_and_fails_less() {
     assert!(table.contains("sub-gaussian") && table.contains("worst head"), "{table}");
 }
 
-/// A method's numbers over all rows.
+/// Returns a method's numbers over all rows.
 fn method<'a>(found: &'a Value, name: &str) -> &'a Value {
-    list(found, "methods").iter().find(|one| one["method"] == name).unwrap()
+    list(found, "methods").iter().find(|method| method["method"] == name).unwrap()
 }
 
 #[test]
-fn top_p_holds_its_mass_and_top_k_its_share() {
+fn top_p_covers_its_mass_and_top_k_its_share() {
     let (table, found) = world().study("coverage --share 0.1 --mass 0.8");
     assert_eq!(keys(&found), "mass methods rows run share trace trials");
     assert_eq!(list(&found, "rows").len(), 4 * 2 * 4 * 5, "methods, layers, heads, queries");
-    let of = |name: &str, key: &str| number(&method(&found, name)[key]);
+    let get = |name: &str, key: &str| number(&method(&found, name)[key]);
     // Sink and window are a quarter of 1024 tokens, to which a tenth is added.
     for name in ["top-k", "sample", "half each"] {
-        let read = (of(name, "density"), of(name, "most"));
+        let read = (get(name, "density"), get(name, "most"));
         assert!((read.0 - 0.35).abs() < 0.001 && (read.1 - 0.35).abs() < 0.001, "{name} {read:?}");
     }
-    assert!(of("top-p", "least") >= 0.8 && of("top-p", "coverage") < 0.9);
-    assert!(of("top-p", "most") > of("top-p", "density"), "rows differ in what they need");
-    let covered = ["top-k", "half each", "sample"].map(|name| of(name, "coverage"));
-    falls(covered.into_iter());
+    assert!(get("top-p", "least") >= 0.8 && get("top-p", "coverage") < 0.9);
+    assert!(get("top-p", "most") > get("top-p", "density"), "rows need different shares");
+    let covered = ["top-k", "half each", "sample"].map(|name| get(name, "coverage"));
+    expect_falling(covered.into_iter());
     let errors = ["half each", "sample"].map(|name| number(&method(&found, name)["error"]["mean"]));
     assert!(errors.iter().all(|&error| error > 0.0 && error < 1.0), "{errors:?}");
     assert!(table.contains("least") && table.contains("half each"), "{table}");
@@ -96,48 +98,48 @@ fn top_p_holds_its_mass_and_top_k_its_share() {
 fn a_sample_deviates_and_top_k_is_biased() {
     let (table, found) = world().study("bias --shares 0.02,0.08,0.32");
     assert_eq!(keys(&found), "run sizes trace trials");
-    let column = |key: &str| list(&found, "sizes").iter().map(|one| number(&one[key])).collect();
+    let column = |key: &str| list(&found, "sizes").iter().map(|size| number(&size[key])).collect();
     let [top_k, bias, deviation]: [Vec<f64>; 3] = ["top_k", "bias", "deviation"].map(column);
-    falls(top_k.iter().copied());
-    falls(deviation.iter().copied());
+    expect_falling(top_k.iter().copied());
+    expect_falling(deviation.iter().copied());
     for (bias, deviation) in bias.iter().zip(&deviation) {
         assert!(*bias < 0.3 * deviation, "{found}");
     }
-    // The finite residual is some 700 tokens: √(1/20 − 1/700) over √(1/328 − 1/700).
+    // The residual has about 700 tokens: √(1/20 − 1/700) over √(1/328 − 1/700) is 5.4.
     let fall = deviation[0] / deviation[2];
     assert!((4.0..7.0).contains(&fall), "{fall}");
     assert!(table.contains("sample deviation"), "{table}");
 }
 
 #[test]
-fn errors_follow_epsilon() {
+fn errors_increase_with_epsilon() {
     let (_, found) = world().study("epsilon --epsilons 0.02,0.04,0.06,0.08");
     assert_eq!(keys(&found), "delta run series trace trials");
     let series = list(&found, "series");
     assert_eq!(series.len(), 8, "4 promises, 2 floors");
-    for one in series.iter().filter(|one| one["floor"] == false) {
-        falls(list(one, "points").iter().map(|point| -number(&point["error"])));
-        let points = list(one, "points");
-        assert!(number(&points[0]["tokens"]) > number(&points[3]["tokens"]), "{one}");
-        assert!(number(&one["correlation"]) > 0.9, "{one}");
-        for point in list(one, "points") {
-            assert!(number(&point["error"]) < number(&point["epsilon"]), "{one}");
+    for curve in series.iter().filter(|curve| curve["floor"] == false) {
+        let points = list(curve, "points");
+        expect_falling(points.iter().map(|point| -number(&point["error"])));
+        assert!(number(&points[0]["tokens"]) > number(&points[3]["tokens"]), "{curve}");
+        assert!(number(&curve["correlation"]) > 0.9, "{curve}");
+        for point in points {
+            assert!(number(&point["error"]) < number(&point["epsilon"]), "{curve}");
         }
     }
-    for one in series.iter().filter(|one| one["floor"] == true) {
-        assert!(list(one, "points").iter().all(|point| number(&point["tokens"]) >= 51.0));
+    for curve in series.iter().filter(|curve| curve["floor"] == true) {
+        assert!(list(curve, "points").iter().all(|point| number(&point["tokens"]) >= 51.0));
     }
 }
 
 #[test]
-fn larger_base_samples_know_the_spread_better() {
+fn larger_base_samples_estimate_the_spread_better() {
     let (table, found) = world().study("base-sample --trials 20");
     assert_eq!(keys(&found), "run sizes trace trials");
     let sizes = list(&found, "sizes");
     let tokens: Vec<u64> = sizes.iter().map(|size| size["tokens"].as_u64().unwrap()).collect();
     assert_eq!(tokens, [64, 128, 256, 512], "717 tokens are left");
     for key in ["variance", "trace_numerator", "trace_output"] {
-        falls(sizes.iter().map(|size| number(&size[key]["mean"])));
+        expect_falling(sizes.iter().map(|size| number(&size[key]["mean"])));
     }
     assert!(table.contains("trace of e v"), "{table}");
 }
@@ -147,7 +149,7 @@ fn larger_samples_are_nearer_to_normal() {
     let (_, found) = world().study("normality --sizes 256,2,16");
     let sizes = list(&found, "sizes");
     assert_eq!(keys(&sizes[0]), "beyond kolmogorov quantiles tokens");
-    falls(sizes.iter().map(|size| number(&size["kolmogorov"])));
+    expect_falling(sizes.iter().map(|size| number(&size["kolmogorov"])));
     let last = &sizes[2];
     assert!(number(&last["kolmogorov"]) < 0.05, "{last}");
     assert!((number(&last["beyond"]) - 0.05).abs() < 0.02, "{last}");
@@ -163,14 +165,15 @@ fn one_parameter_is_varied_at_a_time() {
     let variations = list(&found, "variations");
     assert_eq!(variations.len(), 60, "2 targets, 6 parameters, 5 values");
     for target in ["denominator", "numerator"] {
-        let own = || variations.iter().filter(|one| one["target"] == target);
-        let natural: Vec<&Value> = own().filter(|one| one["natural"] == true).collect();
+        let rows = || variations.iter().filter(|row| row["target"] == target);
+        let natural: Vec<&Value> = rows().filter(|row| row["natural"] == true).collect();
         assert_eq!(natural.len(), 6);
-        assert!(natural.iter().all(|one| one["density"] == natural[0]["density"]));
-        let of = |parameter: &'static str| own().filter(move |one| one["parameter"] == parameter);
-        falls(of("base").map(|one| -number(&one["density"])).take(2));
-        let most = |parameter, key: &str| number(&of(parameter).next_back().unwrap()[key]);
-        let least = |parameter, key: &str| number(&of(parameter).next().unwrap()[key]);
+        assert!(natural.iter().all(|row| row["density"] == natural[0]["density"]));
+        let vary =
+            |parameter: &'static str| rows().filter(move |row| row["parameter"] == parameter);
+        expect_falling(vary("base").map(|row| -number(&row["density"])).take(2));
+        let most = |parameter, key: &str| number(&vary(parameter).next_back().unwrap()[key]);
+        let least = |parameter, key: &str| number(&vary(parameter).next().unwrap()[key]);
         assert!(most("top-k", "output_error") < least("top-k", "output_error"));
         assert!(most("epsilon", "density") < least("epsilon", "density"));
         assert!(most("epsilon", "target_error") > least("epsilon", "target_error"));
@@ -178,16 +181,18 @@ fn one_parameter_is_varied_at_a_time() {
 }
 
 #[test]
-fn the_front_holds_what_nothing_beats() {
+fn no_pipeline_beats_the_front() {
     let configs = ["dense", "hybrid", "oracle-top-k", "streaming-llm"].map(config);
     let (table, found) = world().study(&format!("pareto {}", configs.join(" ")));
     assert_eq!(keys(&found), "backend front left_out pipelines run trace");
-    let place = |one: &Value| (number(&one["density"]), number(&one["output_error"]["mean"]));
+    let place = |pipeline: &Value| {
+        (number(&pipeline["density"]), number(&pipeline["output_error"]["mean"]))
+    };
     let places: Vec<(f64, f64)> = list(&found, "pipelines").iter().map(place).collect();
     let front: Vec<bool> =
         list(&found, "front").iter().map(|mark| mark.as_bool().unwrap()).collect();
-    assert_eq!(places.len(), 7, "dense alone, three with a sample and without");
-    assert!(front[0], "nothing errs less than dense attention");
+    assert_eq!(places.len(), 7, "dense, and three pipelines with and without a sample");
+    assert!(front[0], "dense attention has the least error");
     for (&(density, error), &on_it) in places.iter().zip(&front) {
         let beaten = places.iter().any(|&(d, e)| d < density && e < error);
         assert!(!(on_it && beaten), "{places:?}");
@@ -199,7 +204,7 @@ fn the_front_holds_what_nothing_beats() {
 }
 
 #[test]
-fn no_pipeline_that_keeps_its_promise_reads_less_than_the_limit() {
+fn pipelines_with_a_promise_read_at_least_the_limit() {
     let world = world();
     let configs = ["vattention-oracle", "vattention-paper-sdpa-clt", "dense"].map(config);
     let (table, found) = world.study(&format!("limit {}", configs.join(" ")));
@@ -215,7 +220,7 @@ fn no_pipeline_that_keeps_its_promise_reads_less_than_the_limit() {
 }
 
 #[test]
-fn pipelines_are_changed_and_left_out_as_compare_does() {
+fn pipelines_are_changed_and_left_out_like_in_compare() {
     let world = world();
     let (hash, hybrid) = (config("hash-attention"), config("hybrid"));
     for study in ["pareto", "limit"] {
@@ -232,32 +237,34 @@ fn pipelines_are_changed_and_left_out_as_compare_does() {
 }
 
 #[test]
-fn bars_are_as_sure_as_they_say() {
+fn error_bars_are_calibrated() {
     let world = world();
     let configs = ["priority", "hybrid"].map(config).join(" ");
     let (table, found) =
         world.study(&format!("calibration {configs} --deltas 0.05,0.3 --trials 200"));
     assert!(table.contains("priority sampling") && table.contains("hybrid"), "{table}");
     for pipeline in list(&found, "pipelines") {
-        let at = list(pipeline, "at");
-        for at in at {
-            let (delta, bars) = (number(&at["delta"]), &at["bars"]);
+        let points = list(pipeline, "at");
+        for point in points {
+            let (delta, bars) = (number(&point["delta"]), &point["bars"]);
             let (rows, outside) = (number(&bars["rows"]), number(&bars["outside"]));
             assert!(rows > 800.0 && outside <= delta * rows, "{pipeline}");
-            let worst = (200.0 * number(&at["worst"])).round() as usize;
+            let worst = (200.0 * number(&point["worst"])).round() as usize;
             // Eight heads, two pipelines, two deltas.
             assert!(binomial::p_value(worst, 200, delta) > 1e-6 / 32.0, "{pipeline}");
         }
-        let radii = |at: &Value| number(&at["bars"]["mean"]);
-        let budget = pipeline["pipeline"] == "hybrid";
-        assert!(!budget || radii(&at[1]) < radii(&at[0]), "less sure, and so narrower: {pipeline}");
+        let radius = |point: &Value| number(&point["bars"]["mean"]);
+        if pipeline["pipeline"] == "hybrid" {
+            let radii = (radius(&points[0]), radius(&points[1]));
+            assert!(radii.1 < radii.0, "a larger delta makes narrower bars: {pipeline}");
+        }
     }
     let dense = format!("study calibration {} --trace trace", config("dense"));
     world.refuse(&dense, "has no [estimator], so no error bars");
 }
 
 #[test]
-fn studies_are_deterministic_and_measure_what_was_asked_for() {
+fn studies_are_deterministic_and_measure_the_chosen_layers_and_queries() {
     let world = world();
     let line = "tightness --layers 1 --queries 2 --trials 3";
     let first = world.study(line);
@@ -296,7 +303,7 @@ fn bad_input_is_refused() {
 }
 
 #[test]
-fn help_says_what_each_study_is() {
+fn help_describes_each_study() {
     insta::assert_snapshot!("study-help", succeed("study --help"));
     insta::assert_snapshot!("study-tightness-help", succeed("study tightness --help"));
 }

@@ -1,4 +1,4 @@
-//! `calibrate` and `train-hash`, run as a user runs them.
+//! `vattention calibrate`, `train-hash` and `train-hata`.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::world::{World, expect_code};
 use safetensors::SafeTensors;
 
-/// A folder with a small synthetic trace of two layers, and one of three.
+/// Returns a folder with two small synthetic traces, of two and three layers.
 fn world() -> World {
     let world = World::empty();
     synth(&world, "trace", 2, 16);
@@ -25,9 +25,9 @@ fn synth(world: &World, name: &str, layers: usize, prompt: usize) {
 fn channels_are_written_for_every_layer_and_head() {
     let world = world();
     let said = world.succeed("calibrate double-sparsity --trace trace trace -o channels.json");
-    let of_pairs =
-        "wrote channels.json\n`qk_proj`, which `by = \"qk\"` reads, is of 32 pairs of a query and";
-    assert!(said.starts_with(of_pairs), "16 in each trace: {said}");
+    let expected = "wrote channels.json\n`qk_proj`, which `by = \"qk\"` reads, is measured on 32 \
+                    pairs of a prompt query";
+    assert!(said.starts_with(expected), "16 in each trace: {said}");
     let channels = world.json("channels.json");
     assert_eq!(channels.as_object().unwrap().len(), 2 * 3 * 2);
     let heads = |key: &str| channels[key].as_array().unwrap().len();
@@ -52,7 +52,7 @@ fn bases_are_written_for_every_layer_and_head() {
 }
 
 #[test]
-fn gates_are_what_a_pipeline_reads() {
+fn pipelines_read_calibrated_gates() {
     let world = world();
     assert_eq!(world.succeed("calibrate duo-attention --trace trace -o gates"), "wrote gates\n");
     let text = std::fs::read_to_string(world.path("gates")).unwrap();
@@ -68,7 +68,7 @@ fn gates_are_what_a_pipeline_reads() {
 }
 
 #[test]
-fn trained_maps_are_what_a_pipeline_reads() {
+fn pipelines_read_trained_maps() {
     let world = world();
     let line = "train-hash --trace trace -o weights --bits 16 --hidden 12 --steps 20 --top 8";
     let said = world.succeed(line);
@@ -91,7 +91,7 @@ fn trained_maps_are_what_a_pipeline_reads() {
 }
 
 #[test]
-fn matrices_are_what_a_pipeline_reads() {
+fn pipelines_read_trained_matrices() {
     let world = world();
     let line = "train-hata --trace trace -o weights --bits 16 --steps 20";
     let said = world.succeed(line);
@@ -111,7 +111,7 @@ fn matrices_are_what_a_pipeline_reads() {
 }
 
 #[test]
-fn what_cannot_be_learnt_from_is_refused_and_leaves_nothing() {
+fn bad_traces_are_refused_and_no_file_is_written() {
     let world = world();
     world.write("text", "no trace");
     let calibrate = ["double-sparsity", "loki", "duo-attention"];
@@ -135,7 +135,7 @@ fn settings_that_cannot_train_are_refused() {
     for (options, expected) in [
         ("--steps 0", "--steps: 0; expected at least 1"),
         ("--hidden 8,0", "--hidden: 0; expected at least 1"),
-        // More than any memory holds, or can be counted.
+        // Sizes beyond any memory, and beyond the range of the types.
         ("--hidden 8,9000", "--hidden: 9000; expected at most 2048"),
         ("--hidden 18446744073709551615", "expected at most 2048"),
         ("--steps 18446744073709551615", "expected at most 2147483647"),
@@ -145,17 +145,17 @@ fn settings_that_cannot_train_are_refused() {
         ("--bits 129", "must be a whole number from 1 to 128, got 129"),
         ("--held-out ./trace", "--held-out ./trace: expected another file than those"),
         ("--held-out other", "other: has layers [0, 1, 2]"),
-        ("--resume", "--resume: there is no out.checkpoint to go on from"),
+        ("--resume", "--resume: there is no out.checkpoint to continue from"),
         ("--learning-rate 1e38 --steps 9", "--learning-rate: the loss became"),
     ] {
         world.refuse(&format!("train-hash --trace trace -o out {options}"), expected);
     }
 }
 
-/// Interrupted after its first checkpoint, a training goes on from there, and only with the same
+/// A training that was interrupted after its first checkpoint can continue only with equal
 /// settings.
 #[test]
-fn an_interrupted_training_goes_on() {
+fn an_interrupted_training_continues_with_equal_settings() {
     let world = world();
     let line = "train-hash --trace trace -o out --steps 1000000";
     let mut command = world.command(line);
@@ -169,10 +169,10 @@ fn an_interrupted_training_goes_on() {
     let output = training.wait_with_output().unwrap();
     let said = expect_code(&output, 130);
     assert!(said.contains("note: interrupted; --resume continues"), "{said}");
-    assert_eq!(world.files(), ["other", "out.checkpoint", "trace"], "nothing half written");
+    assert_eq!(world.files(), ["other", "out.checkpoint", "trace"], "no partial file is left");
     world.refuse(line, "out.checkpoint: left by an interrupted training");
     let short = "train-hash --trace trace -o out --resume --steps 300";
-    world.refuse(short, "out.checkpoint: was made with steps = 1000000; expected 300 to go on");
+    world.refuse(short, "out.checkpoint: was made with steps = 1000000; expected 300 to continue");
     world.write("out.checkpoint", "damaged");
     world.refuse(short, "out.checkpoint: not a whole checkpoint");
 }

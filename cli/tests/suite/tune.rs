@@ -1,10 +1,10 @@
-//! `tune`, run as a user runs it.
+//! `vattention tune`.
 
 use crate::world::{World, config, expect_code, list, number};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A folder with two traces of two layers, and two grids.
+/// Returns a folder with two traces of two layers, and two grids.
 fn world() -> World {
     let world = World::empty();
     let size = "--tokens 1024 --query-heads 4 --kv-heads 2 --head-dim 16 --value-dim 12";
@@ -16,7 +16,8 @@ fn world() -> World {
         "top.toml",
         "search = true",
         "oracle-top-k",
-        "selectors.0.size = [4, 64]\nselectors.1.size = [8, 64]\nselectors.2.score = [\"head\", \"group\"]",
+        "selectors.0.size = [4, 64]\nselectors.1.size = [8, 64]\n\
+         selectors.2.score = [\"head\", \"group\"]",
     );
     let grid = "selectors.2.size = [0.02, 0.1, 0.3]\nselectors.2.page = [8, 32]";
     world.write_grid("quest.toml", "", "quest", grid);
@@ -29,7 +30,7 @@ impl World {
         self.write(name, format!("base = \"{base}\"\n{head}\n[grid]\n{grid}\n"));
     }
 
-    /// Returns what `tune` prints and finds, for grids and options.
+    /// Runs `tune` with grids and options, and returns its table and its JSON.
     #[track_caller]
     fn tune(&self, threads: &str, line: &str) -> (String, Value) {
         let line = format!("tune {line} --trace 1.safetensors --json out.json");
@@ -39,22 +40,22 @@ impl World {
     }
 }
 
-/// What a best entry is about: the candidate that meets the goal, or comes nearest.
+/// Returns the candidate of a best entry: it meets the goal, or is the nearest to it.
 fn tried<'a>(found: &'a Value, best: &Value) -> &'a Value {
     let number = best["tried"].as_u64().or(best["nearest"].as_u64());
     &found["tried"][number.unwrap() as usize]
 }
 
-/// Methods, goals and what is best there, in the order of their names.
+/// Returns methods, goals and the best candidates, sorted.
 fn bests(found: &Value) -> Vec<String> {
-    let one = |best: &Value| {
+    let describe = |best: &Value| {
         let tried = tried(found, best);
         format!(
             "{} {} {} {} {}",
             best["pipeline"], best["goal"], tried["settings"], tried["set"], tried["score"]
         )
     };
-    let mut bests: Vec<String> = list(found, "best").iter().map(one).collect();
+    let mut bests: Vec<String> = list(found, "best").iter().map(describe).collect();
     bests.sort();
     bests
 }
@@ -62,25 +63,26 @@ fn bests(found: &Value) -> Vec<String> {
 const AT: &str = "--at density=0.1,0.2 --at error=0.1";
 
 #[test]
-fn the_best_reads_what_was_asked_and_nothing_that_does_errs_less() {
+fn the_best_meets_its_goal_and_no_candidate_is_better() {
     let world = world();
     let (table, found) = world.tune("2", &format!("top.toml quest.toml {AT} --rungs 1"));
     let all = list(&found, "tried");
-    // Searched for two densities and as they stand; six as they stand.
+    // Eight candidates run unchanged and at two densities, and six run unchanged.
     assert_eq!(all.len(), 8 * 3 + 6);
     assert_eq!(found["queries"], serde_json::json!([8]));
     let best = list(&found, "best");
     assert_eq!(best.len(), 6, "two methods, three goals");
     let mut unmet = 0;
     for best in best {
-        let one = tried(&found, best);
         let goal = best["goal"].as_str().unwrap();
         let (name, limit) = goal.split_once('=').unwrap();
         let limit: f64 = limit.parse().unwrap();
-        let place =
-            |one: &Value| (number(&one["score"]["density"]), number(&one["score"]["error"]));
-        let (read, error) = place(one);
-        let meant = |other: &&Value| {
+        let place = |candidate: &Value| {
+            let score = &candidate["score"];
+            (number(&score["density"]), number(&score["error"]))
+        };
+        let (read, error) = place(tried(&found, best));
+        let competes = |other: &&Value| {
             other["pipeline"] == best["pipeline"]
                 && (other["density"].is_null()
                     || (name == "density" && number(&other["density"]) == limit))
@@ -90,20 +92,20 @@ fn the_best_reads_what_was_asked_and_nothing_that_does_errs_less() {
         };
         assert_eq!(best["tried"].is_null(), !meets((read, error)), "{goal}");
         unmet += usize::from(best["tried"].is_null());
-        for other in all.iter().filter(meant).map(place) {
+        for other in all.iter().filter(competes).map(place) {
             let better = if name == "density" { other.1 < error } else { other.0 < read };
             assert!(!meets(other) || (meets((read, error)) && !better), "{goal}");
         }
         assert!(table.contains(goal));
     }
-    // Sink and window of the file are a quarter of these 1024 tokens.
+    // Sink and window of the pipeline are a quarter of these 1024 tokens.
     assert_eq!((unmet, table.matches("nearest reads").count()), (2, 2), "Quest at 10 and 20 %");
-    assert_eq!(best[0]["pipeline"], "oracle top-k", "in the order given");
+    assert_eq!(best[0]["pipeline"], "oracle top-k", "methods are in the order of the grids");
     assert!(list(&found, "left_out").is_empty());
 }
 
 #[test]
-fn neither_order_nor_threads_nor_halving_with_all_kept_changes_what_is_found() {
+fn results_do_not_depend_on_order_or_threads_or_halving_without_dropping() {
     let world = world();
     let (_, found) = world.tune("1", &format!("top.toml quest.toml {AT}"));
     assert_eq!(found["queries"], serde_json::json!([2, 4, 8]));
@@ -111,11 +113,14 @@ fn neither_order_nor_threads_nor_halving_with_all_kept_changes_what_is_found() {
         "turned.toml",
         "search = true",
         "oracle-top-k",
-        "selectors.0.size = [64, 4]\nselectors.1.size = [64, 8]\nselectors.2.score = [\"group\", \"head\"]",
+        "selectors.0.size = [64, 4]\nselectors.1.size = [64, 8]\n\
+         selectors.2.score = [\"group\", \"head\"]",
     );
     let (_, turned) = world.tune("3", &format!("quest.toml turned.toml {AT}"));
     assert_eq!(bests(&found), bests(&turned));
-    let last = |found: &Value| list(found, "tried").iter().filter(|one| one["rung"] == 2).count();
+    let last = |found: &Value| {
+        list(found, "tried").iter().filter(|candidate| candidate["rung"] == 2).count()
+    };
     assert!(last(&found) < list(&found, "tried").len(), "some were dropped");
     let (_, kept) = world.tune("2", &format!("top.toml quest.toml {AT} --keep 1"));
     let (_, whole) = world.tune("2", &format!("top.toml quest.toml {AT} --rungs 1"));
@@ -124,7 +129,7 @@ fn neither_order_nor_threads_nor_halving_with_all_kept_changes_what_is_found() {
 }
 
 #[test]
-fn the_front_is_told_without_goals_and_measured_on_held_out_texts() {
+fn the_front_is_reported_without_goals_and_measured_on_held_out_traces() {
     let world = world();
     let layers = "--held-out-layers 1 --layers 0 --held-out 2.safetensors";
     let (table, found) =
@@ -132,18 +137,18 @@ fn the_front_is_told_without_goals_and_measured_on_held_out_texts() {
     let best = list(&found, "best");
     assert!(!best.is_empty() && table.contains("front") && table.contains("held out: read"));
     for best in best {
-        let one = tried(&found, best);
-        assert_eq!((&one["front"], &best["goal"]), (&true.into(), &Value::Null));
+        let candidate = tried(&found, best);
+        assert_eq!((&candidate["front"], &best["goal"]), (&true.into(), &Value::Null));
         assert_eq!(
-            (&one["score"]["rows"], &best["held_out"]["rows"]),
+            (&candidate["score"]["rows"], &best["held_out"]["rows"]),
             (&32.into(), &32.into()),
             "8 queries, 4 heads"
         );
-        assert_ne!(one["score"]["error"], best["held_out"]["error"]);
+        assert_ne!(candidate["score"]["error"], best["held_out"]["error"]);
     }
     let svg = std::fs::read_to_string(world.path("out.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("held out") && svg.contains("Quest"));
-    // Each file runs, and comes to what was told of it.
+    // Each file runs, and has the error that was reported.
     let files = files_of(&world, "best");
     assert_eq!(files.len(), best.len());
     let files: Vec<String> = files.keys().map(|name| format!("best/{name}")).collect();
@@ -155,18 +160,17 @@ fn the_front_is_told_without_goals_and_measured_on_held_out_texts() {
         errors.sort_by(f64::total_cmp);
         errors
     };
-    let told = errors(best.iter().map(|best| &tried(&found, best)["score"]["error"]).collect());
-    let again = errors(
-        list(&compared, "pipelines").iter().map(|one| &one["output_error"]["mean"]).collect(),
-    );
-    for (told, again) in told.iter().zip(&again) {
-        assert!((told - again).abs() < 1e-12, "{told} {again}");
+    let reported = errors(best.iter().map(|best| &tried(&found, best)["score"]["error"]).collect());
+    let pipelines = list(&compared, "pipelines").iter();
+    let measured = errors(pipelines.map(|pipeline| &pipeline["output_error"]["mean"]).collect());
+    for (reported, measured) in reported.iter().zip(&measured) {
+        assert!((reported - measured).abs() < 1e-12, "{reported} {measured}");
     }
 }
 
-/// Work goes on where it was interrupted, and results of other work are refused.
+/// An interrupted run continues from its stored results, and results of other work are refused.
 #[test]
-fn kept_results_are_not_computed_again() {
+fn stored_results_are_not_computed_again() {
     let world = world();
     let results = world.path("results.jsonl");
     let line = format!("top.toml {AT} --results results.jsonl");
@@ -174,7 +178,7 @@ fn kept_results_are_not_computed_again() {
     let whole = std::fs::read_to_string(&results).unwrap();
     let lines: Vec<&str> = whole.lines().collect();
     assert!(lines.len() > 20, "{}", lines.len());
-    // An interruption in the middle of a line.
+    // The interruption was in the middle of a line.
     let cut = lines[..10].join("\n") + "\n" + &lines[10][..lines[10].len() / 2];
     std::fs::write(&results, cut).unwrap();
     let (again, found_again) = world.tune("1", &line);
@@ -184,24 +188,25 @@ fn kept_results_are_not_computed_again() {
     world.refuse(other, "results.jsonl");
 }
 
-/// Each shard does its share of a rung; `merge` tells what is missing, until all rungs are whole.
+/// Each shard does its part of a rung, and `merge` reports missing results until all rungs are
+/// complete.
 #[test]
-fn shards_come_to_what_one_run_does() {
+fn shards_give_the_results_of_a_single_run() {
     let world = world();
-    let (told, alone) = world.tune("2", "quest.toml --rungs 2 --output alone");
+    let (table, alone) = world.tune("2", "quest.toml --rungs 2 --output alone");
     for rung in 1..=2 {
         for number in 1..=2 {
-            let of = format!("--results {number}.jsonl --shard {number}/2");
-            let line = format!("tune quest.toml --rungs 2 --trace 1.safetensors {of}");
+            let shard = format!("--results {number}.jsonl --shard {number}/2");
+            let line = format!("tune quest.toml --rungs 2 --trace 1.safetensors {shard}");
             let said = world.succeed(&line);
-            assert!(said.contains(&format!("share {number}/2 is done")), "{said}");
+            assert!(said.contains(&format!("shard {number}/2 is done")), "{said}");
         }
         let outputs = "--results all.jsonl --json all.json --output together";
         let output = world.run(&format!("merge 1.jsonl 2.jsonl {outputs}"));
         let said = expect_code(&output, i32::from(rung == 1));
         assert_eq!(said.contains("incomplete:"), rung == 1, "{said}");
         if rung == 2 {
-            assert_eq!(String::from_utf8(output.stdout).unwrap(), told);
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), table);
         }
         for file in ["1.jsonl", "2.jsonl"] {
             std::fs::copy(world.path("all.jsonl"), world.path(file)).unwrap();
@@ -212,7 +217,7 @@ fn shards_come_to_what_one_run_does() {
     assert!(!alone.is_empty() && alone == together);
 }
 
-/// Names and texts of the files in a folder.
+/// Returns names and texts of the files in a folder.
 fn files_of(world: &World, folder: &str) -> BTreeMap<String, String> {
     let files = std::fs::read_dir(world.path(folder)).unwrap().map(Result::unwrap);
     let text = |file: &std::fs::DirEntry| std::fs::read_to_string(file.path()).unwrap();
@@ -233,7 +238,7 @@ fn bad_input_is_refused() {
     for (options, expected) in [
         ("--at density=10", "10 % is 0.1"),
         ("--at density", "expected density=SHARE or error=NUMBER"),
-        ("--at density=0.1,0.1", "stands there twice"),
+        ("--at density=0.1,0.1", "is given twice"),
         ("--at speed=3", "expected density=SHARE or error=NUMBER"),
         ("--layers 7", "has no layer 7"),
         ("--queries 9", "--queries"),
@@ -247,16 +252,17 @@ fn bad_input_is_refused() {
     }
 }
 
-/// A grid that varies what the search sets would show settings that were not tried.
+/// A grid must not vary a setting that the search changes: the table would show settings that were
+/// not measured.
 #[test]
-fn what_a_search_sets_cannot_be_varied() {
+fn a_grid_cannot_vary_searched_settings() {
     let world = world();
     world.write_grid("sizes.toml", "search = true", "quest", "selectors.2.size = [0.02, 0.1]");
     let line = "tune sizes.toml --trace 1.safetensors --at density=0.1";
     world.refuse(line, "sets selectors.2.size, which the grid varies");
 }
 
-/// All grids of the repository name pipelines that load.
+/// All grids of the repository, and the pipelines that they name, can be loaded.
 #[test]
 fn shipped_grids_load() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../grids");

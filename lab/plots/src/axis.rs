@@ -1,16 +1,16 @@
-//! Axes: what they show, and where their ticks are.
+//! Axes, with their ranges and ticks.
 
 use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
 use plotters::prelude::*;
 
-/// A quantity, with its unit.
+/// Axis of a quantity.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     pub(crate) name: String,
     log: bool,
-    /// Whether numbers are shares, which are shown in percent.
+    /// True if numbers are shares, which are shown in percent.
     percent: bool,
 }
 
@@ -23,18 +23,18 @@ impl Axis {
         Self { log: true, ..Self::linear(name) }
     }
 
-    /// Of shares.
+    /// Shows shares in percent.
     pub(crate) fn in_percent(self) -> Self {
         Self { percent: true, ..self }
     }
 
-    /// Where a number lies on the axis; `None` if nowhere.
+    /// Returns the position of a number on the axis; `None` if the axis cannot show it.
     pub(crate) fn place(&self, x: f64) -> Option<f64> {
         let place = if self.log { x.log10() } else { x };
         place.is_finite().then_some(place)
     }
 
-    /// Numbers with a label between two places, ascending: some five.
+    /// Returns about five ascending numbers with labels between two positions.
     fn ticks(&self, from: f64, to: f64) -> Vec<f64> {
         if self.log && to - from > 0.6 {
             return log_ticks(from, to);
@@ -43,7 +43,7 @@ impl Axis {
         linear_ticks(ends.0, ends.1)
     }
 
-    /// At most four digits, from ten thousand on by thousands and millions.
+    /// Formats a number with at most four digits; from 10,000 on, in thousands or millions.
     fn label(&self, number: f64) -> String {
         let (number, unit) = match number.abs() {
             _ if self.percent => (100.0 * number, " %"),
@@ -57,7 +57,7 @@ impl Axis {
     }
 }
 
-/// Multiples of 1, 2 or 5 times a power of ten.
+/// Returns multiples of 1, 2 or 5 times a power of ten.
 fn linear_ticks(from: f64, to: f64) -> Vec<f64> {
     let rough = (to - from) / 5.0;
     let power = 10_f64.powf(rough.log10().floor());
@@ -67,8 +67,8 @@ fn linear_ticks(from: f64, to: f64) -> Vec<f64> {
     (first..=last).map(|i| i as f64 * step).collect()
 }
 
-/// Powers of ten, with their multiples by 2 and 5 if there are few; round numbers if even these are
-/// less than two.
+/// Returns powers of ten, with their multiples by 2 and 5 if the range is small; round numbers if
+/// there would be less than two ticks.
 fn log_ticks(from: f64, to: f64) -> Vec<f64> {
     let digits: &[f64] = if to - from > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let powers = from.floor() as i32..=to.ceil() as i32;
@@ -78,23 +78,23 @@ fn log_ticks(from: f64, to: f64) -> Vec<f64> {
     if ticks.len() < 2 { linear_ticks(10_f64.powf(from), 10_f64.powf(to)) } else { ticks }
 }
 
-/// What an axis shows, and where its ticks are, with their labels.
+/// Range of an axis, and its ticks with their labels.
 #[derive(Clone)]
-pub(crate) struct Ticked {
+pub(crate) struct TickedAxis {
     range: Range<f64>,
     ticks: Vec<(f64, String)>,
 }
 
-impl Ticked {
-    /// Round numbers around all places.
+impl TickedAxis {
+    /// Returns a range around all positions, with round numbers as ticks.
     pub(crate) fn new(axis: &Axis, places: impl Iterator<Item = f64>) -> Self {
         let range = range(places);
         Self { range: range.clone(), ticks: Vec::new() }
             .with_ticks(axis, &axis.ticks(range.start, range.end))
     }
 
-    /// Just these numbers, of which there is one, with some room.
-    pub(crate) fn at(axis: &Axis, numbers: &[f64]) -> Self {
+    /// Returns a range around at least one number, with exactly these numbers as ticks.
+    pub(crate) fn with_numbers(axis: &Axis, numbers: &[f64]) -> Self {
         let places = || numbers.iter().filter_map(|&number| axis.place(number));
         let room = (places().fold(f64::MIN, f64::max) - places().fold(f64::MAX, f64::min)) / 8.0;
         let range = range(places());
@@ -107,7 +107,7 @@ impl Ticked {
         Self { ticks: numbers.iter().filter_map(tick).collect(), ..self }
     }
 
-    /// With one more tick below all places, and where that is.
+    /// Adds a tick below all positions, and returns its position, too.
     pub(crate) fn with_below(mut self, label: &str) -> (Self, f64) {
         let length = self.range.end - self.range.start;
         let place = self.range.start - 0.07 * length;
@@ -116,18 +116,18 @@ impl Ticked {
         (self, place)
     }
 
-    /// The nearest place that is shown.
+    /// Returns the nearest position in the range.
     pub(crate) fn clamp(&self, place: f64) -> f64 {
         place.clamp(self.range.start, self.range.end)
     }
 
-    /// What is shown.
+    /// Returns the ends of the range.
     pub(crate) fn ends(&self) -> [f64; 2] {
         [self.range.start, self.range.end]
     }
 }
 
-impl Ranged for Ticked {
+impl Ranged for TickedAxis {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;
 
@@ -145,14 +145,14 @@ impl Ranged for Ticked {
     }
 }
 
-impl ValueFormatter<f64> for Ticked {
+impl ValueFormatter<f64> for TickedAxis {
     fn format_ext(&self, place: &f64) -> String {
         let label = self.ticks.iter().find(|(tick, _)| tick == place);
         label.map(|(_, label)| label.clone()).unwrap_or_default()
     }
 }
 
-/// What holds all places, with a little room; something where there are none, or one.
+/// Returns a range that contains all positions with some room, also for one position or none.
 fn range(places: impl Iterator<Item = f64>) -> Range<f64> {
     let ends = |(low, high): (f64, f64), place: f64| (low.min(place), high.max(place));
     let (low, high) = places.fold((f64::INFINITY, f64::NEG_INFINITY), ends);
@@ -176,26 +176,34 @@ mod tests {
     }
 
     #[test]
-    fn each_tick_has_a_label_of_its_own() {
-        let labels = |ticked: &Ticked| -> Vec<String> {
+    fn ticks_have_different_labels() {
+        let labels = |ticked: &TickedAxis| -> Vec<String> {
             ticked.ticks.iter().map(|(place, _)| ticked.format_ext(place)).collect()
         };
         let shares = Axis::log("share").in_percent();
-        let ticked = Ticked::new(&shares, [0.07_f64, 1.0].into_iter().map(f64::log10));
+        let ticked = TickedAxis::new(&shares, [0.07_f64, 1.0].into_iter().map(f64::log10));
         assert_eq!(labels(&ticked), ["10 %", "20 %", "50 %", "100 %"]);
         let (ticked, below) = ticked.with_below("exact");
         assert_eq!(labels(&ticked)[0], "exact");
         assert!(ticked.ends()[0] < below && below < 0.07_f64.log10());
-        let ticked = Ticked::at(&Axis::log("tokens"), &[5000.0, 10_000.0, 5e5, 2e6]);
+        let ticked = TickedAxis::with_numbers(&Axis::log("tokens"), &[5000.0, 10_000.0, 5e5, 2e6]);
         assert_eq!(labels(&ticked), ["5000", "10k", "500k", "2M"]);
-        let ticked = Ticked::at(&Axis::log("epsilon"), &[0.05, 0.1, 0.2]);
+        let ticked = TickedAxis::with_numbers(&Axis::log("epsilon"), &[0.05, 0.1, 0.2]);
         assert_eq!(labels(&ticked), ["0.05", "0.1", "0.2"]);
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
-        fn an_axis_has_some_ticks_within_its_range(log: bool, from in -5.0..5.0_f64, length in 0.05..5.0_f64) {
+        fn an_axis_has_some_ticks_within_its_range(
+            log: bool,
+            from in -5.0..5.0_f64,
+            length in 0.05..5.0_f64,
+        ) {
             let axis = if log { Axis::log("x") } else { Axis::linear("x") };
             let ticks = axis.ticks(from, from + length);
             prop_assert!((2..=12).contains(&ticks.len()), "{:?}", ticks);

@@ -1,12 +1,13 @@
-//! What a step takes, and what it reads, against the number of tokens.
+//! Plot of the time and the density of a decode step against the number of tokens.
 
 use vattention_experiments::{BenchReport, BenchRow, named};
 
 use crate::axis::Axis;
 use crate::figure::{Figure, Panel, Series};
 
-/// A line for each pipeline over the tokens in the cache, as SVG: milliseconds of a step, and the share that is read, all
-/// logarithmic; a row of panels for each number of threads and way to store numbers.
+/// Plots milliseconds and density of a step against the tokens in the cache, all logarithmic, as
+/// SVG. Each pipeline has a line, and each pair of a number of threads and a number format has a
+/// row of panels.
 pub fn bench(report: &BenchReport) -> String {
     let mut settings: Vec<(usize, &str)> = Vec::new();
     for row in &report.rows {
@@ -20,13 +21,13 @@ pub fn bench(report: &BenchReport) -> String {
         let plural = if threads == 1 { "" } else { "s" };
         let title =
             if several { format!("{dtype}, {threads} thread{plural}") } else { String::new() };
-        let own = |row: &&BenchRow| row.threads == threads && row.dtype == dtype;
-        let rows: Vec<&BenchRow> = report.rows.iter().filter(own).collect();
-        let panel = |y: Axis, of: fn(&BenchRow) -> f64| Panel {
+        let belongs = |row: &&BenchRow| row.threads == threads && row.dtype == dtype;
+        let rows: Vec<&BenchRow> = report.rows.iter().filter(belongs).collect();
+        let panel = |y: Axis, measure: fn(&BenchRow) -> f64| Panel {
             title: title.clone(),
             x: Axis::log("tokens"),
             y,
-            series: lines(&rows, of),
+            series: lines(&rows, measure),
             level: None,
         };
         [
@@ -39,20 +40,20 @@ pub fn bench(report: &BenchReport) -> String {
     Figure { title, columns: 2, panels: panels.collect() }.svg()
 }
 
-/// Of each pipeline, and of each density that it is made for, in the order in which they were measured.
-fn lines(rows: &[&BenchRow], of: fn(&BenchRow) -> f64) -> Vec<Series> {
+/// Returns a line for each pipeline and each of its densities, in the order of their measurement.
+fn lines(rows: &[&BenchRow], measure: fn(&BenchRow) -> f64) -> Vec<Series> {
     let mut lines: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     for row in rows {
         let name = &row.pipeline;
         let name = row.asked_density.map_or_else(|| name.clone(), |share| named(name, share));
-        let found = lines.iter().position(|(known, _)| *known == name).unwrap_or(lines.len());
-        if found == lines.len() {
+        let i = lines.iter().position(|(other, _)| *other == name).unwrap_or(lines.len());
+        if i == lines.len() {
             lines.push((name, Vec::new()));
         }
-        // Dense attention leads every group, and the first time counts.
-        let (points, tokens) = (&mut lines[found].1, row.tokens as f64);
+        // Dense attention is in every group; the first measurement counts.
+        let (points, tokens) = (&mut lines[i].1, row.tokens as f64);
         if points.iter().all(|&(x, _)| x != tokens) {
-            points.push((tokens, of(row)));
+            points.push((tokens, measure(row)));
         }
     }
     lines.iter().map(|(name, points)| Series::line(name, points.clone())).collect()

@@ -1,41 +1,43 @@
-//! Error against density, a point for each pipeline.
+//! Plot of error against density, with a point per pipeline.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use vattention_experiments::Evidence;
 use vattention_experiments::{Comparison, LEVEL, Measured};
 
-use crate::axis::{Axis, Ticked};
+use crate::axis::{Axis, TickedAxis};
 use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, picture, text_width, write, write_from};
 use crate::labels::{Area, Label, PlotLabels};
 use crate::style::Style;
 
-/// Of what is left of the list.
+/// Width of the plot, without the list, in pixels like all lengths here.
 const WIDTH: u32 = 860;
+/// Height of the plot.
 const HEIGHT: u32 = 700;
-/// Of the list.
+/// Width of the list.
 const LIST: u32 = 380;
-/// Of a line of the list.
+/// Height of a line of the list.
 const LINE: i32 = 19;
-/// Of title and legend.
+/// Height of title and legend.
 const TOP: i32 = 72;
-/// Half of a point.
+/// Half the size of a point.
 const POINT: i32 = 5;
-/// Up to this many pipelines are all named beside their points; of more, those on the front.
+/// Maximum number of pipelines that all have names beside their points; if there are more, only
+/// pipelines on the front do.
 const FEW: usize = 12;
-/// Smaller errors are hardly more than rounding, and drawn below all others.
+/// Errors below this are rounding errors, and are drawn below all others.
 const ROUNDING: f64 = 1e-5;
 
-/// Mean output error against the mean share of tokens read by a KV head, both logarithmic, as SVG.
+/// Plots the mean output error against the mean density of a KV head, both logarithmic, as SVG.
 ///
-/// A line joins the front: what no other pipeline beats. Of many pipelines those on the front are
-/// named beside their points; the others have numbers, which are listed at the right. Colours and
-/// shapes give the worst evidence on the promise and the error bars.
+/// A line joins the Pareto front. If there are many pipelines, those on the front have names beside
+/// their points, and the others have numbers, which are listed at the right. Colours and shapes
+/// show the worst evidence on the promise and the error bars.
 pub fn comparison(comparison: &Comparison) -> String {
     comparison_with_limit(comparison, None)
 }
 
-/// [`comparison`] with a line at a share of the tokens: a limit.
+/// Plots a [`comparison`] with a line at a limit, which is a share of the tokens.
 pub(crate) fn comparison_with_limit(comparison: &Comparison, limit: Option<f64>) -> String {
     let scatter = Scatter::new(comparison, limit);
     let (within, places) = scatter.places();
@@ -45,28 +47,30 @@ pub(crate) fn comparison_with_limit(comparison: &Comparison, limit: Option<f64>)
     picture((WIDTH + list, height), |root| scatter.draw(root, &places, &names))
 }
 
-/// What is drawn.
+/// Points and axes of the plot.
 struct Scatter<'a> {
     title: String,
     points: Vec<ComparisonPoint<'a>>,
-    x: Ticked,
-    y: Ticked,
-    /// Where a line stands.
+    x: TickedAxis,
+    y: TickedAxis,
+    /// Position of a vertical line on the x axis.
     limit: Option<f64>,
 }
 
-/// Worst evidence on the promise and the error bars of a pipeline.
-fn worst_evidence(one: &Measured) -> Option<Evidence> {
-    one.guarantee.map(|guarantee| guarantee.evidence).max(one.bars.evidence)
+/// Returns the worst evidence on the promise and the error bars of a pipeline.
+fn worst_evidence(measured: &Measured) -> Option<Evidence> {
+    measured.guarantee.map(|guarantee| guarantee.evidence).max(measured.bars.evidence)
 }
 
-/// A pipeline, and where it lies on both axes.
+/// Point of a pipeline.
 struct ComparisonPoint<'a> {
     name: &'a str,
     style: Style,
+    /// True if the pipeline is on the Pareto front.
     front: bool,
-    at: (f64, f64),
-    /// What its place does not tell.
+    /// Position on both axes.
+    position: (f64, f64),
+    /// Text after the name; not empty if the position does not show the error.
     note: &'static str,
 }
 
@@ -75,24 +79,24 @@ impl<'a> Scatter<'a> {
         let x = Axis::log("").in_percent();
         let y = Axis::log("");
         let pipelines = &comparison.pipelines;
-        let shares = pipelines.iter().map(|one| one.density).chain(limit);
-        let errors = pipelines.iter().map(|one| one.output_error.mean);
-        let across = Ticked::new(&x, shares.filter_map(|share| x.place(share)));
+        let shares = pipelines.iter().map(|measured| measured.density).chain(limit);
+        let errors = pipelines.iter().map(|measured| measured.output_error.mean);
+        let across = TickedAxis::new(&x, shares.filter_map(|share| x.place(share)));
         let inexact = errors.filter(|&error| error >= ROUNDING).filter_map(|error| y.place(error));
-        let mut up = Ticked::new(&y, inexact);
+        let mut up = TickedAxis::new(&y, inexact);
         let mut below = 0.0;
-        if pipelines.iter().any(|one| one.output_error.mean < ROUNDING) {
+        if pipelines.iter().any(|measured| measured.output_error.mean < ROUNDING) {
             (up, below) = up.with_below("< 1e-5");
         }
         let front = comparison.front();
-        let point = |(one, front): (&'a Measured, bool)| {
-            let error = one.output_error.mean;
+        let point = |(measured, front): (&'a Measured, bool)| {
+            let error = measured.output_error.mean;
             let place = if error < ROUNDING { below } else { up.clamp(error.log10()) };
             ComparisonPoint {
-                name: &one.pipeline,
-                style: Style::of_evidence(worst_evidence(one)),
+                name: &measured.pipeline,
+                style: Style::of_evidence(worst_evidence(measured)),
                 front,
-                at: (one.density.log10(), place),
+                position: (measured.density.log10(), place),
                 note: if error.is_infinite() { " (infinite error)" } else { "" },
             }
         };
@@ -102,14 +106,15 @@ impl<'a> Scatter<'a> {
         Self { title, points, x: across, y: up, limit }
     }
 
-    /// The area of the points, and where each lies there.
+    /// Returns the area of the points, and the pixel of each point.
     fn places(&self) -> (Area, Vec<Pixel>) {
         let mut found = (Area { from: (0, 0), to: (0, 0) }, Vec::new());
         picture((WIDTH, HEIGHT), |root| {
             let chart = self.chart(root)?;
             let (across, up) = chart.plotting_area().get_pixel_range();
             let within = Area { from: (across.start, up.start), to: (across.end, up.end) };
-            found = (within, self.points.iter().map(|one| chart.backend_coord(&one.at)).collect());
+            let pixel = |point: &ComparisonPoint<'_>| chart.backend_coord(&point.position);
+            found = (within, self.points.iter().map(pixel).collect());
             Ok(())
         });
         found
@@ -147,7 +152,7 @@ impl<'a> Scatter<'a> {
             write(root, "limit", (ends[1].0 + 5, ends[1].1 + 8), BLACK)?;
         }
         root.draw(&PathElement::new(front(&self.points, places), front_style()))?;
-        // Those on the front cover others.
+        // Points on the front are drawn last, so that they cover the others.
         for front in [false, true] {
             let points = self.points.iter().zip(places).filter(|(point, _)| point.front == front);
             for (point, &place) in points {
@@ -168,7 +173,7 @@ impl<'a> Scatter<'a> {
             let text = match evidence {
                 None => "no promise, no bars".into(),
                 Some(Evidence::WithinDelta) => "within delta".into(),
-                Some(Evidence::AboveDelta) => "above delta, maybe by chance".into(),
+                Some(Evidence::AboveDelta) => "above delta, perhaps by chance".into(),
                 Some(Evidence::Contradicted) => format!("contradicted (p < {LEVEL:e})"),
             };
             style.draw_point(root, (x, 47), POINT)?;
@@ -176,10 +181,10 @@ impl<'a> Scatter<'a> {
             x += 36 + text_width(&text);
         }
         root.draw(&PathElement::new([(x, 47), (x + 24, 47)], front_style()))?;
-        write(root, "front: nothing beats it", (x + 30, 47), BLACK)
+        write(root, "Pareto front", (x + 30, 47), BLACK)
     }
 
-    /// The pipelines that have numbers.
+    /// Draws the list of the pipelines with numbers.
     fn list<'c>(&self, root: &Canvas<'c>, listed: &[usize]) -> Result<(), DrawFailure<'c>> {
         let left = WIDTH as i32;
         for (line, &i) in listed.iter().enumerate() {
@@ -196,13 +201,13 @@ impl<'a> Scatter<'a> {
     }
 }
 
-type Chart<'c> = ChartContext<'c, SVGBackend<'c>, Cartesian2d<Ticked, Ticked>>;
+type Chart<'c> = ChartContext<'c, SVGBackend<'c>, Cartesian2d<TickedAxis, TickedAxis>>;
 
-/// Which pipelines are named where.
+/// Names of the pipelines, beside their points or in the list.
 struct Names {
-    /// Texts beside their points: names, or numbers of the list.
+    /// Pipelines with texts beside their points: names, or numbers of the list.
     beside: Vec<(usize, String, Label)>,
-    /// Those that have numbers, from 1.
+    /// Pipelines in the list, whose numbers begin with 1.
     listed: Vec<usize>,
 }
 
@@ -229,7 +234,7 @@ impl Names {
     }
 }
 
-/// The path through the points on the front, from left to right.
+/// Returns the path through the points on the front, from left to right.
 fn front(points: &[ComparisonPoint<'_>], places: &[Pixel]) -> Vec<Pixel> {
     let on_front = points.iter().zip(places).filter(|(point, _)| point.front);
     let mut front: Vec<Pixel> = on_front.map(|(_, &place)| place).collect();
@@ -241,7 +246,7 @@ fn front_style() -> ShapeStyle {
     BLACK.mix(0.25).stroke_width(2)
 }
 
-/// As much of a text as fits.
+/// Returns a text, shortened if it is wider than `room` pixels.
 fn fitting(text: &str, room: i32) -> String {
     if text_width(text) <= room {
         return text.into();
@@ -259,7 +264,8 @@ mod tests {
     use super::*;
     use vattention_experiments::{Bars, ErrorSummary, Guarantee, TokenLists, Violations};
 
-    /// A pipeline that reads a share of the tokens, and how many of 256 rows violated its promise.
+    /// Returns the results of a pipeline with a density, an error, and the number of 256 rows that
+    /// violated its promise.
     fn pipeline(name: &str, share: f64, error: f64, violated: Option<usize>) -> Measured {
         let error = ErrorSummary { mean: error, p50: error, p95: error, max: error };
         let tenth = 0.1.try_into().expect("a fraction");
@@ -292,18 +298,18 @@ mod tests {
         }
     }
 
-    fn drawn(pipelines: Vec<Measured>) -> String {
+    fn plot(pipelines: Vec<Measured>) -> String {
         comparison(&Comparison { trace: "t".into(), backend: "cpu".into(), pipelines })
     }
 
-    /// How often a line of the picture is just this text.
+    /// Counts the lines of the SVG that are equal to a text.
     fn times(svg: &str, text: &str) -> usize {
         svg.lines().filter(|line| *line == text).count()
     }
 
-    /// Of 256 rows 36 and 49 are more than a tenth, and neither is less probable than 1e-6.
+    /// 36 and 49 of 256 rows are more than a tenth, but their probability is above 1e-6.
     #[test]
-    fn only_what_is_within_delta_is_drawn_so() {
+    fn styles_show_the_evidence() {
         let style = |violated| {
             let comparison = Comparison {
                 trace: String::new(),
@@ -312,31 +318,31 @@ mod tests {
             };
             Scatter::new(&comparison, None).points[0].style
         };
-        let of = |evidence| Style::of_evidence(Some(evidence));
-        assert_eq!(style(25), of(Evidence::WithinDelta));
-        assert_eq!([style(36), style(49)], [of(Evidence::AboveDelta); 2]);
-        assert_eq!(style(60), of(Evidence::Contradicted));
+        let expected = |evidence| Style::of_evidence(Some(evidence));
+        assert_eq!(style(25), expected(Evidence::WithinDelta));
+        assert_eq!([style(36), style(49)], [expected(Evidence::AboveDelta); 2]);
+        assert_eq!(style(60), expected(Evidence::Contradicted));
     }
 
     #[test]
-    fn axes_fit_what_is_there() {
-        let svg = drawn(vec![pipeline("a", 0.08, 0.4, None), pipeline("b", 1.0, 0.06, Some(3))]);
+    fn axes_fit_the_points() {
+        let svg = plot(vec![pipeline("a", 0.08, 0.4, None), pipeline("b", 1.0, 0.06, Some(3))]);
         assert_eq!(times(&svg, "100 %"), 1);
         assert_eq!((times(&svg, "0.1"), times(&svg, "0.01"), times(&svg, "&lt; 1e-5")), (1, 0, 0));
-        let svg = drawn(vec![pipeline("a", 0.08, 0.4, None), pipeline("dense", 1.0, 1e-7, None)]);
+        let svg = plot(vec![pipeline("a", 0.08, 0.4, None), pipeline("dense", 1.0, 1e-7, None)]);
         assert_eq!(times(&svg, "&lt; 1e-5"), 1);
-        let svg = drawn(vec![pipeline("lost", 0.08, f64::INFINITY, None)]);
+        let svg = plot(vec![pipeline("lost", 0.08, f64::INFINITY, None)]);
         assert_eq!(times(&svg, "lost (infinite error)"), 1);
     }
 
     #[test]
-    fn of_many_pipelines_the_front_is_named_and_the_others_are_listed() {
-        let few = drawn((0..FEW).map(|i| pipeline(&format!("p{i}"), 0.1, 0.3, None)).collect());
+    fn the_front_has_names_and_other_pipelines_are_listed() {
+        let few = plot((0..FEW).map(|i| pipeline(&format!("p{i}"), 0.1, 0.3, None)).collect());
         assert!((0..FEW).all(|i| times(&few, &format!("p{i}")) == 1) && times(&few, "1") == 0);
         let place = |i: u32| (0.1 + 0.05 * f64::from(i), 0.5 - 0.03 * f64::from(i));
         let worse = |i| pipeline(&format!("worse {i}"), place(i).0 + 0.01, place(i).1 + 0.01, None);
         let best = |i| pipeline(&format!("best {i}"), place(i).0, place(i).1, None);
-        let many = drawn((0..8).map(worse).chain((0..8).map(best)).collect());
+        let many = plot((0..8).map(worse).chain((0..8).map(best)).collect());
         for i in 0..8 {
             assert_eq!(times(&many, &format!("best {i}")), 1);
             assert_eq!(times(&many, &format!("worse {i}")), 1);

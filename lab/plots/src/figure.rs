@@ -1,19 +1,19 @@
-//! Panels of series over two axes.
+//! Figures: panels of series over two axes.
 
 use vattention_experiments::Evidence;
 
 use crate::axis::Axis;
 
-/// Panels in rows, left to right.
+/// Figure with panels in rows, from left to right.
 #[derive(Clone, Debug)]
 pub struct Figure {
     pub(crate) title: String,
-    /// Panels in a row.
+    /// Number of panels in a row.
     pub(crate) columns: usize,
     pub(crate) panels: Vec<Panel>,
 }
 
-/// Series over two axes.
+/// Panel with series over two axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel {
     pub(crate) title: String,
@@ -21,54 +21,54 @@ pub(crate) struct Panel {
     pub(crate) y: Axis,
     /// Series of one name have one colour in all panels.
     pub(crate) series: Vec<Series>,
-    /// Where a line is drawn across.
+    /// y value of a horizontal line across the panel.
     pub(crate) level: Option<f64>,
 }
 
-/// Points of one name. Those that an axis cannot show are left out.
+/// Points with a name. Points that an axis cannot show are left out.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     pub(crate) name: String,
     pub(crate) points: Vec<(f64, f64)>,
-    /// Whether they are joined.
+    /// True if a line joins the points.
     pub(crate) line: bool,
-    /// Whether each has a dot.
+    /// True if each point has a dot.
     pub(crate) dots: bool,
-    /// The evidence that their style shows, if it is not just another series.
+    /// Evidence that the style shows; `None` for an ordinary series.
     pub(crate) evidence: Option<Evidence>,
 }
 
 /// One panel of [`Figure::lines`].
 #[derive(Clone, Debug)]
 pub struct LinePanel<'a> {
-    /// What y is.
+    /// Title of the y axis.
     pub y: &'a str,
-    /// Whether y is logarithmic.
+    /// True if y is logarithmic.
     pub log: bool,
-    /// Names, and the points that lines join.
-    pub lines: Vec<Line>,
-    /// Points that are marked by what is said of a promise there.
+    /// Lines, with a dot at each point.
+    pub lines: Vec<NamedLine>,
+    /// Points that are marked with evidence on a promise.
     pub marks: Vec<(Evidence, (f64, f64))>,
 }
 
 /// One panel of [`Figure::curves`].
 #[derive(Clone, Debug)]
 pub struct CurvePanel<'a> {
-    /// What x is.
+    /// Title of the x axis.
     pub x: &'a str,
-    /// What y is.
+    /// Title of the y axis.
     pub y: &'a str,
-    /// Whether y is logarithmic.
+    /// True if y is logarithmic.
     pub log: bool,
-    /// Names, and the points that curves join.
-    pub curves: Vec<Line>,
+    /// Lines without dots.
+    pub curves: Vec<NamedLine>,
 }
 
-/// A name, and points.
-pub type Line = (String, Vec<(f64, f64)>);
+/// Name and points of a line.
+pub type NamedLine = (String, Vec<(f64, f64)>);
 
 impl Figure {
-    /// Panels side by side over one logarithmic x, which is a share.
+    /// Returns panels side by side, over the same logarithmic x, which is a share.
     pub fn lines(title: &str, x: &str, panels: Vec<LinePanel<'_>>) -> Self {
         let panel = |LinePanel { y, log, lines, marks }: LinePanel<'_>| {
             let lines = lines.into_iter().map(|(name, points)| Series::line(&name, points));
@@ -87,7 +87,7 @@ impl Figure {
 }
 
 impl Figure {
-    /// Panels in rows of `columns`, each over a linear x.
+    /// Returns panels in rows of `columns`, each over a linear x.
     pub fn curves(title: &str, columns: usize, panels: Vec<CurvePanel<'_>>) -> Self {
         let panel = |CurvePanel { x, y, log, curves }: CurvePanel<'_>| Panel {
             title: String::new(),
@@ -109,17 +109,17 @@ impl Series {
         Self { name: name.into(), points, line: true, dots: true, evidence: None }
     }
 
-    /// A series for each evidence of which there are points.
+    /// Returns a series for each evidence that has points.
     pub(crate) fn marked(marks: &[(Evidence, (f64, f64))]) -> Vec<Self> {
         let series = |evidence: Evidence| {
-            let own = marks.iter().filter(|(said, _)| *said == evidence);
-            let points = own.map(|(_, point)| *point).collect();
+            let marks = marks.iter().filter(|(mark, _)| *mark == evidence);
+            let points = marks.map(|(_, point)| *point).collect();
             Self { evidence: Some(evidence), ..Self::points(&evidence.to_string(), points) }
         };
-        Evidence::ALL.map(series).into_iter().filter(|one| !one.points.is_empty()).collect()
+        Evidence::ALL.map(series).into_iter().filter(|series| !series.points.is_empty()).collect()
     }
 
-    /// Joined, without dots.
+    /// Returns a series with a line and without dots.
     pub(crate) fn curve(name: &str, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), points, line: true, dots: false, evidence: None }
     }

@@ -1,4 +1,4 @@
-//! Texts beside the points that they name, where there is room.
+//! Placement of texts beside the points that they name.
 
 use std::f64::consts::TAU;
 
@@ -7,60 +7,60 @@ use plotters::style::text_anchor::HPos;
 
 use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, text_width, write_from};
 
-/// How far from its point a text may begin, in pixels.
+/// Possible distances of a text from its point, in pixels.
 const DISTANCES: [i32; 10] = [10, 16, 24, 34, 46, 60, 78, 100, 130, 160];
 
-/// Directions in sixteenths of a turn from the right, the best first.
+/// Possible directions of a text, in sixteenths of a turn from the right, the best first.
 const DIRECTIONS: [i32; 16] = [0, 8, -2, 2, -6, 6, -1, 1, -7, 7, -4, 4, -3, 3, -5, 5];
 
-/// Half of what a point takes, and the least between two texts.
+/// Half the size of the square that a point occupies.
 const POINT: i32 = 7;
 
-/// A rectangle, both corners within it.
+/// Rectangle that includes both corners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Area {
     pub(crate) from: Pixel,
     pub(crate) to: Pixel,
 }
 
-/// Where a text stands.
+/// Position of a text.
 #[derive(Clone, Copy)]
 pub(crate) struct Label {
-    /// One of its ends or its middle, halfway up.
-    pub(crate) at: Pixel,
-    /// Which of these.
+    /// Pixel of one end of the text, or of its middle; the text is vertically centred there.
+    pub(crate) anchor: Pixel,
+    /// Part of the text that is at the anchor.
     pub(crate) end: HPos,
-    /// A line that leads to it, if it is not beside its point.
+    /// Line from the point to the text, if the text is far from its point.
     pub(crate) leader: Option<[Pixel; 2]>,
 }
 
 impl Label {
-    /// Writes the text, with the line that leads to it.
+    /// Writes the text and its leader.
     pub(crate) fn write<'a>(
         &self,
-        on: &Canvas<'a>,
+        canvas: &Canvas<'a>,
         text: &str,
         colour: RGBColor,
     ) -> Result<(), DrawFailure<'a>> {
         if let Some(leader) = self.leader {
-            on.draw(&PathElement::new(leader, colour.mix(0.5)))?;
+            canvas.draw(&PathElement::new(leader, colour.mix(0.5)))?;
         }
-        write_from(on, text, self.at, self.end, colour)
+        write_from(canvas, text, self.anchor, self.end, colour)
     }
 }
 
-/// Places texts one after the other, over no point and no other text.
+/// Labels of a plot, placed one after the other so that they cover no point and no other label.
 pub(crate) struct PlotLabels {
     within: Area,
     points: Vec<Area>,
     texts: Vec<Area>,
-    /// Lines that are drawn anyway.
+    /// Lines of the plot.
     lines: Vec<[Pixel; 2]>,
     leaders: Vec<[Pixel; 2]>,
 }
 
 impl PlotLabels {
-    /// Texts `within` an area, beside `points`, and not over a path if there is as good a place.
+    /// Prepares labels `within` an area, beside `points`. Labels avoid the path if they can.
     pub(crate) fn new(within: Area, points: &[Pixel], path: &[Pixel]) -> Self {
         let area =
             |&(x, y): &Pixel| Area { from: (x - POINT, y - POINT), to: (x + POINT, y + POINT) };
@@ -73,7 +73,7 @@ impl PlotLabels {
         }
     }
 
-    /// Where a text stands that names `point`; `None`: there is no room near enough.
+    /// Places a text that names `point`; `None` if there is no room near the point.
     pub(crate) fn place(&mut self, text: &str, point: Pixel) -> Option<Label> {
         let (width, half) = (text_width(text), FONT * 5 / 8);
         let candidate = |distance: i32, direction: i32| {
@@ -87,42 +87,45 @@ impl PlotLabels {
             };
             let area = Area { from: (left, y - half), to: (left + width, y + half) };
             let leader = (distance > DISTANCES[1]).then_some([point, (x, y)]);
-            (area, Label { at: (x, y), end, leader })
+            (area, Label { anchor: (x, y), end, leader })
         };
-        let at = |distance| DIRECTIONS.into_iter().map(move |to| (distance, to));
-        let all = DISTANCES.into_iter().flat_map(at);
-        let free = all.filter(|&(distance, to)| self.is_free(&candidate(distance, to).0));
-        let cost = |&(distance, to): &(i32, i32)| {
-            let (area, label) = candidate(distance, to);
+        let all = DISTANCES.into_iter().flat_map(|distance| {
+            DIRECTIONS.into_iter().map(move |direction| (distance, direction))
+        });
+        let free =
+            all.filter(|&(distance, direction)| self.is_free(&candidate(distance, direction).0));
+        let cost = |&(distance, direction): &(i32, i32)| {
+            let (area, label) = candidate(distance, direction);
             distance + self.cost(&area, &label, point)
         };
-        let (distance, to) = free.min_by_key(cost)?;
-        let (area, label) = candidate(distance, to);
+        let (distance, direction) = free.min_by_key(cost)?;
+        let (area, label) = candidate(distance, direction);
         self.texts.push(area);
         self.leaders.extend(label.leader);
         Some(label)
     }
 
-    /// Whether a text may stand there.
+    /// Returns true if a text may be placed in an area.
     fn is_free(&self, area: &Area) -> bool {
         self.within.holds(area.from)
             && self.within.holds(area.to)
             && self.points.iter().chain(&self.texts).all(|taken| !taken.overlaps(area))
     }
 
-    /// What covers lines, and is crossed by a leader, as pixels that a text had better be farther away.
+    /// Returns the penalty, in pixels of distance, for lines under the text, and for points, texts
+    /// and leaders that its leader crosses.
     fn cost(&self, area: &Area, label: &Label, point: Pixel) -> i32 {
-        let met = |lines: &[[Pixel; 2]]| lines.iter().filter(|line| area.meets(line)).count();
-        let under = |areas: &[Area]| {
+        let covered = |lines: &[[Pixel; 2]]| lines.iter().filter(|line| area.meets(line)).count();
+        let under_leader = |areas: &[Area]| {
             let crossed = |it: &&Area| {
                 !it.holds(point) && label.leader.is_some_and(|leader| it.meets(&leader))
             };
             areas.iter().filter(crossed).count()
         };
         let crossed = |line: &&[Pixel; 2]| label.leader.is_some_and(|leader| cross(&leader, line));
-        let leaders = met(&self.leaders) + self.leaders.iter().filter(crossed).count();
-        (12 * met(&self.lines) + 40 * under(&self.points) + 300 * (under(&self.texts) + leaders))
-            as i32
+        let leaders = covered(&self.leaders) + self.leaders.iter().filter(crossed).count();
+        let (points, texts) = (under_leader(&self.points), under_leader(&self.texts));
+        (12 * covered(&self.lines) + 40 * points + 300 * (texts + leaders)) as i32
     }
 }
 
@@ -138,7 +141,7 @@ impl Area {
             && other.from.1 <= self.to.1
     }
 
-    /// Whether a line goes through it.
+    /// Returns true if a line crosses the area.
     fn meets(&self, line: &[Pixel; 2]) -> bool {
         let (a, b) = (self.from, self.to);
         let sides = [[a, (b.0, a.1)], [(b.0, a.1), b], [b, (a.0, b.1)], [(a.0, b.1), a]];
@@ -146,7 +149,7 @@ impl Area {
     }
 }
 
-/// Whether two lines have a point in common.
+/// Returns true if two lines have a common point.
 fn cross(a: &[Pixel; 2], b: &[Pixel; 2]) -> bool {
     let side = |line: &[Pixel; 2], p: Pixel| {
         let along = (i64::from(line[1].0 - line[0].0), i64::from(line[1].1 - line[0].1));
@@ -163,11 +166,11 @@ mod tests {
     const PICTURE: Area = Area { from: (0, 0), to: (600, 400) };
 
     #[test]
-    fn a_text_alone_stands_beside_its_point() {
-        let at = |point| PlotLabels::new(PICTURE, &[point], &[]).place("name", point);
-        for (point, at_x, end) in [((100, 100), 110, HPos::Left), ((590, 100), 580, HPos::Right)] {
-            let label = at(point).expect("there is room");
-            assert_eq!((label.at, label.leader), ((at_x, 100), None));
+    fn a_single_text_is_beside_its_point() {
+        let place = |point| PlotLabels::new(PICTURE, &[point], &[]).place("name", point);
+        for (point, x, end) in [((100, 100), 110, HPos::Left), ((590, 100), 580, HPos::Right)] {
+            let label = place(point).expect("there is room");
+            assert_eq!((label.anchor, label.leader), ((x, 100), None));
             assert!(matches!(
                 (label.end, end),
                 (HPos::Left, HPos::Left) | (HPos::Right, HPos::Right)
@@ -176,15 +179,15 @@ mod tests {
     }
 
     #[test]
-    fn a_text_leaves_a_path_free_if_it_can() {
+    fn a_text_avoids_the_path() {
         let (point, path) = ((300, 200), [(300, 200), (500, 210)]);
         let label = PlotLabels::new(PICTURE, &[point], &path).place("name", point);
-        assert!(label.is_some_and(|label| label.at.0 < 300 && label.leader.is_none()));
+        assert!(label.is_some_and(|label| label.anchor.0 < 300 && label.leader.is_none()));
     }
 
-    /// Of a cluster of points, and of one so dense that some leaders must cross.
+    /// The second cluster of points is so dense that some leaders must cross.
     #[test]
-    fn texts_cover_nothing_and_leaders_cross_nothing_if_they_can() {
+    fn texts_overlap_nothing_and_leaders_avoid_each_other() {
         for (count, spread) in [(12, 120), (24, 40)] {
             let point = |i: i32| (280 + i * 37 % spread, 180 + i * 53 % spread);
             let points: Vec<Pixel> = (0..count).map(point).collect();
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_not_placed() {
+    fn a_text_without_room_is_not_placed() {
         let small = Area { from: (0, 0), to: (50, 30) };
         assert!(PlotLabels::new(small, &[(20, 15)], &[]).place("a long name", (20, 15)).is_none());
     }

@@ -1,4 +1,4 @@
-//! Results of [experiments](vattention_experiments) as pictures, in SVG.
+//! Plots of the results of [experiments](vattention_experiments), as SVG.
 
 mod axis;
 mod bench;
@@ -14,6 +14,6 @@ mod verification;
 
 pub use bench::bench;
 pub use comparison::comparison;
-pub use figure::{CurvePanel, Figure, Line, LinePanel};
+pub use figure::{CurvePanel, Figure, LinePanel, NamedLine};
 pub use tuning::tuning;
 pub use verification::verification;

@@ -1,30 +1,31 @@
-//! A figure as SVG.
+//! Drawing of a figure as SVG.
 
 use plotters::prelude::*;
 
-use crate::axis::Ticked;
+use crate::axis::TickedAxis;
 use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, picture, text_width, write};
 use crate::figure::{Figure, Panel, Series};
 use crate::style::Style;
 
-/// Of one panel.
+/// Width of a panel, in pixels like all lengths here.
 const WIDTH: u32 = 460;
-/// Of a figure, which has a legend.
+/// Minimum width of a figure, for its legend.
 const LEAST_WIDTH: u32 = 820;
+/// Height of a panel.
 const HEIGHT: u32 = 380;
-/// Of the title, with some room below the legend.
+/// Height of the title, with some room below the legend.
 const TITLE: i32 = 40;
-/// Of a line of the legend.
+/// Height of a line of the legend.
 const LINE: i32 = 22;
-/// Left of the legend.
+/// Margin left of the legend.
 const EDGE: i32 = 16;
-/// Of what shows a series in the legend.
+/// Width of the sample of a series in the legend.
 const SAMPLE: i32 = 28;
-/// Half of a point.
+/// Half the size of a point.
 const POINT: i32 = 4;
 
 impl Figure {
-    /// The figure as SVG.
+    /// Returns the figure as SVG.
     pub fn svg(&self) -> String {
         let rows = self.panels.len().div_ceil(self.columns);
         let width = LEAST_WIDTH.max(WIDTH * self.columns as u32);
@@ -53,7 +54,7 @@ impl Figure {
         })
     }
 
-    /// The first series of each name, in order: those that say what of a promise last.
+    /// Returns the first series of each name. Series of evidence on a promise come last.
     fn kinds(&self) -> Vec<&Series> {
         let mut kinds: Vec<&Series> = Vec::new();
         for series in self.panels.iter().flat_map(|panel| &panel.series) {
@@ -66,7 +67,7 @@ impl Figure {
     }
 }
 
-/// How a series styles that is the `number`-th of the legend.
+/// Returns the style of a series with this number in the legend.
 fn style(series: &Series, number: usize) -> Style {
     match series.evidence {
         None => Style::of_series(number),
@@ -74,7 +75,7 @@ fn style(series: &Series, number: usize) -> Style {
     }
 }
 
-/// Where each name of a legend begins, in as many lines as it takes.
+/// Returns the positions of a legend's names, broken into lines.
 fn legend(names: &[&str], width: i32) -> Vec<Pixel> {
     let (mut x, mut y) = (EDGE, 0);
     let place = |name: &&str| {
@@ -96,10 +97,11 @@ impl Panel {
         area: &Canvas<'a>,
         names: &[&str],
     ) -> Result<(), DrawFailure<'a>> {
-        let all: Vec<(f64, f64)> = self.series.iter().flat_map(|one| self.places(one)).collect();
+        let all: Vec<(f64, f64)> =
+            self.series.iter().flat_map(|series| self.places(series)).collect();
         let level = self.level.and_then(|level| self.y.place(level));
-        let x = Ticked::new(&self.x, all.iter().map(|point| point.0));
-        let y = Ticked::new(&self.y, all.iter().map(|point| point.1).chain(level));
+        let x = TickedAxis::new(&self.x, all.iter().map(|point| point.0));
+        let y = TickedAxis::new(&self.y, all.iter().map(|point| point.1).chain(level));
         let across = x.ends();
         let mut chart = ChartBuilder::on(area)
             .margin(14)
@@ -122,7 +124,8 @@ impl Panel {
             let number = names.iter().position(|name| *name == series.name).unwrap_or(0);
             let style = style(series, number);
             let places = self.places(series);
-            let places: Vec<Pixel> = places.iter().map(|at| chart.backend_coord(at)).collect();
+            let places: Vec<Pixel> =
+                places.iter().map(|place| chart.backend_coord(place)).collect();
             if series.dots {
                 places.iter().try_for_each(|&place| style.draw_point(root, place, POINT))?;
             }
@@ -133,7 +136,7 @@ impl Panel {
         Ok(())
     }
 
-    /// Where a series' points lie, those that lie somewhere.
+    /// Returns the positions of a series' points that both axes can show.
     fn places(&self, series: &Series) -> Vec<(f64, f64)> {
         let place = |&(x, y): &(f64, f64)| Some((self.x.place(x)?, self.y.place(y)?));
         series.points.iter().filter_map(place).collect()
@@ -145,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_legend_has_as_many_lines_as_it_takes() {
+    fn a_legend_is_broken_into_lines() {
         let names = ["a", "a name that is rather long", "b", "another that is rather long"];
         let places = legend(&names, 400);
         assert_eq!(places[0], (EDGE, 0));

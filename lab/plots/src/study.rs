@@ -1,4 +1,4 @@
-//! The figures of the paper's studies, one function for each study that has a figure of its own, as SVG.
+//! Plots of the paper's studies, as SVG.
 
 use vattention_core::Target;
 use vattention_experiments::ErrorSummary;
@@ -12,38 +12,39 @@ use crate::axis::Axis;
 use crate::comparison::{comparison, comparison_with_limit};
 use crate::figure::{Figure, Panel, Series};
 
-/// The share of samples that fail against the tokens asked for, a point for each head and bound.
+/// Plots the share of failed samples against the required sample size, with a point per head and
+/// bound.
 pub fn tightness(found: &Tightness) -> String {
-    let bounds = distinct(found.bounds.iter().map(|one: &BoundCount| one.bound));
+    let bounds = distinct(found.bounds.iter().map(|count: &BoundCount| count.bound));
     let series = |floor: bool, bound: &str| {
         let heads = found.heads.iter().filter(|head| head.floor == floor && head.bound == bound);
         Series::points(bound, heads.map(|head| (head.tokens, head.rate())).collect())
     };
     let panel = |floor, title: &str| Panel {
         title: title.into(),
-        x: Axis::log("tokens asked for, mean over queries"),
+        x: Axis::log("required sample size in tokens, mean over queries"),
         y: Axis::linear("share of samples whose error exceeds ε"),
         series: bounds.iter().map(|bound| series(floor, bound)).collect(),
         level: Some(found.delta),
     };
     let (trace, epsilon, delta) = (&found.trace, found.epsilon, found.delta);
     let title =
-        format!("{trace}: denominator at ε = {epsilon}, δ = {delta} (line), a point for each head");
+        format!("{trace}: denominator at ε = {epsilon}, δ = {delta} (line), a point per head");
     let panels =
         vec![panel(false, "the bound alone"), panel(true, "at least the base sample of 5 %")];
     Figure { title, columns: 2, panels }.svg()
 }
 
-/// The mean error against epsilon.
+/// Plots the mean error against epsilon.
 pub fn epsilon(found: &EpsilonStudy) -> String {
-    let drawn = |one: &EpsilonSeries| {
-        Series::line(one.promise, one.points.iter().map(|p| (p.epsilon, p.error)).collect())
+    let line = |curve: &EpsilonSeries| {
+        Series::line(curve.promise, curve.points.iter().map(|p| (p.epsilon, p.error)).collect())
     };
     let panel = |floor, title: &str| Panel {
         title: title.into(),
         x: Axis::linear("ε"),
         y: Axis::linear("relative error, mean over rows"),
-        series: found.series.iter().filter(|one| one.floor == floor).map(drawn).collect(),
+        series: found.series.iter().filter(|curve| curve.floor == floor).map(line).collect(),
         level: None,
     };
     let title = format!("{}: mean error at δ = {}", found.trace, found.delta);
@@ -52,10 +53,10 @@ pub fn epsilon(found: &EpsilonStudy) -> String {
     Figure { title, columns: 2, panels }.svg()
 }
 
-/// The mean error of the variances against the size of the base sample.
+/// Plots the mean error of the estimated variances against the size of the base sample.
 pub fn base_sample(found: &BaseSample) -> String {
-    let series = |name: &str, of: fn(&BaseSize) -> ErrorSummary| {
-        let points = found.sizes.iter().map(|size| (size.tokens as f64, of(size).mean));
+    let series = |name: &str, summary: fn(&BaseSize) -> ErrorSummary| {
+        let points = found.sizes.iter().map(|size| (size.tokens as f64, summary(size).mean));
         Series::line(name, points.collect())
     };
     let panel = Panel {
@@ -73,12 +74,12 @@ pub fn base_sample(found: &BaseSample) -> String {
     Figure { title, columns: 1, panels: vec![panel] }.svg()
 }
 
-/// The measured quantiles against the normal's.
+/// Plots the measured quantiles against those of the normal distribution.
 pub fn normality(found: &Normality) -> String {
-    let one = |size: &NormalitySize| {
+    let line = |size: &NormalitySize| {
         Series::line(&format!("{} tokens", size.tokens), size.quantiles.clone())
     };
-    let mut series: Vec<Series> = found.sizes.iter().map(one).collect();
+    let mut series: Vec<Series> = found.sizes.iter().map(line).collect();
     let normal = found.sizes.iter().flat_map(|size| &size.quantiles).map(|(normal, _)| *normal);
     let (low, high) = ends(normal);
     series.push(Series::curve("normal", vec![(low, low), (high, high)]));
@@ -93,22 +94,23 @@ pub fn normality(found: &Normality) -> String {
     Figure { title, columns: 1, panels: vec![panel] }.svg()
 }
 
-/// The errors of each head against what the first method, top-k, covers of it.
+/// Plots each head's errors against the attention weight that top-k does not cover.
 pub fn coverage(found: &Coverage) -> String {
     let heads = distinct(found.rows.iter().map(|row| (row.layer, row.query_head)));
-    let of = |method: &str, head: (usize, usize), element: fn(&RowCoverage) -> f64| {
-        let own = found.rows.iter().filter(|row| row.method == method);
-        mean(own.filter(|row| (row.layer, row.query_head) == head).map(element))
+    let mean_of = |method: &str, head: (usize, usize), element: fn(&RowCoverage) -> f64| {
+        let rows = found.rows.iter().filter(|row| row.method == method);
+        mean(rows.filter(|row| (row.layer, row.query_head) == head).map(element))
     };
-    let methods: Vec<&str> = found.methods.iter().map(|one: &CoverageMethod| one.method).collect();
-    let left = |head| 1.0 - of("top-k", head, |row| row.coverage);
+    let methods = found.methods.iter().map(|method: &CoverageMethod| method.method);
+    let methods: Vec<&str> = methods.collect();
+    let uncovered = |head| 1.0 - mean_of("top-k", head, |row| row.coverage);
     let points = |method: &str, element: fn(&RowCoverage) -> f64| {
-        let point = |&head: &(usize, usize)| (left(head), of(method, head, element));
+        let point = |&head: &(usize, usize)| (uncovered(head), mean_of(method, head, element));
         Series::points(method, heads.iter().map(point).collect())
     };
     let panel = |title: &str, y: Axis, series| Panel {
         title: title.into(),
-        x: Axis::log("softmax mass that top-k leaves out").in_percent(),
+        x: Axis::log("attention weight not covered by top-k").in_percent(),
         y,
         series,
         level: None,
@@ -117,23 +119,23 @@ pub fn coverage(found: &Coverage) -> String {
     let needed = vec![points("top-p", |row| row.density)];
     let panels = vec![
         panel("error", Axis::log("relative error of the output"), errors),
-        panel("what top-p needs", Axis::log("share of the tokens").in_percent(), needed),
+        panel("density of top-p", Axis::log("share of the tokens").in_percent(), needed),
     ];
-    let title = format!("{}: coverage, a point for each head", found.trace);
+    let title = format!("{}: coverage, a point per head", found.trace);
     Figure { title, columns: 2, panels }.svg()
 }
 
-/// Bias and standard deviation against the tokens read besides.
+/// Plots bias and standard deviation against the share of additional tokens.
 pub fn bias(found: &Bias) -> String {
-    let series = |name: &str, of: fn(&BiasSize) -> f64| {
-        Series::line(name, found.sizes.iter().map(|size| (size.share, of(size))).collect())
+    let series = |name: &str, measure: fn(&BiasSize) -> f64| {
+        Series::line(name, found.sizes.iter().map(|size| (size.share, measure(size))).collect())
     };
     let panel = Panel {
         title: "root mean squares over rows".into(),
-        x: Axis::log("tokens read besides sink, window and top 5 %").in_percent(),
+        x: Axis::log("tokens read beside sink, window and top 5 %").in_percent(),
         y: Axis::log("relative to the output"),
         series: vec![
-            series("more of the top: bias", |size| size.top_k),
+            series("more top-k tokens: bias", |size| size.top_k),
             series("a sample: standard deviation", |size| size.deviation),
             series("a sample: bias", |size| size.bias),
         ],
@@ -143,15 +145,16 @@ pub fn bias(found: &Bias) -> String {
     Figure { title, columns: 1, panels: vec![panel] }.svg()
 }
 
-/// The confidence that error bars claim against the share of the samples that they hold: of all heads,
-/// and of the head where they hold the fewest, marked by what that says of the confidence.
+/// Plots the share of the samples within their error bars against the claimed confidence: over all
+/// heads, and of the worst head, which is marked with the evidence on the confidence.
 pub fn calibration(found: &Calibration) -> String {
     let panel = |title: &str, outside: fn(&AtDelta) -> f64| {
-        let line = |one: &Calibrated| {
-            let place = |at: &AtDelta| (1.0 - at.delta, 1.0 - outside(at));
-            Series::line(&one.pipeline, one.at.iter().map(place).collect())
+        let line = |pipeline: &Calibrated| {
+            let place = |point: &AtDelta| (1.0 - point.delta, 1.0 - outside(point));
+            Series::line(&pipeline.pipeline, pipeline.at.iter().map(place).collect())
         };
-        let deltas = found.pipelines.iter().flat_map(|one| &one.at).map(|at| at.delta);
+        let points = found.pipelines.iter().flat_map(|pipeline| &pipeline.at);
+        let deltas = points.map(|point| point.delta);
         let claimed = Series::line("as claimed", deltas.map(|d| (1.0 - d, 1.0 - d)).collect());
         Panel {
             title: title.into(),
@@ -161,29 +164,33 @@ pub fn calibration(found: &Calibration) -> String {
             level: None,
         }
     };
-    let all = panel("all heads", |at| at.bars.share_outside().unwrap_or(0.0));
-    let mut worst = panel("the worst head", |at| at.worst);
-    let mark = |at: &AtDelta| Some((at.bars.evidence?, (1.0 - at.delta, 1.0 - at.worst)));
-    let marks: Vec<_> = found.pipelines.iter().flat_map(|one| &one.at).filter_map(mark).collect();
+    let all = panel("all heads", |point| point.bars.share_outside().unwrap_or(0.0));
+    let mut worst = panel("the worst head", |point| point.worst);
+    let mark =
+        |point: &AtDelta| Some((point.bars.evidence?, (1.0 - point.delta, 1.0 - point.worst)));
+    let points = found.pipelines.iter().flat_map(|pipeline| &pipeline.at);
+    let marks: Vec<_> = points.filter_map(mark).collect();
     worst.series.extend(Series::marked(&marks));
-    let title = format!("{}: are error bars as sure as they say?", found.trace);
+    let title = format!("{}: calibration of error bars", found.trace);
     Figure { title, columns: 2, panels: vec![all, worst] }.svg()
 }
 
-/// A panel for each parameter: errors above, densities below.
+/// Plots errors (above) and densities (below) against each parameter.
 pub fn sensitivity(found: &Sensitivity) -> String {
-    let targets = distinct(found.variations.iter().map(|one| one.target));
-    let parameters = distinct(found.variations.iter().map(|one| one.parameter));
-    let series = |target: Target, parameter: &str, of: fn(&Variation) -> f64| {
-        let own = |one: &&Variation| one.target == target && one.parameter == parameter;
-        let points = found.variations.iter().filter(own).map(|one| (one.value, of(one)));
+    let targets = distinct(found.variations.iter().map(|variation| variation.target));
+    let parameters = distinct(found.variations.iter().map(|variation| variation.parameter));
+    let series = |target: Target, parameter: &str, measure: fn(&Variation) -> f64| {
+        let belongs =
+            |variation: &&Variation| variation.target == target && variation.parameter == parameter;
+        let variations = found.variations.iter().filter(belongs);
+        let points = variations.map(|variation| (variation.value, measure(variation)));
         Series::line(&target.to_string(), points.collect())
     };
-    let panel = |parameter: &str, name: &str, of: fn(&Variation) -> f64| Panel {
+    let panel = |parameter: &str, name: &str, measure: fn(&Variation) -> f64| Panel {
         title: parameter.into(),
         x: Axis::log(unit(parameter)),
         y: Axis::linear(name),
-        series: targets.iter().map(|&target| series(target, parameter, of)).collect(),
+        series: targets.iter().map(|&target| series(target, parameter, measure)).collect(),
         level: None,
     };
     let errors =
@@ -193,17 +200,17 @@ pub fn sensitivity(found: &Sensitivity) -> String {
     Figure { title, columns: 3, panels: errors.chain(densities).collect() }.svg()
 }
 
-/// Error against density, the front joined.
+/// Plots error against density, with the Pareto front.
 pub fn pareto(found: &Pareto) -> String {
     comparison(&found.comparison)
 }
 
-/// Error against density, with a line at the mean limit.
+/// Plots error against density, with a line at the mean limit.
 pub fn limit(found: &LimitStudy) -> String {
     comparison_with_limit(&found.comparison, Some(found.limit.mean))
 }
 
-/// What the values of a parameter of the natural configuration are.
+/// Returns the unit of a parameter of the natural configuration.
 fn unit(parameter: &str) -> &'static str {
     match parameter {
         "sink" | "window" => "tokens",
@@ -213,7 +220,7 @@ fn unit(parameter: &str) -> &'static str {
     }
 }
 
-/// Each item once, in the order of its first.
+/// Returns each item once, in the order of first occurrences.
 fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     let mut all = Vec::new();
     for item in items {
@@ -224,7 +231,7 @@ fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     all
 }
 
-/// The smallest and the largest element.
+/// Returns the smallest and the largest element.
 fn ends(elements: impl Iterator<Item = f64>) -> (f64, f64) {
     elements.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)))
 }

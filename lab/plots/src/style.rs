@@ -1,4 +1,4 @@
-//! The style of points and lines: each kind differs by more than its colour.
+//! Styles of points and lines, which differ by more than their colours.
 
 use std::f64::consts::TAU;
 
@@ -8,7 +8,7 @@ use vattention_experiments::Evidence;
 
 use crate::canvas::{Canvas, DrawFailure, Pixel};
 
-/// Colours that most people tell apart (Okabe and Ito).
+/// Colours that most people can distinguish (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -31,7 +31,7 @@ const MARKERS: [Marker; 6] = [
 /// Lengths of dashes and of gaps, in pixels.
 const DASHES: [Option<(u32, u32)>; 4] = [None, Some((8, 5)), Some((2, 4)), Some((14, 4))];
 
-/// The shape of a point.
+/// Shape of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marker {
     Circle,
@@ -42,7 +42,7 @@ pub(crate) enum Marker {
     Ring,
 }
 
-/// The style of points and of the line through them.
+/// Style of points and of the line through them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
     pub(crate) colour: RGBColor,
@@ -51,8 +51,8 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// Of one of several series; no two of the first 42 have colour and marker in common, and no two
-    /// of the first 28 colour and dashes.
+    /// Returns the style of the series with this number. The first 42 differ in colour or marker,
+    /// and the first 28 in colour or dashes.
     pub(crate) fn of_series(number: usize) -> Self {
         Self {
             colour: COLOURS[number % COLOURS.len()],
@@ -61,7 +61,7 @@ impl Style {
         }
     }
 
-    /// Of what is said of a promise; `None`: there is none.
+    /// Returns the style of evidence on a promise; `None` means that there is no promise.
     pub(crate) fn of_evidence(evidence: Option<Evidence>) -> Self {
         let (colour, marker) = match evidence {
             None => (RGBColor(110, 110, 110), Marker::Ring),
@@ -72,10 +72,10 @@ impl Style {
         Self { colour, marker, dash: None }
     }
 
-    /// A point, some `radius` pixels to each side.
+    /// Draws a point of about `radius` pixels to each side.
     pub(crate) fn draw_point<'a>(
         self,
-        on: &Canvas<'a>,
+        canvas: &Canvas<'a>,
         (x, y): Pixel,
         radius: i32,
     ) -> Result<(), DrawFailure<'a>> {
@@ -83,42 +83,42 @@ impl Style {
         let corners = |count: u32, turn: f64, radius: f64| -> Vec<Pixel> {
             let corner = |i: u32| {
                 let angle = TAU * (f64::from(i) / f64::from(count) + turn);
-                let to = |centre: i32, part: f64| centre + (radius * part).round() as i32;
-                (to(x, angle.sin()), to(y, -angle.cos()))
+                let shift = |centre: i32, part: f64| centre + (radius * part).round() as i32;
+                (shift(x, angle.sin()), shift(y, -angle.cos()))
             };
             (0..count).map(corner).collect()
         };
         let far = 1.3 * f64::from(radius);
         match self.marker {
-            Marker::Circle => on.draw(&Circle::new((x, y), radius, fill)),
+            Marker::Circle => canvas.draw(&Circle::new((x, y), radius, fill)),
             Marker::Ring => {
-                on.draw(&Circle::new((x, y), radius, WHITE.filled()))?;
-                on.draw(&Circle::new((x, y), radius, self.colour.stroke_width(2)))
+                canvas.draw(&Circle::new((x, y), radius, WHITE.filled()))?;
+                canvas.draw(&Circle::new((x, y), radius, self.colour.stroke_width(2)))
             }
-            Marker::Square => on.draw(&Polygon::new(corners(4, 0.125, far), fill)),
-            Marker::Triangle => on.draw(&Polygon::new(corners(3, 0.0, far), fill)),
-            Marker::Diamond => on.draw(&Polygon::new(corners(4, 0.0, far), fill)),
+            Marker::Square => canvas.draw(&Polygon::new(corners(4, 0.125, far), fill)),
+            Marker::Triangle => canvas.draw(&Polygon::new(corners(3, 0.0, far), fill)),
+            Marker::Diamond => canvas.draw(&Polygon::new(corners(4, 0.0, far), fill)),
             Marker::Cross => {
                 let ends = corners(4, 0.125, far);
                 for (from, to) in [(0, 2), (1, 3)] {
                     let line = [ends[from], ends[to]];
-                    on.draw(&PathElement::new(line, self.colour.stroke_width(3)))?;
+                    canvas.draw(&PathElement::new(line, self.colour.stroke_width(3)))?;
                 }
                 Ok(())
             }
         }
     }
 
-    /// A line through places.
+    /// Draws a line through positions.
     pub(crate) fn draw_line<'a>(
         self,
-        on: &Canvas<'a>,
+        canvas: &Canvas<'a>,
         places: Vec<Pixel>,
     ) -> Result<(), DrawFailure<'a>> {
         let style = self.colour.stroke_width(2);
         match self.dash {
-            None => on.draw(&PathElement::new(places, style)),
-            Some((dash, gap)) => on.draw(&DashedPathElement::new(places, dash, gap, style)),
+            None => canvas.draw(&PathElement::new(places, style)),
+            Some((dash, gap)) => canvas.draw(&DashedPathElement::new(places, dash, gap, style)),
         }
     }
 }

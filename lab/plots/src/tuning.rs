@@ -1,12 +1,15 @@
-//! The best settings of methods: error against density.
+//! Plot of the best settings of methods: error against density.
 
 use vattention_experiments::{Best, Tuning, TuningScore};
 
 use crate::axis::Axis;
 use crate::figure::{Figure, Panel, Series};
 
-/// The mean error of each method's best settings against what they read, both logarithmic, as SVG: on the texts that
-/// settings were chosen on, and on the held-out ones, if there are any. A line joins the settings of a method.
+/// Plots the mean error of each method's best settings against their density, both logarithmic, as
+/// SVG.
+///
+/// A panel shows the traces on which settings were chosen, and another one the held-out traces, if
+/// there are any. A line joins the settings of a method.
 pub fn tuning(found: &Tuning) -> String {
     let chosen = |best: &Best| best.tried.map(|number| found.tried[number].score);
     let mut panels = vec![panel(found, "where settings were chosen", chosen)];
@@ -25,9 +28,9 @@ fn panel(found: &Tuning, title: &str, score: impl Fn(&Best) -> Option<TuningScor
         }
     }
     let series = |method: &&str| {
-        let own = found.best.iter().filter(|best| best.method == *method);
+        let best = found.best.iter().filter(|best| best.method == *method);
         let mut points: Vec<(f64, f64)> =
-            own.filter_map(&score).map(|score| (score.density, score.error)).collect();
+            best.filter_map(&score).map(|score| (score.density, score.error)).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Series::line(method, points)
     };
@@ -35,7 +38,7 @@ fn panel(found: &Tuning, title: &str, score: impl Fn(&Best) -> Option<TuningScor
         title: title.into(),
         x: Axis::log("share of the tokens read, per KV head").in_percent(),
         y: Axis::log("mean |out - exact| / |exact|"),
-        series: methods.iter().map(series).filter(|one| !one.points.is_empty()).collect(),
+        series: methods.iter().map(series).filter(|series| !series.points.is_empty()).collect(),
         level: None,
     }
 }

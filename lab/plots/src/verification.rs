@@ -1,16 +1,16 @@
-//! Measured errors of every head and every row against the promised epsilon.
+//! Plot of the measured errors of heads and rows against the promised epsilon.
 
 use plotters::prelude::*;
 use vattention_core::{Fraction, promise::Scope};
 use vattention_experiments::{Count, Evidence, Verification};
 
-use crate::axis::{Axis, Ticked};
+use crate::axis::{Axis, TickedAxis};
 use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, picture, text_width, write};
 use crate::labels::{Area, PlotLabels};
 use crate::style::Style;
 
 const SIZE: (u32, u32) = (900, 700);
-/// Of title and legend.
+/// Height of title and legend.
 const TOP: i32 = 80;
 /// Half the size of a head's point.
 const POINT: i32 = 4;
@@ -20,9 +20,9 @@ const ROW_POINT: i32 = 2;
 const ROW_OFFSET: i32 = 14;
 /// Maximum number of rows within delta that are drawn at an epsilon, the largest errors first.
 const ROWS: usize = 500;
-/// Smaller errors are drawn here, as multiples of the least epsilon.
+/// Minimum error that is drawn, as a multiple of the least epsilon; smaller errors are drawn here.
 const LEAST: f64 = 1e-3;
-/// Heads named at each epsilon, at most.
+/// Maximum number of heads with names at each epsilon.
 const NAMED: usize = 8;
 
 const MEAN: RGBColor = RGBColor(150, 150, 150);
@@ -44,14 +44,14 @@ struct HeadColumn {
     rows: Vec<HeadPoint>,
 }
 
-/// The (1 − delta)-quantile and the mean of each head's errors (of each layer's largest errors, if
-/// the promise is about its heads together) against epsilon, both logarithmic, as SVG; beside them
-/// the quantile of each row: a head at one query.
+/// Plots the (1 − delta)-quantile and the mean of each head's errors against epsilon, both
+/// logarithmic, as SVG; under scope `step`, of each layer's largest errors. Beside them is the
+/// quantile of each row, a head at one query.
 ///
-/// `verdicts` are of one pipeline at several epsilons, all promised. A quantile above the diagonal
+/// `verdicts` belong to one pipeline at several promised epsilons. A quantile above the diagonal
 /// belongs to a head or a row that exceeded epsilon more often than delta allows; colour and shape
-/// say whether that may be chance. The title has the verdict and the tests behind it. The worst
-/// have names beside them: `layer.head` for heads, `layer.head@query` for rows that contradict
+/// show the evidence. The title has the verdict and the tests that contradict the promise. The
+/// worst points have names: `layer.head` for heads, `layer.head@query` for rows that contradict
 /// delta, at most eight at each epsilon.
 pub fn verification(verdicts: &[Verification]) -> String {
     let mut columns: Vec<HeadColumn> = verdicts.iter().map(HeadColumn::new).collect();
@@ -60,7 +60,7 @@ pub fn verification(verdicts: &[Verification]) -> String {
 }
 
 impl HeadColumn {
-    /// Points of a verdict: all heads, and the rows with the largest errors.
+    /// Returns the points of a verdict: all heads, and the rows with the largest errors.
     fn new(verdict: &Verification) -> Self {
         let epsilon = verdict.goal.epsilon().map_or(f64::NAN, Fraction::get);
         let mut rows: Vec<HeadPoint> =
@@ -76,7 +76,7 @@ impl HeadColumn {
     }
 }
 
-/// Point of one row.
+/// Returns the point of one row.
 fn row_point(verdict: &Verification, row: &Count) -> HeadPoint {
     let head = row.query_head.map_or_else(String::new, |head| format!(".{head}"));
     let query = row.query.map_or_else(String::new, |query| format!("@{query}"));
@@ -89,7 +89,8 @@ fn row_point(verdict: &Verification, row: &Count) -> HeadPoint {
     }
 }
 
-/// Of each verdict, what the promise is judged by, in the same order in all.
+/// Returns a point per head or, under scope `step`, per layer. Their order is the same for all
+/// verdicts of a pipeline.
 fn points(verdict: &Verification) -> Vec<HeadPoint> {
     let epsilon = verdict.goal.epsilon().map_or(f64::NAN, Fraction::get);
     let heads = verdict.heads.iter().map(|head| HeadPoint {
@@ -119,8 +120,8 @@ fn draw<'a>(
 ) -> Result<(), DrawFailure<'a>> {
     let [x, y] = [Axis::log("epsilon promised"), Axis::log("error measured")];
     let epsilons: Vec<f64> = columns.iter().map(|column| column.epsilon).collect();
-    let across = Ticked::at(&x, &epsilons);
-    let up = Ticked::new(&y, errors(columns).into_iter().filter_map(|error| y.place(error)));
+    let across = TickedAxis::with_numbers(&x, &epsilons);
+    let up = TickedAxis::new(&y, errors(columns).into_iter().filter_map(|error| y.place(error)));
     let mut chart = ChartBuilder::on(root)
         .margin(16)
         .margin_top(TOP)
@@ -177,8 +178,9 @@ fn draw<'a>(
     legend(root, verdict)
 }
 
-/// Points with names at one epsilon: rows that contradict delta, then heads above the diagonal, the
-/// worst first. If there are none, the worst head.
+/// Returns the points with names at one epsilon: rows that contradict delta, then heads above the
+/// diagonal, in order of decreasing error. If no head is above the diagonal, the worst one has a
+/// name.
 fn named(column: &HeadColumn) -> Vec<&HeadPoint> {
     let contradict = column.rows.iter().filter(|row| row.evidence == Evidence::Contradicted);
     let mut heads: Vec<&HeadPoint> = column.heads.iter().collect();
@@ -188,21 +190,20 @@ fn named(column: &HeadColumn) -> Vec<&HeadPoint> {
     contradict.take(NAMED / 2).chain(heads).take(NAMED).collect()
 }
 
-/// Errors to show: all, but for those far below.
+/// Returns the errors that determine the range of the y axis, with [`LEAST`] as their minimum.
 fn errors(columns: &[HeadColumn]) -> Vec<f64> {
     let least = LEAST * columns.iter().map(|column| column.epsilon).fold(1.0, f64::min);
     let points = columns.iter().flat_map(HeadColumn::all);
-    let of_point =
-        |point: &HeadPoint| [point.epsilon, point.at_delta, point.mean.unwrap_or(point.at_delta)];
-    let all = points.flat_map(of_point);
+    let all = points
+        .flat_map(|point| [point.epsilon, point.at_delta, point.mean.unwrap_or(point.at_delta)]);
     all.map(|error| error.max(least)).collect()
 }
 
 fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), DrawFailure<'a>> {
     let delta = verdict.goal.delta.get();
     let judged = match verdict.goal.scope {
-        Scope::Row => "of each head",
-        Scope::Step => "of the largest of each layer",
+        Scope::Row => "each head's errors",
+        Scope::Step => "each layer's largest errors",
     };
     let (pipeline, target) = (&verdict.pipeline, verdict.goal.target);
     let tests: Vec<String> = verdict.contradicted_by.iter().map(ToString::to_string).collect();
@@ -213,11 +214,11 @@ fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), DrawFailu
     root.draw(&Text::new(title, (24, 10), ("sans-serif", 15)))?;
     let samples = verdict.worst.trials;
     let quantile = format!(
-        "error {judged} that 1 - delta of its {samples} samples do not exceed (line: as promised); \
-         grey: mean; small, to the right: rows; names: layer.head@query"
+        "quantile 1 - delta of {judged} over {samples} samples (line: promise); grey: mean; small, \
+         to the right: rows; names: layer.head@query"
     );
     let limited = if verdict.goal.limit().is_some() {
-        "; where the limit does not suffice: the error bar is the promise, not the line"
+        "; where the limit is too small, the error bar is the promise, not the line"
     } else {
         ""
     };
@@ -227,7 +228,7 @@ fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), DrawFailu
     for evidence in Evidence::ALL {
         let text = match evidence {
             Evidence::WithinDelta => "within delta".into(),
-            Evidence::AboveDelta => "above delta, maybe by chance".into(),
+            Evidence::AboveDelta => "above delta, perhaps by chance".into(),
             Evidence::Contradicted => format!("contradicted (p < {:.1e})", verdict.test.limit),
         };
         Style::of_evidence(Some(evidence)).draw_point(root, (x, 64), POINT)?;
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_far_below_do_not_stretch_the_picture() {
+    fn very_small_errors_do_not_extend_the_axis() {
         let columns = [
             column(0.1, vec![point("a", 0.1, 0.3), point("b", 0.1, f64::INFINITY)]),
             column(0.2, vec![point("a", 0.2, 0.0)]),
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_contradict_are_named_and_heads_above_the_diagonal_or_else_the_worst() {
+    fn the_worst_rows_and_heads_have_names() {
         let names = |column: &HeadColumn| -> Vec<String> {
             named(column).into_iter().map(|point| point.name.clone()).collect()
         };

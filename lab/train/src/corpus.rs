@@ -1,4 +1,4 @@
-//! Traces of one model, which together say what its heads are like.
+//! Traces of one model, to train or calibrate on.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use vattention_trace::{Trace, TraceLayer};
 
 use crate::{Error, Result};
 
-/// Traces of the same layers and heads, at least one.
+/// At least one trace; all have the same layers and heads.
 #[derive(Debug)]
 pub struct Corpus {
     traces: Vec<Trace>,
@@ -34,15 +34,15 @@ impl Corpus {
     /// Refuses traces of another model.
     ///
     /// # Errors
-    /// Names the first trace of `other` that differs, and how.
+    /// If a trace of `other` differs in layers, heads or scale; the error names the first one.
     pub fn expect_same_model(&self, other: &Self) -> Result<()> {
         other.traces.iter().try_for_each(|trace| self.expect_same(trace))
     }
 
-    /// Refuses traces of fewer queries.
+    /// Refuses traces with fewer queries than `least` in a layer.
     ///
     /// # Errors
-    /// Names the first trace that has fewer.
+    /// If a trace has fewer; the error names the first one.
     pub fn expect_queries(&self, least: usize) -> Result<()> {
         for trace in &self.traces {
             if let Some((number, layout)) = trace.layers().find(|(_, l)| l.queries < least) {
@@ -55,25 +55,25 @@ impl Corpus {
         Ok(())
     }
 
-    /// The layers and their heads.
+    /// Returns the layers, and their shapes.
     pub fn layers(&self) -> impl ExactSizeIterator<Item = (usize, Shape)> + '_ {
         self.layers.iter().map(|(&number, &shape)| (number, shape))
     }
 
-    /// What queries are multiplied by; `None` is `1 / √head_dim`.
+    /// Returns the factor of queries; `None` stands for `1 / √head_dim`.
     pub fn scale(&self) -> Option<f32> {
         self.traces[0].info().scale
     }
 
-    /// The files, as they were given.
+    /// Returns the paths of the traces, as given to [`Corpus::open`].
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.traces.iter().map(Trace::path)
     }
 
-    /// The numbers of one layer, one after the other, for each trace.
+    /// Reads one layer of each trace.
     ///
     /// # Errors
-    /// A number that is not finite, or a layer that is not there.
+    /// A number that is not finite, or a layer that does not exist.
     pub fn layer(&self, number: usize) -> impl Iterator<Item = Result<TraceLayer>> + '_ {
         self.traces.iter().map(move |trace| {
             let missing = || Error::trace(trace.path(), format!("there is no layer {number}"));
@@ -82,20 +82,20 @@ impl Corpus {
     }
 
     fn expect_same(&self, trace: &Trace) -> Result<()> {
-        let (wanted, found) = (&self.layers, shapes(trace));
+        let (expected, found) = (&self.layers, shapes(trace));
         let first = self.traces[0].path().display();
         let refuse = |reason: String| Err(Error::trace(trace.path(), reason));
         if found.is_empty() {
-            return refuse("there are no layers to learn from".into());
+            return refuse("there are no layers; expected at least one".into());
         }
-        if !wanted.keys().eq(found.keys()) {
-            let (found, wanted) = (found.keys(), wanted.keys());
-            return refuse(format!("has layers {found:?}; expected {wanted:?} as {first} has"));
+        if !expected.keys().eq(found.keys()) {
+            let (found, expected) = (found.keys(), expected.keys());
+            return refuse(format!("has layers {found:?}; expected {expected:?} as {first} has"));
         }
-        for ((number, wanted), found) in wanted.iter().zip(found.values()) {
-            if wanted != found {
+        for ((number, expected), found) in expected.iter().zip(found.values()) {
+            if expected != found {
                 let reason =
-                    format!("layer {number} has {found:?}; expected {wanted:?} of {first}");
+                    format!("layer {number} has {found:?}; expected {expected:?} of {first}");
                 return refuse(reason);
             }
         }
@@ -103,7 +103,7 @@ impl Corpus {
             return refuse(format!("its scale differs from that of {first}"));
         }
         match trace.layers().find(|(_, layout)| layout.queries == 0 || layout.tokens == 0) {
-            Some((number, _)) => refuse(format!("layer {number} holds no queries or no tokens")),
+            Some((number, _)) => refuse(format!("layer {number} has no queries or no tokens")),
             None => Ok(()),
         }
     }

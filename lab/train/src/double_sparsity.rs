@@ -1,10 +1,11 @@
-//! Channels by importance, as Double Sparsity ranks with the most important only.
+//! Channels in order of importance, for Double Sparsity, which ranks tokens by the most important
+//! channels only.
 //!
 //! The importance of channel `c` is the mean of `|q_c|`, of `|k_c|`, or of `|q_c k_c|` over pairs
-//! of a query and the key of the same token. A trace's plain queries see its tokens but are none of
-//! them; its prompt queries are those of the last tokens of its prompt, so only these make pairs. Without a prompt
-//! in any trace the third is the product of the first two, which ignores how both vary together.
-//! With one KV head for several query heads, its importance is their sum.
+//! of a query and the key of the same token. Only prompt queries make pairs: they belong to the
+//! last tokens of the prompt, while other queries need not belong to a token of the trace. Without
+//! prompt queries in any trace, the third importance is the product of the first two, which ignores
+//! correlations. The importance for a KV head is the sum over its query heads.
 //!
 //! Yang, Sheng, Gonzalez, Stoica, Zheng (2024), "Post-Training Sparse Attention with Double
 //! Sparsity", <https://arxiv.org/abs/2408.07092>; the file has the authors' keys.
@@ -16,15 +17,15 @@ use vattention_trace::TraceLayer;
 
 use crate::{Corpus, Result};
 
-/// The channels of one layer's heads: for each head, all of them by falling importance.
+/// Channels of one layer, `[heads]`: for each head, all channels by falling importance.
 type ChannelOrder = Vec<Vec<usize>>;
 
-/// Channel lists of some layers.
+/// Channel lists of layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Channels {
     lists: BTreeMap<String, ChannelOrder>,
-    /// Pairs of a query and the key of its own token, of each head in the layer that has the fewest; in a
-    /// layer without any `qk` is a product of means.
+    /// Pairs of a query and its own token's key per head, in the layer with the fewest. In a layer
+    /// without pairs, `qk` is a product of means.
     pub pairs: usize,
 }
 
@@ -32,7 +33,7 @@ impl Channels {
     /// Ranks the channels of every layer.
     ///
     /// # Errors
-    /// What [`Corpus::layer`] refuses.
+    /// Errors of [`Corpus::layer`].
     pub fn calibrate(corpus: &Corpus) -> Result<Self> {
         let mut channels = Self { lists: BTreeMap::new(), pairs: usize::MAX };
         for (number, _) in corpus.layers() {
@@ -46,13 +47,13 @@ impl Channels {
         Ok(channels)
     }
 
-    /// The list under a key of the file, `[heads]` of all channels.
+    /// Returns the list under a key of the file, `[heads]` of all channels.
     pub fn get(&self, key: &str) -> Option<&[Vec<usize>]> {
         self.lists.get(key).map(Vec::as_slice)
     }
 
-    /// The file: the authors' keys `model.layers.{l}.self_attn.{q,k,qk}_proj` with a list for each
-    /// query head, and the same with `_group` at the end with a list for each KV head.
+    /// Returns the file as JSON. The authors' keys `model.layers.{l}.self_attn.{q,k,qk}_proj` have
+    /// a list for each query head; keys with the suffix `_group` have a list for each KV head.
     pub fn to_json(&self) -> String {
         let line = |(key, order): (&String, &ChannelOrder)| format!("  \"{key}\": {order:?}");
         let lines: Vec<String> = self.lists.iter().map(line).collect();
@@ -62,20 +63,22 @@ impl Channels {
     fn push(&mut self, layer: usize, sums: &ChannelSums) {
         let queries = sums.queries.mean();
         let group = queries.nrows() / sums.keys.total.nrows();
-        let keys = each(&sums.keys.mean(), group);
+        let keys = repeat_rows(&sums.keys.mean(), group);
         let products = if sums.pairs.count > 0 { sums.pairs.mean() } else { &queries * &keys };
         for (name, importance) in [("q", queries), ("k", keys), ("qk", products)] {
             let key = format!("model.layers.{layer}.self_attn.{name}_proj");
-            self.lists.insert(format!("{key}_group"), ranked(&summed(&importance, group)));
-            self.lists.insert(key, ranked(&importance));
+            self.lists.insert(format!("{key}_group"), rank(&sum_groups(&importance, group)));
+            self.lists.insert(key, rank(&importance));
         }
     }
 }
 
-/// A sum over rows of some heads, `[heads, head_dim]`.
+/// Mean over the rows of each head.
 #[derive(Default)]
 struct ChannelMean {
+    /// Sum over rows, `[heads, head_dim]`.
     total: Array2<f64>,
+    /// Number of rows.
     count: usize,
 }
 
@@ -118,22 +121,22 @@ impl ChannelSums {
     }
 }
 
-/// The rows of KV heads, once for each query head.
-fn each(rows: &Array2<f64>, group: usize) -> Array2<f64> {
+/// Repeats the rows of KV heads for each of their query heads.
+fn repeat_rows(rows: &Array2<f64>, group: usize) -> Array2<f64> {
     let dim = (rows.nrows() * group, rows.ncols());
     Array2::from_shape_fn(dim, |(head, channel)| rows[[head / group, channel]])
 }
 
-/// Rows summed over the query heads of each KV head.
-fn summed(rows: &Array2<f64>, group: usize) -> Array2<f64> {
+/// Sums rows over the query heads of each KV head.
+fn sum_groups(rows: &Array2<f64>, group: usize) -> Array2<f64> {
     let dim = (rows.nrows() / group, rows.ncols());
     Array2::from_shape_fn(dim, |(head, channel)| {
         (0..group).map(|member| rows[[head * group + member, channel]]).sum()
     })
 }
 
-/// All channels of each head by falling importance, the lower first where equal.
-fn ranked(importance: &Array2<f64>) -> ChannelOrder {
+/// Ranks all channels of each head by falling importance; of equal channels, the lower comes first.
+fn rank(importance: &Array2<f64>) -> ChannelOrder {
     let order = |row: ndarray::ArrayView1<'_, f64>| {
         let mut channels: Vec<usize> = (0..row.len()).collect();
         channels.sort_by(|&a, &b| row[b].total_cmp(&row[a]));

@@ -1,14 +1,17 @@
-//! Gates of KV heads, as DuoAttention tells heads that retrieve from those that stream.
+//! Gates of KV heads, by which DuoAttention separates retrieval heads from streaming heads.
 //!
-//! The gate of a KV head is the mean error of the output that reads the first [`DuoAttention::SINK`] and the last [`DuoAttention::RECENT`] tokens alone,
-//! `|out − exact| / |exact|`, at most 1, over the queries of its group.
+//! The gate of a KV head is the mean error over its group's queries of an output that reads only
+//! the first [`DuoAttention::SINK`] and the last [`DuoAttention::RECENT`] tokens. The error is
+//! `|out − exact| / |exact|`, at most 1.
 //!
-//! The authors learn gates instead: by the last layer's output on texts with hidden passkeys, through the gradients of the whole model,
-//! with a price on each head that reads everything. A trace has one layer's output and no gradient. What both ask is how far the output
-//! moves if a head streams; what the others make of that is theirs alone.
+//! The authors train gates instead. Their loss is the change of the last layer's output on texts
+//! with hidden passkeys, with a penalty on retrieval heads, and gradients flow through the whole
+//! model. A trace has no gradients, and only the outputs of single layers. Both methods measure the
+//! change of an output if a head streams; here, the effect on later layers is ignored.
 //!
-//! Xiao, Tang, Zuo, Guo, Yang, Tang, Fu, Han (2024), "DuoAttention: Efficient Long-Context LLM Inference with Retrieval and
-//! Streaming Heads", <https://arxiv.org/abs/2410.10819>; the file is as theirs.
+//! Xiao, Tang, Zuo, Guo, Yang, Tang, Fu, Han (2024), "DuoAttention: Efficient Long-Context LLM
+//! Inference with Retrieval and Streaming Heads", <https://arxiv.org/abs/2410.10819>; the file has
+//! the authors' format.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +23,7 @@ use vattention_trace::TraceLayer;
 
 use crate::{Corpus, Result};
 
-/// Gates of the KV heads of some layers.
+/// Gates of the KV heads of layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gates {
     layers: BTreeMap<usize, Vec<f64>>,
@@ -30,7 +33,7 @@ impl Gates {
     /// Measures every head. O(query_heads · queries · tokens · dim) for each layer.
     ///
     /// # Errors
-    /// What [`Corpus::layer`] refuses.
+    /// Errors of [`Corpus::layer`].
     pub fn calibrate(corpus: &Corpus) -> Result<Self> {
         let mut layers = BTreeMap::new();
         for (number, shape) in corpus.layers() {
@@ -38,29 +41,29 @@ impl Gates {
             let (mut errors, mut rows) = (vec![0.0; shape.query_heads], 0);
             for layer in corpus.layer(number) {
                 let layer = layer?;
-                let of_head =
-                    (0..shape.query_heads).into_par_iter().map(|head| error(&layer, head, scale));
-                let of_head: Vec<f64> = of_head.collect();
-                errors.iter_mut().zip(of_head).for_each(|(sum, error)| *sum += error);
+                let heads = (0..shape.query_heads).into_par_iter();
+                let head_errors: Vec<f64> =
+                    heads.map(|head| sum_errors(&layer, head, scale)).collect();
+                errors.iter_mut().zip(head_errors).for_each(|(sum, error)| *sum += error);
                 rows += layer.queries.dim().1;
             }
-            layers.insert(number, of_groups(&errors, shape, rows));
+            layers.insert(number, group_means(&errors, shape, rows));
         }
         Ok(Self { layers })
     }
 
-    /// The gates of a layer's KV heads.
+    /// Returns the gates of a layer's KV heads.
     pub fn layer(&self, number: usize) -> Option<&[f64]> {
         self.layers.get(&number).map(Vec::as_slice)
     }
 
-    /// The file: a line for each layer from 0 on, a number for each KV head between tabs, `nan` where nothing was
-    /// measured.
+    /// Returns the file: a line for each layer, beginning with layer 0, with a number for each KV
+    /// head, separated by tabs. Layers that were not measured have `nan`.
     pub fn to_tsv(&self) -> String {
         let Some((&last, gates)) = self.layers.last_key_value() else { return String::new() };
-        let unknown = vec![f64::NAN; gates.len()];
+        let unmeasured = vec![f64::NAN; gates.len()];
         let line = |number| {
-            let gates = self.layers.get(&number).unwrap_or(&unknown).iter();
+            let gates = self.layers.get(&number).unwrap_or(&unmeasured).iter();
             let numbers =
                 gates.map(|gate| if gate.is_nan() { "nan".into() } else { format!("{gate:.6}") });
             numbers.collect::<Vec<_>>().join("\t") + "\n"
@@ -69,26 +72,27 @@ impl Gates {
     }
 }
 
-/// The means over each group, of sums over the rows of each query head.
-fn of_groups(errors: &[f64], shape: Shape, rows: usize) -> Vec<f64> {
+/// Returns the mean error of each group, from the sums over the rows of each query head.
+fn group_means(errors: &[f64], shape: Shape, rows: usize) -> Vec<f64> {
     let mean = |errors: &[f64]| errors.iter().sum::<f64>() / (errors.len() * rows) as f64;
     errors.chunks(shape.group()).map(mean).collect()
 }
 
-/// The sum over a query head's queries of the error of streaming.
-fn error(layer: &TraceLayer, head: usize, scale: f32) -> f64 {
+/// Sums the errors of streaming over a query head's queries.
+fn sum_errors(layer: &TraceLayer, head: usize, scale: f32) -> f64 {
     let kv_head = head / layer.shape().group();
     let keys = layer.keys.slice(s![kv_head, .., ..]);
     let values = layer.values.slice(s![kv_head, .., ..]);
-    let of_query = |(i, query): (usize, ArrayView1<'_, f32>)| {
-        let seen = layer.visible_to(i);
-        let query = &query * scale;
-        error_of_query(query.view(), keys.slice(s![..seen, ..]), values.slice(s![..seen, ..]))
+    let error = |(i, query): (usize, ArrayView1<'_, f32>)| {
+        let visible = layer.visible_to(i);
+        let (keys, values) = (keys.slice(s![..visible, ..]), values.slice(s![..visible, ..]));
+        streaming_error((&query * scale).view(), keys, values)
     };
-    layer.queries.slice(s![head, .., ..]).outer_iter().enumerate().map(of_query).sum()
+    layer.queries.slice(s![head, .., ..]).outer_iter().enumerate().map(error).sum()
 }
 
-fn error_of_query(
+/// Returns the relative error of one query's output if it reads only the first and the last tokens.
+fn streaming_error(
     query: ArrayView1<'_, f32>,
     keys: ArrayView2<'_, f32>,
     values: ArrayView2<'_, f32>,
@@ -106,8 +110,8 @@ fn error_of_query(
         return 1.0;
     }
     let norm = |x: &Array1<f32>| f64::from(x.dot(x)).sqrt();
-    let far = norm(&(average(&weights, values) - &exact));
-    if far == 0.0 { 0.0 } else { (far / norm(&exact)).min(1.0) }
+    let distance = norm(&(average(&weights, values) - &exact));
+    if distance == 0.0 { 0.0 } else { (distance / norm(&exact)).min(1.0) }
 }
 
 fn average(weights: &Array1<f32>, values: ArrayView2<'_, f32>) -> Array1<f32> {

@@ -1,8 +1,8 @@
-//! What can go wrong in training.
+//! Errors of training and calibration.
 
 use std::path::{Path, PathBuf};
 
-/// Every refusal names the file or the field of the settings that is wrong.
+/// Error that names the wrong file or the wrong field of the settings.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,13 +14,13 @@ pub enum Error {
     Checkpoint {
         /// The checkpoint.
         path: PathBuf,
-        /// What is wrong and what was expected.
+        /// The fault, and the expectation.
         reason: String,
     },
-    /// The selector does not take what was trained.
+    /// The selector does not accept the trained weights.
     #[error(transparent)]
     Selector(#[from] vattention_core::Error),
-    /// The tensor library fails.
+    /// The tensor library failed.
     #[error(transparent)]
     Tensor(#[from] candle_core::Error),
 }

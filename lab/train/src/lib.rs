@@ -1,5 +1,5 @@
-//! Learning what selectors need from traces: channels ([`Channels`]), bases ([`Bases`]), gates of heads ([`Gates`])
-//! and hash maps ([`hash`]).
+//! Training and calibration of selectors on traces: channels ([`Channels`]), bases ([`Bases`]),
+//! gates of heads ([`Gates`]) and hash maps ([`hash`]).
 
 mod corpus;
 mod double_sparsity;
@@ -15,4 +15,4 @@ pub use error::{Error, Result};
 pub use loki::{Bases, Basis};
 
 #[cfg(test)]
-mod planted;
+mod test_traces;

@@ -1,8 +1,8 @@
-//! Principal directions of keys, as Loki ranks in the first of them only.
+//! Principal directions of keys, for Loki, which ranks tokens in the first directions only.
 //!
-//! For each KV head, the eigenvectors of the mean of `k kᵀ`, without centring, because a dot product
-//! with a query does not centre either; in f64, of the keys that the trace holds, which are those
-//! after position embedding.
+//! The directions of a KV head are the eigenvectors of the mean of `k kᵀ`, computed in f64. Keys
+//! are not centred, because their dot product with a query is not either. The trace has keys after
+//! position embedding.
 //!
 //! Singhania, Singh, He, Feizi, Bhatele (2024), "Loki: Low-rank Keys for Efficient Sparse
 //! Attention", <https://arxiv.org/abs/2406.02542>.
@@ -17,18 +17,19 @@ use crate::{Corpus, Result};
 
 const FORMAT: &str = "vattention-loki/1";
 
-/// Bases of the heads of some layers.
+/// Bases of the KV heads of layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bases {
     layers: BTreeMap<usize, Vec<Basis>>,
 }
 
-/// The directions of one KV head.
+/// Principal directions of one KV head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Basis {
-    /// Unit vectors by falling variance, the largest entry of each positive, `[dim, dim]`.
+    /// Unit vectors by falling variance, `[dim, dim]`; the entry with the largest absolute value of
+    /// each is positive.
     pub rows: Vec<f32>,
-    /// The mean square of the keys along each, `[dim]`.
+    /// Mean square of the keys along each direction, `[dim]`.
     pub variance: Vec<f32>,
 }
 
@@ -36,7 +37,7 @@ impl Bases {
     /// Finds the directions of every head.
     ///
     /// # Errors
-    /// What [`Corpus::layer`] refuses.
+    /// Errors of [`Corpus::layer`].
     pub fn calibrate(corpus: &Corpus) -> Result<Self> {
         let mut layers = BTreeMap::new();
         for (number, shape) in corpus.layers() {
@@ -47,19 +48,19 @@ impl Bases {
                 add_moments(&layer, &mut moments);
                 tokens += layer.keys.len_of(Axis(1));
             }
-            let bases = moments.into_iter().map(|moment| Basis::of(moment / tokens as f64));
+            let bases = moments.into_iter().map(|moment| Basis::new(moment / tokens as f64));
             layers.insert(number, bases.collect());
         }
         Ok(Self { layers })
     }
 
-    /// The bases of a layer's KV heads.
+    /// Returns the bases of a layer's KV heads.
     pub fn layer(&self, number: usize) -> Option<&[Basis]> {
         self.layers.get(&number).map(Vec::as_slice)
     }
 
-    /// The file: `layers.{l}.basis` `[kv_heads, dim, dim]` and `layers.{l}.variance`
-    /// `[kv_heads, dim]`, f32.
+    /// Returns the file, with f32 tensors `layers.{l}.basis` `[kv_heads, dim, dim]` and
+    /// `layers.{l}.variance` `[kv_heads, dim]`.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut tensors = Tensors::default();
         for (number, bases) in &self.layers {
@@ -74,8 +75,8 @@ impl Bases {
 }
 
 impl Basis {
-    /// The eigenvectors of a symmetric matrix.
-    fn of(moment: DMatrix<f64>) -> Self {
+    /// Computes the eigenvectors of a mean of `k kᵀ`.
+    fn new(moment: DMatrix<f64>) -> Self {
         let dim = moment.nrows();
         let eigen = SymmetricEigen::new(moment);
         let mut order: Vec<usize> = (0..dim).collect();
@@ -86,7 +87,7 @@ impl Basis {
             let sign = vector[vector.iamax()].signum();
             rows.extend(vector.iter().map(|x| (sign * x) as f32));
         }
-        // A variance that is nothing may come out a little below it.
+        // Rounding can make a variance of zero negative.
         let variance = order.iter().map(|&i| eigen.eigenvalues[i].max(0.0) as f32).collect();
         Self { rows, variance }
     }

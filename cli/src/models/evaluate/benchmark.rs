@@ -1,4 +1,4 @@
-//! Which benchmark is asked.
+//! Options of published benchmarks.
 
 use std::path::PathBuf;
 
@@ -7,25 +7,27 @@ use vattention_tasks::Benchmark;
 use crate::fail::Failure;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Published {
-    /// Ask a published benchmark instead of RULER's synthetic tasks: longbench, ruler (its own files),
-    /// babilong, loogle, infinitebench, math500, aime2024 or aime2025; see docs/evaluation.md.
-    #[arg(long, value_name = "NAME", requires = "files", conflicts_with_all = ["tasks", "haystack", "squad", "hotpot", "vocabulary"])]
+pub(super) struct BenchmarkArgs {
+    /// Evaluate a published benchmark instead of RULER's synthetic tasks: longbench, ruler (its own
+    /// files), babilong, loogle, infinitebench, math500, aime2024 or aime2025; see
+    /// docs/evaluation.md.
+    #[arg(long, value_name = "NAME", requires = "files")]
+    #[arg(conflicts_with_all = ["tasks", "haystack", "squad", "hotpot", "vocabulary"])]
     benchmark: Option<String>,
-    /// The folder with the benchmark's files: JSON lines or parquet.
+    /// Folder with the benchmark's files: JSON lines or parquet.
     #[arg(long, value_name = "DIR", requires = "benchmark")]
     files: Option<PathBuf>,
-    /// Datasets of the benchmark between commas; by default all whose files are in the folder.
+    /// Datasets of the benchmark, separated by commas; by default, all with files in the folder.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "benchmark")]
     datasets: Vec<String>,
 }
 
-impl Published {
-    pub(super) fn is_asked(&self) -> bool {
+impl BenchmarkArgs {
+    pub(super) fn is_given(&self) -> bool {
         self.benchmark.is_some()
     }
 
-    /// Reads the benchmark that is asked for, if one is.
+    /// Opens the benchmark, if the option is given.
     pub(super) fn open(&self) -> Result<Option<Benchmark>, Failure> {
         match (&self.benchmark, &self.files) {
             (Some(name), Some(dir)) => Ok(Some(Benchmark::open(name, dir, &self.datasets)?)),

@@ -1,45 +1,52 @@
-//! The figure of an evaluation.
+//! Figure of an evaluation.
 
 use vattention::experiments::Evidence;
-use vattention::plots::{Figure, Line, LinePanel};
+use vattention::plots::{Figure, LinePanel, NamedLine};
 use vattention_evaluate::{EvaluationReport, VariantResult};
 
-/// What y is of a variant, if it was measured.
+/// Function that returns the y value of a variant, if it was measured.
 type Measure = fn(&VariantResult) -> Option<f64>;
 
-/// Accuracy, and the error of attention if it was measured, against density: a line through the
-/// variants of one pipeline, with a mark where its promise was violated, or errors exceeded their
-/// bars, more often than delta allows.
+/// Returns a figure of accuracy against density, and of the attention's error if it was measured.
+///
+/// A line connects the variants of one pipeline. A mark shows that violations of the promise, or
+/// errors beyond their bars, are more frequent than delta.
 pub(super) fn figure(report: &EvaluationReport, title: &str) -> Figure {
-    let panel = |y, log, of: Measure| LinePanel {
+    let panel = |y, log, measure: Measure| LinePanel {
         y,
         log,
-        lines: lines(&report.variants, of),
-        marks: marks(&report.variants, of),
+        lines: lines(&report.variants, measure),
+        marks: marks(&report.variants, measure),
     };
     let panels = [
-        panel("accuracy", false, |one| Some(one.accuracy)),
-        panel("mean |out - dense| / |dense|", true, |one| one.error),
+        panel("accuracy", false, |variant| Some(variant.accuracy)),
+        panel("mean |out - dense| / |dense|", true, |variant| variant.error),
     ];
     let panels = panels.into_iter().filter(|panel| !panel.lines.is_empty()).collect();
     Figure::lines(title, "share of the tokens read, per KV head", panels)
 }
 
-fn marks(variants: &[VariantResult], of: Measure) -> Vec<(Evidence, (f64, f64))> {
-    let worst = |one: &VariantResult| one.evidence.max(one.bars.evidence);
-    let mark = |one: &VariantResult| Some((worst(one)?, (one.density?, of(one)?)));
-    let all = variants.iter().filter_map(mark);
-    all.filter(|(evidence, _)| *evidence != Evidence::WithinDelta).collect()
+fn marks(variants: &[VariantResult], measure: Measure) -> Vec<(Evidence, (f64, f64))> {
+    let mut marks = Vec::new();
+    for variant in variants {
+        let evidence = variant.evidence.max(variant.bars.evidence);
+        let (Some(evidence), Some(density)) = (evidence, variant.density) else { continue };
+        let Some(y) = measure(variant) else { continue };
+        if evidence != Evidence::WithinDelta {
+            marks.push((evidence, (density, y)));
+        }
+    }
+    marks
 }
 
-fn lines(variants: &[VariantResult], of: Measure) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
-    for one in variants {
-        let (Some(density), Some(y)) = (one.density, of(one)) else { continue };
+fn lines(variants: &[VariantResult], measure: Measure) -> Vec<NamedLine> {
+    let mut lines: Vec<NamedLine> = Vec::new();
+    for variant in variants {
+        let (Some(density), Some(y)) = (variant.density, measure(variant)) else { continue };
         let point = (density, y);
-        match lines.iter_mut().find(|(name, _)| *name == one.pipeline) {
+        match lines.iter_mut().find(|(name, _)| *name == variant.pipeline) {
             Some((_, points)) => points.push(point),
-            None => lines.push((one.pipeline.clone(), vec![point])),
+            None => lines.push((variant.pipeline.clone(), vec![point])),
         }
     }
     for (_, points) in &mut lines {

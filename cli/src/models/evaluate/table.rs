@@ -9,14 +9,16 @@ use vattention_evaluate::{
 };
 use vattention_llm::Strategy;
 
+use crate::models::answering::setup_name;
 use crate::numbers::{percent, short};
 use crate::table::{self, Column, or_dash};
 
-/// Title of the report: the model, the tasks and their lengths.
+/// Returns the title of the report: the model, the setup, and the number and lengths of cases.
 pub(super) fn title(model: &Path, report: &EvaluationReport) -> String {
-    let (setup, part) = match report.setup {
-        Setup::A => ("a", "prompt"),
-        Setup::B => ("b", "context"),
+    let setup = setup_name(report.setup);
+    let part = match report.setup {
+        Setup::A => "prompt",
+        Setup::B => "context",
     };
     let contexts: Vec<String> = report.contexts.iter().map(ToString::to_string).collect();
     let prompts = if report.published { "prompts of at most " } else { "" };
@@ -34,7 +36,8 @@ pub(super) fn title(model: &Path, report: &EvaluationReport) -> String {
     )
 }
 
-/// `10 cases of each task`, or `2 to 10 cases of a task` where datasets have fewer.
+/// Formats the number of cases: `10 cases of each task`, or `2 to 10 cases of a task` if datasets
+/// have different numbers.
 fn cases(report: &EvaluationReport) -> String {
     let scores = report.variants.iter().flat_map(|variant| &variant.scores);
     let counts = || scores.clone().map(|score| score.cases);
@@ -61,18 +64,18 @@ pub(super) fn show(title: &str, report: &EvaluationReport) -> String {
     parts.join("\n\n")
 }
 
-/// Accuracy on each task at one length.
+/// Returns a table of the accuracy on each task at one length.
 fn accuracy(report: &EvaluationReport, place: usize, context: usize) -> String {
     let mut table = table::rows(&accuracy_columns(report, place), &report.variants);
-    if let Some(others) = others(report, place) {
-        table = format!("{table}\n\n{others}");
+    if let Some(other_metrics) = other_metrics(report, place) {
+        table = format!("{table}\n\n{other_metrics}");
     }
     if report.contexts.len() > 1 {
         table = format!("{context} tokens\n{table}");
     }
     match left_out(report, place) {
         Some(tasks) => {
-            format!("{table}\nleft out of the means, where the dense pipeline fails: {tasks}")
+            format!("{table}\nleft out of the means, because the dense pipeline fails: {tasks}")
         }
         None => table,
     }
@@ -85,14 +88,14 @@ fn accuracy_columns(report: &EvaluationReport, place: usize) -> Vec<Column<'_, V
         Column::<VariantResult>::text("accuracy in %", "", |it| it.variant.clone()),
         Column::<VariantResult>::new(
             "read",
-            "share of the visible tokens that a KV head's query heads read together, over all steps \
-             by the pipeline; dense layers count",
+            "share of the visible tokens that a KV head's query heads read together, over all \
+             steps with the pipeline, dense layers included",
             |it| or_dash(it.density.map(percent)),
         ),
         Column::<VariantResult>::new("mean", "", move |it| points(mean_of_counted(&scores(it)))),
         Column::<VariantResult>::new(
             "95 %",
-            "interval of the mean (Wilson's; cases taken for independent)",
+            "confidence interval of the mean (Wilson's, for independent cases)",
             move |it| {
                 let scores = scores(it);
                 let mean = mean_of_counted(&scores);
@@ -103,13 +106,15 @@ fn accuracy_columns(report: &EvaluationReport, place: usize) -> Vec<Column<'_, V
         ),
         Column::<VariantResult>::new(
             "to dense",
-            "mean difference to the dense pipeline's score in the same case, and its 95 % interval \
-             (Tango's for paired shares)",
+            "mean difference from the dense pipeline's score in the same case, and its 95 % \
+             confidence interval (Tango's, for paired shares)",
             move |it| or_dash(difference(it).map(signed_points)),
         ),
-        Column::<VariantResult>::new("p", "of McNemar's exact test of the difference", move |it| {
-            or_dash(difference(it).map(|it| format!("{:.3}", it.p_value)))
-        }),
+        Column::<VariantResult>::new(
+            "p",
+            "p-value of McNemar's exact test of the difference",
+            move |it| or_dash(difference(it).map(|it| format!("{:.3}", it.p_value))),
+        ),
         Column::<VariantResult>::new("n", "number of cases", move |it| {
             let cases = scores(it).iter().filter(|it| it.counts).map(|it| it.cases).sum::<usize>();
             cases.to_string()
@@ -121,13 +126,13 @@ fn accuracy_columns(report: &EvaluationReport, place: usize) -> Vec<Column<'_, V
     columns
 }
 
-/// Scores at one length by the datasets' other metrics, if they have any.
-fn others(report: &EvaluationReport, place: usize) -> Option<String> {
-    let of = |asked| {
-        let scores = scores_at(report, asked, place).iter();
+/// Returns a table of scores at one length by the datasets' other metrics, if they have any.
+fn other_metrics(report: &EvaluationReport, place: usize) -> Option<String> {
+    let other_scores = |variant| {
+        let scores = scores_at(report, variant, place).iter();
         scores.flat_map(|score| score.others.iter().map(move |other| (&score.task, other)))
     };
-    let names: Vec<String> = of(report.variants.first()?)
+    let names: Vec<String> = other_scores(report.variants.first()?)
         .map(|(task, other)| format!("{task}, {}", other.metric))
         .collect();
     if names.is_empty() {
@@ -136,7 +141,7 @@ fn others(report: &EvaluationReport, place: usize) -> Option<String> {
     let columns: Vec<Vec<f64>> = report
         .variants
         .iter()
-        .map(|asked| of(asked).map(|(_, other)| other.score).collect())
+        .map(|variant| other_scores(variant).map(|(_, other)| other.score).collect())
         .collect();
     let rows: Vec<(usize, String)> = names.into_iter().enumerate().collect();
     let mut shown =
@@ -151,7 +156,7 @@ fn others(report: &EvaluationReport, place: usize) -> Option<String> {
     Some(table::rows(&shown, &rows))
 }
 
-/// The tasks that do not count at one length.
+/// Returns the tasks that are left out of the means at one length.
 fn left_out(report: &EvaluationReport, place: usize) -> Option<String> {
     let scores = scores_at(report, report.variants.first()?, place).iter();
     let tasks: Vec<&str> =
@@ -159,17 +164,17 @@ fn left_out(report: &EvaluationReport, place: usize) -> Option<String> {
     (!tasks.is_empty()).then(|| tasks.join(", "))
 }
 
-/// Scores of each task at one length.
+/// Returns a variant's scores on each task at one length.
 fn scores_at<'a>(
     report: &EvaluationReport,
-    asked: &'a VariantResult,
+    variant: &'a VariantResult,
     place: usize,
 ) -> &'a [TaskScore] {
     let count = report.tasks.len();
-    &asked.scores[place * count..][..count]
+    &variant.scores[place * count..][..count]
 }
 
-/// `+1.2 (-3.0 to +5.4)`
+/// Formats a difference in percentage points: `+1.2 (-3.0 to +5.4)`.
 fn signed_points(difference: PairedDifference) -> String {
     let PairedDifference { mean, low, high, .. } = difference;
     let [mean, low, high] = [mean, low, high].map(|share| format!("{:+.1}", 100.0 * share));
@@ -180,43 +185,44 @@ fn points(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
 }
 
-/// Distance of attention from dense attention.
+/// Returns columns of the error against dense attention.
 fn attention_columns(report: &EvaluationReport) -> Vec<Column<'static, VariantResult>> {
     let share = |share: f64| format!("{:.2} %", 100.0 * share);
     let mut columns = vec![
         Column::<VariantResult>::text("attention", "", |it| it.variant.clone()),
         Column::<VariantResult>::new(
             "set",
-            "what was set so that the pipeline reads the share asked for",
+            "setting that was found so that the pipeline reads the share of --density",
             |it| or_dash(it.set.clone()),
         ),
         Column::<VariantResult>::new(
             "error mean",
-            "|out - dense| / |dense| over rows: query heads of all layers at all steps by the pipeline",
+            "|out - dense| / |dense| over rows: query heads of all layers at all steps with the \
+             pipeline",
             |it| or_dash(it.error.map(short)),
         ),
         Column::<VariantResult>::new("max", "", |it| or_dash(it.largest_error.map(short))),
         Column::<VariantResult>::new(
             "bar",
-            "relative error that each row says is exceeded with probability delta at most: the mean \
-             over rows that are not read as a whole",
+            "error bar: bound on the relative error at confidence 1 - delta; mean over rows that \
+             do not read all tokens",
             |it| or_dash(it.bars.mean.map(short)),
         ),
         Column::<VariantResult>::new(
             "outside",
-            "share of these rows whose error is larger",
+            "share of these rows whose error exceeds its bar",
             move |it| or_dash(it.bars.share_outside().map(share)),
         ),
         Column::<VariantResult>::new(
             "bars",
-            "evidence of the rows outside on delta, over all rows; as `evidence` of violations",
+            "verdict on delta from the rows outside, over all rows; same words as `evidence`",
             |it| or_dash(it.bars.evidence.map(|evidence| evidence.to_string())),
         ),
         Column::<VariantResult>::new(
             "violated",
-            "share of the rows whose error of what is promised exceeded epsilon; if the promise is \
-             about a step, of the steps: all query heads of a layer at one query, of which any may \
-             exceed it",
+            "share of the rows whose error of the promised target exceeded epsilon; with scope \
+             `step`, share of the steps (all query heads of a layer at one query) in which any \
+             head exceeded it",
             move |it| or_dash(it.violations.map(|counts| share(counts.share()))),
         ),
         Column::<VariantResult>::new("allowed", "delta", move |it| {
@@ -224,13 +230,12 @@ fn attention_columns(report: &EvaluationReport) -> Vec<Column<'static, VariantRe
         }),
         Column::<VariantResult>::new(
             "evidence",
-            "of the violations on delta: \"within delta\"; \"above delta\", which may be \
-             chance; or \"contradicted\": less probable than 1e-6 if the promise is kept; query \
-             heads that share a token list count as one, lists are taken for independent of each \
-             other",
+            "verdict on delta from the violations: \"within delta\"; \"above delta\", perhaps by \
+             chance; or \"contradicted\": a probability below 1e-6 if the promise holds; query \
+             heads that share a token list count as one, and lists count as independent",
             |it| or_dash(it.evidence.map(|evidence| evidence.to_string())),
         ),
-        Column::<VariantResult>::new("of", "number of rows or steps that were checked", |it| {
+        Column::<VariantResult>::new("of", "number of checked rows or steps", |it| {
             match it.violations {
                 Some(ViolationCount { unit: Scope::Step, checked, .. }) => {
                     format!("{checked} steps")

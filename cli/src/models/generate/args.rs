@@ -10,84 +10,85 @@ use crate::paths::is_standard_output;
 use crate::pipelines::Changes;
 
 const HELP: &str = "\
-The model is a Hugging Face directory (config.json, tokenizer.json, and safetensors) or a GGUF \
-file, of a Llama, Mistral, Qwen2 or Qwen3. It answers greedily, until it ends the text or there \
-are --tokens.
+The model is a Llama, Mistral, Qwen2 or Qwen3, as a Hugging Face folder (config.json, \
+tokenizer.json and safetensors) or a GGUF file. It generates greedily, until it ends the text or \
+--tokens is reached.
 
-Context and question are tokenized apart, the question as what goes on from the context. With \
---chat they are what a user says, one after the other, in the model's chat template; what the \
-template puts after the context belongs to the question. Without it the model goes on from the \
-text as it is.
+Context and question are tokenized separately, and the question continues the context. With \
+--chat, the two form one user message in the model's chat template; text of the template after \
+the context belongs to the question. Without --chat, the model continues the plain text.
 
-Setups: a reads context and question by dense attention, and the pipeline begins with the \
-answer; b reads the context by dense attention, and the pipeline begins with the question. With \
---prefill that is done by another strategy in place of dense attention.
+Setups: with dense-prompt (or a), dense attention reads context and question, and the pipeline \
+begins with the answer. With sparse-question (or b), dense attention reads the context, and the \
+pipeline begins with the question. --prefill replaces dense attention in this part.
 
-With --steps, attention is dense beside, to know the errors, and the answer is compared with the \
-one by dense attention after the same reading of the prompt: times tell little then. `vattention \
-plot-steps` shows the file.
+With --steps, dense attention runs beside the pipeline to measure errors, and the answer is \
+compared with the answer by dense attention after the same prefill. Times are not meaningful then. \
+`vattention plot-steps` shows the file.
 
-Ctrl-C ends the answer, and shows what was measured until then.
+Ctrl-C stops the answer, and the report covers the steps until then.
 
 JSON: answer and stop (end, length, interrupted); tokens; prefill_seconds; prefill_density, the \
-share of the causal pairs of tokens and keys that was read; steps, those by the pipeline: count, \
-median_seconds, attention_share of their time, and of the time that threads spent there, \
-select_share, sample_share and attend_share, null where the backend does not tell; memory, in \
-bytes; density, and layers: of each its density, sampled, held and bar as the table shows them; \
-with --steps beside: compared, how many tokens of the answer, its end among them, and same, how \
-many before the first that dense attention would not give; and bars: rows that have an error bar \
-and did not read everything, and how many errors were outside.
+share of the causal pairs of tokens and keys that was read; steps with the pipeline: count, \
+median_seconds, attention_share (share of the time in attention), and select_share, sample_share \
+and attend_share (shares of the threads' time in attention; null if the backend does not report \
+them); memory, in bytes; density; layers: density, sampled, held and bar of each, as in the table. \
+With --steps: beside, with compared (number of tokens of the answer, its end included) and same \
+(number of tokens before the first that dense attention does not generate); bars, with rows that \
+have an error bar and did not read all tokens, and the number whose error was outside.
 
---steps: model, pipeline, setup, beside, and steps: of each tokens, how many the sequence had, \
-and each layer's error (the mean relative error of its query heads), density and bar, null where \
-there is none, how many of its query heads have one and did not read everything (barred), and \
-whose error was larger (outside).";
+--steps: model, pipeline, setup, beside, and steps: for each, tokens (length of the sequence), and \
+for each layer error (the mean relative error of its query heads), density, bar (null if there is \
+none), barred (number of query heads that have a bar and did not read all tokens) and outside \
+(number of these whose error was larger than the bar).";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(super) answering: AnsweringArgs,
-    /// The pipeline file, or the name of a built-in pipeline.
+    /// Pipeline file, or the name of a built-in pipeline.
     #[arg(long, value_name = "FILE")]
     pub(super) pipeline: PathBuf,
     #[command(flatten)]
     pub(super) changes: Changes,
-    /// A file of text that is read first.
+    /// Text file with the context.
     #[arg(long, value_name = "FILE", required_unless_present = "prompt")]
     pub(super) context: Option<PathBuf>,
-    /// The text itself, in place of a file.
+    /// Context as text, instead of a file.
     #[arg(long, value_name = "TEXT", conflicts_with = "context")]
     pub(super) prompt: Option<String>,
-    /// A text that goes on from it; by default, the answer does.
+    /// Question that continues the context; by default, the answer follows the context directly.
     #[arg(long, value_name = "TEXT")]
     pub(super) question: Option<String>,
-    /// Tokens of the answer, at most.
+    /// Maximum number of tokens of the answer.
     #[arg(long, default_value_t = 128, value_name = "N")]
     pub(super) tokens: usize,
-    /// The sequence's number: with another one, samples are drawn anew.
+    /// Number of the sequence; other numbers draw other samples.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(super) sequence: u32,
-    /// When to read everything in place of what the pipeline chose, because that is faster.
+    /// Condition under which all tokens are read instead of the pipeline's token list, if that is
+    /// faster.
     #[arg(long, default_value_t, value_parser = fall_back())]
     pub(super) fall_back: FallBack,
-    /// Take no token for the end of the answer: go on to --tokens.
+    /// Ignore tokens that end the text, and generate --tokens tokens.
     #[arg(long)]
     pub(super) ignore_eos: bool,
-    /// Print the answer alone, without the report on standard error.
+    /// Print only the answer, without the report on standard error.
     #[arg(long, short)]
     pub(super) quiet: bool,
-    /// Write the answer and the report as JSON; `-`: to standard output, in place of the answer.
+    /// Write the answer and the report as JSON; `-` writes to standard output instead of the
+    /// answer.
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
-    /// Write each layer's error, density and error bar at every step by the pipeline, and where the answer
-    /// departs from that by dense attention, as JSON.
+    /// Write as JSON the error, density and error bar of each layer at every step with the
+    /// pipeline, and the token at which the answer departs from dense attention's.
     #[arg(long, value_name = "FILE")]
     pub(super) steps: Option<PathBuf>,
 }
 
 impl GenerateArgs {
-    /// Returns whether the JSON goes to standard output.
+    /// Returns true if the JSON goes to standard output.
     pub(super) fn prints_json(&self) -> bool {
         self.json.as_deref().is_some_and(is_standard_output)
     }

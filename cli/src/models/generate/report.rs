@@ -1,42 +1,51 @@
-//! What is told of a generation, in words and as JSON.
+//! Report of a generation, in words and as JSON.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use vattention_evaluate::Setup;
 use vattention_llm::{Generation, Stop};
 
 use super::request::TokenCounts;
 use super::steps::{DenseComparison, OutsideCount, StepRow, StepsDocument};
 use super::tally::{LayerRow, StepTimes};
+use crate::models::answering::setup_name;
 use crate::numbers::{percent, short};
 use crate::table::{self, Column, or_dash};
 
-/// All that was measured.
+/// Everything that was measured, as written to JSON.
 #[derive(Serialize)]
 pub(super) struct GenerationReport {
     pub(super) model: String,
     pub(super) pipeline: String,
     pub(super) file: String,
     pub(super) backend: String,
-    pub(super) setup: &'static str,
+    #[serde(serialize_with = "serialize_setup")]
+    pub(super) setup: Setup,
     pub(super) answer: String,
     pub(super) stop: &'static str,
     pub(super) tokens: TokenCounts,
-    /// Of reading the dense part.
+    /// Time of reading the dense part.
     pub(super) prefill_seconds: f64,
-    /// Share of the causal pairs that this read.
+    /// Share of the causal pairs that the prefill read.
     pub(super) prefill_density: Option<f64>,
     pub(super) steps: Option<StepTimes>,
     pub(super) memory: MemoryReport,
-    /// The mean over layers and steps by the pipeline.
+    /// Mean over layers and steps with the pipeline.
     pub(super) density: Option<f64>,
     pub(super) layers: Vec<LayerRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) beside: Option<DenseComparison>,
-    /// With `--steps`.
+    /// Only with `--steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bars: Option<OutsideCount>,
 }
 
-/// In bytes.
+/// Writes a setup as its letter.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn serialize_setup<S: Serializer>(setup: &Setup, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(setup.name())
+}
+
+/// Memory of a generation, in bytes.
 #[derive(Serialize)]
 pub(super) struct MemoryReport {
     pub(super) weights: u64,
@@ -44,8 +53,8 @@ pub(super) struct MemoryReport {
     pub(super) index: u64,
 }
 
-/// Why a generation ended.
-pub(super) fn stop(generation: &Generation) -> &'static str {
+/// Returns the name of the reason for which a generation ended.
+pub(super) fn stop_name(generation: &Generation) -> &'static str {
     match generation.stop {
         Stop::End(_) => "end",
         Stop::Length => "length",
@@ -54,12 +63,12 @@ pub(super) fn stop(generation: &Generation) -> &'static str {
 }
 
 impl GenerationReport {
-    /// Document of `--steps`.
+    /// Returns the document of `--steps`.
     pub(super) fn with_steps(&self, steps: Vec<StepRow>) -> StepsDocument {
         StepsDocument {
             model: self.model.clone(),
             pipeline: self.pipeline.clone(),
-            setup: self.setup.into(),
+            setup: self.setup.name().into(),
             beside: self.beside,
             steps,
         }
@@ -68,15 +77,16 @@ impl GenerationReport {
     pub(super) fn text(&self) -> String {
         let mut parts = Vec::new();
         if !self.layers.is_empty() {
-            parts.push(format!("{}\nAll are means over the steps.", self.table()));
+            parts.push(format!("{}\nAll numbers are means over the steps.", self.table()));
         }
         let mut lines =
             vec![self.setup_line(), self.token_line(), self.time_line(), self.memory_line()];
-        lines
-            .extend(self.beside.as_ref().map(|beside| format!("beside dense attention: {beside}")));
-        lines.extend(
-            self.bars.as_ref().map(|bars| format!("errors larger than their bar: {bars} rows")),
-        );
+        if let Some(beside) = &self.beside {
+            lines.push(format!("beside dense attention: {beside}"));
+        }
+        if let Some(bars) = &self.bars {
+            lines.push(format!("errors larger than their bar: {bars} rows"));
+        }
         parts.push(lines.join("\n"));
         parts.join("\n\n")
     }
@@ -89,26 +99,26 @@ impl GenerationReport {
                 "share of the visible tokens that a KV head's query heads read together",
                 |row| percent(row.density),
             ),
-            Column::<LayerRow>::new("sampled", "tokens drawn by chance for a query head", |row| {
+            Column::<LayerRow>::new("sampled", "sampled tokens per query head", |row| {
                 format!("{:.0}", row.sampled)
             }),
             Column::<LayerRow>::new(
                 "held",
-                "share of the rows whose certificate says that the promise held",
+                "share of the rows whose certificate states that the promise held",
                 |row| or_dash(row.held.map(percent)),
             ),
             Column::<LayerRow>::new(
                 "bar",
-                "relative error that a row says is exceeded with probability delta at most; 0 where \
-                 all is read",
+                "error bar: bound on the relative error at confidence 1 - delta; 0 for rows that \
+                 read all tokens",
                 |row| or_dash(row.bar.map(short)),
             ),
         ];
         table::show(&columns, &self.layers)
     }
 
-    /// How the prompt was read.
-    fn reading(&self) -> String {
+    /// Returns `densely`, or `sparsely` with the density of the prefill.
+    fn prefill_mode(&self) -> String {
         match self.prefill_density {
             Some(density) if density < 1.0 => {
                 format!("sparsely ({} of all pairs)", percent(density))
@@ -119,27 +129,29 @@ impl GenerationReport {
 
     fn setup_line(&self) -> String {
         let (dense, sparse) = match self.setup {
-            "a" => ("context and question", "answer"),
-            _ => ("context", "question and answer"),
+            Setup::A => ("context and question", "answer"),
+            Setup::B => ("context", "question and answer"),
         };
-        let Self { setup, pipeline, .. } = self;
-        let reading = self.reading();
-        format!("setup {setup}: {dense} read {reading}; {sparse} by the pipeline `{pipeline}`")
+        let (setup, mode, pipeline) = (setup_name(self.setup), self.prefill_mode(), &self.pipeline);
+        format!("setup {setup}: {dense} read {mode}; {sparse} with the pipeline `{pipeline}`")
     }
 
     fn token_line(&self) -> String {
         let TokenCounts { context, question, answer } = self.tokens;
         let why = match self.stop {
             "end" => "the model ended the text",
-            "length" => "as many as --tokens allows",
+            "length" => "the maximum of --tokens",
             _ => "interrupted",
         };
         format!("tokens: {context} of context, {question} of question, {answer} of answer ({why})")
     }
 
     fn time_line(&self) -> String {
-        let prefill = format!("time: {:.2} s to read {}", self.prefill_seconds, self.reading());
-        let Some(steps) = &self.steps else { return format!("{prefill}; no step by the pipeline") };
+        let prefill =
+            format!("time: {:.2} s to read {}", self.prefill_seconds, self.prefill_mode());
+        let Some(steps) = &self.steps else {
+            return format!("{prefill}; no step with the pipeline");
+        };
         let (milliseconds, count) = (1000.0 * steps.median_seconds, steps.count);
         let attention = percent(steps.attention_share);
         let parts = match (steps.select_share, steps.sample_share, steps.attend_share) {
@@ -150,8 +162,8 @@ impl GenerationReport {
             _ => String::new(),
         };
         format!(
-            "{prefill}; {milliseconds:.2} ms a token by the pipeline, the median of {count} steps, \
-             {attention} of it in attention{parts}"
+            "{prefill}; {milliseconds:.2} ms per token with the pipeline, the median of {count} \
+             steps; {attention} of the time in attention{parts}"
         )
     }
 
@@ -164,7 +176,7 @@ impl GenerationReport {
     }
 }
 
-/// Bytes in the largest unit of which there is one.
+/// Formats bytes in the largest unit that is not larger than them.
 fn size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|&(unit, _)| bytes >= unit) {

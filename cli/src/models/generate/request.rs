@@ -1,4 +1,4 @@
-//! What the model is asked, in tokens.
+//! Request to a model, in tokens.
 
 use serde::Serialize;
 use vattention_evaluate::Setup;
@@ -11,17 +11,23 @@ use crate::progress;
 
 use super::args::GenerateArgs;
 
-/// A prompt, cut where the pipeline begins, and the room for its answer.
+/// Prompt, split where the pipeline begins, and the maximum length of its answer.
 pub(super) struct Request {
+    /// Tokens that the prefill reads.
     pub(super) dense: Vec<u32>,
+    /// Tokens that the pipeline reads.
     pub(super) sparse: Vec<u32>,
-    /// Tokens of the answer, at most.
+    /// Maximum number of tokens of the answer.
     pub(super) answer: usize,
+    /// Number of tokens of the context.
     context: usize,
 }
 
 impl Request {
-    /// Reads and tokenizes what the options say, and refuses what the model cannot place.
+    /// Reads and tokenizes the texts of the options.
+    ///
+    /// # Errors
+    /// If a text is empty, or the sequence is longer than the model supports.
     pub(super) fn new(args: &GenerateArgs, checkpoint: &ModelFiles<'_>) -> Result<Self, Failure> {
         let (option, text) = match (&args.context, &args.prompt) {
             (Some(path), _) => ("--context", read_text("--context", path)?),
@@ -33,13 +39,15 @@ impl Request {
         if text.trim().is_empty() {
             return Err(Failure::input(format!("{option}: empty; expected a text")));
         }
-        let asked = args.question.as_deref();
-        if asked.is_some_and(|text| text.trim().is_empty()) {
+        let question_text = args.question.as_deref();
+        if question_text.is_some_and(|text| text.trim().is_empty()) {
             return Err(Failure::input("--question: empty; expected a text, or no --question"));
         }
-        let (mut dense, question) = tokens(args, checkpoint, &text, asked.unwrap_or_default())?;
+        let (mut dense, question) =
+            tokenize(args, checkpoint, &text, question_text.unwrap_or_default())?;
         // If the pipeline begins with the answer, a chat need not be split before the question.
-        let has_question = asked.is_some() && (must_split(args) || !args.answering.chat.chat);
+        let is_split = must_split(args) || !args.answering.chat.chat;
+        let has_question = question_text.is_some() && is_split;
         if dense.is_empty() || has_question && question.is_empty() {
             let option = if dense.is_empty() { option } else { "--question" };
             return Err(Failure::input(format!("{option}: no tokens; expected a text")));
@@ -47,12 +55,10 @@ impl Request {
         let context = dense.len();
         let most = context.saturating_add(question.len()).saturating_add(args.tokens);
         checkpoint.check_length(most).map_err(|error| {
-            let asked = question.len();
-            let parts = format!(
-                "{context} of {option}, {asked} of --question, {} of --tokens",
-                args.tokens
-            );
-            Failure::input(format!("{error}; it is {parts}"))
+            let (question, answer) = (question.len(), args.tokens);
+            let parts =
+                format!("{context} of {option}, {question} of --question, {answer} of --tokens");
+            Failure::input(format!("{error}; the parts are {parts}"))
         })?;
         let sparse = match args.answering.setup {
             Setup::A => {
@@ -64,20 +70,20 @@ impl Request {
         Ok(Self { dense, sparse, answer: args.tokens, context })
     }
 
-    /// Tokens that the sequence can come to.
-    pub(super) fn most(&self) -> usize {
+    /// Returns the maximum number of tokens of the sequence.
+    pub(super) fn max_tokens(&self) -> usize {
         self.dense.len() + self.sparse.len() + self.answer
     }
 
-    /// How many tokens each part has.
+    /// Returns the number of tokens of each part.
     pub(super) fn counts(&self, generation: &Generation) -> TokenCounts {
         let question = self.dense.len() + self.sparse.len() - self.context;
         TokenCounts { context: self.context, question, answer: generation.tokens.len() }
     }
 }
 
-/// The tokens of context and question, and of what a chat puts around them.
-fn tokens(
+/// Returns the tokens of context and question, with the chat template's text around them.
+fn tokenize(
     args: &GenerateArgs,
     checkpoint: &ModelFiles<'_>,
     context: &str,
@@ -90,12 +96,12 @@ fn tokens(
     }
 }
 
-/// Returns whether the pipeline begins between context and question.
+/// Returns true if the pipeline begins between context and question.
 fn must_split(args: &GenerateArgs) -> bool {
     args.answering.setup == Setup::B && args.question.is_some()
 }
 
-/// Returns the logits after the last token.
+/// Reads a prompt by the session's prefill strategy, and returns the logits after its last token.
 pub(super) fn read_prompt(session: &mut Session<'_>, tokens: &[u32]) -> Result<Vec<f32>, Failure> {
     let bar = progress::bar("layers");
     let logits = session.prefill_with(tokens, |done, total| progress::show(&bar, done, total))?;
@@ -103,7 +109,7 @@ pub(super) fn read_prompt(session: &mut Session<'_>, tokens: &[u32]) -> Result<V
     Ok(logits)
 }
 
-/// How many tokens the parts have.
+/// Numbers of tokens of the parts of a sequence.
 #[derive(Serialize)]
 pub(super) struct TokenCounts {
     pub(super) context: usize,

@@ -1,4 +1,4 @@
-//! Every step by itself: how far each layer was from dense attention, and what it read and said.
+//! Log of single steps: each layer's error against dense attention, density and error bars.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ use super::request::{Request, read_prompt};
 use crate::fail::Failure;
 use crate::progress;
 
-/// What `--steps` writes, and `plot-steps` reads.
+/// Document that `--steps` writes, and `plot-steps` reads.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StepsDocument {
     pub(crate) model: String,
@@ -24,55 +24,55 @@ pub(crate) struct StepsDocument {
     pub(crate) steps: Vec<StepRow>,
 }
 
-/// One step, `[layers]` each.
+/// One step; vectors have an element per layer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StepRow {
-    /// Of the sequence, this one included.
+    /// Length of the sequence after the step.
     pub(crate) tokens: usize,
-    /// The mean relative error of the query heads; `None` if it is infinite.
+    /// Mean relative error of the query heads; `None` if it is not finite.
     pub(crate) error: Vec<Option<f32>>,
     /// Share of the visible tokens that a KV head's query heads read together.
     pub(crate) density: Vec<f32>,
-    /// The mean radius of the error bars; `None` if there are none.
+    /// Mean radius of the error bars; `None` if there are none.
     pub(crate) bar: Vec<Option<f32>>,
-    /// Query heads that have an error bar and did not read everything.
+    /// Query heads that have an error bar and did not read all tokens.
     pub(crate) barred: Vec<usize>,
-    /// Those of them whose error was larger than the bar.
+    /// Query heads of `barred` whose error was larger than the bar.
     pub(crate) outside: Vec<usize>,
 }
 
-/// How often the truth was outside of an error bar, over all steps and layers.
+/// Number of errors outside of their error bars, over all steps and layers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct OutsideCount {
-    /// Rows that have an error bar and did not read everything.
+    /// Rows that have an error bar and did not read all tokens.
     pub(crate) rows: usize,
-    /// Those whose error was larger.
+    /// Rows whose error was larger than the bar.
     pub(crate) outside: usize,
 }
 
-/// An answer beside the one by dense attention.
+/// Comparison of an answer with the answer by dense attention.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DenseComparison {
-    /// Tokens that were compared, that which ended the text among them.
+    /// Tokens that were compared; a token that ended the text is included.
     pub(crate) compared: usize,
-    /// Those before the first that differs.
+    /// Tokens before the first difference.
     pub(crate) same: usize,
 }
 
-/// How far each layer's last attention was off.
+/// Errors of each layer's attention at the last step.
 #[derive(Debug, Default)]
 pub(super) struct ErrorLog {
     of_layers: Vec<LayerErrors>,
 }
 
-/// The mean error of the query heads, and their bars.
+/// Mean error of a layer's query heads, and their error bars.
 #[derive(Clone, Copy, Debug, Default)]
 struct LayerErrors {
     mean: f64,
     bars: Bars,
 }
 
-/// The steps so far.
+/// Log of all steps so far.
 pub(super) struct StepLog<'w> {
     observed: &'w ObservedBackend<'w, ErrorLog>,
     steps: Vec<StepRow>,
@@ -98,7 +98,7 @@ impl<'w> StepLog<'w> {
         Self { observed, steps: Vec::new() }
     }
 
-    /// Notes a session's last step.
+    /// Adds a session's last step.
     pub(super) fn add(&mut self, session: &Session<'_>) {
         let finite = |x: f64| x.is_finite().then_some(x as f32);
         let mean = |radii: Vec<f64>| radii.iter().sum::<f64>() / radii.len() as f64;
@@ -115,9 +115,9 @@ impl<'w> StepLog<'w> {
         });
     }
 
-    /// How often the truth was outside.
+    /// Counts the errors outside of their error bars.
     pub(super) fn outside(&self) -> OutsideCount {
-        OutsideCount::of(&self.steps)
+        OutsideCount::count(&self.steps)
     }
 
     pub(super) fn into_steps(self) -> Vec<StepRow> {
@@ -126,8 +126,8 @@ impl<'w> StepLog<'w> {
 }
 
 impl OutsideCount {
-    pub(crate) fn of(steps: &[StepRow]) -> Self {
-        let sum = |of: fn(&StepRow) -> &Vec<usize>| steps.iter().flat_map(of).sum();
+    pub(crate) fn count(steps: &[StepRow]) -> Self {
+        let sum = |layers: fn(&StepRow) -> &Vec<usize>| steps.iter().flat_map(layers).sum();
         Self { rows: sum(|step| &step.barred), outside: sum(|step| &step.outside) }
     }
 }
@@ -139,7 +139,8 @@ impl fmt::Display for OutsideCount {
 }
 
 impl DenseComparison {
-    /// Lets an empty session answer the same request, as long as it answers alike.
+    /// Generates an answer to the same request in an empty dense session, up to the first
+    /// difference.
     pub(super) fn new(
         mut session: Session<'_>,
         request: &Request,
@@ -175,7 +176,7 @@ impl fmt::Display for DenseComparison {
     }
 }
 
-/// Of the finite error bars of a layer's rows.
+/// Returns the radii of the finite error bars of a layer's rows.
 pub(super) fn radii(report: &LayerReport) -> impl Iterator<Item = f64> + '_ {
     let bars = report.rows.iter().filter_map(|row| row.certificate.bar);
     bars.map(|bar| bar.radius).filter(|radius| radius.is_finite())

@@ -1,4 +1,4 @@
-//! What is noted of the steps by the pipeline.
+//! Totals over the steps with the pipeline.
 
 use std::time::{Duration, Instant};
 
@@ -8,33 +8,34 @@ use vattention_llm::{LayerReport, Session};
 
 use super::steps::{StepLog, radii};
 
-/// The steps so far.
+/// Totals over all steps so far.
 pub(super) struct StepTally<'r> {
-    /// When the work on the next token began.
+    /// Start of the work on the next token.
     begin: Instant,
-    /// Tokens of the sequence after the last step noted.
-    seen: usize,
+    /// Length of the sequence after the last step that was added.
+    tokens: usize,
     /// Seconds of each step.
     seconds: Vec<f64>,
-    /// Of all steps, in attention.
+    /// Time of all steps in attention.
     attention: Duration,
     timings: Option<Timings>,
     layers: Vec<LayerSums>,
-    /// Every step by itself, if that is wanted.
+    /// Log of single steps, if `--steps` is given.
     record: Option<StepLog<'r>>,
 }
 
-/// The sums of one layer over steps.
+/// Sums of one layer over steps.
 #[derive(Clone, Copy, Default)]
 struct LayerSums {
     density: f64,
     sampled: f64,
-    /// Rows to which something is promised.
+    /// Rows with a promise.
     promised: usize,
-    /// Those of them whose certificate holds.
+    /// Rows with a promise whose certificate is `held`.
     held: usize,
-    /// The sum of the radii of finite error bars, and how many there are.
+    /// Sum of the radii of finite error bars.
     radii: f64,
+    /// Number of finite error bars.
     barred: usize,
 }
 
@@ -42,7 +43,7 @@ impl<'r> StepTally<'r> {
     pub(super) fn new(record: Option<StepLog<'r>>) -> Self {
         Self {
             begin: Instant::now(),
-            seen: 0,
+            tokens: 0,
             seconds: Vec::new(),
             attention: Duration::ZERO,
             timings: None,
@@ -51,18 +52,19 @@ impl<'r> StepTally<'r> {
         }
     }
 
-    /// Work on the next token begins.
-    pub(super) fn go_on(&mut self) {
+    /// Starts the time of the next step.
+    pub(super) fn start_step(&mut self) {
         self.begin = Instant::now();
     }
 
-    /// Notes the last step, unless there was none by the pipeline or it was noted before.
-    pub(super) fn see(&mut self, session: &Session<'_>) {
-        if session.reports().is_empty() || session.len() == self.seen {
+    /// Adds the session's last step, unless there was no step with the pipeline or it was already
+    /// added.
+    pub(super) fn add_step(&mut self, session: &Session<'_>) {
+        if session.reports().is_empty() || session.len() == self.tokens {
             return;
         }
         self.seconds.push(self.begin.elapsed().as_secs_f64());
-        self.seen = session.len();
+        self.tokens = session.len();
         self.layers.resize(session.reports().len(), LayerSums::default());
         for (layer, report) in self.layers.iter_mut().zip(session.reports()) {
             layer.add(report);
@@ -74,15 +76,15 @@ impl<'r> StepTally<'r> {
         if let Some(record) = &mut self.record {
             record.add(session);
         }
-        self.go_on();
+        self.start_step();
     }
 
-    /// Every step by itself, if that was wanted.
+    /// Takes the log of single steps, if `--steps` is given.
     pub(super) fn take_record(&mut self) -> Option<StepLog<'r>> {
         self.record.take()
     }
 
-    /// What all steps took; `None` if there were none.
+    /// Returns times of the steps; `None` if there were no steps.
     pub(super) fn steps(&self) -> Option<StepTimes> {
         let all: f64 = self.seconds.iter().sum();
         let share = |part: fn(&Timings) -> Duration| {
@@ -100,14 +102,14 @@ impl<'r> StepTally<'r> {
         })
     }
 
-    /// The mean over layers and steps.
+    /// Returns the mean density over layers and steps.
     pub(super) fn density(&self) -> Option<f64> {
         let layers = self.layers();
         let sum: f64 = layers.iter().map(|layer| layer.density).sum();
         (!layers.is_empty()).then(|| sum / layers.len() as f64)
     }
 
-    /// The means of each layer over steps; empty if there were none.
+    /// Returns the means of each layer over steps; empty if there were no steps.
     pub(super) fn layers(&self) -> Vec<LayerRow> {
         let steps = self.seconds.len() as f64;
         let row = |(number, layer): (usize, &LayerSums)| LayerRow {
@@ -136,7 +138,7 @@ impl LayerSums {
     }
 }
 
-/// The middle number, or the mean of the two in the middle.
+/// Returns the median: the middle number, or the mean of the two in the middle.
 fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -144,30 +146,30 @@ fn median(numbers: &[f64]) -> Option<f64> {
     Some(f64::midpoint(sorted[low], sorted[high]))
 }
 
-/// What the steps by the pipeline took.
+/// Times of the steps with the pipeline.
 #[derive(Serialize)]
 pub(super) struct StepTimes {
     pub(super) count: usize,
     pub(super) median_seconds: f64,
-    /// Of the time of all steps.
+    /// Share of the time of all steps.
     pub(super) attention_share: f64,
-    /// Of the time that threads spent on KV heads.
+    /// Share of the time that threads spent on KV heads, like the next two.
     pub(super) select_share: Option<f64>,
     pub(super) sample_share: Option<f64>,
     pub(super) attend_share: Option<f64>,
 }
 
-/// One layer, as the mean over steps.
+/// Means of one layer over steps.
 #[derive(Serialize)]
 pub(super) struct LayerRow {
     pub(super) layer: usize,
     /// Share of the visible tokens that a KV head's query heads read together.
     pub(super) density: f64,
-    /// Tokens drawn for a query head.
+    /// Sampled tokens per query head.
     pub(super) sampled: f64,
-    /// Share of the rows whose certificate held; `None` if nothing is promised.
+    /// Share of the rows whose certificate is `held`; `None` without a promise.
     pub(super) held: Option<f64>,
-    /// The mean radius of the error bars; `None` if there are none.
+    /// Mean radius of the error bars; `None` if there are none.
     pub(super) bar: Option<f64>,
 }
 

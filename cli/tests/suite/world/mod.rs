@@ -1,4 +1,4 @@
-//! Runs of the command in a folder of its own, and the model of `models/recall`.
+//! Runs of the command in temporary folders, and the model of `models/recall`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use serde_json::Value;
 const NOISE: &str =
     "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. ";
 
-/// What is asked of [`World`]'s text, and the beginning of the answer.
+/// Question about [`World`]'s text, and the beginning of the answer.
 pub(crate) const QUESTION: &str = "What is the special magic number for amber_anchor mentioned in \
     the provided text? The special magic number for amber_anchor mentioned in the provided text is";
 
-/// Standard error, without the progress that a command shows where it takes long.
-pub(crate) fn said(output: &Output) -> String {
+/// Returns standard error, without the progress lines of long commands.
+pub(crate) fn read_stderr(output: &Output) -> String {
     without_progress(&String::from_utf8_lossy(&output.stderr))
 }
 
@@ -25,18 +25,18 @@ fn without_progress(text: &str) -> String {
 }
 
 #[test]
-fn progress_is_no_part_of_what_a_command_says() {
+fn progress_is_removed_from_standard_error() {
     let text = "note: left out\nprogress: 3/9 samples\nnote: more\nprogress: 5/9 samples\n";
     assert_eq!(without_progress(text), "note: left out\nnote: more\n");
 }
 
-/// Arguments of the command: a list, or a text with blanks between them.
+/// Arguments of the command: a list, or a text in which blanks separate them.
 pub(crate) trait Arguments {
     fn list(&self) -> Vec<String>;
 }
 
 impl Arguments for str {
-    /// The path of the checkout may have blanks, which separate no arguments.
+    /// Splits at blanks, except for blanks in the path of the checkout.
     fn list(&self) -> Vec<String> {
         let checkout = env!("CARGO_MANIFEST_DIR");
         let text = self.replace(checkout, "\0");
@@ -73,7 +73,8 @@ pub(crate) fn vattention(args: &(impl Arguments + ?Sized)) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vattention")).args(args.list()).output().unwrap()
 }
 
-/// Standard output; the exit code must be 0, and nothing on standard error.
+/// Runs the command, and returns standard output. The exit code must be 0, and standard error
+/// empty.
 #[track_caller]
 pub(crate) fn succeed(args: &(impl Arguments + ?Sized)) -> String {
     let output = vattention(args);
@@ -81,7 +82,8 @@ pub(crate) fn succeed(args: &(impl Arguments + ?Sized)) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Standard error; the exit code must be 2, and nothing on standard output.
+/// Runs the command, and returns standard error. The exit code must be 2, and standard output
+/// empty.
 #[track_caller]
 pub(crate) fn refuse(args: &(impl Arguments + ?Sized)) -> String {
     let output = vattention(args);
@@ -89,20 +91,20 @@ pub(crate) fn refuse(args: &(impl Arguments + ?Sized)) -> String {
     expect_code(&output, 2)
 }
 
-/// Standard error of a command that must end with this exit code.
+/// Returns standard error of a command, which must have ended with this exit code.
 #[track_caller]
 pub(crate) fn expect_code(output: &Output, code: i32) -> String {
-    let said = said(output);
+    let said = read_stderr(output);
     assert_eq!(output.status.code(), Some(code), "{said}");
     said
 }
 
-/// Path of a shipped pipeline.
+/// Returns the path of a shipped pipeline.
 pub(crate) fn config(name: &str) -> String {
     format!("{}/../configs/{name}.toml", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Keys of an object in order, with spaces between them.
+/// Returns the sorted keys of an object, separated by spaces.
 pub(crate) fn keys(value: &Value) -> String {
     let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
@@ -118,7 +120,7 @@ pub(crate) fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Waits until a command can be interrupted: until it catches the signal that ends processes.
+/// Waits until a command can be interrupted, that is, until it catches SIGTERM.
 #[cfg(target_os = "linux")]
 pub(crate) fn wait_until_interruptible(child: &mut Child) {
     const SIGTERM: u64 = 15;
@@ -134,7 +136,7 @@ pub(crate) fn wait_until_interruptible(child: &mut Child) {
     }
 }
 
-/// Sink, window, the best by logits, and a sample as large as the promise needs.
+/// Pipeline with sink, window, an exact top-k, and a sample that is as large as the promise needs.
 pub(crate) const PROMISED: &str = r#"
     name = "promised"
 
@@ -161,12 +163,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Without a file.
+    /// Returns an empty folder.
     pub(crate) fn empty() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// With `trace`, a synthetic trace of two layers, four query heads and two KV heads.
+    /// Returns a folder with `trace`, a synthetic trace of 2 layers, 4 query heads and 2 KV heads.
     pub(crate) fn with_trace(kind: &str) -> Self {
         let world = Self::empty();
         let size = "--tokens 1024 --query-heads 4 --kv-heads 2 --head-dim 16 --value-dim 12";
@@ -175,8 +177,8 @@ impl World {
         world
     }
 
-    /// With `dense.toml`, `promised.toml`, and a `context.txt` of some 2000 tokens in which there is
-    /// a number.
+    /// Returns a folder with `dense.toml`, `promised.toml`, and a `context.txt` of about 2000
+    /// tokens that contains a number.
     pub(crate) fn new() -> Self {
         let world = Self::empty();
         world.write("dense.toml", "name = \"dense\"\n");
@@ -204,7 +206,7 @@ impl World {
         serde_json::from_slice(&fs::read(self.path(name)).unwrap()).unwrap()
     }
 
-    /// A copy of the files of a model, with changed keys of its config; null takes a key away.
+    /// Copies the files of a model, and changes keys of its configuration.
     pub(crate) fn copy_model(&self, from: &Path, name: &str, changes: Value) {
         let folder = self.path(name);
         fs::create_dir(&folder).unwrap();
@@ -223,7 +225,7 @@ impl World {
         self.write(&config, json.to_string());
     }
 
-    /// The command with these arguments, in the folder.
+    /// Returns the command with these arguments, in the folder.
     pub(crate) fn command(&self, args: &(impl Arguments + ?Sized)) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vattention"));
         command.args(args.list()).current_dir(self.folder.path());
@@ -234,8 +236,8 @@ impl World {
         self.command(args).output().unwrap()
     }
 
-    /// Standard output; nothing may be on standard error, but for progress and, after the answer,
-    /// the report of `generate`, which is returned too.
+    /// Runs the command, and returns standard output. The exit code must be 0, and standard error
+    /// empty except for progress. The report of `generate` on standard error is returned, too.
     #[track_caller]
     pub(crate) fn succeed(&self, args: &(impl Arguments + ?Sized)) -> String {
         let output = self.run(args);
@@ -248,20 +250,20 @@ impl World {
         stdout
     }
 
-    /// The exit code must be 2, with `expected` in the message, nothing on standard output, and the
-    /// folder as it was.
+    /// Runs a command that must be refused: with exit code 2, `expected` in the message, an empty
+    /// standard output, and unchanged names of files in the folder.
     #[track_caller]
     pub(crate) fn refuse(&self, args: &(impl Arguments + ?Sized), expected: &str) {
         let before = self.files();
         let output = self.run(args);
-        let (args, said) = (args.list(), said(&output));
+        let (args, said) = (args.list(), read_stderr(&output));
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(output.stdout.is_empty(), "{args:?}");
         assert!(said.contains(expected), "{args:?}: {said:?} does not say {expected:?}");
         assert_eq!(self.files(), before, "{args:?}");
     }
 
-    /// The names of the files, in order.
+    /// Returns the sorted names of the files.
     pub(crate) fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.folder.path()).unwrap();
         let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
@@ -272,12 +274,12 @@ impl World {
     }
 }
 
-/// The model that answers such questions.
+/// Returns the path of a model that answers [`QUESTION`].
 pub(crate) fn recall() -> PathBuf {
     root("models/recall")
 }
 
-/// A model without a tokenizer.
+/// Returns the path of a model without a tokenizer.
 pub(crate) fn llama3() -> PathBuf {
     root("runtime/llm/tests/golden/llama3")
 }

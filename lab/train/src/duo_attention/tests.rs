@@ -1,12 +1,13 @@
 use super::*;
-use crate::planted;
+use crate::test_traces;
 
-/// Two KV heads of two query heads each, over 600 tokens: of the second one, a token in the middle has all attention.
+/// Returns a layer with two KV heads of two query heads each, over 600 tokens. For the second KV
+/// head, a token in the middle has nearly all attention weight.
 fn layer() -> TraceLayer {
     let mut layer = TraceLayer {
-        queries: planted::noise((4, 32, 8), 1),
-        keys: planted::noise((2, 600, 8), 2),
-        values: planted::noise((2, 600, 8), 3),
+        queries: test_traces::noise((4, 32, 8), 1),
+        keys: test_traces::noise((2, 600, 8), 2),
+        values: test_traces::noise((2, 600, 8), 3),
         visible: None,
         prompt: None,
         prompt_tokens: None,
@@ -19,27 +20,27 @@ fn layer() -> TraceLayer {
     layer
 }
 
-fn calibrated(layers: &[(usize, TraceLayer)]) -> Gates {
+fn calibrate(layers: &[(usize, TraceLayer)]) -> Gates {
     let folder = tempfile::tempdir().unwrap();
-    let corpus = Corpus::open(&[planted::trace(&folder, "trace", layers)]).unwrap();
+    let corpus = Corpus::open(&[test_traces::trace(&folder, "trace", layers)]).unwrap();
     Gates::calibrate(&corpus).unwrap()
 }
 
 #[test]
-fn a_head_that_looks_at_the_middle_has_the_larger_gate() {
-    let gates = calibrated(&[(1, layer())]);
+fn a_retrieval_head_has_the_larger_gate() {
+    let gates = calibrate(&[(1, layer())]);
     let [streaming, retrieval] = gates.layer(1).unwrap() else { panic!("two heads") };
     assert!(*streaming < 1e-6 && *retrieval > 0.9, "{streaming} {retrieval}");
 }
 
-/// As it is defined, in f64.
+/// Computes the gates by their definition, in f64.
 #[test]
-fn a_gate_is_the_mean_error_of_the_ends_alone() {
+fn a_gate_is_the_mean_error_of_reading_only_the_ends() {
     let mut layer = layer();
-    layer.keys = planted::noise((2, 600, 8), 5);
+    layer.keys = test_traces::noise((2, 600, 8), 5);
     let visible: Vec<usize> = (0..32).map(|i| 370 + 7 * i).collect();
     layer.visible = Some(visible.clone());
-    let gates = calibrated(&[(0, layer.clone())]);
+    let gates = calibrate(&[(0, layer.clone())]);
     for (kv_head, &gate) in gates.layer(0).unwrap().iter().enumerate() {
         let mut sum = 0.0;
         for (head, i) in (0..2).flat_map(|head| (0..32).map(move |i| (head, i))) {
@@ -61,8 +62,8 @@ fn a_gate_is_the_mean_error_of_the_ends_alone() {
             let n = visible[i];
             let exact = out(&mut (0..n));
             let ends = out(&mut (0..n).filter(|&t| t < 128 || t + 256 >= n));
-            let far = (&ends - &exact).mapv(|x| x * x).sum() / exact.mapv(|x| x * x).sum();
-            sum += far.sqrt().min(1.0);
+            let squared = (&ends - &exact).mapv(|x| x * x).sum() / exact.mapv(|x| x * x).sum();
+            sum += squared.sqrt().min(1.0);
         }
         assert!((gate - sum / 64.0).abs() < 1e-4, "{gate} {sum}");
     }
@@ -70,7 +71,7 @@ fn a_gate_is_the_mean_error_of_the_ends_alone() {
 
 #[test]
 fn a_file_has_a_line_for_each_layer() {
-    let text = calibrated(&[(1, layer()), (3, layer())]).to_tsv();
+    let text = calibrate(&[(1, layer()), (3, layer())]).to_tsv();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 4);
     assert_eq!([lines[0], lines[2]], ["nan\tnan"; 2]);

@@ -1,4 +1,4 @@
-//! Where an interrupted training goes on.
+//! Checkpoints, from which an interrupted training continues.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -14,39 +14,39 @@ use crate::{Corpus, Error, Result};
 
 const FORMAT: &str = "vattention-hash-checkpoint/1";
 
-/// The state of a training, in a file beside its output.
+/// File with the state of a training, beside its output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     path: PathBuf,
 }
 
-/// What a checkpoint holds.
+/// Content of a checkpoint.
 pub(super) struct TrainingState {
-    /// The layer at work.
+    /// Layer that is being trained.
     pub(super) layer: usize,
-    /// Steps done in it.
+    /// Completed steps of this layer.
     pub(super) step: usize,
     tensors: HashMap<String, Tensor>,
     path: PathBuf,
 }
 
 impl Checkpoint {
-    /// That of an output file: its name and `.checkpoint`.
-    pub fn of(output: &Path) -> Self {
+    /// Returns the checkpoint of an output file, whose name is the output's with `.checkpoint`.
+    pub fn beside(output: &Path) -> Self {
         let mut name = output.as_os_str().to_owned();
         name.push(".checkpoint");
         Self { path: name.into() }
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &PathBuf {
         &self.path
     }
 
-    /// Deletes the file, if it is there.
+    /// Deletes the file, if it exists.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the file system.
     pub fn remove(&self) -> Result<()> {
         match std::fs::remove_file(&self.path) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
@@ -56,7 +56,7 @@ impl Checkpoint {
         }
     }
 
-    /// Writes the layers that are done, and the one at work.
+    /// Writes the completed layers, and the layer that is being trained.
     pub(super) fn write(
         &self,
         training: &Value,
@@ -80,7 +80,7 @@ impl Checkpoint {
         Ok(write_beside(&self.path, &tensors.into_bytes(metadata.collect()))?)
     }
 
-    /// Reads the state of the same training.
+    /// Reads the state of a training, and refuses the state of another one.
     pub(super) fn read(&self, training: &Value) -> Result<TrainingState> {
         let refuse = |reason: String| Error::checkpoint(&self.path, reason);
         let bytes = std::fs::read(&self.path)
@@ -103,10 +103,9 @@ impl Checkpoint {
             number.ok_or_else(|| refuse(format!("metadata `place` has no `{key}`")))
         };
         let (layer, step) = (number("layer")?, number("step")?);
-        // Both are in `training`, which has just been found to be the same.
         let [layers, steps] = [&training["layers"], &training["steps"]];
-        let at_work = layers.as_array().is_some_and(|layers| layers.contains(&json!(layer)));
-        if !at_work || steps.as_u64().is_none_or(|steps| step as u64 > steps) {
+        let is_layer = layers.as_array().is_some_and(|layers| layers.contains(&json!(layer)));
+        if !is_layer || steps.as_u64().is_none_or(|steps| step as u64 > steps) {
             let reason =
                 format!("metadata `place` is {place}: expected one of {layers}, at most {steps}");
             return Err(refuse(reason));
@@ -118,7 +117,7 @@ impl Checkpoint {
 }
 
 impl TrainingState {
-    /// The parameters of a layer that is done.
+    /// Returns the parameters of a completed layer.
     pub(super) fn parameters(&self, layer: usize, learner: &Learner) -> Result<Parameters> {
         let read = |(name, like): (String, Tensor)| {
             let tensor = self.tensor(&format!("layers.{layer}.{name}"), &like)?.clone();
@@ -127,7 +126,7 @@ impl TrainingState {
         learner.parameters().into_iter().map(read).collect()
     }
 
-    /// Puts the layer at work where it was.
+    /// Restores the layer that was being trained.
     pub(super) fn restore(&self, learner: &mut Learner) -> Result<()> {
         let Learner { maps, adam, step } = learner;
         for ((name, var), moments) in maps.parameters().into_iter().zip(&mut adam.moments) {
@@ -141,7 +140,10 @@ impl TrainingState {
         Ok(())
     }
 
-    /// A tensor that must be there, as large as `like`.
+    /// Returns a tensor with the type and the shape of `like`.
+    ///
+    /// # Errors
+    /// If the checkpoint does not have such a tensor.
     fn tensor(&self, name: &str, like: &Tensor) -> Result<&Tensor> {
         let refuse = |reason: String| Error::checkpoint(&self.path, reason);
         let tensor =
@@ -155,7 +157,8 @@ impl TrainingState {
     }
 }
 
-/// What a checkpoint must have in common with the training that goes on from it.
+/// Returns everything that must be equal in a checkpoint and in the training that continues from
+/// it.
 pub(super) fn identity(corpus: &Corpus, settings: &TrainingSettings, held_out: bool) -> Value {
     let traces: Vec<String> = corpus.paths().map(|path| path.display().to_string()).collect();
     let layers: Vec<usize> = corpus.layers().map(|(number, _)| number).collect();
@@ -166,12 +169,12 @@ pub(super) fn identity(corpus: &Corpus, settings: &TrainingSettings, held_out: b
     all
 }
 
-fn expect_same(found: &Value, wanted: &Value) -> Result<(), String> {
+fn expect_same(found: &Value, expected: &Value) -> Result<(), String> {
     let empty = serde_json::Map::new();
-    for (key, wanted) in wanted.as_object().unwrap_or(&empty) {
-        if &found[key] != wanted {
+    for (key, expected) in expected.as_object().unwrap_or(&empty) {
+        if &found[key] != expected {
             let found = &found[key];
-            return Err(format!("was made with {key} = {found}; expected {wanted} to go on"));
+            return Err(format!("was made with {key} = {found}; expected {expected} to continue"));
         }
     }
     Ok(())

@@ -1,23 +1,25 @@
-//! Which keys a query should find.
+//! Keys that a query should find.
 
 use std::ops::Range;
 
-/// Tokens at either end that every pipeline reads anyway.
+/// Number of tokens at either end, which every pipeline reads anyway.
 const ENDS: usize = 128;
 
-/// The tokens that are looked for among `visible`: not those at the ends, where there are many more.
+/// Returns the tokens that a query may find among `visible`; in long contexts, the ends are
+/// excluded.
 pub(super) fn middle(visible: usize) -> Range<usize> {
     if visible >= 8 * ENDS { ENDS..visible - ENDS } else { 0..visible }
 }
 
-/// The places of the `k` largest scores, the lower first where equal; in no order.
+/// Returns the indices of the `k` largest scores, in no order; of equal scores, the lower index is
+/// preferred.
 pub(super) fn top(scores: &[f32], k: usize) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..scores.len()).collect();
-    if k < places.len() {
-        places.select_nth_unstable_by(k, |&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
-        places.truncate(k);
+    let mut indices: Vec<usize> = (0..scores.len()).collect();
+    if k < indices.len() {
+        indices.select_nth_unstable_by(k, |&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
+        indices.truncate(k);
     }
-    places
+    indices
 }
 
 #[cfg(test)]
@@ -25,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_are_found_and_the_lower_of_equals() {
+    fn top_prefers_lower_indices_of_equal_scores() {
         let mut found = top(&[1.0, 5.0, 3.0, 5.0, 3.0, -2.0], 3);
         found.sort_unstable();
         assert_eq!(found, [1, 2, 3]);
@@ -34,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_left_out_of_long_contexts_only() {
+    fn the_ends_are_excluded_only_in_long_contexts() {
         assert_eq!(middle(1024), 128..896);
         assert_eq!(middle(1023), 0..1023);
     }

@@ -1,4 +1,4 @@
-//! Maps of a layer in training, with the state of their optimiser.
+//! Maps of a layer in training, with the state of their optimizer.
 
 use candle_core::{Tensor, Var};
 use rayon::prelude::*;
@@ -10,20 +10,20 @@ use super::model::Maps;
 use super::settings::TrainingSettings;
 use crate::Result;
 
-/// The parameters of one layer, by their names in a file of weights.
+/// Parameters of one layer, with their names in a file of weights.
 pub(super) type Parameters = Vec<(String, Tensor)>;
 
-/// One layer's maps on their way.
+/// Maps of one layer in training.
 #[derive(Debug)]
 pub(super) struct Learner {
     pub(super) maps: Maps,
     pub(super) adam: Adam,
-    /// Steps done.
+    /// Completed steps.
     pub(super) step: usize,
 }
 
-/// What one batch adds to the loss, and to the gradient of each parameter of its head.
-struct Slope {
+/// Contributions of one batch to the loss, and to the gradient of each parameter of its head.
+struct BatchGradient {
     loss: f32,
     gradients: Vec<Tensor>,
 }
@@ -34,43 +34,49 @@ impl Learner {
         self.maps.parameters().into_iter().map(copy).collect()
     }
 
-    /// One step; the loss before it, averaged over what counts.
-    pub(super) fn improve(
+    /// Takes one step, and returns the loss before it: the mean over pairs that count.
+    pub(super) fn train_step(
         &mut self,
         batches: &[Batch],
         settings: &TrainingSettings,
     ) -> Result<f32> {
         let counted: usize = batches.iter().map(Batch::counted).sum();
-        let slope = |batch| self.slope(batch, settings.positive_weight, counted.max(1));
-        let slopes = batches.par_iter().map(slope).collect::<Result<Vec<_>>>()?;
-        let gradients = self.gradients(batches, &slopes)?;
+        let differentiate =
+            |batch| self.differentiate(batch, settings.positive_weight, counted.max(1));
+        let parts = batches.par_iter().map(differentiate).collect::<Result<Vec<_>>>()?;
+        let gradients = self.sum_gradients(batches, &parts)?;
         self.step += 1;
         self.adam.update(&self.maps.parameters(), &gradients, self.step, settings.learning_rate)?;
-        Ok(slopes.iter().map(|slope| slope.loss).sum())
+        Ok(parts.iter().map(|part| part.loss).sum())
     }
 
-    /// What one batch adds to the loss and to the gradients of its head.
-    fn slope(&self, batch: &Batch, positive_weight: f64, counted: usize) -> Result<Slope> {
+    /// Computes the contributions of one batch to the loss and to the gradients of its head.
+    fn differentiate(
+        &self,
+        batch: &Batch,
+        positive_weight: f64,
+        counted: usize,
+    ) -> Result<BatchGradient> {
         let maps = self.maps.head(batch.head)?;
         let loss = (loss(&maps, batch, positive_weight as f32)? / counted as f64)?;
         let gradients = loss.backward()?;
-        let of = |(_, var): (String, &Var)| match gradients.get(var) {
+        let get = |(_, var): (String, &Var)| match gradients.get(var) {
             Some(gradient) => Ok(gradient.clone()),
             None => var.zeros_like(),
         };
-        let gradients = maps.parameters().into_iter().map(of).collect::<Result<_, _>>()?;
-        Ok(Slope { loss: loss.to_scalar()?, gradients })
+        let gradients = maps.parameters().into_iter().map(get).collect::<Result<_, _>>()?;
+        Ok(BatchGradient { loss: loss.to_scalar()?, gradients })
     }
 
-    /// The gradients of all heads, in the parameters' order.
-    fn gradients(&self, batches: &[Batch], slopes: &[Slope]) -> Result<Vec<Tensor>> {
-        let of = |(i, (_, var)): (usize, (String, &Var))| {
+    /// Sums the gradients of all batches, for all heads and in the parameters' order.
+    fn sum_gradients(&self, batches: &[Batch], parts: &[BatchGradient]) -> Result<Vec<Tensor>> {
+        let sum = |(i, (_, var)): (usize, (String, &Var))| {
             let mut heads = vec![var.as_tensor().narrow(0, 0, 1)?.zeros_like()?; var.dim(0)?];
-            for (batch, slope) in batches.iter().zip(slopes) {
-                heads[batch.head] = (&heads[batch.head] + &slope.gradients[i])?;
+            for (batch, part) in batches.iter().zip(parts) {
+                heads[batch.head] = (&heads[batch.head] + &part.gradients[i])?;
             }
             Ok(Tensor::cat(&heads, 0)?)
         };
-        self.maps.parameters().into_iter().enumerate().map(of).collect()
+        self.maps.parameters().into_iter().enumerate().map(sum).collect()
     }
 }

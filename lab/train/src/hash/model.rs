@@ -1,9 +1,9 @@
-//! The networks of all query heads of one layer.
+//! Networks of all query heads of one layer.
 
 use candle_core::{Device, Result, Tensor, Var};
 use rand_chacha::rand_core::RngCore;
 
-/// The networks of the queries and of the keys.
+/// Networks of the queries and of the keys.
 #[derive(Debug)]
 pub(super) struct Maps {
     query: Mlp,
@@ -23,30 +23,30 @@ struct AffineMap {
 }
 
 impl Maps {
-    /// Random networks with `widths[i]` numbers into layer `i`.
+    /// Returns random networks in which layer `i` has `widths[i]` inputs.
     pub(super) fn random(heads: usize, widths: &[usize], rng: &mut impl RngCore) -> Result<Self> {
         let query = Mlp::random(heads, widths, rng)?;
         Ok(Self { query, key: Mlp::random(heads, widths, rng)? })
     }
 
-    /// The networks of one head, which learn for themselves.
+    /// Returns a copy of the networks of one head, with variables of their own.
     pub(super) fn head(&self, head: usize) -> Result<Self> {
         Ok(Self { query: self.query.head(head)?, key: self.key.head(head)? })
     }
 
-    /// The logits `[heads, queries, keys]` of queries `[heads, queries, dim]` and keys
+    /// Returns the logits `[heads, queries, keys]` of queries `[heads, queries, dim]` and keys
     /// `[heads, keys, dim]`.
     pub(super) fn logits(&self, queries: &Tensor, keys: &Tensor) -> Result<Tensor> {
         let (queries, keys) = self.numbers(queries, keys)?;
         queries.tanh()?.matmul(&keys.tanh()?.transpose(1, 2)?)
     }
 
-    /// The numbers `[heads, rows, bits]` whose signs are the codes of queries and keys.
+    /// Returns the numbers `[heads, rows, bits]` whose signs are the codes of queries and keys.
     pub(super) fn numbers(&self, queries: &Tensor, keys: &Tensor) -> Result<(Tensor, Tensor)> {
-        Ok((self.query.of(queries)?, self.key.of(keys)?))
+        Ok((self.query.apply(queries)?, self.key.apply(keys)?))
     }
 
-    /// The parameters, named as in a file of weights.
+    /// Returns the parameters, with their names in a file of weights.
     pub(super) fn parameters(&self) -> Vec<(String, &Var)> {
         let mut all = Vec::new();
         for (side, mlp) in [("query", &self.query), ("key", &self.key)] {
@@ -69,18 +69,18 @@ impl Mlp {
         Ok(Self(self.0.iter().map(|layer| layer.head(head)).collect::<Result<_>>()?))
     }
 
-    /// `[heads, rows, in]` to `[heads, rows, out]`.
-    fn of(&self, rows: &Tensor) -> Result<Tensor> {
+    /// Maps `[heads, rows, in]` to `[heads, rows, out]`.
+    fn apply(&self, rows: &Tensor) -> Result<Tensor> {
         let mut rows = rows.clone();
         for (i, layer) in self.0.iter().enumerate() {
-            rows = layer.of(&if i == 0 { rows } else { rows.silu()? })?;
+            rows = layer.apply(&if i == 0 { rows } else { rows.silu()? })?;
         }
         Ok(rows)
     }
 }
 
 impl AffineMap {
-    /// Uniform within `1 / √inputs`, as the authors' library has it.
+    /// Returns parameters that are uniform within `±1 / √inputs`, as in the authors' library.
     fn random(heads: usize, inputs: usize, outputs: usize, rng: &mut impl RngCore) -> Result<Self> {
         let most = 1.0 / (inputs as f32).sqrt();
         let mut uniform = |shape: &[usize]| {
@@ -97,7 +97,7 @@ impl AffineMap {
         Ok(Self { weight: only(&self.weight)?, bias: only(&self.bias)? })
     }
 
-    fn of(&self, rows: &Tensor) -> Result<Tensor> {
+    fn apply(&self, rows: &Tensor) -> Result<Tensor> {
         rows.matmul(&self.weight)?.broadcast_add(&self.bias.unsqueeze(1)?)
     }
 }

@@ -1,4 +1,4 @@
-//! How many of the best keys the codes find, asked of the selector itself.
+//! Recall of the best keys by the selector, with trained maps and with random hyperplanes.
 
 use std::ops::Range;
 
@@ -11,19 +11,20 @@ use super::HeldOut;
 use super::labels::{middle, top};
 use crate::{Corpus, Result};
 
-/// The mean share of a query's best keys among the picks, of one layer.
+/// Recall of one layer: the mean share of a query's best keys that are picked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerRecall {
-    /// The layer.
+    /// Number of the layer.
     pub layer: usize,
-    /// With the trained maps, for each query head.
+    /// Recall with the trained maps, for each query head.
     pub trained: Vec<f64>,
-    /// With random hyperplanes and as many bits.
+    /// Recall with random hyperplanes and the same number of bits, for each query head.
     pub hyperplanes: Vec<f64>,
 }
 
-/// Measures a selector of trained weights on what was held out: of the `best` keys with the largest `q·k`, leaving
-/// out the ends of the context, how many are among its picks, as many as a sixteenth of the tokens.
+/// Measures the recall of a selector with trained weights on held-out queries: the share of the
+/// `best` keys with the largest `q·k`, without the ends of the context, that the selector picks.
+/// The selector's `size` is the number of picks, usually a sixteenth of the tokens.
 ///
 /// # Errors
 /// A file or traces that do not fit.
@@ -34,26 +35,26 @@ pub fn recall(
     held_out: HeldOut<'_>,
 ) -> Result<Vec<LayerRecall>> {
     let hyperplanes = HashAttention { weights: None, ..trained.clone() };
-    let judged = if let HeldOut::Traces(other) = held_out { other } else { corpus };
-    let of_layer = |(number, shape): (usize, Shape)| -> Result<LayerRecall> {
-        let none = vec![HitMean::default(); shape.query_heads];
-        let mut found = [none.clone(), none];
-        let scale = judged.scale().unwrap_or(shape.default_scale());
-        for layer in judged.layer(number) {
+    let traces = if let HeldOut::Traces(other) = held_out { other } else { corpus };
+    let measure = |(number, shape): (usize, Shape)| -> Result<LayerRecall> {
+        let zero = vec![HitMean::default(); shape.query_heads];
+        let mut means = [zero.clone(), zero];
+        let scale = traces.scale().unwrap_or(shape.default_scale());
+        for layer in traces.layer(number) {
             let layer = layer?;
             let queries = layer.queries.dim().1;
             let first = match held_out {
                 HeldOut::Traces(_) => 0,
-                HeldOut::LastQueries => held_out.learnt(queries),
+                HeldOut::LastQueries => held_out.training_queries(queries),
             };
-            for (config, means) in [trained, &hyperplanes].into_iter().zip(&mut found) {
-                add(config, number, &layer, first..queries, scale, best, means)?;
+            for (config, means) in [trained, &hyperplanes].into_iter().zip(&mut means) {
+                add_recall(config, number, &layer, first..queries, scale, best, means)?;
             }
         }
-        let [trained, hyperplanes] = found.map(|means| means.iter().map(HitMean::get).collect());
+        let [trained, hyperplanes] = means.map(|means| means.iter().map(HitMean::get).collect());
         Ok(LayerRecall { layer: number, trained, hyperplanes })
     };
-    judged.layers().map(of_layer).collect()
+    traces.layers().map(measure).collect()
 }
 
 #[derive(Clone, Default)]
@@ -73,8 +74,8 @@ impl HitMean {
     }
 }
 
-/// Adds what one selector finds for some queries of one layer of one trace, for each query head.
-fn add(
+/// Adds the recall of one selector for queries of one layer of one trace, for each query head.
+fn add_recall(
     config: &HashAttention,
     number: usize,
     layer: &TraceLayer,
@@ -89,8 +90,8 @@ fn add(
         let keys = layer.keys.slice(s![kv_head, .., ..]).to_owned();
         let values = layer.values.slice(s![kv_head, .., ..]).to_owned();
         let (keys, values) = (tokens(&keys), tokens(&values));
-        let mut worker = config.build(&site)?;
-        worker.append(&NewTokens { first: 0, keys, values, classes: None });
+        let mut selector = config.build(&site)?;
+        selector.append(&NewTokens { first: 0, keys, values, classes: None });
         for query in queries.clone() {
             let heads = kv_head * shape.group()..(kv_head + 1) * shape.group();
             let group = layer.queries.slice(s![heads.clone(), query, ..]).mapv(|x| x * scale);
@@ -98,29 +99,29 @@ fn add(
             let group: Vec<f32> = group.iter().copied().collect();
             let step = Step { site: &site, queries: &group, keys, values, visible, step: 0 };
             for (member, head) in heads.enumerate() {
-                means[head].add(found(worker.as_ref(), &step, member, best));
+                means[head].add(row_recall(selector.as_ref(), &step, member, best));
             }
         }
     }
     Ok(())
 }
 
-/// The share of one query's best keys that are picked.
-fn found(worker: &dyn Selector, step: &Step<'_>, member: usize, best: usize) -> f64 {
+/// Returns the share of one query's best keys that are picked.
+fn row_recall(selector: &dyn Selector, step: &Step<'_>, member: usize, best: usize) -> f64 {
     let row = step.row(member);
-    let looked_at = middle(step.visible);
+    let range = middle(step.visible);
     let mut picks = Picks::new(step.visible);
-    picks.take_range(0..looked_at.start);
-    picks.take_range(looked_at.end..step.visible);
-    worker.select(&row, &mut picks);
+    picks.take_range(0..range.start);
+    picks.take_range(range.end..step.visible);
+    selector.select(&row, &mut picks);
     let mut logits = vec![0.0; step.visible];
     row.logits(&mut logits);
-    let best = top(&logits[looked_at.clone()], best);
-    let hits = best.iter().filter(|&&place| picks.contains(looked_at.start + place)).count();
+    let best = top(&logits[range.clone()], best);
+    let hits = best.iter().filter(|&&index| picks.contains(range.start + index)).count();
     hits as f64 / best.len() as f64
 }
 
 fn tokens(rows: &ndarray::Array2<f32>) -> Tokens<'_> {
-    let numbers = rows.as_slice().expect("an owned copy lies in order");
+    let numbers = rows.as_slice().expect("an owned copy is contiguous");
     Tokens::new(numbers, rows.nrows(), rows.ncols())
 }

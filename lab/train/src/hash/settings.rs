@@ -1,4 +1,4 @@
-//! What training follows from, beside the traces.
+//! Settings of a training.
 
 use std::path::Path;
 
@@ -8,32 +8,33 @@ use vattention_selectors::{Activation, Bits, HashAttention, IndexOf};
 
 use crate::{Error, Result};
 
-/// Many times a head's width; the square of many more would not fit into memory.
+/// Maximum width of a hidden layer: many times a head's dimension, with weights that fit into
+/// memory.
 const WIDEST: usize = 2048;
-/// As many steps as Adam can count.
+/// Maximum number of steps, which is the largest exponent in Adam's bias correction.
 const LONGEST: usize = i32::MAX as usize;
 
-/// Equal settings and traces make equal weights, on one machine.
+/// Settings of a training. On one machine, equal settings and traces make equal weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainingSettings {
-    /// Signs in a code.
+    /// Bits of a code.
     pub bits: Bits,
-    /// Widths between the layers; `None`: two of `head_dim`.
+    /// Widths of the hidden layers; `None` stands for two of `head_dim`.
     pub hidden: Option<Vec<usize>>,
-    /// Optimiser steps for each layer of the model.
+    /// Optimizer steps per layer of the model.
     pub steps: usize,
-    /// Queries in a step.
+    /// Queries per step.
     pub queries: usize,
-    /// Tokens in a step, in a row.
+    /// Consecutive tokens per step.
     pub tokens: usize,
-    /// Adam's.
+    /// Learning rate of Adam.
     pub learning_rate: f64,
-    /// Keys of a query that are positive.
+    /// Number of positive keys of a query.
     pub top: usize,
-    /// The weight of a positive; that of others is 1.
+    /// Weight of a positive key; other keys have weight 1.
     pub positive_weight: f64,
-    /// What the first parameters and the order of the batches follow from.
+    /// Seed of the initial parameters and of the batches.
     pub seed: u64,
 }
 
@@ -54,10 +55,10 @@ impl Default for TrainingSettings {
 }
 
 impl TrainingSettings {
-    /// Refuses what cannot be trained with.
+    /// Refuses settings that no training can have.
     ///
     /// # Errors
-    /// Names the field.
+    /// If a field is out of range; the error names it.
     pub fn check(&self) -> Result<()> {
         let widths = self.hidden.iter().flatten().map(|&width| ("hidden", width));
         let counts = [
@@ -79,7 +80,7 @@ impl TrainingSettings {
         ])
     }
 
-    /// What reads the weights: each query head by itself.
+    /// Returns a selector that reads the weights, with codes and a score for each query head.
     pub fn selector(&self, weights: &Path) -> HashAttention {
         HashAttention {
             size: sixteenth(),
@@ -91,7 +92,7 @@ impl TrainingSettings {
         }
     }
 
-    /// Numbers that go in and out of each layer of a network.
+    /// Returns the number of inputs of each layer of a network, and the number of outputs.
     pub(super) fn widths(&self, head_dim: usize) -> Vec<usize> {
         let mut widths = vec![head_dim];
         widths.extend(self.hidden.clone().unwrap_or_else(|| vec![head_dim; 2]));
@@ -100,7 +101,7 @@ impl TrainingSettings {
     }
 }
 
-/// Refuses settings that count nothing.
+/// Refuses counts of zero.
 pub(super) fn expect_counts(counts: impl IntoIterator<Item = (&'static str, usize)>) -> Result<()> {
     match counts.into_iter().find(|&(_, n)| n == 0) {
         Some((field, _)) => Err(Error::setting(field, "0; expected at least 1")),
@@ -108,7 +109,7 @@ pub(super) fn expect_counts(counts: impl IntoIterator<Item = (&'static str, usiz
     }
 }
 
-/// Refuses settings that are not positive, or infinite in f32, which training is in.
+/// Refuses numbers that are not positive, or not finite in f32, the type of all training.
 pub(super) fn expect_positive(
     numbers: impl IntoIterator<Item = (&'static str, f64)>,
 ) -> Result<()> {
@@ -121,7 +122,7 @@ pub(super) fn expect_positive(
     }
 }
 
-/// The share of the tokens that may be picked.
+/// Returns the size with which recall is measured, a sixteenth of the tokens.
 pub(super) fn sixteenth() -> Size {
     Size::Share(Fraction::try_from(1.0 / 16.0).expect("a sixteenth lies between 0 and 1"))
 }

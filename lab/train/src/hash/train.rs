@@ -1,4 +1,4 @@
-//! The loop: layer after layer, step after step.
+//! Training loop over layers and steps.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{Corpus, Error, Result};
 /// Steps between two checkpoints.
 const CHECKPOINT_STEPS: usize = 100;
 
-/// What the maps are judged on, and so must not learn from.
+/// Held-out data, on which recall is measured and which training must not use.
 #[derive(Clone, Copy, Debug)]
 pub enum HeldOut<'a> {
     /// Other traces.
@@ -28,33 +28,33 @@ pub enum HeldOut<'a> {
     LastQueries,
 }
 
-/// A training to be run.
+/// Inputs of a training.
 #[derive(Clone, Copy, Debug)]
 pub struct Training<'a> {
-    /// What is learnt from.
+    /// Traces to train on.
     pub corpus: &'a Corpus,
-    /// How.
+    /// Settings of the training.
     pub settings: &'a TrainingSettings,
-    /// What is not learnt from.
+    /// Data that is excluded from training.
     pub held_out: HeldOut<'a>,
-    /// Where the state is kept meanwhile.
+    /// File in which the state is stored during the training.
     pub checkpoint: &'a Checkpoint,
 }
 
-/// The trained maps of some layers.
+/// Trained maps of layers.
 #[derive(Clone, Debug)]
-pub struct Weights {
+pub struct TrainedMaps {
     layers: BTreeMap<usize, Parameters>,
     scale: Option<f32>,
 }
 
 impl HeldOut<'_> {
-    fn is_elsewhere(self) -> bool {
+    fn has_traces(self) -> bool {
         matches!(self, Self::Traces(_))
     }
 
-    /// How many of a trace's first queries may be learnt from.
-    pub(super) fn learnt(self, queries: usize) -> usize {
+    /// Returns the number of a trace's first queries that training may use.
+    pub(super) fn training_queries(self, queries: usize) -> usize {
         match self {
             Self::Traces(_) => queries,
             Self::LastQueries => queries - (queries / 8).max(1),
@@ -63,8 +63,9 @@ impl HeldOut<'_> {
 }
 
 impl Training<'_> {
-    /// Trains, from the beginning or from the checkpoint, and tells after each step how many of how
-    /// many are done, and its loss. The checkpoint is written now and then, and left where it is.
+    /// Trains from the beginning or from the checkpoint. After each step, `progress` gets the
+    /// number of completed steps, the number of all steps, and the loss. The checkpoint is written
+    /// every 100 steps, and is not removed at the end.
     ///
     /// # Errors
     /// Settings, traces or a checkpoint that do not fit, or a loss that is not finite.
@@ -72,9 +73,9 @@ impl Training<'_> {
         &self,
         resume: bool,
         progress: &mut dyn FnMut(usize, usize, f32),
-    ) -> Result<Weights> {
+    ) -> Result<TrainedMaps> {
         self.check()?;
-        let identity = identity(self.corpus, self.settings, self.held_out.is_elsewhere());
+        let identity = identity(self.corpus, self.settings, self.held_out.has_traces());
         let state = resume.then(|| self.checkpoint.read(&identity)).transpose()?;
         let mut layers = BTreeMap::new();
         let total = self.corpus.layers().len() * self.settings.steps;
@@ -90,15 +91,15 @@ impl Training<'_> {
                 Some(state) if number == state.layer => state.restore(&mut learner)?,
                 _ => {}
             }
-            self.learn(number, &mut learner, &identity, &layers, &mut show)?;
+            self.train_layer(number, &mut learner, &identity, &layers, &mut show)?;
             layers.insert(number, learner.parameters());
         }
-        Ok(Weights { layers, scale: self.corpus.scale() })
+        Ok(TrainedMaps { layers, scale: self.corpus.scale() })
     }
 
     fn check(&self) -> Result<()> {
         self.settings.check()?;
-        expect_apart(self.corpus, self.held_out)
+        expect_held_out(self.corpus, self.held_out)
     }
 
     fn start(&self, number: usize, shape: Shape) -> Result<Learner> {
@@ -109,7 +110,7 @@ impl Training<'_> {
         Ok(Learner { maps, adam, step: 0 })
     }
 
-    fn learn(
+    fn train_layer(
         &self,
         number: usize,
         learner: &mut Learner,
@@ -121,9 +122,9 @@ impl Training<'_> {
         while learner.step < self.settings.steps {
             let mut random = random(self.settings.seed, number, learner.step + 1);
             let layer = &traces[below(traces.len(), &mut random)];
-            let queries = self.held_out.learnt(layer.queries.dim().1);
+            let queries = self.held_out.training_queries(layer.queries.dim().1);
             let batches = Batch::draw(layer, queries, self.settings, &mut random)?;
-            let loss = learner.improve(&batches, self.settings)?;
+            let loss = learner.train_step(&batches, self.settings)?;
             expect_finite(loss, learner.step, number)?;
             if learner.step.is_multiple_of(CHECKPOINT_STEPS) {
                 self.checkpoint.write(identity, done, number, learner)?;
@@ -134,26 +135,26 @@ impl Training<'_> {
     }
 }
 
-/// Refuses traces of which nothing can be held out.
-pub(super) fn expect_apart(corpus: &Corpus, held_out: HeldOut<'_>) -> Result<()> {
+/// Refuses held-out traces of another model, and traces with too few queries to hold some out.
+pub(super) fn expect_held_out(corpus: &Corpus, held_out: HeldOut<'_>) -> Result<()> {
     match held_out {
         HeldOut::Traces(other) => corpus.expect_same_model(other),
         HeldOut::LastQueries => corpus.expect_queries(2),
     }
 }
 
-/// Refuses to go on where steps were too long.
+/// Refuses a loss that is not finite, which is the result of too long steps.
 pub(super) fn expect_finite(loss: f32, step: usize, layer: usize) -> Result<()> {
     if loss.is_finite() {
         return Ok(());
     }
     let reason =
-        format!("the loss became {loss} in step {step} of layer {layer}; expected a smaller one");
+        format!("the loss became {loss} in step {step} of layer {layer}; expected a smaller rate");
     Err(Error::setting("learning_rate", reason))
 }
 
-/// The random numbers of a step, which follow from the seed alone: a resumed training has the
-/// same. Step 0 makes the first parameters.
+/// Returns the random numbers of a step. They depend only on seed, layer and step, so that a
+/// resumed training uses the same. Step 0 makes the initial parameters.
 pub(super) fn random(seed: u64, layer: usize, step: usize) -> ChaCha8Rng {
     let mut bytes = [0; 32];
     for (place, number) in [seed, layer as u64, step as u64].iter().enumerate() {
@@ -162,16 +163,16 @@ pub(super) fn random(seed: u64, layer: usize, step: usize) -> ChaCha8Rng {
     ChaCha8Rng::from_seed(bytes)
 }
 
-impl Weights {
-    /// The maps of layers, and what queries are multiplied by, if that is said.
+impl TrainedMaps {
+    /// Returns the maps of layers; `scale` is the factor of queries, if the traces have one.
     pub(super) fn new(layers: BTreeMap<usize, Parameters>, scale: Option<f32>) -> Self {
         Self { layers, scale }
     }
 
-    /// The file that `hash-attention` reads.
+    /// Returns the file that `hash-attention` reads.
     ///
     /// # Errors
-    /// What the tensor library refuses.
+    /// Errors of the tensor library.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut tensors = Tensors::default();
         for (number, parameters) in &self.layers {

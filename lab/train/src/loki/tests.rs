@@ -1,14 +1,14 @@
 use ndarray::s;
 
 use super::*;
-use crate::planted;
+use crate::test_traces;
 
 const DIM: usize = 8;
 
-fn calibrated(layers: &[TraceLayer]) -> Bases {
+fn calibrate(layers: &[TraceLayer]) -> Bases {
     let folder = tempfile::tempdir().unwrap();
     let path = |(i, layer): (usize, &TraceLayer)| {
-        planted::trace(&folder, &i.to_string(), &[(3, layer.clone())])
+        test_traces::trace(&folder, &i.to_string(), &[(3, layer.clone())])
     };
     let paths: Vec<_> = layers.iter().enumerate().map(path).collect();
     Bases::calibrate(&Corpus::open(&paths).unwrap()).unwrap()
@@ -16,8 +16,8 @@ fn calibrated(layers: &[TraceLayer]) -> Bases {
 
 #[test]
 fn bases_are_orthonormal_and_variances_are_those_of_the_keys() {
-    let layers = [planted::layer(1), planted::layer(5)];
-    let bases = calibrated(&layers);
+    let layers = [test_traces::layer(1), test_traces::layer(5)];
+    let bases = calibrate(&layers);
     for (head, basis) in bases.layer(3).unwrap().iter().enumerate() {
         let rows = ArrayView2::from_shape((DIM, DIM), &basis.rows).unwrap();
         let products = rows.dot(&rows.t());
@@ -39,18 +39,18 @@ fn bases_are_orthonormal_and_variances_are_those_of_the_keys() {
 }
 
 #[test]
-fn the_mean_counts_because_nothing_is_centred() {
-    let mut layer = planted::layer(2);
+fn keys_are_not_centred() {
+    let mut layer = test_traces::layer(2);
     layer.keys.slice_mut(s![.., .., 6]).mapv_inplace(|x| x + 20.0);
-    let basis = &calibrated(&[layer]).layer(3).unwrap()[1].clone();
+    let basis = &calibrate(&[layer]).layer(3).unwrap()[1].clone();
     assert!(basis.rows[6] > 0.99, "{:?}", &basis.rows[..DIM]);
     assert!(basis.variance[0] > 350.0);
 }
 
 #[test]
-fn equal_traces_make_equal_files_with_the_shapes_that_are_promised() {
-    let bytes = calibrated(&[planted::layer(4)]).to_bytes();
-    assert_eq!(bytes, calibrated(&[planted::layer(4)]).to_bytes());
+fn equal_traces_make_equal_files_with_the_documented_shapes() {
+    let bytes = calibrate(&[test_traces::layer(4)]).to_bytes();
+    assert_eq!(bytes, calibrate(&[test_traces::layer(4)]).to_bytes());
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(file.tensor("layers.3.basis").unwrap().shape(), [2, DIM, DIM]);
     assert_eq!(file.tensor("layers.3.variance").unwrap().shape(), [2, DIM]);

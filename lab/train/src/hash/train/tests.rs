@@ -8,11 +8,12 @@ use vattention_selectors::{Activation, HashAttention, IndexOf};
 
 use super::*;
 use crate::hash::recall;
-use crate::planted;
+use crate::test_traces;
 
-/// Keys share a large number where queries have none, so angles say little and `q·k` much.
+/// Returns a layer in which all keys share a large element that is zero in queries, so that angles
+/// are less informative than `q·k`.
 fn learnable(seed: u64) -> TraceLayer {
-    let mut layer = planted::layer_of(128, 800, seed);
+    let mut layer = test_traces::layer_of(128, 800, seed);
     layer.queries.slice_mut(s![.., .., 0]).fill(0.0);
     layer.keys.slice_mut(s![.., .., 0]).mapv_inplace(|x| x + 10.0);
     layer
@@ -22,18 +23,18 @@ fn settings(steps: usize) -> TrainingSettings {
     TrainingSettings { steps, queries: 32, tokens: 400, top: 16, ..TrainingSettings::default() }
 }
 
-struct Setup {
+struct Fixture {
     folder: TempDir,
     corpus: Corpus,
     checkpoint: Checkpoint,
 }
 
-impl Setup {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let layers = [(2, learnable(1)), (5, learnable(7))];
-        let corpus = Corpus::open(&[planted::trace(&folder, "trace", &layers)]).unwrap();
-        let checkpoint = Checkpoint::of(&folder.path().join("weights"));
+        let corpus = Corpus::open(&[test_traces::trace(&folder, "trace", &layers)]).unwrap();
+        let checkpoint = Checkpoint::beside(&folder.path().join("weights"));
         Self { folder, corpus, checkpoint }
     }
 
@@ -57,8 +58,8 @@ impl Setup {
 }
 
 #[test]
-fn a_relation_that_can_be_learnt_is_learnt() {
-    let setup = Setup::new();
+fn training_exceeds_random_hyperplanes() {
+    let setup = Fixture::new();
     let wide = TrainingSettings { hidden: Some(vec![32]), learning_rate: 3e-3, ..settings(300) };
     let (settings, mut losses) = (wide, Vec::new());
     let weights = setup.run(&settings, false, &mut losses).unwrap();
@@ -80,12 +81,12 @@ fn a_relation_that_can_be_learnt_is_learnt() {
 }
 
 #[test]
-fn a_resumed_training_ends_where_an_uninterrupted_one_does() {
-    let setup = Setup::new();
+fn a_resumed_training_gives_the_weights_of_an_uninterrupted_one() {
+    let setup = Fixture::new();
     let settings = settings(130);
     let whole = setup.run(&settings, false, &mut Vec::new()).unwrap();
     let mut steps = Vec::new();
-    // The checkpoint is of step 100 of the second layer.
+    // The checkpoint was written at step 100 of the second layer.
     let resumed = setup.run(&settings, true, &mut steps).unwrap();
     assert_eq!((steps.len(), resumed == whole), (30, true));
     setup.checkpoint.remove().unwrap();
@@ -96,28 +97,28 @@ fn a_resumed_training_ends_where_an_uninterrupted_one_does() {
 }
 
 #[test]
-fn queries_that_are_held_out_are_not_learnt_from() {
-    assert_eq!([2, 7, 8, 64].map(|n| HeldOut::LastQueries.learnt(n)), [1, 6, 7, 56]);
-    let setup = Setup::new();
+fn held_out_queries_are_excluded_from_training() {
+    assert_eq!([2, 7, 8, 64].map(|n| HeldOut::LastQueries.training_queries(n)), [1, 6, 7, 56]);
+    let setup = Fixture::new();
     let settings = settings(3);
     let before = setup.run(&settings, false, &mut Vec::new()).unwrap();
     let mut other = learnable(1);
     other.queries.slice_mut(s![.., 112.., ..]).fill(3.0);
     let layers = [(2, other), (5, learnable(7))];
-    let corpus = Corpus::open(&[planted::trace(&setup.folder, "other", &layers)]).unwrap();
-    let setup = Setup { corpus, ..setup };
+    let corpus = Corpus::open(&[test_traces::trace(&setup.folder, "other", &layers)]).unwrap();
+    let setup = Fixture { corpus, ..setup };
     assert_eq!(setup.run(&settings, false, &mut Vec::new()).unwrap(), before);
 }
 
 #[test]
 fn a_loss_that_is_not_finite_ends_the_training() {
-    let setup = Setup::new();
+    let setup = Fixture::new();
     let wild = TrainingSettings { learning_rate: 1e38, ..settings(20) };
     let refused = setup.run(&wild, false, &mut Vec::new()).unwrap_err().to_string();
     assert!(refused.starts_with("learning_rate: the loss became"), "{refused}");
 }
 
-/// A checkpoint with other metadata, or another shape of one of its tensors.
+/// Rewrites a checkpoint with a changed header.
 fn rewrite(path: &std::path::Path, change: impl FnOnce(&mut Value)) {
     let bytes = std::fs::read(path).unwrap();
     let size = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -128,10 +129,10 @@ fn rewrite(path: &std::path::Path, change: impl FnOnce(&mut Value)) {
     std::fs::write(path, [&length[..], &header, &bytes[8 + size..]].concat()).unwrap();
 }
 
-/// Whatever is wrong with a checkpoint, the refusal names the file and what is wrong in it.
+/// Every error names the file and the fault.
 #[test]
-fn a_checkpoint_that_does_not_fit_is_refused_by_name() {
-    let setup = Setup::new();
+fn a_checkpoint_that_does_not_fit_is_refused() {
+    let setup = Fixture::new();
     let settings = settings(100);
     setup.run(&settings, false, &mut Vec::new()).unwrap();
     let path = setup.checkpoint.path();
@@ -160,11 +161,10 @@ fn a_checkpoint_that_does_not_fit_is_refused_by_name() {
     refuse("metadata `place` has no `step`", &place(r#"{"layer": 5}"#));
 }
 
-/// The selector's networks are those that were trained: what it picks has the signs in common that
-/// the training's own numbers have.
+/// The selector picks the keys whose signs agree with the query's by the networks of the training.
 #[test]
-fn the_selector_computes_what_was_trained() {
-    let setup = Setup::new();
+fn the_selector_computes_the_trained_networks() {
+    let setup = Fixture::new();
     let settings = settings(1);
     let path = setup.write(&setup.run(&settings, false, &mut Vec::new()).unwrap());
     let weights = candle_core::safetensors::load(&path, &Device::Cpu).unwrap();
@@ -173,9 +173,9 @@ fn the_selector_computes_what_was_trained() {
     for (name, var) in maps.parameters() {
         var.set(&weights[&format!("layers.2.{name}")]).unwrap();
     }
-    let signs = agreeing(&maps, &layer);
+    let agreements = count_agreements(&maps, &layer);
     let shape = layer.shape();
-    for (head, agreeing) in signs.iter().enumerate() {
+    for (head, agreements) in agreements.iter().enumerate() {
         let (kv_head, member) = (head / shape.group(), head % shape.group());
         let site = Site { seed: 0, sequence: 0, layer: 2, kv_head, shape };
         let keys = layer.keys.slice(s![kv_head, .., ..]).to_owned();
@@ -188,25 +188,25 @@ fn the_selector_computes_what_was_trained() {
             activation: Activation::Silu,
             score: Score::Head,
         };
-        let mut worker = config.build(&site).unwrap();
-        worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
+        let mut selector = config.build(&site).unwrap();
+        selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let first = kv_head * shape.group();
         let queries = layer.queries.slice(s![first..first + shape.group(), 0, ..]);
         let queries: Vec<f32> = queries.iter().map(|x| x * shape.default_scale()).collect();
         let step =
             Step { site: &site, queries: &queries, keys, values: keys, visible: 800, step: 0 };
         let mut picks = Picks::new(800);
-        worker.select(&step.row(member), &mut picks);
-        let mut want: Vec<u32> = (0..800).collect();
-        want.sort_by_key(|&token| (-agreeing[token as usize], token));
-        want.truncate(50);
-        want.sort_unstable();
-        assert_eq!(picks.indices(), want, "head {head}");
+        selector.select(&step.row(member), &mut picks);
+        let mut expected: Vec<u32> = (0..800).collect();
+        expected.sort_by_key(|&token| (-agreements[token as usize], token));
+        expected.truncate(50);
+        expected.sort_unstable();
+        assert_eq!(picks.indices(), expected, "head {head}");
     }
 }
 
-/// `Σ ±1 · ±1` of each head's first query and every key, by the training's networks.
-fn agreeing(maps: &Maps, layer: &TraceLayer) -> Vec<Vec<i32>> {
+/// Returns `Σ ±1 · ±1` of each head's first query and every key, by the networks of the training.
+fn count_agreements(maps: &Maps, layer: &TraceLayer) -> Vec<Vec<i32>> {
     let tensor = |heads: Vec<ndarray::ArrayView2<'_, f32>>| {
         let (rows, dim) = heads[0].dim();
         let numbers: Vec<f32> = heads.iter().flat_map(|head| head.iter().copied()).collect();

@@ -1,4 +1,4 @@
-//! Traces whose answers are known.
+//! Synthetic traces for tests.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,19 +9,20 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use vattention_core::Storage;
 use vattention_trace::{TraceInfo, TraceLayer, write_trace};
 
-/// Numbers like a Gaussian's: sums of twelve uniform ones.
+/// Returns approximately Gaussian numbers, which are sums of twelve uniform ones.
 pub(crate) fn noise(size: (usize, usize, usize), seed: u64) -> Array3<f32> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut uniform = || rng.next_u32() as f32 / u32::MAX as f32;
     Array3::from_shape_simple_fn(size, || (0..12).map(|_| uniform()).sum::<f32>() - 6.0)
 }
 
-/// Two KV heads of two query heads each, and 8 elements.
+/// Returns a layer with two KV heads of two query heads each, 8 elements, 32 queries and 300
+/// tokens.
 pub(crate) fn layer(seed: u64) -> TraceLayer {
     layer_of(32, 300, seed)
 }
 
-/// The same of other lengths.
+/// Returns such a layer with other numbers of queries and tokens.
 pub(crate) fn layer_of(queries: usize, tokens: usize, seed: u64) -> TraceLayer {
     TraceLayer {
         queries: noise((4, queries, 8), seed),
@@ -34,7 +35,7 @@ pub(crate) fn layer_of(queries: usize, tokens: usize, seed: u64) -> TraceLayer {
     }
 }
 
-/// A trace of some layers, in a folder.
+/// Writes a trace of layers into a folder, and returns its path.
 pub(crate) fn trace(
     folder: &tempfile::TempDir,
     name: &str,

@@ -1,4 +1,4 @@
-//! What trainings of maps for `hash-attention` are given, and what they say in the end.
+//! Options of trainings for `hash-attention`, and the report of their recall.
 
 use std::path::{Path, PathBuf};
 
@@ -12,41 +12,41 @@ use crate::paths::same_file;
 use crate::table::{self, Column};
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Learning {
-    /// Traces of one model to learn from, with many queries each.
+pub(super) struct TrainingArgs {
+    /// Traces of one model to train on, with many queries each.
     #[arg(long = "trace", value_name = "FILE", num_args = 1.., required = true)]
     traces: Vec<PathBuf>,
-    /// Traces to measure recall on; by default the last eighth of each trace's queries, which are
-    /// then not learnt from.
+    /// Traces to measure recall on; by default, the last eighth of each trace's queries, which is
+    /// then excluded from training.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     held_out: Vec<PathBuf>,
-    /// The weights to write.
+    /// File of the weights to write.
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: PathBuf,
 }
 
-/// The traces that are given, opened.
-pub(super) struct OpenedTraces {
+/// Opened traces: for training, and for measuring recall.
+pub(super) struct TrainingTraces {
     pub(super) corpus: Corpus,
-    other: Option<Corpus>,
+    held_out: Option<Corpus>,
 }
 
-impl OpenedTraces {
+impl TrainingTraces {
     pub(super) fn held_out(&self) -> HeldOut<'_> {
-        self.other.as_ref().map_or(HeldOut::LastQueries, HeldOut::Traces)
+        self.held_out.as_ref().map_or(HeldOut::LastQueries, HeldOut::Traces)
     }
 }
 
-impl Learning {
-    pub(super) fn open(&self) -> Result<OpenedTraces, Failure> {
+impl TrainingArgs {
+    pub(super) fn open(&self) -> Result<TrainingTraces, Failure> {
         let corpus = Corpus::open(&self.traces)?;
-        let other =
+        let held_out =
             (!self.held_out.is_empty()).then(|| Corpus::open(&self.held_out)).transpose()?;
-        expect_apart(&self.traces, &self.held_out)?;
-        Ok(OpenedTraces { corpus, other })
+        expect_distinct(&self.traces, &self.held_out)?;
+        Ok(TrainingTraces { corpus, held_out })
     }
 
-    /// Refuses the output, or one of `more`, if it cannot be written or is one of the traces.
+    /// Refuses an output, `more` included, that cannot be written or is one of the traces.
     pub(super) fn check_outputs<'a>(
         &'a self,
         more: &[(&'static str, Option<&'a PathBuf>)],
@@ -56,25 +56,26 @@ impl Learning {
         check_outputs(&[&[("--output", Some(&self.output))], more].concat(), &inputs)
     }
 
-    /// Says where the weights are, and of each layer how many of the `best` keys they find.
-    pub(super) fn say_recall(
+    /// Prints the file of the weights, and each layer's recall of the `best` keys.
+    pub(super) fn print_recall(
         &self,
         selector: &HashAttention,
         best: usize,
-        given: &OpenedTraces,
+        traces: &TrainingTraces,
     ) -> Result<(), Failure> {
-        let found = recall(selector, best, &given.corpus, given.held_out())?;
+        let found = recall(selector, best, &traces.corpus, traces.held_out())?;
         let header = format!("recall of the best {best} in a sixteenth, of held-out queries");
         say(&format!("wrote {}\n\n{header}:\n{}", self.output.display(), table(&found)))
     }
 }
 
-/// Recall on what was learnt from would say nothing about other text.
-fn expect_apart(traces: &[PathBuf], held_out: &[PathBuf]) -> Result<(), Failure> {
-    let learnt_from = |held: &&PathBuf| traces.iter().any(|t| same_file(t) == same_file(held));
-    match held_out.iter().find(learnt_from) {
+/// Refuses held-out traces that are used for training: their recall would not predict the recall on
+/// other text.
+fn expect_distinct(traces: &[PathBuf], held_out: &[PathBuf]) -> Result<(), Failure> {
+    let is_trained_on = |held: &&PathBuf| traces.iter().any(|t| same_file(t) == same_file(held));
+    match held_out.iter().find(is_trained_on) {
         Some(path) => Err(Failure::input(format!(
-            "--held-out {}: expected another file than those that are learnt from",
+            "--held-out {}: expected another file than those of --trace",
             path.display()
         ))),
         None => Ok(()),
