@@ -199,7 +199,8 @@ fn names_that_are_unknown_are_refused_with_those_that_are_known() {
     assert!(said.contains("\"bert\"") && said.contains("`gpt2` or `llama`"), "{said}");
     let said = refusal("gpt-2", "pre", |value| *value = text("gpt-5"));
     let expected = "`tokenizer.ggml.pre` is \"gpt-5\"; expected one of 83 pre-tokenizers of \
-                    llama.cpp, such as gpt-2, gpt-4o, gpt3-finnish (docs/models.md has all)";
+                    llama.cpp, such as gpt-2, gpt-4o, gpt3-finnish \
+                    (docs/notes/pre-tokenizers.md has all)";
     assert_eq!(said, expected);
     let said = refusal("gpt-2", "pre", |value| *value = text("kimi-k2"));
     assert!(said.contains("such as llama-bpe, qwen2, gpt-2, tekken, default"), "{said}");
