@@ -1,4 +1,4 @@
-//! Which selectors, samplers and estimators go together, and what is said of the others (the table of docs/samplers.md).
+//! Which selectors, samplers and estimators go together, and what is said of the others (the table of docs/methods.md).
 
 use vattention::config::Loader;
 
