@@ -15,7 +15,7 @@ quick:
 compare *ARGS:
     cargo run --release -- compare configs/*.toml --trace data/smollm2.safetensors {{ARGS}}
 
-# Every selector at equal density, with and without a sample: the tables of docs/selectors.md.
+# Every selector at equal density, with and without a sample: the table of docs/methods.md.
 selectors *ARGS:
     python3 tools/compare_selectors.py data/smollm2.safetensors {{ARGS}}
 

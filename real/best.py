@@ -1,4 +1,4 @@
-"""The table of docs/selectors.md of methods at their best, from the JSON files of `vattention tune`.
+"""A Markdown table of methods at their best, from the JSON files of `vattention tune`.
 
     python3 real/best.py target/real/tune.json
 

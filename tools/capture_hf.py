@@ -3,7 +3,7 @@
 
 Why: a pipeline is chosen on the attention it will meet. The model reads a text once, with its own attention; queries and
 keys are kept as they enter the product, after rotary embedding, and keys and values of as many heads as the model has. The
-file is what docs/traces.md describes, and replays decoding: the last --queries tokens of the text are the decoded ones,
+file is what docs/guide.md describes, and replays decoding: the last --queries tokens of the text are the decoded ones,
 each of which sees the tokens up to itself, and the --prompt-queries tokens before them are the end of the prompt.
 
     pip install torch==2.15.0 safetensors==0.8.0 transformers==5.23.0

@@ -1,4 +1,4 @@
-"""Every selector at equal density, with and without a sample of what it left: the tables of docs/selectors.md.
+"""Every selector at equal density, with and without a sample of what it left: the table of docs/methods.md.
 
 Why: a selector alone drops the rest, and its error is what the rest held. Here each picks 10 % of the context beside a
 sink and a window of 128 tokens; and, for as many tokens read, it picks 5 % and a uniform sample of 5 % is read too. What

@@ -1,5 +1,5 @@
 //! Valid combinations of selectors, samplers and estimators, and error messages of the others (see
-//! the table in docs/samplers.md).
+//! the table in docs/methods.md).
 
 use vattention::config::Loader;
 

@@ -345,7 +345,10 @@ fn expected(name: &str) -> String {
     let alike = similar_names(name);
     let such = if alike.is_empty() { EXAMPLES.to_vec() } else { alike };
     let such = such.join(", ");
-    format!("one of {count} pre-tokenizers of llama.cpp, such as {such} (docs/models.md has all)")
+    format!(
+        "one of {count} pre-tokenizers of llama.cpp, such as {such} \
+         (docs/notes/pre-tokenizers.md has all)"
+    )
 }
 
 /// Names of common models.

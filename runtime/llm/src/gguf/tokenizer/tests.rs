@@ -199,7 +199,8 @@ fn errors_of_unknown_names_list_known_ones() {
     assert!(message.contains("\"bert\"") && message.contains("`gpt2` or `llama`"), "{message}");
     let message = refusal("gpt-2", "pre", |value| *value = text("gpt-5"));
     let expected = "`tokenizer.ggml.pre` is \"gpt-5\"; expected one of 83 pre-tokenizers of \
-                    llama.cpp, such as gpt-2, gpt-4o, gpt3-finnish (docs/models.md has all)";
+                    llama.cpp, such as gpt-2, gpt-4o, gpt3-finnish \
+                    (docs/notes/pre-tokenizers.md has all)";
     assert_eq!(message, expected);
     let message = refusal("gpt-2", "pre", |value| *value = text("kimi-k2"));
     assert!(message.contains("such as llama-bpe, qwen2, gpt-2, tekken, default"), "{message}");
