@@ -79,7 +79,7 @@ pub fn coverage(study: &Study<'_>, options: &CoverageOptions) -> Result<Coverage
     let measure =
         |row: &ResidualPopulation| (row.head(), measure_methods(row, share, mass, trials));
     let rows: Vec<((usize, usize), [ReadSet; 4])> =
-        study.measure_after(&Natural::ends(), trials, measure)?;
+        study.measure_after(&Natural::without_top_k(), trials, measure)?;
     let label_row = |&((layer, query_head), reads): &((usize, usize), [ReadSet; 4])| {
         METHODS.into_iter().zip(reads).map(move |(method, [density, coverage, error])| {
             RowCoverage { layer, query_head, method, density, coverage, error }

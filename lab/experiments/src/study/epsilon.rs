@@ -1,9 +1,10 @@
 //! `epsilon`: mean error as a function of epsilon.
 //!
-//! Sample sizes follow from the residual's true moments, alone and with the natural configuration's
-//! base sample as the least size, for `clt` with the paper's constants and for `ratio`, which
-//! bounds the output itself. A size of `(c / ε)²` tokens makes the mean error proportional to ε, up
-//! to the finite-population correction; where the base sample is larger, the error is constant.
+//! Sample sizes follow from the residual's true moments, by `clt` with the paper's constants and by
+//! `ratio`, which bounds the output itself. Each promise is measured without and with a floor: the
+//! natural configuration's base sample as the least size. A size of `(c / ε)²` tokens makes the
+//! mean error proportional to ε, up to the finite-population correction; where the base sample is
+//! larger, the error is constant.
 
 use serde::Serialize;
 use vattention_core::{Estimator, Fraction, Target, pipeline::required_size};

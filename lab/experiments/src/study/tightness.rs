@@ -10,8 +10,8 @@
 //! | `hoeffding`, with the range of the tokens outside the exact top-k |
 //! `½ ln(2/δ) (n_s B / (ε D))²` |
 //!
-//! Each bound is measured alone, and with the natural configuration's base sample as the least
-//! size.
+//! Each bound is measured without and with a floor: the natural configuration's base sample as the
+//! least size.
 
 use std::collections::BTreeSet;
 

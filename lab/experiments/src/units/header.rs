@@ -27,7 +27,7 @@ pub struct Header {
 
 /// Refusal of a file without a header.
 pub(super) const MISSING_HEADER: &str =
-    "expected a header that names what the results depend on, as `vattention` writes";
+    "expected a header that names the inputs of the results, as `vattention` writes";
 
 impl Header {
     /// Describes the first difference between the inputs of two files, in `self` and in `other`;
@@ -70,8 +70,7 @@ impl Header {
             return Ok(None);
         };
         let header = serde_json::from_str(first).map_err(|error| {
-            let reason =
-                format!("{error}; expected a header that names what the results depend on");
+            let reason = format!("{error}; expected a header that names the inputs of the results");
             Error::Results { path: path.into(), line: 1, reason }
         })?;
         Ok(Some(header))

@@ -14,7 +14,7 @@ pub struct HeadCount {
     pub layer: usize,
     /// Query head.
     pub query_head: usize,
-    /// Number of trials whose error exceeded epsilon; or exceeded the error bar, if the sample size
+    /// Number of trials whose error exceeded epsilon, or exceeded the error bar if the sample size
     /// is fixed or a limit on the size was too small.
     #[serde(rename = "violated")]
     pub violations: usize,
