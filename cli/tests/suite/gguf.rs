@@ -117,7 +117,7 @@ fn what_is_wrong_with_a_file_is_said() {
     for (template, expected) in [
         ("{{ raise_exception('no users here') }}", "no users here"),
         ("{% for m in messages %}", "chat_template.jinja: line 1: "),
-        ("{{ messages[0]['content'] | upper }}", "the end of the context is not to be found"),
+        ("{{ messages[0]['content'] | upper }}", "the end of the context cannot be found"),
     ] {
         let name = format!("model-{}", template.len());
         world.copy_model(&recall(), &name, json!({}));

@@ -74,7 +74,8 @@ impl Evaluation<'_> {
         self.search(pipeline, density, density_texts, cache, true)
     }
 
-    /// Tunes each pipeline to its density; the inner result says why a pipeline cannot be tuned. A
+    /// Tunes each pipeline to its density; the inner error is the reason why a pipeline cannot be
+    /// tuned. A
     /// shard runs every n-th search. `progress` is called with the number of finished searches and
     /// the number of all searches.
     ///
@@ -110,8 +111,8 @@ impl Evaluation<'_> {
         Err(incomplete(missing, searches.len()))
     }
 
-    /// Tunes a pipeline as [`at_density`](Self::at_density) does, with stored densities alone
-    /// unless others `may_measure`.
+    /// Tunes a pipeline as [`at_density`](Self::at_density) does; unless it `may_measure`, only
+    /// with stored densities.
     fn search(
         &self,
         pipeline: &Arc<PipelineConfig>,

@@ -170,7 +170,7 @@ fn tasks_without_words_are_refused() {
         assert!(refused.to_string().ends_with(&end), "{refused}");
     }
     let refused = Texts::open(&file()).unwrap().with_haystack(&file()).unwrap_err().to_string();
-    assert!(refused.ends_with("a vocabulary knows its own haystack only; expected no other"));
+    assert!(refused.ends_with("a vocabulary has its own haystack; expected no other"));
 }
 
 #[test]

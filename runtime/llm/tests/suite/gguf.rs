@@ -280,7 +280,7 @@ fn sizes_may_be_written_for_each_layer() {
     });
     assert_eq!(Config::open(&path).unwrap(), plain);
     let expected = logits(&Model::open(&gguf("llama3")).unwrap());
-    assert_eq!(logits(&Model::open(&path).unwrap()), expected, "rows are turned alike");
+    assert_eq!(logits(&Model::open(&path).unwrap()), expected, "rows are reordered alike");
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn tensors_must_lie_apart_and_aligned() {
     let (name, behind) = ("blk.1.ffn_up.weight", 4 + 16 + 4);
     let message = refusal_of_patched(name, behind, &7_u64.to_le_bytes());
     let expected = format!(
-        "tensor `{name}` begins 7 bytes behind the header; expected a multiple of the alignment, 32"
+        "tensor `{name}` begins 7 bytes after the header; expected a multiple of the alignment, 32"
     );
     assert_eq!(message, expected);
     let message = refusal_of_patched(name, behind, &64_u64.to_le_bytes());
