@@ -16,7 +16,7 @@ use crate::parallel::run_in_parallel;
 /// First seed of the texts, which no case has.
 const SEED: u64 = u64::MAX - DensityTexts::TEXTS as u64;
 
-/// Largest number of tokens of an answer: the density hardly depends on it.
+/// Largest number of tokens of an answer; the density hardly depends on the number.
 const TOKENS: usize = 8;
 
 /// Texts on which densities are measured.
@@ -33,7 +33,7 @@ struct DensityText {
 }
 
 impl DensityTexts {
-    /// Number of texts, which cover tasks and lengths in turn.
+    /// Largest number of texts, which are spread evenly over tasks and lengths.
     pub const TEXTS: usize = 4;
 }
 
@@ -58,9 +58,9 @@ impl Evaluation<'_> {
     /// [Tunes](tune_to_density) a pipeline to a density: the mean over texts that are not among the
     /// cases.
     ///
-    /// Cost: about ten times the question and eight tokens of an answer to each of four texts;
-    /// twice that if both epsilon and a mass or threshold are tuned. Stored densities are not
-    /// measured again.
+    /// Cost: about ten times the question and eight tokens of an answer to each of at most
+    /// four texts; twice that if both epsilon and a mass or threshold are tuned. Stored densities
+    /// are not measured again.
     ///
     /// # Errors
     /// If the pipeline has no setting to tune, has settings by layer, or cannot run with the model.

@@ -190,8 +190,8 @@ impl ChatTemplate {
                 return Ok(Chat { before: before.into(), after: after.into() });
             }
         }
-        let at = self.key.map(|key| format!("`{key}`: ")).unwrap_or_default();
-        let reason = format!("{at}the end of the context cannot be found in the prompt");
+        let prefix = self.key.map(|key| format!("`{key}`: ")).unwrap_or_default();
+        let reason = format!("{prefix}the end of the context cannot be found in the prompt");
         let expected = "expected a template that contains the user's text once and unchanged";
         Err(Error::checkpoint(&self.path, format!("{reason}; {expected}")))
     }

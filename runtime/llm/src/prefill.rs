@@ -316,8 +316,8 @@ impl<'m> PromptState<'m> {
             causal.attend(queries, attended);
             layer.finish(x, attended, normed, scratch);
             let skipped = unseen.saturating_sub(first).min(count);
-            let seen = &queries[skipped * shape.query_heads * shape.head_dim..];
-            spread(seen, observed, (first + skipped).saturating_sub(unseen));
+            let last_queries = &queries[skipped * shape.query_heads * shape.head_dim..];
+            spread(last_queries, observed, (first + skipped).saturating_sub(unseen));
         }
         pairs
     }

@@ -72,10 +72,10 @@ fn measure_squares(row: &ResidualPopulation, shares: &[Fraction], trials: u32) -
     let sizes: Vec<usize> = shares.iter().map(tokens).collect();
     let mut sums = vec![BiasSums::default(); sizes.len()];
     for trial in 0..trials {
-        let deviations = row.deviations(&row.order(trial), &sizes);
+        let deviations = row.deviations(&row.draw_order(trial), &sizes);
         sums.iter_mut().zip(deviations).for_each(|(sums, deviation)| sums.add(deviation));
     }
-    let order = row.by_weight();
+    let order = row.sort_by_weight();
     let relative = |square: f64| if square == 0.0 { 0.0 } else { square / row.square() };
     let squares = |(sums, &size): (&BiasSums, &usize)| {
         let top_k = row.with_always_read(&order[..size]).deviations(&[], &[0]);

@@ -122,7 +122,7 @@ fn measure(row: &ResidualPopulation, cases: &[EpsilonCase], trials: u32) -> Vec<
     let sizes: Vec<usize> = cases.iter().map(size).collect();
     let mut sums = vec![0.0; cases.len()];
     for trial in 0..trials {
-        let errors = row.errors(&row.order(trial), &sizes);
+        let errors = row.errors(&row.draw_order(trial), &sizes);
         for ((sum, case), error) in sums.iter_mut().zip(cases).zip(errors) {
             *sum += error.relative(case.target);
         }

@@ -110,9 +110,12 @@ impl SampleAttention {
                 Threads::One,
             );
             for row in weights.chunks_exact_mut(visible) {
-                let seen = &mut row[..=block.first + token];
-                softmax(seen);
-                masses.iter_mut().zip(seen).for_each(|(mass, weight)| *mass += f64::from(*weight));
+                let visible = &mut row[..=block.first + token];
+                softmax(visible);
+                masses
+                    .iter_mut()
+                    .zip(visible)
+                    .for_each(|(mass, weight)| *mass += f64::from(*weight));
             }
         }
         masses
