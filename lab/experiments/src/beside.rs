@@ -1,5 +1,4 @@
-//! Dense attention beside a sequence that a pipeline attends to: the reference for the error of
-//! each row.
+//! Dense attention to the same sequence as a pipeline: the reference for the error of each row.
 
 use std::sync::Arc;
 

@@ -50,7 +50,7 @@ pub struct LayerPrompt {
 }
 
 impl LayerPrompt {
-    /// Fraction of the causal token-key pairs that were read, averaged over KV heads: 1 for dense
+    /// Share of the causal token-key pairs that were read, averaged over KV heads: 1 for dense
     /// attention.
     pub fn density(&self) -> f64 {
         let (kv_heads, tokens, _) = self.keys.dim();

@@ -1,7 +1,7 @@
 //! Tests of GGUF files: they equal the Hugging Face directory of the same model, and invalid ones
 //! are refused.
 //!
-//! `tools/make_tiny_gguf.py` makes the small files from the checkpoints beside them.
+//! `tools/make_tiny_gguf.py` makes the small files from the checkpoints in the directory above.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -24,8 +24,8 @@ fn gguf(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/gguf/{name}.gguf"))
 }
 
-/// Checkpoints that GGUF has keys for; it has none for layers without experts beside those with
-/// them.
+/// Checkpoints that GGUF can describe; it has no keys for models in which only some layers have
+/// experts.
 fn cases() -> impl Iterator<Item = &'static str> {
     CASES.into_iter().filter(|&name| name != "qwen3-moe-mixed")
 }
