@@ -269,7 +269,7 @@ fn bad_input_is_refused_and_nothing_is_written() {
         ("--trace none.safetensors", "none.safetensors: No such"),
         ("--trace damaged.safetensors", "not a whole safetensors file"),
         ("--trace trace --layers 0,7", "--layers: "),
-        ("--trace trace --queries 6", "has 5 queries; expected 1 to that, got 6"),
+        ("--trace trace --queries 6", "has 5 queries; expected a number from 1 to 5, found 6"),
         ("--trace trace --queries 0", "--queries: "),
         (
             "--trace trace --backend gpu",

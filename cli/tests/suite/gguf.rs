@@ -118,7 +118,7 @@ fn bad_files_and_templates_are_refused() {
     for (template, expected) in [
         ("{{ raise_exception('no users here') }}", "no users here"),
         ("{% for m in messages %}", "chat_template.jinja: line 1: "),
-        ("{{ messages[0]['content'] | upper }}", "the end of the context is not to be found"),
+        ("{{ messages[0]['content'] | upper }}", "the end of the context cannot be found"),
     ] {
         let name = format!("model-{}", template.len());
         world.copy_model(&recall(), &name, json!({}));

@@ -283,7 +283,7 @@ fn bad_input_is_refused() {
         ("bias --trials 1", "--trials: 1; expected at least 2, to estimate a variance"),
         ("coverage --share 1", "must lie strictly between 0 and 1"),
         ("epsilon --layers 7", "has no layer 7; it has 0, 1"),
-        ("epsilon --queries 6", "expected 1 to that, got 6"),
+        ("epsilon --queries 6", "expected a number from 1 to 5, found 6"),
         ("base-sample --sizes 1,64", "--sizes: expected sizes of at least 2"),
         ("base-sample --sizes 717", "--sizes: some row has no residual of more than 717 tokens"),
         ("normality --sizes 0", "--sizes: expected sizes of at least 1"),

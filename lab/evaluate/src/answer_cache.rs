@@ -37,8 +37,8 @@ struct StoredDensity {
 }
 
 impl AnswerCache {
-    /// Opens a file of answers, or creates it. A last line that an interruption cut is removed. The
-    /// file may contain answers of other evaluations.
+    /// Opens a file of answers, or creates it. An incomplete last line, which an interruption
+    /// leaves, is removed. The file may contain answers of other evaluations.
     ///
     /// # Errors
     /// If the file cannot be read or written, another run has it open, or it is not a file of

@@ -16,7 +16,7 @@ use crate::parallel::run_in_parallel;
 /// First seed of the texts, which no case has.
 const SEED: u64 = u64::MAX - DensityTexts::TEXTS as u64;
 
-/// Largest number of tokens of an answer: the density hardly depends on it.
+/// Largest number of tokens of an answer; the density hardly depends on the number.
 const TOKENS: usize = 8;
 
 /// Texts on which densities are measured.
@@ -33,7 +33,7 @@ struct DensityText {
 }
 
 impl DensityTexts {
-    /// Number of texts, which cover tasks and lengths in turn.
+    /// Largest number of texts, which are spread evenly over tasks and lengths.
     pub const TEXTS: usize = 4;
 }
 
@@ -58,9 +58,9 @@ impl Evaluation<'_> {
     /// [Tunes](tune_to_density) a pipeline to a density: the mean over texts that are not among the
     /// cases.
     ///
-    /// Cost: about ten times the question and eight tokens of an answer to each of four texts;
-    /// twice that if both epsilon and a mass or threshold are tuned. Stored densities are not
-    /// measured again.
+    /// Cost: about ten times the question and eight tokens of an answer to each of at most
+    /// four texts; twice that if both epsilon and a mass or threshold are tuned. Stored densities
+    /// are not measured again.
     ///
     /// # Errors
     /// If the pipeline has no setting to tune, has settings by layer, or cannot run with the model.
@@ -74,7 +74,8 @@ impl Evaluation<'_> {
         self.search(pipeline, density, density_texts, cache, true)
     }
 
-    /// Tunes each pipeline to its density; the inner result says why a pipeline cannot be tuned. A
+    /// Tunes each pipeline to its density; the inner error is the reason why a pipeline cannot be
+    /// tuned. A
     /// shard runs every n-th search. `progress` is called with the number of finished searches and
     /// the number of all searches.
     ///
@@ -110,8 +111,8 @@ impl Evaluation<'_> {
         Err(incomplete(missing, searches.len()))
     }
 
-    /// Tunes a pipeline as [`at_density`](Self::at_density) does, with stored densities alone
-    /// unless others `may_measure`.
+    /// Tunes a pipeline as [`at_density`](Self::at_density) does; unless it `may_measure`, only
+    /// with stored densities.
     fn search(
         &self,
         pipeline: &Arc<PipelineConfig>,

@@ -106,8 +106,8 @@ impl Evaluation<'_> {
     }
 
     /// Answers one case with every variant; stored answers are reused. `previous` is the prompt
-    /// that was read last. A missing answer that may not be computed is returned as the name of its
-    /// unit.
+    /// that was read last. If an answer is missing and may not be computed, the inner error is the
+    /// name of its unit.
     fn run_case(
         &self,
         (task, context, case): (Task, usize, usize),

@@ -8,29 +8,29 @@ use rayon::ThreadPoolBuilder;
 
 use crate::{Error, Result};
 
-/// Runs `count` pieces of work by `run_piece`, and returns their results in order. `at_once`
-/// workers run in parallel, each on its share of rayon's threads; a worker runs one piece after the
-/// other with the state that `worker` creates. After an error no further piece begins; the returned
-/// error is that of the first failed piece.
+/// Runs `count` pieces of work by `run_piece`, and returns their results in order. `workers`
+/// workers run in parallel, each on its share of rayon's threads. A worker runs one piece after the
+/// other, with the state that `create_state` returns. After an error no further piece begins; the
+/// returned error is that of the first failed piece.
 ///
 /// # Errors
 /// Errors of `run_piece`, and [`Error::Threads`].
 pub(crate) fn run_in_parallel<S, T: Send>(
     count: usize,
-    at_once: NonZeroUsize,
-    worker: impl Fn() -> S + Sync,
+    workers: NonZeroUsize,
+    create_state: impl Fn() -> S + Sync,
     run_piece: impl Fn(&mut S, usize) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    let at_once = at_once.get().min(count);
-    if at_once <= 1 {
-        let mut state = worker();
+    let workers = workers.get().min(count);
+    if workers <= 1 {
+        let mut state = create_state();
         return (0..count).map(|piece| run_piece(&mut state, piece)).collect();
     }
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let mut results: Vec<Option<Result<T>>> = (0..count).map(|_| None).collect();
     let slots: Vec<_> = results.iter_mut().map(Mutex::new).collect();
     let work = || {
-        let mut state = worker();
+        let mut state = create_state();
         while !failed.load(Ordering::Relaxed) {
             let piece = next.fetch_add(1, Ordering::Relaxed);
             let Some(slot) = slots.get(piece) else { break };
@@ -43,9 +43,9 @@ pub(crate) fn run_in_parallel<S, T: Send>(
             }
         }
     };
-    let threads = (rayon::current_num_threads() / at_once).max(1);
+    let threads = (rayon::current_num_threads() / workers).max(1);
     let pool = || ThreadPoolBuilder::new().num_threads(threads).build().map_err(Error::Threads);
-    let pools = (0..at_once).map(|_| pool()).collect::<Result<Vec<_>>>()?;
+    let pools = (0..workers).map(|_| pool()).collect::<Result<Vec<_>>>()?;
     std::thread::scope(|scope| {
         for pool in &pools {
             scope.spawn(|| pool.install(work));
@@ -64,10 +64,10 @@ mod tests {
 
     #[test]
     fn results_are_in_order_for_any_number_of_workers() {
-        for at_once in [NonZeroUsize::MIN, THREE] {
+        for workers in [NonZeroUsize::MIN, THREE] {
             for count in [0, 1, 2, 20] {
                 let results =
-                    run_in_parallel(count, at_once, || (), |(), piece| Ok(piece * piece)).unwrap();
+                    run_in_parallel(count, workers, || (), |(), piece| Ok(piece * piece)).unwrap();
                 assert_eq!(results, (0..count).map(|piece| piece * piece).collect::<Vec<_>>());
             }
         }
@@ -97,8 +97,8 @@ mod tests {
                 Ok(piece)
             }
         };
-        for at_once in [NonZeroUsize::MIN, THREE] {
-            let error = run_in_parallel(100_000, at_once, || (), run_piece).unwrap_err();
+        for workers in [NonZeroUsize::MIN, THREE] {
+            let error = run_in_parallel(100_000, workers, || (), run_piece).unwrap_err();
             assert_eq!(error.to_string(), "a, line 2: b");
         }
         assert!(begun.into_inner() < 100_000);

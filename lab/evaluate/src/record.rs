@@ -48,8 +48,8 @@ pub struct CaseAnswer {
     pub answer: String,
     /// Attention over all steps with the pipeline and all layers.
     pub attention: AttentionSummary,
-    /// Share of the causal pairs of tokens and keys that the prefill read; `None` for all, by dense
-    /// attention.
+    /// Share of the causal token-key pairs that the prefill read; `None` after a dense prefill,
+    /// which reads all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefill_density: Option<f64>,
 }

@@ -46,7 +46,7 @@ pub struct PrefillResult {
     /// Strategy.
     #[serde(flatten)]
     pub strategy: Strategy,
-    /// Share of the causal pairs of tokens and keys that was read, mean over cases.
+    /// Share of the causal token-key pairs that was read, mean over cases.
     pub density: f64,
 }
 
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_below_the_least_do_not_count_unless_all_are() {
+    fn tasks_below_the_least_score_do_not_count_unless_all_are_below() {
         let counted = |scores: [f64; 4]| find_counted(scores.into_iter(), 2, 0.2);
         assert_eq!(counted([0.2, 0.19, 1.0, 0.5]), [true, false, true, true]);
         assert_eq!(counted([0.1, 0.0, 0.0, 0.3]), [true, true, false, true]);

@@ -1,8 +1,9 @@
 //! Decode speed against dense attention, with cold caches.
 //!
-//! Every pipeline has enough layers for a gigabyte of keys and values, and a *pass* is one decode
-//! step in each layer: one token of a model with that many layers, whose rows the processor's
-//! caches no longer hold.
+//! Every pipeline has enough layers for a gigabyte of keys and values. A *pass* is one decode step
+//! in each layer, as for one token of a model with that many layers. When a pass reaches a layer,
+//! the processor's caches no longer hold the layer's rows.
+//!
 //! In every *round*, the machine first sums a gigabyte of memory in order, then dense attention and
 //! all pipelines make one pass each. Results are medians over rounds. Ratios are computed in each
 //! round before their median is taken: a machine that slows down for a while slows down both sides
@@ -53,21 +54,21 @@ pub struct Bench {
     pub page_size: PageSize,
     /// Condition for reading all tokens instead of a selection.
     pub fall_back: FallBack,
-    /// True if samples of a fixed size get no error bars.
+    /// True to omit the error bars of samples of a fixed size.
     pub omit_error_bars: bool,
     /// Number of sequences in a batch, at least 1.
     pub sequences: usize,
     /// Time to measure each group of pipelines, after warming up; at least five rounds are
     /// measured.
     pub time: Duration,
-    /// Bytes of keys and values in all layers of a pipeline, which has 2 to 4096 layers; and of the
-    /// memory that is read in order.
+    /// Bytes of keys and values in all layers of a pipeline, which has 2 to 4096 layers. The memory
+    /// that is read in order has the same size.
     pub cold_bytes: usize,
 }
 
 impl Bench {
     /// Measures dense attention and the variants for all combinations of tokens, storages and
-    /// threads. `progress` is called with the finished part and the whole of the work.
+    /// threads. `progress` is called with the finished part of the work and the whole work.
     ///
     /// For each combination, all caches are filled with the same numbers. If they do not fit into
     /// 60 % of the available memory, the variants are measured in groups, each with its own dense
@@ -97,7 +98,8 @@ impl Bench {
         Ok(report)
     }
 
-    /// Returns the largest number of layers that each of `pipelines` pipelines has.
+    /// Returns the number of layers of each pipeline if `pipelines` pipelines are measured; the
+    /// largest, if it differs between combinations.
     ///
     /// # Errors
     /// If the shape is invalid, or there is too little memory.

@@ -1,5 +1,4 @@
-//! Dense attention beside a sequence that a pipeline attends to: the reference for the error of
-//! each row.
+//! Dense attention to the same sequence as a pipeline: the reference for the error of each row.
 
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use vattention_core::{Attention, Backend, Options, Result, RowsView, Shape};
 
 use crate::Exact;
 
-/// Dense attention to the tokens of a pipeline's sequence, as exact as a backend computes it.
+/// Dense attention to the tokens of a pipeline's sequence, with the accuracy of a backend.
 #[allow(missing_debug_implementations)]
 pub struct DenseBeside(Box<dyn Attention>);
 
@@ -16,7 +15,7 @@ impl DenseBeside {
     /// Starts an empty sequence on `backend`.
     ///
     /// # Errors
-    /// Names the shape or option that cannot work.
+    /// If the backend does not support the shape or an option; the error names it.
     pub fn start(
         backend: &dyn Backend,
         layer: usize,

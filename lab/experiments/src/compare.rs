@@ -167,7 +167,8 @@ pub fn chosen_layers(trace: &Trace, settings: &TraceSettings) -> Result<Vec<(usi
             return Err(Error::Setting {
                 field: "queries",
                 reason: format!(
-                    "layer {number} of {} has {} queries; expected 1 to that, got {queries}",
+                    "layer {number} of {0} has {1} queries; expected a number from 1 to {1}, \
+                     found {queries}",
                     trace.path().display(),
                     layout.queries
                 ),

@@ -27,10 +27,11 @@ pub struct TunedPipeline {
     pub set: String,
 }
 
-/// Tunes a pipeline so that its density, as returned by `measure`, is about `density`; sink and
-/// window count. A promise is tuned by its epsilon, and the selector with a size, mass or threshold
-/// is tuned to half of the density. Without a promise, the mass or the threshold of a selector is
-/// tuned, or else sizes. The result is the measured pipeline with the nearest density.
+/// Tunes a pipeline so that its density as returned by `measure`, which includes sink and window,
+/// is about `density`. If the pipeline makes a promise, its selector with a size, mass or threshold
+/// is tuned to half of the density, then the promise's epsilon to the density. Without a promise,
+/// the mass or the threshold of a selector is tuned; without these, sizes are. The result is the
+/// measured pipeline with the nearest density.
 ///
 /// Cost: about ten calls of `measure`; twice that if both epsilon and a mass or threshold are
 /// tuned.
@@ -69,9 +70,9 @@ struct SearchResult {
 }
 
 /// [Tunes](tune_to_density) each pipeline to a density on a trace: the share of the visible tokens
-/// that the query heads of a KV head read together, mean over rows. The inner result says why a
-/// pipeline cannot be tuned. Each search is a unit of `results`. `progress` is called with the
-/// number of finished searches and the number of all searches.
+/// that the query heads of a KV head read together, mean over rows. The inner error is the reason
+/// why a pipeline cannot be tuned. Each search is a unit of `results`. `progress` is called with
+/// the number of finished searches and the number of all searches.
 ///
 /// # Errors
 /// Same as [`Results::run`].

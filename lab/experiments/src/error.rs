@@ -1,6 +1,6 @@
 //! Errors of experiments.
 
-/// Error of an experiment. Each names the file, the field of the settings, or the pipeline.
+/// Error of an experiment. It names the file, the field of the settings, or the pipeline.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -47,7 +47,7 @@ pub struct Measured {
     pub pipeline: String,
     /// File of the pipeline, as given.
     pub file: String,
-    /// Settings that tune the pipeline to a density, if it was tuned.
+    /// Settings that tune the pipeline to a density; `None` if it has its own settings.
     pub set: Option<String>,
     /// Mean over rows of the share of the visible tokens that the query heads of a KV head read
     /// together, the base sample included. This share determines the memory traffic.
@@ -56,8 +56,8 @@ pub struct Measured {
     pub largest_density: f64,
     /// Mean over rows of the share of the visible tokens that one query head reads.
     pub density_per_query_head: f64,
-    /// Attention weight of the tokens that were read deterministically, relative to the largest
-    /// weight of the same number of tokens; mean over rows.
+    /// Attention weight of the tokens that were read deterministically, relative to that of the
+    /// same number of heaviest tokens; mean over rows.
     pub recall: f64,
     /// Size of the selectors' indexes of a KV head, in bytes per token.
     pub index_bytes_per_token: f64,

@@ -1,8 +1,8 @@
 //! Studies of the assumptions of a promise: the experiments of "vAttention: Verified Sparse
 //! Attention" (2025), <https://arxiv.org/abs/2510.05688>, on any trace.
 //!
-//! Studies that sample know the whole residual of each row, so that a bound or an estimator is
-//! measured in isolation. All studies are deterministic.
+//! Studies that draw samples compute the true moments of each row's whole residual, so that they
+//! measure a bound or an estimator in isolation. All studies are deterministic.
 
 mod base_sample;
 mod bias;

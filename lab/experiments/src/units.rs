@@ -68,7 +68,8 @@ pub struct ResultSink<'a, T> {
 }
 
 impl Results {
-    /// Opens a file of results, or creates it. A last line that an interruption cut is removed.
+    /// Opens a file of results, or creates it. An incomplete last line, which an
+    /// interruption leaves, is removed.
     ///
     /// # Errors
     /// If the file cannot be read or written, another run has it open, it is not a file of results,
@@ -96,8 +97,8 @@ impl Results {
     /// here and in other calls.
     ///
     /// # Errors
-    /// [`Error::Incomplete`] if units are missing that other shards compute; errors of `compute`; a
-    /// result that cannot be stored, or whose type is another one.
+    /// [`Error::Incomplete`] if units are missing that other shards compute; errors of `compute`;
+    /// an error if a result cannot be stored, or the stored result has another type.
     pub fn run<T, E>(
         &self,
         keys: &[String],
@@ -113,7 +114,7 @@ impl Results {
     }
 
     /// Variant of [`run`](Self::run) for units that are computed together: `compute` is called with
-    /// the indices of the missing units, ascending, and puts each result as soon as it is there.
+    /// the indices of the missing units, ascending, and puts each result as soon as it is known.
     ///
     /// # Errors
     /// Same as [`run`](Self::run).
@@ -152,8 +153,7 @@ impl Results {
         Ok(all)
     }
 
-    /// Refuses to report results of a shard, whose own units are done: reports are about the units
-    /// of all shards.
+    /// Refuses to report the results of a single shard: reports are about the units of all shards.
     ///
     /// # Errors
     /// [`Error::Incomplete`] without missing units.

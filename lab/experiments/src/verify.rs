@@ -39,8 +39,9 @@ pub use rows_together::{RowsTogether, SampleUnit, UnitsViolated};
 
 /// Verdict on a promise, or on error bars if the sample size is fixed.
 ///
-/// By the promise's scope, the promise is about each query head, or about all query heads of a
-/// layer together. Each [`PromiseTest`] contradicts a kept promise with a probability of at most
+/// Under scope `row`, a promise is about each query head; under scope `step`, about all query heads
+/// of a layer together. Below, *head (layer)* means a query head under scope `row`, a layer under
+/// scope `step`. Each [`PromiseTest`] contradicts a kept promise with a probability of at most
 /// [`LEVEL`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Verification {
@@ -54,15 +55,14 @@ pub struct Verification {
     pub assumes: Assumptions,
     /// Share of the query heads' trials whose last check required a larger sample.
     pub not_held: f64,
-    /// Number of trials of all units of the promise, and number of trials in which the error of the
-    /// target exceeded epsilon; or exceeded the error bar, if the sample size is fixed or a limit
-    /// on the size was too small.
+    /// Trials of all heads (layers), and violations among them: the error of the target exceeded
+    /// epsilon, or exceeded the error bar if the sample size is fixed or a limit on the size was
+    /// too small.
     pub violations: ViolationCount,
     /// Error bars of the query heads' trials. The evidence is the worst of any head, at [`LEVEL`]
     /// over the number of heads.
     pub bars: BarsSummary,
-    /// Largest 95 % Clopper–Pearson upper bound on the failure rate of any head (layer, under scope
-    /// `step`).
+    /// Largest 95 % Clopper–Pearson upper bound on the failure rate of any head (layer).
     pub upper: f64,
     /// Head (layer) with the smallest p-value.
     pub worst: Count,
@@ -100,13 +100,13 @@ pub struct Verification {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PromiseVerdict {
-    /// No test contradicts delta or suspects that it does not hold, and the samples of every row
-    /// could have contradicted it.
+    /// No p-value is below the levels of contradiction and suspicion, and every row has enough
+    /// samples to contradict delta.
     Held,
     /// A test contradicts delta.
     Contradicted,
-    /// No test contradicts delta, but a test suspects that it does not hold, or some rows have too
-    /// few samples to be judged.
+    /// No test contradicts delta, but a p-value is below the level of suspicion, or some rows have
+    /// too few samples to be judged.
     Undecided,
 }
 
@@ -148,9 +148,9 @@ pub struct HeadFault {
 
 /// Draws `trials` samples for every KV head of every layer, spread over its queries, and counts the
 /// errors of each query head that exceed epsilon, or the error bar. Each trial has its own sequence
-/// number, so that samples are independent. Selectors choose once for each query, unless a selector
-/// draws, and get no feedback. A KV head is a unit of `results`. `progress` is called with the
-/// number of finished trials and the number of all trials, from any thread.
+/// number, so that samples are independent. Selectors choose once for each query (for each trial if
+/// a selector draws), and get no feedback. A KV head is a unit of `results`. `progress` is called
+/// with the number of finished trials and the number of all trials, from any thread.
 ///
 /// Cost: the pipeline, and f64 sums over the tokens that it reads, `trials` times per KV head; in
 /// parallel.
@@ -431,8 +431,8 @@ fn goal(pipeline: &PipelineConfig) -> Result<Goal> {
     })
 }
 
-/// Draws `trials` samples for each KV head of a layer in memory, and tests them against any
-/// promise. `scale` has the meaning that it has in a trace.
+/// Draws `trials` samples for each KV head of a layer in memory, and counts violations of
+/// `promise`, which need not be the pipeline's. `scale` multiplies the queries, as in a trace.
 ///
 /// # Errors
 /// If the pipeline cannot run on the layer.

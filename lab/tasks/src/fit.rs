@@ -37,11 +37,14 @@ impl TokenLimit<'_> {
     }
 }
 
-/// Returns the largest number of units whose size is at most `limit`, or the size of the fewest. If
-/// sizes do not grow with the units, the result still fits, but may not be the largest.
+/// Returns the largest number of units whose size is at most `limit`. If sizes do not grow with the
+/// units, the result still fits, but may not be the largest.
 ///
-/// Sizes are nearly proportional to units, so that interpolation between two measurements finds the
-/// next one; if it fails, bisection and doubling take over.
+/// Sizes are nearly proportional to units, so the next number to measure is interpolated between
+/// two measurements. If this fails, bisection and doubling take over.
+///
+/// # Errors
+/// The size of the least number of units, if it exceeds `limit`.
 pub(crate) fn largest(
     units: RangeInclusive<usize>,
     limit: usize,

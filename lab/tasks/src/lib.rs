@@ -8,7 +8,7 @@
 //! - Words come from short lists of this crate. RULER hides needles in essays that this crate may
 //!   not distribute: by default the haystack is sentences of random words, or a file of prose
 //!   ([`Texts::with_haystack`]).
-//! - Keys and values differ from each other, and no answer of `cwe` is part of another.
+//! - All keys of a text differ, as do all values, and no answer of `cwe` is part of another.
 //! - Needles lie at any position with the same probability, not at one of 40 depths.
 //! - `vt` begins with a worked example, as in RULER, of up to 500 tokens, but at most a quarter of
 //!   the text. (The example of `cwe` is RULER's.)

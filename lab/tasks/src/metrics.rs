@@ -15,10 +15,11 @@ mod words;
 
 use crate::Case;
 
-/// Score of an answer, from 0 to 1.
+/// Metric, which scores an answer from 0 to 1. With several right answers, most metrics return the
+/// best score over them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerMetric {
-    /// F1 over words that are normalised as in SQuAD's script; the best over the right answers.
+    /// F1 over words that are normalised as in SQuAD's script.
     WordF1,
     /// ROUGE-L of the Python package `rouge` 1.0.1: over sets of words, sentence by sentence.
     Rouge,
@@ -35,7 +36,7 @@ pub enum AnswerMetric {
     RougeScore2,
     /// ROUGE-L of the package `rouge-score`.
     RougeScoreL,
-    /// ROUGE-Lsum of the package `rouge-score`, over lines: InfiniteBench's for summaries.
+    /// ROUGE-Lsum of the package `rouge-score`, over lines: InfiniteBench's metric of summaries.
     RougeScoreLsum,
     /// ROUGE-Lsum over stems of words, as in HELMET.
     RougeScoreLsumStemmed,
@@ -43,7 +44,7 @@ pub enum AnswerMetric {
     Bleu1,
     /// BLEU of runs of four words only, which LooGLE calls BLEU-4.
     Bleu4,
-    /// LooGLE's for clozes: share of the masks whose names are equal.
+    /// LooGLE's metric of clozes: share of the masks whose names are equal.
     ClozeExact,
     /// Share of the masks whose names have a word in common.
     ClozePartial,
@@ -55,22 +56,22 @@ pub enum AnswerMetric {
     Count,
     /// Share of the answer's numbers that equal the number after "Paragraph" in the right answer.
     Retrieval,
-    /// RULER's: share of the right answers that the answer contains, ignoring case.
+    /// RULER's metric: share of the right answers that the answer contains, ignoring case.
     MatchAll,
-    /// RULER's for questions: 1 if the answer contains any of the right answers.
+    /// RULER's metric of questions: 1 if the answer contains any of the right answers.
     MatchPart,
-    /// BABILong's: 1 if the right label is the only one in the first sentence.
+    /// BABILong's metric: 1 if the right label is the only one in the first sentence.
     OnlyLabel,
     /// 1 if the last `\boxed{}` is the right answer after the normalisation of MATH.
     Boxed,
     /// 1 if the last `\boxed{}` is the right whole number, with any number of leading zeros.
     BoxedInteger,
-    /// InfiniteBench's: 1 if the first run of digits is the right one.
+    /// InfiniteBench's metric: 1 if the first run of digits is the right one.
     FirstNumber,
     /// 1 if a word of the answer is the right one.
     HasWord,
-    /// InfiniteBench's for dialogues: 1 if the answer contains one of the right names, ignoring
-    /// case.
+    /// InfiniteBench's metric of dialogues: 1 if the answer contains one of the right names,
+    /// ignoring case.
     HasName,
     /// 1 if the last word is the right whole number.
     LastNumber,
@@ -83,7 +84,7 @@ pub enum AnswerMetric {
     /// 1 if an answer about code names the right letter or option: the letter first, or after a
     /// phrase.
     CodeChoice,
-    /// F1 over characters without punctuation: InfiniteBench's for Chinese.
+    /// F1 over characters without punctuation: InfiniteBench's metric of Chinese answers.
     CharacterF1,
 }
 

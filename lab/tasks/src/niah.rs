@@ -81,7 +81,7 @@ impl Needles {
     }
 }
 
-/// Draws `count` values, all different if the class has enough.
+/// Draws `count` values, which all differ if the class has enough.
 fn values(
     source: &dyn WordSource,
     class: WordClass,

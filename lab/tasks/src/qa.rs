@@ -31,7 +31,7 @@ pub(crate) struct Questions {
 
 impl Questions {
     /// Returns the documents to add to those of a question, in random order: related ones first.
-    fn others(&self, question: &Question, draw: &mut SeededDraw) -> Vec<usize> {
+    fn draw_others(&self, question: &Question, draw: &mut SeededDraw) -> Vec<usize> {
         let own: BTreeSet<_> = question.documents.iter().copied().collect();
         let group = question.near.map_or(&[][..], |group| &self.groups[group]);
         let near: BTreeSet<_> = group.iter().copied().filter(|i| !own.contains(i)).collect();
@@ -67,7 +67,7 @@ impl Questions {
     pub(crate) fn case(&self, task: Task, length: TokenLimit, draw: &SeededDraw) -> Result<Case> {
         let mut draw = draw.clone();
         let question = draw.choose(&self.questions);
-        let others = self.others(question, &mut draw);
+        let others = self.draw_others(question, &mut draw);
         length.fill(task.name(), 0..=others.len(), |count| {
             let documents = question.documents.iter().chain(&others[..count]).copied().collect();
             self.text(question, documents, draw.clone())

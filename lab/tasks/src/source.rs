@@ -53,7 +53,7 @@ pub(crate) trait WordSource {
     /// `None` if needles fill the text.
     fn needle_count(&self, tokens: usize) -> Option<usize>;
 
-    /// Largest number of tokens of an answer of some words, for which RULER uses `usual`.
+    /// Largest number of tokens of an answer of `words` words; `usual` is RULER's number.
     fn answer_tokens(&self, words: usize, usual: usize) -> usize;
 
     /// Returns the word for a number.

@@ -16,9 +16,9 @@ pub enum Task {
     NiahSingle3,
     /// One of four numbers in prose.
     NiahMultikey1,
-    /// One of many numbers, and nothing else.
+    /// One of many numbers, in a haystack of other numbers.
     NiahMultikey2,
-    /// One of many UUIDs with UUIDs as keys, and nothing else.
+    /// One of many UUIDs with UUIDs as keys, in a haystack of others.
     NiahMultikey3,
     /// The four numbers of one key, in prose.
     NiahMultivalue,
@@ -26,13 +26,13 @@ pub enum Task {
     NiahMultiquery,
     /// The five variables of a chain of assignments, in noise.
     Vt,
-    /// The ten words that a list has most often.
+    /// The ten most frequent words of a list.
     Cwe,
-    /// The three coded words that a text has most often.
+    /// The three most frequent coded words of a text.
     Fwe,
-    /// A question about a paragraph of many (SQuAD).
+    /// A question about one of many paragraphs (SQuAD).
     Qa1,
-    /// A question about two paragraphs of many (HotpotQA).
+    /// A question about two of many paragraphs (HotpotQA).
     Qa2,
     /// Dataset of a published benchmark from its files, not a synthetic task of RULER.
     Dataset(Dataset),

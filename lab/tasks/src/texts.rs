@@ -56,7 +56,7 @@ impl Texts {
         match &mut self.words {
             Words::Ruler(words) => words.prose = Some(Prose::open(prose)?),
             Words::Vocabulary(_) => {
-                let reason = "a vocabulary knows its own haystack only; expected no other";
+                let reason = "a vocabulary has its own haystack; expected no other";
                 return Err(Error::malformed(prose, reason));
             }
         }

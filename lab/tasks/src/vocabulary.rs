@@ -106,12 +106,12 @@ impl Content {
     fn check_templates(&self) -> Result<(), String> {
         let Templates { niah, vt } = &self.templates;
         let kinds = &["kind", "kinds"][..];
-        let asked = &["kind", "kinds", "query"][..];
+        let question = &["kind", "kinds", "query"][..];
         for (name, frame) in [("one", &niah.one), ("several", &niah.several)] {
             let place = |part| format!("templates.niah.{name}.{part}");
             check_holes(&place("introduction"), &frame.introduction, kinds, &[])?;
-            check_holes(&place("question"), &frame.question, asked, &["query"])?;
-            check_holes(&place("answer"), &frame.answer, asked, &[])?;
+            check_holes(&place("question"), &frame.question, question, &["query"])?;
+            check_holes(&place("answer"), &frame.answer, question, &[])?;
         }
         let needle = &["kinds", "key", "value"];
         check_holes("templates.niah.needle", &niah.needle, needle, &["key", "value"])?;
@@ -122,8 +122,8 @@ impl Content {
         for (name, template, hole) in
             [("first", &vt.first, "value"), ("next", &vt.next, "previous")]
         {
-            let both = &["variable", hole];
-            check_holes(&format!("templates.vt.{name}"), template, both, both)?;
+            let holes = &["variable", hole];
+            check_holes(&format!("templates.vt.{name}"), template, holes, holes)?;
         }
         Ok(())
     }

@@ -5,13 +5,14 @@
 //! cargo bench -p vattention-llm --bench prefill -- MODEL.gguf TEXT ROUNDS TOKENS...
 //! ```
 //!
-//! Every strategy reads each length in turn, `ROUNDS` times. Seconds are the processor time of all
-//! threads, which other programs disturb less than wall time; they are medians, and the ratio is a
-//! ratio of medians. `keys` and `values` are the relative errors of the last layer's keys and
-//! values, in the Frobenius norm, which include the effect of all layers before on all tokens. Then
-//! both sequences continue by dense steps over the text's next tokens: printed are the mean KL
-//! divergence from the dense prompt's logits in nats, and the number of steps whose most likely
-//! token is the same, including the logits after the prompt.
+//! For each length, the strategies read the text in turn, `ROUNDS` times. Seconds are the processor
+//! time of all threads, which other programs disturb less than wall time; they are medians, and the
+//! ratio is a ratio of medians. `keys` and `values` are the relative errors of the last layer's
+//! keys and values, in the Frobenius norm; they contain the errors of all earlier layers.
+//!
+//! Then each sequence continues by dense steps over the text's next tokens. Its logits after the
+//! prompt and after each step are compared with those of the dense prompt: `KL` is the mean
+//! divergence in nats, and `top 1 the same` counts the steps with the same most likely token.
 
 #![allow(missing_docs)]
 

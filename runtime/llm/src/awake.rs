@@ -9,7 +9,7 @@ use rayon::Yield;
 const PATIENCE: Duration = Duration::from_micros(50);
 
 /// Number of times that a thread looks for a job before it yields the processor to other programs.
-const LOOKS: usize = 64;
+const ATTEMPTS: usize = 64;
 
 /// Threads may join the step, which has not begun.
 const OPEN: u8 = 0;
@@ -23,7 +23,7 @@ const DONE: u8 = 2;
 /// A decode step has hundreds of parallel products of some microseconds each. A thread that sleeps
 /// between them takes longer to wake than to compute its share of a product.
 ///
-/// A thread looks for jobs until the step ends, and blocks the work below it on its stack. Threads
+/// A thread that looks for jobs suspends the work that it interrupted, until the step ends. Threads
 /// therefore join before the step has created its first job, or not at all: no step waits for
 /// itself, and of two steps only the earlier one can wait for the other.
 pub(crate) fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
@@ -49,17 +49,17 @@ pub(crate) fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 }
 
 fn look_for_jobs(state: &AtomicU8) {
-    let mut looks = 0;
+    let mut attempts = 0;
     while state.load(Ordering::Relaxed) != DONE {
         match rayon::yield_now() {
-            Some(Yield::Executed) => looks = 0,
-            _ if looks == LOOKS => {
+            Some(Yield::Executed) => attempts = 0,
+            _ if attempts == ATTEMPTS => {
                 std::thread::yield_now();
-                looks = 0;
+                attempts = 0;
             }
             _ => {
                 std::hint::spin_loop();
-                looks += 1;
+                attempts += 1;
             }
         }
     }

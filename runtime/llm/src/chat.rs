@@ -17,10 +17,13 @@ use crate::gguf::tokenizer::keys::TokenizerKeys;
 use crate::gguf::tokenizer::{BOS, EOS, TOKENS};
 use crate::{Error, Result};
 
+/// Key of the template in GGUF metadata.
 const GGUF_KEY: &str = "tokenizer.chat_template";
-/// Files of a directory, and the key of the template in the second one.
+/// File of a directory that is a template as a whole.
 const JINJA_FILE: &str = "chat_template.jinja";
+/// File of a directory that has the texts of special tokens, and may have the template.
 const CONFIG_FILE: &str = "tokenizer_config.json";
+/// Key of the template in `CONFIG_FILE`.
 const CONFIG_KEY: &str = "chat_template";
 /// Name of the template in the environment.
 const NAME: &str = "chat_template";
@@ -108,9 +111,9 @@ impl ChatTemplate {
         Ok(Self { path: path.into(), key, environment, source, bos, eos })
     }
 
-    /// Renders the prompt of a question: the template's text for the system's message, if there is
-    /// one, and the user's message, up to the point where the assistant answers, followed by
-    /// `answer`, the beginning of the answer.
+    /// Renders a prompt from the system's message, if there is one, and the user's message, up to
+    /// the beginning of the assistant's message; then appends `answer`, the beginning of the
+    /// answer.
     ///
     /// The prompt contains the template's special tokens as text, including `<bos>`;
     /// [`Tokenizer::next`](crate::Tokenizer::next) converts it to tokens.
@@ -125,15 +128,15 @@ impl ChatTemplate {
             .into_iter()
             .chain([message("user", user)])
             .collect();
-        let mut known = BTreeMap::from([
+        let mut variables = BTreeMap::from([
             ("messages", Value::from(messages)),
             ("tools", Value::from(())),
             ("documents", Value::from(())),
             ("add_generation_prompt", Value::from(true)),
         ]);
-        known.extend(self.bos.as_deref().map(|text| ("bos_token", Value::from(text))));
-        known.extend(self.eos.as_deref().map(|text| ("eos_token", Value::from(text))));
-        let render = || self.environment.get_template(NAME)?.render(Value::from(known));
+        variables.extend(self.bos.as_deref().map(|text| ("bos_token", Value::from(text))));
+        variables.extend(self.eos.as_deref().map(|text| ("eos_token", Value::from(text))));
+        let render = || self.environment.get_template(NAME)?.render(Value::from(variables));
         let rendered =
             environment::with_deep_stack(render).map_err(|error| Error::file(&self.path, error))?;
         let mut prompt = rendered.map_err(|error| refuse(&self.path, self.key, &error))?;
@@ -187,9 +190,9 @@ impl ChatTemplate {
                 return Ok(Chat { before: before.into(), after: after.into() });
             }
         }
-        let at = self.key.map(|key| format!("`{key}`: ")).unwrap_or_default();
-        let reason = format!("{at}the end of the context is not to be found in the prompt");
-        let expected = "expected a template that has the user's text as it is, once";
+        let prefix = self.key.map(|key| format!("`{key}`: ")).unwrap_or_default();
+        let reason = format!("{prefix}the end of the context cannot be found in the prompt");
+        let expected = "expected a template that contains the user's text once and unchanged";
         Err(Error::checkpoint(&self.path, format!("{reason}; {expected}")))
     }
 }
@@ -204,7 +207,7 @@ fn mark(texts: &[&str]) -> String {
     mark
 }
 
-/// Returns the context and the question unchanged, and as a template leaves them that trims the
+/// Returns the context and the question: unchanged, and trimmed as by a template that trims the
 /// user's message. With the mark between them, such a template would not trim the inner ends.
 fn context_ends<'t>(
     context: &'t str,

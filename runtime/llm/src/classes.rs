@@ -44,7 +44,7 @@ mod tests {
         for text in [".", " ,", "?!\n", "…", "”", "。", " ---", "(", "\"", "#", "%", "¿"] {
             assert_eq!(class_of_text(text), TokenClass::Punctuation, "{text:?}");
         }
-        // To Unicode the last ones are symbols; the replacement character is a part of a character.
+        // Unicode classifies the last four as symbols.
         for text in ["", " ", "\n", "a.", "n't", "'s", ". 1", "1", "$", "+", "<", "\u{fffd}"] {
             assert_eq!(class_of_text(text), TokenClass::Other, "{text:?}");
         }

@@ -17,7 +17,7 @@ use raw::{GenerationFile, Raw, size};
 pub enum Architecture {
     /// `LlamaForCausalLM`: Llama 2 and 3, and models of the same structure.
     Llama,
-    /// `MistralForCausalLM`, up to its sliding window, and `Ministral3ForCausalLM`.
+    /// `MistralForCausalLM`, whose context ends at the sliding window, and `Ministral3ForCausalLM`.
     Mistral,
     /// `Qwen2ForCausalLM`: queries, keys and values have biases.
     Qwen2,
@@ -239,9 +239,8 @@ fn shape(
     Ok(shape)
 }
 
-/// Returns the largest number of tokens of a sequence, and the key that limits it. Within the
-/// sliding window the model attends to all tokens; beyond the window this crate would not compute
-/// the model.
+/// Returns the largest number of tokens of a sequence, and the key that limits it. Within a sliding
+/// window the model attends to all tokens; this crate does not support longer sequences.
 fn context(
     raw: &Raw,
     architecture: Architecture,

@@ -110,8 +110,8 @@ impl Causal<'_> {
         let width = self.output_width();
         for (row, (sums, total)) in tile.sums.chunks_exact(value_dim).zip(&tile.totals).enumerate()
         {
-            let at = (row / group) * width + (head * group + row % group) * value_dim;
-            let output = &mut outputs[at..at + value_dim];
+            let offset = (row / group) * width + (head * group + row % group) * value_dim;
+            let output = &mut outputs[offset..offset + value_dim];
             output.iter_mut().zip(sums).for_each(|(output, sum)| *output = sum / total);
         }
     }
@@ -304,7 +304,7 @@ mod tests {
                 causal.attend(queries.as_slice().unwrap(), found.as_slice_mut().unwrap());
                 for i in 0..count {
                     for head in 0..heads {
-                        let seen = first + i + 1;
+                        let visible = first + i + 1;
                         let (k, v) = (
                             keys.index_axis(Axis(0), head / group),
                             values.index_axis(Axis(0), head / group),
@@ -312,9 +312,9 @@ mod tests {
                         let query = queries.slice(ndarray::s![i, head, ..]);
                         let expected = row(
                             query.as_slice().unwrap(),
-                            &k.as_slice().unwrap()[..seen * head_dim],
-                            &v.as_slice().unwrap()[..seen * value_dim],
-                            seen,
+                            &k.as_slice().unwrap()[..visible * head_dim],
+                            &v.as_slice().unwrap()[..visible * value_dim],
+                            visible,
                         );
                         let found = found.slice(ndarray::s![i, head, ..]);
                         let close = |(&a, &b): (&f32, &f64)| (f64::from(a) - b).abs() < 1e-5;

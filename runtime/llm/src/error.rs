@@ -51,7 +51,7 @@ pub enum Error {
     #[error("pipeline: {0}")]
     Pipeline(vattention_core::Error),
     /// An earlier failure left some layers a token ahead of the others.
-    #[error("an earlier call has failed between two layers: the sequence cannot go on")]
+    #[error("an earlier call has failed between two layers: the sequence cannot continue")]
     Lost,
 }
 

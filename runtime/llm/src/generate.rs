@@ -63,10 +63,10 @@ impl Session<'_> {
         self.steps(logits, prompt.sparse)
     }
 
-    /// Reads a prompt into an empty sequence, and generates the most likely tokens: until one ends
-    /// a text, `limit` tokens exist, or `on_token` breaks. `on_token` receives every new token and
-    /// the sequence that chose it. The sequence's reports describe the step before the token, so
-    /// there are none at the first token after a prompt that is dense as a whole.
+    /// Reads a prompt into an empty sequence, and generates the most likely tokens: until a token
+    /// ends the text, `limit` tokens exist, or `on_token` breaks. `on_token` receives every new
+    /// token and the sequence that chose it. The sequence's reports describe the step before the
+    /// token, so they are empty at the first token after a prompt without a sparse part.
     ///
     /// # Errors
     /// The errors of [`read_prompt`](Self::read_prompt); and [`Error::Input`], before anything is
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_is_the_first_of_the_largest() {
+    fn the_best_token_is_the_first_of_the_largest_logits() {
         assert_eq!(best(&[1.0, 3.0, 3.0, 2.0]).unwrap(), 1);
         assert_eq!(best(&[-1.0]).unwrap(), 0);
         assert!(best(&[]).is_err());

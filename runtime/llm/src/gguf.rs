@@ -207,13 +207,14 @@ fn find_range(info: &TensorInfo, header: &GgufHeader, length: u64) -> Result<Ran
     let size = bytes(info).ok_or_else(|| {
         let (shape, block) = (info.shape.dims(), info.ggml_dtype.block_size());
         format!(
-            " has shape {shape:?}; expected rows of a multiple of {block} elements, and less in all"
+            " has shape {shape:?}; expected rows of a multiple of {block} elements, and fewer \
+             elements in all"
         )
     })?;
     let GgufHeader { start, alignment, .. } = *header;
     if !info.offset.is_multiple_of(alignment) {
         return Err(format!(
-            " begins {} bytes behind the header; expected a multiple of the alignment, {alignment}",
+            " begins {} bytes after the header; expected a multiple of the alignment, {alignment}",
             info.offset
         ));
     }

@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use crate::packed::Activations;
 
-/// Input rows, `[rows, inputs]`. Their digits are computed once, and shared by all matrices that
-/// multiply by integers.
+/// Input rows, `[rows, inputs]`. Their [`Activations`] are computed once, and shared by all
+/// matrices that multiply by integers.
 pub(crate) struct LinearInputs<'a> {
     numbers: &'a [f32],
     rows: usize,

@@ -1,9 +1,10 @@
-//! Decoder-only transformers with a dense prefill, whose decode attention is vattention's.
+//! Decoder-only transformers whose decode attention is computed by vattention's backends.
 //!
 //! A [`Model`] holds the weights of a Hugging Face directory or a GGUF file. A [`Session`] is one
 //! sequence of the model, with one [`Attention`](vattention_core::Attention) per layer on any
-//! backend. The prompt is read by plain causal attention, and its keys (after rotation) and values
-//! are appended to each layer's attention; every later token attends by the session's pipeline.
+//! backend. The prompt is read by causal attention, which is dense unless [`PrefillOptions`] name
+//! another [`Strategy`], and its keys (after rotation) and values are appended to each layer's
+//! attention. Every later token attends by the session's pipeline.
 //!
 //! ```no_run
 //! use std::{ops::ControlFlow, path::Path, sync::Arc};

@@ -57,10 +57,12 @@ impl Matrix {
 
     /// Returns row `i`, `[inputs]`.
     pub(crate) fn row(&self, i: usize) -> Vec<f32> {
-        let at = i * self.inputs..(i + 1) * self.inputs;
+        let row = i * self.inputs..(i + 1) * self.inputs;
         match &self.weights {
-            MatrixData::F32(weights) => weights[at].to_vec(),
-            MatrixData::Bf16(weights) => weights[at].iter().map(|weight| weight.to_f32()).collect(),
+            MatrixData::F32(weights) => weights[row].to_vec(),
+            MatrixData::Bf16(weights) => {
+                weights[row].iter().map(|weight| weight.to_f32()).collect()
+            }
             MatrixData::Packed(weights) => {
                 let mut row = vec![0.0; self.inputs];
                 weights.read_row(i, &mut row);

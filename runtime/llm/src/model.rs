@@ -13,7 +13,8 @@ use crate::{Error, Result};
 
 /// Weights of a decoder-only transformer, in host memory. Matrices in bf16 stay in bf16 and are
 /// multiplied in f32. Matrices in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K are packed and
-/// multiplied by integer instructions, which is as exact. All other numbers are stored in f32.
+/// multiplied by integer instructions, with the accuracy of f32. All other numbers are stored in
+/// f32.
 #[derive(Clone, Debug)]
 pub struct Model {
     config: Config,

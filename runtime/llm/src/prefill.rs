@@ -50,7 +50,7 @@ pub struct LayerPrompt {
 }
 
 impl LayerPrompt {
-    /// Fraction of the causal token-key pairs that were read, averaged over KV heads: 1 for dense
+    /// Share of the causal token-key pairs that were read, averaged over KV heads: 1 for dense
     /// attention.
     pub fn density(&self) -> f64 {
         let (kv_heads, tokens, _) = self.keys.dim();
@@ -148,14 +148,14 @@ impl Model {
             self.check_layers(other)?;
         }
         let observed = options.observed.min(tokens.len());
-        // Tokens after the shared prefix are read in any case: the last one, since the logits
-        // follow from it, and those whose queries are returned.
+        // The shared prefix ends before the last token, from which the logits are computed, and
+        // before the tokens whose queries are returned.
         let longest = tokens.len() - observed.max(1);
         let (common_prefix, block) =
             (other.map_or(0, |other| other.common_prefix(tokens)), options.block.max(1));
-        // Only whole blocks are shared, so that the others are computed as if all were.
-        let known = common_prefix.min(longest) / block * block;
-        let mut prompt = PromptState::new(self, tokens, known, block, options.strategy);
+        // Only whole blocks are shared, so that the other blocks are the same as without sharing.
+        let shared = common_prefix.min(longest) / block * block;
+        let mut prompt = PromptState::new(self, tokens, shared, block, options.strategy);
         for (number, layer) in self.layers.iter().enumerate() {
             let known = other.map(|other| &other.layers[number]);
             on_layer(number, prompt.run_layer(layer, known, observed))?;
@@ -178,7 +178,7 @@ impl Model {
         if prompt.layers.iter().all(fits) {
             return Ok(());
         }
-        let reason = format!("a layer is not of {tokens} tokens of the model's heads, {shape:?}");
+        let reason = format!("a layer has another shape; expected {tokens} tokens and {shape:?}");
         Err(Error::input("prefill", reason))
     }
 
@@ -202,11 +202,11 @@ pub(crate) fn check_finite(logits: Vec<f32>) -> Result<Vec<f32>> {
 struct PromptState<'m> {
     model: &'m Model,
     /// Input of the next layer for the tokens after the shared prefix,
-    /// `[tokens - known, hidden_size]`.
+    /// `[tokens - shared, hidden_size]`.
     x: Vec<f32>,
     table: Table,
     /// Number of tokens in the shared prefix, whose keys and values are copied.
-    known: usize,
+    shared: usize,
     /// Number of tokens that go through a layer together.
     block: usize,
     strategy: Strategy,
@@ -221,15 +221,15 @@ impl<'m> PromptState<'m> {
     fn new(
         model: &'m Model,
         tokens: &[u32],
-        known: usize,
+        shared: usize,
         block: usize,
         strategy: Strategy,
     ) -> Self {
         Self {
             model,
-            x: model.embed(&tokens[known..]),
-            table: model.rope.table(known, tokens.len() - known),
-            known,
+            x: model.embed(&tokens[shared..]),
+            table: model.rope.table(shared, tokens.len() - shared),
+            shared,
             block,
             strategy,
             normed: Vec::new(),
@@ -246,11 +246,11 @@ impl<'m> PromptState<'m> {
         observed: usize,
     ) -> LayerPrompt {
         let shape = self.model.config().shape;
-        let total = self.known + self.x.len() / self.model.config().hidden_size;
+        let total = self.shared + self.x.len() / self.model.config().hidden_size;
         let mut keys = Array3::zeros((shape.kv_heads, total, shape.head_dim));
         let mut values = Array3::zeros((shape.kv_heads, total, shape.value_dim));
         if let Some(prompt) = known {
-            let part = s![.., ..self.known, ..];
+            let part = s![.., ..self.shared, ..];
             keys.slice_mut(part).assign(&prompt.keys.slice(part));
             values.slice_mut(part).assign(&prompt.values.slice(part));
         }
@@ -258,7 +258,7 @@ impl<'m> PromptState<'m> {
         let mut queries = Array3::zeros((shape.query_heads, observed, shape.head_dim));
         let known_blocks = known.iter().flat_map(|prompt| &prompt.read_pairs);
         let mut read_pairs: Vec<u64> =
-            known_blocks.take(self.known / self.block).copied().collect();
+            known_blocks.take(self.shared / self.block).copied().collect();
         read_pairs.extend(self.attend(layer, &keys, &values, &mut queries));
         LayerPrompt { keys, values, queries, read_pairs }
     }
@@ -271,7 +271,7 @@ impl<'m> PromptState<'m> {
         values: &mut Array3<f32>,
     ) {
         let hidden = self.model.config().hidden_size;
-        let Self { x, table, known, block, normed, rows: [rows, ..], scratch, .. } = self;
+        let Self { x, table, shared, block, normed, rows: [rows, ..], scratch, .. } = self;
         for (i, x) in x.chunks(*block * hidden).enumerate() {
             let (first, count) = (i * *block, x.len() / hidden);
             let angles = table.all().narrow(first, count);
@@ -280,10 +280,10 @@ impl<'m> PromptState<'m> {
             let inputs = LinearInputs::new(normed, count);
             rows.resize(count * keys.dim().0 * keys.dim().2, 0.0);
             layer.keys(&inputs, angles, rows, scratch);
-            spread(rows, keys, *known + first);
+            spread(rows, keys, *shared + first);
             rows.resize(count * values.dim().0 * values.dim().2, 0.0);
             layer.values(&inputs, rows, scratch);
-            spread(rows, values, *known + first);
+            spread(rows, values, *shared + first);
         }
     }
 
@@ -297,13 +297,13 @@ impl<'m> PromptState<'m> {
         observed: &mut Array3<f32>,
     ) -> Vec<u64> {
         let (hidden, shape) = (self.model.config().hidden_size, self.model.config().shape);
-        let Self { x, table, known, block, strategy, normed, rows, scratch, .. } = self;
+        let Self { x, table, shared, block, strategy, normed, rows, scratch, .. } = self;
         let ([_, queries, attended], mut pairs) = (rows, Vec::new());
         let unseen = keys.dim().1 - observed.dim().1;
         for (i, x) in x.chunks_mut(*block * hidden).enumerate() {
             let (first, count) = (i * *block, x.len() / hidden);
             let angles = table.all().narrow(first, count);
-            let first = *known + first;
+            let first = *shared + first;
             normed.resize(x.len(), 0.0);
             layer.normalise_input(x, normed);
             queries.resize(count * shape.query_heads * shape.head_dim, 0.0);
@@ -316,8 +316,8 @@ impl<'m> PromptState<'m> {
             causal.attend(queries, attended);
             layer.finish(x, attended, normed, scratch);
             let skipped = unseen.saturating_sub(first).min(count);
-            let seen = &queries[skipped * shape.query_heads * shape.head_dim..];
-            spread(seen, observed, (first + skipped).saturating_sub(unseen));
+            let last_queries = &queries[skipped * shape.query_heads * shape.head_dim..];
+            spread(last_queries, observed, (first + skipped).saturating_sub(unseen));
         }
         pairs
     }

@@ -13,9 +13,9 @@ pub(crate) struct RowView<'a> {
 /// Treatment of the previous content of the result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteMode {
-    /// The product overwrites it.
+    /// The product overwrites the content.
     Overwrite,
-    /// The product is added to it.
+    /// The product is added to the content.
     Add,
 }
 
@@ -37,7 +37,7 @@ impl<'a> RowView<'a> {
     fn check(&self, width: usize) {
         assert!(width <= self.stride || self.count <= 1, "rows overlap");
         let end = self.count.checked_sub(1).map_or(0, |last| last * self.stride + width);
-        assert!(end <= self.numbers.len(), "rows end behind their numbers");
+        assert!(end <= self.numbers.len(), "rows end beyond their numbers");
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "rows end behind their numbers")]
+    #[should_panic(expected = "rows end beyond their numbers")]
     fn rows_beyond_their_numbers_are_refused() {
         let numbers = [0.0; 11];
         let rows = RowView { numbers: &numbers, count: 3, stride: 4 };

@@ -27,7 +27,7 @@ impl LayerReport {
         Self { rows: output.rows, selection: output.selection, time, timings: output.timings }
     }
 
-    /// Fraction of the visible tokens that were read, averaged over KV heads.
+    /// Share of the visible tokens that were read, averaged over KV heads.
     pub fn density(&self) -> f64 {
         self.mean(RowReport::density_of_group)
     }

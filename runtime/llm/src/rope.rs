@@ -31,7 +31,7 @@ pub enum Scaling {
         /// Context length of the original training.
         original: f32,
     },
-    /// Like `Llama3`, but interpolated by the number of the frequency; also scales all queries and
+    /// Like `Llama3`, but interpolated by the index of the frequency; also scales all queries and
     /// keys (`yarn`, [arXiv 2309.00071](https://arxiv.org/abs/2309.00071)).
     Yarn {
         /// Divisor of low frequencies.

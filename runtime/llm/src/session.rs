@@ -101,7 +101,7 @@ impl<'m> Session<'m> {
         &self.reports
     }
 
-    /// Fraction of the tokens that the last step read, averaged over layers and KV heads; `None`
+    /// Share of the tokens that the last step read, averaged over layers and KV heads; `None`
     /// before the first step.
     pub fn density(&self) -> Option<f64> {
         let layers = self.reports.len();
@@ -109,7 +109,7 @@ impl<'m> Session<'m> {
         (layers > 0).then(|| sum / layers as f64)
     }
 
-    /// Fraction of the causal token-key pairs that the prompt's attention read, averaged over
+    /// Share of the causal token-key pairs that the prompt's attention read, averaged over
     /// layers and KV heads: 1 for dense attention, `None` if no prompt was read.
     pub fn prefill_density(&self) -> Option<f64> {
         self.prefill_density

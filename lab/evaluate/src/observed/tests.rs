@@ -70,8 +70,8 @@ fn ratio(scope: Scope) -> PipelineConfig {
     PipelineConfig { estimator: Some(Box::new(estimator)), ..PipelineConfig::default() }
 }
 
-/// Returns the numbers of violated and of checked units of `steps` steps with four heads. The keys
-/// of two tokens are equal; their values are `[3, 4]` and `[other, 4]`.
+/// Returns the numbers of violated and of checked units of `steps` steps with four heads over two
+/// tokens, whose keys are equal and whose values are `[3, 4]` and `[other, 4]`.
 fn count_violations(
     pipeline: PipelineConfig,
     steps: usize,

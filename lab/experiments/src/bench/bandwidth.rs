@@ -10,8 +10,8 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::{Error, Result};
 
-/// Bytes that a thread sums per task: long enough for the machine's read-ahead, short enough that a
-/// delayed thread leaves the rest to the others.
+/// Bytes that a thread sums per task: enough for the hardware prefetcher, and few enough that other
+/// threads take over the remaining tasks of a delayed thread.
 const PIECE: usize = 16 << 20;
 
 /// Number of independent sums, which fill eight registers of AVX-512. With half this number, LLVM

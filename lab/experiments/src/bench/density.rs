@@ -7,7 +7,7 @@ use vattention_core::{Fraction, PipelineConfig, Size, plugin::Tunable};
 use crate::{Error, Result};
 
 /// Reason why a pipeline with settings by layer cannot be set to a density.
-pub(crate) const BY_LAYER: &str = "it has settings by layer, and the same size would be set at all";
+pub(crate) const BY_LAYER: &str = "it has settings by layer, but a density sets one size for all";
 
 /// Returns true if a pipeline's estimator decides the sample size, and thereby the density: every
 /// estimator without a fixed size does.
@@ -35,8 +35,8 @@ pub fn at_density(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<Pi
     if parts > 0 {
         return Ok(scaled);
     }
-    let reason = "has no size to set; expected a selector with a size beside sink and window, an \
-                  estimator with one, or sink and window alone";
+    let reason = "has no size to set; expected a selector with a size besides sink and window, \
+                  an estimator with a fixed size, or sink and window alone";
     with_window(pipeline, density).ok_or_else(|| refuse(reason.into()))
 }
 
@@ -85,7 +85,9 @@ fn parts(pipeline: &mut PipelineConfig) -> std::result::Result<Vec<Vec<&mut Size
     }
     if places.len() > 1 {
         let places = places.join(" and ");
-        return Err(format!("selectors {places} have a size; expected one beside sink and window"));
+        return Err(format!(
+            "selectors {places} have a size; expected one besides sink and window"
+        ));
     }
     let goal = pipeline.estimator.as_mut().and_then(|estimator| estimator.tunable());
     parts.extend(goal.and_then(|goal| goal.size).map(|size| vec![size]));
@@ -132,11 +134,11 @@ mod tests {
         PipelineConfig { name: "some".into(), selectors, estimator, ..Default::default() }
     }
 
-    fn drawn() -> Ratio {
+    fn fixed_size() -> Ratio {
         Ratio::sized(Size::Tokens(7), Fraction::try_from(0.1).unwrap())
     }
 
-    fn promising() -> Ratio {
+    fn with_promise() -> Ratio {
         let tenth = Fraction::try_from(0.1).unwrap();
         Ratio::new(tenth, tenth)
     }
@@ -158,6 +160,7 @@ mod tests {
         (last, goal)
     }
 
+    /// Creates a pipeline of a sink and another selector.
     fn with(last: impl SelectorConfig + 'static) -> PipelineConfig {
         let mut some = pipeline(0, None);
         some.selectors.push(Box::new(last));
@@ -166,10 +169,10 @@ mod tests {
 
     #[test]
     fn the_density_goes_to_the_selector_and_the_sample_in_equal_parts() {
-        let both = sizes(&pipeline(1, Some(drawn())));
+        let both = sizes(&pipeline(1, Some(fixed_size())));
         assert_eq!(both, (vec![share(0.05)], Some(share(0.05))));
         assert_eq!(sizes(&pipeline(1, None)), (vec![share(0.1)], None));
-        assert_eq!(sizes(&pipeline(0, Some(drawn()))), (Vec::new(), Some(share(0.1))));
+        assert_eq!(sizes(&pipeline(0, Some(fixed_size()))), (Vec::new(), Some(share(0.1))));
         let sink = serde_json::to_value(&at_a_tenth(&pipeline(1, None)).selectors[0]).unwrap();
         assert_eq!(sink["size"], 4, "the sink stays");
     }
@@ -180,8 +183,10 @@ mod tests {
         assert_eq!(sizes(&with(Window { size: all })).0, [share(0.1)]);
         assert_eq!(sizes(&with(H2o { heavy: few, recent: all })).0, [share(0.05); 2]);
         // A promise decides the density, and the window's size is not changed.
-        let promising =
-            PipelineConfig { estimator: Some(Box::new(promising())), ..with(Window { size: all }) };
+        let promising = PipelineConfig {
+            estimator: Some(Box::new(with_promise())),
+            ..with(Window { size: all })
+        };
         let mut same = (*with_sizes(&promising, Fraction::try_from(0.1).unwrap()).unwrap()).clone();
         let last = same.selectors.last_mut().unwrap().tunable();
         assert!(matches!(last, Some(Tunable::Window(size)) if *size == all));
@@ -205,8 +210,8 @@ mod tests {
         let by_layer = PipelineConfig { layers, ..pipeline(1, None) };
         assert!(refusal(&by_layer).contains("some: it has settings by layer"));
         assert!(with_sizes(&by_layer, Fraction::try_from(0.1).unwrap()).is_err());
-        let own = pipeline(1, Some(promising()));
-        assert!(decides_itself(&own) && !decides_itself(&pipeline(1, None)));
-        assert!(refusal(&own).contains("decides how much is read"));
+        let promising = pipeline(1, Some(with_promise()));
+        assert!(decides_itself(&promising) && !decides_itself(&pipeline(1, None)));
+        assert!(refusal(&promising).contains("decides how much is read"));
     }
 }

@@ -32,8 +32,8 @@ pub(super) struct BenchCase {
     pub(super) page_size: PageSize,
     pub(super) fall_back: FallBack,
     pub(super) omit_error_bars: bool,
-    /// Number of sequences in a batch. This number of successive layers stands for one layer of
-    /// that many sequences.
+    /// Number of sequences in a batch. A layer of the batch is that number of successive layers,
+    /// one for each sequence.
     pub(super) sequences: usize,
     pub(super) plan: CachePlan,
 }

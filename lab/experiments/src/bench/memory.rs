@@ -30,7 +30,7 @@ fn kibibytes(text: &str, name: &str) -> Option<f64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// Bytes that may be taken, if the system reports the available memory.
+/// Bytes that the benchmark may allocate, if the system reports the available memory.
 pub(super) fn allowance() -> Option<u64> {
     available_memory().map(|bytes| (SHARE * bytes as f64) as u64)
 }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_make_up_the_bytes_and_pipelines_fit() {
+    fn plans_have_enough_layers_and_fit_into_memory() {
         let (kib, unlimited) = (1 << 10, None);
         assert_eq!(plan(1, 7, unlimited).unwrap(), CachePlan { layers: 2, together: 7 });
         assert_eq!(plan(200 * kib, 7, unlimited).unwrap(), CachePlan { layers: 4, together: 7 });

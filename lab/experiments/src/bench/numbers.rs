@@ -28,9 +28,9 @@ enum NumberPart {
 /// Keys `[kv_heads, count, head_dim]` of `count` tokens, beginning with `first`.
 pub(super) fn keys(shape: &Shape, layer: usize, first: usize, count: usize) -> Array3<f32> {
     rows([shape.kv_heads, count, shape.head_dim], |head, token, row| {
-        let place = place(NumberPart::Key, layer, head, first + token);
-        fill(place, row);
-        if mix(!place).is_multiple_of(HEAVY_EVERY) {
+        let key = stream_key(NumberPart::Key, layer, head, first + token);
+        fill(key, row);
+        if mix(!key).is_multiple_of(HEAVY_EVERY) {
             for x in row {
                 *x *= HEAVY;
             }
@@ -41,10 +41,10 @@ pub(super) fn keys(shape: &Shape, layer: usize, first: usize, count: usize) -> A
 /// Values `[kv_heads, count, value_dim]` of `count` tokens, beginning with `first`.
 pub(super) fn values(shape: &Shape, layer: usize, first: usize, count: usize) -> Array3<f32> {
     let means = rows([shape.kv_heads, 1, shape.value_dim], |head, _, row| {
-        fill(place(NumberPart::Mean, layer, head, 0), row);
+        fill(stream_key(NumberPart::Mean, layer, head, 0), row);
     });
     rows([shape.kv_heads, count, shape.value_dim], |head, token, row| {
-        fill(place(NumberPart::Value, layer, head, first + token), row);
+        fill(stream_key(NumberPart::Value, layer, head, first + token), row);
         let mean = means.slice(s![head, 0, ..]);
         row.iter_mut().zip(mean).for_each(|(x, mean)| *x += MEAN_VALUE * mean);
     })
@@ -53,7 +53,7 @@ pub(super) fn values(shape: &Shape, layer: usize, first: usize, count: usize) ->
 /// Queries `[query_heads, 1, head_dim]` of one step.
 pub(super) fn queries(shape: &Shape, layer: usize, step: usize) -> Array3<f32> {
     rows([shape.query_heads, 1, shape.head_dim], |head, _, row| {
-        fill(place(NumberPart::Query, layer, head, step), row);
+        fill(stream_key(NumberPart::Query, layer, head, step), row);
     })
 }
 
@@ -67,23 +67,23 @@ fn rows(dim: [usize; 3], mut make: impl FnMut(usize, usize, &mut [f32])) -> Arra
     Array3::from_shape_vec(dim, data).expect("the data has as many numbers as the shape")
 }
 
-/// Key of the stream of a row's numbers.
-fn place(part: NumberPart, layer: usize, head: usize, token: usize) -> u64 {
+/// Key of the random stream of a row's numbers.
+fn stream_key(part: NumberPart, layer: usize, head: usize, token: usize) -> u64 {
     mix(((part as u64) << 56) ^ ((layer as u64) << 44) ^ ((head as u64) << 32) ^ token as u64)
 }
 
 /// Fills a row with numbers of mean 0 and variance 1.
-fn fill(place: u64, row: &mut [f32]) {
+fn fill(key: u64, row: &mut [f32]) {
     for (i, pair) in row.chunks_mut(2).enumerate() {
-        let word = mix(place.wrapping_add(i as u64));
+        let word = mix(key.wrapping_add(i as u64));
         for (x, half) in pair.iter_mut().zip([word as u32, (word >> 32) as u32]) {
-            *x = bell(half);
+            *x = nearly_normal(half);
         }
     }
 }
 
-/// Sum of four bytes, shifted and scaled to mean 0 and variance 1.
-fn bell(word: u32) -> f32 {
+/// Sum of a word's four bytes, shifted and scaled to mean 0 and variance 1.
+fn nearly_normal(word: u32) -> f32 {
     let pairs = (word & 0x00ff_00ff) + ((word >> 8) & 0x00ff_00ff);
     let sum = (pairs & 0xffff) + (pairs >> 16);
     (sum as f32 - 510.0) * (1.0 / 147.8)

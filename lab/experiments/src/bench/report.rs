@@ -28,9 +28,9 @@ pub struct BenchReport {
 pub struct Machine {
     /// Name of the processor, if the system reports it.
     pub cpu: Option<String>,
-    /// Number of threads that run in parallel.
+    /// Number of threads that the machine runs in parallel.
     pub cores: usize,
-    /// Instruction set.
+    /// Architecture, such as `x86_64`.
     pub arch: String,
 }
 
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians() {
+    fn the_median_of_an_even_number_is_a_mean() {
         assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
         assert_eq!(median([4.0, 1.0, 2.0, 8.0].into_iter()), 3.0);
         assert_eq!(median([5.0].into_iter()), 5.0);

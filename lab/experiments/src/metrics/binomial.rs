@@ -10,7 +10,7 @@ pub fn p_value(failures: usize, trials: usize, rate: f64) -> f64 {
     match failures {
         0 => 1.0,
         _ if failures > trials => 0.0,
-        // Exact, so that the least number of trials that can contradict a rate has a closed form.
+        // The power is exact, so that `least_trials` agrees with this function.
         _ if failures == trials => rate.powf(trials as f64),
         _ => beta_reg(failures as f64, (trials - failures + 1) as f64, rate),
     }
@@ -91,7 +91,7 @@ mod tests {
 
     /// 149 failures in 2,000 trials do not contradict a rate of 0.05 at 1e-6; 150 do.
     #[test]
-    fn docs_name_the_right_number_of_failures() {
+    fn the_documented_number_of_failures_is_right() {
         assert!(p_value(149, 2000, 0.05) >= 1e-6);
         assert!(p_value(150, 2000, 0.05) < 1e-6);
     }
@@ -140,7 +140,8 @@ mod tests {
                 }
             }
         }
-        // Two halves, each with probability 0.9: the binomial tail alone is no bound.
+        // Two terms that are 1/2 with probability 0.9: the binomial tail without the factor e is no
+        // bound.
         assert!(p_value(2, 2, 0.9) > p_value(1, 2, 0.45));
         assert!(bounded_sum_p_value(60, 64, 0.1) < 1e-40);
     }

@@ -95,11 +95,11 @@ pub struct ErrorSummary {
 impl ErrorSummary {
     /// Summarizes at least one error; NaN counts as infinite.
     pub(crate) fn new(errors: impl Iterator<Item = f64>) -> Self {
-        Self::of_sorted(&sorted(errors))
+        Self::from_sorted(&sorted(errors))
     }
 
     /// Summarizes at least one error, in ascending order.
-    pub(crate) fn of_sorted(errors: &[f64]) -> Self {
+    pub(crate) fn from_sorted(errors: &[f64]) -> Self {
         Self {
             mean: errors.iter().sum::<f64>() / errors.len() as f64,
             p50: quantile(errors, 0.5),

@@ -6,12 +6,11 @@ use serde::Serialize;
 
 use super::binomial::{first_true, p_value};
 
-/// Significance level: a promise is contradicted if a promise that is kept has at least the
-/// observed number of violations with a probability below this.
+/// Significance level: p-values below this contradict a promise. The p-value is the probability of
+/// at least the observed number of violations if the promise is kept.
 pub const LEVEL: f64 = 1e-6;
 
-/// Level of suspicion: a promise is not reported as held if a promise that is kept has at least the
-/// observed number of violations with a probability below this.
+/// Level of suspicion: with a p-value below this, a promise is not reported as held.
 pub const SUSPICION: f64 = 0.05;
 
 /// Evidence on the promised delta from violations.
@@ -68,7 +67,7 @@ pub struct CountTest {
     /// Least number of violations that contradict delta; `None` if there are too few trials for any
     /// number to do so.
     pub contradicted_from: Option<usize>,
-    /// Share of the trials that this number is.
+    /// `contradicted_from` as a share of the trials.
     pub rate: Option<f64>,
 }
 

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_have_the_same_weight_whatever_their_cases() {
+    fn tasks_have_the_same_weight_with_any_numbers_of_cases() {
         let found = PairedDifference::new(&[&[0.0; 12], &[-1.0]]).expect("cases");
         assert!((found.mean + 0.5).abs() < 1e-12 && found.cases == 13, "{found:?}");
         // The interval is that of 4 / (1 + 1/12) cases, half of which are losses.

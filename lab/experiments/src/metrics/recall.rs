@@ -1,5 +1,5 @@
-//! Recall of attention weight: the weight of the chosen tokens over the largest weight of any
-//! choice of the same size.
+//! Recall of attention weight: the weight of the chosen tokens, relative to that of the same number
+//! of heaviest tokens.
 
 use ndarray::{Array1, ArrayView1, ArrayView2};
 
@@ -15,8 +15,8 @@ impl ExactWeights {
         Self(weights.iter().map(|&weight| weight as f32).collect())
     }
 
-    /// Returns the weight of the tokens, relative to the largest weight of the same number of
-    /// tokens; 1 if that largest weight is 0.
+    /// Returns the weight of the tokens, relative to that of the same number of heaviest tokens; 1
+    /// if the latter weight is 0.
     pub(crate) fn recall(&self, tokens: impl ExactSizeIterator<Item = usize>) -> f64 {
         let largest_weight = self.largest_weight(tokens.len());
         let held: f64 = tokens.map(|token| f64::from(self.0[token])).sum();

@@ -75,7 +75,7 @@ fn sample_errors(
     let fit = sizes.partition_point(|&size| size < row.len());
     let mut all = vec![Vec::new(); fit];
     for trial in 0..trials {
-        let order = row.order(trial);
+        let order = row.draw_order(trial);
         for (errors, &size) in all.iter_mut().zip(sizes) {
             errors.push(relative_errors(&row.sample_stats(&order, size), &truth));
         }

@@ -1,10 +1,10 @@
 //! `bias`: decomposition of the output's error into bias and variance.
 //!
-//! The error of top-k is the same at every step: it is bias, which does not average out over the
-//! tokens of a text. A sample's ratio of two sums is biased as well, by `O(1 / b)`, where its
-//! standard deviation is `O(1 / √b)`. The study reports root mean squares over rows of
-//! `‖E o^ − o‖ / ‖o‖` and of `√(E ‖o^ − E o^‖²) / ‖o‖`. The mean of `t` samples is used as `E o^`;
-//! a `t`-th of the variance, which this mean adds to the first, is subtracted.
+//! The error of top-k is bias: it does not average out over the tokens of a text. A sample's ratio
+//! of two sums is biased as well, by `O(1 / b)`, where its standard deviation is `O(1 / √b)`. The
+//! study reports root mean squares over rows of `‖E o^ − o‖ / ‖o‖` and of
+//! `√(E ‖o^ − E o^‖²) / ‖o‖`. The mean of `t` samples is used as `E o^`; its own variance, a `t`-th
+//! of a sample's, is subtracted from the squared bias.
 
 use ndarray::Array1;
 use serde::Serialize;
@@ -72,10 +72,10 @@ fn measure_squares(row: &ResidualPopulation, shares: &[Fraction], trials: u32) -
     let sizes: Vec<usize> = shares.iter().map(tokens).collect();
     let mut sums = vec![BiasSums::default(); sizes.len()];
     for trial in 0..trials {
-        let deviations = row.deviations(&row.order(trial), &sizes);
+        let deviations = row.deviations(&row.draw_order(trial), &sizes);
         sums.iter_mut().zip(deviations).for_each(|(sums, deviation)| sums.add(deviation));
     }
-    let order = row.by_weight();
+    let order = row.sort_by_weight();
     let relative = |square: f64| if square == 0.0 { 0.0 } else { square / row.square() };
     let squares = |(sums, &size): (&BiasSums, &usize)| {
         let top_k = row.with_always_read(&order[..size]).deviations(&[], &[0]);

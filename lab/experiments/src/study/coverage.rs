@@ -79,7 +79,7 @@ pub fn coverage(study: &Study<'_>, options: &CoverageOptions) -> Result<Coverage
     let measure =
         |row: &ResidualPopulation| (row.head(), measure_methods(row, share, mass, trials));
     let rows: Vec<((usize, usize), [ReadSet; 4])> =
-        study.measure_after(&Natural::ends(), trials, measure)?;
+        study.measure_after(&Natural::without_top_k(), trials, measure)?;
     let label_row = |&((layer, query_head), reads): &((usize, usize), [ReadSet; 4])| {
         METHODS.into_iter().zip(reads).map(move |(method, [density, coverage, error])| {
             RowCoverage { layer, query_head, method, density, coverage, error }
@@ -106,7 +106,7 @@ fn measure_methods(
     mass: Fraction,
     trials: u32,
 ) -> [ReadSet; 4] {
-    let order = row.by_weight();
+    let order = row.sort_by_weight();
     let tokens = Size::Share(share).to_tokens(row.visible()).clamp(1, row.len());
     let for_mass = count_tokens_for_mass(row, &order, mass.get());
     let half = tokens / 2;
@@ -129,7 +129,7 @@ fn count_tokens_for_mass(row: &ResidualPopulation, order: &[usize], mass: f64) -
 fn measure_row(row: &ResidualPopulation, top: &[usize], sampled: usize, trials: u32) -> ReadSet {
     let picked = row.with_always_read(top);
     let run_trial = |trial| {
-        let order = picked.order(trial);
+        let order = picked.draw_order(trial);
         let error = picked.errors(&order, &[sampled])[0].relative(Target::Sdpa);
         (picked.mass(&order[..sampled]), error)
     };

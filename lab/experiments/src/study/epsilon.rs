@@ -1,9 +1,10 @@
 //! `epsilon`: mean error as a function of epsilon.
 //!
-//! Sample sizes follow from the residual's true moments, alone and with the natural configuration's
-//! base sample as the least size, for `clt` with the paper's constants and for `ratio`, which
-//! bounds the output itself. A size of `(c / ε)²` tokens makes the mean error proportional to ε, up
-//! to the finite-population correction; where the base sample is larger, the error is constant.
+//! Sample sizes follow from the residual's true moments, by `clt` with the paper's constants and by
+//! `ratio`, which bounds the output itself. Each promise is measured without and with a floor: the
+//! natural configuration's base sample as the least size. A size of `(c / ε)²` tokens makes the
+//! mean error proportional to ε, up to the finite-population correction; where the base sample is
+//! larger, the error is constant.
 
 use serde::Serialize;
 use vattention_core::{Estimator, Fraction, Target, pipeline::required_size};
@@ -121,7 +122,7 @@ fn measure(row: &ResidualPopulation, cases: &[EpsilonCase], trials: u32) -> Vec<
     let sizes: Vec<usize> = cases.iter().map(size).collect();
     let mut sums = vec![0.0; cases.len()];
     for trial in 0..trials {
-        let errors = row.errors(&row.order(trial), &sizes);
+        let errors = row.errors(&row.draw_order(trial), &sizes);
         for ((sum, case), error) in sums.iter_mut().zip(cases).zip(errors) {
             *sum += error.relative(case.target);
         }

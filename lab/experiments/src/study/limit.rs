@@ -1,4 +1,4 @@
-//! `limit`: density of each pipeline, beside the least density of independent sampling.
+//! `limit`: density of each pipeline, compared with the least density of independent sampling.
 //!
 //! The limit is for a promise on the output at the given epsilon and delta, without always-read
 //! tokens: see [`compute_limits`]. A pipeline that promises something else, or does not keep its

@@ -14,7 +14,7 @@ use super::population::ResidualPopulation;
 use crate::compare::chosen_layers;
 use crate::{Error, Result, Results, TraceSettings};
 
-/// Rows that a study samples, and the results that are stored.
+/// Rows that a study measures, and the stored results.
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations)] // A function has no `Debug`.
 pub struct Study<'a> {
@@ -30,8 +30,9 @@ pub struct Study<'a> {
 }
 
 impl Study<'_> {
-    /// Maps each row by `measure`, after the natural configuration's selectors, in (layer, KV head,
-    /// query, member) order. Rows are measured in parallel.
+    /// Calls `measure` for each row, in which the natural configuration's selectors have chosen the
+    /// always-read tokens. Returns the results in (layer, KV head, query, member) order. Rows are
+    /// measured in parallel.
     ///
     /// # Errors
     /// If there are no trials, or the trace does not fit.
@@ -43,7 +44,7 @@ impl Study<'_> {
         self.measure_after(&Natural::default(), trials, measure)
     }
 
-    /// Maps each row by `measure`, after the selectors of another configuration.
+    /// Variant of [`measure`](Self::measure) with the selectors of another configuration.
     pub(super) fn measure_after<T: Serialize + DeserializeOwned + Send>(
         &self,
         natural: &Natural,

@@ -9,7 +9,7 @@ use vattention_core::{
 use vattention_estimators::{Clt, Combine, Correction, Terms};
 use vattention_selectors::{OracleTopK, Sink, Window};
 
-/// Sink, window and the exact top-k, and a sample of the residual by `clt`, as in
+/// Sink, window and exact top-k, and a sample of the residual whose size is set by `clt`, as in
 /// `configs/vattention-paper-*-clt.toml`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Natural {
@@ -35,8 +35,8 @@ impl Default for Natural {
 }
 
 impl Natural {
-    /// Returns the configuration without top-k.
-    pub(super) fn ends() -> Self {
+    /// Returns the configuration without top-k, which always reads sink and window.
+    pub(super) fn without_top_k() -> Self {
         Self { top_k: Size::Tokens(0), ..Self::default() }
     }
 

@@ -66,7 +66,7 @@ fn standardised_errors(row: &ResidualPopulation, sizes: &[usize], trials: u32) -
     let fit = sizes.partition_point(|&size| size < row.len());
     let mut errors = vec![Vec::new(); fit];
     for trial in 0..trials {
-        let estimates = row.denominators(&row.order(trial), &sizes[..fit]);
+        let estimates = row.denominators(&row.draw_order(trial), &sizes[..fit]);
         for ((errors, d), &b) in errors.iter_mut().zip(estimates).zip(sizes) {
             let deviation = n_s * (truth.var_e * (1.0 / b as f64 - 1.0 / n_s)).sqrt();
             errors.push(if deviation > 0.0 { (d - truth.d) / deviation } else { 0.0 });

@@ -129,8 +129,8 @@ impl Default for CalibrationOptions {
     }
 }
 
-/// Options of `pareto` and `limit`: the promise on the output of a sample by `ratio`, or of the
-/// limit.
+/// Options of `pareto` and `limit`: a promise on the output, which samples by `ratio` make in
+/// `pareto`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PromiseOptions {

@@ -21,9 +21,9 @@ pub struct Pareto {
     pub front: Vec<bool>,
 }
 
-/// Compares the pipelines of `entries`, each also in a second variant: pipelines that sample
-/// without their sample, other pipelines with a sample by `ratio` at `epsilon` and `delta`. Among
-/// pipelines that differ only by name, the first is measured. `progress` is called as by
+/// Compares the pipelines of `entries`, and a variant of each: without its sample if it samples,
+/// otherwise with a sample by `ratio` at `epsilon` and `delta`. Among pipelines that differ only by
+/// name, only the first is measured. `progress` is called as by
 /// [`compare`].
 ///
 /// # Errors

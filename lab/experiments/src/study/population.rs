@@ -82,7 +82,7 @@ impl ResidualPopulation {
     }
 
     /// Residual tokens in the order in which the sampler of sequence `trial` draws them, `[n_s]`.
-    pub(super) fn order(&self, trial: u32) -> Vec<usize> {
+    pub(super) fn draw_order(&self, trial: u32) -> Vec<usize> {
         let site = Site { sequence: trial, ..self.site };
         let stream = Stream::new(&site, 0, self.query, self.member);
         Order::new(self.len(), &stream).tokens().collect()
@@ -172,7 +172,7 @@ impl ResidualPopulation {
     }
 
     /// Residual tokens, in descending order of their weights.
-    pub(super) fn by_weight(&self) -> Vec<usize> {
+    pub(super) fn sort_by_weight(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.len()).collect();
         order.sort_by(|&a, &b| self.e[b].total_cmp(&self.e[a]));
         order
@@ -181,8 +181,8 @@ impl ResidualPopulation {
     /// Attention weight of the always-read tokens together with some residual tokens.
     pub(super) fn mass(&self, tokens: &[usize]) -> f64 {
         let all = (self.exact.log_denominator - self.always_read.shift()).exp();
-        let some: f64 = tokens.iter().map(|&token| self.e[token]).sum();
-        (self.always_read.denominator() + some) / all
+        let weights: f64 = tokens.iter().map(|&token| self.e[token]).sum();
+        (self.always_read.denominator() + weights) / all
     }
 
     /// Returns the row that also always reads these tokens of the residual.
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn residual_tokens_may_become_always_read() {
         let row = population();
-        assert_eq!(row.by_weight(), [3, 2, 1, 0], "tokens 5, 4, 2 and 1");
+        assert_eq!(row.sort_by_weight(), [3, 2, 1, 0], "tokens 5, 4, 2 and 1");
         let mass = |tokens: &[i32]| sums(tokens).0 / sums(&[0, 1, 2, 3, 4, 5]).0;
         assert!((row.mass(&[]) - mass(&[0, 3])).abs() < 1e-9);
         assert!((row.mass(&[3, 1]) - mass(&[0, 2, 3, 5])).abs() < 1e-9);
@@ -300,8 +300,8 @@ mod tests {
     #[test]
     fn an_order_holds_each_token_once_and_changes_with_the_trial() {
         let row = population();
-        let mut order = row.order(1);
-        assert!((0..10).any(|trial| row.order(trial) != order));
+        let mut order = row.draw_order(1);
+        assert!((0..10).any(|trial| row.draw_order(trial) != order));
         order.sort_unstable();
         assert_eq!(order, [0, 1, 2, 3]);
     }

@@ -18,10 +18,10 @@ pub(super) fn sort_sizes(sizes: &[usize], least: usize) -> Result<Vec<usize>> {
 }
 
 /// Returns the number of sizes that were measured on every row. Sizes are ascending, and each row
-/// was measured with the first ones.
+/// has results for the smallest ones.
 ///
 /// # Errors
-/// If some row was measured with no size.
+/// If some row has no result.
 pub(super) fn count_common<T>(sizes: &[usize], rows: &[Vec<T>]) -> Result<usize> {
     match rows.iter().map(Vec::len).min() {
         Some(fit) if fit > 0 => Ok(fit),

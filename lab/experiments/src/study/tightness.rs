@@ -10,8 +10,8 @@
 //! | `hoeffding`, with the range of the tokens outside the exact top-k |
 //! `½ ln(2/δ) (n_s B / (ε D))²` |
 //!
-//! Each bound is measured alone, and with the natural configuration's base sample as the least
-//! size.
+//! Each bound is measured without and with a floor: the natural configuration's base sample as the
+//! least size.
 
 use std::collections::BTreeSet;
 
@@ -146,7 +146,7 @@ impl BoundRow {
         let tokens: Vec<usize> = cases().map(size).collect();
         let mut failures = vec![0; tokens.len()];
         for trial in 0..trials {
-            let estimates = row.denominators(&row.order(trial), &tokens);
+            let estimates = row.denominators(&row.draw_order(trial), &tokens);
             for (failures, d) in failures.iter_mut().zip(estimates) {
                 *failures += usize::from(exceeds((d / truth.d - 1.0).abs(), epsilon));
             }

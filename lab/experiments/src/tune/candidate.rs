@@ -133,7 +133,7 @@ fn expect_unset(candidate: &Candidate, found: &PipelineConfig) -> Result<()> {
     let refuse = |key: &String| Error::Setting {
         field: "at",
         reason: format!(
-            "{}: the search for a density sets {key}, which the grid varies; expected one of them",
+            "{}: both the search for a density and the grid set {key}; expected only one of them",
             candidate.file
         ),
     };

@@ -87,7 +87,7 @@ fn count_queries_by_rung(chosen: TuningTraces<'_>, options: &TuneOptions) -> Res
     Ok(queries)
 }
 
-/// Measures each arm, or says why an arm cannot be measured.
+/// Measures each arm; the inner error is the reason why an arm cannot be measured.
 fn measure_arms(
     arms: &[Arm<'_>],
     rung: usize,

@@ -27,8 +27,8 @@ pub struct TuningScore {
     pub density: f64,
     /// `|out − exact| / |exact|`.
     pub error: f64,
-    /// Attention weight of the tokens that were read deterministically, relative to the largest
-    /// weight of the same number of tokens.
+    /// Attention weight of the tokens that were read deterministically, relative to that of the
+    /// same number of heaviest tokens.
     pub recall: f64,
     /// Size of the selectors' indexes of a KV head, in bytes per token.
     pub index_bytes: f64,

@@ -27,13 +27,13 @@ pub struct Header {
 
 /// Refusal of a file without a header.
 pub(super) const MISSING_HEADER: &str =
-    "expected a header that names what the results depend on, as `vattention` writes";
+    "expected a header that names the inputs of the results, as `vattention` writes";
 
 impl Header {
     /// Describes the first difference between the inputs of two files, in `self` and in `other`;
     /// `None` if the inputs are equal.
     pub fn difference(&self, other: &Self) -> Option<String> {
-        let both = |what: &str, own: Option<&String>, other: Option<&String>| {
+        let describe = |what: &str, own: Option<&String>, other: Option<&String>| {
             let text = |value: Option<&String>| {
                 value.map_or("nothing".into(), |value| format!("`{value}`"))
             };
@@ -43,7 +43,7 @@ impl Header {
             let most = self.command.len().max(other.command.len());
             let argument = |i: usize| {
                 let name = format!("argument {}", i + 1);
-                both(&name, self.command.get(i), other.command.get(i))
+                describe(&name, self.command.get(i), other.command.get(i))
             };
             (0..most).find_map(argument)
         };
@@ -51,11 +51,11 @@ impl Header {
             let names = self.inputs.keys().chain(other.inputs.keys());
             let input = |name: &String| {
                 let (own, other) = (self.inputs.get(name), other.inputs.get(name));
-                both(&format!("the digest of {name}"), own, other)
+                describe(&format!("the digest of {name}"), own, other)
             };
             names.map(input).find_map(|difference| difference)
         };
-        both("the version", Some(&self.vattention), Some(&other.vattention))
+        describe("the version", Some(&self.vattention), Some(&other.vattention))
             .or_else(arguments)
             .or_else(inputs)
     }
@@ -70,8 +70,7 @@ impl Header {
             return Ok(None);
         };
         let header = serde_json::from_str(first).map_err(|error| {
-            let reason =
-                format!("{error}; expected a header that names what the results depend on");
+            let reason = format!("{error}; expected a header that names the inputs of the results");
             Error::Results { path: path.into(), line: 1, reason }
         })?;
         Ok(Some(header))

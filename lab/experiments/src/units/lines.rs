@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::{Error, Result};
 
 /// An open file of JSON lines, to which lines are appended. Each line is written by a single call,
-/// so that a killed run cuts at most the last one. The file is locked, where the file system
-/// supports locks, so that no other run can open it.
+/// so that a killed run leaves at most the last line incomplete. The file is locked, where the file
+/// system supports locks, so that no other run can open it.
 #[derive(Debug)]
 pub struct LineFile {
     path: PathBuf,
@@ -16,12 +16,12 @@ pub struct LineFile {
 }
 
 impl LineFile {
-    /// Opens a file, or creates it, and reads its lines. A last line that begins like a result but
-    /// has no end was cut, and is removed.
+    /// Opens a file, or creates it, and reads its lines. If the last line begins like a result but
+    /// lacks the line break, its writing was interrupted, and the line is removed.
     ///
     /// # Errors
-    /// If the file cannot be read or written, another run has it open, or its last line has no end
-    /// and does not begin like a result.
+    /// If the file cannot be read or written, another run has it open, or its last line lacks the
+    /// line break and does not begin like a result.
     pub fn open(path: &Path) -> Result<(Self, String)> {
         let failed = |source| file_error(path, source);
         let options =
@@ -42,7 +42,8 @@ impl LineFile {
     /// Reads the complete lines of a file, and leaves the file unchanged.
     ///
     /// # Errors
-    /// If the file cannot be read, or its last line has no end and does not begin like a result.
+    /// If the file cannot be read, or its last line lacks the line break and does not begin like a
+    /// result.
     pub fn read(path: &Path) -> Result<String> {
         let mut text = std::fs::read_to_string(path).map_err(|source| file_error(path, source))?;
         text.truncate(len_of_complete_lines(path, &text)?);
@@ -86,7 +87,7 @@ impl LineFile {
     }
 }
 
-/// Returns the number of bytes of the lines that have an end.
+/// Returns the number of bytes of the complete lines.
 fn len_of_complete_lines(path: &Path, text: &str) -> Result<usize> {
     let complete = text.rfind('\n').map_or(0, |end| end + 1);
     let cut = &text[complete..];

@@ -9,9 +9,9 @@ use vattention_core::promise::{Assumption, Assumptions};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureCause {
-    /// The sample misses heavy tokens: reading the undrawn tokens that outweigh every drawn one, at
-    /// most a hundredth of all undrawn tokens, would have more than halved the error. The weight of
-    /// a token is `e |v − o|` (`sdpa`), `e |v|` (`numerator`) or `e` (`denominator`).
+    /// The sample misses heavy tokens: the error would be less than half if the undrawn tokens that
+    /// outweigh every drawn one were read as well, at most a hundredth of them. The weight of a
+    /// token is `e |v − o|` (`sdpa`), `e |v|` (`numerator`) or `e` (`denominator`).
     TailSeen,
     /// The sample misses no heavy tokens, but its relative variance (over the square of the norm
     /// that errors are relative to) is below half of that of the whole residual.
@@ -26,7 +26,7 @@ pub enum FailureCause {
 impl FailureCause {
     const ALL: [Self; 4] = [Self::TailSeen, Self::Moments, Self::Normal, Self::MomentsOrNormal];
 
-    /// Returns the assumptions of which one failed.
+    /// Returns the assumptions of the certificate, one of which failed.
     pub fn assumptions(self) -> Assumptions {
         match self {
             Self::TailSeen => Assumptions::only(Assumption::TailSeen),

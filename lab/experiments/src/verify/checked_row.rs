@@ -97,8 +97,8 @@ impl<'a> CheckedRow<'a> {
         if low { FailureCause::Moments } else { FailureCause::Normal }
     }
 
-    /// Returns true if reading the undrawn tokens that outweigh every drawn one, at most
-    /// [`TAIL_SHARE`] of the undrawn tokens, more than halves the error.
+    /// Returns true if the error is less than half when the undrawn tokens that outweigh every
+    /// drawn one are read as well, at most [`TAIL_SHARE`] of all undrawn tokens.
     fn misses_tail(&self, list: &List, error: f64) -> bool {
         let mut read = Picks::new(self.row.visible());
         read.take_all(list.indices.iter().map(|&token| token as usize));

@@ -14,7 +14,7 @@ pub struct HeadCount {
     pub layer: usize,
     /// Query head.
     pub query_head: usize,
-    /// Number of trials whose error exceeded epsilon; or exceeded the error bar, if the sample size
+    /// Number of trials whose error exceeded epsilon, or exceeded the error bar if the sample size
     /// is fixed or a limit on the size was too small.
     #[serde(rename = "violated")]
     pub violations: usize,
@@ -116,7 +116,7 @@ impl HeadCount {
             assumes: rows.iter().fold(Assumptions::NONE, |all, row| all | row.assumes),
             sampled: per_trial(rows.iter().map(|row| row.sampled as f64).sum()),
             density: per_trial(rows.iter().map(|row| row.density).sum()),
-            error: ErrorSummary::of_sorted(&errors),
+            error: ErrorSummary::from_sorted(&errors),
             error_at_delta: quantile(&errors, 1.0 - goal.delta.get()),
             nu: mean(|spread| spread.nu),
             kurtosis: mean(|spread| spread.kurtosis),
@@ -132,7 +132,7 @@ impl StepCount {
         let errors = sorted(errors.into_iter());
         let BinomialTest { violations, trials, p_value } = BinomialTest::new(violated, goal);
         let error_at_delta = quantile(&errors, 1.0 - goal.delta.get());
-        let error = ErrorSummary::of_sorted(&errors);
+        let error = ErrorSummary::from_sorted(&errors);
         Self { layer, violations, trials, p_value, error, error_at_delta }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! If each row has few samples, no single row can contradict delta, even if all its samples violate
 //! the promise. A count that is pooled over queries may hide rows that always violate the promise.
-//! The test of all rows together detects such rows: among rows with `k` samples each, a share of at
-//! most `P(Binomial(k, delta) ≥ j)` has `j` or more violations, if the promise is kept.
+//! The test of all rows together detects such rows: if the promise is kept, a row with `k` samples
+//! has `j` or more violations with a probability of at most `P(Binomial(k, delta) ≥ j)`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

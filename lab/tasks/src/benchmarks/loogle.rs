@@ -107,12 +107,12 @@ fn pairs(row: &DatasetRow) -> Result<Vec<Value>, String> {
 }
 
 fn text_of(pair: &Map<String, Value>, name: &str) -> Result<String, String> {
-    let has = || pair.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let keys = || pair.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     match pair.get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Number(number)) => Ok(number.to_string()),
         Some(other) => Err(format!("{name} is {}; expected text", kind(other))),
-        None => Err(format!("no {name}; it has {}", has())),
+        None => Err(format!("no {name}; it has {}", keys())),
     }
 }
 

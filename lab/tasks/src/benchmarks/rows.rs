@@ -23,8 +23,8 @@ pub(super) struct DatasetRow(Map<String, Value>);
 impl DatasetRow {
     pub(super) fn column(&self, names: &[&str]) -> Result<&Value, String> {
         names.iter().find_map(|name| self.0.get(*name)).ok_or_else(|| {
-            let has: Vec<&str> = self.0.keys().map(String::as_str).collect();
-            format!("no column {}; it has {}", names.join(" or "), has.join(", "))
+            let columns: Vec<&str> = self.0.keys().map(String::as_str).collect();
+            format!("no column {}; it has {}", names.join(" or "), columns.join(", "))
         })
     }
 

@@ -26,7 +26,7 @@ fn class(name: &str) -> BTreeSet<String> {
 }
 
 /// Returns every word that the model of this vocabulary knows.
-fn known() -> BTreeSet<String> {
+fn known_words() -> BTreeSet<String> {
     let tokenizer = fs::read_to_string(file().with_file_name("tokenizer.json")).unwrap();
     let tokenizer: Value = serde_json::from_str(&tokenizer).unwrap();
     tokenizer["model"]["vocab"].as_object().unwrap().keys().cloned().collect()
@@ -56,7 +56,7 @@ fn assert_right(task: Task, case: &Case) {
 
 #[test]
 fn texts_contain_only_the_vocabularys_words() {
-    let known = known();
+    let known = known_words();
     for task in TASKS {
         for seed in 0..20 {
             let case = case(task, 700, seed);
@@ -170,7 +170,7 @@ fn tasks_without_words_are_refused() {
         assert!(refused.to_string().ends_with(&end), "{refused}");
     }
     let refused = Texts::open(&file()).unwrap().with_haystack(&file()).unwrap_err().to_string();
-    assert!(refused.ends_with("a vocabulary knows its own haystack only; expected no other"));
+    assert!(refused.ends_with("a vocabulary has its own haystack; expected no other"));
 }
 
 #[test]

@@ -27,7 +27,7 @@ use minijinja::{Environment, Error, Output, State, Value};
 use minijinja_contrib::globals;
 use regex::Regex;
 
-use arguments::{CallArguments, as_text, bind, given, refuse};
+use arguments::{CallArguments, as_text, bind, filter_none, refuse};
 
 /// Maximum number of steps of a template: many more than a prompt needs, and executed within a
 /// second.
@@ -99,7 +99,7 @@ fn write_value(output: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) ->
 
 fn join(list: Value, arguments: CallArguments) -> Result<String, Error> {
     let [separator] = bind(&arguments.into_values(), ["d"])?;
-    let separator = given(separator.as_ref()).map_or(Ok(""), as_text)?;
+    let separator = filter_none(separator.as_ref()).map_or(Ok(""), as_text)?;
     let texts: Vec<String> =
         list.try_iter()?.map(|it| text::write(&it)).collect::<Result<_, _>>()?;
     text::check_length(texts.iter().map(|text| text.len() + separator.len()).sum())?;

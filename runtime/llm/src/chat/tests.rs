@@ -145,7 +145,7 @@ fn templates_read_the_clock() {
 }
 
 #[test]
-fn prompts_that_change_the_text_can_stay_whole() {
+fn prompts_that_change_the_text_are_returned_whole() {
     let (context, question) = ("a \"b\"\n", "c?");
     for (source, prompt) in [
         ("<{{ messages[0].content | tojson }}>", "<\"a \\\"b\\\"\\nc?\">"),

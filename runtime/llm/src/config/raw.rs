@@ -25,7 +25,7 @@ pub(super) struct Raw {
     pub(super) norm_topk_prob: Option<bool>,
     #[serde(default)]
     mlp_only_layers: Vec<usize>,
-    /// Every layer whose number is a multiple of this has experts, counted from 1.
+    /// Layers whose number, counted from 1, is a multiple of this have experts.
     decoder_sparse_step: Option<NonZeroUsize>,
     pub(super) num_hidden_layers: Option<usize>,
     pub(super) num_attention_heads: Option<usize>,

@@ -116,7 +116,7 @@ impl SurroundingTokens {
             if !keys.flag(add)?.unwrap_or(default) {
                 return Ok(None);
             }
-            let id = id.ok_or_else(|| missing(key, "the token that goes around every text"))?;
+            let id = id.ok_or_else(|| missing(key, "the token to add to every text"))?;
             Ok::<_, String>(Some((id, vocabulary.texts[id as usize].to_owned())))
         };
         Ok(Self { before: read(ADD_BOS, add_bos, BOS)?, after: read(ADD_EOS, false, EOS)? })

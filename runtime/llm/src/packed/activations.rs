@@ -19,8 +19,8 @@ const LARGEST: f32 = 8.29e6;
 /// Activations of smaller magnitude lose digits.
 const LEAST: f32 = 1e-30;
 
-/// Constant whose addition to a small integer leaves the integer in the low bits. A conversion of
-/// numbers of any size has no vector instruction.
+/// Constant whose addition to a small integer leaves the integer in the low bits. `as i32`, which
+/// is defined for numbers of any size, has no vector instruction.
 const TO_LOW_BITS: f32 = 1.5 * (1 << 23) as f32;
 
 /// Block of 32 activations, `x = scale · (255² a + 255 b + c)`.
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_activations_stay_finite_and_the_infinite_are_not_numbers() {
+    fn the_smallest_activations_stay_finite_and_infinite_ones_become_nan() {
         let row = |x: f32| Activations::new(&[x; BLOCK], 1).blocks[0];
         for x in [0.0, -0.0, 1e-45, 1e-38, 1e-31, f32::MAX] {
             let block = row(x);

@@ -92,15 +92,15 @@ impl PackedMatrix {
         let lines = self.format.lines();
         let quanta = &mut self.quanta[tile * lines..][..lines];
         for (input, quantum) in block.quanta.into_iter().enumerate() {
-            let at = 4 * lane + input % 4;
+            let byte = 4 * lane + input % 4;
             if self.format.high_bits() == 4 {
-                quanta[input / 4].0[at] = quantum;
+                quanta[input / 4].0[byte] = quantum;
                 continue;
             }
             let (low, high) = places(self.format, input);
-            quanta[low.0].0[at] |= (quantum & 15) << low.1;
+            quanta[low.0].0[byte] |= (quantum & 15) << low.1;
             if let Some(high) = high {
-                quanta[high.0].0[at] |= quantum >> 4 << high.1;
+                quanta[high.0].0[byte] |= quantum >> 4 << high.1;
             }
         }
     }
@@ -131,8 +131,8 @@ impl PackedMatrix {
         let halves = self.format.scale_factors().max(1);
         for (block, weights) in row.chunks_exact_mut(BLOCK).enumerate() {
             let (tile, lane) = self.find_tile(i, block);
-            let factor = |factors: &[LaneFactors], at: usize| {
-                factors.get(at).map_or(1.0, |factors| f32::from(factors[lane]))
+            let factor = |factors: &[LaneFactors], i: usize| {
+                factors.get(i).map_or(1.0, |factors| f32::from(factors[lane]))
             };
             let scale = self.scales[tile / unit][lane].to_f32();
             let offset = self

@@ -29,8 +29,8 @@ fn file_blocks(format: QuantFormat, blocks: usize) -> Vec<u8> {
 
 /// Writes the scale and the offset of a unit.
 fn set_numbers(format: QuantFormat, unit: &mut [u8], [scale, offset]: [f16; 2]) {
-    let at = if format == QuantFormat::Q6K { 208 } else { 0 };
-    unit[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+    let first = if format == QuantFormat::Q6K { 208 } else { 0 };
+    unit[first..first + 2].copy_from_slice(&scale.to_le_bytes());
     if format.has_offsets() {
         unit[2..4].copy_from_slice(&offset.to_le_bytes());
     }

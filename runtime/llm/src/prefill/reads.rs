@@ -42,8 +42,8 @@ impl QueryBlock<'_> {
 
     /// Query of one token and one query head of the group, `[head_dim]`.
     pub(crate) fn query(&self, token: usize, head: usize) -> &[f32] {
-        let at = (token * self.query_heads + self.first_head + head) * self.head_dim;
-        &self.queries[at..at + self.head_dim]
+        let first = (token * self.query_heads + self.first_head + head) * self.head_dim;
+        &self.queries[first..first + self.head_dim]
     }
 
     /// Returns the number of each tile's first token.

@@ -17,13 +17,13 @@ use crate::product::{RowView, Threads, WriteMode, times_transposed};
 /// sort of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SampleAttention {
-    /// Fraction of a block's tokens whose queries are sampled, evenly spaced and including the last
+    /// Share of a block's tokens whose queries are sampled, evenly spaced and including the last
     /// token; above 0, at most 1.
     pub sample: f64,
     /// Least share of the sampled queries' attention weights that the columns hold, averaged over
     /// these queries; above 0. With 1 all keys are read.
     pub coverage: f64,
-    /// Least width of each query's window, as a fraction of the tokens up to the block's last;
+    /// Least width of each query's window, as a share of the tokens up to the block's last;
     /// above 0, at most 1. The windows of a tile of 64 queries begin at the same key, that of the
     /// first query.
     pub window: f64,
@@ -110,9 +110,12 @@ impl SampleAttention {
                 Threads::One,
             );
             for row in weights.chunks_exact_mut(visible) {
-                let seen = &mut row[..=block.first + token];
-                softmax(seen);
-                masses.iter_mut().zip(seen).for_each(|(mass, weight)| *mass += f64::from(*weight));
+                let visible = &mut row[..=block.first + token];
+                softmax(visible);
+                masses
+                    .iter_mut()
+                    .zip(visible)
+                    .for_each(|(mass, weight)| *mass += f64::from(*weight));
             }
         }
         masses
@@ -250,7 +253,7 @@ mod tests {
             outputs
         }
 
-        /// Mass of each key for a fraction of the queries, evenly spaced and including the last.
+        /// Mass of each key for a share of the queries, evenly spaced and including the last.
         fn mass(&self, share: f64, kv_head: usize) -> Vec<f64> {
             let count = self.queries.dim().0;
             let sampled = ((share * count as f64).ceil() as usize).clamp(1, count);

@@ -25,7 +25,8 @@ impl Session<'_> {
         self.check_not_lost()?;
         if !self.is_empty() || tokens == 0 {
             let reason = format!(
-                "{tokens} tokens for a sequence of {}; expected at least 1 for one of none",
+                "{tokens} tokens for a sequence that has {}; expected at least 1, and an empty \
+                 sequence",
                 self.len
             );
             return Err(Error::input("context", reason));

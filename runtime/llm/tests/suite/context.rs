@@ -110,7 +110,8 @@ fn invalid_contexts_are_refused() {
     };
     let begun = empty(&model, &dense()).with_context(3, |_| zeros(3)).unwrap();
     assert!(
-        refusal(begun, 3, 3).contains("for a sequence of 3; expected at least 1 for one of none")
+        refusal(begun, 3, 3)
+            .contains("3 tokens for a sequence that has 3; expected at least 1, and an empty")
     );
     assert!(refusal(empty(&model, &dense()), 0, 0).contains("0 tokens"));
     assert!(refusal(empty(&model, &dense()), 3, 2).contains("layer 0 has 2 tokens; expected 3"));

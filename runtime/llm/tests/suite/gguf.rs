@@ -1,7 +1,7 @@
 //! Tests of GGUF files: they equal the Hugging Face directory of the same model, and invalid ones
 //! are refused.
 //!
-//! `tools/make_tiny_gguf.py` makes the small files from the checkpoints beside them.
+//! `tools/make_tiny_gguf.py` makes the small files from the checkpoints in the directory above.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -24,8 +24,8 @@ fn gguf(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/gguf/{name}.gguf"))
 }
 
-/// Checkpoints that GGUF has keys for; it has none for layers without experts beside those with
-/// them.
+/// Checkpoints that GGUF can describe; it has no keys for models in which only some layers have
+/// experts.
 fn cases() -> impl Iterator<Item = &'static str> {
     CASES.into_iter().filter(|&name| name != "qwen3-moe-mixed")
 }
@@ -280,7 +280,7 @@ fn sizes_may_be_written_for_each_layer() {
     });
     assert_eq!(Config::open(&path).unwrap(), plain);
     let expected = logits(&Model::open(&gguf("llama3")).unwrap());
-    assert_eq!(logits(&Model::open(&path).unwrap()), expected, "rows are turned alike");
+    assert_eq!(logits(&Model::open(&path).unwrap()), expected, "rows are reordered alike");
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn tensors_must_lie_apart_and_aligned() {
     let (name, behind) = ("blk.1.ffn_up.weight", 4 + 16 + 4);
     let message = refusal_of_patched(name, behind, &7_u64.to_le_bytes());
     let expected = format!(
-        "tensor `{name}` begins 7 bytes behind the header; expected a multiple of the alignment, 32"
+        "tensor `{name}` begins 7 bytes after the header; expected a multiple of the alignment, 32"
     );
     assert_eq!(message, expected);
     let message = refusal_of_patched(name, behind, &64_u64.to_le_bytes());

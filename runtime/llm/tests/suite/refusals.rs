@@ -373,7 +373,7 @@ fn failures_between_layers_end_the_sequence() {
     let mut session = start(&model, &options);
     let failed = session.prefill(&[1, 2, 3]).unwrap_err().to_string();
     assert!(failed.starts_with("attention of layer 1: values[0, 0, 0] is"), "{failed}");
-    let lost = "an earlier call has failed between two layers: the sequence cannot go on";
+    let lost = "an earlier call has failed between two layers: the sequence cannot continue";
     assert_eq!(session.prefill(&[1]).unwrap_err().to_string(), lost);
     assert_eq!(session.step(1).unwrap_err().to_string(), lost);
     assert_eq!(session.fork(None).err().unwrap().to_string(), lost);

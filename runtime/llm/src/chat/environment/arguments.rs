@@ -46,7 +46,7 @@ pub(super) fn require<'v>(value: Option<&'v Value>, name: &str) -> Result<&'v Va
 }
 
 /// Returns an argument that is neither absent nor `none`.
-pub(super) fn given(value: Option<&Value>) -> Option<&Value> {
+pub(super) fn filter_none(value: Option<&Value>) -> Option<&Value> {
     value.filter(|value| !value.is_none())
 }
 

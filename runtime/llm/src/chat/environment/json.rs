@@ -1,6 +1,6 @@
 //! Filter `tojson`: Python's `json.dumps`, with the settings that transformers passes to it.
 
-use std::io::{Error as Failure, Result as Written, Write};
+use std::io::{self, Write};
 
 use minijinja::value::ValueKind;
 use minijinja::{Error, Value};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-use super::arguments::{CallArguments, as_integer, as_text, bind, given, refuse};
+use super::arguments::{CallArguments, as_integer, as_text, bind, filter_none, refuse};
 use super::text::{DEEPEST, write_float};
 
 /// Maximum number of spaces per indentation level.
@@ -34,7 +34,7 @@ pub(super) fn to_json(value: Value, arguments: CallArguments) -> Result<String, 
     } else {
         value
     };
-    let indent = given(indent.as_ref()).map(read_indent).transpose()?;
+    let indent = filter_none(indent.as_ref()).map(read_indent).transpose()?;
     let between_items = if indent.is_some() { "," } else { ", " };
     let mut formatter = PythonFormatter {
         only_ascii: ascii.is_some_and(|ascii| ascii.is_true()),
@@ -44,7 +44,7 @@ pub(super) fn to_json(value: Value, arguments: CallArguments) -> Result<String, 
         depth: 0,
         has_items: false,
     };
-    if let Some(separators) = given(separators.as_ref()) {
+    if let Some(separators) = filter_none(separators.as_ref()) {
         let separators: Vec<Value> = separators.try_iter()?.collect();
         let [items, key] = &separators[..] else {
             return Err(refuse(format!("expected 2 separators, found {}", separators.len())));
@@ -92,16 +92,16 @@ fn read_indent(indent: &Value) -> Result<String, Error> {
 }
 
 impl PythonFormatter {
-    fn open(&mut self, writer: &mut (impl Write + ?Sized), bracket: &[u8]) -> Written<()> {
+    fn open(&mut self, writer: &mut (impl Write + ?Sized), bracket: &[u8]) -> io::Result<()> {
         self.depth += 1;
         self.has_items = false;
         if self.depth > DEEPEST {
-            return Err(Failure::other("a value is nested too deep"));
+            return Err(io::Error::other("a value is nested too deep"));
         }
         writer.write_all(bracket)
     }
 
-    fn close(&mut self, writer: &mut (impl Write + ?Sized), bracket: &[u8]) -> Written<()> {
+    fn close(&mut self, writer: &mut (impl Write + ?Sized), bracket: &[u8]) -> io::Result<()> {
         self.depth -= 1;
         if self.has_items {
             self.begin_line(writer)?;
@@ -110,7 +110,7 @@ impl PythonFormatter {
         writer.write_all(bracket)
     }
 
-    fn begin_item(&mut self, writer: &mut (impl Write + ?Sized), first: bool) -> Written<()> {
+    fn begin_item(&mut self, writer: &mut (impl Write + ?Sized), first: bool) -> io::Result<()> {
         if !first {
             writer.write_all(self.between_items.as_bytes())?;
         }
@@ -118,42 +118,50 @@ impl PythonFormatter {
         self.begin_line(writer)
     }
 
-    fn begin_line(&self, writer: &mut (impl Write + ?Sized)) -> Written<()> {
+    fn begin_line(&self, writer: &mut (impl Write + ?Sized)) -> io::Result<()> {
         let Some(indent) = &self.indent else { return Ok(()) };
         write!(writer, "\n{}", indent.repeat(self.depth))
     }
 }
 
 impl Formatter for PythonFormatter {
-    fn begin_array<W: Write + ?Sized>(&mut self, writer: &mut W) -> Written<()> {
+    fn begin_array<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
         self.open(writer, b"[")
     }
 
-    fn end_array<W: Write + ?Sized>(&mut self, writer: &mut W) -> Written<()> {
+    fn end_array<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
         self.close(writer, b"]")
     }
 
-    fn begin_array_value<W: Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> Written<()> {
+    fn begin_array_value<W: Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
         self.begin_item(writer, first)
     }
 
-    fn begin_object<W: Write + ?Sized>(&mut self, writer: &mut W) -> Written<()> {
+    fn begin_object<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
         self.open(writer, b"{")
     }
 
-    fn end_object<W: Write + ?Sized>(&mut self, writer: &mut W) -> Written<()> {
+    fn end_object<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
         self.close(writer, b"}")
     }
 
-    fn begin_object_key<W: Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> Written<()> {
+    fn begin_object_key<W: Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
         self.begin_item(writer, first)
     }
 
-    fn begin_object_value<W: Write + ?Sized>(&mut self, writer: &mut W) -> Written<()> {
+    fn begin_object_value<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
         writer.write_all(self.after_key.as_bytes())
     }
 
-    fn write_f64<W: Write + ?Sized>(&mut self, writer: &mut W, value: f64) -> Written<()> {
+    fn write_f64<W: Write + ?Sized>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
         writer.write_all(write_float(value).as_bytes())
     }
 
@@ -161,7 +169,7 @@ impl Formatter for PythonFormatter {
         &mut self,
         writer: &mut W,
         fragment: &str,
-    ) -> Written<()> {
+    ) -> io::Result<()> {
         if !self.only_ascii {
             return writer.write_all(fragment.as_bytes());
         }

@@ -4,7 +4,7 @@ use minijinja::value::{Tuple, ValueKind};
 use minijinja::{Error, State, Value};
 use minijinja_contrib::pycompat;
 
-use super::arguments::{as_integer, as_text, bind, given, refuse, require};
+use super::arguments::{as_integer, as_text, bind, filter_none, refuse, require};
 
 pub(super) fn call(
     state: &mut State<'_, '_>,
@@ -58,7 +58,7 @@ fn call_of_string(text: &str, method: &str, arguments: &[Value]) -> Result<Optio
             let most = most.as_ref().map_or(Ok(-1), as_integer)?;
             let pieces = usize::try_from(most).map_or(usize::MAX, |most| most + 1);
             // At white space, minijinja's `split` applies.
-            let Some(separator) = given(separator.as_ref()) else { return Ok(None) };
+            let Some(separator) = filter_none(separator.as_ref()) else { return Ok(None) };
             let separator = as_text(separator)?;
             if separator.is_empty() {
                 return Err(refuse("the separator is empty"));

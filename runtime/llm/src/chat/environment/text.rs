@@ -14,7 +14,7 @@ pub(super) const DEEPEST: usize = 200;
 /// Maximum length of a text in bytes; a template can build texts of about this length step by step.
 const LONGEST: usize = 64_000_000;
 
-/// Characters that `repr` escapes, beside quotes and the backslash.
+/// Characters that `repr` escapes, besides quotes and the backslash.
 static NOT_PRINTED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^[\p{C}\p{Zl}\p{Zp}\p{Zs}]$").expect("the expression is valid"));
 

@@ -32,7 +32,7 @@ pub(super) fn tokenizer(
 }
 
 fn merges(lines: &[&str], vocabulary: &GgufVocabulary) -> Result<Merges, String> {
-    let mut seen = HashSet::with_capacity(lines.len());
+    let mut distinct = HashSet::with_capacity(lines.len());
     let merge = |(place, line)| {
         let refuse = |expected: &str| {
             format!("`{MERGES}`: item {place} is {}; expected {expected}", quoted(line))
@@ -41,12 +41,12 @@ fn merges(lines: &[&str], vocabulary: &GgufVocabulary) -> Result<Merges, String>
             .split_once(' ')
             .filter(|(left, right)| !left.is_empty() && !right.is_empty() && !right.contains(' '));
         let (left, right) = parts.ok_or_else(|| refuse("two pieces with a space between them"))?;
-        let known = |piece: &str| vocabulary.id(piece).is_some();
-        if !known(left) || !known(right) || !known(&[left, right].concat()) {
-            return Err(refuse("pieces that are tokens and together another"));
+        let is_token = |piece: &str| vocabulary.id(piece).is_some();
+        if !is_token(left) || !is_token(right) || !is_token(&[left, right].concat()) {
+            return Err(refuse("two tokens whose concatenation is a token"));
         }
-        if !seen.insert(line) {
-            return Err(refuse("a merge that is not among those before it"));
+        if !distinct.insert(line) {
+            return Err(refuse("a merge that no earlier item has"));
         }
         Ok((left.to_owned(), right.to_owned()))
     };

@@ -14,7 +14,7 @@ use crate::gguf::value::quoted;
 
 const PRE: &str = "tokenizer.ggml.pre";
 
-/// Step of a pre-tokenizer, which splits the pieces that earlier steps have left whole.
+/// Step of a pre-tokenizer, which splits the pieces of the step before.
 enum SplitStep {
     /// Splits at the matches of an expression; the matches and the text between them become pieces.
     Split(&'static str),

@@ -88,7 +88,7 @@ fn sentence_piece_encodes_as_its_original() {
 }
 
 #[test]
-fn merges_are_ignored_where_the_family_does() {
+fn whole_words_that_are_tokens_are_not_merged_in_some_families() {
     let whole = |name: &str| {
         let tokenizer = tokenizer(&metadata(&json(name))).unwrap();
         tokenizer.encode_fast(" wholeword", false).unwrap().len() == 1
@@ -236,12 +236,12 @@ fn invalid_merges_are_refused() {
     // The two tokens are not a token together, although they are not longer than the longest token.
     let message =
         refusal("gpt-2", "merges", |value| items(value)[5] = text("</tool_call> <|end|>"));
-    assert!(message.contains("together another"), "{message}");
+    assert!(message.contains("whose concatenation is a token"), "{message}");
     let message = refusal("gpt-2", "merges", |value| {
         let first = items(value)[0].clone();
         items(value)[5] = first;
     });
-    assert!(message.contains("not among those before"), "{message}");
+    assert!(message.contains("a merge that no earlier item has"), "{message}");
 }
 
 #[test]
