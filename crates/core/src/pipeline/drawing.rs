@@ -14,7 +14,7 @@ use crate::{
 /// theorem is inaccurate for so few missing tokens.
 const NEAR_CENSUS: usize = 32;
 
-/// Result of sampling for one list.
+/// Result of sampling for one token list.
 pub(crate) enum Outcome {
     /// The list and this sample are read.
     Sampled(FinishedSample),
@@ -35,6 +35,7 @@ pub(crate) struct FinishedSample {
     pub(crate) radii: Vec<f64>,
     pub(crate) kind: Kind,
     pub(crate) assumes: Assumptions,
+    /// True if the last check found the sample large enough for the promise.
     pub(crate) held: bool,
     /// True if the promise requires more tokens than the limit.
     pub(crate) withheld: bool,
@@ -42,7 +43,7 @@ pub(crate) struct FinishedSample {
     pub(crate) needed: Option<f64>,
 }
 
-/// A growing sample of the residual of one list.
+/// A growing sample of the residual of one token list.
 pub(crate) struct GrowingSample<'a> {
     pub(crate) accumulator: &'a mut dyn Accumulator,
     /// Facts about the residual, for each query head that reads the list.
@@ -301,7 +302,7 @@ impl<'a> GrowingSample<'a> {
 
 impl SampleTarget<'_> {
     /// Checks a sample of `size` out of `n_s` tokens for one query head, from its `radius` at each
-    /// size. `first` is the largest size that the query heads before it require.
+    /// size. `first` is the largest size that the query heads checked before this one require.
     fn judge(
         &self,
         candidates: &Candidates,
