@@ -10,10 +10,10 @@ const MAX_LEVEL: u16 = 128;
 
 /// First sizes of the samples for the token lists of one KV head.
 ///
-/// Sizes are stored as levels: level `i` is a size of `2^(i/8)` times the base. Levels are coarse, so
-/// that backends whose radii differ in the last digits begin with the same size. A step begins with
-/// the level that the previous step has set, or with the base if the previous step was not recorded.
-/// A step that is repeated begins with the same level as before.
+/// Sizes are stored as levels: level `i` is a size of `2^(i/8)` times the base. Levels are coarse,
+/// so that backends whose radii differ in the last digits begin with the same size. A step begins
+/// with the level that the previous step has set, or with the base if the previous step was not
+/// recorded. A step that is repeated begins with the same level as before.
 #[derive(Debug)]
 pub(crate) struct FirstSizes {
     /// Packed [`ListLevels`], `[lists]`. Atomic, because steps have only a shared reference to the

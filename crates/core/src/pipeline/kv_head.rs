@@ -275,9 +275,9 @@ impl Pipeline {
         selectors.chain(self.sampler.iter().map(|sampler| sampler.index_bytes())).sum()
     }
 
-    /// Tokens among the first `visible` that are not evicted: tokens that the current row, or a later
-    /// row that sees at least as many tokens, may read. `None` means that no token is evicted, which
-    /// is always the case if the pipeline is dense or has a sampler.
+    /// Tokens among the first `visible` that are not evicted: tokens that the current row, or a
+    /// later row that sees at least as many tokens, may read. `None` means that no token is
+    /// evicted, which is always the case if the pipeline is dense or has a sampler.
     pub fn live(&self, visible: usize) -> Option<Picks> {
         if self.dense || self.sampler.is_some() {
             return None;
@@ -415,9 +415,9 @@ impl Pipeline {
         }
     }
 
-    /// Returns true if the first size of a sample is learned from the previous step. Estimators with
-    /// fixed sizes do not allow it, and for uniform samples, whose checks cost little, it is not worth
-    /// while.
+    /// Returns true if the first size of a sample is learned from the previous step. Estimators
+    /// with fixed sizes do not allow it, and for uniform samples, whose checks cost little, it is
+    /// not worth while.
     fn learns_first_sizes(&self) -> bool {
         let schedule = self.config.estimator.as_ref().map(|estimator| estimator.schedule());
         matches!(schedule, Some(Schedule::Adaptive { .. })) && !self.config.sampler().is_uniform()

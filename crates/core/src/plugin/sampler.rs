@@ -128,8 +128,8 @@ pub trait Design {
         None
     }
 
-    /// Bounds on the weights that a sample of `size` tokens may miss, relative to the logit `shift`.
-    /// `reader` is the index of a query head among those that read the list.
+    /// Bounds on the weights that a sample of `size` tokens may miss, relative to the logit
+    /// `shift`. `reader` is the index of a query head among those that read the list.
     fn unseen(&self, reader: usize, size: usize, shift: f64) -> Option<Unseen> {
         let _ = (reader, size, shift);
         None

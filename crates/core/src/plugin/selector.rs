@@ -148,8 +148,8 @@ pub trait Selector: Any + DynClone + Send + Sync {
     }
 
     /// Adds the tokens that are not evicted to `live`. A token among the first
-    /// [`visible`](Picks::visible) ones is evicted if neither the current row nor any later row that
-    /// sees at least as many tokens can pick it. By default, no token is evicted.
+    /// [`visible`](Picks::visible) ones is evicted if neither the current row nor any later row
+    /// that sees at least as many tokens can pick it. By default, no token is evicted.
     fn live(&self, live: &mut Picks) {
         live.take_range(0..live.visible());
     }

@@ -217,8 +217,8 @@ impl SampleStats {
     ///
     /// A variance is multiplied by `1 + z √((kurtosis − 1) / drawn)`. The rank is estimated from
     /// pairs of different tokens, which leave out the products of tokens with themselves. These
-    /// products contribute `Σ |w|⁴ / (Σ |w|²)² = kurtosis / drawn` to the inverse rank. `nu` already
-    /// includes `1 / drawn`, so this method adds the other `(kurtosis − 1) / drawn`.
+    /// products contribute `Σ |w|⁴ / (Σ |w|²)² = kurtosis / drawn` to the inverse rank. `nu`
+    /// already includes `1 / drawn`, so this method adds the other `(kurtosis − 1) / drawn`.
     #[must_use]
     pub fn raised(&self, z: f64) -> Self {
         if z == 0.0 {

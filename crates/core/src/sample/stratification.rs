@@ -61,8 +61,8 @@ impl Stratification {
 mod tests {
     use super::*;
 
-    /// A neighbouring stratum is constant and has the same mean as the sampled stratum. In this case
-    /// theorem 8 holds with equality: averaged over all pairs drawn from the three tokens, the
+    /// A neighbouring stratum is constant and has the same mean as the sampled stratum. In this
+    /// case theorem 8 holds with equality: averaged over all pairs drawn from the three tokens, the
     /// estimated variance equals the true one.
     #[test]
     fn variance_about_a_shared_centre_is_not_too_small() {

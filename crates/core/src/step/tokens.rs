@@ -15,9 +15,9 @@ use products::{dot, dots, dots_of};
 
 pub use stored::{BlockLayout, Blocks, Element, PageLayout, StoredRows};
 
-/// Largest magnitude of a stored number and of an element of a scaled query. The sum of the products
-/// of two such numbers over ten thousand dimensions and the query heads of a group, at most 255,
-/// does not overflow f32.
+/// Largest magnitude of a stored number and of an element of a scaled query. The sum of the
+/// products of two such numbers over ten thousand dimensions and the query heads of a group, at
+/// most 255, does not overflow f32.
 pub const MAX_MAGNITUDE: f32 = 1e16;
 
 /// Keys or values, `[len, dim]`, borrowed from the memory in which they are stored.

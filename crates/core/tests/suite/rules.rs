@@ -3,8 +3,8 @@
 //! 1. Among equal scores the lower token is picked first.
 //! 2. A share of a context is rounded down to a number of tokens, at least 1. A size counts only
 //!    tokens that are not picked yet.
-//! 3. The sample is drawn without replacement from the residual, the tokens that no selector picked,
-//!    and the estimated sums are unbiased.
+//! 3. The sample is drawn without replacement from the residual, the tokens that no selector
+//!    picked, and the estimated sums are unbiased.
 //! 4. The weight of a pick is 1, and that of a drawn token is its inverse inclusion probability.
 //! 5. The query heads of a shared list read the union of their picks and one sample, whose size is
 //!    the largest and whose promise is the weakest that any of them requires.
