@@ -1,5 +1,5 @@
-//! Laws of selectors, transcribed algorithm 2 (`tests/golden/scissorhands.json`), and bounds on the
-//! kept tokens.
+//! Laws of selectors, outputs of a transcription of algorithm 2
+//! (`tests/golden/scissorhands.json`), and bounds on the kept tokens.
 
 use proptest::prelude::*;
 use vattention_testkit::{Head, Texture, laws};
@@ -62,7 +62,7 @@ proptest! {
     }
 }
 
-/// A token that was low only in rows before the last ones counts as one that never was.
+/// Rows before the recorded ones no longer count.
 #[test]
 fn only_the_last_rows_count() {
     let mut low = History::new(70);
