@@ -1,7 +1,7 @@
 //! `oracle-top-k`: the tokens with the largest attention scores, found by scoring every key.
 //!
-//! The selector picks the `size` tokens with the largest `q·k` not yet picked; ties go to the lower
-//! index.
+//! Among the tokens not yet picked, the selector picks the `size` tokens with the largest `q·k`;
+//! ties go to the lower index.
 //!
 //! Cost: O(visible · head_dim) per row, because every key is read. The selector shows what a
 //! perfect index would pick; only reads of values are saved.

@@ -40,7 +40,7 @@ impl PipelineConfig {
             let name = self.sampler().typetag_name();
             conflict(
                 "sampler".into(),
-                format!("`{name}` draws for each query head, which cannot share one list"),
+                format!("`{name}` draws for each query head, so they cannot share a token list"),
                 "write `share = \"head\"` at the top of the file",
             );
         }

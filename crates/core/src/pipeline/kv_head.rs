@@ -49,7 +49,7 @@ pub struct Choice {
 enum TokenLists {
     /// All members of the group read every visible token, as one list.
     Everything,
-    /// Picks of the list that all members share, or of each member's list.
+    /// Picks of the token list that all members share, or of each member's token list.
     Picked(Vec<Arc<Picks>>),
 }
 
@@ -352,9 +352,9 @@ impl Pipeline {
         Reading::new(reads.collect(), rows.len())
     }
 
-    /// Samples the residual of one list of a choice. The `accumulator` reads rows for the query
-    /// heads that read the list. It reads nothing if there is no sampler, or if every token has
-    /// been picked.
+    /// Samples the residual of one token list of a choice. The `accumulator` reads rows for the
+    /// query heads that read the list. It reads nothing if there is no sampler, or if every token
+    /// has been picked.
     pub fn sample(
         &self,
         step: &Step<'_>,
@@ -423,7 +423,7 @@ impl Pipeline {
         matches!(schedule, Some(Schedule::Adaptive { .. })) && !self.config.sampler().is_uniform()
     }
 
-    /// Result for a list and its sample, with a certificate.
+    /// Result for a token list and its sample, with a certificate.
     fn certify(
         &self,
         step: &Step<'_>,
@@ -472,14 +472,14 @@ impl Pipeline {
         picks
     }
 
-    /// Random numbers of the sampler for one list. Their purpose is 0, and their member number is
-    /// that of the list's query head, or 255 if the group shares the list.
+    /// Random numbers of the sampler for one token list. Their purpose is 0, and their member
+    /// number is that of the list's query head, or 255 if the group shares the list.
     pub fn sample_stream(&self, step: &Step<'_>, list: usize) -> Stream {
         let member = if self.config.share == Share::Group { SHARED } else { list };
         Stream::new(&self.site, 0, step.step, member)
     }
 
-    /// Result of reading the picks of a list without a sample.
+    /// Result of reading the picks of a token list without a sample.
     fn drop_residual(
         &self,
         step: &Step<'_>,
@@ -505,7 +505,7 @@ impl Pipeline {
     }
 }
 
-/// Picks of the newest token, for lists that would be empty otherwise.
+/// Picks of the newest token, for token lists that would be empty otherwise.
 fn newest(step: &Step<'_>) -> Arc<Picks> {
     let mut picks = Picks::new(step.visible);
     picks.take(step.visible - 1);

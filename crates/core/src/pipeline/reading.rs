@@ -31,7 +31,7 @@ pub struct Read {
     radii: Vec<f64>,
     /// Sample size that the estimator required at the last check, if there was one.
     pub budget: Option<usize>,
-    /// True if every token was read because that is faster than reading a long list.
+    /// True if every token was read because that is faster than reading a long token list.
     pub fell_back: bool,
     /// Certificate that holds for every row that reads the list. Its error bar is the widest of the
     /// rows' error bars.

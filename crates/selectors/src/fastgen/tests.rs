@@ -148,8 +148,8 @@ proptest! {
         let mut selector = after_prompt(config(recover), &head, 30, &queries(&head, 4));
         let policy = selector.policy.unwrap();
         let classes = head.part(0..TOKENS).classes.unwrap();
-        let count_class = |class, visible: usize| (0..visible).filter(|&t| classes[t] == class).count();
-        let mut gone: Vec<usize> = Vec::new();
+        let count_class = |class, end: usize| (0..end).filter(|&t| classes[t] == class).count();
+        let mut evicted: Vec<usize> = Vec::new();
         for visible in 30..=TOKENS {
             if visible > 30 {
                 selector.append(&head.part(visible - 1..visible));
@@ -160,8 +160,8 @@ proptest! {
             let of_class = |&&t: &&usize| policy.keeps(classes[t]);
             let others = kept.iter().filter(|t| !of_class(t)).count();
             let recent = visible - many..visible;
-            prop_assert!(gone.iter().all(|t| !kept.contains(t)));
-            gone = (0..visible).filter(|t| !kept.contains(t)).collect();
+            prop_assert!(evicted.iter().all(|t| !kept.contains(t)));
+            evicted = (0..visible).filter(|t| !kept.contains(t)).collect();
             let specials = kept.iter().filter(|&&t| classes[t] == TokenClass::Special).count();
             let points = kept.iter().filter(|&&t| classes[t] == TokenClass::Punctuation).count();
             prop_assert_eq!(specials, count_class(TokenClass::Special, visible));

@@ -48,7 +48,7 @@ proptest! {
     ) {
         let head = Head::new(80, 2, seed, Texture::Gaussian);
         let mut selector = ScissorhandsSelector::new(config(size, recent, history), head.site());
-        let mut gone: Vec<usize> = Vec::new();
+        let mut evicted: Vec<usize> = Vec::new();
         for tokens in 1..=80 {
             selector.append(&head.part(tokens - 1..tokens));
             read_all(&mut selector, &head.step(tokens));
@@ -56,8 +56,8 @@ proptest! {
             prop_assert!(kept.len() <= size.max(recent));
             let mut last = tokens.saturating_sub(recent)..tokens;
             prop_assert!(last.all(|token| kept.contains(&token)));
-            prop_assert!(gone.iter().all(|token| !kept.contains(token)));
-            gone = (0..tokens).filter(|token| !kept.contains(token)).collect();
+            prop_assert!(evicted.iter().all(|token| !kept.contains(token)));
+            evicted = (0..tokens).filter(|token| !kept.contains(token)).collect();
         }
     }
 }
