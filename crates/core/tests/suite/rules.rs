@@ -13,7 +13,7 @@
 //! 7. A sample grows until the estimator finds it large enough, or until the last check.
 //! 8. Reading every token equals dense attention.
 //! 9. Density is counted for each query head, and for the query heads of a KV head together.
-//! 10. All backends read the same tokens.
+//! 10. All backends read the same tokens, and their outputs agree up to rounding.
 //!
 //! Rules 1 and 2 are tested in `step/top/tests.rs` and `size.rs`, rule 6 also in `stream.rs` and
 //! `golden_order.rs`, and rule 10 in `tests/suite/backends.rs` of the workspace.
