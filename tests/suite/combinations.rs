@@ -116,15 +116,15 @@ fn advice_for_rigorous_mode_solves_the_problem() {
 #[test]
 fn a_missing_delta_hides_no_other_problem() {
     let both = error_of("", "", "type = \"ratio\"\nepsilon = 0.1\nsize = 0.1");
-    for part in ["missing field `delta`", "says both `epsilon` and `size`"] {
+    for part in ["missing field `delta`", "sets both `epsilon` and `size`"] {
         assert!(both.contains(part), "{both}");
     }
     let neither = error_of("", "", "type = \"clt\"\ntarget = \"sdpa\"");
-    for part in ["missing field `delta`", "says neither `epsilon` nor `size`"] {
+    for part in ["missing field `delta`", "sets neither `epsilon` nor `size`"] {
         assert!(neither.contains(part), "{neither}");
     }
     let good = error_of("", "", "type = \"ratio\"\nepsilon = 0.1");
-    assert!(good.contains("missing field `delta`") && !good.contains("says"), "{good}");
+    assert!(good.contains("missing field `delta`") && !good.contains("sets"), "{good}");
     let mode = error_of("", CODES, "type = \"ratio\"\nepsilon = 0.1\nmode = \"rigorous\"");
     assert!(mode.contains("missing field `delta`") && mode.contains("8-bit"), "{mode}");
 }
@@ -139,11 +139,11 @@ fn an_estimator_has_one_goal() {
         assert_eq!(with("epsilon = 0.1"), "", "{name}");
         assert_eq!(with("epsilon = 0.1\nlimit = 0.2"), "", "{name}");
         assert_eq!(with("size = 0.1"), "", "{name}");
-        assert!(with("").contains("says neither `epsilon` nor `size`"), "{name}");
+        assert!(with("").contains("sets neither `epsilon` nor `size`"), "{name}");
         assert!(
-            with("epsilon = 0.1\nsize = 0.1").contains("says both `epsilon` and `size`"),
+            with("epsilon = 0.1\nsize = 0.1").contains("sets both `epsilon` and `size`"),
             "{name}"
         );
-        assert!(with("size = 0.1\nlimit = 0.2").contains("says `limit` beside `size`"), "{name}");
+        assert!(with("size = 0.1\nlimit = 0.2").contains("sets both `limit` and `size`"), "{name}");
     }
 }

@@ -34,7 +34,7 @@ fn pipelines_that_cannot_take_a_change_are_left_out() {
     assert_eq!(
         said,
         "note: left out: dense.toml, quest.toml: --set: the pipeline has no estimator\n\
-         note: left out: hybrid.toml: --set: `ratio` says both `epsilon` and `size`\n"
+         note: left out: hybrid.toml: --set: `ratio` sets both `epsilon` and `size`\n"
     );
     let found = world.json("out.json");
     assert_eq!(left_out(&found), ["dense.toml", "quest.toml", "hybrid.toml"]);

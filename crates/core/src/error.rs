@@ -36,7 +36,7 @@ pub enum Error {
     Build {
         /// Name of the component.
         component: String,
-        /// Reason, and what was expected.
+        /// Reason, and the expected shape or content.
         reason: String,
     },
     /// Parts of a pipeline contradict each other; see [`Conflict`].

@@ -14,7 +14,7 @@ pub use assumption::{Assumption, Assumptions};
 pub struct Goal {
     /// Quantity whose error is bounded.
     pub target: Target,
-    /// Probability with which the error may exceed epsilon, or its error bar.
+    /// Probability with which the error may exceed epsilon, or the radius of the error bar.
     pub delta: Fraction,
     /// Rows to which delta applies.
     pub scope: Scope,
@@ -55,9 +55,9 @@ impl SampleGoal {
         match (epsilon, size, limit) {
             (Some(epsilon), None, limit) => Ok(Self::Promise { epsilon, limit }),
             (None, Some(size), None) => Ok(Self::Size { size }),
-            (None, None, _) => Err("says neither `epsilon` nor `size`"),
-            (Some(_), Some(_), _) => Err("says both `epsilon` and `size`"),
-            (None, Some(_), Some(_)) => Err("says `limit` beside `size`, which is exact"),
+            (None, None, _) => Err("sets neither `epsilon` nor `size`"),
+            (Some(_), Some(_), _) => Err("sets both `epsilon` and `size`"),
+            (None, Some(_), Some(_)) => Err("sets both `limit` and `size`; a `size` is exact"),
         }
     }
 }
@@ -199,7 +199,7 @@ pub enum Kind {
 /// Promise and error bar of one row, and the ground that they rest on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Certificate {
-    /// Promise, if the pipeline makes one and a sample of at most the limit can keep it.
+    /// Promise, if the pipeline makes one and a sample of at most the limit suffices for it.
     pub promise: Option<Promise>,
     /// Error bar at the last check. `None` if nothing was drawn, if the sampler provides no
     /// evidence of its error, or if the device does not report it.

@@ -50,7 +50,7 @@ impl Size {
         }
     }
 
-    /// Replaces the share, or a number of tokens, by another share. A least number is kept.
+    /// Replaces the share, or the number of tokens, by another share. `least` stays the same.
     #[must_use]
     pub fn with_share(self, share: Fraction) -> Self {
         match self {

@@ -1,5 +1,5 @@
-//! Known outputs (`tests/golden/clusters.json`), from a transcription in numpy of the papers'
-//! descriptions, and the head that they belong to.
+//! Known outputs (`tests/golden/clusters.json`) of a numpy implementation of the papers'
+//! descriptions, and the KV head for which they were computed.
 
 use serde::Deserialize;
 use vattention_core::ndarray::{Array3, ArrayView3};
@@ -64,8 +64,8 @@ impl GoldenHead {
         Site { seed, sequence: 5, layer, kv_head, shape }
     }
 
-    /// Shows a selector the prompt and the later tokens.
-    pub(crate) fn show(&self, selector: &mut dyn Selector) {
+    /// Passes the prompt and the later tokens to a selector.
+    pub(crate) fn feed(&self, selector: &mut dyn Selector) {
         let (site, keys) = (self.site(), self.keys.concat());
         let dim = site.shape.head_dim;
         let part = |first: usize, end: usize| {
@@ -85,7 +85,7 @@ impl GoldenHead {
         selector.append(&part(self.prompt_tokens, self.keys.len()));
     }
 
-    /// Returns the picks of each member, without the tokens `taken` before.
+    /// Returns the picks of each member, without the tokens that were `taken` before.
     pub(crate) fn picks(&self, selector: &dyn Selector, taken: &[usize]) -> Vec<Vec<usize>> {
         let (site, keys, queries) = (self.site(), self.keys.concat(), self.queries.concat());
         let visible = self.keys.len();
@@ -100,10 +100,10 @@ impl GoldenHead {
         step.rows().into_iter().map(picked).collect()
     }
 
-    /// Builds a selector from its config, as plug-ins are built, and shows it everything.
+    /// Builds a selector from its config, as plug-ins are built, and passes all tokens to it.
     pub(crate) fn build(&self, config: &dyn SelectorConfig) -> Box<dyn Selector> {
         let mut selector = config.build(&self.site()).unwrap();
-        self.show(&mut *selector);
+        self.feed(&mut *selector);
         selector
     }
 }

@@ -8,7 +8,7 @@
 //! Σ_{c ∈ C} q_c · label_c     label = base + step · code,  step = (max − min) / (2^label_bits − 1)
 //! ```
 //!
-//! The selector takes the `size` best tokens among those not yet taken; ties go to the lower index.
+//! The selector picks the `size` best tokens not yet picked; ties go to the lower index.
 //! With `score = "group"` scores are summed over the group's query heads.
 //!
 //! With `labels = "head"` each query head has its own channels, as in the authors' ranking, and
@@ -16,8 +16,8 @@
 //! a KV head use the same channels, and a key has one label.
 //!
 //! # Calibration
-//! A JSON file in the authors' format. For layer `l` of the model, it has a list for each head of
-//! all its channels, the most important first:
+//! A JSON file in the authors' format. For layer `l` of the model, it has a list for each head. The
+//! list contains all channels, the most important first:
 //!
 //! ```text
 //! model.layers.{l}.self_attn.{qk,q,k}_proj          [query heads][head_dim]
@@ -25,9 +25,9 @@
 //! ```
 //!
 //! The importance of a channel is the mean of `|q_c k_c|`, `|q_c|` or `|k_c|`. For `_proj_group`,
-//! which the authors do not have, it is summed over the group's query heads. `labels = "group"`
-//! reads `_proj_group`, or `_proj` where each KV head has one query head; `labels = "head"` reads
-//! `_proj`.
+//! which the authors do not have, the importance is summed over the group's query heads.
+//! `labels = "group"` reads `_proj_group`, or `_proj` where each KV head has one query head;
+//! `labels = "head"` reads `_proj`.
 //!
 //! Cost: O(visible · channels) per row. The index takes `channels · label_bits / 8 + 8` bytes per
 //! token and label (`4 · channels` with exact labels), with the bits rounded up to a power of two.
@@ -62,7 +62,7 @@ use vattention_index::{LabelBits, Labels, Rounding, Term};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DoubleSparsity {
-    /// Number of tokens to take, beside those already taken.
+    /// Number of tokens to pick, in addition to those already picked.
     pub size: Size,
     /// Channels by importance: path of a JSON file, relative to the pipeline file.
     #[schemars(extend("format" = "path"))]

@@ -3,13 +3,13 @@
 //!
 //! A file has a gate for each KV head of each layer. The `streaming` share of all KV heads of the
 //! model, those with the smallest gates, are streaming heads: they read only the first `sink` and
-//! the last `recent` tokens. The others are retrieval heads: they read everything, or, beside these
-//! tokens, the picks of another selector, `of`. Among equal gates the later heads stream.
+//! the last `recent` tokens. The others are retrieval heads: they read everything, or these tokens
+//! and the picks of another selector, `of`. Among equal gates the later heads stream.
 //!
 //! # Gates
 //! A text file in the authors' format: one line for each layer of the model, from layer 0 on, with
 //! a number for each KV head, separated by tabs. A layer with unknown gates has `nan` for each
-//! head; it does not count towards the share, and no pipeline can be built there.
+//! head. Such a layer does not count towards the share, and no pipeline can be built for it.
 //!
 //! Cost: none beyond that of `of`.
 //!
@@ -53,7 +53,7 @@ pub struct DuoAttention {
     /// Number of most recent tokens that every head reads.
     #[serde(default = "recent")]
     pub recent: Size,
-    /// Selector that picks for the other heads; absent: they read everything.
+    /// Selector that picks for the retrieval heads; absent: these heads read everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<Box<dyn SelectorConfig>>,
 }
@@ -113,7 +113,7 @@ struct DuoAttentionSelector {
     class: HeadClass,
 }
 
-/// Class of a KV head: the tokens that it reads beside the first and the most recent ones.
+/// Class of a KV head: the tokens that it reads in addition to the first and the most recent ones.
 #[derive(Clone)]
 enum HeadClass {
     Streaming,

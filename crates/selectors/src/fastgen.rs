@@ -1,7 +1,7 @@
 //! `fastgen`: at each KV head, the tokens kept by the cheapest of five policies that recovers
 //! enough of the prompt's attention. Evicted tokens never come back.
 //!
-//! Each policy keeps the tokens of those before it, and more:
+//! Each policy keeps the tokens of the policies before it, and more:
 //!
 //! ```text
 //! 1  special tokens
@@ -11,7 +11,7 @@
 //! 5  everything
 //! ```
 //!
-//! When the first prompt is shown, the head takes the first policy whose tokens `S` satisfy
+//! When the first prompt is observed, the head adopts the first policy whose tokens `S` satisfy
 //!
 //! ```text
 //! mean over rows of  Σ_{i ∈ S} A_i  ≥  recover        A = softmax of the row's logits
@@ -24,7 +24,7 @@
 //!
 //! Policies 3 and 4 rank all kept tokens of any class by the sum over rows of the softmax over the
 //! kept tokens; ties go to the lower index. A size given as a share is taken of all tokens visible
-//! so far. Until a prompt is shown, everything is kept.
+//! so far. Until a prompt is observed, everything is kept.
 //!
 //! The policy is chosen per KV head, not per query head, because the group shares one set of kept
 //! tokens. It is chosen by the mean because the mean weighs all rows alike, as the sums that rank
@@ -44,11 +44,12 @@
 //! # Guarantee
 //! The selector alone guarantees nothing: the recovered attention is that of the prompt's rows, and
 //! an evicted token that is needed later is lost unless the evicted tokens are sampled afterwards.
-//! On the text of the trace in `data`, `verify` contradicts `ratio` at 0.1 and 0.1 directly after
-//! this selector, in single rows; with the sampler `priority` the promise holds.
+//! If `ratio` directly follows this selector, `verify` contradicts its promise of epsilon 0.1 and
+//! delta 0.1 in single rows, on the text of the trace in `data`. With the sampler `priority` the
+//! promise holds.
 //!
 //! Departures from the paper: there is one policy per KV head; the attention map has only the rows
-//! of the prompt queries that are shown; the paper does not say by which norm maps are compared,
+//! of the prompt queries that are observed; the paper does not say by which norm maps are compared,
 //! and here it is the total variation distance.
 //!
 //! Ge, Zhang, Liu, Zhang, Han, Gao (2023), "Model Tells You What to Discard: Adaptive KV Cache
@@ -132,7 +133,7 @@ impl Policy {
 #[derive(Clone)]
 struct FastgenSelector {
     config: FastGen,
-    /// Chosen policy; `None` until a prompt is shown.
+    /// Chosen policy; `None` until a prompt is observed.
     policy: Option<Policy>,
     kept: KeptTokens,
     /// Classes of the kept tokens.
@@ -148,8 +149,8 @@ impl FastgenSelector {
         Self { config, policy: None, kept, classes: Vec::new(), received, max_visible: 0 }
     }
 
-    /// Returns the places, among the kept tokens that a query could see, of the tokens that a
-    /// policy keeps. Those kept tokens are the first ones.
+    /// Chooses among the kept tokens that were visible to a query so far, which are the first ones
+    /// of the list. Returns the places in the list of the tokens that a policy keeps.
     fn choose_places(&self, policy: Policy) -> Picks {
         let old = self.kept.before(self.max_visible);
         let mut stay = Picks::new(old);
@@ -194,7 +195,7 @@ impl FastgenSelector {
 
 impl Selector for FastgenSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
-        let classes = new.classes.expect("a pipeline shows classes to selectors that need them");
+        let classes = new.classes.expect("a pipeline passes classes to selectors that need them");
         self.kept.append(new);
         self.classes.extend_from_slice(classes);
         self.received.resize(self.kept.tokens().len());

@@ -10,7 +10,7 @@
 //! The rows are those of a prompt's last queries and of every later step, at all query heads of the
 //! group. If more than `heavy + recent` tokens are kept after a prompt or a step, the tokens with
 //! the lowest scores are evicted, except for the last `recent`; among equal scores the higher index
-//! goes first. A size given as a share is taken of all tokens visible so far. Until the first
+//! is evicted first. A size given as a share is taken of all tokens visible so far. Until the first
 //! prompt or step, everything is kept, because no attention has been observed.
 //!
 //! Picks are the kept tokens that are visible. Rows are normalised over the kept tokens, whatever
@@ -27,17 +27,17 @@
 //! # Guarantee
 //! The selector alone guarantees nothing: an evicted token that is needed later is lost. By
 //! default, the backends of this workspace keep the keys and values of evicted tokens, so that an
-//! estimator after `h2o` can sample them with the promise of any estimator after any selector. All
-//! keys and values must then be stored, possibly in slower memory, so that H2O saves reads but no
-//! memory. The promise also assumes that the sample reveals the tail of the remaining weights,
-//! where `h2o` leaves heavy tokens that few queries need. On the trace in `data`, `verify`
-//! contradicts `ratio` at 0.1 and 0.1 directly after `h2o`, though the pipeline reads 59 % of the
-//! tokens; with `oracle-top-k` of size 0.02 between the two the promise holds, and the pipeline
-//! reads 29 %.
+//! estimator after `h2o` can sample them and make a promise, as after any selector. All keys and
+//! values must then be stored, possibly in slower memory, so that H2O saves reads but no memory.
+//! The promise assumes that the sample reveals the tail of the remaining weights. `h2o` can violate
+//! this assumption, because it evicts heavy tokens that few queries need. If `ratio` directly
+//! follows `h2o`, `verify` contradicts its promise of epsilon 0.1 and delta 0.1 on the trace in
+//! `data`, although the pipeline reads 59 % of the tokens. With `oracle-top-k` of size 0.02 between
+//! the two the promise holds, and the pipeline reads 29 %.
 //!
 //! Departures from the paper: its scores begin with the column sums of the whole prompt's
-//! attention, ours with those of the prompt queries that are shown; its sets are per head, ours per
-//! KV head, with scores summed over the group; its sizes are shares of the prompt, ours of all
+//! attention, ours with those of the prompt queries that are observed; its sets are per head, ours
+//! per KV head, with scores summed over the group; its sizes are shares of the prompt, ours of all
 //! tokens so far. As in the paper, sums favour early tokens.
 //!
 //! Zhang, Sheng, Zhou, Chen, Zheng, Cai, Song, Tian, Ré, Barrett, Wang, Chen (2023), "H2O: Heavy-

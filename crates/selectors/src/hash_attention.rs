@@ -2,7 +2,7 @@
 //!
 //! Maps send queries and keys to codes of `bits` signs. A token's score is the number of bits in
 //! which the code of its key agrees with that of the query: `(bits + Σ ±1 · ±1) / 2`. The selector
-//! takes the `size` best tokens among those not yet taken. Many tokens agree in the same number of
+//! picks the `size` best tokens not yet picked. Many tokens agree in the same number of
 //! bits; ties go to the lower index.
 //!
 //! The maps are trained (`weights`), or else random hyperplanes, the same for queries and keys. For
@@ -61,7 +61,7 @@ pub type Bits = Bounded<1, 128, 32>;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HashAttention {
-    /// Number of tokens to take, beside those already taken.
+    /// Number of tokens to pick, in addition to those already picked.
     pub size: Size,
     /// Trained maps: path of a safetensors file, relative to the pipeline file; absent: random
     /// hyperplanes.

@@ -9,8 +9,8 @@
 //! score = Σ over the group  q · mean of the representatives' keys
 //! ```
 //!
-//! The selector takes the `size` best tokens among those not yet taken, the lower index first
-//! within a block, so that the last block may be taken in part. A row that sees part of a block
+//! The selector picks the `size` best tokens not yet picked, the lower index first within a block,
+//! so that the last block may be picked in part. A row that sees part of a block
 //! ranks the block by that part.
 //!
 //! The attention is that of a prompt's last queries and of every later step, over the tokens that
@@ -21,19 +21,18 @@
 //! that were read, and reads `representatives` keys for each block of the window that was read.
 //!
 //! # Guarantee
-//! The selector alone guarantees nothing: a mean of keys bounds nothing. An estimator after it
-//! samples the other blocks, with the promise of any estimator after any selector. The promise
-//! assumes that the sample reveals the tail of the remaining weights, where a block may hide a
-//! heavy token among light ones. Keys and values of all blocks must be stored, possibly in slower
-//! memory, as the authors do.
+//! The selector alone guarantees nothing: a mean of keys bounds nothing. An estimator
+//! after the selector can sample the other blocks and make a promise, as after any selector. The
+//! promise assumes that the sample reveals the tail of the remaining weights. A block that hides a
+//! heavy token among light ones can violate this assumption. Keys and values of all blocks must be
+//! stored, possibly in slower memory, as the authors do.
 //!
-//! Departures from the paper: this is its selection with true positions. The paper's keys are not
-//! rotated and its blocks are all read as if at one distance, while here every token keeps its
-//! position. The paper picks whole blocks for all heads of a layer; this selector picks `size`
-//! tokens per KV head. The paper's blocks count once they leave the window; here they count
-//! immediately, because a `window` selector before this one takes the near tokens. For tokens
-//! appended in bulk, only attention from the prompt queries that are shown is known, so that
-//! distant tokens have none.
+//! Departures from the paper: the paper's keys are not rotated, and it reads all blocks as if they
+//! had the same distance to the query, while here every token keeps its position. The paper picks
+//! whole blocks for all heads of a layer; this selector picks `size` tokens per KV head. The paper
+//! picks only blocks that have left the window; here every block may be picked, because a `window`
+//! selector before this one picks the near tokens. For tokens appended in bulk, only the attention
+//! of the observed prompt queries is known, so that distant tokens have received none.
 //!
 //! Xiao, Zhang, Han, Xiao, Lin, Zhang, Liu, Sun (2024), "InfLLM: Training-Free Long-Context
 //! Extrapolation for LLMs with an Efficient Context Memory", <https://arxiv.org/abs/2402.04617>.
@@ -57,7 +56,7 @@ use blocks::MemoryBlocks;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InfLlm {
-    /// Number of tokens to take, beside those already taken.
+    /// Number of tokens to pick, in addition to those already picked.
     pub size: Size,
     /// Number of tokens in a block.
     #[serde(default = "block")]
@@ -157,7 +156,7 @@ register!(
     Selector,
     "inf-llm",
     InfLlm,
-    "the blocks of tokens with the largest scores of their most attended keys' mean"
+    "the blocks of tokens whose most attended keys have the largest mean score"
 );
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! `loki`: the tokens with the largest scores over the first principal components of the keys.
 //!
 //! Keys lie near a space of few dimensions. In a basis of principal components, the first `rank`
-//! coordinates hold most of a product, and a token's score is this part of it:
-//! `Σ_{i < rank} (basis q)_i (basis k)_i`. The selector takes the `size` best tokens among those
-//! not yet taken; ties go to the lower index. With `score = "group"` scores are summed over the
+//! coordinates contribute most of the product of query and key. A token's score is their
+//! contribution: `Σ_{i < rank} (basis q)_i (basis k)_i`. The selector picks the `size` best tokens
+//! not yet picked; ties go to the lower index. With `score = "group"` scores are summed over the
 //! group's query heads; the authors choose per query head.
 //!
 //! # Basis
@@ -22,9 +22,9 @@
 //! far smaller than the contribution of the other coordinates.
 //!
 //! # Guarantee
-//! A score errs by at most `|q⊥| |k⊥|`, the norms of the parts outside the first coordinates, plus
-//! rounding. That error is too large for a bound on the tokens left over; an estimator after the
-//! selector gives a guarantee for them.
+//! A score errs by at most `|q⊥| |k⊥|`, the product of the norms of the parts outside
+//! the first coordinates, plus rounding. That error is too large for a bound on the tokens left
+//! over; an estimator after the selector gives a guarantee for them.
 //!
 //! Singhania, Singh, He, Feizi, Bhatele (2024), "Loki: Low-rank Keys for Efficient Sparse
 //! Attention", <https://arxiv.org/abs/2406.02542>.
@@ -48,7 +48,7 @@ use vattention_index::Columns;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Loki {
-    /// Number of tokens to take, beside those already taken.
+    /// Number of tokens to pick, in addition to those already picked.
     pub size: Size,
     /// Number of coordinates in a score; absent: a quarter of the elements of a key, like the
     /// authors' 32 of 128.

@@ -1,17 +1,18 @@
 //! `magic-pig`: the tokens that share the query's bucket in enough of many random hash tables.
 //!
-//! [`HashTables`] describes the tables. This selector takes the tokens found by the tables
-//! deterministically, and a sample of the other tokens may follow. The sampler `lsh` weights these
-//! tokens instead, which is the authors' method.
+//! [`HashTables`] describes the tables. This selector picks the tokens that the tables find, so
+//! that they are always read, and a sample of the other tokens may follow. The sampler `lsh`
+//! instead weights the tokens that the tables find, which is the authors' method.
 //!
 //! Cost: a scan of `2 · tables` bytes per token and query head (with the authors' 10 bits and 150
 //! tables, the index takes 300 bytes per token). Appending a token computes `bits · tables`
 //! products.
 //!
 //! # Guarantee
-//! The selector alone guarantees nothing. A guarantee after it depends on how well the sample
-//! reveals the tokens that the tables miss: with the authors' tables, `verify` contradicts `ratio`
-//! at 0.1 and 0.1 on the repository's trace, so that its pipeline draws a sample of a fixed size.
+//! The selector alone guarantees nothing. A promise of an estimator after the selector depends on
+//! how well the sample reveals the tokens that the tables miss. With the authors' tables, `verify`
+//! contradicts the promise of `ratio` with epsilon 0.1 and delta 0.1 on the repository's trace.
+//! `configs/magic-pig-hybrid.toml` therefore draws a sample of a fixed size.
 //!
 //! Chen, Sadhukhan, Ye, Zhou, Zhang, Nolte, Tian, Douze, Bottou, Jia, Chen (2024), "MagicPIG: LSH
 //! Sampling for Efficient LLM Generation", <https://arxiv.org/abs/2410.16179>.

@@ -56,8 +56,8 @@ impl Network {
     /// Creates a network from its layers, in order.
     ///
     /// # Errors
-    /// If there are no layers, a layer has no outputs, or its number of inputs differs from the
-    /// number of outputs of the layer before.
+    /// Returns an error if there are no layers, if a layer has no outputs, or if its
+    /// number of inputs differs from the number of outputs of the layer before.
     pub fn new(layers: Vec<Affine>, activation: Activation) -> Result<Self> {
         if layers.is_empty() {
             return Err(Error::shape("layers of a network", "at least 1", 0));
@@ -105,7 +105,7 @@ impl Network {
     /// rounded products are added in the order of the inputs, and the bias last.
     ///
     /// # Panics
-    /// In debug builds, if the length of `x` is not the number of inputs.
+    /// Panics in debug builds if the length of `x` is not the number of inputs.
     pub fn forward(&self, x: &[f32]) -> Vec<f32> {
         let mut out = self.layers[0].forward(x);
         for layer in &self.layers[1..] {
@@ -152,11 +152,11 @@ pub struct CodeMap {
 }
 
 impl CodeMap {
-    /// Creates a map from the network of queries, whose inputs are divided by `scale`, and that of
-    /// keys.
+    /// Creates a map from the network for queries, whose inputs are divided by `scale`, and the
+    /// network for keys.
     ///
     /// # Errors
-    /// If the numbers of inputs or outputs of the networks differ.
+    /// Returns an error if the numbers of inputs or outputs of the networks differ.
     pub fn new(query: Arc<Network>, key: Arc<Network>, scale: f32) -> Result<Self> {
         let [query_sizes, key_sizes] =
             [&query, &key].map(|network| format!("{} to {}", network.inputs(), network.outputs()));
@@ -171,12 +171,12 @@ impl CodeMap {
         self.key.outputs()
     }
 
-    /// Network of queries.
+    /// Network for queries.
     pub fn query(&self) -> &Arc<Network> {
         &self.query
     }
 
-    /// Network of keys.
+    /// Network for keys.
     pub fn key(&self) -> &Arc<Network> {
         &self.key
     }

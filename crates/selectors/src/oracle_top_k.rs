@@ -1,7 +1,7 @@
 //! `oracle-top-k`: the tokens with the largest attention scores, found by scoring every key.
 //!
-//! The selector takes the `size` tokens with the largest `q·k` among those not yet taken; ties go
-//! to the lower index.
+//! Among the tokens not yet picked, the selector picks the `size` tokens with the largest `q·k`;
+//! ties go to the lower index.
 //!
 //! Cost: O(visible · head_dim) per row, because every key is read. The selector shows what a
 //! perfect index would pick; only reads of values are saved.
@@ -25,7 +25,7 @@ use vattention_core::{
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OracleTopK {
-    /// Number of tokens to take, beside those already taken.
+    /// Number of tokens to pick, in addition to those already picked.
     pub size: Size,
     /// Scores to rank by: each query head's own, or the sum over its group.
     #[serde(default)]

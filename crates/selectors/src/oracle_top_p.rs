@@ -1,13 +1,13 @@
 //! `oracle-top-p`: the fewest tokens that hold a given share of the attention, found by scoring
 //! every key.
 //!
-//! The selector takes tokens by falling attention until their share exceeds `mass`; ties go to the
-//! lower index. The token that crosses `mass` is taken. The share refers to the attention over the
-//! tokens that earlier selectors left (`of = "residual"`), or over all visible tokens, where tokens
-//! taken earlier count as covered (`of = "all"`).
+//! The selector picks tokens by falling attention until their share exceeds `mass`; ties go to the
+//! lower index. The token with which the share crosses `mass` is picked, too. The share refers to
+//! the attention over the tokens that earlier selectors left (`of = "residual"`), or over all
+//! visible tokens, where tokens picked earlier count towards the share (`of = "all"`).
 //!
 //! Cost: O(visible · head_dim) per row, because every key is read, and a sort of the tokens whose
-//! share is about that of the least one taken.
+//! share is close to the smallest picked one.
 //!
 //! # Guarantee
 //! The share is exact. With `score = "head"` no token left over has a logit above the best one left
@@ -49,7 +49,7 @@ pub struct OracleTopP {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MassOf {
-    /// Tokens that no earlier selector took.
+    /// Tokens that no earlier selector picked.
     #[default]
     Residual,
     /// All visible tokens.
@@ -129,8 +129,8 @@ mod tests {
     vattention_testkit::laws!(residual_mass, config(0.5, MassOf::Residual, Score::Head));
     vattention_testkit::laws!(group_mass_of_all, config(0.8, MassOf::All, Score::Group));
 
-    /// Returns a row's picks by falling weight, where every third token was taken before, and the
-    /// weights of all tokens.
+    /// Returns a row's new picks by falling weight, where every third token was picked before, and
+    /// the weights of all tokens.
     fn pick(head: &Head, config: &OracleTopP) -> (Vec<usize>, Vec<f64>) {
         let row = head.step(head.tokens).row(1);
         let mut picks = Picks::new(head.tokens);
@@ -167,7 +167,7 @@ mod tests {
             failure_persistence: None,
             ..ProptestConfig::default()
         })]
-        /// The share exceeds the mass, and does not without the lightest pick.
+        /// The share of the picks exceeds the mass, and without the lightest pick it does not.
         #[test]
         fn the_picks_are_the_fewest_that_hold_the_mass(head in heads(150), mass in 0.05..0.95) {
             for of in [MassOf::Residual, MassOf::All] {
@@ -191,9 +191,9 @@ mod tests {
             }
         }
 
-        /// A larger mass takes all that a smaller one takes.
+        /// With a larger mass, all tokens are picked that a smaller mass picks.
         #[test]
-        fn more_mass_takes_more(head in heads(150), a in 0.05..0.95, b in 0.05..0.95) {
+        fn more_mass_picks_more(head in heads(150), a in 0.05..0.95, b in 0.05..0.95) {
             let picked = |mass| pick(&head, &config(mass, MassOf::Residual, Score::Head)).0;
             let (few, many) = (picked(f64::min(a, b)), picked(f64::max(a, b)));
             prop_assert_eq!(&many[..few.len()], &few[..]);

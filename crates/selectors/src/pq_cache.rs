@@ -3,13 +3,13 @@
 //! A key is cut into `parts` equal parts. Each part is replaced by the nearest of `2^bits`
 //! centroids, whose number is the part's code. The products of a query's parts with all centroids
 //! are computed once and stored in tables; a token's score is the sum of the table entries of its
-//! codes, which equals `q · decoded key`. The selector takes the `size` best tokens among those not
-//! yet taken; ties go to the lower index.
+//! codes, which equals `q · decoded key`. The selector picks the `size` best tokens not yet picked;
+//! ties go to the lower index.
 //!
-//! With `score = "group"`, a token's score is, as in the authors' method, its share of each query
-//! head's attention over the tokens not yet taken, the softmax of the scores above, summed over the
-//! query heads. Every head then has the same weight, while a sum of logits would follow the longest
-//! query.
+//! With `score = "group"`, as in the authors' method, a softmax over the tokens not yet picked
+//! turns the scores above into shares of each query head's attention, and a token's score is the
+//! sum of its shares over the query heads. Every head then has the same weight, while a sum of
+//! logits would be dominated by the query of largest norm.
 //!
 //! # Centroids
 //! The centroids are computed by k-means from the keys of the sequence: the first `skip` tokens are
@@ -17,18 +17,19 @@
 //! never change after that. A row that sees fewer than `skip + fit` tokens is scored by the keys
 //! themselves, so that a row's picks depend only on the keys that it sees, however they were
 //! appended. The authors cluster the whole prompt; a selector does not know where a prompt ends,
-//! but `fit` can be set to its length. On a trace of 7168 tokens, the best twentieth of the tokens
-//! holds 0.51 of the attention by the centroids of 1024 tokens, 0.53 by those of all tokens, and
-//! 0.63 by exact scores.
+//! but `fit` can be set to its length. On a trace of 7168 tokens, the best 5 % of the tokens hold
+//! 0.51 of the attention if centroids of 1024 tokens rank them, 0.53 with centroids of all tokens,
+//! and 0.63 with exact scores.
 //!
-//! With `metric = "inner-product"`, one more number `√(φ − |x|²)` extends each part to the largest
-//! norm `√φ` of the clustered parts. A query has 0 there, so that its distances to such points rank
-//! like its products with them. Later parts of a larger norm also have 0 there.
+//! With `metric = "inner-product"`, each part `x` is extended by one more number, `√(φ − |x|²)`,
+//! which raises its norm to the largest norm `√φ` of the clustered parts. A query is extended by 0.
+//! The nearest of the extended parts is then the part of largest product with the query. Later
+//! parts of a larger norm are extended by 0, too.
 //!
 //! Cost: O(2^bits · head_dim + visible · parts) per query head. The index takes one byte per token
 //! and part, even for codes of fewer than 8 bits, because a byte indexes a table faster. Appending
 //! a token is O(2^bits · head_dim). Computing the centroids once is O(iterations · fit · 2^bits ·
-//! head_dim); until then the index is the keys so far, in f32.
+//! head_dim); until then the index stores the keys so far, in f32.
 //!
 //! # Guarantee
 //! The selector alone guarantees nothing: scores err by the product of the query with the
@@ -70,7 +71,7 @@ pub type PartBits = Bounded<1, 8, 6>;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PqCache {
-    /// Number of tokens to take, beside those already taken.
+    /// Number of tokens to pick, in addition to those already picked.
     pub size: Size,
     /// Number of equal parts that a key is cut into, each with its own code.
     #[serde(default = "default_parts")]
@@ -91,8 +92,8 @@ pub struct PqCache {
     /// Distance that decides which centroid is nearest.
     #[serde(default)]
     pub metric: Metric,
-    /// Scores to rank by: each query head's own, or the sum of the shares of the attention of its
-    /// group's heads.
+    /// Scores to rank by: each query head's own, or the sum over its group of the heads' shares of
+    /// attention.
     #[serde(default)]
     pub score: Score,
 }
@@ -227,7 +228,7 @@ impl PqCacheSelector {
         }
     }
 
-    /// Computes the shares of the group's attention over the tokens that are not taken.
+    /// Computes the shares of the group's attention over the tokens that are not picked.
     fn shares(&self, row: &Row<'_>, picks: &Picks) -> Vec<f32> {
         let mut shares = vec![0.0; row.visible()];
         for member in row.members() {

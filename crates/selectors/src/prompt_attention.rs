@@ -2,9 +2,9 @@
 
 use vattention_core::plugin::PromptQueries;
 
-/// Calls `visit` with the position of a prompt query and the softmax of its logits over the
-/// `tokens` (ascending) that it may see, a prefix of them. Visits the last `queries` queries in
-/// order, and for each query all members of the group.
+/// Visits the last `queries` queries of a prompt in order, and for each query all members of the
+/// group. Calls `visit` with the position of the query and the softmax of its logits over those of
+/// the ascending `tokens` that are not after this position.
 ///
 /// Query `i` of `P` belongs to token `len − P + i` and sees the tokens up to and including its own.
 /// O(queries · group · len · head_dim).
@@ -54,7 +54,7 @@ pub(crate) fn round_weight(weight: f32) -> f64 {
     f64::from(f32::from_bits(nearest >> DROPPED << DROPPED))
 }
 
-/// Helpers for the tests of these selectors.
+/// Helpers for the tests of the selectors that learn from a prompt.
 #[cfg(test)]
 pub(crate) mod testing {
     use serde::Deserialize;
@@ -145,7 +145,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// Shows a selector the prompt and the steps, and checks the kept tokens after each.
+    /// Passes the prompt and the steps to a selector, and checks the kept tokens after each.
     #[track_caller]
     pub(crate) fn check_stream(stream: &GoldenStream, selector: &mut dyn Selector) {
         let (site, queries, classes) = (stream.site(), stream.queries(), stream.classes());
@@ -205,8 +205,8 @@ mod tests {
             rows.push((position, weights.to_vec()));
         });
         let e = [1.0, 2.0_f64.exp(), 3.0_f64.exp()].map(|e| e as f32);
-        let softmax_of = |seen: usize| -> Vec<f32> {
-            e[..seen].iter().map(|x| x / e[..seen].iter().sum::<f32>()).collect()
+        let softmax_of = |visible: usize| -> Vec<f32> {
+            e[..visible].iter().map(|x| x / e[..visible].iter().sum::<f32>()).collect()
         };
         let want =
             [(2, vec![0.5, 0.5]), (2, softmax_of(2)), (3, vec![1.0 / 3.0; 3]), (3, softmax_of(3))];

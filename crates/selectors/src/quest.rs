@@ -1,15 +1,15 @@
 //! `quest`: the tokens of the pages whose keys can reach the largest scores.
 //!
-//! Tokens form pages of `page` tokens. The index stores the channel-wise smallest and largest
-//! numbers of the keys of a page. A token's score is the largest that any key between them can
-//! reach:
+//! Tokens form pages of `page` tokens. The index stores the smallest and the largest number of each
+//! channel over the keys of a page. A token's score is the largest product with the query that any
+//! key between these numbers can reach:
 //!
 //! ```text
 //! bound(page) = Σ_c max(q_c · min_c, q_c · max_c)  ≥  q·k  for every key k of the page
 //! ```
 //!
-//! The selector takes the `size` best tokens among those not yet taken, that is, whole pages and
-//! the first tokens of the last one; ties go to the lower index. With `bits` the two vectors of a
+//! The selector picks the `size` best tokens not yet picked, that is, whole pages and the first
+//! tokens of the last one; ties go to the lower index. With `bits` the two vectors of a
 //! page are quantised, each on its own grid, the smallest numbers rounded down and the largest up,
 //! so that the bound still holds. With `score = "group"` the bounds of the group's query heads are
 //! added.
@@ -23,8 +23,9 @@
 //! # Guarantee
 //! With `score = "head"` no token left over has a logit above the largest bound of a page with
 //! tokens left over. The selector reports this bound, rounding errors included, to the estimators
-//! that need one. The bound is sound but loose: where the keys of a page differ, it is many units
-//! above the largest logit. An estimator that works with its exponential reads nearly everything.
+//! that need one. The bound is sound but loose: where the keys of a page differ, it exceeds the
+//! largest logit by many units. An estimator that bounds weights by the exponential of the bound
+//! reads nearly everything.
 //!
 //! Tang, Zhao, Zhu, Xiao, Kasikci, Han (2024), "Quest: Query-Aware Sparsity for Efficient
 //! Long-Context LLM Inference", <https://arxiv.org/abs/2406.10774>. The authors take whole pages,
@@ -53,7 +54,7 @@ use vattention_index::{LabelBits, Labels, Rounding};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Quest {
-    /// Number of tokens to take, beside those already taken.
+    /// Number of tokens to pick, in addition to those already picked.
     pub size: Size,
     /// Number of tokens in a page.
     #[serde(default = "default_page")]
@@ -147,7 +148,7 @@ impl QuestSelector {
 
     /// Upper bound on the amount by which a computed bound may fall below a computed logit that it
     /// bounds, since both are sums of rounded products in some order: `2 γ Σ_c |q_c| max |k_c|`,
-    /// plus the loss to underflow.
+    /// plus the loss to underflow. `γ` bounds the relative rounding error of such a sum.
     fn slack(&self, row: &Row<'_>, cut: Option<&Page>) -> f64 {
         let full = row.visible() / self.config.page;
         let unit = (self.magnitudes.len() + 2) as f64 * f64::from(f32::EPSILON) / 2.0;

@@ -5,17 +5,19 @@
 //! its nearest keys. This graph links keys to which the same queries attend. At the end of a
 //! prompt, each of its last queries lists its `neighbours` nearest keys, by product. Rank by rank,
 //! each key of a list is linked in both directions with the list's first key and with the preceding
-//! key, up to `degree` links per key. Each token is also linked with its neighbours in the text,
-//! which takes no memory, so that every token can be reached, including those after the prompt.
+//! key, up to `degree` links per key. Each token is also linked with its neighbours in the text.
+//! These links take no memory, and through them every token can be reached, including the tokens
+//! after the prompt.
 //!
 //! A search begins at the newest token and at the nearest key of each query head's last query in
-//! the prompt. It repeatedly visits the links of the best token that it has met and not yet
-//! expanded, until this token is worse than the `beam` best tokens met, those already taken
-//! excluded. The `size` best of these are taken; ties go to the lower token. Without a prompt
-//! everything is taken.
+//! the prompt. It repeatedly expands the best token that it has met but not yet expanded: it scores
+//! the tokens that are linked with this token, and has then met them, too. The search ends when the
+//! next token to expand is worse than all of the `beam` best tokens met, where tokens already
+//! picked do not count. The `size` best of the `beam` tokens are picked; ties go to the lower
+//! token. Without a prompt everything is picked.
 //!
 //! Cost: a product for each token met (6 to 11 % of the keys for the best 100 of 6144, on the trace
-//! in `data`), whose keys are read row by row in random order. The index takes at most `4 · degree`
+//! in `data`). The keys are read one by one in random order. The index takes at most `4 · degree`
 //! bytes per token of the prompt. The end of a prompt is O(group · queries · tokens · head_dim).
 //!
 //! # Guarantee
@@ -49,7 +51,7 @@ use graph::Graph;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetrievalAttention {
-    /// Number of tokens to take, beside those already taken.
+    /// Number of tokens to pick, in addition to those already picked.
     pub size: Size,
     /// Number of best tokens that a search keeps as candidates; absent, or below `size`: `size`. A
     /// larger beam finds more and costs more.

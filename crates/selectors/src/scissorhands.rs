@@ -6,8 +6,8 @@
 //! prompt's last queries and of every later step. If more than `size` tokens are kept after a
 //! prompt or a step, the excess and a further `drop` share of `size` are evicted together. The
 //! evicted tokens are those that were low most often in the last `history` rows, except for the
-//! last `recent` tokens; among equals the later token goes first. The number of kept tokens then
-//! lies between `(1 − drop) size` and `size`. A `size` given as a share is taken of all tokens
+//! last `recent` tokens; among equals the later token is evicted first. The number of kept tokens
+//! then lies between `(1 − drop) size` and `size`. A `size` given as a share is taken of all tokens
 //! visible so far. Until the first prompt or step, everything is kept.
 //!
 //! Picks are the kept tokens that are visible. Weights are normalised over the kept tokens,
@@ -19,12 +19,12 @@
 //! costs P more rows of attention per query head.
 //!
 //! # Guarantee
-//! The selector alone guarantees nothing, as after [`h2o`](crate::H2o): an evicted token that is
+//! As with [`h2o`](crate::H2o), the selector alone guarantees nothing: an evicted token that is
 //! needed later is lost unless the evicted tokens are sampled afterwards.
 //!
 //! Departures from the paper: there is one set per KV head, for which its query heads vote
-//! together; rows begin with those of the prompt queries that are shown; the average is over the
-//! kept tokens, where the paper uses one over the number of the step.
+//! together; the first rows are those of the observed prompt queries; weights are compared with
+//! their average over the kept tokens, where the paper uses `1 / t` at step `t`.
 //!
 //! Liu, Desai, Liao, Wang, Xie, Xu, Kyrillidis, Shrivastava (2023), "Scissorhands: Exploiting the
 //! Persistence of Importance Hypothesis for LLM KV Cache Compression at Test Time",
@@ -135,14 +135,14 @@ impl ScissorhandsSelector {
         self.max_visible = self.max_visible.max(visible);
         let size = self.config.size.to_tokens(self.max_visible);
         let recent = self.config.recent.to_tokens(self.max_visible);
-        let (old, shown) =
+        let (old, visible) =
             (self.kept.before(self.max_visible - recent), self.kept.before(self.max_visible));
-        if shown <= size {
+        if visible <= size {
             return;
         }
         let left = size - (self.config.drop.get() * size as f64) as usize;
         let scores: Vec<f32> = (0..old).map(|place| -(self.low.count(place) as f32)).collect();
-        let stay = self.kept.evict(old, left.saturating_sub(shown - old), &scores);
+        let stay = self.kept.evict(old, left.saturating_sub(visible - old), &scores);
         self.low.retain(old, &stay);
     }
 }

@@ -1,6 +1,6 @@
 //! `sink`: the first tokens, which receive much attention at most heads whatever the query.
 //!
-//! The selector takes `{0, …, size − 1}`.
+//! The selector picks `{0, …, size − 1}`.
 //!
 //! Cost: O(size) per row, no index.
 //!

@@ -1,7 +1,8 @@
 //! `snapkv`: the tokens of a prompt to which its last queries attend, and all later tokens. Evicted
 //! tokens never come back.
 //!
-//! When a prompt is shown, its last `window` queries vote for the tokens before the last `window`:
+//! When a prompt is observed, its last `window` queries vote for the tokens before the last
+//! `window`:
 //!
 //! ```text
 //! vote_i  = Σ over these queries and the group  exp(q·k_i) / Σ_j exp(q·k_j)    j up to the query
@@ -11,15 +12,15 @@
 //! The tokens of the best scores and the last `window` tokens are kept, `size` in all; ties go to
 //! the lower index. A `size` given as a share is taken of the tokens so far and is never less than
 //! the window; a `size` in tokens includes the window. As in the authors' code, votes beyond the
-//! ends of the voted tokens are 0. All later tokens are kept until another prompt is shown, for
-//! example that of another turn. Its queries vote among the tokens kept by then, whose neighbours
-//! are those among the kept tokens, and again `size` tokens are kept. Without any prompt nothing is
-//! evicted.
+//! ends of the voted tokens are 0. All later tokens are kept until another prompt is observed, for
+//! example that of another turn. The queries of that prompt vote for the tokens that are still
+//! kept, pooling is over neighbours among the kept tokens, and again `size` tokens are kept.
+//! Without any prompt nothing is evicted.
 //!
 //! Picks are the kept tokens that are visible.
 //!
-//! Cost: no work per row apart from the list of kept tokens, 4 bytes of index each. A prompt costs
-//! `window` rows of attention per query head.
+//! Cost: O(kept) per row, without reading keys. The index takes 4 bytes per kept token. A prompt
+//! costs `window` rows of attention per query head.
 //!
 //! # Memory
 //! Keys and values of evicted tokens are freed with
@@ -30,14 +31,14 @@
 //! The selector alone guarantees nothing: tokens to which the last queries of the prompt did not
 //! attend are lost, for example if the question comes after the prompt. By default, the backends of
 //! this workspace keep the keys and values of evicted tokens, so that an estimator after `snapkv`
-//! can sample them with the promise of any estimator after any selector. All keys and values must
-//! then be stored, possibly in slower memory, so that SnapKV saves reads but no memory. The promise
-//! also assumes that the sample reveals the tail of the remaining weights, where `snapkv` leaves
-//! the tokens that later queries need.
+//! can sample them and make a promise, as after any selector. All keys and values must then be
+//! stored, possibly in slower memory, so that SnapKV saves reads but no memory. The promise assumes
+//! that the sample reveals the tail of the remaining weights. `snapkv` can violate this assumption,
+//! because it evicts tokens that later queries need.
 //!
 //! Departures from the paper: its sets are per query head, with a copy of keys and values for each,
-//! ours per KV head, with votes summed over the group; only the prompt queries that are shown vote,
-//! where they are fewer than `window`.
+//! ours per KV head, with votes summed over the group; if fewer than `window` prompt queries are
+//! observed, only these vote.
 //!
 //! Li, Huang, Yang, Venkitesh, Locatelli, Ye, Cai, Lewis, Chen (2024), "SnapKV: LLM Knows What You
 //! are Looking for Before Generation", <https://arxiv.org/abs/2404.14469>.

@@ -1,20 +1,20 @@
 //! `sparq`: the tokens with the largest scores over those channels of their keys in which the query
 //! is largest.
 //!
-//! The `channels` numbers of a query of largest magnitude, `C`, hold most of a product. A token's
-//! score is
+//! The `channels` numbers of largest magnitude of a query, in the channels `C`, contribute most of
+//! its product with a key. A token's score is
 //!
 //! ```text
 //! z = √(‖q‖₁ / ‖q_C‖₁) · Σ_{c ∈ C} q_c k_c          ‖·‖₁: sum of magnitudes
 //! ```
 //!
-//! The `size` best tokens among those not yet taken are taken; ties go to the lower index. The
-//! factor is the authors' temperature; it scales the product over `C` alone to the size of a logit.
+//! The selector picks the `size` best tokens not yet picked; ties go to the lower index. The factor
+//! is the authors' temperature; it scales the product over `C` alone to the size of a logit.
 //! With `score = "group"` all query heads of a KV head have one `C`, the channels in which the sum
 //! of their magnitudes is largest, and a token's score is `ln Σ softmax(z)`, summed over the heads,
 //! where each softmax is over the visible tokens.
 //!
-//! Cost: O(visible · channels) per query head, of which `2 · channels` bytes per token are read.
+//! Cost: O(visible · channels) per query head, which reads `2 · channels` bytes per token.
 //! The index takes `2 · head_dim` bytes per token. Like the authors' index, it is a second copy of
 //! the keys, channel by channel; here it is in bf16 and shared by all query heads and steps.
 //!
@@ -25,9 +25,9 @@
 //! Departures from the paper: only its selection is implemented. The authors may replace the tokens
 //! left over by the mean of all values, weighted by the share of the attention that the scores
 //! leave for them. That mean neither reads nor draws a token, so that it has no inclusion
-//! probability and is not a pick. A sample of the other tokens takes its place, whose mean error is
-//! known. The authors omit their correction for models with grouped-query attention, where it was
-//! harmful. The last tokens, which the authors always take, are the selector `window` here.
+//! probability and is not a pick. Here a sample of the other tokens takes its place, whose error an
+//! estimator bounds. The authors omit their correction for models with grouped-query attention,
+//! where it was harmful. The authors always pick the last tokens; here the selector `window` does.
 //!
 //! Ribar, Chelombiev, Hudlass-Galley, Blake, Luschi, Orr (2024), "SparQ Attention:
 //! Bandwidth-Efficient LLM Inference", <https://arxiv.org/abs/2312.04985>.
@@ -50,7 +50,7 @@ use vattention_index::Columns;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SparQ {
-    /// Number of tokens to take, beside those already taken.
+    /// Number of tokens to pick, in addition to those already picked.
     pub size: Size,
     /// Number of channels in a score; absent: a quarter of the channels of a key, like the authors'
     /// 32 of 128.

@@ -9,9 +9,9 @@
 //! score = exp(q·c) / Σ over the clusters  N exp(q·c)
 //! ```
 //!
-//! so that the scores of all tokens sum to 1. Clusters whose score exceeds a threshold are taken
-//! whole. The last `window` tokens of that prompt and all later tokens, of prompts or generated,
-//! are taken too: the question and the answer. Without such a prompt everything is taken.
+//! so that the scores of all tokens sum to 1. Clusters whose score exceeds a threshold are picked
+//! whole. The last `window` tokens of that prompt, such as a question, and all later tokens, of
+//! prompts or generated, are picked, too. Without such a prompt everything is picked.
 //!
 //! # The threshold
 //! Either `threshold` is given, one number for all heads and layers, so that heads whose attention
@@ -19,24 +19,24 @@
 //! threshold at the end of the prompt, such that the scores of `size` tokens of the context exceed
 //! it. These scores are averages over the last `window` queries of the prompt, for all query heads
 //! of the KV head together. The authors compute one threshold in this way for all heads and layers,
-//! which a selector of one KV head cannot; `--density` finds such a `threshold` for a share of a
-//! trace to read.
+//! which a selector of one KV head cannot. A density search over a trace finds one `threshold` for
+//! all heads and layers.
 //!
 //! # Two levels
-//! With `coarse` the mean keys are clustered again, and the mean keys of all tokens of the coarse
-//! clusters are scored first. Only the clusters inside coarse clusters that exceed a threshold of
-//! their own are scored. In the sum, each other coarse cluster counts with its own mean key and the
-//! number of its tokens.
+//! With `coarse` the mean keys are clustered again. The coarse clusters are scored first, each by
+//! the mean key of its tokens. Clusters are scored only if their coarse cluster exceeds the
+//! threshold of the coarse level. In the sum, a coarse cluster below this threshold counts as one
+//! cluster, with its own mean key and the number of its tokens.
 //!
 //! Cost: O(clusters · head_dim) per query head, with `coarse` only for the coarse clusters and for
-//! the clusters in those that pass, and O(visible) to take tokens. The index takes 4 bytes per
-//! token and `4 · head_dim` per cluster. The end of the prompt costs O(iterations · context ·
-//! clusters · head_dim) once, less if k-means converges earlier.
+//! the clusters in the coarse ones above the threshold, and O(visible) to pick tokens. The index
+//! takes 4 bytes per token and `4 · head_dim` per cluster. The end of the prompt costs O(iterations
+//! · context · clusters · head_dim) once, less if k-means converges earlier.
 //!
 //! # Guarantee
 //! The selector alone guarantees nothing: a mean underestimates its cluster, as
 //! `N exp(q·c) ≤ Σ exp(q·k)`, so that a cluster may hide a heavy token among light ones. An
-//! estimator after it samples the clusters left over.
+//! estimator after the selector samples the clusters left over.
 //!
 //! Departures from the paper: k-means starts at distinct keys in a random order, while the authors'
 //! starts at keys that are far apart (k-means++); thresholds computed for a `size` are per KV head;

@@ -4,19 +4,19 @@
 //! At the end of a prompt its tokens are clustered by their keys, with `cluster` tokens per cluster
 //! on average. Later tokens join the cluster whose mean is nearest, until another prompt ends. For
 //! a query, the clusters are ordered by the product of the query with their mean; ties go to the
-//! lower number. The order of the tokens not yet taken follows, with the lower token first in a
-//! cluster. The tokens' weights `exp(q·k)` along that order are estimated from few of them: the
-//! first `exact` tokens, and two later windows, each a hundredth of the order wide, which begin at
-//! a tenth and at six tenths of the order. The function
+//! lower number. The tokens not yet picked are put into the order of their clusters, and lower
+//! tokens come first within a cluster. The tokens' weights `exp(q·k)` along that order are
+//! estimated from few of them: the first `exact` tokens, and two later windows, each a hundredth of
+//! the order wide, which begin at a tenth and at six tenths of the order. The function
 //!
 //! ```text
 //! weight of the x-th token = max(a/x + b, 0)
 //! ```
 //!
-//! is fitted to the means of these windows, with `a = 0` if the weights rise. The selector takes
+//! is fitted to the means of these windows, with `a = 0` if the weights rise. The selector picks
 //! the fewest tokens from the beginning of the order whose weights reach `mass` of the sum of all
 //! weights, where the first weights are exact and the others are given by the curve. If the order
-//! is too short for both windows, all its tokens are read. Without a prompt everything is taken.
+//! is too short for both windows, all its tokens are read. Without a prompt everything is picked.
 //!
 //! Cost: O(clusters · head_dim + visible) per query head, a sort of the clusters, and reads of
 //! `exact` keys and of a fiftieth of the keys. The index takes 4 bytes per token and `8 · head_dim`
@@ -24,16 +24,17 @@
 //! tokens · clusters · head_dim).
 //!
 //! # Guarantee
-//! The selector alone guarantees nothing. The share refers to the attention over the tokens not yet
-//! taken, and it is expected, not measured: the curve may be wrong, and heavy tokens in clusters of
-//! a small mean come late in the order. An attention sink is such a token, so a `sink` should
-//! precede this selector. On the trace in `data`, the mean error at a mass of 0.9 is 0.06 after a
-//! sink and a window of 128, and 0.94 without them, where only `exact = 0.999` reduces it (to
-//! 0.10). An estimator with an error bar measures what a sample of the other tokens holds.
+//! The selector alone guarantees nothing. The share refers to the attention over the
+//! tokens not yet picked, and it is expected, not measured: the curve may be wrong, and heavy
+//! tokens in clusters of a small mean come late in the order. An attention sink is such a token, so
+//! a `sink` should precede this selector. On the trace in `data`, the mean error at a mass of 0.9
+//! is 0.06 after a sink and a window of 128, and 0.94 without them, where only `exact = 0.999`
+//! reduces it (to 0.10). An estimator after the selector measures this error with a sample of the
+//! other tokens.
 //!
 //! The following is our own design, made without access to the authors' code: the places of the
-//! windows, the fit of the curve, and the treatment of new tokens. As with any selector, the tokens
-//! of a group's query heads are joined.
+//! windows, the fit of the curve, and the treatment of new tokens. As with any selector, query
+//! heads that share a token list read the union of their picks.
 //!
 //! Zhu, Tang, Xu, Gu, Zeng, Kadekodi, Zhao, Li, Krishnamurthy, Kasikci (2025), "Tactic: Adaptive
 //! Sparse Attention with Clustering and Distribution Fitting for Long-Context LLMs",
@@ -60,13 +61,13 @@ use vattention_index::clusters::{Centroids, Clusters, assign, k_means, order};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tactic {
-    /// Share of the attention over the tokens not yet taken.
+    /// Share of the attention over the tokens not yet picked.
     pub mass: Fraction,
     /// Number of tokens in a cluster, on average.
     #[serde(default = "cluster")]
     pub cluster: NonZeroU16,
     /// Number of first tokens, in the order of their clusters, whose weights are computed exactly;
-    /// a share is taken of the tokens not yet taken by earlier selectors.
+    /// a share is taken of the tokens that earlier selectors have not picked.
     #[serde(default = "exact")]
     pub exact: Size,
     /// Largest number of k-means iterations.

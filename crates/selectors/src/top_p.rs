@@ -40,7 +40,7 @@ const FIRST: usize = (1023 - 64) * PER_OCTAVE as usize;
 /// Number of buckets. The last one holds the shares of 2^8 and above.
 const BUCKETS: usize = (64 + 8) * PER_OCTAVE as usize + 1;
 
-/// The fewest tokens whose shares exceed a number, taken by falling share; ties go to the lower
+/// The fewest tokens whose shares exceed a number, chosen by falling share; ties go to the lower
 /// token. Shares are summed in buckets, and only the bucket in which the sum crosses the number is
 /// sorted.
 #[derive(Debug, PartialEq)]

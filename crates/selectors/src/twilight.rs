@@ -1,21 +1,22 @@
 //! `twilight`: among the picks of another selector, the fewest tokens that hold a given share of
 //! the attention.
 //!
-//! The other selector, `of`, picks candidates. Candidates are taken by falling attention until
+//! The other selector, `of`, picks candidates. Candidates are picked by falling attention until
 //! their share of the candidates' attention exceeds `mass`; ties go to the lower index. Neither
-//! tokens taken by earlier selectors nor tokens left over by `of` are candidates, so that `mass`
+//! tokens picked by earlier selectors nor tokens left over by `of` are candidates, so that `mass`
 //! does not refer to all attention.
 //!
 //! Cost: that of the other selector, O(candidates · head_dim) to read their keys, and a sort of the
-//! candidates whose share is about that of the least one taken. The authors read a 4-bit copy of
-//! the keys here, 64 bytes per token plus scales, to save three quarters of these reads; here the
-//! weights are exact, and there is no copy. The authors read layers 0 and 1 densely, for which
-//! there is the setting `dense_layers`.
+//! candidates whose share is close to the smallest picked one. The authors weigh candidates by a
+//! 4-bit copy of the keys, 64 bytes per token plus scales, which saves three quarters of these
+//! reads; here the weights are exact, and there is no copy. The authors read layers 0 and 1
+//! densely, for which there is the setting `dense_layers`.
 //!
 //! # Guarantee
 //! The share of the candidates' attention is exact. The scores by which the other selector ranks
 //! all tokens are passed on to samplers that draw by scores. The other tokens are not bounded, so
-//! that an estimator that follows must find in its sample what the other selector misses.
+//! that an estimator after the selector depends on its sample to reveal the heavy tokens that the
+//! other selector misses.
 //!
 //! With `score = "group"` a token's attention is summed over the query heads of the KV head, where
 //! each head's attention sums to 1.
@@ -171,7 +172,7 @@ mod tests {
     );
     vattention_testkit::laws!(nested_twice, nested());
 
-    /// Returns the tokens that a config adds for a row where every third token was taken before.
+    /// Returns the tokens that a config adds for a row where every third token was picked before.
     fn pick_new(config: &dyn SelectorConfig, head: &Head) -> Vec<usize> {
         let mut selector = config.build(head.site()).unwrap();
         selector.append(&head.part(0..head.tokens));
@@ -211,10 +212,10 @@ mod tests {
             prop_assert!(heaviest_left <= lightest);
         }
 
-        /// A larger mass takes all that a smaller one takes, and a mass of nearly 1 takes all
-        /// candidates of a flat head.
+        /// With a larger mass, all tokens are picked that a smaller mass picks. A mass of nearly 1
+        /// picks all candidates of a flat head.
         #[test]
-        fn more_mass_takes_more(head in heads(150), a in 0.05..0.95, b in 0.05..0.95) {
+        fn more_mass_picks_more(head in heads(150), a in 0.05..0.95, b in 0.05..0.95) {
             let hashes = || hashes(30, Score::Head);
             let picked = |mass| pick_new(&config(mass, Score::Group, hashes()), &head);
             let (few, many) = (picked(f64::min(a, b)), picked(f64::max(a, b)));
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(scores(&config(0.5, Score::Head, hashes(20, Score::Head))), alone);
     }
 
-    /// Selector that counts the tokens and prompts it is shown.
+    /// Selector that counts the tokens, prompts and attended tokens that it receives.
     #[derive(Clone, Debug, Default, Serialize, Deserialize)]
     struct CountingSelector {
         #[serde(skip)]

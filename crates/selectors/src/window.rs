@@ -1,6 +1,6 @@
 //! `window`: the most recent tokens.
 //!
-//! The selector takes `{n − size, …, n − 1}` of `n` visible tokens, the query's own position
+//! The selector picks `{n − size, …, n − 1}` of `n` visible tokens, the query's own position
 //! included.
 //!
 //! Cost: O(size) per row, no index.

@@ -98,8 +98,8 @@ pub trait Attention: Send {
         classes: Option<&[TokenClass]>,
     ) -> Result<()>;
 
-    /// Passes the last queries of a processed prompt to the selectors, `[query_heads, prompt,
-    /// head_dim]`; the last query belongs to the newest token. Selectors that learn from a prompt
+    /// Passes the last queries of a processed prompt, `[query_heads, queries, head_dim]`, to the
+    /// selectors. The last query belongs to the newest token. Selectors that learn from a prompt
     /// pick every token until this method is called ([`RowReport::unobserved`]).
     ///
     /// # Errors
@@ -119,14 +119,14 @@ pub trait Attention: Send {
     /// Removes all but the first `tokens` tokens. Selectors then pick as if the removed tokens had
     /// never been appended. The step number continues, so later samples are drawn anew. Selectors
     /// and samplers rebuild their indexes, which costs as much as appending the remaining tokens;
-    /// for frequent speculation, [`fork`](Self::fork) instead.
+    /// for frequent speculative decoding, use [`fork`](Self::fork) instead.
     ///
     /// Selectors that learn from a prompt receive the [observed](Self::observe) queries of the
     /// remaining tokens again. If no such query remains, [`attend`](Self::attend) returns
     /// [`Error::Unobserved`](crate::Error::Unobserved) until another prompt is observed.
     ///
     /// # Errors
-    /// Returns an error if there are fewer tokens than that, if a selector learns from steps
+    /// Returns an error if there are fewer than `tokens` tokens, if a selector learns from steps
     /// ([`Error::Learns`](crate::Error::Learns)), or if evicted tokens have been freed
     /// ([`Error::Freed`](crate::Error::Freed)); then nothing has changed.
     fn truncate(&mut self, tokens: usize) -> Result<()>;

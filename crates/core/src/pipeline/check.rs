@@ -3,8 +3,8 @@
 //! Let `w = e (v − o^)`, and let `W^` be the estimated total of `w`; the output's error is
 //! `W^ / D^`. The variances of `W^`, `N^` and `D^` at a sample size are `Σ φ |x − m|²` over the
 //! sample, where `x` is `w`, `e v` or `e`, and the design defines φ and `m`
-//! (docs/guarantees.md, eq. 18). Divided by `n_s² (1/size − 1/n_s)`, they equal the per-token
-//! variances of a uniform sample of the same size and error, which is what estimators receive.
+//! (docs/guarantees.md, eq. 18). Estimators receive these variances divided by
+//! `n_s² (1/size − 1/n_s)`: the per-token variances of a uniform sample of the same size and error.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -44,7 +44,7 @@ impl DesignSnapshot {
     }
 }
 
-/// Statistics of a sample for one query head, which predict those of a larger sample.
+/// Statistics of a sample for one query head, and predictions of the statistics of larger samples.
 pub(crate) struct SampleCheck<'a> {
     design: &'a dyn Design,
     snapshot: &'a DesignSnapshot,
@@ -100,7 +100,7 @@ impl<'a> SampleCheck<'a> {
             _ => alignment_of_tokens(sample, factors, &squares.w),
         };
         let [trace, squared] = traces(factors, &squares.w);
-        // The products of tokens with themselves, which pairs of different tokens leave out.
+        // Pairs of different tokens leave out the products of tokens with themselves.
         let diagonal = if trace == 0.0 { 0.0 } else { squared / (trace * trace) };
         let weight = |p: &f64| if strata.is_some() { 1.0 } else { 1.0 - p };
         let drawn = strata.as_ref().map_or_else(Vec::new, Stratification::drawn);
@@ -130,7 +130,7 @@ impl<'a> SampleCheck<'a> {
             var_e: e.variance / uniform,
             trace_ev: ev.variance / uniform,
             trace_w: w.variance / uniform,
-            // `SampleStats::raised` adds the subtracted error again.
+            // The squared error is subtracted here, because `SampleStats::raised` adds it again.
             // The last `max` may drop a NaN, because a rank of 1 is safe.
             nu: (1.0 / max_or_nan(self.inverse_rank - w.relative_error_squared, 1.0 / n_s))
                 .max(1.0),
@@ -163,7 +163,7 @@ impl<'a> SampleCheck<'a> {
     }
 }
 
-/// Number of partial sums, so that the loops over them become vector instructions.
+/// Number of partial sums. Loops over this number of sums are compiled to vector instructions.
 const LANES: usize = 16;
 
 /// Sums of the `N` terms that `compute` returns for the numbers at each place of three slices.
@@ -277,9 +277,9 @@ fn stats(size: usize, sample: &Weighed, residual: &Residual) -> SampleStats {
     SampleStats::from_moments(size, &moments, &residual)
 }
 
-/// Estimate of `Tr(S²) / Tr(S)²` for the covariance `S` of the total of `w`, from pairs of
-/// different tokens, each weighted by its contribution to the trace (docs/guarantees.md, first
-/// term of eq. 7'). `None` for fewer than four tokens, or if all terms are 0.
+/// Estimate of the alignment `Tr(S²) / Tr(S)²` for the covariance `S` of the total of `w`, from
+/// pairs of different tokens, each weighted by its contribution to the trace (docs/guarantees.md,
+/// first term of eq. 7'). `None` for fewer than four tokens, or if all terms are 0.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
 fn alignment_of_tokens(sample: &Weighed, factors: &[f64], squares: &[f64]) -> Option<f64> {
     const FOUR: usize = Weighed::FOUR;
@@ -301,10 +301,9 @@ fn alignment_of_tokens(sample: &Weighed, factors: &[f64], squares: &[f64]) -> Op
     (all > 0.0).then(|| parallel / all)
 }
 
-/// Upper bound on `Tr(S²) / Tr(S)²` for draws within strata, from pairs of tokens of one stratum:
-/// the mean over strata of each stratum's alignment, weighted by its part of the trace
-/// (first term of eq. 7''). A stratum without such pairs has alignment 1, as if all its tokens
-/// were parallel.
+/// Upper bound on the alignment for draws within strata, from pairs of tokens of one stratum: the
+/// mean of the strata's alignments, weighted by their parts of the trace (first term of eq. 7'').
+/// A stratum without such pairs has alignment 1, as if all its tokens were parallel.
 fn alignment_within(
     sample: &Weighed,
     within: &Within,

@@ -43,15 +43,15 @@ pub struct PipelineConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Share {
-    /// The query heads of a KV head read one list: the union of their picks and one sample.
+    /// The query heads of a KV head read one token list: the union of their picks and one sample.
     #[default]
     Group,
-    /// Every query head has its own list.
+    /// Every query head has its own token list.
     Head,
 }
 
 impl Share {
-    /// Number of query heads that read one list, if `group` query heads share a KV head.
+    /// Number of query heads that read one token list, if `group` query heads share a KV head.
     pub fn heads_per_list(self, group: usize) -> usize {
         match self {
             Self::Group => group,

@@ -7,7 +7,7 @@ use crate::{
     promise::{Goal, Scope, Target},
 };
 
-/// Largest number of selectors; each needs its own random stream, of which there are 2¹⁶ purposes.
+/// Largest number of selectors. Each needs a stream purpose of its own, and there are 2¹⁶ purposes.
 const MAX_SELECTORS: usize = 1000;
 
 impl PipelineConfig {
@@ -40,7 +40,7 @@ impl PipelineConfig {
             let name = self.sampler().typetag_name();
             conflict(
                 "sampler".into(),
-                format!("`{name}` draws for each query head, which cannot share one list"),
+                format!("`{name}` draws for each query head, so they cannot share a token list"),
                 "write `share = \"head\"` at the top of the file",
             );
         }
@@ -55,8 +55,7 @@ impl PipelineConfig {
         let Some(estimator) = &self.estimator else {
             let idle = self.sampler.is_some() && sampler.evidence() != SampleEvidence::Nothing;
             return idle.then(|| {
-                let message =
-                    "[sampler] says how to draw, but without [estimator] nothing is drawn";
+                let message = "[sampler] has no effect: without [estimator] nothing is drawn";
                 ("sampler", message.into(), "add [estimator], or leave out [sampler]")
             });
         };
@@ -152,7 +151,9 @@ impl PipelineConfig {
                 found.push(Conflict { at: at.clone(), message, help: help.into() });
             };
             let before = self.layers[..i].iter().enumerate();
-            for (j, layer) in before.filter_map(|(j, other)| Some((j, common(settings, other)?))) {
+            for (j, layer) in
+                before.filter_map(|(j, other)| Some((j, find_common_layer(settings, other)?)))
+            {
                 conflict(
                     format!("layer {layer} is here and in layers[{j}]"),
                     "name each layer in one table only: a range excludes its end, so \"0..2\" and \
@@ -165,11 +166,11 @@ impl PipelineConfig {
                     "set the same `share` at all layers",
                 );
             }
-            if let Some((here, elsewhere)) = self.other_goal(&settings.pipeline) {
+            if let Some((here, elsewhere)) = self.describe_goal_difference(&settings.pipeline) {
                 conflict(
                     format!("{here} at these layers, and {elsewhere} at others"),
-                    "a promise is counted over all layers, so it must be the same at each that is \
-                     not dense; sizes, the mode and the sampler may differ",
+                    "set the same promise at all layers that are not dense, because violations are \
+                     counted over all layers; sizes, the mode and the sampler may differ",
                 );
             }
         }
@@ -178,7 +179,7 @@ impl PipelineConfig {
 
     /// Compares the goal of a part with that of the first part that is not dense. Returns
     /// descriptions of both if they differ.
-    fn other_goal(&self, part: &Self) -> Option<(String, String)> {
+    fn describe_goal_difference(&self, part: &Self) -> Option<(String, String)> {
         let describe = |goal: Option<Goal>| {
             let Some(goal) = goal else { return "nothing is promised".to_owned() };
             let Goal { target, delta, scope, .. } = goal;
@@ -202,8 +203,8 @@ impl PipelineConfig {
     }
 }
 
-/// A layer that has both settings, if there is one.
-fn common(a: &LayerSettings, b: &LayerSettings) -> Option<usize> {
+/// A layer that both settings name, if there is one.
+fn find_common_layer(a: &LayerSettings, b: &LayerSettings) -> Option<usize> {
     let with = |layers: &Layers| b.at.iter().find_map(|other| layers.first_common(*other));
     a.at.iter().find_map(with)
 }
@@ -258,16 +259,16 @@ mod tests {
         }
         for (beyond, shown) in [("77", "77"), ("3", "3"), ("\"3..5\"", "3..5"), ("\"9..\"", "9..")]
         {
-            let said = pipeline(&["0", beyond]).expect_layers(3).unwrap_err().to_string();
+            let message = pipeline(&["0", beyond]).expect_layers(3).unwrap_err().to_string();
             let expected = format!(
                 "dense_layers[1]: layer {shown}, which the model does not have; expected 0 to 2"
             );
-            assert_eq!(said, expected);
+            assert_eq!(message, expected);
         }
         let own = LayerSettings { at: vec![5.into()], pipeline: Arc::default() };
         let settings = PipelineConfig { layers: vec![own], ..PipelineConfig::default() };
         settings.expect_layers(6).unwrap();
-        let said = settings.expect_layers(5).unwrap_err().to_string();
-        assert!(said.starts_with("layers[0].at[0]: layer 5, which"), "{said}");
+        let message = settings.expect_layers(5).unwrap_err().to_string();
+        assert!(message.starts_with("layers[0].at[0]: layer 5, which"), "{message}");
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 /// theorem is inaccurate for so few missing tokens.
 const NEAR_CENSUS: usize = 32;
 
-/// Result of sampling for one list.
+/// Result of sampling for one token list.
 pub(crate) enum Outcome {
     /// The list and this sample are read.
     Sampled(FinishedSample),
@@ -35,6 +35,7 @@ pub(crate) struct FinishedSample {
     pub(crate) radii: Vec<f64>,
     pub(crate) kind: Kind,
     pub(crate) assumes: Assumptions,
+    /// True if the last check found the sample large enough for the promise.
     pub(crate) held: bool,
     /// True if the promise requires more tokens than the limit.
     pub(crate) withheld: bool,
@@ -42,7 +43,7 @@ pub(crate) struct FinishedSample {
     pub(crate) needed: Option<f64>,
 }
 
-/// A growing sample of the residual of one list.
+/// A growing sample of the residual of one token list.
 pub(crate) struct GrowingSample<'a> {
     pub(crate) accumulator: &'a mut dyn Accumulator,
     /// Facts about the residual, for each query head that reads the list.
@@ -77,13 +78,26 @@ struct SampleTarget<'a> {
     limit: usize,
 }
 
+/// Sizes between which a check searches for the required size.
+#[derive(Clone, Copy)]
+struct SearchSizes {
+    /// Current size of the sample.
+    current: usize,
+    /// Largest size that the query heads checked before this one require, at least the current
+    /// size.
+    first: usize,
+    /// Number of tokens in the residual.
+    n_s: usize,
+}
+
 /// Signal that reading every token is faster than reading a sample of this size.
 struct DenseIsFaster {
     size: usize,
 }
 
 impl<'a> GrowingSample<'a> {
-    /// Creates an empty sample beside the `picks`, for query heads with these `residuals`.
+    /// Creates an empty sample of the tokens outside `picks`, for query heads with these
+    /// `residuals`.
     pub(crate) fn new(
         design: Box<dyn Design + 'a>,
         uniform: bool,
@@ -249,7 +263,8 @@ impl<'a> GrowingSample<'a> {
         self.results.clear();
         for reader in 0..self.residuals.len() {
             let largest = self.results.iter().map(|result| result.budget.tokens).max();
-            let sizes = (size, largest.unwrap_or(0).max(size), n_s);
+            let first = largest.unwrap_or(0).max(size);
+            let sizes = SearchSizes { current: size, first, n_s };
             let residual = &self.residuals[reader];
             let result = if uniform {
                 let stats = self.accumulator.stats(reader, residual);
@@ -278,7 +293,7 @@ impl<'a> GrowingSample<'a> {
         &mut self,
         target: &SampleTarget<'_>,
         reader: usize,
-        sizes: (usize, usize, usize),
+        sizes: SearchSizes,
     ) -> CheckResult {
         let Self { accumulator, design, residuals, base, n_s, .. } = self;
         let limit = target.limit;
@@ -300,23 +315,23 @@ impl<'a> GrowingSample<'a> {
 }
 
 impl SampleTarget<'_> {
-    /// Checks a sample of `size` out of `n_s` tokens for one query head, from its `radius` at each
-    /// size. `first` is the largest size that the query heads before it require.
+    /// Checks a sample for one query head, from its `radius` at each size.
     fn judge(
         &self,
         candidates: &Candidates,
-        (size, first, n_s): (usize, usize, usize),
+        sizes: SearchSizes,
         radius: impl Fn(usize) -> Radius,
     ) -> CheckResult {
+        let SearchSizes { current, first, n_s } = sizes;
         let Some(epsilon) = self.goal.epsilon().map(Fraction::get) else {
             return CheckResult::new(self.limit, radius(self.limit));
         };
         // Query heads share the sample, so a size below that of another head is of no use.
-        let shared = (first > size && first < n_s).then(|| (first, radius(first)));
+        let shared = (first > current && first < n_s).then(|| (first, radius(first)));
         let shared = shared.filter(|(_, radius)| suffices(radius, epsilon));
         let found = shared.or_else(|| search(candidates, (first, n_s), epsilon, &radius));
         let tokens = found.map_or(n_s, |found| found.0);
-        let next = tokens.min(self.limit).max(size);
+        let next = tokens.min(self.limit).max(current);
         let at_next = found.filter(|found| found.0 == next).map(|found| found.1);
         CheckResult::new(tokens, at_next.unwrap_or_else(|| radius(next)))
     }

@@ -10,10 +10,10 @@ const MAX_LEVEL: u16 = 128;
 
 /// First sizes of the samples for the token lists of one KV head.
 ///
-/// Sizes are stored as levels: level `i` stands for `2^(i/8)` times the base. Levels are coarse, so
-/// that backends whose radii differ in the last digits begin with the same size. A step begins with
-/// the level that the previous step has left. If the last recorded step is not the previous one, it
-/// begins with the base. A step that is repeated begins with the same level as before.
+/// Sizes are stored as levels: level `i` is a size of `2^(i/8)` times the base. Levels are coarse,
+/// so that backends whose radii differ in the last digits begin with the same size. A step begins
+/// with the level that the previous step has set, or with the base if the previous step was not
+/// recorded. A step that is repeated begins with the same level as before.
 #[derive(Debug)]
 pub(crate) struct FirstSizes {
     /// Packed [`ListLevels`], `[lists]`. Atomic, because steps have only a shared reference to the
@@ -21,7 +21,7 @@ pub(crate) struct FirstSizes {
     lists: Vec<AtomicU64>,
 }
 
-/// Levels of one list.
+/// Levels of one token list.
 #[derive(Clone, Copy)]
 struct ListLevels {
     /// Number of the last step.
@@ -64,7 +64,7 @@ impl FirstSizes {
     }
 
     /// Records that a list needed a size at the current step. The next step begins half of the way
-    /// up to it, or one level down.
+    /// up to the level of that size if it is higher, and one level down if it is lower.
     pub(crate) fn learn(&self, list: usize, needed: f64, base: usize) {
         let level = level(needed, base);
         self.update(list, |current| {

@@ -49,7 +49,7 @@ pub struct Choice {
 enum TokenLists {
     /// All members of the group read every visible token, as one list.
     Everything,
-    /// Picks of the list that all members share, or of each member's list.
+    /// Picks of the token list that all members share, or of each member's token list.
     Picked(Vec<Arc<Picks>>),
 }
 
@@ -139,7 +139,7 @@ impl Pipeline {
         &self.site
     }
 
-    /// Changes the sequence number, and so the samples.
+    /// Changes the sequence number. Later samples depend on the new number.
     pub fn set_sequence(&mut self, sequence: u32) {
         self.site.sequence = sequence;
     }
@@ -234,11 +234,15 @@ impl Pipeline {
     /// Name of the first selector that [needs a prompt](Selector::needs_prompt) and has not
     /// received one. Such a selector picks every token.
     pub fn awaits_prompt(&self) -> Option<&str> {
-        if self.learning_record.has_prompt() { None } else { self.name_of(Selector::needs_prompt) }
+        if self.learning_record.has_prompt() {
+            None
+        } else {
+            self.find_selector_name(Selector::needs_prompt)
+        }
     }
 
     /// Name of the first selector for which `test` returns true.
-    fn name_of(&self, test: impl Fn(&dyn Selector) -> bool) -> Option<&str> {
+    fn find_selector_name(&self, test: impl Fn(&dyn Selector) -> bool) -> Option<&str> {
         let place = self.selectors.iter().position(|selector| test(&**selector))?;
         Some(self.config.selectors[place].typetag_name())
     }
@@ -256,7 +260,7 @@ impl Pipeline {
         if let Some(selector) = self.awaits_prompt() {
             return Err(Error::Unobserved { selector: selector.into() });
         }
-        let Some(selector) = self.name_of(Selector::needs_feedback) else {
+        let Some(selector) = self.find_selector_name(Selector::needs_feedback) else {
             return Ok(());
         };
         match self.learning_record.begin_step(step) {
@@ -271,9 +275,9 @@ impl Pipeline {
         selectors.chain(self.sampler.iter().map(|sampler| sampler.index_bytes())).sum()
     }
 
-    /// Tokens among the first `visible` that are not evicted: those that a current or later row,
-    /// which sees at least as many tokens, may read. `None` means all of them, which is always the
-    /// case if the pipeline is dense or has a sampler.
+    /// Tokens among the first `visible` that are not evicted: tokens that the current row, or a
+    /// later row that sees at least as many tokens, may read. `None` means that no token is
+    /// evicted, which is always the case if the pipeline is dense or has a sampler.
     pub fn live(&self, visible: usize) -> Option<Picks> {
         if self.dense || self.sampler.is_some() {
             return None;
@@ -348,9 +352,9 @@ impl Pipeline {
         Reading::new(reads.collect(), rows.len())
     }
 
-    /// Samples the residual of one list of a choice. The `accumulator` reads rows for the query
-    /// heads that read the list. It reads nothing if there is no sampler, or if every token has
-    /// been picked.
+    /// Samples the residual of one token list of a choice. The `accumulator` reads rows for the
+    /// query heads that read the list. It reads nothing if there is no sampler, or if every token
+    /// has been picked.
     pub fn sample(
         &self,
         step: &Step<'_>,
@@ -411,14 +415,15 @@ impl Pipeline {
         }
     }
 
-    /// Returns true if the first size of a sample is learned from the previous step. It is not for
-    /// estimators with fixed sizes, nor for uniform samples, whose checks cost little.
+    /// Returns true if the first size of a sample is learned from the previous step. Estimators
+    /// with fixed sizes do not allow it, and for uniform samples, whose checks cost little, it is
+    /// not worth while.
     fn learns_first_sizes(&self) -> bool {
         let schedule = self.config.estimator.as_ref().map(|estimator| estimator.schedule());
         matches!(schedule, Some(Schedule::Adaptive { .. })) && !self.config.sampler().is_uniform()
     }
 
-    /// Result for a list and its sample, with a certificate.
+    /// Result for a token list and its sample, with a certificate.
     fn certify(
         &self,
         step: &Step<'_>,
@@ -467,14 +472,14 @@ impl Pipeline {
         picks
     }
 
-    /// Random numbers of the sampler for one list. Their purpose is 0, and their member number is
-    /// that of the list's query head, or 255 if the group shares the list.
+    /// Random numbers of the sampler for one token list. Their purpose is 0, and their member
+    /// number is that of the list's query head, or 255 if the group shares the list.
     pub fn sample_stream(&self, step: &Step<'_>, list: usize) -> Stream {
         let member = if self.config.share == Share::Group { SHARED } else { list };
         Stream::new(&self.site, 0, step.step, member)
     }
 
-    /// Result of reading the picks of a list without a sample.
+    /// Result of reading the picks of a token list without a sample.
     fn drop_residual(
         &self,
         step: &Step<'_>,
@@ -500,7 +505,7 @@ impl Pipeline {
     }
 }
 
-/// Picks of the newest token, for lists that would be empty otherwise.
+/// Picks of the newest token, for token lists that would be empty otherwise.
 fn newest(step: &Step<'_>) -> Arc<Picks> {
     let mut picks = Picks::new(step.visible);
     picks.take(step.visible - 1);

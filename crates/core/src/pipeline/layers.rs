@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::Result;
 
-/// One layer (`3`), a range of layers without its end (`"2..30"`), or all layers from one on
+/// One layer (`3`), a range of layers without its end (`"2..30"`), or a layer and all later ones
 /// (`"30.."`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layers {
@@ -33,7 +33,7 @@ impl Layers {
         (self.contains(first) && other.contains(first)).then_some(first)
     }
 
-    /// First layer, and the end of the range, which is not part of it.
+    /// First layer, and the end, which is not part of the range.
     pub(super) fn bounds(self) -> (usize, Option<usize>) {
         match self {
             Self::One(layer) => (layer, layer.checked_add(1)),
@@ -76,7 +76,7 @@ impl JsonSchema for Layers {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "description":
-                "a layer (3), layers from one to before another (\"2..30\"), or all from one on \
+                "a layer (3), a range without its end (\"2..30\"), or a layer and all later ones \
                  (\"30..\")",
             "anyOf": [
                 { "type": "integer", "minimum": 0 },
@@ -93,7 +93,7 @@ impl de::Visitor<'_> for LayersVisitor {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "a layer (3), layers from one to before another (\"2..30\"), or all from one on \
+            "a layer (3), a range without its end (\"2..30\"), or a layer and all later ones \
              (\"30..\")",
         )
     }
@@ -152,7 +152,7 @@ mod tests {
             assert!(!outside.into_iter().any(|layer| layers.contains(layer)), "{text}");
         }
         for bad in ["-1", "1.5", "\"3\"", "\"..4\"", "\"2..=4\"", "\"a..b\"", "\"2...4\"", "true"] {
-            assert!(read(bad).unwrap_err().contains("a layer (3), layers from"), "{bad}");
+            assert!(read(bad).unwrap_err().contains("a layer (3), a range"), "{bad}");
         }
         for empty in ["\"4..4\"", "\"7..3\""] {
             assert!(read(empty).unwrap_err().contains("no layer is in"), "{empty}");

@@ -9,8 +9,8 @@ use crate::{
     step::Picks,
 };
 
-/// Tokens that the query heads of one KV head read at one step: one list that the group shares, or
-/// one for each member.
+/// Tokens that the query heads of one KV head read at one step: one token list that the group
+/// shares, or one list for each member.
 #[derive(Clone, Debug)]
 pub struct Reading {
     reads: Vec<Read>,
@@ -19,7 +19,7 @@ pub struct Reading {
     group: usize,
 }
 
-/// Tokens that the query heads of one list read, and their certificate.
+/// Tokens of one token list, and the certificate of the query heads that read it.
 #[derive(Clone, Debug)]
 pub struct Read {
     visible: usize,
@@ -31,10 +31,10 @@ pub struct Read {
     radii: Vec<f64>,
     /// Sample size that the estimator required at the last check, if there was one.
     pub budget: Option<usize>,
-    /// True if every token was read because that is faster than reading a long list.
+    /// True if every token was read because that is faster than reading a long token list.
     pub fell_back: bool,
-    /// Certificate that holds for every row that reads the list. Its error bar is the widest of
-    /// theirs.
+    /// Certificate that holds for every row that reads the list. Its error bar is the widest of the
+    /// rows' error bars.
     pub certificate: Certificate,
 }
 
@@ -45,7 +45,8 @@ pub struct List {
     pub indices: Vec<u32>,
     /// Inclusion probability of each token. Estimates weight a token by its inverse.
     pub probabilities: Vec<f32>,
-    /// Number of drawn tokens, without those of a non-uniform sample that are always drawn.
+    /// Number of drawn tokens. A token of a non-uniform sample counts only if its inclusion
+    /// probability is below 1.
     pub sampled: usize,
     /// Sample size that the estimator required at the last check, if there was one.
     pub budget: Option<usize>,
@@ -133,7 +134,8 @@ impl Read {
         self.len() == 0
     }
 
-    /// Number of drawn tokens, without those of a non-uniform sample that are always drawn.
+    /// Number of drawn tokens. A token of a non-uniform sample counts only if its inclusion
+    /// probability is below 1.
     pub fn sampled_len(&self) -> usize {
         self.probabilities
             .as_ref()

@@ -16,7 +16,7 @@ pub struct RowReport {
     pub read_by_group: usize,
     /// Sample size that the estimator required at the last check, if there was one.
     pub budget: Option<usize>,
-    /// True if every token was read because that is faster than reading a long list.
+    /// True if every token was read because that is faster than reading a long token list.
     pub fell_back: bool,
     /// True if a selector picks every token because it learns from the last queries of a prompt and
     /// has not received any ([`Attention::observe`](crate::engine::Attention::observe)).

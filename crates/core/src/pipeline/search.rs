@@ -5,7 +5,7 @@ use crate::{
     sample::SampleStats,
 };
 
-/// Part of epsilon by which a radius may exceed it, because of rounding.
+/// Relative excess of a radius over epsilon that is attributed to rounding.
 const ROUNDING: f64 = 5e-10;
 
 /// Returns true if a radius is at most epsilon, up to rounding.

@@ -38,8 +38,8 @@ pub trait Estimator: Any + Debug + DynClone + Send + Sync {
     /// `stats.b` grows and the moments stay the same ([`SampleStats::with_size`]).
     fn radius(&self, stats: &SampleStats) -> Radius;
 
-    /// Fields that set the [goal](Self::goal), which searches for a density or an error vary.
-    /// `None` means that no search can vary them.
+    /// Fields that set the [goal](Self::goal). Searches for a density or an error vary them. `None`
+    /// means that no search can vary the goal.
     fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         None
     }
@@ -106,7 +106,7 @@ impl Radius {
 }
 
 impl Budget {
-    /// Budget of two query heads that share one list: the larger size, the weaker kind, and the
+    /// Budget of two query heads that share a token list: the larger size, the weaker kind, and the
     /// assumptions of both.
     pub(crate) fn combine(self, other: Self) -> Self {
         Self {

@@ -120,7 +120,7 @@ fn describe_untagged(component: &Component, others: &[&str]) -> String {
     };
     format!(
         "`{config}` of the crate {krate} is registered as the {} `{name}`, but no \
-         `typetag::serde(name = …)` gives that name{others}: write one name in both",
+         `typetag::serde(name = …)` gives that name{others}: write the same name in both",
         kind.word()
     )
 }

@@ -37,7 +37,7 @@ pub trait SamplerConfig: Any + Debug + DynClone + Send + Sync {
         false
     }
 
-    /// Returns true if query heads that read one list can share a sample.
+    /// Returns true if query heads that read one token list can share a sample.
     fn shares(&self) -> bool {
         true
     }
@@ -61,8 +61,8 @@ pub enum SampleEvidence {
     /// Upper bound on the weights of the tokens that a uniform sample is drawn from, which
     /// selectors [prove](crate::plugin::SelectorConfig::bounds_residual).
     Range,
-    /// A theorem for finite samples. For uniform samples it follows from `Range`; other designs
-    /// have a [proof](Design::proof) for the output.
+    /// A theorem for finite samples. For uniform samples the theorem needs only `Range`; other
+    /// designs provide a [proof](Design::proof) for the output.
     Proof,
 }
 
@@ -80,9 +80,9 @@ pub trait Sampler: DynClone + Send + Sync {
         0
     }
 
-    /// Returns the design that samples the residual of one list. `readers` are the rows that read
-    /// the list, at least one, all of the same step. `picks` are always read, and `stream` provides
-    /// the list's random numbers.
+    /// Returns the design that samples the residual of one token list. `readers` are the rows that
+    /// read the list, at least one, all of the same step. `picks` are always read, and `stream`
+    /// provides the list's random numbers.
     fn design<'a>(
         &'a self,
         readers: &[Row<'a>],
@@ -99,7 +99,7 @@ impl Debug for dyn Sampler {
     }
 }
 
-/// A sampling design for the residual of one list, the `n_s` tokens that no selector picked.
+/// A sampling design for the residual of one token list, the `n_s` tokens that no selector picked.
 ///
 /// The size of a sample is the expected number of drawn tokens. A total `Σ x` over the residual is
 /// estimated by `Σ x / π` over the sample, where π is the inclusion probability (Horvitz-Thompson
@@ -128,8 +128,8 @@ pub trait Design {
         None
     }
 
-    /// Bounds on the weights that a sample of a size may miss, relative to the logit `shift`, for
-    /// the query head at index `reader` of those that read the list.
+    /// Bounds on the weights that a sample of `size` tokens may miss, relative to the logit
+    /// `shift`. `reader` is the index of a query head among those that read the list.
     fn unseen(&self, reader: usize, size: usize, shift: f64) -> Option<Unseen> {
         let _ = (reader, size, shift);
         None

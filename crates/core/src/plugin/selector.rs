@@ -147,9 +147,9 @@ pub trait Selector: Any + DynClone + Send + Sync {
         0
     }
 
-    /// Adds the tokens that are not evicted to `live`: those among the first
-    /// [`visible`](Picks::visible) tokens that a current or later row, which sees at least as many
-    /// tokens, may pick. Other tokens are evicted for ever. By default, no token is evicted.
+    /// Adds the tokens that are not evicted to `live`. A token among the first
+    /// [`visible`](Picks::visible) ones is evicted if neither the current row nor any later row
+    /// that sees at least as many tokens can pick it. By default, no token is evicted.
     fn live(&self, live: &mut Picks) {
         live.take_range(0..live.visible());
     }

@@ -12,9 +12,9 @@ pub enum Tunable<'a> {
     /// Size of a window, which is read in addition to other tokens. Searches vary it only if no
     /// selector has a setting of another kind.
     Window(&'a mut Size),
-    /// Share of the attention that the picked tokens have together.
+    /// Attention weight that the picked tokens must reach together.
     Mass(&'a mut Fraction),
-    /// Share of the attention that a token must exceed to be picked: the lower, the more tokens.
+    /// Attention weight that a token must exceed to be picked. A lower threshold picks more tokens.
     Threshold(&'a mut Fraction),
 }
 
@@ -25,6 +25,6 @@ pub struct TunableGoal<'a> {
     pub epsilon: Option<&'a mut Fraction>,
     /// Size of a sample, if the goal is a size.
     pub size: Option<&'a mut Size>,
-    /// Probability with which the error may exceed epsilon, or its error bar.
+    /// Probability with which the error may exceed epsilon, or the radius of the error bar.
     pub delta: &'a mut Fraction,
 }

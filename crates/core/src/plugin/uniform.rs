@@ -3,7 +3,7 @@
 //! The sample consists of the first unpicked tokens in a keyed random order of all visible tokens,
 //! so that a larger sample contains a smaller one. Each token is drawn with probability `b / n_s`.
 //!
-//! Drawing costs O(b · visible / n_s) per list. There is no index.
+//! Drawing costs O(b · visible / n_s) per token list. There is no index.
 //!
 //! # Guarantee
 //! Totals are unbiased and have variance `n_s² S² (1/b − 1/n_s)` (docs/guarantees.md, eq. 3). The
@@ -24,7 +24,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Uniform {
-    /// Size at the first check. A sample of one token has no variance, so that every token is read.
+    /// Size at the first check. With a size of 1 every token is read, because one token has no
+    /// variance.
     #[serde(default = "default_base")]
     pub base: Size,
 }

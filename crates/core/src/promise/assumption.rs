@@ -5,7 +5,7 @@ use std::ops::BitOr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An assumption of a promise, which no theorem proves.
+/// Condition that a promise assumes and no theorem proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Assumption {
@@ -24,9 +24,11 @@ impl Assumption {
     /// Statement that is assumed, as a clause without capital and full stop.
     pub fn sentence(self) -> &'static str {
         match self {
-            Self::Normal => "a sum over the sample is near to normal",
-            Self::Moments => "norms and variances estimated from the sample are near the true ones",
-            Self::TailSeen => "nothing much heavier than what was drawn is left undrawn",
+            Self::Normal => "sums over the sample are approximately normal",
+            Self::Moments => {
+                "norms and variances estimated from the sample are close to the true ones"
+            }
+            Self::TailSeen => "no undrawn token is much heavier than the drawn tokens",
         }
     }
 }
@@ -64,7 +66,7 @@ impl Assumptions {
         Self(1 << assumption as u8)
     }
 
-    /// Returns true if the set contains an assumption.
+    /// Returns true if the set contains this assumption.
     pub fn contains(self, assumption: Assumption) -> bool {
         self.0 & Self::only(assumption).0 != 0
     }

@@ -5,7 +5,7 @@ use crate::{
     step::{Picks, Row, Softmax},
 };
 
-/// Sums over the tokens that the query heads of one list have read so far.
+/// Sums over the tokens that the query heads of one token list have read so far.
 ///
 /// The sampler decides which tokens are read. An accumulator reads each of them once and stores the
 /// sums that the statistics need. [`ExactAccumulator`] is the reference implementation. A backend

@@ -4,8 +4,8 @@
 //! `a, b ≈ √n`. It uses integers only, so the order is the same on every machine. The first values
 //! below `n` are a uniform sample without replacement, and a larger sample continues a smaller one.
 //!
-//! A candidate costs O(1); [`BLOCK`] of them are computed at a time, in vector instructions. For
-//! `n ≥ 10⁴` fewer than 1 % of the candidates are rejected because their value is `n` or more.
+//! Candidates are computed in blocks of [`BLOCK`], by vector instructions, at a cost of O(1) each.
+//! For `n ≥ 10⁴` fewer than 1 % of the candidates are rejected because their value is `n` or more.
 
 use multiversion::multiversion;
 
@@ -152,7 +152,7 @@ fn add_below(x: u32, y: u32, modulus: u32) -> u32 {
 }
 
 /// A keyed hash of `x`, scaled to `0..range` by the high half of a product. `range` fits 16 bits,
-/// so that the halves of the hash can be multiplied apart, without wider numbers.
+/// so that the halves of the hash can be multiplied separately, without wider numbers.
 #[inline(always)]
 fn scaled_hash(x: u32, key: u32, range: u32) -> u32 {
     let mut h = x.wrapping_mul(0x9E37_79B1).wrapping_add(key);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn roots() {
+    fn square_roots_are_rounded_up() {
         for x in [0, 1, 2, 3, 4, 5, 8, 9, 10, 7168, 65_535, 65_536, 65_537, (1 << 31) - 1] {
             let root = u64::from(ceil_sqrt(x));
             assert!(root * root >= u64::from(x), "{x}");

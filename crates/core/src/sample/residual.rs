@@ -1,6 +1,6 @@
 //! Facts about the tokens that no selector picked.
 
-/// Facts about the residual of a list, the tokens that no selector picked, for one row.
+/// Facts about the residual of a token list, the tokens that no selector picked, for one row.
 #[derive(Clone, Copy, Debug)]
 pub struct Residual<Bound = f32> {
     /// Number of tokens in the residual.

@@ -40,7 +40,7 @@ pub struct SampleStats {
     /// Norm of the estimate `N^` of the numerator.
     pub norm_n: f64,
     /// Distance `|o^ − c|` of the estimated output `o^ = N^/D^` from the output `c` of the picked
-    /// tokens, which is 0 if there are none.
+    /// tokens. If no token is picked, `c` is 0.
     pub drift: f64,
     /// Sample variance of `e`.
     pub var_e: f64,
@@ -216,9 +216,9 @@ impl SampleStats {
     /// that allows for heavy tokens; unchanged for `z = 0`.
     ///
     /// A variance is multiplied by `1 + z √((kurtosis − 1) / drawn)`. The rank is estimated from
-    /// pairs of different tokens, which leave out the product of each token with itself. This
-    /// product contributes `Σ |w|⁴ / (Σ |w|²)² = kurtosis / drawn` to the inverse rank, of which
-    /// `1 / drawn` is already in it; the rest is added here.
+    /// pairs of different tokens, which leave out the products of tokens with themselves. These
+    /// products contribute `Σ |w|⁴ / (Σ |w|²)² = kurtosis / drawn` to the inverse rank. `nu`
+    /// already includes `1 / drawn`, so this method adds the other `(kurtosis − 1) / drawn`.
     #[must_use]
     pub fn raised(&self, z: f64) -> Self {
         if z == 0.0 {
@@ -237,7 +237,8 @@ impl SampleStats {
     }
 }
 
-/// Distance of an output from the output of the picked tokens alone, or from 0 if there are none.
+/// Distance of an output from the output of the picked tokens alone, or from 0 if no token is
+/// picked.
 pub fn drift(out: &[f64], certain: &Softmax) -> f64 {
     let d = certain.denominator();
     let centre = certain.numerator().iter().map(|n| if d > 0.0 { n / d } else { 0.0 });

@@ -61,8 +61,9 @@ impl Stratification {
 mod tests {
     use super::*;
 
-    /// Over all pairs drawn from three tokens, the mean variance about a centre that includes a
-    /// constant stratum of the same mean is the true variance, the smallest that theorem 8 allows.
+    /// A neighbouring stratum is constant and has the same mean as the sampled stratum. In this
+    /// case theorem 8 holds with equality: averaged over all pairs drawn from the three tokens, the
+    /// estimated variance equals the true one.
     #[test]
     fn variance_about_a_shared_centre_is_not_too_small() {
         let (tokens, neighbour) = ([1.0, 2.0, 6.0], 3.0);

@@ -16,12 +16,12 @@ pub struct Picks {
     len: usize,
     visible: usize,
     bound: Option<f32>,
-    scores: KeptScores,
+    scores: StoredScores,
 }
 
 /// Scores by which a selector has ranked the tokens.
 #[derive(Clone, Debug)]
-enum KeptScores {
+enum StoredScores {
     /// Scores are not needed.
     Ignored,
     /// Scores are needed, but no selector has provided any yet.
@@ -38,14 +38,14 @@ impl Picks {
             len: 0,
             visible,
             bound: None,
-            scores: KeptScores::Ignored,
+            scores: StoredScores::Ignored,
         }
     }
 
     /// Makes the picks store the scores that are later passed to [`take_top`](Self::take_top) or
     /// [`ranked_by`](Self::ranked_by).
     pub fn keep_scores(&mut self) {
-        self.scores = KeptScores::Missing;
+        self.scores = StoredScores::Missing;
     }
 
     /// Provides the scores of the visible tokens, `[visible]`, where larger is better. Samplers may
@@ -54,16 +54,16 @@ impl Picks {
     /// # Panics
     /// Panics if the number of scores is not the number of visible tokens.
     pub fn ranked_by(&mut self, scores: impl IntoIterator<Item = f32>) {
-        if !matches!(self.scores, KeptScores::Ignored) {
+        if !matches!(self.scores, StoredScores::Ignored) {
             let scores: Arc<[f32]> = scores.into_iter().collect();
             assert_eq!(scores.len(), self.visible, "one score for each visible token");
-            self.scores = KeptScores::Present(scores);
+            self.scores = StoredScores::Present(scores);
         }
     }
 
     /// Scores that were provided last, `[visible]`, if scores are stored.
     pub fn scores(&self) -> Option<&[f32]> {
-        if let KeptScores::Present(scores) = &self.scores { Some(scores) } else { None }
+        if let StoredScores::Present(scores) = &self.scores { Some(scores) } else { None }
     }
 
     /// Picks a token, unless it is already picked or not visible.
@@ -126,7 +126,7 @@ impl Picks {
         self.bound = None;
         self.scores = match (self.scores(), other.scores()) {
             (Some(ours), Some(theirs)) => {
-                KeptScores::Present(ours.iter().zip(theirs).map(|(a, b)| a.max(*b)).collect())
+                StoredScores::Present(ours.iter().zip(theirs).map(|(a, b)| a.max(*b)).collect())
             }
             (None, Some(_)) => other.scores.clone(),
             _ => return,

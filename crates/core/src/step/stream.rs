@@ -18,7 +18,7 @@ pub struct Stream {
     counter: [u32; 4],
 }
 
-/// Member number for the whole group, if its query heads share one list.
+/// Member number for the whole group, if its query heads share one token list.
 pub(crate) const SHARED: usize = 255;
 
 impl Stream {

@@ -15,8 +15,9 @@ use products::{dot, dots, dots_of};
 
 pub use stored::{BlockLayout, Blocks, Element, PageLayout, StoredRows};
 
-/// Largest magnitude of a stored number or a scaled query. A sum of products of two such numbers
-/// over ten thousand dimensions, and over a group, does not overflow f32.
+/// Largest magnitude of a stored number and of an element of a scaled query. The sum of the
+/// products of two such numbers over ten thousand dimensions and the query heads of a group, at
+/// most 255, does not overflow f32.
 pub const MAX_MAGNITUDE: f32 = 1e16;
 
 /// Keys or values, `[len, dim]`, borrowed from the memory in which they are stored.
@@ -132,10 +133,11 @@ impl<'a> Tokens<'a> {
     }
 
     /// Declares that `zeros` zeros follow each row before the next row begins. Kernels that process
-    /// many numbers at a time read them along with the row. The elements are not checked.
+    /// many numbers at a time may read these zeros along with the row. The elements are not checked
+    /// to be 0.
     ///
     /// # Panics
-    /// Panics if the rows are not that far apart.
+    /// Panics if there are fewer than `zeros` elements between the rows.
     #[must_use]
     pub fn padded(mut self, zeros: usize) -> Self {
         let BlockLayout { column, dim, stride, .. } = self.layout;

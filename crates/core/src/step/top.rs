@@ -28,7 +28,8 @@ mod sealed {
     /// Cut between the best `k` scores of untaken tokens and the others.
     #[derive(Clone, Copy, Debug)]
     pub struct Cut<S> {
-        /// Smallest of the best `k` scores, and how many of them equal it; `None` if `k` is 0.
+        /// Smallest of the best `k` scores, and the number of best scores equal to it; `None` if
+        /// `k` is 0.
         pub(crate) least: Option<(S, usize)>,
         /// Best of the other scores.
         pub(crate) next: S,
@@ -41,8 +42,9 @@ const WORTH_GUESSING: usize = 4096;
 /// Distance of successive scores in a sample.
 const STRIDE: usize = 64;
 
-/// Ranks in a sample of every [`STRIDE`]-th score between which the `k`-th best of all scores most
-/// likely lies: within four standard deviations, if scores were in random order.
+/// Ranks, in a sample of every [`STRIDE`]-th score, that most likely enclose the `k`-th best of all
+/// scores. They are four standard deviations above and below the expected rank, for scores in
+/// random order.
 fn likely_ranks(k: usize) -> (usize, usize) {
     let middle = k / STRIDE;
     let margin = 4 * middle.isqrt() + 4;

@@ -1,4 +1,4 @@
-//! Comparison of the random order with outputs of another implementation (rule 6).
+//! Comparison of the random order with outputs of another implementation (rule 6 of `rules.rs`).
 
 use serde::Deserialize;
 use vattention_core::{Shape, Site, sample::Order, step::Stream};

@@ -1,5 +1,22 @@
-//! Tests of the rules that every pipeline obeys. Rules 1 and 2 are tested in `picks.rs` and
-//! `size.rs`, rule 6 also in `order.rs` and `golden_order.rs`, and rule 10 across backends.
+//! Tests of the rules that every pipeline obeys:
+//!
+//! 1. Among equal scores the lower token is picked first.
+//! 2. A share of a context is rounded down to a number of tokens, at least 1. A size counts only
+//!    tokens that are not picked yet.
+//! 3. The sample is drawn without replacement from the residual, the tokens that no selector
+//!    picked, and the estimated sums are unbiased.
+//! 4. The weight of a pick is 1, and that of a drawn token is its inverse inclusion probability.
+//! 5. The query heads of a shared list read the union of their picks and one sample, whose size is
+//!    the largest and whose promise is the weakest that any of them requires.
+//! 6. A sample is keyed by seed, sequence, layer, head and step, and a larger sample contains a
+//!    smaller one.
+//! 7. A sample grows until the estimator finds it large enough, or until the last check.
+//! 8. Reading every token equals dense attention.
+//! 9. Density is counted for each query head, and for the query heads of a KV head together.
+//! 10. All backends read the same tokens, and their outputs agree up to rounding.
+//!
+//! Rules 1 and 2 are tested in `step/top/tests.rs` and `size.rs`, rule 6 also in `stream.rs` and
+//! `golden_order.rs`, and rule 10 in `tests/suite/backends.rs` of the workspace.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -132,15 +132,15 @@ proptest! {
             let selector = build_filled(&config(Score::Head), &head);
             let mut sums = vec![0.0; head.tokens];
             for row in step.rows() {
-                let kept = label_channels(head.dim, channels, labels, row.member());
+                let labelled = label_channels(head.dim, channels, labels, row.member());
                 let scores = selector.scores(&row);
                 for (token, &score) in scores.iter().enumerate() {
-                    let label: Vec<f64> = kept.iter().map(|&c| keys[[token, c]]).collect();
+                    let label: Vec<f64> = labelled.iter().map(|&c| keys[[token, c]]).collect();
                     let least = label.iter().copied().fold(f64::INFINITY, f64::min);
                     let most = label.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                     let levels = f64::from((1_u32 << bits) - 1);
                     let step = if bits == 0 { 0.0 } else { (most - least) / levels };
-                    let q = |i: usize| f64::from(row.query()[kept[i]]);
+                    let q = |i: usize| f64::from(row.query()[labelled[i]]);
                     let exact: f64 = label.iter().enumerate().map(|(i, k)| q(i) * k).sum();
                     let weight: f64 = (0..channels).map(|i| q(i).abs()).sum();
                     let rounding = 1e-5 * weight * least.abs().max(most.abs());

@@ -1,5 +1,5 @@
-//! Laws of selectors, transcribed classes of the authors' code (`tests/golden/duo.json`), and files
-//! that are refused.
+//! Laws of selectors, head classes by a transcription of the authors' code
+//! (`tests/golden/duo.json`), and files that are refused.
 
 use std::fmt::Write as _;
 use std::path::Path;

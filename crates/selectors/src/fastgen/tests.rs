@@ -1,5 +1,5 @@
-//! Laws of selectors, transcribed algorithms 1 and 2 (`tests/golden/fastgen.json`), and definition
-//! of the policies.
+//! Laws of selectors, outputs of a transcription of algorithms 1 and 2
+//! (`tests/golden/fastgen.json`), and definition of the policies.
 
 use proptest::prelude::*;
 use vattention_core::ndarray::{Array3, s};
@@ -47,7 +47,8 @@ fn kept_tokens_match_the_golden_file() {
     }
 }
 
-/// Returns a selector that was shown the head's first tokens as a prompt with these last queries.
+/// Returns a selector that has observed the head's first tokens as a prompt with these last
+/// queries.
 fn after_prompt(
     config: FastGen,
     head: &Head,
@@ -60,7 +61,7 @@ fn after_prompt(
     selector
 }
 
-/// Attention of a prompt that the `kept` tokens hold, by the definition: the mean over rows.
+/// Share of a prompt's attention on the `kept` tokens, by definition: the mean over its rows.
 fn recovered(head: &Head, tokens: usize, queries: &Array3<f32>, kept: &[usize]) -> f64 {
     let (members, count, _) = queries.dim();
     let keys = head.part(0..tokens).keys;
@@ -68,9 +69,9 @@ fn recovered(head: &Head, tokens: usize, queries: &Array3<f32>, kept: &[usize]) 
     for member in 0..members {
         for i in 0..count {
             let query = queries.slice(s![member, i, ..]).to_vec();
-            let seen = tokens - count + i + 1;
-            let e: Vec<f64> = (0..seen).map(|t| f64::from(keys.dot(t, &query)).exp()).collect();
-            let of_kept: f64 = kept.iter().filter(|&&t| t < seen).map(|&t| e[t]).sum();
+            let visible = tokens - count + i + 1;
+            let e: Vec<f64> = (0..visible).map(|t| f64::from(keys.dot(t, &query)).exp()).collect();
+            let of_kept: f64 = kept.iter().filter(|&&t| t < visible).map(|&t| e[t]).sum();
             sum += of_kept / e.iter().sum::<f64>();
         }
     }
@@ -133,8 +134,9 @@ proptest! {
         prop_assert_eq!(pick(&selector, &head, tokens).len(), tokens);
     }
 
-    /// After every step, all tokens of the policy's classes are kept, other tokens as far as there
-    /// is room, and the recent ones if the policy keeps them. Evicted tokens never come back.
+    /// After every step, all tokens of the policy's classes are kept, other tokens up to the
+    /// configured numbers, and the recent ones if the policy keeps them. Evicted tokens never come
+    /// back.
     #[test]
     fn exactly_the_policys_tokens_are_kept(
         recover in 0.02_f64..0.9,
@@ -146,24 +148,24 @@ proptest! {
         let mut selector = after_prompt(config(recover), &head, 30, &queries(&head, 4));
         let policy = selector.policy.unwrap();
         let classes = head.part(0..TOKENS).classes.unwrap();
-        let count_class = |class, seen: usize| (0..seen).filter(|&t| classes[t] == class).count();
-        let mut gone: Vec<usize> = Vec::new();
-        for seen in 30..=TOKENS {
-            if seen > 30 {
-                selector.append(&head.part(seen - 1..seen));
-                read_all(&mut selector, &head.step(seen));
+        let count_class = |class, end: usize| (0..end).filter(|&t| classes[t] == class).count();
+        let mut evicted: Vec<usize> = Vec::new();
+        for visible in 30..=TOKENS {
+            if visible > 30 {
+                selector.append(&head.part(visible - 1..visible));
+                read_all(&mut selector, &head.step(visible));
             }
-            let kept = pick(&selector, &head, seen);
-            let many = selector.config.frequent.to_tokens(seen);
+            let kept = pick(&selector, &head, visible);
+            let many = selector.config.frequent.to_tokens(visible);
             let of_class = |&&t: &&usize| policy.keeps(classes[t]);
             let others = kept.iter().filter(|t| !of_class(t)).count();
-            let recent = seen - many..seen;
-            prop_assert!(gone.iter().all(|t| !kept.contains(t)));
-            gone = (0..seen).filter(|t| !kept.contains(t)).collect();
+            let recent = visible - many..visible;
+            prop_assert!(evicted.iter().all(|t| !kept.contains(t)));
+            evicted = (0..visible).filter(|t| !kept.contains(t)).collect();
             let specials = kept.iter().filter(|&&t| classes[t] == TokenClass::Special).count();
             let points = kept.iter().filter(|&&t| classes[t] == TokenClass::Punctuation).count();
-            prop_assert_eq!(specials, count_class(TokenClass::Special, seen));
-            let all_points = count_class(TokenClass::Punctuation, seen);
+            prop_assert_eq!(specials, count_class(TokenClass::Special, visible));
+            let all_points = count_class(TokenClass::Punctuation, visible);
             match policy {
                 Policy::Special => prop_assert_eq!(kept.len(), specials),
                 Policy::Punctuation => prop_assert_eq!((others, points), (0, all_points)),
@@ -172,7 +174,7 @@ proptest! {
                     prop_assert!(others <= 2 * many);
                     prop_assert!(recent.clone().all(|t| kept.contains(&t)));
                 }
-                Policy::Full => prop_assert_eq!(kept.len(), seen),
+                Policy::Full => prop_assert_eq!(kept.len(), visible),
             }
         }
     }

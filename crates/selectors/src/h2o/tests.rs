@@ -38,8 +38,8 @@ impl Model {
         }
     }
 
-    fn evict(&mut self, seen: usize, heavy: usize, recent: usize) {
-        let first_recent = seen.saturating_sub(recent);
+    fn evict(&mut self, visible: usize, heavy: usize, recent: usize) {
+        let first_recent = visible.saturating_sub(recent);
         loop {
             let old = self.kept.iter().filter(|(token, _)| (*token as usize) < first_recent);
             if old.clone().count() <= heavy {
@@ -93,23 +93,23 @@ proptest! {
     /// A prompt and later steps give the scores of a longer prompt if nothing is evicted.
     #[test]
     fn a_prompt_and_steps_score_like_a_longer_prompt(
-        head in heads(60), shown in 1_usize..20, steps in 1_usize..20,
+        head in heads(60), observed in 1_usize..20, steps in 1_usize..20,
     ) {
-        prop_assume!(shown + steps <= head.tokens);
+        prop_assume!(observed + steps <= head.tokens);
         let before = head.tokens - steps;
-        let queries = queries(&head, shown + steps);
+        let queries = queries(&head, observed + steps);
         let mut as_prompt = selector(1000, 1000);
         as_prompt.append(&head.part(0..head.tokens));
         as_prompt.observe(&prompt(&head, head.tokens, queries.view()));
 
         let mut stepwise = selector(1000, 1000);
         stepwise.append(&head.part(0..before));
-        stepwise.observe(&prompt(&head, before, queries.slice(s![.., ..shown, ..])));
+        stepwise.observe(&prompt(&head, before, queries.slice(s![.., ..observed, ..])));
         for step in 0..steps {
             let tokens = before + step + 1;
             stepwise.append(&head.part(tokens - 1..tokens));
             for member in 0..MEMBERS {
-                let query = queries.slice(s![member, shown + step, ..]).to_vec();
+                let query = queries.slice(s![member, observed + step, ..]).to_vec();
                 let exp = |token| f64::from(head.part(0..tokens).keys.dot(token, &query)).exp();
                 let sum: f64 = (0..tokens).map(exp).sum();
                 let weights: Vec<f32> = (0..tokens).map(|t| (exp(t) / sum) as f32).collect();
@@ -121,7 +121,7 @@ proptest! {
         for (a, b) in as_prompt.received.sums.iter().zip(&stepwise.received.sums) {
             prop_assert!((a - b).abs() <= 1e-3 * a.max(1e-4), "{a} {b}");
         }
-        let total = (MEMBERS * (shown + steps)) as f64;
+        let total = (MEMBERS * (observed + steps)) as f64;
         prop_assert!((as_prompt.received.sums.iter().sum::<f64>() - total).abs() < 1e-3 * total);
     }
 }

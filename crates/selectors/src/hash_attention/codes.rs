@@ -48,7 +48,7 @@ impl Codes {
     /// which its code differs from each of `queries`. O(visible · words · queries).
     ///
     /// # Panics
-    /// In debug builds, if a score is smaller than the number subtracted from it.
+    /// Panics in debug builds if a score is smaller than the number subtracted from it.
     pub fn subtract_differing(&self, queries: &[Code], scores: &mut [u16]) {
         for (i, words) in self.words.iter().enumerate() {
             let queries: Vec<u32> = queries.iter().map(|code| code[i]).collect();

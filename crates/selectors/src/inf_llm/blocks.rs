@@ -1,4 +1,4 @@
-//! Blocks of tokens, their representatives, and the attention that chooses these.
+//! Blocks of tokens, and their representatives, which are chosen by received attention.
 
 use vattention_core::{Picks, Tokens};
 
@@ -17,7 +17,8 @@ pub(super) struct MemoryBlocks {
     /// Sum of the representatives' keys of the last block, `[dim]`.
     last: Vec<f64>,
     states: Vec<BlockState>,
-    /// First token of the blocks that may still receive attention.
+    /// First token of the blocks that may still receive attention. The blocks before it are
+    /// settled.
     unsettled: usize,
     /// Attention received by each token from `unsettled` on.
     attention: Vec<f64>,
@@ -138,8 +139,8 @@ impl MemoryBlocks {
         best.indices()
     }
 
-    /// Drops the attention of the blocks that end before token `near`. They will receive no more,
-    /// and their representatives stay.
+    /// Settles the blocks that end before token `near`: drops their attention. They will receive no
+    /// more, and their representatives stay.
     pub(super) fn settle(&mut self, near: usize) {
         let settled = near / self.block * self.block;
         if settled > self.unsettled {
@@ -148,8 +149,8 @@ impl MemoryBlocks {
         }
     }
 
-    /// Returns the scores of the first tokens, which `keys` belong to. A token has the score of its
-    /// block.
+    /// Returns the scores of the first `keys.len()` tokens, whose keys are `keys`. A token has the
+    /// score of its block.
     pub(super) fn scores(&self, query: &[f32], keys: Tokens<'_>) -> Vec<f32> {
         let mut block_scores = vec![0.0; keys.len().div_ceil(self.block)];
         let block_keys = Tokens::new(&self.keys, self.states.len(), self.dim);

@@ -59,7 +59,7 @@ proptest! {
     fn block_keys_are_the_means_of_the_most_attended(
         head in heads(80),
         (block, representatives, window) in (1_usize..20, 1_usize..6, 1_usize..50),
-        shown in 0_usize..6,
+        observed in 0_usize..6,
         steps in prop::collection::vec(prop::collection::vec(0_u8..6, 80), 0..10),
     ) {
         let mut selector = InfLlmSelector {
@@ -70,12 +70,12 @@ proptest! {
         let mut tokens = head.tokens.saturating_sub(steps.len()).max(1);
         selector.append(&head.part(0..tokens));
         let mut model = Model { received: vec![0.0; tokens] };
-        if shown > 0 {
-            let queries = queries(&head, shown.min(tokens));
+        if observed > 0 {
+            let queries = queries(&head, observed.min(tokens));
             let prompt = prompt(&head, tokens, queries.view());
             selector.observe(&prompt);
             let all: Vec<u32> = (0..tokens as u32).collect();
-            for_each_row(&prompt, shown, &all, |position, weights| {
+            for_each_row(&prompt, observed, &all, |position, weights| {
                 model.add(position, window, &all, weights);
             });
         }
@@ -125,10 +125,10 @@ proptest! {
         prop_assert_eq!(all(&*attended), all(&*fresh));
     }
 
-    /// Blocks are taken in the order of their scores, the last one in part, beside the tokens
-    /// already taken.
+    /// Blocks are picked in the order of their scores, the last one in part. Tokens that are
+    /// already picked do not count.
     #[test]
-    fn blocks_are_taken_in_order_of_their_scores(
+    fn blocks_are_picked_in_order_of_their_scores(
         head in heads(80), block in 1_usize..20, size in 1_usize..60,
     ) {
         let mut selector = InfLlmSelector {

@@ -16,17 +16,18 @@ pub type PartTable = [f32; MOST];
 #[derive(Clone, Debug)]
 pub struct Codebook {
     centroids: Centroids,
-    /// Squared norm to which one more number extends a part, if any.
+    /// Squared norm to which parts are extended by one more number; `None` if they are not
+    /// extended.
     phi: Option<f64>,
 }
 
 impl Codebook {
     /// Creates a codebook of centroids `[centroids, part_dim]`, the first of which has code 0. With
-    /// `phi`, the centroids are `[centroids, part_dim + 1]`, and their last number stands for
-    /// `√(phi − |part|²)`.
+    /// `phi`, the centroids are `[centroids, part_dim + 1]`, in the space of parts that are
+    /// extended by `√(phi − |part|²)`.
     ///
     /// # Panics
-    /// If there are no centroids, or more than 256.
+    /// Panics if there are no centroids, or more than 256.
     pub fn new(centroids: ArrayView2<'_, f32>, phi: Option<f64>) -> Self {
         let count = centroids.nrows();
         assert!((1..=MOST).contains(&count), "{count} centroids: expected 1 to {MOST}");
@@ -39,7 +40,7 @@ impl Codebook {
     /// O(centroids · part_dim).
     ///
     /// # Panics
-    /// If the length of the part differs from that of a centroid.
+    /// Panics if the length of the part differs from that of a centroid.
     pub fn encode(&self, part: &[f32]) -> u8 {
         let point = match self.phi {
             Some(phi) => Cow::Owned(augment(part, phi)),
@@ -48,10 +49,10 @@ impl Codebook {
         self.centroids.nearest(&point) as u8
     }
 
-    /// Writes the part that a code stands for into `out` `[part_dim]`.
+    /// Writes the centroid of a code into `out` `[part_dim]`.
     ///
     /// # Panics
-    /// If no centroid has this code.
+    /// Panics if no centroid has this code.
     pub fn decode(&self, code: u8, out: &mut [f32]) {
         self.centroids.copy_to(usize::from(code), out);
     }
@@ -67,8 +68,8 @@ impl Codebook {
 /// Extends a part of a key by a number that raises its norm to `√phi`, or by 0 if the norm exceeds
 /// `√phi`.
 ///
-/// Among points of equal norm, the nearest to a query, which has 0 there, has the largest product
-/// with it.
+/// A query is extended by 0. Among points of equal norm, the point nearest to the query has the
+/// largest product with it.
 pub(super) fn augment(part: &[f32], phi: f64) -> Vec<f32> {
     let rest = (phi - squared_norm(part.into())).max(0.0).sqrt() as f32;
     part.iter().copied().chain([rest]).collect()

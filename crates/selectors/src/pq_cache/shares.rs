@@ -9,7 +9,7 @@ const LANES: usize = 16;
 
 /// Adds the softmax of `logits` to `shares`, which has the same length. A logit may be −∞.
 ///
-/// A share below e^−87 of the largest is raised to e^−87 of it.
+/// Shares below e^−87 times the largest are raised to that value.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"

@@ -154,7 +154,7 @@ proptest! {
     }
 
     /// With `score = "group"`, a token's score is the sum of its shares of the heads' attention
-    /// over the tokens not taken.
+    /// over the tokens not yet picked.
     #[test]
     fn a_groups_score_is_the_sum_of_its_shares(head in heads(80)) {
         let fit = (head.tokens as u32).div_ceil(2);

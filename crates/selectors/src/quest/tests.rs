@@ -83,7 +83,7 @@ proptest! {
 
     /// With pages of one token, bounds equal logits, and picks those of the oracle.
     #[test]
-    fn pages_of_one_token_are_the_oracle(head in heads(200), score in 0..2) {
+    fn pages_of_one_token_pick_like_the_oracle(head in heads(200), score in 0..2) {
         let score = [Score::Head, Score::Group][score as usize];
         let [queries, keys] = whole(&head);
         let keys = Tokens::new(&keys, head.tokens, head.dim);
@@ -157,8 +157,8 @@ fn the_best_page_need_not_hold_the_best_token() {
     assert_eq!(picks.indices(), [0, 1], "logits 0 and 0; token 2 has 6");
 }
 
-/// Exactly `size` new tokens are taken: the last page in part, and tokens taken by others do not
-/// count.
+/// Exactly `size` new tokens are picked: the last page may be picked in part, and earlier picks do
+/// not count.
 #[test]
 fn size_counts_new_tokens() {
     let head = Head::new(100, 8, 1, Texture::Gaussian);

@@ -140,16 +140,16 @@ impl<'a> Search<'a> {
     /// Returns the best token to expand; `None` if it is worse than all candidates.
     fn next(&mut self) -> Option<u32> {
         let Reverse(next) = self.frontier.pop()?;
-        (!self.beaten(next)).then_some(next.token)
+        (!self.is_beaten(next)).then_some(next.token)
     }
 
     /// Returns true if the search has `beam` candidates that are all better.
-    fn beaten(&self, candidate: GraphCandidate) -> bool {
+    fn is_beaten(&self, candidate: GraphCandidate) -> bool {
         self.best.len() >= self.beam && self.best.last().is_none_or(|&worst| candidate > worst)
     }
 
-    /// Scores those of some tokens that are visible and were not met before. Tokens become
-    /// candidates and are expanded later if they are good enough, or if `always` is set.
+    /// Scores the tokens that are visible and were not met before. Unless it is beaten, or if
+    /// `always` is true, a token becomes a candidate and is queued for expansion.
     fn meet(&mut self, tokens: impl Iterator<Item = u32>, always: bool) {
         let new: Vec<usize> = tokens
             .map(|token| token as usize)
@@ -159,7 +159,7 @@ impl<'a> Search<'a> {
             .collect();
         for (&token, score) in new.iter().zip(self.row.logits_of(&new)) {
             let found = GraphCandidate { score, token: token as u32 };
-            if always || !self.beaten(found) {
+            if always || !self.is_beaten(found) {
                 self.frontier.push(Reverse(found));
                 self.add_candidate(found);
             }

@@ -28,8 +28,8 @@ fn pick_beside(selector: &RetrievalAttentionSelector, head: &Head, taken: &[usiz
     found
 }
 
-/// Returns a selector with a head's tokens that was shown the first ones as a prompt with its last
-/// queries.
+/// Returns a selector with a head's tokens, of which it has observed the first `tokens` as a
+/// prompt.
 fn build_with_prompt(
     config: &RetrievalAttention,
     head: &Head,
@@ -57,7 +57,7 @@ fn golden_links_and_picks() {
     for value in &golden.retrieval {
         let case: Case = serde_json::from_value(value.clone()).unwrap();
         let mut selector = RetrievalAttentionSelector { config: case.config.clone(), graph: None };
-        golden.head.show(&mut selector);
+        golden.head.feed(&mut selector);
         assert_eq!(selector.graph.as_ref().unwrap().links(), case.links);
         assert_eq!(golden.head.picks(&selector, &case.taken), case.picks, "{:?}", case.config);
         let built = golden.head.build(&case.config);

@@ -36,7 +36,7 @@ impl History {
         self.next = (self.next + 1) % self.rows;
     }
 
-    /// Number of the last rows in which a token was low.
+    /// Number of the recorded rows in which a token was low.
     pub(super) fn count(&self, place: usize) -> u32 {
         self.tokens[place].iter().map(|word| word.count_ones()).sum()
     }

@@ -1,5 +1,5 @@
-//! Laws of selectors, transcribed algorithm 2 (`tests/golden/scissorhands.json`), and bounds on the
-//! kept tokens.
+//! Laws of selectors, outputs of a transcription of algorithm 2
+//! (`tests/golden/scissorhands.json`), and bounds on the kept tokens.
 
 use proptest::prelude::*;
 use vattention_testkit::{Head, Texture, laws};
@@ -48,7 +48,7 @@ proptest! {
     ) {
         let head = Head::new(80, 2, seed, Texture::Gaussian);
         let mut selector = ScissorhandsSelector::new(config(size, recent, history), head.site());
-        let mut gone: Vec<usize> = Vec::new();
+        let mut evicted: Vec<usize> = Vec::new();
         for tokens in 1..=80 {
             selector.append(&head.part(tokens - 1..tokens));
             read_all(&mut selector, &head.step(tokens));
@@ -56,13 +56,13 @@ proptest! {
             prop_assert!(kept.len() <= size.max(recent));
             let mut last = tokens.saturating_sub(recent)..tokens;
             prop_assert!(last.all(|token| kept.contains(&token)));
-            prop_assert!(gone.iter().all(|token| !kept.contains(token)));
-            gone = (0..tokens).filter(|token| !kept.contains(token)).collect();
+            prop_assert!(evicted.iter().all(|token| !kept.contains(token)));
+            evicted = (0..tokens).filter(|token| !kept.contains(token)).collect();
         }
     }
 }
 
-/// A token that was low only in rows before the last ones counts as one that never was.
+/// Rows before the recorded ones no longer count.
 #[test]
 fn only_the_last_rows_count() {
     let mut low = History::new(70);

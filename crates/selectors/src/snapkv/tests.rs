@@ -33,10 +33,10 @@ fn keep_best_votes(config: &SnapKv, head: &Head, queries: &Array3<f32>) -> Vec<u
     for i in count.saturating_sub(config.window.get())..count {
         for member in 0..MEMBERS {
             let query = queries.slice(s![member, i, ..]).to_vec();
-            let seen = tokens - count + i + 1;
+            let visible = tokens - count + i + 1;
             let exp = |token| f64::from(head.part(0..tokens).keys.dot(token, &query)).exp();
-            let sum: f64 = (0..seen).map(exp).sum();
-            (0..seen.min(votes.len())).for_each(|token| votes[token] += exp(token) / sum);
+            let sum: f64 = (0..visible).map(exp).sum();
+            (0..visible.min(votes.len())).for_each(|token| votes[token] += exp(token) / sum);
         }
     }
     let half = u64::from(config.pool) as isize / 2;
@@ -72,9 +72,9 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn the_window_and_the_best_votes_are_kept(
-        head in heads(80), config in configs(), shown in 1_usize..20,
+        head in heads(80), config in configs(), observed in 1_usize..20,
     ) {
-        let queries = queries(&head, shown.min(head.tokens));
+        let queries = queries(&head, observed.min(head.tokens));
         let kept = keep(&config, &head, head.tokens, &queries);
         let size = config.size.to_tokens(head.tokens);
         prop_assert_eq!(kept.len(), size);

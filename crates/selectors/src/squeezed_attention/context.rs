@@ -79,7 +79,7 @@ impl Context {
         self.fine.clusters.bytes() + coarse
     }
 
-    /// Takes the visible tokens of the clusters whose scores exceed the threshold for a query.
+    /// Picks the visible tokens of the clusters whose scores exceed the threshold for a query.
     pub(super) fn take(&self, query: &[f32], picks: &mut Picks) {
         let found = match &self.coarse {
             None => ClusterLogits::in_one_level(&self.fine, query),

@@ -32,7 +32,7 @@ vattention_testkit::laws!(by_size, sized(20));
 vattention_testkit::laws!(by_threshold, config(None, Some(0.01)));
 vattention_testkit::laws!(in_two_levels, two_levels(20));
 
-/// Returns a selector that was shown a head's tokens as a prompt with `count` last queries.
+/// Returns a selector that has observed a head's tokens as a prompt with `count` last queries.
 fn build_with_prompt(
     config: &SqueezedAttention,
     head: &Head,
@@ -73,7 +73,7 @@ fn golden_levels_thresholds_and_picks() {
         let site = golden.head.site();
         let mut selector =
             SqueezedAttentionSelector { config, rule, coarse_rule, site, context: None };
-        golden.head.show(&mut selector);
+        golden.head.feed(&mut selector);
         let (fine, coarse) = selector.context.as_ref().unwrap().levels();
         assert_eq!(labels(&fine.clusters), case.labels);
         assert!((fine.threshold / more.threshold - 1.0).abs() < 1e-5, "{}", fine.threshold);

@@ -39,8 +39,8 @@ impl Curve {
         Self { tokens, exact: weights(&first, shift), a, b }
     }
 
-    /// Returns the smallest number of tokens, from the beginning of the order, that hold `mass` of
-    /// all weight. O(tokens).
+    /// Returns the smallest number of tokens, from the beginning of the order, whose weights reach
+    /// `mass` of the sum of all weights. O(tokens).
     pub(super) fn count_for_mass(&self, mass: Fraction) -> usize {
         let weights = self.weights();
         let enough = mass.get() * sum(&weights);

@@ -18,7 +18,7 @@ fn config(mass: f64, cluster: u16) -> Tactic {
 vattention_testkit::laws!(six_tokens_per_cluster, config(0.7, 6));
 vattention_testkit::laws!(one_token_per_cluster, config(0.9, 1));
 
-/// Returns a selector that was shown a head's tokens as a prompt.
+/// Returns a selector that has observed a head's tokens as a prompt.
 fn build_with_prompt(config: &Tactic, head: &Head) -> TacticSelector {
     let mut selector = TacticSelector { config: config.clone(), site: *head.site(), index: None };
     selector.append(&head.part(0..head.tokens));
@@ -46,7 +46,7 @@ fn golden_clusters_and_picks() {
         let Taken { taken } = serde_json::from_value(value.clone()).unwrap();
         let mut selector =
             TacticSelector { config: case.config.clone(), site: golden.head.site(), index: None };
-        golden.head.show(&mut selector);
+        golden.head.feed(&mut selector);
         assert_eq!(labels(&selector.index.as_ref().unwrap().clusters), case.labels);
         assert_eq!(golden.head.picks(&selector, &taken), case.picks, "{:?}", case.config);
         let built = golden.head.build(&case.config);

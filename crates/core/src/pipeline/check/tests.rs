@@ -113,9 +113,9 @@ fn variances_of_independent_draws_are_unbiased() {
     assert_near(found, want);
 }
 
-/// Averages of the estimates for samples of three tokens from each of two strata, over all samples
-/// of two tokens from each, and the true values. The strata have three and four tokens, and are
-/// neighbours if `neighbours` is true.
+/// Samples of two tokens from each of two strata predict the variances for three tokens from each.
+/// Returns the average estimates over all such samples, and the true values. The strata have three
+/// and four tokens, and are neighbours if `neighbours` is true.
 fn averages_of_two_strata(neighbours: bool) -> [[f64; 3]; 2] {
     let strata = [0..3, 3..7];
     let factor = |tokens: usize, then: f64| {
@@ -169,7 +169,7 @@ fn variances_about_the_centre_of_neighbours_are_too_large_on_average() {
     }
 }
 
-/// The effective rank differs, because pairs are weighted here.
+/// The effective rank is not compared: only one of the two computations weights the pairs.
 #[test]
 fn statistics_of_a_uniform_sample_equal_those_from_its_sums() {
     let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 2 };
@@ -254,7 +254,7 @@ fn effective_ranks_from_pairs() {
     }
 }
 
-/// A large difference between neighbours dominates the directions within each stratum.
+/// A large difference between neighbouring strata outweighs the variance within each stratum.
 #[test]
 fn a_difference_between_neighbouring_strata_has_rank_one() {
     let values = |i: usize| {

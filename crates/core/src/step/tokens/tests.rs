@@ -35,14 +35,14 @@ fn pages_outside_the_pool_are_refused() {
     assert_eq!(paged(&[3, 0], 2, 6, 4), "4");
     assert_eq!(paged(&[3, 99], 2, 6, 2), "2", "pages beyond the last row are not read");
     assert_eq!(paged(&[], 2, 6, 0), "0");
-    for (said, part) in [
+    for (message, part) in [
         (paged(&[0], 0, 6, 2), "rows of a page"),
         (paged(&[0], 2, 5, 2), "stride of pages: expected at least 6"),
         (paged(&[0], 2, 6, 4), "block table: expected at least 2 pages"),
         (paged(&[0, 4], 2, 6, 4), "block table[1]: expected a page within the pool's 24 elements"),
         (paged(&[0, u32::MAX], 2, usize::MAX, 4), "block table[1]"),
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
 }
 

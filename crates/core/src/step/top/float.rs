@@ -7,9 +7,9 @@ use super::{WORTH_GUESSING, for_each_bit, likely_ranks, mask_where, sample};
 
 impl Cuts for f32 {
     fn cut(scores: &[Self], taken: &[u64], k: usize) -> Cut<Self> {
-        let mut candidates = at_least(scores, taken, guess(scores, taken, k));
+        let mut candidates = collect_at_least(scores, taken, guess(scores, taken, k));
         if candidates.len() <= k {
-            candidates = at_least(scores, taken, Self::NEG_INFINITY);
+            candidates = collect_at_least(scores, taken, Self::NEG_INFINITY);
         }
         let (best, &mut next, _) = candidates.select_nth_unstable_by(k, |a, b| b.total_cmp(a));
         let least = best.iter().copied().reduce(Self::min);
@@ -36,7 +36,7 @@ fn guess(scores: &[f32], taken: &[u64], k: usize) -> f32 {
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
 ))]
-fn at_least(scores: &[f32], taken: &[u64], limit: f32) -> Vec<f32> {
+fn collect_at_least(scores: &[f32], taken: &[u64], limit: f32) -> Vec<f32> {
     let mut found = Vec::new();
     for (scores, &word) in scores.chunks(64).zip(taken) {
         for_each_bit(mask_where(scores, |score| score >= limit) & !word, |bit| {

@@ -27,7 +27,7 @@ struct Untaken<'a> {
 
 impl Untaken<'_> {
     /// Number of scores that are at least `limit`.
-    fn at_least(&self, limit: u32) -> usize {
+    fn count_at_least(&self, limit: u32) -> usize {
         count(self.scores, limit) - count(&self.excluded, limit)
     }
 
@@ -36,17 +36,17 @@ impl Untaken<'_> {
     /// The bracket `(low, high)` is a guess: at least `k` scores should reach `low`, and fewer than
     /// `k` should reach `high`. If the guess is wrong, the search extends to all scores.
     fn bisect(&self, k: usize, (low, high): (u32, u32)) -> KthBest {
-        let (mut low, mut reached) = (low, self.at_least(low));
+        let (mut low, mut reached) = (low, self.count_at_least(low));
         if reached < k {
-            (low, reached) = (0, self.at_least(0));
+            (low, reached) = (0, self.count_at_least(0));
         }
-        let (mut high, mut above) = (high, self.at_least(high));
+        let (mut high, mut above) = (high, self.count_at_least(high));
         if above >= k {
             (high, above) = (LIMIT, 0);
         }
         while high - low > 1 {
             let middle = low.midpoint(high);
-            match self.at_least(middle) {
+            match self.count_at_least(middle) {
                 count if count < k => (high, above) = (middle, count),
                 count => (low, reached) = (middle, count),
             }

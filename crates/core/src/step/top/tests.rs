@@ -98,7 +98,8 @@ fn initial_picks(n: usize, variant: usize) -> Picks {
     picks
 }
 
-/// Rule 1: lower token index first among equals; rule 2: `k` tokens among those not yet taken.
+/// Among equal scores the lower token is picked first (rule 1), and `k` counts only tokens that are
+/// not picked yet (rule 2).
 #[test]
 fn ties_go_to_the_lower_token() {
     let mut picks = Picks::new(100);

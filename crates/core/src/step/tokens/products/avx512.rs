@@ -1,7 +1,7 @@
 //! Dot products by AVX-512 intrinsics, which hold a chunk of a query in a register. Code that the
 //! compiler generates from plain Rust is twenty times as slow here.
 
-#[allow(clippy::wildcard_imports, reason = "most of it is used here")]
+#[allow(clippy::wildcard_imports, reason = "most names in this file come from there")]
 use std::arch::x86_64::*;
 
 use super::{AHEAD, LANES, QueryChunk, ROWS, TILE, add_lanes, prefetch::prefetch, widen_chunk};
