@@ -14,6 +14,7 @@ mod check;
 mod compare;
 mod fail;
 mod interrupt;
+mod json_fields;
 mod layers;
 mod list;
 mod merge;
@@ -27,6 +28,7 @@ mod pipelines;
 mod progress;
 mod provenance;
 mod reference;
+mod schema;
 mod sharing;
 mod study;
 mod synth;
@@ -74,7 +76,7 @@ enum Command {
     /// List selectors, samplers, estimators and backends, with their fields.
     List(list::ListArgs),
     /// Print the JSON Schema of pipeline files, for editors.
-    Schema,
+    Schema(schema::SchemaArgs),
     /// Print a completion script for a shell.
     Completions(reference::CompletionsArgs),
     /// Write a manual page for each command.
@@ -154,7 +156,7 @@ fn run(command: Command, call: &Call) -> Result<(), Failure> {
         Command::Bench(args) => bench::run(&args, call),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),
-        Command::Schema => list::print_schema(),
+        Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => reference::print_completions(&args, Cli::command()),
         Command::Man(args) => reference::write_man_pages(&args, Cli::command()),
         Command::Synth(args) => synth::run(&args),

@@ -1,7 +1,7 @@
-//! `vattention list` and `vattention schema`: the components that pipeline files may name.
+//! `vattention list`: the components that pipeline files may name.
 
 use serde_json::{Map, Value, json};
-use vattention::config::{ComponentEntry, Field, listing, meant_component, schema};
+use vattention::config::{ComponentEntry, Field, listing, meant_component};
 use vattention::plugin::ComponentKind;
 
 use crate::fail::{Failure, say};
@@ -68,10 +68,6 @@ fn unknown(name: &str) -> Failure {
     names.extend(backends.iter().map(|backend| backend.name()));
     let meant = meant_component(name, &names).map_or_else(String::new, |meant| format!("{meant} "));
     Failure::input(format!("NAME: no component `{name}`; {meant}`vattention list` shows all"))
-}
-
-pub(crate) fn print_schema() -> Result<(), Failure> {
-    say(&format!("{:#}", schema()))
 }
 
 fn backend_entry(backend: &dyn vattention::Backend) -> Value {

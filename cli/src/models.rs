@@ -22,6 +22,8 @@ use vattention::Shape;
 use crate::fail::Failure;
 use crate::sharing::Call;
 
+pub(crate) use generate::{GenerationReport, StepsDocument};
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
     /// Generate text with a pipeline, and report what it read.

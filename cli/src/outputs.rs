@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention::trace::{check_writable, partial_path, write_beside};
 
@@ -126,11 +127,12 @@ pub(crate) fn check_outputs_unless(
 }
 
 /// Results with their provenance.
-#[derive(Serialize)]
-struct Document<'a, R> {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document<R> {
+    /// Provenance of the results.
     run: Provenance,
     #[serde(flatten)]
-    results: &'a R,
+    results: R,
 }
 
 /// Writes the provenance from `run` and the results as JSON, to a file or to standard output.

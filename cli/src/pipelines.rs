@@ -19,7 +19,7 @@ use crate::progress;
 
 #[cfg(feature = "models")]
 pub(crate) use lineup::fits_model;
-pub(crate) use lineup::{Lineup, expect_fit, fits};
+pub(crate) use lineup::{Lineup, WithLeftOut, expect_fit, fits};
 pub(crate) use loading::{Changes, LoadedPipelines};
 
 /// Pipelines, their changes and their variations.

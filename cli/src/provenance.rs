@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention::PipelineConfig;
 use vattention::experiments::{Files, Machine, named_files};
@@ -11,7 +12,7 @@ use crate::fail::Failure;
 use crate::sharing::{Call, VERSION};
 
 /// Everything that results depend on: program, command line, inputs, pipelines, machine.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Provenance {
     /// Version and commit.
     vattention: &'static str,
@@ -21,14 +22,18 @@ pub(crate) struct Provenance {
     inputs: BTreeMap<String, String>,
     /// Pipelines with all their settings, in the order of the results.
     pipelines: Vec<PipelineText>,
+    /// Name of the backend, if one ran.
     backend: Option<String>,
+    /// Processor and number of threads.
     machine: Machine,
 }
 
 /// Pipeline with all its settings.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct PipelineText {
+    /// Name of the pipeline.
     pipeline: String,
+    /// Pipeline file with all settings.
     toml: String,
 }
 

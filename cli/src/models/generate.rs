@@ -24,11 +24,11 @@ use crate::pipelines::fits_model;
 use crate::provenance::Provenance;
 use crate::sharing::Call;
 
-use report::GenerationReport;
 use request::{Request, read_prompt};
 use tally::StepTally;
 
 pub(crate) use args::GenerateArgs;
+pub(crate) use report::GenerationReport;
 pub(crate) use steps::{DenseComparison, OutsideCount, StepRow, StepsDocument};
 use steps::{ErrorLog, StepLog};
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention::config::file_advice;
 use vattention::experiments::Entry;
@@ -16,11 +17,14 @@ pub(crate) struct Lineup<T> {
 }
 
 /// Pipeline that cannot run, and the reason.
-#[derive(Debug, Serialize)]
-pub(super) struct LeftOutPipeline {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct LeftOutPipeline {
+    /// Name of the pipeline.
     #[serde(rename = "pipeline")]
     pub(super) name: String,
+    /// Pipeline file, as given.
     pub(super) file: String,
+    /// Error message.
     pub(super) reason: String,
 }
 
@@ -76,10 +80,11 @@ impl<T> Lineup<T> {
 }
 
 /// Results, and the pipelines that were left out.
-#[derive(Serialize)]
-struct WithLeftOut<'a, R> {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct WithLeftOut<'a, R> {
     #[serde(flatten)]
     results: &'a R,
+    /// Pipelines that could not run, with the reasons.
     left_out: &'a [LeftOutPipeline],
 }
 

@@ -12,6 +12,7 @@ mod cli;
 mod evaluate;
 mod generate;
 mod gguf;
+mod json_fields;
 mod malformed;
 mod reference;
 mod shards;

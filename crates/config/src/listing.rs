@@ -1,5 +1,6 @@
 //! Components that pipeline files may name, with fields, defaults and meanings, from the registry.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use vattention_core::plugin::{Component, ComponentKind, components};
@@ -8,7 +9,7 @@ use vattention_core::schemars::SchemaGenerator;
 use crate::schema::{fields, is_selector};
 
 /// A selector, sampler or estimator that pipeline files may name.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ComponentEntry {
     /// Value of `type` in pipeline files.
     pub name: &'static str,
@@ -22,7 +23,7 @@ pub struct ComponentEntry {
 }
 
 /// A field of a table.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Field {
     /// Key of the field.
     pub name: String,

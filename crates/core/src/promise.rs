@@ -10,7 +10,7 @@ use crate::{Fraction, Size};
 pub use assumption::{Assumption, Assumptions};
 
 /// Goal of a sample: an error of at most epsilon, or a fixed size and an error bar.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Goal {
     /// Quantity whose error is bounded.
     pub target: Target,
@@ -24,7 +24,7 @@ pub struct Goal {
 }
 
 /// Condition under which a sample is complete.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum SampleGoal {
     /// The error is at most epsilon.
@@ -114,7 +114,7 @@ impl From<Promise> for Goal {
 }
 
 /// `Pr(error of the target > radius) ≤ delta`, at one step, for one sample.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ErrorBar {
     /// Quantity whose error is bounded.
     pub target: Target,
@@ -129,7 +129,7 @@ pub struct ErrorBar {
 /// `Pr(error of the target > epsilon) ≤ delta`, at one step.
 ///
 /// The error is relative to the target's norm.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Promise {
     /// Quantity whose error is bounded.
     pub target: Target,
@@ -183,7 +183,9 @@ impl Scope {
 }
 
 /// Ground that a promise rests on, weakest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Nothing is promised.
@@ -197,7 +199,7 @@ pub enum Kind {
 }
 
 /// Promise and error bar of one row, and the ground that they rest on.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Certificate {
     /// Promise, if the pipeline makes one and a sample of at most the limit suffices for it.
     pub promise: Option<Promise>,

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use vattention_experiments::{Bars, Digest, Variant, Violations, digest_of_file};
 use vattention_tasks::{AnswerMetric, Case, Task};
@@ -10,7 +11,7 @@ use vattention_tasks::{AnswerMetric, Case, Task};
 use crate::{Error, Result};
 
 /// One answer, with the digest of its inputs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     /// Digest of everything that the answer depends on.
     pub digest: String,
@@ -31,7 +32,7 @@ pub struct Record {
 }
 
 /// Score by a metric that does not determine accuracy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OtherScore {
     /// Name of the metric.
     pub metric: String,
@@ -40,7 +41,7 @@ pub struct OtherScore {
 }
 
 /// Answer of a model with a pipeline, and the summary of its attention.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CaseAnswer {
     /// Score of the task, from 0 to 1.
     pub score: f64,
@@ -55,7 +56,7 @@ pub struct CaseAnswer {
 }
 
 /// Density of the attention of one answer, and its errors against dense attention.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AttentionSummary {
     /// Number of rows: query heads of all layers at all steps.
     pub rows: usize,
@@ -71,7 +72,7 @@ pub struct AttentionSummary {
 }
 
 /// Errors of rows against dense attention. An infinite error is `null` in JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RowErrorSummary {
     /// Relative error of the output, mean over rows.

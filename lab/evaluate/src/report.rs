@@ -1,5 +1,6 @@
 //! Report of an evaluation.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_core::{PipelineConfig, Promise, Shape};
 use vattention_experiments::{
@@ -13,7 +14,7 @@ use crate::record::{AttentionSummary, OtherScore, Record};
 use crate::settings::{EvaluationSettings, Setup};
 
 /// Results of variants, and all their answers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct EvaluationReport {
     /// Part of the prompts that the pipeline read.
     pub setup: Setup,
@@ -41,7 +42,7 @@ pub struct EvaluationReport {
 }
 
 /// Prefill of prompts, before the pipeline begins.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct PrefillResult {
     /// Strategy.
     #[serde(flatten)]
@@ -61,7 +62,7 @@ impl PrefillResult {
 }
 
 /// Result of one variant.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct VariantResult {
     /// Name of the pipeline, with the density that it was tuned to.
     pub variant: String,
@@ -107,7 +108,7 @@ pub struct VariantResult {
 }
 
 /// Accuracy on one task at one length.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TaskScore {
     /// Name of the task.
     pub task: String,

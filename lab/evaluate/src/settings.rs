@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vattention_core::Options;
 use vattention_llm::Strategy;
@@ -12,7 +13,7 @@ use vattention_tasks::Task;
 use crate::talk::Talk;
 
 /// Part of a prompt that the pipeline reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Setup {
     /// No part: the prefill strategy reads the whole prompt, and only the answer uses the pipeline.

@@ -1,6 +1,7 @@
 //! Results of a comparison: measurements of rows, and their summary.
 
 use ndarray::{ArrayView1, Axis, s};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vattention_core::{Kind, Output, PipelineConfig, Promise, RowReport, Target};
 use vattention_trace::{Layout, TraceLayer};
@@ -12,7 +13,7 @@ use crate::metrics::{
 use crate::{Entry, Exact};
 
 /// Results of pipelines on a trace.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Comparison {
     /// File of the trace, as given.
     pub trace: String,
@@ -41,7 +42,7 @@ pub(crate) fn front(points: &[(f64, f64)]) -> Vec<bool> {
 }
 
 /// Result of one pipeline, over all rows of all layers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Measured {
     /// Name of the pipeline.
     pub pipeline: String,
@@ -84,7 +85,7 @@ pub struct Measured {
 }
 
 /// Errors of a pipeline that evicts tokens, against attention over the live tokens.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct LiveTokens {
     /// Share of the visible tokens that are live: not evicted.
     pub tokens: MeanMax,
@@ -95,7 +96,7 @@ pub struct LiveTokens {
 }
 
 /// Violations of a promise.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct Guarantee {
     /// The promise.
     pub promise: Promise,

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_core::{
     Goal, Kind, PipelineConfig, Promise,
@@ -43,7 +44,7 @@ pub use rows_together::{RowsTogether, SampleUnit, UnitsViolated};
 /// of a layer together. Below, *head (layer)* means a query head under scope `row`, a layer under
 /// scope `step`. Each [`PromiseTest`] contradicts a kept promise with a probability of at most
 /// [`LEVEL`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Verification {
     /// Name of the pipeline.
     pub pipeline: String,
@@ -97,7 +98,7 @@ pub struct Verification {
 }
 
 /// Result of the tests of a promise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PromiseVerdict {
     /// No p-value is below the levels of contradiction and suspicion, and every row has enough
@@ -111,7 +112,7 @@ pub enum PromiseVerdict {
 }
 
 /// Test of a promise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PromiseTest {
     /// Each head (layer) over all queries: p-values below [`LEVEL`] over their number.
@@ -123,7 +124,7 @@ pub enum PromiseTest {
 }
 
 /// Numbers of heads (layers), by the evidence from their violations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct EvidenceCounts {
     /// [`Evidence::WithinDelta`].
     pub within_delta: usize,
@@ -134,7 +135,7 @@ pub struct EvidenceCounts {
 }
 
 /// Query head with most failures, and their cause.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HeadFault {
     /// Layer.
     pub layer: usize,

@@ -1,5 +1,6 @@
 //! Report of a generation, in words and as JSON.
 
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use vattention_evaluate::Setup;
 use vattention_llm::{Generation, Stop};
@@ -12,26 +13,38 @@ use crate::numbers::{percent, short};
 use crate::table::{self, Column, or_dash};
 
 /// Everything that was measured, as written to JSON.
-#[derive(Serialize)]
-pub(super) struct GenerationReport {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct GenerationReport {
+    /// Model, as given.
     pub(super) model: String,
+    /// Name of the pipeline.
     pub(super) pipeline: String,
+    /// Pipeline file, as given.
     pub(super) file: String,
+    /// Name of the backend.
     pub(super) backend: String,
     #[serde(serialize_with = "serialize_setup")]
+    /// Part of the prompt that the pipeline reads.
     pub(super) setup: Setup,
+    /// Generated text.
     pub(super) answer: String,
+    /// End of the generation: `end`, `length` or `interrupted`.
     pub(super) stop: &'static str,
+    /// Numbers of tokens.
     pub(super) tokens: TokenCounts,
     /// Time of reading the dense part.
     pub(super) prefill_seconds: f64,
     /// Share of the causal pairs that the prefill read.
     pub(super) prefill_density: Option<f64>,
+    /// Times of the steps with the pipeline; `None` without a step.
     pub(super) steps: Option<StepTimes>,
+    /// Memory of the model and the sequence.
     pub(super) memory: MemoryReport,
     /// Mean over layers and steps with the pipeline.
     pub(super) density: Option<f64>,
+    /// Means of each layer over steps.
     pub(super) layers: Vec<LayerRow>,
+    /// Comparison with the answer by dense attention, if it was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) beside: Option<DenseComparison>,
     /// Only with `--steps`.
@@ -46,10 +59,13 @@ fn serialize_setup<S: Serializer>(setup: &Setup, serializer: S) -> Result<S::Ok,
 }
 
 /// Memory of a generation, in bytes.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct MemoryReport {
+    /// Weights of the model.
     pub(super) weights: u64,
+    /// Keys and values of the sequence.
     pub(super) keys_values: u64,
+    /// Indexes of the selectors and samplers.
     pub(super) index: u64,
 }
 

@@ -1,5 +1,6 @@
 //! Request to a model, in tokens.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_evaluate::Setup;
 use vattention_llm::{Generation, Session};
@@ -110,9 +111,12 @@ pub(super) fn read_prompt(session: &mut Session<'_>, tokens: &[u32]) -> Result<V
 }
 
 /// Numbers of tokens of the parts of a sequence.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct TokenCounts {
+    /// Tokens that the prefill strategy read.
     pub(super) context: usize,
+    /// Tokens of the prompt that the pipeline read.
     pub(super) question: usize,
+    /// Generated tokens.
     pub(super) answer: usize,
 }

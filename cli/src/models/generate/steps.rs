@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vattention::Target;
 use vattention::experiments::Bars;
@@ -14,18 +15,22 @@ use crate::fail::Failure;
 use crate::progress;
 
 /// Document that `--steps` writes, and `plot-steps` reads.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct StepsDocument {
+    /// Model, as given.
     pub(crate) model: String,
+    /// Name of the pipeline.
     pub(crate) pipeline: String,
+    /// Part of the prompt that the pipeline reads: `a` for no part, `b` for the question.
     pub(crate) setup: String,
     /// `None` if the answer was interrupted.
     pub(crate) beside: Option<DenseComparison>,
+    /// Steps with the pipeline.
     pub(crate) steps: Vec<StepRow>,
 }
 
 /// One step; vectors have an element per layer.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct StepRow {
     /// Length of the sequence after the step.
     pub(crate) tokens: usize,
@@ -42,7 +47,7 @@ pub(crate) struct StepRow {
 }
 
 /// Number of errors outside of their error bars, over all steps and layers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct OutsideCount {
     /// Rows that have an error bar and did not read all tokens.
     pub(crate) rows: usize,
@@ -51,7 +56,7 @@ pub(crate) struct OutsideCount {
 }
 
 /// Comparison of an answer with the answer by dense attention.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct DenseComparison {
     /// Tokens that were compared; a token that ended the text is included.
     pub(crate) compared: usize,

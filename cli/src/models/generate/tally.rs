@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention::Timings;
 use vattention_llm::{LayerReport, Session};
@@ -147,21 +148,26 @@ fn median(numbers: &[f64]) -> Option<f64> {
 }
 
 /// Times of the steps with the pipeline.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct StepTimes {
+    /// Number of steps.
     pub(super) count: usize,
+    /// Median time of a step.
     pub(super) median_seconds: f64,
-    /// Share of the time of all steps.
+    /// Share of attention in the time of all steps.
     pub(super) attention_share: f64,
-    /// Share of the time that threads spent on KV heads, like the next two.
+    /// Share, in selectors, of the time that threads spent on KV heads.
     pub(super) select_share: Option<f64>,
+    /// Share of that time in samplers and checks.
     pub(super) sample_share: Option<f64>,
+    /// Share of that time in products with keys and values.
     pub(super) attend_share: Option<f64>,
 }
 
 /// Means of one layer over steps.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct LayerRow {
+    /// Layer.
     pub(super) layer: usize,
     /// Share of the visible tokens that a KV head's query heads read together.
     pub(super) density: f64,

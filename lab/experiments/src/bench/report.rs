@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::group::BenchCase;
@@ -9,7 +10,7 @@ use super::tally::{BenchTally, MeasuredGroup, PassResult};
 use crate::metrics::ViolationCount;
 
 /// Results of the benchmark.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct BenchReport {
     /// Machine.
     pub machine: Machine,
@@ -24,7 +25,7 @@ pub struct BenchReport {
 }
 
 /// Description of a machine.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Machine {
     /// Name of the processor, if the system reports it.
     pub cpu: Option<String>,
@@ -35,7 +36,7 @@ pub struct Machine {
 }
 
 /// Speed of reading memory in order.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Bandwidth {
     /// Number of threads.
     pub threads: usize,
@@ -46,7 +47,7 @@ pub struct Bandwidth {
 }
 
 /// Results of one pipeline. Times, speeds and their ratios are medians over rounds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct BenchRow {
     /// Name of the pipeline.
     pub pipeline: String,

@@ -1,5 +1,6 @@
 //! Counts of rows whose error is outside their error bar.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use vattention_core::{Certificate, Goal, Kind};
 
@@ -10,7 +11,7 @@ pub(crate) const ROUNDING: f64 = 1e-5;
 
 /// Counts of error bars, and of bars that the error exceeds, over the rows that have an error bar
 /// and did not read every token.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bars {
     /// Number of rows.
@@ -97,7 +98,7 @@ impl Bars {
 }
 
 /// Summary of error bars in reports.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct BarsSummary {
     /// Number of rows that have an error bar and did not read every token.
     pub rows: usize,

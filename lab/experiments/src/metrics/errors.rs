@@ -1,6 +1,7 @@
 //! Relative errors, and their summaries over rows.
 
 use ndarray::{Array1, ArrayView1};
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_core::{Promise, Target, sample::max_or_nan};
 
@@ -62,7 +63,7 @@ fn norm(x: &Array1<f64>) -> f64 {
 }
 
 /// Mean and maximum of numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct MeanMax {
     /// Arithmetic mean.
     pub mean: f64,
@@ -80,7 +81,7 @@ impl MeanMax {
 }
 
 /// Distribution of errors over rows.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ErrorSummary {
     /// Arithmetic mean.
     pub mean: f64,

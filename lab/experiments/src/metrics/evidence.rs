@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::binomial::{first_true, p_value};
@@ -14,7 +15,7 @@ pub const LEVEL: f64 = 1e-6;
 pub const SUSPICION: f64 = 0.05;
 
 /// Evidence on the promised delta from violations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
     /// The share of violations is at most delta.
@@ -58,7 +59,7 @@ impl fmt::Display for Evidence {
 }
 
 /// Test of a count of violations, and the smallest rate that it can detect.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CountTest {
     /// Number of trials.
     pub trials: usize,

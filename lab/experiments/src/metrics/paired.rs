@@ -1,5 +1,6 @@
 //! Difference between the scores of two variants in the same cases.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::binomial;
@@ -14,7 +15,7 @@ pub(super) const QUANTILE: f64 = 1.959_963_984_540_054;
 /// in Medicine 17). If scores are fractions, sums of gains and losses take the place of counts,
 /// which is conservative: the square of a difference within `[-1, 1]` is at most its absolute
 /// value. Cases are assumed to be independent.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PairedDifference {
     /// Number of cases.
     pub cases: usize,

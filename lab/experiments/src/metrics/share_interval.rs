@@ -1,5 +1,6 @@
 //! Intervals of mean scores.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::paired::QUANTILE;
@@ -9,7 +10,7 @@ use super::paired::QUANTILE;
 /// Wilson's score interval (Wilson 1927, "Probable inference, the law of succession, and
 /// statistical inference"). For fractional scores it is conservative: the variance of a score
 /// within `[0, 1]` is at most that of a Bernoulli variable of the same mean.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ShareInterval {
     /// Lower end.
     pub low: f64,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::iter::Sum;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vattention_core::{Promise, promise::Scope};
 
@@ -10,7 +11,7 @@ use super::{Evidence, LEVEL, binomial};
 
 /// Numbers of rows and of steps that violated a promise. A row is a query head at one query, a step
 /// is all query heads of a layer at one query.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Violations {
     /// Number of rows measured.
     pub rows: usize,
@@ -60,7 +61,7 @@ impl Violations {
 }
 
 /// Number of violations of a promise, in the unit of its scope. All reports use this type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ViolationCount {
     /// Unit: a row, or a step (all query heads of a layer at one query).
     pub unit: Scope,
@@ -89,7 +90,7 @@ impl fmt::Display for ViolationCount {
 }
 
 /// Number of token lists that rows attended to: the independent units among rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenLists {
     /// Number of token lists; the lists of different steps are different.
     pub count: usize,

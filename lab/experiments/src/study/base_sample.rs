@@ -5,6 +5,7 @@
 //! For kurtosis κ, the root mean square of the first error is about `√((κ − 1) / b)`, which
 //! decreases slowly for heavy tails.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_core::SampleStats;
 
@@ -15,7 +16,7 @@ use super::sizes::{count_common, sort_sizes};
 use crate::{ErrorSummary, Result};
 
 /// Result of the study.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct BaseSample {
     /// File of the trace, as given.
     pub trace: String,
@@ -26,7 +27,7 @@ pub struct BaseSample {
 }
 
 /// Base samples of one size.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct BaseSize {
     /// Sample size in tokens.
     pub tokens: usize,

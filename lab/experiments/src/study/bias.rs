@@ -7,6 +7,7 @@
 //! of a sample's, is subtracted from the squared bias.
 
 use ndarray::Array1;
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_core::{Fraction, Size};
 
@@ -17,7 +18,7 @@ use crate::metrics::mean;
 use crate::{Error, Result};
 
 /// Result of the study.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Bias {
     /// File of the trace, as given.
     pub trace: String,
@@ -29,7 +30,7 @@ pub struct Bias {
 
 /// Bias and deviation of reading a number of tokens besides those of the natural configuration's
 /// selectors, by top-k or by a sample.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct BiasSize {
     /// Number of additional tokens, as a share of the visible tokens.
     pub share: f64,

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_core::{Fraction, PipelineConfig};
 
@@ -18,7 +19,7 @@ use crate::verify::{HeadCount, at_delta, run_all_trials};
 use crate::{Entry, Error, Result};
 
 /// Result of the study.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Calibration {
     /// File of the trace, as given.
     pub trace: String,
@@ -29,7 +30,7 @@ pub struct Calibration {
 }
 
 /// Error bars of one pipeline.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Calibrated {
     /// Name of the pipeline.
     pub pipeline: String,
@@ -38,7 +39,7 @@ pub struct Calibrated {
 }
 
 /// Error bars at one delta.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct AtDelta {
     /// Probability with which an error may exceed its bar.
     pub delta: f64,

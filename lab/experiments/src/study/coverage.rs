@@ -6,6 +6,7 @@
 //! makes the paper's case for its combination: a fixed number of tokens covers little of a flat
 //! row, where a sample is accurate; a peaked row is the opposite.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_core::{Fraction, Size, Target};
 
@@ -20,7 +21,7 @@ use crate::{ErrorSummary, Result};
 const METHODS: [&str; 4] = ["top-k", "top-p", "sample", "half each"];
 
 /// Result of the study.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Coverage {
     /// File of the trace, as given.
     pub trace: String,
@@ -37,7 +38,7 @@ pub struct Coverage {
 }
 
 /// One method over all rows.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CoverageMethod {
     /// Name of the method.
     pub method: &'static str,
@@ -54,7 +55,7 @@ pub struct CoverageMethod {
 }
 
 /// One method on one row; means over samples, if the method samples.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RowCoverage {
     /// Layer.
     pub layer: usize,

@@ -6,6 +6,7 @@
 //! mean error proportional to ε, up to the finite-population correction; where the base sample is
 //! larger, the error is constant.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_core::{Estimator, Fraction, Target, pipeline::required_size};
 use vattention_estimators::{Clt, Ratio};
@@ -26,7 +27,7 @@ const PROMISES: [(&str, Target); 4] = [
 ];
 
 /// Result of the study.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct EpsilonStudy {
     /// File of the trace, as given.
     pub trace: String,
@@ -39,7 +40,7 @@ pub struct EpsilonStudy {
 }
 
 /// Errors under one promise.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct EpsilonSeries {
     /// Promised sum, and the estimator's name in pipeline files.
     pub promise: &'static str,
@@ -52,7 +53,7 @@ pub struct EpsilonSeries {
 }
 
 /// Errors at one epsilon.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct EpsilonPoint {
     /// Allowed relative error.
     pub epsilon: f64,

@@ -4,6 +4,7 @@
 //! tokens: see [`compute_limits`]. A pipeline that promises something else, or does not keep its
 //! promise, may read fewer tokens.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_core::{Backend, Promise, Target};
 use vattention_trace::Trace;
@@ -18,7 +19,7 @@ use crate::{
 };
 
 /// Result of the study.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct LimitStudy {
     /// Results of the pipelines.
     #[serde(flatten)]
@@ -34,7 +35,7 @@ pub struct LimitStudy {
 }
 
 /// Limit of one query head.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct HeadLimit {
     /// Layer.
     pub layer: usize,

@@ -5,6 +5,7 @@
 //! reports quantiles, the Kolmogorov distance `max |F − Φ|`, and the share beyond the normal
 //! distribution's outer 5 %.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_estimators::formula::{z_one, z_two};
 
@@ -18,7 +19,7 @@ use crate::Result;
 const TAILS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4];
 
 /// Result of the study.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Normality {
     /// File of the trace, as given.
     pub trace: String,
@@ -29,7 +30,7 @@ pub struct Normality {
 }
 
 /// Samples of one size.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct NormalitySize {
     /// Sample size in tokens.
     pub tokens: usize,

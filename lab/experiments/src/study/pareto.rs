@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use vattention_core::{Backend, Estimator, Fraction, PipelineConfig};
@@ -12,7 +13,7 @@ use super::options::PromiseOptions;
 use crate::{Comparison, Entry, Error, Result, Results, TraceSettings, compare};
 
 /// Result of the study.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Pareto {
     /// Results of the pipelines.
     #[serde(flatten)]

@@ -4,6 +4,7 @@
 //! The estimator is `clt` with the paper's constants, for promises on the denominator and on the
 //! numerator.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_core::{Backend, Size, Target};
 use vattention_trace::Trace;
@@ -41,7 +42,7 @@ fn share(x: f64) -> Size {
 }
 
 /// Result of the study.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Sensitivity {
     /// File of the trace, as given.
     pub trace: String,
@@ -52,7 +53,7 @@ pub struct Sensitivity {
 }
 
 /// The natural configuration with one parameter at some value.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct Variation {
     /// Target of the promise.
     pub target: Target,

@@ -15,6 +15,7 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vattention_core::{Estimator, Target, pipeline::required_size};
 use vattention_estimators::{Clt, Hoeffding, SubGaussian};
@@ -31,7 +32,7 @@ use crate::metrics::mean;
 const BOUNDS: [&str; 3] = ["clt", "sub-gaussian", "hoeffding"];
 
 /// Result of the study.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Tightness {
     /// File of the trace, as given.
     pub trace: String,
@@ -48,7 +49,7 @@ pub struct Tightness {
 }
 
 /// One bound over all heads.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct BoundCount {
     /// Name of the bound in pipeline files.
     pub bound: &'static str,
@@ -65,7 +66,7 @@ pub struct BoundCount {
 }
 
 /// One bound at one head.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct HeadBound {
     /// Layer.
     pub layer: usize,

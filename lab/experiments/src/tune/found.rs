@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_core::{Fraction, PipelineConfig};
 
 use super::{TuningGoal, TuningScore};
 
 /// Result of the search for the best settings.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Tuning {
     /// Files of the traces on which settings were chosen.
     pub traces: Vec<String>,
@@ -27,7 +28,7 @@ pub struct Tuning {
 }
 
 /// A candidate, with its measurement on the last rung that it reached.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Tried {
     /// Method.
     #[serde(rename = "pipeline")]
@@ -52,12 +53,13 @@ pub struct Tried {
 }
 
 /// Best candidate of a method for a goal.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Best {
     /// Method.
     #[serde(rename = "pipeline")]
     pub method: String,
     /// Goal; `None` for a candidate on the Pareto front.
+    #[schemars(with = "Option<String>")]
     pub goal: Option<TuningGoal>,
     /// Index of the candidate in [`Tuning::tried`]; `None` if no candidate meets the goal.
     pub tried: Option<usize>,
@@ -68,7 +70,7 @@ pub struct Best {
 }
 
 /// A candidate that could not be measured.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct LeftOutCandidate {
     /// Method.
     #[serde(rename = "pipeline")]

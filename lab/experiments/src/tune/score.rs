@@ -1,5 +1,6 @@
 //! Measurement of a pipeline on several traces.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vattention_core::Backend;
 use vattention_trace::{Layout, Trace};
@@ -19,7 +20,7 @@ pub struct TuningTraces<'a> {
 }
 
 /// Measurement of a pipeline: means over the rows of all traces.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TuningScore {
     /// Number of rows: query heads × queries × layers × traces.
     pub rows: usize,

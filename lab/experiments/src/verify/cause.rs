@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vattention_core::promise::{Assumption, Assumptions};
 
 /// Cause of a sample's error above epsilon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureCause {
     /// The sample misses heavy tokens: the error would be less than half if the undrawn tokens that
@@ -47,7 +48,7 @@ impl fmt::Display for FailureCause {
 }
 
 /// Number of samples that violated a promise, by [`FailureCause`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailureCounts {
     /// [`FailureCause::TailSeen`].
     pub tail_seen: usize,

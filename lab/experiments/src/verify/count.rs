@@ -1,5 +1,6 @@
 //! Counts of samples that violated a promise, and summaries of these samples.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_core::{Goal, Kind, promise::Assumptions};
 
@@ -8,7 +9,7 @@ use super::trials::{ResidualSpread, RowTrials};
 use crate::metrics::{Bars, ErrorSummary, Evidence, binomial, quantile, sorted};
 
 /// Summary of one query head's samples. Heads that share a sample are counted separately.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HeadCount {
     /// Layer.
     pub layer: usize,
@@ -25,6 +26,7 @@ pub struct HeadCount {
     pub p_value: f64,
     /// Error bars.
     #[serde(serialize_with = "Bars::serialize_summary")]
+    #[schemars(with = "crate::metrics::BarsSummary")]
     pub bars: Bars,
     /// Number of trials whose sample was large enough by the last check.
     pub held: usize,
@@ -51,7 +53,7 @@ pub struct HeadCount {
 
 /// Summary of the samples of all query heads of a layer together: the largest error of any head, by
 /// trial.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StepCount {
     /// Layer.
     pub layer: usize,
@@ -71,7 +73,7 @@ pub struct StepCount {
 
 /// Count of violations of a query head, or of all heads of a layer together, at one query or over
 /// all queries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Count {
     /// Layer.
     pub layer: usize,

@@ -1,5 +1,6 @@
 //! Rows with enough samples to be tested individually.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::count::Count;
@@ -7,7 +8,7 @@ use crate::metrics::{LEVEL, binomial};
 
 /// Number of rows whose samples would contradict delta if all of them violated the promise, and
 /// number of rows with too few samples for that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct JudgedRows {
     /// Number of rows with enough samples.
     pub judged: usize,

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::metrics::{LEVEL, binomial};
@@ -25,7 +26,7 @@ pub struct SampleUnit {
 
 /// Test of all rows together: the number of units in which a row has at least `j` violations is
 /// tested for each `j` up to the number of samples of a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RowsTogether {
     /// Number of sampled units: token lists at one query, or steps of a layer.
     pub units: usize,
@@ -41,7 +42,7 @@ pub struct RowsTogether {
 }
 
 /// Number of units in which a row has at least some number of violations.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct UnitsViolated {
     /// Number of violations.
     pub at_least: usize,

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::reads::{QueryBlock, Reads};
@@ -15,7 +16,7 @@ use crate::product::{RowView, Threads, WriteMode, times_transposed};
 ///
 /// Cost for a block of `count` tokens and a KV head: `sample · count` queries over all keys, and a
 /// sort of the keys.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct SampleAttention {
     /// Share of a block's tokens whose queries are sampled, evenly spaced and including the last
     /// token; above 0, at most 1.

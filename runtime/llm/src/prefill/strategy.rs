@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::reads::{QueryBlock, Reads};
@@ -15,7 +16,7 @@ use crate::{Error, Result};
 ///
 /// Selectors that learn from a prompt's last queries compute these queries' attention over all keys
 /// themselves, under any strategy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "strategy", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Strategy {
