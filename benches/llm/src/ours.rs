@@ -1,4 +1,4 @@
-//! This library's session, at a context of random keys and values.
+//! This library's session, with a context of random keys and values.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -24,14 +24,14 @@ pub(crate) struct Ours<'m> {
     token: u32,
 }
 
-/// The pipeline's name in tables.
+/// Name of the pipeline in tables.
 pub(crate) fn name(file: Option<&PathBuf>) -> String {
     let stem =
         file.map_or("dense".into(), |file| file.file_stem().unwrap_or_default().to_string_lossy());
     format!("vattention {stem}")
 }
 
-/// A layer's keys `[kv_heads, tokens, head_dim]` and values, normal numbers.
+/// Keys `[kv_heads, tokens, head_dim]` and values of a layer, with a standard normal distribution.
 pub(crate) fn keys_values(shape: Shape, tokens: usize) -> (Array3<f32>, Array3<f32>) {
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let mut random =
@@ -77,7 +77,7 @@ impl Decoder for Ours<'_> {
         Ok(Step {
             seconds: (end - start).as_secs_f64(),
             read: self.session.density(),
-            parts: Parts::of(start, &calls, end),
+            parts: Parts::from_calls(start, &calls, end),
         })
     }
 }

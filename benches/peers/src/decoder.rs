@@ -58,8 +58,8 @@ impl Decoder {
     }
 }
 
-/// The share of the tokens whose rows were read, a mean over KV heads (their query heads report
-/// the same number).
+/// Share of the tokens whose rows were read, the mean over KV heads, whose query heads report the
+/// same number.
 pub(crate) fn density(output: &Output) -> f64 {
     let read = output.rows.iter().map(vattention::RowReport::density_of_group);
     read.sum::<f64>() / output.rows.len() as f64
