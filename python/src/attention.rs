@@ -14,7 +14,7 @@ use vattention::{
 use crate::array::InputArray;
 use crate::backends::find_backend;
 use crate::error::{check_process, core, guarded};
-use crate::output::{Answer, PyOutput};
+use crate::output::{CheckedOutput, PyOutput};
 use crate::pipeline::PyPipeline;
 
 /// Number of queries between checks for Ctrl-C.
@@ -157,22 +157,22 @@ impl PyAttention {
                 "visible: expected {expected}, one per query, got {got}"
             )));
         }
-        let mut answer: Option<Answer> = None;
+        let mut output: Option<CheckedOutput> = None;
         let mut first = 0;
         for chunk in queries.axis_chunks_iter(Axis(1), QUERIES_PER_CHUNK) {
             py.check_signals()?;
             let next = first + chunk.dim().1;
             let limits = visible.as_ref().map(|visible| &visible[first..next]);
             let more = self.run(py, |layer| layer.attend(chunk, limits))?;
-            answer = Some(match answer {
+            output = Some(match output {
                 None => more,
-                Some(answer) => answer.append(more),
+                Some(output) => output.append(more),
             });
             first = next;
         }
         let attend_empty = || self.run(py, |layer| layer.attend(queries.view(), None));
-        let answer = answer.map_or_else(attend_empty, Ok)?;
-        Ok(PyOutput::new(py, answer, self.pipeline.promise()))
+        let output = output.map_or_else(attend_empty, Ok)?;
+        Ok(PyOutput::new(py, output, self.pipeline.promise()))
     }
 
     /// Removes all but the first `tokens` tokens. The cost is that of appending the removed tokens.
@@ -275,26 +275,28 @@ impl Layer {
         &mut self,
         queries: ArrayView3<'_, f32>,
         visible: Option<&[usize]>,
-    ) -> vattention::Result<Answer> {
+    ) -> vattention::Result<CheckedOutput> {
         let output = self.sequence.attend(queries, visible)?;
-        self.checked(output, queries, visible)
+        self.add_errors(output, queries, visible)
     }
 
     /// Adds the errors from dense attention to an output, if they are to be reported.
-    fn checked(
+    fn add_errors(
         &mut self,
         output: vattention::Output,
         queries: ArrayView3<'_, f32>,
         visible: Option<&[usize]>,
-    ) -> vattention::Result<Answer> {
-        let Some(dense) = &mut self.dense else { return Ok(Answer { output, errors: None }) };
+    ) -> vattention::Result<CheckedOutput> {
+        let Some(dense) = &mut self.dense else {
+            return Ok(CheckedOutput { output, errors: None });
+        };
         let exact = dense.attend(queries, visible)?;
         let errors = exact
             .iter()
             .zip(rows_of(&output))
             .map(|(exact, (out, log_denominator))| RowError::new(out, log_denominator, exact));
         let errors = errors.collect();
-        Ok(Answer { output, errors: Some(errors) })
+        Ok(CheckedOutput { output, errors: Some(errors) })
     }
 }
 
@@ -384,7 +386,7 @@ pub(crate) fn attend_batch(
     }
     let limits = |i: usize| visible.as_ref().map(|visible| &visible[i][..]);
     let all: Vec<&PyAttention> = attentions.iter().map(|attention| &**attention).collect();
-    let answers = py.detach(|| {
+    let checked = py.detach(|| {
         let mut layers =
             all.iter().map(|attention| attention.lock()).collect::<PyResult<Vec<_>>>()?;
         let turns = layers.iter_mut().zip(queries.outer_iter()).enumerate();
@@ -397,14 +399,14 @@ pub(crate) fn attend_batch(
         let outputs = guarded(|| backend.attend_batch(turns, threads))?.map_err(core)?;
         let outputs = outputs.into_iter().zip(layers.iter_mut()).zip(queries.outer_iter());
         let checked = outputs.enumerate().map(|(i, ((output, layer), queries))| {
-            output.and_then(|output| layer.checked(output, queries, limits(i))).map_err(core)
+            output.and_then(|output| layer.add_errors(output, queries, limits(i))).map_err(core)
         });
-        checked.collect::<PyResult<Vec<Answer>>>()
+        checked.collect::<PyResult<Vec<CheckedOutput>>>()
     })?;
-    let output = |(answer, attention): (Answer, &&PyAttention)| {
-        PyOutput::new(py, answer, attention.pipeline.promise())
+    let convert = |(output, attention): (CheckedOutput, &&PyAttention)| {
+        PyOutput::new(py, output, attention.pipeline.promise())
     };
-    Ok(answers.into_iter().zip(&all).map(output).collect())
+    Ok(checked.into_iter().zip(&all).map(convert).collect())
 }
 
 fn check_count(name: &str, got: usize, expected: usize) -> PyResult<()> {

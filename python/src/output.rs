@@ -10,13 +10,13 @@ use vattention::experiments::{Bars, RowError, Violations};
 use vattention::{Kind, Promise, RowReport, Target};
 
 /// An output, and the errors of its rows relative to dense attention, if they were requested.
-pub(crate) struct Answer {
+pub(crate) struct CheckedOutput {
     pub(crate) output: vattention::Output,
     /// One error per row, in the order of (query, query head).
     pub(crate) errors: Option<Vec<RowError>>,
 }
 
-impl Answer {
+impl CheckedOutput {
     /// Joins the outputs of consecutive queries.
     pub(crate) fn append(self, more: Self) -> Self {
         let (mut output, other) = (self.output, more.output);
@@ -100,14 +100,14 @@ struct Summary {
 }
 
 impl PyOutput {
-    pub(crate) fn new(py: Python<'_>, answer: Answer, promise: Option<Promise>) -> Self {
-        let vattention::Output { out, log_denominator, rows, selection, .. } = answer.output;
+    pub(crate) fn new(py: Python<'_>, checked: CheckedOutput, promise: Option<Promise>) -> Self {
+        let vattention::Output { out, log_denominator, rows, selection, .. } = checked.output;
         let heads = out.dim().0;
         Self {
             out: PyArray3::from_owned_array(py, out).unbind(),
             log_denominator: PyArray2::from_owned_array(py, log_denominator).unbind(),
             rows,
-            errors: answer.errors,
+            errors: checked.errors,
             selection,
             promise,
             heads,

@@ -12,7 +12,7 @@ use serde_json::Value;
 use vattention_llm::best;
 
 use crate::report::Step;
-use crate::{Answer, Decoder};
+use crate::{BenchResult, Decoder};
 
 /// Tokens of a forward pass that fills a cache.
 const CHUNK: usize = 256;
@@ -32,7 +32,7 @@ pub(crate) struct Sequence<'m> {
 }
 
 impl Llama {
-    pub(crate) fn open(dir: &Path) -> Answer<Self> {
+    pub(crate) fn open(dir: &Path) -> BenchResult<Self> {
         let text = fs::read_to_string(dir.join("config.json"))?;
         let value: Value = serde_json::from_str(&text)?;
         let config: LlamaConfig = serde_json::from_str(&text)?;
@@ -52,7 +52,7 @@ impl Llama {
     }
 
     /// A sequence of `context` random tokens.
-    pub(crate) fn decoder(&self, context: usize) -> Answer<Sequence<'_>> {
+    pub(crate) fn decoder(&self, context: usize) -> BenchResult<Sequence<'_>> {
         let small = self.smallest();
         let filler = Model::load(random_weights(&small)?, &small)?;
         let mut cache = Cache::new(true, DType::F32, &self.config, &Device::Cpu)?;
@@ -84,7 +84,7 @@ impl Llama {
 }
 
 impl Decoder for Sequence<'_> {
-    fn step(&mut self) -> Answer<Step> {
+    fn step(&mut self) -> BenchResult<Step> {
         let start = Instant::now();
         let token = Tensor::new(&[[self.token]], &Device::Cpu)?;
         let logits = self.llama.model.forward(&token, self.len, &mut self.cache)?;
@@ -96,7 +96,7 @@ impl Decoder for Sequence<'_> {
     }
 }
 
-fn random_weights(config: &Config) -> Answer<VarBuilder<'static>> {
+fn random_weights(config: &Config) -> BenchResult<VarBuilder<'static>> {
     let hidden = config.hidden_size;
     let normal = |rows: usize| Tensor::randn(0f32, 0.05, (rows, hidden), &Device::Cpu);
     let ones = || Tensor::ones(hidden, DType::F32, &Device::Cpu);

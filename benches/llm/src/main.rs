@@ -41,7 +41,7 @@ use vattention_llm::Model;
 use report::{BenchEntry, BenchReport};
 
 /// A result whose error is only printed.
-type Answer<T> = Result<T, Box<dyn std::error::Error>>;
+type BenchResult<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// Measure the time per decoded token: ours, dense and sparse, and candle-transformers' Llama
 #[derive(Debug, Parser)]
@@ -74,7 +74,7 @@ struct Arguments {
 /// A model with a sequence to decode.
 trait Decoder {
     /// Decodes one token and returns its time.
-    fn step(&mut self) -> Answer<report::Step>;
+    fn step(&mut self) -> BenchResult<report::Step>;
 }
 
 fn main() -> ExitCode {
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Answer<()> {
+fn run(arguments: &Arguments) -> BenchResult<()> {
     let model = Model::open(&arguments.model)?;
     let candle = match arguments.candle_most {
         0 => Err("left out: --candle-most is 0".into()),
@@ -116,7 +116,7 @@ fn measure(
     model: &Model,
     candle: Option<&candle::Llama>,
     context: usize,
-) -> Answer<Vec<BenchEntry>> {
+) -> BenchResult<Vec<BenchEntry>> {
     let (rounds, steps) = (arguments.rounds as usize, arguments.steps as usize);
     model.check_length(context + (rounds + 1) * steps)?;
     let keys_values = ours::keys_values(model.config().shape, context);

@@ -15,7 +15,7 @@ use vattention_llm::{Model, Session, best};
 
 use crate::clock::{Clocked, Log};
 use crate::report::{Parts, Step};
-use crate::{Answer, Decoder};
+use crate::{BenchResult, Decoder};
 
 /// A sequence and its next token.
 pub(crate) struct Ours<'m> {
@@ -45,7 +45,7 @@ impl<'m> Ours<'m> {
         file: Option<&PathBuf>,
         storage: &str,
         keys_values: &(Array3<f32>, Array3<f32>),
-    ) -> Answer<Self> {
+    ) -> BenchResult<Self> {
         let pipeline = match file {
             Some(file) => Loader::default().load(file)?,
             None => Arc::new(PipelineConfig::default()),
@@ -67,7 +67,7 @@ impl<'m> Ours<'m> {
 }
 
 impl Decoder for Ours<'_> {
-    fn step(&mut self) -> Answer<Step> {
+    fn step(&mut self) -> BenchResult<Step> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let start = Instant::now();
         let logits = self.session.step(self.token)?;

@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 use vattention_llm::{Config, weight_bytes};
 
-use crate::Answer;
+use crate::BenchResult;
 use crate::memory::bandwidth;
 
 /// One decoded token.
@@ -131,7 +131,7 @@ impl BenchReport {
     ///
     /// # Errors
     /// The errors of [`weight_bytes`].
-    pub(crate) fn new(dir: &Path, config: &Config, storage: &str) -> Answer<Self> {
+    pub(crate) fn new(dir: &Path, config: &Config, storage: &str) -> BenchResult<Self> {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let shape = config.shape;
         let inputs = config.hidden_size * (shape.query_heads + 2 * shape.kv_heads) * shape.head_dim;

@@ -6,14 +6,14 @@ use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A result whose error is only printed.
-pub(crate) type Answer<T> = Result<T, Box<dyn Error>>;
+pub(crate) type PeerResult<T> = Result<T, Box<dyn Error>>;
 
 thread_local! {
     static LAST: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 /// Runs a call, and stores the reason if it fails or panics.
-pub(crate) fn guarded<T>(run: impl FnOnce() -> Answer<T>) -> Option<T> {
+pub(crate) fn guarded<T>(run: impl FnOnce() -> PeerResult<T>) -> Option<T> {
     let reason = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(value)) => return Some(value),
         Ok(Err(error)) => error.to_string(),
@@ -40,9 +40,9 @@ mod tests {
     #[test]
     fn the_last_failure_is_stored_for_errors_and_panics() {
         assert_eq!(guarded(|| Ok(3)), Some(3));
-        assert_eq!(guarded(|| Answer::<()>::Err("no such file".into())), None);
+        assert_eq!(guarded(|| PeerResult::<()>::Err("no such file".into())), None);
         assert_eq!(last(), "no such file");
-        assert_eq!(guarded(|| -> Answer<()> { panic!("index {}", 7) }), None);
+        assert_eq!(guarded(|| -> PeerResult<()> { panic!("index {}", 7) }), None);
         assert_eq!(last(), "panic: index 7");
     }
 }

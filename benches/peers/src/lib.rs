@@ -15,7 +15,7 @@ use vattention::Shape;
 use vattention::trace::Synth;
 
 use decoder::Decoder;
-use fail::{Answer, guarded};
+use fail::{PeerResult, guarded};
 
 /// The allocator of the command.
 #[global_allocator]
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn vattention_error(text: *mut c_char, space: usize) {
 }
 
 /// Returns 0, or 1 after storing the reason.
-fn status(run: impl FnOnce() -> Answer<()>) -> c_int {
+fn status(run: impl FnOnce() -> PeerResult<()>) -> c_int {
     c_int::from(guarded(run).is_none())
 }
 
@@ -177,7 +177,7 @@ fn status(run: impl FnOnce() -> Answer<()>) -> c_int {
 ///
 /// # Safety
 /// `text` is null, or ends with a zero byte and outlives `'a`.
-unsafe fn text<'a>(text: *const c_char) -> Answer<&'a str> {
+unsafe fn text<'a>(text: *const c_char) -> PeerResult<&'a str> {
     if text.is_null() {
         return Err("expected a text, found null".into());
     }

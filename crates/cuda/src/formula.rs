@@ -105,7 +105,7 @@ impl ClosedForm {
     /// Converts the budget of an estimator, for a layer of `query_heads` query heads whose values
     /// have `value_dim` elements. Returns `None` if there are no kernels for it. The conversion may
     /// take tens of milliseconds.
-    pub fn of_estimator(
+    pub fn from_estimator(
         estimator: &dyn Estimator,
         query_heads: usize,
         value_dim: usize,

@@ -97,9 +97,9 @@ impl Plan {
     }
 }
 
-/// Returns true if the device can find an upper bound on the untaken logits. The bound is the best
-/// untaken `q·k` of the selectors that take a query head's best, so no other selector may be the
-/// one that proves it.
+/// Returns true if the device can find an upper bound on the untaken logits, the best untaken `q·k`.
+/// That is the proved bound if the selectors that prove bounds are exactly those that take the best
+/// `q·k` of single query heads.
 fn finds_bound(config: &PipelineConfig, ops: &[Op]) -> bool {
     let bounding = || config.selectors.iter().map(|selector| selector.bounds_residual());
     let found = |op: &Op| matches!(op, Op::TopLogits { score: Score::Head, .. });
@@ -194,7 +194,7 @@ impl PlannedSample {
     /// Sample of an estimator and a sampler. Returns `None` if one of them has no kernels.
     fn new(estimator: &dyn Estimator, sampler: &dyn SamplerConfig, shape: Shape) -> Option<Self> {
         let &Uniform { base } = (sampler as &dyn Any).downcast_ref()?;
-        let budget = ClosedForm::of_estimator(estimator, shape.query_heads, shape.value_dim)?;
+        let budget = ClosedForm::from_estimator(estimator, shape.query_heads, shape.value_dim)?;
         let (base, checks) = match &budget {
             ClosedForm::Size(size) => (*size, 0),
             ClosedForm::Formula { .. } => match estimator.schedule() {

@@ -138,7 +138,7 @@ impl<D: Device> Encode<D> {
         let maps = codes.len();
         expect("tables", maps, tables.len())?;
         expect("networks", maps, networks.len())?;
-        expect("counts of known codes", maps, indexed.len())?;
+        expect("counts of indexed codes", maps, indexed.len())?;
         let blocks = step.capacity.div_ceil(tile(&self.shape)).min(MOST_BLOCKS) as u32;
         let grid = Grid { blocks: [blocks, along_y("maps", maps)?], threads: THREADS };
         let arguments = [

@@ -108,7 +108,7 @@ impl<D: Device> ScoreLogits<D> {
             stride(step.capacity).into(),
         ];
         // SAFETY: the arguments match the kernel's parameters. The pages have the visible rows, and
-        // there is a score for each, of as many rows as the grid's blocks share.
+        // there is a score for each row that shares them.
         unsafe { work.add(&self.module, "score_logits", grid, arguments) };
         Ok(())
     }

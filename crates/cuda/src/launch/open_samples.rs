@@ -9,7 +9,7 @@ use crate::{Device, Grid, Program};
 /// Threads in a block, as in `budget_check.cu`.
 const THREADS: u32 = 128;
 
-/// Begins samples of a arguments size.
+/// Begins samples of a given size.
 #[derive(Clone, Debug)]
 pub struct OpenSamples<D: Device> {
     module: D::Module,

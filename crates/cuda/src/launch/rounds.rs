@@ -1,4 +1,4 @@
-//! Samples in arguments orders: all that a step does with samples except the draw, for tests.
+//! Samples in given orders: all that a step does with samples except the draw, for tests.
 
 use vattention_core::{Error, Result, step::Softmax};
 

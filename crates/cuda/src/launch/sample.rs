@@ -19,7 +19,7 @@ pub struct Draw<D: Device> {
     module: D::Module,
 }
 
-/// Inputs of draws, and memory for their counts. The random order of each list is arguments by
+/// Inputs of draws, and memory for their counts. The random order of each list is given by
 /// keys.
 #[derive(Debug)]
 pub struct DrawInputs<D: Device> {

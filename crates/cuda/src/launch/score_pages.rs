@@ -119,7 +119,7 @@ impl<D: Device> ScorePages<D> {
     ) -> Result<()> {
         let PageArrays { tables, indexed, bounds } = arrays;
         expect("tables", bounds.len(), tables.len())?;
-        expect("counts of known pages", bounds.len(), indexed.len())?;
+        expect("counts of indexed pages", bounds.len(), indexed.len())?;
         let at_a_time = THREADS as usize / (self.layout.value_offset() / CHUNK);
         let blocks = step.capacity.div_ceil(self.page).div_ceil(at_a_time).min(MOST_BLOCKS) as u32;
         let grid = Grid { blocks: [blocks, along_y("heads", bounds.len())?], threads: THREADS };
@@ -166,7 +166,7 @@ impl<D: Device> ScorePages<D> {
             scores.stride().into(),
         ];
         // SAFETY: the arguments match the kernel's parameters. There are bounds of each page with
-        // visible tokens, and a score for each, of as many rows as the grid's blocks share.
+        // visible tokens, and a score for each row that shares them.
         unsafe { work.add(&self.module, "score_pages", grid, arguments) };
         Ok(())
     }

@@ -38,14 +38,14 @@ impl<D: Device, S: ScoreType> DeviceScores<D, S> {
     /// # Errors
     /// If there is no memory.
     pub fn new(device: &D, rows: usize, capacity: usize) -> Result<Self> {
-        Self::of_pages(device, rows, capacity, 1)
+        Self::for_pages(device, rows, capacity, 1)
     }
 
     /// Allocates a score for each `page` tokens.
     ///
     /// # Errors
     /// If there is no memory.
-    pub fn of_pages(device: &D, rows: usize, capacity: usize, page: usize) -> Result<Self> {
+    pub fn for_pages(device: &D, rows: usize, capacity: usize, page: usize) -> Result<Self> {
         let numbers = Array::zeros(device, rows * stride(capacity).div_ceil(page))?;
         Ok(Self { numbers, rows, capacity, page })
     }

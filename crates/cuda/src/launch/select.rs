@@ -77,14 +77,14 @@ impl<D: Device, S: ScoreType> Select<D, S> {
     /// # Errors
     /// If the program cannot be compiled.
     pub fn new(device: &D) -> Result<Self> {
-        Self::of_pages(device, 1)
+        Self::for_pages(device, 1)
     }
 
     /// Compiles the program for scores that `page` tokens share.
     ///
     /// # Errors
     /// If the program cannot be compiled.
-    pub fn of_pages(device: &D, page: usize) -> Result<Self> {
+    pub fn for_pages(device: &D, page: usize) -> Result<Self> {
         Ok(Self { module: device.compile(&Self::program(page))?, page, score: PhantomData })
     }
 

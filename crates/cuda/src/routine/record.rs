@@ -105,7 +105,7 @@ impl<D: Device> Recording<'_, D> {
                 &Stage::Pages { page, .. },
                 StageOnDevice::Pages { counts, queries, bounds, index },
             ) => {
-                let scores = DeviceScores::of_pages(self.device, rows, capacity, page)?;
+                let scores = DeviceScores::for_pages(self.device, rows, capacity, page)?;
                 let sharing = self.kind.rows_of_head();
                 let score = ScorePages::new(self.device, self.kind.layout, sharing, page)?;
                 let SpansOnDevice { tables, addresses, indexed } = index;
@@ -145,7 +145,7 @@ impl<D: Device> Recording<'_, D> {
         bounds: bool,
     ) -> Result<()> {
         let (step, rows, capacity) = (&self.inputs.step, self.kind.rows(), self.kind.capacity);
-        let select = Select::<D, S>::of_pages(self.device, scores.page())?;
+        let select = Select::<D, S>::for_pages(self.device, scores.page())?;
         let buffers = SelectBuffers::new(self.device, rows, capacity)?;
         select.add(&mut self.work, step, scores, counts, &self.taken, &buffers)?;
         if bounds {

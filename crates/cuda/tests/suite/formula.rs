@@ -96,7 +96,7 @@ proptest! {
         ratio.scope = scope;
         let per_token = n_s as f64;
         let stats = stats(n_s, query_heads, d * per_token, norm * per_token, moments);
-        let form = ClosedForm::of_estimator(&ratio, query_heads, stats.value_dim).unwrap();
+        let form = ClosedForm::from_estimator(&ratio, query_heads, stats.value_dim).unwrap();
         let budget = required_size(&ratio, &stats);
         prop_assert_eq!(evaluate(&form, &stats), budget.tokens);
         let ClosedForm::Formula { kind, assumes, .. } = form else { panic!("{form:?}") };
@@ -122,7 +122,7 @@ proptest! {
         let terms = Terms { combine, correction, scope, ..terms };
         let stats = stats(n_s, 4, d * n_s as f64, norm * n_s as f64, moments);
         for estimator in [&Clt(terms.clone()) as &dyn Estimator, &SubGaussian(terms)] {
-            let form = ClosedForm::of_estimator(estimator, 4, stats.value_dim).unwrap();
+            let form = ClosedForm::from_estimator(estimator, 4, stats.value_dim).unwrap();
             let found = evaluate(&form, &stats);
             let budget = required_size(estimator, &stats).tokens;
             let allowed = (1e-4 * budget as f64).max(1.0);
@@ -152,7 +152,7 @@ proptest! {
         // Budgets reach from one token to all of them.
         let bound = 10.0_f64.powf(bound) * n_s as f64;
         let stats = SampleStats { bound: Some(bound), max_norm_v: longest, ..plain };
-        let Some(form) = ClosedForm::of_estimator(&hoeffding, 4, stats.value_dim) else {
+        let Some(form) = ClosedForm::from_estimator(&hoeffding, 4, stats.value_dim) else {
             let searched = target != Target::Denominator && correction == Correction::Finite;
             prop_assert!(searched, "the others have a formula");
             return Ok(());
@@ -173,7 +173,7 @@ fn a_fixed_size_has_a_closed_form() {
     for (size, want) in [(Size::Tokens(40), 40), (Size::Share(fraction(0.1)), 100)] {
         let mut strict = Ratio::sized(size, fraction(0.1));
         strict.mode = Mode::Strict;
-        let form = ClosedForm::of_estimator(&strict, 4, 16).unwrap();
+        let form = ClosedForm::from_estimator(&strict, 4, 16).unwrap();
         assert_eq!(evaluate(&form, &stats), want);
     }
 }
@@ -198,6 +198,6 @@ fn other_estimators_have_no_formula() {
         Box::new(hoeffding(Target::Numerator)),
     ];
     for estimator in others {
-        assert_eq!(ClosedForm::of_estimator(&*estimator, 4, 16), None, "{estimator:?}");
+        assert_eq!(ClosedForm::from_estimator(&*estimator, 4, 16), None, "{estimator:?}");
     }
 }

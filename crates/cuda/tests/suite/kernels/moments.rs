@@ -32,7 +32,7 @@ pub(crate) fn fraction(x: f64) -> Fraction {
 
 /// Closed form of an estimator's budget.
 pub(crate) fn form(estimator: &dyn Estimator, kind: Kind) -> ClosedForm {
-    ClosedForm::of_estimator(estimator, kind.group, kind.value_dim).unwrap()
+    ClosedForm::from_estimator(estimator, kind.group, kind.value_dim).unwrap()
 }
 
 /// One list: its always-read tokens, and all others in draw order.

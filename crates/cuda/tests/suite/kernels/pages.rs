@@ -40,7 +40,7 @@ pub(crate) fn check_pages<D: Device>(
     let rows = heads.len() * kind.group;
     let clock = Clock::new(device, capacity);
     let score = ScorePages::new(device, kind.layout(), kind.group, page).unwrap();
-    let scores = DeviceScores::of_pages(device, rows, capacity, page).unwrap();
+    let scores = DeviceScores::for_pages(device, rows, capacity, page).unwrap();
     let parts: Vec<Vec<f32>> =
         (0..2).map(|_| (0..rows * kind.head_dim).map(|_| numbers.next()).collect()).collect();
     let queries = Array::new(device, &parts.concat()).unwrap();

@@ -20,13 +20,13 @@ fn check_steps<D: Device, S: ScoreType + Rank + PartialEq + std::fmt::Debug>(
 ) {
     let mut numbers = Numbers::new(seed);
     let clock = Clock::new(device, capacity);
-    let scores = DeviceScores::of_pages(device, rows, capacity, page).unwrap();
+    let scores = DeviceScores::for_pages(device, rows, capacity, page).unwrap();
     let counts = Array::zeros(device, rows).unwrap();
     let taken = Taken::new(device, rows, capacity).unwrap();
     let buffers = SelectBuffers::new(device, rows, capacity).unwrap();
     let bounds = Bounds::new(device, rows, capacity).unwrap();
     let mut work = Work::new(device);
-    let select = Select::<_, S>::of_pages(device, page).unwrap();
+    let select = Select::<_, S>::for_pages(device, page).unwrap();
     select.add(&mut work, &clock.step, &scores, &counts, &taken, &buffers).unwrap();
     select.add_best_left(&mut work, &clock.step, &scores, &taken, &bounds).unwrap();
     let work = work.record().unwrap();
@@ -35,8 +35,9 @@ fn check_steps<D: Device, S: ScoreType + Rank + PartialEq + std::fmt::Debug>(
         let mut picks = taken_before(rows, visible, &mut numbers);
         let count = visible.div_ceil(page);
         let step_scores: Vec<S> = (0..rows * count).map(|_| score(&mut numbers)).collect();
-        let wanted: Vec<usize> = (0..rows).map(|_| wanted(visible, &mut numbers)).collect();
-        let on_device: Vec<u32> = wanted.iter().map(|&k| k as u32).collect();
+        let counts_to_take: Vec<usize> =
+            (0..rows).map(|_| choose_count(visible, &mut numbers)).collect();
+        let on_device: Vec<u32> = counts_to_take.iter().map(|&k| k as u32).collect();
         clock.set(visible);
         taken.write(&picks.iter().collect::<Vec<_>>()).unwrap();
         scores.write(count, &step_scores).unwrap();
@@ -47,7 +48,7 @@ fn check_steps<D: Device, S: ScoreType + Rank + PartialEq + std::fmt::Debug>(
         for (row, picks) in picks.iter_mut().enumerate() {
             let token_scores: Vec<S> =
                 (0..visible).map(|token| step_scores[row * count + token / page]).collect();
-            let left = picks.take_top(wanted[row], &token_scores);
+            let left = picks.take_top(counts_to_take[row], &token_scores);
             assert_eq!(found[row], left.map_or(f32::NEG_INFINITY, S::into), "row {row}");
         }
         assert_words(&taken.words().unwrap(), &picks);
@@ -55,7 +56,7 @@ fn check_steps<D: Device, S: ScoreType + Rank + PartialEq + std::fmt::Debug>(
 }
 
 /// A number of tokens to take: few, more than there are, or any number.
-fn wanted(visible: usize, numbers: &mut Numbers) -> usize {
+fn choose_count(visible: usize, numbers: &mut Numbers) -> usize {
     match numbers.below(4) {
         0 => numbers.below(5),
         1 => u32::MAX as usize,
