@@ -97,9 +97,10 @@ impl Plan {
     }
 }
 
-/// Returns true if the device can find an upper bound on the untaken logits, namely the best untaken
-/// `q·k`. That is the proved bound if the selectors that prove bounds are exactly those that take
-/// the best `q·k` of single query heads.
+/// Returns true if the device can find an upper bound on the untaken logits.
+///
+/// The device finds the best untaken `q·k`. That is the proved bound if the selectors that prove
+/// bounds are exactly those that take the best `q·k` of single query heads.
 fn finds_bound(config: &PipelineConfig, ops: &[Op]) -> bool {
     let bounding = || config.selectors.iter().map(|selector| selector.bounds_residual());
     let found = |op: &Op| matches!(op, Op::TopLogits { score: Score::Head, .. });
