@@ -1,8 +1,8 @@
 //! One decode step of one KV head with four query heads: `cargo bench --bench attention`.
 //!
-//! The same rows again and again: what fits into a cache comes from there, so that the short
-//! contexts show the fixed cost of a step and the speed of the kernel. `vattention bench` measures
-//! what comes from memory.
+//! Each step reads the same rows, so rows that fit into a cache come from there. Short contexts
+//! thus show the fixed cost of a step and the speed of the kernel. `vattention bench` measures
+//! reads from memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -56,7 +56,7 @@ fn dense_f32(bencher: Bencher<'_, '_>, tokens: usize) {
     attend(bencher, start("", tokens, Storage::F32));
 }
 
-/// A tenth of the tokens, at random.
+/// A random tenth of the tokens.
 #[divan::bench(args = [32_768])]
 fn sample_bf16(bencher: Bencher<'_, '_>, tokens: usize) {
     attend(
@@ -65,7 +65,7 @@ fn sample_bf16(bencher: Bencher<'_, '_>, tokens: usize) {
     );
 }
 
-/// As many as the promise needs, with its looks at the sample.
+/// A sample as large as the promise needs, with its checks.
 #[divan::bench(args = [32_768])]
 fn ratio_bf16(bencher: Bencher<'_, '_>, tokens: usize) {
     let toml = "[estimator]\ntype = \"ratio\"\nepsilon = 0.1\ndelta = 0.1\n";

@@ -81,7 +81,7 @@ fn take_top_f32(bencher: Bencher<'_, '_>, n: usize) {
     bencher.with_inputs(|| ends(n)).bench_refs(|picks| picks.take_top(n / 20, black_box(&scores)));
 }
 
-/// Of the tenth of the tokens.
+/// Indices of a tenth of the tokens.
 #[divan::bench(args = TOKENS)]
 fn indices(bencher: Bencher<'_, '_>, n: usize) {
     let mut picks = ends(n);
@@ -89,7 +89,7 @@ fn indices(bencher: Bencher<'_, '_>, n: usize) {
     bencher.bench(|| black_box(&picks).indices());
 }
 
-/// A twentieth of the tokens.
+/// A sample of a twentieth of the tokens.
 #[divan::bench(args = TOKENS)]
 fn draws(bencher: Bencher<'_, '_>, n: usize) {
     let mut picks = ends(n);

@@ -1,5 +1,5 @@
-//! Three ways to use the library in an engine: the library's kernels over the engine's KV cache, the
-//! engine's own kernels over its cache, and the library's cache.
+//! Three ways to use the library in an engine: the library's kernels over the engine's KV cache,
+//! the engine's own kernels over its cache, and the library's cache.
 //!
 //!     cargo run --release --example engine
 //!
@@ -30,7 +30,7 @@ const ROW: usize = SHAPE.head_dim + SHAPE.value_dim;
 /// Layout of the pool's pages.
 const PAGE: PageLayout = PageLayout { rows: 64, stride: 64 * ROW };
 
-/// What is read: edges, the largest scores, and of the rest as many as the promise needs.
+/// The pipeline reads the edges, the largest scores, and a sample that the promise needs.
 const PIPELINE: &str = r#"
 [[selectors]]
 type = "sink"
@@ -66,29 +66,29 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("step   read   library's cache   engine's, library's kernels   engine's, its own");
     for step in 0..STEPS {
         let query = queries.slice(s![.., step..=step, ..]);
-        let of_group = query.index_axis(Axis(1), 0);
-        let dense = engine.dense(of_group)?;
-        let (output, its) = timed(|| library.attend(query, None));
+        let group_queries = query.index_axis(Axis(1), 0);
+        let dense = engine.dense(group_queries)?;
+        let (output, library_time) = timed(|| library.attend(query, None));
         let output = output?;
         let out: Vec<Array1<f64>> =
             output.out.outer_iter().map(|head| head.row(0).mapv(f64::from)).collect();
-        let (by_kernels, ours) = timed(|| engine.attend(of_group, step as u32));
-        let (by_itself, own) = timed(|| engine.attend_itself(of_group, step as u32));
+        let (by_kernels, kernel_time) = timed(|| engine.attend(group_queries, step as u32));
+        let (by_loops, loop_time) = timed(|| engine.attend_by_loops(group_queries, step as u32));
         let read = output.rows.iter().map(RowReport::density_of_group).fold(0.0, f64::max);
         let shown =
             |out: &[Array1<f64>], ms: f64| format!("{ms:.2} ms, {:.4}", largest_error(out, &dense));
         println!(
             "{step:>4}   {:>4.1} %  {:>15}   {:>27}   {:>17}",
             100.0 * read,
-            shown(&out, its),
-            shown(&by_kernels?, ours),
-            shown(&by_itself?, own)
+            shown(&out, library_time),
+            shown(&by_kernels?, kernel_time),
+            shown(&by_loops?, loop_time)
         );
     }
     Ok(())
 }
 
-/// What something comes to, and the milliseconds that it takes.
+/// Returns the result of some work, and its time in milliseconds.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let begin = Instant::now();
     let result = work();
@@ -100,14 +100,14 @@ struct Engine {
     /// Pages of all KV heads, `[pages][rows · ROW]`.
     pool: Vec<bf16>,
     caches: Vec<PagedCache>,
-    /// One for each KV head; the selectors' indexes of its keys are in it.
+    /// One pipeline for each KV head, with the selectors' indexes of its keys.
     pipelines: Vec<Pipeline>,
 }
 
 /// Keys and values of one KV head.
 #[derive(Default)]
 struct PagedCache {
-    /// Block table: the numbers of its pages in the pool.
+    /// Block table: the page numbers in the pool.
     table: Vec<u32>,
     len: usize,
 }
@@ -123,7 +123,8 @@ impl Engine {
         Ok(Self { pool: Vec::new(), caches, pipelines })
     }
 
-    /// Stores new tokens, `[kv_heads, new, dim]`, and shows them to the selectors as they are stored.
+    /// Stores new tokens, `[kv_heads, new, dim]`, and appends them to the selectors' indexes as
+    /// stored.
     fn append(&mut self, keys: &Array3<f32>, values: &Array3<f32>) -> vattention::Result<()> {
         let new = keys.outer_iter().zip(values.outer_iter());
         for ((cache, pipeline), (keys, values)) in
@@ -139,31 +140,31 @@ impl Engine {
         Ok(())
     }
 
-    /// Answers one query of each head, `[query_heads, head_dim]`, by the library's kernels.
+    /// Attends from one query of each head, `[query_heads, head_dim]`, with the library's kernels.
     fn attend(
         &self,
         queries: ArrayView2<'_, f32>,
         step: u32,
     ) -> vattention::Result<Vec<Array1<f64>>> {
-        let mut answers = Vec::new();
+        let mut outputs = Vec::new();
         self.each_head(queries, step, |pipeline, step| {
             let head = HeadInput { pipeline, step: *step, listed: false };
-            let answer = Cpu::answer(&head, FallBack::ByCount)?;
-            answers.extend(answer.rows.iter().map(|row| Array1::from(row.sums.sums.output())));
+            let output = Cpu::answer(&head, FallBack::ByCount)?;
+            outputs.extend(output.rows.iter().map(|row| Array1::from(row.sums.sums.output())));
             Ok(())
         })?;
-        Ok(answers)
+        Ok(outputs)
     }
 
-    /// The same by loops of its own.
-    fn attend_itself(
+    /// Attends with the engine's own loops.
+    fn attend_by_loops(
         &self,
         queries: ArrayView2<'_, f32>,
         step: u32,
     ) -> vattention::Result<Vec<Array1<f64>>> {
         let mut out = Vec::new();
         self.each_head(queries, step, |pipeline, step| {
-            // What to read, and the probabilities with which that was drawn.
+            // The token lists, with inclusion probabilities.
             let reading: Reading = pipeline.read(step)?;
             for row in step.rows() {
                 let list = reading.list(row.member());
@@ -176,7 +177,7 @@ impl Engine {
         Ok(out)
     }
 
-    /// Attention of each query to all tokens.
+    /// Dense attention of each query.
     fn dense(&self, queries: ArrayView2<'_, f32>) -> vattention::Result<Vec<Array1<f64>>> {
         let mut out = Vec::new();
         self.each_head(queries, 0, |_, step| {
@@ -187,7 +188,7 @@ impl Engine {
         Ok(out)
     }
 
-    /// Calls with each KV head's pipeline, and its group's queries over what is in the cache.
+    /// Calls `call` with each KV head's pipeline, and a step of its group's queries over its cache.
     fn each_head(
         &self,
         queries: ArrayView2<'_, f32>,
@@ -205,7 +206,7 @@ impl Engine {
     }
 }
 
-/// `Σ e v / p` over `Σ e / p`, from tokens and their `1 / p`.
+/// Horvitz-Thompson estimate `Σ e v / p` over `Σ e / p`, from tokens and their `1 / p`.
 fn sum_up(
     step: &Step<'_>,
     member: usize,
@@ -241,20 +242,20 @@ impl PagedCache {
         }
     }
 
-    /// Keys and values, borrowed as they lie.
+    /// Keys and values, borrowed from the pool in their layout.
     fn views<'a>(&'a self, pool: &'a [bf16]) -> vattention::Result<(Tokens<'a>, Tokens<'a>)> {
         let rows = Tokens::paged(pool, &self.table, PAGE, self.len, ROW)?;
         Ok((rows.columns(0..SHAPE.head_dim), rows.columns(SHAPE.head_dim..ROW)))
     }
 }
 
-/// The largest `|x − y| / |y|` of any head.
+/// Largest `|x − y| / |y|` of any head.
 fn largest_error(x: &[Array1<f64>], y: &[Array1<f64>]) -> f64 {
     let norm = |x: &Array1<f64>| x.dot(x).sqrt();
     x.iter().zip(y).map(|(x, y)| norm(&(x - y)) / norm(y)).fold(0.0, f64::max)
 }
 
-/// Numbers between −1 and 1, `[heads, tokens, 64]`, the same on every run.
+/// Pseudo-random numbers between −1 and 1, `[heads, tokens, 64]`, the same in every run.
 fn numbers(heads: usize, tokens: usize, seed: u32) -> Array3<f32> {
     let mut state = seed;
     Array3::from_shape_simple_fn((heads, tokens, 64), || {

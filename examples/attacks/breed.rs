@@ -7,10 +7,10 @@ use rand_chacha::ChaCha8Rng;
 use vattention_testkit::adversarial::{AdversarialHead, Adversary, BLOCK};
 use vattention_testkit::promises::{HeadData, VALUE_DIM};
 
-/// No number of a head is larger.
+/// Bound on the absolute value of a head's numbers.
 const MOST: f32 = 1e5;
 
-/// Changes the parameters of a head, and draws it anew.
+/// Changes the parameters of a head, and its seed.
 pub(crate) fn change_parameters(head: &AdversarialHead, rng: &mut ChaCha8Rng) -> AdversarialHead {
     let mut child = AdversarialHead { seed: rng.random(), ..*head };
     if rng.random_bool(0.2) {
@@ -98,7 +98,7 @@ fn change_tokens(head: &mut HeadData, tokens: &[usize], rng: &mut ChaCha8Rng) {
             }
         }
         4 => {
-            // The residual of all becomes parallel to one of them.
+            // The parts across the query become parallel to that of one token.
             let (_, shape) = split(head, *tokens.choose(rng).unwrap(), rng);
             for &token in tokens {
                 let (mut along, rest) = split(head, token, rng);
@@ -131,7 +131,7 @@ fn scale_values(head: &mut HeadData, tokens: &[usize], by: f32) {
     }
 }
 
-/// One token, a run of up to a block, some at random, the heaviest ones, or all.
+/// Chooses one token, a run of up to a block, some at random, the heaviest ones, or all.
 fn choose_tokens(head: &HeadData, rng: &mut ChaCha8Rng) -> Vec<usize> {
     let n = head.values.len() / VALUE_DIM;
     match rng.random_range(0..10) {
@@ -157,7 +157,7 @@ fn choose_tokens(head: &HeadData, rng: &mut ChaCha8Rng) -> Vec<usize> {
     }
 }
 
-/// A query of the group, and the square of its length.
+/// A query of the group, and its squared length.
 fn some_query(head: &HeadData, rng: &mut ChaCha8Rng) -> (Vec<f32>, f32) {
     let member = rng.random_range(0..head.group);
     let query = head.queries[member * head.head_dim..][..head.head_dim].to_vec();
@@ -165,7 +165,7 @@ fn some_query(head: &HeadData, rng: &mut ChaCha8Rng) -> (Vec<f32>, f32) {
     (query, square)
 }
 
-/// The part of a key along a query, and the rest.
+/// Splits a key into the part along a query, and the rest.
 fn split(head: &HeadData, token: usize, rng: &mut ChaCha8Rng) -> (Vec<f32>, Vec<f32>) {
     let (query, square) = some_query(head, rng);
     let mut rest = head.keys[token * head.head_dim..][..head.head_dim].to_vec();
@@ -174,7 +174,7 @@ fn split(head: &HeadData, token: usize, rng: &mut ChaCha8Rng) -> (Vec<f32>, Vec<
     (query.iter().map(|x| part * x).collect(), rest)
 }
 
-/// A random vector, of a length like that of some key.
+/// A random vector whose length is similar to that of some key.
 fn vector(head: &HeadData, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let token = rng.random_range(0..head.values.len() / VALUE_DIM);
     let (_, rest) = split(head, token, rng);

@@ -1,4 +1,4 @@
-//! The hill climb.
+//! The hill climb of `search`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,25 +13,25 @@ use vattention_testkit::promises::HeadData;
 
 use crate::breed::{change_head, change_parameters};
 use crate::heads::{gains, judge, layer, write};
-use crate::{Options, folder};
+use crate::{AttackOptions, folder};
 
 /// Children of each generation.
 const CHILDREN: usize = 6;
 
-/// Seeds of the pipeline in each generation, and samples with each.
+/// Seeds of the pipeline in each generation, and samples with each seed.
 const SEEDS: usize = 2;
 const SAMPLES: usize = 120;
 
-/// Heads that are drawn of each set of parameters.
+/// Number of heads drawn with each set of parameters.
 const DRAWN: u64 = 4;
 
-/// Generations between two states that are kept.
-const KEPT: u32 = 10;
+/// Number of generations between two saved states.
+const SAVE_INTERVAL: u32 = 10;
 
-/// Seeds of the verdict: smaller than those of all generations.
+/// Seeds of the verdict, below those of all generations.
 const HELD_OUT: std::ops::Range<u64> = 1..4;
 
-/// Where each climb starts.
+/// Start of each climb.
 fn starts() -> [(&'static str, Adversary); 11] {
     [
         ("unequal-keys", Adversary::UnequalKeys { factor: 6.0 }),
@@ -51,7 +51,7 @@ fn starts() -> [(&'static str, Adversary); 11] {
     ]
 }
 
-pub(crate) fn run(options: &Options) {
+pub(crate) fn run(options: &AttackOptions) {
     for config in &options.pipelines {
         let pipeline = vattention::config::load(config).unwrap();
         let stem = config.file_stem().unwrap().to_string_lossy().into_owned();
@@ -69,8 +69,8 @@ struct Climb<'a> {
 }
 
 impl Climb<'_> {
-    /// Climbs over parameters for a quarter of the generations, then over numbers.
-    fn run(&self, start: Adversary, options: &Options) {
+    /// Climbs over parameters for a quarter of the generations, then over the numbers of the head.
+    fn run(&self, start: Adversary, options: &AttackOptions) {
         let mut state = self.state();
         let done = state["generation"].as_u64().unwrap_or(0) as u32;
         if state["verdict"].is_string() && done >= options.generations {
@@ -92,17 +92,17 @@ impl Climb<'_> {
             let gains = self.gains(&heads, &mut rng);
             let best = best(&gains);
             head = heads.swap_remove(best);
-            if (generation + 1) % KEPT == 0 || generation + 1 == options.generations {
+            if (generation + 1) % SAVE_INTERVAL == 0 || generation + 1 == options.generations {
                 println!("{}: generation {}, {:.3}", self.name, generation + 1, gains[best]);
                 write(&self.path("safetensors"), layer(std::slice::from_ref(&head)));
                 state["generation"] = (generation + 1).into();
-                self.keep(&state);
+                self.save(&state);
             }
         }
         self.conclude(&mut state, options.trials);
     }
 
-    /// The best parameters; heads are drawn anew in each generation.
+    /// Finds the best parameters. Each generation draws new heads.
     fn climb_parameters(&self, start: Adversary, generations: u32) -> AdversarialHead {
         let mut best_head = AdversarialHead { tokens: 2048, ..AdversarialHead::new(start) };
         for generation in 0..generations {
@@ -112,12 +112,12 @@ impl Climb<'_> {
             let gain = |candidate: &AdversarialHead| {
                 let draw = |i| AdversarialHead { seed: candidate.seed ^ i, ..*candidate }.data();
                 let heads: Vec<HeadData> = (0..DRAWN).map(draw).collect();
-                // All candidates meet the same seeds.
+                // All candidates get the same seeds.
                 self.gains(&heads, &mut rng.clone()).iter().sum::<f64>() / DRAWN as f64
             };
             let gains: Vec<f64> = candidates.iter().map(gain).collect();
             best_head = candidates[best(&gains)];
-            if (generation + 1) % KEPT == 0 {
+            if (generation + 1) % SAVE_INTERVAL == 0 {
                 let gain = gains[best(&gains)];
                 println!("{}: generation {}, {gain:.3}, {best_head:?}", self.name, generation + 1);
             }
@@ -125,7 +125,7 @@ impl Climb<'_> {
         best_head
     }
 
-    /// The mean gain of each head over some seeds of the pipeline.
+    /// Mean gain of each head over some seeds of the pipeline.
     fn gains(&self, heads: &[HeadData], rng: &mut ChaCha8Rng) -> Vec<f64> {
         let mut sums = vec![0.0; heads.len()];
         for _ in 0..SEEDS {
@@ -137,7 +137,7 @@ impl Climb<'_> {
         sums
     }
 
-    /// Judges the head that was found.
+    /// Judges the best head.
     fn conclude(&self, state: &mut Value, trials: u32) {
         let mut worst: Option<crate::heads::AttackVerdict> = None;
         for seed in HELD_OUT {
@@ -156,10 +156,10 @@ impl Climb<'_> {
         );
         println!("{}: {verdict}", self.name);
         state["verdict"] = verdict.into();
-        self.keep(state);
+        self.save(state);
     }
 
-    /// Random numbers of a generation: the same when an interrupted climb continues.
+    /// Random numbers of a generation, the same if an interrupted climb continues.
     fn rng(&self, generation: u32) -> ChaCha8Rng {
         let mut rng = ChaCha8Rng::seed_from_u64(self.name.bytes().map(u64::from).sum());
         rng.set_stream(generation.into());
@@ -175,7 +175,7 @@ impl Climb<'_> {
         text.map_or_else(|_| json!({}), |text| serde_json::from_str(&text).unwrap())
     }
 
-    fn keep(&self, state: &Value) {
+    fn save(&self, state: &Value) {
         fs::write(self.path("json"), state.to_string()).unwrap();
     }
 
@@ -192,6 +192,6 @@ impl Climb<'_> {
 }
 
 fn best(gains: &[f64]) -> usize {
-    // The parent is first: it stays where no child gains more.
+    // The parent is first, so it remains unless a child gains more.
     (0..gains.len()).fold(0, |best, i| if gains[i] > gains[best] { i } else { best })
 }

@@ -1,4 +1,4 @@
-//! Heads as layers of traces, and what pipelines do on them.
+//! Conversion of heads to layers of traces, and verdicts on pipelines.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
 use vattention::{PipelineConfig, Storage};
 use vattention_testkit::promises::{HeadData, VALUE_DIM};
 
-/// Heads of one shape, as the KV heads of a layer with one query.
+/// A layer with one query, whose KV heads are heads of one shape.
 pub(crate) fn layer(heads: &[HeadData]) -> TraceLayer {
     let (group, dim) = (heads[0].group, heads[0].head_dim);
     let all = |part: fn(&HeadData) -> &Vec<f32>| heads.iter().flat_map(part).copied().collect();
@@ -33,7 +33,7 @@ pub(crate) fn write(path: &Path, layer: TraceLayer) {
     write_trace(path, &info, &BTreeMap::from([(0, layer)]), Storage::F32).unwrap();
 }
 
-/// The verdict on a pipeline, with a seed of its own.
+/// Verdict on a pipeline with another seed.
 pub(crate) fn judge(
     pipeline: &PipelineConfig,
     seed: u64,
@@ -45,7 +45,7 @@ pub(crate) fn judge(
     verify(&pipeline, &trace, trials, &Results::default(), &|_, _| {}).unwrap().into()
 }
 
-/// What is reported of a verdict.
+/// Reported part of a verdict.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttackVerdict {
     pub(crate) worst_head: f64,
@@ -69,9 +69,9 @@ impl From<Verification> for AttackVerdict {
     }
 }
 
-/// The attacker's gain of each KV head: the violation rate, and the error that a share of 1 − delta
-/// of the samples does not exceed, over epsilon. The second part grows where no sample violates the
-/// promise yet. Of a group the query head counts that gains most.
+/// Gain of the attacker for each KV head. The gain is the violation rate plus the `1 − delta`
+/// quantile of the error over epsilon, capped at 10; the second term grows even if no sample
+/// violates the promise yet. A group counts by the query head with the largest gain.
 pub(crate) fn gains(
     pipeline: &PipelineConfig,
     seed: u64,

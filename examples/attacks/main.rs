@@ -4,13 +4,14 @@
 //!     cargo run --release --example attacks -- search PIPELINE... [--generations N] [--trials N]
 //!
 //! `table` runs `verify` on the populations of `vattention_testkit::adversarial::sweep()`, or on
-//! every N-th of them; there are six shapes in turn, so take an N that is prime to 6. `search` climbs from a head of each kind: first over the parameters of the
-//! kind, then over keys, values and query themselves. The pipeline's seed is new in each
-//! generation, so that a head cannot be built against the draws; the verdict is by `verify` with
-//! seeds that no generation used.
+//! every N-th of them; N must be coprime to 6, because six shapes alternate. `search` climbs from a
+//! head of each kind: first over the parameters of the kind, then over keys, values and queries.
+//! The pipeline's seed is new in each generation, so that a head cannot adapt to the draws;
+//! `verify` gives the verdict, with seeds that no generation used.
 //!
-//! Results are kept in target/attacks. Both commands continue from what is there; delete the folder
-//! to begin anew. Heads that `search` found are traces, `target/attacks/NAME-KIND.safetensors`.
+//! Results are stored in target/attacks. Both commands continue from stored results; delete the
+//! folder to start again. Heads that `search` found are traces,
+//! `target/attacks/NAME-KIND.safetensors`.
 
 #![allow(clippy::unwrap_used, reason = "a tool for developers")]
 
@@ -27,7 +28,7 @@ const TRIALS: u32 = 4000;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (command, rest) = arguments.split_first().expect("expected `table` or `search`");
-    let options = Options::parse(rest);
+    let options = AttackOptions::parse(rest);
     std::fs::create_dir_all(folder()).unwrap();
     match command.as_str() {
         "table" => table::run(&options),
@@ -37,14 +38,14 @@ fn main() {
 }
 
 /// The command line.
-struct Options {
+struct AttackOptions {
     pipelines: Vec<PathBuf>,
     trials: u32,
     every: usize,
     generations: u32,
 }
 
-impl Options {
+impl AttackOptions {
     fn parse(arguments: &[String]) -> Self {
         let mut options =
             Self { pipelines: Vec::new(), trials: TRIALS, every: 1, generations: 200 };
@@ -66,7 +67,7 @@ impl Options {
     }
 }
 
-/// Where results are kept.
+/// Folder of results.
 fn folder() -> &'static Path {
     Path::new("target/attacks")
 }

@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use vattention_testkit::adversarial::{AdversarialHead, sweep};
 
 use crate::heads::{judge, layer, write};
-use crate::{Options, folder};
+use crate::{AttackOptions, folder};
 
 /// Heads of each population.
 const HEADS: u64 = 8;
 
-pub(crate) fn run(options: &Options) {
+pub(crate) fn run(options: &AttackOptions) {
     let path = folder().join("table.jsonl");
-    let mut known: BTreeMap<String, Value> = BTreeMap::new();
+    let mut finished: BTreeMap<String, Value> = BTreeMap::new();
     for line in fs::read_to_string(&path).unwrap_or_default().lines() {
         let entry: Value = serde_json::from_str(line).unwrap();
-        known.insert(entry["cell"].as_str().unwrap().into(), entry);
+        finished.insert(entry["cell"].as_str().unwrap().into(), entry);
     }
     let mut file = fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
     let populations: Vec<AdversarialHead> = sweep().into_iter().step_by(options.every).collect();
@@ -31,7 +31,7 @@ pub(crate) fn run(options: &Options) {
             let AdversarialHead { kind, head_dim, group, .. } = population;
             let name = config.display();
             let cell = format!("{kind:?}, {head_dim}, {group}, {name}, {}", options.trials);
-            let entry = known.entry(cell.clone()).or_insert_with(|| {
+            let entry = finished.entry(cell.clone()).or_insert_with(|| {
                 if !is_written {
                     let head = |seed| AdversarialHead { seed, ..*population }.data();
                     write(&trace, layer(&(0..HEADS).map(head).collect::<Vec<_>>()));
@@ -46,17 +46,17 @@ pub(crate) fn run(options: &Options) {
                 writeln!(file, "{entry}").unwrap();
                 entry
             });
-            let number_of = |key: &str| entry[key].as_f64().unwrap();
+            let number_at = |key: &str| entry[key].as_f64().unwrap();
             let held = entry["held"].as_bool().unwrap();
             contradicted += usize::from(!held);
             println!(
                 "[{}/{}] {cell}: {:.4}, {:.4}, {:.4}, {:.1} %, {}",
                 number + 1,
                 populations.len(),
-                number_of("worst_head"),
-                number_of("worst_row"),
-                number_of("pooled"),
-                100.0 * number_of("read"),
+                number_at("worst_head"),
+                number_at("worst_row"),
+                number_at("pooled"),
+                100.0 * number_at("read"),
                 if held { "held" } else { "CONTRADICTED" },
             );
         }

@@ -1,4 +1,4 @@
-//! Any text as a pipeline file: a pipeline, or problems.
+//! Fuzzes pipeline files: any text is a pipeline or has problems.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Arrays that come in: whatever knows DLPack, or becomes a numpy array.
+//! Arrays from Python: any object that supports DLPack, or that numpy converts to an array.
 
 use dlpark::DlpackElement;
 use dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice, DLDeviceType};
@@ -10,14 +10,14 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use vattention::RowsView;
 
-/// An array that Python gave, kept alive.
-pub(crate) struct GivenArray {
+/// An array from Python, which keeps the memory alive.
+pub(crate) struct InputArray {
     name: &'static str,
     tensor: ImportedDlpack,
 }
 
-impl GivenArray {
-    /// Takes hold of an array's memory, which is not copied.
+impl InputArray {
+    /// Imports an array without copying its memory.
     pub(crate) fn new(name: &'static str, object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let refused = |error: PyErr| {
             let reason = error.value(object.py()).to_string();
@@ -34,12 +34,13 @@ impl GivenArray {
         Ok(Self { name, tensor })
     }
 
-    /// The array in f32, `shape` in words: borrowed if it is f32 in memory, else copied.
+    /// Returns the array in f32; `shape` describes the expected shape. The array is borrowed if it
+    /// is f32 in memory, and copied otherwise.
     pub(crate) fn array<D: Dimension>(&self, shape: &str) -> PyResult<CowArray<'_, f32, D>> {
         Ok(self.rows(shape)?.to_f32())
     }
 
-    /// The array as it lies in memory, `shape` in words.
+    /// Returns the array as it is stored; `shape` describes the expected shape.
     pub(crate) fn rows<D: Dimension>(&self, shape: &str) -> PyResult<RowsView<'_, D>> {
         let name = self.name;
         let tensor = self.tensor.validate().map_err(|error| invalid(name, error))?;
@@ -60,22 +61,22 @@ impl GivenArray {
     }
 }
 
-/// The object, or the numpy array of its buffer.
+/// Returns the object if it supports DLPack, or else the numpy array of its buffer.
 fn as_dlpack<'py>(name: &str, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if object.hasattr("__dlpack__")? {
         return Ok(object.clone());
     }
-    let made = object.py().import("numpy")?.call_method1("asarray", (object,))?;
-    if made.getattr("dtype")?.getattr("hasobject")?.extract()? {
+    let array = object.py().import("numpy")?.call_method1("asarray", (object,))?;
+    if array.getattr("dtype")?.getattr("hasobject")?.extract()? {
         let got = object.get_type().name()?;
         return Err(PyTypeError::new_err(format!(
             "{name}: expected an array or a tensor (DLPack or buffer protocol), got {got}"
         )));
     }
-    Ok(made)
+    Ok(array)
 }
 
-/// The tensor's memory as it lies, if it is of that shape.
+/// View of the tensor's memory; an error unless it has the dimensions of `D`.
 fn view<'a, T: DlpackElement, D: Dimension>(
     name: &str,
     tensor: &TensorRef<'a>,
@@ -98,7 +99,8 @@ fn view_dyn<'a, T: DlpackElement>(
         let none = ArrayView::from_shape(shape, &[]);
         return none.map_err(|error| PyValueError::new_err(format!("{name}: {error}")));
     }
-    // SAFETY: the producer says that the memory is the CPU's, and holds what shape and strides reach.
+    // SAFETY: the producer guarantees that the memory is the CPU's, and valid for shape and
+    // strides.
     #[allow(unsafe_code)]
     let mut first = unsafe { tensor.offset_data_ptr::<T>() }.map_err(refuse)?;
     let strides = tensor.strides_or_compact().map_err(refuse)?;
@@ -111,7 +113,8 @@ fn view_dyn<'a, T: DlpackElement>(
     }
     let strides: Vec<usize> = strides.iter().map(|stride| stride.unsigned_abs() as usize).collect();
     let layout = shape.into_dimension().strides(strides.into_dimension());
-    // SAFETY: as above; `first` is the lowest address, from which all strides go up. The tensor lives for `'a`.
+    // SAFETY: the guarantee above holds; `first` is the lowest address, from which all strides are
+    // positive. The tensor lives for `'a`.
     #[allow(unsafe_code)]
     let mut view = unsafe { ArrayView::from_shape_ptr(layout, first) };
     for axis in backwards {
@@ -130,7 +133,8 @@ fn check_device(name: &str, device: DLDevice) -> PyResult<()> {
         DLDeviceType(other) => format!("a device of DLPack's kind {other}"),
     };
     Err(PyValueError::new_err(format!(
-        "{name}: expected a tensor in the CPU's memory, got one on {kind} ({device_id}); move it with .cpu()"
+        "{name}: expected a tensor in the CPU's memory, got one on {kind} ({device_id}); \
+         move it with .cpu()"
     )))
 }
 

@@ -1,4 +1,4 @@
-//! Attention of one layer of one sequence, and of several at once.
+//! Attention of one layer, for one sequence or a batch of sequences.
 
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
@@ -11,50 +11,53 @@ use vattention::{
     TokenClass, Turn,
 };
 
-use crate::array::GivenArray;
+use crate::array::InputArray;
 use crate::backends::find_backend;
 use crate::error::{check_process, core, guarded};
-use crate::output::{Answer, Output};
-use crate::pipeline::Pipeline;
+use crate::output::{CheckedOutput, PyOutput};
+use crate::pipeline::PyPipeline;
 
-/// Queries that are answered before Ctrl-C is looked for.
-const QUERIES_AT_ONCE: usize = 32;
+/// Number of queries between checks for Ctrl-C.
+const QUERIES_PER_CHUNK: usize = 32;
 
-/// One layer of one sequence: owns its keys and values, and attends by a pipeline.
+/// One layer of one sequence, which owns its keys and values and attends with a pipeline.
 ///
-/// Query heads are a multiple of KV heads; `value_dim` is `head_dim` if it is not given. `sequence` and the pipeline's seed key the
-/// random samples. `scale` multiplies queries, by default 1 / sqrt(head_dim). `storage` rounds what is stored: f32, f16 or bf16.
-/// `threads` are all cores by default; results do not depend on them. `backend` is cpu, reference or cuda. `fall_back` says when
-/// everything is read in place of what was chosen: never, by-count (where a list is too long to be faster), by-clock (where that has
-/// been faster). `return_selection` keeps what was read, `omit_error_bars` leaves out bars that a pipeline with a fixed sample need not
-/// compute, `check` attends densely beside and reports errors.
+/// `query_heads` is a multiple of `kv_heads`. `value_dim` defaults to `head_dim`. `sequence` and
+/// the pipeline's seed are the key of the random samples. `scale` multiplies queries and defaults
+/// to 1 / sqrt(head_dim). `storage` is the number type of stored keys and values: f32, f16 or bf16.
+/// `threads` defaults to all cores; results do not depend on it. `backend` is cpu, reference or
+/// cuda. `fall_back` decides when all tokens are read instead of the selected ones: never, by-count
+/// (if a list is too long to be faster) or by-clock (if reading all tokens was faster before).
+/// `return_selection` stores which tokens were read. `omit_error_bars` leaves out error bars that a
+/// pipeline with a fixed sample size does not need. `free_evicted` frees tokens that the selectors
+/// have evicted. `check` also computes dense attention and reports errors.
 ///
-/// Raises ValueError for a shape, a pipeline or an option that cannot work, by name.
-#[pyclass(frozen, module = "vattention")]
-pub(crate) struct Attention {
+/// Raises ValueError for an invalid shape, pipeline or option, and names it.
+#[pyclass(frozen, name = "Attention", module = "vattention")]
+pub(crate) struct PyAttention {
     backend: &'static dyn Backend,
     pipeline: Arc<PipelineConfig>,
     layer: Mutex<Layer>,
 }
 
-/// A sequence, and dense attention to it if it is to be checked.
+/// A sequence, and dense attention over the same tokens if errors are to be reported.
 struct Layer {
     sequence: Box<dyn Sequence>,
     dense: Option<DenseBeside>,
 }
 
 #[pymethods]
-impl Attention {
+impl PyAttention {
     #[new]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // Keywords in Python.
     #[pyo3(signature = (
-        pipeline, query_heads, kv_heads, head_dim, value_dim = None, *, layer = 0, sequence = 0, scale = None, storage = "f32",
-        threads = None, backend = "cpu", fall_back = "by-count", return_selection = false, omit_error_bars = false,
-        free_evicted = false, check = false
+        pipeline, query_heads, kv_heads, head_dim, value_dim = None, *, layer = 0, sequence = 0,
+        scale = None, storage = "f32", threads = None, backend = "cpu", fall_back = "by-count",
+        return_selection = false, omit_error_bars = false, free_evicted = false, check = false
     ))]
     fn new(
         py: Python<'_>,
-        pipeline: &Pipeline,
+        pipeline: &PyPipeline,
         query_heads: usize,
         kv_heads: usize,
         head_dim: usize,
@@ -76,10 +79,10 @@ impl Attention {
         let options = Options {
             sequence,
             scale,
-            storage: storage_named(storage)?,
+            storage: parse_storage(storage)?,
             threads,
             return_selection,
-            fall_back: fall_back_named(fall_back)?,
+            fall_back: parse_fall_back(fall_back)?,
             omit_error_bars,
             free_evicted,
             ..Options::default()
@@ -95,13 +98,17 @@ impl Attention {
         Ok(Self { backend, pipeline, layer: Mutex::new(started) })
     }
 
-    /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`, keys after their rotary embedding.
+    /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`, with
+    /// rotary embeddings applied to the keys.
     ///
-    /// Arrays of the type of `storage` are copied as they are; numbers of others become the nearest ones of it. `classes` say what each
-    /// token is in the text, `[new]`: 0 other, 1 punctuation, 2 special. Pipelines whose selectors depend on classes need them, others ignore them.
+    /// Arrays of the type of `storage` are copied; other numbers are rounded to that type.
+    /// `classes` `[new]` are the classes of the tokens in the text: 0 other, 1 punctuation, 2
+    /// special. They are required if a selector depends on classes, and ignored otherwise.
     ///
-    /// Cost: a copy, and what the selectors' indexes need. An error leaves everything as it was: ValueError for a shape, for a number that
-    /// is not finite or cannot be stored, or for classes that are missing, too few or too many, or not 0, 1 or 2, TypeError for a type, MemoryError.
+    /// Cost: a copy, and the updates of the selectors' indexes. An error leaves the sequence
+    /// unchanged: ValueError for a shape, for a number that is not finite or cannot be stored, and
+    /// for classes that are missing, too few, too many or not 0, 1 or 2; TypeError for a type;
+    /// MemoryError.
     #[pyo3(signature = (keys, values, classes = None))]
     fn append(
         &self,
@@ -110,37 +117,39 @@ impl Attention {
         values: &Bound<'_, PyAny>,
         classes: Option<Vec<i64>>,
     ) -> PyResult<()> {
-        let classes = classes.map(|classes| classes_of(&classes)).transpose()?;
-        let (keys, values) = (GivenArray::new("keys", keys)?, GivenArray::new("values", values)?);
+        let classes = classes.map(|classes| parse_classes(&classes)).transpose()?;
+        let (keys, values) = (InputArray::new("keys", keys)?, InputArray::new("values", values)?);
         let keys = keys.rows("[kv_heads, new, head_dim]")?;
         let values = values.rows("[kv_heads, new, value_dim]")?;
         self.run(py, |layer| layer.append(keys, values, classes.as_deref()))
     }
 
-    /// Shows the selectors the last queries of a prompt that was processed elsewhere, `[query_heads, prompt, head_dim]`; the last is the
-    /// newest token's.
+    /// Shows the selectors the last queries of a prompt that was processed elsewhere,
+    /// `[query_heads, prompt, head_dim]`. The last query is that of the newest token.
     ///
-    /// Raises as `append`.
+    /// Raises the exceptions of `append`.
     fn observe(&self, py: Python<'_>, queries: &Bound<'_, PyAny>) -> PyResult<()> {
-        let queries = GivenArray::new("queries", queries)?;
+        let queries = InputArray::new("queries", queries)?;
         let queries: CowArray<'_, f32, Ix3> = queries.array("[query_heads, prompt, head_dim]")?;
         self.run(py, |layer| layer.sequence.observe(queries.view()))
     }
 
-    /// Attends from queries `[query_heads, queries, head_dim]`, in order, one step each. Query `t` reads the first `visible[t]` tokens,
-    /// 1 to all, or all.
+    /// Attends from queries `[query_heads, queries, head_dim]`, in order, one step each. Query `t`
+    /// sees the first `visible[t]` tokens, at least 1, or all tokens without `visible`.
     ///
-    /// Cost: the pipeline, for each query. Other Python threads go on meanwhile. An error leaves everything as it was: ValueError for a
-    /// shape, a limit or a number that is not finite, TypeError for a type, RuntimeError if the object is in use. A call of more than 32 queries
-    /// is made in parts of 32, between which Ctrl-C ends it; steps of parts that are done stay done then, and after an error.
+    /// Cost: the pipeline's cost, for each query. Other Python threads continue to run. An error
+    /// leaves the sequence unchanged: ValueError for a shape, a limit or a number that is not
+    /// finite, TypeError for a type, RuntimeError if the object is in use. Calls with more than 32
+    /// queries are split into chunks of 32, and Ctrl-C takes effect between chunks. Steps of
+    /// finished chunks remain then, and also after an error.
     #[pyo3(signature = (queries, visible = None))]
     fn attend(
         &self,
         py: Python<'_>,
         queries: &Bound<'_, PyAny>,
         visible: Option<Vec<usize>>,
-    ) -> PyResult<Output> {
-        let queries = GivenArray::new("queries", queries)?;
+    ) -> PyResult<PyOutput> {
+        let queries = InputArray::new("queries", queries)?;
         let queries: CowArray<'_, f32, Ix3> = queries.array("[query_heads, queries, head_dim]")?;
         if let Some(visible) = visible.as_ref().filter(|v| v.len() != queries.dim().1) {
             let (expected, got) = (queries.dim().1, visible.len());
@@ -148,26 +157,28 @@ impl Attention {
                 "visible: expected {expected}, one per query, got {got}"
             )));
         }
-        let mut answer: Option<Answer> = None;
+        let mut output: Option<CheckedOutput> = None;
         let mut first = 0;
-        for some in queries.axis_chunks_iter(Axis(1), QUERIES_AT_ONCE) {
+        for chunk in queries.axis_chunks_iter(Axis(1), QUERIES_PER_CHUNK) {
             py.check_signals()?;
-            let next = first + some.dim().1;
+            let next = first + chunk.dim().1;
             let limits = visible.as_ref().map(|visible| &visible[first..next]);
-            let more = self.run(py, |layer| layer.attend(some, limits))?;
-            answer = Some(match answer {
+            let more = self.run(py, |layer| layer.attend(chunk, limits))?;
+            output = Some(match output {
                 None => more,
-                Some(answer) => answer.and(more),
+                Some(output) => output.append(more),
             });
             first = next;
         }
-        let none = || self.run(py, |layer| layer.attend(queries.view(), None));
-        Ok(Output::new(py, answer.map_or_else(none, Ok)?, self.pipeline.promise()))
+        let attend_empty = || self.run(py, |layer| layer.attend(queries.view(), None));
+        let output = output.map_or_else(attend_empty, Ok)?;
+        Ok(PyOutput::new(py, output, self.pipeline.promise()))
     }
 
-    /// Takes back all but the first `tokens` tokens, which costs what appending those did.
+    /// Removes all but the first `tokens` tokens. The cost is that of appending the removed tokens.
     ///
-    /// Raises ValueError if there are fewer, RuntimeError if a selector learns from steps: fork before.
+    /// Raises ValueError if there are fewer tokens, and RuntimeError if a selector learns from
+    /// steps; fork the sequence before such steps instead.
     fn truncate(&self, py: Python<'_>, tokens: usize) -> PyResult<()> {
         self.run(py, |layer| {
             layer.sequence.truncate(tokens)?;
@@ -175,8 +186,8 @@ impl Attention {
         })
     }
 
-    /// A sequence that goes on from the same tokens and step, independently. A new `sequence` number makes its samples independent, too.
-    /// Forks share memory.
+    /// Returns an independent sequence that continues from the same tokens and step. A new
+    /// `sequence` number makes its samples independent, too. Forks share memory.
     #[pyo3(signature = (sequence = None))]
     fn fork(&self, py: Python<'_>, sequence: Option<u32>) -> PyResult<Self> {
         let forked = self.run(py, |layer| {
@@ -187,7 +198,7 @@ impl Attention {
         Ok(Self { backend: self.backend, pipeline, layer: Mutex::new(forked) })
     }
 
-    /// Returns a fork with the same samples, which continues as this one would.
+    /// Returns a fork with the same samples, which continues as this sequence would.
     fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> PyResult<Self> {
         self.fork(py, None)
     }
@@ -208,33 +219,34 @@ impl Attention {
         Ok(self.lock()?.sequence.len())
     }
 
-    /// Bytes that selectors keep beside keys and values.
+    /// Bytes of the selectors' indexes, without keys and values.
     #[getter]
     fn index_bytes(&self) -> PyResult<usize> {
         Ok(self.lock()?.sequence.index_bytes())
     }
 
-    /// Bytes of the keys and values that it holds; fewer than were appended, if evicted tokens are freed.
+    /// Bytes of the stored keys and values; tokens that were evicted and freed do not count.
     #[getter]
     fn held_bytes(&self) -> PyResult<usize> {
         Ok(self.lock()?.sequence.held_bytes())
     }
 }
 
-impl Attention {
-    /// The layer, which nobody else may be using.
+impl PyAttention {
+    /// Locks the layer, and fails if another call is using it.
     fn lock(&self) -> PyResult<MutexGuard<'_, Layer>> {
         match self.layer.try_lock() {
             Ok(layer) => Ok(layer),
-            // What a panic leaves is whole, or the library knows that it is lost.
+            // After a panic the layer is intact, or the library reports that it is lost.
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
-                "this Attention is in use, by another thread or twice in one batch: expected one call at a time; fork it",
+                "this Attention is in use, by another thread or twice in one batch: \
+                 expected one call at a time; fork it",
             )),
         }
     }
 
-    /// Works with the layer, without holding up other Python threads.
+    /// Calls `work` with the layer while other Python threads may run.
     fn run<T: Send>(
         &self,
         py: Python<'_>,
@@ -263,31 +275,33 @@ impl Layer {
         &mut self,
         queries: ArrayView3<'_, f32>,
         visible: Option<&[usize]>,
-    ) -> vattention::Result<Answer> {
+    ) -> vattention::Result<CheckedOutput> {
         let output = self.sequence.attend(queries, visible)?;
-        self.checked(output, queries, visible)
+        self.add_errors(output, queries, visible)
     }
 
-    /// An output, beside dense attention if that is asked for.
-    fn checked(
+    /// Adds the errors from dense attention to an output, if they are to be reported.
+    fn add_errors(
         &mut self,
         output: vattention::Output,
         queries: ArrayView3<'_, f32>,
         visible: Option<&[usize]>,
-    ) -> vattention::Result<Answer> {
-        let Some(dense) = &mut self.dense else { return Ok(Answer { output, errors: None }) };
+    ) -> vattention::Result<CheckedOutput> {
+        let Some(dense) = &mut self.dense else {
+            return Ok(CheckedOutput { output, errors: None });
+        };
         let exact = dense.attend(queries, visible)?;
         let errors = exact
             .iter()
             .zip(rows_of(&output))
             .map(|(exact, (out, log_denominator))| RowError::new(out, log_denominator, exact));
         let errors = errors.collect();
-        Ok(Answer { output, errors: Some(errors) })
+        Ok(CheckedOutput { output, errors: Some(errors) })
     }
 }
 
-/// Classes of their numbers.
-pub(crate) fn classes_of(numbers: &[i64]) -> PyResult<Vec<TokenClass>> {
+/// Converts numbers to classes.
+pub(crate) fn parse_classes(numbers: &[i64]) -> PyResult<Vec<TokenClass>> {
     let class = |(i, &number): (usize, &i64)| {
         u8::try_from(number).ok().and_then(TokenClass::from_number).ok_or_else(|| {
             let expected = TokenClass::NUMBERS;
@@ -297,7 +311,7 @@ pub(crate) fn classes_of(numbers: &[i64]) -> PyResult<Vec<TokenClass>> {
     numbers.iter().enumerate().map(class).collect()
 }
 
-/// Outputs and `ln D^` in (query, query head) order.
+/// Outputs and `ln D^`, in the order of (query, query head).
 fn rows_of(
     output: &vattention::Output,
 ) -> impl Iterator<Item = (numpy::ndarray::ArrayView1<'_, f32>, f64)> {
@@ -308,27 +322,30 @@ fn rows_of(
     })
 }
 
-/// Appends to several sequences: keys `[sequences, kv_heads, new, head_dim]` and values `[sequences, kv_heads, new, value_dim]`.
+/// Appends to several sequences: keys `[sequences, kv_heads, new, head_dim]` and values
+/// `[sequences, kv_heads, new, value_dim]`.
 ///
-/// `classes` are those of `Attention.append`, of each sequence.
+/// `classes` has the classes of `Attention.append` for each sequence.
 ///
-/// Raises as `Attention.append`; then sequences before the one at fault have theirs.
+/// Raises the exceptions of `Attention.append`; sequences before the failing one keep the new
+/// tokens.
 #[pyfunction]
 #[pyo3(signature = (attentions, keys, values, classes = None))]
 pub(crate) fn append_batch(
     py: Python<'_>,
-    attentions: Vec<PyRef<'_, Attention>>,
+    attentions: Vec<PyRef<'_, PyAttention>>,
     keys: &Bound<'_, PyAny>,
     values: &Bound<'_, PyAny>,
     classes: Option<Vec<Vec<i64>>>,
 ) -> PyResult<()> {
-    let (keys, values) = (GivenArray::new("keys", keys)?, GivenArray::new("values", values)?);
+    let (keys, values) = (InputArray::new("keys", keys)?, InputArray::new("values", values)?);
     let keys: RowsView<'_, Ix4> = keys.rows("[sequences, kv_heads, new, head_dim]")?;
     let values: RowsView<'_, Ix4> = values.rows("[sequences, kv_heads, new, value_dim]")?;
     check_count("keys", keys.shape()[0], attentions.len())?;
     check_count("values", values.shape()[0], attentions.len())?;
-    let classes: Option<Vec<Vec<TokenClass>>> =
-        classes.map(|all| all.iter().map(|one| classes_of(one)).collect()).transpose()?;
+    let classes: Option<Vec<Vec<TokenClass>>> = classes
+        .map(|all| all.iter().map(|classes| parse_classes(classes)).collect())
+        .transpose()?;
     if let Some(classes) = &classes {
         check_count("classes", classes.len(), attentions.len())?;
     }
@@ -339,20 +356,22 @@ pub(crate) fn append_batch(
     Ok(())
 }
 
-/// Lets several sequences attend at once: queries `[sequences, query_heads, queries, head_dim]`, and limits for each.
+/// Attends from several sequences in parallel: queries `[sequences, query_heads, queries,
+/// head_dim]`, and limits for each sequence.
 ///
-/// Raises as `Attention.attend`; ValueError if the sequences are not of one backend.
+/// Raises the exceptions of `Attention.attend`, and ValueError if the sequences have different
+/// backends.
 #[pyfunction]
 #[pyo3(signature = (attentions, queries, visible = None, *, threads = None))]
 pub(crate) fn attend_batch(
     py: Python<'_>,
-    attentions: Vec<PyRef<'_, Attention>>,
+    attentions: Vec<PyRef<'_, PyAttention>>,
     queries: &Bound<'_, PyAny>,
     visible: Option<Vec<Vec<usize>>>,
     threads: Option<usize>,
-) -> PyResult<Vec<Output>> {
+) -> PyResult<Vec<PyOutput>> {
     check_process()?;
-    let queries = GivenArray::new("queries", queries)?;
+    let queries = InputArray::new("queries", queries)?;
     let shape = "[sequences, query_heads, queries, head_dim]";
     let queries: CowArray<'_, f32, Ix4> = queries.array(shape)?;
     check_count("queries", queries.dim().0, attentions.len())?;
@@ -366,9 +385,10 @@ pub(crate) fn attend_batch(
         return Err(PyValueError::new_err("attentions: expected all of one backend"));
     }
     let limits = |i: usize| visible.as_ref().map(|visible| &visible[i][..]);
-    let all: Vec<&Attention> = attentions.iter().map(|attention| &**attention).collect();
-    let answered = py.detach(|| {
-        let mut layers = all.iter().map(|one| one.lock()).collect::<PyResult<Vec<_>>>()?;
+    let all: Vec<&PyAttention> = attentions.iter().map(|attention| &**attention).collect();
+    let checked = py.detach(|| {
+        let mut layers =
+            all.iter().map(|attention| attention.lock()).collect::<PyResult<Vec<_>>>()?;
         let turns = layers.iter_mut().zip(queries.outer_iter()).enumerate();
         let turns = turns.map(|(i, (layer, queries))| Turn {
             attention: &mut *layer.sequence,
@@ -379,12 +399,14 @@ pub(crate) fn attend_batch(
         let outputs = guarded(|| backend.attend_batch(turns, threads))?.map_err(core)?;
         let outputs = outputs.into_iter().zip(layers.iter_mut()).zip(queries.outer_iter());
         let checked = outputs.enumerate().map(|(i, ((output, layer), queries))| {
-            output.and_then(|output| layer.checked(output, queries, limits(i))).map_err(core)
+            output.and_then(|output| layer.add_errors(output, queries, limits(i))).map_err(core)
         });
-        checked.collect::<PyResult<Vec<Answer>>>()
+        checked.collect::<PyResult<Vec<CheckedOutput>>>()
     })?;
-    let outputs = answered.into_iter().zip(&all);
-    Ok(outputs.map(|(answer, one)| Output::new(py, answer, one.pipeline.promise())).collect())
+    let convert = |(output, attention): (CheckedOutput, &&PyAttention)| {
+        PyOutput::new(py, output, attention.pipeline.promise())
+    };
+    Ok(checked.into_iter().zip(&all).map(convert).collect())
 }
 
 fn check_count(name: &str, got: usize, expected: usize) -> PyResult<()> {
@@ -396,11 +418,11 @@ fn check_count(name: &str, got: usize, expected: usize) -> PyResult<()> {
     )))
 }
 
-/// How rows are stored, by name.
-pub(crate) fn storage_named(name: &str) -> PyResult<Storage> {
+/// Parses a storage type.
+pub(crate) fn parse_storage(name: &str) -> PyResult<Storage> {
     name.parse().map_err(|error| PyValueError::new_err(format!("storage: {error}")))
 }
 
-fn fall_back_named(name: &str) -> PyResult<FallBack> {
+fn parse_fall_back(name: &str) -> PyResult<FallBack> {
     name.parse().map_err(|error| PyValueError::new_err(format!("fall_back: {error}")))
 }

@@ -8,10 +8,11 @@ use vattention::{Backend, all_backends};
 
 use crate::error::core;
 
-/// Every backend, alive as long as the process: their threads are shared by all sequences.
+/// All backends. They live as long as the process, because all sequences share their threads.
 static BACKENDS: LazyLock<Vec<Box<dyn Backend>>> = LazyLock::new(all_backends);
 
-/// The backend of that name; or an error with the known names, or the reason why it cannot run.
+/// Finds the backend with this name. The error has the known names, or the reason why the backend
+/// cannot run.
 pub(crate) fn find_backend(name: &str) -> PyResult<&'static dyn Backend> {
     let found = BACKENDS.iter().find(|backend| backend.name() == name);
     let backend = found.ok_or_else(|| {

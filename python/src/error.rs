@@ -1,4 +1,4 @@
-//! How errors and panics become exceptions.
+//! Conversion of errors and panics into exceptions.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,11 +18,11 @@ create_exception!(
     vattention,
     PipelineError,
     PyValueError,
-    "What is wrong with a pipeline: every problem, with its place, as the command says it.\n\n\
+    "Problems in a pipeline, each with its place; the text is the same as the command's.\n\n\
      `problems` has a dict for each: message, help (or None), and file, line and column (or None)."
 );
 
-/// The exception of problems in a pipeline.
+/// Exception for problems in a pipeline.
 pub(crate) fn config(py: Python<'_>, error: &ConfigError) -> PyErr {
     let problems = error.problems.iter().map(|problem| {
         let place = problem.place();
@@ -42,7 +42,7 @@ pub(crate) fn config(py: Python<'_>, error: &ConfigError) -> PyErr {
     }
 }
 
-/// The exception of an error of the library.
+/// Exception for an error of the library.
 pub(crate) fn core(error: Error) -> PyErr {
     let message = error.to_string();
     match error {
@@ -54,7 +54,7 @@ pub(crate) fn core(error: Error) -> PyErr {
     }
 }
 
-/// The exception of an error of a tool.
+/// Exception for an error of a tool.
 pub(crate) fn tool(error: impl Into<experiments::Error>) -> PyErr {
     let error = error.into();
     let message = error.to_string();
@@ -72,7 +72,8 @@ pub(crate) fn tool(error: impl Into<experiments::Error>) -> PyErr {
     }
 }
 
-/// Refuses to compute in a fork of a process that has computed: its threads are not there, and would be waited for.
+/// Refuses to compute in a fork of a process that has computed: the fork lacks the worker threads,
+/// and would wait for them forever.
 pub(crate) fn check_process() -> PyResult<()> {
     static PROCESS: OnceLock<u32> = OnceLock::new();
     let process = std::process::id();
@@ -80,20 +81,23 @@ pub(crate) fn check_process() -> PyResult<()> {
         return Ok(());
     }
     Err(PyRuntimeError::new_err(
-        "vattention was used before this process was forked: expected multiprocessing's start method `spawn`",
+        "vattention was used before this process was forked: \
+         expected multiprocessing's start method `spawn`",
     ))
 }
 
-/// What ends a call that was interrupted, on its way through code that knows nothing of it.
+/// Payload of the panic that ends an interrupted call, on its way through code that does not handle
+/// interrupts.
 pub(crate) struct Interrupted;
 
-/// Runs what may panic: because of a bug, because a selector in Python raised an exception, or because it was interrupted.
+/// Runs code that may panic, because of a bug, of an exception in a Python selector, or of an
+/// interrupt, and converts the panic into an exception.
 pub(crate) fn guarded<T>(run: impl FnOnce() -> T) -> PyResult<T> {
-    catch_unwind(AssertUnwindSafe(run)).map_err(exception_of)
+    catch_unwind(AssertUnwindSafe(run)).map_err(panic_to_exception)
 }
 
-/// The exception of what a panic carries.
-pub(crate) fn exception_of(panic: Box<dyn Any + Send>) -> PyErr {
+/// Converts the payload of a panic into an exception.
+pub(crate) fn panic_to_exception(panic: Box<dyn Any + Send>) -> PyErr {
     let panic = match panic.downcast::<PyErr>() {
         Ok(raised) => return *raised,
         Err(panic) => panic,
@@ -105,13 +109,13 @@ pub(crate) fn exception_of(panic: Box<dyn Any + Send>) -> PyErr {
     PanicException::new_err(format!("a bug in vattention, please report it: {message}"))
 }
 
-/// What a panic says.
+/// Message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
 }
 
-/// Panics as a bug would, so that a test can see what becomes of it.
+/// Panics like a bug, so that a test can see the exception.
 #[pyfunction]
 pub(crate) fn panic_for_test(message: &str) -> PyResult<()> {
     guarded(|| panic!("{message}"))

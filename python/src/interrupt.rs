@@ -1,4 +1,4 @@
-//! Long calls: they run on a thread of their own, while Python's looks for Ctrl-C and shows progress.
+//! Long calls, which run on a separate thread while Python's thread handles Ctrl-C and progress.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
-use crate::error::{Interrupted, check_process, exception_of, guarded};
+use crate::error::{Interrupted, check_process, guarded, panic_to_exception};
 
-/// What is called with the steps done and of all, from any thread.
+/// Callback for the number of finished steps and of all steps, called from any thread.
 pub(crate) type ReportProgress<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
-/// How long Ctrl-C may wait.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// Interval between checks for Ctrl-C.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Steps done and of all, reported by whoever works, from any thread.
+/// Numbers of finished steps and of all steps, which any thread may report.
 #[derive(Default)]
 struct Steps {
     done: AtomicUsize,
@@ -27,7 +27,7 @@ struct Steps {
 impl Steps {
     fn report(&self, done: usize, total: usize) {
         if self.stop.load(Ordering::Relaxed) {
-            // Not a panic that anybody is told of.
+            // `resume_unwind` does not call the panic hook, which would print a message.
             resume_unwind(Box::new(Interrupted));
         }
         self.total.store(total, Ordering::Relaxed);
@@ -41,8 +41,8 @@ impl Steps {
     }
 }
 
-/// Runs `run`, which reports steps done and of all to the function that it is given, and ends at such a report when Ctrl-C
-/// came or `progress(done, total)` raised an exception.
+/// Runs `run` on a separate thread. `run` reports finished steps and all steps to its argument.
+/// After Ctrl-C, or an exception from `progress(done, total)`, the next report ends `run`.
 pub(crate) fn run_long<T: Send>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
@@ -55,25 +55,25 @@ pub(crate) fn run_long<T: Send>(
         thread::scope(|scope| {
             let steps = &steps;
             let worker = scope.spawn(move || {
-                let made = guarded(|| run(&|done, total| steps.report(done, total)));
+                let result = guarded(|| run(&|done, total| steps.report(done, total)));
                 drop(finished);
-                made
+                result
             });
             let mut raised = None;
             // Nothing is sent: the channel closes when the work is done.
-            while wait.recv_timeout(PATIENCE) == Err::<(), _>(RecvTimeoutError::Timeout) {
+            while wait.recv_timeout(POLL_INTERVAL) == Err::<(), _>(RecvTimeoutError::Timeout) {
                 #[allow(clippy::redundant_closure_for_method_calls)]
-                // The method is not general enough.
-                let seen = Python::attach(|py| py.check_signals());
-                if let Err(error) = seen.and_then(|()| steps.show(progress.as_ref())) {
+                // The method's lifetime is not general enough.
+                let signals = Python::attach(|py| py.check_signals());
+                if let Err(error) = signals.and_then(|()| steps.show(progress.as_ref())) {
                     steps.stop.store(true, Ordering::Relaxed);
                     raised.get_or_insert(error);
                 }
             }
-            let made = worker.join().unwrap_or_else(|panic| Err(exception_of(panic)));
+            let result = worker.join().unwrap_or_else(|panic| Err(panic_to_exception(panic)));
             match raised {
                 Some(error) => Err(error),
-                None => made.and_then(|made| steps.show(progress.as_ref()).map(|()| made)),
+                None => result.and_then(|value| steps.show(progress.as_ref()).map(|()| value)),
             }
         })
     })

@@ -1,9 +1,10 @@
-//! The extension module of the Python package `vattention`: what Python gives goes to the facade, and what comes back becomes
-//! Python objects. There is no logic here that the command or another crate would need.
+//! The extension module of the Python package `vattention`. It converts arguments from Python for
+//! the `vattention` crate, and results into Python objects, and has no logic that the command or
+//! another crate would need.
 //!
-//! | file | Python |
+//! | module | Python |
 //! |---|---|
-//! | `array` | arrays that come in, by DLPack |
+//! | `array` | input arrays, by DLPack |
 //! | `attention` | `Attention`, `append_batch`, `attend_batch` |
 //! | `backends` | backends by name |
 //! | `command` | the `vattention` command |
@@ -11,7 +12,7 @@
 //! | `interrupt` | long calls, which Ctrl-C ends |
 //! | `output` | `Output` |
 //! | `pipeline` | `Pipeline` |
-//! | `selector` | selectors that are Python classes, and the laws that they obey |
+//! | `selector` | selectors that are Python classes, and checks of their laws |
 //! | `tools` | `compare`, `verify`, `study` |
 //! | `trace` | `Trace`, `write_trace` |
 
@@ -27,7 +28,7 @@ mod selector;
 mod tools;
 mod trace;
 
-/// As the command has it.
+/// The allocator of the command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -35,22 +36,22 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[pyo3::pymodule]
 mod _vattention {
     #[pymodule_export]
-    use super::attention::{Attention, append_batch, attend_batch};
+    use super::attention::{PyAttention, append_batch, attend_batch};
     #[pymodule_export]
     use super::command::run_command;
     #[pymodule_export]
     use super::error::{PipelineError, panic_for_test};
     #[pymodule_export]
-    use super::output::Output;
+    use super::output::PyOutput;
     #[pymodule_export]
-    use super::pipeline::{Pipeline, files_of};
+    use super::pipeline::{PyPipeline, files_of};
     #[pymodule_export]
     use super::selector::{broken_law, register_selector};
     #[pymodule_export]
     use super::tools::{compare, study, verify};
-    /// What `vattention --version` says.
+    /// Version that `vattention --version` prints.
     #[pymodule_export]
     const VERSION: &str = vattention_cli::VERSION;
     #[pymodule_export]
-    use super::trace::{Trace, write_trace};
+    use super::trace::{PyTrace, write_trace};
 }

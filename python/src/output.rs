@@ -1,4 +1,4 @@
-//! What attention answers, and what it says of it.
+//! Outputs of attention, and reports on their rows.
 
 use numpy::ndarray::{Axis, concatenate};
 use numpy::{PyArray1, PyArray2, PyArray3, PyArrayMethods, ToPyArray};
@@ -9,18 +9,18 @@ use vattention::engine::Selection;
 use vattention::experiments::{Bars, RowError, Violations};
 use vattention::{Kind, Promise, RowReport, Target};
 
-/// An output, and how far its rows are from dense attention, if that was asked for.
-pub(crate) struct Answer {
+/// An output, and the errors of its rows relative to dense attention, if they were requested.
+pub(crate) struct CheckedOutput {
     pub(crate) output: vattention::Output,
-    /// In (query, query head) order.
+    /// One error per row, in the order of (query, query head).
     pub(crate) errors: Option<Vec<RowError>>,
 }
 
-impl Answer {
-    /// The answer to the queries of both, in order.
-    pub(crate) fn and(self, more: Self) -> Self {
+impl CheckedOutput {
+    /// Joins the outputs of consecutive queries.
+    pub(crate) fn append(self, more: Self) -> Self {
         let (mut output, other) = (self.output, more.output);
-        let joined = "answers of one sequence are of one shape";
+        let joined = "outputs of one sequence have one shape";
         output.out = concatenate(Axis(1), &[output.out.view(), other.out.view()]).expect(joined);
         let logs = [output.log_denominator.view(), other.log_denominator.view()];
         output.log_denominator = concatenate(Axis(1), &logs).expect(joined);
@@ -36,13 +36,13 @@ impl Answer {
     }
 }
 
-/// The answers to some queries of one layer of one sequence, and a report for each row.
-#[pyclass(frozen, module = "vattention")]
-pub(crate) struct Output {
-    /// The outputs, `[query_heads, queries, value_dim]`.
+/// The outputs of some queries of one layer of one sequence, and a report for each row.
+#[pyclass(frozen, name = "Output", module = "vattention")]
+pub(crate) struct PyOutput {
+    /// Attention outputs, `[query_heads, queries, value_dim]`.
     #[pyo3(get)]
     out: Py<PyArray3<f32>>,
-    /// The estimated log-sum-exp of the visible logits, `[query_heads, queries]`.
+    /// Estimated log-sum-exp of the visible logits, `[query_heads, queries]`.
     #[pyo3(get)]
     log_denominator: Py<PyArray2<f32>>,
     rows: Vec<RowReport>,
@@ -52,10 +52,10 @@ pub(crate) struct Output {
     heads: usize,
 }
 
-/// One row, as Python is told of it.
+/// The report of one row for Python.
 #[derive(Serialize)]
-#[allow(clippy::struct_excessive_bools)] // Each is a fact of its own in Python.
-struct Row {
+#[allow(clippy::struct_excessive_bools)] // Each is a separate key in Python.
+struct RowRecord {
     query: usize,
     query_head: usize,
     visible: usize,
@@ -75,7 +75,7 @@ struct Row {
     violated: Option<bool>,
 }
 
-/// All rows together.
+/// Totals and means over all rows.
 #[derive(Serialize)]
 struct Summary {
     rows: usize,
@@ -99,15 +99,15 @@ struct Summary {
     violated_steps: Option<usize>,
 }
 
-impl Output {
-    pub(crate) fn new(py: Python<'_>, answer: Answer, promise: Option<Promise>) -> Self {
-        let vattention::Output { out, log_denominator, rows, selection, .. } = answer.output;
+impl PyOutput {
+    pub(crate) fn new(py: Python<'_>, checked: CheckedOutput, promise: Option<Promise>) -> Self {
+        let vattention::Output { out, log_denominator, rows, selection, .. } = checked.output;
         let heads = out.dim().0;
         Self {
             out: PyArray3::from_owned_array(py, out).unbind(),
             log_denominator: PyArray2::from_owned_array(py, log_denominator).unbind(),
             rows,
-            errors: answer.errors,
+            errors: checked.errors,
             selection,
             promise,
             heads,
@@ -118,16 +118,17 @@ impl Output {
         self.errors.as_ref().map(|errors| &errors[row])
     }
 
-    /// Whether a row's error exceeds epsilon although it was promised not to; `None` if that is not known.
+    /// Returns true if a row's error exceeds epsilon although its promise excludes that; `None` if
+    /// that is not known.
     fn violated(&self, row: usize) -> Option<bool> {
         let (promise, error) = (self.promise.as_ref()?, self.error(row)?);
         Some(!self.rows[row].certificate.is_bar_alone() && error.exceeds(promise))
     }
 
-    fn row(&self, row: usize) -> Row {
+    fn row(&self, row: usize) -> RowRecord {
         let report = &self.rows[row];
         let certificate = &report.certificate;
-        Row {
+        RowRecord {
             query: row / self.heads,
             query_head: row % self.heads,
             visible: report.visible,
@@ -169,10 +170,10 @@ impl Output {
         bars
     }
 
-    fn all(&self) -> Summary {
-        let count = |of: fn(&RowReport) -> bool| self.rows.iter().filter(|row| of(row)).count();
-        let mean = |of: fn(&RowReport) -> f64| {
-            self.rows.iter().map(of).sum::<f64>() / self.rows.len().max(1) as f64
+    fn summarize(&self) -> Summary {
+        let count = |test: fn(&RowReport) -> bool| self.rows.iter().filter(|row| test(row)).count();
+        let mean = |number: fn(&RowReport) -> f64| {
+            self.rows.iter().map(number).sum::<f64>() / self.rows.len().max(1) as f64
         };
         let errors = self
             .errors
@@ -205,22 +206,24 @@ impl Output {
 }
 
 #[pymethods]
-impl Output {
-    /// A dict for each row, in (query, query head) order: what it read, and what is promised for it; `pandas.DataFrame` takes them.
+impl PyOutput {
+    /// A dict for each row, in the order of (query, query head): the number of tokens read, and the
+    /// guarantee of the row. `pandas.DataFrame` accepts the list.
     #[getter]
     fn rows<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let rows = 0..self.rows.len();
         rows.map(|row| Ok(pythonize::pythonize(py, &self.row(row))?)).collect()
     }
 
-    /// All rows together.
+    /// Totals and means over all rows, as a dict.
     fn summary<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let all = pythonize::pythonize(py, &self.all())?;
-        Ok(all.cast_into()?)
+        let summary = pythonize::pythonize(py, &self.summarize())?;
+        Ok(summary.cast_into()?)
     }
 
-    /// What was read, with `return_selection=True`: `indptr` `[rows + 1]`, `indices` and `probabilities`. Row `r` read the tokens
-    /// `indices[indptr[r]:indptr[r + 1]]`, ascending, each with its probability of being read.
+    /// The tokens read, with `return_selection=True`: `indptr` `[rows + 1]`, `indices` and
+    /// `probabilities`. Row `r` read the tokens `indices[indptr[r]:indptr[r + 1]]`, ascending, each
+    /// with its inclusion probability.
     #[getter]
     #[allow(clippy::type_complexity)] // Three arrays.
     fn selection<'py>(
@@ -239,12 +242,12 @@ impl Output {
 
     fn __repr__(&self, py: Python<'_>) -> String {
         let shape = self.out.bind(py).dims();
-        let all = self.all();
+        let summary = self.summarize();
         format!(
             "<Output {shape:?}: {:.1} % read, {} of {} rows held>",
-            100.0 * all.density,
-            all.held,
-            all.rows
+            100.0 * summary.density,
+            summary.held,
+            summary.rows
         )
     }
 }

@@ -1,4 +1,4 @@
-//! Pipelines: read from TOML, checked, changed.
+//! Pipelines: reading, checking and changing them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,53 +13,53 @@ use crate::backends::find_backend;
 use crate::error::{config, core};
 
 /// A pipeline: selectors, a sampler and an estimator, as a TOML file composes them.
-#[pyclass(frozen, module = "vattention", skip_from_py_object)]
+#[pyclass(frozen, name = "Pipeline", module = "vattention", skip_from_py_object)]
 #[derive(Clone)]
-pub(crate) struct Pipeline {
+pub(crate) struct PyPipeline {
     pub(crate) config: Arc<PipelineConfig>,
-    source: Source,
+    source: PipelineSource,
     set: Vec<String>,
 }
 
-/// Where a pipeline was read.
+/// Source of a pipeline.
 #[derive(Clone)]
-enum Source {
+enum PipelineSource {
     File(PathBuf),
     Text { name: String, text: String },
 }
 
-impl Pipeline {
-    fn read(py: Python<'_>, source: Source, set: Vec<String>) -> PyResult<Self> {
+impl PyPipeline {
+    fn read(py: Python<'_>, source: PipelineSource, set: Vec<String>) -> PyResult<Self> {
         let loader = Loader { set };
         let read = py.detach(|| match &source {
-            Source::File(path) => loader.load(path),
-            Source::Text { name, text } => loader.parse(name, text),
+            PipelineSource::File(path) => loader.load(path),
+            PipelineSource::Text { name, text } => loader.parse(name, text),
         });
         let config = read.map_err(|error| config(py, &error))?;
         Ok(Self { config, source, set: loader.set })
     }
 
-    /// As the tools take it.
+    /// The pipeline as an argument of the tools.
     pub(crate) fn entry(&self) -> Entry {
         let file = match &self.source {
-            Source::File(path) => path.display().to_string(),
-            Source::Text { name, .. } => name.clone(),
+            PipelineSource::File(path) => path.display().to_string(),
+            PipelineSource::Text { name, .. } => name.clone(),
         };
         Entry { pipeline: self.config.clone(), file, set: None }
     }
 }
 
 #[pymethods]
-impl Pipeline {
-    /// Loads a pipeline file, the files that it extends, and changes such as `"estimator.epsilon=0.1"`, in order.
-    /// A path that is no file, and has neither a folder nor an extension, names a built-in
-    /// pipeline: `Pipeline.load("priority")`.
+impl PyPipeline {
+    /// Loads a pipeline file and the files that it extends, and applies changes such as
+    /// `"estimator.epsilon=0.1"`, in order. A path that is no file, and has neither a folder nor an
+    /// extension, names a built-in pipeline: `Pipeline.load("priority")`.
     ///
-    /// Raises PipelineError with every problem in them.
+    /// Raises PipelineError with every problem in the files and the changes.
     #[staticmethod]
     #[pyo3(signature = (path, *set))]
     fn load(py: Python<'_>, path: PathBuf, set: Vec<String>) -> PyResult<Self> {
-        Self::read(py, Source::File(path), set)
+        Self::read(py, PipelineSource::File(path), set)
     }
 
     /// Names of the built-in pipelines, which `load` takes.
@@ -68,26 +68,31 @@ impl Pipeline {
         pipeline_names()
     }
 
-    /// Reads a pipeline from TOML text, which goes by `name` in messages; `extends` is relative to it.
+    /// Reads a pipeline from TOML text. Messages call it `name`, and `extends` is relative to
+    /// `name`.
     ///
-    /// Raises PipelineError with every problem in it.
+    /// Raises PipelineError with every problem in the text and the changes.
     #[staticmethod]
     #[pyo3(signature = (text, *set, name = "pipeline"))]
     fn parse(py: Python<'_>, text: String, set: Vec<String>, name: &str) -> PyResult<Self> {
-        Self::read(py, Source::Text { name: name.into(), text }, set)
+        Self::read(py, PipelineSource::Text { name: name.into(), text }, set)
     }
 
-    /// The same pipeline with more changes, such as `"selectors.0.size=64"`. Its file is read again.
+    /// Returns the same pipeline with more changes, such as `"selectors.0.size=64"`. A pipeline
+    /// from a file is read again.
     ///
-    /// Raises PipelineError with every problem in them.
+    /// Raises PipelineError with every problem in the pipeline and the changes.
     #[pyo3(signature = (*changes))]
     fn set(&self, py: Python<'_>, changes: Vec<String>) -> PyResult<Self> {
         Self::read(py, self.source.clone(), [self.set.clone(), changes].concat())
     }
 
-    /// Raises ValueError if the pipeline cannot run in layers of this shape; `value_dim` is `head_dim` if it is not given.
+    /// Raises ValueError if the pipeline cannot run in layers of this shape. `value_dim` defaults
+    /// to `head_dim`.
     #[allow(clippy::too_many_arguments)] // Keywords in Python.
-    #[pyo3(signature = (query_heads, kv_heads, head_dim, value_dim = None, *, layer = 0, backend = "cpu"))]
+    #[pyo3(signature = (
+        query_heads, kv_heads, head_dim, value_dim = None, *, layer = 0, backend = "cpu"
+    ))]
     fn check(
         &self,
         py: Python<'_>,
@@ -106,31 +111,31 @@ impl Pipeline {
         started.map_err(core)
     }
 
-    /// Its name: what the file says, or the file's own name.
+    /// Name of the pipeline: the file's `name`, or else the file's own name.
     #[getter]
     fn name(&self) -> &str {
         &self.config.name
     }
 
-    /// Whether it reads everything.
+    /// True if the pipeline reads all tokens.
     #[getter]
     fn is_dense(&self) -> bool {
         self.config.is_dense()
     }
 
-    /// What is promised, or None: target, epsilon, delta, scope.
+    /// The promise of the pipeline, with target, epsilon, delta and scope, or None.
     #[getter]
     fn promise<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let promise = self.config.promise();
         promise.map(|promise| Ok(pythonize::pythonize(py, &promise)?)).transpose()
     }
 
-    /// The pipeline in full, as a file that means the same.
+    /// The pipeline as TOML text with all settings.
     fn to_toml(&self) -> PyResult<String> {
         toml::to_string(&*self.config).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// Returns this pipeline: it is immutable.
+    /// Returns this pipeline, because it is immutable.
     fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
         slf
     }
@@ -144,8 +149,8 @@ impl Pipeline {
     }
 }
 
-/// The files that a pipeline or a grid is read from: its own, those that it extends or varies, and those that selectors name. Of
-/// a file that is neither there are none.
+/// Files from which a pipeline or a grid is read: the file itself, those that it extends or varies,
+/// and those that selectors name. The list is empty if the file is neither.
 #[pyfunction]
 pub(crate) fn files_of(py: Python<'_>, path: PathBuf) -> Vec<PathBuf> {
     let pipeline = || {
@@ -154,12 +159,12 @@ pub(crate) fn files_of(py: Python<'_>, path: PathBuf) -> Vec<PathBuf> {
     };
     let grid = || {
         let grid = ParameterGrid::load(&path).ok()?;
-        let pipelines = grid.combinations.into_iter().map(|one| one.pipeline);
+        let pipelines = grid.combinations.into_iter().map(|combination| combination.pipeline);
         Some((pipelines.collect(), grid.files))
     };
     py.detach(|| {
         let (pipelines, mut files) = pipeline().or_else(grid).unwrap_or_default();
-        files.extend(pipelines.iter().flat_map(|one| named_files(one)));
+        files.extend(pipelines.iter().flat_map(|pipeline| named_files(pipeline)));
         files.sort();
         files.dedup();
         files

@@ -1,4 +1,5 @@
-//! Selectors that are Python classes: `type = "python"` in a pipeline, and the name that the class was registered under.
+//! Selectors that are Python classes: `type = "python"` in a pipeline, with the name under which
+//! the class is registered.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -20,18 +21,18 @@ use vattention_testkit::laws::LAWS;
 
 use crate::error::panic_message;
 use crate::interrupt::run_long;
-use crate::pipeline::Pipeline;
+use crate::pipeline::PyPipeline;
 
-/// The classes, by name.
+/// Registered classes by name.
 static CLASSES: Mutex<BTreeMap<String, Py<PyAny>>> = Mutex::new(BTreeMap::new());
 
 /// A selector that is a Python class.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Python {
-    /// The name that the class was registered under.
+    /// Name under which the class is registered.
     name: String,
-    /// What the class is called with, by keyword.
+    /// Keyword arguments of the class.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     settings: Map<String, Value>,
 }
@@ -43,11 +44,11 @@ impl SelectorConfig for Python {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
         pyo3::Python::attach(|py| {
             let class = self.class(py)?;
-            let made = || {
+            let create = || {
                 let settings = pythonize::pythonize(py, &self.settings)?.cast_into::<PyDict>()?;
                 class.bind(py).call((), Some(&settings))
             };
-            let object = made().map_err(|error| self.refuse(error.to_string()))?.unbind();
+            let object = create().map_err(|error| self.refuse(error.to_string()))?.unbind();
             Ok(Box::new(Instance { name: self.name.clone(), object }) as Box<dyn Selector>)
         })
     }
@@ -79,7 +80,7 @@ fn classes() -> MutexGuard<'static, BTreeMap<String, Py<PyAny>>> {
     CLASSES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The worker of one KV head. What it raises ends the call that asked it, as that exception.
+/// A Python object that selects for one KV head. Its exceptions end the call of the library.
 struct Instance {
     /// Registered name of the class.
     name: String,
@@ -132,7 +133,7 @@ impl Selector for Instance {
     }
 }
 
-/// The tokens that a selector returned, which must be visible.
+/// Converts the tokens that a selector returned, and checks that they are visible.
 fn indices(name: &str, chosen: &Bound<'_, PyAny>, visible: usize) -> PyResult<Vec<usize>> {
     let numpy = chosen.py().import("numpy")?;
     let array = numpy.call_method1("asarray", (chosen,))?.call_method0("ravel")?;
@@ -156,18 +157,19 @@ fn indices(name: &str, chosen: &Bound<'_, PyAny>, visible: usize) -> PyResult<Ve
     array.as_array().iter().map(valid).collect()
 }
 
-/// Registers a class under a name, in the place of any other that had it.
+/// Registers a class under a name, and replaces an earlier class of that name.
 #[pyfunction]
 pub(crate) fn register_selector(name: String, class: Py<PyAny>) {
     classes().insert(name, class);
 }
 
-/// The first law that a selector of a pipeline breaks, with what is said of it, or nothing.
+/// Returns the name of the first law that a selector of a pipeline breaks, and the message; None if
+/// it breaks no law.
 #[pyfunction]
 #[pyo3(signature = (pipeline, selector, cases))]
 pub(crate) fn broken_law(
     py: pyo3::Python<'_>,
-    pipeline: &Pipeline,
+    pipeline: &PyPipeline,
     selector: usize,
     cases: u32,
 ) -> PyResult<Option<(&'static str, String)>> {
@@ -181,15 +183,15 @@ pub(crate) fn broken_law(
     run_long(py, None, |report| {
         LAWS.iter().enumerate().find_map(|(i, &(name, law))| {
             report(i, LAWS.len());
-            let tried =
+            let run =
                 catch_unwind(AssertUnwindSafe(|| vattention_testkit::run(law, &**config, cases)));
-            tried.err().map(|panic| (name, found(panic)))
+            run.err().map(|panic| (name, violation_message(panic)))
         })
     })
 }
 
-/// What a violated law, or an exception on the way, says.
-fn found(panic: Box<dyn Any + Send>) -> String {
+/// Message of a violated law, or of an exception in a test of a law.
+fn violation_message(panic: Box<dyn Any + Send>) -> String {
     match panic.downcast::<PyErr>() {
         Ok(error) => pyo3::Python::attach(|py| with_notes(py, &error)),
         Err(panic) => panic_message(&*panic).into(),

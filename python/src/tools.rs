@@ -1,4 +1,4 @@
-//! What the command's tools do: pipelines compared, verified and studied on a trace.
+//! The command's tools: comparisons, verifications and studies of pipelines on a trace.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -13,24 +13,26 @@ use vattention::{Backend, trace};
 use crate::backends::find_backend;
 use crate::error::tool;
 use crate::interrupt::{ReportProgress, run_long};
-use crate::pipeline::Pipeline;
-use crate::trace::Trace;
+use crate::pipeline::PyPipeline;
+use crate::trace::PyTrace;
 
-/// The results as dicts and lists.
-fn plain<'py>(py: Python<'py>, found: &impl Serialize) -> PyResult<Bound<'py, PyAny>> {
-    Ok(pythonize::pythonize(py, found)?)
+/// Converts results to dicts and lists.
+fn to_python<'py>(py: Python<'py>, results: &impl Serialize) -> PyResult<Bound<'py, PyAny>> {
+    Ok(pythonize::pythonize(py, results)?)
 }
 
-fn entries(pipelines: &[PyRef<'_, Pipeline>]) -> Vec<Entry> {
+fn entries(pipelines: &[PyRef<'_, PyPipeline>]) -> Vec<Entry> {
     pipelines.iter().map(|pipeline| pipeline.entry()).collect()
 }
 
 #[pyfunction]
-#[pyo3(signature = (pipelines, trace, *, layers = None, queries = None, backend = "cpu", progress = None))]
+#[pyo3(signature = (
+    pipelines, trace, *, layers = None, queries = None, backend = "cpu", progress = None
+))]
 pub(crate) fn compare<'py>(
     py: Python<'py>,
-    pipelines: Vec<PyRef<'py, Pipeline>>,
-    trace: &Trace,
+    pipelines: Vec<PyRef<'py, PyPipeline>>,
+    trace: &PyTrace,
     layers: Option<Vec<usize>>,
     queries: Option<usize>,
     backend: &str,
@@ -39,26 +41,26 @@ pub(crate) fn compare<'py>(
     let (entries, backend) = (entries(&pipelines), find_backend(backend)?);
     let settings = TraceSettings { layers, queries, dump: false };
     let trace = &trace.trace;
-    let found = run_long(py, progress, |report| {
+    let results = run_long(py, progress, |report| {
         experiments::compare(&entries, trace, backend, &settings, &Results::default(), report)
     })?;
-    plain(py, &found.map_err(tool)?.0)
+    to_python(py, &results.map_err(tool)?.0)
 }
 
 #[pyfunction]
 #[pyo3(signature = (pipeline, trace, *, trials = 2000, progress = None))]
 pub(crate) fn verify<'py>(
     py: Python<'py>,
-    pipeline: &Pipeline,
-    trace: &Trace,
+    pipeline: &PyPipeline,
+    trace: &PyTrace,
     trials: u32,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let trace = &trace.trace;
-    let found = run_long(py, progress, |report| {
+    let results = run_long(py, progress, |report| {
         experiments::verify(&pipeline.config, trace, trials, &Results::default(), report)
     })?;
-    plain(py, &found.map_err(tool)?)
+    to_python(py, &results.map_err(tool)?)
 }
 
 /// A study and its options.
@@ -77,30 +79,30 @@ enum StudyRequest {
     Limit(PromiseOptions),
 }
 
-/// What a study is made on.
-struct On<'a> {
+/// Trace, settings and progress callback of a study.
+struct StudyContext<'a> {
     trace: &'a trace::Trace,
     settings: TraceSettings,
     progress: Option<Py<PyAny>>,
 }
 
-impl On<'_> {
+impl StudyContext<'_> {
     /// Runs a study that samples rows.
-    fn sampled<T: Serialize + Send>(
+    fn run_sampled<T: Serialize + Send>(
         self,
         py: Python<'_>,
         run: impl FnOnce(&Study<'_>) -> experiments::Result<T> + Send,
     ) -> PyResult<Bound<'_, PyAny>> {
         let Self { trace, settings, progress } = self;
-        let found = run_long(py, progress, |report| {
+        let results = run_long(py, progress, |report| {
             let results = &Results::default();
             run(&Study { trace, settings: &settings, results, progress: report })
         })?;
-        plain(py, &found.map_err(tool)?)
+        to_python(py, &results.map_err(tool)?)
     }
 
-    /// Runs a study that answers queries.
-    fn answered<'py, T: Serialize + Send>(
+    /// Runs a study that executes attention steps.
+    fn run_steps<'py, T: Serialize + Send>(
         self,
         py: Python<'py>,
         backend: &str,
@@ -115,21 +117,23 @@ impl On<'_> {
     ) -> PyResult<Bound<'py, PyAny>> {
         let Self { trace, settings, progress } = self;
         let backend = find_backend(backend)?;
-        let found = run_long(py, progress, |report| {
+        let results = run_long(py, progress, |report| {
             run(trace, backend, &settings, &Results::default(), report)
         })?;
-        plain(py, &found.map_err(tool)?)
+        to_python(py, &results.map_err(tool)?)
     }
 }
 
 #[allow(clippy::too_many_arguments)] // Keywords in Python.
 #[pyfunction]
-#[pyo3(signature = (request, pipelines, trace, *, layers = None, queries = None, backend = "cpu", progress = None))]
+#[pyo3(signature = (
+    request, pipelines, trace, *, layers = None, queries = None, backend = "cpu", progress = None
+))]
 pub(crate) fn study<'py>(
     py: Python<'py>,
     request: &Bound<'py, PyAny>,
-    pipelines: Vec<PyRef<'py, Pipeline>>,
-    trace: &Trace,
+    pipelines: Vec<PyRef<'py, PyPipeline>>,
+    trace: &PyTrace,
     layers: Option<Vec<usize>>,
     queries: Option<usize>,
     backend: &str,
@@ -139,37 +143,41 @@ pub(crate) fn study<'py>(
         .map_err(|error| PyValueError::new_err(format!("study: {error}")))?;
     let entries = &entries(&pipelines)[..];
     let settings = TraceSettings { layers, queries, dump: false };
-    let on = On { trace: &trace.trace, settings, progress };
+    let context = StudyContext { trace: &trace.trace, settings, progress };
     match request {
         StudyRequest::Tightness(options) => {
-            on.sampled(py, |study| studies::tightness(study, &options))
+            context.run_sampled(py, |study| studies::tightness(study, &options))
         }
-        StudyRequest::Epsilon(options) => on.sampled(py, |study| studies::epsilon(study, &options)),
+        StudyRequest::Epsilon(options) => {
+            context.run_sampled(py, |study| studies::epsilon(study, &options))
+        }
         StudyRequest::BaseSample(options) => {
-            on.sampled(py, |study| studies::base_sample(study, &options))
+            context.run_sampled(py, |study| studies::base_sample(study, &options))
         }
         StudyRequest::Normality(options) => {
-            on.sampled(py, |study| studies::normality(study, &options))
+            context.run_sampled(py, |study| studies::normality(study, &options))
         }
         StudyRequest::Coverage(options) => {
-            on.sampled(py, |study| studies::coverage(study, &options))
+            context.run_sampled(py, |study| studies::coverage(study, &options))
         }
-        StudyRequest::Bias(options) => on.sampled(py, |study| studies::bias(study, &options)),
+        StudyRequest::Bias(options) => {
+            context.run_sampled(py, |study| studies::bias(study, &options))
+        }
         StudyRequest::Calibration(options) => {
-            on.sampled(py, |study| studies::calibration(study, entries, &options))
+            context.run_sampled(py, |study| studies::calibration(study, entries, &options))
         }
         StudyRequest::Sensitivity {} => {
-            on.answered(py, backend, |trace, backend, settings, results, report| {
+            context.run_steps(py, backend, |trace, backend, settings, results, report| {
                 studies::sensitivity(trace, backend, settings, results, report)
             })
         }
         StudyRequest::Pareto(options) => {
-            on.answered(py, backend, |trace, backend, settings, results, report| {
+            context.run_steps(py, backend, |trace, backend, settings, results, report| {
                 studies::pareto(entries, &options, trace, backend, settings, results, report)
             })
         }
         StudyRequest::Limit(options) => {
-            on.answered(py, backend, |trace, backend, settings, results, report| {
+            context.run_steps(py, backend, |trace, backend, settings, results, report| {
                 studies::limit(entries, &options, trace, backend, settings, results, report)
             })
         }

@@ -12,19 +12,19 @@ use serde::Serialize;
 use vattention::TokenClass;
 use vattention::trace::{Layout, TraceInfo, TraceLayer};
 
-use crate::array::GivenArray;
-use crate::attention::{classes_of, storage_named};
+use crate::array::InputArray;
+use crate::attention::{parse_classes, parse_storage};
 use crate::error::tool;
 
-/// A trace file, of which layers are read when they are asked for. It must not change while it is open.
+/// A trace file, whose layers are read on demand. The file must not change while it is open.
 ///
-/// Raises OSError if it cannot be read, ValueError if it is damaged.
-#[pyclass(frozen, module = "vattention")]
-pub(crate) struct Trace {
+/// Raises OSError if the file cannot be read, and ValueError if it is damaged.
+#[pyclass(frozen, name = "Trace", module = "vattention")]
+pub(crate) struct PyTrace {
     pub(crate) trace: vattention::trace::Trace,
 }
 
-/// What a layer's tensors are, known without reading its numbers.
+/// Dimensions and parts of a layer, known without reading its numbers.
 #[derive(Serialize)]
 struct LayerLayout {
     query_heads: usize,
@@ -58,38 +58,38 @@ impl From<Layout> for LayerLayout {
 }
 
 #[pymethods]
-impl Trace {
+impl PyTrace {
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let trace = py.detach(|| vattention::trace::Trace::open(&path)).map_err(tool)?;
         Ok(Self { trace })
     }
 
-    /// The file, as it was given.
+    /// Path that was passed to the constructor.
     #[getter]
     fn path(&self) -> String {
         self.trace.path().display().to_string()
     }
 
-    /// What queries are multiplied by; None is 1 / sqrt(head_dim).
+    /// Factor of the queries; None means 1 / sqrt(head_dim).
     #[getter]
     fn scale(&self) -> Option<f32> {
         self.trace.info().scale
     }
 
-    /// The model it was captured from, if the file says so.
+    /// Model from which the trace was captured, if the file names it.
     #[getter]
     fn model(&self) -> Option<&str> {
         self.trace.info().model.as_deref()
     }
 
-    /// The text it was captured on, if the file says so.
+    /// Text on which the trace was captured, if the file names it.
     #[getter]
     fn source(&self) -> Option<&str> {
         self.trace.info().source.as_deref()
     }
 
-    /// The dimensions of each layer, by number.
+    /// Dimensions of each layer, by number.
     #[getter]
     fn layers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let layers = PyDict::new(py);
@@ -100,9 +100,10 @@ impl Trace {
         Ok(layers)
     }
 
-    /// The numbers of one layer: queries, keys, values, and prompt, visible, prompt_tokens and classes if it has them.
+    /// Reads one layer: queries, keys and values, and, if the layer has them, prompt, visible,
+    /// prompt_tokens and classes.
     ///
-    /// Raises KeyError if there is no such layer, ValueError if its numbers are damaged.
+    /// Raises KeyError if there is no such layer, and ValueError if its numbers are damaged.
     fn layer<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyDict>> {
         let read = py.detach(|| self.trace.layer(number));
         let layer = read.ok_or_else(|| {
@@ -110,9 +111,9 @@ impl Trace {
             PyKeyError::new_err(format!("layer {number}: expected one of {known:?}"))
         })?;
         let layer = layer.map_err(tool)?;
-        let made = PyDict::new(py);
+        let parts = PyDict::new(py);
         let put = |name: &str, array: Array3<f32>| {
-            made.set_item(name, PyArray3::from_owned_array(py, array))
+            parts.set_item(name, PyArray3::from_owned_array(py, array))
         };
         put("queries", layer.queries)?;
         put("keys", layer.keys)?;
@@ -122,16 +123,16 @@ impl Trace {
         }
         if let Some(visible) = layer.visible {
             let visible: Vec<i64> = visible.into_iter().map(|limit| limit as i64).collect();
-            made.set_item("visible", PyArray1::from_vec(py, visible))?;
+            parts.set_item("visible", PyArray1::from_vec(py, visible))?;
         }
         if let Some(prompt_tokens) = layer.prompt_tokens {
-            made.set_item("prompt_tokens", prompt_tokens)?;
+            parts.set_item("prompt_tokens", prompt_tokens)?;
         }
         if let Some(classes) = layer.classes {
             let classes: Vec<u8> = classes.into_iter().map(TokenClass::number).collect();
-            made.set_item("classes", PyArray1::from_vec(py, classes))?;
+            parts.set_item("classes", PyArray1::from_vec(py, classes))?;
         }
-        Ok(made)
+        Ok(parts)
     }
 
     fn __repr__(&self) -> String {
@@ -139,11 +140,15 @@ impl Trace {
     }
 }
 
-/// Writes a trace of layers as `Trace.layer` gives them, by number, rounded to `storage` (f32, f16 or bf16).
+/// Writes a trace from layers by number, in the format of `Trace.layer`, rounded to `storage` (f32,
+/// f16 or bf16).
 ///
-/// Raises ValueError for what is no trace, by tensor, and OSError if the file cannot be written; then no file is left.
+/// Raises ValueError for layers that form no valid trace, and names the tensor; OSError if the file
+/// cannot be written. An error leaves no file.
 #[pyfunction]
-#[pyo3(signature = (path, layers, *, storage = "f16", scale = None, model = None, source = None))]
+#[pyo3(signature = (
+    path, layers, *, storage = "f16", scale = None, model = None, source = None
+))]
 pub(crate) fn write_trace(
     py: Python<'_>,
     path: PathBuf,
@@ -153,27 +158,27 @@ pub(crate) fn write_trace(
     model: Option<String>,
     source: Option<String>,
 ) -> PyResult<()> {
-    let storage = storage_named(storage)?;
-    let layers = layers.iter().map(|(&number, parts)| Ok((number, layer_of(number, parts)?)));
+    let storage = parse_storage(storage)?;
+    let layers = layers.iter().map(|(&number, parts)| Ok((number, parse_layer(number, parts)?)));
     let layers = layers.collect::<PyResult<BTreeMap<_, _>>>()?;
     let info = TraceInfo { scale, model, source, share: None };
     let write = || {
         vattention::trace::write_trace(&path, &info, &layers, storage)?;
-        // What is no trace is told now, not to whoever reads it, and is not left behind.
-        readable(&path).inspect_err(|_| drop(std::fs::remove_file(&path)))
+        // An invalid trace is reported to its writer rather than to a reader, and removed.
+        check_readable(&path).inspect_err(|_| drop(std::fs::remove_file(&path)))
     };
     py.detach(write).map_err(tool)
 }
 
-/// Refuses a file that is no trace.
-fn readable(path: &Path) -> vattention::trace::Result<()> {
+/// Fails if a file is no valid trace.
+fn check_readable(path: &Path) -> vattention::trace::Result<()> {
     let trace = vattention::trace::Trace::open(path)?;
     let mut layers = trace.layers().filter_map(|(number, _)| trace.layer(number));
     layers.try_for_each(|layer| layer.map(drop))
 }
 
-/// A layer of a dict, as `Trace.layer` gives one.
-fn layer_of(number: usize, parts: &Bound<'_, PyDict>) -> PyResult<TraceLayer> {
+/// Converts a dict in the format of `Trace.layer` to a layer.
+fn parse_layer(number: usize, parts: &Bound<'_, PyDict>) -> PyResult<TraceLayer> {
     const PARTS: [&str; 7] =
         ["queries", "keys", "values", "visible", "prompt", "prompt_tokens", "classes"];
     for name in parts.keys() {
@@ -189,10 +194,10 @@ fn layer_of(number: usize, parts: &Bound<'_, PyDict>) -> PyResult<TraceLayer> {
         let Some(array) = parts.get_item(name)?.filter(|array| !array.is_none()) else {
             return Ok(None);
         };
-        let given = GivenArray::new(name, &array)?;
-        Ok(Some(given.array::<Ix3>("[heads, rows, dim]")?.into_owned()))
+        let input = InputArray::new(name, &array)?;
+        Ok(Some(input.array::<Ix3>("[heads, rows, dim]")?.into_owned()))
     };
-    let needed = |name: &'static str| {
+    let required = |name: &'static str| {
         let missing = || PyValueError::new_err(format!("layers[{number}]: expected `{name}`"));
         optional(name)?.ok_or_else(missing)
     };
@@ -206,12 +211,12 @@ fn layer_of(number: usize, parts: &Bound<'_, PyDict>) -> PyResult<TraceLayer> {
         _ => None,
     };
     Ok(TraceLayer {
-        queries: needed("queries")?,
-        keys: needed("keys")?,
-        values: needed("values")?,
+        queries: required("queries")?,
+        keys: required("keys")?,
+        values: required("values")?,
         visible,
         prompt: optional("prompt")?,
         prompt_tokens: prompt_tokens.map(|tokens| tokens.extract()).transpose()?.flatten(),
-        classes: classes.map(|classes| classes_of(&classes)).transpose()?,
+        classes: classes.map(|classes| parse_classes(&classes)).transpose()?,
     })
 }

@@ -1,4 +1,4 @@
-//! Candle-transformers' Llama.
+//! The Llama of candle-transformers.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,12 +12,12 @@ use serde_json::Value;
 use vattention_llm::best;
 
 use crate::report::Step;
-use crate::{Answer, Decoder};
+use crate::{BenchResult, Decoder};
 
-/// Tokens that fill a cache at once.
+/// Tokens of a forward pass that fills a cache.
 const CHUNK: usize = 256;
 
-/// Its weights, in f32: it cannot multiply bf16 on a CPU.
+/// The model with weights in f32, because candle cannot multiply bf16 on a CPU.
 pub(crate) struct Llama {
     model: Model,
     config: Config,
@@ -32,15 +32,16 @@ pub(crate) struct Sequence<'m> {
 }
 
 impl Llama {
-    pub(crate) fn open(dir: &Path) -> Answer<Self> {
+    pub(crate) fn open(dir: &Path) -> BenchResult<Self> {
         let text = fs::read_to_string(dir.join("config.json"))?;
         let value: Value = serde_json::from_str(&text)?;
         let config: LlamaConfig = serde_json::from_str(&text)?;
-        let of_head = config.hidden_size / config.num_attention_heads;
-        if value["head_dim"].as_u64().is_some_and(|size| size != of_head as u64) {
+        let size_of_head = config.hidden_size / config.num_attention_heads;
+        if value["head_dim"].as_u64().is_some_and(|size| size != size_of_head as u64) {
             let head_dim = &value["head_dim"];
             return Err(format!(
-                "heads of {head_dim} numbers; it can only have hidden_size / num_attention_heads, {of_head}"
+                "head_dim: expected hidden_size / num_attention_heads, {size_of_head}, \
+                 found {head_dim}"
             )
             .into());
         }
@@ -50,8 +51,8 @@ impl Llama {
         Ok(Self { model: Model::load(weights, &config)?, config })
     }
 
-    /// A sequence of so many random tokens.
-    pub(crate) fn decoder(&self, context: usize) -> Answer<Sequence<'_>> {
+    /// A sequence of `context` random tokens.
+    pub(crate) fn decoder(&self, context: usize) -> BenchResult<Sequence<'_>> {
         let small = self.smallest();
         let filler = Model::load(random_weights(&small)?, &small)?;
         let mut cache = Cache::new(true, DType::F32, &self.config, &Device::Cpu)?;
@@ -83,7 +84,7 @@ impl Llama {
 }
 
 impl Decoder for Sequence<'_> {
-    fn step(&mut self) -> Answer<Step> {
+    fn step(&mut self) -> BenchResult<Step> {
         let start = Instant::now();
         let token = Tensor::new(&[[self.token]], &Device::Cpu)?;
         let logits = self.llama.model.forward(&token, self.len, &mut self.cache)?;
@@ -95,7 +96,7 @@ impl Decoder for Sequence<'_> {
     }
 }
 
-fn random_weights(config: &Config) -> Answer<VarBuilder<'static>> {
+fn random_weights(config: &Config) -> BenchResult<VarBuilder<'static>> {
     let hidden = config.hidden_size;
     let normal = |rows: usize| Tensor::randn(0f32, 0.05, (rows, hidden), &Device::Cpu);
     let ones = || Tensor::ones(hidden, DType::F32, &Device::Cpu);
@@ -107,15 +108,15 @@ fn random_weights(config: &Config) -> Answer<VarBuilder<'static>> {
         ("model.norm.weight".to_owned(), ones()?),
     ]);
     for layer in 0..config.num_hidden_layers {
-        let at = |part: &str| format!("model.layers.{layer}.{part}.weight");
+        let name = |part: &str| format!("model.layers.{layer}.{part}.weight");
         for part in ["q_proj", "k_proj", "v_proj", "o_proj"] {
-            tensors.insert(at(&format!("self_attn.{part}")), normal(hidden)?);
+            tensors.insert(name(&format!("self_attn.{part}")), normal(hidden)?);
         }
-        tensors.insert(at("mlp.gate_proj"), normal(1)?);
-        tensors.insert(at("mlp.up_proj"), normal(1)?);
-        tensors.insert(at("mlp.down_proj"), normal(1)?.t()?.contiguous()?);
-        tensors.insert(at("input_layernorm"), ones()?);
-        tensors.insert(at("post_attention_layernorm"), ones()?);
+        tensors.insert(name("mlp.gate_proj"), normal(1)?);
+        tensors.insert(name("mlp.up_proj"), normal(1)?);
+        tensors.insert(name("mlp.down_proj"), normal(1)?.t()?.contiguous()?);
+        tensors.insert(name("input_layernorm"), ones()?);
+        tensors.insert(name("post_attention_layernorm"), ones()?);
     }
     Ok(VarBuilder::from_tensors(tensors, DType::F32, &Device::Cpu))
 }

@@ -1,31 +1,33 @@
-//! A backend that notes when it is called, which tells a step's parts apart from outside.
+//! A backend that records the times of its calls, from which the times of a step's parts follow.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use ndarray::ArrayView3;
 use vattention::engine::{Wrapper, wrap};
-use vattention::{Attention, Backend, Options, Output, PipelineConfig, Result, RowsView, Shape, TokenClass};
+use vattention::{
+    Attention, Backend, Options, Output, PipelineConfig, Result, RowsView, Shape, TokenClass,
+};
 
-/// When calls of one sequence's layers began and ended, in order.
+/// Begin and end of the calls of one sequence's layers, in order.
 pub(crate) type Log = Arc<Mutex<Vec<(Instant, Instant)>>>;
 
-/// Another backend, with a clock.
+/// A backend that logs the calls of another one.
 pub(crate) struct Clocked {
     pub(crate) inner: Box<dyn Backend>,
     pub(crate) log: Log,
 }
 
-/// The log of one layer's attention.
+/// A clock for one layer's attention.
 struct CallClock(Log);
 
 impl CallClock {
-    fn timed<T>(&self, call: impl FnOnce() -> T) -> T {
+    fn time<T>(&self, call: impl FnOnce() -> T) -> T {
         let start = Instant::now();
-        let answer = call();
+        let result = call();
         let times = (start, Instant::now());
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(times);
-        answer
+        result
     }
 }
 
@@ -58,7 +60,7 @@ impl Wrapper for CallClock {
         values: RowsView<'_>,
         classes: Option<&[TokenClass]>,
     ) -> Result<()> {
-        self.timed(|| inner.append_rows(keys, values, classes))
+        self.time(|| inner.append_rows(keys, values, classes))
     }
 
     fn attend(
@@ -67,7 +69,7 @@ impl Wrapper for CallClock {
         queries: ArrayView3<'_, f32>,
         visible: Option<&[usize]>,
     ) -> Result<Output> {
-        self.timed(|| inner.attend(queries, visible))
+        self.time(|| inner.attend(queries, visible))
     }
 
     fn fork(&self, _: Option<u32>) -> Result<Self> {

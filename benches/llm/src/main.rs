@@ -1,4 +1,4 @@
-//! How long a decoded token takes with a whole model: this library's session, dense and with
+//! Measures the time of a decoded token with a whole model: this library's session, dense and with
 //! pipelines, and candle-transformers' Llama on the same checkpoint.
 //!
 //! ```text
@@ -8,21 +8,23 @@
 //!     --contexts 8192,32768 --json ../../models-1b.json
 //! ```
 //!
-//! All run in this process on the same threads (`RAYON_NUM_THREADS`; both libraries take all cores
-//! by default), computing in f32, batch 1, in turn: each round lets every entry decode `--steps`
-//! tokens, and medians are over all of them but a first round. Ours keeps matrices in bf16 where the
-//! checkpoint does, candle's has all weights in f32. A context is not read: that takes hours at 32K
-//! tokens. Ours get random keys and values, the same in every layer, so attention is close to flat,
-//! and what a pipeline with a promise reads is what it needs there. Candle's cache can be filled by
-//! a forward pass alone: that of a model with as many layers and KV heads and next to nothing else.
-//! It still attends `tokens²`, so contexts beyond `--candle-most` are left out.
+//! All entries run in this process on the same threads (`RAYON_NUM_THREADS`; both libraries use all
+//! cores by default), compute in f32 with batch 1, and take turns: in each round every entry
+//! decodes `--steps` tokens. Medians are over all rounds but the first. The session keeps matrices
+//! in bf16 where the checkpoint does; candle has all weights in f32.
 //!
-//! One step of ours is told apart by when it calls attention. Beside each part is how fast its
-//! weights are read, and how fast memory is: all cores read 1 GiB that is in no cache, before the
-//! first context and after each; the best counts. Memory: 2 or 4 bytes a weight for our model and 4
-//! for candle's, and each entry's keys and values, and the checkpoint's file while candle reads it.
-//! `just models` makes the random checkpoint and measures it and `models/recall`, whose heads are of
-//! another size than candle's Llama can have.
+//! No context is read, because that takes hours at 32K tokens. The session gets random keys and
+//! values, the same in every layer, so attention is nearly flat, and a pipeline with a promise
+//! reads the tokens that it needs there. Candle's cache can only be filled by a forward pass, so a
+//! model with the same layers and KV heads, and otherwise minimal dimensions, fills it. Its
+//! attention still takes `tokens²` operations, so contexts beyond `--candle-most` are left out.
+//!
+//! The times of a step's parts follow from the session's calls of attention. The report compares
+//! the rate at which a part reads its weights with the rate of memory: all cores read 1 GiB that is
+//! in no cache, before the first context and after each, and the best rate counts. The program
+//! needs 2 or 4 bytes a weight for the session and 4 for candle, each entry's keys and values, and
+//! the checkpoint's file while candle reads it. `just models` creates the random checkpoint, and
+//! measures it and `models/recall`, whose head size candle's Llama does not support.
 
 mod candle;
 mod clock;
@@ -38,41 +40,41 @@ use vattention_llm::Model;
 
 use report::{BenchEntry, BenchReport};
 
-/// A result whose error is only shown.
-type Answer<T> = Result<T, Box<dyn std::error::Error>>;
+/// A result whose error is only printed.
+type BenchResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Time per decoded token: ours, dense and sparse, and candle-transformers' Llama.
+/// Measure the time per decoded token: ours, dense and sparse, and candle-transformers' Llama
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// A Llama's folder: `config.json` and `model.safetensors`.
+    /// Folder of a Llama, with `config.json` and `model.safetensors`
     model: PathBuf,
-    /// Pipeline files to measure beside dense attention.
+    /// Pipeline files to measure besides dense attention
     #[arg(long, num_args = 0..)]
     pipelines: Vec<PathBuf>,
-    /// Tokens before the first one that is timed, between commas.
+    /// Tokens before the first timed one, separated by commas
     #[arg(long, value_delimiter = ',', default_values_t = [8192, 32768])]
     contexts: Vec<usize>,
-    /// The longest context at which candle's model is measured; 0 leaves it out.
+    /// Longest context at which candle's model is measured; 0 leaves it out
     #[arg(long, default_value_t = 8192)]
     candle_most: usize,
-    /// Timed turns of each entry.
+    /// Timed turns of each entry
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Tokens in a turn.
+    /// Tokens in a turn
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
-    /// How our caches store keys and values.
+    /// Number type of keys and values in our caches
     #[arg(long, default_value = "f32", value_parser = ["f32", "f16", "bf16"])]
     storage: String,
-    /// Write everything that was measured.
+    /// Write all results to a file
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
-/// Something that decodes.
+/// A model with a sequence to decode.
 trait Decoder {
-    /// Decodes one token and says how long it took.
-    fn step(&mut self) -> Answer<report::Step>;
+    /// Decodes one token and returns its time.
+    fn step(&mut self) -> BenchResult<report::Step>;
 }
 
 fn main() -> ExitCode {
@@ -85,7 +87,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Answer<()> {
+fn run(arguments: &Arguments) -> BenchResult<()> {
     let model = Model::open(&arguments.model)?;
     let candle = match arguments.candle_most {
         0 => Err("left out: --candle-most is 0".into()),
@@ -108,13 +110,13 @@ fn run(arguments: &Arguments) -> Answer<()> {
     Ok(())
 }
 
-/// Every entry's steps at a context.
+/// Measures the steps of every entry at a context.
 fn measure(
     arguments: &Arguments,
     model: &Model,
     candle: Option<&candle::Llama>,
     context: usize,
-) -> Answer<Vec<BenchEntry>> {
+) -> BenchResult<Vec<BenchEntry>> {
     let (rounds, steps) = (arguments.rounds as usize, arguments.steps as usize);
     model.check_length(context + (rounds + 1) * steps)?;
     let keys_values = ours::keys_values(model.config().shape, context);

@@ -1,13 +1,13 @@
-//! How fast memory is read.
+//! The rate at which memory is read.
 
 use std::hint::black_box;
 use std::thread;
 use std::time::Instant;
 
-/// Numbers to read: 1 GiB, more than caches hold.
+/// Number of elements to read: 1 GiB, more than caches hold.
 const COUNT: usize = 1 << 28;
 
-/// Bytes a second that so many threads read together, the best of some passes.
+/// Bytes per second that `threads` threads read in parallel, the best of several passes.
 pub(crate) fn bandwidth(threads: usize) -> f64 {
     let numbers = vec![1.0_f32; COUNT];
     let pass = |_| {
@@ -22,7 +22,7 @@ pub(crate) fn bandwidth(threads: usize) -> f64 {
     (0..7).map(pass).fold(0.0, f64::max)
 }
 
-/// In lanes, so that reading is what takes the time.
+/// Sums numbers in lanes, so that reading dominates the time.
 fn sum(numbers: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; 64];
     for chunk in numbers.chunks_exact(lanes.len()) {

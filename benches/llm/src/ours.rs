@@ -1,4 +1,4 @@
-//! This library's session, at a context of random keys and values.
+//! This library's session, with a context of random keys and values.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -15,7 +15,7 @@ use vattention_llm::{Model, Session, best};
 
 use crate::clock::{Clocked, Log};
 use crate::report::{Parts, Step};
-use crate::{Answer, Decoder};
+use crate::{BenchResult, Decoder};
 
 /// A sequence and its next token.
 pub(crate) struct Ours<'m> {
@@ -24,14 +24,14 @@ pub(crate) struct Ours<'m> {
     token: u32,
 }
 
-/// The pipeline's name in tables.
+/// Name of the pipeline in tables.
 pub(crate) fn name(file: Option<&PathBuf>) -> String {
     let stem =
         file.map_or("dense".into(), |file| file.file_stem().unwrap_or_default().to_string_lossy());
     format!("vattention {stem}")
 }
 
-/// A layer's keys `[kv_heads, tokens, head_dim]` and values, normal numbers.
+/// Keys `[kv_heads, tokens, head_dim]` and values of a layer, with a standard normal distribution.
 pub(crate) fn keys_values(shape: Shape, tokens: usize) -> (Array3<f32>, Array3<f32>) {
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let mut random =
@@ -45,7 +45,7 @@ impl<'m> Ours<'m> {
         file: Option<&PathBuf>,
         storage: &str,
         keys_values: &(Array3<f32>, Array3<f32>),
-    ) -> Answer<Self> {
+    ) -> BenchResult<Self> {
         let pipeline = match file {
             Some(file) => Loader::default().load(file)?,
             None => Arc::new(PipelineConfig::default()),
@@ -67,7 +67,7 @@ impl<'m> Ours<'m> {
 }
 
 impl Decoder for Ours<'_> {
-    fn step(&mut self) -> Answer<Step> {
+    fn step(&mut self) -> BenchResult<Step> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let start = Instant::now();
         let logits = self.session.step(self.token)?;
@@ -77,7 +77,7 @@ impl Decoder for Ours<'_> {
         Ok(Step {
             seconds: (end - start).as_secs_f64(),
             read: self.session.density(),
-            parts: Parts::of(start, &calls, end),
+            parts: Parts::from_calls(start, &calls, end),
         })
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 use vattention_llm::{Config, weight_bytes};
 
-use crate::Answer;
+use crate::BenchResult;
 use crate::memory::bandwidth;
 
 /// One decoded token.
@@ -20,24 +20,28 @@ pub(crate) struct Step {
     pub(crate) parts: Option<Parts>,
 }
 
-/// Seconds of one token's parts, over all layers.
+/// Times of one token's parts, in seconds, over all layers.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Parts {
-    /// Embedding, norms, queries, keys, values and their rotation.
+    /// Embedding, norms, and queries, keys and values with their rotation.
     inputs: f64,
-    /// The backend's `append` and `attend`.
+    /// Calls of the backend's `append` and `attend`.
     attention: f64,
-    /// The output's projection, norms, and the feed-forward network.
+    /// Output projection, norms, and the feed-forward network.
     feed_forward: f64,
-    /// The last norm and the logits.
+    /// Last norm and logits.
     head: f64,
 }
 
 impl Parts {
-    /// From when each layer's `append` and `attend` began and ended. What lies before the first
-    /// call is taken for what every layer's inputs take, which parts it from what ends the layer
-    /// before.
-    pub(crate) fn of(start: Instant, calls: &[(Instant, Instant)], end: Instant) -> Option<Self> {
+    /// Computes the times from begin and end of each layer's `append` and `attend`. The time before
+    /// the first call is taken as the time of every layer's inputs; the rest between two layers
+    /// belongs to the end of the earlier one.
+    pub(crate) fn from_calls(
+        start: Instant,
+        calls: &[(Instant, Instant)],
+        end: Instant,
+    ) -> Option<Self> {
         let layers = calls.len() / 2;
         let seconds = |from: Instant, to: Instant| (to - from).as_secs_f64();
         let (first, last) = (calls.first()?, calls.last()?);
@@ -64,7 +68,7 @@ impl Parts {
     }
 }
 
-/// What decodes, and its steps.
+/// An entry of the report, and its steps.
 #[derive(Debug)]
 pub(crate) struct BenchEntry {
     name: String,
@@ -77,9 +81,9 @@ impl BenchEntry {
     }
 
     pub(crate) fn summarise(&mut self) -> Summary {
-        let of =
+        let median_of =
             |number: &dyn Fn(&Step) -> Option<f64>| median(self.steps.iter().filter_map(number));
-        let part = |number: fn(&Parts) -> f64| of(&|step| step.parts.as_ref().map(number));
+        let part = |number: fn(&Parts) -> f64| median_of(&|step| step.parts.as_ref().map(number));
         let parts = (|| {
             Some(Parts {
                 inputs: part(|p| p.inputs)?,
@@ -90,8 +94,8 @@ impl BenchEntry {
         })();
         Summary {
             name: self.name.clone(),
-            seconds: of(&|step| Some(step.seconds)).unwrap_or_default(),
-            read: of(&|step| step.read),
+            seconds: median_of(&|step| Some(step.seconds)).unwrap_or_default(),
+            read: median_of(&|step| step.read),
             parts,
             samples: self.steps.iter().map(|step| step.seconds).collect(),
         }
@@ -102,30 +106,32 @@ impl BenchEntry {
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     name: String,
-    /// Per token.
+    /// Seconds per token.
     seconds: f64,
     read: Option<f64>,
     parts: Option<Parts>,
     samples: Vec<f64>,
 }
 
-/// Everything measured.
+/// The whole report.
 #[derive(Debug, Serialize)]
 pub(crate) struct BenchReport {
     model: String,
     storage: String,
     threads: usize,
-    /// Bytes a second.
+    /// Bytes per second that memory delivers.
     memory: f64,
-    /// Bytes of weights in our model's memory that a token reads: inputs, feed-forward, head.
+    /// Bytes of weights in our model's memory that each token reads: inputs, feed-forward, head.
     weights: [f64; 3],
     contexts: Vec<(usize, Vec<Summary>)>,
 }
 
 impl BenchReport {
+    /// Creates an empty report, and measures memory.
+    ///
     /// # Errors
-    /// As [`weight_bytes`].
-    pub(crate) fn new(dir: &Path, config: &Config, storage: &str) -> Answer<Self> {
+    /// The errors of [`weight_bytes`].
+    pub(crate) fn new(dir: &Path, config: &Config, storage: &str) -> BenchResult<Self> {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let shape = config.shape;
         let inputs = config.hidden_size * (shape.query_heads + 2 * shape.kv_heads) * shape.head_dim;
@@ -151,7 +157,8 @@ impl BenchReport {
         })
     }
 
-    /// Asks memory again too: what is shared with other programs was faster at best.
+    /// Adds a context, and measures memory again, because other programs may slow a measurement
+    /// down.
     pub(crate) fn add(&mut self, context: usize, entries: Vec<Summary>) {
         self.memory = self.memory.max(bandwidth(self.threads));
         self.contexts.push((context, entries));

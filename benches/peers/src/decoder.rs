@@ -4,7 +4,7 @@ use ndarray::ArrayView3;
 use vattention::config::Loader;
 use vattention::{Attention, Options, Output, Shape, Storage};
 
-use crate::fail::Answer;
+use crate::fail::PeerResult;
 
 /// Layers of one sequence on the `cpu` backend.
 #[allow(missing_debug_implementations)]
@@ -21,7 +21,7 @@ impl Decoder {
         layers: usize,
         shape: Shape,
         threads: usize,
-    ) -> Answer<Self> {
+    ) -> PeerResult<Self> {
         let set = settings.lines().map(str::to_owned).collect();
         let pipeline = Loader { set }.load(path)?;
         let backend = vattention::backend("cpu").ok_or("there is no backend `cpu`")?;
@@ -43,29 +43,33 @@ impl Decoder {
         layer: usize,
         keys: ArrayView3<'_, f32>,
         values: ArrayView3<'_, f32>,
-    ) -> Answer<()> {
+    ) -> PeerResult<()> {
         Ok(self.layer(layer)?.append(keys, values)?)
     }
 
-    pub(crate) fn attend(&mut self, layer: usize, queries: ArrayView3<'_, f32>) -> Answer<Output> {
+    pub(crate) fn attend(
+        &mut self,
+        layer: usize,
+        queries: ArrayView3<'_, f32>,
+    ) -> PeerResult<Output> {
         Ok(self.layer(layer)?.attend(queries, None)?)
     }
 
-    fn layer(&mut self, layer: usize) -> Answer<&mut Box<dyn Attention>> {
+    fn layer(&mut self, layer: usize) -> PeerResult<&mut Box<dyn Attention>> {
         let count = self.layers.len();
         let refusal = || format!("layer {layer}: expected less than {count}").into();
         self.layers.get_mut(layer).ok_or_else(refusal)
     }
 }
 
-/// The share of the tokens whose rows were read, a mean over KV heads (their query heads report
-/// the same number).
+/// Share of the tokens whose rows were read, the mean over KV heads, whose query heads report the
+/// same number.
 pub(crate) fn density(output: &Output) -> f64 {
     let read = output.rows.iter().map(vattention::RowReport::density_of_group);
     read.sum::<f64>() / output.rows.len() as f64
 }
 
-fn parse_storage(name: &str) -> Answer<Storage> {
+fn parse_storage(name: &str) -> PeerResult<Storage> {
     match name {
         "f32" => Ok(Storage::F32),
         "f16" => Ok(Storage::F16),

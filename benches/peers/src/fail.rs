@@ -5,15 +5,15 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A result whose error is only shown.
-pub(crate) type Answer<T> = Result<T, Box<dyn Error>>;
+/// A result whose error is only printed.
+pub(crate) type PeerResult<T> = Result<T, Box<dyn Error>>;
 
 thread_local! {
     static LAST: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs a call; keeps the reason if it fails or panics.
-pub(crate) fn guarded<T>(run: impl FnOnce() -> Answer<T>) -> Option<T> {
+/// Runs a call, and stores the reason if it fails or panics.
+pub(crate) fn guarded<T>(run: impl FnOnce() -> PeerResult<T>) -> Option<T> {
     let reason = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(value)) => return Some(value),
         Ok(Err(error)) => error.to_string(),
@@ -23,7 +23,7 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> Answer<T>) -> Option<T> {
     None
 }
 
-/// Why this thread's last call failed; empty if none has.
+/// Reason why this thread's last call failed; empty if none has failed.
 pub(crate) fn last() -> String {
     LAST.with(|last| last.borrow().clone())
 }
@@ -38,11 +38,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_failure_is_kept_whether_error_or_panic() {
+    fn the_last_failure_is_stored_for_errors_and_panics() {
         assert_eq!(guarded(|| Ok(3)), Some(3));
-        assert_eq!(guarded(|| Answer::<()>::Err("no such file".into())), None);
+        assert_eq!(guarded(|| PeerResult::<()>::Err("no such file".into())), None);
         assert_eq!(last(), "no such file");
-        assert_eq!(guarded(|| -> Answer<()> { panic!("index {}", 7) }), None);
+        assert_eq!(guarded(|| -> PeerResult<()> { panic!("index {}", 7) }), None);
         assert_eq!(last(), "panic: index 7");
     }
 }

@@ -15,9 +15,9 @@ use vattention::Shape;
 use vattention::trace::Synth;
 
 use decoder::Decoder;
-use fail::{Answer, guarded};
+use fail::{PeerResult, guarded};
 
-/// As the command has it.
+/// The allocator of the command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -25,8 +25,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// lines of `KEY=VALUE`, or an empty text. `storage` is `f32`, `f16` or `bf16`.
 ///
 /// # Safety
-/// The texts end with a zero byte. The result is freed once, with [`vattention_free`], and used by
-/// one thread at a time.
+/// The texts end with a zero byte. The result is freed once, with [`vattention_free`], and only one
+/// thread uses it at a time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vattention_create(
     path: *const c_char,
@@ -61,20 +61,20 @@ pub unsafe extern "C" fn vattention_append(
     tokens: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller says that it is alive and used by this thread alone.
-        let decoder = unsafe { decoder.as_mut() }.ok_or("no decoder was given")?;
+        // SAFETY: the caller guarantees a live decoder that only this thread uses.
+        let decoder = unsafe { decoder.as_mut() }.ok_or("expected a decoder, found null")?;
         let Shape { kv_heads, head_dim, value_dim, .. } = decoder.shape();
-        // SAFETY: the caller passes as many numbers as the shape has.
+        // SAFETY: the caller passes the number of elements that the shape has.
         let keys = unsafe { ArrayView3::from_shape_ptr((kv_heads, tokens, head_dim), keys) };
-        // SAFETY: likewise.
+        // SAFETY: the caller passes the number of elements that the shape has.
         let values = unsafe { ArrayView3::from_shape_ptr((kv_heads, tokens, value_dim), values) };
         decoder.append(layer, keys, values)
     })
 }
 
-/// Attends from one query per head, `[query_heads, head_dim]`, to all tokens of a layer, and
-/// writes the output, of the same shape. `read`, if not null, gets the share of the tokens whose
-/// rows were read, a mean over KV heads.
+/// Attends from one query per head, `[query_heads, head_dim]`, to all tokens of a layer, and writes
+/// the output, which has the same shape. `read`, if not null, receives the share of the tokens
+/// whose rows were read, the mean over KV heads.
 ///
 /// # Safety
 /// `decoder` is from [`vattention_create`] and not freed; `queries` and `out` point to
@@ -88,16 +88,16 @@ pub unsafe extern "C" fn vattention_attend(
     read: *mut f64,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller says that it is alive and used by this thread alone.
-        let decoder = unsafe { decoder.as_mut() }.ok_or("no decoder was given")?;
+        // SAFETY: the caller guarantees a live decoder that only this thread uses.
+        let decoder = unsafe { decoder.as_mut() }.ok_or("expected a decoder, found null")?;
         let Shape { query_heads, head_dim, value_dim, .. } = decoder.shape();
-        // SAFETY: the caller passes as many numbers as the shape has.
+        // SAFETY: the caller passes the number of elements that the shape has.
         let queries = unsafe { ArrayView3::from_shape_ptr((query_heads, 1, head_dim), queries) };
         let output = decoder.attend(layer, queries)?;
-        // SAFETY: likewise, and nobody else looks at them meanwhile.
+        // SAFETY: the caller passes the number of elements that the shape has, without aliases.
         unsafe { ArrayViewMut3::from_shape_ptr((query_heads, 1, value_dim), out) }
             .assign(&output.out);
-        // SAFETY: null, or a place for one number.
+        // SAFETY: the pointer is null, or valid for one number.
         if let Some(read) = unsafe { read.as_mut() } {
             *read = decoder::density(&output);
         }
@@ -105,14 +105,14 @@ pub unsafe extern "C" fn vattention_attend(
     })
 }
 
-/// Frees what [`vattention_create`] returned; null is fine.
+/// Frees the result of [`vattention_create`]; null is allowed.
 ///
 /// # Safety
-/// Nobody uses `decoder` afterwards.
+/// `decoder` is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vattention_free(decoder: *mut Decoder) {
     if !decoder.is_null() {
-        // SAFETY: it is from `Box::into_raw`, and freed once.
+        // SAFETY: the pointer is from `Box::into_raw`, and freed once.
         drop(unsafe { Box::from_raw(decoder) });
     }
 }
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn vattention_free(decoder: *mut Decoder) {
 /// `[kv_heads, tokens, head_dim]`.
 ///
 /// # Safety
-/// `kind` ends with a zero byte; the others point to as many numbers as their shapes have.
+/// `kind` ends with a zero byte; the other pointers have the number of elements of their shapes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vattention_synth(
     kind: *const c_char,
@@ -142,15 +142,16 @@ pub unsafe extern "C" fn vattention_synth(
         let synth = Synth { kind, tokens, shape, queries: 1, prompt: 0, value_mean: 0.7, seed };
         let layer = synth.layer()?;
         for (from, to) in [(layer.queries, queries), (layer.keys, keys), (layer.values, values)] {
-            // SAFETY: the caller passes as many numbers as the shapes have, which nobody else uses.
+            // SAFETY: the caller passes the number of elements that the shapes have, without
+            // aliases.
             unsafe { ArrayViewMut3::from_shape_ptr(from.dim(), to) }.assign(&from);
         }
         Ok(())
     })
 }
 
-/// Copies why this thread's last call failed into `text`, at most `space` bytes with the zero at
-/// the end.
+/// Copies the reason why this thread's last call failed into `text`, at most `space` bytes with the
+/// zero byte at the end.
 ///
 /// # Safety
 /// `text` points to `space` bytes.
@@ -159,24 +160,27 @@ pub unsafe extern "C" fn vattention_error(text: *mut c_char, space: usize) {
     let reason = fail::last();
     let Some(most) = space.checked_sub(1) else { return };
     let count = reason.len().min(most);
-    // SAFETY: `count + 1` bytes are within `space`, and a `String` of ours does not overlap them.
+    // SAFETY: `count + 1` bytes fit in `space`, and a `String` does not overlap the caller's
+    // memory.
     unsafe {
         ptr::copy_nonoverlapping(reason.as_ptr(), text.cast(), count);
         text.add(count).write(0);
     }
 }
 
-/// 0, or 1 with a reason kept.
-fn status(run: impl FnOnce() -> Answer<()>) -> c_int {
+/// Returns 0, or 1 after storing the reason.
+fn status(run: impl FnOnce() -> PeerResult<()>) -> c_int {
     c_int::from(guarded(run).is_none())
 }
 
+/// Converts a text of C.
+///
 /// # Safety
-/// Null, or a text that ends with a zero byte and lives as long as is asked for.
-unsafe fn text<'a>(text: *const c_char) -> Answer<&'a str> {
+/// `text` is null, or ends with a zero byte and outlives `'a`.
+unsafe fn text<'a>(text: *const c_char) -> PeerResult<&'a str> {
     if text.is_null() {
-        return Err("a text is missing".into());
+        return Err("expected a text, found null".into());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees a text that ends with a zero byte.
     Ok(unsafe { CStr::from_ptr(text) }.to_str()?)
 }

@@ -36,7 +36,7 @@ fn outputs_have_the_listed_fields() {
     ];
     for (command, args) in runs {
         let mut args = args.to_vec();
-        args.extend(["--trace", "trace.safetensors", "--json", "out.json"]);
+        args.extend(["--trace", "trace", "--json", "out.json"]);
         world.run(&args);
         let json = world.json("out.json");
         let found: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! From a program to a shared library, once.
+//! Compiles programs to shared libraries.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,7 +11,7 @@ use vattention_cuda::Program;
 
 use crate::fail;
 
-/// What kernels need of CUDA.
+/// Definitions of CUDA's functions for the kernels.
 const EMULATION: &str = include_str!("emulation.h");
 
 const FLAGS: [&str; 7] = [
@@ -21,14 +21,14 @@ const FLAGS: [&str; 7] = [
     "-shared",
     "-fPIC",
     "-ffp-contract=off",
-    // Some systems turn it on, and it takes a jump between stacks for a fault.
+    // Some systems turn it on, and it reports a jump between stacks as a fault.
     "-U_FORTIFY_SOURCE",
 ];
 
 const SANITIZE: [&str; 3] = [
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
-    // Shared variables have a section of their own, which is not looked at by default.
+    // Shared variables have a section of their own, which the sanitizer skips by default.
     "-fsanitize-sections=cuda_shared",
 ];
 
@@ -37,19 +37,19 @@ pub(crate) fn compiler_command() -> String {
     std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned())
 }
 
-/// A C++ compiler, and where what it made is kept.
+/// A C++ compiler, and the folder of the compiled libraries.
 #[derive(Debug)]
-pub(crate) struct Compiler {
+pub(crate) struct HostCompiler {
     command: String,
-    /// What it says it is.
+    /// Output of its `--version`.
     version: String,
     flags: Vec<&'static str>,
     folder: PathBuf,
 }
 
-impl Compiler {
-    /// The one of this machine. Libraries go beside the running program, into its build
-    /// folder.
+impl HostCompiler {
+    /// Finds the compiler of this machine. Libraries go into a folder beside the running program,
+    /// in the build folder.
     pub(crate) fn find(sanitized: bool) -> Result<Self> {
         let command = compiler_command();
         let version = Command::new(&command).arg("--version").output();
@@ -67,7 +67,7 @@ impl Compiler {
         self.version.lines().next().unwrap_or(&self.command)
     }
 
-    /// The library of a program, made if there is none yet.
+    /// Path of a program's library, which is compiled unless it exists.
     pub(crate) fn library(&self, program: &Program) -> Result<PathBuf> {
         let text = format!("{EMULATION}\n{}", program.text());
         let mut hasher = DefaultHasher::new();
@@ -76,7 +76,7 @@ impl Compiler {
         let library = self.folder.join(format!("{name}.so"));
         let explain = |error: io::Error| fail(format!("{}: {error}", library.display()));
         fs::create_dir_all(&self.folder).map_err(explain)?;
-        // Whoever comes second, in this process or in another, waits and finds it made.
+        // A second caller, in this process or another, waits here and finds the library compiled.
         let lock = File::create(self.folder.join(format!("{name}.lock"))).map_err(explain)?;
         lock.lock().map_err(explain)?;
         if !library.exists() {

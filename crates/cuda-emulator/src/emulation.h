@@ -1,10 +1,10 @@
 // Runs kernels written in CUDA C++ on the host, one block at a time.
 //
-// Each CUDA thread is a fiber. It runs until it reaches a barrier or returns; then the next one
-// runs, in the order that the launch asks for. A barrier opens when every thread of the warp, or
-// of the block, waits at it; a warp runs as far as it gets before the next one starts. So what is
-// wrong on a GPU only sometimes is wrong here always: a warp that runs far ahead where a barrier
-// is missing, or shared memory that nobody has written.
+// Each CUDA thread is a fiber. A fiber runs until it reaches a barrier or returns; then the next
+// one runs, in the order that the launch sets. A barrier opens when every thread of the warp, or of
+// the block, waits at it; a warp runs as far as possible before the next one starts. Faults that
+// are rare on a GPU thus show always: a warp that runs far ahead where a barrier is missing, or
+// reads of shared memory that was never written.
 
 #define EMULATED
 
@@ -20,7 +20,8 @@
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
-// The sanitizer takes a jump by the library's functions for the end of many calls, whose stack it then forgets.
+// The sanitizer takes a jump by the library's functions for the end of many calls, whose stack it
+// then forgets.
 using Jump = void*[5];
 #define MARK(jump) __builtin_setjmp(jump)
 #define GO(jump) __builtin_longjmp(jump, 1)
@@ -51,7 +52,7 @@ constexpr unsigned WARP = 32;
 constexpr unsigned EVERY_LANE = 0xffffffffu;
 constexpr size_t STACK = 128 * 1024;
 
-/// What the caller asks for; laid out as in library.rs.
+/// Parameters of a launch; laid out as in library.rs.
 struct Launch {
     unsigned blocks[2];
     unsigned threads;
@@ -63,7 +64,7 @@ struct Launch {
     uint64_t block_order;
 };
 
-/// Splitmix64: enough to shuffle with.
+/// Splitmix64, which suffices for shuffles.
 struct Random {
     uint64_t state;
     uint64_t below(uint64_t bound) {
@@ -74,8 +75,8 @@ struct Random {
     }
 };
 
-/// An order of `0..count`: 0 is ascending, 1 descending, anything else a seed. Random orders are
-/// drawn anew by each call of `next`.
+/// An order of `0..count`: 0 is ascending, 1 descending, any other number a seed. Each call of
+/// `next` draws a new random order.
 struct Sequence {
     uint64_t kind;
     Random random;
@@ -96,19 +97,19 @@ enum class State { Ready, AtWarpBarrier, AtBlockBarrier, Done };
 
 /// One CUDA thread.
 struct Fiber {
-    /// Where it begins.
+    /// Context at the first start.
     ucontext_t begin;
     bool begun = false;
-    /// Where it goes on.
+    /// Context after a wait.
     Jump resume;
     std::vector<char> stack = std::vector<char>(STACK);
     dim3 place;
     State state = State::Ready;
-    /// What it shows to its warp, at even collectives and at odd ones: by the time that a slot is
-    /// written again, every lane has passed the barrier after it was read.
+    /// Values for other lanes of the warp, of even collectives and of odd ones: before a slot is
+    /// written again, every lane has passed the barrier after the slot was read.
     uint64_t shown[2];
     unsigned collectives = 0;
-    /// What the sanitizer keeps of its stack.
+    /// The sanitizer's data about the stack.
     void* kept = nullptr;
 
     unsigned lane() const { return place.x % WARP; }
@@ -123,11 +124,12 @@ static dim3 block_place, block_size, grid_size;
 static void (*body)(const void* kernel, const void* const* values);
 static const void* body_kernel;
 static const void* const* body_values;
-/// What went wrong.
+/// Error message.
 static char message[256];
 
-// Stacks are switched by jumps: `swapcontext` would ask the kernel for the signal mask each time, which takes ten times
-// as long as all else. The address sanitizer wants to be told.
+// Stacks are switched by jumps: `swapcontext` would set the signal mask by a system call each time,
+// which takes ten times as long as everything else. The address sanitizer must be informed of
+// switches.
 #ifdef __SANITIZE_ADDRESS__
 static const void* scheduler_stack;
 static size_t scheduler_stack_size;
@@ -173,7 +175,7 @@ NOT_SANITIZED static void wait_as(State state) {
     enter_fiber(*running);
 }
 
-/// What a fiber does: one thread after another.
+/// Body of a fiber, which runs one thread after another.
 static void run_threads() {
     enter_fiber(*running);
     for (;;) {
@@ -186,7 +188,7 @@ static void start(Fiber& fiber, unsigned place) {
     fiber.place = {place, 0, 0};
     fiber.collectives = 0;
     if (fiber.state != State::Done) {
-        // It is new, or was left in the middle of a kernel.
+        // The fiber is new, or was left in the middle of a kernel.
         fiber.begun = false;
         fiber.kept = nullptr;
         getcontext(&fiber.begin);
@@ -204,18 +206,18 @@ static unsigned count(unsigned first, unsigned end, State state) {
     return found;
 }
 
-/// Opens the barrier of some threads if all of them are at it.
+/// Opens the barrier of some threads if all of them have reached it.
 static bool open(unsigned first, unsigned end, State barrier) {
     if (count(first, end, barrier) < end - first) return false;
     for (unsigned i = first; i < end; i++) fibers[i].state = State::Ready;
     return true;
 }
 
-/// All `__shared__` variables; the linker knows where they are.
+/// All `__shared__` variables; the linker defines these symbols.
 extern "C" unsigned char __start_cuda_shared[] __attribute__((weak, visibility("hidden")));
 extern "C" unsigned char __stop_cuda_shared[] __attribute__((weak, visibility("hidden")));
 
-/// Shared memory holds anything when a block starts: here NaN, and indices that are far out.
+/// Fills shared memory, which is undefined when a block starts, with NaN and indices out of range.
 __attribute__((no_sanitize_address, noinline)) static void poison_shared_memory() {
     for (volatile unsigned char* p = __start_cuda_shared; p < __stop_cuda_shared; p++) *p = 0xff;
 }
@@ -225,7 +227,7 @@ struct Turns {
     Sequence warps, lanes;
 };
 
-/// Runs a warp as far as it gets without the others of its block.
+/// Runs a warp as far as possible without the other warps of its block.
 static void run_warp(unsigned warp, Sequence& lanes) {
     const unsigned first = warp * WARP;
     do {
@@ -280,7 +282,7 @@ static void call(void (*kernel)(A...), const void* const* values, std::index_seq
     kernel(*static_cast<const A*>(values[I])...);
 }
 
-/// Runs a kernel; what went wrong, or null.
+/// Runs a kernel, and returns an error message or null.
 template <typename... A> const char* run(void (*kernel)(A...), const Launch& launch, unsigned most) {
     static constexpr char KINDS[] = {Kind<A>::LETTER..., 0};
     if (strlen(KINDS) != launch.arguments || strncmp(KINDS, launch.kinds, launch.arguments)) {
@@ -301,7 +303,7 @@ template <typename... A> const char* run(void (*kernel)(A...), const Launch& lau
     return run_grid(launch);
 }
 
-/// Shows a value to the warp; afterwards those of all lanes can be seen.
+/// Publishes a value to the warp, and returns the slot from which all lanes' values can be read.
 static unsigned show(uint64_t value) {
     Fiber& self = *running;
     unsigned slot = self.collectives++ % 2;
@@ -326,7 +328,7 @@ template <typename T> T exchange(T value, unsigned lane) {
 
 }  // namespace emulation
 
-/// A kernel of at most `most` threads in a block, and the entry by which the emulator runs it.
+/// A kernel with at most `most` threads in a block, and the entry point for the emulator.
 #define KERNEL(name, most, ...)                                                     \
     static void name(__VA_ARGS__);                                                  \
     extern "C" const char* emulated_##name(const emulation::Launch* launch) {       \
@@ -346,7 +348,7 @@ template <typename T> T exchange(T value, unsigned lane) {
 static inline void __syncthreads() { emulation::wait_as(emulation::State::AtBlockBarrier); }
 static inline void __syncwarp() { emulation::wait_as(emulation::State::AtWarpBarrier); }
 
-// Collectives of whole warps: a mask that leaves lanes out is not emulated.
+// Collectives of whole warps; masks that leave out lanes are not emulated.
 template <typename T> T __shfl_sync(unsigned, T value, unsigned lane) {
     return emulation::exchange(value, lane);
 }
@@ -381,7 +383,7 @@ template <typename T> T atomicMax(T* to, T value) {
     return old;
 }
 
-// Rounded one by one, whatever the compiler would make of them together.
+// Rounds each operation, because contraction is off.
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }

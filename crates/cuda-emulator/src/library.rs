@@ -1,4 +1,4 @@
-//! A compiled program, loaded, and calls into it.
+//! Loads compiled programs and calls their kernels.
 #![allow(unsafe_code, reason = "kernels are C++")]
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use vattention_cuda::{Argument, Kernel};
 
 use crate::{ThreadSchedule, fail};
 
-/// A launch; laid out as in `emulation.h`.
+/// Parameters of a launch; laid out as in `emulation.h`.
 #[repr(C)]
 struct Launch {
     blocks: [u32; 2],
@@ -24,27 +24,29 @@ struct Launch {
     block_order: u64,
 }
 
-/// Runs a kernel; what went wrong, or null.
+/// Entry point of a kernel, which returns an error message or null.
 type EntryPoint = unsafe extern "C" fn(*const Launch) -> *const c_char;
 
-/// A library of kernels. It runs one launch at a time: fibers and shared memory are its own.
+/// A loaded library of kernels. It runs one launch at a time, because fibers and shared memory are
+/// variables of the library.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct KernelLibrary {
     library: Library,
     running: Mutex<()>,
 }
 
-/// All that this process has loaded: a library's memory is the process's, whoever loads it.
-static LOADED: LazyLock<Mutex<HashMap<PathBuf, Arc<Loaded>>>> = LazyLock::new(Mutex::default);
+/// Libraries that this process has loaded. A library has one copy of its variables in a process.
+static LOADED: LazyLock<Mutex<HashMap<PathBuf, Arc<KernelLibrary>>>> =
+    LazyLock::new(Mutex::default);
 
-impl Loaded {
-    /// The library at a path, which the emulator's compiler has made.
+impl KernelLibrary {
+    /// Loads the library at a path, compiled by [`HostCompiler`](crate::compiler::HostCompiler).
     pub(crate) fn open(path: &Path) -> Result<Arc<Self>> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = loaded.get(path) {
             return Ok(Arc::clone(library));
         }
-        // SAFETY: a library of kernels runs nothing of its own when it is loaded.
+        // SAFETY: a library of kernels runs no code when it is loaded.
         let library = unsafe { Library::new(path) };
         let library = library.map_err(|error| fail(error.to_string()))?;
         let library = Arc::new(Self { library, running: Mutex::default() });
@@ -55,7 +57,7 @@ impl Loaded {
     /// Runs a kernel to its end.
     ///
     /// # Safety
-    /// What the kernel reads and writes for the arguments is there.
+    /// The memory that the kernel accesses through the arguments is valid.
     pub(crate) unsafe fn run<M>(&self, kernel: &Kernel<M>, schedule: ThreadSchedule) -> Result<()> {
         let Kernel { name, grid, arguments, .. } = kernel;
         let values: Vec<*const c_void> = arguments.iter().map(value).collect();
@@ -70,7 +72,7 @@ impl Loaded {
             block_order: schedule.blocks.code(),
         };
         let symbol = format!("emulated_{name}");
-        // SAFETY: what the macro `KERNEL` exports under this name is of this type.
+        // SAFETY: the macro `KERNEL` exports this name with this type.
         let entry = unsafe { self.library.get::<EntryPoint>(symbol.as_bytes()) };
         let entry = entry.map_err(|_| fail(format!("there is no kernel {name}")))?;
         let _alone = self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,13 +82,13 @@ impl Loaded {
         if fault.is_null() {
             return Ok(());
         }
-        // SAFETY: it is a string of the library's, which nobody writes to before the lock is free.
+        // SAFETY: the string belongs to the library, which writes to it only under the lock.
         let fault = unsafe { CStr::from_ptr(fault) };
         Err(fail(format!("kernel {name}: {}", fault.to_string_lossy())))
     }
 }
 
-/// Where the value of an argument is.
+/// Address of the value of an argument.
 fn value(argument: &Argument) -> *const c_void {
     match argument {
         Argument::Address(x) | Argument::U64(x) => (&raw const *x).cast(),

@@ -1,4 +1,4 @@
-//! Memory of the emulated device: the host's.
+//! Memory of the emulated device, which is memory of the host.
 #![allow(unsafe_code, reason = "kernels write to it through bare addresses")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -6,23 +6,23 @@ use std::ptr::NonNull;
 
 use vattention_core::{Error, Result};
 
-/// What a device aligns memory to.
+/// Alignment of a device's memory.
 const ALIGNMENT: usize = 256;
 
-/// Bytes at a multiple of 256, zero at first.
+/// Zeroed memory at a multiple of 256.
 #[derive(Debug)]
-pub struct Memory {
+pub struct EmulatorMemory {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: it is bytes, without a thread of their own; what reads and writes them at once is the
-// callers' to order, as on a device.
-unsafe impl Send for Memory {}
+// SAFETY: the memory is plain bytes, bound to no thread; callers order concurrent accesses, as on a
+// device.
+unsafe impl Send for EmulatorMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for EmulatorMemory {}
 
-impl Memory {
+impl EmulatorMemory {
     pub(crate) fn new(bytes: usize) -> Result<Self> {
         let out_of_memory = || Error::Memory { bytes };
         let layout = layout(bytes).ok_or_else(out_of_memory)?;
@@ -37,13 +37,13 @@ impl Memory {
 
     pub(crate) fn write(&self, from: &[u8], at: usize) {
         self.check(at, from.len());
-        // SAFETY: `check` has found that the bytes are there, and nothing else borrows them.
+        // SAFETY: `check` ensures that the range is valid, and nothing else borrows the bytes.
         unsafe { self.start.as_ptr().add(at).copy_from_nonoverlapping(from.as_ptr(), from.len()) }
     }
 
     pub(crate) fn read(&self, at: usize, into: &mut [u8]) {
         self.check(at, into.len());
-        // SAFETY: `check` has found that the bytes are there, and nothing else borrows them.
+        // SAFETY: `check` ensures that the range is valid, and nothing else borrows the bytes.
         unsafe { self.start.as_ptr().add(at).copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) }
     }
 
@@ -53,10 +53,10 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for EmulatorMemory {
     fn drop(&mut self) {
         if let Some(layout) = layout(self.bytes) {
-            // SAFETY: it was allocated with this layout.
+            // SAFETY: the memory was allocated with this layout.
             unsafe { dealloc(self.start.as_ptr(), layout) }
         }
     }

@@ -1,4 +1,4 @@
-//! Tests whose every access is checked.
+//! Tests under the address sanitizer.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -8,8 +8,8 @@ use vattention_core::Result;
 use crate::compiler::compiler_command;
 use crate::fail;
 
-/// Runs an ignored test of this very test program, in a process of its own that has loaded the
-/// address sanitizer's runtime before anything else, as [`Emulator::sanitized`] needs it.
+/// Runs an ignored test of this test program in another process, which loads the address
+/// sanitizer's runtime before anything else, as [`Emulator::sanitized`] requires.
 ///
 /// # Errors
 /// If the C++ compiler has no such runtime, or the process cannot be started.
@@ -19,17 +19,17 @@ pub fn run_sanitized(test: &str) -> Result<Output> {
     let program = std::env::current_exe().map_err(|error| fail(error.to_string()))?;
     let mut command = Command::new(program);
     command.args(["--ignored", "--exact", "--nocapture", test]);
-    // What a test harness leaves allocated is none of the kernels'.
+    // The test harness leaks memory, which is no fault of the kernels.
     command.env("LD_PRELOAD", runtime()?).env("ASAN_OPTIONS", "detect_leaks=0");
     command.output().map_err(|error| fail(error.to_string()))
 }
 
-/// The runtime of the address sanitizer.
+/// Path of the address sanitizer's runtime.
 fn runtime() -> Result<PathBuf> {
     let output = Command::new(compiler_command()).arg("-print-file-name=libasan.so").output();
     let output = output.map_err(|error| fail(error.to_string()))?;
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    // A compiler that has none answers with the bare name.
+    // A compiler without a runtime prints the bare name.
     if path.is_absolute() {
         Ok(path)
     } else {

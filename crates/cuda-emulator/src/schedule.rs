@@ -1,4 +1,4 @@
-//! In which order threads and blocks run.
+//! Orders in which threads and blocks run.
 
 /// An order in which threads, or blocks, take turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -8,12 +8,12 @@ pub enum ThreadOrder {
     Ascending,
     /// From the last to the first.
     Descending,
-    /// By chance, anew at each barrier.
+    /// A random order, drawn again at each barrier.
     Random(u32),
 }
 
 impl ThreadOrder {
-    /// As `emulation.h` knows it.
+    /// Number of the order in `emulation.h`.
     pub(crate) fn code(self) -> u64 {
         match self {
             Self::Ascending => 0,
@@ -26,14 +26,14 @@ impl ThreadOrder {
 /// The order of the threads of a block between barriers, and of the blocks of a grid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadSchedule {
-    /// Of threads.
+    /// Order of threads.
     pub threads: ThreadOrder,
-    /// Of blocks, which run one after the other.
+    /// Order of blocks, which run one after the other.
     pub blocks: ThreadOrder,
 }
 
 impl ThreadSchedule {
-    /// Schedules that tell wrong kernels from right ones.
+    /// Schedules that together reveal races and missing barriers.
     pub fn several() -> [Self; 4] {
         use ThreadOrder::{Ascending, Descending, Random};
         [

@@ -1,15 +1,15 @@
-//! What the emulation must do as a device does, and what it must find.
+//! Behaviour that the emulation shares with a device, and faults that it must find.
 
 #![allow(clippy::unwrap_used, unsafe_code)]
 
 use vattention_core::Result;
-use vattention_cuda::{Argument, Device, Grid, Kernel, Program, Source};
+use vattention_cuda::{Argument, Device, Grid, Kernel, KernelSource, Program};
 use vattention_cuda_emulator::{
     Emulator, REQUIRE_EMULATOR, ThreadOrder, ThreadSchedule, or_skip, run_sanitized,
 };
 
 /// Kernels of two warps.
-const KERNELS: Source = Source {
+const KERNELS: KernelSource = KernelSource {
     name: "emulation",
     text: r"
 /// Each thread takes what the thread opposite has put.
@@ -66,7 +66,7 @@ fn emulator() -> Option<Emulator> {
     or_skip(Emulator::new(), REQUIRE_EMULATOR)
 }
 
-/// Runs a kernel in so many blocks over numbers, and returns what they are then.
+/// Runs a kernel with `blocks` blocks over numbers, and returns the numbers afterwards.
 fn run(
     device: &Emulator,
     kernel: &'static str,
@@ -81,7 +81,7 @@ fn run(
     let mut arguments = vec![Argument::Address(device.address(&memory))];
     arguments.extend(more);
     let grid = Grid { blocks: [blocks, 1], threads: 64 };
-    // SAFETY: the kernels stay within the numbers, or are run where that is found.
+    // SAFETY: the kernels stay within the numbers, or run under the sanitizer.
     unsafe { device.launch(&Kernel { module, name: kernel, grid, arguments }) }?;
     device.read(&memory, 0, &mut bytes)?;
     Ok(bytes.as_chunks().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).collect())
@@ -119,9 +119,9 @@ fn a_missing_barrier_shows_in_every_order() {
     }
 }
 
-/// In the second block too, though the first has written it.
+/// The second block must not see the values of the first one.
 #[test]
-fn shared_memory_holds_nothing_at_first() {
+fn shared_memory_is_poisoned_in_every_block() {
     let Some(device) = emulator() else { return };
     let found = run(&device, "unwritten", 2, &[0; 64], &[]).unwrap();
     assert_eq!(found[0], u32::MAX);
@@ -147,7 +147,7 @@ fn collectives_and_arguments() {
 }
 
 #[test]
-fn what_goes_wrong_is_told_with_the_kernels_name() {
+fn faults_name_the_kernel() {
     let Some(device) = emulator() else { return };
     let fault = |kernel, more: &[Argument]| {
         run(&device, kernel, 1, &[0; 64], more).unwrap_err().to_string()
@@ -165,9 +165,9 @@ fn what_goes_wrong_is_told_with_the_kernels_name() {
 }
 
 #[test]
-fn what_does_not_compile_is_told_with_its_place() {
+fn compile_errors_name_the_line() {
     let Some(device) = emulator() else { return };
-    let source = Source { name: "wrong", text: "\nKERNEL(wrong, 32) { undefined(); }" };
+    let source = KernelSource { name: "wrong", text: "\nKERNEL(wrong, 32) { undefined(); }" };
     let error = device.compile(&Program { source, constants: Vec::new() }).unwrap_err();
     assert!(error.to_string().contains("wrong.cu:2"), "{error}");
 }
@@ -175,7 +175,7 @@ fn what_does_not_compile_is_told_with_its_place() {
 #[test]
 fn constants_reach_the_source() {
     let Some(device) = emulator() else { return };
-    let source = Source { name: "constant", text: "static_assert(SEVEN == 7, \"\");" };
+    let source = KernelSource { name: "constant", text: "static_assert(SEVEN == 7, \"\");" };
     let program = |seven: &str| Program { source, constants: vec![("SEVEN", seven.to_owned())] };
     assert!(device.compile(&program("7")).is_ok());
     assert!(device.compile(&program("8")).is_err());
@@ -187,9 +187,9 @@ fn accesses_out_of_bounds_end_the_process() {
         [("reads_beyond", "heap-buffer-overflow"), ("writes_beyond", "index 64 out of bounds")];
     for (test, fault) in faults {
         let Some(output) = or_skip(run_sanitized(test), REQUIRE_EMULATOR) else { return };
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success(), "{said}");
-        assert!(said.contains(fault) && said.contains("emulation.cu:"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{stderr}");
+        assert!(stderr.contains(fault) && stderr.contains("emulation.cu:"), "{stderr}");
     }
     let output = run_sanitized("stays_within").unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,9 +1,9 @@
-// Attention of a group of query heads over lists of rows: the sums of one item of a list, ITEM
-// rows, by each block. Every row is read once for the whole group: first all keys, then, when the
+// Attention of a group of query heads over lists of rows. Each block computes the sums of one item
+// of a list, ITEM rows. Every row is read once for the whole group: first all keys, then, once the
 // weights are known, all values.
 //
-// A problem is a list of tokens, and GROUP queries, scaled, that read it. Without tokens, the list
-// is the beginning of the rows. An item's record is, for each query head,
+// A problem is a list of tokens and GROUP scaled queries. Without an array of tokens, the list is a
+// prefix of the rows. The record of an item is, for each query head,
 //
 //     [Σ e v / p: VALUE_PADDED numbers | Σ e / p | shift | 2 of nothing],  e = exp(q·k − shift)
 //
@@ -11,30 +11,30 @@
 
 const u32 WARPS = THREADS / WARP;
 
-/// Threads that share a value, and values that a block reads at a time.
+/// Threads that share a value, and values that a block reads in parallel.
 const u32 COLUMNS = VALUE_PADDED / CHUNK;
 const u32 VALUES = THREADS / COLUMNS;
 
-/// Values that a thread reads before it adds the first of them: what hides the memory's latency.
+/// Values that a thread loads before it adds the first of them, to hide the memory's latency.
 const u32 AHEAD = 4;
 
 const u32 RECORD = VALUE_PADDED + 4;
 
-/// From one row's weights to the next: odd, so that a column of them is in different banks.
+/// Distance between the weights of consecutive rows: odd, so that a column has no bank conflicts.
 const u32 STRIDE = GROUP | 1;
 
-/// Numbers that half of the threads have of their values' sums.
+/// Size of shared memory for the exchange of half of the threads' sums.
 const u32 HALVES = THREADS / 2 * CHUNK * GROUP;
 const u32 BEFORE = GROUP * HEAD_PADDED + ITEM * STRIDE;
 
 typedef f32 Sums[GROUP][CHUNK];
 
-/// Puts the logits of `count` rows into `logits`, [ITEM][STRIDE].
+/// Writes the logits of `count` rows to `logits`, [ITEM][STRIDE].
 DEVICE void read_keys(const ELEMENT* const* rows, u32 count, const f32* queries, f32* logits) {
     const u32 sharer = threadIdx.x % SHARERS;
     for (u32 first = 0; first < count; first += KEYS) {
         const u32 i = first + threadIdx.x / SHARERS;
-        // Threads beyond the last row read it too: shuffles need the whole warp.
+        // Threads beyond the last row read that row too, because shuffles need the whole warp.
         const ELEMENT* key = rows[min(i, count - 1)];
         f32 products[GROUP];
         multiply_key(key, queries, products);
@@ -45,7 +45,7 @@ DEVICE void read_keys(const ELEMENT* const* rows, u32 count, const f32* queries,
     }
 }
 
-/// Turns one head's logits into weights e / p, by one warp; says their sum and the shift.
+/// Turns one head's logits into weights e / p, by one warp, and returns their sum and the shift.
 DEVICE void weigh(f32* logits, const f32* inverses, u32 count, f32& sum, f32& shift) {
     const u32 lane = threadIdx.x % WARP;
     shift = MINUS_INFINITY;
@@ -60,7 +60,7 @@ DEVICE void weigh(f32* logits, const f32* inverses, u32 count, f32& sum, f32& sh
     sum = warp_sum(sum);
 }
 
-/// Adds a value in the thread's columns, weighed for each head.
+/// Adds a value in the thread's columns, weighted for each head.
 DEVICE void add_value(const Chunk<ELEMENT>& chunk, const f32* weights, Sums& sums) {
     f32 value[CHUNK];
     widen(chunk, value);
@@ -72,7 +72,7 @@ DEVICE void add_value(const Chunk<ELEMENT>& chunk, const f32* weights, Sums& sum
     }
 }
 
-/// Adds every VALUES-th value from the thread's first on.
+/// Adds every VALUES-th value, starting at the thread's first one.
 DEVICE void read_values(const ELEMENT* const* rows, u32 count, const f32* weights, Sums& sums) {
     const u32 place = threadIdx.x / COLUMNS;
     const u32 at = HEAD_PADDED + threadIdx.x % COLUMNS * CHUNK;
@@ -92,8 +92,8 @@ DEVICE void read_values(const ELEMENT* const* rows, u32 count, const f32* weight
     }
 }
 
-/// Adds the sums of all threads that have the same columns to those of the first of them. Each
-/// time, the upper half of them hand over theirs.
+/// Sums over all threads with the same columns, for the first of them. In each round the upper half
+/// of the threads hands its sums to the lower half.
 DEVICE void gather(Sums& sums, f32* handed) {
     const u32 place = threadIdx.x / COLUMNS;
     for (u32 left = VALUES; left > 1;) {
@@ -117,9 +117,10 @@ DEVICE void gather(Sums& sums, f32* handed) {
     }
 }
 
-/// tables [problems]: each a table of pages. starts, lengths [problems]: of the lists, in tokens and
-/// probabilities. queries [problems][GROUP][HEAD_DIM]. records [problems][gridDim.x][GROUP][RECORD].
-/// logits [problems][GROUP][stride], if wanted: a list's begin at the place places[problem], or 0.
+/// tables [problems]: addresses of page tables. starts, lengths [problems]: ranges of the lists in
+/// tokens and probabilities. queries [problems][GROUP][HEAD_DIM].
+/// records [problems][gridDim.x][GROUP][RECORD]. logits_out [problems][GROUP][stride], or null: the
+/// logits of a list begin at places[problem], or at 0 without places.
 KERNEL(attend, THREADS, const u64* tables, const u32* starts, const u32* lengths, const u32* tokens,
        const f32* probabilities, const f32* queries, f32* records, f32* logits_out,
        const u32* places, u32 stride) {

@@ -1,20 +1,20 @@
-// How samples begin, and whether what looks found of them is enough: core's `sampler.rs`, with the
+// Begins samples, and checks whether they are large enough: core's `sampler.rs`, with the
 // statistics of core's `stats.rs`.
 //
-// Constants: MOMENTS, as `look` writes them, and those of budget.cuh.
+// Constants: MOMENTS, the number of moments that `look` writes, and those of budget.cuh.
 
 const u32 THREADS = 128;
 const u32 WARPS = THREADS / WARP;
 
-/// With fewer tokens than this left over, the rest is drawn too.
+/// If fewer tokens than this would remain undrawn, they are drawn too.
 const u32 NEAR_CENSUS = 32;
 
-/// How far the sample of a list is: as in `progress.rs`, but for what follows from the rest.
+/// Progress of a list's sample, as in `progress.rs`, without the numbers that follow from these.
 struct Sample {
     u32 first, end, done, budget, held;
 };
 
-/// progress [7][lists]; the sample's tokens begin at list · capacity.
+/// Writes to progress [7][lists]. The sample's tokens begin at list · capacity.
 DEVICE void write_sample(u32* progress, u32 list, u32 lists, u32 capacity, const Sample& sample) {
     u32* const out = progress + list;
     out[0] = sample.first;
@@ -26,16 +26,17 @@ DEVICE void write_sample(u32* progress, u32 list, u32 lists, u32 capacity, const
     out[6 * lists] = sample.held;
 }
 
-/// Where a sample ends that is to have b tokens: at b, or at the end if that would leave only a few.
+/// End of a sample of budget b: b, or n_s if only a few tokens would remain.
 DEVICE u32 extend_or_finish(u32 b, u32 n_s) {
     return b >= n_s || n_s - b < NEAR_CENSUS ? n_s : b;
 }
 
-/// A list must hold something.
+/// Minimum sample size: 1 if the list has no always-read token, because a list must not be empty.
 DEVICE u32 least(u32 certain_length) { return certain_length == 0; }
 
-/// Begins all samples: one thread for each list. now: the visible tokens, and at 3 how many to look
-/// at first; without looks (`looked` 0), how many to draw. certain_lengths [lists].
+/// Begins all samples, with one thread for each list. now: [0] visible tokens, [3] sample size of
+/// the first check, or, if no check follows (`looked` is 0), of the only draw. certain_lengths
+/// [lists].
 KERNEL(open_samples, THREADS, const u32* now, const u32* certain_lengths, u32* progress, u32 lists,
        u32 capacity, u32 looked) {
     const u32 list = blockIdx.x * THREADS + threadIdx.x;
@@ -54,10 +55,10 @@ KERNEL(open_samples, THREADS, const u32* now, const u32* certain_lengths, u32* p
     write_sample(progress, list, lists, capacity, sample);
 }
 
-/// Merges the items of a reader by a warp, in a fixed order, for all lanes.
+/// Merges the items of a query head by a warp, in a fixed order, for all lanes.
 DEVICE Moments merge(const f64* items, u32 count) {
     f64 sums[MOMENTS] = {};
-    // Items are few, and with more of them at a time registers are spilled on sm_120.
+    // There are few items, and unrolling the loop spills registers on sm_120.
 #pragma unroll 1
     for (u32 item = threadIdx.x % WARP; item < count; item += WARP) {
         for (u32 i = 0; i < MOMENTS; i++) sums[i] += items[u64(item) * MOMENTS + i];
@@ -67,25 +68,26 @@ DEVICE Moments merge(const f64* items, u32 count) {
     return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]};
 }
 
-/// Sums of readers over their certain tokens, [readers][2 + value_dim], as `combine` leaves them, and
-/// what is proved of the others: the largest logit of each span of tokens of each reader,
-/// [readers][spans], and the largest norm of a value, [lists]. Formulas without a bound have neither.
+/// Sums of query heads over their always-read tokens, [readers][2 + value_dim], as `combine` writes
+/// them, and bounds on the untaken tokens: the largest logit of each span of tokens of each query
+/// head, [readers][spans], and the largest norm of a value, [lists]. The bounds are null for
+/// formulas that need none.
 struct Proofs {
     const f64* certain;
     const f32* largest;
     const f64* longest;
     u32 span, spans, value_dim;
 
-    /// What the certain tokens' sums are relative to.
+    /// Shift of the always-read tokens' sums.
     DEVICE f64 shift(u32 reader) const { return certain[u64(reader) * (2 + value_dim)]; }
 
-    /// The certain tokens' part of D^, relative to another shift that is not less.
+    /// The always-read tokens' part of D^, relative to another shift that is not smaller.
     DEVICE f64 d_certain(u32 reader, f64 other) const {
         const f64 d = certain[u64(reader) * (2 + value_dim) + 1];
         return d > 0 ? d * exp(shift(reader) - other) : 0;
     }
 
-    /// The largest e that another token can have, by a warp, for all lanes.
+    /// Largest e that an untaken token can have, computed by a warp, for all lanes.
     DEVICE f64 bound(u32 reader, u32 visible, f64 shift) const {
         if (!largest) return 0;
         const f32* const of_reader = largest + u64(reader) * spans;
@@ -97,7 +99,7 @@ struct Proofs {
     }
 };
 
-/// What a list asks for, from the most that each warp of a block does for its readers.
+/// Budget of a list: the maximum over query heads, of which each warp of a block has a part.
 DEVICE u32 asked_by_all(u32 most, u32* held, u32 certain_length, u32 n_s) {
     if (threadIdx.x % WARP == 0) held[threadIdx.x / WARP] = most;
     __syncthreads();
@@ -105,8 +107,8 @@ DEVICE u32 asked_by_all(u32 most, u32* held, u32 certain_length, u32 n_s) {
     return min(max(most, least(certain_length)), n_s);
 }
 
-/// Begins samples whose size is proved, and which are drawn at once: one block for each list, a warp
-/// for each of its `group` readers in turn.
+/// Begins samples whose size is proved, so that they are drawn in one step. There is one block for
+/// each list, and its warps take turns over the `group` query heads.
 KERNEL(open_proved, THREADS, const u32* now, const u32* certain_lengths, const f64* form,
        const f64* certain, const f32* largest, u32* progress, u32 group, u32 capacity, u32 splits,
        u32 span, u32 spans, u32 value_dim) {
@@ -130,7 +132,7 @@ KERNEL(open_proved, THREADS, const u32* now, const u32* certain_lengths, const f
     write_sample(progress, list, gridDim.x, capacity, sample);
 }
 
-/// What follows a look at all that is drawn, which asks for `asked` tokens.
+/// State of a sample after a check at `drawn` tokens that resulted in the budget `asked`.
 DEVICE Sample next_part(u32 drawn, u32 asked, u32 n_s, bool last) {
     Sample sample = {drawn, drawn, 1, asked, 1};
     if (drawn == n_s || asked <= drawn) return sample;
@@ -140,10 +142,10 @@ DEVICE Sample next_part(u32 drawn, u32 asked, u32 n_s, bool last) {
     return sample;
 }
 
-/// One block for each list, a warp for each of its `group` readers in turn. moments
-/// [lists][group][items][MOMENTS], each of `item` tokens. sample: the readers' sums over it, as
-/// `certain` are; moments are relative to the larger shift of both. form: the numbers of a formula.
-/// Without a part that is left to draw, where all is done.
+/// Checks samples. There is one block for each list, and its warps take turns over the `group`
+/// query heads. moments [lists][group][items][MOMENTS], where items have `item` tokens and moments
+/// are relative to the larger shift of both sums. sample: the query heads' sums over it, laid out
+/// like `certain`. form: the numbers of a formula. The next part of a finished list is empty.
 KERNEL(budget_check, THREADS, const u32* now, const u32* certain_lengths, const f64* moments,
        const f64* form, const f64* certain, const f64* sample, const f32* largest,
        const f64* longest, u32* progress, u32 group, u32 item, u32 items, u32 capacity, u32 splits,
@@ -154,7 +156,7 @@ KERNEL(budget_check, THREADS, const u32* now, const u32* certain_lengths, const 
     const u32 drawn = of_list[lists];
     if (of_list[4 * lists]) {
         const Sample before = {drawn, drawn, 1, of_list[5 * lists], of_list[6 * lists]};
-        __syncthreads();  // all have read
+        __syncthreads();  // all threads have read the old state
         if (threadIdx.x == 0) write_sample(progress, list, lists, capacity, before);
         return;
     }

@@ -1,15 +1,15 @@
-// Merges the items of each problem, in their order, in f64.
+// Merges the items of each problem, in order, in f64.
 
-/// A column for each number of a value, and one for Σ e / p.
+/// One column for each element of a value, and one for Σ e / p.
 const u32 MOST_COLUMNS = 288;
 
-/// Items whose factors are held at a time.
+/// Items whose factors fit in shared memory.
 const u32 HELD = 128;
 
-/// records as `attend` writes them, [problems][gridDim.x items][group][value_padded + 4], of lists of
-/// `lengths` tokens, `item` of them in an item. sums [problems][group][2 + value_dim]: shift,
-/// Σ e / p, Σ e v / p; what they were before is added if `add`. One block for each query head and
-/// problem.
+/// Merges records of `attend`, [problems][gridDim.x items][group][value_padded + 4], of lists of
+/// `lengths` tokens with `item` tokens in an item. sums [problems][group][2 + value_dim]: shift,
+/// Σ e / p, Σ e v / p; with `add`, the previous sums are added. There is one block for each query
+/// head and problem.
 KERNEL(combine, MOST_COLUMNS, const f32* records, const u32* lengths, f64* sums, u32 item, u32 items,
        u32 value_dim, u32 value_padded, u32 add) {
     __shared__ f32 highest[MOST_COLUMNS / WARP];
@@ -48,7 +48,7 @@ KERNEL(combine, MOST_COLUMNS, const f32* records, const u32* lengths, f64* sums,
         if (column > value_dim) continue;
         for (u32 i = 0; i < held; i++) sum += factors[i] * f64(first[(begin + i) * next + place]);
     }
-    __syncthreads();  // the shift before has been read
+    __syncthreads();  // all threads have read the previous shift
     if (column == 0) out[0] = f64(shift);
     if (column <= value_dim) out[at] = sum;
 }

@@ -1,10 +1,11 @@
-// Hash codes of keys and of queries: small networks, whose last numbers are bits of a code where they
-// are positive. Core's `network.rs`, sum by sum: but for the last bits of an activation, the same.
+// Hash codes of keys and of queries: small networks whose positive outputs are the set bits of a
+// code. The order of additions is that of core's `network.rs`, so that codes differ from core's
+// only by the last bits of an activation.
 //
-// Constants: those of rows.cuh, which come before this; LAYERS; WIDTHS, of what goes into the first
-// layer, of what leaves each, {LAYERS + 1 elements}; WIDEST of them; TILE, keys that are mapped together;
-// ACTIVATION, one of the functions here. A network is its layers one after the other, each
-// [inputs + 1][outputs], the bias last.
+// Constants: those of rows.cuh, which comes before this file; LAYERS; WIDTHS, the number of inputs
+// of the first layer and of outputs of each layer, {LAYERS + 1 elements}; WIDEST, their maximum;
+// TILE, keys that a block maps in parallel; ACTIVATION, one of the functions below. A network is
+// its layers in order, each [inputs + 1][outputs] with the bias last.
 
 const u32 THREADS = 128;
 
@@ -17,7 +18,7 @@ DEVICE u32 width(u32 layer) {
     return widths[layer];
 }
 
-/// One number that leaves a layer, of each of COUNT vectors, [COUNT][WIDEST].
+/// One output of a layer, for each of COUNT vectors, [COUNT][WIDEST].
 template <u32 COUNT>
 DEVICE void map_to(const f32* layer, const f32* vectors, u32 inputs, u32 outputs, u32 output,
                    f32 (&sums)[COUNT]) {
@@ -36,8 +37,8 @@ DEVICE void map_to(const f32* layer, const f32* vectors, u32 inputs, u32 outputs
     for (u32 i = 0; i < COUNT; i++) sums[i] = __fadd_rn(sums[i], bias);
 }
 
-/// Writes the codes of the first `count` of COUNT vectors that a whole block holds in `from`, word by
-/// word, `room` apart. What is in both arrays, [COUNT][WIDEST], is lost.
+/// Writes the codes of the first `count` of COUNT vectors in `from`, by a whole block; the words of
+/// a code are `room` apart. The contents of `from` and `to`, both [COUNT][WIDEST], are overwritten.
 template <u32 COUNT>
 DEVICE void encode(const f32* layer, f32* from, f32* to, u32 count, u32* codes, u32 room) {
     f32 sums[COUNT];
@@ -48,7 +49,7 @@ DEVICE void encode(const f32* layer, f32* from, f32* to, u32 count, u32* codes, 
             map_to(layer, from, inputs, outputs, output, sums);
 #pragma unroll
             for (u32 v = 0; v < COUNT; v++) to[v * WIDEST + output] = sums[v];
-            // One by one, and not in registers: those of several are too many.
+            // One vector at a time, in shared memory: several need too many registers.
 #pragma unroll 1
             for (u32 v = 0; v < COUNT; v++) {
                 f32& x = to[v * WIDEST + output];
@@ -64,7 +65,7 @@ DEVICE void encode(const f32* layer, f32* from, f32* to, u32 count, u32* codes, 
     const u32 inputs = width(LAYERS - 1), bits = width(LAYERS);
     for (u32 first = 0; first < bits; first += THREADS) {
         const u32 bit = first + threadIdx.x;
-        // Threads beyond the last bit take it too: a ballot needs the whole warp.
+        // Threads beyond the last bit compute it too, because a ballot needs the whole warp.
         map_to(layer, from, inputs, bits, min(bit, bits - 1), sums);
 #pragma unroll
         for (u32 v = 0; v < COUNT; v++) {
@@ -88,8 +89,9 @@ DEVICE void hold_keys(const u64* pages, u32 first, u32 count, f32* held) {
     }
 }
 
-/// now: the visible tokens, first. tables, networks, known, codes [maps]: a table of pages, a network,
-/// how many codes are known, and where they are, [words][room]. Adds those of all visible tokens.
+/// now: [0] visible tokens. tables, networks, known, codes [maps]: addresses of a page table and of
+/// a network, the number of tokens with codes, and the address of the codes, [words][room]. Adds
+/// the codes of the other visible tokens.
 KERNEL(encode_keys, THREADS, const u32* now, const u64* tables, const u64* networks,
        const u32* known, const u64* codes, u32 capacity, u32 room) {
     __shared__ __align__(16) f32 a[TILE * WIDEST];
@@ -103,7 +105,7 @@ KERNEL(encode_keys, THREADS, const u32* now, const u64* tables, const u64* netwo
         u32* const out = reinterpret_cast<u32*>(codes[map]) + first;
         hold_keys(pages, first, count, a);
         __syncthreads();
-        // A step of decoding has one new token.
+        // A decoding step has one new token.
         if (count == 1) {
             encode<1>(network, a, b, count, out, room);
         } else {

@@ -1,14 +1,14 @@
-// Products of keys with queries: SHARERS threads read a key together, once for GROUP queries.
+// Products of keys with queries: SHARERS threads read a key in parallel, once for GROUP queries.
 //
 // Constants: those of rows.cuh, HEAD_DIM and GROUP.
 
 const u32 THREADS = 128;
 
-/// Threads that share a key, and keys that a block reads at a time.
+/// Threads that share a key, and keys that a block reads in parallel.
 const u32 SHARERS = 4;
 const u32 KEYS = THREADS / SHARERS;
 
-/// Chunks of a key that each of them reads.
+/// Chunks of a key that each sharer reads.
 const u32 PARTS = HEAD_PADDED / (SHARERS * CHUNK);
 
 /// Copies queries, [GROUP][HEAD_DIM], to shared memory, [GROUP][HEAD_PADDED], by a whole block.
@@ -37,8 +37,8 @@ DEVICE void add_products(const f32 (&key)[CHUNK], const f32* queries, f32 (&prod
     }
 }
 
-/// The product of a row's key with each query that is held, in all of the key's sharers. Whole
-/// warps take part.
+/// Products of a row's key with each query in shared memory, for all of the key's sharers. Whole
+/// warps must call it.
 DEVICE void multiply_key(const ELEMENT* row, const f32* held, f32 (&products)[GROUP]) {
     const u32 sharer = threadIdx.x % SHARERS;
     Chunk<ELEMENT> chunks[PARTS];

@@ -1,11 +1,11 @@
-// From bits to the tokens that they stand for, ascending.
+// Converts bits to lists of tokens, ascending.
 
 const u32 THREADS = 256;
 
-/// Tokens that a block looks at.
+/// Tokens of a block.
 const u32 SPAN = THREADS * WARP;
 
-/// What lists are made of: `now` begins with the number of visible tokens, taken is
+/// Rows of taken bits that form a list: `now` begins with the number of visible tokens, taken is
 /// [lists][members][words].
 struct Rows {
     const u32* taken;
@@ -16,7 +16,7 @@ DEVICE Rows rows_of(const u32* now, const u32* taken, u32 members, u32 capacity,
     return {taken + u64(blockIdx.y) * members * words, min(now[0], capacity), members, words};
 }
 
-/// The visible bits of this thread's word, of all rows that are united in a list.
+/// Visible bits of this thread's word in the union of a list's rows.
 DEVICE u32 united(const Rows& rows) {
     const u32 word = blockIdx.x * THREADS + threadIdx.x, first = word * WARP;
     u32 bits = 0;
@@ -28,7 +28,7 @@ DEVICE u32 united(const Rows& rows) {
     return visible < WARP ? bits & ((1u << visible) - 1) : bits;
 }
 
-/// counts [lists][gridDim.x]
+/// Counts the taken tokens of each block, counts [lists][gridDim.x].
 KERNEL(count_taken, THREADS, const u32* now, const u32* taken, u32* counts, u32 members,
        u32 capacity, u32 words) {
     __shared__ u32 held[THREADS / WARP];
@@ -39,7 +39,7 @@ KERNEL(count_taken, THREADS, const u32* now, const u32* taken, u32* counts, u32 
     if (threadIdx.x == 0) counts[blockIdx.y * gridDim.x + blockIdx.x] = total;
 }
 
-/// totals [lists]: the sums of counts [lists][blocks], one block for each.
+/// totals [lists]: the sums of counts [lists][blocks], with one block for each list.
 KERNEL(sum_counts, THREADS, const u32* now, const u32* counts, u32* totals, u32 capacity,
        u32 blocks) {
     __shared__ u32 held[THREADS / WARP];
@@ -48,7 +48,7 @@ KERNEL(sum_counts, THREADS, const u32* now, const u32* counts, u32* totals, u32 
     if (threadIdx.x == 0) totals[blockIdx.x] = total;
 }
 
-/// tokens: those of a list from its start on. lengths [lists].
+/// tokens: each list is written from its start on. lengths [lists].
 KERNEL(list_taken, THREADS, const u32* now, const u32* taken, const u32* counts, const u32* starts,
        u32* tokens, u32* lengths, u32 members, u32 capacity, u32 words) {
     __shared__ u32 held[THREADS / WARP];

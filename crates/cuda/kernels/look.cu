@@ -1,10 +1,10 @@
-// What the tokens drawn of each list say of the rest, to each query head that reads it: what ITEM of
-// them add to the sums that core's statistics follow from (`Moments` in core's `stats.rs`).
+// Moments of each list's sample, for each query head of the list. A block adds ITEM tokens to the
+// sums from which core's statistics follow (`Moments` in core's `stats.rs`).
 //
-// e = exp(logit − the sample's largest), o^ = N^/D^ is the output by what is known so far, and
-// w = e (v − o^). All means follow from sums over the whole sample, so that squares are taken of
-// deviations, where nothing cancels. Values are in units of the largest norm, so that the squares of
-// squares stay in range.
+// e = exp(logit − the sample's largest), o^ = N^/D^ is the estimated output, and w = e (v − o^).
+// All means follow from sums over the whole sample, so that squares are taken of deviations,
+// without cancellation. Values are in units of the largest norm, so that fourth powers stay in
+// range.
 //
 // Constants: ELEMENT, HEAD_PADDED, VALUE_DIM, VALUE_PADDED, LOG2_PAGE, ITEM, MOMENTS.
 
@@ -14,16 +14,17 @@ const u32 WARPS = THREADS / WARP;
 /// Tokens of a warp.
 const u32 SHARE = ITEM / WARPS;
 
-/// Differences of pairs are multiplied with as many before them, and what that reaches back.
+/// Number of earlier differences that the difference of a pair is multiplied with, and the number
+/// of tokens that these reach back.
 const u32 LAGS = 4;
 const u32 HALO = 2 * LAGS;
 
-/// A lane has two columns side by side of every 64.
+/// A lane has two adjacent columns of every 64.
 const u32 PARTS = (VALUE_PADDED + 2 * WARP - 1) / (2 * WARP);
 const u32 OF_LANE = 2 * PARTS;
 const u32 COLUMNS = WARP * OF_LANE;
 
-/// Sums over a list, relative to a shift, as `combine` leaves them.
+/// Sums over a list, relative to a shift, as `combine` writes them.
 struct Sums {
     f64 shift, d;
     const f64* n;
@@ -34,8 +35,8 @@ DEVICE Sums sums_at(const f64* sums, u32 reader) {
     return {at[0], at[1], at + 2};
 }
 
-/// How a reader's sums over the certain tokens and over the sample come together: what each is
-/// multiplied by, what the sample's e are, relative to the larger shift, and D^.
+/// Factors that combine a query head's sums over the always-read tokens and over the sample, the
+/// factor of the sample's e relative to the larger shift, and D^.
 struct Estimate {
     f64 certain, sample, scale, d;
 };
@@ -50,13 +51,13 @@ DEVICE Estimate estimate_of(const Sums& certain, const Sums& sample, u32 b, u32 
     return estimate;
 }
 
-/// What a token's numbers are compared with in each column: o^, and the means of e v and of w. Behind
-/// a value they are 0, as it is.
+/// Subtrahends of each column: o^, and the means of e v and of w. In the padding of a value they
+/// are 0, like the value.
 struct Centre {
     f32 out[COLUMNS], mean_ev[COLUMNS], mean_w[COLUMNS];
 };
 
-/// Makes it, in units of values, by the whole block; says this thread's part of |N^|².
+/// Fills `centre`, in units of values, by the whole block, and returns this thread's part of |N^|².
 DEVICE f64 centre_of(Centre& centre, const Sums& certain, const Sums& sample,
                      const Estimate& estimate, u32 b, f64 unit) {
     f64 norm_squared = 0;
@@ -72,15 +73,16 @@ DEVICE f64 centre_of(Centre& centre, const Sums& certain, const Sums& sample,
     return norm_squared;
 }
 
-/// Whether e v is so small, in units, that f32 has lost squares of w: where tokens outweigh those that carry
-/// the output by many orders. The variances are infinite then, and everything is read.
+/// True if e v is so small, in units, that f32 loses the squares of w. That happens if single
+/// tokens outweigh by many orders the tokens that carry the output. The variances then count as
+/// infinite, so that everything is read.
 DEVICE bool squares_are_lost(f64 mean_square, const Centre& centre) {
     const f64 least = 1e-24;
     for (u32 x = 0; x < VALUE_DIM; x++) mean_square += f64(centre.mean_ev[x]) * centre.mean_ev[x];
     return mean_square < least;
 }
 
-/// Two numbers side by side.
+/// Reads two adjacent numbers.
 DEVICE void read_two(const f32* from, f32& first, f32& second) {
     const uint2 two = *reinterpret_cast<const uint2*>(from);
     first = __uint_as_float(two.x);
@@ -106,7 +108,7 @@ DEVICE void read_value(const ELEMENT* value, f32 unit, Value& v) {
     }
 }
 
-/// Two tokens, one after the other in the order of the draw.
+/// Two consecutive tokens in draw order.
 struct Pair {
     Value first, second;
 };
@@ -118,13 +120,13 @@ DEVICE Pair read_pair(const ELEMENT* const* rows, f32 unit) {
     return pair;
 }
 
-/// A lane's part of the squared deviations of e v and of w, and of the squares of the latter.
+/// A lane's part of the squared deviations of e v and of w, and of the fourth powers of those of w.
 struct Squares {
     f64 ev, w, w_fourths;
 };
 
-/// Turns a value into w, and adds the squared deviations of a token that counts. Says what the lane has
-/// of that of w.
+/// Turns a value into w, and adds the squared deviations if the token counts. Returns the lane's
+/// part of the squared deviation of w.
 DEVICE f32 weigh(Value& v, f32 e, const Centre& centre, bool counts, Squares& squares) {
     const u32 lane = threadIdx.x % WARP;
     f32 ev_squared = 0, w_squared = 0;
@@ -150,11 +152,11 @@ DEVICE void square(f32 first, f32 second, Squares& squares) {
     sum += __shfl_xor_sync(EVERY_LANE, odd ? first : second, 1);
 #pragma unroll
     for (u32 apart = 2; apart < WARP; apart *= 2) sum += __shfl_xor_sync(EVERY_LANE, sum, apart);
-    // Lanes beyond the first two have the same sums.
+    // All even lanes have the same sum, and all odd lanes.
     if (threadIdx.x % WARP < 2) squares.w_fourths += f64(sum) * sum;
 }
 
-/// Of what the lanes have of four numbers, the sum of number `lane % 4`. Six exchanges, not twenty.
+/// Warp sum of number `lane % 4` of four, with six exchanges instead of twenty.
 DEVICE f32 sum_of_four(const f32 (&x)[4]) {
     const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
     f32 low_pair = odd ? x[1] : x[0], high_pair = odd ? x[3] : x[2];
@@ -167,10 +169,10 @@ DEVICE f32 sum_of_four(const f32 (&x)[4]) {
     return sum;
 }
 
-/// The last differences, the newest first.
+/// The last differences, newest first.
 typedef Value Differences[LAGS];
 
-/// The product of a difference with the one `lane % LAGS + 1` pairs before.
+/// Product of a difference with the one `lane % LAGS + 1` pairs before.
 DEVICE f32 product_of(const Value& difference, const Differences& before) {
     f32 products[LAGS];
 #pragma unroll
@@ -193,9 +195,9 @@ DEVICE void remember(const Value& difference, Differences& before) {
     }
 }
 
-/// Walks over a warp's tokens, pair by pair, from those of the halo on, which do not count. `rows` and
-/// `e` are of its halo and its tokens, of which there are `end`, and a row more that can be read. Says
-/// the lane's part of the squared products.
+/// Adds a warp's tokens, pair by pair. `rows` and `e` begin with the halo, which does not count;
+/// `end` is the number of tokens with the halo, and one more row must be readable. Returns the
+/// lane's part of the squared products.
 DEVICE f64 walk(const ELEMENT* const* rows, const f32* e, u32 end, f32 unit, const Centre& centre,
                 Squares& squares) {
     Differences before = {};
@@ -215,11 +217,11 @@ DEVICE f64 walk(const ELEMENT* const* rows, const f32* e, u32 end, f32 unit, con
         }
         remember(difference, before);
     }
-    // Lanes beyond the first LAGS have the same products.
+    // Lanes with the same remainder by LAGS have the same products.
     return threadIdx.x % WARP < LAGS ? lagged : 0;
 }
 
-/// The sums of a whole block, in the order of its warps, for its first thread.
+/// Sums over a whole block, in the order of its warps, for its first thread.
 DEVICE void sum_of_block(f64 (&sums)[MOMENTS], f64 (&held)[MOMENTS][WARPS]) {
 #pragma unroll
     for (u32 i = 0; i < MOMENTS; i++) {
@@ -233,12 +235,12 @@ DEVICE void sum_of_block(f64 (&sums)[MOMENTS], f64 (&held)[MOMENTS][WARPS]) {
     }
 }
 
-/// One block for each item and reader, `group` of each list. tables, units, certain_lengths [lists].
-/// tokens [lists][capacity], of which the first ends[list] are drawn, unless dones[list]. certain and
-/// sample [readers][2 + VALUE_DIM]. logits [readers][stride]. moments [readers][gridDim.x][MOMENTS]:
-/// D^ and |N^|², which are in the first item, and what the item adds to the squared deviations of e,
-/// of e v and of w, to the squared products, and to the squares of the squared deviations of e and of
-/// w. now: visible tokens first.
+/// Computes moments, with one block for each item and query head (reader), `group` of each list.
+/// tables, units, certain_lengths [lists]. tokens [lists][capacity], of which the first ends[list]
+/// are drawn; lists with dones[list] are skipped. certain and sample [readers][2 + VALUE_DIM].
+/// logits [readers][stride]. moments [readers][gridDim.x][MOMENTS]: D^ and |N^|², in the first item
+/// only; the item's part of the squared deviations of e, of e v and of w, of the squared products,
+/// and of the fourth powers of the deviations of e and of w. now: [0] visible tokens.
 KERNEL(look, THREADS, const u32* now, const u64* tables, const u32* tokens, const u32* ends,
        const u32* dones, const u32* certain_lengths, const f32* units, const f64* certain,
        const f64* sample, const f32* logits, f64* moments, u32 group, u32 capacity, u32 stride) {
@@ -259,7 +261,7 @@ KERNEL(look, THREADS, const u32* now, const u64* tables, const u32* tokens, cons
     const f64 mean_e = drawn.d / b;
     f64 e_squares = 0, e_fourths = 0;
     for (u32 i = threadIdx.x; i < HALO + ITEM; i += THREADS) {
-        // Beside the sample there are tokens of no weight; reading one that is there does no harm.
+        // The halo and the padding get tokens of weight 0; reading an existing token does no harm.
         const u32 place = first + i - HALO;
         const bool is_there = first + i >= HALO && place < b;
         const u32 token = tokens[u64(list) * capacity + (is_there ? place : first)];

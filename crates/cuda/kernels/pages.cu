@@ -1,13 +1,13 @@
-// The largest products that queries can have with the keys of a page, as the scores of its tokens.
+// Scores of pages: upper bounds on the products of queries with the keys of a page.
 //
-// Constants: those of rows.cuh and keys.cuh, which come before this; PAGE, tokens of a page. Of a page
-// are kept the least and the largest number of each channel, [2][HEAD_PADDED].
+// Constants: those of rows.cuh and keys.cuh, which come before this file; PAGE, tokens of a page.
+// The bounds of a page are the smallest and the largest number of each channel, [2][HEAD_PADDED].
 
-/// Threads that find the bounds of a page, and pages that a block finds them of at a time.
+/// Threads that compute the bounds of a page, and pages whose bounds a block computes in parallel.
 const u32 FINDERS = HEAD_PADDED / CHUNK;
 const u32 PAGES = THREADS / FINDERS;
 
-/// One chunk of both bounds of some keys.
+/// Writes one chunk of both bounds of some keys.
 DEVICE void bound_keys(const u64* pages, u32 first, u32 end, u32 begin, ELEMENT* bounds) {
     f32 least[CHUNK], largest[CHUNK];
     widen(load_chunk(row_of(pages, first) + begin), least);
@@ -27,9 +27,9 @@ DEVICE void bound_keys(const u64* pages, u32 first, u32 end, u32 begin, ELEMENT*
     store_chunk(largest, bounds + HEAD_PADDED + begin);
 }
 
-/// now: the visible tokens, first. tables, known, bounds [heads]: a table of pages of rows, how many pages
-/// of tokens have bounds, and where these are. Finds those of the other pages with visible tokens, of
-/// these alone.
+/// now: [0] visible tokens. tables, known, bounds [heads]: the address of a page table, the number
+/// of pages with bounds, and the address of the bounds. Computes the bounds of the other pages with
+/// visible tokens, over these tokens alone.
 KERNEL(bound_pages, THREADS, const u32* now, const u64* tables, const u32* known, const u64* bounds,
        u32 capacity) {
     const u32 head = blockIdx.y, visible = min(now[0], capacity);
@@ -47,9 +47,9 @@ KERNEL(bound_pages, THREADS, const u32* now, const u64* tables, const u32* known
 /// Pages that a block scores.
 const u32 SPAN = 256;
 
-/// now: the visible tokens, first. bounds [rows]: where they are, the same for GROUP rows one after the
-/// other. queries [2][rows][HEAD_DIM]: what the least keys are multiplied by, and the largest ones.
-/// scores [rows][stride].
+/// now: [0] visible tokens. bounds [rows]: addresses, the same for GROUP consecutive rows. queries
+/// [2][rows][HEAD_DIM]: the factors of the smallest keys, and those of the largest keys. scores
+/// [rows][stride].
 KERNEL(score_pages, THREADS, const u32* now, const u64* bounds, const f32* queries, f32* scores,
        u32 capacity, u32 stride) {
     __shared__ __align__(16) f32 of_least[GROUP * HEAD_PADDED];
@@ -65,7 +65,7 @@ KERNEL(score_pages, THREADS, const u32* now, const u64* bounds, const f32* queri
     const ELEMENT* const of_pages = reinterpret_cast<const ELEMENT*>(bounds[row]);
     for (u32 next = first; next < end; next += KEYS) {
         const u32 page = next + threadIdx.x / SHARERS;
-        // Threads beyond the last page read it too: shuffles need the whole warp.
+        // Threads beyond the last page read it too, because shuffles need the whole warp.
         const ELEMENT* const least = of_pages + u64(min(page, end - 1)) * (2 * HEAD_PADDED);
         f32 products[GROUP], more[GROUP];
         multiply_key(least, of_least, products);

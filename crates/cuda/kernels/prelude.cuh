@@ -1,5 +1,6 @@
-// What every kernel uses. It is put before the constants of a program and its source; nothing is
-// included. Inline assembly is here alone, each beside a portable twin for the emulation.
+// Definitions for every kernel. `Program::text` puts them before the constants of a program and its
+// source. Inline assembly is in this file alone, and each piece has a portable twin for the
+// emulation.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -8,7 +9,7 @@ typedef unsigned long long u64;
 typedef float f32;
 typedef double f64;
 
-/// Half precision, and brain floats, as their bits.
+/// Half-precision and bfloat16 numbers, as their bits.
 struct f16 {
     u16 bits;
 };
@@ -18,7 +19,7 @@ struct bf16 {
 
 #ifndef EMULATED
 #define DEVICE __device__ __forceinline__
-/// A kernel of at most `most` threads in a block.
+/// A kernel with at most `most` threads in a block.
 #define KERNEL(name, most, ...) \
     extern "C" __global__ void __launch_bounds__(most) name(__VA_ARGS__)
 #endif
@@ -26,7 +27,7 @@ struct bf16 {
 const u32 WARP = 32;
 const u32 EVERY_LANE = 0xffffffffu;
 
-/// Numbers that a thread reads of a row at a time: 16 or 32 bytes.
+/// Numbers of a row that a thread reads in one load: 16 or 32 bytes.
 const u32 CHUNK = 8;
 
 #ifdef EMULATED
@@ -34,7 +35,7 @@ const f32 MINUS_INFINITY = -INFINITY;
 
 DEVICE uint4 load_once(const uint4* from) { return *from; }
 
-/// Both halves of a word, the lower half first.
+/// Converts both halves of a word, the lower half first.
 DEVICE void widen(f16, u32 word, f32& low, f32& high) {
     // Moving the exponent to its place leaves it too small by 2^112, even where it is denormal.
     const f32 rebias = 5.192296858534828e33f;
@@ -42,7 +43,7 @@ DEVICE void widen(f16, u32 word, f32& low, f32& high) {
     high = __uint_as_float((word & 0x7fff0000u) >> 3 | (word & 0x80000000u)) * rebias;
 }
 
-/// A word of two numbers that half precision has.
+/// Packs two numbers, which half precision represents exactly, into a word.
 DEVICE u32 narrow(f16, f32 low, f32 high) {
     const f32 rebias = 1.925929944387236e-34f;
     const u32 a = __float_as_uint(low * rebias), b = __float_as_uint(high * rebias);
@@ -51,8 +52,9 @@ DEVICE u32 narrow(f16, f32 low, f32 high) {
 #else
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
-/// Reads what no other thread will read, past the first-level cache. Volatile, so that reads that are
-/// asked for together stay together: it is their number that hides the memory's latency.
+/// Reads data that no other thread will read, without allocating it in the L1 cache. The assembly
+/// is volatile so that adjacent loads stay adjacent: the number of loads in flight hides the
+/// latency.
 DEVICE uint4 load_once(const uint4* from) {
     uint4 x;
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -61,14 +63,14 @@ DEVICE uint4 load_once(const uint4* from) {
     return x;
 }
 
-/// Both halves of a word, the lower half first.
+/// Converts both halves of a word, the lower half first.
 DEVICE void widen(f16, u32 word, f32& low, f32& high) {
     asm("{.reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}"
         : "=f"(low), "=f"(high)
         : "r"(word));
 }
 
-/// A word of two numbers that half precision has.
+/// Packs two numbers, which half precision represents exactly, into a word.
 DEVICE u32 narrow(f16, f32 low, f32 high) {
     u32 word;
     asm("{.reg .b16 a, b; cvt.rn.f16.f32 a, %1; cvt.rn.f16.f32 b, %2; mov.b32 %0, {a, b};}"
@@ -83,7 +85,7 @@ DEVICE void widen(bf16, u32 word, f32& low, f32& high) {
     high = __uint_as_float(word & 0xffff0000u);
 }
 
-/// A chunk of a row, as it is stored.
+/// A chunk of a row in its storage type.
 template <typename T> struct Chunk {
     uint4 words[CHUNK * sizeof(T) / sizeof(uint4)];
 };
@@ -119,7 +121,7 @@ DEVICE u32 narrow(bf16, f32 low, f32 high) {
     return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000u);
 }
 
-/// Writes elements of a chunk, of their type, at a multiple of 16 bytes.
+/// Writes a chunk in its storage type, at a multiple of 16 bytes.
 DEVICE void store_chunk(const f32 (&x)[CHUNK], f32* to) {
 #pragma unroll
     for (u32 i = 0; i < CHUNK; i++) to[i] = x[i];
@@ -131,7 +133,7 @@ template <typename T> DEVICE void store_chunk(const f32 (&x)[CHUNK], T* to) {
     *reinterpret_cast<uint4*>(to) = words;
 }
 
-/// The largest of a warp's numbers, and their sum, in every lane. The sum's order is fixed.
+/// Maximum and sum over a warp, in every lane. The order of additions is fixed.
 DEVICE f32 warp_max(f32 x) {
 #pragma unroll
     for (u32 apart = WARP / 2; apart > 0; apart /= 2) {
@@ -148,11 +150,11 @@ template <typename T> DEVICE T warp_sum(T x) {
     return x;
 }
 
-/// The sum over the warps before this one of a block, and over all of them, of what each has, the
-/// same in all its lanes. `held` has room for a number of each warp.
+/// Exclusive prefix sum of x over the warps of a block, and the total. x is the same in all lanes
+/// of a warp. `held` has room for a number of each warp.
 DEVICE u32 sum_of_warps_before(u32 x, u32* held, u32& total) {
     const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    __syncthreads();  // what was held before has been read
+    __syncthreads();  // previous readers of `held` are done
     if (lane == 0) held[warp] = x;
     __syncthreads();
     u32 before = 0;
@@ -164,7 +166,7 @@ DEVICE u32 sum_of_warps_before(u32 x, u32* held, u32& total) {
     return before;
 }
 
-/// The same over threads.
+/// Exclusive prefix sum of x over the threads of a block, and the total.
 DEVICE u32 sum_before(u32 x, u32* held, u32& total) {
     const u32 lane = threadIdx.x % WARP;
     u32 sum = x;
@@ -177,7 +179,7 @@ DEVICE u32 sum_before(u32 x, u32* held, u32& total) {
     return sum - x + sum_of_warps_before(of_warp, held, total);
 }
 
-/// The sum of the first `count` numbers, by a whole block.
+/// Sum of the first `count` numbers, by a whole block.
 DEVICE u32 sum_of_first(const u32* numbers, u32 count, u32* held) {
     u32 sum = 0, total;
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) sum += numbers[i];

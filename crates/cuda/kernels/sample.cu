@@ -1,11 +1,11 @@
-// The beginning of a keyed random order of the visible tokens, without those taken: the order that
-// core's `order.rs` defines, bit for bit.
+// The first part of a keyed random order of the visible tokens, without the taken ones. The order
+// is that of core's `order.rs`, bit for bit.
 //
 // `now` has the number of visible tokens and the sides a and b of the order.
 //
 // The candidates 0, 1, … of a bijection of 0..a·b are cut into spans, one for each block.
-// `count_open` counts those of a span whose image is a token that is not taken; `draw` knows by that
-// which place in the sample each of them has.
+// `count_open` counts the candidates of a span whose image is an untaken token; `draw` derives
+// their places in the sample from these counts.
 
 const u32 THREADS = 256;
 const u32 WARPS = THREADS / WARP;
@@ -27,7 +27,7 @@ DEVICE Order order_of(const u32* now, const u32* keys, u32 capacity) {
     return order;
 }
 
-/// Whether the order has no candidates for this block.
+/// True if the order has no candidates for this block.
 DEVICE bool beyond(const u32* now) { return blockIdx.x * SPAN >= now[1] * now[2]; }
 
 /// A keyed hash of x, scaled to 0..range.
@@ -55,7 +55,7 @@ DEVICE u32 image_of(const Order& order, u32 candidate) {
     return left * order.b + right;
 }
 
-/// The bits of the tokens that some rows have taken together, [members][words].
+/// Bits of the tokens that the rows of a list have taken, [members][words].
 struct Taken {
     const u32* bits;
     u32 members, words;
@@ -73,7 +73,7 @@ DEVICE bool is_taken(const Taken& taken, u32 token) {
     return bits >> (token % WARP) & 1;
 }
 
-/// Whether the image of the warp's i-th candidate in this lane is a token that is not taken.
+/// True if the image of the warp's i-th candidate in this lane is an untaken token.
 DEVICE bool is_open(const Order& order, const Taken& taken, u32 i, u32& token) {
     const u32 in_warp = threadIdx.x / WARP * (WARP * CANDIDATES) + i * WARP + threadIdx.x % WARP;
     const u32 candidate = blockIdx.x * SPAN + in_warp;
@@ -95,8 +95,8 @@ KERNEL(count_open, THREADS, const u32* now, const u32* keys, const u32* taken, u
     if (threadIdx.x == 0) counts[blockIdx.y * gridDim.x + blockIdx.x] = total;
 }
 
-/// Of list l, the tokens at the places firsts[l]..ends[l] of the sample go to the same places of
-/// tokens, [lists][capacity].
+/// Writes the tokens at the places firsts[list]..ends[list] of each list's sample to the same
+/// places of tokens, [lists][capacity].
 KERNEL(draw, THREADS, const u32* now, const u32* keys, const u32* taken, const u32* counts,
        const u32* firsts, const u32* ends, u32* tokens, u32 members, u32 capacity, u32 words) {
     __shared__ u32 held[WARPS];

@@ -1,13 +1,13 @@
-// How many bits the hash codes of tokens have in common with those of queries.
+// Number of bits in which the hash codes of tokens agree with those of queries.
 
 const u32 THREADS = 256;
 
 /// Tokens that a thread scores.
 const u32 TOKENS = 4;
 
-/// now: the visible tokens, first. codes [rows][members]: each the codes of all tokens,
+/// now: [0] visible tokens. codes [rows][members]: addresses of the codes of all tokens,
 /// [words][room]. queries [rows][members][words]. scores [rows][stride]: the bits in which codes
-/// agree, of `bits` each, summed over the members. room and stride are multiples of 4, not below
+/// agree, of `bits` each, summed over the members. room and stride are multiples of 4 and at least
 /// the capacity.
 KERNEL(score, THREADS, const u32* now, const u64* codes, const u32* queries, u16* scores,
        u32 members, u32 words, u32 bits, u32 capacity, u32 room, u32 stride) {

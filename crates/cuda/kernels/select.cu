@@ -1,29 +1,29 @@
-// The k best scores among the tokens not taken, lower tokens first among equals: exactly, without
-// sorting, in one order of additions or another alike.
+// Selection of the k largest scores among the untaken tokens, lower tokens first among equals. The
+// result is exact and does not depend on the order of additions, and nothing is sorted.
 //
-// A score is an ordered key. Beginning with its highest digit of 8 bits, `count_digits` counts how
-// often each value of the digit occurs among the keys that agree with the cut so far, and `narrow`
-// puts the digit of the k-th best key behind it. Then `count_equals` counts the keys that equal
-// the cut, span by span, and `mark` takes those above it, and of its equals the first.
+// A score is mapped to a key of the same order. From the highest 8-bit digit down, `count_digits`
+// computes the histogram of the digit over the keys that agree with the cut so far, and `narrow`
+// appends the digit of the k-th largest key to the cut. Then `count_equals` counts the keys that
+// equal the cut, span by span, and `mark` takes the keys above it, and the first of its equals.
 //
-// The first pass over a row begins with no cut, and each pass leaves what it counted in zeros, so
-// that the same kernels can run again and again.
+// The first pass over a row resets the cut, and each pass leaves the histogram zero, so that the
+// same kernels can run again and again.
 //
-// Constants: SCORE, u16 or f32; PAGE, tokens one after the other that have one score. Rows of taken
-// bits are `stride` tokens apart, a multiple of 64, and rows of scores those of so many tokens. `now`
+// Constants: SCORE, u16 or f32; PAGE, consecutive tokens that share a score. Rows of taken bits are
+// `stride` tokens apart, a multiple of 64, and rows of scores the same number of tokens. `now`
 // begins with the number of visible tokens.
 
 const u32 THREADS = 256;
 const u32 WARPS = THREADS / WARP;
 
-/// Words of taken bits that a warp looks at, and tokens that a block does.
+/// Words of taken bits of a warp, and tokens of a block.
 const u32 WORDS = 16;
 const u32 SPAN = THREADS * WORDS;
 
-/// The highest digit of a key.
+/// Index of the highest digit of a key.
 const u32 HIGHEST = sizeof(SCORE) - 1;
 
-/// Where the best end: the key of the last of them, and how many of its equals there are to take.
+/// The smallest key that is selected, and the number of its equals to take.
 struct Cut {
     u32 key;
     u32 wanted;
@@ -50,7 +50,7 @@ struct Part {
           first(blockIdx.x * SPAN + threadIdx.x / WARP * (WARP * WORDS)),
           visible(min(now[0], capacity)) {}
 
-    /// Whether the block has no tokens at all.
+    /// True if the block has no tokens.
     DEVICE bool beyond() const { return blockIdx.x * SPAN >= visible; }
 
     /// The token of this lane in a word.
@@ -58,7 +58,7 @@ struct Part {
 
     DEVICE SCORE score(u32 token) const { return scores[token / PAGE]; }
 
-    /// Whether this lane has a token in a word that is not taken, and its key.
+    /// True if this lane has an untaken token in a word; returns its key.
     DEVICE bool open(u32 word, u32& key) const {
         const u32 at = token(word);
         if (at >= visible || taken[at / WARP] >> (at % WARP) & 1) return false;
@@ -67,7 +67,7 @@ struct Part {
     }
 };
 
-/// counts [rows][256], zeros before.
+/// counts [rows][256] must be zero before.
 KERNEL(count_digits, THREADS, const u32* now, const SCORE* scores, u32* taken, const Cut* cuts,
        u32* counts, u32 digit, u32 capacity, u32 stride) {
     __shared__ u32 found[256];
@@ -87,8 +87,8 @@ KERNEL(count_digits, THREADS, const u32* now, const SCORE* scores, u32* taken, c
     if (count) atomicAdd(&counts[blockIdx.y * 256 + threadIdx.x], count);
 }
 
-/// One block for each row. wanted [rows]: how many to take. With fewer keys than wanted, the cut is
-/// and stays 0, below all of them.
+/// One block for each row. wanted [rows]: the number of tokens to take. If there are fewer keys,
+/// the cut stays 0, below all of them.
 KERNEL(narrow, THREADS, const u32* wanted, Cut* cuts, u32* counts, u32 digit) {
     __shared__ u32 held[WARPS];
     Cut& cut = cuts[blockIdx.x];
@@ -128,8 +128,8 @@ KERNEL(mark, THREADS, const u32* now, const SCORE* scores, u32* taken, const Cut
     const u32 lane = threadIdx.x % WARP;
     const u32 earlier = sum_of_first(equals + blockIdx.y * gridDim.x, blockIdx.x, held);
 
-    // Eight words at a time: for more, registers are spilled on sm_80.
-    // A bit for each word: whether this lane's token exceeds the cut, and whether it equals it.
+    // More than eight words in flight spill registers on sm_80. Each bit is a word: whether this
+    // lane's token exceeds the cut, and whether it equals the cut.
     u32 above = 0, equal = 0, count = 0, total;
 #pragma unroll 8
     for (u32 word = 0; word < WORDS; word++) {
@@ -154,8 +154,8 @@ KERNEL(mark, THREADS, const u32* now, const SCORE* scores, u32* taken, const Cut
     }
 }
 
-/// The best score left over in each span of tokens, or −∞: what bounds the rest. best
-/// [rows][gridDim.x], of which those without visible tokens stay as they are.
+/// Largest untaken score in each span of tokens, or −∞: an upper bound on the untaken scores.
+/// best [rows][gridDim.x]; spans without visible tokens are not written.
 KERNEL(best_left, THREADS, const u32* now, const SCORE* scores, u32* taken, f32* best,
        u32 capacity, u32 stride) {
     __shared__ f32 held[WARPS];

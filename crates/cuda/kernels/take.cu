@@ -1,9 +1,9 @@
-// Tokens that rows take without looking at scores: ranges, and what was drawn.
+// Takes tokens by position: ranges, and drawn tokens.
 
 const u32 THREADS = 256;
 
-/// now: the visible tokens, first. ranges [rows][count][2]: first and end, in any order, clipped to
-/// what is visible. taken [rows][words]: their bits are added, or, if `fresh`, all there are.
+/// now: [0] visible tokens. ranges [rows][count][2]: first and end, in any order, clipped to the
+/// visible tokens. taken [rows][words]: the bits are added, or, with `fresh`, replace the old ones.
 KERNEL(take_ranges, THREADS, const u32* now, const u32* ranges, u32* taken, u32 count, u32 fresh,
        u32 capacity, u32 words) {
     const u32 word = blockIdx.x * THREADS + threadIdx.x, row = blockIdx.y;
@@ -18,8 +18,8 @@ KERNEL(take_ranges, THREADS, const u32* now, const u32* ranges, u32* taken, u32 
     *out = fresh ? bits : *out | bits;
 }
 
-/// tokens [lists][capacity], of which ends[list] have been drawn. taken [lists][members][words]: they
-/// are added to the bits of a list's first row.
+/// tokens [lists][capacity], of which ends[list] have been drawn. taken [lists][members][words]:
+/// the tokens are added to the bits of a list's first row.
 KERNEL(take_drawn, THREADS, const u32* ends, const u32* tokens, u32* taken, u32 members,
        u32 capacity, u32 words) {
     const u32 place = blockIdx.x * THREADS + threadIdx.x, list = blockIdx.y;

@@ -1,4 +1,4 @@
-//! What a machine that runs kernels offers.
+//! Interface of a machine that runs kernels.
 
 use std::fmt::Debug;
 
@@ -8,59 +8,59 @@ use crate::Program;
 
 /// A machine that compiles and runs kernels: a GPU through its driver, or an emulation.
 ///
-/// Work is done in the order in which it was asked for, as on one stream: a kernel sees what was
-/// written before it, and [`read`](Self::read) waits for all of it.
+/// Work runs in the order in which it was started, as on one CUDA stream: a kernel sees what was
+/// written before it, and [`read`](Self::read) waits for all earlier work.
 pub trait Device: Clone + Debug + Send + Sync + 'static {
-    /// Memory of the device. Dropping it frees it, once the work asked for so far has been done.
+    /// Memory of the device. Dropping it frees it once the work started so far has finished.
     type Memory: Debug + Send + Sync;
 
     /// A compiled program.
     type Module: Clone + Debug + Send + Sync;
 
-    /// Kernels that are started together.
+    /// A recorded sequence of kernels.
     type Graph: Debug + Send + Sync;
 
-    /// What it is, in one line.
+    /// Name of the device and its compiler, in one line.
     fn summary(&self) -> String;
 
-    /// Memory of `bytes` bytes, all zero, at a multiple of 256.
+    /// Allocates `bytes` zeroed bytes at an address that is a multiple of 256.
     ///
     /// # Errors
-    /// [`Error::Memory`](vattention_core::Error::Memory) if there is not so much.
+    /// [`Error::Memory`](vattention_core::Error::Memory) if the memory does not suffice.
     fn allocate(&self, bytes: usize) -> Result<Self::Memory>;
 
-    /// Memory of the host that the device reads over the bus: as [`allocate`](Self::allocate)
-    /// otherwise.
+    /// Allocates memory of the host that the device reads over the bus. It has the same alignment
+    /// and is zeroed like memory from [`allocate`](Self::allocate).
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate).
+    /// The errors of [`allocate`](Self::allocate).
     fn allocate_on_host(&self, bytes: usize) -> Result<Self::Memory>;
 
-    /// Where the memory is, to the kernels.
+    /// Address of the memory as kernels see it.
     fn address(&self, memory: &Self::Memory) -> u64;
 
-    /// Copies bytes to a place in the memory.
+    /// Copies bytes into the memory at offset `at`.
     ///
     /// # Errors
     /// If the device is lost.
     ///
     /// # Panics
-    /// If they do not fit there.
+    /// If the bytes do not fit there.
     fn write(&self, bytes: &[u8], memory: &Self::Memory, at: usize) -> Result<()>;
 
-    /// Copies bytes from a place in the memory.
+    /// Copies bytes out of the memory from offset `at`.
     ///
     /// # Errors
-    /// If the device is lost, or work asked for before has failed.
+    /// If the device is lost, or earlier work has failed.
     ///
     /// # Panics
-    /// If fewer bytes are there.
+    /// If the memory ends before the last byte.
     fn read(&self, memory: &Self::Memory, at: usize, bytes: &mut [u8]) -> Result<()>;
 
     /// Compiles a program, unless it has been compiled before.
     ///
     /// # Errors
-    /// If there is no compiler, or the program is refused: with what the compiler says.
+    /// If there is no compiler, or it rejects the program; the error has the compiler's output.
     fn compile(&self, program: &Program) -> Result<Self::Module>;
 
     /// Starts a kernel.
@@ -69,55 +69,56 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// If the program has no such kernel, or the device refuses to start it.
     ///
     /// # Safety
-    /// The arguments are those that the kernel declares, in number, order and type, and what the
-    /// kernel reads and writes for them lies within memory that lives until it has run.
+    /// The arguments match the kernel's parameters in number, order and type, and all memory that
+    /// the kernel accesses through them is valid until the kernel has finished.
     #[allow(unsafe_code, reason = "arguments are not checked against the kernel")]
     unsafe fn launch(&self, kernel: &Kernel<Self::Module>) -> Result<()>;
 
-    /// Prepares kernels to be started together, one after the other, as often as wanted.
+    /// Records kernels that [`replay`](Self::replay) starts one after the other, any number of
+    /// times.
     ///
     /// # Errors
-    /// As [`launch`](Self::launch).
+    /// The errors of [`launch`](Self::launch).
     ///
     /// # Safety
-    /// As [`launch`](Self::launch), and the memory lives until the last [`replay`](Self::replay)
-    /// has run.
+    /// The conditions of [`launch`](Self::launch), with memory that is valid until the last
+    /// [`replay`](Self::replay) has finished.
     #[allow(unsafe_code, reason = "arguments are not checked against the kernels")]
     unsafe fn record(&self, kernels: &[Kernel<Self::Module>]) -> Result<Self::Graph>;
 
-    /// Starts them.
+    /// Starts the recorded kernels, in order.
     ///
     /// # Errors
-    /// If the device refuses to start them.
+    /// If the device refuses to start the kernels.
     fn replay(&self, graph: &Self::Graph) -> Result<()>;
 }
 
-/// A kernel of a program, and how to start it.
+/// A launch of a kernel: the program, the grid and the arguments.
 #[derive(Clone, Debug)]
 pub struct Kernel<M> {
     /// The program.
     pub module: M,
-    /// The kernel's name in it.
+    /// Name of the kernel in the program.
     pub name: &'static str,
-    /// How many threads run it.
+    /// Blocks and threads.
     pub grid: Grid,
-    /// What it is given.
+    /// Arguments, in the order of the kernel's parameters.
     pub arguments: Vec<Argument>,
 }
 
-/// How many threads run a kernel.
+/// Numbers of blocks and threads of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Blocks, along x and y.
     pub blocks: [u32; 2],
-    /// Threads in a block: a multiple of 32, at most 1024, along x.
+    /// Threads in a block, along x: a multiple of 32, at most 1024.
     pub threads: u32,
 }
 
-/// What a kernel is given.
+/// An argument of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument {
-    /// An address, of [`Device::address`] or beyond.
+    /// Address of [`Device::address`], or one inside that memory.
     Address(u64),
     /// `unsigned int`
     U32(u32),

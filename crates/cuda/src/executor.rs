@@ -1,5 +1,5 @@
-//! A step: by a routine on the device, or, where the pipeline has a part without kernels, the host
-//! chooses and the device reads the chosen tokens.
+//! Execution of a step: by a routine on the device, or, where the pipeline has a part without
+//! kernels, by selection on the host and attention on the device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use vattention_core::{
 };
 
 use crate::Device;
-use crate::answered::Answered;
-use crate::index::Index;
-use crate::launch::{Array, Attend, CombineSums, Lists, Logits, RowLayout};
+use crate::index::HeadIndex;
+use crate::launch::{Array, AttendLists, CombineSums, Lists, Logits, RowLayout};
 use crate::plan::Plan;
+use crate::results::StepResults;
 use crate::routine::{HeadInputs, Routine, RoutineKind, Routines};
-use crate::rows::Rows;
+use crate::rows::DeviceRows;
 
-/// Rows of a page: `2^8`.
+/// Base-2 logarithm of the rows of a page.
 const LOG2_PAGE: u32 = 8;
 
 /// One layer of one sequence on a device.
@@ -30,22 +30,22 @@ const LOG2_PAGE: u32 = 8;
 pub(crate) struct GpuExecutor<D: Device> {
     device: D,
     shape: Shape,
-    rows: Rows<D>,
-    /// By the number of query heads that read one list.
-    attend: BTreeMap<usize, Attend<D>>,
+    rows: DeviceRows<D>,
+    /// Attention kernels by the number of query heads that share a token list.
+    attend: BTreeMap<usize, AttendLists<D>>,
     combine: CombineSums<D>,
-    /// The operations of its steps, if every part of the pipeline has kernels.
+    /// Operations of each step, if every part of the pipeline has kernels.
     plan: Option<Arc<Plan>>,
     routines: Routines<D>,
-    /// The one that was used last.
+    /// The routine used last.
     routine: Option<Arc<Routine<D>>>,
-    /// Those of each KV head; none without a plan.
-    indexes: Vec<Index<D>>,
+    /// Indexes by KV head; empty without a plan.
+    indexes: Vec<HeadIndex<D>>,
 }
 
 impl<D: Device> GpuExecutor<D> {
-    /// No rows, the kernels compiled that every pipeline needs, and the plan for KV heads with these
-    /// pipelines.
+    /// Compiles the kernels that every pipeline needs, and plans the steps of KV heads with these
+    /// pipelines. There are no rows yet.
     pub(crate) fn new(
         device: D,
         routines: Routines<D>,
@@ -55,22 +55,22 @@ impl<D: Device> GpuExecutor<D> {
         let shape = pipelines[0].site().shape;
         let layout = RowLayout::new(options.storage, shape.head_dim, shape.value_dim, LOG2_PAGE)?;
         let own_lists = (pipelines[0].config().share == Share::Head).then_some(1);
-        let readers = std::iter::once(shape.group()).chain(own_lists);
-        let attend = readers
-            .map(|readers| Ok((readers, Attend::new(&device, layout, readers)?)))
+        let heads_per_list = std::iter::once(shape.group()).chain(own_lists);
+        let attend = heads_per_list
+            .map(|heads| Ok((heads, AttendLists::new(&device, layout, heads)?)))
             .collect::<Result<_>>()?;
         let combine = CombineSums::new(&device)?;
-        let rows = Rows::new(device.clone(), layout, shape.kv_heads, options.placement)?;
+        let rows = DeviceRows::new(device.clone(), layout, shape.kv_heads, options.placement)?;
         let plan = Plan::new(pipelines, layout).map(Arc::new);
-        let index = |plan, kv_head| Index::new(device.clone(), layout, plan, kv_head);
+        let index = |plan, kv_head| HeadIndex::new(device.clone(), layout, plan, kv_head);
         let indexes =
             plan.iter().flat_map(|plan| (0..shape.kv_heads).map(|head| index(plan, head)));
         let indexes = indexes.collect::<Result<_>>()?;
         Ok(Self { device, shape, rows, attend, combine, plan, routines, routine: None, indexes })
     }
 
-    /// What each query head makes of what it reads: one launch for all KV heads, and one for the
-    /// sums.
+    /// Attention sums of each query head over its token list. All KV heads share one launch, and
+    /// the sums another one.
     fn attend(&self, heads: &[HeadInput<'_>], readings: &[&Reading]) -> Result<Vec<RowSums>> {
         let reads: Vec<&Read> = readings.iter().flat_map(|reading| reading.reads()).collect();
         let lists = lists(&self.device, &reads)?;
@@ -81,23 +81,23 @@ impl<D: Device> GpuExecutor<D> {
             .collect();
         let queries: Vec<f32> = heads.iter().flat_map(|head| head.step.queries).copied().collect();
         let queries = Array::new(&self.device, &queries)?;
-        let readers = self.shape.query_heads / reads.len();
+        let heads_per_list = self.shape.query_heads / reads.len();
         let logits = heads
             .iter()
             .any(|head| head.pipeline.needs_feedback())
-            .then(|| Logits::new(&self.device, reads.len(), readers, lists.longest()))
+            .then(|| Logits::new(&self.device, reads.len(), heads_per_list, lists.longest()))
             .transpose()?;
-        let records = self.attend[&readers].run(&rows, &lists, &queries, logits.as_ref())?;
+        let records = self.attend[&heads_per_list].run(&rows, &lists, &queries, logits.as_ref())?;
         let sums = self.combine.run(&records, &lists)?.read()?;
         let logits = match &logits {
-            Some(logits) => of_rows(&logits.read()?, readers, &reads),
+            Some(logits) => logits_by_head(&logits.read()?, heads_per_list, &reads),
             None => vec![Vec::new(); self.shape.query_heads],
         };
         let row = |(sums, logits): (Softmax, Vec<f64>)| RowSums { sums, logits };
         Ok(sums.into_iter().zip(logits).map(row).collect())
     }
 
-    /// Runs a step of the plan: the device does everything.
+    /// Runs a step of the plan on the device.
     fn run_routine(&mut self, plan: &Plan, heads: &[HeadInput<'_>]) -> Result<Vec<HeadOutput>> {
         let begin = Instant::now();
         let routine = self.routine_for(plan, heads[0].step.keys.len())?;
@@ -116,10 +116,10 @@ impl<D: Device> GpuExecutor<D> {
         for (index, head) in self.indexes.iter_mut().zip(heads) {
             index.advance(head.step.visible);
         }
-        let answered = Answered { kind, plan, found, tokens };
+        let results = StepResults { kind, plan, found, tokens };
         let mut steps: Vec<HeadOutput> =
-            heads.iter().enumerate().map(|(i, head)| answered.head(i, head)).collect();
-        // The device answers all KV heads at once: the time is reported once.
+            heads.iter().enumerate().map(|(i, head)| results.head_output(i, head)).collect();
+        // The device computes all KV heads in parallel, so the time is reported once.
         steps[0].timings.attend = begin.elapsed();
         Ok(steps)
     }
@@ -138,13 +138,13 @@ impl<D: Device> GpuExecutor<D> {
         Ok(routine)
     }
 
-    /// Attends to the tokens that the pipelines choose on the host.
+    /// Attends to the tokens that the pipelines chose on the host.
     fn read_chosen(&self, heads: &[HeadInput<'_>], workers: &Workers) -> Result<Vec<HeadOutput>> {
         let mut chosen = workers.map(heads.iter().collect(), choose);
         let begin = Instant::now();
         let readings: Vec<&Reading> = chosen.iter().map(|(reading, _)| reading).collect();
         let mut rows = self.attend(heads, &readings)?.into_iter();
-        // The device answers all KV heads at once: the time is reported once.
+        // The device computes all KV heads in parallel, so the time is reported once.
         chosen[0].1.attend = begin.elapsed();
         let step = |(head, (reading, timings)): (&HeadInput<'_>, (Reading, Timings))| {
             let sums = rows.by_ref().take(self.shape.group()).collect();
@@ -173,7 +173,7 @@ impl<D: Device> Executor for GpuExecutor<D> {
     }
 
     fn index_bytes(&self) -> usize {
-        self.indexes.iter().map(Index::bytes).sum()
+        self.indexes.iter().map(HeadIndex::bytes).sum()
     }
 
     fn row_bytes(&self) -> usize {
@@ -189,13 +189,13 @@ impl<D: Device> Executor for GpuExecutor<D> {
             plan: self.plan.clone(),
             routines: self.routines.clone(),
             routine: self.routine.clone(),
-            indexes: self.indexes.iter().map(Index::emptied).collect(),
+            indexes: self.indexes.iter().map(HeadIndex::new_empty).collect(),
             ..*self
         })
     }
 }
 
-/// Selects and samples on the host, as it is defined.
+/// Selects and samples on the host, with the reference implementation.
 fn choose(head: &HeadInput<'_>) -> (Reading, Timings) {
     let begin = Instant::now();
     let choice = head.pipeline.choose(&head.step);
@@ -205,7 +205,7 @@ fn choose(head: &HeadInput<'_>) -> (Reading, Timings) {
     (reading, Timings { select, sample, ..Timings::default() })
 }
 
-/// What is read, for the device.
+/// Copies the tokens that are read, with their probabilities, to the device.
 fn lists<D: Device>(device: &D, reads: &[&Read]) -> Result<Lists<D>> {
     if reads.iter().all(|read| read.picks().is_none()) {
         let lengths: Vec<usize> = reads.iter().map(|read| read.len()).collect();
@@ -222,10 +222,11 @@ fn lists<D: Device>(device: &D, reads: &[&Read]) -> Result<Lists<D>> {
     Lists::new(device, &indptr, &indices, (!certain).then_some(&probabilities[..]))
 }
 
-/// Of the logits of all lists, `[lists, readers, longest]`, those of each reader.
-fn of_rows(logits: &[f32], readers: usize, reads: &[&Read]) -> Vec<Vec<f64>> {
-    let places = logits.len() / (readers * reads.len());
-    let lengths = reads.iter().flat_map(|read| std::iter::repeat_n(read.len(), readers));
+/// Splits logits `[lists, heads_per_list, longest]` by query head, and cuts each row to the length
+/// of its list.
+fn logits_by_head(logits: &[f32], heads_per_list: usize, reads: &[&Read]) -> Vec<Vec<f64>> {
+    let places = logits.len() / (heads_per_list * reads.len());
+    let lengths = reads.iter().flat_map(|read| std::iter::repeat_n(read.len(), heads_per_list));
     let rows = logits.chunks_exact(places).zip(lengths);
     rows.map(|(row, len)| row[..len].iter().map(|&logit| f64::from(logit)).collect()).collect()
 }

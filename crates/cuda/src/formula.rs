@@ -1,4 +1,4 @@
-//! Budgets as formulas of a few statistics, which the device evaluates in place of an estimator.
+//! Budgets as formulas of a few statistics, which the device evaluates instead of an estimator.
 
 use std::any::Any;
 
@@ -17,39 +17,39 @@ use vattention_estimators::{Clt, Combine, Correction, Hoeffding, Mode, Ratio, Su
 /// The size of a sample as the device computes it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClosedForm {
-    /// A fixed number of tokens, drawn at once. Nothing is promised.
+    /// A fixed number of tokens, drawn in one step, without a promise.
     Size(Size),
     /// A formula of the sample's statistics.
     Formula {
         /// The formula.
         formula: Formula,
-        /// The ground of the promise.
+        /// Kind of guarantee.
         kind: Kind,
-        /// Its assumptions.
+        /// Assumptions of the guarantee.
         assumes: Assumptions,
     },
 }
 
-/// `√b = min over splits of [√q s / ε + z s_D]`, with `s` of the numerator and `s_D` of the
-/// denominator, the deviation of each at one draw; then less, as the residual is finite, and rounded
-/// up.
+/// Budget `b`, where `√b = min over splits of [√q s / ε + z s_D]`. `s` and `s_D` are the deviations
+/// of the numerator and of the denominator at one draw. The budget is then reduced by the
+/// finite-population correction and rounded up.
 ///
-/// Both follow from deviations that the sample shows, or from `B`, the largest `e` that an untaken
-/// token can have, which selectors prove.
+/// Both deviations follow from the variances of the sample, or from `B`, the largest `e` that an
+/// untaken token can have, which selectors prove.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Formula {
     /// The definition of `s`.
     pub numerator: Numerator,
     /// The definition of `s_D`.
     pub denominator: Denominator,
-    /// The error allowed, relative to the estimate.
+    /// Allowed error, relative to the estimate.
     pub epsilon: f64,
-    /// Ways to divide the failure probability; the cheapest counts.
+    /// Ways to divide the failure probability; the formula uses the cheapest.
     pub splits: Vec<DeltaSplit>,
-    /// The correction for a finite residual.
+    /// Finite-population correction.
     pub population: Population,
-    /// By how many of their own standard errors variances are raised,
-    /// [`SampleStats::raised`](vattention_core::SampleStats::raised); 0 for none.
+    /// Number of their own standard errors by which variances are raised,
+    /// [`SampleStats::raised`](vattention_core::SampleStats::raised); 0 leaves them as estimated.
     pub allowance: f64,
 }
 
@@ -67,34 +67,34 @@ pub enum Numerator {
 /// The deviation of the denominator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denominator {
-    /// `n_s σ / D`, as estimated.
+    /// `n_s σ / D`, with both estimated from the sample.
     Estimated,
-    /// `n_s B / D`; the denominator is as estimated.
+    /// `n_s B / D`, with `D` estimated from the sample.
     Bounded,
-    /// `n_s B / D_f`, which is known before anything is drawn: `D_f` is the certain tokens' part of
-    /// `D`.
+    /// `n_s B / D_f`, which is known before anything is drawn: `D_f` is the part of `D` that the
+    /// always-read tokens contribute.
     Proved,
 }
 
-/// The budget out of `n_s` tokens, from the budget `b0` for an infinite population.
+/// Correction of the budget `b0` for an infinite population to a population of `n_s` tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Population {
     /// `b0`.
     Infinite,
-    /// `b0 / (1 + b0 / n_s)`, which is right for variances.
+    /// `b0 / (1 + b0 / n_s)`, the correction for variances.
     Finite,
-    /// The least `b` that is at least `b0 (1 − (b − 1) / n_s)`, or, beyond `n_s / 2`,
-    /// `b0 (1 − b / n_s) (1 + 1 / b)`: Serfling's, which is right for ranges.
+    /// Serfling's correction for ranges: the least `b` that is at least `b0 (1 − (b − 1) / n_s)`,
+    /// or, beyond `n_s / 2`, `b0 (1 − b / n_s) (1 + 1 / b)`.
     Serfling,
 }
 
 impl Formula {
-    /// Whether it follows from what selectors prove of the tokens that they leave.
+    /// Returns true if the formula needs a bound that selectors prove for the untaken tokens.
     pub fn needs_bound(&self) -> bool {
         self.numerator == Numerator::Bounded || self.denominator != Denominator::Estimated
     }
 
-    /// Whether it follows from a sample; if not, from the certain tokens alone.
+    /// Returns true if the formula needs a sample; otherwise the always-read tokens suffice.
     pub fn needs_sample(&self) -> bool {
         let numerator_counts = self.splits.iter().any(|split| split.cap > 0.0);
         numerator_counts || self.denominator != Denominator::Proved
@@ -102,9 +102,10 @@ impl Formula {
 }
 
 impl ClosedForm {
-    /// The budget of an estimator for a layer of `query_heads` whose values have `value_dim` elements,
-    /// if there are kernels for it. It may take tens of milliseconds.
-    pub fn of_estimator(
+    /// Converts the budget of an estimator, for a layer of `query_heads` query heads whose values
+    /// have `value_dim` elements. Returns `None` if there are no kernels for it. The conversion may
+    /// take tens of milliseconds.
+    pub fn from_estimator(
         estimator: &dyn Estimator,
         query_heads: usize,
         value_dim: usize,
@@ -118,19 +119,22 @@ impl ClosedForm {
         let delta = goal.row_delta(query_heads);
         let estimator: &dyn Any = estimator;
         let (formula, kind, assumes) = if let Some(ratio) = estimator.downcast_ref::<Ratio>() {
-            (of_ratio(ratio, epsilon, delta, value_dim)?, Kind::Asymptotic, Assumptions::ALL)
+            let formula = ratio_formula(ratio, epsilon, delta, value_dim)?;
+            (formula, Kind::Asymptotic, Assumptions::ALL)
         } else if let Some(Clt(terms)) = estimator.downcast_ref() {
             let vector: &dyn Fn(f64) -> f64 = match terms.combine {
                 Combine::Exact => &|delta| c2(delta, value_dim).sqrt(),
                 Combine::Paper => &z_two,
             };
-            let quantiles = Quantiles { scalar: &z_two, vector };
-            (of_terms(terms, epsilon, delta, &quantiles)?, Kind::Asymptotic, Assumptions::ALL)
+            let quantiles = DrawQuantiles { scalar: &z_two, vector };
+            let formula = terms_formula(terms, epsilon, delta, &quantiles)?;
+            (formula, Kind::Asymptotic, Assumptions::ALL)
         } else if let Some(SubGaussian(terms)) = estimator.downcast_ref() {
-            let quantiles = Quantiles { scalar: &sub_gaussian, vector: &sub_gaussian };
-            (of_terms(terms, epsilon, delta, &quantiles)?, Kind::Asymptotic, Assumptions::ALL)
+            let quantiles = DrawQuantiles { scalar: &sub_gaussian, vector: &sub_gaussian };
+            let formula = terms_formula(terms, epsilon, delta, &quantiles)?;
+            (formula, Kind::Asymptotic, Assumptions::ALL)
         } else if let Some(hoeffding) = estimator.downcast_ref::<Hoeffding>() {
-            let formula = of_hoeffding(hoeffding, epsilon, delta)?;
+            let formula = hoeffding_formula(hoeffding, epsilon, delta)?;
             if formula.denominator == Denominator::Proved {
                 (formula, Kind::FiniteSample, Assumptions::NONE)
             } else {
@@ -143,7 +147,7 @@ impl ClosedForm {
     }
 }
 
-fn of_ratio(ratio: &Ratio, epsilon: f64, delta: f64, value_dim: usize) -> Option<Formula> {
+fn ratio_formula(ratio: &Ratio, epsilon: f64, delta: f64, value_dim: usize) -> Option<Formula> {
     (ratio.mode == Mode::Default).then(|| Formula {
         numerator: Numerator::Output,
         denominator: Denominator::Estimated,
@@ -155,10 +159,15 @@ fn of_ratio(ratio: &Ratio, epsilon: f64, delta: f64, value_dim: usize) -> Option
 }
 
 /// The formula of `clt` and `sub-gaussian`.
-fn of_terms(terms: &Terms, epsilon: f64, delta: f64, quantiles: &Quantiles<'_>) -> Option<Formula> {
+fn terms_formula(
+    terms: &Terms,
+    epsilon: f64,
+    delta: f64,
+    quantiles: &DrawQuantiles<'_>,
+) -> Option<Formula> {
     let (epsilon, allowance) = match terms.combine {
         Combine::Exact => (radius_of_bar(epsilon, delta), ALLOWANCE),
-        // The paper takes estimates for the truth.
+        // The paper uses estimated variances as if they were exact.
         Combine::Paper => (epsilon, 0.0),
     };
     (terms.mode == Mode::Default).then(|| Formula {
@@ -174,8 +183,8 @@ fn of_terms(terms: &Terms, epsilon: f64, delta: f64, quantiles: &Quantiles<'_>) 
     })
 }
 
-/// The formula of `hoeffding`; `None` where the fewest draws have to be searched.
-fn of_hoeffding(hoeffding: &Hoeffding, epsilon: f64, delta: f64) -> Option<Formula> {
+/// The formula of `hoeffding`; `None` where the smallest budget has to be searched.
+fn hoeffding_formula(hoeffding: &Hoeffding, epsilon: f64, delta: f64) -> Option<Formula> {
     let &Hoeffding { target, combine, correction, .. } = hoeffding;
     let population = match (target, correction) {
         (_, Correction::None) => Population::Infinite,
@@ -188,8 +197,8 @@ fn of_hoeffding(hoeffding: &Hoeffding, epsilon: f64, delta: f64) -> Option<Formu
         (Target::Denominator, _) | (_, Combine::Paper) => epsilon,
         (Target::Numerator | Target::Sdpa, Combine::Exact) => radius_of_sure_bar(epsilon),
     };
-    // Of numbers up to 1, and of vectors of norms up to 1.
-    let quantiles = Quantiles {
+    // The range of numbers is 1, and so is the largest norm of vectors.
+    let quantiles = DrawQuantiles {
         scalar: &|delta| hoeffding_radius(delta, 1.0),
         vector: &|delta| mcdiarmid_radius(delta, 1.0, 2.0),
     };
@@ -203,28 +212,29 @@ fn of_hoeffding(hoeffding: &Hoeffding, epsilon: f64, delta: f64) -> Option<Formu
     })
 }
 
-/// The bounds that hold with probability `1 − delta`, at one draw.
-struct Quantiles<'a> {
-    /// Of a number, in standard deviations, or relative to its range.
+/// Bounds on the deviation of the mean, at one draw, that hold with probability `1 − delta`.
+struct DrawQuantiles<'a> {
+    /// For a number: multiple of its standard deviation, or of its range.
     scalar: &'a dyn Fn(f64) -> f64,
-    /// Of a vector, in roots of its covariance's trace, or relative to the largest norm.
+    /// For a vector: multiple of the root of its covariance's trace, or of the largest norm.
     vector: &'a dyn Fn(f64) -> f64,
 }
 
-/// The logarithms of the ratios in which a table divides delta, in place of a search. Where the best
-/// ratio is beyond them, or between two, `√b` is some 1e-5 larger at the most.
-const RATIOS: std::ops::RangeInclusive<i32> = -384..=384;
-const STEP: f64 = 1.0 / 32.0;
+/// Exponents, in units of `RATIO_STEP`, of the ratios in which delta is divided. A table replaces
+/// the search of the estimators. Where the best ratio is outside the table, or between two entries,
+/// `√b` is at most about 1e-5 larger.
+const RATIO_EXPONENTS: std::ops::RangeInclusive<i32> = -384..=384;
+const RATIO_STEP: f64 = 1.0 / 32.0;
 
-/// The ways to bring a target's error within epsilon but for probability delta.
+/// Ways to divide delta so that the target's error is within epsilon with probability `1 − delta`.
 fn splits(
     target: Target,
     combine: Combine,
     epsilon: f64,
     delta: f64,
-    quantiles: &Quantiles<'_>,
+    quantiles: &DrawQuantiles<'_>,
 ) -> Vec<DeltaSplit> {
-    // The cost of one unit of each: `√b ε` is linear in both.
+    // Weights of both errors: `√b ε` is linear in each.
     let (num, den) = match (target, combine) {
         (Target::Denominator, _) => (0.0, 1.0),
         (Target::Numerator, _) => (1.0, 0.0),
@@ -233,13 +243,16 @@ fn splits(
     };
     let split = |delta_num: f64, delta_den: f64| DeltaSplit {
         cap: if num > 0.0 { ((quantiles.vector)(delta_num) * num).powi(2) } else { 0.0 },
-        // Nothing is known of the spectrum: the cap is what counts.
+        // The spectrum is unknown, so the cap must apply.
         kappa: f64::INFINITY,
         z: if den > 0.0 { (quantiles.scalar)(delta_den) * den / epsilon } else { 0.0 },
     };
-    let at = |ratio: f64| split(delta / (1.0 + ratio), delta / (1.0 + 1.0 / ratio));
+    let divide = |exponent: i32| {
+        let ratio = (f64::from(exponent) * RATIO_STEP).exp();
+        split(delta / (1.0 + ratio), delta / (1.0 + 1.0 / ratio))
+    };
     match target {
         Target::Denominator | Target::Numerator => vec![split(delta, delta)],
-        Target::Sdpa => RATIOS.map(|i| at((f64::from(i) * STEP).exp())).collect(),
+        Target::Sdpa => RATIO_EXPONENTS.map(divide).collect(),
     }
 }

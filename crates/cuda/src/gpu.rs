@@ -1,4 +1,4 @@
-//! The backends: over any device, and over the GPU of this machine.
+//! The CUDA backend, generic over the device, and its instance for the GPU of this machine.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,8 @@ use crate::{Device, Driver};
 const NAME: &str = "cuda";
 const SUMMARY: &str = "an NVIDIA GPU; what it has no kernels for runs on the CPU";
 
-/// Pipelines over a device. Selectors and samples run on `options.threads` threads of the host.
+/// The backend over a device. Selectors and samplers without kernels run on `options.threads`
+/// threads of the host.
 #[derive(Debug)]
 pub struct Gpu<D: Device> {
     device: D,
@@ -21,7 +22,7 @@ pub struct Gpu<D: Device> {
 }
 
 impl<D: Device> Gpu<D> {
-    /// Over this device.
+    /// Returns a backend that uses this device.
     pub fn new(device: D) -> Self {
         let (pools, routines) = Default::default();
         Self { device, pools, routines }
@@ -46,15 +47,15 @@ impl<D: Device> Backend for Gpu<D> {
     ) -> Result<Box<dyn Attention>> {
         let workers = self.pools.workers(NAME, options.threads)?;
         let pipelines = build_pipelines(pipeline, layer, shape, options)?;
-        let machine =
+        let executor =
             GpuExecutor::new(self.device.clone(), self.routines.clone(), &pipelines, options)?;
-        // Rows on a device are not freed, nor the host's copy of them.
+        // Neither rows on a device nor the host's copies can be freed one by one.
         let options = Options { free_evicted: false, ..options.clone() };
-        Ok(Box::new(Layer::new(pipelines, &options, workers, machine)?))
+        Ok(Box::new(Layer::new(pipelines, &options, workers, executor)?))
     }
 }
 
-/// The first NVIDIA GPU of this machine, opened when it is first asked for.
+/// The first NVIDIA GPU of this machine, opened on first use.
 #[derive(Debug, Default)]
 pub struct Cuda {
     gpu: OnceLock<Gpu<Driver>>,

@@ -1,4 +1,4 @@
-//! The indexes of one KV head's selectors on the device. Kernels add the newest tokens at each step.
+//! Indexes of one KV head's selectors on the device. Kernels add the new tokens at each step.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use crate::Device;
 use crate::launch::{DeviceCodes, DeviceNetwork, PageBounds, RowLayout};
 use crate::plan::{Op, Plan};
 
-/// The indexes of one KV head.
+/// Indexes of all selectors of one KV head.
 #[derive(Debug)]
-pub(crate) struct Index<D: Device> {
+pub(crate) struct HeadIndex<D: Device> {
     device: D,
     layout: RowLayout,
-    /// The definition of each selector's index, in the order of the pipeline. Forks share them.
-    definitions: Arc<Vec<Definition<D>>>,
-    /// Tokens that there is room for.
+    /// Definition of each selector's index, in the order of the pipeline, shared by forks.
+    definitions: Arc<Vec<IndexDefinition<D>>>,
+    /// Tokens for which there is memory.
     capacity: usize,
-    /// The indexes, once there is room for tokens.
+    /// One index per selector; empty until memory is allocated.
     indexes: Vec<SelectorIndex<D>>,
 }
 
-/// The index that a selector has.
+/// Definition of the index of one selector.
 #[derive(Debug)]
-enum Definition<D: Device> {
+enum IndexDefinition<D: Device> {
     Nothing,
-    /// Codes, by each of its maps.
+    /// Codes, one set for each map.
     Codes(Vec<MapNetworks<D>>),
-    /// Bounds of pages of this number of tokens.
+    /// Bounds of pages with this number of tokens.
     Pages(usize),
 }
 
@@ -43,26 +43,26 @@ struct MapNetworks<D: Device> {
 #[derive(Debug)]
 enum SelectorIndex<D: Device> {
     Nothing,
-    /// The codes by each of its maps, of the first tokens.
+    /// Codes of the first `tokens` tokens, one set for each map.
     Codes {
         codes: Vec<DeviceCodes<D>>,
         tokens: usize,
     },
-    /// The bounds of the first pages, all of them full.
+    /// Bounds of the first `pages` pages, all of which are full.
     Pages {
         bounds: PageBounds<D>,
         pages: usize,
     },
 }
 
-/// Where a part of an index lies on the device, and how many of the first tokens or pages it holds.
+/// Address of a part of an index, and the number of tokens or pages indexed so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IndexSpan {
     pub(crate) address: u64,
-    pub(crate) known: u32,
+    pub(crate) indexed: u32,
 }
 
-/// What a routine needs to know of one selector's index.
+/// Inputs of a routine from one selector's index.
 #[derive(Debug)]
 pub(crate) enum IndexInputs {
     Nothing,
@@ -70,7 +70,7 @@ pub(crate) enum IndexInputs {
     Pages(IndexSpan),
 }
 
-/// What a routine needs to know of the codes by one map.
+/// Inputs of a routine from the codes of one map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MapInputs {
     pub(crate) codes: IndexSpan,
@@ -79,48 +79,50 @@ pub(crate) struct MapInputs {
 }
 
 impl IndexInputs {
-    /// Its maps; none if it keeps no codes.
+    /// Inputs of each map; empty if the selector has no codes.
     pub(crate) fn maps(&self) -> &[MapInputs] {
         if let Self::Codes(maps) = self { maps } else { &[] }
     }
 
-    /// The bounds of its pages.
+    /// Bounds of pages, if the selector has them.
     pub(crate) fn bounds(&self) -> Option<IndexSpan> {
         if let Self::Pages(bounds) = *self { Some(bounds) } else { None }
     }
 }
 
-impl<D: Device> Index<D> {
-    /// Empty indexes of rows of a layout, and the networks of a KV head copied to the device.
+impl<D: Device> HeadIndex<D> {
+    /// Returns empty indexes for rows of a layout, and copies the networks of a KV head to the
+    /// device.
     pub(crate) fn new(device: D, layout: RowLayout, plan: &Plan, kv_head: usize) -> Result<Self> {
         let definition = |op: &Op| -> Result<_> {
             Ok(match op {
                 Op::TopCodes { maps, .. } => {
                     let networks = maps[kv_head].iter().map(|map| MapNetworks::new(&device, map));
-                    Definition::Codes(networks.collect::<Result<_>>()?)
+                    IndexDefinition::Codes(networks.collect::<Result<_>>()?)
                 }
-                Op::TopPages { page, .. } => Definition::Pages(page.get()),
-                Op::Sink(_) | Op::Window(_) | Op::TopLogits { .. } => Definition::Nothing,
+                Op::TopPages { page, .. } => IndexDefinition::Pages(page.get()),
+                Op::Sink(_) | Op::Window(_) | Op::TopLogits { .. } => IndexDefinition::Nothing,
             })
         };
         let definitions = Arc::new(plan.ops.iter().map(definition).collect::<Result<_>>()?);
         Ok(Self { device, layout, definitions, capacity: 0, indexes: Vec::new() })
     }
 
-    /// Empty indexes by the same definitions.
-    pub(crate) fn emptied(&self) -> Self {
+    /// Returns empty indexes with the same definitions.
+    pub(crate) fn new_empty(&self) -> Self {
         let (device, definitions) = (self.device.clone(), self.definitions.clone());
         Self { device, definitions, capacity: 0, indexes: Vec::new(), ..*self }
     }
 
-    /// Makes room for `capacity` tokens, and returns the inputs of a step that sees `visible` of them,
-    /// selector by selector. Other room than before begins empty.
+    /// Allocates memory for `capacity` tokens, and returns the inputs of each selector for a step
+    /// that sees `visible` of them. A change of the capacity empties the indexes.
     ///
     /// # Errors
-    /// If there is no memory, or the device fails; indexes stay valid.
+    /// If there is no memory, or the device fails; the indexes stay valid.
     pub(crate) fn prepare(&mut self, capacity: usize, visible: usize) -> Result<Vec<IndexInputs>> {
         if self.capacity != capacity {
-            let empty = self.definitions.iter().map(|definition| self.empty(definition, capacity));
+            let empty =
+                self.definitions.iter().map(|definition| self.allocate(definition, capacity));
             self.indexes = empty.collect::<Result<_>>()?;
             self.capacity = capacity;
         }
@@ -128,23 +130,27 @@ impl<D: Device> Index<D> {
         Ok(indexes.map(|(index, definition)| index.inputs(definition, visible)).collect())
     }
 
-    fn empty(&self, definition: &Definition<D>, capacity: usize) -> Result<SelectorIndex<D>> {
+    fn allocate(
+        &self,
+        definition: &IndexDefinition<D>,
+        capacity: usize,
+    ) -> Result<SelectorIndex<D>> {
         let device = &self.device;
         Ok(match definition {
-            Definition::Nothing => SelectorIndex::Nothing,
-            Definition::Codes(networks) => {
+            IndexDefinition::Nothing => SelectorIndex::Nothing,
+            IndexDefinition::Codes(networks) => {
                 let bits = networks.iter().map(|networks| networks.key.shape().outputs());
                 let codes = bits.map(|bits| DeviceCodes::new(device, bits, capacity));
                 SelectorIndex::Codes { codes: codes.collect::<Result<_>>()?, tokens: 0 }
             }
-            &Definition::Pages(page) => {
+            &IndexDefinition::Pages(page) => {
                 let bounds = PageBounds::new(device, self.layout, page.min(capacity), capacity)?;
                 SelectorIndex::Pages { bounds, pages: 0 }
             }
         })
     }
 
-    /// Notes that a step has indexed the first `visible` tokens.
+    /// Records that a step has indexed the first `visible` tokens.
     pub(crate) fn advance(&mut self, visible: usize) {
         for index in &mut self.indexes {
             match index {
@@ -155,7 +161,7 @@ impl<D: Device> Index<D> {
         }
     }
 
-    /// Bytes of the indexed tokens.
+    /// Bytes of the index entries of all indexed tokens.
     pub(crate) fn bytes(&self) -> usize {
         let bytes = |index: &SelectorIndex<D>| match index {
             SelectorIndex::Nothing => 0,
@@ -181,21 +187,21 @@ impl<D: Device> MapNetworks<D> {
 }
 
 impl<D: Device> SelectorIndex<D> {
-    fn inputs(&mut self, definition: &Definition<D>, visible: usize) -> IndexInputs {
+    fn inputs(&mut self, definition: &IndexDefinition<D>, visible: usize) -> IndexInputs {
         match (self, definition) {
-            (Self::Codes { codes, tokens }, Definition::Codes(networks)) => {
+            (Self::Codes { codes, tokens }, IndexDefinition::Codes(networks)) => {
                 let map = |(codes, networks): (&DeviceCodes<D>, &MapNetworks<D>)| MapInputs {
-                    codes: IndexSpan { address: codes.address(), known: *tokens as u32 },
+                    codes: IndexSpan { address: codes.address(), indexed: *tokens as u32 },
                     key_network: networks.key.address(),
                     query_network: networks.query.address(),
                 };
                 IndexInputs::Codes(codes.iter().zip(networks).map(map).collect())
             }
             (Self::Pages { bounds, pages }, _) => {
-                // Bounds of the page in which the visible tokens end are computed anew, of the visible
-                // ones alone.
+                // The last page may be visible in part. Its bounds are computed anew from the
+                // visible keys.
                 *pages = (*pages).min(visible / bounds.page());
-                IndexInputs::Pages(IndexSpan { address: bounds.address(), known: *pages as u32 })
+                IndexInputs::Pages(IndexSpan { address: bounds.address(), indexed: *pages as u32 })
             }
             _ => IndexInputs::Nothing,
         }

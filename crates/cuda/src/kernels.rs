@@ -1,89 +1,93 @@
-//! The sources of the kernels, and with which constants they are compiled.
+//! Sources of the kernels, and the constants with which they are compiled.
 
 use std::fmt::Write;
 
-/// What is put before every source.
+/// Code in front of every source.
 const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
 
-/// Files one after the other, each told to the compiler by its name.
+/// Concatenates files, with `#line` directives that name each for the compiler.
 macro_rules! files {
     ($($file:literal)+) => {
         concat!($("#line 1 \"", $file, "\"\n", include_str!(concat!("../kernels/", $file))),+)
     };
 }
 
-/// Weighted attention over lists of rows.
-pub(crate) const ATTEND: Source =
-    Source { name: "attend", text: files!("rows.cuh" "keys.cuh" "attend.cu") };
+/// Weighted attention over token lists.
+pub(crate) const ATTEND: KernelSource =
+    KernelSource { name: "attend", text: files!("rows.cuh" "keys.cuh" "attend.cu") };
 
 /// Logits of all tokens.
-pub(crate) const LOGITS: Source =
-    Source { name: "logits", text: files!("rows.cuh" "keys.cuh" "logits.cu") };
+pub(crate) const LOGITS: KernelSource =
+    KernelSource { name: "logits", text: files!("rows.cuh" "keys.cuh" "logits.cu") };
 
-/// What the keys of a page can reach.
-pub(crate) const PAGES: Source =
-    Source { name: "pages", text: files!("rows.cuh" "keys.cuh" "pages.cu") };
+/// Bounds of pages, and upper bounds on the logits of their keys.
+pub(crate) const PAGES: KernelSource =
+    KernelSource { name: "pages", text: files!("rows.cuh" "keys.cuh" "pages.cu") };
 
-/// The merge of its parts.
-pub(crate) const COMBINE: Source =
-    Source { name: "combine", text: include_str!("../kernels/combine.cu") };
+/// Merge of the partial sums of [`ATTEND`].
+pub(crate) const COMBINE: KernelSource =
+    KernelSource { name: "combine", text: include_str!("../kernels/combine.cu") };
 
 /// Hash codes.
-pub(crate) const ENCODE: Source = Source { name: "encode", text: files!("rows.cuh" "encode.cu") };
+pub(crate) const ENCODE: KernelSource =
+    KernelSource { name: "encode", text: files!("rows.cuh" "encode.cu") };
 
-/// Scores of hash codes.
-pub(crate) const SCORE: Source =
-    Source { name: "score", text: include_str!("../kernels/score.cu") };
+/// Scores of tokens by hash codes.
+pub(crate) const SCORE: KernelSource =
+    KernelSource { name: "score", text: include_str!("../kernels/score.cu") };
 
-/// The best of many scores.
-pub(crate) const SELECT: Source =
-    Source { name: "select", text: include_str!("../kernels/select.cu") };
+/// Tokens with the largest scores.
+pub(crate) const SELECT: KernelSource =
+    KernelSource { name: "select", text: include_str!("../kernels/select.cu") };
 
-/// Tokens taken without a score.
-pub(crate) const TAKE: Source = Source { name: "take", text: include_str!("../kernels/take.cu") };
+/// Tokens taken by position.
+pub(crate) const TAKE: KernelSource =
+    KernelSource { name: "take", text: include_str!("../kernels/take.cu") };
 
-/// From bits to tokens.
-pub(crate) const LIST: Source = Source { name: "list", text: include_str!("../kernels/list.cu") };
+/// Token lists from bits.
+pub(crate) const LIST: KernelSource =
+    KernelSource { name: "list", text: include_str!("../kernels/list.cu") };
 
-/// A uniform sample of the others.
-pub(crate) const SAMPLE: Source =
-    Source { name: "sample", text: include_str!("../kernels/sample.cu") };
+/// Uniform sample of the untaken tokens.
+pub(crate) const SAMPLE: KernelSource =
+    KernelSource { name: "sample", text: include_str!("../kernels/sample.cu") };
 
-/// What a sample says of the rest.
-pub(crate) const LOOK: Source = Source { name: "look", text: files!("rows.cuh" "look.cu") };
+/// Moments of a sample.
+pub(crate) const SAMPLE_MOMENTS: KernelSource =
+    KernelSource { name: "look", text: files!("rows.cuh" "look.cu") };
 
-/// Whether that is enough.
-pub(crate) const BUDGET_CHECK: Source =
-    Source { name: "budget_check", text: files!("budget.cuh" "budget_check.cu") };
+/// Budgets from the moments of a sample, and the decision to draw more.
+pub(crate) const BUDGET_CHECK: KernelSource =
+    KernelSource { name: "budget_check", text: files!("budget.cuh" "budget_check.cu") };
 
-/// A file of kernels, behind those that it shares with others. It includes nothing: the prelude is put
-/// before it.
+/// A file of kernels, preceded by the headers that it shares with others. It has no `#include`
+/// lines; [`Program::text`] adds the prelude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Source {
-    /// Its name, for messages.
+pub struct KernelSource {
+    /// Name of the file without its ending, used in messages.
     pub name: &'static str,
-    /// What it says.
+    /// Source code.
     pub text: &'static str,
 }
 
-/// A source with its constants: one program for each kind of row, head size and so on.
+/// A source with its constants. There is one program for each type of row, head size and so on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Program {
     /// The kernels.
-    pub source: Source,
-    /// `#define NAME VALUE`, in order.
+    pub source: KernelSource,
+    /// Names and values of `#define` lines, in order.
     pub constants: Vec<(&'static str, String)>,
 }
 
 impl Program {
-    /// What a compiler is given: the prelude, the constants and the source.
+    /// Returns the input of a compiler: the prelude, the constants and the source.
     pub fn text(&self) -> String {
         let mut text = format!("#line 1 \"prelude.cuh\"\n{PRELUDE}");
         for (name, value) in &self.constants {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "#define {name} {value}");
         }
-        let Source { name, text: source } = self.source;
+        let KernelSource { name, text: source } = self.source;
         let _ = write!(text, "#line 1 \"{name}.cu\"\n{source}");
         text
     }

@@ -1,6 +1,6 @@
-//! The plan of a layer: its pipeline as operations of the device, read from the parts by their types.
+//! Translation of a pipeline into operations of the device, by the types of its parts.
 //!
-//! The parts that have kernels are known here and in `formula`, and nowhere else.
+//! Only this module and `formula` know which parts have kernels.
 
 use std::any::Any;
 use std::num::NonZeroUsize;
@@ -18,46 +18,47 @@ use crate::Driver;
 use crate::formula::ClosedForm;
 use crate::launch::{Encode, NetworkShape, RowLayout};
 
-/// The operations of every step of one layer of one sequence.
+/// Operations of every step of one layer of one sequence.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// One for each selector, in order. Together they take at least one token.
+    /// One operation per selector, in order. Together they take at least one token.
     pub(crate) ops: Vec<Op>,
     pub(crate) share: Share,
-    /// The sample of the other tokens, if there is one.
+    /// Sample of the untaken tokens, if the pipeline draws one.
     pub(crate) sample: Option<PlannedSample>,
 }
 
-/// A selector: how it picks tokens, among those that no selector before it took.
+/// Operation of a selector, which picks tokens that no earlier selector took.
 #[derive(Debug)]
 pub(crate) enum Op {
     /// The first tokens.
     Sink(Size),
     /// The last visible tokens.
     Window(Size),
-    /// The tokens with the largest `q·k`; here and below, the lower index first among equals.
+    /// The tokens with the largest `q·k`. In all operations the lower index goes first among
+    /// equals.
     TopLogits { size: Size, score: Score },
-    /// The tokens of the pages whose keys can reach the largest products with the query: the sum over
-    /// channels of the larger one of the query's products with the page's least and largest key. Of
-    /// the page in which the visible tokens end, visible keys alone count.
+    /// The tokens of the pages with the largest upper bounds on `q·k`: the sum over channels of the
+    /// larger of the query's products with the page's smallest and largest key. In the last page
+    /// only visible keys count.
     TopPages { size: Size, score: Score, page: NonZeroUsize },
-    /// The tokens whose codes agree with the query's in the most bits.
+    /// The tokens whose codes agree with the query's in the largest number of bits.
     TopCodes {
         size: Size,
         codes: CodesStage,
-        /// The maps of each KV head: one for all members of the group, or one for each.
+        /// Maps of each KV head: one for the whole group, or one for each query head.
         maps: Vec<Vec<CodeMap>>,
     },
 }
 
-/// The codes that an operation compares: what kernels are compiled and recorded for.
+/// Shape of the codes that an operation compares, for which kernels are compiled and recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CodesStage {
-    /// The queries that count: of a group, the agreeing bits are summed over its members.
+    /// Queries that are compared; `Score::Group` sums the agreeing bits over the group.
     pub(crate) score: Score,
-    /// Maps of a KV head.
+    /// Number of maps of a KV head.
     pub(crate) maps: usize,
-    /// The shapes of their networks of keys, and of queries.
+    /// Shapes of the networks for keys and for queries.
     pub(crate) key: NetworkShape,
     pub(crate) query: NetworkShape,
 }
@@ -66,22 +67,22 @@ pub(crate) struct CodesStage {
 #[derive(Debug)]
 pub(crate) struct PlannedSample {
     pub(crate) budget: ClosedForm,
-    /// Tokens of the first check, or of the only draw.
+    /// Sample size at the first check, or at the only draw.
     pub(crate) base: Size,
-    /// How often the sample may be checked; 0 if it is drawn at once.
+    /// Maximum number of checks; 0 if the sample is drawn in one step.
     pub(crate) checks: usize,
 }
 
 impl Plan {
-    /// The plan of the KV heads with these pipelines, if every part has kernels.
+    /// Plans the steps of KV heads with these pipelines. Returns `None` if a part has no kernels.
     pub(crate) fn new(pipelines: &[Pipeline], layout: RowLayout) -> Option<Self> {
         let (config, shape) = (pipelines[0].config(), pipelines[0].site().shape);
         if pipelines[0].is_dense() {
             return None;
         }
         let op = |place: usize| {
-            let workers = pipelines.iter().filter_map(|pipeline| pipeline.selectors().nth(place));
-            Op::new(&*config.selectors[place], workers, shape, layout)
+            let selectors = pipelines.iter().filter_map(|pipeline| pipeline.selectors().nth(place));
+            Op::new(&*config.selectors[place], selectors, shape, layout)
         };
         let ops: Vec<Op> = (0..config.selectors.len()).map(op).collect::<Option<_>>()?;
         let sample = match config.estimator.as_deref() {
@@ -96,8 +97,10 @@ impl Plan {
     }
 }
 
-/// Whether the device can find the bound on the logits that the selectors leave: the best `q·k` left
-/// over by those that take a query head's best, if no other selector proves a bound.
+/// Returns true if the device can find an upper bound on the untaken logits.
+///
+/// The device finds the best untaken `q·k`. That is the proved bound if the selectors that prove
+/// bounds are exactly those that take the best `q·k` of single query heads.
 fn finds_bound(config: &PipelineConfig, ops: &[Op]) -> bool {
     let bounding = || config.selectors.iter().map(|selector| selector.bounds_residual());
     let found = |op: &Op| matches!(op, Op::TopLogits { score: Score::Head, .. });
@@ -105,11 +108,10 @@ fn finds_bound(config: &PipelineConfig, ops: &[Op]) -> bool {
 }
 
 impl Op {
-    /// The operation of a selector with these workers, one for each KV head, if there are kernels for
-    /// it.
+    /// Translates a selector, given its index of each KV head. Returns `None` if it has no kernels.
     fn new<'a>(
         config: &dyn SelectorConfig,
-        workers: impl Iterator<Item = &'a dyn Selector>,
+        selectors: impl Iterator<Item = &'a dyn Selector>,
         shape: Shape,
         layout: RowLayout,
     ) -> Option<Self> {
@@ -123,9 +125,9 @@ impl Op {
         } else if let Some(&Quest { size, page, bits, score }) = config.downcast_ref() {
             (bits.get() == 0).then_some(Self::TopPages { size, score, page })
         } else if let Some(&HashAttention { size, score, .. }) = config.downcast_ref() {
-            let index = |worker| (worker as &dyn Any).downcast_ref::<HashIndex>();
-            let maps = |worker| Some(index(worker)?.maps().cloned().collect());
-            let maps: Vec<Vec<CodeMap>> = workers.map(maps).collect::<Option<_>>()?;
+            let index = |selector| (selector as &dyn Any).downcast_ref::<HashIndex>();
+            let maps = |selector| Some(index(selector)?.maps().cloned().collect());
+            let maps: Vec<Vec<CodeMap>> = selectors.map(maps).collect::<Option<_>>()?;
             let codes = CodesStage::new(score, &maps, shape, layout)?;
             Some(Self::TopCodes { size, codes, maps })
         } else {
@@ -133,7 +135,7 @@ impl Op {
         }
     }
 
-    /// The number of tokens that it takes of `visible` ones, if none of them is taken.
+    /// Number of tokens that the operation takes of `visible` untaken ones.
     pub(crate) fn count(&self, visible: usize) -> usize {
         match self {
             Self::Sink(size)
@@ -144,7 +146,7 @@ impl Op {
         }
     }
 
-    /// The range that it takes of `visible` tokens, if it takes a range.
+    /// Range of tokens that the operation takes of `visible` ones, if it takes a range.
     pub(crate) fn range(&self, visible: usize) -> Option<Range<usize>> {
         match self {
             Self::Sink(_) => Some(0..self.count(visible)),
@@ -155,26 +157,27 @@ impl Op {
 }
 
 impl CodesStage {
-    /// The codes by the maps of all KV heads, if there are kernels for them.
+    /// Shape of the codes of all KV heads' maps. Returns `None` if there are no kernels for them.
     fn new(score: Score, maps: &[Vec<CodeMap>], shape: Shape, layout: RowLayout) -> Option<Self> {
         let first = maps.first()?.first()?;
-        let [key, query] = [first.key(), first.query()].map(|network| NetworkShape::of(network));
+        let [key, query] =
+            [first.key(), first.query()].map(|network| NetworkShape::from_network(network));
         let codes = Self { score, maps: maps[0].len(), key, query };
         let CodesStage { key, query, maps: count, .. } = &codes;
-        let alike = |map: &CodeMap| key.is_of(map.key()) && query.is_of(map.query());
-        let takes = (*count == 1 || *count == shape.group())
+        let alike = |map: &CodeMap| key.matches(map.key()) && query.matches(map.query());
+        let supported = (*count == 1 || *count == shape.group())
             && maps.iter().all(|maps| maps.len() == *count && maps.iter().all(alike))
             && [key, query].iter().all(|network| Encode::<Driver>::check(layout, network).is_ok())
             && u16::try_from(codes.compared(shape.group()) * codes.bits()).is_ok();
-        takes.then_some(codes)
+        supported.then_some(codes)
     }
 
-    /// Bits of a code.
+    /// Number of bits of a code.
     pub(crate) fn bits(&self) -> usize {
         self.key.outputs()
     }
 
-    /// Codes that are compared for one row of a group.
+    /// Number of codes that are compared for one row of scores.
     pub(crate) fn compared(&self, group: usize) -> usize {
         match self.score {
             Score::Group => group,
@@ -182,17 +185,17 @@ impl CodesStage {
         }
     }
 
-    /// The map that makes the codes that are compared with a member's query.
+    /// Index of the map whose codes are compared with the query of `member`.
     pub(crate) fn map_of(&self, member: usize) -> usize {
         if self.maps == 1 { 0 } else { member }
     }
 }
 
 impl PlannedSample {
-    /// The sample that an estimator asks of a sampler, if there are kernels for both.
+    /// Sample of an estimator and a sampler. Returns `None` if one of them has no kernels.
     fn new(estimator: &dyn Estimator, sampler: &dyn SamplerConfig, shape: Shape) -> Option<Self> {
         let &Uniform { base } = (sampler as &dyn Any).downcast_ref()?;
-        let budget = ClosedForm::of_estimator(estimator, shape.query_heads, shape.value_dim)?;
+        let budget = ClosedForm::from_estimator(estimator, shape.query_heads, shape.value_dim)?;
         let (base, checks) = match &budget {
             ClosedForm::Size(size) => (*size, 0),
             ClosedForm::Formula { .. } => match estimator.schedule() {
@@ -204,7 +207,7 @@ impl PlannedSample {
         Some(Self { budget, base, checks })
     }
 
-    /// Whether its size follows from a bound on the weights that the selectors leave.
+    /// Returns true if the size follows from an upper bound on the untaken attention weights.
     fn needs_bound(&self) -> bool {
         matches!(&self.budget, ClosedForm::Formula { formula, .. } if formula.needs_bound())
     }

@@ -1,7 +1,7 @@
-//! The rows of all KV heads, growing on a device.
+//! Rows of all KV heads on a device.
 //!
-//! Full pages never change, and forks share them; the last page of each KV head, partly filled,
-//! belongs to one sequence alone.
+//! Full pages never change, and forks share them. The last page of each KV head may be filled in
+//! part; it belongs to one sequence alone.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use crate::launch::{Array, Pages, RowLayout};
 
 /// Keys and values of one layer of one sequence.
 #[derive(Debug)]
-pub(crate) struct Rows<D: Device> {
+pub(crate) struct DeviceRows<D: Device> {
     device: D,
     layout: RowLayout,
     placement: Placement,
     heads: Vec<Pages<D>>,
 }
 
-impl<D: Device> Rows<D> {
-    /// None yet.
+impl<D: Device> DeviceRows<D> {
+    /// Returns empty storage.
     pub(crate) fn new(
         device: D,
         layout: RowLayout,
         kv_heads: usize,
         placement: Placement,
     ) -> Result<Self> {
-        let none = |_| Pages::new(&device, layout, Vec::new());
-        let heads = (0..kv_heads).map(none).collect::<Result<_>>()?;
+        let empty = |_| Pages::new(&device, layout, Vec::new());
+        let heads = (0..kv_heads).map(empty).collect::<Result<_>>()?;
         Ok(Self { device, layout, placement, heads })
     }
 
-    /// How they lie.
+    /// Layout of the rows.
     pub(crate) fn layout(&self) -> RowLayout {
         self.layout
     }
 
-    /// An empty page.
-    fn page(&self) -> Result<Array<D, u8>> {
+    /// Allocates an empty page.
+    fn allocate_page(&self) -> Result<Array<D, u8>> {
         let bytes = self.layout.page_bytes();
         match self.placement {
             Placement::Device => Array::zeros(&self.device, bytes),
@@ -49,13 +49,13 @@ impl<D: Device> Rows<D> {
         }
     }
 
-    /// Of each KV head.
+    /// Pages of each KV head.
     pub(crate) fn heads(&self) -> &[Pages<D>] {
         &self.heads
     }
 
-    /// Writes rows from the place `first` on: keys `[kv_heads, new, head_dim]` and values
-    /// `[kv_heads, new, value_dim]`. If it fails, the rows before `first` are as they were.
+    /// Writes rows from the index `first` on: keys `[kv_heads, new, head_dim]` and values
+    /// `[kv_heads, new, value_dim]`. On failure the rows before `first` keep their contents.
     pub(crate) fn write(
         &mut self,
         first: usize,
@@ -79,14 +79,14 @@ impl<D: Device> Rows<D> {
         Ok(())
     }
 
-    /// The pages of a KV head, and as many more as `rows` need; `None` if it has room.
+    /// Pages of a KV head with enough new ones for `rows` rows; `None` if there are enough already.
     fn grown(&self, head: &Pages<D>, rows: usize) -> Result<Option<Pages<D>>> {
         if rows <= head.rows() {
             return Ok(None);
         }
         let mut pages = head.pages().to_vec();
         while pages.len() * self.per_page() < rows {
-            pages.push(Arc::new(self.page()?));
+            pages.push(Arc::new(self.allocate_page()?));
         }
         Pages::new(&self.device, self.layout, pages).map(Some)
     }
@@ -111,19 +111,20 @@ impl<D: Device> Rows<D> {
         Ok(())
     }
 
-    /// Some rows of `[new, head_dim]` and `[new, value_dim]` as they lie in a page.
+    /// Encodes the rows in `range` of `[new, head_dim]` and `[new, value_dim]` in the layout of a
+    /// page.
     fn bytes(
         &self,
         keys: RowsView<'_, Ix2>,
         values: RowsView<'_, Ix2>,
-        some: Range<usize>,
+        range: Range<usize>,
     ) -> Vec<u8> {
         let row_bytes = self.layout.row_bytes();
         let number = row_bytes / self.layout.stride();
         let key = self.layout.head_dim() * number;
         let value = self.layout.value_offset() * number;
-        let mut bytes = vec![0; some.len() * row_bytes];
-        for (row, i) in bytes.chunks_exact_mut(row_bytes).zip(some) {
+        let mut bytes = vec![0; range.len() * row_bytes];
+        for (row, i) in bytes.chunks_exact_mut(row_bytes).zip(range) {
             let storage = self.layout.storage();
             store(storage, keys.index(i), &mut row[..key]);
             store(storage, values.index(i), &mut row[value..][..self.layout.value_dim() * number]);
@@ -131,14 +132,14 @@ impl<D: Device> Rows<D> {
         bytes
     }
 
-    /// Rows that go on from the first `len`. Of each KV head the last page, if it is not full, is
-    /// copied, and the others are shared.
+    /// Forks the first `len` rows. The last page of each KV head is copied if it is not full, and
+    /// the others are shared.
     pub(crate) fn fork(&self, len: usize) -> Result<Self> {
         let full = len / self.per_page();
         let fork = |head: &Pages<D>| {
             let mut pages = head.pages()[..full].to_vec();
             if len > full * self.per_page() {
-                let copy = self.page()?;
+                let copy = self.allocate_page()?;
                 copy.write(&head.pages()[full].read()?, 0)?;
                 pages.push(Arc::new(copy));
             }

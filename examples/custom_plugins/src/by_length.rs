@@ -1,14 +1,14 @@
-//! `by-length`: tokens are drawn by the norms of their values.
+//! `by-length`: Poisson sampling by the norms of the values.
 //!
-//! Token `i` is drawn, independently of others, with probability `π_i = min(1, t √(|v_i|² + m²))`, `m²`
-//! being the mean of `|v|²` over the visible tokens; the threshold `t` is such that as many are expected as
-//! are asked for. Without `m²` a value of 0 would never be drawn, and its weight be missed in the
-//! denominator.
+//! Token `i` is drawn, independently of others, with probability `π_i = min(1, t √(|v_i|² + m²))`,
+//! where `m²` is the mean of `|v|²` over the visible tokens. The threshold `t` is such that the
+//! expected sample size is the requested one. Without `m²` a value of 0 would never be drawn, and
+//! its weight would be missing from the denominator.
 //!
 //! Cost: O(visible) for each check; 4 bytes per token.
 //!
 //! # Guarantee
-//! Unbiased totals, of variance `Σ x² (1/π − 1)`.
+//! Unbiased totals with variance `Σ x² (1/π − 1)`.
 
 use serde::{Deserialize, Serialize};
 use vattention::plugin::{
@@ -16,11 +16,11 @@ use vattention::plugin::{
     register, schemars, typetag,
 };
 
-/// A sample by the norms of the values.
+/// Configuration of `by-length`.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ByLength {
-    /// Tokens at the first check.
+    /// Sample size at the first check.
     pub base: Size,
 }
 
@@ -64,7 +64,7 @@ impl Sampler for ByLengthSampler {
         let uniform = |token: usize| f64::from(uniforms.number(token as u32)) / 2_f64.powi(32);
         let square = |token: usize| f64::from(self.squares[token]);
         let mean = (0..picks.visible()).map(square).sum::<f64>() / picks.visible() as f64;
-        // Where all values are 0, any tokens will do.
+        // If all values are 0, every token is equally good.
         let size = |token: usize| (square(token) + mean).sqrt().max(f64::MIN_POSITIVE);
         let size_of = |token: usize| (token, size(token), uniform(token));
         let left = picks.residual().map(size_of).collect();
@@ -72,17 +72,17 @@ impl Sampler for ByLengthSampler {
     }
 }
 
-/// Independent draws.
+/// A Poisson design: independent draws.
 struct Poisson {
-    /// Of each token that nobody took: its place, its size, and a uniform number of its own.
+    /// Each untaken token, its size, and its uniform random number.
     left: Vec<(usize, f64, f64)>,
     threshold: f64,
-    /// Sizes, in draw order.
+    /// Sizes of the drawn tokens, in draw order.
     drawn: Vec<f64>,
 }
 
 impl Poisson {
-    /// The threshold at which so many tokens are expected.
+    /// Threshold at which the expected sample size is `tokens`.
     fn threshold(&self, tokens: usize) -> f64 {
         if tokens >= self.left.len() {
             return f64::INFINITY;
@@ -109,8 +109,8 @@ impl Design for Poisson {
     fn extend(&mut self, size: usize, out: &mut Vec<u32>) {
         let next = self.threshold(size).max(self.threshold);
         for &(token, size, uniform) in &self.left {
-            let [before, now] = [self.threshold, next].map(|t| uniform < probability(t, size));
-            if now && !before {
+            let [drawn, in_next] = [self.threshold, next].map(|t| uniform < probability(t, size));
+            if in_next && !drawn {
                 out.push(token as u32);
                 self.drawn.push(size);
             }
@@ -125,8 +125,8 @@ impl Design for Poisson {
     fn factors(&self, size: usize) -> Vec<f64> {
         let next = self.threshold(size).max(self.threshold);
         let factor = |&size: &f64| {
-            let [now, then] = [self.threshold, next].map(|t| probability(t, size));
-            (1.0 / then - 1.0) / now
+            let [current, extended] = [self.threshold, next].map(|t| probability(t, size));
+            (1.0 / extended - 1.0) / current
         };
         self.drawn.iter().map(factor).collect()
     }

@@ -1,12 +1,15 @@
-//! `chebyshev`: the output's error by Chebyshev's inequality, without assuming that sums are normal.
+//! `chebyshev`: the output's error by Chebyshev's inequality, without assuming that sums are
+//! normal.
 //!
-//! With `W^` as in `ratio`, `Pr(|W^| > r) ≤ V_W / r²`, so the relative error exceeds `√(V_W / δ) / |N|`
-//! with probability δ at most, but for the error of `D^`, which is of second order.
+//! With `W^` as in `ratio`, `Pr(|W^| > r) ≤ V_W / r²`, so the relative error exceeds
+//! `√(V_W / δ) / |N|` with probability at most δ, up to the error of `D^`, which is of second
+//! order.
 //!
-//! Cost: O(1) beside the statistics.
+//! Cost: O(1), without the statistics.
 //!
 //! # Guarantee
-//! Asymptotic: moments are as estimated, and the tail was seen. Several times the sample of `ratio`.
+//! Asymptotic: it assumes that the moments are as estimated, and that the sample shows the tail.
+//! The sample is several times that of `ratio`.
 
 use serde::{Deserialize, Serialize};
 use vattention::plugin::{
@@ -14,13 +17,13 @@ use vattention::plugin::{
     SampleStats, Target, TunableGoal, register, schemars, typetag,
 };
 
-/// Chebyshev's inequality.
+/// Configuration of `chebyshev`.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Chebyshev {
-    /// The relative error allowed.
+    /// Allowed relative error.
     pub epsilon: Fraction,
-    /// The probability with which it may be exceeded.
+    /// Probability with which the error may exceed `epsilon`.
     pub delta: Fraction,
 }
 
@@ -50,10 +53,10 @@ impl Estimator for Chebyshev {
 register!(Estimator, "chebyshev", Chebyshev, "Chebyshev's inequality: nothing need be normal");
 
 #[cfg(test)]
-fn of_a_tenth() -> Chebyshev {
+fn with_tenths() -> Chebyshev {
     let tenth = Fraction::try_from(0.1).unwrap();
     Chebyshev { epsilon: tenth, delta: tenth }
 }
 
 #[cfg(test)]
-vattention_testkit::estimator_laws!(a_tenth, of_a_tenth());
+vattention_testkit::estimator_laws!(a_tenth, with_tenths());

@@ -1,8 +1,8 @@
 //! `last-used`: the tokens that were used most recently; the others are evicted and never return.
 //!
-//! A row of attention *uses* a token if the token's weight is at least the mean weight of the tokens
-//! that the row reads. A new token counts as used. After each prompt and each step, the tokens whose
-//! last use is the longest ago are evicted until `size` tokens remain.
+//! A row of attention *uses* a token if the token's weight is at least the mean weight of the
+//! tokens that the row reads. A new token counts as used. After each prompt and each step, the
+//! tokens whose last use is the longest ago are evicted until `size` tokens remain.
 //!
 //! Cost: O(tokens) per step, without reading a key to select; 8 bytes of index per stored token.
 //!
@@ -29,7 +29,7 @@ impl SelectorConfig for LastUsed {
         Ok(Box::new(LastUsedSelector { size: self.size, stored: Vec::new() }))
     }
 
-    // `--density` varies the size.
+    // Density searches vary the size.
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Sizes(vec![&mut self.size]))
     }
@@ -68,9 +68,9 @@ impl LastUsedSelector {
     /// Evicts tokens of the first `visible` ones until `size` of them remain. Later tokens stay,
     /// because no query could have used them yet.
     fn evict(&mut self, visible: usize) {
-        let seen = self.stored.partition_point(|token| (token.position as usize) < visible);
-        let excess = seen.saturating_sub(self.size.to_tokens(visible));
-        let mut by_use: Vec<StoredToken> = self.stored[..seen].to_vec();
+        let end = self.stored.partition_point(|token| (token.position as usize) < visible);
+        let excess = end.saturating_sub(self.size.to_tokens(visible));
+        let mut by_use: Vec<StoredToken> = self.stored[..end].to_vec();
         by_use.sort_by_key(|token| (token.used, token.position));
         let mut evicted: Vec<u32> = by_use[..excess].iter().map(|token| token.position).collect();
         evicted.sort_unstable();

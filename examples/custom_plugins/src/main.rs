@@ -1,6 +1,6 @@
-//! The `vattention` command, with these plug-ins in it.
+//! The `vattention` command with the plug-ins of this crate.
 
-use custom_plugins as _; // Linking it makes it known.
+use custom_plugins as _; // Linking the crate registers its plug-ins.
 
 fn main() -> std::process::ExitCode {
     vattention_cli::main()

@@ -1,4 +1,4 @@
-//! How long recorded kernels take, from memory.
+//! Measures the time of recorded kernels that start with cold caches.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -7,56 +7,56 @@ use std::time::Instant;
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Now, Recorded, Take, Taken, Work};
+use vattention_cuda::launch::{Array, RecordedWork, StepNumbers, Take, Taken, Work};
 
-/// What a copy goes over, in bytes.
+/// Bytes that the copy for [`Clock::copy_rate`] moves.
 const COPIED: usize = 1 << 30;
 
-/// Times are the median of at least so many, and of at most so many.
-const FEWEST: usize = 5;
-const MOST: usize = 200;
+/// Minimum and maximum number of times of which the median is taken.
+const MIN_TIMES: usize = 5;
+const MAX_TIMES: usize = 200;
 
-/// Kernels that fill some memory, so that of what was in the device's caches nothing is left.
-pub(crate) struct Flush<D: Device>(Recorded<D>);
+/// Kernels that overwrite enough memory to evict everything else from the device's caches.
+pub(crate) struct Flush<D: Device>(RecordedWork<D>);
 
-/// Tells the time.
+/// A clock for kernels.
 pub(crate) enum Clock {
-    /// The host's, for a device that has done its work when it returns.
+    /// The host's clock, for a device that has finished its work when a call returns.
     Host,
-    /// The device's own.
-    Gpu(Gpu),
+    /// The device's clock.
+    Gpu(GpuClock),
 }
 
 /// Events on the stream on which kernels are started.
-pub(crate) struct Gpu {
+pub(crate) struct GpuClock {
     stream: Arc<CudaStream>,
     begin: CudaEvent,
     end: CudaEvent,
 }
 
 impl<D: Device> Flush<D> {
-    /// For caches smaller than `bytes`. It writes them as bits of tokens that nobody takes.
+    /// Flushes caches smaller than `bytes`, by writing the bits of a large set of taken tokens.
     pub(crate) fn new(device: &D, bytes: usize) -> vattention_core::Result<Self> {
         let (rows, capacity) = (4, bytes * 2);
         let taken = Taken::new(device, rows, capacity)?;
-        let now = Now::new(Array::zeros(device, Now::<D>::LEN)?, capacity)?;
+        let step = StepNumbers::new(Array::zeros(device, StepNumbers::<D>::LEN)?, capacity)?;
         let mut work = Work::new(device);
-        Take::new(device)?.add(&mut work, &now, &Array::zeros(device, 0)?, &taken, true)?;
+        Take::new(device)?.add(&mut work, &step, &Array::zeros(device, 0)?, &taken, true)?;
         Ok(Self(work.record()?))
     }
 }
 
 impl Clock {
-    /// Of the first GPU.
-    pub(crate) fn of_gpu() -> Result<Self, Box<dyn Error>> {
+    /// Opens the clock of the first GPU.
+    pub(crate) fn for_gpu() -> Result<Self, Box<dyn Error>> {
         let stream = CudaContext::new(0)?.default_stream();
         let event = || stream.context().new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
         let (begin, end) = (event()?, event()?);
-        Ok(Self::Gpu(Gpu { stream, begin, end }))
+        Ok(Self::Gpu(GpuClock { stream, begin, end }))
     }
 
-    /// Bytes read and written in a second, when the device copies a gigabyte within its memory; none
-    /// of the host.
+    /// Bytes read and written per second when the device copies a gigabyte within its memory;
+    /// `None` for the host.
     pub(crate) fn copy_rate(&self) -> Result<Option<f64>, Box<dyn Error>> {
         let Self::Gpu(gpu) = self else { return Ok(None) };
         let from = gpu.stream.alloc_zeros::<u8>(COPIED)?;
@@ -67,33 +67,38 @@ impl Clock {
         Ok(Some(2.0 * COPIED as f64 / median(&mut times)))
     }
 
-    /// Bytes of the device's memory that nobody has; not known of the host.
+    /// Free bytes of the device's memory; `None` for the host.
     pub(crate) fn free_bytes(&self) -> Result<Option<usize>, Box<dyn Error>> {
-        let Self::Gpu(Gpu { stream, .. }) = self else { return Ok(None) };
-        // What was freed is there again when the stream has come to it.
+        let Self::Gpu(GpuClock { stream, .. }) = self else { return Ok(None) };
+        // Memory is freed in the order of the stream.
         stream.synchronize()?;
         Ok(Some(stream.context().mem_get_info()?.0))
     }
 
-    /// Seconds of one replay, the median of many in about `limit` seconds, and of how many. Before
-    /// each one the caches are flushed; the first is not counted.
+    /// Median time of a replay in seconds, and the number of replays, which take about `limit`
+    /// seconds. The caches are flushed before each replay, and the first replay is not counted.
     pub(crate) fn median<D: Device>(
         &self,
-        work: &Recorded<D>,
+        work: &RecordedWork<D>,
         flush: &Flush<D>,
         limit: f64,
     ) -> Result<(f64, usize), Box<dyn Error>> {
-        self.once(work, flush)?;
+        self.time_replay(work, flush)?;
         let began = Instant::now();
         let mut times = Vec::new();
-        while times.len() < FEWEST || (times.len() < MOST && began.elapsed().as_secs_f64() < limit)
+        while times.len() < MIN_TIMES
+            || (times.len() < MAX_TIMES && began.elapsed().as_secs_f64() < limit)
         {
-            times.push(self.once(work, flush)?);
+            times.push(self.time_replay(work, flush)?);
         }
         Ok((median(&mut times), times.len()))
     }
 
-    fn once<D: Device>(&self, work: &Recorded<D>, flush: &Flush<D>) -> Result<f64, Box<dyn Error>> {
+    fn time_replay<D: Device>(
+        &self,
+        work: &RecordedWork<D>,
+        flush: &Flush<D>,
+    ) -> Result<f64, Box<dyn Error>> {
         flush.0.replay()?;
         match self {
             Self::Host => {
@@ -101,14 +106,14 @@ impl Clock {
                 work.replay()?;
                 Ok(begin.elapsed().as_secs_f64())
             }
-            // The host has asked for all of it long before the flush is done.
+            // The host has enqueued the replay long before the flush is done.
             Self::Gpu(gpu) => gpu.seconds(|| Ok(work.replay()?)),
         }
     }
 }
 
-impl Gpu {
-    /// Seconds from when all work before is done until this work is.
+impl GpuClock {
+    /// Seconds from the end of all earlier work to the end of the work that `start` starts.
     fn seconds(
         &self,
         start: impl FnOnce() -> Result<(), Box<dyn Error>>,
@@ -120,7 +125,7 @@ impl Gpu {
     }
 }
 
-/// The one in the middle, the upper one of two.
+/// Upper median.
 fn median(times: &mut [f64]) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]

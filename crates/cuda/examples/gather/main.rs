@@ -1,8 +1,8 @@
-//! How fast a GPU reads rows and selects among them, by the backend's own kernels.
+//! Measures how fast a GPU reads rows and selects among them, with the backend's own kernels.
 //!
-//!     gather                                on the first GPU, the shapes of the goals in docs/gpu.md
-//!     gather --shapes 1x32768,8x131072      8 sequences of 131072 tokens, and so on
-//!     gather --emulated                     on the host, a few tokens: shows that it runs
+//!     gather                              on the first GPU, the shapes of the goals in docs/gpu.md
+//!     gather --shapes 1x32768,8x131072    8 sequences of 131072 tokens, and so on
+//!     gather --emulated                   on the host, with few tokens, to show that it runs
 //!
 //! Eight KV heads of 128 elements in bf16, four query heads each; all sequences in one launch.
 //!
@@ -13,11 +13,11 @@
 //! | `score`  | agreeing bits of all codes of 32 bits, one for each token and query head       |
 //! | `select` | the same, the best twentieth for each query head, and lists of them            |
 //!
-//! Kernels are recorded once and replayed, so that the host's starts do not count. Between replays
-//! 256 MB of other memory are written, which leaves nothing in the caches, and a time is the median of
-//! many, by the device's own clock. A rate counts the bytes of the rows or codes that are read; it
-//! stands beside that of a copy on the device, read and written bytes counted. An emulation has no
-//! caches to be emptied, and its times mean nothing.
+//! Kernels are recorded once and replayed, so that the host's launches do not count. Between
+//! replays 256 MB of other memory are written, which evicts everything from the caches. A time is
+//! the median of many, by the device's own clock. A rate counts the bytes of the rows or codes that
+//! are read; the table compares it with the rate of a copy on the device, where read and written
+//! bytes count. An emulation has no caches, and its times mean nothing.
 
 mod clock;
 mod data;
@@ -36,33 +36,33 @@ use vattention_cuda::{Device, Driver};
 use vattention_cuda_emulator::Emulator;
 
 use clock::{Clock, Flush};
-use kernels::{Coded, Ready};
+use kernels::{CheckedWork, SelectionInputs};
 use report::{GatherReport, GatherTimes};
-use shape::Shape;
+use shape::BatchShape;
 
-/// Goals are set for these.
+/// Shapes of the goals.
 const SHAPES: &str = "1x32768,1x131072,1x524288,8x131072,32x32768";
 
-/// For an emulation.
+/// Shape for an emulation.
 const TINY: &str = "1x600";
 
-/// Written between replays, in bytes: several times the largest cache of a GPU.
+/// Bytes written between replays, several times the largest cache of a GPU.
 const FLUSHED: usize = 1 << 28;
 
-/// One row in so many is read, and taken.
+/// Inverse shares of the rows that are read, or taken.
 const STEPS: [usize; 2] = [10, 20];
 
-/// How fast a GPU reads rows and selects among them.
+/// Measure how fast a GPU reads rows and selects among them
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Sequences and their tokens, between commas
+    /// Numbers of sequences and of their tokens, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "BATCHxTOKENS", default_value = SHAPES,
           default_value_if("emulated", "true", TINY))]
-    shapes: Vec<Shape>,
-    /// Time to measure each line, in seconds, about
+    shapes: Vec<BatchShape>,
+    /// Approximate time to measure each line, in seconds
     #[arg(long, default_value_t = 0.5, value_parser = seconds, allow_hyphen_values = true)]
     seconds: f64,
-    /// Write all that was measured
+    /// Write all results to a file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Run on the host, where times mean nothing
@@ -103,7 +103,7 @@ fn run(arguments: &Arguments, json: Option<File>) -> Result<(), Box<dyn Error>> 
         measure_all(&emulator, &Clock::Host, report, arguments)?
     } else {
         let driver = Driver::open()?;
-        let clock = Clock::of_gpu()?;
+        let clock = Clock::for_gpu()?;
         let report = GatherReport::new(driver.summary(), false, clock.copy_rate()?);
         measure_all(&driver, &clock, report, arguments)?
     };
@@ -113,7 +113,7 @@ fn run(arguments: &Arguments, json: Option<File>) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// All shapes that there is memory for.
+/// Measures all shapes for which there is memory.
 fn measure_all<D: Device>(
     device: &D,
     clock: &Clock,
@@ -131,8 +131,9 @@ fn measure_all<D: Device>(
             continue;
         }
         let limit = arguments.seconds;
-        let mut one = Measuring { device, clock, flush: &flush, shape, limit, report: &mut report };
-        if let Err(error) = one.all() {
+        let mut measurement =
+            Measurement { device, clock, flush: &flush, shape, limit, report: &mut report };
+        if let Err(error) = measurement.run() {
             match error.downcast_ref() {
                 Some(vattention_core::Error::Memory { .. }) => {
                     report.leave_out(shape, error.to_string());
@@ -144,25 +145,25 @@ fn measure_all<D: Device>(
     Ok(report)
 }
 
-/// About the most memory that a shape takes at a time, in bytes.
-fn bytes_needed(shape: Shape) -> vattention_core::Result<usize> {
+/// Approximate peak of the memory that a shape takes, in bytes.
+fn bytes_needed(shape: BatchShape) -> vattention_core::Result<usize> {
     let rows = shape.lists() * shape.tokens * kernels::layout()?.row_bytes();
     Ok(rows + rows / 8 + (1 << 29))
 }
 
-/// One shape.
-struct Measuring<'a, D: Device> {
+/// Measurement of one shape.
+struct Measurement<'a, D: Device> {
     device: &'a D,
     clock: &'a Clock,
     flush: &'a Flush<D>,
-    shape: Shape,
-    /// In seconds, for each line.
+    shape: BatchShape,
+    /// Time for each line, in seconds.
     limit: f64,
     report: &'a mut GatherReport,
 }
 
-impl<D: Device> Measuring<'_, D> {
-    fn all(&mut self) -> Result<(), Box<dyn Error>> {
+impl<D: Device> Measurement<'_, D> {
+    fn run(&mut self) -> Result<(), Box<dyn Error>> {
         self.attention()?;
         self.selection()
     }
@@ -173,13 +174,13 @@ impl<D: Device> Measuring<'_, D> {
         self.attend("dense", &heads, &all, (1.0, None))?;
         for step in STEPS {
             let chosen = data::one_in(self.device, self.shape, step)?;
-            let named = (1.0 / step as f64, Some(chosen.sum));
-            self.attend("gather", &heads, &chosen.lists, named)?;
+            let description = (1.0 / step as f64, Some(chosen.sum));
+            self.attend("gather", &heads, &chosen.lists, description)?;
         }
         Ok(())
     }
 
-    /// Lists of a share of the tokens, with the sum of all of them.
+    /// Measures attention over lists with a share of the tokens, whose sum is `list_sum`.
     fn attend(
         &mut self,
         what: &'static str,
@@ -188,30 +189,30 @@ impl<D: Device> Measuring<'_, D> {
         (share, list_sum): (f64, Option<u64>),
     ) -> Result<(), Box<dyn Error>> {
         let bytes = lists.total() * kernels::layout()?.row_bytes();
-        let ready = kernels::attend(self.device, heads, lists)?;
-        self.time(ready, what, share, bytes, list_sum)
+        let work = kernels::attend(self.device, heads, lists)?;
+        self.time(work, what, share, bytes, list_sum)
     }
 
     fn selection(&mut self) -> Result<(), Box<dyn Error>> {
-        let coded = Coded::new(self.device, self.shape)?;
-        self.time(coded.score()?, "score", 1.0, coded.bytes(), None)?;
+        let inputs = SelectionInputs::new(self.device, self.shape)?;
+        self.time(inputs.score()?, "score", 1.0, inputs.bytes(), None)?;
         let step = STEPS[1];
-        self.time(coded.select(step)?, "select", 1.0 / step as f64, coded.bytes(), None)
+        self.time(inputs.select(step)?, "select", 1.0 / step as f64, inputs.bytes(), None)
     }
 
     fn time(
         &mut self,
-        ready: Ready<'_, D>,
+        work: CheckedWork<'_, D>,
         what: &'static str,
         share: f64,
         bytes: usize,
         list_sum: Option<u64>,
     ) -> Result<(), Box<dyn Error>> {
-        let Ready { work, check } = ready;
+        let CheckedWork { work, check } = work;
         let (seconds, times) = self.clock.median(&work.record()?, self.flush, self.limit)?;
         let shape = self.shape;
         if !check()? {
-            return Err(format!("{what} at {shape} left what cannot be right").into());
+            return Err(format!("{what} at {shape}: the results are implausible").into());
         }
         self.report.add(GatherTimes { what, shape, share, bytes, seconds, times, list_sum });
         Ok(())

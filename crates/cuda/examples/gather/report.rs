@@ -1,40 +1,40 @@
-//! What was measured: lines for people, and a JSON document.
+//! Results: lines for people, and a JSON document.
 
 use serde::Serialize;
 
-use super::shape::{DIM, GROUP, KV_HEADS, Shape};
+use super::shape::{BatchShape, DIM, GROUP, KV_HEADS};
 
-/// Everything.
+/// The whole report.
 #[derive(Debug, Serialize)]
 pub(crate) struct GatherReport {
     pub(crate) device: String,
-    /// Whether times mean nothing.
+    /// True for an emulation, whose times mean nothing.
     pub(crate) emulated: bool,
-    /// Bytes read and written in a second of a copy.
+    /// Bytes read and written per second by a copy.
     pub(crate) copy_rate: Option<f64>,
     kv_heads: usize,
     group: usize,
     head_dim: usize,
     pub(crate) results: Vec<GatherTimes>,
-    /// What could not be measured, and why.
+    /// Shapes that could not be measured, with the reason.
     pub(crate) left_out: Vec<LeftOut>,
 }
 
-/// Some kernels at a shape.
+/// Time of some kernels at a shape.
 #[derive(Debug, Serialize)]
 pub(crate) struct GatherTimes {
     pub(crate) what: &'static str,
     #[serde(flatten)]
-    pub(crate) shape: Shape,
-    /// Of the tokens of each KV head that are read, or of each query head that are taken.
+    pub(crate) shape: BatchShape,
+    /// Share of the tokens that each KV head reads, or each query head takes.
     pub(crate) share: f64,
-    /// Of the rows that are read, or of the codes.
+    /// Bytes of the rows or of the codes that are read.
     pub(crate) bytes: usize,
-    /// The median.
+    /// Median time.
     pub(crate) seconds: f64,
-    /// Of so many times.
+    /// Number of replays.
     pub(crate) times: usize,
-    /// The sum of the tokens in all lists.
+    /// Sum of the tokens in all lists.
     pub(crate) list_sum: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct GatherTimes {
 #[derive(Debug, Serialize)]
 pub(crate) struct LeftOut {
     #[serde(flatten)]
-    pub(crate) shape: Shape,
+    pub(crate) shape: BatchShape,
     pub(crate) reason: String,
 }
 
@@ -53,7 +53,7 @@ impl GatherReport {
         Self { device, emulated, copy_rate, kv_heads, group, head_dim, results, left_out }
     }
 
-    /// The device, and what the columns are.
+    /// Prints the device and the header of the table.
     pub(crate) fn print_head(&self) {
         match self.copy_rate {
             Some(rate) => println!("{}, which copies {:.2} TB/s", self.device, rate / 1e12),
@@ -81,8 +81,8 @@ impl GatherReport {
         self.results.push(measured);
     }
 
-    /// Says why a shape is not there.
-    pub(crate) fn leave_out(&mut self, shape: Shape, reason: String) {
+    /// Records and prints the reason why a shape was not measured.
+    pub(crate) fn leave_out(&mut self, shape: BatchShape, reason: String) {
         println!("{:>10} left out: {reason}", shape.to_string());
         self.left_out.push(LeftOut { shape, reason });
     }

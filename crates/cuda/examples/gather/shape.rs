@@ -1,4 +1,4 @@
-//! What is measured: how many sequences, of how many tokens.
+//! Measured shapes: numbers of sequences and of tokens.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -14,35 +14,35 @@ pub(crate) const GROUP: usize = 4;
 /// Elements of a key, and of a value.
 pub(crate) const DIM: usize = 128;
 
-/// The most tokens of a sequence, and of all: lists of all KV heads are numbered in 32 bits.
+/// Limit on the tokens of all sequences, because lists of all KV heads are indexed with 32 bits.
 const MOST_TOKENS: usize = 1 << 28;
 
 /// Sequences of one launch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Shape {
+pub(crate) struct BatchShape {
     pub(crate) batch: usize,
     pub(crate) tokens: usize,
 }
 
-impl Shape {
-    /// KV heads of all sequences: each has rows and a list of its own.
+impl BatchShape {
+    /// Number of KV heads of all sequences, each with separate rows and a separate list.
     pub(crate) fn lists(self) -> usize {
         self.batch * KV_HEADS
     }
 
-    /// Query heads of all sequences.
+    /// Number of query heads of all sequences.
     pub(crate) fn query_heads(self) -> usize {
         self.lists() * GROUP
     }
 }
 
-impl Display for Shape {
+impl Display for BatchShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}x{}", self.batch, self.tokens)
     }
 }
 
-impl FromStr for Shape {
+impl FromStr for BatchShape {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

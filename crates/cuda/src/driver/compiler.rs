@@ -1,4 +1,4 @@
-//! NVRTC: finding it, and letting it compile.
+//! Finds NVRTC and compiles programs with it.
 
 use std::env;
 use std::ffi::{CStr, CString};
@@ -10,30 +10,30 @@ use cudarc::nvrtc::{result, sys};
 
 use crate::Program;
 
-/// Names the folder of NVRTC's libraries.
+/// Environment variable that names the folder of NVRTC's libraries.
 const FOLDER: &str = "VATTENTION_NVRTC";
 
-/// NVIDIA's compiler of kernels, NVRTC. It needs no GPU and no driver.
+/// NVIDIA's compiler of kernels, NVRTC, which needs neither a GPU nor a driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Compiler {
     version: (i32, i32),
 }
 
-/// What the compiler made of a program.
+/// Output of the compiler for one program.
 #[derive(Clone, Debug)]
-pub struct Compiled {
+pub struct CompiledProgram {
     /// Machine code for one architecture.
     pub cubin: Vec<u8>,
-    /// What the compiler and its assembler said: registers, stack and spills of each kernel.
+    /// Output of the compiler and its assembler: registers, stack and spills of each kernel.
     pub log: String,
 }
 
 impl Compiler {
-    /// Looks in the folder that `VATTENTION_NVRTC` names, or where the system's libraries are, in
-    /// CUDA's usual folder and among the packages of Python.
+    /// Finds NVRTC in the folder that `VATTENTION_NVRTC` names. Without the variable it searches
+    /// the system's library path, CUDA's usual folder and the installed Python packages.
     ///
     /// # Errors
-    /// What was missing where, in words.
+    /// A description of what is missing and where.
     pub fn find() -> Result<Self, String> {
         match env::var_os(FOLDER).map(PathBuf::from) {
             Some(folder) if !preload(&folder) => {
@@ -55,13 +55,13 @@ impl Compiler {
             return Err(format!("no NVRTC 12 or 13 in {FOLDER}"));
         }
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: the library is there, and writes two numbers.
+        // SAFETY: the library is loaded, and the function writes two numbers.
         let version = unsafe { sys::nvrtcVersion(&raw mut major, &raw mut minor) };
         version.result().map_err(|error| format!("NVRTC: {error}"))?;
         Ok(Self { version: (major, minor) })
     }
 
-    /// How programs for an architecture are compiled.
+    /// Options of the compiler for an architecture.
     pub(super) fn options(architecture: &str) -> [String; 3] {
         [
             format!("--gpu-architecture={architecture}"),
@@ -70,11 +70,15 @@ impl Compiler {
         ]
     }
 
-    /// Compiles a program for an architecture: `sm_90`, for one.
+    /// Compiles a program for an architecture such as `sm_90`.
     ///
     /// # Errors
-    /// What the compiler says.
-    pub fn compile(&self, program: &Program, architecture: &str) -> Result<Compiled, String> {
+    /// The output of the compiler.
+    pub fn compile(
+        &self,
+        program: &Program,
+        architecture: &str,
+    ) -> Result<CompiledProgram, String> {
         let name = program.source.name;
         let options = Self::options(architecture);
         let text = CString::new(program.text()).map_err(|error| format!("{name}: {error}"))?;
@@ -86,7 +90,7 @@ impl Compiler {
         compiled
             .map_err(|error| format!("NVRTC refuses {name} for {architecture}: {error}\n{log}"))?;
         let cubin = job.cubin().map_err(|error| format!("NVRTC: {error}"))?;
-        Ok(Compiled { cubin, log })
+        Ok(CompiledProgram { cubin, log })
     }
 }
 
@@ -96,7 +100,7 @@ impl fmt::Display for Compiler {
     }
 }
 
-/// A program of NVRTC's.
+/// A program handle of NVRTC.
 struct Job(sys::nvrtcProgram);
 
 impl Job {
@@ -114,10 +118,10 @@ impl Job {
 
     fn cubin(&self) -> Result<Vec<u8>, result::NvrtcError> {
         let mut size = 0;
-        // SAFETY: the program exists, and a size is written.
+        // SAFETY: the program exists, and the function writes one size.
         unsafe { sys::nvrtcGetCUBINSize(self.0, &raw mut size) }.result()?;
         let mut cubin = vec![0_u8; size];
-        // SAFETY: there is room for as many bytes as were announced.
+        // SAFETY: the vector has the size that NVRTC reported.
         unsafe { sys::nvrtcGetCUBIN(self.0, cubin.as_mut_ptr().cast()) }.result()?;
         Ok(cubin)
     }
@@ -125,19 +129,19 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // SAFETY: the program exists, and nobody uses it any more. What fails here frees nothing.
+        // SAFETY: the program exists, and nothing uses it afterwards. A failure leaks it.
         let _ = unsafe { result::destroy_program(self.0) };
         self.0 = ptr::null_mut();
     }
 }
 
 fn is_present() -> bool {
-    // SAFETY: it loads NVRTC's library, whose initialisers are NVIDIA's.
+    // SAFETY: the call loads NVRTC's library, whose initialisers are NVIDIA's.
     unsafe { sys::is_culib_present() }
 }
 
-/// Loads NVRTC from a folder by its full path, and keeps it: whoever then asks for its name gets
-/// this one. Its built-in functions come first, because it asks for them by name too.
+/// Loads NVRTC from a folder and never unloads it, so that later loads by name find this copy. Its
+/// built-in functions are loaded first, because NVRTC loads them by name too.
 fn preload(folder: &Path) -> bool {
     let load = |prefix: &str| {
         let found = libraries(folder, prefix);
@@ -149,7 +153,7 @@ fn preload(folder: &Path) -> bool {
     load("libnvrtc-builtins.so") && load("libnvrtc.so")
 }
 
-/// Files of a folder whose name begins so.
+/// Files of a folder whose names begin with `prefix`.
 fn libraries(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     let named = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
@@ -157,7 +161,7 @@ fn libraries(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     entries(folder).into_iter().filter(named).collect()
 }
 
-/// Where CUDA and Python's packages usually are.
+/// Usual folders of CUDA and of NVIDIA's Python packages.
 fn folders() -> Vec<PathBuf> {
     let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".local"));
     let prefixes = env::var_os("VIRTUAL_ENV").map(PathBuf::from).into_iter().chain(home);
@@ -176,7 +180,7 @@ fn folders() -> Vec<PathBuf> {
     std::iter::once("/usr/local/cuda/lib64".into()).chain(of_python).collect()
 }
 
-/// What is in a folder, in order; nothing if it cannot be read.
+/// Sorted entries of a folder; empty if the folder cannot be read.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let read = std::fs::read_dir(folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = read.flatten().map(|entry| entry.path()).collect();

@@ -1,7 +1,7 @@
-//! What has been compiled, kept on disk by what it was made of.
+//! Cache of compiled programs on disk, by a hash of the compiler's inputs.
 //!
-//! A file is a program and the SHA-256 of it, because the driver believes what it is given. A cache
-//! that cannot be read or written is no error: programs are compiled anew.
+//! A file is a program followed by its SHA-256, because the driver does not check what it loads.
+//! Failing to read or write the cache is no error: the program is then compiled again.
 
 use std::env;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// What stands for a compilation: equal for equal inputs only.
+/// Key of a compilation, different for different inputs.
 pub(super) fn key(compiler: &str, options: &str, text: &str) -> String {
     let mut hash = Sha256::new();
     for part in [compiler, options, text] {
@@ -29,9 +29,9 @@ fn read_in(folder: &Path, key: &str) -> Option<Vec<u8>> {
     (Sha256::digest(&cubin)[..] == digest).then_some(cubin)
 }
 
-/// Keeps a program, whole or not at all.
+/// Stores a program atomically.
 pub(super) fn write(key: &str, cubin: &[u8]) {
-    // Without it the program is compiled again next time.
+    // A failed write only costs a compilation next time.
     let _ = folder().map(|folder| write_in(&folder, key, cubin));
 }
 
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_kept_whole_and_replaced() {
+    fn programs_are_stored_whole_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("not/yet");
         for cubin in [b"one".as_slice(), b"another"] {
@@ -82,7 +82,7 @@ mod tests {
         let whole = std::fs::read(path(&deep, "key")).unwrap();
         for end in 0..whole.len() {
             std::fs::write(path(&deep, "key"), &whole[..end]).unwrap();
-            assert_eq!(read_in(&deep, "key"), None, "{end} bytes of it");
+            assert_eq!(read_in(&deep, "key"), None, "first {end} bytes");
         }
         std::fs::write(folder.path().join("file"), "").unwrap();
         assert!(write_in(&folder.path().join("file"), "key", b"x").is_err());

@@ -1,4 +1,4 @@
-//! Memory that a GPU reads: its own, or of the host.
+//! Memory that a GPU reads: its own, or page-locked memory of the host.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,28 +17,28 @@ enum MemoryPlace {
     Device(Mutex<CudaSlice<u8>>),
     Host {
         pinned: Mutex<PinnedHostSlice<u8>>,
-        /// What the device calls it.
+        /// Address on the device.
         address: u64,
     },
 }
 
 impl DriverMemory {
-    /// Zeros in memory of the device.
+    /// Allocates zeroed memory of the device.
     pub(super) fn on_device(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self, DriverError> {
         let place = MemoryPlace::Device(Mutex::new(stream.alloc_zeros(bytes)?));
         Ok(Self { stream: stream.clone(), place })
     }
 
-    /// Zeros in memory of the host, page-locked and mapped. Not write-combined: the host reads it
-    /// when a sequence forks.
+    /// Allocates zeroed memory of the host, page-locked and mapped. It is not write-combined,
+    /// because the host reads it when a sequence forks.
     pub(super) fn on_host(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self, DriverError> {
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
-        // SAFETY: it is filled before anybody reads it.
+        // SAFETY: the memory is filled before anything reads it.
         let mut pinned = unsafe { stream.context().alloc_pinned_with_flags::<u8>(bytes, flags) }?;
         pinned.as_mut_slice()?.fill(0);
         let mut address = 0;
         let start = pinned.as_mut_ptr()?.cast();
-        // SAFETY: it was allocated with a place for the device.
+        // SAFETY: the memory was allocated as mapped to the device.
         unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut address, start, 0) }.result()?;
         Ok(Self {
             stream: stream.clone(),
@@ -53,7 +53,7 @@ impl DriverMemory {
         }
     }
 
-    /// Copies bytes there. They are the caller's again once this returns.
+    /// Copies bytes to offset `at`. The caller may reuse `bytes` once this returns.
     pub(super) fn write(&self, bytes: &[u8], at: usize) -> Result<(), DriverError> {
         let range = at..at + bytes.len();
         match &self.place {
@@ -62,7 +62,7 @@ impl DriverMemory {
                 self.stream.synchronize()
             }
             MemoryPlace::Host { pinned, .. } => {
-                // Kernels that were started before read what was there before.
+                // Kernels started earlier may still read the old bytes.
                 self.stream.synchronize()?;
                 lock(pinned).as_mut_slice()?[range].copy_from_slice(bytes);
                 Ok(())
@@ -70,7 +70,7 @@ impl DriverMemory {
         }
     }
 
-    /// Copies bytes from there, after all work before.
+    /// Copies bytes from offset `at` once all earlier work has finished.
     pub(super) fn read(&self, at: usize, bytes: &mut [u8]) -> Result<(), DriverError> {
         let range = at..at + bytes.len();
         match &self.place {
@@ -92,9 +92,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Drop for DriverMemory {
-    /// Frees it in the right context, whichever thread this is, and after the work that reads it. If
-    /// there is no context, nothing is left to be freed. Binding reports what has failed before
-    /// instead, once: that is kept for others.
+    /// Frees the memory in its own context, on any thread, after the work that reads it. Without a
+    /// context nothing is left to be freed. Binding the context returns an earlier error once, so
+    /// the error is recorded again for the next caller.
     fn drop(&mut self) {
         let context = self.stream.context();
         if let Err(error) = context.bind_to_thread() {

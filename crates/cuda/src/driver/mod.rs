@@ -2,9 +2,9 @@
 //!
 //! | file       | what                                                      |
 //! |------------|-----------------------------------------------------------|
-//! | `compiler` | NVRTC: finding it, and letting it compile                 |
-//! | `cubins`   | what has been compiled, kept on disk                      |
-//! | `memory`   | memory of the device, and of the host                     |
+//! | `compiler` | finds NVRTC and compiles programs with it                 |
+//! | `cubins`   | cache of compiled programs on disk                        |
+//! | `memory`   | memory of the device and of the host                      |
 
 mod compiler;
 mod cubins;
@@ -21,34 +21,34 @@ use cudarc::driver::{
 use cudarc::nvrtc::Ptx;
 use vattention_core::{Error, Result};
 
-pub use self::compiler::{Compiled, Compiler};
+pub use self::compiler::{CompiledProgram, Compiler};
 pub use self::memory::DriverMemory;
 use crate::{Argument, Device, Kernel, Program};
 
-/// The least compute capability that the kernels are written for.
+/// Lowest compute capability that the kernels support.
 const LEAST: (i32, i32) = (8, 0);
 
 /// The first GPU of this machine.
 #[derive(Clone, Debug)]
 pub struct Driver {
-    gpu: Arc<Opened>,
+    gpu: Arc<GpuContext>,
 }
 
 #[derive(Debug)]
-struct Opened {
+struct GpuContext {
     name: String,
-    /// `sm_90`, for one.
+    /// Architecture for the compiler, such as `sm_90`.
     architecture: String,
-    /// The default stream, the only one that is used.
+    /// Default stream, on which all work runs.
     stream: Arc<CudaStream>,
     compiler: Compiler,
     modules: Mutex<HashMap<Program, Arc<CudaModule>>>,
 }
 
-/// Kernels that are started together.
+/// A recorded sequence of kernels.
 pub struct DriverGraph(Mutex<CudaGraph>);
 
-// SAFETY: the driver's graphs may be used by one thread after the other, which the lock sees to.
+// SAFETY: the driver's graphs may move between threads, and the lock admits one at a time.
 unsafe impl Send for DriverGraph {}
 // SAFETY: as above.
 unsafe impl Sync for DriverGraph {}
@@ -60,11 +60,11 @@ impl std::fmt::Debug for DriverGraph {
 }
 
 impl Driver {
-    /// The first GPU, opened once in a process.
+    /// Opens the first GPU, once in a process.
     ///
     /// # Errors
-    /// [`Error::Backend`] that says what is missing: the driver, a GPU, one that is new enough, or
-    /// the compiler NVRTC.
+    /// [`Error::Backend`] with what is missing: the driver, a GPU, one that is new enough, or the
+    /// compiler NVRTC.
     pub fn open() -> Result<Self> {
         static DRIVER: LazyLock<Result<Driver, String>> = LazyLock::new(open);
         DRIVER.clone().map_err(refuse)
@@ -72,7 +72,7 @@ impl Driver {
 }
 
 fn open() -> Result<Driver, String> {
-    // SAFETY: it loads the driver's library, whose initialisers are NVIDIA's.
+    // SAFETY: the call loads the driver's library, whose initialisers are NVIDIA's.
     if !unsafe { sys::is_culib_present() } {
         return Err("no NVIDIA driver: its library libcuda.so was not found".into());
     }
@@ -81,7 +81,7 @@ fn open() -> Result<Driver, String> {
         return Err("the NVIDIA driver knows no GPU".into());
     }
     let context = CudaContext::new(0).map_err(driver)?;
-    // SAFETY: all work on memory is on one stream, in order, and needs no events.
+    // SAFETY: all work on memory runs on one stream, in order, and needs no events.
     unsafe { context.disable_event_tracking() };
     let name = context.name().map_err(driver)?;
     let (major, minor) = context.compute_capability().map_err(driver)?;
@@ -92,7 +92,7 @@ fn open() -> Result<Driver, String> {
         ));
     }
     let compiler = Compiler::find()?;
-    let gpu = Opened {
+    let gpu = GpuContext {
         name,
         architecture: format!("sm_{major}{minor}"),
         stream: context.default_stream(),
@@ -108,7 +108,7 @@ impl Device for Driver {
     type Graph = DriverGraph;
 
     fn summary(&self) -> String {
-        let Opened { name, architecture, compiler, .. } = &*self.gpu;
+        let GpuContext { name, architecture, compiler, .. } = &*self.gpu;
         format!("{name} ({architecture}), {compiler}")
     }
 
@@ -144,16 +144,17 @@ impl Device for Driver {
     }
 
     unsafe fn launch(&self, kernel: &Kernel<Arc<CudaModule>>) -> Result<()> {
-        // SAFETY: the caller answers for the arguments, in the words of `Device::launch`.
+        // SAFETY: the caller upholds the conditions of `Device::launch`.
         unsafe { launch(&self.gpu.stream, kernel) }.map_err(failed)
     }
 
-    /// Captures a stream of its own: on the one that works, others may be starting kernels.
+    /// Captures a separate stream, because other threads may be starting kernels on the default
+    /// one.
     unsafe fn record(&self, kernels: &[Kernel<Arc<CudaModule>>]) -> Result<DriverGraph> {
         let stream = self.gpu.stream.context().new_stream().map_err(failed)?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         stream.begin_capture(mode).map_err(failed)?;
-        // SAFETY: the caller answers for the arguments, in the words of `Device::record`.
+        // SAFETY: the caller upholds the conditions of `Device::record`.
         let launched = kernels.iter().try_for_each(|kernel| unsafe { launch(&stream, kernel) });
         let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0));
         launched.map_err(failed)?;
@@ -165,7 +166,7 @@ impl Device for Driver {
         let graph = graph.0.lock().unwrap_or_else(PoisonError::into_inner);
         let stream = &self.gpu.stream;
         stream.context().bind_to_thread().map_err(failed)?;
-        // SAFETY: both are of this context, and the graph is locked.
+        // SAFETY: the graph and the stream belong to this context, and the graph is locked.
         unsafe { cudarc::driver::result::graph::launch(graph.cu_graph_exec(), stream.cu_stream()) }
             .map_err(failed)
     }
@@ -174,7 +175,7 @@ impl Device for Driver {
 /// Starts a kernel on a stream.
 ///
 /// # Safety
-/// As [`Device::launch`].
+/// The conditions of [`Device::launch`].
 unsafe fn launch(
     stream: &Arc<CudaStream>,
     kernel: &Kernel<Arc<CudaModule>>,
@@ -195,12 +196,12 @@ unsafe fn launch(
         block_dim: (kernel.grid.threads, 1, 1),
         shared_mem_bytes: 0,
     };
-    // SAFETY: the caller answers for the arguments.
+    // SAFETY: the caller vouches for the arguments.
     unsafe { launch.launch(grid) }.map(drop)
 }
 
-impl Opened {
-    /// Loads what was compiled before, here or in another process, or compiles it.
+impl GpuContext {
+    /// Loads a program from the cache, or compiles it and stores it there.
     fn load(&self, program: &Program) -> Result<Arc<CudaModule>> {
         let context = self.stream.context();
         let key = cubins::key(
@@ -208,8 +209,8 @@ impl Opened {
             &Compiler::options(&self.architecture).join(" "),
             &program.text(),
         );
-        let kept = cubins::read(&key).map(Ptx::from_binary);
-        if let Some(Ok(module)) = kept.map(|cubin| context.load_module(cubin)) {
+        let cached = cubins::read(&key).map(Ptx::from_binary);
+        if let Some(Ok(module)) = cached.map(|cubin| context.load_module(cubin)) {
             return Ok(module);
         }
         let compiled = self.compiler.compile(program, &self.architecture).map_err(refuse)?;
@@ -228,7 +229,7 @@ fn refuse(reason: String) -> Error {
     Error::Backend { backend: "cuda".into(), reason }
 }
 
-/// Why `bytes` could not be allocated.
+/// Error for a failed allocation of `bytes` bytes.
 fn out_of(bytes: usize, error: DriverError) -> Error {
     match error.0 {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::Memory { bytes },
@@ -236,10 +237,10 @@ fn out_of(bytes: usize, error: DriverError) -> Error {
     }
 }
 
-/// After most errors of a driver everything on the device is lost to the process.
+/// Error of the driver. After most of them the process has lost everything on the device.
 fn failed(error: DriverError) -> Error {
     refuse(format!(
-        "the GPU: {}; if this goes on, what was on it is lost: start the program again",
+        "the GPU: {}; if this error repeats, the data on the GPU is lost: restart the program",
         describe(error)
     ))
 }

@@ -1,4 +1,4 @@
-//! Numbers on a device.
+//! Arrays of numbers on a device.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -9,34 +9,34 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Device;
 
-/// Numbers in memory of a device, `[len]`. A clone is the same numbers in the same place.
+/// Numbers in memory of a device, `[len]`. A clone shares the memory.
 #[derive(Debug)]
 pub struct Array<D: Device, T> {
     device: D,
     pub(super) memory: Arc<D::Memory>,
-    /// In bytes.
+    /// Offset in the memory, in bytes.
     start: usize,
     len: usize,
-    of: PhantomData<T>,
+    element: PhantomData<T>,
 }
 
 impl<D: Device, T> Array<D, T> {
-    /// How many numbers.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where they are, to kernels.
+    /// Address of the first element as kernels see it.
     pub fn address(&self) -> u64 {
         self.device.address(&self.memory) + self.start as u64
     }
 
-    /// The numbers at some places, where they are.
+    /// Returns a view of the elements in a range.
     ///
     /// # Panics
     /// If the range ends past the array.
@@ -49,10 +49,10 @@ impl<D: Device, T> Array<D, T> {
 }
 
 impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
-    /// The same bytes as elements of another type.
+    /// Returns a view of the same bytes as elements of another type.
     ///
     /// # Panics
-    /// If they are no whole number of them, or begin where none may.
+    /// If the bytes are no whole number of elements, or are not aligned for them.
     #[must_use]
     pub fn cast<U: Copy + FromBytes + IntoBytes + Immutable>(&self) -> Array<D, U> {
         let bytes = self.len * size_of::<T>();
@@ -64,7 +64,7 @@ impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
             memory: self.memory.clone(),
             start: self.start,
             len: bytes / size_of::<U>(),
-            of: PhantomData,
+            element: PhantomData,
         }
     }
 }
@@ -76,7 +76,7 @@ impl<D: Device, T> Clone for Array<D, T> {
 }
 
 impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
-    /// `len` zeros.
+    /// Allocates `len` zeros.
     ///
     /// # Errors
     /// If there is no memory.
@@ -85,7 +85,7 @@ impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
         Ok(Self::within(device, device.allocate(bytes)?, len))
     }
 
-    /// `len` zeros in memory of the host, from which the device reads them over the bus.
+    /// Allocates `len` zeros in memory of the host, which the device reads over the bus.
     ///
     /// # Errors
     /// If there is no memory.
@@ -96,10 +96,10 @@ impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
 
     fn within(device: &D, memory: D::Memory, len: usize) -> Self {
         let memory = Arc::new(memory);
-        Self { device: device.clone(), memory, start: 0, len, of: PhantomData }
+        Self { device: device.clone(), memory, start: 0, len, element: PhantomData }
     }
 
-    /// The same numbers.
+    /// Copies numbers to new memory of the device.
     ///
     /// # Errors
     /// If there is no memory, or the device is lost.
@@ -109,13 +109,13 @@ impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
         Ok(array)
     }
 
-    /// Copies numbers to a place in the array.
+    /// Copies numbers to the elements from `at` on.
     ///
     /// # Errors
     /// If the device is lost.
     ///
     /// # Panics
-    /// If they do not fit there.
+    /// If the numbers do not fit there.
     pub fn write(&self, numbers: &[T], at: usize) -> Result<()> {
         assert!(
             at + numbers.len() <= self.len,
@@ -129,7 +129,7 @@ impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
         self.device.write(numbers.as_bytes(), &self.memory, self.start + at * size_of::<T>())
     }
 
-    /// All numbers, after the work asked for so far.
+    /// Returns all elements, after all work started so far.
     ///
     /// # Errors
     /// If the device is lost, or that work has failed.

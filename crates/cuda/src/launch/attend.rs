@@ -1,53 +1,53 @@
-//! Attention over lists of rows: the sums of each item.
+//! Attention over token lists: partial sums of each item of a list.
 
 use vattention_core::{Error, Result};
 
-use super::{Array, Given, Lists, Pages, RowLayout, Work, along_y, expect};
+use super::{Array, LaunchArgument, Lists, Pages, RowLayout, Work, along_y, expect};
 use crate::kernels::ATTEND;
 use crate::{Device, Grid, Program};
 
-/// Rows that a block reads: what is summed in f32 before items are merged in f64. It does not depend
-/// on what else is computed, so results do not either.
+/// Tokens of an item, the part of a list that a block sums in f32; items are then merged in f64.
+/// The size is a constant, so that results do not depend on other work.
 pub(super) const ITEM: usize = 256;
 
-/// As `attend.cu` says.
+/// Threads in a block, as in `attend.cu`.
 const THREADS: u32 = 128;
 
-/// The largest group that the kernel has registers for.
+/// Largest group of query heads for which the kernel has registers.
 const LARGEST_GROUP: usize = 16;
 
 /// Weighted attention of a group of query heads, compiled for rows of one layout.
 #[derive(Clone, Debug)]
-pub struct Attend<D: Device> {
+pub struct AttendLists<D: Device> {
     device: D,
     module: D::Module,
     layout: RowLayout,
     group: usize,
 }
 
-/// What [`Attend`] leaves for [`CombineSums`](super::CombineSums).
+/// Partial sums of each item of each list, the input of [`CombineSums`](super::CombineSums).
 #[derive(Debug)]
 pub struct Records<D: Device> {
     pub(super) numbers: Array<D, f32>,
     pub(super) layout: RowLayout,
     pub(super) lists: usize,
     pub(super) group: usize,
-    /// Items that each list has room for.
+    /// Items for which each list has memory.
     pub(super) items: usize,
 }
 
-/// The logits of lists.
+/// Logits of the tokens of each list.
 #[derive(Clone, Debug)]
 pub struct Logits<D: Device> {
     /// `[lists, group, places]`
     pub(super) numbers: Array<D, f32>,
-    /// Where each list begins, `[lists]`; without, at place 0.
+    /// Place of each list's first token, `[lists]`; 0 if missing.
     pub(super) firsts: Option<Array<D, u32>>,
     pub(super) places: usize,
 }
 
 impl<D: Device> Logits<D> {
-    /// Room for `places` tokens of each list.
+    /// Allocates memory for `places` tokens of each list.
     ///
     /// # Errors
     /// If there is no memory.
@@ -55,12 +55,12 @@ impl<D: Device> Logits<D> {
         Ok(Self { numbers: Array::zeros(device, lists * group * places)?, firsts: None, places })
     }
 
-    /// The same room, in which lists begin at these places, `[lists]`.
+    /// Returns a view of the same memory in which lists begin at places `firsts` `[lists]`.
     pub(crate) fn beginning_at(&self, firsts: &Array<D, u32>) -> Self {
         Self { firsts: Some(firsts.clone()), ..self.clone() }
     }
 
-    /// All of them, `[lists, group, places]`.
+    /// Returns all logits, `[lists, group, places]`.
     ///
     /// # Errors
     /// If the device fails.
@@ -69,8 +69,8 @@ impl<D: Device> Logits<D> {
     }
 }
 
-impl<D: Device> Attend<D> {
-    /// What is compiled for such rows and such a group.
+impl<D: Device> AttendLists<D> {
+    /// Returns the program to compile for these rows and this group.
     ///
     /// # Errors
     /// If the group is not of 1 to 16 query heads.
@@ -84,16 +84,16 @@ impl<D: Device> Attend<D> {
         Ok(Program { source: ATTEND, constants })
     }
 
-    /// Compiles it.
+    /// Compiles the program.
     ///
     /// # Errors
-    /// As [`program`](Self::program), or if it cannot be compiled.
+    /// If [`program`](Self::program) fails, or the program cannot be compiled.
     pub fn new(device: &D, layout: RowLayout, group: usize) -> Result<Self> {
         let module = device.compile(&Self::program(layout, group)?)?;
         Ok(Self { device: device.clone(), module, layout, group })
     }
 
-    /// Room for the results of `lists` lists of at most `longest` tokens.
+    /// Allocates memory for the results of `lists` lists of at most `longest` tokens.
     ///
     /// # Errors
     /// If there is no memory.
@@ -105,12 +105,12 @@ impl<D: Device> Attend<D> {
         Ok(Records { numbers, layout, lists, group, items })
     }
 
-    /// Reads each list from the head of the same place, for `queries` `[lists, group, head_dim]`,
-    /// scaled, now.
+    /// Runs attention over list `i` with the rows of `heads[i]`, for scaled `queries`
+    /// `[lists, group, head_dim]`, and starts it immediately.
     ///
     /// # Errors
-    /// If a size does not fit another, a list needs more rows than there are, there is no memory, or
-    /// the device fails.
+    /// If the sizes of arguments do not agree, a list needs more rows than there are, there is no
+    /// memory, or the device fails.
     pub fn run(
         &self,
         heads: &[&Pages<D>],
@@ -126,14 +126,14 @@ impl<D: Device> Attend<D> {
         Ok(records)
     }
 
-    /// Adds a launch that reads each list from the head of the same place, `heads` `[lists]`, which
-    /// are kept, for `queries` `[lists, group, head_dim]`, scaled.
+    /// Adds a launch of attention over list `i` with the rows of `heads[i]`, for scaled `queries`
+    /// `[lists, group, head_dim]`. The work shares ownership of the heads.
     ///
-    /// O(tokens · (head_dim + value_dim)) numbers read, each once for the group.
+    /// It reads O(tokens · (head_dim + value_dim)) numbers, each once for the group.
     ///
     /// # Errors
-    /// If a size does not fit another, a list needs more rows than there are, there is no memory, or
-    /// the device fails.
+    /// If the sizes of arguments do not agree, a list needs more rows than there are, there is no
+    /// memory, or the device fails.
     pub fn add_heads(
         &self,
         work: &mut Work<D>,
@@ -150,7 +150,8 @@ impl<D: Device> Attend<D> {
         self.add(work, &tables, lists, queries, records, logits)
     }
 
-    /// The tables of heads that have the rows that the lists of the same places need, `[lists]`.
+    /// Addresses of the page tables of heads, `[lists]`, after a check that head `i` has the rows
+    /// that list `i` needs.
     fn tables(&self, heads: &[&Pages<D>], lists: &Lists<D>) -> Result<Array<D, u64>> {
         expect("heads", lists.len(), heads.len())?;
         for (list, (head, &needed)) in heads.iter().zip(&lists.rows).enumerate() {
@@ -164,13 +165,13 @@ impl<D: Device> Attend<D> {
         Array::new(&self.device, &tables)
     }
 
-    /// Adds a launch that reads each list from the head whose table of pages is at the same place
-    /// of `tables`, `[lists]`. By then they have the rows that the lists need.
+    /// Adds a launch of attention over list `i` with the rows of page table `tables[i]`, which must
+    /// have the rows that the list needs when the kernel runs.
     ///
-    /// O(tokens · (head_dim + value_dim)) numbers read, each once for the group.
+    /// It reads O(tokens · (head_dim + value_dim)) numbers, each once for the group.
     ///
     /// # Errors
-    /// If a size does not fit another.
+    /// If the sizes of arguments do not agree.
     #[allow(unsafe_code, reason = "the only start of this kernel")]
     pub(crate) fn add(
         &self,
@@ -193,34 +194,34 @@ impl<D: Device> Attend<D> {
         if let Some(logits) = logits {
             expect("logits", lists.len() * self.group * places, logits.numbers.len())?;
         }
-        room("records", lists.longest, records.items * ITEM)?;
+        expect_room("records", lists.longest, records.items * ITEM)?;
         if logits.is_some() {
-            room("logits", lists.longest, places)?;
+            expect_room("logits", lists.longest, places)?;
         }
         let blocks = [records.items as u32, along_y("lists", lists.len())?];
         let grid = Grid { blocks, threads: THREADS };
-        let given = [
-            tables.given(),
-            lists.starts.given(),
-            lists.lengths.given(),
-            Given::maybe(lists.tokens.as_ref()),
-            Given::maybe(lists.probabilities.as_ref()),
-            queries.given(),
-            records.numbers.given(),
-            Given::maybe(logits.map(|logits| &logits.numbers)),
-            Given::maybe(logits.and_then(|logits| logits.firsts.as_ref())),
+        let arguments = [
+            tables.argument(),
+            lists.starts.argument(),
+            lists.lengths.argument(),
+            LaunchArgument::optional(lists.tokens.as_ref()),
+            LaunchArgument::optional(lists.probabilities.as_ref()),
+            queries.argument(),
+            records.numbers.argument(),
+            LaunchArgument::optional(logits.map(|logits| &logits.numbers)),
+            LaunchArgument::optional(logits.and_then(|logits| logits.firsts.as_ref())),
             places.into(),
         ];
-        // SAFETY: the arguments are those of the kernel. Lists lie within their arrays, and their
-        // tokens within the rows of their heads; there are records for `items` items of each list,
-        // and logits for all tokens.
-        unsafe { work.add(&self.module, "attend", grid, given) };
+        // SAFETY: the arguments match the kernel's parameters. Lists lie within their arrays, and
+        // their tokens within the rows of their heads; there are records for `items` items of each
+        // list, and logits for all tokens.
+        unsafe { work.add(&self.module, "attend", grid, arguments) };
         Ok(())
     }
 }
 
-/// Fails unless there is room for `tokens` tokens of each list.
-pub(super) fn room(what: &str, tokens: usize, got: usize) -> Result<()> {
+/// Fails unless `got`, the tokens for which each list has memory, is at least `tokens`.
+pub(super) fn expect_room(what: &str, tokens: usize, got: usize) -> Result<()> {
     if tokens <= got {
         return Ok(());
     }

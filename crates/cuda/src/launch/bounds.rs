@@ -1,33 +1,34 @@
-//! What selectors prove of the tokens that they leave.
+//! Upper bounds on logits that selectors prove for the untaken tokens.
 
 use vattention_core::Result;
 
 use super::{Array, expect};
 use crate::Device;
 
+/// Tokens of a span, which has one bound.
 pub(super) const SPAN: usize = 4096;
 
-/// A bound on the logits of the tokens that each row has not taken, span by span.
+/// Upper bound on the logits of the untaken tokens of each row, span by span.
 #[derive(Clone, Debug)]
 pub struct Bounds<D: Device> {
-    /// `[rows, spans]`; −∞ where a span has none left.
+    /// `[rows, spans]`; −∞ where a span has no untaken token.
     pub(super) numbers: Array<D, f32>,
     pub(super) spans: usize,
     pub(super) rows: usize,
     pub(super) capacity: usize,
 }
 
-/// What formulas need that follow from a bound on weights.
+/// Inputs of formulas that follow from upper bounds on attention weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Proofs<'a, D: Device> {
-    /// Of each reader's logits.
+    /// Upper bounds on each query head's logits.
     pub bounds: &'a Bounds<D>,
-    /// The largest norm of a value of each list's head, `[lists]`.
+    /// Largest norm of a value of each list's KV head, `[lists]`.
     pub longest: &'a Array<D, f64>,
 }
 
 impl<D: Device> Bounds<D> {
-    /// Room for the bounds of `rows` rows of at most `capacity` tokens.
+    /// Allocates the bounds of `rows` rows of at most `capacity` tokens.
     ///
     /// # Errors
     /// If there is no memory.
@@ -37,7 +38,7 @@ impl<D: Device> Bounds<D> {
         Ok(Self { numbers, spans, rows, capacity })
     }
 
-    /// Writes those of each row, `[rows]`.
+    /// Writes the bound of each row, `[rows]`.
     ///
     /// # Errors
     /// If there is not one bound for each row, or the device fails.
@@ -52,7 +53,7 @@ impl<D: Device> Bounds<D> {
         self.numbers.write(&numbers, 0)
     }
 
-    /// The bounds of rows that see `visible` tokens, `[rows]`; −∞ if none is left.
+    /// Returns the bounds of rows that see `visible` tokens, `[rows]`; −∞ if no token is untaken.
     ///
     /// # Errors
     /// If the device fails.

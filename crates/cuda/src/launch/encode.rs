@@ -3,22 +3,24 @@
 use vattention_core::{Error, Result};
 use vattention_selectors::Activation;
 
-use super::codes::room;
+use super::codes::padded_capacity;
 use super::network::{DeviceNetwork, NetworkShape};
-use super::{Array, DeviceCodes, MOST_BLOCKS, Now, Pages, RowLayout, Work, along_y, expect};
+use super::{
+    Array, DeviceCodes, MOST_BLOCKS, Pages, RowLayout, StepNumbers, Work, along_y, expect,
+};
 use crate::kernels::ENCODE;
 use crate::{Device, Grid, Program};
 
-/// As `encode.cu` says.
+/// Threads in a block, as in `encode.cu`.
 const THREADS: u32 = 128;
 
-/// Elements of all vectors that are mapped together: twice as many fit in a block's shared memory.
+/// Elements of all vectors that a block maps together; its shared memory holds twice as many.
 const HELD: usize = 4096;
 
-/// The most keys that are mapped together.
+/// Most keys that a block maps together.
 const LARGEST_TILE: usize = 8;
 
-/// Makes codes, compiled for networks of one shape and rows of one layout.
+/// Computes hash codes, compiled for networks of one shape and rows of one layout.
 #[derive(Clone, Debug)]
 pub struct Encode<D: Device> {
     device: D,
@@ -27,24 +29,24 @@ pub struct Encode<D: Device> {
     shape: NetworkShape,
 }
 
-/// Which keys are mapped, how, and to where, all of it on the device, for each map.
+/// Inputs and outputs of the encoding of keys, one element per map, all on the device.
 #[derive(Debug)]
 pub(crate) struct Encoding<'a, D: Device> {
-    /// Tables of pages.
+    /// Addresses of page tables.
     pub(crate) tables: &'a Array<D, u64>,
-    /// [`DeviceNetwork`]s.
+    /// Addresses of [`DeviceNetwork`]s.
     pub(crate) networks: &'a Array<D, u64>,
-    /// How many of the first tokens have codes.
-    pub(crate) known: &'a Array<D, u32>,
-    /// [`DeviceCodes`].
+    /// Number of first tokens that have codes.
+    pub(crate) indexed: &'a Array<D, u32>,
+    /// Addresses of [`DeviceCodes`].
     pub(crate) codes: &'a Array<D, u64>,
 }
 
 impl<D: Device> Encode<D> {
-    /// What is compiled.
+    /// Returns the program to compile.
     ///
     /// # Errors
-    /// If a network of that shape is too wide, or takes no keys of that layout.
+    /// If a layer of the network is too wide, or its inputs differ from the elements of a key.
     pub fn program(layout: RowLayout, shape: &NetworkShape) -> Result<Program> {
         Self::check(layout, shape)?;
         let activation = match shape.activation {
@@ -76,89 +78,89 @@ impl<D: Device> Encode<D> {
         Ok(())
     }
 
-    /// Compiles it.
+    /// Compiles the program.
     ///
     /// # Errors
-    /// As [`program`](Self::program), or if it cannot be compiled.
+    /// If [`program`](Self::program) fails, or the program cannot be compiled.
     pub fn new(device: &D, layout: RowLayout, shape: &NetworkShape) -> Result<Self> {
         let module = device.compile(&Self::program(layout, shape)?)?;
         Ok(Self { device: device.clone(), module, layout, shape: shape.clone() })
     }
 
-    /// Adds a launch that makes the codes of all visible tokens of some heads, but for the `known` first
-    /// ones of each, and writes them where they belong. All slices are as long, and what they hold is
-    /// kept.
+    /// Adds a launch that encodes the visible tokens of `heads[i]` beyond the first `indexed[i]`
+    /// with `networks[i]`, and writes them to `codes[i]`. All slices have the same length, and the
+    /// work shares ownership of their contents.
     ///
-    /// O(new · weights of a network) for each map.
+    /// O(new tokens · weights of a network) for each map.
     ///
     /// # Errors
-    /// If a size does not fit another, or there is no memory.
+    /// If the sizes of arguments do not agree, or there is no memory.
     pub fn add_heads(
         &self,
         work: &mut Work<D>,
-        now: &Now<D>,
+        step: &StepNumbers<D>,
         heads: &[&Pages<D>],
         networks: &[&DeviceNetwork<D>],
-        known: &[u32],
+        indexed: &[u32],
         codes: &[&DeviceCodes<D>],
     ) -> Result<()> {
         for head in heads {
-            head.keep_for(work, self.layout, now.capacity)?;
+            head.keep_for(work, self.layout, step.capacity)?;
         }
         for codes in codes {
             expect("bits of codes", self.shape.outputs(), codes.bits())?;
-            expect("room for codes", room(now.capacity), codes.capacity())?;
+            expect("room for codes", padded_capacity(step.capacity), codes.capacity())?;
             work.keep(codes.packed());
         }
         let array = |addresses: Vec<u64>| Array::new(&self.device, &addresses);
         let encoding = Encoding {
             tables: &array(heads.iter().map(|head| head.table()).collect())?,
             networks: &self.networks(work, networks)?,
-            known: &Array::new(&self.device, known)?,
+            indexed: &Array::new(&self.device, indexed)?,
             codes: &array(codes.iter().map(|codes| codes.address()).collect())?,
         };
-        self.add_keys(work, now, &encoding)
+        self.add_keys(work, step, &encoding)
     }
 
-    /// The same of what will have been written by then: networks of the shape, codes of as many bits
-    /// in the room of all tokens, and pages for the visible ones.
+    /// Adds the same launch for addresses that must be valid when the kernel runs: networks of this
+    /// shape, codes with matching bits and capacity, and pages for the visible tokens.
     ///
     /// # Errors
-    /// If a size does not fit another.
+    /// If the sizes of arguments do not agree.
     #[allow(unsafe_code, reason = "the only start of this kernel")]
     pub(crate) fn add_keys(
         &self,
         work: &mut Work<D>,
-        now: &Now<D>,
+        step: &StepNumbers<D>,
         encoding: &Encoding<'_, D>,
     ) -> Result<()> {
-        let Encoding { tables, networks, known, codes } = encoding;
+        let Encoding { tables, networks, indexed, codes } = encoding;
         let maps = codes.len();
         expect("tables", maps, tables.len())?;
         expect("networks", maps, networks.len())?;
-        expect("counts of known codes", maps, known.len())?;
-        let blocks = now.capacity.div_ceil(tile(&self.shape)).min(MOST_BLOCKS) as u32;
+        expect("counts of indexed codes", maps, indexed.len())?;
+        let blocks = step.capacity.div_ceil(tile(&self.shape)).min(MOST_BLOCKS) as u32;
         let grid = Grid { blocks: [blocks, along_y("maps", maps)?], threads: THREADS };
-        let given = [
-            now.numbers.given(),
-            tables.given(),
-            networks.given(),
-            known.given(),
-            codes.given(),
-            now.capacity.into(),
-            room(now.capacity).into(),
+        let arguments = [
+            step.numbers.argument(),
+            tables.argument(),
+            networks.argument(),
+            indexed.argument(),
+            codes.argument(),
+            step.capacity.into(),
+            padded_capacity(step.capacity).into(),
         ];
-        // SAFETY: the arguments are those of the kernel. The pages have the visible rows, and there
-        // is room for a code of each.
-        unsafe { work.add(&self.module, "encode_keys", grid, given) };
+        // SAFETY: the arguments match the kernel's parameters. The pages have the visible rows, and
+        // there is room for a code of each.
+        unsafe { work.add(&self.module, "encode_keys", grid, arguments) };
         Ok(())
     }
 
-    /// Adds a launch that makes the codes of queries `[count, head_dim]` by `networks` `[count]`, which
-    /// are kept, into `codes` `[count, words]`.
+    /// Adds a launch that encodes queries `[count, head_dim]` with `networks` `[count]` into
+    /// `codes` `[count, words]`. The work shares ownership of the networks.
     ///
     /// # Errors
-    /// If a size does not fit another, or there is no memory.
+    /// If the sizes of arguments do not agree, or there is no memory.
     pub fn add_queries_by(
         &self,
         work: &mut Work<D>,
@@ -170,10 +172,10 @@ impl<D: Device> Encode<D> {
         self.add_queries(work, queries, &networks, codes)
     }
 
-    /// The same by networks of the shape, whose addresses will have been written by then.
+    /// Adds the same launch for addresses of networks that must be valid when the kernel runs.
     ///
     /// # Errors
-    /// If a size does not fit another.
+    /// If the sizes of arguments do not agree.
     #[allow(unsafe_code, reason = "the only start of this kernel")]
     pub(crate) fn add_queries(
         &self,
@@ -186,13 +188,13 @@ impl<D: Device> Encode<D> {
         expect("elements of queries", count * self.layout.head_dim(), queries.len())?;
         expect("words of query codes", count * self.shape.outputs().div_ceil(32), codes.len())?;
         let grid = Grid { blocks: [count as u32, 1], threads: THREADS };
-        let given = [queries.given(), networks.given(), codes.given()];
-        // SAFETY: the arguments are those of the kernel, of as many queries.
-        unsafe { work.add(&self.module, "encode_queries", grid, given) };
+        let arguments = [queries.argument(), networks.argument(), codes.argument()];
+        // SAFETY: the arguments match the kernel's parameters, for `count` queries.
+        unsafe { work.add(&self.module, "encode_queries", grid, arguments) };
         Ok(())
     }
 
-    /// Where networks are, which are kept.
+    /// Addresses of networks, whose memory the work shares.
     fn networks(
         &self,
         work: &mut Work<D>,
@@ -210,7 +212,7 @@ impl<D: Device> Encode<D> {
     }
 }
 
-/// Keys that are mapped together.
+/// Number of keys that a block maps together.
 fn tile(shape: &NetworkShape) -> usize {
     (HELD / shape.widest()).clamp(1, LARGEST_TILE)
 }

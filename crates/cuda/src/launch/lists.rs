@@ -1,34 +1,35 @@
-//! Lists of tokens on the device, one for each problem of a launch.
+//! Token lists on the device, one for each problem of a launch.
 
 use vattention_core::{Error, Result};
 
 use super::{Array, expect};
 use crate::Device;
 
-/// Lists of tokens, each to be read from the rows of one KV head.
+/// Token lists, each of which refers to the rows of one KV head.
 #[derive(Debug)]
 pub struct Lists<D: Device> {
-    /// All lists' tokens; without, each list is the beginning of its rows.
+    /// Tokens of all lists; if missing, each list is a prefix of its rows.
     pub(super) tokens: Option<Array<D, u32>>,
-    /// The probability with which each token came to be in its list; without, 1.
+    /// Inclusion probability of each token; 1 if missing.
     pub(super) probabilities: Option<Array<D, f32>>,
-    /// Where each list begins in them, `[lists]`.
+    /// Index of each list's first token in `tokens`, `[lists]`.
     pub(super) starts: Array<D, u32>,
-    /// How many tokens each has, `[lists]`.
+    /// Number of tokens of each list, `[lists]`.
     pub(super) lengths: Array<D, u32>,
-    /// How many rows each needs to be there, `[lists]`.
+    /// Number of rows that each list needs, `[lists]`.
     pub(super) rows: Vec<usize>,
-    /// Tokens of the longest list, at most.
+    /// Upper bound on the length of the longest list.
     pub(super) longest: usize,
-    /// Tokens of all lists, at most.
+    /// Upper bound on the number of tokens of all lists.
     pub(super) total: usize,
 }
 
 impl<D: Device> Lists<D> {
-    /// List `i` is `indices[indptr[i]..indptr[i + 1]]`, with `probabilities` in (0, 1] as long.
+    /// Creates list `i` from `indices[indptr[i]..indptr[i + 1]]`, with `probabilities` in (0, 1] of
+    /// the same length as `indices`.
     ///
     /// # Errors
-    /// If `indptr` is no partition of the indices, a probability is no such number, or there is no
+    /// If `indptr` is no partition of the indices, a probability is outside (0, 1], or there is no
     /// memory.
     pub fn new(
         device: &D,
@@ -61,24 +62,24 @@ impl<D: Device> Lists<D> {
         })
     }
 
-    /// Room for `capacity` tokens of each list, all of them below it; none so far.
+    /// Allocates empty lists for `capacity` tokens each, all of them below `capacity`.
     ///
     /// # Errors
-    /// If there are 2³² of them in all, or there is no memory.
+    /// If the capacities sum to 2³² or more, or there is no memory.
     pub fn room(device: &D, lists: usize, capacity: usize) -> Result<Self> {
         Self::room_of(device, Array::zeros(device, lists)?, capacity)
     }
 
-    /// The same, with the `lengths` `[lists]` kept there.
+    /// Allocates the same lists, with their lengths in `lengths` `[lists]`.
     pub(crate) fn room_of(device: &D, lengths: Array<D, u32>, capacity: usize) -> Result<Self> {
         let full = Self::beginnings(device, &vec![capacity; lengths.len()])?;
         Ok(Self { tokens: Some(Array::zeros(device, full.total)?), lengths, ..full })
     }
 
-    /// List `i` is all tokens below `lengths[i]`.
+    /// Creates list `i` as all tokens below `lengths[i]`.
     ///
     /// # Errors
-    /// If there are 2³² of them in all, or there is no memory.
+    /// If the lengths sum to 2³² or more, or there is no memory.
     pub fn beginnings(device: &D, lengths: &[usize]) -> Result<Self> {
         let total = lengths.iter().copied().fold(0, usize::saturating_add);
         if u32::try_from(total).is_err() {
@@ -98,17 +99,17 @@ impl<D: Device> Lists<D> {
         })
     }
 
-    /// How many lists.
+    /// Number of lists.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no lists.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The tokens of each list, after the work asked for so far.
+    /// Returns the tokens of each list, after all work started so far.
     ///
     /// # Errors
     /// If the device fails.
@@ -121,12 +122,12 @@ impl<D: Device> Lists<D> {
         Ok(self.starts.read()?.into_iter().zip(self.lengths.read()?).map(list).collect())
     }
 
-    /// Tokens of the longest list, at most.
+    /// Upper bound on the length of the longest list.
     pub fn longest(&self) -> usize {
         self.longest
     }
 
-    /// Tokens of all lists, at most.
+    /// Upper bound on the number of tokens of all lists.
     pub fn total(&self) -> usize {
         self.total
     }

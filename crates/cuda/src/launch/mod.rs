@@ -1,22 +1,23 @@
-//! One function for each kernel: it checks what it is given, and starts it.
+//! Safe launch functions, one for each kernel, which check their arguments.
 //!
-//! | kernel                    | what                                                      |
-//! |---------------------------|-----------------------------------------------------------|
-//! | [`Attend`], [`CombineSums`] | weighted attention over lists of rows                     |
-//! | [`Take`]                  | ranges of tokens, and what was drawn                      |
-//! | [`Encode`]                | hash codes of keys and of queries                         |
-//! | [`ScoreCodes`]            | bits that hash codes have in common                       |
-//! | [`ScorePages`]            | bounds of pages of keys, and what queries make of them    |
-//! | [`ScoreLogits`]           | logits of all tokens                                      |
-//! | [`Select`], [`ListTaken`] | the best scores among tokens not taken, and lists of them |
-//! | [`Draw`]                  | a uniform sample of the others                            |
-//! | [`Open`]                  | how many of them to draw first                            |
-//! | [`Look`], [`BudgetCheck`]       | what the sample says, and how many more to draw; or how   |
-//! |                           | many, if that is proved                                   |
+//! | kernel                           | purpose                                                   |
+//! |----------------------------------|-----------------------------------------------------------|
+//! | [`AttendLists`], [`CombineSums`] | weighted attention over token lists                       |
+//! | [`Take`]                         | ranges of tokens, and drawn tokens                        |
+//! | [`Encode`]                       | hash codes of keys and of queries                         |
+//! | [`ScoreCodes`]                   | number of bits that hash codes have in common             |
+//! | [`ScorePages`]                   | bounds of pages of keys, and upper bounds on their logits |
+//! | [`ScoreLogits`]                  | logits of all tokens                                      |
+//! | [`Select`]                       | untaken tokens with the largest scores                    |
+//! | [`ListTaken`]                    | lists of the taken tokens                                 |
+//! | [`Draw`]                         | uniform sample of the untaken tokens                      |
+//! | [`OpenSamples`]                  | size of the first part of each sample                     |
+//! | [`ComputeMoments`]               | moments of each sample                                    |
+//! | [`BudgetCheck`]                  | number of tokens to draw next, from moments or bounds     |
 //!
-//! What these functions take says by its type that it is sound: an [`Array`] knows its length,
-//! [`Pages`] hold what their table points to, [`Lists`] know which rows they need. So they are
-//! safe, and the only ones that start kernels.
+//! The functions are safe because the types of their arguments carry what a kernel relies on: an
+//! [`Array`] knows its length, [`Pages`] own the memory that their table points to, and [`Lists`]
+//! know which rows they need. Nothing else starts kernels.
 
 mod array;
 mod attend;
@@ -28,10 +29,9 @@ mod encode;
 mod list_taken;
 mod lists;
 mod logits;
-mod look;
+mod moments;
 mod network;
-mod now;
-mod open;
+mod open_samples;
 mod page_bounds;
 mod progress;
 mod rounds;
@@ -41,12 +41,13 @@ mod score;
 mod score_pages;
 mod scores;
 mod select;
+mod step_numbers;
 mod take;
 mod taken;
 mod work;
 
 pub use array::Array;
-pub use attend::{Attend, Logits, Records};
+pub use attend::{AttendLists, Logits, Records};
 pub use bounds::{Bounds, Proofs};
 pub use budget_check::BudgetCheck;
 pub use codes::DeviceCodes;
@@ -57,37 +58,37 @@ pub(crate) use encode::Encoding;
 pub use list_taken::ListTaken;
 pub use lists::Lists;
 pub use logits::ScoreLogits;
-pub use look::{Look, Looked, SampleMoments};
+pub use moments::{ComputeMoments, MomentInputs, SampleMoments};
 pub use network::{DeviceNetwork, NetworkShape};
-pub use now::Now;
-pub use open::Open;
+pub use open_samples::OpenSamples;
 pub use page_bounds::PageBounds;
-pub(crate) use progress::progressed;
-pub use progress::{Progress, Progressed};
-pub use rounds::{Opened, Rounds};
+pub(crate) use progress::read_sample_states;
+pub use progress::{Progress, SampleState};
+pub use rounds::{Rounds, UnsampledList};
 pub use rows::{Pages, RowLayout};
-pub use sample::{Draw, Drawing};
+pub use sample::{Draw, DrawInputs};
 pub use score::ScoreCodes;
-pub(crate) use score_pages::Bounding;
+pub(crate) use score_pages::PageArrays;
 pub use score_pages::ScorePages;
-pub use scores::{Ranked, Scores};
-pub use select::{Select, Selecting};
+pub use scores::{DeviceScores, ScoreType};
+pub use select::{Select, SelectBuffers};
+pub use step_numbers::StepNumbers;
 pub use take::Take;
 pub use taken::Taken;
-pub use work::{Recorded, Work};
+pub use work::{RecordedWork, Work};
 
-use work::Given;
+use work::LaunchArgument;
 
 use vattention_core::{Error, Result};
 
-/// The most blocks that bring what is kept of one head up to date: the tokens of a long prompt take
-/// turns.
+/// Most blocks along x that extend one head's index. For a long prompt each block loops over
+/// several tiles of tokens.
 const MOST_BLOCKS: usize = 64;
 
-/// The most blocks along y.
+/// Most blocks along y.
 const MOST_ALONG_Y: usize = 65_535;
 
-/// A number of blocks along y.
+/// Converts a number of blocks along y, and fails if it is too large.
 fn along_y(what: &str, count: usize) -> Result<u32> {
     if count <= MOST_ALONG_Y {
         Ok(count as u32)
@@ -96,7 +97,7 @@ fn along_y(what: &str, count: usize) -> Result<u32> {
     }
 }
 
-/// Fails unless there are as many as expected.
+/// Fails unless `got` equals `expected`.
 fn expect(what: &str, expected: usize, got: usize) -> Result<()> {
     if got == expected { Ok(()) } else { Err(Error::shape(what, expected, got)) }
 }

@@ -5,10 +5,10 @@ use vattention_core::Result;
 use super::{Array, RowLayout};
 use crate::Device;
 
-/// The least and the largest number of each channel over the keys of each page of tokens.
+/// Smallest and largest element of each channel over the keys of each page of tokens.
 #[derive(Debug)]
 pub struct PageBounds<D: Device> {
-    /// `[pages, 2, value_offset]`, as rows are stored.
+    /// `[pages, 2, value_offset]`, in the storage type of rows.
     numbers: Array<D, u8>,
     layout: RowLayout,
     page: usize,
@@ -16,7 +16,7 @@ pub struct PageBounds<D: Device> {
 }
 
 impl<D: Device> PageBounds<D> {
-    /// Room for the bounds of `capacity` tokens, `page` in each page.
+    /// Allocates the bounds of `capacity` tokens, `page` in each page.
     ///
     /// # Errors
     /// If there is no memory.
@@ -25,27 +25,27 @@ impl<D: Device> PageBounds<D> {
         Ok(Self { numbers, layout, page, capacity })
     }
 
-    /// Of what they are: the rows, tokens of a page, tokens in all.
-    pub(crate) fn of(&self) -> (RowLayout, usize, usize) {
+    /// Layout of the rows, tokens of a page, and tokens in all.
+    pub(crate) fn dimensions(&self) -> (RowLayout, usize, usize) {
         (self.layout, self.page, self.capacity)
     }
 
-    /// The bytes that the bounds of `pages` pages take.
+    /// Bytes that the bounds of `pages` pages take.
     pub(crate) fn bytes_of(&self, pages: usize) -> usize {
         pages * bytes_of_page(self.layout)
     }
 
-    /// Tokens of a page.
+    /// Number of tokens of a page.
     pub(crate) fn page(&self) -> usize {
         self.page
     }
 
-    /// Where they are, for [`ScorePages`](super::ScorePages).
+    /// Address of the bounds, for [`ScorePages`](super::ScorePages).
     pub(crate) fn address(&self) -> u64 {
         self.numbers.address()
     }
 
-    /// The numbers, to be kept.
+    /// Memory of the bounds, for work to share.
     pub(super) fn numbers(&self) -> &Array<D, u8> {
         &self.numbers
     }

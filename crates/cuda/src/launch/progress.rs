@@ -1,41 +1,42 @@
-//! How far the sample of each list is, on the device.
+//! Progress of the sample of each list, on the device.
 
 use vattention_core::Result;
 
 use super::{Array, Lists};
 use crate::Device;
 
-/// How many numbers there are of each list.
+/// Number of counters of each list.
 const NUMBERS: usize = 7;
 
-/// Of each list, a sample that grows part by part, in room for `capacity` tokens.
+/// Samples of lists, which grow part by part, with memory for `capacity` tokens each.
 ///
-/// Draws, looks and budgets read and write it on the device.
+/// The kernels that draw and check samples read and write them on the device.
 #[derive(Clone, Debug)]
 pub struct Progress<D: Device> {
-    /// `[NUMBERS, lists]`: first and end, start and length of the part, done, budget, held.
+    /// `[NUMBERS, lists]`: first and end of the part, its start in `tokens`, its length, done,
+    /// budget, held.
     pub(super) numbers: Array<D, u32>,
-    /// The tokens drawn, in draw order, `[lists, capacity]`.
+    /// Drawn tokens, in draw order, `[lists, capacity]`.
     pub(super) tokens: Array<D, u32>,
-    /// Where each list begins there: a multiple of the capacity.
+    /// Start of each list in `tokens`, a multiple of the capacity.
     pub(super) starts: Array<D, u32>,
     lists: usize,
     capacity: usize,
 }
 
-/// What is known of the sample of one list when all is done.
+/// State of the sample of one list after the last check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progressed {
-    /// Tokens drawn.
+pub struct SampleState {
+    /// Number of drawn tokens.
     pub drawn: usize,
-    /// Tokens that the last look asked for.
+    /// Budget that the last check computed.
     pub budget: usize,
-    /// Whether the last look found enough of them, or all there are were drawn.
+    /// True if the last check found the sample large enough, or all tokens were drawn.
     pub held: bool,
 }
 
 impl<D: Device> Progress<D> {
-    /// Nothing drawn.
+    /// Allocates empty samples.
     ///
     /// # Errors
     /// If there is no memory.
@@ -43,10 +44,10 @@ impl<D: Device> Progress<D> {
         Self::within(device, Array::zeros(device, Self::NUMBERS * lists)?, capacity)
     }
 
-    /// How many numbers there are of each list.
+    /// Number of counters of each list.
     pub(crate) const NUMBERS: usize = NUMBERS;
 
-    /// The same in `numbers`, `[NUMBERS, lists]`.
+    /// Creates samples whose counters are `numbers`, `[NUMBERS, lists]`.
     pub(crate) fn within(device: &D, numbers: Array<D, u32>, capacity: usize) -> Result<Self> {
         let lists = numbers.len() / Self::NUMBERS;
         let starts: Vec<u32> = (0..lists).map(|list| (list * capacity) as u32).collect();
@@ -59,38 +60,38 @@ impl<D: Device> Progress<D> {
         })
     }
 
-    /// How many lists.
+    /// Number of lists.
     pub fn lists(&self) -> usize {
         self.lists
     }
 
-    /// The most tokens of a sample that there is room for.
+    /// Largest sample for which there is memory.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// The place in the sample at which the part to be drawn begins, `[lists]`.
+    /// Place in the sample at which the part to be drawn begins, `[lists]`.
     pub(crate) fn first(&self) -> Array<D, u32> {
         self.number(0)
     }
 
-    /// Where it ends, which is how many tokens there are when it has been drawn. Never more than
-    /// there are to draw.
+    /// End of that part, the size of the sample once the part has been drawn. It never exceeds the
+    /// number of untaken tokens.
     pub(super) fn end(&self) -> Array<D, u32> {
         self.number(1)
     }
 
-    /// Where that part begins among the tokens.
+    /// Index of the part's first token in `tokens`.
     pub(super) fn part_start(&self) -> Array<D, u32> {
         self.number(2)
     }
 
-    /// How many tokens it has; 0 when all is done.
+    /// Number of tokens of the part; 0 once the sample is finished.
     pub(super) fn part_length(&self) -> Array<D, u32> {
         self.number(3)
     }
 
-    /// Whether no part follows this one.
+    /// Flag that is set if no part follows this one.
     pub(super) fn done(&self) -> Array<D, u32> {
         self.number(4)
     }
@@ -121,13 +122,13 @@ impl<D: Device> Progress<D> {
         }
     }
 
-    /// The places of the part to be drawn, for tests of draws alone.
+    /// Sets the places of the part to be drawn, for tests of draws alone.
     ///
     /// # Errors
     /// If the device fails.
     pub fn set(&self, places: &[std::ops::Range<usize>]) -> Result<()> {
-        let numbers = |of: &dyn Fn(usize) -> usize| -> Vec<u32> {
-            (0..self.lists).map(|list| of(list) as u32).collect()
+        let numbers = |number: &dyn Fn(usize) -> usize| -> Vec<u32> {
+            (0..self.lists).map(|list| number(list) as u32).collect()
         };
         self.first().write(&numbers(&|list| places[list].start), 0)?;
         self.end().write(&numbers(&|list| places[list].end), 0)?;
@@ -135,15 +136,15 @@ impl<D: Device> Progress<D> {
         self.part_length().write(&numbers(&|list| places[list].len()), 0)
     }
 
-    /// What has come of it, `[lists]`.
+    /// Returns the state of each sample, `[lists]`.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn read(&self) -> Result<Vec<Progressed>> {
-        Ok(progressed(&self.numbers.read()?))
+    pub fn read(&self) -> Result<Vec<SampleState>> {
+        Ok(read_sample_states(&self.numbers.read()?))
     }
 
-    /// The tokens drawn of each list, in draw order.
+    /// Returns the drawn tokens of each list, in draw order.
     ///
     /// # Errors
     /// If the device fails.
@@ -152,10 +153,14 @@ impl<D: Device> Progress<D> {
     }
 }
 
-/// What has come of each list, from all numbers `[NUMBERS, lists]`.
-pub(crate) fn progressed(numbers: &[u32]) -> Vec<Progressed> {
+/// Extracts the state of each list from all counters, `[NUMBERS, lists]`.
+pub(crate) fn read_sample_states(numbers: &[u32]) -> Vec<SampleState> {
     let lists = numbers.len() / NUMBERS;
-    let of = |index: usize, list: usize| numbers[index * lists + list] as usize;
-    let list = |list| Progressed { drawn: of(1, list), budget: of(5, list), held: of(6, list) > 0 };
-    (0..lists).map(list).collect()
+    let number = |index: usize, list: usize| numbers[index * lists + list] as usize;
+    let state = |list| SampleState {
+        drawn: number(1, list),
+        budget: number(5, list),
+        held: number(6, list) > 0,
+    };
+    (0..lists).map(state).collect()
 }

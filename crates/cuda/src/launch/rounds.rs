@@ -1,19 +1,20 @@
-//! Samples in given orders, by themselves: all that a step does with them but the draw.
+//! Samples in given orders: all that a step does with samples except the draw, for tests.
 
 use vattention_core::{Error, Result, step::Softmax};
 
 use super::{
-    Array, Attend, Bounds, BudgetCheck, CombineSums, Logits, Look, Looked, Now, Open, Pages,
-    Progress, Progressed, Proofs, Recorded, RowLayout, SampleMoments, Sums, Work, expect,
+    Array, AttendLists, Bounds, BudgetCheck, CombineSums, ComputeMoments, Logits, MomentInputs,
+    OpenSamples, Pages, Progress, Proofs, RecordedWork, RowLayout, SampleMoments, SampleState,
+    StepNumbers, Sums, Work, expect,
 };
 use crate::Device;
 use crate::formula::ClosedForm;
 
-/// Samples of one list of each head, recorded once: opened, read, checked round by round.
+/// Recorded sampling for one list of each KV head: samples are opened, read and checked in rounds.
 #[derive(Debug)]
 pub struct Rounds<D: Device> {
-    work: Recorded<D>,
-    /// Read by what is recorded.
+    work: RecordedWork<D>,
+    /// Memory that the recorded work reads.
     _heads: Vec<Pages<D>>,
     arrays: Arrays<D>,
     group: usize,
@@ -22,7 +23,7 @@ pub struct Rounds<D: Device> {
 
 #[derive(Debug)]
 struct Arrays<D: Device> {
-    now: Now<D>,
+    step: StepNumbers<D>,
     tables: Array<D, u64>,
     queries: Array<D, f32>,
     units: Array<D, f32>,
@@ -35,28 +36,29 @@ struct Arrays<D: Device> {
     progress: Progress<D>,
 }
 
-/// One list, before anything is drawn.
+/// One list before anything is drawn.
 #[derive(Clone, Copy, Debug)]
-pub struct Opened<'a> {
+pub struct UnsampledList<'a> {
     /// `[group, head_dim]`
     pub queries: &'a [f32],
-    /// The sums of each query head over the tokens that the list has for certain, `[group]`.
+    /// Sums of each query head over the always-read tokens of the list, `[group]`.
     pub certain: &'a [Softmax],
-    /// All other tokens, in the order in which they are drawn.
+    /// All other tokens, in draw order.
     pub order: &'a [u32],
-    /// The largest norm of a value, above 0.
+    /// Largest norm of a value, above 0.
     pub longest: f64,
-    /// What no other token's logit exceeds, of each query head, `[group]`, for formulas that need it.
+    /// Upper bound on the logits of all other tokens, by query head, `[group]`, for formulas that
+    /// need it.
     pub bounds: &'a [f32],
 }
 
 impl<D: Device> Rounds<D> {
-    /// For groups of query heads that each read one list of one of the `heads`, of at most `capacity`
-    /// tokens. There are `rounds` looks at most, and none if the form needs no sample. With them come
-    /// the moments of the last look.
+    /// Records work for groups of query heads that each use one list of one of the `heads`, of at
+    /// most `capacity` tokens, with up to `rounds` checks; a form that needs no sample has none.
+    /// Also returns the moments, which hold those of the last check after each run.
     ///
     /// # Errors
-    /// If a size does not fit another, there is no memory, or a kernel cannot be compiled.
+    /// If the sizes of arguments do not agree, there is no memory, or a kernel cannot be compiled.
     pub fn new(
         device: &D,
         layout: RowLayout,
@@ -71,29 +73,29 @@ impl<D: Device> Rounds<D> {
             }
         }
         let arrays = Arrays::new(device, layout, group, &heads, capacity)?;
-        let moments = Look::new(device, layout)?.moments(heads.len(), group, capacity)?;
+        let moments = ComputeMoments::new(device, layout)?.moments(heads.len(), group, capacity)?;
         let mut work = Work::new(device);
         match form {
             ClosedForm::Size(_) => {
-                let Arrays { now, certain_lengths, progress, .. } = &arrays;
-                Open::new(device)?.add(&mut work, now, certain_lengths, progress, false)?;
+                let Arrays { step, certain_lengths, progress, .. } = &arrays;
+                OpenSamples::new(device)?.add(&mut work, step, certain_lengths, progress, false)?;
                 arrays.read_part(device, &mut work, layout, group, false)?;
             }
             ClosedForm::Formula { formula, .. } if rounds == 0 => {
-                let Arrays { now, certain, certain_lengths, progress, .. } = &arrays;
+                let Arrays { step, certain, certain_lengths, progress, .. } = &arrays;
                 let check = BudgetCheck::new(device, formula)?;
                 let (certain, proofs) = ((certain, certain_lengths), arrays.proofs());
-                check.open(&mut work, now, certain, Some(&proofs), progress, group)?;
+                check.open(&mut work, step, certain, Some(&proofs), progress, group)?;
                 arrays.read_part(device, &mut work, layout, group, false)?;
             }
             ClosedForm::Formula { formula, .. } => {
                 let check = BudgetCheck::new(device, formula)?;
-                let look = Look::new(device, layout)?;
-                arrays.looked(
+                let compute = ComputeMoments::new(device, layout)?;
+                arrays.add_rounds(
                     device,
                     &mut work,
                     (layout, group),
-                    (&look, &check, &moments),
+                    (&compute, &check, &moments),
                     rounds,
                 )?;
             }
@@ -102,33 +104,33 @@ impl<D: Device> Rounds<D> {
         Ok((rounds, moments))
     }
 
-    /// Draws for lists that see `visible` tokens, or as many as there is room for, and are first looked at when they have `base`; without
-    /// looks, that is how many are drawn.
+    /// Draws for lists that see `visible` tokens, cut to the capacity. The first check is at `base`
+    /// tokens; without checks `base` is the sample size.
     ///
     /// # Errors
-    /// If a size does not fit another, or the device fails.
+    /// If the sizes of arguments do not agree, or the device fails.
     pub fn run(
         &self,
         visible: usize,
         base: usize,
-        lists: &[Opened<'_>],
-    ) -> Result<Vec<Progressed>> {
-        let Arrays { now, queries, units, longest, certain_lengths, progress, .. } = &self.arrays;
+        lists: &[UnsampledList<'_>],
+    ) -> Result<Vec<SampleState>> {
+        let Arrays { step, queries, units, longest, certain_lengths, progress, .. } = &self.arrays;
         let (capacity, head_dim) = (progress.capacity(), self.layout.head_dim());
         expect("lists", progress.lists(), lists.len())?;
-        now.numbers.write(&Now::<D>::numbers(visible, [0; 2], base), 0)?;
-        let seen = visible.min(capacity);
+        step.numbers.write(&StepNumbers::<D>::numbers(visible, [0; 2], base), 0)?;
+        let visible = visible.min(capacity);
         for (i, list) in lists.iter().enumerate() {
             let beyond = list.order.iter().any(|&token| token as usize >= capacity);
-            if beyond || list.order.len() > seen {
-                let expected = format_args!("at most {seen} tokens below {capacity}");
+            if beyond || list.order.len() > visible {
+                let expected = format_args!("at most {visible} tokens below {capacity}");
                 return Err(Error::shape("order", expected, list.order.len()));
             }
             expect("queries", self.group * head_dim, list.queries.len())?;
             queries.write(list.queries, i * self.group * head_dim)?;
             units.write(&[(1.0 / list.longest) as f32], i)?;
             longest.write(&[list.longest], i)?;
-            certain_lengths.write(&[(seen - list.order.len()) as u32], i)?;
+            certain_lengths.write(&[(visible - list.order.len()) as u32], i)?;
             progress.tokens.write(list.order, i * capacity)?;
             self.write_certain(i, list.certain)?;
         }
@@ -152,7 +154,7 @@ impl<D: Device> Rounds<D> {
         self.arrays.certain.numbers.write(&numbers, list * numbers.len())
     }
 
-    /// The sums over each sample, of each query head.
+    /// Returns the sums over each sample, of each query head.
     ///
     /// # Errors
     /// If the device fails.
@@ -172,7 +174,7 @@ impl<D: Device> Arrays<D> {
         let (lists, readers) = (heads.len(), heads.len() * group);
         let tables: Vec<u64> = heads.iter().map(Pages::table).collect();
         Ok(Self {
-            now: Now::new(Array::zeros(device, Now::<D>::LEN)?, capacity)?,
+            step: StepNumbers::new(Array::zeros(device, StepNumbers::<D>::LEN)?, capacity)?,
             tables: Array::new(device, &tables)?,
             queries: Array::zeros(device, readers * layout.head_dim())?,
             units: Array::zeros(device, lists)?,
@@ -190,17 +192,17 @@ impl<D: Device> Arrays<D> {
         Proofs { bounds: &self.bounds, longest: &self.longest }
     }
 
-    /// All rounds, and the part that the last one asks for.
-    fn looked(
+    /// Adds all rounds, and the attention to the part that the last one requests.
+    fn add_rounds(
         &self,
         device: &D,
         work: &mut Work<D>,
         (layout, group): (RowLayout, usize),
-        (look, check, moments): (&Look<D>, &BudgetCheck<D>, &SampleMoments<D>),
+        (compute, check, moments): (&ComputeMoments<D>, &BudgetCheck<D>, &SampleMoments<D>),
         rounds: usize,
     ) -> Result<()> {
-        let Self { now, certain_lengths, progress, .. } = self;
-        let looked = Looked {
+        let Self { step, certain_lengths, progress, .. } = self;
+        let inputs = MomentInputs {
             tables: &self.tables,
             units: &self.units,
             certain_lengths,
@@ -208,17 +210,18 @@ impl<D: Device> Arrays<D> {
             sample: &self.sample,
             logits: &self.logits,
         };
-        Open::new(device)?.add(work, now, certain_lengths, progress, true)?;
+        OpenSamples::new(device)?.add(work, step, certain_lengths, progress, true)?;
         for round in 1..=rounds {
             self.read_part(device, work, layout, group, round > 1)?;
-            look.add(work, now, &looked, progress, moments)?;
+            compute.add(work, step, &inputs, progress, moments)?;
             let proofs = self.proofs();
-            check.add(work, now, (&looked, moments), Some(&proofs), progress, round == rounds)?;
+            check.add(work, step, (&inputs, moments), Some(&proofs), progress, round == rounds)?;
         }
         self.read_part(device, work, layout, group, true)
     }
 
-    /// Reads the part to be drawn, and adds it to the sums if there are `more`.
+    /// Adds attention to the part to be drawn. With `more`, the results are added to the sums;
+    /// otherwise they replace the sums.
     fn read_part(
         &self,
         device: &D,
@@ -228,7 +231,7 @@ impl<D: Device> Arrays<D> {
         more: bool,
     ) -> Result<()> {
         let Self { tables, queries, sample, progress, .. } = self;
-        let attend = Attend::new(device, layout, group)?;
+        let attend = AttendLists::new(device, layout, group)?;
         let part = progress.part();
         let records = attend.records(progress.lists(), progress.capacity())?;
         let logits = self.logits.beginning_at(&progress.first());

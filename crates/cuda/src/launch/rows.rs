@@ -1,4 +1,4 @@
-//! Where rows of keys and values are on the device.
+//! Layout and addresses of rows of keys and values on the device.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use vattention_core::{Error, Result, Storage};
 use super::Array;
 use crate::Device;
 
-/// The largest head that the kernels have registers for.
+/// Largest head dimension for which the kernels have registers.
 const LARGEST_DIM: usize = 256;
 
-/// Keys and values are padded to a multiple of this many elements.
+/// Number of elements to a multiple of which keys and values are padded.
 const PADDING: usize = 32;
 
-/// How a token's row lies in its page: `[K, zeros | V, zeros]`, each part a multiple of 32 elements.
+/// Layout of a row in its page: `[K, zeros | V, zeros]`, each part a multiple of 32 elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowLayout {
     storage: Storage,
@@ -23,10 +23,10 @@ pub struct RowLayout {
 }
 
 impl RowLayout {
-    /// Rows in pages of `2^log2_page`.
+    /// Returns the layout of rows in pages of `2^log2_page`.
     ///
     /// # Errors
-    /// If a size is not in 1 to 256, or a page of more than 2³⁰ rows.
+    /// If a dimension is not in 1 to 256, or a page has more than 2³⁰ rows.
     pub fn new(
         storage: Storage,
         head_dim: usize,
@@ -44,42 +44,42 @@ impl RowLayout {
         Ok(Self { storage, head_dim, value_dim, log2_page })
     }
 
-    /// What the numbers are.
+    /// Number type of the elements.
     pub fn storage(&self) -> Storage {
         self.storage
     }
 
-    /// Elements of a key.
+    /// Number of elements of a key.
     pub fn head_dim(&self) -> usize {
         self.head_dim
     }
 
-    /// Elements of a value.
+    /// Number of elements of a value.
     pub fn value_dim(&self) -> usize {
         self.value_dim
     }
 
-    /// Rows in a page are `2^log2_page`.
+    /// Base-2 logarithm of the number of rows in a page.
     pub fn log2_page(&self) -> u32 {
         self.log2_page
     }
 
-    /// The number of a row at which its value begins.
+    /// Index of the value's first element in a row.
     pub fn value_offset(&self) -> usize {
         self.head_dim.next_multiple_of(PADDING)
     }
 
-    /// Elements of a value, with those behind it.
+    /// Number of elements of a value, with padding.
     pub(super) fn value_padded(&self) -> usize {
         self.value_dim.next_multiple_of(PADDING)
     }
 
-    /// Elements from row to row.
+    /// Number of elements from row to row.
     pub fn stride(&self) -> usize {
         self.value_offset() + self.value_padded()
     }
 
-    /// What kernels that read rows are compiled with.
+    /// Constants for the compilation of kernels that read rows.
     pub(super) fn constants(&self) -> Vec<(&'static str, String)> {
         let element = match self.storage {
             Storage::F32 => "f32",
@@ -119,15 +119,16 @@ impl RowLayout {
 pub struct Pages<D: Device> {
     layout: RowLayout,
     parts: Vec<Arc<Array<D, u8>>>,
-    /// Where they are.
+    /// Addresses of the pages.
     table: Array<D, u64>,
 }
 
 impl<D: Device> Pages<D> {
-    /// The pages, in order.
+    /// Builds the table of the pages, in order.
     ///
     /// # Errors
-    /// If one is not of [`page_bytes`](RowLayout::page_bytes), or there is no memory for their table.
+    /// If a page is not of [`page_bytes`](RowLayout::page_bytes) bytes, or there is no memory for
+    /// the table.
     pub fn new(device: &D, layout: RowLayout, pages: Vec<Arc<Array<D, u8>>>) -> Result<Self> {
         for page in &pages {
             super::expect("bytes of a page", layout.page_bytes(), page.len())?;
@@ -142,17 +143,17 @@ impl<D: Device> Pages<D> {
         &self.parts
     }
 
-    /// How their rows lie.
+    /// Layout of the rows.
     pub fn layout(&self) -> RowLayout {
         self.layout
     }
 
-    /// Rows that there is room for.
+    /// Number of rows for which there are pages.
     pub fn rows(&self) -> usize {
         self.parts.len() << self.layout.log2_page
     }
 
-    /// Fails unless its rows lie so.
+    /// Fails unless the rows have this layout.
     pub(super) fn expect_layout(&self, layout: RowLayout) -> Result<()> {
         if self.layout == layout {
             return Ok(());
@@ -160,7 +161,7 @@ impl<D: Device> Pages<D> {
         Err(Error::shape("rows", format!("{layout:?}"), self.layout))
     }
 
-    /// Keeps all of it for work on that many rows that lie so.
+    /// Shares ownership with work that needs at least `rows` rows of this layout.
     pub(super) fn keep_for(
         &self,
         work: &mut super::Work<D>,
@@ -175,13 +176,13 @@ impl<D: Device> Pages<D> {
         Ok(())
     }
 
-    /// Keeps all of it for some work.
+    /// Shares ownership of the pages and the table with some work.
     pub(super) fn keep(&self, work: &mut super::Work<D>) {
         self.parts.iter().for_each(|page| work.keep(page));
         work.keep(&self.table);
     }
 
-    /// Where the table is.
+    /// Address of the table.
     pub(crate) fn table(&self) -> u64 {
         self.table.address()
     }

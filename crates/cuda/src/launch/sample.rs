@@ -1,16 +1,16 @@
-//! A uniform sample of the tokens that are not taken.
+//! Uniform samples of the untaken tokens.
 
 use vattention_core::Result;
 
-use super::{Array, Now, Progress, Taken, Work, along_y, expect};
+use super::{Array, Progress, StepNumbers, Taken, Work, along_y, expect};
 use crate::kernels::SAMPLE;
 use crate::{Device, Grid, Program};
 
-/// As `sample.cu` says.
+/// Threads in a block and candidates of a block, as in `sample.cu`.
 const THREADS: u32 = 256;
 const SPAN: usize = 4096;
 
-/// Keys of an order.
+/// Number of keys of a random order.
 const KEYS: usize = 8;
 
 /// Draws samples.
@@ -19,23 +19,25 @@ pub struct Draw<D: Device> {
     module: D::Module,
 }
 
-/// What samples are drawn by: of each list, the keys of an order of the visible tokens.
+/// Inputs of draws, and memory for their counts. The random order of each list is given by
+/// keys.
 #[derive(Debug)]
-pub struct Drawing<D: Device> {
+pub struct DrawInputs<D: Device> {
     /// `[lists, 8]`
     keys: Array<D, u32>,
-    /// Tokens to draw that each block has, `[lists, blocks]`.
+    /// Untaken tokens in each block of candidates, `[lists, blocks]`.
     counts: Array<D, u32>,
     lists: usize,
     blocks: usize,
     capacity: usize,
 }
 
-impl<D: Device> Drawing<D> {
-    /// By the keys of [`Order::parameters`], `[lists, 8]`, from at most `capacity` tokens.
+impl<D: Device> DrawInputs<D> {
+    /// Uses the keys of [`Order::parameters`], `[lists, 8]`, for draws from at most `capacity`
+    /// tokens.
     ///
     /// # Errors
-    /// If they are no such keys, or there is no memory.
+    /// If the number of keys is no multiple of 8, or there is no memory.
     ///
     /// [`Order::parameters`]: vattention_core::sample::Order::parameters
     pub fn new(device: &D, keys: &Array<D, u32>, capacity: usize) -> Result<Self> {
@@ -48,15 +50,15 @@ impl<D: Device> Drawing<D> {
 }
 
 impl<D: Device> Draw<D> {
-    /// What is compiled.
+    /// Returns the program to compile.
     pub fn program() -> Program {
         Program { source: SAMPLE, constants: Vec::new() }
     }
 
-    /// Compiles it.
+    /// Compiles the program.
     ///
     /// # Errors
-    /// If it cannot be compiled.
+    /// If the program cannot be compiled.
     pub fn new(device: &D) -> Result<Self> {
         Ok(Self { module: device.compile(&Self::program())? })
     }
@@ -64,43 +66,43 @@ impl<D: Device> Draw<D> {
     /// Adds a launch that counts, for [`add_draw`](Self::add_draw), the visible tokens that none of
     /// a list's `members` rows has taken.
     ///
-    /// O(rows · visible), by twenty operations or so for each round of the order.
+    /// O(rows · visible), with about twenty operations for each round of the order.
     ///
     /// # Errors
-    /// If a size does not fit another.
+    /// If the sizes of arguments do not agree.
     #[allow(unsafe_code, reason = "the only start of this kernel")]
     pub fn add_count(
         &self,
         work: &mut Work<D>,
-        now: &Now<D>,
+        step: &StepNumbers<D>,
         taken: &Taken<D>,
         members: usize,
-        drawing: &Drawing<D>,
+        inputs: &DrawInputs<D>,
     ) -> Result<()> {
-        let grid = grid(now, taken, members, drawing)?;
-        let given = [
-            now.numbers.given(),
-            drawing.keys.given(),
-            taken.bits.given(),
-            drawing.counts.given(),
+        let grid = grid(step, taken, members, inputs)?;
+        let arguments = [
+            step.numbers.argument(),
+            inputs.keys.argument(),
+            taken.bits.argument(),
+            inputs.counts.argument(),
             members.into(),
-            now.capacity.into(),
+            step.capacity.into(),
             taken.words_of_row().into(),
         ];
-        // SAFETY: the arguments are those of the kernel. There are bits for each member of each
-        // list, and a count for each block of each.
-        unsafe { work.add(&self.module, "count_open", grid, given) };
+        // SAFETY: the arguments match the kernel's parameters. There are bits for each member of
+        // each list, and a count for each block of each list.
+        unsafe { work.add(&self.module, "count_open", grid, arguments) };
         Ok(())
     }
 
-    /// Adds a launch that draws the part of each list's sample that is to be drawn: the tokens at
-    /// its places of the list's [`Order`] of those not taken, as [`Draws`] has them. None has been
-    /// taken since they were counted.
+    /// Adds a launch that draws the current part of each list's sample: the tokens at these places
+    /// of the list's [`Order`] of untaken tokens, the same as those of [`Draws`]. No token may be
+    /// taken between the count and the draw.
     ///
-    /// O(rows · visible) as above where the part needs it.
+    /// O(rows · visible), as for the count, for each list whose part is not empty.
     ///
     /// # Errors
-    /// If a size does not fit another.
+    /// If the sizes of arguments do not agree.
     ///
     /// [`Order`]: vattention_core::sample::Order
     /// [`Draws`]: vattention_core::sample::Draws
@@ -108,48 +110,49 @@ impl<D: Device> Draw<D> {
     pub fn add_draw(
         &self,
         work: &mut Work<D>,
-        now: &Now<D>,
+        step: &StepNumbers<D>,
         taken: &Taken<D>,
         members: usize,
-        drawing: &Drawing<D>,
+        inputs: &DrawInputs<D>,
         progress: &Progress<D>,
     ) -> Result<()> {
-        let grid = grid(now, taken, members, drawing)?;
-        expect("samples", drawing.lists, progress.lists())?;
-        now.expect_room("samples", progress.capacity())?;
-        let given = [
-            now.numbers.given(),
-            drawing.keys.given(),
-            taken.bits.given(),
-            drawing.counts.given(),
-            progress.first().given(),
-            progress.end().given(),
-            progress.tokens.given(),
+        let grid = grid(step, taken, members, inputs)?;
+        expect("samples", inputs.lists, progress.lists())?;
+        step.expect_room("samples", progress.capacity())?;
+        let arguments = [
+            step.numbers.argument(),
+            inputs.keys.argument(),
+            taken.bits.argument(),
+            inputs.counts.argument(),
+            progress.first().argument(),
+            progress.end().argument(),
+            progress.tokens.argument(),
             members.into(),
-            now.capacity.into(),
+            step.capacity.into(),
             taken.words_of_row().into(),
         ];
-        // SAFETY: as above, and there is room for the tokens at all places below the capacity.
-        unsafe { work.add(&self.module, "draw", grid, given) };
+        // SAFETY: the conditions of the count hold, and there is room for the tokens at all places
+        // below the capacity.
+        unsafe { work.add(&self.module, "draw", grid, arguments) };
         Ok(())
     }
 }
 
-/// Blocks for all candidates of all lists.
+/// Grid with blocks for all candidates of all lists.
 fn grid<D: Device>(
-    now: &Now<D>,
+    step: &StepNumbers<D>,
     taken: &Taken<D>,
     members: usize,
-    drawing: &Drawing<D>,
+    inputs: &DrawInputs<D>,
 ) -> Result<Grid> {
-    expect("orders", taken.lists(members)?, drawing.lists)?;
-    now.expect_room("bits", taken.capacity())?;
-    now.expect_room("a drawing", drawing.capacity)?;
-    let blocks = [drawing.blocks as u32, along_y("lists", drawing.lists)?];
+    expect("orders", taken.lists(members)?, inputs.lists)?;
+    step.expect_room("bits", taken.capacity())?;
+    step.expect_room("a drawing", inputs.capacity)?;
+    let blocks = [inputs.blocks as u32, along_y("lists", inputs.lists)?];
     Ok(Grid { blocks, threads: THREADS })
 }
 
-/// The most candidates of an order of at most `capacity` tokens.
+/// Upper bound on the number of candidates of an order of at most `capacity` tokens.
 fn largest_domain(capacity: usize) -> usize {
     let root = capacity.isqrt();
     capacity + root + usize::from(root * root < capacity) + 2
@@ -168,7 +171,7 @@ mod tests {
         a as usize * b as usize
     }
 
-    /// With a = ⌈√n⌉ and b = ⌈n / a⌉, a·b < n + a; the least sides, of 2, add at most 2 to that.
+    /// With a = ⌈√n⌉ and b = ⌈n / a⌉, a·b < n + a; the smallest sides, 2, add at most 2 to that.
     #[test]
     fn no_order_of_fewer_tokens_has_more_candidates() {
         let mut largest = 0;

@@ -7,60 +7,60 @@ use super::taken::stride;
 use super::{Array, along_y, expect};
 use crate::Device;
 
-/// A number type that tokens can be ranked by on the device: `f32` or `u16`.
-pub trait Ranked: Copy + FromBytes + IntoBytes + Immutable {
-    /// Its name in the kernels.
+/// A number type of scores on the device: `f32` or `u16`.
+pub trait ScoreType: Copy + FromBytes + IntoBytes + Immutable {
+    /// Name of the type in the kernels.
     const NAME: &str;
 }
 
-impl Ranked for u16 {
+impl ScoreType for u16 {
     const NAME: &str = "u16";
 }
 
-impl Ranked for f32 {
+impl ScoreType for f32 {
     const NAME: &str = "f32";
 }
 
-/// A score for each page of tokens of each row, larger is better, in room for `capacity` tokens.
+/// Scores of the pages of tokens of each row, with memory for `capacity` tokens. Larger is better.
 #[derive(Debug)]
-pub struct Scores<D: Device, S> {
+pub struct DeviceScores<D: Device, S> {
     /// `[rows, stride / page]`
     pub(super) numbers: Array<D, S>,
     pub(super) rows: usize,
     pub(super) capacity: usize,
-    /// Tokens that share a score.
+    /// Number of tokens that share a score.
     pub(super) page: usize,
 }
 
-impl<D: Device, S: Ranked> Scores<D, S> {
-    /// Room for a score of each of `capacity` tokens.
+impl<D: Device, S: ScoreType> DeviceScores<D, S> {
+    /// Allocates a score for each of `capacity` tokens.
     ///
     /// # Errors
     /// If there is no memory.
     pub fn new(device: &D, rows: usize, capacity: usize) -> Result<Self> {
-        Self::of_pages(device, rows, capacity, 1)
+        Self::for_pages(device, rows, capacity, 1)
     }
 
-    /// Room for a score of each `page` tokens.
+    /// Allocates a score for each `page` tokens.
     ///
     /// # Errors
     /// If there is no memory.
-    pub fn of_pages(device: &D, rows: usize, capacity: usize, page: usize) -> Result<Self> {
+    pub fn for_pages(device: &D, rows: usize, capacity: usize, page: usize) -> Result<Self> {
         let numbers = Array::zeros(device, rows * stride(capacity).div_ceil(page))?;
         Ok(Self { numbers, rows, capacity, page })
     }
 
-    /// Tokens that share a score.
+    /// Number of tokens that share a score.
     pub(crate) fn page(&self) -> usize {
         self.page
     }
 
-    /// Elements from row to row.
+    /// Number of elements from row to row.
     pub(super) fn stride(&self) -> usize {
         stride(self.capacity).div_ceil(self.page)
     }
 
-    /// Blocks along y of kernels that score `sharing` rows one after the other together.
+    /// Number of blocks along y of kernels where a block scores `sharing` consecutive rows.
     pub(super) fn blocks_of(&self, sharing: usize) -> Result<u32> {
         if !self.rows.is_multiple_of(sharing) {
             let expected = format_args!("a multiple of {sharing}");
@@ -69,15 +69,15 @@ impl<D: Device, S: Ranked> Scores<D, S> {
         along_y("rows", self.rows / sharing)
     }
 
-    /// Scores of a row.
+    /// Number of scores of a row.
     fn room(&self) -> usize {
         self.capacity.div_ceil(self.page)
     }
 
-    /// Writes those of the first tokens or pages of each row, `[rows, count]`.
+    /// Writes the scores of the first `count` tokens or pages of each row, `[rows, count]`.
     ///
     /// # Errors
-    /// If they are not as many of each row, more than there is room for, or the device fails.
+    /// If the number of scores is wrong or exceeds the capacity, or the device fails.
     pub fn write(&self, count: usize, scores: &[S]) -> Result<()> {
         expect("scores", self.rows * count.min(self.room()), scores.len())?;
         for row in 0..self.rows {
@@ -86,13 +86,13 @@ impl<D: Device, S: Ranked> Scores<D, S> {
         Ok(())
     }
 
-    /// Those of the first tokens or pages of each row, `[rows, count]`.
+    /// Returns the scores of the first `count` tokens or pages of each row, `[rows, count]`.
     ///
     /// # Errors
     /// If the device fails.
     ///
     /// # Panics
-    /// If `count` exceeds the room.
+    /// If `count` exceeds the capacity.
     pub fn read(&self, count: usize) -> Result<Vec<S>> {
         assert!(count <= self.room(), "room for {} scores", self.room());
         let numbers = self.numbers.read()?;

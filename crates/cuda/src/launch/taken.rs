@@ -1,18 +1,18 @@
-//! Which tokens some rows have taken, on the device.
+//! Sets of taken tokens, on the device.
 
 use vattention_core::{Error, Picks, Result};
 
 use super::Array;
 use crate::Device;
 
-/// Tokens of a word of core's picks, of which rows have whole ones.
+/// Tokens of a word of core's picks. Rows consist of whole words.
 const ALIGNMENT: usize = 64;
 
-/// The most tokens that can be numbered with some to spare.
+/// Limit on the capacity, so that numbers of tokens fit in 32 bits with room to spare.
 const MOST_TOKENS: usize = 1 << 31;
 
-/// A bit for each token of each row, set if it is taken: those of [`Picks`], on the device. Bits of
-/// tokens that are not visible are 0.
+/// A bit for each token of each row, set if the token is taken; the device's form of [`Picks`].
+/// Bits of invisible tokens are 0.
 #[derive(Debug)]
 pub struct Taken<D: Device> {
     /// `[rows, stride / 32]`, lower tokens in lower bits.
@@ -22,10 +22,10 @@ pub struct Taken<D: Device> {
 }
 
 impl<D: Device> Taken<D> {
-    /// No tokens, of `rows` rows that see `capacity` at most.
+    /// Allocates empty sets for `rows` rows that see at most `capacity` tokens.
     ///
     /// # Errors
-    /// If there are too many, or no memory for them.
+    /// If there are too many rows or tokens, or there is no memory for them.
     pub fn new(device: &D, rows: usize, capacity: usize) -> Result<Self> {
         if capacity >= MOST_TOKENS {
             return Err(Error::shape("room for tokens", "less than 2^31 on CUDA", capacity));
@@ -35,10 +35,10 @@ impl<D: Device> Taken<D> {
         Ok(Self { bits, rows, capacity })
     }
 
-    /// Makes the tokens that the rows have picked, `[rows]`, those that are taken.
+    /// Replaces the taken tokens by the picks of each row, `[rows]`.
     ///
     /// # Errors
-    /// If they are not as many rows, one sees more tokens than there is room for, or the device
+    /// If there is another number of rows, a row sees more tokens than the capacity, or the device
     /// fails.
     pub fn write(&self, picks: &[&Picks]) -> Result<()> {
         super::expect("rows", self.rows, picks.len())?;
@@ -55,7 +55,7 @@ impl<D: Device> Taken<D> {
         self.bits.write(&bits, 0)
     }
 
-    /// The bits of each row, as [`Picks::words`] has them, up to the capacity.
+    /// Returns the bits of each row in the format of [`Picks::words`], up to the capacity.
     ///
     /// # Errors
     /// If the device fails.
@@ -69,17 +69,17 @@ impl<D: Device> Taken<D> {
         Ok((0..self.rows).map(row).collect())
     }
 
-    /// How many rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Tokens that each row has room for.
+    /// Largest number of tokens of a row.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// How many lists there are of the union of `members` rows one after the other.
+    /// Number of lists, each the union of `members` consecutive rows.
     pub(super) fn lists(&self, members: usize) -> Result<usize> {
         if members == 0 || !self.rows.is_multiple_of(members) {
             return Err(Error::shape("rows", format_args!("a multiple of {members}"), self.rows));
@@ -87,13 +87,13 @@ impl<D: Device> Taken<D> {
         Ok(self.rows / members)
     }
 
-    /// Words of 32 bits from row to row.
+    /// Number of 32-bit words from row to row.
     pub(super) fn words_of_row(&self) -> usize {
         stride(self.capacity) / 32
     }
 }
 
-/// Tokens from row to row.
+/// Number of tokens from row to row.
 pub(super) fn stride(capacity: usize) -> usize {
     capacity.next_multiple_of(ALIGNMENT)
 }

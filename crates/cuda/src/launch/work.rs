@@ -1,4 +1,4 @@
-//! Kernels to be started one after the other.
+//! Sequences of kernels.
 
 use std::sync::Arc;
 
@@ -7,94 +7,94 @@ use vattention_core::Result;
 use super::Array;
 use crate::{Argument, Device, Grid, Kernel};
 
-/// Kernels with what they work on, in the order in which they are to run.
+/// Kernels in the order in which they run, with the memory that they use.
 ///
-/// Only the launch functions of this module add to it, and they have checked what they add.
+/// Only the launch functions of this module add kernels, after checking the arguments.
 #[derive(Debug)]
 pub struct Work<D: Device> {
     device: D,
     kernels: Vec<Kernel<D::Module>>,
-    /// What the kernels read and write, kept until they have run.
+    /// Memory that the kernels read and write, owned until they have run.
     memory: Vec<Arc<D::Memory>>,
 }
 
-/// Work that can be done again and again.
+/// Work that can run any number of times.
 #[derive(Debug)]
-pub struct Recorded<D: Device> {
+pub struct RecordedWork<D: Device> {
     device: D,
     graph: D::Graph,
     _memory: Vec<Arc<D::Memory>>,
 }
 
-/// What a kernel is given: a number, or a place in an array, which is kept.
+/// An argument of a kernel: a number, or an address in an array whose memory the work shares.
 #[derive(Debug)]
-pub(super) enum Given<D: Device> {
-    /// A place, or nothing where the kernel allows it.
+pub(super) enum LaunchArgument<D: Device> {
+    /// Memory and an address in it; `None` is a null pointer, for optional arrays.
     Place(Option<(Arc<D::Memory>, u64)>),
-    /// A number.
+    /// An integer.
     Number(u32),
 }
 
-impl<D: Device> Given<D> {
-    /// An array that may be missing.
-    pub(super) fn maybe<T>(array: Option<&super::Array<D, T>>) -> Self {
-        Self::Place(array.and_then(|array| match array.given() {
+impl<D: Device> LaunchArgument<D> {
+    /// Converts an optional array.
+    pub(super) fn optional<T>(array: Option<&super::Array<D, T>>) -> Self {
+        Self::Place(array.and_then(|array| match array.argument() {
             Self::Place(place) => place,
             Self::Number(_) => None,
         }))
     }
 }
 
-impl<D: Device> From<u32> for Given<D> {
+impl<D: Device> From<u32> for LaunchArgument<D> {
     fn from(number: u32) -> Self {
         Self::Number(number)
     }
 }
 
-impl<D: Device> From<usize> for Given<D> {
-    /// For numbers that are known to be small.
+impl<D: Device> From<usize> for LaunchArgument<D> {
+    /// Converts a number that is known to fit in 32 bits.
     fn from(number: usize) -> Self {
         Self::Number(number as u32)
     }
 }
 
 impl<D: Device> Work<D> {
-    /// None.
+    /// Returns work without kernels.
     pub fn new(device: &D) -> Self {
         Self { device: device.clone(), kernels: Vec::new(), memory: Vec::new() }
     }
 
-    /// Adds a kernel. Without blocks there is nothing to add.
+    /// Adds a launch of a kernel, unless the grid has no blocks.
     ///
     /// # Safety
-    /// What is given is what the kernel declares, in number, order and type, and what the kernel
-    /// reads and writes for it lies within the arrays.
-    #[allow(unsafe_code, reason = "what is given is not checked against the kernel")]
+    /// The arguments match the kernel's parameters in number, order and type, and the kernel
+    /// accesses only memory of the arrays through them.
+    #[allow(unsafe_code, reason = "arguments are not checked against the kernel")]
     pub(super) unsafe fn add(
         &mut self,
         module: &D::Module,
         name: &'static str,
         grid: Grid,
-        given: impl IntoIterator<Item = Given<D>>,
+        arguments: impl IntoIterator<Item = LaunchArgument<D>>,
     ) {
         if grid.blocks.contains(&0) {
             return;
         }
-        let argument = |given| match given {
-            Given::Number(number) => Argument::U32(number),
-            Given::Place(None) => Argument::Address(0),
-            Given::Place(Some((memory, address))) => {
+        let argument = |argument| match argument {
+            LaunchArgument::Number(number) => Argument::U32(number),
+            LaunchArgument::Place(None) => Argument::Address(0),
+            LaunchArgument::Place(Some((memory, address))) => {
                 self.memory.push(memory);
                 Argument::Address(address)
             }
         };
-        let arguments = given.into_iter().map(argument).collect();
+        let arguments = arguments.into_iter().map(argument).collect();
         self.kernels.push(Kernel { module: module.clone(), name, grid, arguments });
     }
 
-    /// Keeps an array that kernels find by its address alone.
+    /// Shares ownership of an array to which kernels have only an address.
     pub(super) fn keep<T>(&mut self, array: &super::Array<D, T>) {
-        if let Given::Place(Some((memory, _))) = array.given() {
+        if let LaunchArgument::Place(Some((memory, _))) = array.argument() {
             self.memory.push(memory);
         }
     }
@@ -105,36 +105,38 @@ impl<D: Device> Work<D> {
     /// If the device refuses one.
     #[allow(unsafe_code, reason = "the only start of kernels one by one")]
     pub fn run(self) -> Result<()> {
-        // SAFETY: so says who has added the kernel; the arrays live here until all have been
-        // started, and memory is freed after the work that was asked for before.
+        // SAFETY: the callers of `add` vouch for the kernels. The arrays live here until all
+        // kernels have been started, and the device frees memory only after work that was started
+        // before.
         self.kernels.iter().try_for_each(|kernel| unsafe { self.device.launch(kernel) })
     }
 
-    /// Keeps all kernels, to be started together.
+    /// Records all kernels.
     ///
     /// # Errors
     /// If the device refuses one.
     #[allow(unsafe_code, reason = "the only record of kernels")]
-    pub fn record(self) -> Result<Recorded<D>> {
-        // SAFETY: so says who has added the kernel; the arrays live as long as the record.
+    pub fn record(self) -> Result<RecordedWork<D>> {
+        // SAFETY: the callers of `add` vouch for the kernels, and the arrays live as long as the
+        // graph.
         let graph = unsafe { self.device.record(&self.kernels) }?;
-        Ok(Recorded { device: self.device, graph, _memory: self.memory })
+        Ok(RecordedWork { device: self.device, graph, _memory: self.memory })
     }
 }
 
-impl<D: Device> Recorded<D> {
+impl<D: Device> RecordedWork<D> {
     /// Starts all kernels, in order.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// If the device refuses to start them.
     pub fn replay(&self) -> Result<()> {
         self.device.replay(&self.graph)
     }
 }
 
 impl<D: Device, T> Array<D, T> {
-    /// The place, for a kernel.
-    pub(super) fn given(&self) -> Given<D> {
-        Given::Place(Some((self.memory.clone(), self.address())))
+    /// Converts the array to an argument of a kernel.
+    pub(super) fn argument(&self) -> LaunchArgument<D> {
+        LaunchArgument::Place(Some((self.memory.clone(), self.address())))
     }
 }

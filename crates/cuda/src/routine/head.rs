@@ -1,4 +1,4 @@
-//! One KV head at a step.
+//! Inputs of one KV head at a step.
 
 use vattention_core::Step;
 
@@ -9,12 +9,12 @@ use crate::plan::Plan;
 pub(crate) struct HeadInputs<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) step: &'a Step<'a>,
-    /// The largest norm of a visible value.
+    /// Largest norm of a visible value.
     pub(crate) longest: f64,
-    /// Keys of the random order of each of its lists, and the sides of all of them.
+    /// Keys of each list's random order, and the sides of the order, which all lists share.
     pub(crate) orders: Vec<([u32; 8], [u32; 2])>,
-    /// Its table of pages.
+    /// Address of the page table.
     pub(crate) table: u64,
-    /// The index of each selector.
+    /// Inputs from the index of each selector.
     pub(crate) indexes: Vec<IndexInputs>,
 }

@@ -1,36 +1,36 @@
-//! What a routine is told at each step, in one copy.
+//! Inputs of a routine at each step, written in one copy.
 
 use vattention_core::{Result, Shape};
 
 use super::head::HeadInputs;
 use super::kind::{RoutineKind, Stage};
 use super::stage::{StageInputs, StageOnDevice};
-use super::words::{Place, Places};
+use super::words::{WordSlot, WordSlots};
 use crate::Device;
-use crate::launch::{Array, Now};
+use crate::launch::{Array, StepNumbers};
 
-/// Where the inputs of a step are.
+/// Places of the inputs of a step.
 #[derive(Debug)]
 pub(super) struct Inputs {
-    places: Places,
-    now: Place<u32>,
-    /// Tables of pages, `[kv_heads]`, for each list and for each row.
-    list_tables: Place<u64>,
-    row_tables: Place<u64>,
+    places: WordSlots,
+    step: WordSlot<u32>,
+    /// Addresses of page tables, one for each list and one for each row of picks.
+    list_tables: WordSlot<u64>,
+    row_tables: WordSlot<u64>,
     /// `[query_heads, head_dim]`
-    queries: Place<f32>,
+    queries: WordSlot<f32>,
     stages: Vec<StageInputs>,
     /// Keys of the random order of each list, `[lists, 8]`.
-    orders: Place<u32>,
-    /// One over the largest value norm, and that norm, `[lists]`.
-    units: Place<f32>,
-    longest: Place<f64>,
+    orders: WordSlot<u32>,
+    /// Inverse of the largest value norm, and that norm, `[lists]`.
+    units: WordSlot<f32>,
+    longest: WordSlot<f64>,
 }
 
-/// The same on the device.
-pub(super) struct OnDevice<D: Device> {
+/// Views of the inputs on the device.
+pub(super) struct InputsOnDevice<D: Device> {
     pub(super) all: Array<D, u32>,
-    pub(super) now: Now<D>,
+    pub(super) step: StepNumbers<D>,
     pub(super) list_tables: Array<D, u64>,
     pub(super) row_tables: Array<D, u64>,
     pub(super) queries: Array<D, f32>,
@@ -44,40 +44,45 @@ impl Inputs {
     pub(super) fn new(kind: &RoutineKind) -> Self {
         let (lists, rows) = (kind.lists(), kind.rows());
         let Shape { query_heads, head_dim, .. } = kind.shape;
-        let mut places = Places::default();
-        let now = places.add(Now::<crate::Driver>::LEN);
+        let mut places = WordSlots::default();
+        let step = places.add(StepNumbers::<crate::Driver>::LEN);
         let (list_tables, row_tables) = (places.add(lists), places.add(rows));
         let queries = places.add(query_heads * head_dim);
         let stages =
             kind.stages.iter().map(|stage| StageInputs::new(&mut places, kind, stage)).collect();
         let (orders, units) = (places.add(lists * 8), places.add(lists));
         let longest = places.add(lists);
-        Self { places, now, list_tables, row_tables, queries, stages, orders, units, longest }
+        Self { places, step, list_tables, row_tables, queries, stages, orders, units, longest }
     }
 
-    pub(super) fn on_device<D: Device>(&self, device: &D, capacity: usize) -> Result<OnDevice<D>> {
+    pub(super) fn on_device<D: Device>(
+        &self,
+        device: &D,
+        capacity: usize,
+    ) -> Result<InputsOnDevice<D>> {
         let all = self.places.array(device)?;
-        Ok(OnDevice {
-            now: Now::new(self.now.of(&all), capacity)?,
-            list_tables: self.list_tables.of(&all),
-            row_tables: self.row_tables.of(&all),
-            queries: self.queries.of(&all),
+        Ok(InputsOnDevice {
+            step: StepNumbers::new(self.step.view(&all), capacity)?,
+            list_tables: self.list_tables.view(&all),
+            row_tables: self.row_tables.view(&all),
+            queries: self.queries.view(&all),
             stages: self.stages.iter().map(|stage| stage.on_device(&all)).collect(),
-            orders: self.orders.of(&all),
-            units: self.units.of(&all),
-            longest: self.longest.of(&all),
+            orders: self.orders.view(&all),
+            units: self.units.view(&all),
+            longest: self.longest.view(&all),
             all,
         })
     }
 
-    /// The inputs of a step.
-    pub(super) fn of_step(&self, kind: &RoutineKind, heads: &[HeadInputs<'_>]) -> Vec<u32> {
+    /// Encodes the inputs of a step.
+    pub(super) fn encode(&self, kind: &RoutineKind, heads: &[HeadInputs<'_>]) -> Vec<u32> {
         let mut all = self.places.zeros();
         let first = &heads[0];
         let sample = first.plan.sample.as_ref();
         let base = sample.map_or(0, |sample| sample.base.to_tokens(first.step.visible));
         let sides = first.orders.first().map_or([2, 2], |&(_, sides)| sides);
-        self.now.put(&Now::<crate::Driver>::numbers(first.step.visible, sides, base), &mut all);
+        self.step
+            .put(&StepNumbers::<crate::Driver>::numbers(first.step.visible, sides, base), &mut all);
         let repeated = |count: usize| -> Vec<u64> {
             heads.iter().flat_map(|head| std::iter::repeat_n(head.table, count)).collect()
         };
@@ -106,7 +111,7 @@ impl Inputs {
     }
 }
 
-/// What values are multiplied by, lest their squares be too large.
+/// Factor for values that keeps their squares finite.
 fn unit(longest: f64) -> f32 {
     (1.0 / longest.max(1e-37)) as f32
 }

@@ -1,4 +1,4 @@
-//! What is the same in all steps of a pipeline: for what a routine is recorded.
+//! Properties that all steps of a pipeline share, for which a routine is recorded.
 
 use vattention_core::{Shape, Share, step::Score};
 
@@ -6,44 +6,44 @@ use crate::formula::{ClosedForm, Formula};
 use crate::launch::RowLayout;
 use crate::plan::{CodesStage, Op, Plan};
 
-/// What a routine is recorded for.
+/// Properties that a routine is recorded for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RoutineKind {
     pub(crate) shape: Shape,
     pub(crate) layout: RowLayout,
     pub(crate) share: Share,
     pub(crate) stages: Vec<Stage>,
-    pub(crate) sample: Option<Sample>,
-    /// Tokens that there is room for.
+    pub(crate) sample: Option<SampleKind>,
+    /// Largest number of tokens.
     pub(crate) capacity: usize,
 }
 
-/// What one selector does, or several that take ranges one after the other.
+/// Stage of a routine: one selector, or consecutive selectors that take ranges.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Stage {
-    /// Ranges, and how many.
+    /// A number of ranges.
     Ranges(usize),
-    /// The best by `q·k`.
+    /// The tokens with the largest `q·k`.
     Logits(Score),
-    /// The best by the bounds of pages, and the tokens of a page.
+    /// The pages with the best bounds, of `page` tokens each.
     Pages { score: Score, page: usize },
-    /// The best by codes.
+    /// The tokens with the best codes.
     Codes(CodesStage),
 }
 
-/// How large a sample is.
+/// Size of a sample.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Sample {
-    /// `None`: it is drawn at once.
+pub(crate) struct SampleKind {
+    /// Formula of the budget; `None` if the size is fixed.
     pub(crate) budget: Option<Formula>,
     pub(crate) checks: usize,
 }
 
-/// The smallest room that is made.
-const LEAST: usize = 1024;
+/// Smallest capacity of a routine.
+const MIN_CAPACITY: usize = 1024;
 
 impl RoutineKind {
-    /// The kind of a plan's steps, with room for `capacity` tokens.
+    /// Kind of a plan's steps, with memory for `capacity` tokens.
     pub(crate) fn new(plan: &Plan, shape: Shape, layout: RowLayout, capacity: usize) -> Self {
         let mut stages: Vec<Stage> = Vec::new();
         for op in &plan.ops {
@@ -57,7 +57,7 @@ impl RoutineKind {
                 (Op::TopCodes { codes, .. }, _) => stages.push(Stage::Codes(codes.clone())),
             }
         }
-        let sample = plan.sample.as_ref().map(|sample| Sample {
+        let sample = plan.sample.as_ref().map(|sample| SampleKind {
             budget: match &sample.budget {
                 ClosedForm::Size(_) => None,
                 ClosedForm::Formula { formula, .. } => Some(formula.clone()),
@@ -67,19 +67,19 @@ impl RoutineKind {
         Self { shape, layout, share: plan.share, stages, sample, capacity }
     }
 
-    /// The room that is made for `tokens`, or for as many again at the most.
+    /// Capacity for `tokens` tokens, the next power of two.
     pub(crate) fn capacity_for(tokens: usize) -> usize {
-        tokens.next_power_of_two().max(LEAST)
+        tokens.next_power_of_two().max(MIN_CAPACITY)
     }
 
-    /// The stage that leaves the bound that budgets follow from, if they do: the last that picks by a
-    /// query head's own logits. Those before it leave no less.
+    /// Stage after which the upper bound on untaken logits is computed, if the budget needs it: the
+    /// last stage that picks by a query head's own logits. Earlier stages leave no smaller logits.
     pub(crate) fn last_bound(&self) -> Option<usize> {
         self.sample.as_ref()?.budget.as_ref().filter(|budget| budget.needs_bound())?;
         self.stages.iter().rposition(|stage| *stage == Stage::Logits(Score::Head))
     }
 
-    /// Lists that are read.
+    /// Number of token lists.
     pub(crate) fn lists(&self) -> usize {
         match self.share {
             Share::Group => self.shape.kv_heads,
@@ -87,24 +87,24 @@ impl RoutineKind {
         }
     }
 
-    /// Query heads that read one list.
-    pub(crate) fn readers(&self) -> usize {
+    /// Number of query heads that use one token list.
+    pub(crate) fn heads_per_list(&self) -> usize {
         self.shape.query_heads / self.lists()
     }
 
-    /// Rows that pick: one for each query head, or for each KV head if all of them pick alike and
-    /// read one list.
+    /// Number of rows of picks: one for each query head, or one for each KV head if the group
+    /// shares its picks and its list.
     pub(crate) fn rows(&self) -> usize {
         let alike = self.stages.iter().all(Stage::group_wide);
         if alike { self.lists() } else { self.shape.query_heads }
     }
 
-    /// Rows whose picks make one list.
+    /// Number of rows whose picks form one list.
     pub(crate) fn members(&self) -> usize {
         self.rows() / self.lists()
     }
 
-    /// Rows of one KV head.
+    /// Number of rows of one KV head.
     pub(crate) fn rows_of_head(&self) -> usize {
         self.rows() / self.shape.kv_heads
     }

@@ -1,30 +1,30 @@
-//! What a routine says of each step, in one copy.
+//! Outputs of a routine at each step, read in one copy.
 
 use vattention_core::{Result, step::Softmax};
 
 use super::kind::RoutineKind;
-use super::words::{Place, Places};
+use super::words::{WordSlot, WordSlots};
 use crate::Device;
-use crate::launch::{Array, Progress, Progressed, Sums, progressed, softmax};
+use crate::launch::{Array, Progress, SampleState, Sums, read_sample_states, softmax};
 
-/// Where the numbers are.
+/// Places of the outputs.
 #[derive(Debug)]
 pub(super) struct Outputs {
-    places: Places,
+    places: WordSlots,
     value_dim: usize,
     /// `[query_heads, 2 + value_dim]`
-    certain: Place<f64>,
-    /// The same, if there is a sample.
-    sample: Option<Place<f64>>,
-    /// Tokens that the selectors took, `[lists]`.
-    taken: Place<u32>,
+    certain: WordSlot<f64>,
+    /// `[query_heads, 2 + value_dim]`, if there is a sample.
+    sample: Option<WordSlot<f64>>,
+    /// Number of always-read tokens, `[lists]`.
+    taken: WordSlot<u32>,
     /// `[7, lists]`
-    progress: Option<Place<u32>>,
-    /// Different tokens read, `[kv_heads]`.
-    read: Place<u32>,
+    progress: Option<WordSlot<u32>>,
+    /// Number of distinct tokens read, `[kv_heads]`.
+    read: WordSlot<u32>,
 }
 
-/// The same on the device.
+/// Views of the outputs on the device.
 pub(super) struct OutputsOnDevice<D: Device> {
     pub(super) all: Array<D, u32>,
     pub(super) certain: Sums<D>,
@@ -33,24 +33,24 @@ pub(super) struct OutputsOnDevice<D: Device> {
     pub(super) read: Array<D, u32>,
 }
 
-/// A sample that grows.
+/// Sums and progress of a sample on the device.
 pub(super) struct SampleOutputs<D: Device> {
     pub(super) sums: Sums<D>,
     pub(super) progress: Progress<D>,
 }
 
-/// What has come of a step.
+/// Results of a step.
 #[derive(Debug)]
-pub(crate) struct Found {
-    /// Of what was taken for certain, `[query_heads]`.
+pub(crate) struct RoutineOutput {
+    /// Sums over the always-read tokens, `[query_heads]`.
     pub(crate) certain: Vec<Softmax>,
-    /// Of the sample, its tokens weighing 1, `[query_heads]`; none without a sample.
+    /// Sums over the sample, with weight 1 for each token, `[query_heads]`; empty without a sample.
     pub(crate) sample: Vec<Softmax>,
-    /// Tokens that the selectors took, `[lists]`.
+    /// Number of always-read tokens, `[lists]`.
     pub(crate) taken: Vec<usize>,
-    /// How far the sample of each list went, `[lists]`; none without a sample.
-    pub(crate) progress: Vec<Progressed>,
-    /// Different tokens that each KV head's query heads read, `[kv_heads]`.
+    /// State of each list's sample, `[lists]`; empty without a sample.
+    pub(crate) progress: Vec<SampleState>,
+    /// Number of distinct tokens that the query heads of each KV head read, `[kv_heads]`.
     pub(crate) read: Vec<usize>,
 }
 
@@ -58,7 +58,7 @@ impl Outputs {
     pub(super) fn new(kind: &RoutineKind) -> Self {
         let value_dim = kind.shape.value_dim;
         let sums = kind.shape.query_heads * (2 + value_dim);
-        let mut places = Places::default();
+        let mut places = WordSlots::default();
         let certain = places.add(sums);
         let sampled = kind.sample.is_some();
         let sample = sampled.then(|| places.add(sums));
@@ -75,11 +75,11 @@ impl Outputs {
         kind: &RoutineKind,
     ) -> Result<OutputsOnDevice<D>> {
         let all = self.places.array(device)?;
-        let sums = |place: &Place<f64>| Sums::within(place.of(&all), self.value_dim);
+        let sums = |place: &WordSlot<f64>| Sums::within(place.view(&all), self.value_dim);
         let sample = match (&self.sample, &self.progress) {
             (Some(sample), Some(progress)) => Some(SampleOutputs {
                 sums: sums(sample),
-                progress: Progress::within(device, progress.of(&all), kind.capacity)?,
+                progress: Progress::within(device, progress.view(&all), kind.capacity)?,
             }),
             _ => None,
         };
@@ -87,26 +87,26 @@ impl Outputs {
         Ok(OutputsOnDevice {
             certain,
             sample,
-            taken: self.taken.of(&all),
-            read: self.read.of(&all),
+            taken: self.taken.view(&all),
+            read: self.read.view(&all),
             all,
         })
     }
 
-    /// What the numbers say.
-    pub(super) fn read(&self, all: &[u32]) -> Found {
-        let sums = |place: &Place<f64>| softmax(&place.get(all), self.value_dim);
-        let counts = |place: &Place<u32>| -> Vec<usize> {
+    /// Decodes the outputs of a step.
+    pub(super) fn decode(&self, all: &[u32]) -> RoutineOutput {
+        let sums = |place: &WordSlot<f64>| softmax(&place.get(all), self.value_dim);
+        let counts = |place: &WordSlot<u32>| -> Vec<usize> {
             place.get(all).into_iter().map(|count| count as usize).collect()
         };
-        Found {
+        RoutineOutput {
             certain: sums(&self.certain),
             sample: self.sample.as_ref().map_or(Vec::new(), sums),
             taken: counts(&self.taken),
             progress: self
                 .progress
                 .as_ref()
-                .map_or(Vec::new(), |place| progressed(&place.get(all))),
+                .map_or(Vec::new(), |place| read_sample_states(&place.get(all))),
             read: counts(&self.read),
         }
     }

@@ -1,20 +1,21 @@
-//! The kernels of a step, in order.
+//! Recording of the kernels of a step, in order.
 
 use std::sync::Mutex;
 
 use vattention_core::Result;
 
 use super::Routine;
-use super::inputs::{self, Inputs};
+use super::inputs::{Inputs, InputsOnDevice};
 use super::kind::{RoutineKind, Stage};
-use super::outputs::{self, Outputs, SampleOutputs};
+use super::outputs::{Outputs, OutputsOnDevice, SampleOutputs};
 use super::stage::{CodesOnDevice, SpansOnDevice, StageOnDevice};
 use crate::Device;
 use crate::formula::Formula;
 use crate::launch::{
-    Array, Attend, Bounding, Bounds, BudgetCheck, CombineSums, Draw, Drawing, Encode, Encoding,
-    ListTaken, Lists, Logits, Look, Looked, Open, Proofs, Ranked, Records, SampleMoments,
-    ScoreCodes, ScoreLogits, ScorePages, Scores, Select, Selecting, Take, Taken, Work,
+    Array, AttendLists, Bounds, BudgetCheck, CombineSums, ComputeMoments, DeviceScores, Draw,
+    DrawInputs, Encode, Encoding, ListTaken, Lists, Logits, MomentInputs, OpenSamples, PageArrays,
+    Proofs, Records, SampleMoments, ScoreCodes, ScoreLogits, ScorePages, ScoreType, Select,
+    SelectBuffers, Take, Taken, Work,
 };
 use crate::plan::CodesStage;
 
@@ -22,17 +23,17 @@ impl<D: Device> Routine<D> {
     /// Records the kernels of a step.
     pub(super) fn new(device: &D, kind: RoutineKind) -> Result<Self> {
         let (inputs, outputs) = (Inputs::new(&kind), Outputs::new(&kind));
-        let given = inputs.on_device(device, kind.capacity)?;
-        let said = outputs.on_device(device, &kind)?;
-        let attend = Attend::new(device, kind.layout, kind.readers())?;
+        let step_inputs = inputs.on_device(device, kind.capacity)?;
+        let step_outputs = outputs.on_device(device, &kind)?;
+        let attend = AttendLists::new(device, kind.layout, kind.heads_per_list())?;
         let mut recording = Recording {
             device,
             kind: &kind,
-            given: &given,
-            said: &said,
+            inputs: &step_inputs,
+            outputs: &step_outputs,
             taken: Taken::new(device, kind.rows(), kind.capacity)?,
             bounds: None,
-            lists: Lists::room_of(device, said.taken.clone(), kind.capacity)?,
+            lists: Lists::room_of(device, step_outputs.taken.clone(), kind.capacity)?,
             records: attend.records(kind.lists(), kind.capacity)?,
             attend,
             combine: CombineSums::new(device)?,
@@ -40,177 +41,180 @@ impl<D: Device> Routine<D> {
         };
         recording.pick()?;
         recording.read_taken()?;
-        if let Some(sample) = &said.sample {
+        if let Some(sample) = &step_outputs.sample {
             recording.sample(sample)?;
         }
         recording.count()?;
         let Recording { lists, work, .. } = recording;
-        let progress = said.sample.map(|sample| sample.progress);
-        let (given, said) = (given.all, said.all);
+        let progress = step_outputs.sample.map(|sample| sample.progress);
+        let (input_words, output_words) = (step_inputs.all, step_outputs.all);
         let work = Mutex::new(work.record()?);
-        Ok(Self { kind, inputs, outputs, work, given, said, lists, progress })
+        Ok(Self { kind, inputs, outputs, work, input_words, output_words, lists, progress })
     }
 }
 
-/// What has been recorded so far.
+/// Kernels recorded so far, and the arrays that they share.
 struct Recording<'a, D: Device> {
     device: &'a D,
     kind: &'a RoutineKind,
-    given: &'a inputs::OnDevice<D>,
-    said: &'a outputs::OutputsOnDevice<D>,
-    /// What the selectors took, as bits and as lists.
+    inputs: &'a InputsOnDevice<D>,
+    outputs: &'a OutputsOnDevice<D>,
+    /// Taken tokens, as bits; `lists` has the always-read ones.
     taken: Taken<D>,
-    /// On the logits of the others, of each row, once they have been found.
+    /// Upper bounds on the untaken logits of each row, once a kernel computes them.
     bounds: Option<Bounds<D>>,
     lists: Lists<D>,
-    attend: Attend<D>,
+    attend: AttendLists<D>,
     combine: CombineSums<D>,
-    /// Between the two.
+    /// Partial sums between `attend` and `combine`.
     records: Records<D>,
     work: Work<D>,
 }
 
 impl<D: Device> Recording<'_, D> {
-    /// Every selector, in order.
+    /// Adds the selectors, in order.
     fn pick(&mut self) -> Result<()> {
         let take = Take::new(self.device)?;
         let nothing = Array::zeros(self.device, 0)?;
-        for (i, (stage, given)) in self.kind.stages.iter().zip(&self.given.stages).enumerate() {
-            // What an earlier step has taken is forgotten.
+        for (i, (stage, inputs)) in self.kind.stages.iter().zip(&self.inputs.stages).enumerate() {
+            // The first launch clears the tokens taken at the previous step.
             let fresh = i == 0;
-            let ranges = if let StageOnDevice::Ranges(ranges) = given { ranges } else { &nothing };
+            let ranges = if let StageOnDevice::Ranges(ranges) = inputs { ranges } else { &nothing };
             if fresh || !ranges.is_empty() {
-                take.add(&mut self.work, &self.given.now, ranges, &self.taken, fresh)?;
+                take.add(&mut self.work, &self.inputs.step, ranges, &self.taken, fresh)?;
             }
             let last = self.kind.last_bound() == Some(i);
-            self.pick_best(stage, given, last)?;
+            self.pick_best(stage, inputs, last)?;
         }
         Ok(())
     }
 
-    /// The best by a score, if there is one, and how good the others can be, if that is to be known.
-    fn pick_best(&mut self, stage: &Stage, given: &StageOnDevice<D>, bounds: bool) -> Result<()> {
-        let (now, rows, capacity) = (&self.given.now, self.kind.rows(), self.kind.capacity);
-        match (stage, given) {
+    /// Adds the selection by a score, if the stage has one. With `bounds`, it also computes the
+    /// upper bounds on the untaken logits.
+    fn pick_best(&mut self, stage: &Stage, inputs: &StageOnDevice<D>, bounds: bool) -> Result<()> {
+        let (step, rows, capacity) = (&self.inputs.step, self.kind.rows(), self.kind.capacity);
+        match (stage, inputs) {
             (_, StageOnDevice::Logits { counts, queries }) => {
-                let scores = Scores::new(self.device, rows, capacity)?;
+                let scores = DeviceScores::new(self.device, rows, capacity)?;
                 let sharing = self.kind.rows_of_head();
                 let score = ScoreLogits::new(self.device, self.kind.layout, sharing)?;
-                score.add(&mut self.work, now, &self.given.row_tables, queries, &scores)?;
+                score.add(&mut self.work, step, &self.inputs.row_tables, queries, &scores)?;
                 self.select::<f32>(&scores, counts, bounds)
             }
             (
                 &Stage::Pages { page, .. },
-                StageOnDevice::Pages { counts, queries, bounds, kept },
+                StageOnDevice::Pages { counts, queries, bounds, index },
             ) => {
-                let scores = Scores::of_pages(self.device, rows, capacity, page)?;
+                let scores = DeviceScores::for_pages(self.device, rows, capacity, page)?;
                 let sharing = self.kind.rows_of_head();
                 let score = ScorePages::new(self.device, self.kind.layout, sharing, page)?;
-                let SpansOnDevice { tables, addresses, known } = kept;
-                let bounding = Bounding { tables, known, bounds: addresses };
-                score.add_bounds(&mut self.work, now, &bounding)?;
-                score.add(&mut self.work, now, bounds, queries, &scores)?;
+                let SpansOnDevice { tables, addresses, indexed } = index;
+                let arrays = PageArrays { tables, indexed, bounds: addresses };
+                score.add_bounds(&mut self.work, step, &arrays)?;
+                score.add(&mut self.work, step, bounds, queries, &scores)?;
                 self.select::<f32>(&scores, counts, false)
             }
-            (Stage::Codes(stage), StageOnDevice::Codes(given)) => self.pick_by_codes(stage, given),
+            (Stage::Codes(stage), StageOnDevice::Codes(inputs)) => {
+                self.pick_by_codes(stage, inputs)
+            }
             _ => Ok(()),
         }
     }
 
-    /// The best by codes, which are made before.
-    fn pick_by_codes(&mut self, stage: &CodesStage, given: &CodesOnDevice<D>) -> Result<()> {
-        let (now, layout) = (&self.given.now, self.kind.layout);
-        let CodesOnDevice { counts, queries, query_networks, codes, kept, key_networks } = given;
-        let SpansOnDevice { tables, addresses, known } = kept;
-        let encoding = Encoding { tables, networks: key_networks, known, codes: addresses };
-        Encode::new(self.device, layout, &stage.key)?.add_keys(&mut self.work, now, &encoding)?;
+    /// Adds the encoding of keys and queries, and the selection by their codes.
+    fn pick_by_codes(&mut self, stage: &CodesStage, inputs: &CodesOnDevice<D>) -> Result<()> {
+        let (step, layout) = (&self.inputs.step, self.kind.layout);
+        let CodesOnDevice { counts, queries, query_networks, codes, index, key_networks } = inputs;
+        let SpansOnDevice { tables, addresses, indexed } = index;
+        let encoding = Encoding { tables, networks: key_networks, indexed, codes: addresses };
+        Encode::new(self.device, layout, &stage.key)?.add_keys(&mut self.work, step, &encoding)?;
         let words = codes.len() * stage.bits().div_ceil(32);
         let query_codes = Array::zeros(self.device, words)?;
         let encode = Encode::new(self.device, layout, &stage.query)?;
         encode.add_queries(&mut self.work, queries, query_networks, &query_codes)?;
-        let scores = Scores::new(self.device, self.kind.rows(), self.kind.capacity)?;
+        let scores = DeviceScores::new(self.device, self.kind.rows(), self.kind.capacity)?;
         let score = ScoreCodes::new(self.device)?;
-        score.add(&mut self.work, now, codes, stage.bits(), &query_codes, &scores)?;
+        score.add(&mut self.work, step, codes, stage.bits(), &query_codes, &scores)?;
         self.select::<u16>(&scores, counts, false)
     }
 
-    fn select<S: Ranked>(
+    fn select<S: ScoreType>(
         &mut self,
-        scores: &Scores<D, S>,
+        scores: &DeviceScores<D, S>,
         counts: &Array<D, u32>,
         bounds: bool,
     ) -> Result<()> {
-        let (now, rows, capacity) = (&self.given.now, self.kind.rows(), self.kind.capacity);
-        let select = Select::<D, S>::of_pages(self.device, scores.page())?;
-        let selecting = Selecting::new(self.device, rows, capacity)?;
-        select.add(&mut self.work, now, scores, counts, &self.taken, &selecting)?;
+        let (step, rows, capacity) = (&self.inputs.step, self.kind.rows(), self.kind.capacity);
+        let select = Select::<D, S>::for_pages(self.device, scores.page())?;
+        let buffers = SelectBuffers::new(self.device, rows, capacity)?;
+        select.add(&mut self.work, step, scores, counts, &self.taken, &buffers)?;
         if bounds {
             let bounds = Bounds::new(self.device, rows, capacity)?;
-            select.add_best_left(&mut self.work, now, scores, &self.taken, &bounds)?;
+            select.add_best_left(&mut self.work, step, scores, &self.taken, &bounds)?;
             self.bounds = Some(bounds);
         }
         Ok(())
     }
 
-    /// Attention over what the selectors took.
+    /// Adds attention over the always-read tokens.
     fn read_taken(&mut self) -> Result<()> {
-        let given = self.given;
+        let inputs = self.inputs;
         let list = ListTaken::new(self.device)?;
         let counts = list.counts(self.kind.lists(), self.kind.capacity)?;
         let members = self.kind.members();
-        list.add(&mut self.work, &given.now, &self.taken, members, &self.lists, &counts)?;
+        list.add(&mut self.work, &inputs.step, &self.taken, members, &self.lists, &counts)?;
         let (lists, records) = (&self.lists, &self.records);
-        let (tables, queries) = (&given.list_tables, &given.queries);
+        let (tables, queries) = (&inputs.list_tables, &inputs.queries);
         self.attend.add(&mut self.work, tables, lists, queries, records, None)?;
-        self.combine.add(&mut self.work, records, lists, &self.said.certain, false)
+        self.combine.add(&mut self.work, records, lists, &self.outputs.certain, false)
     }
 
-    /// A sample of the rest, part by part.
+    /// Adds a sample of the untaken tokens, part by part.
     fn sample(&mut self, sample: &SampleOutputs<D>) -> Result<()> {
-        let (kind, now, progress) = (self.kind, &self.given.now, &sample.progress);
+        let (kind, step, progress) = (self.kind, &self.inputs.step, &sample.progress);
         let budget = kind.sample.as_ref().and_then(|sample| sample.budget.as_ref());
-        let looks = kind.sample.as_ref().map_or(0, |sample| sample.checks);
+        let checks = kind.sample.as_ref().map_or(0, |sample| sample.checks);
         let checking = budget
-            .filter(|_| looks > 0)
-            .map(|budget| Checking::new(self.device, kind, budget))
+            .filter(|_| checks > 0)
+            .map(|budget| CheckKernels::new(self.device, kind, budget))
             .transpose()?;
         let (draw, members) = (Draw::new(self.device)?, kind.members());
-        let drawing = Drawing::new(self.device, &self.given.orders, kind.capacity)?;
-        draw.add_count(&mut self.work, now, &self.taken, members, &drawing)?;
-        if let Some(budget) = budget.filter(|_| looks == 0) {
+        let inputs = DrawInputs::new(self.device, &self.inputs.orders, kind.capacity)?;
+        draw.add_count(&mut self.work, step, &self.taken, members, &inputs)?;
+        if let Some(budget) = budget.filter(|_| checks == 0) {
             self.open_proved(budget, sample)?;
         } else {
-            let open = Open::new(self.device)?;
-            open.add(&mut self.work, now, &self.said.taken, progress, looks > 0)?;
+            let open = OpenSamples::new(self.device)?;
+            open.add(&mut self.work, step, &self.outputs.taken, progress, checks > 0)?;
         }
-        for look in 0..=looks {
-            draw.add_draw(&mut self.work, now, &self.taken, members, &drawing, progress)?;
-            self.read_part(sample, checking.as_ref(), look > 0)?;
-            if let Some(checking) = checking.as_ref().filter(|_| look < looks) {
-                self.check(checking, sample, look + 1 == looks)?;
+        for round in 0..=checks {
+            draw.add_draw(&mut self.work, step, &self.taken, members, &inputs, progress)?;
+            self.read_part(sample, checking.as_ref(), round > 0)?;
+            if let Some(checking) = checking.as_ref().filter(|_| round < checks) {
+                self.check(checking, sample, round + 1 == checks)?;
             }
         }
         let take = Take::new(self.device)?;
         take.add_drawn(&mut self.work, progress, &self.taken, members)
     }
 
-    /// A sample whose size follows from what the selectors took and left.
+    /// Begins a sample whose size follows from the always-read tokens and the bounds on the others.
     fn open_proved(&mut self, budget: &Formula, sample: &SampleOutputs<D>) -> Result<()> {
         let check = BudgetCheck::new(self.device, budget)?;
-        let (now, said, readers) = (&self.given.now, self.said, self.kind.readers());
-        let proofs = proofs(self.bounds.as_ref(), self.given);
-        let certain = (&said.certain, &said.taken);
-        check.open(&mut self.work, now, certain, proofs.as_ref(), &sample.progress, readers)
+        let (step, outputs, heads) = (&self.inputs.step, self.outputs, self.kind.heads_per_list());
+        let proofs = proofs(self.bounds.as_ref(), self.inputs);
+        let certain = (&outputs.certain, &outputs.taken);
+        check.open(&mut self.work, step, certain, proofs.as_ref(), &sample.progress, heads)
     }
 
-    /// Attention over the part that was drawn last.
+    /// Adds attention over the part that was drawn last.
     fn read_part(
         &mut self,
         sample: &SampleOutputs<D>,
-        checking: Option<&Checking<D>>,
+        checking: Option<&CheckKernels<D>>,
         more: bool,
     ) -> Result<()> {
-        let (tables, queries) = (&self.given.list_tables, &self.given.queries);
+        let (tables, queries) = (&self.inputs.list_tables, &self.inputs.queries);
         let part = sample.progress.part();
         let first = sample.progress.first();
         let logits = checking.map(|checking| checking.logits.beginning_at(&first));
@@ -218,60 +222,60 @@ impl<D: Device> Recording<'_, D> {
         self.combine.add(&mut self.work, &self.records, &part, &sample.sums, more)
     }
 
-    /// A look at the sample, which says what part of it is drawn next.
+    /// Adds a check of the sample, which decides what part is drawn next.
     fn check(
         &mut self,
-        checking: &Checking<D>,
+        checking: &CheckKernels<D>,
         sample: &SampleOutputs<D>,
         last: bool,
     ) -> Result<()> {
-        let Checking { look, check, moments, logits } = checking;
-        let now = &self.given.now;
-        let looked = Looked {
-            tables: &self.given.list_tables,
-            units: &self.given.units,
-            certain_lengths: &self.said.taken,
-            certain: &self.said.certain,
+        let CheckKernels { compute, check, moments, logits } = checking;
+        let step = &self.inputs.step;
+        let inputs = MomentInputs {
+            tables: &self.inputs.list_tables,
+            units: &self.inputs.units,
+            certain_lengths: &self.outputs.taken,
+            certain: &self.outputs.certain,
             sample: &sample.sums,
             logits,
         };
-        look.add(&mut self.work, now, &looked, &sample.progress, moments)?;
-        let proofs = proofs(self.bounds.as_ref(), self.given);
+        compute.add(&mut self.work, step, &inputs, &sample.progress, moments)?;
+        let proofs = proofs(self.bounds.as_ref(), self.inputs);
         let progress = &sample.progress;
-        check.add(&mut self.work, now, (&looked, moments), proofs.as_ref(), progress, last)
+        check.add(&mut self.work, step, (&inputs, moments), proofs.as_ref(), progress, last)
     }
 
-    /// How many rows of each KV head were read.
+    /// Adds the count of distinct rows that were read of each KV head.
     fn count(&mut self) -> Result<()> {
-        let (now, rows) = (&self.given.now, self.kind.rows_of_head());
+        let (step, rows) = (&self.inputs.step, self.kind.rows_of_head());
         let list = ListTaken::new(self.device)?;
         let counts = list.counts(self.kind.shape.kv_heads, self.kind.capacity)?;
-        list.add_total(&mut self.work, now, &self.taken, rows, &self.said.read, &counts)
+        list.add_total(&mut self.work, step, &self.taken, rows, &self.outputs.read, &counts)
     }
 }
 
-/// What is proved of the tokens that are left, if their bounds have been found.
+/// Inputs of formulas that need bounds, if the bounds are computed.
 fn proofs<'a, D: Device>(
     bounds: Option<&'a Bounds<D>>,
-    given: &'a inputs::OnDevice<D>,
+    inputs: &'a InputsOnDevice<D>,
 ) -> Option<Proofs<'a, D>> {
-    bounds.map(|bounds| Proofs { bounds, longest: &given.longest })
+    bounds.map(|bounds| Proofs { bounds, longest: &inputs.longest })
 }
 
-/// What checks a sample.
-struct Checking<D: Device> {
-    look: Look<D>,
+/// Kernels and arrays for the checks of a sample.
+struct CheckKernels<D: Device> {
+    compute: ComputeMoments<D>,
     check: BudgetCheck<D>,
     moments: SampleMoments<D>,
-    /// Of the sample.
+    /// Logits of the sample.
     logits: Logits<D>,
 }
 
-impl<D: Device> Checking<D> {
+impl<D: Device> CheckKernels<D> {
     fn new(device: &D, kind: &RoutineKind, budget: &Formula) -> Result<Self> {
-        let look = Look::new(device, kind.layout)?;
-        let moments = look.moments(kind.lists(), kind.readers(), kind.capacity)?;
-        let logits = Logits::new(device, kind.lists(), kind.readers(), kind.capacity)?;
-        Ok(Self { look, check: BudgetCheck::new(device, budget)?, moments, logits })
+        let compute = ComputeMoments::new(device, kind.layout)?;
+        let moments = compute.moments(kind.lists(), kind.heads_per_list(), kind.capacity)?;
+        let logits = Logits::new(device, kind.lists(), kind.heads_per_list(), kind.capacity)?;
+        Ok(Self { compute, check: BudgetCheck::new(device, budget)?, moments, logits })
     }
 }

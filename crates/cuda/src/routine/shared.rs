@@ -1,4 +1,4 @@
-//! The routines that are in use, shared by all layers and sequences.
+//! Routines in use, shared by all layers and sequences.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -7,35 +7,36 @@ use vattention_core::Result;
 use super::{Routine, RoutineKind};
 use crate::Device;
 
-/// Routines of one device. A clone is the same ones.
+/// Routines of one device. Clones share them.
 #[derive(Debug)]
 pub(crate) struct Routines<D: Device> {
-    known: Arc<Mutex<Vec<Weak<Routine<D>>>>>,
+    routines: Arc<Mutex<Vec<Weak<Routine<D>>>>>,
 }
 
 impl<D: Device> Default for Routines<D> {
     fn default() -> Self {
-        Self { known: Arc::default() }
+        Self { routines: Arc::default() }
     }
 }
 
 impl<D: Device> Clone for Routines<D> {
     fn clone(&self) -> Self {
-        Self { known: self.known.clone() }
+        Self { routines: self.routines.clone() }
     }
 }
 
 impl<D: Device> Routines<D> {
-    /// The routine of a kind, recorded if nobody has it.
+    /// Returns the routine of a kind, and records it if none exists.
     pub(crate) fn get(&self, device: &D, kind: &RoutineKind) -> Result<Arc<Routine<D>>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|routine| routine.strong_count() > 0);
-        let found = known.iter().filter_map(Weak::upgrade).find(|routine| routine.kind() == kind);
+        let mut routines = self.routines.lock().unwrap_or_else(PoisonError::into_inner);
+        routines.retain(|routine| routine.strong_count() > 0);
+        let found =
+            routines.iter().filter_map(Weak::upgrade).find(|routine| routine.kind() == kind);
         if let Some(routine) = found {
             return Ok(routine);
         }
         let routine = Arc::new(Routine::new(device, kind.clone())?);
-        known.push(Arc::downgrade(&routine));
+        routines.push(Arc::downgrade(&routine));
         Ok(routine)
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernels of one stage are told at each step.
+//! Inputs of one stage at each step.
 
 use std::ops::Range;
 
@@ -6,56 +6,58 @@ use vattention_core::step::Score;
 
 use super::head::HeadInputs;
 use super::kind::{RoutineKind, Stage};
-use super::words::{Place, Places};
+use super::words::{WordSlot, WordSlots};
 use crate::Device;
 use crate::index::{IndexSpan, MapInputs};
 use crate::launch::Array;
 use crate::plan::Op;
 
-/// Where the inputs of a stage are.
+/// Places of the inputs of a stage.
 #[derive(Debug)]
 pub(super) enum StageInputs {
     /// `[rows, count, 2]`
-    Ranges(Place<u32>),
-    /// `[rows]`, and `[rows, head_dim]`
+    Ranges(WordSlot<u32>),
+    /// Counts `[rows]`, and queries `[rows, head_dim]`.
     Logits {
-        counts: Place<u32>,
-        queries: Place<f32>,
+        counts: WordSlot<u32>,
+        queries: WordSlot<f32>,
     },
-    /// `[rows]`; `[2, rows, head_dim]`; the bounds of each row; and those of each KV head.
+    /// Counts `[rows]`; queries `[2, rows, head_dim]`; bounds of each row `[rows]`; the index of
+    /// each KV head.
     Pages {
-        counts: Place<u32>,
-        queries: Place<f32>,
-        bounds: Place<u64>,
-        kept: SpanInputs,
+        counts: WordSlot<u32>,
+        queries: WordSlot<f32>,
+        bounds: WordSlot<u64>,
+        index: SpanInputs,
     },
     Codes(CodesInputs),
 }
 
-/// Where the inputs of a stage that compares codes are.
+/// Places of the inputs of a stage that compares codes.
 #[derive(Debug)]
 pub(super) struct CodesInputs {
-    /// `[rows]`
-    counts: Place<u32>,
-    /// `[rows, compared, head_dim]`, and their networks.
-    queries: Place<f32>,
-    query_networks: Place<u64>,
-    /// What they are compared with, `[rows, compared]`.
-    codes: Place<u64>,
-    /// The codes of each KV head by each map, and their networks.
-    kept: SpanInputs,
-    key_networks: Place<u64>,
+    /// Number of tokens to take, `[rows]`.
+    counts: WordSlot<u32>,
+    /// Queries `[rows, compared, head_dim]`, and the networks that encode them.
+    queries: WordSlot<f32>,
+    query_networks: WordSlot<u64>,
+    /// Codes that the queries are compared with, `[rows, compared]`.
+    codes: WordSlot<u64>,
+    /// Codes of each KV head and map, and the networks that encode keys.
+    index: SpanInputs,
+    key_networks: WordSlot<u64>,
 }
 
-/// Indexes of KV heads: tables of their pages, addresses, and how many tokens or pages each holds.
+/// Places of index parts: addresses of page tables and of the parts, and the number of tokens or
+/// pages indexed so far.
 #[derive(Debug)]
 pub(super) struct SpanInputs {
-    tables: Place<u64>,
-    addresses: Place<u64>,
-    known: Place<u32>,
+    tables: WordSlot<u64>,
+    addresses: WordSlot<u64>,
+    indexed: WordSlot<u32>,
 }
 
-/// The same on the device.
+/// Views of a stage's inputs on the device.
 pub(super) enum StageOnDevice<D: Device> {
     Ranges(Array<D, u32>),
     Logits {
@@ -66,7 +68,7 @@ pub(super) enum StageOnDevice<D: Device> {
         counts: Array<D, u32>,
         queries: Array<D, f32>,
         bounds: Array<D, u64>,
-        kept: SpansOnDevice<D>,
+        index: SpansOnDevice<D>,
     },
     Codes(CodesOnDevice<D>),
 }
@@ -76,18 +78,18 @@ pub(super) struct CodesOnDevice<D: Device> {
     pub(super) queries: Array<D, f32>,
     pub(super) query_networks: Array<D, u64>,
     pub(super) codes: Array<D, u64>,
-    pub(super) kept: SpansOnDevice<D>,
+    pub(super) index: SpansOnDevice<D>,
     pub(super) key_networks: Array<D, u64>,
 }
 
 pub(super) struct SpansOnDevice<D: Device> {
     pub(super) tables: Array<D, u64>,
     pub(super) addresses: Array<D, u64>,
-    pub(super) known: Array<D, u32>,
+    pub(super) indexed: Array<D, u32>,
 }
 
 impl StageInputs {
-    pub(super) fn new(places: &mut Places, kind: &RoutineKind, stage: &Stage) -> Self {
+    pub(super) fn new(places: &mut WordSlots, kind: &RoutineKind, stage: &Stage) -> Self {
         let (rows, heads, dim) = (kind.rows(), kind.shape.kv_heads, kind.shape.head_dim);
         match stage {
             &Stage::Ranges(count) => Self::Ranges(places.add(rows * count * 2)),
@@ -98,7 +100,7 @@ impl StageInputs {
                 counts: places.add(rows),
                 queries: places.add(2 * rows * dim),
                 bounds: places.add(rows),
-                kept: SpanInputs::new(places, heads),
+                index: SpanInputs::new(places, heads),
             },
             Stage::Codes(stage) => {
                 let compared = rows * stage.compared(kind.shape.group());
@@ -108,7 +110,7 @@ impl StageInputs {
                     queries: places.add(compared * dim),
                     query_networks: places.add(compared),
                     codes: places.add(compared),
-                    kept: SpanInputs::new(places, maps),
+                    index: SpanInputs::new(places, maps),
                     key_networks: places.add(maps),
                 })
             }
@@ -117,21 +119,21 @@ impl StageInputs {
 
     pub(super) fn on_device<D: Device>(&self, all: &Array<D, u32>) -> StageOnDevice<D> {
         match self {
-            Self::Ranges(ranges) => StageOnDevice::Ranges(ranges.of(all)),
+            Self::Ranges(ranges) => StageOnDevice::Ranges(ranges.view(all)),
             Self::Logits { counts, queries } => {
-                StageOnDevice::Logits { counts: counts.of(all), queries: queries.of(all) }
+                StageOnDevice::Logits { counts: counts.view(all), queries: queries.view(all) }
             }
-            Self::Pages { counts, queries, bounds, kept } => StageOnDevice::Pages {
-                counts: counts.of(all),
-                queries: queries.of(all),
-                bounds: bounds.of(all),
-                kept: kept.on_device(all),
+            Self::Pages { counts, queries, bounds, index } => StageOnDevice::Pages {
+                counts: counts.view(all),
+                queries: queries.view(all),
+                bounds: bounds.view(all),
+                index: index.on_device(all),
             },
             Self::Codes(codes) => StageOnDevice::Codes(codes.on_device(all)),
         }
     }
 
-    /// Puts what `ops` of each head say.
+    /// Writes the inputs from the operations `ops` of each head.
     pub(super) fn put(
         &self,
         kind: &RoutineKind,
@@ -140,7 +142,7 @@ impl StageInputs {
         all: &mut [u32],
     ) {
         let first = ops.start;
-        let counts = |place: &Place<u32>, all: &mut [u32]| {
+        let counts = |place: &WordSlot<u32>, all: &mut [u32]| {
             let count = |row: PickRow<'_>| row.op(first).count(row.head.step.visible) as u32;
             place.put(&rows(kind, heads).map(count).collect::<Vec<_>>(), all);
         };
@@ -156,21 +158,21 @@ impl StageInputs {
             }
             Self::Logits { counts: place, queries } => {
                 counts(place, all);
-                let of_row = |row: PickRow<'_>| row.query(row.op(first));
-                queries.put(&rows(kind, heads).flat_map(of_row).collect::<Vec<_>>(), all);
+                let query = |row: PickRow<'_>| row.query(row.op(first));
+                queries.put(&rows(kind, heads).flat_map(query).collect::<Vec<_>>(), all);
             }
-            Self::Pages { counts: place, queries, bounds, kept } => {
+            Self::Pages { counts: place, queries, bounds, index } => {
                 counts(place, all);
                 let parts = [f32::min, f32::max].map(|part| {
-                    let of_row = |row: PickRow<'_>| row.part(row.op(first), part);
-                    rows(kind, heads).flat_map(of_row).collect::<Vec<_>>()
+                    let query = |row: PickRow<'_>| row.signed_query(row.op(first), part);
+                    rows(kind, heads).flat_map(query).collect::<Vec<_>>()
                 });
                 queries.put(&parts.concat(), all);
-                let of_head = |head: &HeadInputs<'_>| head.indexes[first].bounds();
-                let of_rows = rows(kind, heads).filter_map(|row| of_head(row.head));
-                bounds.put(&of_rows.map(|kept| kept.address).collect::<Vec<_>>(), all);
-                let of_heads = heads.iter().filter_map(|head| Some((head.table, of_head(head)?)));
-                kept.put(&of_heads.collect::<Vec<_>>(), all);
+                let span = |head: &HeadInputs<'_>| head.indexes[first].bounds();
+                let row_spans = rows(kind, heads).filter_map(|row| span(row.head));
+                bounds.put(&row_spans.map(|span| span.address).collect::<Vec<_>>(), all);
+                let head_spans = heads.iter().filter_map(|head| Some((head.table, span(head)?)));
+                index.put(&head_spans.collect::<Vec<_>>(), all);
             }
             Self::Codes(codes) => {
                 counts(&codes.counts, all);
@@ -183,22 +185,22 @@ impl StageInputs {
 impl CodesInputs {
     fn on_device<D: Device>(&self, all: &Array<D, u32>) -> CodesOnDevice<D> {
         CodesOnDevice {
-            counts: self.counts.of(all),
-            queries: self.queries.of(all),
-            query_networks: self.query_networks.of(all),
-            codes: self.codes.of(all),
-            kept: self.kept.on_device(all),
-            key_networks: self.key_networks.of(all),
+            counts: self.counts.view(all),
+            queries: self.queries.view(all),
+            query_networks: self.query_networks.view(all),
+            codes: self.codes.view(all),
+            index: self.index.on_device(all),
+            key_networks: self.key_networks.view(all),
         }
     }
 
-    /// Puts what each head's `op` says.
+    /// Writes the inputs from the operation `op` of each head.
     fn put(&self, kind: &RoutineKind, heads: &[HeadInputs<'_>], op: usize, all: &mut [u32]) {
         let (mut queries, mut networks, mut compared) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows(kind, heads) {
             let Op::TopCodes { codes, maps, .. } = row.op(op) else { continue };
             let (head, kv_head) = (row.head, row.head.step.site.kv_head);
-            for member in row.counting(codes.score) {
+            for member in row.scored_members(codes.score) {
                 let map = codes.map_of(member);
                 let on_device = &head.indexes[op].maps()[map];
                 queries.extend(maps[kv_head][map].unscaled(head.step.row(member).query()));
@@ -213,36 +215,36 @@ impl CodesInputs {
             head.indexes[op].maps().iter().map(|&map| (head.table, map)).collect()
         };
         let maps: Vec<(u64, MapInputs)> = heads.iter().flat_map(maps).collect();
-        self.kept
-            .put(&maps.iter().map(|(table, map)| (*table, map.codes)).collect::<Vec<_>>(), all);
+        let spans: Vec<_> = maps.iter().map(|(table, map)| (*table, map.codes)).collect();
+        self.index.put(&spans, all);
         let networks: Vec<u64> = maps.iter().map(|(_, map)| map.key_network).collect();
         self.key_networks.put(&networks, all);
     }
 }
 
 impl SpanInputs {
-    fn new(places: &mut Places, count: usize) -> Self {
+    fn new(places: &mut WordSlots, count: usize) -> Self {
         let (tables, addresses) = (places.add(count), places.add(count));
-        Self { tables, addresses, known: places.add(count) }
+        Self { tables, addresses, indexed: places.add(count) }
     }
 
     fn on_device<D: Device>(&self, all: &Array<D, u32>) -> SpansOnDevice<D> {
         SpansOnDevice {
-            tables: self.tables.of(all),
-            addresses: self.addresses.of(all),
-            known: self.known.of(all),
+            tables: self.tables.view(all),
+            addresses: self.addresses.view(all),
+            indexed: self.indexed.view(all),
         }
     }
 
-    /// Puts tables of pages, and what is kept of the rows there.
-    fn put(&self, kept: &[(u64, IndexSpan)], all: &mut [u32]) {
-        self.tables.put(&kept.iter().map(|&(table, _)| table).collect::<Vec<_>>(), all);
-        self.addresses.put(&kept.iter().map(|(_, at)| at.address).collect::<Vec<_>>(), all);
-        self.known.put(&kept.iter().map(|(_, at)| at.known).collect::<Vec<_>>(), all);
+    /// Writes pairs of a page table's address and a part of the index of its rows.
+    fn put(&self, spans: &[(u64, IndexSpan)], all: &mut [u32]) {
+        self.tables.put(&spans.iter().map(|&(table, _)| table).collect::<Vec<_>>(), all);
+        self.addresses.put(&spans.iter().map(|(_, span)| span.address).collect::<Vec<_>>(), all);
+        self.indexed.put(&spans.iter().map(|(_, span)| span.indexed).collect::<Vec<_>>(), all);
     }
 }
 
-/// A row that picks: a member of a group, or the first for all of them.
+/// A row of picks: of one query head, or of the whole group, which its first member represents.
 #[derive(Clone, Copy)]
 struct PickRow<'a> {
     head: &'a HeadInputs<'a>,
@@ -260,15 +262,15 @@ impl<'a> PickRow<'a> {
         &self.head.plan.ops[place]
     }
 
-    /// The members whose queries count.
-    fn counting(&self, score: Score) -> Range<usize> {
+    /// Members whose queries enter the score.
+    fn scored_members(&self, score: Score) -> Range<usize> {
         match score {
             Score::Head => self.member..self.member + 1,
             Score::Group => 0..self.head.step.site.shape.group(),
         }
     }
 
-    /// What logits are computed of: the row's own query, or the sum over the group.
+    /// Query for the logits: the row's own query, or the sum over the group.
     fn query(&self, op: &Op) -> Vec<f32> {
         let row = self.head.step.row(self.member);
         match op {
@@ -277,12 +279,12 @@ impl<'a> PickRow<'a> {
         }
     }
 
-    /// What the least keys of pages are multiplied by, with `f32::min`, or the largest, with
-    /// `f32::max`: the negative or the positive parts of the queries that count, summed.
-    fn part(&self, op: &Op, part: fn(f32, f32) -> f32) -> Vec<f32> {
+    /// Factors for the smallest keys of pages, with `part` `f32::min`, or for the largest keys,
+    /// with `f32::max`: the negative or the positive parts of the scored queries, summed.
+    fn signed_query(&self, op: &Op, part: fn(f32, f32) -> f32) -> Vec<f32> {
         let Op::TopPages { score, .. } = op else { return Vec::new() };
         let mut sums = vec![0.0; self.head.step.site.shape.head_dim];
-        for member in self.counting(*score) {
+        for member in self.scored_members(*score) {
             let row = self.head.step.row(member);
             sums.iter_mut().zip(row.query()).for_each(|(sum, &q)| *sum += part(q, 0.0));
         }

@@ -1,4 +1,4 @@
-//! Numbers of several types in one array, so that they are copied at once.
+//! Numbers of several types in one array, so that one copy moves all of them.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -9,53 +9,53 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::Device;
 use crate::launch::Array;
 
-/// A place for values of one type, in words of 4 bytes.
+/// Place of values of one type, as a range of 4-byte words.
 #[derive(Debug)]
-pub(super) struct Place<T> {
+pub(super) struct WordSlot<T> {
     words: Range<usize>,
-    of: PhantomData<T>,
+    value: PhantomData<T>,
 }
 
-/// Places one after the other.
+/// Layout of consecutive places.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct WordSlots {
     words: usize,
 }
 
-impl Places {
-    /// One more, for `len` numbers, at a multiple of 8 bytes.
-    pub(super) fn add<T>(&mut self, len: usize) -> Place<T> {
+impl WordSlots {
+    /// Adds a place for `len` numbers, at a multiple of 8 bytes.
+    pub(super) fn add<T>(&mut self, len: usize) -> WordSlot<T> {
         let start = self.words.next_multiple_of(2);
         self.words = start + (len * size_of::<T>()).div_ceil(4);
-        Place { words: start..self.words, of: PhantomData }
+        WordSlot { words: start..self.words, value: PhantomData }
     }
 
-    /// Zeros in all of them, on a device.
+    /// Allocates zeros for all places on a device.
     pub(super) fn array<D: Device>(&self, device: &D) -> Result<Array<D, u32>> {
         Array::zeros(device, self.words)
     }
 
-    /// Zeros in all of them, here.
+    /// Returns zeros for all places on the host.
     pub(super) fn zeros(&self) -> Vec<u32> {
         vec![0; self.words]
     }
 }
 
-impl<T: Copy + FromBytes + IntoBytes + Immutable> Place<T> {
-    /// Where it is on a device.
-    pub(super) fn of<D: Device>(&self, all: &Array<D, u32>) -> Array<D, T> {
+impl<T: Copy + FromBytes + IntoBytes + Immutable> WordSlot<T> {
+    /// View of the place on a device.
+    pub(super) fn view<D: Device>(&self, all: &Array<D, u32>) -> Array<D, T> {
         all.part(self.words.clone()).cast()
     }
 
-    /// Puts numbers there.
+    /// Writes numbers to the place.
     ///
     /// # Panics
-    /// If they are more or fewer than there is place for.
+    /// If the number of numbers differs from that of the place.
     pub(super) fn put(&self, numbers: &[T], all: &mut [u32]) {
         all[self.words.clone()].as_mut_bytes().copy_from_slice(numbers.as_bytes());
     }
 
-    /// The numbers there.
+    /// Reads the numbers of the place.
     pub(super) fn get(&self, all: &[u32]) -> Vec<T> {
         let words = &all[self.words.clone()];
         let mut numbers = vec![T::new_zeroed(); size_of_val(words) / size_of::<T>()];

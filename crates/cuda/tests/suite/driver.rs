@@ -1,19 +1,19 @@
-//! The GPU of this machine, or why there is none.
+//! The GPU of this machine, or the reason why there is none.
 
 use vattention_core::{Backend, Error, Options, PipelineConfig, Shape};
 use vattention_cuda::{Cuda, Device, Driver};
 use vattention_cuda_emulator::or_skip;
 
-/// Variable of the environment without which tests that need a GPU may be skipped.
+/// Environment variable that turns skips of tests without a GPU into failures.
 pub(crate) const REQUIRE_GPU: &str = "VATTENTION_REQUIRE_GPU";
 
 fn driver() -> Option<Driver> {
     or_skip(Driver::open(), REQUIRE_GPU)
 }
 
-/// Opening, asking and starting agree, and never panic.
+/// Opening, querying and starting agree, and never panic.
 #[test]
-fn a_machine_without_a_gpu_says_why() {
+fn a_machine_without_a_gpu_reports_the_reason() {
     let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 8, value_dim: 8 };
     let start = || {
         let pipeline = PipelineConfig::default().into();
@@ -30,7 +30,7 @@ fn a_machine_without_a_gpu_says_why() {
 }
 
 #[test]
-fn memory_is_zero_at_first_and_holds_what_is_written() {
+fn memory_is_zero_initially_and_stores_writes() {
     let Some(driver) = driver() else { return };
     let memory = driver.allocate(1000).unwrap();
     assert!(driver.address(&memory).is_multiple_of(256));
@@ -41,7 +41,7 @@ fn memory_is_zero_at_first_and_holds_what_is_written() {
 }
 
 #[test]
-fn memory_of_the_host_is_the_same_to_who_uses_it() {
+fn host_memory_stores_writes() {
     let Some(driver) = driver() else { return };
     let memory = driver.allocate_on_host(1000).unwrap();
     assert_ne!(driver.address(&memory), 0);
@@ -52,7 +52,7 @@ fn memory_of_the_host_is_the_same_to_who_uses_it() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_the_rest_goes_on() {
+fn a_failed_allocation_leaves_the_device_usable() {
     let Some(driver) = driver() else { return };
     let bytes = 1 << 50;
     let error = driver.allocate(bytes).unwrap_err();

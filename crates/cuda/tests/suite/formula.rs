@@ -1,4 +1,4 @@
-//! The formula that the device has for an estimator gives the estimator's own budget.
+//! The device's formula for an estimator equals the estimator's own budget.
 
 use proptest::prelude::*;
 use vattention_core::{
@@ -13,7 +13,7 @@ fn fraction(x: f64) -> Fraction {
     Fraction::try_from(x).unwrap()
 }
 
-/// Statistics with what `ratio` looks at.
+/// Statistics in the fields that `ratio` reads.
 fn stats(n_s: usize, query_heads: usize, d: f64, norm: f64, moments: [f64; 3]) -> SampleStats {
     let [var_e, trace_w, nu] = moments;
     SampleStats {
@@ -39,7 +39,7 @@ fn stats(n_s: usize, query_heads: usize, d: f64, norm: f64, moments: [f64; 3]) -
     }
 }
 
-/// The budget by the formula alone.
+/// Evaluates the formula on the host.
 fn evaluate(form: &ClosedForm, stats: &SampleStats) -> usize {
     match form {
         ClosedForm::Size(size) => size.to_tokens(stats.visible),
@@ -77,7 +77,9 @@ fn evaluate(form: &ClosedForm, stats: &SampleStats) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 48, failure_persistence: None, ..ProptestConfig::default()
+    })]
     #[test]
     fn the_formula_is_the_budget(
         epsilon in prop::sample::select(&[0.02, 0.1, 0.5][..]),
@@ -94,16 +96,16 @@ proptest! {
         ratio.scope = scope;
         let per_token = n_s as f64;
         let stats = stats(n_s, query_heads, d * per_token, norm * per_token, moments);
-        let form = ClosedForm::of_estimator(&ratio, query_heads, stats.value_dim).unwrap();
+        let form = ClosedForm::from_estimator(&ratio, query_heads, stats.value_dim).unwrap();
         let budget = required_size(&ratio, &stats);
         prop_assert_eq!(evaluate(&form, &stats), budget.tokens);
         let ClosedForm::Formula { kind, assumes, .. } = form else { panic!("{form:?}") };
         prop_assert_eq!((kind, assumes), (budget.kind, budget.assumes));
     }
 
-    /// A table of the ways to divide delta stands for the search.
+    /// The formula has a table of the ways to divide delta instead of a search.
     #[test]
-    fn the_formula_is_the_budget_of_parts_but_for_a_ten_thousandth(
+    fn the_formula_of_terms_is_within_a_ten_thousandth_of_the_budget(
         epsilon in prop::sample::select(&[0.02, 0.1, 0.5][..]),
         delta in prop::sample::select(&[0.001, 0.1, 0.2][..]),
         target in prop::sample::select(&[Target::Sdpa, Target::Denominator, Target::Numerator][..]),
@@ -120,16 +122,17 @@ proptest! {
         let terms = Terms { combine, correction, scope, ..terms };
         let stats = stats(n_s, 4, d * n_s as f64, norm * n_s as f64, moments);
         for estimator in [&Clt(terms.clone()) as &dyn Estimator, &SubGaussian(terms)] {
-            let form = ClosedForm::of_estimator(estimator, 4, stats.value_dim).unwrap();
-            let (told, budget) = (evaluate(&form, &stats), required_size(estimator, &stats).tokens);
+            let form = ClosedForm::from_estimator(estimator, 4, stats.value_dim).unwrap();
+            let found = evaluate(&form, &stats);
+            let budget = required_size(estimator, &stats).tokens;
             let allowed = (1e-4 * budget as f64).max(1.0);
-            prop_assert!(told.abs_diff(budget) as f64 <= allowed, "{told} for {budget}");
+            prop_assert!(found.abs_diff(budget) as f64 <= allowed, "{found} for {budget}");
         }
     }
 
-    /// From a range instead of a deviation, with every constant; what is proved says so.
+    /// Ranges replace deviations, with every constant; the form also reports the guarantee.
     #[test]
-    fn the_formula_is_the_budget_of_a_range_but_for_a_ten_thousandth(
+    fn the_formula_of_hoeffding_is_within_a_ten_thousandth_of_the_budget(
         epsilon in prop::sample::select(&[0.02, 0.1, 0.5][..]),
         delta in prop::sample::select(&[0.001, 0.1, 0.4][..]),
         target in prop::sample::select(&[Target::Sdpa, Target::Denominator, Target::Numerator][..]),
@@ -146,17 +149,17 @@ proptest! {
         let hoeffding = Hoeffding::new(target, fraction(epsilon), fraction(delta));
         let hoeffding = Hoeffding { combine, correction, scope, ..hoeffding };
         let plain = stats(n_s, 4, d * n_s as f64, norm * n_s as f64, [1.0; 3]);
-        // From budgets of a token to all there are.
+        // Budgets reach from one token to all of them.
         let bound = 10.0_f64.powf(bound) * n_s as f64;
         let stats = SampleStats { bound: Some(bound), max_norm_v: longest, ..plain };
-        let Some(form) = ClosedForm::of_estimator(&hoeffding, 4, stats.value_dim) else {
+        let Some(form) = ClosedForm::from_estimator(&hoeffding, 4, stats.value_dim) else {
             let searched = target != Target::Denominator && correction == Correction::Finite;
             prop_assert!(searched, "the others have a formula");
             return Ok(());
         };
-        let (told, budget) = (evaluate(&form, &stats), required_size(&hoeffding, &stats));
+        let (found, budget) = (evaluate(&form, &stats), required_size(&hoeffding, &stats));
         let allowed = (1e-4 * budget.tokens as f64).max(1.0);
-        prop_assert!(told.abs_diff(budget.tokens) as f64 <= allowed, "{told} for {budget:?}");
+        prop_assert!(found.abs_diff(budget.tokens) as f64 <= allowed, "{found} for {budget:?}");
         let ClosedForm::Formula { kind, assumes, formula } = form else { panic!("{form:?}") };
         prop_assert_eq!((kind, assumes), (budget.kind, budget.assumes));
         prop_assert!(formula.needs_bound());
@@ -165,12 +168,12 @@ proptest! {
 }
 
 #[test]
-fn a_size_is_its_own_formula() {
+fn a_fixed_size_has_a_closed_form() {
     let stats = stats(1000, 4, 1.0, 1.0, [1.0; 3]);
     for (size, want) in [(Size::Tokens(40), 40), (Size::Share(fraction(0.1)), 100)] {
         let mut strict = Ratio::sized(size, fraction(0.1));
         strict.mode = Mode::Strict;
-        let form = ClosedForm::of_estimator(&strict, 4, 16).unwrap();
+        let form = ClosedForm::from_estimator(&strict, 4, 16).unwrap();
         assert_eq!(evaluate(&form, &stats), want);
     }
 }
@@ -195,6 +198,6 @@ fn other_estimators_have_no_formula() {
         Box::new(hoeffding(Target::Numerator)),
     ];
     for estimator in others {
-        assert_eq!(ClosedForm::of_estimator(&*estimator, 4, 16), None, "{estimator:?}");
+        assert_eq!(ClosedForm::from_estimator(&*estimator, 4, 16), None, "{estimator:?}");
     }
 }

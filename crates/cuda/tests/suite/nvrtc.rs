@@ -1,20 +1,20 @@
 //! Every program is compiled for every architecture by NVIDIA's compiler, which needs no GPU.
 //!
-//! Without NVRTC 13.0, for which the budgets hold, the tests say so and return, unless
+//! Without NVRTC 13.0, for which the limits below hold, the tests print a note and return, unless
 //! `VATTENTION_REQUIRE_NVRTC` is set.
 
 use vattention_core::Storage;
 use vattention_cuda::launch::{
-    Attend, BudgetCheck, CombineSums, Draw, Encode, ListTaken, Look, NetworkShape, RowLayout,
-    ScoreCodes, ScoreLogits, ScorePages, Select, Take,
+    AttendLists, BudgetCheck, CombineSums, ComputeMoments, Draw, Encode, ListTaken, NetworkShape,
+    RowLayout, ScoreCodes, ScoreLogits, ScorePages, Select, Take,
 };
-use vattention_cuda::{Compiler, Driver, Program, Source};
+use vattention_cuda::{Compiler, Driver, KernelSource, Program};
 use vattention_cuda_emulator::or_skip;
 use vattention_selectors::Activation;
 
 const ARCHITECTURES: [&str; 3] = ["sm_80", "sm_90", "sm_120"];
 
-/// The compiler, if it is there or must be.
+/// The compiler, if it is installed or required.
 fn compiler() -> Option<Compiler> {
     let found = Compiler::find().and_then(|compiler| match compiler.to_string() {
         name if name == "NVRTC 13.0" => Ok(compiler),
@@ -23,7 +23,7 @@ fn compiler() -> Option<Compiler> {
     or_skip(found, "VATTENTION_REQUIRE_NVRTC")
 }
 
-/// What a kernel takes of a multiprocessor, as the assembler says.
+/// Resources of a kernel, as the assembler reports them.
 #[derive(Debug)]
 struct Usage {
     registers: usize,
@@ -32,7 +32,7 @@ struct Usage {
 }
 
 impl Usage {
-    /// The most that a kernel of those in a log takes.
+    /// Reads the maxima over the kernels of a log.
     fn read(log: &str) -> Self {
         let before = |words: &str| -> usize {
             let numbers = log.match_indices(words).map(|(at, _)| {
@@ -49,8 +49,8 @@ impl Usage {
     }
 }
 
-/// Registers of a thread that reads for so many query heads: with more, fewer blocks of 128 threads
-/// than 8, 8, 5, 4 and 2 fit on a multiprocessor of 65536.
+/// Limit on the registers of a thread that reads for `group` query heads. Above it, fewer than 8,
+/// 8, 5, 4 and 2 blocks of 128 threads fit on a multiprocessor with 65536 registers.
 fn budget(group: usize) -> usize {
     match group {
         1 | 2 => 64,
@@ -60,7 +60,7 @@ fn budget(group: usize) -> usize {
     }
 }
 
-/// Heads of the usual sizes, in all precisions, and groups of the usual sizes; nothing is spilled.
+/// Programs compile for heads and groups of the usual sizes, in all precisions, with few spills.
 #[test]
 fn every_program_compiles_for_every_architecture() {
     let Some(compiler) = compiler() else { return };
@@ -71,10 +71,10 @@ fn every_program_compiles_for_every_architecture() {
     let shapes = shapes.as_flattened().iter().chain(&groups).chain([&largest]);
     let attend = shapes.clone().map(|&(storage, dim, group)| {
         let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
-        (Attend::<Driver>::program(layout, group).unwrap(), budget(group), 0)
+        (AttendLists::<Driver>::program(layout, group).unwrap(), budget(group), 0)
     });
-    // They hold no values. For the widest, the assembler spills a few words, once for each block,
-    // rather than let fewer blocks run.
+    // These kernels hold no values. For the widest, the assembler spills a few words, once for each
+    // block, so that more blocks fit.
     let pages = shapes.clone().map(|&(storage, dim, group)| {
         let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
         let spilled = if group == 16 { 32 } else { 0 };
@@ -98,22 +98,22 @@ fn every_program_compiles_for_every_architecture() {
         Draw::<Driver>::program(),
     ];
     let others = others.map(|program| (program, budget(1), 0));
-    // It has a block for each list alone: there are fewer than a device could hold with 128 registers. On
+    // There is one block for each list alone, fewer than a device holds with 128 registers. On
     // sm_120 the assembler spills two words.
     let check = [(BudgetCheck::<Driver>::program(), 128, 8)];
-    let look = storages.map(|storage| [64, 96, 128, 256].map(|dim| (storage, dim)));
-    let look = look.as_flattened().iter().map(|&(storage, dim)| {
+    let moments = storages.map(|storage| [64, 96, 128, 256].map(|dim| (storage, dim)));
+    let moments = moments.as_flattened().iter().map(|&(storage, dim)| {
         let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
-        // A lane keeps four differences beside a pair of values: with 80 or 128, 6 or 4 blocks of 128
-        // threads fit.
-        (Look::<Driver>::program(layout), if dim > 128 { 128 } else { 80 }, 0)
+        // A lane holds four differences beside a pair of values: with 80 or 128 registers, 6 or 4
+        // blocks of 128 threads fit.
+        (ComputeMoments::<Driver>::program(layout), if dim > 128 { 128 } else { 80 }, 0)
     });
     let activations = [Activation::Silu, Activation::Relu, Activation::Gelu, Activation::Tanh];
     let networks = [&[64, 32][..], &[96, 512, 40], &[128, 128, 128, 32], &[256, 4096, 128]];
     let encode = networks.into_iter().zip(activations).map(|(widths, activation)| {
         let layout = RowLayout::new(Storage::Bf16, widths[0], widths[0], 8).unwrap();
         let shape = NetworkShape { widths: widths.to_vec(), activation };
-        // The assembler spills some words, well below the registers there are.
+        // The assembler spills some words although registers are left.
         (Encode::<Driver>::program(layout, &shape).unwrap(), 96, 64)
     });
     let programs: Vec<(Program, usize, usize)> = attend
@@ -121,7 +121,7 @@ fn every_program_compiles_for_every_architecture() {
         .chain(logits)
         .chain(others)
         .chain(check)
-        .chain(look)
+        .chain(moments)
         .chain(encode)
         .collect();
     for architecture in ARCHITECTURES {
@@ -137,11 +137,12 @@ fn every_program_compiles_for_every_architecture() {
     }
 }
 
-/// What the compiler does not understand is told with its place.
+/// Errors of the compiler name the line.
 #[test]
-fn a_program_that_is_none_is_refused_with_what_the_compiler_says() {
+fn an_invalid_program_is_refused_with_the_compilers_output() {
     let Some(compiler) = compiler() else { return };
-    let source = Source { name: "violated", text: "KERNEL(violated, 32, u32* x) { x[0] = y; }" };
+    let source =
+        KernelSource { name: "violated", text: "KERNEL(violated, 32, u32* x) { x[0] = y; }" };
     let program = Program { source, constants: Vec::new() };
     let error = compiler.compile(&program, "sm_90").unwrap_err();
     assert!(error.contains("violated.cu(1): error: identifier \"y\" is undefined"), "{error}");

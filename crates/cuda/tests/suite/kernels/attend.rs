@@ -1,4 +1,4 @@
-//! Attention over lists: `attend.cu` and `combine.cu`.
+//! Attention over token lists: `attend.cu` and `combine.cu`.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use proptest::prelude::*;
 use vattention_core::{Error, Storage, step::Softmax};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{
-    Array, Attend, CombineSums, Lists, Logits, Pages, Records, RowLayout, Sums, Work,
+    Array, AttendLists, CombineSums, Lists, Logits, Pages, Records, RowLayout, Sums, Work,
 };
 use vattention_cuda_emulator::ThreadSchedule;
 
 use super::world::{Head, KINDS, Kind, List, Numbers, attend, emulator, run};
 
-/// Lists around the sizes of warps and items.
+/// Lengths around the sizes of warps and items.
 const LENGTHS: [usize; 12] = [0, 1, 2, 31, 32, 33, 127, 255, 256, 257, 513, 600];
 
-/// Rule 10: outputs are within 1e-5 of the largest value of f64 sums over the same tokens.
+/// Outputs must be within 1e-5 of the largest value of f64 sums over the same tokens.
 pub(crate) fn check(found: &[Softmax], head: &Head, list: &List) {
     let expected = head.softmax(list);
     assert_eq!(found.len(), expected.len());
@@ -38,14 +38,14 @@ pub(crate) fn check(found: &[Softmax], head: &Head, list: &List) {
     }
 }
 
-/// Some problems of a kind, with lists of different lengths.
+/// Checks some problems of a kind, with lists of different lengths.
 pub(crate) fn check_problems<D: Device>(device: &D, kind: Kind, weighted: bool, seed: u64) {
     let mut numbers = Numbers::new(seed);
     let problems: Vec<(Head, List)> = (0..=numbers.below(3))
         .map(|_| {
             let length = LENGTHS[numbers.below(LENGTHS.len())];
             let rows = (length + numbers.below(50)).max(1);
-            let list = List::of(length, rows, weighted, &mut numbers);
+            let list = List::random(length, rows, weighted, &mut numbers);
             (Head::usual(kind, rows, &mut numbers), list)
         })
         .collect();
@@ -59,7 +59,7 @@ pub(crate) fn check_problems<D: Device>(device: &D, kind: Kind, weighted: bool, 
     }
 }
 
-/// Of one list, `[queries, places]`.
+/// Checks the logits of one list, `[queries, places]`.
 fn check_logits(found: &[f32], head: &Head, list: &List) {
     let places = found.len() / head.queries.len();
     for query in 0..head.queries.len() {
@@ -71,7 +71,9 @@ fn check_logits(found: &[f32], head: &Head, list: &List) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 40, failure_persistence: None, ..ProptestConfig::default()
+    })]
     #[test]
     fn sums_are_those_in_f64(
         kind in prop::sample::select(&KINDS[..]),
@@ -91,48 +93,48 @@ fn short_lists_and_the_ends_of_items() {
         let mut numbers = Numbers::new(seed as u64);
         let kind = KINDS[1 + seed % 3];
         let head = Head::usual(kind, length.max(1), &mut numbers);
-        let list = List::of(length, length.max(1), false, &mut numbers);
+        let list = List::random(length, length.max(1), false, &mut numbers);
         check(&attend(&device, kind, &[(&head, &list)]).sums, &head, &list);
     }
 }
 
-/// More items than `combine.cu` holds at a time.
+/// The list has more items than `combine.cu` processes in one round.
 #[test]
 fn a_long_list() {
     let Some(device) = emulator() else { return };
     let (kind, length) = (KINDS[3], 129 * 256 + 1);
     let mut numbers = Numbers::new(8);
     let head = Head::usual(kind, length, &mut numbers);
-    let list = List::of(length, length, true, &mut numbers);
+    let list = List::random(length, length, true, &mut numbers);
     for schedule in ThreadSchedule::several() {
         let device = device.clone().with_order(schedule);
         check(&attend(&device, kind, &[(&head, &list)]).sums, &head, &list);
     }
 }
 
-/// Logits of ten thousand, whole numbers: the difference from the largest is exact, or far below.
+/// Logits are whole numbers up to ten thousand, so that differences from the largest are exact.
 #[test]
 fn huge_logits() {
     let Some(device) = emulator() else { return };
     for (seed, &kind) in KINDS.iter().enumerate() {
         let mut numbers = Numbers::new(seed as u64);
         let head = Head::huge(kind, 300, &mut numbers);
-        let list = List::of(280, 300, seed % 2 == 0, &mut numbers);
+        let list = List::random(280, 300, seed % 2 == 0, &mut numbers);
         let largest = list.tokens.iter().map(|&token| head.logit(0, token).abs());
         assert!(largest.fold(0.0, f64::max) > 3e3);
         check(&attend(&device, kind, &[(&head, &list)]).sums, &head, &list);
     }
 }
 
-/// The same bits whatever runs first, and whatever else is computed.
+/// Results are the same bits for every schedule, and for every set of other problems.
 #[test]
-fn results_depend_on_nothing_else() {
+fn results_do_not_depend_on_schedules_or_other_problems() {
     let Some(device) = emulator() else { return };
     let kind = KINDS[2];
     let mut numbers = Numbers::new(5);
     let problems: Vec<(Head, List)> = [700, 3, 256]
         .map(|length| {
-            let list = List::of(length, 710, true, &mut numbers);
+            let list = List::random(length, 710, true, &mut numbers);
             (Head::usual(kind, 710, &mut numbers), list)
         })
         .into();
@@ -146,9 +148,9 @@ fn results_depend_on_nothing_else() {
     }
 }
 
-/// Without a list, all rows up to a limit are read, and no more.
+/// Without tokens, a list is a prefix of the rows.
 #[test]
-fn the_beginning_of_the_rows() {
+fn lists_without_tokens_read_a_prefix_of_the_rows() {
     let Some(device) = emulator() else { return };
     let kind = KINDS[3];
     let mut numbers = Numbers::new(6);
@@ -163,14 +165,14 @@ fn the_beginning_of_the_rows() {
     }
 }
 
-/// Recorded kernels keep the rows and lists that they read, and find the same each time.
+/// Recorded kernels own the rows and lists that they read, and repeat their results.
 #[test]
-fn recorded() {
+fn recorded_kernels_own_their_memory() {
     let Some(device) = emulator() else { return };
     let kind = KINDS[2];
     let mut numbers = Numbers::new(8);
     let head = Head::usual(kind, 600, &mut numbers);
-    let list = List::of(300, 600, true, &mut numbers);
+    let list = List::random(300, 600, true, &mut numbers);
     let expected = attend(&device, kind, &[(&head, &list)]).sums;
     let sums = Sums::new(&device, kind.group, kind.value_dim).unwrap();
     let recorded = {
@@ -178,7 +180,7 @@ fn recorded() {
         let probabilities = list.probabilities.as_deref();
         let lists = Lists::new(&device, &[0, 300], &list.tokens, probabilities).unwrap();
         let queries = Array::new(&device, &head.queries.concat()).unwrap();
-        let attend = Attend::new(&device, kind.layout(), kind.group).unwrap();
+        let attend = AttendLists::new(&device, kind.layout(), kind.group).unwrap();
         let records = attend.records(1, lists.longest()).unwrap();
         let mut work = Work::new(&device);
         attend.add_heads(&mut work, &[&pages], &lists, &queries, &records, None).unwrap();
@@ -186,7 +188,7 @@ fn recorded() {
         combine.add(&mut work, &records, &lists, &sums, false).unwrap();
         work.record().unwrap()
     };
-    // Whoever takes what has been freed writes over it.
+    // New allocations overwrite memory that was freed.
     let _others: Vec<_> = (0..64).map(|_| head.pages(&device, kind)).collect();
     for _ in 0..2 {
         recorded.replay().unwrap();
@@ -195,7 +197,7 @@ fn recorded() {
 }
 
 #[test]
-fn nothing_to_do() {
+fn empty_lists_and_no_lists() {
     let Some(device) = emulator() else { return };
     let kind = KINDS[1];
     let lists = Lists::new(&device, &[0], &[], None).unwrap();
@@ -206,7 +208,7 @@ fn nothing_to_do() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn sizes_that_do_not_fit_are_refused() {
     let Some(device) = emulator() else { return };
     let refused = |result: Result<(), Error>, because: &str| {
         let message = result.unwrap_err().to_string();
@@ -225,7 +227,7 @@ fn what_does_not_fit_is_refused() {
     let pages = Pages::new(&device, kind.layout(), vec![Arc::new(short)]);
     refused(pages.map(drop), "bytes of a page: expected 2048, got 2047");
     for group in [0, 17] {
-        let attend = Attend::new(&device, kind.layout(), group);
+        let attend = AttendLists::new(&device, kind.layout(), group);
         refused(attend.map(drop), "query heads for each KV head: expected 1 to 16 on CUDA");
     }
     let lists =
@@ -239,7 +241,7 @@ fn what_does_not_fit_is_refused() {
     let head = Head::usual(kind, 20, &mut Numbers::new(0));
     let pages = head.pages(&device, kind);
     let queries = Array::new(&device, &head.queries.concat()).unwrap();
-    let attend = Attend::new(&device, kind.layout(), kind.group).unwrap();
+    let attend = AttendLists::new(&device, kind.layout(), kind.group).unwrap();
     let run = |heads: &[&Pages<_>], token, queries, logits: Option<&Logits<_>>| {
         let lists = Lists::new(&device, &[0, 2], &[0, token], None).unwrap();
         attend.run(heads, &lists, queries, logits).map(drop)
@@ -260,7 +262,7 @@ fn what_does_not_fit_is_refused() {
         attend.add_heads(&mut work, &[&pages], &lists, &queries, records, None)
     };
     let narrow = Kind { value_dim: 32, ..kind };
-    let narrow = Attend::new(&device, narrow.layout(), kind.group).unwrap();
+    let narrow = AttendLists::new(&device, narrow.layout(), kind.group).unwrap();
     refused(add(&narrow.records(1, 20).unwrap()), "rows of records: expected RowLayout");
     let none = attend.records(1, 0).unwrap();
     refused(add(&none), "records: expected room for 20 tokens");

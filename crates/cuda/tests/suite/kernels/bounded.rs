@@ -5,11 +5,11 @@ use vattention_cuda::Device;
 use vattention_cuda_emulator::ThreadSchedule;
 use vattention_estimators::{Combine, Correction, Hoeffding};
 
-use super::budget_check::{CAPACITY, Shown, check_steps};
-use super::look::fraction;
+use super::budget_check::{CAPACITY, CheckStep, check_steps};
+use super::moments::fraction;
 use super::world::{KINDS, emulator};
 
-/// What each of them makes of a target: those that have a formula.
+/// Settings of `hoeffding` that have a formula.
 const FORMS: [(Target, Combine, Correction); 8] = [
     (Target::Denominator, Combine::Exact, Correction::Finite),
     (Target::Denominator, Combine::Exact, Correction::None),
@@ -25,7 +25,7 @@ fn hoeffding(
     (target, combine, correction): (Target, Combine, Correction),
     epsilon: f64,
     rounds: u8,
-) -> impl Fn(Shown) -> Box<dyn Estimator> {
+) -> impl Fn(CheckStep) -> Box<dyn Estimator> {
     let hoeffding = Hoeffding {
         combine,
         correction,
@@ -35,20 +35,20 @@ fn hoeffding(
     move |_| Box::new(hoeffding.clone())
 }
 
-fn shown(visible: usize, certain: usize, best: usize, base: usize) -> Shown {
-    Shown { visible, certain, best, base }
+fn step(visible: usize, certain: usize, best: usize, base: usize) -> CheckStep {
+    CheckStep { visible, certain, best, base }
 }
 
-/// Every form, round by round; what it says of some samples that hold neither little nor all.
+/// Checks every form, round by round, and that some samples have a moderate size.
 pub(crate) fn check_bounded<D: Device>(device: &D) {
-    let steps = [shown(CAPACITY, 40, 90, 64), shown(700, 0, 1, 100), shown(CAPACITY, 40, 90, 64)];
+    let steps = [step(CAPACITY, 40, 90, 64), step(700, 0, 1, 100), step(CAPACITY, 40, 90, 64)];
     for (seed, form) in (0..).zip(FORMS) {
         let (kind, rounds) = (KINDS[seed as usize % KINDS.len()], 1 + seed as u8 % 3);
         let epsilon = if form.0 == Target::Denominator { 0.3 } else { 0.9 };
         let drawn = check_steps(device, kind, seed, &steps, &hoeffding(form, epsilon, rounds));
         let within = |&drawn: &usize| 100 < drawn && drawn < 800;
         assert!(drawn.iter().flatten().any(within), "{form:?}: {drawn:?}");
-        assert_eq!(drawn[0], drawn[2], "nothing is left of the step between");
+        assert_eq!(drawn[0], drawn[2], "the step between leaves no trace");
     }
 }
 
@@ -60,17 +60,17 @@ fn decisions_from_a_range_are_those_of_core() {
     }
 }
 
-/// One token left, none, and samples of one token.
+/// One token is untaken, or none, or a sample has one token.
 #[test]
-fn little_that_is_left() {
+fn few_untaken_tokens() {
     let Some(device) = emulator() else { return };
     let steps = [
-        shown(1, 0, 1, 128),
-        shown(2, 0, 1, 1),
-        shown(41, 40, 1, 1),
-        shown(200, 0, 1, 1),
-        shown(34, 1, 1, 1),
-        shown(90, 10, 1, 48),
+        step(1, 0, 1, 128),
+        step(2, 0, 1, 1),
+        step(41, 40, 1, 1),
+        step(200, 0, 1, 1),
+        step(34, 1, 1, 1),
+        step(90, 10, 1, 48),
     ];
     for form in [FORMS[0], FORMS[2], FORMS[6]] {
         check_steps(&device, KINDS[3], 1, &steps, &hoeffding(form, 0.9, 2));

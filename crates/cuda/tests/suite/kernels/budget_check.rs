@@ -1,4 +1,4 @@
-//! What follows looks: `budget_check.cu`, against core's own sampler.
+//! Checks of samples: `budget_check.cu`, against core's own sampler.
 
 use std::sync::Arc;
 
@@ -10,32 +10,32 @@ use vattention_core::{
     step::{Score, Softmax},
 };
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Opened, Progressed, Rounds};
+use vattention_cuda::launch::{Rounds, SampleState, UnsampledList};
 use vattention_cuda_emulator::ThreadSchedule;
 use vattention_estimators::{Clt, Combine, Correction, Ratio, SubGaussian, Terms};
 use vattention_selectors::{OracleTopK, Sink};
 
-use super::look::{Case, form, fraction, ratio};
+use super::moments::{Case, form, fraction, ratio};
 use super::world::{Head, KINDS, Kind, List, Numbers, emulator};
 
-/// Rows of each head: what there is room for.
+/// Rows of each head, the capacity.
 pub(crate) const CAPACITY: usize = 1200;
 
-/// Makes an estimator for a step.
-pub(crate) type MakeEstimator<'a> = dyn Fn(Shown) -> Box<dyn Estimator> + 'a;
+/// Returns an estimator for a step.
+pub(crate) type MakeEstimator<'a> = dyn Fn(CheckStep) -> Box<dyn Estimator> + 'a;
 
-/// A step of one head.
+/// Sizes of a step of one head.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct CheckStep {
     pub(crate) visible: usize,
-    /// Tokens that are certain, beside the best of each query head.
+    /// Number of always-read tokens, besides the best ones of each query head.
     pub(crate) certain: usize,
-    /// How many these are; with them comes a bound on the others.
+    /// Number of these best ones, which also yield a bound on the other tokens.
     pub(crate) best: usize,
     pub(crate) base: usize,
 }
 
-impl Shown {
+impl CheckStep {
     fn selectors(self) -> Vec<Box<dyn SelectorConfig>> {
         let sink = Sink { size: Size::Tokens(self.certain) };
         let best = OracleTopK { size: Size::Tokens(self.best), score: Score::Head };
@@ -50,31 +50,36 @@ impl Shown {
     }
 }
 
-/// What `ask` makes of a step of a head.
-fn ask<T>(kind: Kind, head: &Head, shown: Shown, ask: impl FnOnce(&Step<'_>) -> T) -> T {
+/// Calls `evaluate` with a step of a head.
+fn with_step<T>(
+    kind: Kind,
+    head: &Head,
+    sizes: CheckStep,
+    evaluate: impl FnOnce(&Step<'_>) -> T,
+) -> T {
     let Kind { head_dim, value_dim, group: query_heads, .. } = kind;
     let shape = Shape { query_heads, kv_heads: 1, head_dim, value_dim };
     let site = Site { seed: 3, sequence: 1, layer: 0, kv_head: 0, shape };
     let [keys, values, queries] = [&head.keys, &head.values, &head.queries].map(|x| x.concat());
-    ask(&Step {
+    evaluate(&Step {
         site: &site,
         queries: &queries,
         keys: Tokens::new(&keys, CAPACITY, head_dim),
         values: Tokens::new(&values, CAPACITY, value_dim),
-        visible: shown.visible,
+        visible: sizes.visible,
         step: 7,
     })
 }
 
-/// What core reads of a head.
-fn read(kind: Kind, head: &Head, shown: Shown, estimator: Box<dyn Estimator>) -> Read {
+/// Reads a head with core's pipeline.
+fn read(kind: Kind, head: &Head, sizes: CheckStep, estimator: Box<dyn Estimator>) -> Read {
     let config = PipelineConfig {
-        selectors: shown.selectors(),
-        sampler: Some(Box::new(Uniform { base: Size::Tokens(shown.base) })),
+        selectors: sizes.selectors(),
+        sampler: Some(Box::new(Uniform { base: Size::Tokens(sizes.base) })),
         estimator: Some(estimator),
         ..PipelineConfig::default()
     };
-    ask(kind, head, shown, |step| {
+    with_step(kind, head, sizes, |step| {
         let mut pipeline = Pipeline::new(&Arc::new(config), *step.site).unwrap();
         let (first, keys, values) = (0, step.keys, step.values);
         pipeline.append(&NewTokens { first, keys, values, classes: None }).unwrap();
@@ -82,29 +87,29 @@ fn read(kind: Kind, head: &Head, shown: Shown, estimator: Box<dyn Estimator>) ->
     })
 }
 
-/// The bound that core has on the logits of what each query head's selectors leave.
-fn bounds(kind: Kind, head: &Head, shown: Shown) -> Vec<f32> {
+/// Core's upper bounds on the untaken logits of each query head.
+fn bounds(kind: Kind, head: &Head, sizes: CheckStep) -> Vec<f32> {
     let bound = |row: Row<'_>| {
-        let mut picks = Picks::new(shown.visible);
-        for selector in shown.selectors() {
+        let mut picks = Picks::new(sizes.visible);
+        for selector in sizes.selectors() {
             selector.build(row.site()).unwrap().select(&row, &mut picks);
         }
         picks.residual_bound().unwrap_or(f32::INFINITY)
     };
-    ask(kind, head, shown, |step| step.rows().into_iter().map(bound).collect())
+    with_step(kind, head, sizes, |step| step.rows().into_iter().map(bound).collect())
 }
 
-/// The list of a head: core's own order of what is not certain.
-fn case(kind: Kind, head: &Head, shown: Shown) -> Case {
-    let all = Ratio::sized(Size::Tokens(shown.visible), fraction(0.1));
-    let read = read(kind, head, shown, Box::new(all));
-    let certain = read.picks().map_or_else(|| (0..shown.visible as u32).collect(), Picks::indices);
+/// The list of a head, with core's own draw order of the untaken tokens.
+fn case(kind: Kind, head: &Head, sizes: CheckStep) -> Case {
+    let all = Ratio::sized(Size::Tokens(sizes.visible), fraction(0.1));
+    let read = read(kind, head, sizes, Box::new(all));
+    let certain = read.picks().map_or_else(|| (0..sizes.visible as u32).collect(), Picks::indices);
     let mut case = Case::new(head.clone(), certain, read.drawn().to_vec());
-    case.bounds = bounds(kind, head, shown);
+    case.bounds = bounds(kind, head, sizes);
     case
 }
 
-/// Heads of which some ask for much more than others.
+/// Heads with very different budgets.
 fn heads(kind: Kind, numbers: &mut Numbers) -> Vec<Head> {
     let head = |spread: f32| {
         let mut head = Head::usual(kind, CAPACITY, numbers);
@@ -114,12 +119,12 @@ fn heads(kind: Kind, numbers: &mut Numbers) -> Vec<Head> {
     [0.1, 1.0, 0.5].map(head).into()
 }
 
-/// What the device found, and the sums over its samples.
-type Found = (Vec<Progressed>, Vec<Softmax>);
+/// The device's samples, and the sums over them.
+type Samples = (Vec<SampleState>, Vec<Softmax>);
 
-fn run<D: Device>(rounds: &Rounds<D>, cases: &[Case], shown: Shown) -> Found {
-    let opened: Vec<_> = cases.iter().map(Case::opened).collect();
-    (rounds.run(shown.visible, shown.base, &opened).unwrap(), rounds.sample().unwrap())
+fn run<D: Device>(rounds: &Rounds<D>, cases: &[Case], sizes: CheckStep) -> Samples {
+    let lists: Vec<_> = cases.iter().map(Case::list).collect();
+    (rounds.run(sizes.visible, sizes.base, &lists).unwrap(), rounds.sample().unwrap())
 }
 
 fn rounds(estimator: &dyn Estimator) -> usize {
@@ -136,59 +141,60 @@ fn make<D: Device>(device: &D, kind: Kind, heads: &[Head], estimator: &dyn Estim
     Rounds::new(device, kind.layout(), kind.group, pages, CAPACITY, form).unwrap().0
 }
 
-/// The device decides what core decides, and has the sums of what was drawn. Says how much that was.
+/// Checks that the device decides as core does, and has the sums over the drawn tokens. Returns the
+/// sizes of the samples.
 fn check_step(
     kind: Kind,
     heads: &[Head],
-    shown: Shown,
-    (progressed, sums): &Found,
+    sizes: CheckStep,
+    (states, sums): &Samples,
     estimator: &MakeEstimator<'_>,
 ) -> Vec<usize> {
-    for (i, (head, found)) in heads.iter().zip(progressed).enumerate() {
-        let expected = read(kind, head, shown, estimator(shown));
+    for (i, (head, found)) in heads.iter().zip(states).enumerate() {
+        let expected = read(kind, head, sizes, estimator(sizes));
         let (drawn, held) = (expected.drawn().len(), expected.certificate.held);
-        let expected = Progressed { drawn, budget: expected.budget.unwrap_or(0), held };
+        let expected = SampleState { drawn, budget: expected.budget.unwrap_or(0), held };
         let apart = found.budget.abs_diff(expected.budget) as f64;
-        let context = format!("{found:?} for {expected:?}: {shown:?}, head {i} of {kind:?}");
+        let context = format!("{found:?} for {expected:?}: {sizes:?}, head {i} of {kind:?}");
         assert!(apart <= (1e-4 * expected.budget as f64).max(1.0), "{context}");
         assert!(apart > 0.0 || *found == expected, "{context}");
-        let tokens = case(kind, head, shown).order()[..found.drawn].to_vec();
+        let tokens = case(kind, head, sizes).order()[..found.drawn].to_vec();
         let list = List { tokens, probabilities: None };
         super::attend::check(&sums[i * kind.group..][..kind.group], head, &list);
     }
-    progressed.iter().map(|progressed| progressed.drawn).collect()
+    states.iter().map(|state| state.drawn).collect()
 }
 
-/// Steps one after the other with what was recorded once. Says how much was drawn.
+/// Checks steps one after the other with kernels recorded once. Returns the sizes of the samples.
 pub(crate) fn check_steps<D: Device>(
     device: &D,
     kind: Kind,
     seed: u64,
-    steps: &[Shown],
+    steps: &[CheckStep],
     estimator: &MakeEstimator<'_>,
 ) -> Vec<Vec<usize>> {
     let mut numbers = Numbers::new(seed);
     let mut heads = heads(kind, &mut numbers);
     let rounds = make(device, kind, &heads, &*estimator(steps[0]));
-    let step = |&shown: &Shown| {
+    let step = |&sizes: &CheckStep| {
         heads.iter_mut().flat_map(|head| &mut head.queries).flatten().for_each(|q| *q = -*q);
-        let cases: Vec<Case> = heads.iter().map(|head| case(kind, head, shown)).collect();
-        let found = run(&rounds, &cases, shown);
-        check_step(kind, &heads, shown, &found, estimator)
+        let cases: Vec<Case> = heads.iter().map(|head| case(kind, head, sizes)).collect();
+        let samples = run(&rounds, &cases, sizes);
+        check_step(kind, &heads, sizes, &samples, estimator)
     };
     steps.iter().map(step).collect()
 }
 
-fn shown(visible: usize, certain: usize, base: usize) -> Shown {
-    Shown { visible, certain, best: 0, base }
+fn step(visible: usize, certain: usize, base: usize) -> CheckStep {
+    CheckStep { visible, certain, best: 0, base }
 }
 
-/// Draws as many as are looked at first.
-fn fixed(shown: Shown) -> Box<dyn Estimator> {
-    Box::new(Ratio::sized(Size::Tokens(shown.base), fraction(0.1)))
+/// An estimator whose budget is the base size.
+fn fixed(sizes: CheckStep) -> Box<dyn Estimator> {
+    Box::new(Ratio::sized(Size::Tokens(sizes.base), fraction(0.1)))
 }
 
-fn looking(epsilon: f64, rounds: u8) -> impl Fn(Shown) -> Box<dyn Estimator> {
+fn adaptive(epsilon: f64, rounds: u8) -> impl Fn(CheckStep) -> Box<dyn Estimator> {
     move |_| {
         let mut estimator = ratio(epsilon);
         estimator.rounds = rounds.try_into().unwrap();
@@ -196,13 +202,13 @@ fn looking(epsilon: f64, rounds: u8) -> impl Fn(Shown) -> Box<dyn Estimator> {
     }
 }
 
-/// Several rounds, of which some lists need fewer than others.
+/// Checks several rounds, of which some lists need fewer than others.
 pub(crate) fn check_budgets<D: Device>(device: &D) {
-    let steps = [shown(CAPACITY, 40, 64), shown(700, 0, 128), shown(CAPACITY, 40, 64)];
+    let steps = [step(CAPACITY, 40, 64), step(700, 0, 128), step(CAPACITY, 40, 64)];
     for rounds in [1, 3] {
-        let drawn = check_steps(device, KINDS[1], 5, &steps, &looking(0.1, rounds));
-        assert_ne!(drawn[0][0], drawn[0][1], "one is done before the other");
-        assert_eq!(drawn[0], drawn[2], "nothing is left of the step between");
+        let drawn = check_steps(device, KINDS[1], 5, &steps, &adaptive(0.1, rounds));
+        assert_ne!(drawn[0][0], drawn[0][1], "one list needs fewer rounds than the other");
+        assert_eq!(drawn[0], drawn[2], "the step between leaves no trace");
     }
 }
 
@@ -214,17 +220,17 @@ fn decisions_are_those_of_core() {
         let visible = 200 + numbers.below(CAPACITY - 200);
         let certain = numbers.below(100);
         let base = [1, 2, 31, 64, 128, 400][numbers.below(6)];
-        let steps = [shown(visible, certain, base), shown(CAPACITY, 90 - certain.min(90), 3)];
+        let steps = [step(visible, certain, base), step(CAPACITY, 90 - certain.min(90), 3)];
         let schedules = ThreadSchedule::several();
         let device = device.clone().with_order(schedules[seed % schedules.len()]);
         let (epsilon, rounds) = ([0.05, 0.1, 0.2, 0.4][seed % 4], 1 + seed as u8 % 6);
-        check_steps(&device, kind, seed as u64, &steps, &looking(epsilon, rounds));
+        check_steps(&device, kind, seed as u64, &steps, &adaptive(epsilon, rounds));
     }
 }
 
-/// Numerator and denominator bounded apart, with each constant and without the correction.
+/// Numerator and denominator have separate bounds, with each constant and without the correction.
 #[test]
-fn decisions_about_parts_are_those_of_core() {
+fn decisions_of_separate_bounds_are_those_of_core() {
     let Some(device) = emulator() else { return };
     let targets = [Target::Sdpa, Target::Denominator, Target::Numerator];
     for (seed, target) in (0..).zip(targets.into_iter().cycle().take(6)) {
@@ -234,11 +240,11 @@ fn decisions_about_parts_are_those_of_core() {
             rounds: (1 + seed as u8 % 2).try_into().unwrap(),
             ..Terms::new(target, fraction(0.3), fraction(0.1))
         };
-        let estimator = |_: Shown| -> Box<dyn Estimator> {
+        let estimator = |_: CheckStep| -> Box<dyn Estimator> {
             let terms = terms.clone();
             if seed % 2 == 0 { Box::new(Clt(terms)) } else { Box::new(SubGaussian(terms)) }
         };
-        let steps = [shown(CAPACITY, 40, 64), shown(800, 0, 100)];
+        let steps = [step(CAPACITY, 40, 64), step(800, 0, 100)];
         let drawn = check_steps(&device, KINDS[1 + seed as usize], seed, &steps, &estimator);
         assert!(drawn.iter().flatten().any(|&drawn| 100 < drawn && drawn < 800), "{drawn:?}");
     }
@@ -252,88 +258,87 @@ fn several_rounds() {
     }
 }
 
-/// Few tokens, none, and one beside which all others are certain.
+/// Few tokens are untaken, or none, or one.
 #[test]
-fn little_that_is_left() {
+fn few_untaken_tokens() {
     let Some(device) = emulator() else { return };
     let steps = [
-        shown(1, 0, 128),
-        shown(1, 1, 128),
-        shown(41, 40, 1),
-        shown(40, 40, 1),
-        shown(33, 0, 1),
-        shown(34, 1, 1),
-        shown(90, 10, 48),
-        shown(90, 10, 49),
+        step(1, 0, 128),
+        step(1, 1, 128),
+        step(41, 40, 1),
+        step(40, 40, 1),
+        step(33, 0, 1),
+        step(34, 1, 1),
+        step(90, 10, 48),
+        step(90, 10, 49),
     ];
-    check_steps(&device, KINDS[3], 1, &steps, &looking(0.9, 2));
+    check_steps(&device, KINDS[3], 1, &steps, &adaptive(0.9, 2));
     check_steps(&device, KINDS[3], 1, &steps, &fixed);
 }
 
-/// What a size draws, in steps of any size.
+/// Fixed sizes are drawn without a check, in steps of any size.
 #[test]
-fn a_size_is_drawn_at_once() {
+fn a_fixed_size_is_drawn_in_one_step() {
     let Some(device) = emulator() else { return };
-    let steps =
-        [shown(900, 40, 100), shown(CAPACITY, 0, 1), shown(60, 40, 48), shown(900, 40, 899)];
+    let steps = [step(900, 40, 100), step(CAPACITY, 0, 1), step(60, 40, 48), step(900, 40, 899)];
     for kind in [KINDS[0], KINDS[5]] {
         check_steps(&device, kind, 2, &steps, &fixed);
     }
 }
 
-/// A sample of which the look asks for exactly what has been drawn.
+/// The check computes a budget that equals the drawn size.
 #[test]
 fn a_budget_that_is_just_met() {
     let Some(device) = emulator() else { return };
     let kind = KINDS[3];
-    let estimator = looking(0.2, 2);
-    let met = |seed: u64| {
+    let estimator = adaptive(0.2, 2);
+    let just_met = |seed: u64| {
         let mut head = heads(kind, &mut Numbers::new(seed)).swap_remove(0);
         head.queries.iter_mut().flatten().for_each(|q| *q = -*q);
-        (20..400).map(|base| shown(CAPACITY, 40, base)).find(|&shown| {
-            let read = read(kind, &head, shown, estimator(shown));
-            read.budget == Some(shown.base) && read.drawn().len() == shown.base
+        (20..400).map(|base| step(CAPACITY, 40, base)).find(|&sizes| {
+            let read = read(kind, &head, sizes, estimator(sizes));
+            read.budget == Some(sizes.base) && read.drawn().len() == sizes.base
         })
     };
-    let (seed, met) = (4..50).find_map(|seed| Some((seed, met(seed)?))).unwrap();
-    check_steps(&device, kind, seed, &[met], &estimator);
+    let (seed, sizes) = (4..50).find_map(|seed| Some((seed, just_met(seed)?))).unwrap();
+    check_steps(&device, kind, seed, &[sizes], &estimator);
 }
 
-/// A list holds something, even if nothing is asked for.
+/// A list must not be empty, even if its budget is 0.
 #[test]
-fn a_size_of_nothing() {
+fn a_fixed_size_of_zero() {
     let Some(device) = emulator() else { return };
     let kind = KINDS[0];
     let heads = heads(kind, &mut Numbers::new(7));
-    let rounds = make(&device, kind, &heads, &*fixed(shown(CAPACITY, 0, 1)));
+    let rounds = make(&device, kind, &heads, &*fixed(step(CAPACITY, 0, 1)));
     for (certain, drawn) in [(0, 1), (1, 0)] {
         let cases: Vec<Case> =
-            heads.iter().map(|head| case(kind, head, shown(CAPACITY, certain, 1))).collect();
-        let found = run(&rounds, &cases, shown(CAPACITY, certain, 0)).0;
-        assert_eq!(found, [Progressed { drawn, budget: drawn, held: false }; 3]);
+            heads.iter().map(|head| case(kind, head, step(CAPACITY, certain, 1))).collect();
+        let found = run(&rounds, &cases, step(CAPACITY, certain, 0)).0;
+        assert_eq!(found, [SampleState { drawn, budget: drawn, held: false }; 3]);
     }
 }
 
-/// Kernels see no more tokens than there is room for.
+/// Kernels clamp the number of visible tokens to the capacity.
 #[test]
-fn more_tokens_than_there_is_room_for() {
+fn more_visible_tokens_than_the_capacity() {
     let Some(device) = emulator() else { return };
-    let (kind, shown) = (KINDS[1], shown(CAPACITY, 40, 64));
+    let (kind, sizes) = (KINDS[1], step(CAPACITY, 40, 64));
     let heads = heads(kind, &mut Numbers::new(6));
-    let rounds = make(&device, kind, &heads, &*looking(0.1, 3)(shown));
-    let cases: Vec<Case> = heads.iter().map(|head| case(kind, head, shown)).collect();
-    let found = run(&rounds, &cases, shown);
-    assert_eq!(run(&rounds, &cases, Shown { visible: CAPACITY + 100, ..shown }), found);
+    let rounds = make(&device, kind, &heads, &*adaptive(0.1, 3)(sizes));
+    let cases: Vec<Case> = heads.iter().map(|head| case(kind, head, sizes)).collect();
+    let found = run(&rounds, &cases, sizes);
+    assert_eq!(run(&rounds, &cases, CheckStep { visible: CAPACITY + 100, ..sizes }), found);
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn sizes_that_do_not_fit_are_refused() {
     let Some(device) = emulator() else { return };
     let refused = |result: Result<(), Error>, because: &str| {
         let message = result.unwrap_err().to_string();
         assert!(message.contains(because), "{message}");
     };
-    let (kind, shown) = (KINDS[1], shown(CAPACITY, 40, 64));
+    let (kind, sizes) = (KINDS[1], step(CAPACITY, 40, 64));
     let heads = heads(kind, &mut Numbers::new(6));
     let pages = || heads.iter().map(|head| head.pages(&device, kind)).collect();
     let form = form(&ratio(0.1), kind);
@@ -341,11 +346,11 @@ fn what_does_not_fit_is_refused() {
         |capacity| Rounds::new(&device, kind.layout(), kind.group, pages(), capacity, (&form, 1));
     refused(new(CAPACITY + 8).map(drop), "rows: expected 1208");
     let rounds = new(CAPACITY).unwrap().0;
-    let cases: Vec<Case> = heads.iter().map(|head| case(kind, head, shown)).collect();
-    let run = |change: &dyn Fn(&mut Opened<'_>), lists: usize| {
-        let mut opened: Vec<Opened<'_>> = cases.iter().take(lists).map(Case::opened).collect();
-        change(&mut opened[0]);
-        rounds.run(CAPACITY, 64, &opened).map(drop)
+    let cases: Vec<Case> = heads.iter().map(|head| case(kind, head, sizes)).collect();
+    let run = |change: &dyn Fn(&mut UnsampledList<'_>), count: usize| {
+        let mut lists: Vec<UnsampledList<'_>> = cases.iter().take(count).map(Case::list).collect();
+        change(&mut lists[0]);
+        rounds.run(CAPACITY, 64, &lists).map(drop)
     };
     refused(run(&|_| {}, 2), "lists: expected 3, got 2");
     refused(run(&|list| list.queries = &[], 3), "queries: expected 256, got 0");

@@ -1,12 +1,12 @@
-//! All that chooses tokens, in one record: from codes to what is attended to, and what was read.
+//! The whole choice of tokens in one record: from codes to attention and the count of tokens read.
 
 use std::slice::from_ref;
 
 use vattention_core::{Picks, sample::Order};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{
-    Array, DeviceCodes, Draw, Drawing, ListTaken, Lists, Progress, Recorded, ScoreCodes, Scores,
-    Select, Selecting, Take, Taken, Work,
+    Array, DeviceCodes, DeviceScores, Draw, DrawInputs, ListTaken, Lists, Progress, RecordedWork,
+    ScoreCodes, Select, SelectBuffers, Take, Taken, Work,
 };
 use vattention_cuda_emulator::ThreadSchedule;
 
@@ -19,8 +19,8 @@ const SINK: u32 = 4;
 const TOP: usize = 20;
 const DRAWN: usize = 30;
 
-/// What steps of one KV head write and leave, for some query heads.
-struct Room<D: Device> {
+/// Inputs and outputs of steps of one KV head, for some query heads.
+struct ChoiceArrays<D: Device> {
     clock: Clock<D>,
     codes: DeviceCodes<D>,
     queries: Array<D, u32>,
@@ -28,12 +28,12 @@ struct Room<D: Device> {
     ranges: Array<D, u32>,
     lists: Lists<D>,
     progress: Progress<D>,
-    /// Tokens of all lists, and with what was drawn.
+    /// Number of distinct tokens read, drawn ones included.
     read: Array<D, u32>,
-    step: Recorded<D>,
+    step: RecordedWork<D>,
 }
 
-impl<D: Device> Room<D> {
+impl<D: Device> ChoiceArrays<D> {
     fn new(device: &D, members: usize) -> Self {
         let clock = Clock::new(device, CAPACITY);
         let codes = DeviceCodes::new(device, 32, CAPACITY).unwrap();
@@ -42,33 +42,34 @@ impl<D: Device> Room<D> {
         let ranges = Array::zeros(device, 4 * members).unwrap();
         let counts = Array::new(device, &vec![TOP as u32; members]).unwrap();
         let taken = Taken::new(device, members, CAPACITY).unwrap();
-        let scores = Scores::new(device, members, CAPACITY).unwrap();
-        let selecting = Selecting::new(device, members, CAPACITY).unwrap();
+        let scores = DeviceScores::new(device, members, CAPACITY).unwrap();
+        let buffers = SelectBuffers::new(device, members, CAPACITY).unwrap();
         let lists = Lists::room(device, 1, CAPACITY).unwrap();
         let progress = Progress::new(device, 1, CAPACITY).unwrap();
-        let drawing = Drawing::new(device, &keys, CAPACITY).unwrap();
+        let inputs = DrawInputs::new(device, &keys, CAPACITY).unwrap();
         let read = Array::zeros(device, 1).unwrap();
         progress.set(from_ref(&(0..DRAWN))).unwrap();
 
         let (take, list) = (Take::new(device).unwrap(), ListTaken::new(device).unwrap());
         let (select, sample) = (Select::new(device).unwrap(), Draw::new(device).unwrap());
         let listing = list.counts(1, CAPACITY).unwrap();
-        let (mut work, now) = (Work::new(device), &clock.now);
-        take.add(&mut work, now, &ranges, &taken, true).unwrap();
-        let of_members = vec![&codes; members];
+        let (mut work, step) = (Work::new(device), &clock.step);
+        take.add(&mut work, step, &ranges, &taken, true).unwrap();
+        let member_codes = vec![&codes; members];
         let score = ScoreCodes::new(device).unwrap();
-        score.add_codes(&mut work, now, &of_members, &queries, &scores).unwrap();
-        select.add(&mut work, now, &scores, &counts, &taken, &selecting).unwrap();
-        list.add(&mut work, now, &taken, members, &lists, &listing).unwrap();
-        sample.add_count(&mut work, now, &taken, members, &drawing).unwrap();
-        sample.add_draw(&mut work, now, &taken, members, &drawing, &progress).unwrap();
+        score.add_codes(&mut work, step, &member_codes, &queries, &scores).unwrap();
+        select.add(&mut work, step, &scores, &counts, &taken, &buffers).unwrap();
+        list.add(&mut work, step, &taken, members, &lists, &listing).unwrap();
+        sample.add_count(&mut work, step, &taken, members, &inputs).unwrap();
+        sample.add_draw(&mut work, step, &taken, members, &inputs, &progress).unwrap();
         take.add_drawn(&mut work, &progress, &taken, members).unwrap();
-        list.add_total(&mut work, now, &taken, members, &read, &listing).unwrap();
+        list.add_total(&mut work, step, &taken, members, &read, &listing).unwrap();
         let step = work.record().unwrap();
         Self { clock, codes, queries, keys, ranges, lists, progress, read, step }
     }
 
-    /// The first tokens and the last, and the best by their codes, of each query head.
+    /// Runs a step that takes the first and last tokens, and each query head's best ones by codes.
+    /// Returns core's choice of the same tokens.
     fn step(&self, visible: usize, codes: &[u32], queries: &[u32]) -> Picks {
         let [first, last] = [[0, SINK], [visible as u32 - SINK, visible as u32]];
         let (keys, _) = Order::new(visible, &stream(visible as u64, 0)).parameters();
@@ -96,28 +97,28 @@ impl<D: Device> Room<D> {
 
 pub(crate) fn check_choice<D: Device>(device: &D) {
     let kind = KINDS[1];
-    let room = Room::new(device, kind.group);
+    let arrays = ChoiceArrays::new(device, kind.group);
     let mut numbers = Numbers::new(3);
     let head = Head::usual(kind, CAPACITY, &mut numbers);
     for visible in [230, CAPACITY, 150] {
         let codes: Vec<u32> = (0..visible).map(|_| numbers.bits()).collect();
         let queries: Vec<u32> = (0..kind.group).map(|_| numbers.bits()).collect();
-        let united = room.step(visible, &codes, &queries);
+        let united = arrays.step(visible, &codes, &queries);
         let expected = List { tokens: united.indices(), probabilities: None };
-        assert_eq!(room.lists.read().unwrap()[..], [&expected.tokens[..]]);
-        check(&run(device, kind, &[&head], &room.lists).sums, &head, &expected);
+        assert_eq!(arrays.lists.read().unwrap()[..], [&expected.tokens[..]]);
+        check(&run(device, kind, &[&head], &arrays.lists).sums, &head, &expected);
 
         let mut drawn = Vec::new();
         let order = Order::new(visible, &stream(visible as u64, 0));
         order.draws().fill(&united, DRAWN, &mut drawn);
-        assert_eq!(room.progress.tokens().unwrap()[..], [&drawn[..]]);
-        assert_eq!(room.read.read().unwrap(), [(united.len() + DRAWN) as u32]);
+        assert_eq!(arrays.progress.tokens().unwrap()[..], [&drawn[..]]);
+        assert_eq!(arrays.read.read().unwrap(), [(united.len() + DRAWN) as u32]);
     }
 }
 
-/// Chosen, listed and attended to, without a look at the host.
+/// Tokens are chosen, listed and attended to without the host.
 #[test]
-fn from_codes_to_attention() {
+fn from_codes_to_attention_on_the_device() {
     let Some(device) = emulator() else { return };
     for schedule in ThreadSchedule::several() {
         check_choice(&device.clone().with_order(schedule));

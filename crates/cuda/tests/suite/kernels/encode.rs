@@ -13,14 +13,14 @@ use vattention_selectors::{Activation, Affine, Network};
 use super::steps::Clock;
 use super::world::{Head, KINDS, Kind, Numbers, emulator};
 
-/// What leaves each layer: one layer, several, wide ones, codes of more than a word and of odd sizes.
+/// Outputs of layers: one layer, several, wide ones, codes of several words and of odd sizes.
 pub(crate) const WIDTHS: [&[usize]; 5] =
     [&[32], &[128, 128, 32], &[7, 1], &[300, 40], &[20, 65, 128]];
 
 const ACTIVATIONS: [Activation; 4] =
     [Activation::Silu, Activation::Relu, Activation::Gelu, Activation::Tanh];
 
-/// A network with weights of a usual size.
+/// A network with weights of a typical size.
 fn network(dim: usize, widths: &[usize], activation: Activation, numbers: &mut Numbers) -> Network {
     let inputs = std::iter::once(&dim).chain(widths);
     let layer = |(&inputs, &outputs): (&usize, &usize)| {
@@ -31,7 +31,7 @@ fn network(dim: usize, widths: &[usize], activation: Activation, numbers: &mut N
     Network::new(inputs.zip(widths).map(layer).collect(), activation).unwrap()
 }
 
-/// The bits of codes are signs; those of numbers that may come out with either are not compared.
+/// Checks that bits of codes are signs, except of numbers so small that rounding decides the sign.
 fn assert_signs(numbers: &[f32], code: impl Fn(usize) -> u32) {
     for (bit, &x) in numbers.iter().enumerate() {
         let set = code(bit / 32) >> (bit % 32) & 1 == 1;
@@ -42,8 +42,8 @@ fn assert_signs(numbers: &[f32], code: impl Fn(usize) -> u32) {
     assert_eq!(beyond, 0, "bits beyond {}", numbers.len());
 }
 
-/// The codes of two heads' keys, each by a network of its own, as tokens become visible one by one and
-/// many at once; and those of queries.
+/// Checks the codes of two heads' keys, each by its own network, as tokens become visible one by
+/// one and many in a step, and the codes of queries.
 pub(crate) fn check_codes<D: Device>(
     device: &D,
     kind: Kind,
@@ -54,9 +54,9 @@ pub(crate) fn check_codes<D: Device>(
     let mut numbers = Numbers::new(seed);
     let heads: Vec<Head> =
         (0..2).map(|_| Head::usual(kind, capacity.max(1), &mut numbers)).collect();
-    let of_head = |_| network(kind.head_dim, widths, ACTIVATIONS[activation], &mut numbers);
-    let networks: Vec<Arc<Network>> = (0..2).map(of_head).map(Arc::new).collect();
-    let shape = NetworkShape::of(&networks[0]);
+    let head_network = |_| network(kind.head_dim, widths, ACTIVATIONS[activation], &mut numbers);
+    let networks: Vec<Arc<Network>> = (0..2).map(head_network).map(Arc::new).collect();
+    let shape = NetworkShape::from_network(&networks[0]);
     let copies: Vec<_> =
         networks.iter().map(|network| OnDevice::new(device, network).unwrap()).collect();
     let copies: Vec<_> = copies.iter().collect();
@@ -69,28 +69,28 @@ pub(crate) fn check_codes<D: Device>(
     let pages: Vec<_> = heads.iter().map(|head| head.pages(device, kind)).collect();
     let pages: Vec<_> = pages.iter().collect();
     let clock = Clock::new(device, capacity);
-    let mut known = 0;
+    let mut indexed = 0;
     for visible in [capacity / 3, (capacity / 3 + 1).min(capacity), capacity] {
         clock.set(visible);
         let mut work = Work::new(device);
-        let known_of_each = [known as u32; 2];
+        let indexed_tokens = [indexed as u32; 2];
         encode
-            .add_heads(&mut work, &clock.now, &pages, &copies, &known_of_each, &borrowed)
+            .add_heads(&mut work, &clock.step, &pages, &copies, &indexed_tokens, &borrowed)
             .unwrap();
         work.run().unwrap();
         for ((codes, head), network) in codes.iter().zip(&heads).zip(&networks) {
             let found = codes.read().unwrap();
-            for token in known..visible {
+            for token in indexed..visible {
                 let code = |word| found[word * codes.capacity() + token];
                 assert_signs(&network.forward(&head.keys[token]), code);
             }
             for codes in found.chunks_exact(codes.capacity()) {
-                assert!(codes[..known].iter().all(|&code| code == 0), "what is known is left");
+                assert!(codes[..indexed].iter().all(|&code| code == 0), "old codes are kept");
                 assert!(codes[visible..].iter().all(|&code| code == 0), "beyond {visible}");
             }
             (0..words).for_each(|word| codes.write(word, 0, &vec![0; visible]).unwrap());
         }
-        known = visible;
+        indexed = visible;
     }
 
     let queries: Vec<f32> = heads.iter().flat_map(|head| head.queries[0].clone()).collect();
@@ -106,7 +106,9 @@ pub(crate) fn check_codes<D: Device>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 30, failure_persistence: None, ..ProptestConfig::default()
+    })]
     #[test]
     fn codes_are_signs_of_networks(
         kind in prop::sample::select(&KINDS[..]),
@@ -121,9 +123,9 @@ proptest! {
     }
 }
 
-/// More keys than blocks map at once.
+/// A head has more keys than its blocks map in parallel.
 #[test]
-fn keys_of_a_long_prompt_take_turns() {
+fn blocks_loop_over_the_keys_of_a_long_prompt() {
     let Some(device) = emulator() else { return };
     check_codes(&device, KINDS[0], &[2000, 8], (1, 420), 5);
 }

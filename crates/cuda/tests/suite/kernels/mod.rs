@@ -6,7 +6,7 @@ mod budget_check;
 mod choose;
 mod encode;
 mod gpu;
-mod look;
+mod moments;
 mod pages;
 mod prelude;
 mod sample;
@@ -19,7 +19,7 @@ mod world;
 
 use vattention_cuda::Device;
 
-/// Every kernel at every shape, once, on any device.
+/// Checks every kernel at every shape, once, on any device.
 fn check_kernels<D: Device>(device: &D) {
     prelude::check_widening(device);
     for (seed, kind) in world::KINDS.into_iter().enumerate() {
@@ -39,7 +39,7 @@ fn check_kernels<D: Device>(device: &D) {
     }
     choose::check_choice(device);
     for (seed, kind) in world::KINDS.into_iter().enumerate() {
-        look::check_look(device, kind, look::DRAWN[seed], seed as u64);
+        moments::check_sample_moments(device, kind, moments::DRAWN[seed], seed as u64);
     }
     budget_check::check_budgets(device);
     bounded::check_bounded(device);

@@ -1,13 +1,13 @@
-//! What all kernels use.
+//! The functions of the prelude.
 
 use half::{bf16, f16};
 use vattention_cuda::launch::Array;
-use vattention_cuda::{Argument, Device, Grid, Kernel, Program, Source};
+use vattention_cuda::{Argument, Device, Grid, Kernel, KernelSource, Program};
 
 use super::world::emulator;
 
-/// Widens each half of each word, and makes a word of them again.
-const WIDEN: Source = Source {
+/// Converts each half of each word to f32, and packs them into a word again.
+const WIDEN: KernelSource = KernelSource {
     name: "widen",
     text: r"
 KERNEL(widen_words, 32, const u32* words, f32* numbers, u32* again) {
@@ -21,7 +21,7 @@ KERNEL(widen_words, 32, const u32* words, f32* numbers, u32* again) {
 ",
 };
 
-/// Every number of two bytes is widened as `half` does it, and narrowed to what it was.
+/// Every two-byte number is widened like in `half`, and narrowed to the same bits.
 pub(crate) fn check_widening<D: Device>(device: &D) {
     check_element(device, "f16", |bits| f16::from_bits(bits).to_f32());
     check_element(device, "bf16", |bits| bf16::from_bits(bits).to_f32());
@@ -43,7 +43,7 @@ fn check_element<D: Device>(device: &D, name: &str, widen: impl Fn(u16) -> f32) 
     let found = numbers.read().unwrap().into_iter().zip(again.read().unwrap());
     for (&bits, (found, again)) in bits.iter().zip(found) {
         let expected = widen(bits);
-        // No cache stores what is not finite.
+        // A cache contains finite numbers only.
         if expected.is_finite() {
             assert_eq!(found.to_bits(), expected.to_bits(), "{name} {bits:#06x}");
             assert_eq!(again, bits, "{name} {bits:#06x}");

@@ -1,4 +1,4 @@
-//! Samples: `sample.cu`, and what `take.cu` makes of them, against core's draws.
+//! Samples: `sample.cu` and `take.cu`, against core's draws.
 
 use std::ops::Range;
 use std::slice::from_ref;
@@ -10,35 +10,35 @@ use vattention_core::{
     step::Stream,
 };
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Draw, Drawing, Progress, Recorded, Take, Taken, Work};
+use vattention_cuda::launch::{Array, Draw, DrawInputs, Progress, RecordedWork, Take, Taken, Work};
 use vattention_cuda_emulator::ThreadSchedule;
 
 use super::steps::{CAPACITIES, Clock, assert_words, steps, stream, taken_before, united};
 use super::world::{Numbers, emulator};
 
-/// The arrays of samples, and the kernels that are started at each step.
-struct Room<D: Device> {
+/// The arrays of samples, and the kernels of each step.
+struct SampleArrays<D: Device> {
     clock: Clock<D>,
     taken: Taken<D>,
     keys: Array<D, u32>,
     progress: Progress<D>,
     members: usize,
-    count: Recorded<D>,
-    draw: Recorded<D>,
-    mark: Recorded<D>,
+    count: RecordedWork<D>,
+    draw: RecordedWork<D>,
+    mark: RecordedWork<D>,
 }
 
-impl<D: Device> Room<D> {
+impl<D: Device> SampleArrays<D> {
     fn new(device: &D, lists: usize, members: usize, capacity: usize) -> Self {
         let clock = Clock::new(device, capacity);
         let taken = Taken::new(device, lists * members, capacity).unwrap();
         let keys = Array::zeros(device, lists * 8).unwrap();
         let progress = Progress::new(device, lists, capacity).unwrap();
-        let drawing = Drawing::new(device, &keys, capacity).unwrap();
-        let (sample, now) = (Draw::new(device).unwrap(), &clock.now);
+        let inputs = DrawInputs::new(device, &keys, capacity).unwrap();
+        let (sample, step) = (Draw::new(device).unwrap(), &clock.step);
         let [mut count, mut draw, mut mark] = [(); 3].map(|()| Work::new(device));
-        sample.add_count(&mut count, now, &taken, members, &drawing).unwrap();
-        sample.add_draw(&mut draw, now, &taken, members, &drawing, &progress).unwrap();
+        sample.add_count(&mut count, step, &taken, members, &inputs).unwrap();
+        sample.add_draw(&mut draw, step, &taken, members, &inputs, &progress).unwrap();
         Take::new(device).unwrap().add_drawn(&mut mark, &progress, &taken, members).unwrap();
         let [count, draw, mark] = [count, draw, mark].map(|work| work.record().unwrap());
         Self { clock, taken, keys, progress, members, count, draw, mark }
@@ -54,14 +54,14 @@ impl<D: Device> Room<D> {
         self.count.replay().unwrap();
     }
 
-    /// Draws some places more.
+    /// Draws the tokens at more places, and returns all drawn tokens.
     fn draw(&self, places: &[Range<usize>]) -> Vec<Vec<u32>> {
         self.progress.set(places).unwrap();
         self.draw.replay().unwrap();
         self.progress.tokens().unwrap()
     }
 
-    /// What is taken when what was drawn is, too.
+    /// Takes the drawn tokens, and checks the bits of all taken tokens.
     fn mark(&self, picks: &mut [Picks], drawn: &[Vec<u32>]) {
         self.mark.replay().unwrap();
         for (first, drawn) in picks.iter_mut().step_by(self.members).zip(drawn) {
@@ -71,7 +71,7 @@ impl<D: Device> Room<D> {
     }
 }
 
-/// The device draws what core draws, at first and when it draws on, of some lists nothing.
+/// Checks that the device draws what core draws, in several parts, some of them empty.
 pub(crate) fn check_sample<D: Device>(
     device: &D,
     (lists, members): (usize, usize),
@@ -79,11 +79,11 @@ pub(crate) fn check_sample<D: Device>(
     seed: u64,
 ) {
     let mut numbers = Numbers::new(seed);
-    let room = Room::new(device, lists, members, capacity);
+    let arrays = SampleArrays::new(device, lists, members, capacity);
     for (step, visible) in steps(capacity, &mut numbers).into_iter().enumerate() {
         let mut picks = taken_before(lists * members, visible, &mut numbers);
         let streams: Vec<Stream> = (0..lists).map(|i| stream(seed + step as u64, i)).collect();
-        room.begin(visible, &picks, &streams);
+        arrays.begin(visible, &picks, &streams);
         let open = united(&picks, visible, members);
         let mut expected = vec![Vec::new(); lists];
         let mut draws: Vec<Draws> =
@@ -98,14 +98,16 @@ pub(crate) fn check_sample<D: Device>(
                     first..first + more
                 })
                 .collect();
-            assert_eq!(room.draw(&places), expected, "{places:?} of {visible}");
+            assert_eq!(arrays.draw(&places), expected, "{places:?} of {visible}");
         }
-        room.mark(&mut picks, &expected);
+        arrays.mark(&mut picks, &expected);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 40, failure_persistence: None, ..ProptestConfig::default()
+    })]
     #[test]
     fn draws_are_those_of_core(
         lists in 1_usize..4,
@@ -119,27 +121,27 @@ proptest! {
     }
 }
 
-/// Where there is nothing to draw, no token is written.
+/// An empty part leaves all tokens unchanged.
 #[test]
 fn an_empty_part_changes_nothing() {
     let Some(device) = emulator() else { return };
-    let room = Room::new(&device, 1, 1, 5000);
-    room.begin(5000, &[Picks::new(5000)], &[stream(1, 0)]);
-    let drawn = room.draw(from_ref(&(0..40)));
-    room.begin(4000, &[Picks::new(4000)], &[stream(2, 0)]);
-    assert_eq!(room.draw(from_ref(&(40..40))), drawn);
+    let arrays = SampleArrays::new(&device, 1, 1, 5000);
+    arrays.begin(5000, &[Picks::new(5000)], &[stream(1, 0)]);
+    let drawn = arrays.draw(from_ref(&(0..40)));
+    arrays.begin(4000, &[Picks::new(4000)], &[stream(2, 0)]);
+    assert_eq!(arrays.draw(from_ref(&(40..40))), drawn);
 }
 
-/// More places than there are tokens, or room for them, are not drawn.
+/// Places beyond the tokens or the capacity are not drawn.
 #[test]
-fn no_more_is_drawn_than_there_is() {
+fn draws_end_with_the_tokens_and_the_capacity() {
     let Some(device) = emulator() else { return };
-    let room = Room::new(&device, 2, 1, 100);
-    room.begin(100, &[Picks::new(100), Picks::new(100)], &[stream(1, 0), stream(1, 1)]);
-    room.progress.set(&[0..1000, 0..100]).unwrap();
-    room.draw.replay().unwrap();
-    room.progress.set(&[0..100, 0..100]).unwrap();
-    for (list, drawn) in room.progress.tokens().unwrap().iter().enumerate() {
+    let arrays = SampleArrays::new(&device, 2, 1, 100);
+    arrays.begin(100, &[Picks::new(100), Picks::new(100)], &[stream(1, 0), stream(1, 1)]);
+    arrays.progress.set(&[0..1000, 0..100]).unwrap();
+    arrays.draw.replay().unwrap();
+    arrays.progress.set(&[0..100, 0..100]).unwrap();
+    for (list, drawn) in arrays.progress.tokens().unwrap().iter().enumerate() {
         let mut expected = Vec::new();
         Order::new(100, &stream(1, list)).draws().fill(&Picks::new(100), 100, &mut expected);
         assert_eq!(*drawn, expected);
@@ -147,20 +149,20 @@ fn no_more_is_drawn_than_there_is() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn sizes_that_do_not_fit_are_refused() {
     let Some(device) = emulator() else { return };
     let message = |result: vattention_core::Result<()>| result.unwrap_err().to_string();
     let keys = |len| Array::zeros(&device, len).unwrap();
-    let refused = message(Drawing::new(&device, &keys(9), 10).map(drop));
+    let refused = message(DrawInputs::new(&device, &keys(9), 10).map(drop));
     assert!(refused.contains("keys of orders: expected 8, got 9"), "{refused}");
     let clock = Clock::new(&device, 10);
     let taken = Taken::new(&device, 2, 10).unwrap();
     let sample = Draw::new(&device).unwrap();
     let add = |members, room, (lists, capacity)| {
-        let drawing = Drawing::new(&device, &keys(16), room).unwrap();
+        let inputs = DrawInputs::new(&device, &keys(16), room).unwrap();
         let progress = Progress::new(&device, lists, capacity).unwrap();
         let mut work = Work::new(&device);
-        message(sample.add_draw(&mut work, &clock.now, &taken, members, &drawing, &progress))
+        message(sample.add_draw(&mut work, &clock.step, &taken, members, &inputs, &progress))
     };
     for (refused, because) in [
         (add(3, 10, (2, 10)), "rows: expected a multiple of 3, got 2"),

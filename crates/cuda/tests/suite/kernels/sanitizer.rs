@@ -1,5 +1,5 @@
-//! The kernels once more, with every access checked: in a process of its own, because the
-//! sanitizer's runtime must be there before anything else.
+//! The kernels with every access checked, in another process, because the sanitizer's runtime must
+//! be loaded before anything else.
 
 use vattention_cuda_emulator::{
     Emulator, REQUIRE_EMULATOR, ThreadSchedule, or_skip, run_sanitized,
@@ -13,8 +13,8 @@ fn every_access_is_within_bounds() {
     else {
         return;
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}{stderr}", String::from_utf8_lossy(&output.stdout));
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
 }
 

@@ -1,16 +1,18 @@
-//! The best scores: `select.cu`, against core's picks.
+//! Selection by scores: `select.cu`, against core's picks.
 
 use proptest::prelude::*;
 use vattention_core::step::Rank;
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Bounds, Ranked, Scores, Select, Selecting, Taken, Work};
+use vattention_cuda::launch::{
+    Array, Bounds, DeviceScores, ScoreType, Select, SelectBuffers, Taken, Work,
+};
 use vattention_cuda_emulator::ThreadSchedule;
 
 use super::steps::{CAPACITIES, Clock, assert_words, steps, taken_before};
 use super::world::{Numbers, emulator};
 
-/// The device takes what core takes, and knows the best of what is left, at each step.
-fn check_steps<D: Device, S: Ranked + Rank + PartialEq + std::fmt::Debug>(
+/// Checks at each step that the device takes what core takes, and finds the best untaken score.
+fn check_steps<D: Device, S: ScoreType + Rank + PartialEq + std::fmt::Debug>(
     device: &D,
     (rows, capacity, page): (usize, usize, usize),
     seed: u64,
@@ -18,42 +20,43 @@ fn check_steps<D: Device, S: Ranked + Rank + PartialEq + std::fmt::Debug>(
 ) {
     let mut numbers = Numbers::new(seed);
     let clock = Clock::new(device, capacity);
-    let scores = Scores::of_pages(device, rows, capacity, page).unwrap();
+    let scores = DeviceScores::for_pages(device, rows, capacity, page).unwrap();
     let counts = Array::zeros(device, rows).unwrap();
     let taken = Taken::new(device, rows, capacity).unwrap();
-    let selecting = Selecting::new(device, rows, capacity).unwrap();
+    let buffers = SelectBuffers::new(device, rows, capacity).unwrap();
     let bounds = Bounds::new(device, rows, capacity).unwrap();
     let mut work = Work::new(device);
-    let select = Select::<_, S>::of_pages(device, page).unwrap();
-    select.add(&mut work, &clock.now, &scores, &counts, &taken, &selecting).unwrap();
-    select.add_best_left(&mut work, &clock.now, &scores, &taken, &bounds).unwrap();
+    let select = Select::<_, S>::for_pages(device, page).unwrap();
+    select.add(&mut work, &clock.step, &scores, &counts, &taken, &buffers).unwrap();
+    select.add_best_left(&mut work, &clock.step, &scores, &taken, &bounds).unwrap();
     let work = work.record().unwrap();
 
     for visible in steps(capacity, &mut numbers) {
         let mut picks = taken_before(rows, visible, &mut numbers);
         let count = visible.div_ceil(page);
-        let of_step: Vec<S> = (0..rows * count).map(|_| score(&mut numbers)).collect();
-        let wanted: Vec<usize> = (0..rows).map(|_| wanted(visible, &mut numbers)).collect();
-        let on_device: Vec<u32> = wanted.iter().map(|&k| k as u32).collect();
+        let step_scores: Vec<S> = (0..rows * count).map(|_| score(&mut numbers)).collect();
+        let counts_to_take: Vec<usize> =
+            (0..rows).map(|_| choose_count(visible, &mut numbers)).collect();
+        let on_device: Vec<u32> = counts_to_take.iter().map(|&k| k as u32).collect();
         clock.set(visible);
         taken.write(&picks.iter().collect::<Vec<_>>()).unwrap();
-        scores.write(count, &of_step).unwrap();
-        assert!(scores.read(count).unwrap() == of_step);
+        scores.write(count, &step_scores).unwrap();
+        assert!(scores.read(count).unwrap() == step_scores);
         counts.write(&on_device, 0).unwrap();
         work.replay().unwrap();
         let found = bounds.read(visible).unwrap();
         for (row, picks) in picks.iter_mut().enumerate() {
-            let of_tokens: Vec<S> =
-                (0..visible).map(|token| of_step[row * count + token / page]).collect();
-            let left = picks.take_top(wanted[row], &of_tokens);
+            let token_scores: Vec<S> =
+                (0..visible).map(|token| step_scores[row * count + token / page]).collect();
+            let left = picks.take_top(counts_to_take[row], &token_scores);
             assert_eq!(found[row], left.map_or(f32::NEG_INFINITY, S::into), "row {row}");
         }
         assert_words(&taken.words().unwrap(), &picks);
     }
 }
 
-/// How many to take: few, all there are and more, or any number.
-fn wanted(visible: usize, numbers: &mut Numbers) -> usize {
+/// A number of tokens to take: few, more than there are, or any number.
+fn choose_count(visible: usize, numbers: &mut Numbers) -> usize {
     match numbers.below(4) {
         0 => numbers.below(5),
         1 => u32::MAX as usize,
@@ -61,7 +64,7 @@ fn wanted(visible: usize, numbers: &mut Numbers) -> usize {
     }
 }
 
-/// Scores with many equals, of every sign, some of them infinite, and both zeros.
+/// A score, often equal to others, of either sign, sometimes infinite or a zero of either sign.
 fn number(numbers: &mut Numbers) -> f32 {
     match numbers.below(40) {
         0 => f32::INFINITY,
@@ -81,8 +84,8 @@ fn short(numbers: &mut Numbers) -> u16 {
     }
 }
 
-/// Scores of every kind, of tokens or of pages. In one of three cases, half of all are the best or the worst there can be,
-/// or zeros of either sign, so that the cut lies among them.
+/// Checks scores of every type, of tokens or of pages. In one of three cases, half of the scores
+/// are extreme or zeros of either sign, so that the cut lies among equals.
 pub(crate) fn check_select<D: Device>(device: &D, rows: usize, capacity: usize, seed: u64) {
     let saturated = seed.is_multiple_of(3);
     let page = [1, 1, 16, 33][seed as usize % 4];
@@ -99,7 +102,9 @@ pub(crate) fn check_select<D: Device>(device: &D, rows: usize, capacity: usize, 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 40, failure_persistence: None, ..ProptestConfig::default()
+    })]
     #[test]
     fn the_best_are_those_of_core(
         rows in 1_usize..4,
@@ -113,27 +118,27 @@ proptest! {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn sizes_that_do_not_fit_are_refused() {
     let Some(device) = emulator() else { return };
     let refused = |message: String, because: &str| assert!(message.contains(because), "{message}");
     let message = |result: vattention_core::Result<()>| result.unwrap_err().to_string();
     refused(
-        message(Scores::<_, u16>::new(&device, 2, 2).unwrap().write(2, &[0; 3])),
+        message(DeviceScores::<_, u16>::new(&device, 2, 2).unwrap().write(2, &[0; 3])),
         "scores: expected 4, got 3",
     );
     refused(
-        message(Scores::<_, u16>::new(&device, 1, 2).unwrap().write(3, &[0; 3])),
+        message(DeviceScores::<_, u16>::new(&device, 1, 2).unwrap().write(3, &[0; 3])),
         "scores: expected 2, got 3",
     );
     let clock = Clock::new(&device, 10);
     let taken = Taken::new(&device, 2, 10).unwrap();
     let select = Select::<_, u16>::new(&device).unwrap();
     let run = |(rows, capacity), counts, (also_rows, also_capacity)| {
-        let scores = Scores::new(&device, rows, capacity).unwrap();
+        let scores = DeviceScores::new(&device, rows, capacity).unwrap();
         let counts = Array::zeros(&device, counts).unwrap();
-        let selecting = Selecting::new(&device, also_rows, also_capacity).unwrap();
+        let buffers = SelectBuffers::new(&device, also_rows, also_capacity).unwrap();
         let mut work = Work::new(&device);
-        message(select.add(&mut work, &clock.now, &scores, &counts, &taken, &selecting))
+        message(select.add(&mut work, &clock.step, &scores, &counts, &taken, &buffers))
     };
     refused(run((1, 10), 2, (2, 10)), "rows of scores: expected 2, got 1");
     refused(run((2, 11), 2, (2, 10)), "room for tokens of scores: expected 10, got 11");

@@ -1,31 +1,31 @@
-//! Steps of different lengths, one after the other, in the same room.
+//! Steps of different lengths, one after the other, in the same arrays.
 
 use vattention_core::{Picks, Shape, Site, sample::Order, step::Stream};
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Now};
+use vattention_cuda::launch::{Array, StepNumbers};
 
 use super::world::Numbers;
 
-/// Rooms around the sizes of words and of what a block looks at.
+/// Capacities around the sizes of words and of blocks' spans.
 pub(crate) const CAPACITIES: [usize; 14] =
     [0, 1, 31, 32, 33, 63, 64, 65, 511, 4095, 4096, 4097, 8193, 9000];
 
-/// What differs from step to step.
+/// The numbers that change from step to step.
 pub(crate) struct Clock<D: Device> {
     numbers: Array<D, u32>,
-    pub(crate) now: Now<D>,
+    pub(crate) step: StepNumbers<D>,
 }
 
 impl<D: Device> Clock<D> {
     pub(crate) fn new(device: &D, capacity: usize) -> Self {
-        let numbers = Array::zeros(device, Now::<D>::LEN).unwrap();
-        Self { numbers: numbers.clone(), now: Now::new(numbers, capacity).unwrap() }
+        let numbers = Array::zeros(device, StepNumbers::<D>::LEN).unwrap();
+        Self { numbers: numbers.clone(), step: StepNumbers::new(numbers, capacity).unwrap() }
     }
 
-    /// Begins a step with so many visible tokens.
+    /// Begins a step with `visible` tokens.
     pub(crate) fn set(&self, visible: usize) {
         let (_, sides) = Order::new(visible, &stream(0, 0)).parameters();
-        self.numbers.write(&Now::<D>::numbers(visible, sides, 7), 0).unwrap();
+        self.numbers.write(&StepNumbers::<D>::numbers(visible, sides, 7), 0).unwrap();
     }
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn stream(seed: u64, member: usize) -> Stream {
     Stream::new(&Site { seed, sequence: 3, layer: 2, kv_head: 1, shape }, 0, 5, member)
 }
 
-/// The visible tokens of three steps: all that there is room for once, and any number twice.
+/// Visible tokens of three steps: the capacity once, and any number twice.
 pub(crate) fn steps(capacity: usize, numbers: &mut Numbers) -> [usize; 3] {
     let mut steps = [0; 3].map(|_| match numbers.below(3) {
         0 => CAPACITIES[numbers.below(CAPACITIES.len())].min(capacity),
@@ -44,7 +44,7 @@ pub(crate) fn steps(capacity: usize, numbers: &mut Numbers) -> [usize; 3] {
     steps
 }
 
-/// Rows that have taken some tokens each: a few ranges, or one by one.
+/// Rows that have taken a range and single tokens.
 pub(crate) fn taken_before(rows: usize, visible: usize, numbers: &mut Numbers) -> Vec<Picks> {
     let row = |_| {
         let mut picks = Picks::new(visible);
@@ -56,7 +56,7 @@ pub(crate) fn taken_before(rows: usize, visible: usize, numbers: &mut Numbers) -
     (0..rows).map(row).collect()
 }
 
-/// The bits are those of the picks, and there are no others.
+/// Checks that the bits are those of the picks, and that no other bits are set.
 pub(crate) fn assert_words(found: &[Vec<u64>], picks: &[Picks]) {
     assert_eq!(found.len(), picks.len());
     for (row, (found, picks)) in found.iter().zip(picks).enumerate() {
@@ -66,7 +66,7 @@ pub(crate) fn assert_words(found: &[Vec<u64>], picks: &[Picks]) {
     }
 }
 
-/// The union of each `members` rows.
+/// The unions of `members` consecutive rows.
 pub(crate) fn united(picks: &[Picks], visible: usize, members: usize) -> Vec<Picks> {
     let unite = |picks: &[Picks]| {
         let mut united = Picks::new(visible);

@@ -9,7 +9,7 @@ use vattention_cuda_emulator::ThreadSchedule;
 use super::steps::{CAPACITIES, Clock, assert_words, steps, taken_before, united};
 use super::world::{Numbers, emulator};
 
-/// Ends of a range, in any order, some beyond what is visible.
+/// Ends of a range, in any order, some beyond the visible tokens.
 fn range(visible: usize, numbers: &mut Numbers) -> [u32; 2] {
     let first = numbers.below(visible + 40);
     match numbers.below(6) {
@@ -21,7 +21,7 @@ fn range(visible: usize, numbers: &mut Numbers) -> [u32; 2] {
     }
 }
 
-/// The device takes the ranges that core takes, besides what was taken before or instead.
+/// Checks that the device takes the ranges that core takes, in addition to earlier ones or instead.
 pub(crate) fn check_ranges<D: Device>(
     device: &D,
     (rows, count): (usize, usize),
@@ -34,11 +34,11 @@ pub(crate) fn check_ranges<D: Device>(
     let ranges = Array::zeros(device, rows * count * 2).unwrap();
     let taken = Taken::new(device, rows, capacity).unwrap();
     let mut work = Work::new(device);
-    Take::new(device).unwrap().add(&mut work, &clock.now, &ranges, &taken, fresh).unwrap();
+    Take::new(device).unwrap().add(&mut work, &clock.step, &ranges, &taken, fresh).unwrap();
     let work = work.record().unwrap();
     for visible in steps(capacity, &mut numbers) {
         let mut picks = if fresh {
-            // What an earlier step has taken.
+            // Tokens that an earlier step has taken.
             let before = taken_before(rows, capacity, &mut numbers);
             taken.write(&before.iter().collect::<Vec<_>>()).unwrap();
             vec![Picks::new(visible); rows]
@@ -47,19 +47,19 @@ pub(crate) fn check_ranges<D: Device>(
             taken.write(&before.iter().collect::<Vec<_>>()).unwrap();
             before
         };
-        let of_step: Vec<[u32; 2]> =
+        let step_ranges: Vec<[u32; 2]> =
             (0..rows * count).map(|_| range(visible, &mut numbers)).collect();
         clock.set(visible);
-        ranges.write(of_step.as_flattened(), 0).unwrap();
+        ranges.write(step_ranges.as_flattened(), 0).unwrap();
         work.replay().unwrap();
-        for (i, &[first, end]) in of_step.iter().enumerate() {
+        for (i, &[first, end]) in step_ranges.iter().enumerate() {
             picks[i / count].take_range(first as usize..end as usize);
         }
         assert_words(&taken.words().unwrap(), &picks);
     }
 }
 
-/// The lists that the device makes of united picks, and how long they are.
+/// Checks the device's lists of united picks, and their lengths.
 pub(crate) fn check_lists<D: Device>(
     device: &D,
     (lists, members): (usize, usize),
@@ -74,20 +74,21 @@ pub(crate) fn check_lists<D: Device>(
     let list = ListTaken::new(device).unwrap();
     let counts = list.counts(lists, capacity).unwrap();
     let mut work = Work::new(device);
-    list.add(&mut work, &clock.now, &taken, members, &listed, &counts).unwrap();
-    list.add_total(&mut work, &clock.now, &taken, members, &totals, &counts).unwrap();
+    list.add(&mut work, &clock.step, &taken, members, &listed, &counts).unwrap();
+    list.add_total(&mut work, &clock.step, &taken, members, &totals, &counts).unwrap();
     let work = work.record().unwrap();
     for visible in steps(capacity, &mut numbers) {
-        // Bits beyond what is visible are no tokens.
+        // Bits of invisible tokens do not count.
         let beyond = if numbers.below(2) == 0 { visible } else { capacity };
         let picks = taken_before(lists * members, beyond, &mut numbers);
         clock.set(visible);
         taken.write(&picks.iter().collect::<Vec<_>>()).unwrap();
         work.replay().unwrap();
-        let seen = |picks: Picks| -> Vec<u32> {
+        let visible_tokens = |picks: Picks| -> Vec<u32> {
             picks.indices().into_iter().filter(|&token| (token as usize) < visible).collect()
         };
-        let expected: Vec<_> = united(&picks, beyond, members).into_iter().map(seen).collect();
+        let united = united(&picks, beyond, members);
+        let expected: Vec<_> = united.into_iter().map(visible_tokens).collect();
         assert_eq!(listed.read().unwrap(), expected);
         let lengths: Vec<u32> = expected.iter().map(|list| list.len() as u32).collect();
         assert_eq!(totals.read().unwrap(), lengths);
@@ -95,7 +96,9 @@ pub(crate) fn check_lists<D: Device>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 48, failure_persistence: None, ..ProptestConfig::default()
+    })]
     #[test]
     fn ranges_are_those_of_core(
         rows in 1_usize..4,
@@ -122,7 +125,7 @@ proptest! {
     }
 }
 
-/// More than a block looks at, in all schedules.
+/// Lists need several blocks, in all schedules.
 #[test]
 fn long_lists() {
     let Some(device) = emulator() else { return };
@@ -132,9 +135,9 @@ fn long_lists() {
     }
 }
 
-/// A host that says more is visible than there is room for is not believed.
+/// Kernels clamp the number of visible tokens to the capacity.
 #[test]
-fn no_more_is_visible_than_there_is_room_for() {
+fn more_visible_tokens_than_the_capacity() {
     let Some(device) = emulator() else { return };
     let (capacity, clock) = (100, Clock::new(&device, 100));
     let taken = Taken::new(&device, 1, capacity).unwrap();
@@ -143,15 +146,15 @@ fn no_more_is_visible_than_there_is_room_for() {
     let list = ListTaken::new(&device).unwrap();
     let counts = list.counts(1, capacity).unwrap();
     let mut work = Work::new(&device);
-    Take::new(&device).unwrap().add(&mut work, &clock.now, &ranges, &taken, true).unwrap();
-    list.add(&mut work, &clock.now, &taken, 1, &lists, &counts).unwrap();
+    Take::new(&device).unwrap().add(&mut work, &clock.step, &ranges, &taken, true).unwrap();
+    list.add(&mut work, &clock.step, &taken, 1, &lists, &counts).unwrap();
     clock.set(1_000_000);
     work.run().unwrap();
     assert_eq!(lists.read().unwrap(), [(0..100).collect::<Vec<u32>>()]);
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn sizes_that_do_not_fit_are_refused() {
     let Some(device) = emulator() else { return };
     let refused = |message: String, because: &str| assert!(message.contains(because), "{message}");
     let message = |result: vattention_core::Result<()>| result.unwrap_err().to_string();
@@ -167,9 +170,9 @@ fn what_does_not_fit_is_refused() {
     let take = Take::new(&device).unwrap();
     let mut work = Work::new(&device);
     let ranges = |len| Array::zeros(&device, len).unwrap();
-    let refuse = take.add(&mut work, &clock.now, &ranges(6), &taken, true);
-    refused(message(refuse), "ends of ranges: expected as many for each of 2 rows, got 6");
-    let refuse = take.add(&mut work, &other.now, &ranges(8), &taken, true);
+    let refuse = take.add(&mut work, &clock.step, &ranges(6), &taken, true);
+    refused(message(refuse), "ends of ranges: expected the same number for each of 2 rows, got 6");
+    let refuse = take.add(&mut work, &other.step, &ranges(8), &taken, true);
     refused(message(refuse), "room for tokens of bits: expected 11, got 10");
     let progress = Progress::new(&device, 2, 10).unwrap();
     refused(message(take.add_drawn(&mut work, &progress, &taken, 2)), "samples: expected 1, got 2");
@@ -183,7 +186,7 @@ fn what_does_not_fit_is_refused() {
     let counts = list.counts(2, 10).unwrap();
     let mut add = |members, (lists, capacity), counts: &Array<_, u32>| {
         let lists = Lists::room(&device, lists, capacity).unwrap();
-        message(list.add(&mut work, &clock.now, &taken, members, &lists, counts))
+        message(list.add(&mut work, &clock.step, &taken, members, &lists, counts))
     };
     for members in [0, 3] {
         refused(add(members, (2, 10), &counts), "rows: expected a multiple of");
@@ -192,11 +195,11 @@ fn what_does_not_fit_is_refused() {
     refused(add(1, (2, 9), &counts), "room for tokens of all lists: expected 20, got 18");
     refused(add(2, (1, 10), &counts), "room for counts: expected 1, got 2");
     let beginnings = Lists::beginnings(&device, &[10, 10]).unwrap();
-    let refuse = list.add(&mut work, &clock.now, &taken, 1, &beginnings, &counts);
+    let refuse = list.add(&mut work, &clock.step, &taken, 1, &beginnings, &counts);
     refused(message(refuse), "tokens: expected 20, got 0");
     let few = Lists::new(&device, &[0, 10, 20], &[3; 20], None).unwrap();
-    let refuse = list.add(&mut work, &clock.now, &taken, 1, &few, &counts);
+    let refuse = list.add(&mut work, &clock.step, &taken, 1, &few, &counts);
     refused(message(refuse), "rows of a list: expected 10, got 4");
-    let refuse = list.add_total(&mut work, &clock.now, &taken, 1, &ranges(1), &counts);
+    let refuse = list.add_total(&mut work, &clock.step, &taken, 1, &ranges(1), &counts);
     refused(message(refuse), "totals: expected 2, got 1");
 }

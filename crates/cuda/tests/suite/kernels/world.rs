@@ -1,14 +1,14 @@
-//! Rows, queries and lists of tokens from a seed, and what attention over them is in f64.
+//! Random rows, queries and token lists, and attention over them in f64.
 
 use std::sync::Arc;
 
 use half::{bf16, f16};
 use vattention_core::{Storage, step::Softmax};
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Attend, CombineSums, Lists, Logits, Pages, RowLayout};
+use vattention_cuda::launch::{Array, AttendLists, CombineSums, Lists, Logits, Pages, RowLayout};
 use vattention_cuda_emulator::{Emulator, REQUIRE_EMULATOR, or_skip};
 
-/// The emulator, or `None`, said on stderr, where there is no compiler.
+/// The emulator, or `None` with a note on stderr if there is no compiler.
 pub(crate) fn emulator() -> Option<Emulator> {
     or_skip(Emulator::new(), REQUIRE_EMULATOR)
 }
@@ -37,7 +37,7 @@ impl Numbers {
     }
 }
 
-/// What a program is compiled for.
+/// Dimensions for which a program is compiled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub(crate) storage: Storage,
@@ -47,7 +47,7 @@ pub(crate) struct Kind {
     pub(crate) log2_page: u32,
 }
 
-/// Every storage, and the smallest and largest of everything else, and what is odd between.
+/// Every storage type, the smallest and the largest dimensions, and odd ones between.
 pub(crate) const KINDS: [Kind; 10] = [
     kind(Storage::F32, 1, 1, 1, 0),
     kind(Storage::F16, 64, 64, 4, 3),
@@ -77,7 +77,7 @@ impl Kind {
     }
 }
 
-/// A list of tokens, and probabilities, if any.
+/// A list of tokens, with probabilities or without.
 #[derive(Clone, Debug)]
 pub(crate) struct List {
     pub(crate) tokens: Vec<u32>,
@@ -85,8 +85,13 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// So many of the tokens below `rows`, ascending; with probabilities from 10⁻⁶ to 1 or none.
-    pub(crate) fn of(length: usize, rows: usize, weighted: bool, numbers: &mut Numbers) -> Self {
+    /// `length` random tokens below `rows`, ascending; probabilities, if any, are from 10⁻⁶ to 1.
+    pub(crate) fn random(
+        length: usize,
+        rows: usize,
+        weighted: bool,
+        numbers: &mut Numbers,
+    ) -> Self {
         let mut tokens: Vec<u32> = (0..rows as u32).collect();
         while tokens.len() > length {
             tokens.remove(numbers.below(tokens.len()));
@@ -97,7 +102,7 @@ impl List {
     }
 }
 
-/// A KV head, and the queries of one problem that reads it.
+/// A KV head, and the queries of one problem that read it.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) keys: Vec<Vec<f32>>,
@@ -106,7 +111,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Numbers of a usual size: logits have a spread of about 2, and values a mean.
+    /// Numbers of a typical size: logits have a spread of about 2, and values a positive mean.
     pub(crate) fn usual(kind: Kind, rows: usize, numbers: &mut Numbers) -> Self {
         let scale = 6.0 / (kind.head_dim as f32).sqrt();
         Self::new(kind, rows, |part| match part {
@@ -116,7 +121,7 @@ impl Head {
         })
     }
 
-    /// Logits up to 10⁴ and beyond, whole numbers, so that they are exact in any precision.
+    /// Logits up to 10⁴ and beyond, whole numbers, which are exact in any precision.
     pub(crate) fn huge(kind: Kind, rows: usize, numbers: &mut Numbers) -> Self {
         let most = (10_000.0 / (3.0 * (kind.head_dim as f32).sqrt())).ceil();
         Self::new(kind, rows, |part| match part {
@@ -145,7 +150,7 @@ impl Head {
     /// Attention of each query over a list, in f64.
     pub(crate) fn softmax(&self, list: &List) -> Vec<Softmax> {
         let value_dim = self.values.first().map_or(0, Vec::len);
-        let of_query = |query| {
+        let attend = |query| {
             let mut sum = Softmax::new(value_dim);
             for (i, &token) in list.tokens.iter().enumerate() {
                 let p = list.probabilities.as_ref().map_or(1.0, |p| f64::from(p[i]));
@@ -153,14 +158,14 @@ impl Head {
             }
             sum
         };
-        (0..self.queries.len()).map(of_query).collect()
+        (0..self.queries.len()).map(attend).collect()
     }
 
     pub(crate) fn largest_value(&self) -> f64 {
         self.values.iter().flatten().fold(0.0, |most, &v| most.max(f64::from(v.abs())))
     }
 
-    /// The rows as they are stored, in pages.
+    /// The rows in their storage type, in pages.
     pub(crate) fn pages<D: Device>(&self, device: &D, kind: Kind) -> Pages<D> {
         let layout = kind.layout();
         let page = |rows: &[(&Vec<f32>, &Vec<f32>)]| {
@@ -206,16 +211,20 @@ fn store(x: f32, storage: Storage, bytes: &mut Vec<u8>) {
     }
 }
 
-/// What the kernels find.
+/// Results of the kernels.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Found {
-    /// Of each query head, problem by problem.
+pub(crate) struct AttentionResults {
+    /// Sums of each query head, problem by problem.
     pub(crate) sums: Vec<Softmax>,
     pub(crate) logits: Vec<f32>,
 }
 
-/// Runs the kernels for some problems at once. Either all lists have probabilities, or none.
-pub(crate) fn attend<D: Device>(device: &D, kind: Kind, problems: &[(&Head, &List)]) -> Found {
+/// Runs the kernels for some problems in one launch. Either all lists have probabilities, or none.
+pub(crate) fn attend<D: Device>(
+    device: &D,
+    kind: Kind,
+    problems: &[(&Head, &List)],
+) -> AttentionResults {
     let mut indptr = vec![0];
     let (mut tokens, mut probabilities) = (Vec::new(), Vec::new());
     for (_, list) in problems {
@@ -231,14 +240,19 @@ pub(crate) fn attend<D: Device>(device: &D, kind: Kind, problems: &[(&Head, &Lis
 }
 
 /// Runs the kernels over lists that are on the device.
-pub(crate) fn run<D: Device>(device: &D, kind: Kind, heads: &[&Head], lists: &Lists<D>) -> Found {
+pub(crate) fn run<D: Device>(
+    device: &D,
+    kind: Kind,
+    heads: &[&Head],
+    lists: &Lists<D>,
+) -> AttentionResults {
     let queries: Vec<f32> = heads.iter().flat_map(|head| head.queries.concat()).collect();
     let queries = Array::new(device, &queries).unwrap();
     let pages: Vec<_> = heads.iter().map(|head| head.pages(device, kind)).collect();
     let pages: Vec<_> = pages.iter().collect();
     let logits = Logits::new(device, heads.len(), kind.group, lists.longest()).unwrap();
-    let attend = Attend::new(device, kind.layout(), kind.group).unwrap();
+    let attend = AttendLists::new(device, kind.layout(), kind.group).unwrap();
     let records = attend.run(&pages, lists, &queries, Some(&logits)).unwrap();
     let sums = CombineSums::new(device).unwrap().run(&records, lists).unwrap();
-    Found { sums: sums.read().unwrap(), logits: logits.read().unwrap() }
+    AttentionResults { sums: sums.read().unwrap(), logits: logits.read().unwrap() }
 }

@@ -1,4 +1,4 @@
-//! Looks at samples: `look.cu`, against core's statistics in f64.
+//! Moments of samples: `look.cu`, against core's statistics in f64.
 
 use proptest::prelude::*;
 use vattention_core::{
@@ -9,19 +9,19 @@ use vattention_core::{
 };
 use vattention_cuda::Device;
 use vattention_cuda::formula::ClosedForm;
-use vattention_cuda::launch::{Opened, Rounds};
+use vattention_cuda::launch::{Rounds, UnsampledList};
 use vattention_cuda_emulator::ThreadSchedule;
 use vattention_estimators::Ratio;
 
 use super::world::{Head, KINDS, Kind, List, Numbers, emulator};
 
-/// Samples around the sizes of pairs, warps and items.
+/// Sample sizes around those of pairs, warps and items.
 pub(crate) const DRAWN: [usize; 11] = [2, 3, 31, 32, 33, 63, 65, 255, 256, 257, 700];
 
-/// How much larger the logits of the certain tokens are than of others; without, there are none.
+/// Amounts by which always-read logits exceed the others; `None` for no always-read tokens.
 const HEAVIER: [Option<f64>; 5] = [None, Some(0.0), Some(8.0), Some(60.0), Some(-300.0)];
 
-/// A promise that asks for some of what there is.
+/// A promise for which a moderate sample suffices.
 pub(crate) fn ratio(epsilon: f64) -> Ratio {
     Ratio::new(fraction(epsilon), fraction(0.1))
 }
@@ -30,12 +30,12 @@ pub(crate) fn fraction(x: f64) -> Fraction {
     Fraction::try_from(x).unwrap()
 }
 
-/// An estimator's budget as the device computes it.
+/// Closed form of an estimator's budget.
 pub(crate) fn form(estimator: &dyn Estimator, kind: Kind) -> ClosedForm {
-    ClosedForm::of_estimator(estimator, kind.group, kind.value_dim).unwrap()
+    ClosedForm::from_estimator(estimator, kind.group, kind.value_dim).unwrap()
 }
 
-/// One list: tokens that are certain, and all others in the order in which they are drawn.
+/// One list: its always-read tokens, and all others in draw order.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     head: Head,
@@ -43,12 +43,12 @@ pub(crate) struct Case {
     certain: Vec<Softmax>,
     order: Vec<u32>,
     longest: f64,
-    /// What is proved of the others, of each query head: nothing, unless it is said.
+    /// Upper bounds on the untaken logits of each query head; infinite by default.
     pub(crate) bounds: Vec<f32>,
 }
 
 impl Case {
-    /// Of `visible` tokens, the first `certain` for certain, as if their logits were so much larger.
+    /// The first `certain` of `visible` tokens are always read, with logits larger by `heavier`.
     fn usual(
         kind: Kind,
         (certain, visible): (usize, usize),
@@ -76,8 +76,8 @@ impl Case {
         Self { head, queries, certain, order, longest, bounds }
     }
 
-    /// Values so much larger.
-    fn larger(mut self, factor: f32) -> Self {
+    /// Multiplies values by a factor.
+    fn scale_values(mut self, factor: f32) -> Self {
         self.head.values.iter_mut().flatten().for_each(|v| *v *= factor);
         let scaled = |sums: &Softmax| {
             let n = sums.numerator().iter().map(|n| n * f64::from(factor)).collect();
@@ -88,18 +88,19 @@ impl Case {
         self
     }
 
-    /// What the device is told.
-    pub(crate) fn opened(&self) -> Opened<'_> {
+    /// The inputs of the device.
+    pub(crate) fn list(&self) -> UnsampledList<'_> {
         let Self { queries, certain, order, longest, bounds, .. } = self;
-        Opened { queries, certain, order, longest: *longest, bounds }
+        UnsampledList { queries, certain, order, longest: *longest, bounds }
     }
 
-    /// All tokens that are not certain.
+    /// All untaken tokens, in draw order.
     pub(crate) fn order(&self) -> &[u32] {
         &self.order
     }
 
-    /// Of the first `b` drawn, for a reader: e, values and the certain sums, relative to one shift.
+    /// The e and values of the first `b` drawn tokens of a query head, and the always-read sums,
+    /// all relative to one shift.
     fn sample(&self, reader: usize, b: usize) -> (Vec<f64>, Vec<f32>, Softmax) {
         let drawn = &self.order[..b];
         let logits: Vec<f64> = drawn.iter().map(|&t| self.head.logit(reader, t)).collect();
@@ -124,7 +125,7 @@ impl Case {
         })
     }
 
-    /// The squared products of differences of w, summed over lags, and what bounds their rounding.
+    /// Squared products of differences of w, summed over lags, and a bound on their rounding error.
     fn lagged(&self, reader: usize, b: usize) -> (f64, f64) {
         let (e, values, certain) = self.sample(reader, b);
         let (dim, weight) = (certain.numerator().len(), scale_up(b, self.order.len()));
@@ -148,16 +149,16 @@ impl Case {
     }
 }
 
-/// One look at `b` tokens or more of each case: its moments are those in f64, and what it asks for
-/// is what core asks for.
+/// Checks samples of `b` tokens or more of each case: the moments equal those in f64, and the
+/// budget equals core's.
 fn check<D: Device>(device: &D, kind: Kind, cases: &[Case], visible: usize, b: usize) {
     let ratio = ratio(0.3);
     let heads = cases.iter().map(|case| case.head.pages(device, kind)).collect();
     let form = form(&ratio, kind);
     let rounds = Rounds::new(device, kind.layout(), kind.group, heads, visible, (&form, 1));
     let (rounds, moments) = rounds.unwrap();
-    let opened: Vec<_> = cases.iter().map(Case::opened).collect();
-    let found = rounds.run(visible, b, &opened).unwrap();
+    let lists: Vec<_> = cases.iter().map(Case::list).collect();
+    let found = rounds.run(visible, b, &lists).unwrap();
     let moments = moments.read().unwrap();
     for (i, (case, found)) in cases.iter().zip(&found).enumerate() {
         let n_s = case.order.len();
@@ -191,7 +192,7 @@ fn check_moments(case: &Case, reader: usize, b: usize, items: &[[f64; 8]]) {
         ("N", stats.norm_n.powi(2), stats.norm_n.powi(2)),
         ("e", stats.var_e * degrees, stats.var_e * degrees),
         ("ev", ev_squares, ev_squares),
-        // Where values are alike, what w is less than e v is lost in f32.
+        // Where values are alike, f32 loses the difference between w and e v.
         ("w", stats.trace_w * degrees, stats.trace_w * degrees + 1e-2 * ev_squares),
         ("lagged", lagged, lagged + 1e-2 * most),
         ("e fourths", e_fourths, e_fourths),
@@ -203,8 +204,8 @@ fn check_moments(case: &Case, reader: usize, b: usize, items: &[[f64; 8]]) {
     }
 }
 
-/// Two lists with different certain parts, at one size of the sample.
-pub(crate) fn check_look<D: Device>(device: &D, kind: Kind, b: usize, seed: u64) {
+/// Checks two lists with different always-read parts, at one sample size.
+pub(crate) fn check_sample_moments<D: Device>(device: &D, kind: Kind, b: usize, seed: u64) {
     let mut numbers = Numbers::new(seed);
     let visible = b + 1 + numbers.below(400);
     let cases: Vec<Case> = (0..2)
@@ -214,14 +215,16 @@ pub(crate) fn check_look<D: Device>(device: &D, kind: Kind, b: usize, seed: u64)
             let case = Case::usual(kind, (certain, visible), heavier.unwrap_or(0.0), &mut numbers);
             let factors =
                 if kind.storage == Storage::F32 { &[1.0, 1e12, 1e-12][..] } else { &[1.0] };
-            case.larger(factors[numbers.below(factors.len())])
+            case.scale_values(factors[numbers.below(factors.len())])
         })
         .collect();
     check(device, kind, &cases, visible, b);
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 40, failure_persistence: None, ..ProptestConfig::default()
+    })]
     #[test]
     fn moments_and_budgets_are_those_in_f64(
         kind in prop::sample::select(&KINDS[..]),
@@ -230,6 +233,6 @@ proptest! {
         seed in 0_u64..1 << 32,
     ) {
         let Some(device) = emulator() else { return Ok(()) };
-        check_look(&device.with_order(schedule), kind, b, seed);
+        check_sample_moments(&device.with_order(schedule), kind, b, seed);
     }
 }

@@ -1,4 +1,4 @@
-//! From what a routine found to the answers of rows.
+//! Converts the results of a routine into the outputs of query heads.
 
 use vattention_backends::{HeadInput, HeadOutput, RowOutput, RowSums};
 use vattention_core::{
@@ -7,25 +7,25 @@ use vattention_core::{
 };
 
 use crate::formula::ClosedForm;
-use crate::launch::Progressed;
+use crate::launch::SampleState;
 use crate::plan::Plan;
-use crate::routine::{Found, RoutineKind, Tokens};
+use crate::routine::{ListTokens, RoutineKind, RoutineOutput};
 
-/// What a routine found at one step of all KV heads.
-pub(crate) struct Answered<'a> {
+/// Results of a routine at one step of all KV heads.
+pub(crate) struct StepResults<'a> {
     pub(crate) kind: &'a RoutineKind,
     pub(crate) plan: &'a Plan,
-    pub(crate) found: Found,
-    pub(crate) tokens: Option<Tokens>,
+    pub(crate) found: RoutineOutput,
+    pub(crate) tokens: Option<ListTokens>,
 }
 
-impl Answered<'_> {
-    /// What it is for one KV head.
-    pub(crate) fn head(&self, kv_head: usize, head: &HeadInput<'_>) -> HeadOutput {
+impl StepResults<'_> {
+    /// Returns the output of one KV head.
+    pub(crate) fn head_output(&self, kv_head: usize, head: &HeadInput<'_>) -> HeadOutput {
         let group = self.kind.shape.group();
         let row = |member: usize| {
             let query_head = kv_head * group + member;
-            let list = query_head / self.kind.readers();
+            let list = query_head / self.kind.heads_per_list();
             let report = self.report(head, kv_head, list);
             RowOutput {
                 sums: RowSums { sums: self.sums(head, query_head, list), logits: Vec::new() },
@@ -36,9 +36,9 @@ impl Answered<'_> {
         HeadOutput { rows: (0..group).map(row).collect(), timings: Timings::default() }
     }
 
-    /// The report of a row that reads a list.
+    /// Report of the query heads that read token list `list`.
     fn report(&self, head: &HeadInput<'_>, kv_head: usize, list: usize) -> RowReport {
-        let Progressed { drawn, budget, held } = self.progress(list);
+        let SampleState { drawn, budget, held } = self.progress(list);
         let (visible, certain) = (head.step.visible, self.found.taken[list]);
         let sample = self.plan.sample.as_ref().filter(|_| certain < visible);
         let (kind, assumes) = match sample.map(|sample| &sample.budget) {
@@ -66,11 +66,11 @@ impl Answered<'_> {
         }
     }
 
-    fn progress(&self, list: usize) -> Progressed {
+    fn progress(&self, list: usize) -> SampleState {
         self.found.progress.get(list).copied().unwrap_or_default()
     }
 
-    /// The certain part, and the sample for all of the rest.
+    /// Sums over the always-read tokens, plus the Horvitz-Thompson estimate from the sample.
     fn sums(&self, head: &HeadInput<'_>, query_head: usize, list: usize) -> Softmax {
         let mut sums = self.found.certain[query_head].clone();
         let drawn = self.progress(list).drawn;
@@ -84,13 +84,13 @@ impl Answered<'_> {
     }
 }
 
-/// With which a token of a sample of the rest was drawn.
+/// Inclusion probability of each of the `rest` tokens in a uniform sample of `drawn`.
 fn probability(drawn: usize, rest: usize) -> f32 {
     (drawn as f64 / rest as f64) as f32
 }
 
-impl Tokens {
-    /// The tokens of a list, in order.
+impl ListTokens {
+    /// Tokens of a list with their inclusion probabilities, in ascending order.
     fn list(&self, list: usize, report: &RowReport) -> List {
         let taken = self.taken[list].iter().map(|&token| (token, 1.0));
         let p = probability(report.sampled, report.visible - report.certain);
