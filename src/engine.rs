@@ -9,7 +9,7 @@ pub use vattention_core::{
     NewTokens, Pipeline, Site, Step, Tokens,
     engine::{Selection, Wrapper, wrap},
     pipeline::{Choice, List, Read, Reading},
-    plugin::{Attended, PromptQueries},
+    plugin::{AttentionWeights, PromptQueries},
     sample::{Accumulator, ExactAccumulator, Residual},
     step::{
         BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, PrefixMax, Softmax, StoredRows,

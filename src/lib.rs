@@ -55,7 +55,7 @@ pub use vattention_core::{
     Attention, Backend, Certificate, Conflict, Error, FallBack, Fraction, Goal, Kind, Options,
     Output, PipelineConfig, Promise, Result, RowReport, RowsView, Shape, Share, Size, Storage,
     Target, TokenClass,
-    engine::{PageSize, Placement, Timings, Turn},
+    engine::{BatchEntry, PageSize, Placement, Timings},
     ndarray,
     pipeline::{LayerSettings, Layers},
     promise::{ErrorBar, Scope},

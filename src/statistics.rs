@@ -4,7 +4,7 @@
 pub use vattention_core::{
     SampleStats,
     sample::{
-        Centre, Deviations, LAGS, Moments, Sample, Weighed, Within, drift, mean_of_lagged_squares,
-        scale_up,
+        Centre, Deviations, LAGS, Moments, Sample, StratumCentres, WeightedEstimates, drift,
+        mean_of_lagged_squares, scale_up,
     },
 };

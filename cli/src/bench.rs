@@ -167,11 +167,11 @@ fn variants(
 ) -> Result<Vec<Variant>, vattention::experiments::Error> {
     let pipeline = &entry.pipeline;
     if densities.is_empty() || pipeline.is_dense() || decides_itself(pipeline) {
-        return Ok(vec![Variant::as_it_stands(pipeline.clone())]);
+        return Ok(vec![Variant::untuned(pipeline.clone())]);
     }
     let variant = |&density: &Fraction| {
         let pipeline = at_density(pipeline, density)?;
-        Ok(Variant { asked: Some(density.get()), ..Variant::as_it_stands(pipeline) })
+        Ok(Variant { asked: Some(density.get()), ..Variant::untuned(pipeline) })
     };
     densities.iter().map(variant).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use vattention::experiments::{Comparison, Guarantee, Measured, compare};
+use vattention::experiments::{Comparison, Guarantee, PipelineResult, compare};
 use vattention::plots;
 
 use crate::backends::BackendArg;
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &CompareArgs, call: &Call) -> Result<(), Failure> {
     let show = |done, total| progress::show(&bar, done, total);
     let (comparison, dump) = compare(&lineup.run, &trace, &*backend, &settings, &results, &show)?;
     bar.finish_and_clear();
-    results.expect_whole()?;
+    results.expect_all_shards()?;
     comparison.pipelines.iter().for_each(note_unobserved);
     if let Some(path) = &args.dump {
         dump.write(path)?;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &CompareArgs, call: &Call) -> Result<(), Failure> {
 }
 
 /// Notes that rows of a pipeline were dense because the trace has no prompt queries.
-fn note_unobserved(measured: &Measured) {
+fn note_unobserved(measured: &PipelineResult) {
     if measured.unobserved > 0 {
         note(&format!(
             "{}: {} rows read every token: a selector needs the last queries of the prompt, which \
@@ -66,76 +66,78 @@ fn table(comparison: &Comparison) -> String {
     }
     if pipelines.iter().any(|pipeline| pipeline.set.is_some()) {
         let help = "setting that was found so that the pipeline reads the share of --density";
-        columns.push(Column::new("set", help, |it: &Measured| or_dash(it.set.clone())));
+        columns.push(Column::new("set", help, |it: &PipelineResult| or_dash(it.set.clone())));
     }
     format!("{trace}, backend {backend}\n\n{}", table::show(&columns, pipelines))
 }
 
-fn columns() -> Vec<Column<'static, Measured>> {
+fn columns() -> Vec<Column<'static, PipelineResult>> {
     let guarantee = |cell: fn(&Guarantee) -> String| {
-        move |it: &Measured| or_dash(it.guarantee.as_ref().map(cell))
+        move |it: &PipelineResult| or_dash(it.guarantee.as_ref().map(cell))
     };
     vec![
-        Column::<Measured>::text("pipeline", "", |it| it.pipeline.clone()),
-        Column::<Measured>::new(
+        Column::<PipelineResult>::text("pipeline", "", |it| it.pipeline.clone()),
+        Column::<PipelineResult>::new(
             "read",
             "share of the visible tokens that a KV head's query heads read together; more than \
              `size` if query heads pick different tokens (not with `score = \"group\"`)",
             |it| percent(it.density),
         ),
-        Column::<Measured>::new(
+        Column::<PipelineResult>::new(
             "per head",
             "share that each query head reads; with `share = \"group\"`, the union of the heads' \
              picks",
             |it| percent(it.density_per_query_head),
         ),
-        Column::<Measured>::new("sampled", "sampled tokens per row", |it| {
+        Column::<PipelineResult>::new("sampled", "sampled tokens per row", |it| {
             or_dash(it.budget.map(|budget| format!("{:.0}", budget.mean)))
         }),
-        Column::<Measured>::new(
+        Column::<PipelineResult>::new(
             "recall",
             "attention weight of the selected tokens, relative to an exact top-k of the same size",
             |it| percent(it.recall),
         ),
-        Column::<Measured>::new(
+        Column::<PipelineResult>::new(
             "index",
             "bytes per token that selectors store beside a KV head's keys and values",
             |it| format!("{:.1}", it.index_bytes_per_token),
         ),
-        Column::<Measured>::new("error mean", "|out - exact| / |exact| over all rows", |it| {
-            short(it.output_error.mean)
-        }),
-        Column::<Measured>::new("p95", "", |it| short(it.output_error.p95)),
-        Column::<Measured>::new("max", "", |it| short(it.output_error.max)),
-        Column::<Measured>::new(
+        Column::<PipelineResult>::new(
+            "error mean",
+            "|out - exact| / |exact| over all rows",
+            |it| short(it.output_error.mean),
+        ),
+        Column::<PipelineResult>::new("p95", "", |it| short(it.output_error.p95)),
+        Column::<PipelineResult>::new("max", "", |it| short(it.output_error.max)),
+        Column::<PipelineResult>::new(
             "bar",
             "error bar: bound on the relative error at confidence 1 - delta; mean over rows that \
              do not read all tokens",
             |it| or_dash(it.bars.mean.map(short)),
         ),
-        Column::<Measured>::new(
+        Column::<PipelineResult>::new(
             "outside",
             "share of these rows whose error exceeds its bar",
             |it| or_dash(it.bars.share_outside().map(percent)),
         ),
-        Column::<Measured>::new(
+        Column::<PipelineResult>::new(
             "bars",
             "verdict on delta from the rows outside, over all rows; same words as `evidence`",
             |it| or_dash(it.bars.evidence.map(|evidence| evidence.to_string())),
         ),
-        Column::<Measured>::new(
+        Column::<PipelineResult>::new(
             "promise",
             "target: epsilon, delta, meaning Pr(relative error of the target > epsilon) <= delta; \
              followed by the scope if it is a step",
             guarantee(|it| promise(&it.promise)),
         ),
-        Column::<Measured>::new(
+        Column::<PipelineResult>::new(
             "violated",
             "rows whose error of the target exceeded epsilon; with scope `step`, steps (all query \
              heads of a layer at one query) in which any head exceeded it",
             guarantee(|it| it.violations.to_string()),
         ),
-        Column::<Measured>::new(
+        Column::<PipelineResult>::new(
             "evidence",
             "verdict on delta from the violations: \"within delta\", their share is at most delta; \
              \"above delta\", it is larger, perhaps by chance; \"contradicted\", their number has \
@@ -147,12 +149,14 @@ fn columns() -> Vec<Column<'static, Measured>> {
 }
 
 /// Returns the columns that are shown if a pipeline evicts tokens.
-fn eviction_columns() -> [Column<'static, Measured>; 2] {
+fn eviction_columns() -> [Column<'static, PipelineResult>; 2] {
     [
-        Column::<Measured>::new("live", "share of the visible tokens that are not evicted", |it| {
-            percent(it.live.as_ref().map_or(1.0, |live| live.tokens.mean))
-        }),
-        Column::<Measured>::new(
+        Column::<PipelineResult>::new(
+            "live",
+            "share of the visible tokens that are not evicted",
+            |it| percent(it.live.as_ref().map_or(1.0, |live| live.tokens.mean)),
+        ),
+        Column::<PipelineResult>::new(
             "of live",
             "|out - live| / |live|, mean over all rows; `live` is exact attention over the live \
              tokens. This is the error from sparse reading; the rest of the error is from eviction",

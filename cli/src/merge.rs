@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
-use vattention::experiments::{Header, Merged, merge_results};
+use vattention::experiments::{Header, MergedResults, merge_results};
 use vattention::trace::{TraceLayers, check_writable, write_beside};
 
 use crate::fail::{Failure, note, say};
@@ -93,7 +93,7 @@ impl MergeArgs {
     }
 
     fn join_results(&self, replay: Replay) -> Result<(), Failure> {
-        let Merged { header, text } = merge_results(&self.files)?;
+        let MergedResults { header, text } = merge_results(&self.files)?;
         let other = header.command.first().filter(|command| *command != "tune");
         if let (Some(_), Some(other)) = (&self.output, other) {
             let expected = "expected results of tune, the only command with this option";

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use vattention::experiments::{
-    Entry, Results, TraceSettings, at_densities, at_epsilon, chosen_layers, expect_classes,
+    Entry, Results, TraceSettings, chosen_layers, expect_classes, tune_to_densities, with_epsilon,
 };
 use vattention::trace::Trace;
 use vattention::{Backend, Fraction, Shape};
@@ -76,7 +76,7 @@ impl PipelineArgs {
             fitting,
             |entry| entry,
             |searches, progress| {
-                at_densities(searches, trace, backend, settings, results, progress)
+                tune_to_densities(searches, trace, backend, settings, results, progress)
             },
         )
     }
@@ -103,7 +103,7 @@ impl Variations {
     /// Returns a pipeline with each epsilon, or the unchanged pipeline if it promises none.
     fn at_epsilons(&self, entry: Entry) -> Vec<Entry> {
         let with_epsilon = |&epsilon| {
-            let mut pipeline = at_epsilon(&entry.pipeline, epsilon)?;
+            let mut pipeline = with_epsilon(&entry.pipeline, epsilon)?;
             let config = Arc::get_mut(&mut pipeline).expect("a new pipeline has a single owner");
             config.name = format!("{}, epsilon {}", config.name, epsilon.get());
             Some(Entry { pipeline, file: entry.file.clone(), set: None })

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::Serialize;
 use vattention::PipelineConfig;
-use vattention::experiments::{Files, Machine, named_files};
+use vattention::experiments::{FileDigests, Machine, named_files};
 
 use crate::fail::Failure;
 use crate::sharing::{Call, VERSION};
@@ -53,7 +53,7 @@ impl Provenance {
         let pipelines: Vec<&PipelineConfig> = pipelines.into_iter().collect();
         let named = pipelines.iter().flat_map(|pipeline| named_files(pipeline));
         let files = inputs.iter().map(|path| path.to_path_buf()).chain(named);
-        let digests = Files::default();
+        let digests = FileDigests::default();
         let digest = |path: PathBuf| Ok((path.display().to_string(), digests.digest(path)?));
         Ok(Self {
             vattention: VERSION,

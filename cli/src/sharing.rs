@@ -6,7 +6,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use vattention::experiments::{Entry, Files, Header, Incomplete, Part, Results, Shard};
+use vattention::experiments::{Entry, FileDigests, Header, Incomplete, Part, Results, Shard};
 
 use crate::fail::{Failure, note, say};
 use crate::paths::refuse_dash;
@@ -139,7 +139,7 @@ fn find_slurm_shard() -> Result<Option<Shard>, Failure> {
 
 /// Returns digests of pipelines with the files that they name.
 pub(crate) fn digest_pipelines(entries: &[Entry]) -> Result<BTreeMap<String, String>, Failure> {
-    let files = Files::default();
+    let files = FileDigests::default();
     let digest = |(i, entry): (usize, &Entry)| {
         let name = format!("pipeline {} ({})", i + 1, entry.file);
         Ok((name, files.digest_pipeline(&entry.pipeline)?))

@@ -241,7 +241,7 @@ fn measure<T: Serialize>(
     let study = Study { trace: &trace, settings: &settings, results: &results, progress: &show };
     let found = run(&study)?;
     bar.finish_and_clear();
-    results.expect_whole()?;
+    results.expect_all_shards()?;
     let run = || on.provenance(call, &[], [], None);
     on.outputs.publish(run, &found, || svg(&found), &table(&found))
 }
@@ -283,7 +283,7 @@ fn compare<T: Serialize>(
         progress: &show,
     })?;
     bar.finish_and_clear();
-    results.expect_whole()?;
+    results.expect_all_shards()?;
     let run = || on.provenance(call, &files, lineup.pipelines(), Some(backend.name()));
     on.outputs.publish(run, &lineup.with_left_out(&found), || svg(&found), &table(&found))
 }

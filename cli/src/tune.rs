@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use vattention::config::ParameterGrid;
 use vattention::experiments::{
-    Candidate, Files, TraceSettings, TuneOptions, Tuning, TuningGoal, TuningTraces, digest_of_file,
-    tune,
+    Candidate, FileDigests, TraceSettings, TuneOptions, Tuning, TuningGoal, TuningTraces,
+    digest_of_file, tune,
 };
 use vattention::plots;
 use vattention::trace::Trace;
@@ -205,7 +205,7 @@ fn digests(
     candidates: &[Candidate],
     inputs: &[&Path],
 ) -> Result<BTreeMap<String, String>, Failure> {
-    let files = Files::default();
+    let files = FileDigests::default();
     let mut digests = BTreeMap::new();
     for input in inputs {
         digests.insert(input.display().to_string(), digest_of_file(input)?);

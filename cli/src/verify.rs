@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vattention::experiments::{
-    Entry, PromiseVerdict, Results, TraceSettings, at_densities, at_epsilon, chosen_layers,
-    expect_classes, verify_all,
+    Entry, PromiseVerdict, Results, TraceSettings, chosen_layers, expect_classes,
+    tune_to_densities, verify_all, with_epsilon,
 };
 use vattention::plots;
 use vattention::trace::Trace;
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &VerifyArgs, call: &Call) -> Result<(), Failure> {
     let show = |done, total| progress::show(&bar, done, total);
     let verdicts = verify_all(&runs, &trace, args.trials, &results, &show)?;
     bar.finish_and_clear();
-    results.expect_whole()?;
+    results.expect_all_shards()?;
     let verdict = &verdicts[0];
     let table = if args.heads { table::all(verdict) } else { table::worst(verdict) };
     let text = format!("{table}\n\n{}", summary::text(verdict));
@@ -158,7 +158,8 @@ impl VerifyArgs {
         expect_classes(&entry.pipeline, trace, &chosen_layers(trace, &settings)?)?;
         let Some(density) = self.density else { return Ok(entry) };
         let search = [(&entry, density)];
-        let mut found = at_densities(&search, trace, &*backend, &settings, results, &|_, _| ())?;
+        let mut found =
+            tune_to_densities(&search, trace, &*backend, &settings, results, &|_, _| ())?;
         found.pop().expect("a pipeline for the search").map_err(Failure::input)
     }
 }
@@ -168,5 +169,5 @@ fn at_other_epsilons(pipeline: &PipelineConfig) -> Vec<Arc<PipelineConfig>> {
     let Some(promise) = pipeline.promise() else { return Vec::new() };
     let epsilons = FACTORS.into_iter().map(|factor| factor * promise.epsilon.get());
     let epsilons = epsilons.filter_map(|epsilon| Fraction::try_from(epsilon).ok());
-    epsilons.filter_map(|epsilon| at_epsilon(pipeline, epsilon)).collect()
+    epsilons.filter_map(|epsilon| with_epsilon(pipeline, epsilon)).collect()
 }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use vattention::experiments::{DenseBeside, RowError};
 use vattention::{
     Attention as Sequence, Backend, FallBack, Options, PipelineConfig, RowsView, Shape, Storage,
-    TokenClass, Turn,
+    TokenClass, BatchEntry,
 };
 
 use crate::array::InputArray;
@@ -390,7 +390,7 @@ pub(crate) fn attend_batch(
         let mut layers =
             all.iter().map(|attention| attention.lock()).collect::<PyResult<Vec<_>>>()?;
         let turns = layers.iter_mut().zip(queries.outer_iter()).enumerate();
-        let turns = turns.map(|(i, (layer, queries))| Turn {
+        let turns = turns.map(|(i, (layer, queries))| BatchEntry {
             attention: &mut *layer.sequence,
             queries,
             visible: limits(i),

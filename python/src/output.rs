@@ -122,7 +122,7 @@ impl PyOutput {
     /// that is not known.
     fn violated(&self, row: usize) -> Option<bool> {
         let (promise, error) = (self.promise.as_ref()?, self.error(row)?);
-        Some(!self.rows[row].certificate.is_bar_alone() && error.exceeds(promise))
+        Some(!self.rows[row].certificate.has_only_bar() && error.exceeds(promise))
     }
 
     fn row(&self, row: usize) -> RowRecord {

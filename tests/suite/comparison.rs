@@ -11,7 +11,8 @@ use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
 use vattention::{
     PipelineConfig, Result, Storage, backend,
     plugin::{
-        Attended, Picks, PromptQueries, Row, Selector, SelectorConfig, Site, register, typetag,
+        AttentionWeights, Picks, PromptQueries, Row, Selector, SelectorConfig, Site, register,
+        typetag,
     },
     selectors,
 };
@@ -58,7 +59,7 @@ impl Selector for Listen {
     fn needs_feedback(&self) -> bool {
         true
     }
-    fn feedback(&mut self, _: &Row<'_>, _: &Attended<'_>) {
+    fn feedback(&mut self, _: &Row<'_>, _: &AttentionWeights<'_>) {
         self.feedbacks += 1;
     }
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {

@@ -14,8 +14,8 @@ use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::selectors::Sink;
 
 use vattention::{
-    Attention, FallBack, Fraction, Goal, Kind, Options, Output, PipelineConfig, Promise, Result,
-    Shape, Share, Size, Storage, Target, Turn, backend,
+    Attention, BatchEntry, FallBack, Fraction, Goal, Kind, Options, Output, PipelineConfig,
+    Promise, Result, Shape, Share, Size, Storage, Target, backend,
     plugin::{
         Assumptions, Estimator, NewTokens, Picks, Radius, Row, SampleStats, Selector,
         SelectorConfig, Site, register, typetag,
@@ -254,7 +254,7 @@ fn batches_equal_single_calls() {
         let batch = together
             .iter_mut()
             .zip(all.iter().zip(&limits))
-            .map(|(attention, (queries, limit))| Turn {
+            .map(|(attention, (queries, limit))| BatchEntry {
                 attention: &mut **attention,
                 queries: queries.view(),
                 visible: Some(limit),

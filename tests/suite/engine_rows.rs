@@ -8,7 +8,7 @@ use ndarray::{Array3, ArrayView2, s};
 use vattention::backends::{Cpu, HeadInput, HeadOutput};
 use vattention::config::{Loader, load};
 use vattention::engine::{
-    Attended, Element, NewTokens, PageLayout, Pipeline, PromptQueries, Site, Step, Tokens,
+    AttentionWeights, Element, NewTokens, PageLayout, Pipeline, PromptQueries, Site, Step, Tokens,
 };
 use vattention::{Backend, FallBack, Options, PipelineConfig, Shape, Storage, TokenClass};
 
@@ -130,7 +130,7 @@ impl<E: Element + 'static> Engine<E> {
                 if pipeline.needs_feedback() {
                     for (member, row) in output.rows.iter().enumerate() {
                         let tokens = &row.list.as_ref().unwrap().indices;
-                        let attended = Attended { tokens, weights: &row.sums.weights() };
+                        let attended = AttentionWeights { tokens, weights: &row.sums.weights() };
                         pipeline.feedback(&step.row(member), &attended);
                     }
                 }
@@ -302,7 +302,7 @@ impl OneHead {
         reading.unwrap();
         for (member, row) in output.rows.iter().enumerate().filter(|_| feedback) {
             let tokens = &row.list.as_ref().unwrap().indices;
-            let attended = Attended { tokens, weights: &row.sums.weights() };
+            let attended = AttentionWeights { tokens, weights: &row.sums.weights() };
             pipeline.feedback(&step.row(member), &attended);
         }
         String::new()

@@ -11,7 +11,7 @@ use crate::common::peer::{Case, LAYER, pipeline_of, size};
 use ndarray::{Array3, ArrayView1, ArrayViewMut1, s};
 use serde_json::Value;
 use vattention::index::LabelBits;
-use vattention::selectors::{DoubleSparsity, Importance, IndexOf};
+use vattention::selectors::{DoubleSparsity, Importance, IndexScope};
 use vattention::{
     Size, available_backends,
     plugin::{NewTokens, Picks, Score, SelectorConfig, Site, Step, Tokens},
@@ -29,7 +29,7 @@ fn double_sparsity(masker: &Value, head_dim: usize, size: Size) -> DoubleSparsit
         channels: channels.try_into().unwrap(),
         label_bits: LabelBits::try_from(bits).unwrap(),
         by: Importance::Qk,
-        labels: IndexOf::Head,
+        labels: IndexScope::Head,
         score: Score::Head,
     }
 }

@@ -11,7 +11,7 @@ use crate::common::peer::{Case, LAYER, pipeline_of, size};
 use ndarray::{ArrayView1, s};
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::Value;
-use vattention::selectors::{Activation, HashAttention, IndexOf};
+use vattention::selectors::{Activation, HashAttention, IndexScope};
 use vattention::{PipelineConfig, available_backends, plugin::Score};
 
 /// Writes the peer's networks to a file in our format.
@@ -42,7 +42,7 @@ fn pipeline(maskers: &Value, weights: &Path) -> PipelineConfig {
         size: size(&maskers[2]["heavy_size"]),
         weights: Some(weights.into()),
         bits: None,
-        codes: IndexOf::Head,
+        codes: IndexScope::Head,
         activation: serde_json::from_value::<Activation>(maskers[2]["activation"].clone()).unwrap(),
         score: Score::Head,
     };

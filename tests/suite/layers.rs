@@ -9,7 +9,7 @@ use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::StandardNormal;
 use rand_chacha::ChaCha8Rng;
 use vattention::config::{Loader, load};
-use vattention::experiments::{Entry, Results, TraceSettings, at_epsilon, compare};
+use vattention::experiments::{Entry, Results, TraceSettings, compare, with_epsilon};
 use vattention::trace::Trace;
 use vattention::{Backend, FallBack, Fraction, Options, Output, PipelineConfig, Shape, backend};
 
@@ -64,7 +64,7 @@ fn another_epsilon_is_promised_at_every_layer() {
     let layers = "[[layers]]\nat = [1]\nselectors.1.size = 0.3\n\
                   [[layers]]\nat = [2]\nestimator.rounds = 2\n";
     let epsilon = Fraction::try_from(0.4).unwrap();
-    let other = at_epsilon(&parse(&(text("0.02", 6) + layers)), epsilon).unwrap();
+    let other = with_epsilon(&parse(&(text("0.02", 6) + layers)), epsilon).unwrap();
     assert!(other.conflicts().is_empty());
     for layer in 0..3 {
         assert_eq!(other.layer_config(layer).promise().unwrap().epsilon, epsilon);

@@ -10,8 +10,8 @@ use vattention::estimators::Ratio;
 use vattention::index::{HashTables, Rule, TableBits, Transform};
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::plugin::{
-    Attended, Design, Estimator, Picks, Row, SampleEvidence, Sampler, SamplerConfig, Selector,
-    SelectorConfig, Site, Size, Stream, register, typetag,
+    AttentionWeights, Design, Estimator, Picks, Row, SampleEvidence, Sampler, SamplerConfig,
+    Selector, SelectorConfig, Site, Size, Stream, register, typetag,
 };
 use vattention::samplers::LshSampler;
 use vattention::{FallBack, Options, PipelineConfig, Result, Shape, Share};
@@ -94,7 +94,7 @@ impl Selector for Idle {
         true
     }
 
-    fn feedback(&mut self, _: &Row<'_>, attended: &Attended<'_>) {
+    fn feedback(&mut self, _: &Row<'_>, attended: &AttentionWeights<'_>) {
         assert_eq!((attended.tokens, attended.weights), (&[TOKENS as u32 - 1][..], &[1.0][..]));
     }
 }

@@ -43,7 +43,7 @@ fn pipeline(maskers: &Value) -> Option<PipelineConfig> {
             }),
             "oracle_top_p" => Box::new(selectors::OracleTopP {
                 mass: serde_json::from_value(masker["top_p"].clone()).unwrap(),
-                of: selectors::MassOf::Residual,
+                of: selectors::MassScope::Residual,
                 score: vattention::plugin::Score::Head,
             }),
             _ => return None,

@@ -9,8 +9,8 @@ use vattention::{
     FallBack, Options, PipelineConfig, Result, Shape, Share, Size, available_backends,
     estimators::Ratio,
     plugin::{
-        Attended, NewTokens, Picks, PromptQueries, Row, Selector, SelectorConfig, Site, register,
-        typetag,
+        AttentionWeights, NewTokens, Picks, PromptQueries, Row, Selector, SelectorConfig, Site,
+        register, typetag,
     },
 };
 
@@ -50,7 +50,7 @@ impl Selector for Probe {
         true
     }
 
-    fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+    fn feedback(&mut self, row: &Row<'_>, attended: &AttentionWeights<'_>) {
         CALLS.lock().unwrap().push(Call::Feedback {
             head: self.kv_head * 2 + row.member(),
             query: row.query().to_vec(),

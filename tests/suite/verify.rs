@@ -8,7 +8,7 @@ use ndarray::{Array3, s};
 use serde::{Deserialize, Serialize};
 use vattention::experiments::{
     Entry, Evidence, FailureCause, LEVEL, PromiseTest, PromiseVerdict, Results, RowsTogether,
-    TokenLists, TraceSettings, Verification, ViolationCount, at_epsilon, compare, verify,
+    TokenLists, TraceSettings, Verification, ViolationCount, compare, verify, with_epsilon,
 };
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
@@ -366,11 +366,11 @@ fn another_epsilon_needs_a_tunable_promise() {
         ..PipelineConfig::default()
     };
     let ratio = with(Box::new(Ratio::new(fraction(0.2), fraction(0.1))));
-    let other = at_epsilon(&ratio, fraction(0.4)).unwrap();
+    let other = with_epsilon(&ratio, fraction(0.4)).unwrap();
     let promise = Promise::new(Target::Sdpa, fraction(0.4), fraction(0.1));
     assert_eq!(other.promise(), Some(promise));
     for nothing_to_set in [PipelineConfig::default(), with(Box::new(stubborn(9, 0.2)))] {
-        assert!(at_epsilon(&nothing_to_set, fraction(0.4)).is_none());
+        assert!(with_epsilon(&nothing_to_set, fraction(0.4)).is_none());
     }
 }
 

@@ -1,6 +1,6 @@
 //! Options of prompts in a chat template.
 
-use vattention_evaluate::Talk;
+use vattention_evaluate::ChatPrompt;
 
 use crate::fail::Failure;
 use crate::models::checkpoint::ModelFiles;
@@ -17,7 +17,7 @@ pub(crate) struct ChatArgs {
 
 impl ChatArgs {
     /// Returns the model's chat template and the system message, if `--chat` is given.
-    pub(crate) fn talk(&self, checkpoint: &ModelFiles<'_>) -> Result<Option<Talk>, Failure> {
+    pub(crate) fn talk(&self, checkpoint: &ModelFiles<'_>) -> Result<Option<ChatPrompt>, Failure> {
         if !self.chat {
             return Ok(None);
         }
@@ -28,6 +28,6 @@ impl ChatArgs {
                 checkpoint.path().display()
             )));
         };
-        Ok(Some(Talk { template, system: self.system.clone() }))
+        Ok(Some(ChatPrompt { template, system: self.system.clone() }))
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use vattention::experiments::{Entry, Part, digest_of_file};
 use vattention::{FallBack, Fraction, Options, Storage};
 use vattention_evaluate::{
-    AnswerCache, DensityTexts, Evaluation, EvaluationSettings, Files, LazyWeights, Variant,
+    AnswerCache, DensityTexts, Evaluation, EvaluationSettings, FileDigests, LazyWeights, Variant,
     fingerprint,
 };
 use vattention_tasks::{Texts, tasks};
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &EvaluateArgs, call: &Call) -> Result<(), Failure> {
         texts: &texts,
         backend: &*backend,
         settings,
-        files: Files::default(),
+        files: FileDigests::default(),
     };
     let lineup = find_variants(&evaluation, lineup, &args.variations, &mut answers)?;
     let bar = progress::bar("answers");
@@ -267,10 +267,10 @@ fn find_variants(
     variations: &Variations,
     answers: &mut AnswerCache,
 ) -> Result<Lineup<Variant>, Failure> {
-    let unchanged = |entry: Entry| Variant::as_it_stands(entry.pipeline);
+    let unchanged = |entry: Entry| Variant::untuned(entry.pipeline);
     variations.apply_densities(lineup, unchanged, |searches, progress| {
         let searches: Vec<_> =
             searches.iter().map(|(entry, share)| (&entry.pipeline, *share)).collect();
-        evaluation.at_densities(&searches, answers, progress)
+        evaluation.tune_to_densities(&searches, answers, progress)
     })
 }

@@ -170,7 +170,7 @@ impl AnswerStream<'_, '_, '_> {
     fn stream_answer(&mut self, logits: Vec<f32>, most: usize) -> Result<Generation, Failure> {
         let Self { session, interrupt, stream, silent, tally } = self;
         let mut failed = Ok(());
-        let generation = session.go_on(logits, most, |token, session| {
+        let generation = session.continue_generation(logits, most, |token, session| {
             tally.add_step(session);
             if !*silent {
                 failed = stream.push(token).map_err(Failure::from).and_then(print);

@@ -5,7 +5,7 @@ use vattention::experiments::study::{
     CoverageMethod, EpsilonSeries, EpsilonStudy, LimitStudy, Normality, NormalitySize, Pareto,
     Sensitivity, Tightness, Variation,
 };
-use vattention::experiments::{Comparison, Measured};
+use vattention::experiments::{Comparison, PipelineResult};
 
 use crate::numbers::{percent, promise, short};
 use crate::table::{self, Column, or_dash};
@@ -224,11 +224,12 @@ pub(super) fn calibration(found: &Calibration) -> String {
     )
 }
 
-type RowColumn<'a> = Column<'a, (&'a Measured, bool)>;
+type RowColumn<'a> = Column<'a, (&'a PipelineResult, bool)>;
 
 pub(super) fn pareto(found: &Pareto) -> String {
     let pipelines = found.comparison.pipelines.iter().zip(&found.front);
-    let mut rows: Vec<(&Measured, bool)> = pipelines.map(|(it, front)| (it, *front)).collect();
+    let mut rows: Vec<(&PipelineResult, bool)> =
+        pipelines.map(|(it, front)| (it, *front)).collect();
     rows.sort_by(|a, b| a.0.density.total_cmp(&b.0.density));
     let columns = [
         RowColumn::text("pipeline", "", |(it, _)| it.pipeline.clone()),
@@ -251,21 +252,21 @@ pub(super) fn pareto(found: &Pareto) -> String {
 pub(super) fn limit(found: &LimitStudy) -> String {
     let LimitStudy { comparison, epsilon, delta, limit, .. } = found;
     let columns = [
-        Column::<Measured>::text("pipeline", "", |it| it.pipeline.clone()),
-        Column::<Measured>::new(
+        Column::<PipelineResult>::text("pipeline", "", |it| it.pipeline.clone()),
+        Column::<PipelineResult>::new(
             "read",
             "share of the visible tokens that each query head reads",
             |it| percent(it.density_per_query_head),
         ),
-        Column::<Measured>::new(
+        Column::<PipelineResult>::new(
             "of limit",
             "density relative to the limit: the mean share that the best independent sample reads \
              if it uses every key and value for its inclusion probabilities",
             |it| format!("{:.2}", it.density_per_query_head / limit.mean),
         ),
-        Column::<Measured>::new("error mean", ERROR, |it| digits(it.output_error.mean)),
-        Column::<Measured>::new("p95", "", |it| digits(it.output_error.p95)),
-        Column::<Measured>::new("promise", "", |it| {
+        Column::<PipelineResult>::new("error mean", ERROR, |it| digits(it.output_error.mean)),
+        Column::<PipelineResult>::new("p95", "", |it| digits(it.output_error.p95)),
+        Column::<PipelineResult>::new("promise", "", |it| {
             or_dash(it.guarantee.as_ref().map(|guarantee| promise(&guarantee.promise)))
         }),
     ];

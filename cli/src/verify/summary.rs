@@ -1,8 +1,8 @@
 //! Verdict in words.
 
 use vattention::experiments::{
-    Count, CountTest, Evidence, EvidenceCounts, HeadFault, JudgedRows, LEVEL, PromiseTest,
-    PromiseVerdict, RowsTogether, SUSPICION, UnitsViolated, Verification,
+    CountTest, Evidence, EvidenceCounts, HeadFault, JudgedRows, LEVEL, PromiseTest, PromiseVerdict,
+    RowsTogether, SUSPICION, TrialCount, UnitsViolated, Verification,
 };
 use vattention::{Goal, Scope, plugin::Assumption};
 
@@ -100,8 +100,8 @@ fn evidence(verdict: &Verification) -> String {
 }
 
 /// Formats the count with the smallest p-value, and the limit of its test.
-fn worst(what: &str, count: &Count, test: &CountTest) -> String {
-    let Count { layer, violations, trials, p_value, .. } = count;
+fn worst(what: &str, count: &TrialCount, test: &CountTest) -> String {
+    let TrialCount { layer, violations, trials, p_value, .. } = count;
     let head = count.query_head.map_or_else(String::new, |head| format!(", query head {head}"));
     let query = count.query.map_or_else(String::new, |query| format!(", query {query}"));
     format!(
@@ -188,7 +188,7 @@ fn doubts(verdict: &Verification) -> Vec<String> {
 
 /// Formats the finding of a test against a promise.
 fn finding(verdict: &Verification, test: PromiseTest) -> String {
-    let describe = |kind: &str, count: &Count| {
+    let describe = |kind: &str, count: &TrialCount| {
         format!("a {kind} violated in {} of its {} samples", count.violations, count.trials)
     };
     match test {

@@ -1,6 +1,6 @@
 //! Tables of query heads.
 
-use vattention::experiments::{Count, Evidence, HeadCount, Verification, binomial};
+use vattention::experiments::{Evidence, HeadCount, TrialCount, Verification, binomial};
 
 use crate::numbers::percent;
 use crate::table::{self, Column, or_dash};
@@ -13,9 +13,9 @@ const SHOWN: usize = 8;
 pub(super) fn worst(verdict: &Verification) -> String {
     let mut heads: Vec<&HeadCount> = verdict.heads.iter().collect();
     heads.sort_by_key(|head| std::cmp::Reverse(head.violations));
-    let steps = verdict.steps.iter().map(Count::from);
-    let heads_shown = heads.iter().take(SHOWN).map(|head| Count::from(*head));
-    let counts: Vec<Count> = steps.chain(heads_shown).collect();
+    let steps = verdict.steps.iter().map(TrialCount::from);
+    let heads_shown = heads.iter().take(SHOWN).map(|head| TrialCount::from(*head));
+    let counts: Vec<TrialCount> = steps.chain(heads_shown).collect();
     let shown = table::rows(&columns_of_counts(verdict), &counts);
     match heads.len().saturating_sub(SHOWN) {
         0 => shown,
@@ -26,7 +26,7 @@ pub(super) fn worst(verdict: &Verification) -> String {
 /// Returns a table of all heads with all columns.
 pub(super) fn all(verdict: &Verification) -> String {
     let heads = table::show(&columns_of_heads(verdict), &verdict.heads);
-    let steps: Vec<Count> = verdict.steps.iter().map(Count::from).collect();
+    let steps: Vec<TrialCount> = verdict.steps.iter().map(TrialCount::from).collect();
     let steps = if steps.is_empty() {
         String::new()
     } else {
@@ -45,23 +45,23 @@ pub(super) fn all(verdict: &Verification) -> String {
     )
 }
 
-fn columns_of_counts(verdict: &Verification) -> Vec<Column<'_, Count>> {
+fn columns_of_counts(verdict: &Verification) -> Vec<Column<'_, TrialCount>> {
     vec![
-        Column::<Count>::new("layer", "", |count| count.layer.to_string()),
-        Column::<Count>::new("query head", "", |count| {
+        Column::<TrialCount>::new("layer", "", |count| count.layer.to_string()),
+        Column::<TrialCount>::new("query head", "", |count| {
             count.query_head.map_or_else(|| "any".into(), |head| head.to_string())
         }),
-        Column::<Count>::new("violated", "", |count| {
+        Column::<TrialCount>::new("violated", "", |count| {
             format!("{} of {}", count.violations, count.trials)
         }),
-        Column::<Count>::new("rate", "", |count| {
+        Column::<TrialCount>::new("rate", "", |count| {
             format!("{:.4}", count.violations as f64 / count.trials as f64)
         }),
-        Column::<Count>::new("95 % bound", "", |count| {
+        Column::<TrialCount>::new("95 % bound", "", |count| {
             format!("{:.4}", binomial::upper_bound(count.violations, count.trials, 0.05))
         }),
-        Column::<Count>::new("p-value", "", |count| format!("{:.1e}", count.p_value)),
-        Column::<Count>::new("evidence", "", |count| verdict.evidence_of(*count).to_string()),
+        Column::<TrialCount>::new("p-value", "", |count| format!("{:.1e}", count.p_value)),
+        Column::<TrialCount>::new("evidence", "", |count| verdict.evidence_of(*count).to_string()),
     ]
 }
 

@@ -3,7 +3,7 @@
 use ndarray::{ArcArray, ArrayView3, Ix2, Ix3, s};
 use vattention_core::{
     NewTokens, Pipeline, Result, RowsView, Site, Step, TokenClass,
-    plugin::{Attended, PromptQueries},
+    plugin::{AttentionWeights, PromptQueries},
 };
 
 use crate::cache::{Cache, CacheView, Room};
@@ -176,7 +176,7 @@ impl LayerHead {
         for (member, row) in output.rows.iter().enumerate() {
             let weights = row.sums.weights();
             let tokens = row.list.as_ref().map_or(&[][..], |list| &list.indices);
-            let attended = Attended { tokens, weights: &weights };
+            let attended = AttentionWeights { tokens, weights: &weights };
             self.pipeline.feedback(&step.row(member), &attended);
         }
     }

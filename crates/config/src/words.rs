@@ -230,7 +230,7 @@ fn explain_percentage(expected: &str, found: &Node) -> Option<String> {
     if !expected.contains("strictly between 0 and 1") {
         return None;
     }
-    let share = Fraction::of_percent(percent)?.get();
+    let share = Fraction::from_percent(percent)?.get();
     let tokens = expected.contains("tokens") && percent.fract() == 0.0;
     let alternative =
         if tokens { format!(", or {percent} for that number of tokens") } else { String::new() };

@@ -6,7 +6,8 @@ mod selection;
 mod wrapped;
 
 pub use backend::{
-    Attention, Backend, FallBack, Options, Output, PageSize, Placement, Storage, Timings, Turn,
+    Attention, Backend, BatchEntry, FallBack, Options, Output, PageSize, Placement, Storage,
+    Timings,
 };
 pub use selection::Selection;
 pub use wrapped::{Wrapper, wrap};

@@ -101,7 +101,7 @@ impl Goal {
 
     /// Failure probability of one row in a layer of `query_heads` query heads.
     pub fn row_delta(&self, query_heads: usize) -> f64 {
-        self.scope.share_of(self.delta.get(), query_heads)
+        self.scope.row_delta(self.delta.get(), query_heads)
     }
 }
 
@@ -174,7 +174,7 @@ pub enum Scope {
 
 impl Scope {
     /// Part of `delta` for one of `query_heads` query heads.
-    pub fn share_of(self, delta: f64, query_heads: usize) -> f64 {
+    pub fn row_delta(self, delta: f64, query_heads: usize) -> f64 {
         match self {
             Self::Row => delta,
             Self::Step => delta / query_heads as f64,
@@ -217,7 +217,7 @@ pub struct Certificate {
 impl Certificate {
     /// Returns true if there is an error bar without a promise: the goal was a size, or the limit
     /// did not suffice.
-    pub fn is_bar_alone(&self) -> bool {
+    pub fn has_only_bar(&self) -> bool {
         self.promise.is_none() && self.bar.is_some()
     }
 

@@ -11,7 +11,7 @@ mod uniforms;
 mod unseen;
 mod weighed;
 
-pub use accumulator::{Accumulator, ExactAccumulator, SampleUse, weighed_by_definition};
+pub use accumulator::{Accumulator, ExactAccumulator, SampleUse, compute_weighed};
 pub use order::{Draws, Order};
 pub use residual::Residual;
 pub use stats::{
@@ -20,5 +20,5 @@ pub use stats::{
 };
 pub use stratification::Stratification;
 pub use uniforms::Uniforms;
-pub use unseen::Unseen;
-pub use weighed::{Centre, Weighed, Within};
+pub use unseen::MissBounds;
+pub use weighed::{Centre, StratumCentres, WeightedEstimates};

@@ -72,7 +72,7 @@ impl Fraction {
 
     /// Converts a percentage from 1 to below 100 to a share, and returns `None` for other numbers.
     /// A number below 1 is more likely to be a share already.
-    pub fn of_percent(percent: f64) -> Option<Self> {
+    pub fn from_percent(percent: f64) -> Option<Self> {
         let places = 1e12;
         (1.0..100.0).contains(&percent).then(|| Self((percent / 100.0 * places).round() / places))
     }
@@ -91,7 +91,7 @@ impl TryFrom<f64> for Fraction {
         if 0.0 < x && x < 1.0 {
             Ok(Self(x))
         } else {
-            let percent = Self::of_percent(x).map(|share| format!("; {x} % is {}", share.get()));
+            let percent = Self::from_percent(x).map(|share| format!("; {x} % is {}", share.get()));
             Err(format!(
                 "must lie strictly between 0 and 1, got {x}{}",
                 percent.unwrap_or_default()
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_percentage_becomes_a_share() {
-        let share = |percent| Fraction::of_percent(percent).map(Fraction::get);
+        let share = |percent| Fraction::from_percent(percent).map(Fraction::get);
         assert_eq!([1.0, 1.1, 5.0, 99.0].map(share), [0.01, 0.011, 0.05, 0.99].map(Some));
         assert_eq!([-5.0, 0.0, 0.5, 100.0, f64::NAN].map(share), [None; 5]);
         assert!(Fraction::try_from(10.0).unwrap_err().ends_with("got 10; 10 % is 0.1"));

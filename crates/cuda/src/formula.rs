@@ -49,7 +49,7 @@ pub struct Formula {
     /// Finite-population correction.
     pub population: Population,
     /// Number of their own standard errors by which variances are raised,
-    /// [`SampleStats::raised`](vattention_core::SampleStats::raised); 0 leaves them as estimated.
+    /// [`SampleStats::with_raised_variances`](vattention_core::SampleStats::with_raised_variances); 0 leaves them as estimated.
     pub allowance: f64,
 }
 

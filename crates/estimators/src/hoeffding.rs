@@ -160,7 +160,7 @@ impl Estimator for Hoeffding {
 
     fn radius(&self, stats: &SampleStats) -> Radius {
         let (kind, assumes) = self.kind();
-        let delta = self.scope.share_of(self.delta.get(), stats.query_heads);
+        let delta = self.scope.row_delta(self.delta.get(), stats.query_heads);
         let error = |bound: f64| self.conversion().bar(self.error(stats, delta, bound), delta);
         Radius::new(stats.bound.map_or(f64::INFINITY, error), kind, assumes)
     }

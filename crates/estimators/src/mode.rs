@@ -63,7 +63,7 @@ impl Mode {
         corrections: Corrections,
         asymptotic: impl Fn(&SampleStats, f64) -> f64,
     ) -> Radius {
-        let stats = &stats.raised(corrections.allowance);
+        let stats = &stats.with_raised_variances(corrections.allowance);
         let delta_missed = MISSED_SHARE * delta;
         let delta_sums = delta - delta_missed;
         let bar = |radius: f64, delta: f64| corrections.conversion.bar(radius, delta);

@@ -17,7 +17,7 @@ pub(crate) struct ErrorQuantiles<'a> {
 
 /// Error bar of a sample.
 pub(crate) fn radius(terms: &Terms, stats: &SampleStats, quantiles: &ErrorQuantiles<'_>) -> Radius {
-    let delta = terms.scope.share_of(terms.delta.get(), stats.query_heads);
+    let delta = terms.scope.row_delta(terms.delta.get(), stats.query_heads);
     if terms.mode == Mode::Rigorous {
         let checks = rigorous::count_checks(terms.size, terms.limit, stats.n_s);
         return rigorous::radius(terms.target, delta / checks as f64, stats);

@@ -137,7 +137,7 @@ impl Estimator for Ratio {
     }
 
     fn radius(&self, stats: &SampleStats) -> Radius {
-        let delta = self.scope.share_of(self.delta.get(), stats.query_heads);
+        let delta = self.scope.row_delta(self.delta.get(), stats.query_heads);
         if self.mode == Mode::Rigorous {
             let checks = rigorous::count_checks(self.size, self.limit, stats.n_s);
             return rigorous::radius(Target::Sdpa, delta / checks as f64, stats);

@@ -71,7 +71,7 @@ use vattention_core::{
     NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size,
     plugin::{Design, ProofTerms, SampleEvidence, SampleProof, default_base},
     register,
-    sample::{Sample, Uniforms, Unseen},
+    sample::{MissBounds, Sample, Uniforms},
     step::Stream,
     typetag,
 };
@@ -135,7 +135,7 @@ impl SamplerConfig for Priority {
         }
     }
 
-    fn wants_scores(&self) -> bool {
+    fn needs_scores(&self) -> bool {
         self.index == LogitIndex::Selectors
     }
 }
@@ -228,10 +228,10 @@ impl Design for PriorityDesign<'_> {
         variance_factors(&self.levels, self.current_threshold(), self.threshold_for(size))
     }
 
-    fn unseen(&self, row: usize, size: usize, shift: f64) -> Option<Unseen> {
+    fn unseen(&self, row: usize, size: usize, shift: f64) -> Option<MissBounds> {
         let (t, proved) = (self.threshold_for(size), self.scans[row].errors.is_proved());
         let denominator = self.sizes.log_of_one_draw(row, t, shift).exp();
-        Some(Unseen { numerator: denominator * self.sizes.length(), denominator, proved })
+        Some(MissBounds { numerator: denominator * self.sizes.length(), denominator, proved })
     }
 
     fn proof<'a>(

@@ -68,7 +68,7 @@ impl SamplerConfig for Stratified {
         self.base
     }
 
-    fn wants_scores(&self) -> bool {
+    fn needs_scores(&self) -> bool {
         true
     }
 }

@@ -55,7 +55,7 @@ use vattention_core::{
     step::Score, typetag,
 };
 
-use crate::index_scope::{IndexOf, counted_members};
+use crate::index_scope::{IndexScope, counted_members};
 use vattention_index::{LabelBits, Labels, Rounding, Term};
 
 /// Tokens with the largest scores over a few quantised channels of their keys.
@@ -78,7 +78,7 @@ pub struct DoubleSparsity {
     pub by: Importance,
     /// Query heads that share channels and labels.
     #[serde(default)]
-    pub labels: IndexOf,
+    pub labels: IndexScope,
     /// Scores to rank by: each query head's own, or the sum over its group.
     #[serde(default)]
     pub score: Score,

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
-    plugin::{Attended, PromptQueries, Tunable},
+    plugin::{AttentionWeights, PromptQueries, Tunable},
     register, typetag,
 };
 
@@ -140,7 +140,7 @@ impl Selector for DuoAttentionSelector {
         self.class.selector_mut().into_iter().for_each(|inner| inner.observe(prompt));
     }
 
-    fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+    fn feedback(&mut self, row: &Row<'_>, attended: &AttentionWeights<'_>) {
         self.class.selector_mut().into_iter().for_each(|inner| inner.feedback(row, attended));
     }
 

@@ -59,7 +59,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, TokenClass,
-    plugin::{Attended, PromptQueries, Tunable},
+    plugin::{AttentionWeights, PromptQueries, Tunable},
     register, typetag,
 };
 
@@ -217,7 +217,7 @@ impl Selector for FastgenSelector {
         self.evict(prompt.keys.len());
     }
 
-    fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+    fn feedback(&mut self, row: &Row<'_>, attended: &AttentionWeights<'_>) {
         self.received.add_attended(self.kept.tokens(), attended);
         if row.member() + 1 == row.site().shape.group() {
             self.evict(row.visible());

@@ -48,7 +48,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
-    plugin::{Attended, PromptQueries, Tunable},
+    plugin::{AttentionWeights, PromptQueries, Tunable},
     register, typetag,
 };
 
@@ -125,7 +125,7 @@ impl Selector for H2oSelector {
         self.evict(prompt.keys.len());
     }
 
-    fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+    fn feedback(&mut self, row: &Row<'_>, attended: &AttentionWeights<'_>) {
         self.received.add_attended(self.kept.tokens(), attended);
         if row.member() + 1 == row.site().shape.group() {
             self.evict(row.visible());

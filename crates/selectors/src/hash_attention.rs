@@ -48,7 +48,7 @@ use vattention_core::{
 
 pub use codes::Codes;
 
-use crate::index_scope::{IndexOf, counted_members};
+use crate::index_scope::{IndexScope, counted_members};
 use crate::network::{Activation, CodeMap};
 use codes::pack;
 use vattention_index::Bounded;
@@ -73,7 +73,7 @@ pub struct HashAttention {
     pub bits: Option<Bits>,
     /// Query heads that share maps and codes.
     #[serde(default)]
-    pub codes: IndexOf,
+    pub codes: IndexScope,
     /// Activation between the layers of a trained map.
     #[serde(default)]
     pub activation: Activation,
@@ -115,7 +115,7 @@ impl HashAttention {
     /// Returns the maps that compute the codes at `site`, one in all or one per member, and the
     /// number of bits of the codes.
     fn maps(&self, site: &Site) -> Result<(Vec<CodeMap>, Bits), String> {
-        let count = if self.codes == IndexOf::Group { 1 } else { site.shape.group() };
+        let count = if self.codes == IndexScope::Group { 1 } else { site.shape.group() };
         let Some(path) = &self.weights else {
             let bits = self.bits.unwrap_or_default();
             let dim = site.shape.head_dim;

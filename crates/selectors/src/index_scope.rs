@@ -9,7 +9,7 @@ use vattention_core::{Row, step::Score};
 /// Query heads that share an index of the keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum IndexOf {
+pub enum IndexScope {
     /// Each query head has its own index: a key is stored once per query head of the group.
     #[default]
     Head,
@@ -17,7 +17,7 @@ pub enum IndexOf {
     Group,
 }
 
-impl IndexOf {
+impl IndexScope {
     /// Returns the members of a group of `group` query heads that use its `i`-th index.
     pub(crate) fn members(self, i: usize, group: usize) -> Range<usize> {
         match self {

@@ -45,7 +45,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
-    plugin::{Attended, PromptQueries, Tunable},
+    plugin::{AttentionWeights, PromptQueries, Tunable},
     register, typetag,
 };
 
@@ -121,7 +121,7 @@ impl Selector for InfLlmSelector {
         self.blocks.settle((prompt.keys.len()).saturating_sub(self.window));
     }
 
-    fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+    fn feedback(&mut self, row: &Row<'_>, attended: &AttentionWeights<'_>) {
         let near = row.visible().saturating_sub(self.window);
         let first = attended.tokens.partition_point(|&token| (token as usize) < near);
         for (&token, &weight) in attended.tokens.iter().zip(attended.weights).skip(first) {

@@ -1,6 +1,6 @@
 //! Tokens that an evicting selector still keeps.
 
-use vattention_core::{NewTokens, Picks, plugin::Attended};
+use vattention_core::{NewTokens, Picks, plugin::AttentionWeights};
 
 /// Tokens that were not evicted, ascending. An evicted token never comes back.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl KeptTokens {
 }
 
 /// Returns the attention weight of each kept token, 0 if it was not read, `[kept]`.
-pub(crate) fn align_weights(kept: &[u32], attended: &Attended<'_>) -> Vec<f32> {
+pub(crate) fn align_weights(kept: &[u32], attended: &AttentionWeights<'_>) -> Vec<f32> {
     let mut read = attended.tokens.iter().zip(attended.weights).peekable();
     let weight = |&token: &u32| {
         while read.next_if(|&(&other, _)| other < token).is_some() {}

@@ -112,7 +112,7 @@ impl LokiSelector {
     fn scores(&self, row: &Row<'_>) -> Vec<f32> {
         let query = match self.score {
             Score::Head => row.query().to_vec(),
-            Score::Group => row.query_of_group(),
+            Score::Group => row.group_query(),
         };
         let mut scores = vec![0.0; row.visible()];
         for (column, weight) in self.rotate(&query).into_iter().enumerate() {

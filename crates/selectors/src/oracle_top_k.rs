@@ -82,7 +82,7 @@ vattention_testkit::laws!(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MassOf, OracleTopP};
+    use crate::{MassScope, OracleTopP};
     use vattention_core::Fraction;
     use vattention_testkit::{Head, Texture};
 
@@ -92,7 +92,7 @@ mod tests {
         let row = head.step(100).row(1);
         for (score, bounded) in [(Score::Head, true), (Score::Group, false)] {
             let mass = Fraction::try_from(0.5).unwrap();
-            let top_p = OracleTopP { mass, of: MassOf::All, score };
+            let top_p = OracleTopP { mass, of: MassScope::All, score };
             let configs: [&dyn SelectorConfig; 2] =
                 [&OracleTopK { size: Size::Tokens(7), score }, &top_p];
             for config in configs {

@@ -39,7 +39,7 @@ pub struct OracleTopP {
     pub mass: Fraction,
     /// Tokens whose attention `mass` refers to.
     #[serde(default)]
-    pub of: MassOf,
+    pub of: MassScope,
     /// Attention to rank by: each query head's own, or the sum over its group.
     #[serde(default)]
     pub score: Score,
@@ -48,7 +48,7 @@ pub struct OracleTopP {
 /// Tokens over which attention is summed for a `mass` of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum MassOf {
+pub enum MassScope {
     /// Tokens that no earlier selector picked.
     #[default]
     Residual,
@@ -78,8 +78,8 @@ impl Selector for OracleTopP {
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let tokens: Vec<usize> = match self.of {
-            MassOf::Residual => picks.residual().collect(),
-            MassOf::All => (0..row.visible()).collect(),
+            MassScope::Residual => picks.residual().collect(),
+            MassScope::All => (0..row.visible()).collect(),
         };
         let shares = attention_shares(row, self.score, |row| {
             let all = row.scores(Score::Head);
@@ -87,7 +87,7 @@ impl Selector for OracleTopP {
         });
         // Computed only if a sampler needs scores.
         let mut scored = tokens.iter().zip(&shares).peekable();
-        picks.ranked_by((0..row.visible()).map(|token| {
+        picks.set_scores((0..row.visible()).map(|token| {
             let share = scored.next_if(|(other, _)| **other == token);
             share.map_or(f32::MIN, |(_, share)| share.max(f64::MIN_POSITIVE).ln() as f32)
         }));
@@ -122,12 +122,12 @@ mod tests {
     use proptest::prelude::*;
     use vattention_testkit::{Head, Texture, heads};
 
-    fn config(mass: f64, of: MassOf, score: Score) -> OracleTopP {
+    fn config(mass: f64, of: MassScope, score: Score) -> OracleTopP {
         OracleTopP { mass: Fraction::try_from(mass).unwrap(), of, score }
     }
 
-    vattention_testkit::laws!(residual_mass, config(0.5, MassOf::Residual, Score::Head));
-    vattention_testkit::laws!(group_mass_of_all, config(0.8, MassOf::All, Score::Group));
+    vattention_testkit::laws!(residual_mass, config(0.5, MassScope::Residual, Score::Head));
+    vattention_testkit::laws!(group_mass_of_all, config(0.8, MassScope::All, Score::Group));
 
     /// Returns a row's new picks by falling weight, where every third token was picked before, and
     /// the weights of all tokens.
@@ -149,9 +149,9 @@ mod tests {
     fn samplers_receive_the_logits() {
         let head = Head::new(100, 8, 1, Texture::Gaussian);
         let row = head.step(100).row(1);
-        for of in [MassOf::Residual, MassOf::All] {
+        for of in [MassScope::Residual, MassScope::All] {
             let mut picks = Picks::new(100);
-            picks.keep_scores();
+            picks.store_scores();
             picks.take_all([3, 50]);
             config(0.5, of, Score::Head).select(&row, &mut picks);
             let scores = picks.scores().unwrap();
@@ -170,12 +170,12 @@ mod tests {
         /// The share of the picks exceeds the mass, and without the lightest pick it does not.
         #[test]
         fn the_picks_are_the_fewest_that_hold_the_mass(head in heads(150), mass in 0.05..0.95) {
-            for of in [MassOf::Residual, MassOf::All] {
+            for of in [MassScope::Residual, MassScope::All] {
                 let (picked, weights) = pick(&head, &config(mass, of, Score::Head));
                 let taken = |token: &usize| token.is_multiple_of(3);
                 let (mut covered, mut total) = (0.0, 0.0);
                 for (token, weight) in weights.iter().enumerate() {
-                    if of == MassOf::All || !taken(&token) {
+                    if of == MassScope::All || !taken(&token) {
                         total += weight;
                         covered += if taken(&token) { *weight } else { 0.0 };
                     }
@@ -194,7 +194,7 @@ mod tests {
         /// With a larger mass, all tokens are picked that a smaller mass picks.
         #[test]
         fn more_mass_picks_more(head in heads(150), a in 0.05..0.95, b in 0.05..0.95) {
-            let picked = |mass| pick(&head, &config(mass, MassOf::Residual, Score::Head)).0;
+            let picked = |mass| pick(&head, &config(mass, MassScope::Residual, Score::Head)).0;
             let (few, many) = (picked(f64::min(a, b)), picked(f64::max(a, b)));
             prop_assert_eq!(&many[..few.len()], &few[..]);
         }

@@ -59,7 +59,7 @@ pub(crate) fn round_weight(weight: f32) -> f64 {
 pub(crate) mod testing {
     use serde::Deserialize;
     use vattention_core::ndarray::{Array3, ArrayView3, s};
-    use vattention_core::plugin::{Attended, PromptQueries};
+    use vattention_core::plugin::{AttentionWeights, PromptQueries};
     use vattention_core::{NewTokens, Picks, Selector, Shape, Site, Step, TokenClass, Tokens};
     use vattention_testkit::Head;
 
@@ -98,7 +98,7 @@ pub(crate) mod testing {
         let all: Vec<u32> = (0..step.visible as u32).collect();
         for row in step.rows() {
             let weights: Vec<f32> = (0..step.visible).map(|t| row.logit(t).exp()).collect();
-            selector.feedback(&row, &Attended { tokens: &all, weights: &weights });
+            selector.feedback(&row, &AttentionWeights { tokens: &all, weights: &weights });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Attention received so far by each token that was not evicted.
 
-use vattention_core::{Picks, plugin::Attended};
+use vattention_core::{Picks, plugin::AttentionWeights};
 
 use crate::kept_tokens::{align_weights, retain_places};
 use crate::prompt_attention::round_weight;
@@ -24,7 +24,7 @@ impl ReceivedAttention {
     }
 
     /// Adds the weights of one row of a step, normalised to sum to 1 over the kept tokens.
-    pub(crate) fn add_attended(&mut self, kept: &[u32], attended: &Attended<'_>) {
+    pub(crate) fn add_attended(&mut self, kept: &[u32], attended: &AttentionWeights<'_>) {
         let weights = align_weights(kept, attended);
         let sum: f64 = weights.iter().copied().map(f64::from).sum();
         if sum > 0.0 {

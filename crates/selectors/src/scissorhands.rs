@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
-    plugin::{Attended, PromptQueries, Tunable},
+    plugin::{AttentionWeights, PromptQueries, Tunable},
     register, typetag,
 };
 
@@ -163,7 +163,7 @@ impl Selector for ScissorhandsSelector {
         self.evict(prompt.keys.len());
     }
 
-    fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+    fn feedback(&mut self, row: &Row<'_>, attended: &AttentionWeights<'_>) {
         let visible = self.kept.before(row.visible());
         let weights = align_weights(&self.kept.tokens()[..visible], attended);
         let sum: f64 = weights.iter().copied().map(f64::from).sum();

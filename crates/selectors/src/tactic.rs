@@ -177,7 +177,7 @@ impl Selector for TacticSelector {
         let count = curve.count_for_mass(self.config.mass);
         picks.take_all(tokens.into_iter().take(count));
         let token_scores = || index.clusters.per_token(&scores, row.visible());
-        picks.ranked_by(std::iter::once_with(token_scores).flatten());
+        picks.set_scores(std::iter::once_with(token_scores).flatten());
     }
 }
 

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site,
-    plugin::{Attended, PromptQueries, Tunable},
+    plugin::{AttentionWeights, PromptQueries, Tunable},
     register,
     step::{Score, sum},
     typetag,
@@ -86,7 +86,7 @@ impl Selector for TwilightSelector {
         self.inner.observe(prompt);
     }
 
-    fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+    fn feedback(&mut self, row: &Row<'_>, attended: &AttentionWeights<'_>) {
         self.inner.feedback(row, attended);
     }
 
@@ -114,7 +114,7 @@ impl Selector for TwilightSelector {
         let mut all = picks.clone();
         self.inner.select(row, &mut all);
         if let Some(scores) = all.scores() {
-            picks.ranked_by(scores.iter().copied());
+            picks.set_scores(scores.iter().copied());
         }
         let all = all.indices().into_iter().map(|token| token as usize);
         let candidates: Vec<usize> = all.filter(|&token| !picks.contains(token)).collect();
@@ -141,7 +141,7 @@ mod tests {
     use vattention_testkit::{Head, Texture, heads};
 
     use super::*;
-    use crate::{HashAttention, IndexOf, MassOf, OracleTopK, OracleTopP};
+    use crate::{HashAttention, IndexScope, MassScope, OracleTopK, OracleTopP};
 
     fn config(mass: f64, score: Score, of: impl SelectorConfig + 'static) -> Twilight {
         let of: Box<dyn SelectorConfig> = Box::new(of);
@@ -154,7 +154,7 @@ mod tests {
             size: Size::Tokens(size),
             weights: None,
             bits: None,
-            codes: IndexOf::Group,
+            codes: IndexScope::Group,
             activation: serde_json::from_str("\"silu\"").unwrap(),
             score,
         }
@@ -231,7 +231,7 @@ mod tests {
             let all = || OracleTopK { size: Size::Tokens(1000), score: Score::Head };
             for score in [Score::Head, Score::Group] {
                 let mass = Fraction::try_from(mass).unwrap();
-                let oracle = OracleTopP { mass, of: MassOf::Residual, score };
+                let oracle = OracleTopP { mass, of: MassScope::Residual, score };
                 let mut selector = oracle.build(head.site()).unwrap();
                 selector.append(&head.part(0..head.tokens));
                 let mut picks = Picks::new(head.tokens);
@@ -252,7 +252,7 @@ mod tests {
             let mut selector = config.build(head.site()).unwrap();
             selector.append(&head.part(0..100));
             let mut picks = Picks::new(100);
-            picks.keep_scores();
+            picks.store_scores();
             picks.take_all(0..9);
             selector.select(&row, &mut picks);
             picks.scores().unwrap().to_vec()
@@ -284,7 +284,7 @@ mod tests {
             self.counts[1].fetch_add(1, Ordering::Relaxed);
         }
 
-        fn feedback(&mut self, _: &Row<'_>, attended: &Attended<'_>) {
+        fn feedback(&mut self, _: &Row<'_>, attended: &AttentionWeights<'_>) {
             self.counts[2].fetch_add(attended.tokens.len(), Ordering::Relaxed);
         }
 
@@ -308,7 +308,7 @@ mod tests {
         selector.append(&head.part(0..9));
         selector.observe(&head.prompt());
         let row = head.step(9).row(0);
-        selector.feedback(&row, &Attended { tokens: &[1, 2], weights: &[0.5, 0.5] });
+        selector.feedback(&row, &AttentionWeights { tokens: &[1, 2], weights: &[0.5, 0.5] });
         let mut picks = Picks::new(9);
         selector.select(&row, &mut picks);
         assert!(picks.is_empty(), "there are no candidates");

@@ -5,7 +5,7 @@ use vattention_core::{
     Estimator, Fraction, SampleStats,
     pipeline::required_size,
     plugin::{SampleEvidence, TunableGoal},
-    sample::Unseen,
+    sample::MissBounds,
 };
 
 use crate::laws::{Verdict, ensure, read_again};
@@ -139,7 +139,7 @@ pub fn is_monotone(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
 /// The statistics, and the bar or the budget.
 pub fn distrusts(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
     let nan = f64::NAN;
-    let unseen = |numerator, denominator| Some(Unseen { numerator, denominator, proved: true });
+    let unseen = |numerator, denominator| Some(MissBounds { numerator, denominator, proved: true });
     let known = SampleStats { unseen: unseen(0.0, 0.0), ..*stats };
     let pairs = [
         (*stats, SampleStats { d: nan, ..*stats }),

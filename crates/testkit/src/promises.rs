@@ -17,7 +17,7 @@ use vattention_core::{
     Certificate, Kind, NewTokens, Pipeline, PipelineConfig, RowReport, Site, Step, Target,
     TokenClass,
     pipeline::{Choice, Read, Reading},
-    plugin::{Attended, PromptQueries},
+    plugin::{AttentionWeights, PromptQueries},
     promise::{Assumption, Assumptions},
 };
 
@@ -382,7 +382,7 @@ pub fn try_head_as(
 /// Allowed failure probability of one query head.
 fn delta(config: &PipelineConfig) -> f64 {
     let goal = config.goal().expect("an estimator promises something");
-    goal.scope.share_of(goal.delta.get(), GROUP)
+    goal.scope.row_delta(goal.delta.get(), GROUP)
 }
 
 impl Length {
@@ -681,7 +681,7 @@ fn teach(pipeline: &mut Pipeline, head: &HeadData) {
         for row in step.rows() {
             let list = reading.list(row.member());
             let weights = attention(&list.indices, &list.probabilities, |token| row.logit(token));
-            let attended = Attended { tokens: &list.indices, weights: &weights };
+            let attended = AttentionWeights { tokens: &list.indices, weights: &weights };
             pipeline.feedback(&row, &attended);
         }
     }

@@ -342,8 +342,8 @@ fn pick(config: &dyn SamplerConfig, rows: &[Row<'_>]) -> Picks {
     let visible = rows[0].visible();
     let mut picks = Picks::new(visible);
     picks.take(visible / 3);
-    if config.wants_scores() {
-        picks.keep_scores();
+    if config.needs_scores() {
+        picks.store_scores();
         picks.take_top(visible / 20, &rows[0].scores(Score::Head));
     }
     picks

@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use vattention_core::{
     Estimator, Fraction, Goal, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats, Selector,
     SelectorConfig, Site, Size, Target,
-    plugin::{Attended, Radius, TunableGoal},
+    plugin::{AttentionWeights, Radius, TunableGoal},
     promise::Assumptions,
     step::Score,
     typetag,
@@ -145,7 +145,7 @@ impl Selector for Index {
         matches!(self.mistake, Mistake::PicksByMember | Mistake::BoundOfOneMember)
     }
 
-    fn feedback(&mut self, _: &Row<'_>, _: &Attended<'_>) {
+    fn feedback(&mut self, _: &Row<'_>, _: &AttentionWeights<'_>) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 

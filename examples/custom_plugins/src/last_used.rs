@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 use vattention::plugin::{
-    Attended, NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site, Size,
+    AttentionWeights, NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site, Size,
     Tunable, register, schemars, typetag,
 };
 
@@ -109,7 +109,7 @@ impl Selector for LastUsedSelector {
         self.evict(tokens);
     }
 
-    fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+    fn feedback(&mut self, row: &Row<'_>, attended: &AttentionWeights<'_>) {
         self.record(row.visible(), attended.tokens, attended.weights);
         let last_of_group = row.member() + 1 == row.site().shape.group();
         if last_of_group {

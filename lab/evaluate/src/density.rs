@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vattention_core::{Fraction, PipelineConfig};
-use vattention_experiments::{Incomplete, Missing, TunedPipeline, Variant, tune_to_density};
+use vattention_experiments::{Incomplete, MissingUnit, TunedPipeline, Variant, tune_to_density};
 use vattention_llm::Prefilled;
 use vattention_tasks::Task;
 
@@ -82,7 +82,7 @@ impl Evaluation<'_> {
     /// # Errors
     /// If texts cannot be created; [`Incomplete`](vattention_experiments::Error::Incomplete) if
     /// searches of other shards are missing.
-    pub fn at_densities(
+    pub fn tune_to_densities(
         &self,
         searches: &[(&Arc<PipelineConfig>, Fraction)],
         cache: &mut AnswerCache,
@@ -99,7 +99,7 @@ impl Evaluation<'_> {
                 Err(Error::Experiment(vattention_experiments::Error::Incomplete(_))) => {
                     let (name, share) = (&pipeline.name, density.get());
                     let unit = format!("density search {} ({name}, share {share})", number + 1);
-                    missing.push(Missing { unit, shard: part.interleaved_shard(number) });
+                    missing.push(MissingUnit { unit, shard: part.interleaved_shard(number) });
                 }
                 result => found.push(result.map_err(|error| error.to_string())),
             }
@@ -177,6 +177,6 @@ impl Evaluation<'_> {
     }
 }
 
-fn incomplete(missing: Vec<Missing>, total: usize) -> Error {
+fn incomplete(missing: Vec<MissingUnit>, total: usize) -> Error {
     vattention_experiments::Error::Incomplete(Incomplete::new(missing, total)).into()
 }

@@ -4,7 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use vattention_core::{Backend, Options, PipelineConfig};
-use vattention_experiments::{Digest, Files, Incomplete, Missing, Part, Variant, named_files};
+use vattention_experiments::{
+    Digest, FileDigests, Incomplete, MissingUnit, Part, Variant, named_files,
+};
 use vattention_llm::{Config, Model, PrefillOptions, Prefilled, Session, Strategy, Tokenizer};
 use vattention_tasks::{Case, Task, Texts};
 
@@ -16,7 +18,7 @@ use crate::parallel::run_in_parallel;
 use crate::record::{CaseAnswer, Record};
 use crate::report::EvaluationReport;
 use crate::settings::{EvaluationSettings, Setup};
-use crate::talk::Talk;
+use crate::talk::ChatPrompt;
 use crate::weights::LazyWeights;
 
 /// A model, with the texts, the backend and the settings of its evaluation.
@@ -37,7 +39,7 @@ pub struct Evaluation<'a> {
     /// Settings of the evaluation.
     pub settings: EvaluationSettings,
     /// Digests of the files that pipelines name.
-    pub files: Files,
+    pub files: FileDigests,
 }
 
 /// Tokens of a case's prompt.
@@ -87,7 +89,7 @@ impl Evaluation<'_> {
                 match answer {
                     Ok(record) => records.push(record),
                     Err(unit) => {
-                        missing.push(Missing { unit, shard: part.interleaved_shard(*place) })
+                        missing.push(MissingUnit { unit, shard: part.interleaved_shard(*place) })
                     }
                 }
             }
@@ -171,13 +173,13 @@ impl Evaluation<'_> {
     }
 
     /// Returns the chat template for the prompts of a task.
-    fn talk(&self, task: Task) -> Option<&Talk> {
+    fn talk(&self, task: Task) -> Option<&ChatPrompt> {
         let talk = self.settings.talk.as_ref();
         talk.filter(|_| !matches!(task, Task::Dataset(dataset) if !dataset.as_chat()))
     }
 
     /// Number of tokens of a prompt around the texts of a case.
-    fn count_template_tokens(&self, talk: Option<&Talk>) -> Result<usize> {
+    fn count_template_tokens(&self, talk: Option<&ChatPrompt>) -> Result<usize> {
         Ok(match talk {
             None => self.tokenizer.first("")?.len(),
             Some(talk) => {
@@ -188,7 +190,7 @@ impl Evaluation<'_> {
     }
 
     /// Tokenizes the context and the question of a case.
-    fn tokens(&self, talk: Option<&Talk>, case: &Case) -> Result<(Vec<u32>, Vec<u32>)> {
+    fn tokens(&self, talk: Option<&ChatPrompt>, case: &Case) -> Result<(Vec<u32>, Vec<u32>)> {
         let Some(talk) = talk else {
             return Ok((
                 self.tokenizer.first(&case.context)?,
@@ -258,8 +260,8 @@ impl Evaluation<'_> {
         let mut session = session.with_classes(self.tokenizer.classes_for(pipeline)?);
         let logits = session.begin(prefilled)?;
         let logits = session.steps(logits, &prompt.sparse)?;
-        let generation =
-            session.go_on(logits, prompt.case.tokens, |_, _| ControlFlow::Continue(()))?;
+        let generation = session
+            .continue_generation(logits, prompt.case.tokens, |_, _| ControlFlow::Continue(()))?;
         let sums = *observed.observer();
         Ok((generation.tokens, sums))
     }

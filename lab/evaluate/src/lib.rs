@@ -21,12 +21,12 @@ pub use answer_cache::AnswerCache;
 pub use density::DensityTexts;
 pub use error::{Error, Result};
 pub use evaluation::Evaluation;
-pub use observed::{LayerAttended, ObservedBackend, Observer};
+pub use observed::{LayerAttention, ObservedBackend, Observer};
 pub use record::{AttentionSummary, CaseAnswer, OtherScore, Record, RowErrorSummary, fingerprint};
 pub use report::{
     EvaluationReport, PrefillResult, TaskScore, VariantResult, effective_cases, mean_of_counted,
 };
 pub use settings::{EvaluationSettings, Setup};
-pub use talk::Talk;
-pub use vattention_experiments::{Files, Variant};
+pub use talk::ChatPrompt;
+pub use vattention_experiments::{FileDigests, Variant};
 pub use weights::LazyWeights;

@@ -24,12 +24,12 @@ pub struct ObservedBackend<'b, W> {
 /// Observer of attention.
 pub trait Observer: Send + 'static {
     /// Handles the attention of one layer in one call.
-    fn see(&mut self, attended: &LayerAttended<'_>);
+    fn see(&mut self, attended: &LayerAttention<'_>);
 }
 
 /// Attention of one layer in one call.
 #[derive(Clone, Copy, Debug)]
-pub struct LayerAttended<'a> {
+pub struct LayerAttention<'a> {
     /// Number of the layer.
     pub layer: usize,
     /// Output of the pipeline.
@@ -40,7 +40,7 @@ pub struct LayerAttended<'a> {
     pub promise: Option<&'a Promise>,
 }
 
-impl LayerAttended<'_> {
+impl LayerAttention<'_> {
     /// Errors of the rows against dense attention, in (query, query head) order; empty if dense
     /// attention is not computed.
     pub fn errors(&self) -> Vec<RowError> {
@@ -144,7 +144,7 @@ impl<W: Observer> Wrapper for AttentionObserver<W> {
             None => None,
         };
         let (exact, promise) = (dense.as_deref(), self.promise.as_ref());
-        let attended = LayerAttended { layer: self.layer, output: &output, exact, promise };
+        let attended = LayerAttention { layer: self.layer, output: &output, exact, promise };
         lock(&self.observer).see(&attended);
         Ok(output)
     }
@@ -161,7 +161,7 @@ impl<W: Observer> Wrapper for AttentionObserver<W> {
 }
 
 impl Observer for ObservedSums {
-    fn see(&mut self, attended: &LayerAttended<'_>) {
+    fn see(&mut self, attended: &LayerAttention<'_>) {
         self.add(attended.output);
         if attended.exact.is_some() {
             self.compare(attended);
@@ -179,9 +179,9 @@ impl ObservedSums {
     }
 
     /// Compares an output with dense attention.
-    fn compare(&mut self, attended: &LayerAttended<'_>) {
+    fn compare(&mut self, attended: &LayerAttention<'_>) {
         self.compared = true;
-        let LayerAttended { output, promise, .. } = attended;
+        let LayerAttention { output, promise, .. } = attended;
         let heads = output.out.dim().0;
         for (query, step) in attended.errors().chunks(heads).enumerate() {
             for row in step {
@@ -196,7 +196,7 @@ impl ObservedSums {
             if let Some(promise) = promise {
                 let violations = self.violations.get_or_insert_default();
                 let violated = |(head, row): (usize, &RowError)| {
-                    !certificate(head).is_bar_alone() && row.exceeds(promise)
+                    !certificate(head).has_only_bar() && row.exceeds(promise)
                 };
                 violations.add_step(step.iter().enumerate().map(violated));
             }

@@ -371,7 +371,7 @@ mod tests {
         let rows = violations.rows;
         let attention = AttentionSummary { rows, error: Some(error), ..Default::default() };
         let record = record(1.0, attention);
-        let variant = Variant::as_it_stands(Arc::new(pipeline));
+        let variant = Variant::untuned(Arc::new(pipeline));
         VariantResult::new(&variant, &SHAPE, &[&record], &[true]).evidence
     }
 
@@ -403,7 +403,7 @@ mod tests {
         let tenth = Fraction::try_from(0.1).unwrap();
         let estimator = Some(Box::new(Ratio::new(tenth, tenth)) as _);
         let pipeline = PipelineConfig { estimator, ..PipelineConfig::default() };
-        let variant = Variant::as_it_stands(Arc::new(pipeline));
+        let variant = Variant::untuned(Arc::new(pipeline));
         let records = [record(1.0, AttentionSummary::default()), record(0.0, some)];
         let all: Vec<&Record> = records.iter().collect();
         let found = VariantResult::new(&variant, &SHAPE, &all, &[true]);

@@ -10,7 +10,7 @@ use vattention_core::Options;
 use vattention_llm::Strategy;
 use vattention_tasks::Task;
 
-use crate::talk::Talk;
+use crate::talk::ChatPrompt;
 
 /// Part of a prompt that the pipeline reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -39,7 +39,7 @@ pub struct EvaluationSettings {
     /// Prefill strategy, which reads the rest of a prompt before the pipeline begins.
     pub prefill: Strategy,
     /// Chat template of the prompts; `None` for prompts as plain texts that the model continues.
-    pub talk: Option<Talk>,
+    pub talk: Option<ChatPrompt>,
     /// True to compare each step with dense attention, which takes the time and memory of dense
     /// attention in addition.
     pub errors: bool,

@@ -4,14 +4,14 @@ use vattention_llm::{Chat, ChatTemplate, Result, Tokenizer};
 
 /// Chat template and system prompt of a chat model.
 #[derive(Clone, Debug)]
-pub struct Talk {
+pub struct ChatPrompt {
     /// Chat template of the model.
     pub template: ChatTemplate,
     /// System prompt; `None` for the template's default.
     pub system: Option<String>,
 }
 
-impl Talk {
+impl ChatPrompt {
     /// Tokenizes a user's message of `context` and `question`, and the beginning of the answer. The
     /// first part has the tokens up to the end of the context, the second part the rest. Unless the
     /// prompt `must_split` there, a template may change the texts; all tokens are then in the first

@@ -11,8 +11,8 @@ use vattention_backends::Cpu;
 use vattention_config::Loader;
 use vattention_core::{FallBack, Fraction, Options, PipelineConfig, engine::Selection};
 use vattention_evaluate::{
-    AnswerCache, Error, Evaluation, EvaluationReport, EvaluationSettings, Files, LayerAttended,
-    LazyWeights, ObservedBackend, Observer, Setup, Variant, fingerprint,
+    AnswerCache, Error, Evaluation, EvaluationReport, EvaluationSettings, FileDigests,
+    LayerAttention, LazyWeights, ObservedBackend, Observer, Setup, Variant, fingerprint,
 };
 use vattention_experiments::{self as experiments, Evidence, Header, Part, Shard, merge_results};
 use vattention_llm::{
@@ -88,7 +88,7 @@ impl World {
             texts: &self.texts,
             backend: &self.backend,
             settings,
-            files: Files::default(),
+            files: FileDigests::default(),
         }
     }
 }
@@ -100,7 +100,7 @@ fn variants() -> Vec<Variant> {
         pipeline("top-k", TOP_K),
         pipeline("promise", &format!("{TOP_K}\n{PROMISE}")),
     ];
-    pipelines.into_iter().map(Variant::as_it_stands).collect()
+    pipelines.into_iter().map(Variant::untuned).collect()
 }
 
 fn run(evaluation: &Evaluation<'_>, cache: &mut AnswerCache) -> EvaluationReport {
@@ -127,7 +127,7 @@ fn answers_are_right_if_the_pipeline_reads_the_needle() {
 
     // The density is that of a KV head, also if its query heads have separate token lists.
     let apart = format!("share = \"head\"\n{EDGES}\n{TOP_K}");
-    let apart = Variant::as_it_stands(Loader::default().parse("apart.toml", &apart).unwrap());
+    let apart = Variant::untuned(Loader::default().parse("apart.toml", &apart).unwrap());
     let evaluation = world.evaluation(Setup::B, 0);
     let report = evaluation.run(&[apart], &mut AnswerCache::default(), &|_, _| ()).unwrap();
     let [density, shared] = [&report.variants[0], top_k].map(|variant| variant.density.unwrap());
@@ -200,7 +200,7 @@ fn an_evaluation_continues_from_stored_answers() {
     let other = pipeline("top-k", &TOP_K.replace("0.05", "0.06"));
     let evaluation = world.evaluation(Setup::B, 0);
     let mut cache = AnswerCache::open(&path).unwrap();
-    evaluation.run(&[Variant::as_it_stands(other)], &mut cache, &|_, _| ()).unwrap();
+    evaluation.run(&[Variant::untuned(other)], &mut cache, &|_, _| ()).unwrap();
     let lines = || fs::read_to_string(&path).unwrap().lines().count();
     assert_eq!(lines(), whole.records.len() + 8, "another pipeline of the same name");
     let words = fs::read_to_string(world.dir.join("vocabulary.json")).unwrap();
@@ -208,7 +208,7 @@ fn an_evaluation_continues_from_stored_answers() {
     fs::write(folder.path().join("words.json"), words).unwrap();
     let texts = Texts::open(&folder.path().join("words.json")).unwrap();
     let evaluation = Evaluation { texts: &texts, ..world.evaluation(Setup::B, 0) };
-    evaluation.run(&[Variant::as_it_stands(dense())], &mut cache, &|_, _| ()).unwrap();
+    evaluation.run(&[Variant::untuned(dense())], &mut cache, &|_, _| ()).unwrap();
     assert_eq!(lines(), whole.records.len() + 16, "other texts with the same answers");
     drop(cache);
     for other in [world.evaluation(Setup::A, 0), world.evaluation(Setup::B, 1)] {
@@ -282,7 +282,7 @@ fn answers_depend_on_the_files_of_a_pipeline() {
         "[[selectors]]\ntype = \"hash-attention\"\nsize = 0.1\nweights = {:?}\n",
         maps.display().to_string()
     );
-    let variant = Variant::as_it_stands(pipeline("codes", &text));
+    let variant = Variant::untuned(pipeline("codes", &text));
     let count_answers = || {
         let evaluation = world.evaluation(Setup::B, 0);
         let mut cache = AnswerCache::open(&path).unwrap();
@@ -355,7 +355,7 @@ fn answers_depend_on_the_prefill_strategy() {
         let mut evaluation = world.evaluation(Setup::B, 0);
         evaluation.settings.prefill = strategy;
         let mut cache = AnswerCache::open(&path).unwrap();
-        let variants = [variant.clone(), Variant::as_it_stands(dense())];
+        let variants = [variant.clone(), Variant::untuned(dense())];
         let report = evaluation.run(&variants, &mut cache, &|_, _| ()).unwrap();
         if let Some(density) = density {
             let share = Fraction::try_from(density).unwrap();
@@ -394,7 +394,7 @@ fn answers_depend_on_the_prefill_strategy() {
 struct Selections(Vec<Selection>);
 
 impl Observer for Selections {
-    fn see(&mut self, attended: &LayerAttended<'_>) {
+    fn see(&mut self, attended: &LayerAttention<'_>) {
         self.0.push(attended.output.selection.clone().unwrap());
     }
 }

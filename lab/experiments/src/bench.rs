@@ -148,7 +148,7 @@ impl Bench {
 /// Splits variants into groups that fit into memory together, each led by dense attention.
 fn split_into_groups(case: BenchCase, variants: &[Variant]) -> Vec<(BenchCase, Vec<Variant>)> {
     let dense = PipelineConfig { name: "dense".into(), ..PipelineConfig::default() };
-    let dense = Variant::as_it_stands(Arc::new(dense));
+    let dense = Variant::untuned(Arc::new(dense));
     let with_dense =
         |others: &[Variant]| (case, std::iter::once(&dense).chain(others).cloned().collect());
     if variants.is_empty() {
@@ -165,7 +165,7 @@ mod tests {
     fn every_group_is_led_by_dense_attention() {
         let variant = |name: &str| {
             let pipeline = PipelineConfig { name: name.into(), ..PipelineConfig::default() };
-            Variant::as_it_stands(Arc::new(pipeline))
+            Variant::untuned(Arc::new(pipeline))
         };
         let names = |together: usize, variants: &[Variant]| -> Vec<String> {
             let plan = CachePlan { layers: 2, together };

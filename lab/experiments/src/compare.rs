@@ -13,7 +13,7 @@ use vattention_trace::{Layout, Trace, TraceLayer};
 
 use crate::classes::expect_classes;
 use crate::dump::{Dump, DumpPart};
-use crate::measured::{Comparison, ExactRow, Measured, RowTally};
+use crate::measured::{Comparison, ExactRow, PipelineResult, RowTally};
 use crate::{Entry, Error, Exact, Result, Results};
 
 /// Choice of layers and queries of a trace.
@@ -111,7 +111,7 @@ fn summarize(
             dump.insert(i, layers[layer].0, part);
         }
     }
-    let measured = |(entry, (tally, seconds)): (&Entry, (RowTally, f64))| -> Measured {
+    let measured = |(entry, (tally, seconds)): (&Entry, (RowTally, f64))| -> PipelineResult {
         tally.summarize(entry, seconds)
     };
     let comparison = Comparison {

@@ -10,7 +10,7 @@ use crate::bench::{BY_LAYER, refusal};
 use crate::compare::{LayerRun, chosen_layers};
 use crate::metrics::MeanMax;
 use crate::variant::named;
-use crate::{Entry, Error, Result, Results, TraceSettings, at_density, at_epsilon, with_sizes};
+use crate::{Entry, Error, Result, Results, TraceSettings, at_density, with_epsilon, with_sizes};
 
 /// Number of bisection steps of a search.
 const HALVINGS: usize = 10;
@@ -76,7 +76,7 @@ struct SearchResult {
 ///
 /// # Errors
 /// Same as [`Results::run`].
-pub fn at_densities(
+pub fn tune_to_densities(
     searches: &[(&Entry, Fraction)],
     trace: &Trace,
     backend: &dyn Backend,
@@ -212,7 +212,7 @@ impl Knob {
         let pipeline = match self {
             Self::Epsilon => {
                 let half = Fraction::try_from(density.get() / 2.0).map_err(refuse)?;
-                let turned = at_epsilon(&*with_sizes(pipeline, half)?, fraction);
+                let turned = with_epsilon(&*with_sizes(pipeline, half)?, fraction);
                 turned.ok_or_else(|| refuse("its promise has no epsilon to set".into()))?
             }
             Self::Mass | Self::Threshold => self.with(pipeline, fraction),

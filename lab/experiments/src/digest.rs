@@ -37,9 +37,9 @@ impl Digest {
 
 /// Digests of files, each computed once.
 #[derive(Debug, Default)]
-pub struct Files(Mutex<HashMap<PathBuf, String>>);
+pub struct FileDigests(Mutex<HashMap<PathBuf, String>>);
 
-impl Files {
+impl FileDigests {
     /// Returns the digest of all bytes of a file.
     ///
     /// # Errors

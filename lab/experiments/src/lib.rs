@@ -27,28 +27,29 @@ pub use bench::{
 pub use beside::DenseBeside;
 pub use classes::expect_classes;
 pub use compare::{TraceSettings, chosen_layers, compare};
-pub use density::{TunedPipeline, at_densities, tune_to_density};
-pub use digest::{Digest, Files, digest_of_file, named_files};
+pub use density::{TunedPipeline, tune_to_densities, tune_to_density};
+pub use digest::{Digest, FileDigests, digest_of_file, named_files};
 pub use dump::Dump;
 pub use entry::Entry;
 pub use error::{Error, Result};
 pub use exact::Exact;
 pub use limit::{AlwaysRead, RowLimit, compute_limit, compute_limits};
-pub use measured::{Comparison, Guarantee, LiveTokens, Measured};
+pub use measured::{Comparison, Guarantee, LiveTokens, PipelineResult};
 pub use metrics::{
     Bars, BarsSummary, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference,
     RowError, SUSPICION, ShareInterval, TokenLists, ViolationCount, Violations, binomial,
 };
 pub use tune::{
-    Best, Candidate, LeftOutCandidate, Tried, TuneOptions, Tuning, TuningGoal, TuningScore,
-    TuningTraces, tune,
+    BestCandidate, Candidate, LeftOutCandidate, TriedCandidate, TuneOptions, Tuning, TuningGoal,
+    TuningScore, TuningTraces, tune,
 };
 pub use units::{
-    Header, Incomplete, LineFile, Merged, Missing, Part, ResultSink, Results, Shard, merge_results,
+    Header, Incomplete, LineFile, MergedResults, MissingUnit, Part, ResultSink, Results, Shard,
+    merge_results,
 };
 pub use variant::{Variant, named};
 pub use verify::{
-    Count, EvidenceCounts, FailureCause, FailureCounts, HeadCount, HeadFault, JudgedRows,
-    LayerTrials, PromiseTest, PromiseVerdict, RowsTogether, SampleUnit, StepCount, UnitsViolated,
-    Verification, at_delta, at_epsilon, try_layer, verify, verify_all,
+    EvidenceCounts, FailureCause, FailureCounts, HeadCount, HeadFault, JudgedRows, LayerTrials,
+    PromiseTest, PromiseVerdict, RowsTogether, SampleUnit, StepCount, TrialCount, UnitsViolated,
+    Verification, try_layer, verify, verify_all, with_delta, with_epsilon,
 };

@@ -62,7 +62,7 @@ pub fn compute_limits(
     always_read: AlwaysRead,
 ) -> Vec<RowLimit> {
     let shape = layer.shape();
-    let delta = promise.scope.share_of(promise.delta.get(), shape.query_heads);
+    let delta = promise.scope.row_delta(promise.delta.get(), shape.query_heads);
     let quantile = Quantile::new(delta, shape.value_dim);
     let exact = Exact::rows_with(layer, &shape, scale, queries, |exact, weights| {
         (exact, weights.to_owned())

@@ -20,14 +20,14 @@ pub struct Comparison {
     /// Name of the backend.
     pub backend: String,
     /// Result of each pipeline, in the order given.
-    pub pipelines: Vec<Measured>,
+    pub pipelines: Vec<PipelineResult>,
 }
 
 impl Comparison {
     /// Returns, for each pipeline, whether it is on the Pareto front of density per KV head and
     /// mean error: no other pipeline is at most as large in both and smaller in one.
     pub fn front(&self) -> Vec<bool> {
-        let point = |measured: &Measured| (measured.density, measured.output_error.mean);
+        let point = |measured: &PipelineResult| (measured.density, measured.output_error.mean);
         front(&self.pipelines.iter().map(point).collect::<Vec<_>>())
     }
 }
@@ -43,7 +43,7 @@ pub(crate) fn front(points: &[(f64, f64)]) -> Vec<bool> {
 
 /// Result of one pipeline, over all rows of all layers.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct Measured {
+pub struct PipelineResult {
     /// Name of the pipeline.
     pub pipeline: String,
     /// File of the pipeline, as given.
@@ -212,7 +212,7 @@ impl RowTally {
         }
         if let Some(promise) = promise {
             let violated = |(row, report): (&RowError, &RowReport)| {
-                !report.certificate.is_bar_alone() && row.exceeds(promise)
+                !report.certificate.has_only_bar() && row.exceeds(promise)
             };
             self.violations.add_step(errors.iter().zip(reports).map(violated));
         }
@@ -241,7 +241,7 @@ impl RowTally {
     }
 
     /// Summarizes all rows.
-    pub(crate) fn summarize(self, entry: &Entry, seconds: f64) -> Measured {
+    pub(crate) fn summarize(self, entry: &Entry, seconds: f64) -> PipelineResult {
         let rows = self.sampled.len();
         let [output_error, denominator_error, numerator_error] =
             self.errors.map(|target_errors| ErrorSummary::new(target_errors.into_iter()));
@@ -263,7 +263,7 @@ impl RowTally {
         };
         let goal = entry.pipeline.parts().find_map(PipelineConfig::goal);
         let bars = self.bars.judge(goal.as_ref(), self.query_heads, self.lists, rows);
-        Measured {
+        PipelineResult {
             pipeline: entry.pipeline.name.clone(),
             file: entry.file.clone(),
             set: entry.set.clone(),

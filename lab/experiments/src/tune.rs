@@ -21,7 +21,7 @@ use vattention_core::Backend;
 use crate::{Result, Results};
 
 pub use candidate::Candidate;
-pub use found::{Best, LeftOutCandidate, Tried, Tuning};
+pub use found::{BestCandidate, LeftOutCandidate, TriedCandidate, Tuning};
 pub use goal::TuningGoal;
 pub use halving::TuneOptions;
 pub use score::{TuningScore, TuningTraces};

@@ -31,9 +31,9 @@ use serde_json::value::RawValue;
 use crate::{Error, Result};
 
 pub use header::Header;
-pub use incomplete::{Incomplete, Missing};
+pub use incomplete::{Incomplete, MissingUnit};
 pub use lines::LineFile;
-pub use merge::{Merged, merge_results};
+pub use merge::{MergedResults, merge_results};
 pub use shard::{Part, Shard};
 
 /// Results of units, and the file that stores them, if there is one. By default there is no file,
@@ -141,7 +141,7 @@ impl Results {
             compute(&numbers, &sink)?;
         }
         if !others.is_empty() {
-            let missing = others.into_iter().map(|number| Missing {
+            let missing = others.into_iter().map(|number| MissingUnit {
                 unit: keys[number].clone(),
                 shard: self.part.shard_of(number, keys.len()),
             });
@@ -157,7 +157,7 @@ impl Results {
     ///
     /// # Errors
     /// [`Error::Incomplete`] without missing units.
-    pub fn expect_whole(&self) -> Result<()> {
+    pub fn expect_all_shards(&self) -> Result<()> {
         match self.part {
             Part::Shard(_) => Err(Error::Incomplete(Incomplete::default())),
             Part::All | Part::Nothing { .. } => Ok(()),

@@ -16,7 +16,7 @@ pub struct Variant {
 
 impl Variant {
     /// Wraps a pipeline that keeps its own settings.
-    pub fn as_it_stands(pipeline: Arc<PipelineConfig>) -> Self {
+    pub fn untuned(pipeline: Arc<PipelineConfig>) -> Self {
         Self { pipeline, asked: None, set: None }
     }
 

@@ -32,8 +32,8 @@ use layer_counts::{KvHeadTrials, LayerCounts};
 use vattention_trace::{Layout, Trace, TraceLayer};
 
 pub use cause::{FailureCause, FailureCounts};
-pub use count::{Count, HeadCount, StepCount};
-pub use epsilon::{at_delta, at_epsilon};
+pub use count::{HeadCount, StepCount, TrialCount};
+pub use epsilon::{with_delta, with_epsilon};
 pub use judged_rows::JudgedRows;
 pub use layer_counts::LayerTrials;
 pub use rows_together::{RowsTogether, SampleUnit, UnitsViolated};
@@ -66,11 +66,11 @@ pub struct Verification {
     /// Largest 95 % Clopper–Pearson upper bound on the failure rate of any head (layer).
     pub upper: f64,
     /// Head (layer) with the smallest p-value.
-    pub worst: Count,
+    pub worst: TrialCount,
     /// Test of the heads (layers).
     pub test: CountTest,
     /// Row with the smallest p-value: a head (layer) at one query.
-    pub worst_row: Count,
+    pub worst_row: TrialCount,
     /// Test of the rows; its number of trials is the smallest of any row.
     pub row_test: CountTest,
     /// Numbers of rows with enough samples, and with too few, to be tested individually.
@@ -94,7 +94,7 @@ pub struct Verification {
     /// Count of each layer, under scope `step`.
     pub steps: Vec<StepCount>,
     /// Count of each row: a head (layer) at one query.
-    pub rows: Vec<Count>,
+    pub rows: Vec<TrialCount>,
 }
 
 /// Result of the tests of a promise.
@@ -261,9 +261,9 @@ impl Verification {
             units.extend(layer.units);
             steps.extend(layer.step);
         }
-        let counts: Vec<Count> = match goal.scope {
-            Scope::Row => heads.iter().map(Count::from).collect(),
-            Scope::Step => steps.iter().map(Count::from).collect(),
+        let counts: Vec<TrialCount> = match goal.scope {
+            Scope::Row => heads.iter().map(TrialCount::from).collect(),
+            Scope::Step => steps.iter().map(TrialCount::from).collect(),
         };
         let delta = goal.delta.get();
         let (worst, test) = worst_count(&counts, delta);
@@ -308,7 +308,7 @@ impl Verification {
                 checked: counts.iter().map(|count| count.trials).sum(),
             },
             bars: judge_bars(&heads, &goal),
-            upper: counts.iter().map(Count::upper).fold(0.0, f64::max),
+            upper: counts.iter().map(TrialCount::upper).fold(0.0, f64::max),
             worst,
             test,
             worst_row,
@@ -328,12 +328,12 @@ impl Verification {
     }
 
     /// Evidence on delta from the violations of a row.
-    pub fn evidence_of_row(&self, row: &Count) -> Evidence {
+    pub fn evidence_of_row(&self, row: &TrialCount) -> Evidence {
         row.evidence(self.goal.delta.get(), self.row_test.limit)
     }
 
     /// Evidence on delta from the violations of a head (layer).
-    pub fn evidence_of(&self, count: impl Into<Count>) -> Evidence {
+    pub fn evidence_of(&self, count: impl Into<TrialCount>) -> Evidence {
         count.into().evidence(self.goal.delta.get(), self.test.limit)
     }
 }
@@ -342,15 +342,15 @@ impl Verification {
 fn judge_bars(heads: &[HeadCount], goal: &Goal) -> BarsSummary {
     let level = LEVEL / heads.len() as f64;
     let query_heads = heads.iter().map(|head| head.query_head + 1).max().unwrap_or(1);
-    let delta = goal.scope.share_of(goal.delta.get(), query_heads);
+    let delta = goal.scope.row_delta(goal.delta.get(), query_heads);
     let judge = |head: &HeadCount| Evidence::new(head.bars.outside, head.trials, delta, level);
     let bars: Bars = heads.iter().map(|head| head.bars).sum();
     bars.summary(heads.iter().map(judge).max())
 }
 
 /// Returns the count with the smallest p-value, and the test of the counts.
-fn worst_count(counts: &[Count], delta: f64) -> (Count, CountTest) {
-    let order = |a: &Count, b: &Count| {
+fn worst_count(counts: &[TrialCount], delta: f64) -> (TrialCount, CountTest) {
+    let order = |a: &TrialCount, b: &TrialCount| {
         a.p_value.total_cmp(&b.p_value).then(b.violations.cmp(&a.violations))
     };
     let worst = counts.iter().copied().min_by(order).unwrap_or_default();
@@ -395,7 +395,7 @@ impl FromIterator<Evidence> for EvidenceCounts {
 impl HeadFault {
     /// Returns the fault of the head with most violations, among the heads that `worst` counts, or
     /// among all.
-    fn find(heads: &[HeadCount], worst: Option<&Count>) -> Option<Self> {
+    fn find(heads: &[HeadCount], worst: Option<&TrialCount>) -> Option<Self> {
         let is_counted = |head: &&HeadCount| {
             worst.is_none_or(|worst| {
                 head.layer == worst.layer

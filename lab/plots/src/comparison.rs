@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use vattention_experiments::Evidence;
-use vattention_experiments::{Comparison, LEVEL, Measured};
+use vattention_experiments::{Comparison, LEVEL, PipelineResult};
 
 use crate::axis::{Axis, TickedAxis};
 use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, picture, text_width, write, write_from};
@@ -58,7 +58,7 @@ struct Scatter<'a> {
 }
 
 /// Returns the worst evidence on the promise and the error bars of a pipeline.
-fn worst_evidence(measured: &Measured) -> Option<Evidence> {
+fn worst_evidence(measured: &PipelineResult) -> Option<Evidence> {
     measured.guarantee.map(|guarantee| guarantee.evidence).max(measured.bars.evidence)
 }
 
@@ -89,7 +89,7 @@ impl<'a> Scatter<'a> {
             (up, below) = up.with_below("< 1e-5");
         }
         let front = comparison.front();
-        let point = |(measured, front): (&'a Measured, bool)| {
+        let point = |(measured, front): (&'a PipelineResult, bool)| {
             let error = measured.output_error.mean;
             let place = if error < ROUNDING { below } else { up.clamp(error.log10()) };
             ComparisonPoint {
@@ -266,7 +266,7 @@ mod tests {
 
     /// Returns the results of a pipeline with a density, an error, and the number of 256 rows that
     /// violated its promise.
-    fn pipeline(name: &str, share: f64, error: f64, violated: Option<usize>) -> Measured {
+    fn pipeline(name: &str, share: f64, error: f64, violated: Option<usize>) -> PipelineResult {
         let error = ErrorSummary { mean: error, p50: error, p95: error, max: error };
         let tenth = 0.1.try_into().expect("a fraction");
         let promise = Promise::new(Target::Sdpa, tenth, tenth);
@@ -277,7 +277,7 @@ mod tests {
             let violations = violations.count(promise.scope);
             Guarantee { promise, kind: Kind::Asymptotic, violations, lists, evidence }
         });
-        Measured {
+        PipelineResult {
             set: None,
             pipeline: name.into(),
             file: "f".into(),
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    fn plot(pipelines: Vec<Measured>) -> String {
+    fn plot(pipelines: Vec<PipelineResult>) -> String {
         comparison(&Comparison { trace: "t".into(), backend: "cpu".into(), pipelines })
     }
 

@@ -1,6 +1,6 @@
 //! Plot of the best settings of methods: error against density.
 
-use vattention_experiments::{Best, Tuning, TuningScore};
+use vattention_experiments::{BestCandidate, Tuning, TuningScore};
 
 use crate::axis::Axis;
 use crate::figure::{Figure, Panel, Series};
@@ -11,7 +11,7 @@ use crate::figure::{Figure, Panel, Series};
 /// A panel shows the traces on which settings were chosen, and another one the held-out traces, if
 /// there are any. A line joins the settings of a method.
 pub fn tuning(found: &Tuning) -> String {
-    let chosen = |best: &Best| best.tried.map(|number| found.tried[number].score);
+    let chosen = |best: &BestCandidate| best.tried.map(|number| found.tried[number].score);
     let mut panels = vec![panel(found, "where settings were chosen", chosen)];
     if found.best.iter().any(|best| best.held_out.is_some()) {
         panels.push(panel(found, "held out", |best| best.held_out));
@@ -20,7 +20,11 @@ pub fn tuning(found: &Tuning) -> String {
     Figure { title, columns: panels.len(), panels }.svg()
 }
 
-fn panel(found: &Tuning, title: &str, score: impl Fn(&Best) -> Option<TuningScore>) -> Panel {
+fn panel(
+    found: &Tuning,
+    title: &str,
+    score: impl Fn(&BestCandidate) -> Option<TuningScore>,
+) -> Panel {
     let mut methods: Vec<&str> = Vec::new();
     for best in &found.best {
         if !methods.contains(&&best.method[..]) {

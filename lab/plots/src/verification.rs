@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 use vattention_core::{Fraction, promise::Scope};
-use vattention_experiments::{Count, Evidence, Verification};
+use vattention_experiments::{Evidence, TrialCount, Verification};
 
 use crate::axis::{Axis, TickedAxis};
 use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, picture, text_width, write};
@@ -31,7 +31,7 @@ const MEAN: RGBColor = RGBColor(150, 150, 150);
 struct HeadPoint {
     name: String,
     epsilon: f64,
-    at_delta: f64,
+    with_delta: f64,
     /// `None` for a row, whose name is not drawn.
     mean: Option<f64>,
     evidence: Evidence,
@@ -65,7 +65,9 @@ impl HeadColumn {
         let epsilon = verdict.goal.epsilon().map_or(f64::NAN, Fraction::get);
         let mut rows: Vec<HeadPoint> =
             verdict.rows.iter().map(|row| row_point(verdict, row)).collect();
-        rows.sort_by(|a, b| b.evidence.cmp(&a.evidence).then(b.at_delta.total_cmp(&a.at_delta)));
+        rows.sort_by(|a, b| {
+            b.evidence.cmp(&a.evidence).then(b.with_delta.total_cmp(&a.with_delta))
+        });
         let suspicious = rows.iter().filter(|row| row.evidence != Evidence::WithinDelta).count();
         rows.truncate(suspicious + ROWS);
         Self { epsilon, heads: points(verdict), rows }
@@ -77,13 +79,13 @@ impl HeadColumn {
 }
 
 /// Returns the point of one row.
-fn row_point(verdict: &Verification, row: &Count) -> HeadPoint {
+fn row_point(verdict: &Verification, row: &TrialCount) -> HeadPoint {
     let head = row.query_head.map_or_else(String::new, |head| format!(".{head}"));
     let query = row.query.map_or_else(String::new, |query| format!("@{query}"));
     HeadPoint {
         name: format!("{}{head}{query}", row.layer),
         epsilon: verdict.goal.epsilon().map_or(f64::NAN, Fraction::get),
-        at_delta: row.error_at_delta,
+        with_delta: row.error_at_delta,
         mean: None,
         evidence: verdict.evidence_of_row(row),
     }
@@ -96,14 +98,14 @@ fn points(verdict: &Verification) -> Vec<HeadPoint> {
     let heads = verdict.heads.iter().map(|head| HeadPoint {
         name: format!("{}.{}", head.layer, head.query_head),
         epsilon,
-        at_delta: head.error_at_delta,
+        with_delta: head.error_at_delta,
         mean: Some(head.error.mean),
         evidence: verdict.evidence_of(head),
     });
     let steps = verdict.steps.iter().map(|step| HeadPoint {
         name: format!("layer {}", step.layer),
         epsilon,
-        at_delta: step.error_at_delta,
+        with_delta: step.error_at_delta,
         mean: Some(step.error.mean),
         evidence: verdict.evidence_of(step),
     });
@@ -142,35 +144,35 @@ fn draw<'a>(
     let place = |epsilon: f64, error: f64| -> Pixel {
         chart.backend_coord(&(epsilon.log10(), up.clamp(error.log10())))
     };
-    let at_delta = |point: &HeadPoint| place(point.epsilon, point.at_delta);
+    let with_delta = |point: &HeadPoint| place(point.epsilon, point.with_delta);
     for i in 0..columns[0].heads.len() {
-        let path: Vec<Pixel> = columns.iter().map(|column| at_delta(&column.heads[i])).collect();
+        let path: Vec<Pixel> = columns.iter().map(|column| with_delta(&column.heads[i])).collect();
         root.draw(&PathElement::new(path, Style::of_evidence(None).colour.mix(0.25)))?;
     }
     let beside = |(x, y): Pixel| (x + ROW_OFFSET, y);
     // The worst rows are drawn last, so that no other point covers them.
     for row in columns.iter().flat_map(|column| column.rows.iter().rev()) {
         let style = Style::of_evidence(Some(row.evidence));
-        style.draw_point(root, beside(at_delta(row)), ROW_POINT)?;
+        style.draw_point(root, beside(with_delta(row)), ROW_POINT)?;
     }
     let heads = || columns.iter().flat_map(|column| &column.heads);
     for point in heads() {
-        let mean = point.mean.unwrap_or(point.at_delta);
+        let mean = point.mean.unwrap_or(point.with_delta);
         root.draw(&Circle::new(place(point.epsilon, mean), 2, MEAN.filled()))?;
     }
     for point in heads() {
-        Style::of_evidence(Some(point.evidence)).draw_point(root, at_delta(point), POINT)?;
+        Style::of_evidence(Some(point.evidence)).draw_point(root, with_delta(point), POINT)?;
     }
     let (across, up) = chart.plotting_area().get_pixel_range();
     let within = Area { from: (across.start, up.start), to: (across.end, up.end) };
     let rows = columns.iter().flat_map(|column| &column.rows);
     let places: Vec<Pixel> =
-        heads().map(at_delta).chain(rows.map(|row| beside(at_delta(row)))).collect();
+        heads().map(with_delta).chain(rows.map(|row| beside(with_delta(row)))).collect();
     let diagonal = diagonal.map(|ends| chart.backend_coord(&ends));
     let mut labels = PlotLabels::new(within, &places, &diagonal);
     for point in columns.iter().flat_map(named) {
         let colour = Style::of_evidence(Some(point.evidence)).colour;
-        let place = at_delta(point);
+        let place = with_delta(point);
         let place = if point.mean.is_none() { beside(place) } else { place };
         let Some(label) = labels.place(&point.name, place) else { continue };
         label.write(root, &point.name, colour)?;
@@ -184,8 +186,8 @@ fn draw<'a>(
 fn named(column: &HeadColumn) -> Vec<&HeadPoint> {
     let contradict = column.rows.iter().filter(|row| row.evidence == Evidence::Contradicted);
     let mut heads: Vec<&HeadPoint> = column.heads.iter().collect();
-    heads.sort_by(|a, b| b.at_delta.total_cmp(&a.at_delta));
-    let above = heads.iter().filter(|point| point.at_delta > point.epsilon).count();
+    heads.sort_by(|a, b| b.with_delta.total_cmp(&a.with_delta));
+    let above = heads.iter().filter(|point| point.with_delta > point.epsilon).count();
     heads.truncate(above.max(1));
     contradict.take(NAMED / 2).chain(heads).take(NAMED).collect()
 }
@@ -194,8 +196,9 @@ fn named(column: &HeadColumn) -> Vec<&HeadPoint> {
 fn errors(columns: &[HeadColumn]) -> Vec<f64> {
     let least = LEAST * columns.iter().map(|column| column.epsilon).fold(1.0, f64::min);
     let points = columns.iter().flat_map(HeadColumn::all);
-    let all = points
-        .flat_map(|point| [point.epsilon, point.at_delta, point.mean.unwrap_or(point.at_delta)]);
+    let all = points.flat_map(|point| {
+        [point.epsilon, point.with_delta, point.mean.unwrap_or(point.with_delta)]
+    });
     all.map(|error| error.max(least)).collect()
 }
 
@@ -242,9 +245,15 @@ fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), DrawFailu
 mod tests {
     use super::*;
 
-    fn point(name: &str, epsilon: f64, at_delta: f64) -> HeadPoint {
+    fn point(name: &str, epsilon: f64, with_delta: f64) -> HeadPoint {
         let evidence = Evidence::WithinDelta;
-        HeadPoint { name: name.into(), epsilon, at_delta, mean: Some(at_delta / 10.0), evidence }
+        HeadPoint {
+            name: name.into(),
+            epsilon,
+            with_delta,
+            mean: Some(with_delta / 10.0),
+            evidence,
+        }
     }
 
     fn column(epsilon: f64, heads: Vec<HeadPoint>) -> HeadColumn {

@@ -169,7 +169,7 @@ impl Benchmark {
     ) -> Result<Case> {
         let task = dataset.name();
         let cases = self.cases.get(&dataset).filter(|cases| !cases.is_empty());
-        let cases = cases.ok_or(Error::Missing { task, what: "rows of a benchmark" })?;
+        let cases = cases.ok_or(Error::MissingUnit { task, what: "rows of a benchmark" })?;
         let StoredCase { context, rest } = &cases[(place % cases.len() as u64) as usize];
         let case = Case { context: context.to_string(), ..rest.clone() };
         fit::fit(case, dataset.definition().fit, task, length)

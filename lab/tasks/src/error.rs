@@ -61,7 +61,7 @@ pub enum Error {
     },
     /// The task asks about a file that is missing.
     #[error("`{task}` asks about {what}; expected a file with them")]
-    Missing {
+    MissingUnit {
         /// Name of the task.
         task: &'static str,
         /// Expected content of the file.

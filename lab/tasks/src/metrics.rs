@@ -53,7 +53,7 @@ pub enum AnswerMetric {
     /// Reciprocal of the number of classes in the answer, if the right class is among them.
     Classification,
     /// Share of the answer's numbers that are right.
-    Count,
+    TrialCount,
     /// Share of the answer's numbers that equal the number after "Paragraph" in the right answer.
     Retrieval,
     /// RULER's metric: share of the right answers that the answer contains, ignoring case.
@@ -108,7 +108,7 @@ impl AnswerMetric {
             Self::ClozePartial => "cloze-partial",
             Self::EditSimilarity => "edit-similarity",
             Self::Classification => "classification",
-            Self::Count => "count",
+            Self::TrialCount => "count",
             Self::Retrieval => "retrieval",
             Self::MatchAll => "match-all",
             Self::MatchPart => "match-part",
@@ -160,7 +160,7 @@ impl AnswerMetric {
             Self::Classification => {
                 best(&|right| words::classification(answer, right, &case.labels))
             }
-            Self::Count => best(&|right| numbers::share(answer, right)),
+            Self::TrialCount => best(&|right| numbers::share(answer, right)),
             Self::Retrieval => best(&|right| numbers::share(answer, numbers::paragraph(right))),
             Self::MatchAll => case.matched_share(answer),
             Self::MatchPart => f64::from(u8::from(case.matched_share(answer) > 0.0)),

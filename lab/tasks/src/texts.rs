@@ -104,7 +104,7 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::TooShort`] if the shortest text does not fit, [`Error::Wordless`] if the vocabulary
-    /// lacks words for the task, [`Error::Missing`] if the task needs a file of questions.
+    /// lacks words for the task, [`Error::MissingUnit`] if the task needs a file of questions.
     pub fn case(
         &self,
         task: Task,
@@ -115,8 +115,8 @@ impl Texts {
         let length = TokenLimit { tokens, count };
         if let Task::Dataset(dataset) = task {
             let files = self.benchmark.as_ref();
-            let files =
-                files.ok_or(Error::Missing { task: task.name(), what: "rows of a benchmark" })?;
+            let files = files
+                .ok_or(Error::MissingUnit { task: task.name(), what: "rows of a benchmark" })?;
             return files.case(dataset, seed, length);
         }
         let draw = SeededDraw::new(task, tokens, seed);
@@ -151,5 +151,5 @@ fn require<'a>(
     task: Task,
     what: &'static str,
 ) -> Result<&'a Questions> {
-    questions.ok_or(Error::Missing { task: task.name(), what })
+    questions.ok_or(Error::MissingUnit { task: task.name(), what })
 }

@@ -79,14 +79,14 @@ impl Session<'_> {
     ) -> Result<Generation> {
         self.model().check_length(prompt.len().saturating_add(limit))?;
         let logits = self.read_prompt(prompt)?;
-        self.go_on(logits, limit, on_token)
+        self.continue_generation(logits, limit, on_token)
     }
 
     /// Continues from the logits after the last token, like [`generate`](Self::generate).
     ///
     /// # Errors
     /// The errors of [`step`](Self::step).
-    pub fn go_on(
+    pub fn continue_generation(
         &mut self,
         mut logits: Vec<f32>,
         limit: usize,

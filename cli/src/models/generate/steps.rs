@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vattention::Target;
 use vattention::experiments::Bars;
-use vattention_evaluate::{LayerAttended, ObservedBackend, Observer};
+use vattention_evaluate::{LayerAttention, ObservedBackend, Observer};
 use vattention_llm::{Generation, LayerReport, Session, Stop};
 
 use super::request::{Request, read_prompt};
@@ -84,7 +84,7 @@ pub(super) struct StepLog<'w> {
 }
 
 impl Observer for ErrorLog {
-    fn see(&mut self, attended: &LayerAttended<'_>) {
+    fn see(&mut self, attended: &LayerAttention<'_>) {
         let errors = attended.errors();
         let sum: f64 = errors.iter().map(|row| row.relative(Target::Sdpa)).sum();
         let mut bars = Bars::default();
@@ -157,7 +157,7 @@ impl DenseComparison {
         let ended = usize::from(matches!(answer.stop, Stop::End(_)));
         let compared = answer.tokens.len() + ended;
         let mut same = 0;
-        let dense = session.go_on(logits, compared, |token, _| {
+        let dense = session.continue_generation(logits, compared, |token, _| {
             if answer.tokens.get(same) != Some(&token) {
                 return ControlFlow::Break(());
             }

@@ -7,7 +7,8 @@ use vattention_core::{
     Picks, SampleStats,
     pipeline::Read,
     sample::{
-        Accumulator, Residual, Sample, SampleUse, Stratification, Weighed, weighed_by_definition,
+        Accumulator, Residual, Sample, SampleUse, Stratification, WeightedEstimates,
+        compute_weighed,
     },
     step::Softmax,
 };
@@ -188,9 +189,9 @@ impl<E: PooledElement> Accumulator for CpuAccumulator<'_, E> {
         residual: &Residual,
         p: &[f64],
         strata: Option<&Stratification>,
-    ) -> Weighed {
+    ) -> WeightedEstimates {
         let weighed = self.sample.weighed(self.heads, &self.certain, member, p, strata);
-        weighed.unwrap_or_else(|| weighed_by_definition(self, member, residual, p, strata))
+        weighed.unwrap_or_else(|| compute_weighed(self, member, residual, p, strata))
     }
 
     fn dense_from(&self, checked: bool) -> usize {

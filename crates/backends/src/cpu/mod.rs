@@ -36,7 +36,7 @@ use std::time::Instant;
 
 use vattention_core::{
     Attention, Backend, FallBack, Options, Output, PipelineConfig, Result, Shape,
-    engine::{Timings, Turn},
+    engine::{BatchEntry, Timings},
     pipeline::{Choice, Reading},
 };
 
@@ -79,10 +79,10 @@ impl Cpu {
     /// number types, rows whose dimension is not a multiple of 32 and that have no
     /// [padding](vattention_core::Tokens::padded), or queries of another shape. Also if a selector
     /// lacks a prompt or feedback
-    /// ([`Pipeline::check_taught`](vattention_core::Pipeline::check_taught)).
+    /// ([`Pipeline::check_observed`](vattention_core::Pipeline::check_observed)).
     pub fn answer(head: &HeadInput<'_>, fall_back: FallBack) -> Result<HeadOutput> {
         head.check()?;
-        head.pipeline.check_taught(head.step.step)?;
+        head.pipeline.check_observed(head.step.step)?;
         execute(head, ExecutionOptions::new(fall_back, false, Level::best()), StepMode::Sparse)
     }
 }
@@ -118,10 +118,10 @@ impl Backend for Cpu {
     /// Computes sequences in parallel, and KV heads within them.
     fn attend_batch(
         &self,
-        batch: Vec<Turn<'_>>,
+        batch: Vec<BatchEntry<'_>>,
         threads: Option<usize>,
     ) -> Result<Vec<Result<Output>>> {
-        Ok(self.pools.workers(self.name(), threads)?.map(batch, Turn::attend))
+        Ok(self.pools.workers(self.name(), threads)?.map(batch, BatchEntry::attend))
     }
 }
 

@@ -94,9 +94,9 @@ impl ShiftedMoments {
             for (member, pass) in passes.iter_mut().enumerate() {
                 let e = &pass.e[part.clone()];
                 let norms = &kept.rows.norms[part.clone()];
-                let (by_out, by_mean) = (column(member), column(count + member));
+                let (dot_out, by_mean) = (column(member), column(count + member));
                 pass.spread +=
-                    spread(level, &SampleTokens { e, norms, by_out, by_mean }, &pass.centre);
+                    spread(level, &SampleTokens { e, norms, dot_out, by_mean }, &pass.centre);
                 pass.lagged.add(level, e, values);
             }
         }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use vattention_core::{
     SampleStats,
-    sample::{Residual, Sample, Stratification, Weighed},
+    sample::{Residual, Sample, Stratification, WeightedEstimates},
     step::{Softmax, largest},
 };
 
@@ -147,7 +147,7 @@ impl<E: PooledElement> DrawnSample<E> {
         member: usize,
         p: &[f64],
         strata: Option<&Stratification>,
-    ) -> Option<Weighed> {
+    ) -> Option<WeightedEstimates> {
         let kept = &mut self.kept;
         if self.weighted.as_ref().is_none_or(|weighted| weighted.p != p) {
             if !FITTING.contains(&largest(&kept.rows.norms)) {
@@ -160,17 +160,17 @@ impl<E: PooledElement> DrawnSample<E> {
         }
         let weighted = self.weighted.as_ref().expect("assigned above if it was missing");
         let head = &weighted.heads[member];
-        let CombinedSums { certain, all, by_out } =
+        let CombinedSums { certain, all, dot_out } =
             head.combined.as_ref().expect("`multiply` was called");
         let shift = certain.shift();
         let scale = (head.sums.shift() - shift).exp();
         let within = strata.map(|strata| kept.within(heads, strata, &head.e, scale, &all.output()));
         let e = wide(&head.e, scale);
-        Some(Weighed {
-            by_out: by_out.clone(),
+        Some(WeightedEstimates {
+            dot_out: dot_out.clone(),
             fours: weighted.fours.clone(),
             within,
-            ..Weighed::of_sums(shift, certain, all, e, weighted.norms.clone())
+            ..WeightedEstimates::from_sums(shift, certain, all, e, weighted.norms.clone())
         })
     }
 }

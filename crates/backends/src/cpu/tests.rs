@@ -10,7 +10,10 @@ use vattention_core::{
     SampleStats, Selector, SelectorConfig, Shape, Site, Step, Storage, Target,
     plugin::{Radius, Schedule},
     promise::Assumptions,
-    sample::{Accumulator, ExactAccumulator, Residual, SampleUse, Stratification, Weighed, Within},
+    sample::{
+        Accumulator, ExactAccumulator, Residual, SampleUse, Stratification, StratumCentres,
+        WeightedEstimates,
+    },
     step::Softmax,
     typetag,
 };
@@ -101,7 +104,7 @@ trait AnyQueryHeads {
         parts: &[&[u32]],
         n: usize,
         strata: bool,
-    ) -> Vec<Weighed>;
+    ) -> Vec<WeightedEstimates>;
 }
 
 impl<E: PooledElement> AnyQueryHeads for QueryHeads<'_, E> {
@@ -122,7 +125,7 @@ impl<E: PooledElement> AnyQueryHeads for QueryHeads<'_, E> {
         parts: &[&[u32]],
         n: usize,
         strata: bool,
-    ) -> Vec<Weighed> {
+    ) -> Vec<WeightedEstimates> {
         let heads = self.clone().with_level(level);
         let mut accumulator = CpuAccumulator::new(&heads, n, true, false);
         weighed(&mut accumulator, picks, parts, heads.members(), strata)
@@ -152,7 +155,7 @@ fn weighed(
     parts: &[&[u32]],
     members: usize,
     strata: bool,
-) -> Vec<Weighed> {
+) -> Vec<WeightedEstimates> {
     let weighed = |accumulator: &mut dyn Accumulator, member, residual: &Residual, count| {
         let p: Vec<f64> = (0..count).map(|i| 0.25 + 0.75 / (1 + i % 9) as f64).collect();
         let token_strata = (0..count).map(|i| [0, 1, 2, 4, 5, 6][i / 3 % 6]).collect();
@@ -497,12 +500,13 @@ fn check_stats(
 
 /// Compares all estimates of a weighted sample with the definition, up to roundings in f32.
 fn check_weighed(
-    got: &Weighed,
-    want: &Weighed,
+    got: &WeightedEstimates,
+    want: &WeightedEstimates,
     level: Level,
 ) -> std::result::Result<(), TestCaseError> {
     prop_assert_eq!(got.value_dim, want.value_dim);
-    let lengths = |w: &Weighed| [w.e.len(), w.norms.len(), w.by_out.len(), w.fours.len()];
+    let lengths =
+        |w: &WeightedEstimates| [w.e.len(), w.norms.len(), w.dot_out.len(), w.fours.len()];
     prop_assert_eq!(lengths(got), lengths(want));
     // The shifts differ, and so the units.
     let e = (got.shift - want.shift).exp().recip();
@@ -522,7 +526,7 @@ fn check_weighed(
     for (got, want) in got.norms.iter().zip(&want.norms[..]) {
         near("|v|", *got, *want, *want)?;
     }
-    for (got, want) in got.by_out.iter().zip(&want.by_out) {
+    for (got, want) in got.dot_out.iter().zip(&want.dot_out) {
         near("v·o", *got, *want, largest_product)?;
     }
     for (got, want) in got.fours.as_flattened().iter().zip(want.fours.as_flattened()) {
@@ -532,15 +536,15 @@ fn check_weighed(
         prop_assert_eq!(&got.within, &want.within);
         return Ok(());
     };
-    let lengths = |within: &Within| [within.by_centre.len(), within.centres.len()];
+    let lengths = |within: &StratumCentres| [within.dot_centre.len(), within.centres.len()];
     prop_assert_eq!(lengths(got), lengths(want));
-    for (got, want) in got.by_centre.iter().zip(&want.by_centre) {
+    for (got, want) in got.dot_centre.iter().zip(&want.dot_centre) {
         near("v·μ", got / e, *want, largest_product)?;
     }
     for (got, want) in got.centres.iter().zip(&want.centres) {
         near("ē", got.e / e, want.e, want.e)?;
         near("|μ|²", got.squared / (e * e), want.squared, largest_product)?;
-        near("μ·o", got.by_out / e, want.by_out, largest_product)?;
+        near("μ·o", got.dot_out / e, want.dot_out, largest_product)?;
     }
     Ok(())
 }

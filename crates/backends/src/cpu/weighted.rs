@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use vattention_core::{
-    sample::{Centre, Stratification, Weighed, Within},
+    sample::{Centre, Stratification, StratumCentres, WeightedEstimates},
     step::{Softmax, largest},
 };
 
@@ -48,7 +48,7 @@ pub(super) struct CombinedSums {
     /// Sums over all tokens.
     pub(super) all: Softmax,
     /// Products of the sample's values with the output of `all`, `[b]`.
-    pub(super) by_out: Vec<f64>,
+    pub(super) dot_out: Vec<f64>,
 }
 
 impl WeightedSample {
@@ -87,8 +87,8 @@ impl WeightedSample {
         let products = products(heads.level, &kept.values, chunks * CHUNK, &outs);
         let mut products = products.chunks(self.p.len().max(1));
         for (head, (certain, all)) in self.heads.iter_mut().zip(sums) {
-            let by_out = wide(products.next().unwrap_or_default(), 1.0);
-            head.combined = Some(CombinedSums { certain, all, by_out });
+            let dot_out = wide(products.next().unwrap_or_default(), 1.0);
+            head.combined = Some(CombinedSums { certain, all, dot_out });
         }
     }
 }
@@ -167,8 +167,8 @@ impl<E: PooledElement> SampleRows<E> {
     /// added since the last call.
     pub(super) fn multiply(&mut self, heads: &QueryHeads<'_, E>) {
         let stride = heads.rows.value_chunks() * CHUNK;
-        let whole = self.rows.norms.len() / Weighed::FOUR * Weighed::FOUR;
-        let new = Weighed::FOUR * self.fours.len() * stride..whole * stride;
+        let whole = self.rows.norms.len() / WeightedEstimates::FOUR * WeightedEstimates::FOUR;
+        let new = WeightedEstimates::FOUR * self.fours.len() * stride..whole * stride;
         let new = fours(heads.level, &self.values[new], stride);
         self.fours.extend(new.iter().map(|four| four.map(f64::from)));
     }
@@ -183,7 +183,7 @@ impl<E: PooledElement> SampleRows<E> {
         e: &[f32],
         scale: f64,
         out: &[f64],
-    ) -> Within {
+    ) -> StratumCentres {
         let (dim, chunks) = (heads.value_dim(), heads.rows.value_chunks());
         let values =
             |run: &Range<usize>| &self.values[run.start * chunks * CHUNK..run.end * chunks * CHUNK];
@@ -201,17 +201,17 @@ impl<E: PooledElement> SampleRows<E> {
             means[stratum].iter_mut().zip(sums).for_each(|(mean, sum)| *mean += share * sum);
         }
         let averages = strata.average_neighbours(&means);
-        let mut by_centre = Vec::with_capacity(tokens.len());
+        let mut dot_centre = Vec::with_capacity(tokens.len());
         for run in runs(tokens) {
             let average = &averages[tokens[run.start]][..dim];
             let average: Vec<f32> = average.iter().map(|&x| x as f32).collect();
             let average = vectors::<E>(&average, dim, 1.0, 1, chunks);
             let products = products(heads.level, values(&run), chunks * CHUNK, &average);
-            by_centre.extend(products.into_iter().map(|x| scale * f64::from(x)));
+            dot_centre.extend(products.into_iter().map(|x| scale * f64::from(x)));
         }
         let scaled =
             |average: &Vec<f64>| -> Vec<f64> { average.iter().map(|x| scale * x).collect() };
         let centres = averages.iter().map(|average| Centre::new(&scaled(average), out)).collect();
-        Within { by_centre, centres }
+        StratumCentres { dot_centre, centres }
     }
 }

@@ -52,17 +52,17 @@ pub trait Backend: Send + Sync {
     /// single sequences are in their own results.
     fn attend_batch(
         &self,
-        batch: Vec<Turn<'_>>,
+        batch: Vec<BatchEntry<'_>>,
         threads: Option<usize>,
     ) -> Result<Vec<Result<Output>>> {
         let _ = threads;
-        Ok(batch.into_iter().map(Turn::attend).collect())
+        Ok(batch.into_iter().map(BatchEntry::attend).collect())
     }
 }
 
 /// One sequence of a batch; see [`Backend::attend_batch`].
 #[allow(missing_debug_implementations)]
-pub struct Turn<'a> {
+pub struct BatchEntry<'a> {
     /// The sequence's attention.
     pub attention: &'a mut dyn Attention,
     /// Queries, `[query_heads, queries, head_dim]`.
@@ -71,7 +71,7 @@ pub struct Turn<'a> {
     pub visible: Option<&'a [usize]>,
 }
 
-impl Turn<'_> {
+impl BatchEntry<'_> {
     /// Calls [`Attention::attend`].
     ///
     /// # Errors

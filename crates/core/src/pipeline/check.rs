@@ -13,7 +13,10 @@ use multiversion::multiversion;
 
 use crate::{
     plugin::Design,
-    sample::{Centre, Moments, Residual, SampleStats, Stratification, Weighed, Within, max_or_nan},
+    sample::{
+        Centre, Moments, Residual, SampleStats, Stratification, StratumCentres, WeightedEstimates,
+        max_or_nan,
+    },
 };
 
 /// Inclusion probabilities, strata and variance factors of a design's drawn tokens at one check.
@@ -84,7 +87,7 @@ impl<'a> SampleCheck<'a> {
         design: &'a dyn Design,
         snapshot: &'a DesignSnapshot,
         reader: usize,
-        sample: &Weighed,
+        sample: &WeightedEstimates,
         residual: &Residual,
     ) -> Self {
         let DesignSnapshot { size, probabilities, strata, .. } = snapshot;
@@ -130,7 +133,7 @@ impl<'a> SampleCheck<'a> {
             var_e: e.variance / uniform,
             trace_ev: ev.variance / uniform,
             trace_w: w.variance / uniform,
-            // The squared error is subtracted here, because `SampleStats::raised` adds it again.
+            // The squared error is subtracted here, because `SampleStats::with_raised_variances` adds it again.
             // The last `max` may drop a NaN, because a rank of 1 is safe.
             nu: (1.0 / max_or_nan(self.inverse_rank - w.relative_error_squared, 1.0 / n_s))
                 .max(1.0),
@@ -212,7 +215,7 @@ fn traces(factors: &[f64], w: &[f64]) -> [f64; 2] {
 
 impl Squares {
     /// Squares for independent draws, where `m` is 0.
-    fn new(sample: &Weighed) -> Self {
+    fn new(sample: &WeightedEstimates) -> Self {
         let zeros = || vec![0.0; sample.e.len()];
         let mut squares = Self { w: zeros(), ev: zeros(), e: zeros() };
         set_squares(sample, &mut squares);
@@ -220,14 +223,14 @@ impl Squares {
     }
 
     /// Squares for draws within strata. `strata` `[b]` has the stratum of each token.
-    fn within(sample: &Weighed, within: &Within, strata: &[usize]) -> Self {
-        let Weighed { e, norms, out_squared, .. } = sample;
+    fn within(sample: &WeightedEstimates, within: &StratumCentres, strata: &[usize]) -> Self {
+        let WeightedEstimates { e, norms, out_squared, .. } = sample;
         let mut squares = Self { w: Vec::new(), ev: Vec::new(), e: Vec::new() };
         for (i, &stratum) in strata.iter().enumerate() {
-            let (centre, by_centre) = (within.centres[stratum], within.by_centre[i]);
-            let along = along_centre(sample, i, centre, by_centre);
+            let (centre, dot_centre) = (within.centres[stratum], within.dot_centre[i]);
+            let along = along_centre(sample, i, centre, dot_centre);
             let w = sample.square(i) - 2.0 * along + centre.square_of_w(*out_squared);
-            let ev = (e[i] * norms[i]).powi(2) - 2.0 * e[i] * by_centre + centre.squared;
+            let ev = (e[i] * norms[i]).powi(2) - 2.0 * e[i] * dot_centre + centre.squared;
             squares.w.push(max_or_nan(w, 0.0));
             squares.ev.push(max_or_nan(ev, 0.0));
             squares.e.push((e[i] - centre.e).powi(2));
@@ -236,25 +239,25 @@ impl Squares {
     }
 }
 
-/// `w · m` of a token, where `m` is its stratum's centre and `by_centre` is `v · μ`.
-fn along_centre(sample: &Weighed, i: usize, centre: Centre, by_centre: f64) -> f64 {
-    let (e, by_out, out_squared) = (sample.e[i], sample.by_out[i], sample.out_squared);
-    e * (by_centre - centre.e * by_out - centre.by_out + centre.e * out_squared)
+/// `w · m` of a token, where `m` is its stratum's centre and `dot_centre` is `v · μ`.
+fn along_centre(sample: &WeightedEstimates, i: usize, centre: Centre, dot_centre: f64) -> f64 {
+    let (e, dot_out, out_squared) = (sample.e[i], sample.dot_out[i], sample.out_squared);
+    e * (dot_centre - centre.e * dot_out - centre.dot_out + centre.e * out_squared)
 }
 
 /// `|w|²`, `|e v|²` and `e²` of each token, from products of its value.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
-fn set_squares(sample: &Weighed, out: &mut Squares) {
-    let Weighed { e, norms, by_out, out_squared, .. } = sample;
+fn set_squares(sample: &WeightedEstimates, out: &mut Squares) {
+    let WeightedEstimates { e, norms, dot_out, out_squared, .. } = sample;
     let tokens = e.len();
     // Slices of one length, so that the loop has no bounds checks.
-    let (norms, by_out) = (&norms[..tokens], &by_out[..tokens]);
+    let (norms, dot_out) = (&norms[..tokens], &dot_out[..tokens]);
     let Squares { w: out_w, ev: out_ev, e: out_e } = out;
     let (out_w, out_ev) = (&mut out_w[..tokens], &mut out_ev[..tokens]);
     let out_e = &mut out_e[..tokens];
     for i in 0..tokens {
         let (e, norm) = (e[i] * e[i], norms[i] * norms[i]);
-        let w = e * (norm - 2.0 * by_out[i] + out_squared);
+        let w = e * (norm - 2.0 * dot_out[i] + out_squared);
         // `max` would replace a NaN by 0.
         out_w[i] = if w < 0.0 { 0.0 } else { w };
         out_ev[i] = e * norm;
@@ -263,7 +266,7 @@ fn set_squares(sample: &Weighed, out: &mut Squares) {
 }
 
 /// Statistics of a sample of `size` tokens apart from its variances, which are not set.
-fn stats(size: usize, sample: &Weighed, residual: &Residual) -> SampleStats {
+fn stats(size: usize, sample: &WeightedEstimates, residual: &Residual) -> SampleStats {
     let Residual { n_s, visible, query_heads, max_norm_v, .. } = *residual;
     let moments = Moments {
         value_dim: sample.value_dim,
@@ -281,19 +284,23 @@ fn stats(size: usize, sample: &Weighed, residual: &Residual) -> SampleStats {
 /// pairs of different tokens, each weighted by its contribution to the trace (docs/guarantees.md,
 /// first term of eq. 7'). `None` for fewer than four tokens, or if all terms are 0.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
-fn alignment_of_tokens(sample: &Weighed, factors: &[f64], squares: &[f64]) -> Option<f64> {
-    const FOUR: usize = Weighed::FOUR;
-    let Weighed { e, by_out, out_squared, fours, .. } = sample;
+fn alignment_of_tokens(
+    sample: &WeightedEstimates,
+    factors: &[f64],
+    squares: &[f64],
+) -> Option<f64> {
+    const FOUR: usize = WeightedEstimates::FOUR;
+    let WeightedEstimates { e, dot_out, out_squared, fours, .. } = sample;
     let (mut parallel, mut all) = (0.0, 0.0);
-    let (e, by_out) = (e.as_chunks::<FOUR>().0, by_out.as_chunks::<FOUR>().0);
+    let (e, dot_out) = (e.as_chunks::<FOUR>().0, dot_out.as_chunks::<FOUR>().0);
     let (factors, squares) = (factors.as_chunks::<FOUR>().0, squares.as_chunks::<FOUR>().0);
     for (four, products) in fours.iter().enumerate() {
-        let (e, by_out) = (e[four], by_out[four]);
+        let (e, dot_out) = (e[four], dot_out[four]);
         let (factors, squares) = (factors[four], squares[four]);
         let weights: [f64; FOUR] = std::array::from_fn(|i| factors[i] * e[i] * e[i]);
         let terms: [f64; FOUR] = std::array::from_fn(|i| factors[i] * squares[i]);
-        for (product, (i, j)) in products.iter().zip(Weighed::PAIRS) {
-            let product = product - by_out[i] - by_out[j] + out_squared;
+        for (product, (i, j)) in products.iter().zip(WeightedEstimates::PAIRS) {
+            let product = product - dot_out[i] - dot_out[j] + out_squared;
             parallel += weights[i] * weights[j] * (product * product);
             all += terms[i] * terms[j];
         }
@@ -305,13 +312,13 @@ fn alignment_of_tokens(sample: &Weighed, factors: &[f64], squares: &[f64]) -> Op
 /// mean of the strata's alignments, weighted by their parts of the trace (first term of eq. 7'').
 /// A stratum without such pairs has alignment 1, as if all its tokens were parallel.
 fn alignment_within(
-    sample: &Weighed,
-    within: &Within,
+    sample: &WeightedEstimates,
+    within: &StratumCentres,
     strata: &[usize],
     factors: &[f64],
     squares: &[f64],
 ) -> f64 {
-    const FOUR: usize = Weighed::FOUR;
+    const FOUR: usize = WeightedEstimates::FOUR;
     let mut sums = vec![StratumSums::default(); within.centres.len()];
     for ((&stratum, factor), square) in strata.iter().zip(factors).zip(squares) {
         sums[stratum].trace += factor * square;
@@ -320,9 +327,9 @@ fn alignment_within(
         let products = sample.products(four);
         let along = |i: usize| {
             let token = FOUR * four + i;
-            along_centre(sample, token, within.centres[strata[i]], within.by_centre[token])
+            along_centre(sample, token, within.centres[strata[i]], within.dot_centre[token])
         };
-        for (product, (i, j)) in products.into_iter().zip(Weighed::PAIRS) {
+        for (product, (i, j)) in products.into_iter().zip(WeightedEstimates::PAIRS) {
             if strata[i] != strata[j] {
                 continue;
             }

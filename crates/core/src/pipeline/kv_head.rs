@@ -10,7 +10,7 @@ use crate::{
         first_sizes::FirstSizes,
         learning_record::LearningRecord,
     },
-    plugin::{Attended, NewTokens, PromptQueries, Sampler, Schedule, Selector},
+    plugin::{AttentionWeights, NewTokens, PromptQueries, Sampler, Schedule, Selector},
     promise::{Assumptions, Certificate, Kind},
     sample::{Accumulator, ExactAccumulator, Residual, stats::norm},
     step::{
@@ -256,7 +256,7 @@ impl Pipeline {
     /// Returns [`Error::Unobserved`] if a selector [awaits a prompt](Self::awaits_prompt), and
     /// [`Error::NoFeedback`] if a selector [needs feedback](Self::needs_feedback) and an earlier
     /// step was not followed by [`feedback`](Self::feedback).
-    pub fn check_taught(&self, step: u32) -> Result<()> {
+    pub fn check_observed(&self, step: u32) -> Result<()> {
         if let Some(selector) = self.awaits_prompt() {
             return Err(Error::Unobserved { selector: selector.into() });
         }
@@ -302,7 +302,7 @@ impl Pipeline {
     }
 
     /// Passes the attention weights of one row to the selectors that need them.
-    pub fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+    pub fn feedback(&mut self, row: &Row<'_>, attended: &AttentionWeights<'_>) {
         self.learning_record.record_feedback();
         let selectors = self.selectors.iter_mut().enumerate();
         for (i, selector) in selectors.filter(|(_, selector)| selector.needs_feedback()) {
@@ -314,9 +314,9 @@ impl Pipeline {
     /// statistics of samples by the reference implementation, [`ExactAccumulator`].
     ///
     /// # Errors
-    /// Returns the errors of [`check_taught`](Self::check_taught).
+    /// Returns the errors of [`check_observed`](Self::check_taught).
     pub fn read(&self, step: &Step<'_>) -> Result<Reading> {
-        self.check_taught(step.step)?;
+        self.check_observed(step.step)?;
         Ok(self.complete(step, &self.choose(step)))
     }
 
@@ -457,8 +457,8 @@ impl Pipeline {
     fn select(&self, step: &Step<'_>) -> Vec<Picks> {
         let (rows, logits) = (step.rows(), GroupLogits::default());
         let mut picks = vec![Picks::new(step.visible)];
-        if self.sampler.is_some() && self.config.sampler().wants_scores() {
-            picks[0].keep_scores();
+        if self.sampler.is_some() && self.config.sampler().needs_scores() {
+            picks[0].store_scores();
         }
         for (i, selector) in self.selectors.iter().enumerate() {
             if !selector.group_wide() {

@@ -8,7 +8,7 @@ use dyn_clone::DynClone;
 use crate::{
     Result, Size,
     plugin::NewTokens,
-    sample::{Sample, Stratification, Unseen},
+    sample::{MissBounds, Sample, Stratification},
     step::{Picks, Row, Site, Stream},
 };
 
@@ -43,7 +43,7 @@ pub trait SamplerConfig: Any + Debug + DynClone + Send + Sync {
     }
 
     /// Returns true if the sampler needs the [scores](Picks::scores) of the selectors.
-    fn wants_scores(&self) -> bool {
+    fn needs_scores(&self) -> bool {
         false
     }
 }
@@ -130,7 +130,7 @@ pub trait Design {
 
     /// Bounds on the weights that a sample of `size` tokens may miss, relative to the logit
     /// `shift`. `reader` is the index of a query head among those that read the list.
-    fn unseen(&self, reader: usize, size: usize, shift: f64) -> Option<Unseen> {
+    fn unseen(&self, reader: usize, size: usize, shift: f64) -> Option<MissBounds> {
         let _ = (reader, size, shift);
         None
     }

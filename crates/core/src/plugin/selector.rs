@@ -116,7 +116,7 @@ pub trait Selector: Any + DynClone + Send + Sync {
 
     /// Learns from the attention weights of one row. It is called for each query head of the group,
     /// in order, after the step.
-    fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+    fn feedback(&mut self, row: &Row<'_>, attended: &AttentionWeights<'_>) {
         let _ = (row, attended);
     }
 
@@ -198,7 +198,7 @@ pub struct PromptQueries<'a> {
 
 /// Attention weights of one row over the tokens that it read.
 #[derive(Clone, Copy, Debug)]
-pub struct Attended<'a> {
+pub struct AttentionWeights<'a> {
     /// Tokens read, ascending.
     pub tokens: &'a [u32],
     /// Weight `e / D^` of each token, not divided by its inclusion probability.

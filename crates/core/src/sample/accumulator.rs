@@ -1,7 +1,7 @@
 //! Accumulators, which read the rows of a sample and compute its statistics.
 
 use crate::{
-    sample::{Residual, Sample, SampleStats, Stratification, Weighed},
+    sample::{Residual, Sample, SampleStats, Stratification, WeightedEstimates},
     step::{Picks, Row, Softmax},
 };
 
@@ -40,8 +40,8 @@ pub trait Accumulator {
         residual: &Residual,
         p: &[f64],
         strata: Option<&Stratification>,
-    ) -> Weighed {
-        weighed_by_definition(self, reader, residual, p, strata)
+    ) -> WeightedEstimates {
+        compute_weighed(self, reader, residual, p, strata)
     }
 
     /// Smallest number of rows still to be read for which reading all visible tokens in order is
@@ -65,16 +65,16 @@ pub enum SampleUse {
 
 /// Statistics of a weighted sample by the reference implementation, from the sample that an
 /// accumulator shows. It is the default of [`Accumulator::weighed`].
-pub fn weighed_by_definition<T: Accumulator + ?Sized>(
+pub fn compute_weighed<T: Accumulator + ?Sized>(
     accumulator: &mut T,
     reader: usize,
     residual: &Residual,
     p: &[f64],
     strata: Option<&Stratification>,
-) -> Weighed {
-    let mut weighed = Weighed::default();
+) -> WeightedEstimates {
+    let mut weighed = WeightedEstimates::default();
     accumulator.sample(reader, residual, &mut |sample, shift| {
-        weighed = Weighed::new(sample, p, strata, shift);
+        weighed = WeightedEstimates::new(sample, p, strata, shift);
     });
     weighed
 }

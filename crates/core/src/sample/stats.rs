@@ -1,7 +1,7 @@
 //! Statistics of a sample, from which estimators bound its error.
 
 use crate::{
-    sample::{Residual, Unseen},
+    sample::{MissBounds, Residual},
     step::Softmax,
 };
 
@@ -60,7 +60,7 @@ pub struct SampleStats {
     /// Upper bound on `e` of the residual's tokens, if a selector proved one.
     pub bound: Option<f64>,
     /// Bounds of the design on the weights that the sample may have missed, if it has any.
-    pub unseen: Option<Unseen>,
+    pub unseen: Option<MissBounds>,
 }
 
 /// A sample of the residual for one row, and facts about the residual.
@@ -220,7 +220,7 @@ impl SampleStats {
     /// products contribute `Σ |w|⁴ / (Σ |w|²)² = kurtosis / drawn` to the inverse rank. `nu`
     /// already includes `1 / drawn`, so this method adds the other `(kurtosis − 1) / drawn`.
     #[must_use]
-    pub fn raised(&self, z: f64) -> Self {
+    pub fn with_raised_variances(&self, z: f64) -> Self {
         if z == 0.0 {
             return *self;
         }
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn nan_in_a_kurtosis_or_rank_is_never_favourable() {
         let unknown = SampleStats { kurtosis_w: f64::NAN, ..stats(&[1.0, 2.0, 4.0], 1000) };
-        assert!(unknown.raised(1.0).trace_w.is_nan());
+        assert!(unknown.with_raised_variances(1.0).trace_w.is_nan());
         assert!(kurtosis(5, &Deviations { squares: f64::NAN, fourths: 1.0 }).is_nan());
         assert_eq!(effective_rank(1000, 1.0, f64::NAN), 1.0);
         assert!(max_or_nan(f64::NAN, 0.0).is_nan() && max_or_nan(0.0, f64::NAN).is_nan());

@@ -5,7 +5,7 @@
 /// The sample misses all tokens of such a set with probability `1/e`, and all tokens of a set with
 /// λ expected draws with probability `e^−λ`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Unseen {
+pub struct MissBounds {
     /// Upper bound `x` on the set's part of `Σ e |v|`.
     pub numerator: f64,
     /// Upper bound `y` on the set's part of `Σ e`. Its part of `Σ e |v − o|` is at most

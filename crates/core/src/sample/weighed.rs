@@ -15,7 +15,7 @@ use crate::{
 /// The `b` tokens are in draw order; each was drawn independently of the others, or within its
 /// stratum.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Weighed {
+pub struct WeightedEstimates {
     /// Logit that exponentials are relative to.
     pub shift: f64,
     /// Number of elements of a value.
@@ -33,19 +33,19 @@ pub struct Weighed {
     /// `|v|` of each token, `[b]`, shared by the query heads.
     pub norms: Rc<[f64]>,
     /// `v · o^` of each token, `[b]`.
-    pub by_out: Vec<f64>,
+    pub dot_out: Vec<f64>,
     /// `v · v'` for the [`PAIRS`](Self::PAIRS) of each four successive tokens `4 i .. 4 i + 4`,
     /// `[b / 4]`, shared by the query heads.
     pub fours: Rc<[[f64; 6]]>,
     /// Centres of the strata, if tokens were drawn within strata.
-    pub within: Option<Within>,
+    pub within: Option<StratumCentres>,
 }
 
 /// Centres of strata, and their dot products with the values of the drawn tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Within {
+pub struct StratumCentres {
     /// `v · μ` of each token, where `μ` is the centre of `e v` in its stratum, `[b]`.
-    pub by_centre: Vec<f64>,
+    pub dot_centre: Vec<f64>,
     /// Centre of each stratum, `[strata]`.
     pub centres: Vec<Centre>,
 }
@@ -58,10 +58,10 @@ pub struct Centre {
     /// `|μ|²` of the centre `μ` of `e v`.
     pub squared: f64,
     /// `μ · o^`.
-    pub by_out: f64,
+    pub dot_out: f64,
 }
 
-impl Within {
+impl StratumCentres {
     /// Computes the centres for drawn tokens with exponentials `e` and `values`.
     fn new(stratification: &Stratification, e: &[f64], values: &[&[f32]], out: &[f64]) -> Self {
         let drawn = stratification.drawn();
@@ -75,7 +75,7 @@ impl Within {
         let averages = stratification.average_neighbours(&means);
         let tokens = stratification.strata.iter().zip(values);
         Self {
-            by_centre: tokens.map(|(&stratum, value)| dot(value, &averages[stratum])).collect(),
+            dot_centre: tokens.map(|(&stratum, value)| dot(value, &averages[stratum])).collect(),
             centres: averages.iter().map(|average| Centre::new(average, out)).collect(),
         }
     }
@@ -87,12 +87,12 @@ impl Centre {
     pub fn new(average: &[f64], out: &[f64]) -> Self {
         let (e, average) = (average[out.len()], &average[..out.len()]);
         let squared = average.iter().map(|x| x * x).sum();
-        Self { e, squared, by_out: average.iter().zip(out).map(|(x, o)| x * o).sum() }
+        Self { e, squared, dot_out: average.iter().zip(out).map(|(x, o)| x * o).sum() }
     }
 
     /// `|m|²` of the centre `m` of `w`.
     pub(crate) fn square_of_w(&self, out_squared: f64) -> f64 {
-        self.squared - self.e * (2.0 * self.by_out - self.e * out_squared)
+        self.squared - self.e * (2.0 * self.dot_out - self.e * out_squared)
     }
 }
 
@@ -101,7 +101,7 @@ fn dot(value: &[f32], vector: &[f64]) -> f64 {
     value.iter().zip(vector).map(|(&v, x)| f64::from(v) * x).sum()
 }
 
-impl Weighed {
+impl WeightedEstimates {
     /// Number of successive tokens whose values are multiplied with each other.
     pub const FOUR: usize = 4;
 
@@ -111,16 +111,16 @@ impl Weighed {
     /// `|w|²` of a token.
     pub(crate) fn square(&self, i: usize) -> f64 {
         let square = self.norms[i] * self.norms[i];
-        self.e[i] * self.e[i] * (square - 2.0 * self.by_out[i] + self.out_squared)
+        self.e[i] * self.e[i] * (square - 2.0 * self.dot_out[i] + self.out_squared)
     }
 
     /// `w · w'` of the [`PAIRS`](Self::PAIRS) of tokens `4 four .. 4 four + 4`.
     pub(crate) fn products(&self, four: usize) -> [f64; 6] {
-        let Self { e, by_out, out_squared, fours, .. } = self;
+        let Self { e, dot_out, out_squared, fours, .. } = self;
         std::array::from_fn(|pair| {
             let (i, j) = Self::PAIRS[pair];
             let (i, j) = (Self::FOUR * four + i, Self::FOUR * four + j);
-            e[i] * e[j] * (fours[four][pair] - by_out[i] - by_out[j] + out_squared)
+            e[i] * e[j] * (fours[four][pair] - dot_out[i] - dot_out[j] + out_squared)
         })
     }
 
@@ -150,17 +150,17 @@ impl Weighed {
         };
         let four = |four: &[&[f32]]| Self::PAIRS.map(|(i, j)| product(four[i], four[j]));
         Self {
-            by_out: values.iter().map(|value| dot(value, &out)).collect(),
+            dot_out: values.iter().map(|value| dot(value, &out)).collect(),
             fours: values.chunks_exact(Self::FOUR).map(four).collect(),
-            within: strata.map(|strata| Within::new(strata, sample.e, &values, &out)),
-            ..Self::of_sums(shift, sample.certain, &total, sample.e.to_vec(), norms)
+            within: strata.map(|strata| StratumCentres::new(strata, sample.e, &values, &out)),
+            ..Self::from_sums(shift, sample.certain, &total, sample.e.to_vec(), norms)
         }
     }
 
     /// Computes the estimates from the sums over the picked tokens and over all tokens read, which
-    /// are relative to the same shift. The dot products (`by_out`, `fours` and `within`) are not
+    /// are relative to the same shift. The dot products (`dot_out`, `fours` and `within`) are not
     /// set.
-    pub fn of_sums(
+    pub fn from_sums(
         shift: f64,
         certain: &Softmax,
         all: &Softmax,
@@ -177,7 +177,7 @@ impl Weighed {
             drift: drift(&out, certain),
             e,
             norms,
-            by_out: Vec::new(),
+            dot_out: Vec::new(),
             fours: Rc::default(),
             within: None,
         }

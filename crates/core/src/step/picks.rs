@@ -43,8 +43,8 @@ impl Picks {
     }
 
     /// Makes the picks store the scores that are later passed to [`take_top`](Self::take_top) or
-    /// [`ranked_by`](Self::ranked_by).
-    pub fn keep_scores(&mut self) {
+    /// [`set_scores`](Self::ranked_by).
+    pub fn store_scores(&mut self) {
         self.scores = StoredScores::Missing;
     }
 
@@ -53,7 +53,7 @@ impl Picks {
     ///
     /// # Panics
     /// Panics if the number of scores is not the number of visible tokens.
-    pub fn ranked_by(&mut self, scores: impl IntoIterator<Item = f32>) {
+    pub fn set_scores(&mut self, scores: impl IntoIterator<Item = f32>) {
         if !matches!(self.scores, StoredScores::Ignored) {
             let scores: Arc<[f32]> = scores.into_iter().collect();
             assert_eq!(scores.len(), self.visible, "one score for each visible token");
@@ -100,7 +100,7 @@ impl Picks {
     /// Panics if the number of scores is not the number of visible tokens.
     pub fn take_top<S: Rank>(&mut self, k: usize, scores: &[S]) -> Option<S> {
         assert_eq!(scores.len(), self.visible, "one score for each visible token");
-        self.ranked_by(scores.iter().map(|&score| score.into()));
+        self.set_scores(scores.iter().map(|&score| score.into()));
         if k >= self.visible - self.len {
             self.take_range(0..self.visible);
             return None;
@@ -218,7 +218,7 @@ mod tests {
         let mut picks = Picks::new(3);
         picks.take_top(1, &[3.0, 1.0, 2.0]);
         assert!(picks.scores().is_none(), "scores are not stored by default");
-        picks.keep_scores();
+        picks.store_scores();
         picks.take(0);
         assert!(picks.scores().is_none(), "no top-k yet");
         picks.take_top(1, &[0.0, 1.0, 2.0]);
@@ -230,7 +230,7 @@ mod tests {
     fn a_union_has_no_bound_and_the_larger_scores() {
         let (mut all, mut other) = (Picks::new(3), Picks::new(3));
         for (picks, scores) in [(&mut all, [3.0, 1.0, 2.0]), (&mut other, [0.0, 1.5, 4.0])] {
-            picks.keep_scores();
+            picks.store_scores();
             picks.take_top(1, &scores);
         }
         all.bound_residual(1.0);

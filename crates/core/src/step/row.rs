@@ -97,7 +97,7 @@ impl<'a> Row<'a> {
     }
 
     /// Sum of the group's queries, `[head_dim]`, multiplied by the softmax scale.
-    pub fn query_of_group(&self) -> Vec<f32> {
+    pub fn group_query(&self) -> Vec<f32> {
         self.group().sum_axis(ndarray::Axis(0)).to_vec()
     }
 
@@ -169,7 +169,7 @@ impl<'a> Row<'a> {
         match score {
             Score::Head => self.logits(&mut scores),
             Score::Group => {
-                self.step.keys.dots(0..self.visible(), &self.query_of_group(), &mut scores);
+                self.step.keys.dots(0..self.visible(), &self.group_query(), &mut scores);
             }
         }
         Cow::Owned(scores)

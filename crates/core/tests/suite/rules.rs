@@ -27,7 +27,7 @@ use vattention_core::{
     SampleStats, Sampler, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site, Size, Step,
     Target, Tokens,
     pipeline::{LayerSettings, List, Reading},
-    plugin::{Attended, Design, Radius, SampleEvidence, Schedule, Uniform},
+    plugin::{AttentionWeights, Design, Radius, SampleEvidence, Schedule, Uniform},
     promise::{Assumptions, SampleGoal},
     sample::{Accumulator, ExactAccumulator, Residual, Sample, SampleUse},
     step::{Softmax, Stream},
@@ -509,7 +509,7 @@ impl Selector for Recorder {
         true
     }
 
-    fn feedback(&mut self, row: &Row<'_>, _: &Attended<'_>) {
+    fn feedback(&mut self, row: &Row<'_>, _: &AttentionWeights<'_>) {
         STREAMS.lock().unwrap().push(row.stream());
     }
 }
@@ -521,7 +521,7 @@ fn rule_6_each_selector_has_its_own_random_numbers_in_feedback_too() {
     let mut pipeline = Pipeline::new(&Arc::new(two), head.site).unwrap();
     let step = head.step();
     pipeline.read(&step).unwrap();
-    pipeline.feedback(&step.row(0), &Attended { tokens: &[9], weights: &[1.0] });
+    pipeline.feedback(&step.row(0), &AttentionWeights { tokens: &[9], weights: &[1.0] });
     let stream = |purpose| Stream::new(&head.site, purpose, 0, 0);
     let want = [stream(1), stream(2), stream(1), stream(2)];
     assert_eq!(*STREAMS.lock().unwrap(), want, "purpose 0 belongs to the sampler");

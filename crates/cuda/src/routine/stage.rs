@@ -274,7 +274,7 @@ impl<'a> PickRow<'a> {
     fn query(&self, op: &Op) -> Vec<f32> {
         let row = self.head.step.row(self.member);
         match op {
-            Op::TopLogits { score: Score::Group, .. } => row.query_of_group(),
+            Op::TopLogits { score: Score::Group, .. } => row.group_query(),
             _ => row.query().to_vec(),
         }
     }

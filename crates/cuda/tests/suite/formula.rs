@@ -46,7 +46,7 @@ fn evaluate(form: &ClosedForm, stats: &SampleStats) -> usize {
         ClosedForm::Formula { formula, .. } => {
             let Formula { numerator, denominator, epsilon, splits, population, allowance } =
                 formula;
-            let stats = &stats.raised(*allowance);
+            let stats = &stats.with_raised_variances(*allowance);
             let n_s = stats.n_s as f64;
             let bound = stats.bound.unwrap_or(f64::NAN);
             let (spread, norm) = match numerator {

@@ -6,7 +6,7 @@ use vattention_core::{
     pipeline::required_size,
     plugin::{Budget, SampleEvidence, check_sizes},
     promise::{Assumption, Assumptions, Scope},
-    sample::Unseen,
+    sample::MissBounds,
 };
 use vattention_estimators::formula::{bar_of_radius, radius_of_bar};
 use vattention_estimators::{Clt, Combine, Hoeffding, Mode, Ratio, SubGaussian, Terms};
@@ -121,7 +121,7 @@ proptest! {
         prop_assume!(settings.mode != Mode::Rigorous);
         let with_bound = |proved: bool| {
             let sum = weight * stats.d;
-            let unseen = Unseen { numerator: sum, denominator: sum, proved };
+            let unseen = MissBounds { numerator: sum, denominator: sum, proved };
             SampleStats { bound: None, unseen: Some(unseen), ..stats }
         };
         let without_bound = SampleStats { bound: None, ..stats };

@@ -17,7 +17,7 @@ fn stream() -> Stream {
 /// no token is picked.
 fn picks(visible: usize, scores: Option<&[f32]>) -> Picks {
     let mut picks = Picks::new(visible);
-    picks.keep_scores();
+    picks.store_scores();
     if let Some(scores) = scores {
         picks.take_top(visible / 20, scores);
     }

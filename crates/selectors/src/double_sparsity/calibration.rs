@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use vattention_core::Site;
 
-use super::{Importance, IndexOf};
+use super::{Importance, IndexScope};
 
 /// Checks that a file has lists of some layer.
 pub(super) fn check_file(path: &Path) -> Result<(), String> {
@@ -28,12 +28,12 @@ pub(super) fn read(
     path: &Path,
     site: &Site,
     by: Importance,
-    labels: IndexOf,
+    labels: IndexScope,
 ) -> Result<Vec<Vec<usize>>, String> {
     let named = |reason: String| format!("{}: {reason}", path.display());
     let bytes = std::fs::read(path).map_err(|error| named(error.to_string()))?;
     let group = site.shape.group();
-    let (suffix, heads, own_heads) = if labels == IndexOf::Group && group > 1 {
+    let (suffix, heads, own_heads) = if labels == IndexScope::Group && group > 1 {
         ("proj_group", site.shape.kv_heads, site.kv_head..site.kv_head + 1)
     } else {
         ("proj", site.shape.query_heads, site.kv_head * group..(site.kv_head + 1) * group)

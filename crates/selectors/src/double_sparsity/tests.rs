@@ -36,7 +36,13 @@ fn permutation(dim: usize, step: usize) -> Vec<usize> {
     (0..dim).map(|i| (i * step + 1) % dim).collect()
 }
 
-fn config(dim: usize, channels: usize, bits: u64, labels: IndexOf, score: Score) -> DoubleSparsity {
+fn config(
+    dim: usize,
+    channels: usize,
+    bits: u64,
+    labels: IndexScope,
+    score: Score,
+) -> DoubleSparsity {
     DoubleSparsity {
         size: Size::Tokens(7),
         calibration: file(FILES.path(), dim),
@@ -52,7 +58,7 @@ fn config(dim: usize, channels: usize, bits: u64, labels: IndexOf, score: Score)
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Half {
     bits: u64,
-    labels: IndexOf,
+    labels: IndexScope,
     score: Score,
 }
 
@@ -64,18 +70,21 @@ impl SelectorConfig for Half {
     }
 }
 
-vattention_testkit::laws!(head_labels, Half { bits: 4, labels: IndexOf::Head, score: Score::Head });
+vattention_testkit::laws!(
+    head_labels,
+    Half { bits: 4, labels: IndexScope::Head, score: Score::Head }
+);
 vattention_testkit::laws!(
     head_labels_group_scores,
-    Half { bits: 2, labels: IndexOf::Head, score: Score::Group }
+    Half { bits: 2, labels: IndexScope::Head, score: Score::Group }
 );
 vattention_testkit::laws!(
     group_labels,
-    Half { bits: 3, labels: IndexOf::Group, score: Score::Head }
+    Half { bits: 3, labels: IndexScope::Group, score: Score::Head }
 );
 vattention_testkit::laws!(
     group_labels_group_scores,
-    Half { bits: 0, labels: IndexOf::Group, score: Score::Group }
+    Half { bits: 0, labels: IndexScope::Group, score: Score::Group }
 );
 
 fn build_filled(config: &DoubleSparsity, head: &Head) -> DoubleSparsitySelector {
@@ -84,11 +93,11 @@ fn build_filled(config: &DoubleSparsity, head: &Head) -> DoubleSparsitySelector 
     selector
 }
 
-const LABELS: [IndexOf; 2] = [IndexOf::Head, IndexOf::Group];
+const LABELS: [IndexScope; 2] = [IndexScope::Head, IndexScope::Group];
 
 /// Channels of a member's labels.
-fn label_channels(dim: usize, channels: usize, labels: IndexOf, member: usize) -> Vec<usize> {
-    let step = if labels == IndexOf::Group { 11 } else { [3, 7][member] };
+fn label_channels(dim: usize, channels: usize, labels: IndexScope, member: usize) -> Vec<usize> {
+    let step = if labels == IndexScope::Group { 11 } else { [3, 7][member] };
     permutation(dim, step)[..channels].to_vec()
 }
 
@@ -192,16 +201,16 @@ fn each_head_has_the_channels_of_its_list() {
         let config = config(4, 2, 4, labels, Score::Head);
         channels(&DoubleSparsity { calibration: path.clone(), by, ..config })
     };
-    assert_eq!(read(Importance::Q, IndexOf::Head).unwrap(), [[2, 0], [3, 0]]);
-    assert_eq!(read(Importance::K, IndexOf::Head).unwrap(), [[0, 2], [0, 3]]);
-    assert_eq!(read(Importance::K, IndexOf::Group).unwrap(), [[3, 2]]);
+    assert_eq!(read(Importance::Q, IndexScope::Head).unwrap(), [[2, 0], [3, 0]]);
+    assert_eq!(read(Importance::K, IndexScope::Head).unwrap(), [[0, 2], [0, 3]]);
+    assert_eq!(read(Importance::K, IndexScope::Group).unwrap(), [[3, 2]]);
     // With one query head per KV head, the list of that query head is read.
     let shape = Shape { query_heads: 4, kv_heads: 4, head_dim: 4, value_dim: 1 };
     let site = Site { seed: 0, sequence: 0, layer: 5, kv_head: 3, shape };
     let single_head = DoubleSparsity {
         calibration: path.clone(),
         by: Importance::Q,
-        ..config(4, 3, 4, IndexOf::Group, Score::Head)
+        ..config(4, 3, 4, IndexScope::Group, Score::Head)
     };
     assert_eq!(single_head.channels(&site).unwrap(), [[3, 0, 1]]);
 }
@@ -212,7 +221,7 @@ fn errors_name_the_file_and_the_list() {
     let config = DoubleSparsity {
         calibration: file(folder.path(), 4),
         by: Importance::K,
-        ..config(4, 2, 4, IndexOf::Group, Score::Head)
+        ..config(4, 2, 4, IndexScope::Group, Score::Head)
     };
     let refused = |config: &DoubleSparsity| {
         let error = channels(config).unwrap_err();

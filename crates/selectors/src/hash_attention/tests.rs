@@ -11,7 +11,7 @@ use vattention_testkit::{Head, Texture, heads};
 use super::codes::pack;
 use super::*;
 
-fn config(bits: u64, codes: IndexOf, score: Score) -> HashAttention {
+fn config(bits: u64, codes: IndexScope, score: Score) -> HashAttention {
     HashAttention {
         size: Size::Tokens(7),
         weights: None,
@@ -22,10 +22,10 @@ fn config(bits: u64, codes: IndexOf, score: Score) -> HashAttention {
     }
 }
 
-vattention_testkit::laws!(head_codes, config(32, IndexOf::Head, Score::Head));
-vattention_testkit::laws!(head_codes_group_scores, config(40, IndexOf::Head, Score::Group));
-vattention_testkit::laws!(group_codes, config(100, IndexOf::Group, Score::Head));
-vattention_testkit::laws!(group_codes_group_scores, config(32, IndexOf::Group, Score::Group));
+vattention_testkit::laws!(head_codes, config(32, IndexScope::Head, Score::Head));
+vattention_testkit::laws!(head_codes_group_scores, config(40, IndexScope::Head, Score::Group));
+vattention_testkit::laws!(group_codes, config(100, IndexScope::Group, Score::Head));
+vattention_testkit::laws!(group_codes_group_scores, config(32, IndexScope::Group, Score::Group));
 
 /// Returns the scores of one row by a selector with all of a head's keys.
 fn scores(config: &HashAttention, head: &Head, member: usize) -> Vec<u16> {
@@ -78,7 +78,7 @@ proptest! {
     /// A group's score is 1 plus the agreeing bits of all its query heads.
     #[test]
     fn a_groups_score_is_the_sum_of_its_heads(head in heads(40)) {
-        for codes in [IndexOf::Head, IndexOf::Group] {
+        for codes in [IndexScope::Head, IndexScope::Group] {
             let by_head = config(40, codes, Score::Head);
             let [a, b] = [0, 1].map(|member| scores(&by_head, &head, member));
             let sum: Vec<u16> = a.iter().zip(&b).map(|(a, b)| a + b - 1).collect();
@@ -90,7 +90,7 @@ proptest! {
     /// in the opposite direction agrees in no bit.
     #[test]
     fn the_querys_own_code_has_the_top_score(head in heads(20), scale in 0.1_f32..9.0) {
-        let config = config(32, IndexOf::Group, Score::Head);
+        let config = config(32, IndexScope::Group, Score::Head);
         let mut selector = config.build_selector(head.site()).unwrap();
         let query = head.step(1).row(0).query().to_vec();
         let opposite = query.iter().map(|x| -x);
@@ -110,7 +110,7 @@ fn hyperplanes_find_a_needle() {
     let head = Head::new(2000, 20, 5, Texture::Needle);
     let row = head.step(2000).row(0);
     let needle = (0..2000).max_by(|&a, &b| row.logit(a).total_cmp(&row.logit(b))).unwrap();
-    let scores = scores(&config(128, IndexOf::Group, Score::Group), &head, 0);
+    let scores = scores(&config(128, IndexScope::Group, Score::Group), &head, 0);
     let better = scores.iter().filter(|&&score| score > scores[needle]).count();
     assert!(better < 20, "{better} tokens score higher");
 }
@@ -170,9 +170,9 @@ fn each_head_reads_its_rows() {
         maps.iter().map(|map| map.query().layers()[0].weight[0]).collect()
     };
     let row = |head: usize| (head * 64 * 7919 % 101) as f32 / 50.0 - 1.0;
-    assert_eq!(first(4, IndexOf::Head), [row(2), row(3)]);
-    assert_eq!(first(4, IndexOf::Group), [row(2)], "the group's first query head's");
-    assert_eq!(first(2, IndexOf::Group), [row(1)]);
+    assert_eq!(first(4, IndexScope::Head), [row(2), row(3)]);
+    assert_eq!(first(4, IndexScope::Group), [row(2)], "the group's first query head's");
+    assert_eq!(first(2, IndexScope::Group), [row(1)]);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn errors_name_the_file_and_the_tensor() {
     let trained = HashAttention {
         weights: Some(path.clone()),
         bits: None,
-        ..config(32, IndexOf::Head, Score::Head)
+        ..config(32, IndexScope::Head, Score::Head)
     };
     let refused = |config: &HashAttention| {
         let error = build(config).unwrap_err();
@@ -197,7 +197,7 @@ fn errors_name_the_file_and_the_tensor() {
     write(&path, 2, good, |_| {});
     assert!(refused(&trained).contains("is [2, 8, 8]: expected [4 query heads, 8, out]"));
     assert!(refused(&trained).ends_with("of KV heads: write `codes = \"group\"`"), "HATA's");
-    let shared = HashAttention { codes: IndexOf::Group, ..trained.clone() };
+    let shared = HashAttention { codes: IndexScope::Group, ..trained.clone() };
     write(&path, 3, good, |_| {});
     assert!(refused(&shared).contains("expected [2 KV heads or 4 query heads, 8, out]"));
     assert!(!refused(&shared).contains("write `codes"));
@@ -264,7 +264,7 @@ fn a_linear_group_map_picks_the_tokens_of_hata() {
             size: Size::Tokens(case.size),
             weights: Some(file.path().into()),
             bits: None,
-            ..config(32, IndexOf::Group, Score::Group)
+            ..config(32, IndexScope::Group, Score::Group)
         };
         let mut selector = hata.build_selector(&site).unwrap();
         selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });

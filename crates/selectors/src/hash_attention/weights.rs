@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vattention_core::{Shape, Site};
 
-use super::{Bits, IndexOf};
+use super::{Bits, IndexScope};
 use crate::network::{Activation, Affine, CodeMap, Network};
 use vattention_index::tensor_file::{TensorFile, mismatch};
 
@@ -23,7 +23,7 @@ impl HashWeights {
     pub(super) fn read_map(
         &self,
         site: &Site,
-        codes: IndexOf,
+        codes: IndexScope,
         member: usize,
         activation: Activation,
     ) -> Result<CodeMap, String> {
@@ -63,7 +63,7 @@ impl HashWeights {
         &self,
         name: &str,
         site: &Site,
-        codes: IndexOf,
+        codes: IndexScope,
         member: usize,
     ) -> Result<Vec<Affine>, String> {
         let mut layers: Vec<Affine> = Vec::new();
@@ -104,20 +104,20 @@ impl HashWeights {
 
 /// Returns the row of a tensor of `heads` rows that `member` of the group at `site` uses; `None` if
 /// the number of rows does not fit.
-fn find_row(heads: usize, site: &Site, codes: IndexOf, member: usize) -> Option<usize> {
+fn find_row(heads: usize, site: &Site, codes: IndexScope, member: usize) -> Option<usize> {
     let Shape { query_heads, kv_heads, .. } = site.shape;
     let first = site.kv_head * site.shape.group();
     match codes {
-        IndexOf::Head if heads == query_heads => Some(first + member),
-        IndexOf::Group if heads == kv_heads => Some(site.kv_head),
-        IndexOf::Group if heads == query_heads => Some(first),
+        IndexScope::Head if heads == query_heads => Some(first + member),
+        IndexScope::Group if heads == kv_heads => Some(site.kv_head),
+        IndexScope::Group if heads == query_heads => Some(first),
         _ => None,
     }
 }
 
 /// Advice for a tensor with a row per KV head, such as HATA's matrices; empty for other tensors.
-fn advice(shape: &[usize], site: &Site, codes: IndexOf) -> &'static str {
-    if codes == IndexOf::Head && shape.first() == Some(&site.shape.kv_heads) {
+fn advice(shape: &[usize], site: &Site, codes: IndexScope) -> &'static str {
+    if codes == IndexScope::Head && shape.first() == Some(&site.shape.kv_heads) {
         "; these maps are of KV heads: write `codes = \"group\"`"
     } else {
         ""
@@ -125,10 +125,10 @@ fn advice(shape: &[usize], site: &Site, codes: IndexOf) -> &'static str {
 }
 
 /// Describes the number of rows that a tensor may have.
-fn describe_rows(site: &Site, codes: IndexOf) -> String {
+fn describe_rows(site: &Site, codes: IndexScope) -> String {
     let Shape { query_heads, kv_heads, .. } = site.shape;
     match codes {
-        IndexOf::Head => format!("{query_heads} query heads"),
-        IndexOf::Group => format!("{kv_heads} KV heads or {query_heads} query heads"),
+        IndexScope::Head => format!("{query_heads} query heads"),
+        IndexScope::Group => format!("{kv_heads} KV heads or {query_heads} query heads"),
     }
 }

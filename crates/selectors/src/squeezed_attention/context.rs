@@ -94,7 +94,7 @@ impl Context {
         }
         let visible = picks.visible();
         let scores = || self.fine.clusters.per_token(&found.logits, visible);
-        picks.ranked_by(std::iter::once_with(scores).flatten());
+        picks.set_scores(std::iter::once_with(scores).flatten());
     }
 
     #[cfg(test)]

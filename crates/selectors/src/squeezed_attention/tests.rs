@@ -223,7 +223,7 @@ fn samplers_receive_the_clusters_scores() {
     let selector = build_with_prompt(&two_levels(10), &head, 1);
     let row = head.step(60).row(0);
     let mut picks = Picks::new(60);
-    picks.keep_scores();
+    picks.store_scores();
     selector.select(&row, &mut picks);
     let scores = picks.scores().unwrap();
     let (fine, coarse) = selector.context.as_ref().unwrap().levels();

@@ -159,7 +159,7 @@ fn samplers_receive_the_clusters_scores() {
     let selector = build_with_prompt(&config(0.5, 8), &head);
     let row = head.step(60).row(0);
     let mut picks = Picks::new(60);
-    picks.keep_scores();
+    picks.store_scores();
     selector.select(&row, &mut picks);
     let clusters = &selector.index.as_ref().unwrap().clusters;
     let expected = clusters.per_token(&clusters.logits(row.query()), 60);

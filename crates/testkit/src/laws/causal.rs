@@ -1,6 +1,6 @@
 //! The law that picks do not depend on tokens that are not visible.
 
-use vattention_core::{Picks, Row, Selector, SelectorConfig, Step, plugin::Attended};
+use vattention_core::{Picks, Row, Selector, SelectorConfig, Step, plugin::AttentionWeights};
 
 use super::{Verdict, build, ensure, select};
 use crate::Head;
@@ -71,5 +71,5 @@ fn learn(selector: &mut dyn Selector, row: &Row<'_>) {
     let sum: f32 = weights.iter().sum();
     let weights: Vec<f32> = weights.iter().map(|weight| weight / sum).collect();
     let tokens: Vec<u32> = (0..row.visible() as u32).collect();
-    selector.feedback(row, &Attended { tokens: &tokens, weights: &weights });
+    selector.feedback(row, &AttentionWeights { tokens: &tokens, weights: &weights });
 }

@@ -116,7 +116,7 @@ fn with_window(pipeline: &PipelineConfig, density: Fraction) -> Option<Arc<Pipel
 mod tests {
     use vattention_core::{Estimator, SelectorConfig, pipeline::LayerSettings, step::Score};
     use vattention_estimators::Ratio;
-    use vattention_selectors::{H2o, MassOf, OracleTopK, OracleTopP, Sink, Window};
+    use vattention_selectors::{H2o, MassScope, OracleTopK, OracleTopP, Sink, Window};
 
     use super::*;
 
@@ -199,7 +199,7 @@ mod tests {
         };
         let by_mass = OracleTopP {
             mass: Fraction::try_from(0.9).unwrap(),
-            of: MassOf::All,
+            of: MassScope::All,
             score: Score::Head,
         };
         for none in [pipeline(0, None), with(by_mass)] {

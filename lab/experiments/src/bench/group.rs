@@ -6,7 +6,7 @@ use ndarray::{Array3, ArrayView3};
 use rayon::prelude::*;
 use vattention_core::{
     Attention, Backend, FallBack, Options, Output, Storage, TokenClass,
-    engine::{PageSize, Placement, Turn},
+    engine::{BatchEntry, PageSize, Placement},
 };
 
 use super::bandwidth::{ColdMemory, start_pool};
@@ -215,14 +215,14 @@ fn attend<'q>(
     queries: impl Iterator<Item = ArrayView3<'q, f32>>,
     threads: usize,
 ) -> vattention_core::Result<Vec<vattention_core::Result<Output>>> {
-    let turns = layers.iter_mut().zip(queries).map(|(layer, queries)| Turn {
+    let turns = layers.iter_mut().zip(queries).map(|(layer, queries)| BatchEntry {
         attention: &mut **layer,
         queries,
         visible: None,
     });
-    let turns: Vec<Turn<'_>> = turns.collect();
+    let turns: Vec<BatchEntry<'_>> = turns.collect();
     if turns.len() == 1 {
-        return Ok(turns.into_iter().map(Turn::attend).collect());
+        return Ok(turns.into_iter().map(BatchEntry::attend).collect());
     }
     backend.attend_batch(turns, Some(threads))
 }

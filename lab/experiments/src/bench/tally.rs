@@ -254,8 +254,8 @@ mod tests {
         sparse.out.assign(&ndarray::array![[[2.1]], [[2.6]]]);
         let promise = Promise {
             target: Target::Sdpa,
-            epsilon: Fraction::of_percent(10.0).unwrap(),
-            delta: Fraction::of_percent(10.0).unwrap(),
+            epsilon: Fraction::from_percent(10.0).unwrap(),
+            delta: Fraction::from_percent(10.0).unwrap(),
             scope: Scope::Row,
         };
         let mut tally = BenchTally::new(Share::Group, 2, 1000);

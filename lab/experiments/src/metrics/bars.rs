@@ -90,7 +90,7 @@ impl Bars {
         all_rows: usize,
     ) -> BarsSummary {
         let evidence = goal.map(|goal| {
-            let delta = goal.scope.share_of(goal.delta.get(), query_heads);
+            let delta = goal.scope.row_delta(goal.delta.get(), query_heads);
             lists.evidence(self.outside, all_rows, delta)
         });
         self.summary(evidence)

@@ -15,7 +15,7 @@ use super::options::CalibrationOptions;
 use crate::compare::chosen_layers;
 use crate::metrics::mean;
 use crate::metrics::{Bars, BarsSummary, Evidence, LEVEL, binomial};
-use crate::verify::{HeadCount, at_delta, run_all_trials};
+use crate::verify::{HeadCount, run_all_trials, with_delta};
 use crate::{Entry, Error, Result};
 
 /// Result of the study.
@@ -71,7 +71,7 @@ pub fn calibration(
     let layers = chosen_layers(study.trace, study.settings)?;
     let set_delta = |(entry, delta): (&Entry, &Fraction)| {
         let reason = || format!("{} has no [estimator], so no error bars", entry.file);
-        let pipeline = at_delta(&entry.pipeline, *delta)
+        let pipeline = with_delta(&entry.pipeline, *delta)
             .ok_or_else(|| Error::Setting { field: "config", reason: reason() })?;
         let name = format!("{}, delta {}", pipeline.name, delta.get());
         Ok(Arc::new(PipelineConfig { name, ..(*pipeline).clone() }))

@@ -10,7 +10,7 @@ use vattention_core::{Backend, Size, Target};
 use vattention_trace::Trace;
 
 use super::natural::{Natural, fraction};
-use crate::{Entry, Measured, Result, Results, TraceSettings, compare};
+use crate::{Entry, PipelineResult, Result, Results, TraceSettings, compare};
 
 /// A parameter with its values; the natural value is among them.
 struct Parameter {
@@ -115,7 +115,7 @@ impl ParameterCase {
         natural
     }
 
-    fn variation(&self, measured: &Measured) -> Variation {
+    fn variation(&self, measured: &PipelineResult) -> Variation {
         let target_error = match self.target {
             Target::Denominator => measured.denominator_error,
             Target::Numerator => measured.numerator_error,

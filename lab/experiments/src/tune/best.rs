@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::rank::{TuningPoint, select_best};
-use super::{Best, Candidate, Tried, TuningGoal};
+use super::{BestCandidate, Candidate, TriedCandidate, TuningGoal};
 use crate::measured::front;
 
 /// Returns the rank of each method: the order in which methods appear among the candidates.
@@ -17,8 +17,8 @@ pub(super) fn rank_methods(candidates: &[Candidate]) -> BTreeMap<&str, usize> {
 }
 
 /// Marks the Pareto front among the candidates that reached the last rung.
-pub(super) fn mark_front(tried: &mut [Tried], last: usize) {
-    let mut finalists: Vec<&mut Tried> =
+pub(super) fn mark_front(tried: &mut [TriedCandidate], last: usize) {
+    let mut finalists: Vec<&mut TriedCandidate> =
         tried.iter_mut().filter(|tried| tried.rung == last).collect();
     let points: Vec<TuningPoint> = finalists.iter().map(|tried| tried.score.point()).collect();
     for (tried, is_front) in finalists.iter_mut().zip(front(&points)) {
@@ -28,14 +28,14 @@ pub(super) fn mark_front(tried: &mut [Tried], last: usize) {
 
 /// Returns the best candidate of each method for each goal; without goals, the Pareto front.
 pub(super) fn find_best(
-    tried: &[Tried],
+    tried: &[TriedCandidate],
     goals: &[TuningGoal],
     last: usize,
     order: &BTreeMap<&str, usize>,
-) -> Vec<Best> {
+) -> Vec<BestCandidate> {
     if goals.is_empty() {
         let front = tried.iter().enumerate().filter(|(_, one)| one.front);
-        let best = |(i, one): (usize, &Tried)| Best {
+        let best = |(i, one): (usize, &TriedCandidate)| BestCandidate {
             method: one.method.clone(),
             goal: None,
             tried: Some(i),
@@ -49,7 +49,7 @@ pub(super) fn find_best(
     let mut bests = Vec::new();
     for method in methods {
         for &goal in goals {
-            let is_eligible = |tried: &Tried| {
+            let is_eligible = |tried: &TriedCandidate| {
                 let for_goal = tried.density.is_none() || tried.density == goal.density();
                 tried.method == *method && tried.rung == last && for_goal
             };
@@ -59,7 +59,7 @@ pub(super) fn find_best(
                 eligible.iter().map(|&i| tried[i].score.point()).collect();
             let Some((i, meets)) = select_best(&points, goal) else { continue };
             let number = Some(eligible[i]);
-            bests.push(Best {
+            bests.push(BestCandidate {
                 method: method.into(),
                 goal: Some(goal),
                 tried: number.filter(|_| meets),

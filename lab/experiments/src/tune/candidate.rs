@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::{Backend, Fraction, PipelineConfig};
 
 use super::score::measure_density;
-use super::{LeftOutCandidate, Tried, TuningGoal, TuningScore, TuningTraces};
+use super::{LeftOutCandidate, TriedCandidate, TuningGoal, TuningScore, TuningTraces};
 use crate::{Entry, Error, Result, tune_to_density};
 
 /// A pipeline to try, and the settings that distinguish it from the other candidates of its method.
@@ -80,10 +80,10 @@ impl<'a> Arm<'a> {
         LeftOutCandidate { method: method.clone(), settings: settings.clone(), reason }
     }
 
-    pub(super) fn tried(&self, outcome: SearchOutcome, rung: usize) -> Result<Tried> {
+    pub(super) fn tried(&self, outcome: SearchOutcome, rung: usize) -> Result<TriedCandidate> {
         let Candidate { method, settings, file, .. } = self.candidate;
         let SearchOutcome { pipeline, set, score } = outcome;
-        Ok(Tried {
+        Ok(TriedCandidate {
             method: method.clone(),
             file: file.clone(),
             settings: settings.clone(),

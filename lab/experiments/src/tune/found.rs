@@ -20,16 +20,16 @@ pub struct Tuning {
     /// Number of queries of each layer, rung by rung.
     pub queries: Vec<usize>,
     /// All measured candidates, by method in the order given.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<TriedCandidate>,
     /// Best candidate of each method for each goal; without goals, the Pareto front of all methods.
-    pub best: Vec<Best>,
+    pub best: Vec<BestCandidate>,
     /// Candidates that could not be measured.
     pub left_out: Vec<LeftOutCandidate>,
 }
 
 /// A candidate, with its measurement on the last rung that it reached.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct Tried {
+pub struct TriedCandidate {
     /// Method.
     #[serde(rename = "pipeline")]
     pub method: String,
@@ -54,7 +54,7 @@ pub struct Tried {
 
 /// Best candidate of a method for a goal.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct Best {
+pub struct BestCandidate {
     /// Method.
     #[serde(rename = "pipeline")]
     pub method: String,

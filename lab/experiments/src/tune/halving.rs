@@ -8,7 +8,7 @@ use vattention_core::Backend;
 use super::candidate::{Arm, SearchOutcome, list_arms};
 use super::rank::{TuningPoint, select_survivors};
 use super::score::{count_queries, separate_refusal};
-use super::{Candidate, LeftOutCandidate, Tried, TuningGoal, TuningTraces};
+use super::{Candidate, LeftOutCandidate, TriedCandidate, TuningGoal, TuningTraces};
 use crate::{Result, Results, TraceSettings};
 
 /// Options of the search for the best settings.
@@ -34,7 +34,7 @@ impl Default for TuneOptions {
 pub(super) struct HalvingResult {
     /// Number of queries of each layer, rung by rung.
     pub(super) queries: Vec<usize>,
-    pub(super) tried: Vec<Tried>,
+    pub(super) tried: Vec<TriedCandidate>,
     pub(super) left_out: Vec<LeftOutCandidate>,
 }
 

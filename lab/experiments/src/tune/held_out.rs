@@ -3,22 +3,22 @@
 use vattention_core::{Backend, Fraction};
 
 use super::score::separate_refusal;
-use super::{Best, Tried, TuningScore, TuningTraces};
+use super::{BestCandidate, TriedCandidate, TuningScore, TuningTraces};
 use crate::{Entry, Error, Result, Results};
 
 /// Measures the best candidates on the held-out texts, if there are any.
 pub(super) fn measure_held_out(
-    mut best: Vec<Best>,
-    tried: &[Tried],
+    mut best: Vec<BestCandidate>,
+    tried: &[TriedCandidate],
     held_out: Option<TuningTraces<'_>>,
     backend: &dyn Backend,
     results: &Results,
     progress: &dyn Fn(usize, usize),
-) -> Result<Vec<Best>> {
+) -> Result<Vec<BestCandidate>> {
     let Some(texts) = held_out else { return Ok(best) };
     let numbers: Vec<usize> = best.iter().filter_map(|best| best.tried).collect();
     let key = |(i, &number): (usize, &usize)| {
-        let Tried { method, settings, set, density, .. } = &tried[number];
+        let TriedCandidate { method, settings, set, density, .. } = &tried[number];
         let set = set.clone().unwrap_or_default();
         let goal = density.map_or(0.0, Fraction::get);
         format!("held out, {}: {method} {settings:?} {set} {goal}", i + 1)
@@ -26,7 +26,7 @@ pub(super) fn measure_held_out(
     let keys: Vec<String> = numbers.iter().enumerate().map(key).collect();
     let mut done = 0;
     let scores: Vec<Result<TuningScore, String>> = results.run(&keys, |i| {
-        let Tried { pipeline, file, .. } = &tried[numbers[i]];
+        let TriedCandidate { pipeline, file, .. } = &tried[numbers[i]];
         let entry = Entry { pipeline: pipeline.clone(), file: file.clone(), set: None };
         let score = separate_refusal(TuningScore::measure(&entry, texts, backend))?;
         done += 1;

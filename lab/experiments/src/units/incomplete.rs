@@ -7,14 +7,14 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Incomplete {
     /// Units without results.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<MissingUnit>,
     /// Number of all units of this stage of the work.
     pub total: usize,
 }
 
 /// A unit without a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingUnit {
     /// Key of the unit.
     pub unit: String,
     /// Number of the shard that computes the unit, if the work is divided.
@@ -26,7 +26,7 @@ const NAMED: usize = 5;
 
 impl Incomplete {
     /// Creates the error for missing units of a stage of `total` units.
-    pub fn new(missing: Vec<Missing>, total: usize) -> Self {
+    pub fn new(missing: Vec<MissingUnit>, total: usize) -> Self {
         Self { missing, total }
     }
 
@@ -72,13 +72,14 @@ mod tests {
 
     #[test]
     fn the_first_are_named_and_shards_are_in_ranges() {
-        let missing = |i: usize| Missing { unit: format!("unit {i}"), shard: Some(i) };
+        let missing = |i: usize| MissingUnit { unit: format!("unit {i}"), shard: Some(i) };
         let few = Incomplete::new([1, 3, 4, 5].map(missing).into(), 9).to_string();
         let units = "\n  unit 1\n  unit 3\n  unit 4\n  unit 5";
         assert_eq!(few, format!("4 of 9 results are missing, of shards 1, 3-5{units}"));
         let many = Incomplete::new((1..=7).map(missing).collect(), 7).to_string();
         assert!(many.ends_with("unit 5\n  and 2 more"), "{many}");
-        let own = Incomplete::new(vec![Missing { unit: "a".into(), shard: None }], 1).to_string();
+        let own =
+            Incomplete::new(vec![MissingUnit { unit: "a".into(), shard: None }], 1).to_string();
         assert_eq!(own, "1 of 1 results are missing\n  a");
     }
 }

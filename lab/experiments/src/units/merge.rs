@@ -11,7 +11,7 @@ use crate::{Error, Result};
 
 /// Merged lines of several files of results.
 #[derive(Clone, Debug)]
-pub struct Merged {
+pub struct MergedResults {
     /// Header: the inputs that all results depend on.
     pub header: Header,
     /// Text of the merged file.
@@ -23,7 +23,7 @@ pub struct Merged {
 /// # Errors
 /// If a file cannot be read or is not a file of results, the results of files depend on different
 /// inputs, or two lines have different results of one unit, apart from `seconds`.
-pub fn merge_results(paths: &[PathBuf]) -> Result<Merged> {
+pub fn merge_results(paths: &[PathBuf]) -> Result<MergedResults> {
     let mut joined: Option<(Header, &Path)> = None;
     let mut merged: HashMap<String, (String, Value)> = HashMap::new();
     let mut lines = Vec::new();
@@ -61,7 +61,7 @@ pub fn merge_results(paths: &[PathBuf]) -> Result<Merged> {
     let nothing = || Error::Setting { field: "files", reason: "expected at least one".into() };
     let (header, _) = joined.ok_or_else(nothing)?;
     let all = std::iter::once(header.to_line()).chain(lines).map(|line| line + "\n");
-    Ok(Merged { text: all.collect(), header })
+    Ok(MergedResults { text: all.collect(), header })
 }
 
 impl Header {

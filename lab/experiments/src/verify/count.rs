@@ -74,7 +74,7 @@ pub struct StepCount {
 /// Count of violations of a query head, or of all heads of a layer together, at one query or over
 /// all queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
-pub struct Count {
+pub struct TrialCount {
     /// Layer.
     pub layer: usize,
     /// Query head; `None` for all heads together.
@@ -139,7 +139,7 @@ impl StepCount {
     }
 }
 
-impl Count {
+impl TrialCount {
     /// Counts the samples at one query, given the error of each sample and whether it violated the
     /// promise.
     pub(super) fn at_query(
@@ -169,7 +169,7 @@ impl Count {
     }
 }
 
-impl From<&HeadCount> for Count {
+impl From<&HeadCount> for TrialCount {
     fn from(head: &HeadCount) -> Self {
         let &HeadCount { layer, query_head, violations, trials, p_value, error_at_delta, .. } =
             head;
@@ -178,7 +178,7 @@ impl From<&HeadCount> for Count {
     }
 }
 
-impl From<&StepCount> for Count {
+impl From<&StepCount> for TrialCount {
     fn from(step: &StepCount) -> Self {
         let &StepCount { layer, violations, trials, p_value, error_at_delta, .. } = step;
         let (query_head, query) = (None, None);

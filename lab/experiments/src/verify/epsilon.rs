@@ -7,13 +7,13 @@ use vattention_core::{Fraction, PipelineConfig, plugin::TunableGoal};
 
 /// Returns the pipeline with another epsilon at every layer that has an estimator; `None` if no
 /// layer has an estimator, or an estimator has no epsilon.
-pub fn at_epsilon(pipeline: &PipelineConfig, epsilon: Fraction) -> Option<Arc<PipelineConfig>> {
+pub fn with_epsilon(pipeline: &PipelineConfig, epsilon: Fraction) -> Option<Arc<PipelineConfig>> {
     with_goal(pipeline, |goal| goal.epsilon.map(|old| *old = epsilon))
 }
 
 /// Returns the pipeline with another delta at every layer that has an estimator; `None` if no layer
 /// has an estimator, or an estimator is not [tunable](vattention_core::Estimator::tunable).
-pub fn at_delta(pipeline: &PipelineConfig, delta: Fraction) -> Option<Arc<PipelineConfig>> {
+pub fn with_delta(pipeline: &PipelineConfig, delta: Fraction) -> Option<Arc<PipelineConfig>> {
     with_goal(pipeline, |goal| {
         *goal.delta = delta;
         Some(())

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::count::Count;
+use super::count::TrialCount;
 use crate::metrics::{LEVEL, binomial};
 
 /// Number of rows whose samples would contradict delta if all of them violated the promise, and
@@ -22,7 +22,7 @@ pub struct JudgedRows {
 
 impl JudgedRows {
     /// Counts rows, where a layer has at most `queries` queries.
-    pub(super) fn new(rows: &[Count], queries: usize, delta: f64) -> Self {
+    pub(super) fn new(rows: &[TrialCount], queries: usize, delta: f64) -> Self {
         let least_samples = binomial::least_trials(delta, LEVEL / rows.len() as f64);
         let judged = rows.iter().filter(|row| row.trials >= least_samples).count();
         Self {

@@ -2,7 +2,7 @@
 
 use vattention_core::{Goal, promise::Scope};
 
-use super::count::{Count, HeadCount, StepCount};
+use super::count::{HeadCount, StepCount, TrialCount};
 use super::rows_together::SampleUnit;
 use super::trials::RowTrials;
 use crate::metrics::largest;
@@ -50,12 +50,12 @@ impl LayerCounts<'_> {
     }
 
     /// Counts the samples of each head at each query.
-    fn count_rows(&self, trials: &[KvHeadTrials]) -> Vec<Count> {
+    fn count_rows(&self, trials: &[KvHeadTrials]) -> Vec<TrialCount> {
         let heads = 0..self.query_heads;
         let rows = heads.flat_map(|head| (0..self.queries).map(move |query| (head, query)));
         let count = |(head, query)| {
             let RowTrials { errors, violated, .. } = self.row(trials, head, query);
-            Count::at_query(self.number, Some(head), query, errors, violated, self.goal)
+            TrialCount::at_query(self.number, Some(head), query, errors, violated, self.goal)
         };
         rows.map(count).collect()
     }
@@ -68,7 +68,7 @@ impl LayerCounts<'_> {
     }
 
     /// Counts the samples of all heads together, at each query and over all queries.
-    fn count_steps(&self, trials: &[KvHeadTrials]) -> (Vec<Count>, StepCount) {
+    fn count_steps(&self, trials: &[KvHeadTrials]) -> (Vec<TrialCount>, StepCount) {
         let combine_heads = |query| {
             let heads: Vec<&RowTrials> =
                 (0..self.query_heads).map(|head| self.row(trials, head, query)).collect();
@@ -81,7 +81,7 @@ impl LayerCounts<'_> {
             (0..self.queries).map(combine_heads).unzip();
         let count = |query: usize| {
             let (errors, violated) = (&errors[query], &violated[query]);
-            Count::at_query(self.number, None, query, errors, violated, self.goal)
+            TrialCount::at_query(self.number, None, query, errors, violated, self.goal)
         };
         let rows = (0..self.queries).map(count).collect();
         (rows, StepCount::new(self.number, errors.concat(), violated.concat(), self.goal))
@@ -99,7 +99,7 @@ fn unit_of_list(rows: &[RowTrials]) -> SampleUnit {
 }
 
 /// Returns the unit of a layer's heads at one query, under a promise about all heads together.
-fn unit_of_step(step: &Count) -> SampleUnit {
+fn unit_of_step(step: &TrialCount) -> SampleUnit {
     SampleUnit { samples: step.trials, heads: 1, violations: step.violations }
 }
 
@@ -109,7 +109,7 @@ pub struct LayerTrials {
     /// Count of each query head.
     pub heads: Vec<HeadCount>,
     /// Count of each row.
-    pub rows: Vec<Count>,
+    pub rows: Vec<TrialCount>,
     /// Groups of rows that share samples.
     pub units: Vec<SampleUnit>,
     /// Count of all query heads together, if the promise is about them together.

@@ -102,7 +102,7 @@ impl<'a> TrialRecorder<'a> {
 /// promised, else the sample's error bar.
 fn largest_allowed_error(goal: &Goal, certificate: &Certificate) -> f64 {
     match (goal.epsilon(), certificate.bar) {
-        (Some(epsilon), _) if !certificate.is_bar_alone() => epsilon.get(),
+        (Some(epsilon), _) if !certificate.has_only_bar() => epsilon.get(),
         (_, Some(bar)) => bar.radius + ROUNDING,
         (_, None) => f64::INFINITY,
     }

@@ -29,7 +29,7 @@ const DATASETS: [(&str, usize, AnswerMetric, [bool; 3]); 16] = [
     ("trec", 64, AnswerMetric::Classification, [true, false, true]),
     ("triviaqa", 32, AnswerMetric::WordF1, [true, false, true]),
     ("samsum", 128, AnswerMetric::Rouge, [true, false, true]),
-    ("passage_count", 32, AnswerMetric::Count, [true, true, false]),
+    ("passage_count", 32, AnswerMetric::TrialCount, [true, true, false]),
     ("passage_retrieval_en", 32, AnswerMetric::Retrieval, [true, true, false]),
     ("lcc", 64, AnswerMetric::EditSimilarity, [true, false, false]),
     ("repobench-p", 64, AnswerMetric::EditSimilarity, [true, false, false]),

@@ -20,7 +20,7 @@ const CHECKED: [AnswerMetric; 31] = [
     AnswerMetric::Rouge,
     AnswerMetric::EditSimilarity,
     AnswerMetric::Classification,
-    AnswerMetric::Count,
+    AnswerMetric::TrialCount,
     AnswerMetric::Retrieval,
     AnswerMetric::MatchAll,
     AnswerMetric::MatchPart,

@@ -57,9 +57,9 @@ fn hotpot() -> Value {
     (0..8).map(question).collect()
 }
 
-struct Files(TempDir);
+struct FileDigests(TempDir);
 
-impl Files {
+impl FileDigests {
     fn new(squad: &Value, hotpot: &Value) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("squad.json"), squad.to_string()).unwrap();
@@ -94,7 +94,7 @@ fn question(case: &Case) -> &str {
 
 #[test]
 fn paragraphs_of_the_same_article_are_added_first() {
-    let texts = Files::new(&squad(), &hotpot()).texts();
+    let texts = FileDigests::new(&squad(), &hotpot()).texts();
     let mut questions = Vec::new();
     for seed in 0..60 {
         let case = texts.case(Task::Qa1, 220, seed, &count).unwrap();
@@ -127,7 +127,7 @@ fn paragraphs_of_the_same_article_are_added_first() {
 
 #[test]
 fn questions_have_all_of_their_paragraphs() {
-    let texts = Files::new(&squad(), &hotpot()).texts();
+    let texts = FileDigests::new(&squad(), &hotpot()).texts();
     for seed in 0..20 {
         let case = texts.case(Task::Qa2, 170, seed, &count).unwrap();
         assert!(taken(&case, count) <= 170);
@@ -150,7 +150,7 @@ fn questions_have_all_of_their_paragraphs() {
 
 #[test]
 fn texts_are_stable() {
-    let texts = Files::new(&squad(), &hotpot()).texts();
+    let texts = FileDigests::new(&squad(), &hotpot()).texts();
     let hash = |task| format!("{:016x}", hash(&texts.case(task, 200, 7, &count).unwrap()));
     assert_eq!([hash(Task::Qa1), hash(Task::Qa2)], ["d2e9f717f1626efb", "1f30f36804484bbd"]);
 }
@@ -165,7 +165,7 @@ fn files_of_version_1_are_read() {
             asked[0].as_object_mut().unwrap().remove("is_impossible");
         }
     }
-    let files = Files::new(&squad(), &hotpot());
+    let files = FileDigests::new(&squad(), &hotpot());
     let new = files.texts().case(Task::Qa1, 150, 3, &count).unwrap();
     fs::write(files.path("squad.json"), old.to_string()).unwrap();
     assert_eq!(files.texts().case(Task::Qa1, 150, 3, &count).unwrap(), new);
@@ -184,14 +184,14 @@ fn missing_files_are_named() {
     );
     let refused = Texts::ruler().with_squad(Path::new("none.json")).unwrap_err().to_string();
     assert!(refused.starts_with("none.json: "), "{refused}");
-    let texts = Files::new(&squad(), &hotpot()).texts();
+    let texts = FileDigests::new(&squad(), &hotpot()).texts();
     let refused = texts.case(Task::Qa1, 100, 0, &count).unwrap_err().to_string();
     assert!(refused.starts_with("`qa_1` does not fit in 100 tokens; expected 1"), "{refused}");
 }
 
 #[test]
 fn errors_of_malformed_files_name_the_place() {
-    let files = Files::new(&squad(), &hotpot());
+    let files = FileDigests::new(&squad(), &hotpot());
     let refusal = |name: &str, content: &str| {
         fs::write(files.path(name), content).unwrap();
         let refused = match name {

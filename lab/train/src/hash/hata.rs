@@ -27,7 +27,7 @@ use ndarray::{Array2, ArrayView1, Axis, s};
 use rand_chacha::rand_core::RngCore;
 use rayon::prelude::*;
 use vattention_core::{Shape, step::Score};
-use vattention_selectors::{Activation, Bits, HashAttention, IndexOf};
+use vattention_selectors::{Activation, Bits, HashAttention, IndexScope};
 use vattention_trace::TraceLayer;
 
 use super::batch::{DrawnBatch, below, within};
@@ -103,7 +103,7 @@ impl HataSettings {
             size: sixteenth(),
             weights: Some(weights.into()),
             bits: Some(self.bits),
-            codes: IndexOf::Group,
+            codes: IndexScope::Group,
             activation: Activation::default(),
             score: Score::Head,
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{Fraction, Size, step::Score};
-use vattention_selectors::{Activation, Bits, HashAttention, IndexOf};
+use vattention_selectors::{Activation, Bits, HashAttention, IndexScope};
 
 use crate::{Error, Result};
 
@@ -86,7 +86,7 @@ impl TrainingSettings {
             size: sixteenth(),
             weights: Some(weights.into()),
             bits: Some(self.bits),
-            codes: IndexOf::Head,
+            codes: IndexScope::Head,
             activation: Activation::Silu,
             score: Score::Head,
         }

@@ -49,7 +49,7 @@ pub(crate) struct SampleTokens<'a> {
     /// `|v|`.
     pub(crate) norms: &'a [f32],
     /// `v · out`.
-    pub(crate) by_out: &'a [f32],
+    pub(crate) dot_out: &'a [f32],
     /// `v · mean`.
     pub(crate) by_mean: &'a [f32],
 }
@@ -97,7 +97,7 @@ impl AddAssign for Spread {
 /// If the slices of `tokens` differ in length.
 pub(crate) fn spread(level: Level, tokens: &SampleTokens<'_>, centre: &SpreadCentre) -> Spread {
     let count = tokens.e.len();
-    let columns = [tokens.norms, tokens.by_out, tokens.by_mean];
+    let columns = [tokens.norms, tokens.dot_out, tokens.by_mean];
     assert!(columns.iter().all(|column| column.len() == count));
     // SAFETY: all slices have the same length.
     unsafe { level.run(SpreadKernel { tokens, centre }) }
@@ -145,14 +145,14 @@ unsafe fn add_spread<S: Simd>(
     mask[..left].fill(1.0);
     let mask = S::load(mask.as_ptr());
     let (e, norms) = (load::<S>(tokens.e, first), load::<S>(tokens.norms, first));
-    let (by_out, by_mean) = (load::<S>(tokens.by_out, first), load::<S>(tokens.by_mean, first));
+    let (dot_out, by_mean) = (load::<S>(tokens.dot_out, first), load::<S>(tokens.by_mean, first));
 
     let deviation = S::mul(mask, S::sub(e, S::splat(centre.mean_e)));
     let squared_e = S::mul(deviation, deviation);
     // |e (v − out) − mean|² is computed from |v − out|² and (v − out) · mean.
     let unit = S::splat(centre.unit);
     let squared_norm = S::mul(norms, S::mul(norms, unit));
-    let twice_out = S::mul(by_out, S::splat(2.0 * centre.unit));
+    let twice_out = S::mul(dot_out, S::splat(2.0 * centre.unit));
     let apart = S::sub(S::add(squared_norm, S::splat(centre.out_squared * centre.unit)), twice_out);
     let along = S::mul(S::sub(by_mean, S::splat(centre.out_mean)), S::splat(2.0 * centre.unit));
     let squared_w = S::mul(e, S::sub(S::mul(e, apart), along));

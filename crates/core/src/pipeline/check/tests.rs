@@ -53,7 +53,7 @@ fn check_sample(drawn: &[usize], design: &dyn Design, n_s: usize, size: usize) -
         let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
         let snapshot = DesignSnapshot::new(design, size);
         let strata = snapshot.strata.as_ref();
-        let sample = Weighed::new(sample, &snapshot.probabilities, strata, 0.0);
+        let sample = WeightedEstimates::new(sample, &snapshot.probabilities, strata, 0.0);
         SampleCheck::new(design, &snapshot, 0, &sample, &residual).predict(size)
     })
 }
@@ -204,7 +204,7 @@ fn statistics_of_a_uniform_sample_equal_those_from_its_sums() {
 
 /// Tokens of equal weight with given values, drawn within strata of 20 successive tokens, each a
 /// neighbour of the strata before and after it.
-fn stratified_sample(values: &[[f64; 2]]) -> (Weighed, Stratification) {
+fn stratified_sample(values: &[[f64; 2]]) -> (WeightedEstimates, Stratification) {
     let strata: Vec<usize> = (0..values.len()).map(|i| i / 20).collect();
     let last = strata[values.len() - 1];
     let beside = |h: usize| [h.wrapping_sub(1), h + 1].into_iter().filter(|&h| h <= last).collect();
@@ -222,7 +222,7 @@ fn stratified_sample(values: &[[f64; 2]]) -> (Weighed, Stratification) {
         max_norm_v: 2.0,
         bound: None,
     };
-    (Weighed::new(&sample, &p, Some(&strata), 0.0), strata)
+    (WeightedEstimates::new(&sample, &p, Some(&strata), 0.0), strata)
 }
 
 /// Effective ranks from pairs of any tokens, and from pairs within the strata.
@@ -272,7 +272,7 @@ fn pairs_are_taken_within_strata() {
     let (products, squares) = (sample.within.clone().unwrap(), Squares::new(&sample).w);
     let alignment = |strata: [usize; 8]| {
         let centres = vec![products.centres[0]; 8];
-        let within = Within { centres, ..products.clone() };
+        let within = StratumCentres { centres, ..products.clone() };
         alignment_within(&sample, &within, &strata, &[1.0; 8], &squares)
     };
     assert_eq!(alignment([0, 1, 2, 3, 4, 5, 6, 7]), 1.0);
@@ -293,9 +293,9 @@ fn numbers_that_are_not_finite_do_not_become_zero() {
         };
         let stats = check(f64::NAN);
         assert!(stats.trace_w.is_nan() && stats.var_e.is_nan() && stats.nu == 1.0, "{stats:?}");
-        assert!(stats.raised(1.0).trace_w.is_nan());
+        assert!(stats.with_raised_variances(1.0).trace_w.is_nan());
         let stats = check(1e200);
         assert!(!(stats.kurtosis_w.is_finite() && stats.kurtosis_e.is_finite()), "{stats:?}");
-        assert!(!stats.raised(1.0).trace_w.is_finite());
+        assert!(!stats.with_raised_variances(1.0).trace_w.is_finite());
     }
 }

@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Tensor};
 use ndarray::s;
 use tempfile::TempDir;
 use vattention_core::{NewTokens, Picks, SelectorConfig, Site, Size, Step, Tokens, step::Score};
-use vattention_selectors::{Activation, HashAttention, IndexOf};
+use vattention_selectors::{Activation, HashAttention, IndexScope};
 
 use super::*;
 use crate::hash::recall;
@@ -184,7 +184,7 @@ fn the_selector_computes_the_trained_networks() {
             size: Size::Tokens(50),
             weights: Some(path.clone()),
             bits: None,
-            codes: IndexOf::Head,
+            codes: IndexScope::Head,
             activation: Activation::Silu,
             score: Score::Head,
         };
