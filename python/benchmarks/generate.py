@@ -232,9 +232,8 @@ def main():
         flush=True,
     )
     rows = read(model, prompt)
-    print(
-        "| tokens | variant | read | attention, ms | ratio | token, ms | ratio | attention's share |"
-    )
+    columns = "tokens | variant | read | attention, ms | ratio | token, ms | ratio"
+    print(f"| {columns} | attention's share |")
     print("|--:|---|--:|--:|--:|--:|--:|--:|")
     for length in [int(length) for length in args.lengths.split(",")]:
         measured = measure(model, rows, length, args)

@@ -10,7 +10,8 @@
 
 Importing this module registers the attention function "vattention". With a `VAttentionCache`, torch
 reads the prompt densely, and each later token attends by the pipeline. With any other cache,
-"vattention" is torch's own attention. docs/python.md lists the models and kinds of generation that work.
+"vattention" is torch's own attention. docs/python.md lists the supported models and kinds of
+generation.
 """
 
 from vattention.transformers._cache import VAttentionCache
