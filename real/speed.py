@@ -1,10 +1,10 @@
-"""The table of `just real speed`: what `vattention generate --json` measured of each pipeline, beside `dense`."""
+"""Prints the table of `just real speed` from the reports of `vattention generate --json`."""
 
 import table
 
 
 def milliseconds(report):
-    """Of a token, and of its attention."""
+    """Returns the milliseconds of a token, and of its attention."""
     steps = report["steps"]
     token = 1000 * steps["median_seconds"]
     return token, token * steps["attention_share"]
