@@ -54,9 +54,8 @@ def main():
         print(f"best: {error!r}; expected files of `vattention tune --json`", file=sys.stderr)
         return 2
     for found, table in zip(files, tables):
-        print(
-            f"\nTuned on {', '.join(found['traces'])}, measured on {', '.join(found['held_out'])}:\n"
-        )
+        tuned, measured = ", ".join(found["traces"]), ", ".join(found["held_out"])
+        print(f"\nTuned on {tuned}, measured on {measured}:\n")
         print("| method | error (read) at 5 % | 10 % | 20 % | settings at 10 % |")
         print("|---|--:|--:|--:|---|")
         for _, cells in table:

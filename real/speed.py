@@ -24,9 +24,8 @@ def row(report, dense):
 
 reports = sorted(table.reports(), key=lambda report: milliseconds(report)[1])
 dense = next(report for report in reports if report["pipeline"] == "dense")
-print(
-    f"{dense['tokens']['context']} tokens before; medians of {dense['steps']['count']} tokens, in ms"
-)
+context, count = dense["tokens"]["context"], dense["steps"]["count"]
+print(f"context of {context} tokens; medians of {count} tokens, in ms")
 table.show(
     [
         ("pipeline", "read", "token", "attention", "of dense"),

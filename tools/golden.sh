@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every make_* tool, and fails if a golden file differs from its tool's output. Reproducible files
-# are written in place and compared by git; logits of checkpoints, which are rounded differently on
-# each machine, are checked within a tolerance.
+# Runs every make_* tool, and fails if a golden file differs from its tool's output. Reproducible
+# files are written in place and compared by git; logits of checkpoints, which are rounded
+# differently on each machine, are checked within a tolerance.
 #
 # Packages (5 GB) are installed in .venv-golden; GOLDEN_PYTHON names another Python that has them.
 # Two tools have further requirements, and are skipped if these are missing: make_smollm2_golden.py

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Tests and benchmarks of the cuda backend, to run in the folder that `just gpu` makes, on a machine
 # with an NVIDIA GPU and its driver: the tests on the device (also under compute-sanitizer, if it is
-# installed), the speed of reading and selecting rows beside other libraries (if Python has PyTorch),
-# and the time of whole steps beside dense attention.
+# installed), the speed of reading and selecting rows beside other libraries (if Python has
+# PyTorch), and the time of whole steps beside dense attention.
 set -euo pipefail
 cd "$(dirname "$0")"
 
