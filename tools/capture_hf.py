@@ -33,9 +33,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-os.environ.setdefault(
-    "HF_HUB_OFFLINE", "1"
-)  # The argument is a folder; a mistyped one must not start a download.
+# The argument is a folder; a mistyped one must not start a download.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 try:
     import torch
