@@ -24,7 +24,6 @@ each.
 """
 
 import json
-import random
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
