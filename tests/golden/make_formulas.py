@@ -1,9 +1,10 @@
-"""Known values of the budget formulas, from an implementation that shares nothing with the project's.
+"""Golden values of the formulas for sample sizes, from an independent implementation.
 
     python3 tests/golden/make_formulas.py > tests/golden/formulas.json
 
-mpmath 1.3 at 30 digits. Quantiles are roots of distribution functions, suprema are taken over every
-rank without shortcuts, and the best split of delta is found by ternary search. Some two minutes.
+The implementation uses mpmath 1.3 with 30 digits. Quantiles are roots of distribution functions,
+suprema are taken over every rank, and the best split of delta is found by ternary search. The run
+takes about two minutes.
 """
 
 import json
@@ -15,12 +16,15 @@ mp.dps = 30
 
 
 def upper(dof, x):
-    """Pr(chi-square > x)."""
+    """Returns Pr(chi-square > x)."""
     return gammainc(mpf(dof) / 2, mpf(x) / 2, regularized=True)
 
 
 def isf(tail, delta, low, high):
-    """Where a falling tail function is delta: bisection, then the secant method on its logarithm."""
+    """Returns the x at which a falling tail function is delta.
+
+    The root is found by bisection, and then by the secant method on the logarithm.
+    """
     while tail(high) > delta:
         high *= 2
     while high - low > high / 50:
@@ -51,7 +55,10 @@ def z_two(delta):
 
 @lru_cache(None)
 def flat(delta, most):
-    """Quantiles of flat spectra of 1 to `most` dimensions, per dimension. Each starts from the last."""
+    """Returns quantiles of flat spectra of 1 to `most` dimensions, divided by the dimension.
+
+    The search for each quantile starts from the preceding ones.
+    """
     found = [chi2_isf(delta, 1), chi2_isf(delta, 2)]
     for n in range(3, most + 1):
         guess = 2 * found[-1] - found[-2]
@@ -81,13 +88,13 @@ def q_rob(delta, nu, rank):
 
 
 def best_split(delta, cost):
-    """The share of delta, given to the second part, that costs least; the cost has one valley."""
-    at = lambda u: (delta / (1 + exp(u)), delta / (1 + exp(-u)))
+    """Returns the cheapest split of delta into two parts; the cost is unimodal in the split."""
+    split = lambda u: (delta / (1 + exp(u)), delta / (1 + exp(-u)))
     low, high = mpf(-40), mpf(40)
     while high - low > mpf(10) ** -13:
         a, b = low + (high - low) / 3, high - (high - low) / 3
-        low, high = (low, b) if cost(*at(a)) < cost(*at(b)) else (a, high)
-    return at((low + high) / 2)
+        low, high = (low, b) if cost(*split(a)) < cost(*split(b)) else (a, high)
+    return split((low + high) / 2)
 
 
 def sdpa(eps, delta, num, den, factor_num, factor_den):
@@ -121,7 +128,7 @@ def fpc(b0, n):
 
 
 def serfling(b0, n):
-    """The smallest root of b = b0 * factor(b), on each side of the middle."""
+    """Returns the smallest root of b = b0 * factor(b); the factor changes its form at n / 2."""
     before = b0 * (n + 1) / (n + b0)
     if before <= n / 2:
         return before
@@ -154,7 +161,7 @@ def columns(rows):
 
 
 def sample_stats(e, values, n_s, d_certain, n_certain):
-    """In words, at `SampleStats` in crates/core/src/sample/stats.rs."""
+    """Computes the statistics that `SampleStats` in crates/core/src/sample/stats.rs describes."""
     m, n_s = len(e), mpf(n_s)
     rows = [[ei * x for x in v] for ei, v in zip(e, values)]
     d = d_certain + n_s / m * sum(e)
@@ -253,7 +260,7 @@ CALLS = [
 
 
 def samples():
-    """Numbers that f32 holds exactly."""
+    """Yields samples whose numbers are exact in f32."""
     for m, dim, n_s, certain in [(12, 3, 500, 4), (7, 2, 64, 0), (40, 5, 3000, 100)]:
         e = [mpf((i * i * 37 + i * 11 + m) % 61 + 1) / 16 for i in range(m)]
         values = [

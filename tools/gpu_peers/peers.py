@@ -77,8 +77,8 @@ class Peers:
     def why_not(self, what: str, shape: Shape, share: float) -> str:
         """Lists the missing peers with the reasons.
 
-        The result is empty if peers were measured and none is missing. A peer is not missing if another form of it was measured, or if it does not support the
-        inputs while another peer does.
+        The result is empty if peers were measured and none is missing. A peer is not missing if
+        another form of it was measured, or if it does not support the inputs while another does.
         """
         timed = self._filter(self.results, what, shape, share)
         families = {family(result.name) for result in timed}
