@@ -3,8 +3,8 @@
 
 Each task has new texts of each length, with one question at the end, which the model answers by
 greedy decoding. `exact` is the share of texts with a completely right answer: all words (those of
-needles in any order, variables in the order of the chain) and a full stop. `told` is RULER's
-measure: the mean share of the expected words that the answer contains.
+needles in any order, variables in the order of the chain) and a full stop. `words` (`told` in the
+JSON file) is RULER's measure: the mean share of the expected words that the answer contains.
 
     .venv-recall/bin/python tools/check_recall.py models/recall
     .venv-recall/bin/python tools/check_recall.py models/recall \\
@@ -99,8 +99,8 @@ def measure(model, tokenizer, vocabulary, task, length, texts, seed):
     for _ in range(texts):
         prompt, answer = make_question(vocabulary, tokenizer, rng, task, length)
         results.append(score(task, answer, generate(model, prompt, len(answer))))
-    exact, told = zip(*results)
-    return sum(exact) / texts, sum(told) / texts
+    exact, shares = zip(*results)
+    return sum(exact) / texts, sum(shares) / texts
 
 
 @torch.no_grad()
@@ -207,11 +207,11 @@ def run(args):
             result = measure(model, tokenizer, vocabulary, task, length, args.texts, args.seed)
             rows.setdefault(task, []).append(result)
             print(
-                f"{task}, {length} tokens: exact {result[0]:.3f}, told {result[1]:.3f}",
+                f"{task}, {length} tokens: exact {result[0]:.3f}, words {result[1]:.3f}",
                 file=sys.stderr,
                 flush=True,
             )
-    print(f"exact (told), of {args.texts} texts each:\n\n{table(rows, args.lengths)}")
+    print(f"exact (words), {args.texts} texts each:\n\n{table(rows, args.lengths)}")
     if args.json:
         both = lambda result: {"exact": result[0], "told": result[1]}
         numbers = {

@@ -6,10 +6,11 @@
 
 The tool recognizes two formats:
 
-- A torch file with a state dict: `{layer}.learning_to_hash_transformation_{q|k}.{head}.{0,2,..}.`
-  `{weight|bias}` are networks for each query head, with weights `[out, in]`.
-- A pickle of the hub: `{query_matrix, query_bias, key_matrix, key_bias}` for each layer; each is a
-  list with an array `[heads, in, out]` or `[heads, out]` for each layer of the network.
+- A torch file with a state dict, which has a network for each query head, with weights `[out, in]`:
+  `LAYER.learning_to_hash_transformation_{q,k}.HEAD.{0,2,..}.{weight,bias}`
+- A pickle of the hub, which has the lists `query_matrix`, `query_bias`, `key_matrix`, `key_bias`
+  for each layer. A list has an array for each layer of the network: matrices `[heads, in, out]`,
+  biases `[heads, out]`.
 
 A pickle can run any code when it is loaded, so this tool allows only functions that build arrays
 and tensors. Torch files are loaded with `weights_only=True`. Torch must be installed for torch
