@@ -179,7 +179,7 @@ def test_unsupported_models_are_refused():
         vt.VAttentionCache(transformers.Gemma2Config(**SIZES), DENSE)
     with pytest.raises(ValueError, match=r"DeepseekV3Config caches latent vectors \(MLA"):
         vt.VAttentionCache(transformers.DeepseekV3Config(), DENSE)
-    with pytest.raises(ValueError, match="expected at least one layer of full attention"):
+    with pytest.raises(ValueError, match="expected at least one layer of full or sliding"):
         vt.VAttentionCache(
             transformers.LlamaConfig(**SIZES, layer_types=["linear_attention"] * 6), DENSE
         )

@@ -51,9 +51,9 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
     prompt, and raise TypeError after later steps.
 
     Raises ValueError for a model whose attention is not a softmax of dot products, and for a model
-    without a layer of full attention. Its use raises RuntimeError if another model filled the
-    cache, if the model has another attention function or calls none, if two threads use the cache
-    at the same time, and after an interrupted step until `reset()`.
+    without a layer of full or sliding attention. Its use raises RuntimeError if another model
+    filled the cache, if the model has another attention function or calls none, if two threads use
+    the cache at the same time, and after an interrupted step until `reset()`.
     """
 
     def __init__(
@@ -167,7 +167,8 @@ def layers_of(
     kind = DynamicLayer if DynamicLayer in kinds else DynamicSlidingWindowLayer
     if kind not in kinds:
         raise ValueError(
-            f"{type(config).__name__}: expected at least one layer of full attention, found none"
+            f"{type(config).__name__}: expected at least one layer of full or sliding attention, "
+            "found none"
         )
     for number, layer in enumerate(layers):
         if type(layer) is kind:
