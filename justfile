@@ -1,25 +1,24 @@
-# What CI runs.
+# Run all checks of CI.
 check:
     bash .ci/run
 
-# All tests.
+# Run all tests.
 test:
     cargo test --release --workspace
 
-# The tests that take little time: all but the table of promises, every pipeline on every backend,
-# and steps on an emulated GPU.
+# Run the tests without the slow ones (table of promises, all backends, emulated GPU).
 quick:
     cargo test --release --workspace -- --skip promise_table:: --skip backends:: --skip cuda --skip promises:: --skip kernels::
 
-# Every pipeline against exact attention on the shipped trace.
+# Compare every pipeline with exact attention on the shipped trace.
 compare *ARGS:
     cargo run --release -- compare configs/*.toml --trace data/smollm2.safetensors {{ARGS}}
 
-# Every selector at equal density, with and without a sample: the table of docs/methods.md.
+# Compare selectors at equal density, with and without a sample: the table of docs/methods.md.
 selectors *ARGS:
     python3 tools/compare_selectors.py data/smollm2.safetensors {{ARGS}}
 
-# Every study of the paper's experiments on the shipped trace, or another: the plots in real/results/studies.
+# Run the studies of the paper's experiments on a trace; plots go to real/results/studies.
 studies TRACE="data/smollm2.safetensors" NAME="smollm2" *ARGS:
     #!/usr/bin/env bash
     set -euo pipefail
@@ -32,7 +31,7 @@ studies TRACE="data/smollm2.safetensors" NAME="smollm2" *ARGS:
     study pareto configs/{dense,oracle-top-k,hash-attention,quest,loki,double-sparsity,pq-cache,streaming-llm,twilight}.toml
     study limit configs/{vattention-oracle,vattention-hash,hybrid,vattention-paper-{denominator,numerator,sdpa}-clt}.toml
 
-# Whether error bars are as sure as they say, on each kind of synthetic head: the last table of docs/results.md.
+# Test the coverage of error bars on each kind of synthetic head; docs/results.md reports on it.
 calibration:
     #!/usr/bin/env bash
     set -euo pipefail
@@ -43,17 +42,18 @@ calibration:
         target/release/vattention study calibration configs/{priority,vattention-oracle,stratified,hybrid}.toml --deltas 0.02,0.1,0.3,0.5 --trace $trace
     done
 
-# Attacks on the promise of pipelines, by heads built or bred to break it (hours; continues where it was interrupted):
-# `just attacks table PIPELINE...` or `just attacks search PIPELINE...`; examples/attacks/main.rs has the options.
+# Usage: `just attacks table PIPELINE...` or `just attacks search PIPELINE...`. It takes hours, and
+# continues after an interruption; examples/attacks/main.rs describes the options.
+# Attack the promise of pipelines with heads built or evolved to break it.
 attacks *ARGS:
     cargo run --release --example attacks -- {{ARGS}}
 
-# Decode speed against dense attention and the speed of memory, and the kernels by themselves.
+# Measure decode speed beside dense attention and memory bandwidth, and the kernels separately.
 bench *ARGS:
     cargo run --release -- bench {{ARGS}}
     cargo bench
 
-# The Python package: a wheel, its tests in empty environments, its types and examples.
+# Test the Python package: a wheel, its tests in empty environments, its types and examples.
 python:
     python/test.sh
 
@@ -61,17 +61,17 @@ python:
 golden:
     tools/golden.sh
 
-# What is released: a package of each crate in target/package, and a wheel for this system in target/wheels.
+# Make the release files: packages of the crates in target/package, a wheel in target/wheels.
 package:
     cargo package --workspace --no-verify --locked
     CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}" python3 -m pip wheel --no-deps ./python --wheel-dir target/wheels
 
-# Format, and show what clippy says.
+# Format the code, and run clippy.
 tidy:
     cargo fmt --all
     cargo clippy --workspace --all-targets
 
-# Make target/gpu, a folder to carry to a machine with a GPU and no Rust, and to run there: ./gpu.sh
+# Make target/gpu, a folder to copy to a machine that has a GPU and no Rust; run ./gpu.sh there.
 gpu:
     #!/usr/bin/env bash
     set -euo pipefail
@@ -88,12 +88,14 @@ gpu:
     cp "$libraries"/libnvrtc.so.13 "$libraries"/libnvrtc-builtins.so.13.0 target/gpu/nvrtc/
     ls -sh target/gpu
 
-# Decode speed beside PyTorch and llama.cpp (needs Python, a C compiler and several GB; installs into .venv-peers).
+# Needs Python, a C compiler and several GB; installs into .venv-peers.
+# Measure decode speed beside PyTorch and llama.cpp.
 peers *ARGS:
     python3 tools/bench_peers.py --install
     .venv-peers/bin/python tools/bench_peers.py --json peers.json {{ARGS}}
 
-# Time of reading a prompt beside transformers and llama.cpp, on a real model (needs Python, Debian's apt-get, a C++ compiler and several GB; installs into .venv-prefill).
+# Needs Python, Debian's apt-get, a C++ compiler and several GB; installs into .venv-prefill.
+# Measure the time to read a prompt beside transformers and llama.cpp, on a real model.
 prefill *ARGS:
     python3 tools/get_smollm2.py
     python3 tools/get_prose.py
@@ -101,7 +103,8 @@ prefill *ARGS:
     cargo build --release -p vattention-cli
     .venv-prefill/bin/python tools/bench_prefill.py --json prefill.json {{ARGS}}
 
-# Decode speed of whole models beside candle-transformers, and where a token's time goes (12 GB of memory; installs into .venv-llm).
+# Needs 12 GB of memory; installs into .venv-llm.
+# Measure decode speed of whole models beside candle-transformers, and the parts of a token's time.
 models *ARGS:
     #!/usr/bin/env bash
     set -euo pipefail
@@ -114,15 +117,15 @@ models *ARGS:
     measure models/recall --contexts 8192,16000 --rounds 9 --steps 16 --json models-recall.json
     measure random-1b --contexts 8192,32768 --json models-1b.json {{ARGS}}
 
-# Fuzz the readers of pipeline files and traces, a minute each (needs nightly and cargo-fuzz).
+# Fuzz the parsers of pipeline files and traces, a minute each (needs nightly and cargo-fuzz).
 fuzz:
     cargo +nightly fuzz run config -- -max_total_time=60
     cargo +nightly fuzz run trace -- -max_total_time=60
 
-# Shared work: shards of which one is killed, and a cluster of which a node dies, come to what one run does (minutes).
+# Test that interrupted shards, and a cluster that loses a node, give the results of one run.
 scale:
     bash real/scale.sh
 
-# Everything that is measured on the real model, or some parts of it (hours; each goes on where it was interrupted).
+# Run all measurements on the real model, or some parts (hours; continues after interruptions).
 real *PARTS:
     bash real/run.sh {{PARTS}}

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The Python package as users have it: a wheel, installed in an empty environment, and its tests run away from the sources. Once
-# with the newest Python that is here and numpy alone, once with Python 3.11, torch and transformers; then its types, and the examples.
-# Then `vattention.ray`, on a cluster of two nodes on this machine, for at most five minutes.
-# torch and transformers (5 GB) are kept in $VATTENTION_PYTHON_CACHE, by default a folder in the user's cache, for later runs; where they
-# cannot be installed, their part is left out, and it is said.
+# Tests the Python package as users install it: a wheel in an empty environment, away from the
+# sources. The tests run once with the newest installed Python and numpy alone, and once with Python
+# 3.11, torch and transformers; then types and examples are checked. The tests of `vattention.ray`
+# start a cluster of two nodes on this machine.
+# Packages (5 GB) are stored for later runs in $VATTENTION_PYTHON_CACHE, by default a folder in the
+# user's cache. Tests whose packages cannot be installed are skipped with a message.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 step() { printf '\n== %s\n' "$*"; "$@"; }
 
-# The first of these commands that runs.
+# Prints the path of the first of these Pythons that runs.
 first() {
   local python
   for python in "$@"; do
@@ -26,10 +27,11 @@ pyenv_python() { ls -d "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1".*/bin/python 
 
 oldest=$(first "$(pyenv_python 3.11)" python3.11)
 newest=$(first "$(pyenv_python 3.14)" python3.14 "$(pyenv_python 3.13)" python3.13 "$(pyenv_python 3.12)" python3.12 "$oldest")
-[ -n "$newest" ] || { echo "the Python package is left out: no Python of 3.11 or newer is here"; exit 0; }
+[ -n "$newest" ] || { echo "the tests of the Python package are skipped: no Python 3.11 or newer was found"; exit 0; }
 oldest=${oldest:-$newest}
 
-# An environment with what a file of requirements says, made once for that file and Python.
+# Prints the folder of an environment with the packages of a requirements file, which is made once
+# for each file and Python.
 environment() { # python, requirements
   local folder
   folder=$cache/$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-$(sha256sum < "$2" | cut -c -16)
@@ -40,19 +42,20 @@ environment() { # python, requirements
   echo "$folder"
 }
 
-# The tests of a wheel, in a new environment that sees the libraries of another.
-check() { # libraries, what to run with
+# Runs Python with the wheel, in a new environment that sees the libraries of another environment.
+# $limit, if set, is a time limit in seconds.
+check() { # environment with libraries, arguments of Python
   local libraries=$1 fresh
   shift
   fresh=$work/$(basename "$libraries")
   "$libraries/bin/python" -m venv --without-pip "$fresh"
   "$libraries/bin/python" -m pip --python "$fresh" install --quiet --no-deps "$work"/wheels/*.whl
   "$libraries/bin/python" -c 'import site; print(site.getsitepackages()[0])' > "$("$fresh/bin/python" -c 'import site; print(site.getsitepackages()[0])')/libraries.pth"
-  (cd "$work" && ${limit:+timeout "$limit"} "$fresh/bin/python" "$@") # within so many seconds, if that is said
+  (cd "$work" && ${limit:+timeout "$limit"} "$fresh/bin/python" "$@")
 }
 
 if ! small=$(environment "$newest" python/requirements/small.txt); then
-  echo "the Python package is left out: numpy, pytest and maturin cannot be installed"
+  echo "the tests of the Python package are skipped: numpy, pytest and maturin cannot be installed"
   exit 0
 fi
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
@@ -69,11 +72,11 @@ if large=$(environment "$oldest" python/requirements/large.txt); then
     step check "$large" "$example"
   done
 else
-  echo "torch and transformers cannot be installed: their tests, the types and the examples are left out"
+  echo "the tests with transformers, the types and the examples are skipped: torch and transformers cannot be installed"
 fi
 
 if clusters=$(environment "$oldest" python/requirements/ray.txt); then
   VATTENTION_REQUIRE_RAY=1 limit=3600 step check "$clusters" -m pytest -q "$root/python/tests/test_ray.py"
 else
-  echo "Ray cannot be installed: its tests are left out"
+  echo "the tests with Ray are skipped: Ray cannot be installed"
 fi

@@ -1,5 +1,10 @@
-"""What the answers that are kept say so far of the pipelines named like the arguments, over the tasks whose cases all of
-them have answered: `python3 real/answers.py 4096 "dense" "priority sampling, 5 %" ...`, the tokens of a case first."""
+"""Prints a table of pipelines from the answers in real/results/answers.jsonl.
+
+    python3 real/answers.py 4096 "dense" "priority sampling, 5 %" ...
+
+The arguments are the tokens of a case and the names of pipelines. The table has the tasks whose
+cases all of these pipelines have answered.
+"""
 
 import collections
 import json
@@ -11,8 +16,8 @@ import table
 ANSWERS = pathlib.Path(__file__).parent.parent / "real/results/answers.jsonl"
 
 
-def answers(context):
-    """By pipeline and task: score, rows, share read, and error of each case."""
+def read_answers(context):
+    """Returns the answer of each case, by pipeline and task."""
     found = collections.defaultdict(dict)
     for line in map(json.loads, ANSWERS.read_text().splitlines()):
         if line.get("context") == context:
@@ -24,29 +29,30 @@ def mean(values, weights):
     return sum(value * weight for value, weight in zip(values, weights)) / sum(weights)
 
 
-def mean_error(seen, rows):
-    """Over all steps; a dash where some answers were asked without errors."""
-    errors = [attention["error"] for attention in seen]
+def mean_error(reports, rows):
+    """Returns the mean error over all steps; a dash if some answers have no errors."""
+    errors = [attention["error"] for attention in reports]
     return f"{mean([error['mean'] for error in errors], rows):.4f}" if all(errors) else "-"
 
 
 def row(pipeline, tasks, found):
     by_task = [list(found[pipeline, task].values()) for task in tasks]
     scores = [sum(case["score"] for case in cases) / len(cases) for cases in by_task]
-    # An answer that ended before the pipeline took a step has no rows.
-    seen = [case["attention"] for cases in by_task for case in cases if case["attention"]["rows"]]
-    rows = [attention["rows"] for attention in seen]
+    # An answer that ended before the first step of the pipeline has no rows.
+    attentions = [case["attention"] for cases in by_task for case in cases]
+    reports = [attention for attention in attentions if attention["rows"]]
+    rows = [attention["rows"] for attention in reports]
     return (
         pipeline,
-        f"{mean([attention['density'] for attention in seen], rows):.1%}",
+        f"{mean([attention['density'] for attention in reports], rows):.1%}",
         f"{100 * sum(scores) / len(scores):.1f}",
         *(f"{100 * score:.1f}" for score in scores),
-        mean_error(seen, rows),
+        mean_error(reports, rows),
     )
 
 
-def answered_by_all(pipelines, found):
-    """Tasks of which each pipeline has as many cases as any has of any."""
+def complete_tasks(pipelines, found):
+    """Returns the tasks of which every pipeline has the largest number of cases."""
     most = max(map(len, found.values()))
     tasks = dict.fromkeys(task for _, task in found)
     return [
@@ -57,11 +63,12 @@ def answered_by_all(pipelines, found):
 
 
 context, *pipelines = sys.argv[1:]
-found = answers(int(context))
-tasks = answered_by_all(pipelines, found)
+found = read_answers(int(context))
+tasks = complete_tasks(pipelines, found)
 if not tasks:
     sys.exit(
-        "no task has been answered by all of them; expected names of pipelines as in real/results/answers.jsonl"
+        "these pipelines have no complete task in common; expected names of pipelines as in "
+        "real/results/answers.jsonl"
     )
 table.show(
     [

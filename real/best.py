@@ -1,9 +1,9 @@
-"""A Markdown table of methods at their best, from the JSON files of `vattention tune`.
+"""Prints the table of tuned methods in docs/methods.md from the JSON files of `vattention tune`.
 
     python3 real/best.py target/real/tune.json
 
-For each method and density: what the chosen settings read and how much they err on the held-out texts, least error first.
-Exit codes: 0 fine, 2 a file is wrong.
+The table has the error and the density of the best settings on the held-out texts, for each method
+and target density, sorted by error. Exit codes: 0 success, 2 invalid file.
 """
 
 import json
@@ -12,13 +12,13 @@ from pathlib import Path
 
 
 def cell(best):
-    """Error and density on the held-out texts; a dash if no candidate meets the goal or none can run there."""
+    """Formats error and density on the held-out texts; a dash if no candidate has a result."""
     held_out = best and best["held_out"]
     return f"{held_out['error']:.4f} ({100 * held_out['density']:.1f} %)" if held_out else "-"
 
 
 def settings(found, best):
-    """What was chosen, with the last parts of the keys' names."""
+    """Formats the chosen settings, with shortened keys."""
     if not best or best["tried"] is None:
         return "-"
     tried = found["tried"][best["tried"]]
@@ -28,7 +28,7 @@ def settings(found, best):
 
 
 def rows(found):
-    """A row of the table for each method, with what it is sorted by."""
+    """Yields a sort key and a row of the table for each method."""
     goals = ["density=0.05", "density=0.1", "density=0.2"]
     for method in dict.fromkeys(best["pipeline"] for best in found["best"]):
         bests = {best["goal"]: best for best in found["best"] if best["pipeline"] == method}
@@ -54,9 +54,8 @@ def main():
         print(f"best: {error!r}; expected files of `vattention tune --json`", file=sys.stderr)
         return 2
     for found, table in zip(files, tables):
-        print(
-            f"\nChosen on {', '.join(found['traces'])}, shown on {', '.join(found['held_out'])}:\n"
-        )
+        tuned, measured = ", ".join(found["traces"]), ", ".join(found["held_out"])
+        print(f"\nTuned on {tuned}, measured on {measured}:\n")
         print("| method | error (read) at 5 % | 10 % | 20 % | settings at 10 % |")
         print("|---|--:|--:|--:|---|")
         for _, cells in table:

@@ -1,11 +1,11 @@
-"""The table of `just real mixed`: the promise in every row of a text that changes its kind.
+"""Prints the table of `just real mixed`: the promise in every row of a text that changes its kind.
 
     python3 real/mixed.py VATTENTION TRACE PIPELINE FOLDER
 
-Each query of the trace becomes a trace of its own, so that `verify` counts every row by itself.
-Rows whose violations exceed delta, and those with the smallest p-values, are suspected. A suspected
-row is tested again with new samples, with the same seed: the promise is conditional on what the
-seed fixes. What each run counted stays in FOLDER, and an interrupted run continues from there.
+Each query of the trace becomes a separate trace, so that `verify` counts every row by itself. Rows
+whose violations exceed delta, and rows with the smallest p-values, are suspected. A suspected row
+is tested again with new samples and the same seed, because the promise is conditional on the random
+choices that the seed fixes. Reports stay in FOLDER, and an interrupted run continues from them.
 """
 
 import json
@@ -17,14 +17,14 @@ import sys
 
 import table
 
-SCREENING = 200  # Samples of each row.
-RETEST = 1000  # New samples of a suspected row.
+SCREENING = 200  # Samples per row.
+RETEST = 1000  # New samples per suspected row.
 LEAST_SUSPECTED = 10
 LEVEL = 1e-6
 
 
 class Trace:
-    """A trace file, of which parts can be written as traces."""
+    """Trace file, whose queries can be written as separate traces."""
 
     def __init__(self, path):
         with open(path, "rb") as file:
@@ -35,11 +35,11 @@ class Trace:
         self.tensors = header
 
     def queries(self):
-        """Number of queries of a head."""
+        """Returns the number of queries per head."""
         return next(t["shape"][1] for name, t in self.tensors.items() if name.endswith(".queries"))
 
     def write_query(self, path, query, layer=None):
-        """Writes one query of every head, of all layers or of one."""
+        """Writes a trace with one query of every head, of all layers or of one layer."""
         header, parts, end = {"__metadata__": self.metadata}, [], 0
         for name, tensor in self.tensors.items():
             _, number, part = name.split(".")
@@ -62,7 +62,7 @@ class Trace:
 
 
 def take_query(data, heads, queries, query):
-    """The bytes of one query of each head."""
+    """Returns the bytes of one query of each head."""
     row = len(data) // (heads * queries)
     starts = [(head * queries + query) * row for head in range(heads)]
     return b"".join(data[start : start + row] for start in starts)
@@ -76,7 +76,7 @@ class Study:
         self.trace = Trace(trace)
 
     def verify(self, name, share, trials, query, layer=None):
-        """The report on one query, which an earlier run may have left."""
+        """Returns the report on one query, from the file of an earlier run if there is one."""
         report = os.path.join(self.folder, f"{name}.json")
         if not os.path.exists(report):
             part = os.path.join(self.folder, "query.safetensors")
@@ -85,7 +85,7 @@ class Study:
             command += ["--trials", str(trials), "--set", f'share="{share}"']
             command += ["--json", report + ".part"]
             done = subprocess.run(command, capture_output=True, text=True)
-            # A promise that is violated is a result, too.
+            # Exit codes 1 and 3 are verdicts, not errors.
             if done.returncode not in (0, 1, 3):
                 sys.exit(done.stderr)
             os.rename(report + ".part", report)
@@ -93,7 +93,7 @@ class Study:
             return json.load(file)
 
     def screen(self, share):
-        """Every row with its count."""
+        """Tests every row, and returns them with their violations."""
         rows = []
         for query in range(self.trace.queries()):
             report = self.verify(f"screen-{share}-{query}", share, SCREENING, query)
@@ -103,7 +103,7 @@ class Study:
         return rows
 
     def retest(self, share, row):
-        """Violations among new samples of a row: those after the screening's."""
+        """Returns the violations among new samples of a row, without those of the screening."""
         name = f"retest-{share}-{row.query}-{row.layer}"
         report = self.verify(name, share, SCREENING + RETEST, row.query, row.layer)
         head = next(h for h in report["heads"] if h["query_head"] == row.head)
@@ -111,7 +111,7 @@ class Study:
 
 
 class Row:
-    """A query head at one query."""
+    """Row: a query head at one query."""
 
     def __init__(self, query, head):
         self.query, self.layer, self.head = query, head["layer"], head["query_head"]
@@ -120,24 +120,24 @@ class Row:
 
 
 def p_value(violations, trials, delta):
-    """Probability of so many violations or more at a rate of delta."""
+    """Returns the binomial probability of at least this number of violations at a rate of delta."""
 
     def term(k):
-        ways = math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
-        return math.exp(ways + k * math.log(delta) + (trials - k) * math.log1p(-delta))
+        log_ways = math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
+        return math.exp(log_ways + k * math.log(delta) + (trials - k) * math.log1p(-delta))
 
     return min(1.0, sum(map(term, range(violations, trials + 1))))
 
 
-def suspected(rows, delta):
-    """Rows above delta, and the smallest p-values."""
+def find_suspects(rows, delta):
+    """Returns the rows with the smallest p-values, at least those whose rate exceeds delta."""
     by_p_value = sorted(rows, key=lambda row: (row.p_value, -row.violations))
     above = sum(row.violations > delta * SCREENING for row in rows)
     return by_p_value[: max(above, LEAST_SUSPECTED)]
 
 
 def summarise(share, rows, counts, delta):
-    """The line of one share mode."""
+    """Returns the table's line of one share mode."""
     worst = max(counts, key=lambda pair: pair[1])
     p = p_value(worst[1], RETEST, delta)
     violations = sum(row.violations for row in rows)
@@ -158,8 +158,8 @@ def main():
     details = [("share", "layer", "query head", "query", "screening", "retest", "p-value")]
     for share in ("head", "group"):
         rows = study.screen(share)
-        doubtful = suspected(rows, study.delta)
-        counts = [(row, study.retest(share, row)) for row in doubtful]
+        suspects = find_suspects(rows, study.delta)
+        counts = [(row, study.retest(share, row)) for row in suspects]
         summary.append(summarise(share, rows, counts, study.delta))
         for row, again in counts:
             place = (str(row.layer), str(row.head), str(row.query))
@@ -172,7 +172,7 @@ def main():
     print()
     print("read       share of the visible tokens, mean over rows")
     print("violated   share of the samples whose error exceeds epsilon")
-    print("worst row  violations in the row that has most; retested: the same among new samples")
+    print("worst row  largest number of violations of a row; retested: the same in new samples")
 
 
 main()

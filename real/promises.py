@@ -1,4 +1,4 @@
-"""The table of `just real verify`: what `vattention verify --json` counted of each pipeline."""
+"""Prints the table of `just real verify` from the reports of `vattention verify --json`."""
 
 import table
 
@@ -20,7 +20,5 @@ def row(report):
 header = ("pipeline", "read", "most", "violated", "worst head", "worst row", "verdict")
 table.show([header, *map(row, table.reports())])
 print()
-print("read, most  by a query head, share of the visible tokens: mean over heads, and the largest")
-print(
-    "violated    share of the samples whose error exceeds epsilon; worst head: the same, of the head with most"
-)
+print("read, most  share of the visible tokens that a query head reads: mean and largest of heads")
+print("violated    share of the samples whose error exceeds epsilon; worst head: the largest share")

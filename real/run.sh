@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Everything that is measured on the real model, SmolLM2-135M-Instruct: `just real PART...`, all parts without one.
-# Parts go on from where they were interrupted. Those that ask the model stop after 38 minutes if they are not whole, say so, and
-# exit with 75: run them again. On two cores ruler and ruler-densities take two such runs, ruler-8191 three; learn half an hour, studies
-# 25 minutes, verify ten for each pipeline; the others less. One at a time: they write the same files.
+# Runs the measurements on the real model, SmolLM2-135M-Instruct: `just real PART...`, by default
+# all parts. An interrupted part continues when it is run again. Parts that evaluate the model stop
+# after 38 minutes and exit with 75 if they are not complete; run them again. On two cores, ruler
+# and ruler-densities need two such runs and ruler-8191 three; learn takes half an hour, studies 25
+# minutes, verify ten minutes per pipeline, other parts less. Run one part at a time, because parts
+# write the same files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,41 +13,42 @@ learnt=models/smollm2
 out=real/results
 pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
-# Those of which the model by itself answers at least a fifth, as ruler-all shows.
+# Tasks in which the dense model has a score of at least a fifth, according to ruler-all.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery
 parts="get gguf prefill learn traces verify verify-indexes mixed ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-prefill ruler-epsilon baselines steps long speed studies benchmarks tune"
 
 vattention=target/release/vattention
 
-# Shows what a command prints, and keeps it under a name once that is whole: an interruption loses no finished table.
-whole() { # a name, a command
+# Shows the output of a command, and stores it when it is complete, so that an interruption leaves
+# the last complete output.
+whole() { # name of the output, command
     local name=$1 status=0
     shift
     "$@" | tee target/real/$name.part || status=$?
     case $status in
         0) mv target/real/$name.part $out/$name.txt ;;
-        124) echo "$name is not whole yet; the same command goes on" >&2; exit 75 ;;
+        124) echo "$name is not complete; run the same command again to continue" >&2; exit 75 ;;
         *) exit $status ;;
     esac
 }
 missing() { [ ! -e "$1" ]; }
 
-# The model, and texts for it.
+# Downloads the model and texts.
 part_get() {
     python3 tools/get_smollm2.py
     python3 tools/get_prose.py
 }
 
-# What llama.cpp and transformers answer with it.
+# Compares logits with those of llama.cpp and transformers.
 part_gguf() { cargo test --release -p vattention-llm --test suite gguf:: -- --ignored; }
 
-# Reading a prompt, beside transformers and llama.cpp.
+# Measures the time to read a prompt, beside transformers and llama.cpp.
 part_prefill() {
     .venv-prefill/bin/python -c 'import llama_cpp, torch' 2>/dev/null || python3 tools/bench_prefill.py --install
     whole prefill .venv-prefill/bin/python tools/bench_prefill.py --model $model --text $haystack --json target/real/prefill.json
 }
 
-# Channels, bases and hash maps of all layers, from other text than is asked.
+# Learns channels, bases and hash maps of all layers, on other texts than those evaluated.
 part_learn() {
     local texts="kjv-train vim-manual" all=() shipped=()
     for text in $texts; do
@@ -58,20 +61,20 @@ part_learn() {
     capture kjv-heldout "" 8192
     missing data/smollm2.safetensors && part_traces
     learn recall-all-layers $learnt/ target/real/kjv-heldout.safetensors "${all[@]}"
-    # weights/ has these: take them away to learn them again.
+    # weights/ has these files; delete them to learn them again.
     learn recall-shipped weights/smollm2- data/smollm2.safetensors "${shipped[@]}"
     missing weights/smollm2-gates.tsv || return 0
     $vattention calibrate duo-attention --trace target/real/{kjv-train,vim-manual}-heads.safetensors -o weights/smollm2-gates.tsv
 }
 
-capture() { # a text, what its trace's name ends with, tokens, options
+capture() { # name of the text, suffix of the trace's name, tokens, options
     local text=$1 trace=target/real/$1$2.safetensors tokens=$3
     shift 3
     missing $trace || return 0
     $vattention capture --model $model --text texts/$text.txt --tokens $tokens "$@" -o $trace
 }
 
-learn() { # a name for the recall, what names of files begin with, the trace that it is measured on, traces
+learn() { # name of the output, prefix of the files, held-out trace, traces
     local name=$1 to=$2 held_out=$3
     shift 3
     missing ${to}channels.json && $vattention calibrate double-sparsity --trace "$@" -o ${to}channels.json
@@ -84,19 +87,19 @@ learn() { # a name for the recall, what names of files begin with, the trace tha
     whole $name $vattention train-hash --trace "$@" --held-out "$held_out" -o ${to}hash.safetensors $resume
 }
 
-# The trace that is shipped, and that of all layers.
+# Captures the shipped trace, and the trace of all layers.
 part_traces() {
     missing data/smollm2.safetensors &&
         $vattention capture --model $model --text texts/kjv-trace.txt --tokens 6144 --layers 9,23 -o data/smollm2.safetensors
     capture kjv-trace "" 8192 --queries 32
 }
 
-# Whether promises hold in all heads of all layers, and what they read.
+# Tests promises in all heads of all layers.
 part_verify() {
     verify "" configs/{priority,vattention-oracle,stratified,vattention-strict}.toml
 }
 
-# The same after each index, which picks 5 % behind the first 16 and the last 64 tokens.
+# Tests promises with each index, which picks 5 % in addition to the first 16 and last 64 tokens.
 part_verify-indexes() {
     verify "--set selectors.1.size=64 --set selectors.2.size=0.05" $pipelines/vattention-{oracle-top-k,hash-attention,quest,double-sparsity,loki,pq-cache}.toml
 }
@@ -107,15 +110,15 @@ verify() { # options, pipelines
     shift
     for file in "$@"; do
         verdict=target/real/verify-$(basename $file .toml).json
-        # A promise that is contradicted, or undecided, is a result, too.
+        # Exit codes 1 and 3 are verdicts (contradicted, undecided), not errors.
         missing $verdict && { $vattention verify $file $options --trace target/real/kjv-trace.safetensors --json $verdict ||
             [[ $? = [13] ]]; }
     done
     whole promises python3 real/promises.py target/real/verify-*.json
 }
 
-# Prose, and from the middle on a manual: whether the promise holds in every row, with one token list for each query head and with one for a
-# group. Suspected rows are tested again.
+# Tests the promise in every row of a text that is prose in its first half and a manual in its
+# second, with a token list for each query head and with one for each KV head.
 part_mixed() {
     missing target/real/mixed.txt &&
         { head -c 9000 texts/kjv-trace.txt; head -c 9000 texts/vim-manual.txt; } > target/real/mixed.txt
@@ -125,20 +128,22 @@ part_mixed() {
     whole mixed python3 real/mixed.py $vattention target/real/mixed.safetensors configs/priority.toml target/real/mixed
 }
 
-evaluate() { # a name for what comes out, options
+evaluate() { # name of the output, options
     local name=$1
     shift
     whole $name timeout --foreground --signal INT 38m $vattention evaluate --model $model --dtype bf16 --at-once $(nproc) \
         --haystack $haystack --results ${answers:-$out/answers.jsonl} --leave-out-below 0.2 --json target/real/$name.json "$@"
 }
 
-# Which tasks the model can do at all. What it cannot do at 2048 and 4096 tokens is not asked at 8191.
+# Evaluates all tasks with the dense model. Tasks that it cannot do at 2048 and 4096 tokens are
+# omitted at 8191.
 part_ruler-all() {
     evaluate ruler-all --pipelines configs/dense.toml --cases 10 --context 2048,4096 --no-errors \
         --tasks $tasks,niah_multikey_2,niah_multikey_3,vt,cwe,fwe
 }
 
-# Every method at 4096 tokens and a tenth read; fwe, which no mean has, is among the texts on which a tenth was searched.
+# Evaluates every method at 4096 tokens and a density of 10 %. No mean includes fwe, but the search
+# for the density uses its texts, too.
 part_ruler() {
     evaluate ruler --tasks $tasks,fwe --context 4096 --cases 10 --density 0.1 --plot $out/ruler.svg \
         --pipelines configs/{dense,snapkv,h2o,scissorhands,priority}.toml \
@@ -147,14 +152,15 @@ part_ruler() {
         $pipelines/vattention-{oracle-top-k,oracle-top-p,hash-attention}.toml
 }
 
-# The paper's headline at other densities; the baselines with an index of 32 bits a token and 512 tokens read; MagicPIG
-# with its own sizes. In one run, because a case's context is read once for all pipelines.
+# Evaluates the paper's main methods at other densities, baselines with an index of 32 bits per
+# token that read 512 tokens, and MagicPIG with its own sizes. These share a run, because the
+# context of a case is read once for all pipelines.
 part_ruler-densities() {
     headline ruler-densities --tasks $tasks --context 4096 --density 0.05,0.2 --plot $out/ruler-densities.svg \
         --as-they-stand $pipelines/32-bits/*.toml $pipelines/magic-pig.toml
 }
 
-headline() { # a name for what comes out, options
+headline() { # name of the output, options
     local name=$1
     shift
     evaluate $name --cases 10 --pipelines configs/{dense,priority}.toml \
@@ -162,18 +168,19 @@ headline() { # a name for what comes out, options
         $pipelines/vattention-{oracle-top-k,oracle-top-p,hash-attention}.toml "$@"
 }
 
-# The same at other lengths.
+# Evaluate the paper's main methods at other lengths.
 part_ruler-2048() { headline ruler-2048 --tasks $tasks --context 2048 --density 0.1 --no-errors; }
 part_ruler-8191() { headline ruler-8191 --tasks $tasks --context 8191 --density 0.1 --no-errors; }
 
-# MagicPIG reads the answer alone, as its authors have it.
+# Evaluates MagicPIG behind dense prompts, as its authors do.
 part_ruler-magic-pig() {
     evaluate ruler-magic-pig --tasks $tasks --context 4096 --cases 10 --setup a \
         --pipelines configs/dense.toml $pipelines/magic-pig.toml
 }
 
-# Dense pipelines behind prompts that SampleAttention read, with the paper's coverage and a smaller one; ruler-all has the same cases
-# behind dense prompts. The answers have a file of their own: their pipelines have the same names.
+# Evaluates dense decoding behind prompts that SampleAttention read, with the paper's coverage and a
+# smaller one; ruler-all has the same cases behind dense prompts. The answers go to a separate file,
+# because the pipelines have the same names.
 part_ruler-prefill() {
     local name
     for name in sample-attention sample-attention-0.8; do
@@ -182,20 +189,20 @@ part_ruler-prefill() {
     done
 }
 
-# What a promise costs and keeps, by its epsilon.
+# Evaluates promises of several epsilons.
 part_ruler-epsilon() {
     evaluate ruler-epsilon --tasks $tasks --context 2048 --cases 10 --epsilons 0.05,0.1,0.2,0.4,0.8 \
         --pipelines configs/{dense,priority}.toml $pipelines/vattention-oracle-top-k.toml
 }
 
-# The same baselines on the trace of all layers: the error of the output.
+# Measures the output error of the baselines of ruler-densities on the trace of all layers.
 part_baselines() {
     capture kjv-trace "" 8192 --queries 32
     whole baselines $vattention compare $pipelines/32-bits/*.toml --trace target/real/kjv-trace.safetensors \
         --json target/real/baselines.json
 }
 
-# A long answer, step by step beside dense attention.
+# Generates a long answer, and compares each step with dense attention.
 part_steps() {
     local file name written=()
     for file in configs/{priority,vattention-oracle,oracle-top-k,streaming-llm}.toml; do
@@ -209,7 +216,8 @@ part_steps() {
     whole steps-last $vattention plot-steps "${written[@]}" --last 1000
 }
 
-# Memories that are longer than the model's context: chunks of 4096 tokens, each read by itself, side by side.
+# Compares pipelines on caches longer than the model's context, which consist of independent chunks
+# of 4096 tokens.
 part_long() {
     local tokens
     for tokens in 32768 131072; do
@@ -219,7 +227,7 @@ part_long() {
     done
 }
 
-# What a token takes behind some 7000 tokens, and attention of it.
+# Measures the time of a token, and of its attention, behind about 7000 tokens.
 part_speed() {
     local file
     head -c 28000 texts/kjv-trace.txt > target/real/speed-text.txt
@@ -231,7 +239,7 @@ part_speed() {
     whole speed python3 real/speed.py target/real/speed-*.json
 }
 
-# Files in the layout of published benchmarks, of this repository's own texts: that each can be asked.
+# Checks that files in the layouts of published benchmarks can be evaluated.
 part_benchmarks() {
     local name folder context
     for name in longbench ruler babilong loogle infinitebench math500 aime2024 aime2025; do
@@ -243,8 +251,9 @@ part_benchmarks() {
     done
 }
 
-# The studies of the paper's figures, on all layers: eight of the trace's 32 queries are 2160 rows. Calibration, which is not of the
-# paper, takes hours on all of them: docs/results.md has it of the shipped trace.
+# Runs the studies of the paper's figures on all layers: eight of the trace's 32 queries are 2160
+# rows. Calibration, which is not in the paper, would take hours; docs/results.md has it for the
+# shipped trace.
 part_studies() {
     capture kjv-trace "" 8192 --queries 32
     local name
@@ -253,8 +262,9 @@ part_studies() {
     study limit configs/{vattention-oracle,hybrid,vattention-paper-{denominator,numerator,sdpa}-clt}.toml $pipelines/vattention-hash-attention.toml
 }
 
-# Every method at its best at 5, 10 and 20 %: chosen on one text and three layers, shown on another text and four other layers. The first has
-# few queries after its prompt, because methods that learn from attention go through all of them.
+# Tunes every method for densities of 5, 10 and 20 %, on three layers of one text, and measures the
+# best settings on four other layers of another text. The first trace has few queries, because
+# methods that learn from attention go through all of them.
 part_tune() {
     capture kjv-train -tune 8192 --queries 256 --prompt-queries 512
     capture kjv-heldout "" 8192
@@ -266,7 +276,7 @@ part_tune() {
         --results target/real/tune.jsonl --json target/real/tune.json --plot $out/tune.svg --output target/real/tune
 }
 
-study() { # a name, pipelines
+study() { # name, pipelines
     local name=$1
     missing $out/study-$name.txt || return 0
     whole study-$name $vattention study "$@" --trace target/real/kjv-trace.safetensors --queries 8 --plot $out/study-$name.svg
@@ -276,7 +286,7 @@ mkdir -p target/real $out
 for part in ${@:-$parts}; do
     case " $parts " in
         *" $part "*) ;;
-        *) echo "real/run.sh: there is no part $part; expected some of: $parts" >&2; exit 2 ;;
+        *) echo "real/run.sh: unknown part $part; expected some of: $parts" >&2; exit 2 ;;
     esac
 done
 cargo build --release --quiet

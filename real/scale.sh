@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Shared work on this machine, larger than the tests' (`just scale`): four shards of an evaluation, of which one is killed and goes on, come to
-# what one run does; then, if Python's `vattention` and `ray` are there (pip install './python[ray]' pytest), a cluster of two nodes of which one dies.
+# Larger tests of shared work on this machine (`just scale`): four shards of an evaluation, one of
+# which is killed and continued, must give the results of a single run. If Python has `vattention`
+# and `ray` (pip install './python[ray]' pytest), a cluster of two nodes follows, one of which dies.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,11 +28,11 @@ echo "== merged"
 target/release/vattention merge $out/{1,2,3,4}.jsonl --results $out/all.jsonl --json $out/all.json > $out/all.txt
 cat $out/all.txt
 cmp $out/one.txt $out/all.txt && cmp $out/one.json $out/all.json
-echo "the same table and JSON as one run's, to the last digit"
+echo "table and JSON equal those of one run"
 
 if python3 -c 'import ray, pytest, vattention' 2> /dev/null; then
     echo "== two nodes, one dies"
     VATTENTION_REQUIRE_RAY=1 python3 -m pytest -q -s python/tests/test_ray.py -k real_command
 else
-    echo "Ray is left out: pip install './python[ray]' pytest"
+    echo "the tests with Ray are skipped; to run them: pip install './python[ray]' pytest"
 fi

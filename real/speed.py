@@ -1,10 +1,10 @@
-"""The table of `just real speed`: what `vattention generate --json` measured of each pipeline, beside `dense`."""
+"""Prints the table of `just real speed` from the reports of `vattention generate --json`."""
 
 import table
 
 
 def milliseconds(report):
-    """Of a token, and of its attention."""
+    """Returns the milliseconds of a token, and of its attention."""
     steps = report["steps"]
     token = 1000 * steps["median_seconds"]
     return token, token * steps["attention_share"]
@@ -24,9 +24,8 @@ def row(report, dense):
 
 reports = sorted(table.reports(), key=lambda report: milliseconds(report)[1])
 dense = next(report for report in reports if report["pipeline"] == "dense")
-print(
-    f"{dense['tokens']['context']} tokens before; medians of {dense['steps']['count']} tokens, in ms"
-)
+context, count = dense["tokens"]["context"], dense["steps"]["count"]
+print(f"context of {context} tokens; medians of {count} tokens, in ms")
 table.show(
     [
         ("pipeline", "read", "token", "attention", "of dense"),

@@ -1,16 +1,16 @@
-"""Tables of reports that commands wrote as JSON."""
+"""Functions for tables of reports that commands wrote as JSON."""
 
 import json
 import sys
 
 
 def reports():
-    """Of the files that the command line names."""
+    """Reads the files of the command line."""
     return [json.load(open(path)) for path in sys.argv[1:]]
 
 
 def show(rows):
-    """Prints rows of texts; the first column stands at the left, numbers at the right."""
+    """Prints rows of strings; the first column is aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     for first, *numbers in rows:
         print(first.ljust(widths[0]), *map(str.rjust, numbers, widths[1:]), sep="  ")

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Time reading a prompt: this program, Hugging Face transformers on PyTorch, and llama.cpp, on the same GGUF file.
+"""Time reading a prompt: this program, Hugging Face transformers and llama.cpp, on one GGUF file.
 
     python3 tools/bench_prefill.py --install
     python3 tools/get_smollm2.py && python3 tools/get_prose.py && cargo build --release
     .venv-prefill/bin/python tools/bench_prefill.py --json prefill.json
 
-The install makes .venv-prefill; it needs a C++ compiler, because llama-cpp-python is built from source. Where
-the package index has torch only with CUDA, that is several GB; all run on the CPU.
+--install makes .venv-prefill; it needs a C++ compiler, because llama-cpp-python is built from
+source. If the package index has torch only with CUDA, the download is several GB, but everything
+runs on the CPU.
 
-All read exactly the same tokens, in turn in each round. The others stay loaded; ours is started anew for every
-reading and tells the time of reading alone. transformers dequantises the weights; llama.cpp computes with them
-as they are, in batches of 512 tokens, with the flash attention of its CPU backend or without.
+All contenders read the same tokens, one after the other in each round. The others stay loaded;
+this program starts for every reading, and reports the time of reading without loading.
+transformers dequantises the weights; llama.cpp computes with the quantised ones, in batches of 512
+tokens, with the flash attention of its CPU backend or without.
 
-The longest prompt has 8191 tokens because one more, of the answer, is to fit the 8192 of the model.
+The longest prompt has 8191 tokens, so that one token of the answer fits the model's 8192.
 """
 
 import argparse
@@ -26,7 +28,7 @@ from pathlib import Path
 
 from fetching import Failed
 from prefill import table
-from prefill.contenders import Ours, Prompt, Stays
+from prefill.contenders import Ours, Peer, Prompt
 from prefill.prompts import cut
 from prefill.table import OURS, Timed
 from prefill.worker import CONTENDERS
@@ -40,33 +42,33 @@ PACKAGES = {"torch": ["torch", "transformers", "gguf", "accelerate"], "llama.cpp
 
 
 def counts(text: str) -> list[int]:
-    """argparse's type for whole numbers between commas."""
-    found = [int(part) for part in text.split(",")]
-    if min(found) < 1:
+    """Parses whole numbers, 1 or more, separated by commas."""
+    numbers = [int(part) for part in text.split(",")]
+    if min(numbers) < 1:
         raise ValueError
-    return found
+    return numbers
 
 
 def positive(text: str) -> int:
-    """argparse's type for a number of at least 1."""
+    """Parses a number, 1 or more."""
     return counts(text)[0] if "," not in text else int(text)
 
 
 def names(text: str) -> list[str]:
-    """argparse's type for --contenders."""
-    found, known = text.split(","), [OURS, *CONTENDERS]
-    if not set(found) <= set(known) or len(set(found)) < len(found):
+    """Parses the names of --contenders."""
+    chosen, known = text.split(","), [OURS, *CONTENDERS]
+    if not set(chosen) <= set(known) or len(set(chosen)) < len(chosen):
         raise argparse.ArgumentTypeError(f"{text}: expected different ones of {', '.join(known)}")
-    return found
+    return chosen
 
 
 def parse_arguments() -> argparse.Namespace:
     shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
-    parser.add_argument("--install", action="store_true", help=f"make {VENV.name}, and stop")
+    parser.add_argument("--install", action="store_true", help=f"make {VENV.name} only")
     parser.add_argument("--model", type=Path, default=MODEL, metavar="FILE", help="the GGUF file")
     parser.add_argument(
-        "--our-model", type=Path, metavar="PATH", help="what ours reads, where it is not that file"
+        "--our-model", type=Path, metavar="PATH", help="another model for this program"
     )
     parser.add_argument(
         "--text", type=Path, default=TEXT, metavar="FILE", help="UTF-8 text to cut the prompts from"
@@ -76,7 +78,7 @@ def parse_arguments() -> argparse.Namespace:
         type=Path,
         default=ROOT / "target" / "release" / "vattention",
         metavar="FILE",
-        help="our program",
+        help="this program",
     )
     parser.add_argument(
         "--pipeline", type=Path, default=ROOT / "configs" / "dense.toml", metavar="FILE"
@@ -86,14 +88,14 @@ def parse_arguments() -> argparse.Namespace:
         type=names,
         default=[OURS, "torch-f32", "llama.cpp", "llama.cpp-flash"],
         metavar="NAMES",
-        help=f"between commas, of {', '.join([OURS, *CONTENDERS])}",
+        help=f"separated by commas: {', '.join([OURS, *CONTENDERS])}",
     )
-    parser.add_argument("--tokens", type=counts, default=[1024, 4096, 8191], help="between commas")
+    parser.add_argument(
+        "--tokens", type=counts, default=[1024, 4096, 8191], help="lengths, separated by commas"
+    )
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--threads", type=positive, default=2)
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write everything that was measured"
-    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     return parser.parse_args()
 
 
@@ -105,11 +107,11 @@ def install() -> None:
             raise Failed(f"{command[0]} failed; expected a network, and a C++ compiler")
 
 
-# What it needs.
+# Requirements.
 
 
 def expect_packages(contenders: list[str]) -> None:
-    """llama.cpp always: its tokenizer makes the prompts."""
+    """Checks that packages are installed; llama.cpp is always needed, for its tokenizer."""
     used = {"llama.cpp", *(name.partition("-")[0] for name in contenders)}
     wanted = [package for name in used for package in PACKAGES.get(name, [])]
     missing = [package for package in wanted if importlib.util.find_spec(package) is None]
@@ -123,7 +125,8 @@ def expect_model(path: Path) -> None:
             start = file.read(4)
     except OSError as error:
         raise Failed(
-            f"--model {path}: {error.strerror}; expected a GGUF file (tools/get_smollm2.py gets one)"
+            f"--model {path}: {error.strerror}; "
+            "expected a GGUF file (tools/get_smollm2.py downloads one)"
         )
     if start != b"GGUF":
         raise Failed(f"--model {path}: begins with {start!r}, expected a GGUF file")
@@ -134,14 +137,14 @@ def read_text(path: Path) -> str:
         return path.read_bytes().decode()
     except OSError as error:
         raise Failed(
-            f"--text {path}: {error.strerror}; expected a text (tools/get_prose.py gets some)"
+            f"--text {path}: {error.strerror}; expected a text (tools/get_prose.py makes some)"
         )
     except UnicodeDecodeError as error:
         raise Failed(f"--text {path}: {error}; expected UTF-8")
 
 
 class Vocabulary:
-    """The model's tokenizer, as llama.cpp reads it from the file."""
+    """Tokenizer of the model, by llama.cpp."""
 
     def __init__(self, path: Path) -> None:
         import llama_cpp
@@ -164,8 +167,8 @@ class Vocabulary:
 # The rounds.
 
 
-def start(args: argparse.Namespace) -> list[Ours | Stays]:
-    """All contenders, loaded."""
+def start(args: argparse.Namespace) -> list[Ours | Peer]:
+    """Loads all contenders."""
     started = []
     try:
         for name in args.contenders:
@@ -174,46 +177,43 @@ def start(args: argparse.Namespace) -> list[Ours | Stays]:
                 model = args.our_model or args.model
                 started.append(Ours(args.vattention, model, args.pipeline, args.threads))
             else:
-                started.append(Stays(name, args.model, args.threads, max(args.tokens)))
+                started.append(Peer(name, args.model, args.threads, max(args.tokens)))
         return started
     except BaseException:
         stop(started)
         raise
 
 
-def stop(contenders: list[Ours | Stays]) -> None:
+def stop(contenders: list[Ours | Peer]) -> None:
     for contender in contenders:
         contender.close()
 
 
 def measure(
-    contenders: list[Ours | Stays], prompts: list[Prompt], rounds: int, vocabulary: Vocabulary
+    contenders: list[Ours | Peer], prompts: list[Prompt], rounds: int, vocabulary: Vocabulary
 ) -> list[Timed]:
-    """Every contender once in each round, for every prompt; they take turns in going first."""
+    """Times every contender once per round and prompt; another contender begins each round."""
     results = []
     for contender in contenders:
-        if isinstance(contender, Stays):
+        if isinstance(contender, Peer):
             contender.warm_up(prompts[0])
     for prompt in prompts:
         timed = [Timed(contender.name, len(prompt.tokens)) for contender in contenders]
         for turn in range(rounds):
             for i in [(place + turn) % len(contenders) for place in range(len(contenders))]:
-                note(
-                    f"{len(prompt.tokens)} tokens, round {turn + 1} of {rounds}: {contenders[i].name}"
-                )
+                name = contenders[i].name
+                note(f"{len(prompt.tokens)} tokens, round {turn + 1} of {rounds}: {name}")
                 reading, answer = contenders[i].read(prompt)
                 timed[i].rounds.append(reading)
-                timed[i].answer = answer if isinstance(answer, str) else shown(vocabulary, answer)
+                if not isinstance(answer, str):
+                    answer = vocabulary.decode([answer]).decode(errors="replace")
+                timed[i].answer = answer
         results += timed
     return results
 
 
-def shown(vocabulary: Vocabulary, token: int) -> str:
-    return vocabulary.decode([token]).decode(errors="replace")
-
-
 def note(text: str) -> None:
-    """One line on stderr that the next one replaces, where it is a terminal."""
+    """Prints progress in the last line of stderr, if it is a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -222,7 +222,7 @@ def run(args: argparse.Namespace) -> None:
     expect_packages(args.contenders)
     expect_model(args.model)
     if args.json and not args.json.resolve().parent.is_dir():
-        raise Failed(f"--json {args.json}: expected a file in a folder that exists")
+        raise Failed(f"--json {args.json}: expected a file in an existing folder")
     text = read_text(args.text)
     vocabulary = Vocabulary(args.model)
     prompts = vocabulary.prompts(text, args.tokens)
@@ -246,7 +246,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that are installed, of those that were pinned."""
+    """Returns the installed versions of the packages in requirements.txt."""
     from importlib import metadata
 
     pinned = [

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Time a decoded token: this program and llama.cpp, on the same GGUF file, behind contexts of the same tokens.
+"""Time a decoded token: this program and llama.cpp, with the same GGUF file and contexts.
 
     python3 tools/bench_prefill.py --install
     python3 tools/get_smollm2.py && python3 tools/get_prose.py && cargo build --release
     .venv-prefill/bin/python tools/bench_tokens.py --rounds 3
 
-llama.cpp uses flash attention with keys and values in f16, bf16 and 8 bits; the table has its best.
-This program stores keys and values in bf16. Contenders take turns in each round; the table has medians
-of the rounds' medians, and ratios are medians of the ratios in the same round.
+llama.cpp uses flash attention with keys and values in f16, bf16 or 8 bits; ratios are relative to
+its fastest type. This program stores keys and values in bf16. Contenders alternate in each round;
+the table has medians of the rounds' medians, and medians of the ratios within rounds.
 """
 
 import argparse
@@ -57,16 +57,19 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--pipelines", type=Path, nargs="+", default=PIPELINES, metavar="FILE")
     parser.add_argument(
-        "--contexts", type=counts, default=[16, 2048, 6632], help="tokens before, between commas"
+        "--contexts",
+        type=counts,
+        default=[16, 2048, 6632],
+        help="tokens of the contexts, separated by commas",
     )
-    parser.add_argument("--tokens", type=positive, default=33, help="decoded in each round")
+    parser.add_argument("--tokens", type=positive, default=33, help="tokens to decode per round")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--threads", type=positive, default=2)
     return parser.parse_args()
 
 
 class Ours:
-    """`vattention generate` with a pipeline; its report has the median time of a step."""
+    """Contender `vattention generate`, whose report has the median time of a step."""
 
     def __init__(self, args: argparse.Namespace, pipeline: Path) -> None:
         self.name = pipeline.stem
@@ -97,15 +100,14 @@ class Ours:
                     f"{command[0]} generate failed:\n{done.stderr.decode(errors='replace').strip()}"
                 )
             found = json.loads(report.read_text())
-        if found["tokens"]["context"] != len(prompt.tokens):
-            raise Failed(
-                f"{self.name} read {found['tokens']['context']} tokens, expected {len(prompt.tokens)}"
-            )
+        count = found["tokens"]["context"]
+        if count != len(prompt.tokens):
+            raise Failed(f"{self.name} read {count} tokens, expected {len(prompt.tokens)}")
         return found["steps"]["median_seconds"]
 
 
 class LlamaCpp:
-    """llama.cpp with one type of cache. A context is read once and stays for all rounds."""
+    """Contender llama.cpp with one type of cache, which keeps a context for all rounds."""
 
     def __init__(self, args: argparse.Namespace, cache: str) -> None:
         import llama_cpp
@@ -128,7 +130,7 @@ class LlamaCpp:
             begin = time.perf_counter()
             self.llm.eval([token])
             times.append(time.perf_counter() - begin)
-        # The next eval removes what lies behind.
+        # The next eval removes the decoded tokens.
         self.llm.n_tokens = len(prompt.tokens)
         return median(times)
 
@@ -144,10 +146,10 @@ def measure(contenders: list, prompt, rounds: int) -> dict[str, list[float]]:
 
 
 def row(context: int, times: dict[str, list[float]]) -> list[str]:
-    """Milliseconds of all, and how many times as fast as the best llama.cpp ours are."""
+    """Returns cells: milliseconds of all, and the speedups over the fastest llama.cpp."""
     theirs = min((times[name] for name in times if name.startswith("llama.cpp")), key=median)
     ours = [name for name in times if not name.startswith("llama.cpp")]
-    ratios = [median(their / our for their, our in zip(theirs, times[name])) for name in ours]
+    ratios = [median(a / b for a, b in zip(theirs, times[name])) for name in ours]
     return [
         str(context),
         *(f"{1000 * median(found):.2f}" for found in times.values()),
@@ -166,10 +168,11 @@ def run(args: argparse.Namespace) -> None:
         *(Ours(args, pipeline) for pipeline in args.pipelines),
         *(LlamaCpp(args, cache) for cache in CACHES),
     ]
-    ours = [f"{pipeline.stem}, times as fast" for pipeline in args.pipelines]
-    header = ["tokens before", *(contender.name for contender in contenders), *ours]
+    ours = [f"speedup of {pipeline.stem}" for pipeline in args.pipelines]
+    header = ["context", *(contender.name for contender in contenders), *ours]
     print(
-        f"{args.model.name}, {args.threads} threads, {args.rounds} rounds of {args.tokens} tokens, ms a token"
+        f"{args.model.name}, {args.threads} threads, "
+        f"{args.rounds} rounds of {args.tokens} tokens, ms per token"
     )
     print(f"| {' | '.join(header)} |\n|{'--:|' * len(header)}")
     for prompt in prompts:

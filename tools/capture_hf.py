@@ -1,22 +1,26 @@
 #!/usr/bin/env python3
 """Capture a trace (queries, keys and values) from a causal language model in a Hugging Face folder.
 
-Why: a pipeline is chosen on the attention it will meet. The model reads a text once, with its own attention; queries and
-keys are kept as they enter the product, after rotary embedding, and keys and values of as many heads as the model has. The
-file is what docs/guide.md describes, and replays decoding: the last --queries tokens of the text are the decoded ones,
-each of which sees the tokens up to itself, and the --prompt-queries tokens before them are the end of the prompt.
-
     pip install torch==2.15.0 safetensors==0.8.0 transformers==5.23.0
     python tools/capture_hf.py models/recall --text text.txt -o trace.safetensors
-    python tools/capture_hf.py Llama-3.2-1B --text book.txt --tokens 32768 --layers 0,7,15 -o trace.safetensors
+    python tools/capture_hf.py Llama-3.2-1B --text book.txt --tokens 32768 --layers 0,7,15 \\
+        -o trace.safetensors
 
-Works for models whose attention goes through the attention interface of `transformers` (Llama, Mistral, Qwen, Gemma, Phi,
-and most others). Layers with a sliding window or chunks shorter than the text are left out, with a note. Models that cap
-their logits, add a bias to them, or attend to sinks that are not tokens are refused: a trace cannot say so. The model
-computes in f32 on a CPU, in its own type on a GPU. Attention computed from what is kept is compared with what the model's own
-attention gave, layer by layer, and what rounding to the file's type changes is said.
+A trace allows to choose a pipeline on the attention that it will meet. The model reads a text once,
+with its own attention. The trace has queries and keys as they enter the product, after rotary
+embedding, and the keys and values of all KV heads; docs/guide.md describes the format. The trace
+replays decoding: the last --queries tokens of the text count as decoded, and each sees the tokens
+up to its own. The --prompt-queries tokens before them are the end of the prompt.
 
-Exit codes: 0 fine, 1 that comparison failed (nothing is written), 2 the input is wrong, 130 interrupted (nothing is written).
+The model must use the attention interface of `transformers`, as Llama, Mistral, Qwen, Gemma, Phi
+and most others do. Layers with a sliding window or chunks shorter than the text are skipped with a
+note. Models that cap their logits, add a bias to them, or attend to sinks that are not tokens are
+refused, because a trace cannot represent this. The model computes in f32 on a CPU, in its own type
+on a GPU. For each layer, attention from the captured tensors is compared with the model's, and the
+effect of rounding to the type of the file is printed.
+
+Exit codes: 0 success, 1 the comparison failed (nothing is written), 2 invalid input, 130
+interrupted (nothing is written).
 """
 
 import argparse
@@ -29,9 +33,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-os.environ.setdefault(
-    "HF_HUB_OFFLINE", "1"
-)  # A folder is what is asked for: a name must not become a download.
+# The argument is a folder; a mistyped one must not start a download.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 try:
     import torch
@@ -41,19 +44,20 @@ try:
     from transformers.masking_utils import sdpa_mask
 except ImportError as missing:
     print(
-        f"capture_hf: {missing}: expected the packages that its first lines install",
+        f"capture_hf: {missing}; install the packages listed in its first lines",
         file=sys.stderr,
     )
     sys.exit(2)
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+# Largest relative difference from the model's attention, by the type in which the model computes.
 TOLERANCE = {
     torch.float16: 1e-2,
     torch.bfloat16: 5e-2,
     torch.float32: 1e-4,
-}  # By what the model computes in.
+}
 NAME = "capture"
-UNSAYABLE = {
+UNSUPPORTED = {
     "softcap": "caps its logits",
     "s_aux": "attends to sinks that are not tokens",
     "position_bias": "adds a bias to its logits",
@@ -61,19 +65,19 @@ UNSAYABLE = {
 
 
 class InputError(Exception):
-    """The command line or a file is wrong: exit 2."""
+    """Error in the command line or a file; the exit code is 2."""
 
 
 class CheckFailed(Exception):
-    """The trace does not give what the model's attention gave: exit 1."""
+    """Error: attention from the trace differs from the model's; the exit code is 1."""
 
 
-# What goes through a model's attention.
+# Recording the arguments of attention.
 
 
 @dataclass
 class Captured:
-    """What a layer's attention was given."""
+    """Arguments of a layer's attention."""
 
     queries: torch.Tensor  # [query_heads, queries, head_dim]
     prompt: torch.Tensor  # [query_heads, prompt, head_dim]
@@ -81,20 +85,21 @@ class Captured:
     values: torch.Tensor  # [kv_heads, tokens, value_dim]
     scale: float
 
-    def stored(self, dtype):
-        """As a file of this type holds it."""
+    def convert(self, dtype):
+        """Returns the tensors rounded to the type of the file."""
         parts = {
             part: getattr(self, part).to(dtype) for part in ("queries", "prompt", "keys", "values")
         }
         for part, tensor in parts.items():
             if not tensor.isfinite().all():
                 raise InputError(
-                    f"{part} have numbers that the file's type cannot hold: expected --dtype bf16 or f32"
+                    f"{part} have numbers that the file's type cannot hold: "
+                    "expected --dtype bf16 or f32"
                 )
         return Captured(scale=self.scale, **parts)
 
     def attend(self):
-        """Attention by definition, in f64: [query_heads, queries, value_dim]."""
+        """Returns exact attention in f64, `[query_heads, queries, value_dim]`."""
         count, tokens = self.queries.shape[1], self.keys.shape[1]
         group = self.queries.shape[0] // self.keys.shape[0]
         positions = torch.arange(tokens)
@@ -110,7 +115,10 @@ class Captured:
 
 
 class Recorder:
-    """An attention function of `transformers` that keeps what the chosen layers are given; layers=None: all."""
+    """Attention function of `transformers` that stores the arguments of some layers.
+
+    `layers=None` means all layers.
+    """
 
     def __init__(self, layers, queries, prompt, dtype):
         self.layers, self.queries, self.prompt, self.dtype = layers, queries, prompt, dtype
@@ -118,59 +126,60 @@ class Recorder:
 
     def __call__(self, module, query, key, value, attention_mask, **options):
         layer = getattr(module, "layer_idx", None)
-        refuse_unsayable(layer, module, query, key, options)
+        refuse_unsupported(layer, module, query, key, options)
         outputs, weights = sdpa_attention_forward(
             module, query, key, value, attention_mask, **options
         )
         if self.layers is None or layer in self.layers:
-            if sees_all_before(attention_mask, query.shape[2], self.queries + self.prompt):
-                self.keep(layer, query, key, value, options.get("scaling"), outputs)
+            if is_causal(attention_mask, query.shape[2], self.queries + self.prompt):
+                self.store(layer, query, key, value, options.get("scaling"), outputs)
             else:
                 window = options.get("sliding_window")
                 self.skipped[layer] = (
                     f"a sliding window of {window}"
                     if window
-                    else "only a part of the tokens before"
+                    else "only a part of the earlier tokens"
                 )
         return outputs, weights
 
-    def keep(self, layer, query, key, value, scale, outputs):
+    def store(self, layer, query, key, value, scale, outputs):
         decoded = query.shape[2] - self.queries
-        here = lambda tensor: tensor[0].cpu().contiguous()
-        given = Captured(
-            queries=here(query[:, :, decoded:]),
-            prompt=here(query[:, :, decoded - self.prompt : decoded]),
-            keys=here(key),
-            values=here(value),
+        copy = lambda tensor: tensor[0].cpu().contiguous()
+        captured = Captured(
+            queries=copy(query[:, :, decoded:]),
+            prompt=copy(query[:, :, decoded - self.prompt : decoded]),
+            keys=copy(key),
+            values=copy(value),
             scale=query.shape[-1] ** -0.5 if scale is None else float(scale),
         )
-        stored, exact = given.stored(self.dtype), given.attend()
-        model, rounding = (
-            distance(outputs[0, decoded:].transpose(0, 1).cpu(), exact),
-            distance(stored.attend(), exact),
-        )
+        stored, exact = captured.convert(self.dtype), captured.attend()
+        difference = distance(outputs[0, decoded:].transpose(0, 1).cpu(), exact)
+        rounding = distance(stored.attend(), exact)
         limit = TOLERANCE[query.dtype]
         print(
-            f"layer {layer}: differs from the model's attention by {model:.1e}, rounded by {rounding:.1e}",
+            f"layer {layer}: difference from the model's attention {difference:.1e}, "
+            f"by rounding {rounding:.1e}",
             flush=True,
         )
-        if not model <= limit:
+        if not difference <= limit:
             raise CheckFailed(
-                f"layer {layer}: attention from what was kept differs from the model's by more than {limit:g}"
+                f"layer {layer}: attention from the captured tensors differs from the model's by "
+                f"{difference:.1e}; expected at most {limit:g}"
             )
         self.captured[layer] = stored
 
 
 def distance(found, exact):
-    """The largest difference, relative to the largest magnitude."""
+    """Returns the largest difference, relative to the largest magnitude."""
     return ((found - exact).abs().max() / exact.abs().max()).item()
 
 
-def refuse_unsayable(layer, module, query, key, options):
-    for option, what in UNSAYABLE.items():
+def refuse_unsupported(layer, module, query, key, options):
+    for option, fault in UNSUPPORTED.items():
         if options.get(option) is not None:
             raise InputError(
-                f"layer {layer} {what} ({option}): expected attention that is a softmax of products"
+                f"layer {layer} {fault} ({option}): "
+                "expected attention that is a softmax of dot products"
             )
     causal = options.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
@@ -180,8 +189,11 @@ def refuse_unsayable(layer, module, query, key, options):
         )
 
 
-def sees_all_before(mask, tokens, rows):
-    """Whether each of the last rows sees the tokens up to itself, and no others. No mask means just that."""
+def is_causal(mask, tokens, rows):
+    """Returns True if each of the last rows sees exactly the tokens up to its own.
+
+    No mask stands for a causal one.
+    """
     if mask is None:
         return True
     seen = mask[..., -rows:, :] if mask.dtype == torch.bool else mask[..., -rows:, :] == 0
@@ -189,14 +201,12 @@ def sees_all_before(mask, tokens, rows):
     return bool((seen == (positions <= positions[-rows:, None])).all())
 
 
-# The model and its text.
+# Model and text.
 
 
 def load(folder, device):
     if not (folder / "config.json").is_file():
-        raise InputError(
-            f"{folder}: no config.json; expected a model's folder as Hugging Face has them"
-        )
+        raise InputError(f"{folder}: no config.json; expected a model's folder of Hugging Face")
     dtype = torch.float32 if device == "cpu" else "auto"
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -204,13 +214,16 @@ def load(folder, device):
             folder, dtype=dtype, attn_implementation=NAME
         )
         return tokenizer, model.to(device).eval()
-    except Exception as error:  # What a damaged or unknown folder raises is any of many.
+    except Exception as error:  # Damaged and unknown folders raise many kinds of exceptions.
         reason = " ".join(str(error).split())
         raise InputError(f"{folder}: {reason}; expected a causal model and its tokenizer")
 
 
 def read_tokens(path, tokenizer, count, positions):
-    """The first `count` tokens of the text, by default as many as there are and the model has positions for."""
+    """Returns the first `count` tokens of the text, and their description.
+
+    By default, all tokens are read for which the model has positions.
+    """
     try:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
@@ -219,16 +232,14 @@ def read_tokens(path, tokenizer, count, positions):
         raise InputError(f"--text {path}: {error.strerror}; expected a readable text file")
     ids = tokenizer(text, verbose=False)["input_ids"]
     if count is not None and count > len(ids):
-        raise InputError(f"--tokens {count}: {path} has {len(ids)} tokens; expected at most that")
+        raise InputError(f"--tokens {count}: expected at most {len(ids)}, the tokens of {path}")
     if count is not None and positions and count > positions:
         raise InputError(
-            f"--tokens {count}: the model has {positions} positions; expected at most that"
+            f"--tokens {count}: expected at most {positions}, the positions of the model"
         )
     count = count or min(len(ids), positions or len(ids))
-    return (
-        ids[:count],
-        f"{path.name} (sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}), {count} of {len(ids)} tokens",
-    )
+    sha256 = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return ids[:count], f"{path.name} (sha256 {sha256}), {count} of {len(ids)} tokens"
 
 
 @torch.no_grad()
@@ -238,27 +249,26 @@ def record(model, ids, recorder):
         model.get_decoder()(input_ids=torch.tensor([ids], device=model.device), use_cache=False)
     except torch.OutOfMemoryError:
         raise InputError(
-            f"--tokens {len(ids)}: not enough memory on {model.device}; expected fewer"
+            f"--tokens {len(ids)}: not enough memory on {model.device}; expected fewer tokens"
         )
     if not recorder.captured and not recorder.skipped:
         raise InputError(
-            "the model's attention does not go through the attention interface of transformers"
+            "the model does not use the attention interface of transformers; "
+            "expected another architecture, such as Llama"
         )
 
 
-# What is captured.
+# The trace.
 
 
 def common_scale(captured):
-    """What the queries of all layers are multiplied by; None: 1/sqrt(head_dim)."""
+    """Returns the scale of all layers; None stands for 1/sqrt(head_dim)."""
     usual = all(
         math.isclose(c.scale, c.keys.shape[-1] ** -0.5, rel_tol=1e-6) for c in captured.values()
     )
     scales = sorted({layer.scale for layer in captured.values()})
     if not usual and len(scales) > 1:
-        raise InputError(
-            f"--layers: scales differ between them ({scales}); a trace has one, expected layers that share it"
-        )
+        raise InputError(f"--layers: expected layers of one scale, found the scales {scales}")
     return None if usual else scales[0]
 
 
@@ -276,7 +286,7 @@ def tensors_of(captured):
 
 
 def write(path, tensors, metadata):
-    """Written beside and renamed."""
+    """Writes a file beside the path, and renames it."""
     beside = path.with_name(path.name + ".partial")
     try:
         save_file(tensors, beside, metadata)
@@ -297,36 +307,41 @@ class Parser(argparse.ArgumentParser):
 
 def parse_arguments():
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="a model's folder, with its tokenizer")
+    parser.add_argument("model", type=Path, help="folder of a model, with its tokenizer")
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="UTF-8 text")
     parser.add_argument(
-        "-o", dest="output", type=Path, required=True, metavar="FILE", help="the trace to write"
+        "-o", dest="output", type=Path, required=True, metavar="FILE", help="write this trace"
     )
     parser.add_argument(
-        "--layers", help="numbers or ranges such as 9-23 between commas (default: all)"
+        "--layers", help="numbers or ranges such as 9-23, separated by commas (default: all)"
     )
     parser.add_argument(
-        "--tokens", type=int, help="of the text (default: all that the model has positions for)"
+        "--tokens", type=int, help="tokens to read (default: all, up to the model's positions)"
     )
     parser.add_argument(
-        "--queries", type=int, default=32, help="of the last tokens: the decoded ones (default 32)"
+        "--queries", type=int, default=32, help="last tokens, which count as decoded (default 32)"
     )
     parser.add_argument(
         "--prompt-queries",
         type=int,
         default=64,
-        help="queries of the tokens before, or 0 (default 64)",
+        help="tokens before these, the end of the prompt (default 64)",
     )
-    parser.add_argument("--dtype", choices=DTYPES, default="f16", help="of the file (default f16)")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default="f16", help="type of the tensors (default f16)"
+    )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     return parser.parse_args()
 
 
 def parse_layers(text, count):
-    """None for all."""
+    """Parses --layers; None stands for all layers."""
     if text is None:
         return None
-    expected = f"expected different numbers from 0 to {count - 1}, or ranges such as 0-{count - 1}, between commas"
+    expected = (
+        f"expected different numbers from 0 to {count - 1}, or ranges such as 0-{count - 1}, "
+        "separated by commas"
+    )
     chosen = [number for part in text.split(",") for number in parse_range(part, count)]
     if not chosen or None in chosen or len(set(chosen)) < len(chosen):
         raise InputError(f"--layers {text}: {expected}")
@@ -334,7 +349,7 @@ def parse_layers(text, count):
 
 
 def parse_range(text, count):
-    """Numbers of `3`, `9-23` or `9..24` (without its end); `[None]` if the text is wrong."""
+    """Parses `3`, `9-23` or `9..24` (without its end); returns `[None]` if the text is wrong."""
     match = re.fullmatch(r"(\d{1,6})(?:(-|\.\.)(\d{1,6}))?", text.strip(), re.ASCII)
     if match is None:
         return [None]
@@ -353,9 +368,9 @@ def validate(args):
     if args.tokens is not None and args.tokens < 1:
         raise InputError(f"--tokens {args.tokens}: expected at least 1")
     if args.output.is_dir() or not args.output.parent.is_dir():
-        raise InputError(f"-o {args.output}: expected a file in a folder that exists")
+        raise InputError(f"-o {args.output}: expected a file in an existing folder")
     if args.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: there is none; expected cpu")
+        raise InputError("--device cuda: no device found; expected cpu")
 
 
 def run(args):
@@ -376,12 +391,14 @@ def run(args):
     for layer, why in sorted(recorder.skipped.items()):
         if args.layers:
             raise InputError(
-                f"--layers {args.layers}: layer {layer} sees {why}; expected layers that see all tokens before"
+                f"--layers {args.layers}: layer {layer} sees {why}; "
+                "expected layers that see all earlier tokens"
             )
-        print(f"layer {layer} left out: it sees {why}", file=sys.stderr)
+        print(f"layer {layer} is skipped: it sees {why}", file=sys.stderr)
     if not recorder.captured:
         raise InputError(
-            "no layer sees all tokens before: expected fewer --tokens than the sliding window has"
+            "no layer sees all earlier tokens: expected at most as many --tokens as the sliding "
+            "window has"
         )
     scale = common_scale(recorder.captured)
     metadata = {
@@ -392,9 +409,8 @@ def run(args):
     if scale is not None:
         metadata["scale"] = repr(scale)
     write(args.output, tensors_of(recorder.captured), metadata)
-    print(
-        f"{args.output}: {len(recorder.captured)} layers, {len(ids)} tokens, {args.output.stat().st_size} bytes"
-    )
+    size = args.output.stat().st_size
+    print(f"{args.output}: {len(recorder.captured)} layers, {len(ids)} tokens, {size} bytes")
 
 
 def interrupt(*_):
@@ -414,7 +430,7 @@ def main():
         print(f"capture_hf: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("capture_hf: interrupted, nothing is written", file=sys.stderr)
+        print("capture_hf: interrupted, nothing was written", file=sys.stderr)
         return 130
     return 0
 

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Measure what a trained recall model answers, from its files, with `transformers`.
+"""Measure the accuracy of a trained recall model with `transformers`.
 
-Why: what is claimed of a shipped model is measured on what is shipped. Each task is asked at each length in new texts, one
-question at a text's end, and answered by greedy decoding. `exact` is the share of texts whose answer is right altogether: all
-of its words, for needles in any order, for variables in the chain's, and a full stop after them. `told` is RULER's measure: the
-mean share of the asked words that the answer has anywhere.
+Each task has new texts of each length, with one question at the end, which the model answers by
+greedy decoding. `exact` is the share of texts with a completely right answer: all words (those of
+needles in any order, variables in the order of the chain) and a full stop. `words` (`told` in the
+JSON file) is RULER's measure: the mean share of the expected words that the answer contains.
 
     .venv-recall/bin/python tools/check_recall.py models/recall
-    .venv-recall/bin/python tools/check_recall.py models/recall --lengths 512,4096 --tasks single,vt --texts 100
+    .venv-recall/bin/python tools/check_recall.py models/recall \\
+        --lengths 512,4096 --tasks single,vt --texts 100
     .venv-recall/bin/python tools/check_recall.py models/recall --compare
 
-`--compare` also computes one text's logits with the code that trained the model. Exit codes: 0 fine, 1 the two differ, 2 the
-input is wrong.
+`--compare` also compares the logits of one text with those of recall_model.py. Exit codes:
+0 success, 1 the logits or tokens differ, 2 invalid input.
 """
 
 import argparse
@@ -26,7 +27,8 @@ try:
     from safetensors.torch import load_file
 except ImportError as missing:
     print(
-        f"check_recall: {missing}: expected the packages that train_recall.py's first lines install",
+        f"check_recall: {missing}; install the packages listed in the first lines of "
+        "train_recall.py",
         file=sys.stderr,
     )
     sys.exit(2)
@@ -38,11 +40,11 @@ TOLERANCE = 1e-3
 
 
 class InputError(Exception):
-    """The command line or a file is wrong: exit 2."""
+    """Error in the command line or a file; the exit code is 2."""
 
 
 class CheckFailed(Exception):
-    """The model computes something else than the code that trained it: exit 1."""
+    """Error: logits or tokens differ from those of the training code; the exit code is 1."""
 
 
 def load(folder, device):
@@ -51,18 +53,18 @@ def load(folder, device):
         tokenizer = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(Path(folder) / "tokenizer.json")
         )
-    except Exception as error:  # What a damaged folder raises is any of many.
+    except Exception as error:  # A damaged folder raises many kinds of exceptions.
         raise InputError(f"{folder}: {error}; expected a folder that train_recall.py wrote")
     return model.to(device).eval(), tokenizer
 
 
-def asked(vocabulary, tokenizer, rng, task, length):
-    """(the words up to the answer, the answer), by way of the shipped tokenizer."""
+def make_question(vocabulary, tokenizer, rng, task, length):
+    """Returns the tokens up to the answer, and the answer; raises if the tokenizer disagrees."""
     text = test_text(vocabulary, rng, task, length)
     first = text.asked[0][0] + 1
     prompt, answer = text.words[:first], text.words[first:]
-    written = tokenizer(vocabulary.decode(prompt[1:]))["input_ids"]
-    if written != prompt:
+    tokens = tokenizer(vocabulary.decode(prompt[1:]))["input_ids"]
+    if tokens != prompt:
         raise CheckFailed(
             f"{task}, {length} tokens: the tokenizer gives other tokens than the vocabulary"
         )
@@ -70,7 +72,7 @@ def asked(vocabulary, tokenizer, rng, task, length):
 
 
 @torch.no_grad()
-def answered(model, prompt, count):
+def generate(model, prompt, count):
     words = torch.tensor([prompt], device=model.device)
     settings = {
         "do_sample": False,
@@ -78,32 +80,35 @@ def answered(model, prompt, count):
         "eos_token_id": None,
         "pad_token_id": 0,
     }
-    made = model.generate(words, attention_mask=torch.ones_like(words), **settings)
-    return made[0, len(prompt) :].tolist()
+    tokens = model.generate(words, attention_mask=torch.ones_like(words), **settings)
+    return tokens[0, len(prompt) :].tolist()
 
 
-def scored(task, answer, made):
-    """(exact, told)."""
-    words = answer[:-1]
-    in_order = made == answer
-    any_order = made[-1] == answer[-1] and sorted(made) == sorted(answer)
-    told = sum(word in made for word in words) / len(words)
-    return (in_order if task == "vt" else any_order), told
+def score(task, expected, answer):
+    """Returns True for an exact answer, and the share of the expected words that it contains."""
+    words = expected[:-1]
+    in_order = answer == expected
+    any_order = answer[-1] == expected[-1] and sorted(answer) == sorted(expected)
+    share = sum(word in answer for word in words) / len(words)
+    return (in_order if task == "vt" else any_order), share
 
 
 def measure(model, tokenizer, vocabulary, task, length, texts, seed):
     rng = random.Random(f"{seed} {task} {length}")
     results = []
     for _ in range(texts):
-        prompt, answer = asked(vocabulary, tokenizer, rng, task, length)
-        results.append(scored(task, answer, answered(model, prompt, len(answer))))
-    exact, told = zip(*results)
-    return sum(exact) / texts, sum(told) / texts
+        prompt, answer = make_question(vocabulary, tokenizer, rng, task, length)
+        results.append(score(task, answer, generate(model, prompt, len(answer))))
+    exact, shares = zip(*results)
+    return sum(exact) / texts, sum(shares) / texts
 
 
 @torch.no_grad()
 def compare(model, folder, vocabulary):
-    """The greatest difference between the logits of `transformers` and those of recall_model.py, for one text."""
+    """Returns the largest difference between logits of `transformers` and of recall_model.py.
+
+    The difference is relative to the largest logit of one text.
+    """
     config = json.loads((Path(folder) / "config.json").read_text())
     names = {"width": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads"}
     names |= {
@@ -148,24 +153,26 @@ def parse_arguments():
     parser = Parser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="what train_recall.py wrote")
+    parser.add_argument("folder", type=Path, help="folder that train_recall.py wrote")
     parser.add_argument(
-        "--lengths", default="512,1024,2048,4096,8192", help="of the texts, in tokens, by commas"
+        "--lengths",
+        default="512,1024,2048,4096,8192",
+        help="lengths of the texts in tokens, separated by commas",
     )
-    parser.add_argument("--tasks", default=",".join(TASKS), help="by commas")
-    parser.add_argument("--texts", type=positive, default=50, help="of each task and length")
-    parser.add_argument("--seed", type=int, default=1, help="of the texts")
+    parser.add_argument("--tasks", default=",".join(TASKS), help="tasks, separated by commas")
+    parser.add_argument("--texts", type=positive, default=50, help="texts per task and length")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the texts")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--threads", type=positive, default=2, help="on the CPU")
+    parser.add_argument("--threads", type=positive, default=2, help="number of CPU threads")
     parser.add_argument(
-        "--compare", action="store_true", help="compare logits with the training code's, too"
+        "--compare", action="store_true", help="also compare logits with the training code"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
     args = parser.parse_args()
     args.lengths = [positive(length) for length in args.lengths.split(",")]
     if min(args.lengths) < 128:
         raise InputError(
-            f"--lengths {min(args.lengths)}; expected 128 or more, for the question takes its room"
+            f"--lengths {min(args.lengths)}; expected 128 or more, because questions are long"
         )
     args.tasks = args.tasks.split(",")
     if unknown := set(args.tasks) - set(TASKS):
@@ -188,7 +195,10 @@ def run(args):
     model, tokenizer = load(args.folder, args.device)
     if args.compare:
         difference = compare(model, args.folder, vocabulary)
-        print(f"logits differ by {difference:.2g} of the greatest (expected at most {TOLERANCE:g})")
+        print(
+            f"logits differ by {difference:.2g}, relative to the largest "
+            f"(expected at most {TOLERANCE:g})"
+        )
         if not difference <= TOLERANCE:
             raise CheckFailed(f"logits differ by {difference:.2g}")
     rows = {}
@@ -197,11 +207,11 @@ def run(args):
             result = measure(model, tokenizer, vocabulary, task, length, args.texts, args.seed)
             rows.setdefault(task, []).append(result)
             print(
-                f"{task}, {length} tokens: exact {result[0]:.3f}, told {result[1]:.3f}",
+                f"{task}, {length} tokens: exact {result[0]:.3f}, words {result[1]:.3f}",
                 file=sys.stderr,
                 flush=True,
             )
-    print(f"exact (told), of {args.texts} texts each:\n\n{table(rows, args.lengths)}")
+    print(f"exact (words), {args.texts} texts each:\n\n{table(rows, args.lengths)}")
     if args.json:
         both = lambda result: {"exact": result[0], "told": result[1]}
         numbers = {

@@ -1,15 +1,17 @@
-"""Every selector at equal density, with and without a sample of what it left: the table of docs/methods.md.
-
-Why: a selector alone drops the rest, and its error is what the rest held. Here each picks 10 % of the context beside a
-sink and a window of 128 tokens; and, for as many tokens read, it picks 5 % and a uniform sample of 5 % is read too. What
-decides by itself how much to read is shown as it is. With --promise, only whether `ratio` keeps its promise after each
-index, with a uniform sample and with one drawn by the index's scores; an interrupted run goes on from target/promises. The numbers are those of `vattention
-compare` and `verify`, the tables Markdown.
+"""Compare selectors at equal density, with and without a sample: the tables of docs/methods.md.
 
     python3 tools/compare_selectors.py data/smollm2.safetensors --promise
     python3 tools/compare_selectors.py data/smollm2.safetensors long.safetensors --queries 8
 
-Exit codes: 0 fine, 2 the input is wrong.
+Each selector picks 10 % of the context, in addition to a sink and a window of 128 tokens; or, for
+the same number of tokens read, it picks 5 %, and a uniform sample reads another 5 %. Methods that
+determine their own density are shown at that density.
+
+With --promise, the tables show whether `ratio` keeps its promise after each index, with a uniform
+sample and with one drawn by the scores of the index; an interrupted run continues from
+target/promises. `vattention compare` and `verify` compute the numbers; the tables are Markdown.
+
+Exit codes: 0 success, 2 invalid input.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS = ROOT / "weights"
-# Where verdicts are kept.
+# Folder of the verdicts.
 PROMISES = ROOT / "target/promises"
 SINK_AND_WINDOW = """
 [[selectors]]
@@ -45,7 +47,7 @@ type = "ratio"
 epsilon = 0.1
 delta = 0.1
 """
-# How the rest is drawn, in the tables of promises.
+# Samplers of the residual in the tables of promises.
 SAMPLERS = {
     "uniform": "",
     "by its scores": '\n[sampler]\ntype = "priority"\nindex = "selectors"\n',
@@ -54,13 +56,13 @@ SAMPLERS = {
 
 
 def table(kind, **fields):
-    """A selector's table in TOML."""
+    """Formats a selector as a table in TOML."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in {"type": kind, **fields}.items()]
     return "\n".join(["", "[[selectors]]", *lines, ""])
 
 
 def methods(share, tokens):
-    """What picks `share` of a context of so many tokens, by name."""
+    """Returns selectors that pick a share of a context of `tokens` tokens, by name."""
     picked = int(share * tokens)
     return {
         "recent tokens": table("window", size=128 + picked),
@@ -95,7 +97,7 @@ def methods(share, tokens):
     }
 
 
-# They rank no tokens at a step, or not all.
+# Selectors that do not rank all tokens at a step.
 UNRANKED = [
     "recent tokens",
     "retrieval-attention",
@@ -107,11 +109,12 @@ UNRANKED = [
     "magic-pig",
 ]
 
-# What decides by itself how much to read; the inner selector of twilight is an inline table.
+# Selectors that determine their own density.
 OWN_SIZE = {
     "oracle-top-p, 0.9": table("oracle-top-p", mass=0.9),
     "tactic, 0.9": table("tactic", mass=0.9),
-    "twilight, 0.9 of quest's 20 %": '\n[[selectors]]\ntype = "twilight"\nmass = 0.9\nof = { type = "quest", size = 0.2 }\n',
+    "twilight, 0.9 of quest's 20 %": table("twilight", mass=0.9)
+    + 'of = { type = "quest", size = 0.2 }\n',
     "duo-attention, half of all heads": table(
         "duo-attention", gates=f"{WEIGHTS}/smollm2-gates.tsv"
     ),
@@ -125,11 +128,11 @@ WEIGHED = {
 
 
 class InputError(Exception):
-    """The command line or a file is wrong: exit 2."""
+    """Error in the command line or a file; the exit code is 2."""
 
 
-def tokens_of(trace):
-    """How many tokens a trace's first layer has, from the file's header."""
+def count_tokens(trace):
+    """Reads the number of tokens of a trace's first layer from the header of the file."""
     try:
         with trace.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -143,7 +146,7 @@ def tokens_of(trace):
 
 
 def pipelines(tokens):
-    """(name, variant) and the pipeline's text."""
+    """Returns the texts of pipelines by name and variant."""
     texts = {("dense", "alone"): ""}
     for name, text in methods(0.1, tokens).items():
         texts[name, "alone"] = SINK_AND_WINDOW + text
@@ -158,38 +161,39 @@ def pipelines(tokens):
 
 
 def vattention(command, trace, texts, folder, options, allowed):
-    """The JSON that a command of `vattention` writes about pipelines of these (title, text), which a folder gets as files."""
+    """Runs a command of `vattention` on pipelines, and returns its JSON.
+
+    `texts` are titles and texts of the pipelines, which are written to files in `folder`; `allowed`
+    are exit codes that are no errors.
+    """
     files = [folder / f"{i}.toml" for i in range(len(texts))]
     for file, (title, text) in zip(files, texts):
         file.write_text(f"name = {json.dumps(title)}\n{text}")
-    told = folder / "told.json"
+    report = folder / "report.json"
     run = ["cargo", "run", "--release", "--quiet", "--", command, *files]
-    run += ["--trace", trace.resolve(), "--json", told, *options]
+    run += ["--trace", trace.resolve(), "--json", report, *options]
     if subprocess.run(run, cwd=ROOT, stdout=subprocess.DEVNULL).returncode not in allowed:
-        raise InputError(f"vattention {command} refused, see above")
-    return json.loads(told.read_text())
+        raise InputError(f"vattention {command} failed, see above")
+    return json.loads(report.read_text())
 
 
 def compare(trace, options, texts):
-    """What `vattention compare` says of each pipeline."""
+    """Returns the results of `vattention compare` by pipeline."""
     titled = [(f"{name}, {variant}", text) for (name, variant), text in texts.items()]
     with tempfile.TemporaryDirectory() as folder:
-        return dict(
-            zip(
-                texts, vattention("compare", trace, titled, Path(folder), options, [0])["pipelines"]
-            )
-        )
+        report = vattention("compare", trace, titled, Path(folder), options, [0])
+    return dict(zip(texts, report["pipelines"]))
 
 
 def verify(trace, name, text, sampler):
-    """What `vattention verify` says of the promise of `ratio` after a selector; exit code 1 if it is contradicted, 3 if undecided."""
+    """Returns the verdict of `vattention verify` on the promise of `ratio` after a selector."""
     text = f'share = "head"\n{SINK_AND_WINDOW}{text}{SAMPLERS[sampler]}{PROMISE}'
     title = f"{name}, {sampler}"
     folder = PROMISES / re.sub(r"[^a-z0-9]+", "-", f"{trace.stem}-{title}".lower())
     folder.mkdir(parents=True, exist_ok=True)
-    return vattention(
-        "verify", trace, [(title, text)], folder, ["--results", folder / "results.jsonl"], [0, 1, 3]
-    )
+    results = ["--results", folder / "results.jsonl"]
+    # Exit code 1 is the verdict "contradicted", 3 is "undecided".
+    return vattention("verify", trace, [(title, text)], folder, results, [0, 1, 3])
 
 
 def percent(share):
@@ -210,22 +214,23 @@ def row(name, results, fastest):
 
 
 def print_tables(trace, options):
-    texts = pipelines(tokens_of(trace))
+    tokens = count_tokens(trace)
+    texts = pipelines(tokens)
     results = compare(trace, options, texts)
     dense = results["dense", "alone"]["seconds"]
-    print(f"\n`{trace.name}`, {tokens_of(trace)} tokens\n")
-    print("| picks | read | recall | error | p95 | sampled: read | error | p95 | index | time |")
+    print(f"\n`{trace.name}`, {tokens} tokens\n")
+    print("| selector | read | recall | error | p95 | sampled: read | error | p95 | index | time |")
     print("|---" + "|--:" * 9 + "|")
     for name in [name for name, variant in texts if variant == "alone"]:
         print(row(name, results, dense))
-    print("\n| weighed by its own probabilities | read | error | p95 |\n|---|--:|--:|--:|")
+    print("\n| weighted by its own probabilities | read | error | p95 |\n|---|--:|--:|--:|")
     for name in WEIGHED:
         weighed = results[name, "weighed"]
         print("| " + " | ".join([name, percent(weighed["density"]), *errors(weighed)]) + " |")
 
 
-def promised(verdict):
-    """What a verdict says, as cells."""
+def verdict_cells(verdict):
+    """Formats a verdict as cells."""
     heads = verdict["heads"]
     read = sum(head["density"] for head in heads) / len(heads)
     worst = max(head["violated"] / head["checked"] for head in heads)
@@ -239,20 +244,19 @@ def promised(verdict):
 
 
 def print_promises(trace):
-    """After each selector, the promise of each sampler."""
-    print(f"\n`{trace.name}`, `ratio` after 5 %, each query head by itself\n")
-    print(
-        "| picks | "
-        + " | ".join(f"{sampler}: read | worst head | worst row | verdict" for sampler in SAMPLERS)
-        + " |"
-    )
+    """Prints the verdict on each sampler after each selector."""
+    print(f"\n`{trace.name}`, `ratio` after 5 %, one token list per query head\n")
+    columns = [f"{sampler}: read | worst head | worst row | verdict" for sampler in SAMPLERS]
+    print(f"| selector | {' | '.join(columns)} |")
     print("|---" + "|--:|--:|--:|---" * len(SAMPLERS) + "|")
-    for name, text in (methods(0.05, tokens_of(trace)) | OWN_SIZE).items():
+    for name, text in (methods(0.05, count_tokens(trace)) | OWN_SIZE).items():
         ranked = name.split(", ")[0] not in UNRANKED
         cells = [name]
         for sampler in SAMPLERS:
-            asked = ranked or sampler != "by its scores"
-            cells += promised(verify(trace, name, text, sampler)) if asked else ["-"] * 4
+            if ranked or sampler != "by its scores":
+                cells += verdict_cells(verify(trace, name, text, sampler))
+            else:
+                cells += ["-"] * 4
         print("| " + " | ".join(cells) + " |", flush=True)
 
 
@@ -261,12 +265,12 @@ def main():
     parser.add_argument(
         "traces", nargs="+", type=Path, metavar="TRACE", help="traces of the model of weights/"
     )
-    parser.add_argument("--queries", help="how many of each layer's queries, the last ones")
+    parser.add_argument("--queries", help="number of last queries of each layer")
     parser.add_argument("--backend", default="cpu", help="cpu or reference")
     parser.add_argument(
         "--promise",
         action="store_true",
-        help="verify the promise of `ratio` after each index, instead",
+        help="instead, verify the promise of `ratio` after each index",
     )
     args = parser.parse_args()
     options = ["--backend", args.backend] + (["--queries", args.queries] if args.queries else [])

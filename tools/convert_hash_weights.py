@@ -1,20 +1,22 @@
-"""Convert trained HashAttention maps, as their authors publish them, to the file that `hash-attention` reads.
-
-Two formats are known, and told apart by what is in them:
-
-    state dict, a torch file:  {layer}.learning_to_hash_transformation_{q|k}.{head}.{0,2,..}.{weight|bias},
-                               a network per query head, weights [out, in]
-    hub pickle:                layer -> {query_matrix, query_bias, key_matrix, key_bias}, each a list per
-                               network layer of [heads, in, out] or [heads, out]
-
-A pickle can run any code when it is loaded, so only what builds arrays and tensors is allowed in one. A torch
-file is loaded with `weights_only=True`, and needs torch installed; so does a pickle of torch tensors.
+"""Convert published HashAttention maps to the file format of `hash-attention`.
 
     pip install numpy==2.4.6
     python tools/convert_hash_weights.py maps.pt -o weights.safetensors
     python tools/convert_hash_weights.py --check
 
-Exit codes: 0 fine, 1 a check failed, 2 the input is wrong.
+The tool recognizes two formats:
+
+- A torch file with a state dict, which has a network for each query head, with weights `[out, in]`:
+  `LAYER.learning_to_hash_transformation_{q,k}.HEAD.{0,2,..}.{weight,bias}`
+- A pickle of the hub, which has the lists `query_matrix`, `query_bias`, `key_matrix`, `key_bias`
+  for each layer. A list has an array for each layer of the network: matrices `[heads, in, out]`,
+  biases `[heads, out]`.
+
+A pickle can run any code when it is loaded, so this tool allows only functions that build arrays
+and tensors. Torch files are loaded with `weights_only=True`. Torch must be installed for torch
+files and for pickles of torch tensors.
+
+Exit codes: 0 success, 1 a check failed, 2 invalid input.
 """
 
 import argparse
@@ -45,14 +47,14 @@ TOLERANCE = 1e-5
 
 
 class InputError(Exception):
-    """The command line or a file is wrong: exit 2."""
+    """Error in the command line or a file; the exit code is 2."""
 
 
 class CheckFailed(Exception):
-    """A conversion changes what the maps compute: exit 1."""
+    """Error: converted maps compute other values; the exit code is 1."""
 
 
-# Reading, without running what a file says.
+# Reading, without running code of a file.
 
 ARRAYS = {"_reconstruct", "ndarray", "dtype", "scalar", "_frombuffer"}
 ARRAY_MODULES = re.compile(r"numpy(\._?core\.(multiarray|numeric))?")
@@ -75,14 +77,14 @@ class ArraysOnly(pickle.Unpickler):
             return lambda data: torch().load(
                 io.BytesIO(data), map_location="cpu", weights_only=True
             )
-        raise InputError(f"names {module}.{name}; expected a pickle of arrays or tensors only")
+        raise InputError(f"refers to {module}.{name}; expected a pickle of arrays or tensors only")
 
 
 def torch():
     try:
         import torch as module
     except ImportError:
-        raise InputError("holds torch tensors; expected torch to be installed")
+        raise InputError("has torch tensors; install torch to read them")
     return module
 
 
@@ -101,7 +103,7 @@ def read(path):
         return ArraysOnly(io.BytesIO(data)).load()
     except InputError as error:
         raise InputError(f"{path}: {error}")
-    except Exception as error:  # What a damaged file raises is any of many.
+    except Exception as error:  # Damaged files raise many kinds of exceptions.
         raise InputError(f"{path}: {error}; expected a torch file or a pickle")
 
 
@@ -109,21 +111,21 @@ def array(tensor):
     if hasattr(tensor, "detach"):
         tensor = tensor.detach().float().numpy()
     try:
-        with np.errstate(over="ignore"):  # What overflows is not finite, and told as that.
+        with np.errstate(over="ignore"):  # Overflows are found by the check below.
             result = np.asarray(tensor, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise InputError(f"holds what is no array of numbers ({error}); expected arrays or tensors")
+        raise InputError(f"expected arrays or tensors of numbers ({error})")
     if not np.isfinite(result).all():
         raise InputError("a number is not finite; expected finite weights")
     return result
 
 
-# Converting: to {layer: {"query" or "key": [(weight [heads, in, out], bias [heads, out]), ...]}}.
+# Converting to {layer: {"query" or "key": [(weight [heads, in, out], bias [heads, out]), ...]}}.
 
 
 def convert(content):
     if not isinstance(content, dict) or not content:
-        raise InputError("holds no dictionary; expected a state dict or one dictionary per layer")
+        raise InputError("has no dictionary; expected a state dict or a dictionary per layer")
     if all(isinstance(value, dict) and HUB_KEYS <= value.keys() for value in content.values()):
         maps = {layer_number(key): from_hub(value) for key, value in content.items()}
     else:
@@ -164,13 +166,13 @@ def from_state(state):
         networks = found.setdefault(int(layer), {}).setdefault(SIDES[side], {})
         networks.setdefault(int(place), {}).setdefault(int(head), {})[part] = array(tensor)
     return {
-        layer: {side: stacked(found[layer].get(side, {})) for side in SIDES.values()}
+        layer: {side: stack_heads(found[layer].get(side, {})) for side in SIDES.values()}
         for layer in found
     }
 
 
-def stacked(networks):
-    """The linear layers in order, the heads of each in one array."""
+def stack_heads(networks):
+    """Returns the linear layers in order, each with the heads in one array."""
     for heads in networks.values():
         if sorted(heads) != list(range(len(heads))):
             raise InputError(f"heads are {sorted(heads)}; expected 0 to {len(heads) - 1}")
@@ -187,27 +189,28 @@ def stacked(networks):
 
 
 def expect_chain(where, networks):
-    """Each layer takes what the one before it gives, for the same heads."""
+    """Checks that the input size of each layer is the output size of the layer before it."""
     if not networks:
-        raise InputError(f"{where}: there is no network")
-    heads, wanted = (*networks[0][0].shape, 0, 0)[:2]
+        raise InputError(f"{where}: expected a network, found none")
+    heads, inputs = (*networks[0][0].shape, 0, 0)[:2]
     for i, (weight, bias) in enumerate(networks):
         if (
             weight.ndim != 3
-            or weight.shape[:2] != (heads, wanted)
+            or weight.shape[:2] != (heads, inputs)
             or bias.shape != (heads, weight.shape[2])
         ):
             shapes = f"weight {list(weight.shape)}, bias {list(bias.shape)}"
             raise InputError(
-                f"{where}: network layer {i} has {shapes}; expected [{heads}, {wanted}, out], [{heads}, out]"
+                f"{where}: network layer {i} has {shapes}; "
+                f"expected [{heads}, {inputs}, out], [{heads}, out]"
             )
-        wanted = weight.shape[2]
+        inputs = weight.shape[2]
 
 
-# The file.
+# The output file.
 
 
-def stored(numbers, dtype):
+def convert_numbers(numbers, dtype):
     with np.errstate(over="ignore"):
         result = numbers.astype(DTYPES[dtype])
     if not np.isfinite(result).all():
@@ -220,8 +223,8 @@ def serialize(maps, dtype, scale):
     for layer, sides in maps.items():
         for side, networks in sides.items():
             for i, (weight, bias) in enumerate(networks):
-                tensors[f"layers.{layer}.{side}.{i}.weight"] = stored(weight, dtype)
-                tensors[f"layers.{layer}.{side}.{i}.bias"] = stored(bias, dtype)
+                tensors[f"layers.{layer}.{side}.{i}.weight"] = convert_numbers(weight, dtype)
+                tensors[f"layers.{layer}.{side}.{i}.bias"] = convert_numbers(bias, dtype)
     metadata = {"format": FORMAT} | ({} if scale is None else {"scale": str(scale)})
     header, offset, names = {"__metadata__": metadata}, 0, sorted(tensors)
     for name in names:
@@ -240,7 +243,7 @@ def serialize(maps, dtype, scale):
 
 
 def deserialize(data):
-    """The tensors of a file, as numpy sees them."""
+    """Returns the tensors of a file as numpy arrays."""
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
     header.pop("__metadata__")
@@ -262,15 +265,15 @@ def write(path, data):
         beside.unlink(missing_ok=True)
 
 
-# The check: random maps in both formats, and what they compute before and after.
+# Check: random maps in both formats must compute the same before and after the conversion.
 
 
 def silu(x):
     return x / (1 + np.exp(-x))
 
 
-def published(layers, heads, widths, random):
-    """Random maps as a state dict."""
+def random_state(layers, heads, widths, random):
+    """Makes random maps as a state dict."""
     state = {}
     for layer in layers:
         for side in SIDES:
@@ -285,15 +288,15 @@ def published(layers, heads, widths, random):
 
 
 def as_hub(state, layers, heads, count):
-    """The same maps as the hub stores them."""
+    """Converts a state dict to the format of the hub."""
 
     def side(layer, letter, part):
         name = f"{layer}.learning_to_hash_transformation_{letter}"
-        turn = (lambda x: x.T) if part == "weight" else (lambda x: x)
-        return [
-            np.stack([turn(state[f"{name}.{head}.{2 * i}.{part}"]) for head in range(heads)])
+        arrays = [
+            np.stack([state[f"{name}.{head}.{2 * i}.{part}"] for head in range(heads)])
             for i in range(count)
         ]
+        return [x.transpose(0, 2, 1) for x in arrays] if part == "weight" else arrays
 
     parts = {"matrix": "weight", "bias": "bias"}
     return {
@@ -307,7 +310,7 @@ def as_hub(state, layers, heads, count):
 
 
 def outputs_of_state(state, layer, side, head, count, x):
-    """One head's network the way torch computes it: weight times x."""
+    """Computes the network of a head as torch does: weight times x."""
     for i in range(count):
         name = f"{layer}.learning_to_hash_transformation_{side}.{head}.{2 * i}"
         x = state[f"{name}.weight"] @ (silu(x) if i else x) + state[f"{name}.bias"]
@@ -315,7 +318,7 @@ def outputs_of_state(state, layer, side, head, count, x):
 
 
 def outputs_of_file(tensors, layer, side, head, count, x):
-    """The same the way `hash-attention` computes it: x times weight."""
+    """Computes the network of a head as `hash-attention` does: x times weight."""
     for i in range(count):
         name = f"layers.{layer}.{SIDES[side]}.{i}"
         x = (silu(x) if i else x) @ tensors[f"{name}.weight"][head] + tensors[f"{name}.bias"][head]
@@ -328,11 +331,11 @@ class Evil:
 
 
 def damaged():
-    """What must be refused, by what is wrong with it."""
+    """Returns contents that must be refused, by their fault."""
     hub = lambda **changes: {
         0: {key: [np.ones((2, 4, 4) if "matrix" in key else (2, 4))] for key in HUB_KEYS} | changes
     }
-    state = published([0], 3, [4, 4], np.random.default_rng(1))
+    state = random_state([0], 3, [4, 4], np.random.default_rng(1))
     return {
         "no list": hub(query_matrix=None),
         "text": hub(query_matrix=["abc"]),
@@ -349,16 +352,16 @@ def damaged():
 
 
 def check():
-    for what, content in damaged().items():
+    for fault, content in damaged().items():
         try:
             serialize(convert(content), "f16", None)
         except InputError:
             continue
-        raise CheckFailed(f"{what}: converted, not refused")
+        raise CheckFailed(f"{fault}: expected an error, but the conversion succeeded")
     random = np.random.default_rng(0)
     layers, heads, widths = [0, 7, 11], 12, [16, 16, 16, 32]
     count = len(widths) - 1
-    state = published(layers, heads, widths, random)
+    state = random_state(layers, heads, widths, random)
     with tempfile.TemporaryDirectory() as folder:
         pickled = Path(folder) / "maps.pkl"
         pickled.write_bytes(pickle.dumps(as_hub(state, layers, heads, count)))
@@ -374,14 +377,14 @@ def check():
             )
             contents_of_tensors = read(pickled)
             if float(array(contents_of_tensors[0]["key_bias"][0]).sum()) != 6:
-                raise CheckFailed("a pickle of torch tensors is read wrongly")
+                raise CheckFailed("a pickle of torch tensors was read wrongly")
         except InputError as missing:
-            print(f"  torch files: {missing}, not checked")
+            print(f"  torch files were not checked: {missing}")
         pickled.write_bytes(pickle.dumps({0: Evil()}))
         try:
             read(pickled)
         except InputError as refused:
-            print(f"  refused, as it should be: {str(refused).removeprefix(folder)}")
+            print(f"  refused as expected: {str(refused).removeprefix(folder)}")
         else:
             raise CheckFailed("a pickle that runs a command was loaded")
     for name, content in contents.items():
@@ -415,11 +418,11 @@ def parse_arguments():
     )
     parser.add_argument("maps", nargs="?", type=Path, help="a torch file or a pickle")
     parser.add_argument(
-        "-o", dest="output", type=Path, metavar="FILE", help="the safetensors file to write"
+        "-o", dest="output", type=Path, metavar="FILE", help="write this safetensors file"
     )
     parser.add_argument("--dtype", choices=DTYPES, default="f32", help="element type of the file")
     parser.add_argument(
-        "--scale", type=float, help="the model's softmax scale, if not 1 / sqrt(head_dim)"
+        "--scale", type=float, help="scale of the model's logits, if not 1 / sqrt(head_dim)"
     )
     parser.add_argument(
         "--check", action="store_true", help="convert random maps of both formats and compare"
@@ -428,11 +431,11 @@ def parse_arguments():
     if not args.check and (args.maps is None or args.output is None):
         raise InputError("expected a file of maps and -o FILE, or --check")
     if args.scale is not None and not 1e-30 < args.scale < 1e30:
-        raise InputError(f"--scale {args.scale}; expected a positive number, neither tiny nor huge")
+        raise InputError(f"--scale {args.scale}; expected a number between 1e-30 and 1e30")
     if args.output and args.maps and args.output.resolve() == args.maps.resolve():
         raise InputError(f"-o {args.output}: expected another file than the input")
     if args.output and (args.output.is_dir() or not args.output.parent.is_dir()):
-        raise InputError(f"-o {args.output}: expected a file in a folder that exists")
+        raise InputError(f"-o {args.output}: expected a file in an existing folder")
     return args
 
 

@@ -1,6 +1,6 @@
-"""What the get_*.py scripts share: run a tool, check a digest, write a file whole or not at all.
+"""Functions that the get_*.py scripts share: run a tool, check a digest, write a file atomically.
 
-Only the standard library, because nothing is installed yet where they run.
+They need the standard library alone, because the scripts run before packages are installed.
 """
 
 import hashlib
@@ -10,36 +10,36 @@ from pathlib import Path
 
 
 class Failed(Exception):
-    """A step did not work; the message says which, and what was expected."""
+    """Error of a step, whose message names the step and what was expected."""
 
 
 def run(command: list, **options) -> bytes:
-    """What a command prints; its last words where it fails."""
+    """Returns the output of a command; raises Failed with its stderr if it fails."""
     command = [str(part) for part in command]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
     except OSError as error:
         raise Failed(f"{command[0]}: {error.strerror}")
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip() or f"status {done.returncode}"
-        raise Failed(f"{' '.join(command[:4])} failed:\n{said}")
+        reason = done.stderr.decode(errors="replace").strip() or f"status {done.returncode}"
+        raise Failed(f"{' '.join(command[:4])} failed:\n{reason}")
     return done.stdout
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    found = hashlib.sha256()
+    """Returns the SHA-256 of a file, in hexadecimal."""
+    sha256 = hashlib.sha256()
     try:
         with path.open("rb") as file:
             while block := file.read(1 << 20):
-                found.update(block)
+                sha256.update(block)
     except OSError as error:
         raise Failed(f"{path}: {error.strerror}; expected a file that can be read")
-    return found.hexdigest()
+    return sha256.hexdigest()
 
 
-def is_there(path: Path, expected: str) -> bool:
-    """Whether the file is there; one with another digest is an error, and left as it is."""
+def is_present(path: Path, expected: str) -> bool:
+    """Returns True if the file exists; raises Failed if it has another digest."""
     if not (path.exists() or path.is_symlink()):
         return False
     expect_digest(path, expected)
@@ -53,7 +53,10 @@ def expect_digest(path: Path, expected: str, name: str | None = None) -> None:
 
 
 def place(path: Path, chunks, expected: str) -> None:
-    """Writes the chunks of bytes beside, checks the digest, renames; makes the folder."""
+    """Writes chunks of bytes to a temporary file, checks its digest, and renames it to the path.
+
+    The folder is made if it does not exist.
+    """
     beside = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

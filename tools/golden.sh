@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every make_* tool, and fails if a golden file differs from its tool's output. Reproducible files
-# are written in place and compared by git; logits of checkpoints, which are rounded differently on
-# each machine, are checked within a tolerance.
+# Runs every make_* tool, and fails if a golden file differs from its tool's output. Reproducible
+# files are written in place and compared by git; logits of checkpoints, which are rounded
+# differently on each machine, are checked within a tolerance.
 #
 # Packages (5 GB) are installed in .venv-golden; GOLDEN_PYTHON names another Python that has them.
 # Two tools have further requirements, and are skipped if these are missing: make_smollm2_golden.py
@@ -22,7 +22,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 # Writes the output of a tool to a file, if the tool succeeds.
-write() { # the golden file, the tool and its arguments
+write() { # golden file, tool and its arguments
   local file=$1
   shift
   step "$python" "$@" > "$scratch/made"
@@ -49,11 +49,11 @@ step "$python" tools/make_random_checkpoint.py --hidden 64 --layers 2 --heads 4 
 if [ -x .venv-prefill/bin/python ] && [ -d models/smollm2 ]; then
   step .venv-prefill/bin/python tools/make_smollm2_golden.py --check -o $golden/smollm2.json
 else
-  echo "make_smollm2_golden.py is left out: the real model or llama-cpp-python is not here"
+  echo "make_smollm2_golden.py is skipped: the real model or llama-cpp-python was not found"
 fi
 if [ -n "${METRIC_SCRIPTS:-}" ]; then
   step "$python" tools/make_metric_golden.py "$METRIC_SCRIPTS"
 else
-  echo "make_metric_golden.py is left out: METRIC_SCRIPTS names no folder of published scripts"
+  echo "make_metric_golden.py is skipped: METRIC_SCRIPTS names no folder of published scripts"
 fi
 step git diff --exit-code --stat -- tests/golden crates/*/tests/golden

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# Runs on a machine with an NVIDIA GPU and its driver, in the folder that `just gpu` makes: the backend's
-# tests on the device, what compute-sanitizer finds if it is there, how fast rows are read and selected,
-# beside other libraries where Python has PyTorch, and how long whole steps take beside dense attention.
+# Tests and benchmarks of the cuda backend, to run in the folder that `just gpu` makes, on a machine
+# with an NVIDIA GPU and its driver: the tests on the device (also under compute-sanitizer, if it is
+# installed), the speed of reading and selecting rows beside other libraries (if Python has
+# PyTorch), and the time of whole steps beside dense attention.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-export CARGO_MANIFEST_DIR=$PWD # there are configs/ and weights/
+export CARGO_MANIFEST_DIR=$PWD # has configs/ and weights/
 if [ -d nvrtc ]; then export VATTENTION_NVRTC=$PWD/nvrtc; fi
 
 step() { printf '\n== %s\n' "$*"; "$@"; }
 
-step ./gather --shapes 1x4096 --seconds 0.1 # fails where there is no GPU; the tests would say so and pass
+step ./gather --shapes 1x4096 --seconds 0.1 # fails without a GPU, while the tests would pass
 
-# FlashInfer compiles what it is asked for, in minutes: that begins now, while nothing is timed.
+# FlashInfer compiles its kernels for minutes. This begins now, while nothing is timed.
 preparing=
 if python3 -c 'import torch' 2>/dev/null; then
   if [ -d wheels ]; then
@@ -35,10 +36,10 @@ if command -v compute-sanitizer >/dev/null; then
     step compute-sanitizer --tool "$tool" --error-exitcode 1 ./suite cuda::shapes_at_the_limits
   done
 else
-  echo "no compute-sanitizer: memcheck and racecheck are left out"
+  echo "memcheck and racecheck are skipped: compute-sanitizer was not found"
 fi
 
-# Kernels, and what other libraries take for the same. Their faults are no faults of ours.
+# Kernels beside those of other libraries, whose failures do not end this script.
 if [ -n "$preparing" ]; then
   wait "$preparing" || echo "FlashInfer could not be prepared"
   cat prepare.log
@@ -48,10 +49,10 @@ if [ -n "$preparing" ]; then
   step timeout 200 python3 gpu_peers.py gather.json --limit 150 --json gpu-peers.json ||
     echo "the comparison with other libraries failed"
 else
-  echo "python3 has no PyTorch: the comparison with other libraries is left out"
+  echo "the comparison with other libraries is skipped: python3 has no PyTorch"
 fi
 
-# Whole steps beside dense attention: rows in the device's memory, and in the host's.
+# Whole steps beside dense attention, with rows in device memory and in host memory.
 bench() { step ./vattention bench --backend cuda --threads 1 --seconds 2 "$@"; }
 bench --tokens 32768,131072 --density 0.05,0.1 --json bench.json
 bench --tokens 131072 --density 0.1 --offload --json bench-offload.json

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs NVIDIA's compiler of kernels, NVRTC 13.0, into .nvrtc with pip: some 200 MB, no GPU needed.
-# Then: VATTENTION_NVRTC=$(tools/install_nvrtc.sh) cargo test --release -p vattention-cuda --test suite nvrtc::
+# Installs NVRTC 13.0, NVIDIA's runtime compiler of kernels, into .nvrtc with pip (about 200 MB, no
+# GPU needed), and prints the folder of its libraries. To use it:
+# VATTENTION_NVRTC=$(tools/install_nvrtc.sh) cargo test --release -p vattention-cuda --test suite nvrtc::
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,13 +1,11 @@
 """Make cli/tests/golden/chat.gguf: a tiny model in one file, with a tokenizer and a chat template.
 
-Why: the command must take a GGUF file wherever it takes a model's folder. The weights are random, so what the model
-answers means nothing. The vocabulary is one of runtime/llm/tests/golden/gguf-tokenizer, which
-make_gguf_tokenizer_golden.py made; the template is ChatML.
-
     python3 tools/bench_prefill.py --install
     .venv-prefill/bin/python tools/make_chat_gguf.py -o cli/tests/golden/chat.gguf
 
-The same command gives the same bytes.
+Tests of the command use it in place of a model's folder. The weights are random, so the model's
+answers have no meaning. The vocabulary is one of runtime/llm/tests/golden/gguf-tokenizer, made by
+make_gguf_tokenizer_golden.py; the template is ChatML. The same command gives the same bytes.
 """
 
 import argparse
@@ -21,13 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent
 TOKENIZERS = ROOT / "runtime/llm/tests/golden/gguf-tokenizer"
 HIDDEN, INNER, LAYERS, HEADS, KV_HEADS, CONTEXT = 64, 96, 2, 4, 2, 2048
 TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
 
 def shapes(tokens: int) -> dict[str, tuple[int, ...]]:
-    """Of all tensors, by name."""
+    """Returns the shapes of all tensors by name."""
     keys = HIDDEN // HEADS * KV_HEADS
     layer = {
         "attn_norm": (HIDDEN,),
@@ -40,10 +39,10 @@ def shapes(tokens: int) -> dict[str, tuple[int, ...]]:
         "ffn_up": (INNER, HIDDEN),
         "ffn_down": (HIDDEN, INNER),
     }
-    every = {"token_embd.weight": (tokens, HIDDEN), "output_norm.weight": (HIDDEN,)}
+    tensors = {"token_embd.weight": (tokens, HIDDEN), "output_norm.weight": (HIDDEN,)}
     for number in range(LAYERS):
-        every |= {f"blk.{number}.{name}.weight": shape for name, shape in layer.items()}
-    return every
+        tensors |= {f"blk.{number}.{name}.weight": shape for name, shape in layer.items()}
+    return tensors
 
 
 def main() -> None:
@@ -79,14 +78,14 @@ def main() -> None:
 
 
 def read_tokenizer() -> dict[str, object]:
-    """Metadata of SmolLM's family; its vocabulary is that of all byte-level families."""
+    """Reads the metadata of SmolLM's family, and the vocabulary that byte-level families share."""
     family = json.loads((TOKENIZERS / "smollm.json").read_text())["metadata"]
     vocabulary = json.loads((TOKENIZERS / "byte-level.json").read_text())
     return {**family, **vocabulary}
 
 
 def kind(value: object) -> tuple:
-    """A value's type, and of a list that of its items."""
+    """Returns the GGUF type of a value, and for a list also the type of its items."""
     kinds = {
         str: gguf.GGUFValueType.STRING,
         bool: gguf.GGUFValueType.BOOL,

@@ -19,7 +19,7 @@ import jinja2
 import jinja2.ext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-# Short templates that use what the templates of well-known families of models use.
+# Folder of short templates with the constructs in templates of well-known families of models.
 TEMPLATES = Path(__file__).parent / "chat_templates"
 NOW = datetime(2026, 3, 7, 9, 5, 3)
 
@@ -837,7 +837,7 @@ STATEMENTS = {
 
 
 def build_environment():
-    """The environment of transformers 5, with a fixed clock."""
+    """Builds the environment of transformers 5, with a fixed clock."""
 
     def raise_exception(message):
         raise jinja2.exceptions.TemplateError(message)
@@ -899,7 +899,7 @@ def build_environment():
 
 
 def render(source, context):
-    """Rendered text of a template, or None if it raises an exception."""
+    """Renders a template; returns None if it raises an exception."""
     try:
         text = build_environment().from_string(source).render(**context)
     except Exception:
@@ -910,7 +910,7 @@ def render(source, context):
 
 
 def list_templates():
-    """All short templates, with their topics."""
+    """Yields all short templates with their topics."""
     for topic, lines in EXPRESSIONS.items():
         for line in lines.strip().split("\n"):
             yield topic, "{{ " + line + " }}"
@@ -920,13 +920,13 @@ def list_templates():
 
 
 def add_defaults(chat):
-    """A chat with the variables that transformers always passes."""
+    """Adds the variables that transformers always passes to a chat."""
     defaults = {"tools": None, "documents": None, "add_generation_prompt": True}
     return defaults | {"bos_token": "<s>", "eos_token": "</s>"} | chat
 
 
 def render_family(path):
-    """The prompts of all chats by the template of a family of models."""
+    """Renders all chats by the template of a family of models."""
     source = path.read_text(encoding="utf-8")
     texts = [render(source, add_defaults(chat)) for chat in CHATS]
     return {"family": path.stem, "template": source, "texts": texts}

@@ -1,22 +1,27 @@
-"""Known outputs of the selectors that index a prompt's keys by clusters or by a graph: tests/golden/clusters.json.
+"""Golden outputs of selectors with clusters or graphs of keys: tests/golden/clusters.json.
 
     python3 tools/make_cluster_golden.py > tests/golden/clusters.json
 
-An independent transcription of what the papers describe, in float64 with numpy; the random order from which k-means
-starts is that of tests/golden/make_order.py. What is a choice of our own is named here (OPEN):
+The code implements the papers independently of the project, in float64 with numpy. The random order
+of the starting points of k-means is that of tests/golden/make_order.py. Details that the papers
+leave open are marked OPEN:
 
-- Squeezed Attention (https://arxiv.org/abs/2411.09688): keys are clustered by direction (Euclidean k-means on keys of
-  norm 1), a cluster stands for the mean of its keys as they are. A key's score is exp(q c) / sum of N exp(q c) of the
-  mean c of its cluster; the threshold is what a share of the context's keys exceed on the average of the last queries
-  of the context. OPEN: starts are different keys in a random order; the coarse level clusters the means of the fine
-  one, and is calibrated alike; what it prunes counts in the denominator by its coarse means.
-- Tactic (https://arxiv.org/abs/2502.12216): clusters by falling product of their mean with the query put the tokens
-  in an order; the first ones' weights are exact, the others follow a / rank + b, fitted to two windows of exact
-  weights. OPEN: where the windows lie (at a tenth and six tenths of the order, a hundredth wide).
-- RetrievalAttention (https://arxiv.org/abs/2409.10516): the nearest keys of each query of the prompt are linked to each
-  other, and a best-first search with a beam walks the links. OPEN: which of them (each key of a query's list with the
-  first one and with the one before it), how many a key has, rank by rank, that each token is linked with its
-  neighbours in the text, and that the search begins at the newest token and at the nearest keys of the last queries.
+- Squeezed Attention (https://arxiv.org/abs/2411.09688): keys are clustered by direction (Euclidean
+  k-means on normalized keys), and a cluster is represented by the mean of its original keys. With
+  the mean c of its cluster, a key has the score exp(q c) / sum of N exp(q c). The threshold is
+  exceeded by a given share of the context's keys, on average over the last queries of the context.
+  OPEN: starting points are distinct keys in a random order; the coarse level clusters the means of
+  the fine level, and is calibrated in the same way; pruned clusters enter the denominator by their
+  coarse means.
+- Tactic (https://arxiv.org/abs/2502.12216): clusters are ordered by the product of their mean with
+  the query, which orders the tokens. The weights of the first tokens are exact; the others follow
+  a / rank + b, fitted to two windows of exact weights. OPEN: the windows are at a tenth and at six
+  tenths of the order, and a hundredth wide.
+- RetrievalAttention (https://arxiv.org/abs/2409.10516): the nearest keys of each query of the
+  prompt are linked to each other, and a best-first search with a beam follows the links. OPEN: each
+  key of a query's list is linked to the first key and to the preceding one, rank by rank, up to a
+  largest number of links per key; each token is linked to its neighbours in the text; the search
+  begins at the newest token and at the nearest keys of the last queries.
 """
 
 import heapq
@@ -30,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "golde
 from make_order import order  # noqa: E402
 
 PLACE = dict(seed=7, sequence=0, layer=3, kv_head=1, member=0, step=0)
-STARTS = (1 << 16) - 1 - 3  # the purpose of the stream that orders the points
+STARTS = (1 << 16) - 1 - 3  # Purpose of the random stream that orders the points.
 TOKENS, PROMPT, DIM, MEMBERS, LAST = 240, 200, 6, 2, 14
 
 
@@ -39,7 +44,7 @@ def size_of(size, tokens):
 
 
 def k_means(points, most, iterations, which):
-    """Labels of the points [tokens]: the clusters that no point is in are left out, in order."""
+    """Returns the labels of the points, `[tokens]`, numbered without empty clusters."""
     start = []
     for i in order({**PLACE, "step": which}, len(points), len(points), STARTS):
         if len(start) < most and not any((points[i] == points[j]).all() for j in start):
@@ -70,7 +75,7 @@ def directions(points):
 
 
 class Level:
-    """Clusters of keys, and the score of each for a query."""
+    """Clusters of keys, with their scores for a query."""
 
     def __init__(self, keys, labels):
         self.labels, self.means = labels, means(keys, labels)
@@ -84,7 +89,7 @@ class Level:
         return weights / (self.counts * weights).sum()
 
     def threshold(self, queries, size):
-        """What `size` of the keys exceed on average, for each member of the group."""
+        """Returns the score that a share `size` of the keys exceeds, on average over the group."""
         average = [
             np.mean([self.scores(q)[self.labels] for q in of_member], axis=0)
             for of_member in queries
@@ -95,7 +100,7 @@ class Level:
 
 
 def squeezed(keys, prompt, queries, config):
-    """One case: the levels that are made at the end of the prompt, and what each query then picks."""
+    """Returns a case: the levels at the end of the prompt, and the picks of each query."""
     context = keys[: PROMPT - config["window"]]
     observed = prompt[:, -config["window"] :]
     clusters = size_of(config["clusters"], len(context))
@@ -117,10 +122,9 @@ def squeezed(keys, prompt, queries, config):
         if coarse:
             kept = coarse.scores(query) > coarse_threshold
             kept_fine = kept[above]
-            weights, of_coarse = fine.weights(query), coarse.weights(query)
-            total = (fine.counts * weights)[kept_fine].sum() + (coarse.counts * of_coarse)[
-                ~kept
-            ].sum()
+            weights, coarse_weights = fine.weights(query), coarse.weights(query)
+            total = (fine.counts * weights)[kept_fine].sum()
+            total += (coarse.counts * coarse_weights)[~kept].sum()
             scores = np.where(kept_fine, weights / total, 0.0)
         picked = np.flatnonzero(scores[fine.labels] > threshold)
         found["picks"].append([*picked.tolist(), *range(len(context), len(keys))])
@@ -128,7 +132,7 @@ def squeezed(keys, prompt, queries, config):
 
 
 def curve(weight_at, tokens, exact):
-    """The weight of each rank, exact where it was looked at first, and a and b of the curve behind."""
+    """Returns the weight of each rank, exact for the first ones, and a and b of the curve."""
     width = max(1, tokens // 100)
     exact = size_of(exact, tokens)
     first = max(exact, tokens // 10)
@@ -149,7 +153,7 @@ def curve(weight_at, tokens, exact):
 
 
 def tactic(keys, queries, config, taken):
-    """One case: clusters of the prompt, which later tokens join, and what each query then picks."""
+    """Returns a case: clusters of the prompt, which later tokens join, and the picks of queries."""
     clusters = max(1, PROMPT // config["cluster"])
     labels = k_means(keys[:PROMPT], clusters, config["iterations"], 0)
     centroids = means(keys[:PROMPT], labels)
@@ -168,8 +172,8 @@ def tactic(keys, queries, config, taken):
     return found
 
 
-def linked(keys, prompt, config):
-    """The links of each key of the prompt, and where the search begins."""
+def link_keys(keys, prompt, config):
+    """Returns the links of each key of the prompt, and the entry points of the search."""
     lists = [
         np.argsort(-(keys @ query), kind="stable")[: config["neighbours"]]
         for of_member in prompt
@@ -177,9 +181,9 @@ def linked(keys, prompt, config):
     ]
     links = [[] for _ in keys]
 
-    def link(one, other):
-        if other not in links[one] and len(links[one]) < config["degree"]:
-            links[one].append(other)
+    def link(source, target):
+        if target not in links[source] and len(links[source]) < config["degree"]:
+            links[source].append(target)
 
     for rank in range(1, config["neighbours"]):
         for nearest in lists:
@@ -190,8 +194,8 @@ def linked(keys, prompt, config):
     return links, [int(nearest[0]) for nearest in lists[last - 1 :: last]]
 
 
-def found(keys, query, links, entries, beam, taken):
-    """The best tokens, not yet taken, that a search with a beam finds."""
+def search(keys, query, links, entries, beam, taken):
+    """Returns the best tokens that a beam search finds, without those in `taken`."""
     place = lambda token: (-float(keys[token] @ query), token)  # noqa: E731
     entries = dict.fromkeys([len(keys) - 1, *entries])
     seen, ahead = set(entries), [place(token) for token in entries]
@@ -216,11 +220,11 @@ def found(keys, query, links, entries, beam, taken):
 
 
 def retrieval(keys, prompt, queries, config, taken):
-    """One case: the graph of the prompt's keys, and what each query then picks."""
-    links, entries = linked(keys[:PROMPT], prompt, config)
+    """Returns a case: the graph of the prompt's keys, and the picks of each query."""
+    links, entries = link_keys(keys[:PROMPT], prompt, config)
     beam = max(config["size"], config.get("beam", 0))
     picks = [
-        sorted(found(keys, query, links, entries, beam, taken)[: config["size"]])
+        sorted(search(keys, query, links, entries, beam, taken)[: config["size"]])
         for query in queries
     ]
     return dict(config=config, taken=taken, links=links, picks=picks)
@@ -230,7 +234,7 @@ def main():
     rng = np.random.default_rng(1)
 
     def numbers(shape, scale):
-        # Multiples of 1/64, which every float holds.
+        # Multiples of 1/64 are exact in all float types.
         return np.round(rng.normal(scale=scale, size=shape) * 64) / 64
 
     topics = numbers((9, DIM), 1.0)

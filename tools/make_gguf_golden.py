@@ -1,15 +1,16 @@
-"""Make runtime/llm/tests/golden/types.gguf and types.safetensors: blocks of every type, and the numbers they mean.
-
-Why: reading quantised weights must give exactly what everybody's files mean. The numbers come from the
-dequantisation of the gguf package, that of llama.cpp's own tools. Types that the package can quantise hold
-random normals; the others (Q4_K, Q5_K, Q6_K) random bytes with small finite scales, so that every bit of a block
-counts. Each tensor is `t.TYPE`, [2, 512], in both files; the second file has it in float32.
+"""Make runtime/llm/tests/golden/types.gguf and types.safetensors: blocks of all quantised types.
 
     python3 tools/bench_prefill.py --install
     .venv-prefill/bin/python tools/make_gguf_golden.py -o runtime/llm/tests/golden
     .venv-prefill/bin/python tools/make_gguf_golden.py --check -o runtime/llm/tests/golden
 
-Exit codes: 0 fine, 1 the files there are not what the package reads and makes now (--check), 2 a package is missing.
+types.safetensors has the dequantised numbers, by the gguf package of llama.cpp's own tools. Types
+that the package can quantise have random normal numbers. The others (Q4_K, Q5_K, Q6_K) have random
+bytes with small finite scales, so that tests depend on every bit of a block. Both files have a
+tensor `t.TYPE`, [2, 512], for each type; types.safetensors has it in float32.
+
+Exit codes: 0 success, 1 the files differ from the output of the package (--check), 2 a package is
+missing.
 """
 
 import argparse
@@ -24,7 +25,7 @@ try:
     from safetensors.numpy import load_file, save_file
 except ImportError as missing:
     print(
-        f"make_gguf_golden: {missing}: expected the packages that its first lines name",
+        f"make_gguf_golden: {missing}; install the packages listed in its first lines",
         file=sys.stderr,
     )
     sys.exit(2)
@@ -32,11 +33,11 @@ except ImportError as missing:
 ROWS, COLUMNS = 2, 512
 QUANTISED = [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1]
 SCALES = {Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208]}
-"""Where a block of 256 has its scales in float16, in bytes."""
+"""Offsets of the float16 scales in a block of 256 numbers, in bytes."""
 
 
 def random_blocks(kind: Type, generator: np.random.Generator) -> np.ndarray:
-    """Bytes, [ROWS, bytes of a row]: all random but the scales."""
+    """Returns random bytes with valid scales, `[ROWS, bytes per row]`."""
     length, size = GGML_QUANT_SIZES[kind]
     blocks = generator.integers(0, 256, (ROWS * COLUMNS // length, size), dtype=np.uint8)
     for offset in SCALES[kind]:
@@ -46,7 +47,7 @@ def random_blocks(kind: Type, generator: np.random.Generator) -> np.ndarray:
 
 
 def make() -> dict[Type, np.ndarray]:
-    """The tensors as bytes, [ROWS, bytes of a row]."""
+    """Makes the tensors as bytes, `[ROWS, bytes per row]`."""
     generator = np.random.default_rng(0)
     found = {}
     for kind in QUANTISED:
@@ -76,7 +77,7 @@ def write(folder: Path, tensors: dict[Type, np.ndarray]) -> None:
 
 
 def check(folder: Path, tensors: dict[Type, np.ndarray]) -> bool:
-    """Whether the files there have these tensors, and the package reads from one what the other says."""
+    """Returns True if the files have these tensors, and the package reads the same numbers."""
     expected = load_file(folder / "types.safetensors")
     read = {tensor.name: tensor for tensor in GGUFReader(folder / "types.gguf").tensors}
     fine = read.keys() == expected.keys() == {f"t.{kind.name}" for kind in tensors}
@@ -97,7 +98,7 @@ def main() -> int:
         "-o", dest="output", type=Path, required=True, metavar="DIR", help="folder of the two files"
     )
     parser.add_argument(
-        "--check", action="store_true", help="compare with what is there, write nothing"
+        "--check", action="store_true", help="compare with the existing files, and write nothing"
     )
     args = parser.parse_args()
     tensors = make()

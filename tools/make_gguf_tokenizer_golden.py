@@ -1,15 +1,16 @@
-"""Make runtime/llm/tests/golden/{gguf-tokenizer,chat}: tokenizers as GGUF metadata, and chat templates, with what they make.
-
-Why: runtime/llm must read the tokenizers and templates of everybody's checkpoints. Each tokenizer here is a small
-vocabulary, trained on the text below, of one family: as the metadata of a GGUF file would have it, beside the tokens
-that Hugging Face's tokenizers (for the SentencePiece families also sentencepiece) makes of TEXTS. Each chat case is a
-template, beside the prompts that transformers renders.
+"""Make runtime/llm/tests/golden/{gguf-tokenizer,chat}: outputs of tokenizers and chat templates.
 
     python3 -m venv .venv
-    .venv/bin/pip install tokenizers==0.23.3 transformers==5.23.0 sentencepiece==0.2.3 jinja2==3.1.6
+    .venv/bin/pip install tokenizers==0.23.3 transformers==5.23.0 sentencepiece==0.2.3 \\
+        jinja2==3.1.6
     .venv/bin/python tools/make_gguf_tokenizer_golden.py -o runtime/llm/tests/golden
 
-Exit codes: 0 fine, 2 a package is missing.
+Each tokenizer is that of a family of models, with a small vocabulary trained on the text below. Its
+file has the metadata of a GGUF file, and the tokens of TEXTS by Hugging Face's tokenizers (for the
+SentencePiece families also by sentencepiece). Each chat case has a template, and the prompts that
+transformers renders.
+
+Exit codes: 0 success, 2 a package is missing.
 """
 
 import argparse
@@ -36,23 +37,28 @@ try:
     from transformers.utils.chat_template_utils import render_jinja_template
 except ImportError as missing:
     print(
-        f"make_gguf_tokenizer_golden: {missing}: expected the packages that its first lines name",
+        f"make_gguf_tokenizer_golden: {missing}; install the packages listed in its first lines",
         file=sys.stderr,
     )
     sys.exit(2)
 
-# What the vocabularies are trained on.
-CORPUS = """The quick brown fox jumps over the lazy dog. THE QUICK BROWN FOX isn't here; it's there, they've left.
-In 1999 and 2024 there were 12345 of 1000000 things, 3.14159 or 50% of them.  Two  spaces,   three, and\ttabs.
+# Training text of the vocabularies.
+CORPUS = """The quick brown fox jumps over the lazy dog. THE QUICK BROWN FOX isn't here; it's \
+there, they've left.
+In 1999 and 2024 there were 12345 of 1000000 things, 3.14159 or 50% of them.  Two  spaces,   \
+three, and\ttabs.
 def main(args):\n    for i in range(10):\n        print(f"{i}: {args[i]}")\n\n\nreturn None\r\n
-naïve café résumé über Straße Ελλάδα Привет мир 你好世界 日本語のテキスト 한국어 नमस्ते ไทย 👋🏽 🎉 don't DON'T we'll I'm
+naïve café résumé über Straße Ελλάδα Привет мир 你好世界 日本語のテキスト 한국어 नमस्ते ไทย 👋🏽 🎉 \
+don't DON'T we'll I'm
 12 34 567 89 012 345 1234567890 00 11 12 23 34 45 56 67 78 89, 12.34,56;78 1,000,000
- (it's) "don't" (we'll) they're... it's, don't! they've? I'm; we'll\n\n  x = y\n\n    z = x\n  if (x):\n
+ (it's) "don't" (we'll) they're... it's, don't! they've? I'm; we'll\n\n  x = y\n\n    z = x\n  \
+if (x):\n
 好م 好م 好م 好م 好م م  م  م  م  م  م  م  م  म् म् म् म् म्
-好م好م好م好م好م好م好م好م好م好م好م好م म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301
+好م好م好م好م好م好م好م好م好م好م好م好م \
+म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301
 camelCaseWords HTTPServer snake_case_words kebab-case/path/to/file.txt https://example.com/?q=1&r=2 <b>bold</b>
 """.split("\n")
-# So often that merges join what only some families cut: at ends of lines, within suffixes and among spaces.
+# Frequent sequences that merges join, but some families cut: ends of lines, suffixes and spaces.
 LETTERS = "bcdfghjklmnpqrtvwxyz"
 CUT_BY_SOME = [text.join(LETTERS) for text in [";\n\n", " \n\n", "\n\n", "'stu", " " * 6]]
 
@@ -90,26 +96,29 @@ TEXTS = [
 GPT2_END = "<|endoftext|>"
 SPLIT = "isolated"
 LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
 )
 TEKKEN = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?"
-    r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
 )
 CASED = (
     r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕ"
-    "\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-\u1fbc"
-    "\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107"
-    "\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128\u212a-\u212d\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149"
+    "\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d"
+    "\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb"
+    "\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d"
+    "\u2124\u2126\u2128\u212a-\u212d\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149"
     "\u214e\u2183\u2184Ⰰ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
 )
 CJK = "[一-龥ࠀ-一가-\ud7ff]+"
 
 
 def steps(*expressions):
-    """Pre-tokenizers that split by one expression after the other, then write bytes as characters."""
+    """Returns a pre-tokenizer that splits by each expression, then writes bytes as characters."""
     cut = [
         e if not isinstance(e, str) else pre_tokenizers.Split(Regex(e), SPLIT) for e in expressions
     ]
@@ -131,7 +140,8 @@ GPT4O = TEKKEN.replace(r"+|[^", rf"+{SUFFIX}?|[^").replace(
 QWEN2 = LLAMA3.replace("{1,3}", "")
 KANA = "[一-龥\u3040-ゟ゠-ヿ]+"
 DEEPSEEK = (
-    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"""
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+    r"| ?[\p{P}\p{S}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
@@ -139,7 +149,8 @@ YOUTU = "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-
 
 
 DIGITS = pre_tokenizers.Digits(individual_digits=True)
-# One name of each way to cut. Name, pre-tokenizer, composes characters, ignores merges, adds <s> unless told, adds <s> and </s> by keys.
+# One family for each pre-tokenizer: name, pre-tokenizer, flags for composed characters (NFC), for
+# ignored merges, and for <s> by default, and the keys that add <s> and </s>.
 FAMILIES = [
     ("gpt-2", gpt2(), False, False, False, {}),
     ("smollm", gpt2(DIGITS), False, False, False, {"bos": False}),
@@ -178,8 +189,8 @@ FAMILIES = [
     (
         "qwen35",
         steps(
-            SUFFIX
-            + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+            SUFFIX + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
+            r"|\s*[\r\n]+|\s+(?!\S)|\s+"
         ),
         True,
         False,
@@ -198,7 +209,8 @@ FAMILIES = [
     (
         "bailingmoe",
         steps(
-            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+            r"|\s*[\r\n]|\s+(?!\S)|\s+"
         ),
         False,
         False,
@@ -208,9 +220,8 @@ FAMILIES = [
     (
         "exaone-moe",
         steps(
-            SUFFIX
-            + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]"
-            r"|\s+(?!\S)|\s+"
+            SUFFIX + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}"
+            r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
         ),
         False,
         False,
@@ -257,7 +268,7 @@ SPECIAL = {"<s>": 3, "</s>": 3, "<|end|>": 3, "<tool_call>": 4, "</tool_call>": 
 
 
 def around(tokenizer, bos, eos):
-    """Puts <s> and </s> around texts."""
+    """Makes a tokenizer put <s> and </s> around texts."""
     template = " ".join(["<s>"] * bos + ["$A"] + ["</s>"] * eos)
     ids = [(token, tokenizer.token_to_id(token)) for token in ["<s>", "</s>"]]
     tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=ids)
@@ -285,8 +296,8 @@ def case(tokenizer, metadata, texts):
 
 
 def train_byte_level():
-    """The model that all byte-level families share here, as tokenizers writes it."""
-    # Trained on whole lines: merges that no word has show where a family cuts.
+    """Trains the model of all byte-level families, and returns its JSON."""
+    # The model is trained on whole lines, so that some merges show where a family cuts.
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -296,14 +307,14 @@ def train_byte_level():
     tokenizer.train_from_iterator(CORPUS + CUT_BY_SOME, trainer)
     trained = json.loads(tokenizer.to_str())
     vocab = trained["model"]["vocab"]
-    # A word that no merge makes: only where merges are ignored it is one token.
+    # No merge makes this word, so it is one token only in families that ignore merges.
     for token in ["Ġwholeword", *SPECIAL]:
         vocab[token] = len(vocab)
     return trained
 
 
 def vocabulary(trained):
-    """The metadata that say what the tokens are."""
+    """Returns the metadata of the tokens."""
     vocab = trained["model"]["vocab"]
     tokens = sorted(vocab, key=vocab.get)
     return {
@@ -316,7 +327,7 @@ def vocabulary(trained):
 
 
 def byte_level(trained, name, pre, composes, ignores, bos, keys):
-    """A case without its vocabulary."""
+    """Returns a case without its vocabulary."""
     trained["model"]["ignore_merges"] = ignores
     tokenizer = Tokenizer.from_str(json.dumps(trained))
     tokenizer.pre_tokenizer = pre
@@ -325,17 +336,25 @@ def byte_level(trained, name, pre, composes, ignores, bos, keys):
     tokenizer.decoder = decoders.ByteLevel()
     add(tokenizer, SPECIAL)
     around(tokenizer, keys.get("bos", bos), keys.get("eos", False))
-    told = {f"add_{key}_token": value for key, value in keys.items()}
-    return case(tokenizer, {"model": "gpt2", "pre": name, **told}, TEXTS)
+    added = {f"add_{key}_token": value for key, value in keys.items()}
+    return case(tokenizer, {"model": "gpt2", "pre": name, **added}, TEXTS)
 
 
 def sentence_piece(prefix):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(CORPUS), model_writer=model, model_type="bpe", vocab_size=480, byte_fallback=True,
-        character_coverage=0.98, normalization_rule_name="identity", remove_extra_whitespaces=False,
-        add_dummy_prefix=prefix, control_symbols=["<|end|>"], minloglevel=2,
-    )  # fmt: skip
+        sentence_iterator=iter(CORPUS),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=480,
+        byte_fallback=True,
+        character_coverage=0.98,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=prefix,
+        control_symbols=["<|end|>"],
+        minloglevel=2,
+    )
     original = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
     ids = range(original.get_piece_size())
     pieces = [original.id_to_piece(i) for i in ids]
@@ -383,12 +402,15 @@ def sentence_piece(prefix):
     return case(tokenizer, metadata, TEXTS)
 
 
-# The template of SmolLM2-135M-Instruct (Apache-2.0); the others are in the style of what they are named after.
+# Chat templates: that of SmolLM2-135M-Instruct (Apache-2.0), and others in the style of the models
+# in their names.
 TEMPLATES = {
     "chatml": (
-        "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n"
-        "You are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}{% endif %}"
-        "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+        "{% for message in messages %}"
+        "{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n"
+        "You are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}"
+        "{% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+        "'<|im_end|>' + '\n'}}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
     ),
     "llama3": """{{- bos_token }}
@@ -413,7 +435,8 @@ TEMPLATES = {
 {{- "<|eot_id|>" }}
 {%- for message in messages %}
     {%- if not (message.role == 'ipython' or 'tool_calls' in message) %}
-        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}
+        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + \
+message['content'] | trim + '<|eot_id|>' }}
     {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}
@@ -465,7 +488,9 @@ TEMPLATES = {
 {%- set ns = namespace(seeking=true, last=messages|length - 1) %}
 {%- for message in messages[::-1] %}
     {%- set index = (messages|length - 1) - loop.index0 %}
-    {%- if ns.seeking and message.role == "user" and message.content is string and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+    {%- if ns.seeking and message.role == "user" and message.content is string and \
+not(message.content.startswith('<tool_response>') and \
+message.content.endswith('</tool_response>')) %}
         {%- set ns.seeking = false %}
         {%- set ns.last = index %}
     {%- endif %}
@@ -477,7 +502,8 @@ TEMPLATES = {
         {%- set content = '' %}
     {%- endif %}
     {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
-        {{- '<|im_start|>' + message.role + '\\n' + content.split('</think>')[-1].lstrip('\\n') + '<|im_end|>' + '\\n' }}
+        {{- '<|im_start|>' + message.role + '\\n' + content.split('</think>')[-1].lstrip('\\n') + \
+'<|im_end|>' + '\\n' }}
     {%- elif message.role == "assistant" %}
         {%- generation %}
         {{- content }}

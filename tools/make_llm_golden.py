@@ -1,21 +1,21 @@
-"""Make the checkpoints and expected logits of runtime/llm/tests/golden, with Hugging Face transformers.
-
-Why: runtime/llm must compute what everybody's checkpoints mean. Each case here is a small transformer with random
-weights of one supported architecture, written by transformers as users have theirs, beside what transformers
-computes with it in float32: logits after a prompt, logits after further tokens, and a greedy continuation. Between
-them the cases have every option that runtime/llm reads: tied and untied embeddings, biases, norms of heads,
-an explicit head_dim, all kinds of scaled rotary embeddings, all dtypes, shards, and both ways of writing
-config.json (transformers 4 and 5).
-
-A greedy continuation is a fair test only if rounding cannot change it and it does not repeat itself: seeds are
-tried until the best token leads by MARGIN at every step and VARIETY different tokens occur.
+"""Make the checkpoints and logits of runtime/llm/tests/golden with Hugging Face transformers.
 
     python3 -m venv .venv-llm
     .venv-llm/bin/pip install transformers==5.23.0 torch safetensors
     .venv-llm/bin/python tools/make_llm_golden.py -o runtime/llm/tests/golden
     .venv-llm/bin/python tools/make_llm_golden.py --check -o runtime/llm/tests/golden
 
-Exit codes: 0 fine, 1 the files there are not what transformers computes now (--check), 2 a package is missing.
+Each case is a checkpoint with random weights of a supported architecture, and the outputs of
+transformers in float32: logits after a prompt, logits after further tokens, and a greedy
+continuation. Together the cases have every option that runtime/llm reads: tied and untied
+embeddings, biases, norms of heads, an explicit head_dim, all kinds of scaled rotary embeddings, all
+dtypes, shards, and both formats of config.json (transformers 4 and 5).
+
+A greedy continuation must not depend on rounding, and must not repeat itself. Therefore, seeds are
+tried until the best token leads by MARGIN at every step and VARIETY different tokens occur.
+
+Exit codes: 0 success, 1 the files differ from the outputs of transformers (--check), 2 a package is
+missing.
 """
 
 import argparse
@@ -38,7 +38,7 @@ try:
     )
 except ImportError as missing:
     print(
-        f"make_llm_golden: {missing}: expected the packages that its first lines name",
+        f"make_llm_golden: {missing}; install the packages listed in its first lines",
         file=sys.stderr,
     )
     sys.exit(2)
@@ -74,7 +74,7 @@ MINISTRAL3 = YARN | dict(
 
 EXPERTS = SMALL | dict(head_dim=16, num_experts=6, moe_intermediate_size=24)
 
-# name: (config, dtype, whether config.json is as transformers 4 writes it, size of a shard)
+# name: (config, dtype, True for the config.json of transformers 4, size of a shard)
 CASES = {
     "llama3": (
         lambda: LlamaConfig(**SMALL, tie_word_embeddings=True, rope_parameters=LLAMA3),
@@ -137,7 +137,7 @@ CASES = {
 
 
 def initialise(model, dtype, generator):
-    """Random numbers of that precision, so large that attention is sharp and every norm and bias counts."""
+    """Fills a model with random numbers, large enough for sharp attention and visible biases."""
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if "norm" in name:
@@ -145,16 +145,19 @@ def initialise(model, dtype, generator):
         elif name.endswith("bias"):
             value = 0.3 * noise
         elif "embed_tokens" in name:
-            value = (
-                0.3 * noise
-            )  # small beside what layers add, or tied embeddings repeat the last token
+            # Small compared with the output of layers; else, tied embeddings repeat the last token.
+            value = 0.3 * noise
         else:
             value = 1.5 * noise / parameter.shape[-1] ** 0.5
         parameter.data.copy_(value.to(dtype))
 
 
 def as_version_4(folder):
-    """Writes config.json as transformers 4 did: rope_theta and rope_scaling at the top, torch_dtype, no layer_types."""
+    """Rewrites config.json as transformers 4 does.
+
+    rope_theta and rope_scaling are at the top level, torch_dtype replaces dtype, and there are no
+    layer_types.
+    """
     path = folder / "config.json"
     config = json.loads(path.read_text())
     rope = config.pop("rope_parameters")
@@ -168,7 +171,7 @@ def as_version_4(folder):
 
 
 def save(case, model, folder):
-    """Writes a checkpoint as users have it."""
+    """Writes a checkpoint in the layout of users' checkpoints."""
     _, dtype, version_4, shard = CASES[case]
     shutil.rmtree(folder, ignore_errors=True)
     model.to(dtype).save_pretrained(folder, max_shard_size=shard or "1GB")
@@ -182,17 +185,20 @@ def load(folder):
     ).eval()
 
 
-# What they compute.
+# Outputs.
 
 
 @torch.no_grad()
 def logits(model, tokens):
-    """[len(tokens), vocab_size], everything computed afresh."""
+    """Returns logits without a cache, `[len(tokens), vocab_size]`."""
     return model(torch.tensor([tokens]), use_cache=False).logits[0]
 
 
 def greedy(model, prompt, margin=0.0):
-    """The continuation, and the least lead of the best token over the second; stops at a lead below the margin."""
+    """Returns the continuation, and the smallest lead of the best token over the second.
+
+    The continuation ends at a lead below the margin.
+    """
     tokens, lead = list(prompt), float("inf")
     while len(tokens) < len(prompt) + GREEDY and lead >= margin:
         best = torch.topk(logits(model, tokens)[-1], 2)
@@ -232,15 +238,16 @@ def make(case, folder):
             save(case, model, folder)
             save_file(expected(load(folder), prompt, decode), folder / "golden.safetensors")
             print(
-                f"{case}: seed {seed}, the best token leads by {lead:.3f}, {variety} different tokens",
+                f"{case}: seed {seed}, the best token leads by {lead:.3f}, "
+                f"{variety} different tokens",
                 flush=True,
             )
             return
-    raise AssertionError(f"{case}: no seed of 1000 is fair; expected one")
+    raise AssertionError(f"{case}: expected a suitable seed, found none among 1000")
 
 
 def check(case, folder):
-    """Whether the files there are what transformers computes from them."""
+    """Returns True if the files have the outputs of transformers."""
     golden = load_file(folder / "golden.safetensors")
     again = expected(load(folder), golden["prompt"].tolist(), golden["decode_tokens"].tolist())
     worst = max((golden[name] - again[name]).abs().max().item() for name in ("prefill", "decode"))
@@ -253,7 +260,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder of the cases")
     parser.add_argument(
-        "--check", action="store_true", help="compare with what is there, write nothing"
+        "--check", action="store_true", help="compare with the existing files, and write nothing"
     )
     args = parser.parse_args()
     torch.use_deterministic_algorithms(True)

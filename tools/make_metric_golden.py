@@ -1,7 +1,10 @@
-"""Scores of the benchmarks' reference implementations, lab/tasks/tests/golden/metrics.json; stems of words, stems.txt; and parquet files beside them.
+"""Golden scores of the benchmarks' reference implementations: lab/tasks/tests/golden/metrics.json.
 
-    pip install pyarrow rouge==1.0.1 rouge-score==0.1.2 nltk==3.10.4 fuzzywuzzy==0.18.0        # without python-Levenshtein, which rounds otherwise
+    pip install pyarrow rouge==1.0.1 rouge-score==0.1.2 nltk==3.10.4 fuzzywuzzy==0.18.0
     python3 tools/make_metric_golden.py FOLDER
+
+The tool also writes stems of words (stems.txt) and parquet files to this folder. Do not install
+python-Levenshtein, which rounds differently.
 
 FOLDER has the published scripts, which are not shipped here:
 
@@ -9,9 +12,10 @@ FOLDER has the published scripts, which are not shipped here:
     babilong_metrics.py    github.com/booydar/babilong, babilong/metrics.py
     ruler_constants.py     github.com/NVIDIA/RULER, scripts/eval/synthetic/constants.py
     math_equivalence.py    github.com/hendrycks/math, modeling/math_equivalence.py
-    loogle_metrics.py      github.com/bigai-nlco/LooGLE, Evaluation/automatic_metrics.py (without METEOR and BERTScore and their imports)
+    loogle_metrics.py      github.com/bigai-nlco/LooGLE, Evaluation/automatic_metrics.py
+                           (without METEOR and BERTScore and their imports)
     infinitebench_scores.py  github.com/OpenBMB/InfiniteBench, src/compute_scores.py at 88b3daa
-                             (without its imports of tqdm, evaluate and args, and what needs them)
+                             (without tqdm, evaluate and args, and the functions that need them)
 """
 
 import json
@@ -73,7 +77,7 @@ TEXTS = [
     "日本語 テキスト",
     "日本 テキスト。",
 ]
-# Which of several longest common subsequences is found decides what their union has.
+# Texts with several longest common subsequences, whose union depends on the one that is found.
 TIES = [("b a. a", "a b"), ("b a. b", "a b"), ("c b a. a c", "a b c"), ("x z y. y", "z y x. x z")]
 NUMBERS = [
     "",
@@ -213,8 +217,10 @@ SUMMARIES = [
     "日本語\nテキスト",
     "one\rtwo\r\nthree",
     "one two three",
-    "The storm came at night and the people of the harbour slept.\nOnly the keeper saw the bell fall, and he told nobody.",
-    "At night a storm came.\nThe keeper told people that he saw the falling bell; nobody slept in the harbour.",
+    "The storm came at night and the people of the harbour slept.\n"
+    "Only the keeper saw the bell fall, and he told nobody.",
+    "At night a storm came.\n"
+    "The keeper told people that he saw the falling bell; nobody slept in the harbour.",
 ]
 MASKS = {"<mask-0>": "Ann Tarrow", "<mask-1>": "Brack", "<mask-2>": "Tom O'Neil"}
 CLOZES = [
@@ -593,7 +599,7 @@ WORDS = [
 
 
 def score_names(answer, names):
-    """InfiniteBench's score of longdialogue_qa_eng since its issue 18 of August 2024.
+    """Computes InfiniteBench's score of longdialogue_qa_eng since its issue 18 of August 2024.
 
     The earlier score compared words with the first name alone, so names of two words never matched.
     """
@@ -639,14 +645,13 @@ def main(folder):
         add("match-all", answer, right, ruler_constants.string_match_all([answer], [right]))
         add("match-part", answer, right, ruler_constants.string_match_part([answer], [right]))
     same = [(a, b) for a in MATH for b in MATH if a == b or math_equivalence.is_equiv(a, b)]
-    for told, right in same + [(a, b) for a in MATH for b in drawn.sample(MATH, 2)]:
-        # Braces that do not close end no box.
-        add(
-            "boxed", f"So it is \\boxed{{{told}}}.", [right], math_equivalence.is_equiv(told, right)
-        )
+    for found, right in same + [(a, b) for a in MATH for b in drawn.sample(MATH, 2)]:
+        # A box without a closing brace is no box.
+        answer = f"So it is \\boxed{{{found}}}."
+        add("boxed", answer, [right], math_equivalence.is_equiv(found, right))
 
     drawn = random.Random(1)
-    warnings.simplefilter("ignore")  # of BLEU that is 0
+    warnings.simplefilter("ignore")  # BLEU warns about scores of 0.
     kinds = {
         "rouge1": "rouge-score-1",
         "rouge2": "rouge-score-2",
@@ -683,8 +688,8 @@ def main(folder):
             ("cloze-exact", loogle.get_exact_match),
             ("cloze-partial", loogle.get_partial_match),
         ):
-            right, all_of_them = score("", MASKS, answer, "")
-            add(metric, answer, list(MASKS.values()), right / all_of_them, MASKS)
+            right, total = score("", MASKS, answer, "")
+            add(metric, answer, list(MASKS.values()), right / total, MASKS)
     for answer in DIGITS:
         add(
             "first-number",
@@ -701,7 +706,7 @@ def main(folder):
                     infinitebench.get_score_one_math_find(answer, [right], ""),
                 )
             except ValueError:
-                pass  # int("3.5")
+                pass  # The reference implementation fails in int("3.5").
     for answer in KEYS:
         add(
             "has-word",

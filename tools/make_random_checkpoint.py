@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Make a Llama checkpoint of any size with random weights, to measure speed on.
-
-Why: how long a token takes depends on a model's shape, not on what it has learnt; a checkpoint of a shape can be made anywhere.
-The defaults are the shape of Llama-3.2-1B (2.5 GB in bf16). There is no tokenizer: what it says means nothing.
+"""Make a Llama checkpoint of any size with random weights, for measurements of speed.
 
     pip install torch==2.15.0 safetensors==0.8.0
     python tools/make_random_checkpoint.py -o random-1b
-    python tools/make_random_checkpoint.py --hidden 256 --layers 4 --heads 4 --kv-heads 2 --vocab 1000 --intermediate 512 -o tiny
+    python tools/make_random_checkpoint.py --hidden 256 --layers 4 --heads 4 --kv-heads 2 \\
+        --vocab 1000 --intermediate 512 -o tiny
 
-Weights are normal with a deviation of 0.02, norms are 1: no number grows large. Exit codes: 0 fine, 2 the input is wrong.
+The time of a token depends on the shape of a model, not on its weights. The default shape is that
+of Llama-3.2-1B (2.5 GB in bf16). The checkpoint has no tokenizer, and its output has no meaning.
+Weights are normal with a standard deviation of 0.02 and norms are 1, so that no number grows large.
+
+Exit codes: 0 success, 2 invalid input.
 """
 
 import argparse
@@ -22,7 +24,7 @@ try:
     from safetensors.torch import save_file
 except ImportError as missing:
     print(
-        f"make_random_checkpoint: {missing}: expected the packages that its first lines install",
+        f"make_random_checkpoint: {missing}; install the packages listed in its first lines",
         file=sys.stderr,
     )
     sys.exit(2)
@@ -33,7 +35,7 @@ DEVIATION = 0.02
 
 
 class InputError(Exception):
-    """The command line is wrong: exit 2."""
+    """Error in the command line; the exit code is 2."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,7 +46,7 @@ class Parser(argparse.ArgumentParser):
 def parse_arguments():
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "-o", dest="output", type=Path, required=True, metavar="FOLDER", help="must not exist"
+        "-o", dest="output", type=Path, required=True, metavar="FOLDER", help="new folder"
     )
     sizes = {
         "hidden": 2048,
@@ -59,10 +61,10 @@ def parse_arguments():
         parser.add_argument(f"--{name}", type=int, default=size, help=f"default {size}")
     parser.add_argument("--rope-theta", type=float, default=500000.0)
     parser.add_argument(
-        "--rope", choices=["llama3", "default"], default="llama3", help="scaling of its frequencies"
+        "--rope", choices=["llama3", "default"], default="llama3", help="scaling of frequencies"
     )
     parser.add_argument(
-        "--untied", action="store_true", help="a head of its own, not the embeddings"
+        "--untied", action="store_true", help="separate output weights, not the embeddings"
     )
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--seed", type=int, default=0)
@@ -107,7 +109,7 @@ def config(args):
 
 
 def shapes(args):
-    """Every tensor's, by its name in `transformers`."""
+    """Returns the shapes of all tensors by their names in `transformers`."""
     rows, kv_rows = args.heads * args.head_dim, args.kv_heads * args.head_dim
     layer = {
         "input_layernorm": [args.hidden],
@@ -128,7 +130,7 @@ def shapes(args):
 
 def weights(args):
     generator = torch.Generator().manual_seed(args.seed)
-    made = {}
+    tensors = {}
     for name, shape in shapes(args).items():
         norm = len(shape) == 1
         numbers = (
@@ -136,8 +138,8 @@ def weights(args):
             if norm
             else torch.empty(shape).normal_(0, DEVIATION, generator=generator)
         )
-        made[f"{name}.weight"] = numbers.to(DTYPES[args.dtype])
-    return made
+        tensors[f"{name}.weight"] = numbers.to(DTYPES[args.dtype])
+    return tensors
 
 
 def run(args):
@@ -145,7 +147,7 @@ def run(args):
         args.output.mkdir()
     except OSError as error:
         raise InputError(
-            f"-o {args.output}: {error.strerror}; expected a new folder in one that exists"
+            f"-o {args.output}: {error.strerror}; expected a new folder in an existing one"
         )
     beside = args.output / "model.safetensors.partial"
     try:

@@ -1,4 +1,4 @@
-"""Known outputs of selectors, from transcriptions of their authors' descriptions that share nothing with this project's code.
+"""Golden outputs of selectors, from implementations of their authors' descriptions.
 
     python3 tools/make_selectors_golden.py sparq > tests/golden/sparq.json
     python3 tools/make_selectors_golden.py hata > tests/golden/hata.json
@@ -7,19 +7,27 @@
     python3 tools/make_selectors_golden.py scissorhands > tests/golden/scissorhands.json
     python3 tools/make_selectors_golden.py fastgen > tests/golden/fastgen.json
 
-numpy, in float64. Keys and queries are small whole numbers over 8, so that no precision that a cache has rounds them.
+The code uses numpy in float64, and shares nothing with this project's code. Keys and queries are
+small integers divided by 8, so that all precisions of a cache store them exactly. Details that the
+authors leave open are marked OPEN:
 
-sparq: appendix B of Ribar et al. (2023), https://arxiv.org/abs/2312.04985, step 1 and 2, with the mask of algorithm 1.
-hata: codes, top-k and the loss of training of Gong et al. (2025), https://arxiv.org/abs/2506.02572, of which the last term is squared, with gradients by central
-differences, and two steps of stochastic gradient descent as torch.optim.SGD has it.
-duo: which KV heads read everything, of Xiao et al. (2024), https://arxiv.org/abs/2410.10819: those whose gate reaches the quantile of
-the share that streams. Without the authors' noise, which only breaks ties, and so of gates without ties.
-scissorhands: algorithm 2 of Liu et al. (2023), https://arxiv.org/abs/2305.17118. OPEN: the query heads of a KV head vote by the mean of their
-weights; the uniform level is of the tokens kept; of equal counts the later token goes first.
-fastgen: algorithms 1 and 2 of Ge et al. (2023), https://arxiv.org/abs/2310.01801, over the last rows of a prompt's attention map. OPEN: the norm of equation
-1 is half the sum of the differences of a row, a mean over rows and query heads; a policy's tokens are a union, with the most frequent of all tokens
-that are there; shares are cut to whole tokens.
-pyramid: how many tokens each layer keeps by the code of Cai et al. (2024), https://arxiv.org/abs/2406.02069, its window among them.
+- sparq: steps 1 and 2 of appendix B of Ribar et al. (2023), https://arxiv.org/abs/2312.04985, with
+  the mask of algorithm 1.
+- hata: codes, top-k and training loss of Gong et al. (2025), https://arxiv.org/abs/2506.02572, with
+  the last term of the loss squared; gradients by central differences; two steps of stochastic
+  gradient descent as in torch.optim.SGD.
+- duo: the KV heads that read all tokens in Xiao et al. (2024), https://arxiv.org/abs/2410.10819.
+  Their gate reaches the quantile of the share of streaming heads. The authors' noise, which only
+  breaks ties, is omitted; these gates have no ties.
+- scissorhands: algorithm 2 of Liu et al. (2023), https://arxiv.org/abs/2305.17118. OPEN: the query
+  heads of a KV head vote by the mean of their weights; the uniform weight is that over the stored
+  tokens; among tokens with equal counts, later ones are evicted first.
+- fastgen: algorithms 1 and 2 of Ge et al. (2023), https://arxiv.org/abs/2310.01801, over the last
+  rows of a prompt's attention map. OPEN: the norm of equation 1 is half the sum of the differences
+  of a row, averaged over rows and query heads; the tokens of a policy are a union, in which the
+  most frequent tokens are taken from all stored tokens; shares are rounded down to whole tokens.
+- pyramid: the number of tokens that each layer stores in the code of Cai et al. (2024),
+  https://arxiv.org/abs/2406.02069, including its window.
 """
 
 import json
@@ -34,12 +42,15 @@ def softmax(x):
 
 
 def top(x, k):
-    """The places of the k largest, the lower first where equal."""
+    """Returns the indices of the k largest values; of equal values, lower indices come first."""
     return np.argsort(-x, kind="stable")[:k]
 
 
 def sparq_attention(queries, keys, r, k, local):
-    """What one KV head picks. queries [group, dim], keys [tokens, dim]; not scaled."""
+    """Returns the channels, scores and picks of a KV head.
+
+    Queries `[group, dim]` and keys `[tokens, dim]` are not scaled.
+    """
     dim = queries.shape[-1]
     magnitudes = np.abs(queries)
     i1 = top(magnitudes.sum(axis=0), r)
@@ -79,14 +90,17 @@ def sparq():
 
 
 def hata_picks(queries, keys, weight, k):
-    """The tokens whose codes differ from those of the group in the fewest bits in all; the lower where equal."""
+    """Returns the tokens whose codes have the smallest sum of Hamming distances to the group's.
+
+    Of equal tokens, lower ones come first.
+    """
     code = lambda rows: rows @ weight > 0
     distance = (code(queries)[:, None, :] != code(keys)[None, :, :]).sum(axis=(0, 2))
     return top(-distance, k)
 
 
 def hata_targets(scores, share):
-    """Of one query: its best keys from 20 down to 1, by their rank; the others -1."""
+    """Returns the targets of a query: 20 down to 1 for its best keys by rank, -1 for the others."""
     positive = max(int(share * len(scores)), 1)
     targets = -np.ones(len(scores))
     targets[top(scores, positive)] = np.linspace(20, 1, positive)
@@ -103,7 +117,7 @@ def hata_loss(weight, queries, keys, targets):
 
 
 def hata_step(weight, velocity, gradient):
-    """lr 0.1, momentum 0.9, weight decay 1e-6."""
+    """Makes a step with learning rate 0.1, momentum 0.9 and weight decay 1e-6."""
     velocity = 0.9 * velocity + gradient + 1e-6 * weight
     return weight - 0.1 * velocity, velocity
 
@@ -125,7 +139,7 @@ def hata():
         queries = rng.integers(-31, 32, (group, dim))
         keys = rng.integers(-31, 32, (tokens, dim))
         basis = np.linalg.qr(rng.standard_normal((max(dim, bits), min(dim, bits))))[0]
-        # In extended precision, the written digits do not depend on the machine's BLAS.
+        # With extended precision, the printed digits do not depend on the machine's BLAS.
         weight = np.round(basis if dim > bits else basis.T, 3).astype(np.longdouble)
         targets = np.stack([hata_targets(scores, 0.1) for scores in queries @ keys.T])
         loss = lambda weight: hata_loss(weight, queries, keys, targets)
@@ -139,7 +153,7 @@ def hata():
                 "size": k,
                 "picks": sorted(hata_picks(queries, keys, weight, k).tolist()),
                 "targets": targets.tolist(),
-                "losses": [round(float(loss(each)), 12) for each in (weight, first)],
+                "losses": [round(float(loss(matrix)), 12) for matrix in (weight, first)],
                 "after_two_steps": np.round(second.astype(float), 9).tolist(),
             }
         )
@@ -175,7 +189,7 @@ def pyramid():
 
 
 def scissorhands():
-    """A prompt of which the last queries are seen, and steps of one token: what is kept after each."""
+    """Returns cases with the tokens stored after a prompt and after each step of one token."""
     cases = []
     rng = np.random.default_rng(20260104)
     for group, prompt, last, steps, size, recent, history, drop in [
@@ -188,7 +202,7 @@ def scissorhands():
         keys = rng.integers(-15, 16, (tokens, dim))
         kept, low, after = list(range(prompt)), {token: {} for token in range(tokens)}, []
 
-        def look(row, position):
+        def observe(row, position):
             visible = [token for token in kept if token <= position]
             weights = softmax(queries[:, row] / 8 @ keys[visible].T / 8).mean(axis=0)
             for token, weight in zip(visible, weights):
@@ -211,12 +225,12 @@ def scissorhands():
             after.append(list(kept))
 
         for row in range(last):
-            look(row, prompt - last + row)
+            observe(row, prompt - last + row)
         compress(last - 1, prompt)
         for row in range(last, last + steps):
             token = prompt + row - last
             kept.append(token)
-            look(row, token)
+            observe(row, token)
             compress(row, token + 1)
         config = {"size": size, "recent": recent, "history": history, "drop": drop}
         cases.append(
@@ -235,18 +249,21 @@ SPECIAL, PUNCTUATION = "special", "punctuation"
 
 
 def fastgen_sets(classes, frequency, tokens, seen, frequent, local):
-    """The compressed caches of the ladder, from the cheapest to the full one, among `tokens` after `seen` tokens."""
-    of = lambda name: {token for token in tokens if classes[token] == name}
+    """Returns the compressed caches of all policies, from the cheapest to the full one.
+
+    `tokens` are the stored tokens after `seen` tokens of the sequence.
+    """
+    select = lambda name: {token for token in tokens if classes[token] == name}
     ranked = sorted(tokens, key=lambda token: (-frequency[token], token))
-    special = of(SPECIAL)
-    punctuation = special | of(PUNCTUATION)
+    special = select(SPECIAL)
+    punctuation = special | select(PUNCTUATION)
     heavy = punctuation | set(ranked[: max(int(frequent * seen), 1)])
     recent = heavy | {token for token in tokens if token >= seen - max(int(local * seen), 1)}
     return [special, punctuation, heavy, recent, set(tokens)]
 
 
 def fastgen_distance(row, kept):
-    """Half of what a row of attention and the same over a compressed cache differ by: softmax over the kept alone."""
+    """Returns half the L1 distance between a row of attention and that over a compressed cache."""
     mask = np.isin(np.arange(len(row)), list(kept))
     if not mask.any():
         return 1.0
@@ -255,8 +272,12 @@ def fastgen_distance(row, kept):
 
 
 def fastgen_head(queries, keys, classes, prompt, recover, frequent, local):
-    """Queries [group, last rows of the prompt and steps, dim], keys [prompt and steps, dim]. Gives what each cache recovers, the one
-    that is chosen, and the tokens kept after the prompt and after each step."""
+    """Runs FastGen on a KV head.
+
+    Queries are `[group, last rows of the prompt + steps, dim]`, keys `[prompt + steps, dim]`.
+    Returns the recovery of each policy, the chosen policy, and the tokens stored after the prompt
+    and after each step.
+    """
     steps = len(keys) - prompt
     last = queries.shape[1] - steps
     frequency, maps = np.zeros(len(keys)), []

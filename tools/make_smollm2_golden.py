@@ -1,21 +1,25 @@
-"""Make runtime/llm/tests/golden/smollm2.json: what others answer with the real model, SmolLM2-135M-Instruct in Q4_1.
+"""Make runtime/llm/tests/golden/smollm2.json: outputs of other programs with SmolLM2-135M-Instruct.
 
-Why: a GGUF file of a real model means what llama.cpp and Hugging Face transformers make of it. For three prompts
-the file has the text, its token ids (both tokenizers must agree on them) and, from each of the two, the 50 tokens
-of a greedy continuation with the logits of the best and the second best token at every step. Where the two logits
-are close, rounding decides, and another program may go on with the other one.
+    python3 tools/get_smollm2.py && python3 tools/get_prose.py
+    python3 tools/bench_prefill.py --install
+    golden=runtime/llm/tests/golden/smollm2.json
+    .venv-prefill/bin/python tools/make_smollm2_golden.py -o $golden
+    .venv-prefill/bin/python tools/make_smollm2_golden.py --check -o $golden
 
-transformers dequantises the weights and computes in float32. llama.cpp rounds activations to 8 bits before it
-multiplies them with quantised weights, so its logits differ by up to about 1 (on the same weights as float32 it
-computes what transformers does, to 1e-4); its keys and values are float32 here, and its flash attention is off.
-`logits_differ_at_most` is the largest difference between the two over all tokens of the vocabulary in the first
-`steps_alike` steps, before which both have the same tokens.
+The programs are llama.cpp and Hugging Face transformers, the file of the model is in Q4_1. For each
+of three prompts, the output has the text, its token ids (on which both tokenizers must agree) and,
+for each program, a greedy continuation of 50 tokens with the logits of the best and the second best
+token at every step. If the two logits are close, rounding decides, and another program may continue
+with the second best token.
 
-    python3 tools/get_smollm2.py && python3 tools/get_prose.py && python3 tools/bench_prefill.py --install
-    .venv-prefill/bin/python tools/make_smollm2_golden.py -o runtime/llm/tests/golden/smollm2.json
-    .venv-prefill/bin/python tools/make_smollm2_golden.py --check -o runtime/llm/tests/golden/smollm2.json
+transformers dequantises the weights and computes in float32. llama.cpp rounds activations to 8 bits
+before products with quantised weights, so its logits differ by up to about 1; with the same weights
+in float32 the difference is 1e-4. Here, its keys and values are float32, and its flash attention is
+off. Both programs have the same tokens before each of the first `steps_alike` steps;
+`logits_differ_at_most` is the largest difference of logits in these steps, over the vocabulary.
 
-Exit codes: 0 fine, 1 the file there is not what they compute now (--check), 2 a package or file is missing.
+Exit codes: 0 success, 1 the file differs from the programs' outputs (--check), 2 a package or file
+is missing.
 """
 
 import argparse
@@ -39,7 +43,7 @@ try:
     from transformers import AutoModelForCausalLM, AutoTokenizer, logging
 except ImportError as missing:
     print(
-        f"make_smollm2_golden: {missing}: expected the packages of tools/prefill/requirements.txt",
+        f"make_smollm2_golden: {missing}; install the packages of tools/prefill/requirements.txt",
         file=sys.stderr,
     )
     sys.exit(2)
@@ -49,12 +53,12 @@ PROSE = ROOT / "texts" / "kjv-haystack.txt"
 PASSAGE = ("A certain man had two sons: And the younger", "and was lost, and is found.")
 GREEDY = 50
 TOLERANCE = 0.05
-"""Of logits, for --check on another processor."""
+"""Largest difference of logits for --check, which may run on another processor."""
 F32 = llama_cpp.GGML_TYPE_F32
 
 
 def chat(request: str) -> str:
-    """One request in the model's chat template, up to where it answers."""
+    """Formats a request by the model's chat template, up to the answer."""
     system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
     parts = [("system", system), ("user", request)]
     return (
@@ -64,18 +68,21 @@ def chat(request: str) -> str:
 
 
 def passage() -> str:
-    """Some 600 tokens of prose: the parable of Luke 15."""
+    """Returns about 600 tokens of prose: the parable of Luke 15."""
     try:
         text = PROSE.read_text()
     except OSError as error:
-        raise Failed(f"{PROSE}: {error.strerror}; expected the text that tools/get_prose.py gets")
+        raise Failed(f"{PROSE}: {error.strerror}; expected the text that tools/get_prose.py makes")
     first, last = PASSAGE
     start = text.index(first)
     return text[start : text.index(last, start) + len(last)]
 
 
 def prompts() -> dict[str, str]:
-    question = "Tell in a few sentences of your own what the younger son did, and how his father received him."
+    question = (
+        "Tell in a few sentences of your own what the younger son did, "
+        "and how his father received him."
+    )
     return {
         "continuation": "The water cycle begins when the sun heats the surface of the sea, and",
         "question": chat("Why is the sky blue? Explain it in simple words."),
@@ -83,7 +90,7 @@ def prompts() -> dict[str, str]:
     }
 
 
-# What they compute: the logits after the prompt, and after each further token.
+# Programs, which compute the logits after the prompt and after each further token.
 
 
 class LlamaCpp:
@@ -108,9 +115,9 @@ class LlamaCpp:
 
     def begin(self, prompt: list[int]) -> np.ndarray:
         self.llm.reset()
-        return self.go_on(prompt)
+        return self.extend(prompt)
 
-    def go_on(self, tokens: list[int]) -> np.ndarray:
+    def extend(self, tokens: list[int]) -> np.ndarray:
         self.llm.eval(tokens)
         pointer = self.llm._ctx.get_logits_ith(-1)
         return np.ctypeslib.as_array(pointer, shape=(self.llm.n_vocab(),)).copy()
@@ -130,9 +137,9 @@ class Transformers:
 
     def begin(self, prompt: list[int]) -> np.ndarray:
         self.past = None
-        return self.go_on(prompt)
+        return self.extend(prompt)
 
-    def go_on(self, tokens: list[int]) -> np.ndarray:
+    def extend(self, tokens: list[int]) -> np.ndarray:
         with torch.inference_mode():
             out = self.model(
                 torch.tensor([tokens]), past_key_values=self.past, use_cache=True, logits_to_keep=1
@@ -142,20 +149,21 @@ class Transformers:
 
 
 def greedy(model, prompt: list[int], end: int) -> list[np.ndarray]:
-    """The logits at each step, [GREEDY] of [vocabulary]; their best are the continuation."""
+    """Returns the logits of each step, `[GREEDY]` of `[vocabulary]`, of a greedy continuation."""
     logits = [model.begin(prompt)]
     while len(logits) < GREEDY:
         token = int(logits[-1].argmax())
         if token == end:
             raise Failed(
-                f"{model.name} ends after {len(logits)} tokens; expected a prompt that it answers at length"
+                f"{model.name} ends after {len(logits)} tokens; expected a prompt with a longer "
+                "answer"
             )
-        logits.append(model.go_on([token]))
+        logits.append(model.extend([token]))
     return logits
 
 
 def steps(logits: list[np.ndarray]) -> dict:
-    """The two best tokens of every step, and their logits."""
+    """Returns the two best tokens of every step, and their logits."""
     order = [np.argsort(step)[::-1][:2] for step in logits]
     best, second = zip(*[step[pair] for step, pair in zip(logits, order)], strict=True)
     tidy = lambda numbers: [round(float(number), 4) for number in numbers]
@@ -164,12 +172,12 @@ def steps(logits: list[np.ndarray]) -> dict:
     return {**found, "gaps": tidy(np.subtract(best, second))}
 
 
-def difference(one: list[np.ndarray], other: list[np.ndarray]) -> tuple[int, float]:
-    """How many steps have the same tokens before them, and the largest difference of logits in these."""
+def difference(first: list[np.ndarray], second: list[np.ndarray]) -> tuple[int, float]:
+    """Returns the number of steps after equal tokens, and the largest difference of logits."""
     same = 1
-    while same < GREEDY and one[same - 1].argmax() == other[same - 1].argmax():
+    while same < GREEDY and first[same - 1].argmax() == second[same - 1].argmax():
         same += 1
-    return same, max(float(np.abs(a - b).max()) for a, b in zip(one[:same], other[:same]))
+    return same, max(float(np.abs(a - b).max()) for a, b in zip(first[:same], second[:same]))
 
 
 def make(path: Path) -> dict:
@@ -186,7 +194,8 @@ def make(path: Path) -> dict:
         cases[name] = {"prompt": text, "prompt_tokens": prompt, "answer": answer, **found}
         cases[name] |= {"steps_alike": same, "logits_differ_at_most": round(most, 4)}
         print(
-            f"{name}: {len(prompt)} tokens; both go on with {same} steps alike, logits differ by {most:.3f}"
+            f"{name}: {len(prompt)} tokens; the first {same} steps agree, "
+            f"logits differ by {most:.3f}"
         )
         for model in (ours, theirs):
             print(f"  {model.name}: smallest gap {min(found[model.name]['gaps']):.4f}")
@@ -198,7 +207,10 @@ def make(path: Path) -> dict:
 
 
 def same(there: dict, now: dict) -> bool:
-    """Whether tokens are the same, and logits within the tolerance, up to the first step where rounding decides."""
+    """Returns True if tokens are equal, and logits are within the tolerance.
+
+    The comparison ends at the first step at which rounding decides.
+    """
     fine = there["cases"].keys() == now["cases"].keys()
     for name in there["cases"].keys() & now["cases"].keys():
         old, new = there["cases"][name], now["cases"][name]
@@ -208,14 +220,14 @@ def same(there: dict, now: dict) -> bool:
             sure = next((i for i, gap in enumerate(a["gaps"]) if gap < TOLERANCE), GREEDY)
             off = float(np.abs(np.subtract(a["logits"][:sure], b["logits"][:sure])).max(initial=0))
             alike = a["tokens"][:sure] == b["tokens"][:sure] and off <= TOLERANCE
-            said = "" if alike else ": NOT THE SAME"
-            print(f"{name}, {model}: {sure} steps compared, logits differ by {off:.4f}{said}")
+            verdict = "" if alike else ": NOT THE SAME"
+            print(f"{name}, {model}: {sure} steps compared, logits differ by {off:.4f}{verdict}")
             fine &= alike
     return fine
 
 
 def dumps(document: dict) -> str:
-    """JSON with each list of numbers on one line."""
+    """Formats JSON with each list of numbers on one line."""
     text = json.dumps(document, indent=1, ensure_ascii=False)
     return re.sub(r"\[\n[-\d.,\s]+\]", lambda numbers: re.sub(r"\s", "", numbers[0]), text) + "\n"
 
@@ -225,15 +237,13 @@ def main() -> int:
     parser.add_argument("-o", dest="output", type=Path, required=True, metavar="FILE")
     parser.add_argument("--model", type=Path, default=MODEL, metavar="FILE", help="the GGUF file")
     parser.add_argument(
-        "--check", action="store_true", help="compare with what is there, write nothing"
+        "--check", action="store_true", help="compare with the existing file, and write nothing"
     )
     args = parser.parse_args()
     torch.set_num_threads(2)
     try:
-        if not fetching.is_there(args.model, SHA256):
-            raise Failed(
-                f"{args.model}: not there; expected the model that tools/get_smollm2.py gets"
-            )
+        if not fetching.is_present(args.model, SHA256):
+            raise Failed(f"{args.model}: does not exist; download it with tools/get_smollm2.py")
         found = make(args.model)
         if args.check:
             return 0 if same(json.loads(args.output.read_text()), found) else 1

@@ -1,23 +1,27 @@
-"""Make runtime/llm/tests/golden/gguf: the tiny checkpoints beside it as GGUF, as llama.cpp's converter writes it.
-
-Why: a GGUF file must mean what the checkpoint meant that it was made from, so the expected numbers of
-make_llm_golden.py hold for both. What a converter changes: names of tensors and of metadata; the rows of queries
-and keys of Llama and Mistral, whose rotary pairs are neighbours instead of a half of the head apart; the factors
-of Llama 3's scaled rotary embeddings, which become a tensor; the experts of a layer, which become one tensor for each part. Weights keep the checkpoint's precision, those of one
-dimension become float32.
-
-These checkpoints have no tokenizer, and their files say so (tokenizer.ggml.model is `none`). A byte-level BPE in
-tokenizer.json is converted (`gpt2`).
+"""Make runtime/llm/tests/golden/gguf: tiny checkpoints as GGUF, as llama.cpp's converter does.
 
     python3 tools/bench_prefill.py --install
     golden=runtime/llm/tests/golden
-    .venv-prefill/bin/python tools/make_tiny_gguf.py $golden/{llama3,llama-sharded,mistral,qwen2,qwen3,qwen3-moe,qwen2-yarn,ministral3} -o $golden/gguf
-    .venv-prefill/bin/python tools/make_tiny_gguf.py --check $golden/{llama3,mistral,qwen3,qwen3-moe} -o $golden/gguf
+    .venv-prefill/bin/python tools/make_tiny_gguf.py -o $golden/gguf \\
+        $golden/{llama3,llama-sharded,mistral,qwen2,qwen3,qwen3-moe,qwen2-yarn,ministral3}
+    .venv-prefill/bin/python tools/make_tiny_gguf.py --check -o $golden/gguf \\
+        $golden/{llama3,mistral,qwen3,qwen3-moe}
 
---check compares what llama.cpp computes from each file with golden.safetensors of its checkpoint. It keeps
-activations in the weights' precision, so float16 and bfloat16 differ more.
+A GGUF file must compute the same as its checkpoint, so both have the golden numbers of
+make_llm_golden.py. The conversion changes names of tensors and metadata. In Llama and Mistral, it
+moves the rows of queries and keys, so that the elements of rotary pairs are neighbours instead of
+half a head apart. The factors of Llama 3's scaled rotary embeddings become a tensor, and the
+experts of a layer become one tensor per part. Weights keep the precision of the checkpoint, except
+for those of one dimension, which become float32.
 
-Exit codes: 0 fine, 1 llama.cpp computes something else (--check), 2 the input is wrong or a package is missing.
+These checkpoints have no tokenizer (tokenizer.ggml.model is `none`). A byte-level BPE in
+tokenizer.json would be converted (`gpt2`).
+
+--check compares the logits of llama.cpp with golden.safetensors of the checkpoint. llama.cpp stores
+activations in the precision of the weights, so the differences are larger in float16 and bfloat16.
+
+Exit codes: 0 success, 1 the logits of llama.cpp differ (--check), 2 invalid input or a package is
+missing.
 """
 
 import argparse
@@ -35,7 +39,7 @@ try:
     from safetensors.torch import load_file
 except ImportError as missing:
     print(
-        f"make_tiny_gguf: {missing}: expected the packages that its first lines name",
+        f"make_tiny_gguf: {missing}; install the packages by the command in its first lines",
         file=sys.stderr,
     )
     sys.exit(2)
@@ -56,15 +60,15 @@ FILE_TYPES = {
     "bfloat16": gguf.LlamaFileType.MOSTLY_BF16,
 }
 TOLERANCE = {"float32": 1e-5, "float16": 0.01, "bfloat16": 0.05}
-"""Of logits, relative to the largest, for --check."""
+"""Largest difference of logits for --check, relative to the largest logit."""
 
 
 class InputError(Exception):
-    """A checkpoint is not one that this can convert: exit 2."""
+    """Error: a checkpoint cannot be converted; the exit code is 2."""
 
 
 class Checkpoint:
-    """config.json and the tensors of a folder."""
+    """Config and tensors in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, folder.name
@@ -119,7 +123,8 @@ def add_metadata(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
         add_yarn(writer, rope)
     elif rope["rope_type"] not in ("default", "llama3"):
         raise InputError(
-            f"{checkpoint.folder}: rope_type {rope['rope_type']}; expected default, linear, llama3 or yarn"
+            f"{checkpoint.folder}: rope_type {rope['rope_type']}; "
+            "expected default, linear, llama3 or yarn"
         )
     if config.get("use_sliding_window", True) and config.get("sliding_window") is not None:
         raise InputError(
@@ -137,7 +142,8 @@ def add_experts(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
         or config["mlp_only_layers"]
     ):
         raise InputError(
-            f"{checkpoint.folder}: expected experts in every layer, whose weights sum to 1: GGUF has no keys for others"
+            f"{checkpoint.folder}: expected experts in every layer, with weights that sum to 1, "
+            "because GGUF has no keys for other models"
         )
     writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
     writer.add_expert_used_count(config["num_experts_per_tok"])
@@ -145,7 +151,7 @@ def add_experts(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, checkpoint: Checkpoint, pre: str) -> str:
-    """Writes tokenizer.ggml.*; returns its model."""
+    """Writes tokenizer.ggml.*, and returns the kind of the tokenizer."""
     path = checkpoint.folder / "tokenizer.json"
     model = "none"
     if path.exists():
@@ -153,7 +159,7 @@ def add_tokenizer(writer: gguf.GGUFWriter, checkpoint: Checkpoint, pre: str) -> 
         writer.add_tokenizer_pre(pre)
         model = "gpt2"
     if model == "none" or checkpoint.arch == gguf.MODEL_ARCH.LLAMA:
-        # Of other architectures, the list of tokens tells it.
+        # In other architectures, the list of tokens has this length.
         writer.add_vocab_size(checkpoint.config["vocab_size"])
     writer.add_tokenizer_model(model)
     for name, add in [("bos", writer.add_bos_token_id), ("eos", writer.add_eos_token_id)]:
@@ -163,7 +169,7 @@ def add_tokenizer(writer: gguf.GGUFWriter, checkpoint: Checkpoint, pre: str) -> 
 
 
 def add_vocabulary(writer: gguf.GGUFWriter, checkpoint: Checkpoint, tokenizer: dict) -> None:
-    """Tokens, their types and the merges of a byte-level BPE."""
+    """Writes the tokens, their types and the merges of a byte-level BPE."""
     model = tokenizer["model"]
     if model["type"] != "BPE" or "ByteLevel" not in json.dumps(
         [tokenizer["pre_tokenizer"], tokenizer["decoder"]]
@@ -202,14 +208,14 @@ def add_yarn(writer: gguf.GGUFWriter, rope: dict) -> None:
 # Tensors.
 
 
-def interleaved(tensor: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows of each head reordered: the rotary pair (i, i + half) becomes (2 i, 2 i + 1)."""
+def interleave(tensor: torch.Tensor, heads: int) -> torch.Tensor:
+    """Reorders the rows of each head: the rotary pair (i, i + half) becomes (2 i, 2 i + 1)."""
     halves = tensor.reshape(heads, 2, -1, *tensor.shape[1:])
     return halves.transpose(1, 2).reshape(tensor.shape)
 
 
 def rope_factors(checkpoint: Checkpoint) -> np.ndarray:
-    """What the frequencies are divided by, [head_dim / 2], for rope_type llama3."""
+    """Returns the divisors of the frequencies for rope_type llama3, `[head_dim / 2]`."""
     rope, found = checkpoint.rope, []
     low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
     for i in range(checkpoint.head_dim // 2):
@@ -221,7 +227,7 @@ def rope_factors(checkpoint: Checkpoint) -> np.ndarray:
 
 
 def add_tensor(writer: gguf.GGUFWriter, name: str, tensor: torch.Tensor) -> None:
-    """Of one dimension as float32, others as they are."""
+    """Writes a tensor; those of one dimension become float32."""
     if tensor.dim() == 1:
         tensor = tensor.float()
     tensor = tensor.contiguous()
@@ -231,8 +237,8 @@ def add_tensor(writer: gguf.GGUFWriter, name: str, tensor: torch.Tensor) -> None
         writer.add_tensor(name, tensor.numpy())
 
 
-def with_experts_together(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """For each part the experts of a layer as one tensor, `[experts, outputs, inputs]`."""
+def stack_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Joins the experts of a layer, for each part, to one tensor `[experts, outputs, inputs]`."""
     found, parts = {}, {}
     for name, tensor in tensors.items():
         if match := re.fullmatch(r"(.*\.experts)\.(\d+)\.(.*)", name):
@@ -249,20 +255,18 @@ def add_tensors(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     names = gguf.get_tensor_name_map(checkpoint.arch, checkpoint.config["num_hidden_layers"])
     if checkpoint.rope["rope_type"] == "llama3":
         writer.add_tensor("rope_freqs.weight", rope_factors(checkpoint))
-    for name, tensor in with_experts_together(checkpoint.tensors).items():
+    for name, tensor in stack_experts(checkpoint.tensors).items():
         if tensor.dtype != DTYPES[checkpoint.dtype]:
             raise InputError(
                 f"{checkpoint.folder}: {name} is {tensor.dtype}; expected {checkpoint.dtype}"
             )
         found = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if found is None:
-            raise InputError(
-                f"{checkpoint.folder}: {name}; expected a tensor that GGUF has a name for"
-            )
+            raise InputError(f"{checkpoint.folder}: {name}; expected a tensor with a name in GGUF")
         if checkpoint.arch in INTERLEAVED:
             for part, heads in [("q_proj", checkpoint.heads), ("k_proj", checkpoint.kv_heads)]:
                 if part in name:
-                    tensor = interleaved(tensor, heads)
+                    tensor = interleave(tensor, heads)
         add_tensor(writer, found, tensor)
 
 
@@ -283,7 +287,7 @@ def convert(checkpoint: Checkpoint, path: Path, pre: str) -> None:
 
 
 def check(checkpoint: Checkpoint, path: Path) -> bool:
-    """Whether llama.cpp computes from the file what transformers computes from the checkpoint."""
+    """Returns True if llama.cpp's logits of the file equal the checkpoint's by transformers."""
     import llama_cpp
 
     golden = load_file(checkpoint.folder / "golden.safetensors")
@@ -298,7 +302,8 @@ def check(checkpoint: Checkpoint, path: Path) -> bool:
     worst = float(np.abs(found - expected).max() / np.abs(expected).max())
     limit = TOLERANCE[checkpoint.dtype]
     print(
-        f"{path}: llama.cpp's logits differ by {worst:.1e} of the largest, expected at most {limit:g}"
+        f"{path}: llama.cpp's logits differ by {worst:.1e}, relative to the largest "
+        f"(expected at most {limit:g})"
     )
     return worst <= limit
 
@@ -318,10 +323,10 @@ def main() -> int:
         "--pre",
         default="gpt-2",
         metavar="NAME",
-        help="tokenizer.ggml.pre, how text is cut into words",
+        help="value of tokenizer.ggml.pre, the pre-tokenizer",
     )
     parser.add_argument(
-        "--check", action="store_true", help="compare with what is there, write nothing"
+        "--check", action="store_true", help="compare with the existing files, and write nothing"
     )
     args = parser.parse_args()
     fine = True

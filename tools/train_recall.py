@@ -1,27 +1,28 @@
 #!/usr/bin/env python3
-"""Train a small Llama decoder that recalls: RULER's needles and variable tracking, one token a word.
+"""Train a small Llama decoder for recall: RULER's needles and variable tracking.
 
-Why: sparse attention is judged by what a model still finds. This model is small enough to ship, its attention must find single
-tokens far back, and what it answers is right or wrong. The tasks are those of recall_tasks.py, the words those of
-models/recall/vocabulary.json.
+The model is small enough to ship, its attention must find single tokens far back, and its answers
+are right or wrong, so it shows whether sparse attention still finds what it must. Its tasks are
+those of recall_tasks.py. Each word of models/recall/vocabulary.json is one token.
 
     python3 -m venv .venv-recall
-    .venv-recall/bin/pip install torch==2.15.0 numpy==2.4.6 safetensors==0.8.0 tokenizers==0.23.3 transformers==5.23.0
+    .venv-recall/bin/pip install torch==2.15.0 numpy==2.4.6 safetensors==0.8.0 \\
+        tokenizers==0.23.3 transformers==5.23.0
     .venv-recall/bin/python tools/train_recall.py --minutes 60 -o models/recall
     .venv-recall/bin/python tools/train_recall.py --resume --minutes 90 -o models/recall
-    .venv-recall/bin/python tools/check_recall.py models/recall
 
-Training goes by stages: first short texts full of questions, then the tasks, then longer and longer ones; a stage ends when its
-answers are right. Tasks that err come more often. Positions jump at random between sentences, so that far distances are seen in
-short texts. The loss is only on what is asked. The weights start as recall_model.py says, from there recall took about a
-million tokens; from random ones it had not come after two. The learning rate falls to nought over the last part of --minutes.
+Training has stages: short texts full of questions, then the tasks, then longer texts. A stage ends
+when its answers are accurate enough. Tasks with more wrong answers are drawn more often. Positions
+have random gaps between sentences, so that short texts have long distances. Only answers count in
+the loss. recall_model.py describes the initial weights. The learning rate falls to zero over the
+last part of --minutes.
 
-Two cores gave 9000 to 13000 tokens a second in texts of 128 when little else ran, and 2000 to 6000 at all lengths beside
-builds.
+Speed on two cores: 9000 to 13000 tokens per second in texts of 128 tokens.
 
-An interrupt (Ctrl-C, or a TERM signal) writes the checkpoint; --resume goes on from it. The written folder is what
-`transformers` loads: config.json, model.safetensors, tokenizer.json, generation_config.json; and the words as vocabulary.json,
-and the log of training, a JSON line every few steps. Exit codes: 0 fine, 2 the input is wrong.
+An interrupt (Ctrl-C, or SIGTERM) writes the checkpoint, from which --resume continues. The output
+folder can be loaded by `transformers`: config.json, model.safetensors, tokenizer.json,
+generation_config.json. It also has vocabulary.json and training.jsonl, the log. Exit codes:
+0 success, 2 invalid input.
 """
 
 import argparse
@@ -35,9 +36,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-os.environ.setdefault(
-    "OMP_WAIT_POLICY", "PASSIVE"
-)  # Waiting threads must not spin where others need the cores.
+# Waiting threads must not spin, because other processes may need the cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 try:
     import torch
@@ -45,22 +45,22 @@ try:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 except ImportError as missing:
     print(
-        f"train_recall: {missing}: expected the packages that its first lines install",
+        f"train_recall: {missing}; install the packages listed in its first lines",
         file=sys.stderr,
     )
     sys.exit(2)
 
-from recall_model import Recall, Shape, start
+from recall_model import Recall, Shape, initialize
 from recall_tasks import DRILLS, TASKS, VOCABULARY, Vocabulary, training_text
 
 LONGEST = 16384
 WARM_UP = 100
-END_WEIGHT = 0.1  # Of a full stop that ends an answer, relative to a word of the answer.
-MEMORY = 0.95  # What a running accuracy keeps in a step that has the task.
+END_WEIGHT = 0.1  # Weight of the full stop after an answer, relative to a word of the answer.
+MEMORY = 0.95  # Decay of the running accuracy of a task, in each step that has the task.
 
 
 class InputError(Exception):
-    """The command line or a file is wrong: exit 2."""
+    """Error in the command line or a file; the exit code is 2."""
 
 
 # Stages.
@@ -68,7 +68,11 @@ class InputError(Exception):
 
 @dataclass
 class Stage:
-    """Texts of some lengths, the share of drills among them, and the mean accuracy that ends the stage."""
+    """Stage of the training.
+
+    A batch has `batch` tokens in texts of one of the `lengths`; `drills` is the share of drills
+    among the texts. The stage ends at a mean accuracy of `enough`.
+    """
 
     lengths: list
     drills: float
@@ -95,7 +99,7 @@ class Batch:
     positions: torch.Tensor
     asked: torch.Tensor
     allowed: torch.Tensor
-    known: torch.Tensor
+    real: torch.Tensor
     weights: torch.Tensor
     tasks: list
 
@@ -108,7 +112,7 @@ class Batch:
 
 
 def jumping_positions(rng, text, length, most):
-    """0, 1, 2 and so on, in half of the texts with random gaps between sentences."""
+    """Returns increasing positions from 0, in half of the texts with gaps between sentences."""
     steps = [1] * length
     if rng.random() < 0.5 and most > length:
         spare = int((most - length) * rng.random())
@@ -123,16 +127,16 @@ def jumping_positions(rng, text, length, most):
     return positions
 
 
-def drawn(rng, tasks, accuracy):
-    """One of the tasks: the more often, the more it errs."""
+def draw_task(rng, tasks, accuracy):
+    """Draws a task, those of lower accuracy more often."""
     return rng.choices(tasks, [0.1 + 1 - accuracy.get(task, 0) for task in tasks])[0]
 
 
 def make_batch(vocabulary, rng, stage, length, accuracy):
-    """Texts of one length, tasks mixed."""
+    """Makes a batch of texts of one length and of different tasks."""
     words, positions, asked, tasks = [], [], [], []
     for row in range(max(1, stage.batch // length)):
-        task = drawn(rng, DRILLS if rng.random() < stage.drills else TASKS, accuracy)
+        task = draw_task(rng, DRILLS if rng.random() < stage.drills else TASKS, accuracy)
         text = training_text(vocabulary, rng, task, length)
         while len(text.words) > length:
             text = training_text(vocabulary, rng, task, length)
@@ -140,13 +144,14 @@ def make_batch(vocabulary, rng, stage, length, accuracy):
         positions.append(jumping_positions(rng, text, length, stage.most_positions))
         asked += [(row * length + place, allowed) for place, allowed in text.asked]
         tasks += [task] * len(text.asked)
-    return asked_batch(vocabulary, words, positions, asked, tasks)
+    return pad_answers(vocabulary, words, positions, asked, tasks)
 
 
-def asked_batch(vocabulary, words, positions, asked, tasks):
+def pad_answers(vocabulary, words, positions, asked, tasks):
+    """Makes a batch whose lists of allowed words have one length; `real` marks those not padded."""
     most = max(len(allowed) for _, allowed in asked)
     padded = [allowed + allowed[:1] * (most - len(allowed)) for _, allowed in asked]
-    known = [[i < len(allowed) for i in range(most)] for _, allowed in asked]
+    real = [[i < len(allowed) for i in range(most)] for _, allowed in asked]
     weights = [END_WEIGHT if allowed == [vocabulary.end] else 1.0 for _, allowed in asked]
     tensor = torch.tensor
     places = [place for place, _ in asked]
@@ -155,7 +160,7 @@ def asked_batch(vocabulary, words, positions, asked, tasks):
         tensor(positions),
         tensor(places),
         tensor(padded),
-        tensor(known),
+        tensor(real),
         tensor(weights),
         tasks,
     )
@@ -165,18 +170,20 @@ def asked_batch(vocabulary, words, positions, asked, tasks):
 
 
 def loss_and_hits(model, batch):
-    """How far the answers are from giving each right word the same probability (Kullback-Leibler), in the mean; and where the
-    likeliest word is right."""
+    """Returns the mean loss, and flags of the answers whose likeliest word is right.
+
+    The loss is the Kullback-Leibler divergence from the uniform distribution over the right words.
+    """
     logits = model(batch.words, batch.positions, batch.asked).float()
-    count = batch.known.sum(1)
-    right = logits.gather(1, batch.allowed).masked_fill(~batch.known, 0).sum(1) / count
+    count = batch.real.sum(1)
+    right = logits.gather(1, batch.allowed).masked_fill(~batch.real, 0).sum(1) / count
     loss = ((logits.logsumexp(1) - right - count.log()) * batch.weights).sum() / batch.weights.sum()
     hits = (logits.argmax(1, keepdim=True) == batch.allowed).any(1)
     return loss, hits
 
 
 def accuracies(batch, hits):
-    """{task: share of right words}, full stops left out."""
+    """Returns the share of right words by task; full stops do not count."""
     counted = {}
     for task, hit, weight in zip(batch.tasks, hits.tolist(), batch.weights.tolist()):
         if weight == 1:
@@ -185,13 +192,13 @@ def accuracies(batch, hits):
 
 
 def rate(args, step, minutes):
-    """The learning rate: a warm-up, then constant, then down to nought over the last --fall of --minutes."""
+    """Returns the learning rate: a warm-up, a constant, then a fall to 0 in the last minutes."""
     left = 1 - minutes / args.minutes if args.minutes else 0
     return args.rate * min(1, (step + 1) / WARM_UP, max(0, left) / args.fall)
 
 
 class Run:
-    """Everything that a checkpoint keeps."""
+    """State of a training run, which a checkpoint stores."""
 
     def __init__(self, args, vocabulary):
         self.args, self.vocabulary = args, vocabulary
@@ -206,7 +213,7 @@ class Run:
             hidden=args.hidden,
         )
         self.model = Recall(shape)
-        start(self.model, args.plain_start)
+        initialize(self.model, args.plain_start)
         self.model.to(args.device)
         decayed = [p for p in self.model.parameters() if p.ndim > 1]
         others = [p for p in self.model.parameters() if p.ndim < 2]
@@ -243,10 +250,12 @@ class Run:
         try:
             kept = torch.load(path, map_location=self.args.device, weights_only=True)
         except FileNotFoundError:
-            raise InputError(f"--resume: there is no {path}; expected a checkpoint (--checkpoint)")
+            raise InputError(
+                f"--resume: {path} does not exist; expected a checkpoint (--checkpoint)"
+            )
         if kept["shape"] != self.model.shape.as_dict():
             raise InputError(
-                f"{path}: is of the shape {kept['shape']}; expected {self.model.shape.as_dict()}"
+                f"{path}: has the shape {kept['shape']}; expected {self.model.shape.as_dict()}"
             )
         self.model.load_state_dict(kept["model"])
         self.optimizer.load_state_dict(kept["optimizer"])
@@ -255,7 +264,7 @@ class Run:
         self.rng.setstate((version, tuple(numbers), gauss))
 
     def step(self):
-        """One step; returns (loss, length, accuracies)."""
+        """Makes a step, and returns its loss and the length of its texts."""
         state, stage = self.state, STAGES[self.state["stage"]]
         length = self.rng.choice(stage.lengths)
         batch = make_batch(self.vocabulary, self.rng, stage, length, state["accuracy"]).to(
@@ -286,7 +295,7 @@ class Run:
             state.update(stage=state["stage"] + 1, stage_step=0)
 
     def note(self, loss, length, speed):
-        """A line of the log."""
+        """Adds a line to the log and prints it."""
         state = self.state
         line = {name: state[name] for name in ["step", "tokens", "stage"]}
         line |= {"minutes": round(state["minutes"], 2), "length": length, "loss": round(loss, 4)}
@@ -297,7 +306,7 @@ class Run:
 
 
 def train(run):
-    """Steps until the minutes are over or an interrupt comes. True if they are over."""
+    """Makes steps until the minutes are over; returns False if an interrupt came before."""
     args, state, stopped = run.args, run.state, []
     for name in [signal.SIGINT, signal.SIGTERM]:
         signal.signal(name, lambda *_: stopped.append(True))
@@ -324,7 +333,7 @@ def train(run):
     return not stopped
 
 
-# The folder that `transformers` loads.
+# Files of the output folder.
 
 
 def config(run):
@@ -407,32 +416,32 @@ def parse_arguments():
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("-o", dest="output", type=Path, metavar="FOLDER", help="the folder to write")
-    add("--minutes", type=float, default=60, help="of training in all, resumed ones counted")
+    add("-o", dest="output", type=Path, metavar="FOLDER", help="write the model to this folder")
+    add("--minutes", type=float, default=60, help="minutes of training, earlier runs included")
     add(
         "--checkpoint",
         type=Path,
         default=Path(".recall/checkpoint.pt"),
-        help="the file that --resume goes on from",
+        help="file of the checkpoint",
     )
-    add("--resume", action="store_true", help="go on from the checkpoint")
+    add("--resume", action="store_true", help="continue from the checkpoint")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
-    add("--threads", type=int, default=2, help="on the CPU")
-    add("--seed", type=int, default=0, help="of weights and texts")
-    add("--rate", type=float, default=3e-3, help="the highest learning rate")
+    add("--threads", type=int, default=2, help="number of threads on the CPU")
+    add("--seed", type=int, default=0, help="seed of weights and texts")
+    add("--rate", type=float, default=3e-3, help="highest learning rate")
     add(
         "--fall",
         type=float,
         default=0.3,
-        help="the last part of the minutes, over which the rate falls",
+        help="last share of the minutes, in which the learning rate falls",
     )
-    add("--stage", type=int, default=0, choices=range(len(STAGES)), help="the first stage")
-    add("--width", type=int, default=128, help="of the hidden state")
-    add("--layers", type=int, default=3, help="of the decoder")
-    add("--heads", type=int, default=4, help="of queries, 64 wide")
-    add("--kv-heads", type=int, default=2, help="of keys and values")
-    add("--hidden", type=int, default=256, help="width of the feed-forward part")
-    add("--plain-start", action="store_true", help="start from random weights only")
+    add("--stage", type=int, default=0, choices=range(len(STAGES)), help="first stage")
+    add("--width", type=int, default=128, help="size of the hidden state")
+    add("--layers", type=int, default=3, help="number of layers")
+    add("--heads", type=int, default=4, help="number of query heads, of 64 elements each")
+    add("--kv-heads", type=int, default=2, help="number of KV heads")
+    add("--hidden", type=int, default=256, help="size of the feed-forward layers")
+    add("--plain-start", action="store_true", help="start from random weights")
     add("--note-every", type=int, default=50, help="steps between lines of the log")
     add("--save-every", type=float, default=2, help="minutes between checkpoints")
     args = parser.parse_args()

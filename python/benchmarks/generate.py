@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Decode through `model.generate()`: torch's SDPA over the cache of `transformers`, and pipelines over ours, at several lengths.
+"""Benchmark of decoding through `model.generate()`: torch's SDPA and pipelines, at several lengths.
 
-    python benchmarks/generate.py smollm2      # tools/get_smollm2.py gets it
-    python benchmarks/generate.py random-1b    # the shape of a Llama of 1.2 billion parameters, random weights
+    python benchmarks/generate.py smollm2      # download it with tools/get_smollm2.py
+    python benchmarks/generate.py random-1b    # a Llama of 1.2 billion random parameters
 
-One prompt is read once, and its keys and values, repeated up to a length, fill every cache. Each round then lets every variant generate a
-few tokens, one after the other, so that what else the machine does slows them alike; times are medians over rounds. `attention` is what a
-token's layers spend in cache and attention function, `token` all of `generate`. Ratios are to `sdpa`: larger is faster. Last, what a
-layer costs at each step beside attention: one head over few tokens, almost nothing to compute.
+One prompt is read once; its keys and values, repeated up to each length, fill every cache. In each
+round every variant generates a few tokens, so that other load on the machine slows all variants
+alike. Times are medians over rounds. `attention` is the time per token in cache and attention
+function, `token` is the time of all of `generate`. Ratios are relative to `sdpa`; a larger ratio is
+faster. The last line is the overhead of a layer at each step, measured with one head over few
+tokens.
 
-The repeated keys are not those of a longer text, and the positions of the new tokens are beyond what a model may know: times are
-meant, not answers.
+Only times are meaningful: the repeated keys are not those of a longer text, and the new tokens may
+have positions beyond the model's context.
 """
 
 import argparse
@@ -45,7 +47,7 @@ VARIANTS = {
 
 
 class Clock:
-    """Time spent in caches and attention functions."""
+    """Sum of the time spent in caches and attention functions, in seconds."""
 
     def __init__(self):
         self.seconds = 0.0
@@ -65,7 +67,7 @@ CLOCK = Clock()
 
 
 def load(name):
-    """A model, and tokens for its prompt."""
+    """Returns a model, and the tokens of a prompt."""
     if name == "smollm2":
         options = {
             "gguf_file": SMOLLM2.name,
@@ -95,7 +97,7 @@ def load(name):
 
 @torch.no_grad()
 def read(model, prompt):
-    """Keys and values of a prompt, layer by layer: [1, kv_heads, tokens, head_dim]."""
+    """Returns keys and values of a prompt for each layer, `[1, kv_heads, tokens, head_dim]`."""
     cache = DynamicCache(config=model.config)
     model(input_ids=prompt, cache=cache, logits_to_keep=1)
     return [(layer.keys, layer.values) for layer in cache.layers]
@@ -107,7 +109,7 @@ def repeated(tensor, length):
 
 
 def filled(model, rows, length, pipeline, threads):
-    """A cache that holds the first `length` of the repeated rows."""
+    """Returns a cache filled with the first `length` of the repeated rows."""
     if pipeline is None:
         cache = DynamicCache(config=model.config)
         for number, (keys, values) in enumerate(rows):
@@ -129,7 +131,7 @@ def filled(model, rows, length, pipeline, threads):
 
 
 def generate(model, cache, tokens):
-    """Seconds of a token, and of its attention."""
+    """Returns the seconds per token, and the seconds of its attention."""
     inputs = torch.ones(1, cache.get_seq_length() + 1, dtype=torch.long)
     CLOCK.seconds, begin = 0.0, time.perf_counter()
     options = {
@@ -151,7 +153,7 @@ def measure(model, rows, length, args):
     for turn in range(args.rounds + 1):
         for name, cache in caches.items():
             seconds = generate(model, cache, args.tokens)
-            if turn > 0:  # The first warms up.
+            if turn > 0:  # The first round warms up.
                 times[name].append(seconds)
     rows = {}
     for name, measured in times.items():
@@ -163,7 +165,7 @@ def measure(model, rows, length, args):
 
 
 def overhead():
-    """Microseconds of one layer's step beside attention: cache, attention function, report."""
+    """Measures a layer's step in microseconds: cache, attention function and report."""
     config = LlamaConfig(
         num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, head_dim=32
     )
@@ -201,22 +203,22 @@ def main():
     )
     parser.add_argument("model", choices=["smollm2", "random-1b"])
     parser.add_argument(
-        "--lengths", default="2048,8192,32768", help="tokens in the cache, between commas"
+        "--lengths", default="2048,8192,32768", help="tokens in the cache, separated by commas"
     )
     parser.add_argument(
         "--variants",
         default=",".join(VARIANTS),
-        help=f"sdpa and others (default {','.join(VARIANTS)})",
+        help=f"sdpa and other variants (default {','.join(VARIANTS)})",
     )
     parser.add_argument(
-        "--tokens", type=int, default=8, help="generated by each variant in each round (default 8)"
+        "--tokens", type=int, default=8, help="tokens to generate in each round (default 8)"
     )
-    parser.add_argument("--rounds", type=int, default=5, help="default 5")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds (default 5)")
     parser.add_argument(
         "--threads",
         type=int,
         default=os.cpu_count(),
-        help="of torch, and of ours (default: all cores)",
+        help="threads of torch and of the pipelines (default: all cores)",
     )
     args = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -225,13 +227,13 @@ def main():
     model, prompt = load(args.model)
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     print(
-        f"{args.model}, f32, {args.threads} threads, {os.cpu_count()} cores of {cpu()}, {versions}; prompt of {prompt.shape[1]} tokens",
+        f"{args.model}, f32, {args.threads} threads, {os.cpu_count()} cores of {cpu()}, "
+        f"{versions}; prompt of {prompt.shape[1]} tokens",
         flush=True,
     )
     rows = read(model, prompt)
-    print(
-        "| tokens | variant | read | attention, ms | ratio | token, ms | ratio | attention's share |"
-    )
+    columns = "tokens | variant | read | attention, ms | ratio | token, ms | ratio"
+    print(f"| {columns} | attention's share |")
     print("|--:|---|--:|--:|--:|--:|--:|--:|")
     for length in [int(length) for length in args.lengths.split(",")]:
         measured = measure(model, rows, length, args)
@@ -246,7 +248,7 @@ def main():
             ]
             cells += [f"{1e3 * token:.1f}", f"{base_token / token:.2f}", f"{attention / token:.0%}"]
             print("| " + " | ".join(map(str, cells)) + " |", flush=True)
-    print(f"one layer's step beside attention: {overhead():.0f} microseconds")
+    print(f"overhead of one layer's step: {overhead():.0f} microseconds")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Does a promise hold on your model? A trace of it, and thousands of samples of every head.
+"""Example: captures a trace of a model, and tests on it whether a pipeline keeps its promise.
 
-python examples/capture_and_verify.py                                  # the small model of this repository
-python examples/capture_and_verify.py MODEL-FOLDER TEXT-FILE PIPELINE  # yours, on the CPU
+    python examples/capture_and_verify.py                                  # a small shipped model
+    python examples/capture_and_verify.py MODEL-FOLDER TEXT-FILE PIPELINE  # your model, on the CPU
+
+The test draws hundreds of samples for every head.
 """
 
 import sys
@@ -37,7 +39,8 @@ def main():
         f"{verdict['pipeline']}: Pr({goal['target']} error > {goal['epsilon']}) <= {goal['delta']}"
     )
     print(
-        f"{violations['violated']} of {violations['checked']} samples exceed epsilon; no head's rate is above {verdict['upper']:.3f}"
+        f"{violations['violated']} of {violations['checked']} samples exceed epsilon; "
+        f"no head's rate is above {verdict['upper']:.3f}"
     )
     heads = pandas.DataFrame(verdict["heads"])[
         ["layer", "query_head", "density", "violated", "checked", "p_value"]
@@ -49,9 +52,10 @@ def main():
             print("nothing contradicts the promise")
         case "undecided":
             print(
-                f"undecided, suspected by {verdict['suspected_by']}; {coverage['unjudged']} rows have too few samples,"
+                f"undecided (suspected by {verdict['suspected_by']}): "
+                f"{coverage['unjudged']} rows have too few samples; "
+                f"trials={coverage['least_trials']} suffices for all rows"
             )
-            print(f"trials={coverage['least_trials']} judges all")
         case "contradicted":
             print(f"the promise is contradicted: {verdict['fault']}")
 

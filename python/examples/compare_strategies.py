@@ -1,10 +1,11 @@
-"""Which pipeline suits your model? Every strategy on its own queries, keys and values, and on what it answers.
+"""Example: compares pipelines on the attention and on the generated text of a model.
 
-    python examples/compare_strategies.py                         # the small model of this repository, which finds needles
-    python examples/compare_strategies.py MODEL-FOLDER TEXT-FILE  # yours, on the CPU
+    python examples/compare_strategies.py                         # a small shipped model
+    python examples/compare_strategies.py MODEL-FOLDER TEXT-FILE  # your model, on the CPU
 
-A trace of one text is captured, on which pipelines are compared with exact attention; then the model goes on with the text by some
-of them, each step beside dense attention.
+The first part captures a trace of one text, and compares pipelines with exact attention on it. In
+the second part the model continues the text with some of the pipelines, and each step is compared
+with dense attention.
 """
 
 import sys
@@ -37,8 +38,8 @@ NEEDLE = "One of the special magic numbers for amber_anchor is: 2998500. "
 QUESTION = "The special magic number for amber_anchor mentioned in the provided text is"
 
 
-def compared(layers):
-    """Each pipeline beside exact attention: what it reads, and how far off it is."""
+def compare_pipelines(layers):
+    """Returns a table of the density and the output error of each pipeline."""
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.safetensors"
         vattention.write_trace(trace, layers)
@@ -61,11 +62,8 @@ def main():
     )
     inputs = tokenizer(text, return_tensors="pt")
 
-    print(
-        compared(capture(model, inputs["input_ids"])).to_string(
-            index=False, float_format="{:.4f}".format
-        )
-    )
+    table = compare_pipelines(capture(model, inputs["input_ids"]))
+    print(table.to_string(index=False, float_format="{:.4f}".format))
 
     for name in ["dense", "priority", "streaming-llm"]:
         cache = VAttentionCache(model, name, check=True)
@@ -73,7 +71,8 @@ def main():
         summary = cache.summary()
         answer = tokenizer.decode(tokens[0, inputs["input_ids"].shape[1] :])
         print(
-            f"\n{name}: {answer!r}, {summary['density']:.1%} read, mean error {summary['error']:.4f}"
+            f"\n{name}: {answer!r}, {summary['density']:.1%} read, "
+            f"mean error {summary['error']:.4f}"
         )
         if summary["violations"] is not None:
             print(f"the promise was violated in {summary['violations']} of {summary['rows']} rows")

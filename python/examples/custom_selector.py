@@ -1,6 +1,6 @@
-"""A selector of your own, in Python: tried against the laws of selectors, and compared on the trace that the repository has.
+"""Example: a selector in Python, tested by the laws of selectors and compared on the shipped trace.
 
-It is slow, and for trying out ideas. What is worth it is then a file of Rust (docs/embedding.md).
+Python selectors are slow, and meant for prototypes; docs/embedding.md shows a selector in Rust.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ TRACE = ROOT / "data" / "smollm2.safetensors"
 
 @vattention.selector("sign-codes")
 class SignCodes:
-    """The tokens whose keys have most signs in common with the query, among the dimensions where it is largest."""
+    """Picks the tokens whose keys share most signs with the query in its largest dimensions."""
 
     def __init__(self, share, dimensions=16):
         self.share, self.dimensions = share, dimensions
@@ -65,10 +65,9 @@ def main():
     found = vattention.compare(
         [alone, promised, ROOT / "configs" / "streaming-llm.toml"], TRACE, queries=4
     )
-    for one in found["pipelines"]:
-        print(
-            f"{one['pipeline']:>28}: {one['density']:6.1%} read, mean error {one['output_error']['mean']:.4f}"
-        )
+    for entry in found["pipelines"]:
+        error = entry["output_error"]["mean"]
+        print(f"{entry['pipeline']:>28}: {entry['density']:6.1%} read, mean error {error:.4f}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
-"""In place of the extension module, a command of the same surface, whose results are small and whose failures can be ordered: tests of
-`vattention.ray` put it into a package of its own. Two stages of units, of which the second needs all of the first."""
+"""Stand-in for the extension module: a command with small results, and failures on request.
+
+The tests of `vattention.ray` put this module into a package of its own. The command has two stages
+of units; the second stage needs all results of the first.
+"""
 
 import json
 import os
@@ -12,7 +15,7 @@ STAGES = ("first", "second")
 
 
 def __getattr__(name):
-    # What the package takes from the extension module, and what is not used here.
+    # The package imports further names from the extension module, which these tests do not use.
     if name.startswith("__"):
         raise AttributeError(name)
     return type(name, (ValueError,), {})
@@ -71,7 +74,7 @@ def compute(key, options):
 
 
 def hold(raylet, held):
-    """Never returns on the node of this raylet; elsewhere, waits until that node computes, too."""
+    """Never returns on the node of this raylet; on others, waits until that node computes, too."""
     if os.environ["RAY_RAYLET_PID"] == raylet:
         held.touch()
     while os.environ["RAY_RAYLET_PID"] == raylet or not held.exists():

@@ -49,7 +49,7 @@ MODELS = {
 
 
 def checkpoint(name="llama", seed=0, **more):
-    """A random model whose attention is far from uniform."""
+    """Makes a random model whose attention is far from uniform."""
     torch.manual_seed(seed)
     config = MODELS[name](**more)
     model = transformers.AutoModelForCausalLM.from_config(
@@ -62,7 +62,7 @@ def checkpoint(name="llama", seed=0, **more):
 
 
 def prompt(*, tokens=20, padding=(6, 0), seed=1):
-    """Two random texts, the first with left padding."""
+    """Returns random token ids and a mask; `padding` has the left padding of each row."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(1, 101, (len(padding), tokens), generator=generator)
     mask = torch.ones_like(ids)
@@ -72,7 +72,7 @@ def prompt(*, tokens=20, padding=(6, 0), seed=1):
 
 
 def generated(model, inputs, cache=None, seed=2, **options):
-    """Output of `generate` with its logits; by default with transformers' own cache."""
+    """Returns the output of `generate` with its logits, by default with transformers' own cache."""
     torch.manual_seed(seed)
     options = {"max_new_tokens": 16, "do_sample": False, **options}
     if cache is not None:
@@ -82,5 +82,5 @@ def generated(model, inputs, cache=None, seed=2, **options):
 
 def assert_same(found, expected):
     assert found.sequences.tolist() == expected.sequences.tolist()
-    for step, (one, other) in enumerate(zip(found.logits, expected.logits, strict=True)):
-        assert (one - other).abs().max() < TOLERANCE, f"step {step}"
+    for step, (logits, wanted) in enumerate(zip(found.logits, expected.logits, strict=True)):
+        assert (logits - wanted).abs().max() < TOLERANCE, f"step {step}"

@@ -1,4 +1,4 @@
-"""What several tests need."""
+"""Data and functions that several tests share."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def normal(*shape: int, seed: int = 0) -> NDArray[np.float32]:
 
 
 def filled(pipeline: Pipeline = DENSE, tokens: int = 100, **options: object) -> Attention:
-    """A layer that holds `tokens` random tokens, whose values do not cancel."""
+    """Returns an `Attention` with `tokens` random tokens, whose values have a mean of 1."""
     attention = Attention(pipeline, QUERY_HEADS, KV_HEADS, DIM, **options)  # type: ignore[arg-type]
     attention.append(
         normal(KV_HEADS, tokens, DIM, seed=1), 1 + normal(KV_HEADS, tokens, DIM, seed=2)
@@ -41,7 +41,7 @@ def filled(pipeline: Pipeline = DENSE, tokens: int = 100, **options: object) -> 
 
 
 def exact(queries: NDArray[np.float32], tokens: int = 100) -> NDArray[np.float64]:
-    """Attention of these queries to what `filled` holds, by its definition."""
+    """Returns the exact attention of queries to the tokens of `filled`."""
     group = QUERY_HEADS // KV_HEADS
     keys = normal(KV_HEADS, tokens, DIM, seed=1).repeat(group, axis=0).astype(np.float64)
     values = 1 + normal(KV_HEADS, tokens, DIM, seed=2).repeat(group, axis=0).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Arrays that come in: every type and layout gives the same, and what cannot be read is refused by name."""
+"""Tests of array arguments: equal results for all types and layouts, and errors for others."""
 
 import array
 
@@ -85,7 +85,7 @@ def test_no_tokens():
     )
 
 
-def test_what_comes_out_is_the_callers():
+def test_the_caller_owns_the_output():
     attention = filled()
     output = attention.attend(QUERIES)
     before = output.out.copy()
@@ -154,7 +154,7 @@ def test_a_device_that_is_not_the_cpu():
             return (2, 1)
 
         def __dlpack__(self, **_):
-            raise AssertionError("is not asked for")
+            raise AssertionError("must not be called")
 
     with pytest.raises(
         ValueError,

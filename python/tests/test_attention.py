@@ -1,4 +1,4 @@
-"""A sequence's layer: what it answers, reports, and refuses."""
+"""Tests of `Attention`: outputs, reports, copies and errors."""
 
 import copy
 import os
@@ -16,7 +16,7 @@ from vattention import Attention, Pipeline, _vattention, append_batch, attend_ba
 PIPELINE = Pipeline.parse(PROMISE)
 
 
-def test_queries_see_what_they_may():
+def test_queries_read_visible_tokens_only():
     queries = normal(QUERY_HEADS, 3, DIM)
     output = filled().attend(queries, [10, 50, 100])
     for place, visible in enumerate([10, 50, 100]):
@@ -29,8 +29,8 @@ def test_queries_see_what_they_may():
         filled().attend(queries[:, :1], [101])
 
 
-def test_many_queries_are_as_many_steps():
-    """More than are answered between two looks for Ctrl-C."""
+def test_many_queries_equal_single_steps():
+    """The call has more queries than are computed between two checks for Ctrl-C."""
     queries = normal(QUERY_HEADS, 70, DIM)
     output = filled(PIPELINE, 2000, return_selection=True, check=True).attend(queries)
     one_by_one = filled(PIPELINE, 2000, return_selection=True)
@@ -71,7 +71,7 @@ def test_reports():
 
 
 def test_broken_promises_are_counted():
-    """One token of 4000 has nearly all of the attention, and nothing looks for it: samples miss it."""
+    """One token of 4000 has nearly all of the attention, and samples miss it."""
     keys, values = 0.1 * normal(KV_HEADS, 4000, DIM), 1 + normal(KV_HEADS, 4000, DIM)
     keys[:, 1234], values[:, 1234] = 5, 50
     blind = Pipeline.parse('[estimator]\ntype = "ratio"\nepsilon = 0.2\ndelta = 0.1\n')
@@ -86,7 +86,7 @@ def test_broken_promises_are_counted():
     assert summary["violated_steps"] == len({row["query"] for row in missed})
 
 
-def test_errors_are_of_the_output():
+def test_errors_are_those_of_the_output():
     queries = normal(QUERY_HEADS, 1, DIM)
     streaming = Pipeline.parse('[[selectors]]\ntype = "window"\nsize = 20\n')
     output = filled(streaming, fall_back="never", check=True).attend(queries)
@@ -145,7 +145,7 @@ def test_copies_continue_as_the_original_would(copied):
     np.testing.assert_array_equal(found, expected.attend(queries).out)
 
 
-def test_saving_is_refused_with_what_to_do():
+def test_saving_is_refused_with_advice():
     with pytest.raises(TypeError, match=r"cannot be saved: .*fork\(\) or copy.deepcopy"):
         pickle.dumps(filled())
 
@@ -159,13 +159,13 @@ def test_forks_have_samples_of_their_own():
     assert (other.attend(queries).out != expected).any()
 
 
-def test_what_learns_cannot_be_taken_back():
+def test_truncation_is_refused_after_learning():
     learns = filled(Pipeline.load(CONFIGS / "h2o.toml"))
     with pytest.raises(RuntimeError, match="a selector learns from steps"):
         learns.truncate(50)
 
 
-def test_classes_are_needed_by_what_reads_them():
+def test_fastgen_requires_token_classes():
     fastgen = Pipeline.parse("[[selectors]]\ntype = 'fastgen'\nrecover = 0.05\n")
     make = lambda: Attention(fastgen, QUERY_HEADS, KV_HEADS, DIM, return_selection=True)
     rows, queries = normal(KV_HEADS, 50, DIM), normal(QUERY_HEADS, 2, DIM)
@@ -218,14 +218,14 @@ def test_batch():
 
 
 def long_call() -> Attention:
-    """Holds so much that attending with 64 queries takes a second or so."""
+    """Returns an `Attention` in which a call of 64 queries takes about a second."""
     attention = Attention(DENSE, 8, 8, 64, threads=1)
     tokens = normal(8, 20_000, 64)
     attention.append(tokens, tokens)
     return attention
 
 
-def test_other_python_threads_go_on():
+def test_other_python_threads_keep_running():
     attention, queries = long_call(), normal(8, 64, 64)
     ticks = 0
     done = threading.Event()
@@ -238,18 +238,19 @@ def test_other_python_threads_go_on():
 
     thread = threading.Thread(target=tick)
     thread.start()
-    seen = []
-    # A call that holds the lock sees one tick at most; one that does not may wait for a processor.
-    while max(seen, default=0) < 5 and len(seen) < 100:
+    counts = []
+    # If a call holds the global interpreter lock, at most one tick passes in it. If not, few ticks
+    # may pass as well, because the other thread may have to wait for a processor.
+    while max(counts, default=0) < 5 and len(counts) < 100:
         before = ticks
         attention.attend(queries)
-        seen.append(ticks - before)
+        counts.append(ticks - before)
     done.set()
     thread.join()
-    assert max(seen) >= 5, seen
+    assert max(counts) >= 5, counts
 
 
-def test_two_threads_at_once_are_refused():
+def test_concurrent_use_by_two_threads_is_refused():
     # The call takes ten seconds, within which the second thread begins.
     attention, queries = long_call(), normal(8, 640, 64)
     results: list[BaseException | None] = []

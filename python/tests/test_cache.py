@@ -1,4 +1,4 @@
-"""Operations of `VAttentionCache`: places, ended rows, chunks, copies and files."""
+"""Tests of `VAttentionCache`: selection of sequences, ended rows, chunks, copies and files."""
 
 import copy
 import io
@@ -23,20 +23,20 @@ from shared import CONFIGS, DENSE, PROMISE
 from vattention import Pipeline
 
 LEARNS = Pipeline.load(CONFIGS / "snapkv.toml", "selectors.0.size=40", "selectors.0.window=16")
-"""A pipeline that keeps what the prompt's last queries attend to."""
+"""Pipeline that reads only the tokens that the prompt's last queries attend to."""
 
 SAMPLES = Pipeline.parse(PROMISE)
 
 
 def forward(model, ids, cache):
-    """Logits of a call's last token."""
+    """Runs the model on `ids`, and returns the logits of the last token."""
     mask = torch.ones(len(ids), cache.get_seq_length() + ids.shape[1], dtype=int)
     with torch.no_grad():
         return model(input_ids=ids, attention_mask=mask, **{CACHE: cache}).logits[:, -1]
 
 
 def filled(model, pipeline=DENSE, batch=3, tokens=30, steps=0, **options):
-    """A cache that has read a prompt, and some tokens after it."""
+    """Returns a cache that has read a prompt, and `steps` tokens after it."""
     cache = vt.VAttentionCache(model.config, pipeline, **options, report=True)
     forward(model, prompt(tokens=tokens, padding=(0,) * batch)["input_ids"], cache)
     for step in range(steps):
@@ -130,7 +130,7 @@ def test_an_empty_cache_selects_nothing():
 
 
 def ending(padding_token=0):
-    """A model whose first row ends some steps before the second, and its inputs."""
+    """Makes a model and inputs, of which the first row ends some steps before the second."""
     model, inputs = checkpoint(), prompt(tokens=40)
     first, second = generated(model, inputs).sequences[:, 40:].tolist()
     ends = next(token for token in first[2:] if token not in second and first.index(token) >= 2)
@@ -188,7 +188,7 @@ def test_rows_that_do_not_end_count():
 @pytest.mark.parametrize("pipeline", [LEARNS, SAMPLES], ids=["learns", "samples"])
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
 @pytest.mark.parametrize("padding", [(0,), (30, 0)], ids=["one", "padded"])
-def test_chunks_of_a_prompt_are_a_prompt(name, padding, pipeline):
+def test_a_prompt_in_chunks_equals_a_whole_one(name, padding, pipeline):
     model, inputs = checkpoint(name), prompt(tokens=150, padding=padding)
     whole = vt.VAttentionCache(model.config, pipeline, report=True)
     expected = generated(model, inputs, whole)
@@ -206,15 +206,15 @@ def test_chunks_of_a_prompt_are_a_prompt(name, padding, pipeline):
         ]
 
 
-def test_a_pipeline_that_keeps_little_would_change_the_answer():
-    """The test of chunks relies on pipelines that are far from dense."""
+def test_a_lossy_pipeline_changes_the_logits():
+    """The test of chunks relies on a pipeline that is far from dense."""
     model, inputs = checkpoint(), prompt(tokens=150, padding=(0,))
     dense = generated(model, inputs)
     lossy = generated(model, inputs, vt.VAttentionCache(model.config, LEARNS))
     assert (dense.logits[1] - lossy.logits[1]).abs().max() > 100 * TOLERANCE
 
 
-def test_a_second_prompt_is_no_chunk():
+def test_a_second_prompt_is_not_a_chunk():
     model = checkpoint()
     cache = filled(model, batch=1, steps=1)
     forward(model, torch.tensor([[1, 2, 3]]), cache)
@@ -229,7 +229,7 @@ def test_a_second_prompt_is_no_chunk():
 @pytest.mark.parametrize("padding", [(0,), (6, 0)], ids=["one", "padded"])
 @pytest.mark.parametrize("removed", [1, 10])
 def test_a_prompt_is_cropped(removed, padding):
-    """Selectors are shown the queries before the tokens that are cropped."""
+    """Selectors are shown the last queries before the cropped tokens."""
     model, inputs = checkpoint(), prompt(tokens=150, padding=padding)
     cropped, short = (
         vt.VAttentionCache(model.config, LEARNS, report=True),
@@ -271,9 +271,9 @@ def test_a_copy_continues_as_the_original_would(name, pipeline, steps):
         ids = torch.tensor([[20 + step], [30 + step]])
         logits = forward(model, ids, expected)
         assert torch.equal(forward(model, ids, copied), logits)
-    assert cache.get_seq_length() == 150 + steps, "the original is left alone"
-    assert [len(one.report()) for one in (cache, copied)] == [
-        one * len(cache._ours) * 2 for one in (steps, steps + 3)
+    assert cache.get_seq_length() == 150 + steps, "the original is unchanged"
+    assert [len(reported.report()) for reported in (cache, copied)] == [
+        count * len(cache._ours) * 2 for count in (steps, steps + 3)
     ]
     assert torch.equal(
         forward(model, torch.tensor([[20], [30]]), cache),
@@ -285,8 +285,8 @@ def test_a_copy_continues_as_the_original_would(name, pipeline, steps):
     )
 
 
-def test_a_prefix_is_used_again():
-    """A prefix is read once, and each question continues from a copy, as transformers advises."""
+def test_a_prefix_is_reused():
+    """Each question continues from a copy of the prefix's cache, as transformers recommends."""
     model = checkpoint()
     ids = prompt(tokens=80, padding=(0,))["input_ids"]
     prefix = vt.VAttentionCache(model.config, DENSE)
@@ -303,11 +303,10 @@ def test_forks_have_samples_of_their_own():
     for steps in (0, 1):
         cache = filled(model, SAMPLES, batch=1, tokens=1500, steps=steps, fall_back="never")
         forks = [cache.fork(), cache.fork(), cache.fork().fork()]
-        assert len({number for one in (cache, *forks) for number in one.layers[0].numbers}) == 4 + (
-            len(forks) - 3
-        )
-        logits = [forward(model, torch.tensor([[7]]), one) for one in (cache, *forks)]
-        assert all((one != other).any() for one, other in pairwise(logits))
+        caches = [cache, *forks]
+        assert len({number for forked in caches for number in forked.layers[0].numbers}) == 4
+        logits = [forward(model, torch.tensor([[7]]), forked) for forked in caches]
+        assert all((first != second).any() for first, second in pairwise(logits))
 
 
 def test_a_copy_belongs_to_the_same_model():
@@ -361,7 +360,7 @@ def test_a_loaded_prompt_is_cropped_beyond_its_queries():
     assert loaded.get_seq_length() == 51
 
 
-def test_a_loaded_cache_takes_a_model_of_its_own():
+def test_a_loaded_cache_belongs_to_its_first_model():
     model = checkpoint()
     loaded = pickle.loads(pickle.dumps(filled(model, batch=1)))
     forward(model, torch.tensor([[7]]), loaded)
@@ -369,7 +368,7 @@ def test_a_loaded_cache_takes_a_model_of_its_own():
         forward(checkpoint(seed=1), torch.tensor([[7]]), loaded)
 
 
-def test_crop_advises_what_exists():
+def test_crop_advises_to_copy_before():
     model = checkpoint()
     cache = filled(model, Pipeline.load("h2o"), batch=1, steps=1)
     before = cache.fork()
@@ -389,7 +388,7 @@ def test_crop_into_padding():
     cache = vt.VAttentionCache(model.config, DENSE)
     generated(model, inputs, cache, max_new_tokens=3)
     cache.crop(-10)
-    assert [len(one) for one in cache.layers[0].sequences] == [0, 12]
+    assert [len(attention) for attention in cache.layers[0].sequences] == [0, 12]
     cache.crop(-1000)
     assert cache.get_seq_length() == 0
 

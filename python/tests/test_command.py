@@ -1,4 +1,4 @@
-"""The `vattention` command that the package brings is the program."""
+"""Tests that the package's `vattention` command behaves as the Rust program."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""What README.md and docs/python.md show runs as it stands, from the repository's root."""
+"""Tests that the Python programs in README.md and docs/python.md run in the root folder."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def run(program):
-    """Output of a program that runs in the repository's root."""
+    """Runs a program in the repository's root folder, and returns its output."""
     command = [sys.executable, "-P", "-"]
     ran = subprocess.run(command, input=program, cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
@@ -34,7 +34,7 @@ def test_blocks_run(page):
         assert printed.startswith("2998500 . ") and "% read, error 0.0" in printed, printed
 
 
-def test_the_first_block_needs_what_the_extra_installs():
+def test_the_first_block_needs_no_pandas():
     pytest.importorskip("transformers")
     without = "import sys\nsys.modules.update(pandas=None)\n"
     assert "% read" in run(without + blocks("docs/python.md")[0])

@@ -1,4 +1,4 @@
-"""Pipelines: read, changed and checked, with the command's messages."""
+"""Tests of `Pipeline`: reading, changing, checking and saving, and the messages of errors."""
 
 import copy
 import pickle
@@ -9,7 +9,7 @@ from shared import CONFIGS, PROMISE
 from vattention import Attention, Pipeline, PipelineError
 
 
-def test_every_shipped_file_loads_and_is_written_as_it_was_read():
+def test_every_shipped_file_loads_and_round_trips():
     files = sorted(CONFIGS.glob("*.toml"))
     assert len(files) > 30
     for file in files:
@@ -41,7 +41,8 @@ def test_every_problem_has_its_place():
     with pytest.raises(PipelineError) as raised:
         Pipeline.parse(text, name="mine.toml")
     problems = raised.value.problems
-    assert [(one["file"], one["line"]) for one in problems] == [("mine.toml", 2), ("mine.toml", 6)]
+    places = [(problem["file"], problem["line"]) for problem in problems]
+    assert places == [("mine.toml", 2), ("mine.toml", 6)]
     assert "sink" in str(problems[0]["help"])
     assert "mine.toml:2:8: " in str(raised.value)
     assert isinstance(raised.value, ValueError)
@@ -73,19 +74,19 @@ def test_pipelines_are_copied_and_saved(tmp_path):
     assert pickle.loads(pickle.dumps(weights)).to_toml() == weights.to_toml()
 
 
-def test_a_file_that_is_not_there():
+def test_a_missing_file_is_named():
     with pytest.raises(PipelineError, match="nowhere.toml"):
         Pipeline.load("nowhere.toml")
 
 
-def test_a_change_that_does_not_fit():
+def test_an_unknown_field_in_a_change_is_refused():
     with pytest.raises(
         PipelineError, match="unknown field `epsilom` in estimator .did you mean `epsilon`"
     ):
         Pipeline.parse(PROMISE).set("estimator.epsilom=0.1")
 
 
-def test_shapes():
+def test_shapes_and_options_are_checked():
     pipeline = Pipeline.parse('[[selectors]]\ntype = "pq-cache"\nsize = 0.1\n')
     pipeline.check(4, 2, 16)
     with pytest.raises(ValueError, match="query_heads: expected a multiple of kv_heads = 2, got 3"):

@@ -1,5 +1,7 @@
-"""`vattention.ray` on a real cluster of two nodes on this machine. The command is one whose failures can be ordered; that of the package is
-in the last tests."""
+"""Tests of `vattention.ray` on a real cluster of two nodes on this machine.
+
+Most tests run `fake_command.py`, which fails on request; the last ones run the real command.
+"""
 
 import json
 import os
@@ -33,7 +35,7 @@ QUIET = {
 
 
 def fake_package(folder, version="fake 1"):
-    """A package whose command is that of fake_command."""
+    """Makes a copy of the package whose extension module is `fake_command.py`."""
     package = folder / "vattention"
     package.mkdir(parents=True)
     for file in PACKAGE.iterdir():
@@ -56,7 +58,7 @@ def environment(fake):
 
 @pytest.fixture(scope="module")
 def cluster(environment):
-    """A cluster of one node; tests add others. Its workers have the fake package."""
+    """Cluster of one node, to which tests add others. Its workers have the fake package."""
     before = dict(os.environ)
     os.environ.update(environment)
     cluster = Cluster(initialize_head=True, head_node_args=SMALL)
@@ -75,12 +77,12 @@ def second(cluster):
 
 
 def raylet(node):
-    """The process of a node that its tasks know it by."""
+    """Returns the process ID by which the tasks of a node recognize it."""
     return str(node.all_processes["raylet"][0].process.pid)
 
 
 class Run:
-    """A driver, in a folder of its own."""
+    """Process of a driver, in its own folder."""
 
     def __init__(
         self, cluster, environment, folder, *words, units=12, seconds=0.0, shards=6, address=None
@@ -111,7 +113,7 @@ class Run:
         )
 
     def end(self):
-        """The exit code, standard output and standard error."""
+        """Waits for the driver, and returns exit code, standard output and standard error."""
         try:
             out, said = self.process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
@@ -133,7 +135,7 @@ class Run:
 
 
 def one_process(environment, folder, units=12):
-    """What the command alone makes: its file of results, and its table."""
+    """Runs the command without Ray, and returns its lines of results and its table."""
     path = folder / "alone.jsonl"
     (folder / "alone").mkdir(exist_ok=True)
     words = ["evaluate", "--units", str(units), "--seconds", "0", "--log", str(folder / "alone")]
@@ -188,7 +190,7 @@ def test_as_one_process(cluster, second, environment, tmp_path):
 
 
 def test_a_node_dies(cluster, second, environment, tmp_path):
-    """Nothing is lost, nothing is counted twice."""
+    """No result is lost or counted twice."""
     run = Run(cluster, environment, tmp_path, "--hold", raylet(second))
     run.wait_for(lambda: run.held.exists() and run.lines() > 3)
     cluster.remove_node(second, allow_graceful=False)
@@ -201,7 +203,7 @@ def test_a_node_dies(cluster, second, environment, tmp_path):
 
 
 def test_a_node_dies_once_too_often(cluster, second, environment, tmp_path):
-    """It is told, and what had come is kept."""
+    """The driver reports the failure, and the results up to then are stored."""
     run = Run(cluster, environment, tmp_path, "--retries", "0", "--hold", raylet(second))
     run.wait_for(lambda: run.held.exists() and run.lines() > 3)
     cluster.remove_node(second, allow_graceful=False)
@@ -215,8 +217,7 @@ def test_a_node_dies_once_too_often(cluster, second, environment, tmp_path):
     assert run.lines() > 3
 
 
-def test_a_round_that_brings_nothing(cluster, environment, tmp_path):
-    """It ends, with what had come."""
+def test_a_round_without_results_is_an_error(cluster, environment, tmp_path):
     code, out, said = Run(cluster, environment, tmp_path, "--lose", "second 3", shards=2).end()
     assert (code, out) == (2, "") and "results are missing, and no shard computes them" in said, (
         said
@@ -225,8 +226,8 @@ def test_a_round_that_brings_nothing(cluster, environment, tmp_path):
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_a_driver_ends(cluster, environment, tmp_path, ending):
-    """And goes on where it was, by other shards."""
+def test_a_killed_driver_continues(cluster, environment, tmp_path, ending):
+    """The second driver has another number of shards."""
     first = Run(cluster, environment, tmp_path, seconds=0.3, shards=12)
     first.wait_for(lambda: first.lines() > 3)
     first.process.send_signal(ending)
@@ -240,14 +241,14 @@ def test_a_driver_ends(cluster, environment, tmp_path, ending):
     while computed != (computed := len(first.computed())):
         time.sleep(3)
     with first.results.open("ab") as file:
-        file.write(b'{"unit":"fir')  # As of a write that was cut.
+        file.write(b'{"unit":"fir')  # The rest of an interrupted write.
     again = Run(cluster, environment, tmp_path, shards=5)
     said = expect_whole(again, environment, tmp_path)
-    assert f"{kept.count(bytes([10])) - 1} results are known" in said
+    assert f"continuing from {kept.count(bytes([10])) - 1} results" in said
     assert len(again.computed()) <= 24 + 2
 
 
-def test_a_whole_file_needs_no_cluster(environment, tmp_path, cluster):
+def test_a_complete_file_needs_no_cluster(environment, tmp_path, cluster):
     one_process(environment, tmp_path)
     (tmp_path / "merged.jsonl").rename(tmp_path / "results.jsonl")
     run = Run(cluster, environment, tmp_path, address="127.0.0.1:1")
@@ -255,7 +256,7 @@ def test_a_whole_file_needs_no_cluster(environment, tmp_path, cluster):
     assert not run.computed()
 
 
-def test_an_error_is_told_once(cluster, second, environment, tmp_path):
+def test_an_error_is_reported_once(cluster, second, environment, tmp_path):
     run = Run(cluster, environment, tmp_path, "--fail", "first 3", seconds=0.2)
     code, out, said = run.end()
     assert (code, out) == (2, "")
@@ -279,7 +280,7 @@ def test_the_command_dies(cluster, environment, tmp_path):
 
 
 def test_another_version(cluster, environment, tmp_path):
-    # Only the node with the other version has a resource that is asked for.
+    # Only the node with the other version has the two cores that the task needs.
     other = fake_package(tmp_path / "package", "fake 2")
     node = cluster.add_node(
         wait=True, env_vars={"PYTHONPATH": str(other)}, **{**SMALL, "num_cpus": 2}
@@ -296,7 +297,7 @@ def test_another_version(cluster, environment, tmp_path):
 
 
 def test_inputs_that_differ(cluster, environment, tmp_path):
-    """Between what the driver saw and what a task sees, as on another node."""
+    """A task refuses files that differ from the driver's, as they may on another node."""
     from vattention.ray._inputs import find_inputs
     from vattention.ray._task import check_inputs
 
@@ -319,7 +320,7 @@ def test_inputs_that_differ(cluster, environment, tmp_path):
             "no-file",
         ]
     )
-    assert [one["path"] for one in inputs] == [
+    assert [entry["path"] for entry in inputs] == [
         str(model / "model.safetensors"),
         str(trace),
         str(prefill),
@@ -330,19 +331,20 @@ def test_inputs_that_differ(cluster, environment, tmp_path):
         check_inputs(str(tmp_path), inputs) or ""
     )
     (model / "model.safetensors").unlink()
-    assert (
-        f"{model / 'model.safetensors'}: No such file or directory; expected the driver's file of 7 bytes"
-        in (check_inputs(str(tmp_path), inputs) or "")
+    expected = (
+        f"{model / 'model.safetensors'}: No such file or directory; "
+        "expected the driver's file of 7 bytes"
     )
-    assert "is not there" in (check_inputs(str(tmp_path / "gone"), []) or "")
+    assert expected in (check_inputs(str(tmp_path), inputs) or "")
+    assert "does not exist" in (check_inputs(str(tmp_path / "gone"), []) or "")
 
 
 def test_the_files_of_pipelines_and_grids(tmp_path):
-    """Their own, those that they extend or vary, and those that selectors name; each once."""
+    """Inputs include the files that pipelines extend, that grids vary and that selectors name."""
     from vattention.ray._inputs import find_inputs
 
     def find(*words):
-        return {os.path.realpath(one["path"]) for one in find_inputs(["tune", *words])}
+        return {os.path.realpath(entry["path"]) for entry in find_inputs(["tune", *words])}
 
     learnt = tmp_path / "maps.safetensors"
     learnt.write_bytes((ROOT / "weights" / "smollm2-hash.safetensors").read_bytes())
@@ -361,13 +363,16 @@ def test_the_files_of_pipelines_and_grids(tmp_path):
 
 
 def test_a_node_that_reads_another_file(cluster, environment, tmp_path):
-    """Which the driver did not know of: what depends on it is refused."""
+    """The driver refuses results that depend on a file that it did not compare."""
     node = cluster.add_node(wait=True, env_vars={"FAKE_TRACE": "another"}, **SMALL)
     try:
         code, out, said = Run(cluster, environment, tmp_path, seconds=0.2).end()
     finally:
         cluster.remove_node(node, allow_graceful=False)
-    expected = "what was read is not what other results depend on: the trace; expected the same on all nodes"
+    expected = (
+        "the inputs differ from those of earlier results: the trace; "
+        "expected the same inputs on all nodes"
+    )
     assert (code, out) == (2, "") and expected in said, said
     assert "node " in said and "Traceback" not in said, said
 
@@ -376,10 +381,10 @@ def test_options_that_the_cluster_does_not_have(capsys, tmp_path):
     from vattention.ray.__main__ import main
 
     for words, expected in [
-        (["evaluate", "--shard=1/2"], "--shard: the shares are made here"),
-        (["compare", "--dump", "x"], "--dump: it needs more than the shards compute here"),
-        (["verify", "--plot", "x"], "--plot of verify: it needs more"),
-        (["study", "-o", "x"], "--output of study: only tune has it"),
+        (["evaluate", "--shard=1/2"], "--shard: shards are made here"),
+        (["compare", "--dump", "x"], "--dump: it needs more results than the shards compute here"),
+        (["verify", "--plot", "x"], "--plot of verify: it needs more results"),
+        (["study", "-o", "x"], "--output of study: only tune has this option"),
         (["capture"], "expected a command first: evaluate, compare, study, tune, verify"),
     ]:
         with pytest.raises(SystemExit, match="2"):
@@ -391,7 +396,7 @@ def test_options_that_the_cluster_does_not_have(capsys, tmp_path):
 def test_nothing_answers(cluster, environment, tmp_path):
     code, _, said = Run(cluster, environment, tmp_path, "--wait", "2", address="127.0.0.1:1").end()
     assert code == 2 and "127.0.0.1:1: nothing answers within 2 seconds" in said, said
-    # Something that is no Ray answers.
+    # A server that is not Ray accepts the connection.
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -418,7 +423,7 @@ def test_no_node_is_large_enough(cluster, environment, tmp_path):
 def test_files_that_are_something_else(cluster, environment, tmp_path):
     (tmp_path / "results.jsonl").write_text("notes\n")
     code, _, said = Run(cluster, environment, tmp_path).end()
-    assert code == 2 and "expected results that vattention kept" in said
+    assert code == 2 and "expected a file of results by vattention" in said
     assert (tmp_path / "results.jsonl").read_text() == "notes\n"
 
 
@@ -426,7 +431,7 @@ def test_two_drivers_of_one_file(cluster, environment, tmp_path):
     first = Run(cluster, environment, tmp_path, seconds=0.2)
     first.wait_for(lambda: first.results.exists() and first.computed())
     code, _, said = Run(cluster, environment, tmp_path).end()
-    assert code == 2 and "another driver keeps its results there" in said
+    assert code == 2 and "another driver is using this file" in said
     assert first.end()[0] == 0
 
 
@@ -467,7 +472,7 @@ HELD_OUT = [
     "--held-out-queries",
     "4",
 ]
-# And how many results have come when a node is killed.
+# Commands, and the number of results after which a node is killed; None means no node is.
 REAL = {
     "evaluate": (
         [
@@ -504,16 +509,19 @@ REAL = {
 
 @pytest.fixture(scope="module")
 def own_cluster():
-    """A cluster of one node, whose workers have the package's own command."""
-    own = {"env_vars": {"PYTHONPATH": ""}}
-    cluster = Cluster(initialize_head=True, head_node_args={**SMALL, **own})
+    """Cluster of one node, whose workers have the package's own command."""
+    variables = {"env_vars": {"PYTHONPATH": ""}}
+    cluster = Cluster(initialize_head=True, head_node_args={**SMALL, **variables})
     yield cluster
     cluster.shutdown()
 
 
 @pytest.mark.parametrize("name", REAL)
 def test_the_real_command(own_cluster, tmp_path, name):
-    """On two nodes, of which one is killed; in several rounds, where densities are searched for, and where rungs follow each other."""
+    """Two nodes, one of which is killed, give the results of a single process.
+
+    A search for densities and the rungs of `tune` need several rounds.
+    """
     environment = {
         **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         **QUIET,
@@ -559,7 +567,7 @@ def test_the_real_command(own_cluster, tmp_path, name):
 
 
 class Outputs:
-    """What a command writes, in a folder of its own."""
+    """Output files of a command, in their own folder."""
 
     def __init__(self, folder, command):
         folder.mkdir()
@@ -576,7 +584,7 @@ class Outputs:
         return without_times(json.loads(self.json.read_text()))
 
     def kept(self):
-        """The results by what they are of, each of which is there once."""
+        """Returns results by unit or digest, each of which must occur once."""
         text = self.results.read_text() if self.results.exists() else ""
         lines = [
             json.loads(line) for line in text.splitlines() if not line.startswith('{"vattention":')
@@ -586,7 +594,7 @@ class Outputs:
         return kept
 
     def count(self):
-        """How many results have come, of a cluster."""
+        """Returns the number of results in the file of a driver."""
         return self.results.read_bytes().count(b"\n") - 1 if self.results.exists() else 0
 
     def pipelines(self):
@@ -598,7 +606,7 @@ class Outputs:
 
 
 def without_times(results):
-    """Results without what a clock measured."""
+    """Returns results without their measured times."""
     match results:
         case dict():
             return {
@@ -607,5 +615,5 @@ def without_times(results):
                 if not name.endswith(("seconds", "_ms", "_us"))
             }
         case list():
-            return [without_times(one) for one in results]
+            return [without_times(item) for item in results]
     return results

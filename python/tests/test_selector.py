@@ -1,4 +1,4 @@
-"""Selectors written in Python: composed with native parts, and what is said of those that are wrong."""
+"""Tests of selectors written in Python: composition with native parts, and errors."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from vattention.testing import laws
 
 @vattention.selector("test-top")
 class Top:
-    """The tokens of the largest logits."""
+    """Selector of the tokens with the largest logits."""
 
     def __init__(self, size):
         self.size = size
@@ -29,7 +29,7 @@ class Top:
 
 
 class Broken(Top):
-    """May be changed by a test."""
+    """Selector whose methods tests replace."""
 
     def __init__(self, size=4):
         super().__init__(size)
@@ -45,16 +45,16 @@ def pipeline(name: str, settings: str = "", rest: str = "") -> Pipeline:
 OURS = pipeline("test-top", "settings = { size = 10 }")
 
 
-def test_it_picks_as_its_native_counterpart():
+def test_picks_equal_those_of_the_native_counterpart():
     native = Pipeline.parse('[[selectors]]\ntype = "oracle-top-k"\nsize = 10\n')
     queries = normal(QUERY_HEADS, 3, DIM)
     options = {"fall_back": "never", "return_selection": True}
-    ours, expected = (filled(one, 500, **options).attend(queries) for one in (OURS, native))
+    ours, expected = (filled(variant, 500, **options).attend(queries) for variant in (OURS, native))
     assert_array_equal(ours.selection[1], expected.selection[1])
     assert_array_equal(ours.out, expected.out)
 
 
-def test_it_goes_with_native_parts():
+def test_it_composes_with_native_parts():
     both = Pipeline.parse(
         '[[selectors]]\ntype = "window"\nsize = 20\n\n'
         '[[selectors]]\ntype = "python"\nname = "test-top"\nsettings = { size = 10 }\n\n'
@@ -90,7 +90,7 @@ def test_a_law_that_is_broken_is_named(monkeypatch, select, law):
         laws(pipeline("test-broken"), cases=16)
 
 
-def test_laws_tell_what_it_raises(monkeypatch):
+def test_laws_report_exceptions_of_the_selector(monkeypatch):
     def select(self, query, visible, taken):
         raise LookupError("not here")
 
@@ -115,7 +115,7 @@ def test_wrong_picks_are_refused(monkeypatch, picked, error, message):
         filled(pipeline("test-broken"), 500).attend(normal(QUERY_HEADS, 1, DIM))
 
 
-def test_what_it_raises_arrives(monkeypatch):
+def test_exceptions_rpipelinethe_caller(monkeypatch):
     def select(self, query, visible, taken):
         raise LookupError("not here")
 
@@ -138,7 +138,7 @@ def test_what_it_raises_arrives(monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["select", "append", "__deepcopy__"])
-def test_what_it_raises_names_it(monkeypatch, method):
+def test_exceptions_name_the_selector(monkeypatch, method):
     def fail(self, *_):
         raise LookupError("not here")
 

@@ -1,4 +1,4 @@
-"""Traces, and what is measured on them."""
+"""Tests of traces and of the tools that measure pipelines on them."""
 
 import json
 
@@ -68,7 +68,7 @@ def test_a_trace_is_written(tmp_path):
         ({"queries": None}, r"layers\[3\]: expected `queries`"),
     ],
 )
-def test_what_is_no_trace_is_refused(tmp_path, change, message):
+def test_invalid_layers_are_refused(tmp_path, change, message):
     keys = normal(KV_HEADS, 30, DIM)
     layer = {"queries": normal(QUERY_HEADS, 2, DIM), "keys": keys, "values": keys, **change}
     with pytest.raises(ValueError, match=message):
@@ -94,17 +94,17 @@ STREAMING = CONFIGS / "streaming-llm.toml"
 
 
 @pytest.mark.parametrize(
-    "one", [str(STREAMING), STREAMING, "streaming-llm", Pipeline.load("streaming-llm")]
+    "pipeline", [str(STREAMING), STREAMING, "streaming-llm", Pipeline.load("streaming-llm")]
 )
-def test_one_pipeline_is_a_list_of_one(one):
+def test_one_pipeline_is_a_list_of_one(pipeline):
     """A path is a single item, not a list of letters."""
     layer = next(iter(Trace(TRACE).layers))
-    found = vattention.compare(one, TRACE, layers=[layer], queries=2)
-    assert [pipeline["pipeline"] for pipeline in found["pipelines"]] == ["StreamingLLM"]
-    limits = vattention.study("limit", TRACE, pipelines=one, layers=[layer], queries=2)
+    found = vattention.compare(pipeline, TRACE, layers=[layer], queries=2)
+    assert [entry["pipeline"] for entry in found["pipelines"]] == ["StreamingLLM"]
+    limits = vattention.study("limit", TRACE, pipelines=pipeline, layers=[layer], queries=2)
     assert limits["trace"] == str(TRACE)
-    with pytest.raises(ValueError, match="pipelines: 1; the study `tightness` expects none"):
-        vattention.study("tightness", TRACE, pipelines=one)
+    with pytest.raises(ValueError, match="pipelines: the study `tightness` expects none, got 1"):
+        vattention.study("tightness", TRACE, pipelines=pipeline)
 
 
 def test_a_pipeline_that_does_not_fit_is_named(tmp_path):
@@ -119,15 +119,16 @@ def test_verify():
     few = vattention.verify(CONFIGS / "vattention-oracle.toml", TRACE, trials=8)
     assert (few["verdict"], few["held"]) == ("undecided", False)
     trials = few["row_coverage"]["least_trials"]
-    kept = vattention.verify(CONFIGS / "vattention-oracle.toml", TRACE, trials=trials)
-    assert (kept["verdict"], kept["held"]) == ("held", True)
-    assert len(kept["heads"]) == sum(one["query_heads"] for one in Trace(TRACE).layers.values())
+    enough = vattention.verify(CONFIGS / "vattention-oracle.toml", TRACE, trials=trials)
+    assert (enough["verdict"], enough["held"]) == ("held", True)
+    layers = Trace(TRACE).layers.values()
+    assert len(enough["heads"]) == sum(layer["query_heads"] for layer in layers)
     with pytest.raises(ValueError, match="estimator"):
         vattention.verify(CONFIGS / "dense.toml", TRACE)
 
 
 def test_verify_finds_a_broken_promise_and_its_cause(tmp_path):
-    """One token among 4000 has most of the attention, and nothing looks for it."""
+    """One token among 4000 has most of the attention, and no selector finds it."""
     queries, keys, values = np.ones((1, 1, 8)), 0.1 * normal(1, 4000, 8), 1 + normal(1, 4000, 8)
     keys[0, 1234], values[0, 1234] = 5, 50
     layer = {"queries": queries.astype(np.float32), "keys": keys, "values": values}
@@ -166,7 +167,7 @@ def test_studies(name, parameters):
     json.dumps(found)
 
 
-def test_what_is_no_study():
+def test_unknown_studies_and_options_are_refused():
     with pytest.raises(
         ValueError,
         match="study: unknown variant `tightnes`, expected one of `tightness`, `epsilon`",
@@ -177,7 +178,7 @@ def test_what_is_no_study():
         match="study: unknown field `epsilons`, expected one of `epsilon`, `delta`, `trials`",
     ):
         vattention.study("tightness", TRACE, epsilons=[0.1])
-    with pytest.raises(ValueError, match="pipelines: 0; the study `limit` expects at least one"):
+    with pytest.raises(ValueError, match="the study `limit` expects at least one, got 0"):
         vattention.study("limit", TRACE)
     with pytest.raises(ValueError, match="study: .*expected a number strictly between 0 and 1"):
         vattention.study("tightness", TRACE, epsilon=2.0)

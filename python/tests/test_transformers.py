@@ -1,4 +1,7 @@
-"""Generation with `transformers`: dense through us is transformers' own, whatever the model and the kind of generation."""
+"""Tests of generation with `transformers`.
+
+The dense pipeline must generate what transformers does by itself, in all models and modes.
+"""
 
 import gc
 import threading
@@ -26,7 +29,7 @@ SMOLLM2 = ROOT / "models" / "smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("padding", [(0,), (6, 0)], ids=["one", "padded"])
-def test_dense_is_transformers_own(name, padding):
+def test_dense_equals_transformers(name, padding):
     model, inputs = checkpoint(name), prompt(padding=padding)
     cache = vt.VAttentionCache(model.config, DENSE, report=True)
     found = generated(model, inputs, cache)
@@ -73,8 +76,8 @@ def test_assisted_generation():
     assert max(entry["rows"] for entry in cache.report()) > 4, "several tokens in one call"
 
 
-def test_a_cache_goes_on():
-    """A second prompt on top of the first, as in a chat."""
+def test_a_cache_continues():
+    """A second prompt follows the first, as in a chat."""
     model, inputs = checkpoint(), prompt(padding=(0,))
     cache = vt.VAttentionCache(model.config, DENSE)
     first = generated(model, inputs, cache).sequences
@@ -168,15 +171,15 @@ def test_samples_differ_between_sequences_and_beams():
     assert (first.out != second.out).any()
 
 
-# What is refused.
+# Errors.
 
 
-def test_models_that_do_what_we_do_not():
+def test_unsupported_models_are_refused():
     with pytest.raises(ValueError, match="Gemma2Config caps its logits"):
         vt.VAttentionCache(transformers.Gemma2Config(**SIZES), DENSE)
     with pytest.raises(ValueError, match=r"DeepseekV3Config caches latent vectors \(MLA"):
         vt.VAttentionCache(transformers.DeepseekV3Config(), DENSE)
-    with pytest.raises(ValueError, match="no layer has the attention that a pipeline is for"):
+    with pytest.raises(ValueError, match="expected at least one layer of full or sliding"):
         vt.VAttentionCache(
             transformers.LlamaConfig(**SIZES, layer_types=["linear_attention"] * 6), DENSE
         )
@@ -192,25 +195,26 @@ def test_models_that_do_what_we_do_not():
         generated(model, prompt(), vt.VAttentionCache(config, DENSE))
 
 
-def test_a_window_that_is_too_short():
+def test_a_window_that_is_too_short_is_refused():
     model, inputs = checkpoint("mistral"), prompt(tokens=60)
     with pytest.raises(ValueError, match="layer 0 slides over 64 tokens: expected no more, got 65"):
         generated(model, inputs, vt.VAttentionCache(model.config, DENSE))
 
 
-def test_another_attention_function():
+def test_another_attention_function_is_refused():
     model = checkpoint()
     cache = vt.VAttentionCache(model.config, DENSE)
     generated(model, prompt(), cache)
     model.set_attn_implementation("sdpa")
     with pytest.raises(
         RuntimeError,
-        match=r"the model's attention is `sdpa`: expected model.set_attn_implementation\('vattention'\)",
+        match=r"the model's attention is `sdpa`: expected "
+        r"model.set_attn_implementation\('vattention'\)",
     ):
         generated(model, prompt(tokens=40), cache)
 
 
-def test_another_model_or_type():
+def test_another_model_or_type_is_refused():
     model, inputs = checkpoint(), prompt()
     cache = vt.VAttentionCache(model.config, DENSE)
     sequences = generated(model, inputs, cache).sequences
@@ -228,7 +232,7 @@ def test_another_model_or_type():
         generated(model.to(torch.bfloat16), longer, cache)
 
 
-def test_a_model_that_is_gone():
+def test_another_model_is_refused_after_the_first_is_freed():
     model, inputs = checkpoint(), prompt()
     cache = vt.VAttentionCache(model.config, DENSE)
     sequences = generated(model, inputs, cache).sequences
@@ -239,7 +243,7 @@ def test_a_model_that_is_gone():
         generated(checkpoint(), longer, cache)
 
 
-def test_two_threads_at_once():
+def test_concurrent_use_by_two_threads_is_refused():
     model, inputs = checkpoint(), prompt(tokens=400, padding=(0, 0))
     cache = vt.VAttentionCache(model.config, DENSE)
     start, failures = threading.Barrier(2), []
@@ -259,7 +263,7 @@ def test_two_threads_at_once():
     assert any("in use by another thread" in failure for failure in failures), failures
 
 
-def test_masks_that_hide_more():
+def test_masks_that_hide_more_than_padding_are_refused():
     model, inputs = checkpoint(), prompt()
     cache = vt.VAttentionCache(model.config, DENSE)
     with torch.no_grad():
@@ -267,18 +271,18 @@ def test_masks_that_hide_more():
         mask = torch.cat([inputs["attention_mask"], torch.ones(2, 1, dtype=int)], 1)
         mask[1, 10] = 0
         with pytest.raises(
-            ValueError, match="attention_mask: expected one that shows each token all before it"
+            ValueError, match="attention_mask: expected a mask that hides nothing but later tokens"
         ):
             model(input_ids=torch.ones(2, 1, dtype=int), attention_mask=mask, **{CACHE: cache})
 
 
-def test_gradients():
+def test_gradients_are_refused():
     model = checkpoint()
     with pytest.raises(ValueError, match="has no gradient: expected torch.no_grad"):
         model(**prompt(), **{CACHE: vt.VAttentionCache(model.config, DENSE)})
 
 
-def test_what_learns_cannot_be_cropped():
+def test_cropping_is_refused_after_learning():
     model, inputs = checkpoint(), prompt(padding=(0,))
     cache = vt.VAttentionCache(model.config, CONFIGS / "h2o.toml")
     generated(model, inputs, cache, max_new_tokens=2)
@@ -314,7 +318,7 @@ def test_capture(name, tmp_path):
         .reshape(4, -1)
     )
     assert abs(captured - model_output[0][0, -4:].numpy()).max() < TOLERANCE, (
-        "with the model's own scale"
+        "the scale must be the model's own"
     )
     with pytest.raises(ValueError, match=r"expected shape \[1, tokens\]"):
         vt.capture(model, prompt()["input_ids"])
@@ -325,7 +329,7 @@ def test_capture(name, tmp_path):
 @pytest.fixture(scope="module")
 def smollm2():
     if not SMOLLM2.exists():
-        pytest.skip(f"{SMOLLM2} is not there; tools/get_smollm2.py gets it")
+        pytest.skip(f"{SMOLLM2} is missing; download it with tools/get_smollm2.py")
     pytest.importorskip("gguf")
     pytest.importorskip("accelerate")
     options = {

@@ -1,14 +1,15 @@
-"""Verified sparse attention: decode over long KV caches that reads a few percent of the tokens and keeps a promise.
+"""Verified sparse attention: decoding that reads a few percent of a KV cache and keeps a promise.
 
-| you want to | begin with |
+| task | begin with |
 |---|---|
-| generate with a model of `transformers` | `vattention.transformers.VAttentionCache` |
-| attend to keys and values of your own | `Pipeline`, `Attention` |
-| know how far a pipeline is off on your model | `vattention.transformers.capture`, `Trace`, `compare`, `verify`, `study` |
-| try out a selector in Python | `selector`, `vattention.testing.laws` |
+| generate text with a model of `transformers` | `vattention.transformers.VAttentionCache` |
+| attend to your own keys and values | `Pipeline`, `Attention` |
+| record the attention inputs of a model | `vattention.transformers.capture`, `write_trace` |
+| measure the error of a pipeline on them | `Trace`, `compare`, `verify`, `study` |
+| write a selector in Python | `selector`, `vattention.testing.laws` |
 
-Arrays come in as anything that knows DLPack or the buffer protocol, in float32, float16 or bfloat16 and in the CPU's memory:
-numpy arrays, torch tensors, memoryviews. They go out as numpy arrays.
+Functions take arrays that support DLPack or the buffer protocol, such as numpy arrays, torch
+tensors and memoryviews, in float32, float16 or bfloat16, in CPU memory. They return numpy arrays.
 """
 
 from vattention._saving import register as _register_pickling

@@ -1,4 +1,4 @@
-"""The `vattention` command: the Rust program, run by Python's."""
+"""The `vattention` command: a Python entry point that runs the Rust program."""
 
 import signal
 import sys
@@ -8,8 +8,9 @@ from vattention._vattention import run_command
 
 
 def main() -> NoReturn:
-    """Runs the command that the process was called with, and ends the process with its exit code."""
-    # Python would keep Ctrl-C for code of its own, which runs when the command has ended. Where the shell ignores it, so does the command.
+    """Runs the command of `sys.argv` and exits with its exit code."""
+    # Python's own handler of Ctrl-C would run only after the command has ended. If the shell set
+    # the signal to be ignored, the command ignores it, too.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(run_command(["vattention", *sys.argv[1:]]))

@@ -10,23 +10,24 @@ from vattention._vattention import register_selector
 
 
 class Selector(Protocol):
-    """Picks tokens for the queries of one KV head of one layer of one sequence.
+    """Selector of one KV head of one layer of one sequence.
 
-    Each KV head has an object of its own, made when the sequence starts, with the pipeline's `settings` as keywords. When the sequence
-    forks, `copy.deepcopy` copies it.
+    Each KV head has its own object. It is constructed when the sequence starts, with the pipeline's
+    `settings` as keyword arguments, and copied by `copy.deepcopy` when the sequence is forked.
     """
 
     def append(self, keys: NDArray[np.float32]) -> None:
-        """Takes note of new tokens' keys `[new, head_dim]`, in order, as they are stored."""
+        """Receives the keys of new tokens, `[new, head_dim]`, in order and as they are stored."""
         ...
 
     def select(
         self, query: NDArray[np.float32], visible: int, taken: NDArray[np.int64]
     ) -> Iterable[int]:
-        """Returns tokens that a query head reads for certain: integers in `0..visible`, in any order.
+        """Returns tokens that a query head always reads: integers in `0..visible`, in any order.
 
-        `query` `[head_dim]` is scaled, `taken` are the tokens that selectors before this one took, ascending. More tokens than `visible`
-        may have been appended; what is picked may not depend on those.
+        `query`, `[head_dim]`, is already multiplied by the scale of the logits. `taken`, ascending,
+        has the tokens that earlier selectors of the pipeline picked. More than `visible` tokens may
+        have been appended; the result must not depend on the additional ones.
         """
         ...
 
@@ -35,7 +36,7 @@ _Class = TypeVar("_Class", bound=Callable[..., Selector])
 
 
 def selector(name: str) -> Callable[[_Class], _Class]:
-    """Registers a class with `append` and `select` under a name, for pipelines of this process.
+    """Registers a class with the methods of `Selector` under a name, for pipelines of this process.
 
         @vattention.selector("every-nth")
         class EveryNth:
@@ -48,16 +49,17 @@ def selector(name: str) -> Callable[[_Class], _Class]:
             def select(self, query, visible, taken):
                 return range(0, visible, self.n)
 
-    A pipeline names it beside native selectors:
+    A pipeline refers to the class by this name, alone or together with native selectors:
 
         [[selectors]]
         type = "python"
         name = "every-nth"
         settings = { n = 8 }
 
-    It is for trying out ideas: each query head's pick at each step takes tens of microseconds more than its own work, and no two
-    heads are asked at the same time. `vattention.testing.laws` says what a selector must heed. A second class of one name takes the place
-    of the first, in sequences that start later.
+    Python selectors are meant for prototypes. Each call of `select` (one per query head and step)
+    costs tens of microseconds in addition to the work of the class, and calls never run in
+    parallel. `vattention.testing.laws` tests the rules that every selector must obey. A class that
+    is registered under a name in use replaces the earlier class in sequences that start later.
     """
 
     def register(class_: _Class) -> _Class:

@@ -1,4 +1,4 @@
-"""Pipelines compared, verified and studied on a trace."""
+"""Comparison, verification and study of pipelines on a trace."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +24,8 @@ Study = Literal[
     "limit",
 ]
 
-_OF_PIPELINES = ("calibration", "pareto", "limit")
-_OF_BACKENDS = ("sensitivity", "pareto", "limit")
+_WITH_PIPELINES = ("calibration", "pareto", "limit")
+_WITH_BACKEND = ("sensitivity", "pareto", "limit")
 
 
 def compare(
@@ -39,16 +39,19 @@ def compare(
 ) -> Result:
     """Compares pipelines with exact attention in f64 on a trace, as `vattention compare` does.
 
-    `pipelines` are pipelines, paths of files or names of built-in pipelines: a list, or one.
+    `pipelines` is one pipeline or a list; each is a `Pipeline`, the path of a file or the name of a
+    built-in pipeline. `layers` restricts the comparison to some layers of the trace, and `queries`
+    to the last queries of each layer. `progress=True` shows a progress bar if tqdm is installed.
 
-    Of each pipeline, `result["pipelines"]` has what it read (`density`), `recall`, errors of output, denominator and numerator (mean,
-    p50, p95, max), error bars, and how its promise fared (`guarantee`); `pandas.json_normalize` makes a table of them.
+    `result["pipelines"]` has a dict for each pipeline: the share of tokens read (`density`),
+    `recall`, relative errors of output, denominator and numerator (mean, p50, p95, max), error
+    bars, and the test of the promise (`guarantee`). `pandas.json_normalize` makes a table of them.
 
-    `layers` and `queries` (the last ones of each layer) choose a part of the trace; `progress` shows a bar, if tqdm is installed.
+    Cost: one pass of exact attention over the trace, and one pass of each pipeline. Ctrl-C
+    interrupts the call.
 
-    Cost: one pass of exact attention over the trace, and one of each pipeline. Ctrl-C ends it.
-
-    Raises ValueError if a pipeline or a setting does not fit the trace, OSError if the trace cannot be read.
+    Raises ValueError if a pipeline or a setting does not fit the trace, OSError if the trace cannot
+    be read.
     """
     with _bar(progress, "steps") as show:
         return _vattention.compare(
@@ -64,16 +67,21 @@ def compare(
 def verify(
     pipeline: Pipeline | _Path, trace: Trace | _Path, *, trials: int = 2000, progress: bool = False
 ) -> Result:
-    """Draws `trials` samples for each KV head of a trace and tells whether a pipeline keeps its promise, as `vattention verify` does.
+    """Tests on a trace whether a pipeline keeps its promise, as `vattention verify` does.
 
-    `result["verdict"]` is "held", "contradicted" or "undecided": nothing contradicts the promise, but a count is improbable
-    (`result["suspected_by"]`), or some rows have too few samples to be judged (`result["row_coverage"]`, which has the `least_trials`
-    that judge all). `result["fault"]` is where and why it fails,
-    `result["heads"]` what each query head did; `pandas.DataFrame(result["heads"])` makes a table of these.
+    The pipeline runs `trials` times for each KV head, with independent samples.
 
-    Cost: the pipeline, `trials` times for each KV head, on all cores. Ctrl-C ends it.
+    `result["verdict"]` is "held", "contradicted" or "undecided". "undecided" means that nothing
+    contradicts the promise, but that a count of violations is improbable (`result["suspected_by"]`)
+    or that some rows had too few samples for a verdict (`result["row_coverage"]`, whose
+    `least_trials` would suffice for all rows). `result["fault"]` has the place and the cause of a
+    failure. `result["heads"]` has a dict for each query head; `pandas.DataFrame(result["heads"])`
+    makes a table of them.
 
-    Raises ValueError if the pipeline promises nothing or does not fit the trace, OSError if the trace cannot be read.
+    Cost: `trials` runs of the pipeline for each KV head, on all cores. Ctrl-C interrupts the call.
+
+    Raises ValueError if the pipeline has no promise or does not fit the trace, OSError if the trace
+    cannot be read.
     """
     with _bar(progress, "samples") as show:
         return _vattention.verify(_pipeline(pipeline), _trace(trace), trials=trials, progress=show)
@@ -90,20 +98,25 @@ def study(
     progress: bool = False,
     **options: Any,
 ) -> Result:
-    """Makes one of the paper's experiments on a trace, as `vattention study` does; docs/results.md shows results.
+    """Runs one of the paper's experiments on a trace, as `vattention study` does.
 
-    `options` are those of the command, with its defaults: `trials`, `epsilon`, `delta`, `epsilons`, `deltas`, `sizes`, `share`,
-    `shares`, `mass`, each where a study has it. `pipelines` are for calibration, pareto and limit; `backend`, by default "cpu", for
-    sensitivity, pareto and limit.
+    `options` are the options of this study in the command, with the same defaults: `trials`,
+    `epsilon`, `delta`, `epsilons`, `deltas`, `sizes`, `share`, `shares`, `mass`. `pipelines` is
+    required by the studies calibration, pareto and limit, and no other study takes it. `backend`,
+    by default "cpu", is for sensitivity, pareto and limit. `layers`, `queries` and `progress` are
+    those of `compare`.
 
-    Raises ValueError for a study, an option or a pipeline that does not fit, OSError if the trace cannot be read.
+    The result has the fields of the command's JSON; docs/results.md shows results.
+
+    Raises ValueError for an unknown study, for an option that the study does not have, and for a
+    pipeline that does not fit the trace; OSError if the trace cannot be read.
     """
     chosen = _pipelines(pipelines)
-    if (name in _OF_PIPELINES) != bool(chosen):
-        expected = "at least one" if name in _OF_PIPELINES else "none"
-        raise ValueError(f"pipelines: {len(chosen)}; the study `{name}` expects {expected}")
-    if backend is not None and name not in _OF_BACKENDS:
-        raise ValueError(f"backend: the study `{name}` has none")
+    if (name in _WITH_PIPELINES) != bool(chosen):
+        expected = "at least one" if name in _WITH_PIPELINES else "none"
+        raise ValueError(f"pipelines: the study `{name}` expects {expected}, got {len(chosen)}")
+    if backend is not None and name not in _WITH_BACKEND:
+        raise ValueError(f"backend: the study `{name}` takes no backend")
     with _bar(progress, "steps") as show:
         return _vattention.study(
             {"study": name, **options},
@@ -124,7 +137,7 @@ def _pipelines(given: Iterable[Pipeline | _Path] | Pipeline | _Path) -> list[Pip
     """Converts a list or a single item to pipelines. A text is one item."""
     if isinstance(given, (Pipeline, str, PathLike)):
         return [_pipeline(given)]
-    return [_pipeline(one) for one in given]
+    return [_pipeline(item) for item in given]
 
 
 def _trace(given: Trace | _Path) -> Trace:
@@ -133,7 +146,7 @@ def _trace(given: Trace | _Path) -> Trace:
 
 @contextmanager
 def _bar(wanted: bool, unit: str) -> Iterator[Progress]:
-    """What shows progress by a bar of tqdm, if that is wanted and installed."""
+    """Yields a callback that updates a bar of tqdm; None if not `wanted` or without tqdm."""
     if not wanted:
         yield None
         return

@@ -1,4 +1,4 @@
-"""The dicts that reports and results are made of."""
+"""Types of the dicts in reports and results."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NotRequired, TypedDict
@@ -7,21 +7,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 Kind = Literal["none", "asymptotic", "finite-sample", "exact"]
-"""What a promise or an error bar rests on, weakest first."""
+"""Kind of evidence behind a promise or an error bar, weakest first."""
 
 
 class Problem(TypedDict):
-    """One thing that is wrong with a pipeline."""
+    """Single fault of a pipeline file."""
 
     message: str
-    """What is wrong."""
+    """Description of the fault."""
     help: str | None
-    """What may have been meant, or what is allowed."""
+    """Similar names, or the allowed values."""
     file: str | None
     line: int | None
-    """From 1."""
+    """Line number, from 1."""
     column: int | None
-    """From 1."""
+    """Column number, from 1."""
 
 
 class Promise(TypedDict):
@@ -29,105 +29,112 @@ class Promise(TypedDict):
 
     target: Literal["sdpa", "denominator", "numerator"]
     epsilon: float
-    """The relative error allowed, in (0, 1)."""
+    """Largest relative error that satisfies the promise, in (0, 1)."""
     delta: float
-    """The probability with which it may be exceeded, in (0, 1)."""
+    """Probability with which the error may exceed epsilon, in (0, 1)."""
     scope: Literal["row", "step"]
+    """Rows that share delta: "row" means each query head by itself, "step" all of a layer."""
 
 
 class RowReport(TypedDict):
-    """What one query head read at one step, and what that is worth."""
+    """Tokens that one query head read for one query, and the guarantee for its output."""
 
     query: int
-    """The query's place in the call."""
+    """Index of the query in the call."""
     query_head: int
     visible: int
-    """Tokens that the row might have read."""
+    """Number of tokens that the row may read."""
     read: int
-    """Tokens that it read: certain and sampled."""
+    """Number of tokens that the row read: `certain` + `sampled`."""
     certain: int
-    """Tokens read for certain."""
+    """Number of tokens that selectors picked, which are always read."""
     sampled: int
-    """Tokens drawn by chance."""
+    """Number of tokens drawn at random."""
     read_by_group: int
-    """Different tokens that the query heads of its KV head read together."""
+    """Number of distinct tokens read by all query heads of the row's KV head."""
     budget: int | None
-    """Tokens that the estimator asked for at last."""
+    """Sample size that the estimator requested at its last check, in tokens."""
     fell_back: bool
-    """Whether everything was read because that is faster than so long a list."""
+    """True if the row read all tokens because a long token list would have been slower."""
     unobserved: bool
-    """True if everything was read because a selector learns from a prompt and was shown none."""
+    """True if the row read all tokens because a selector was shown no prompt to learn from."""
     kind: Kind
-    """What the promise and the error bar rest on."""
+    """Kind of evidence behind the promise and the error bar."""
     assumes: list[str]
-    """What they take for granted: normal, moments, tail-seen."""
+    """Assumptions behind the promise and the error bar: "normal", "moments", "tail-seen"."""
     promised: bool
-    """Whether the pipeline promises an error within epsilon."""
+    """True if the pipeline promises an error within epsilon."""
     held: bool
-    """Whether the sample was found large enough for the promise."""
+    """True if the sample was large enough for the promise."""
     bar: float | None
-    """The relative error that is exceeded with probability delta at most; None if the sample does not say, infinite if it says nothing."""
+    """Bound on the relative error, exceeded with a probability of at most delta.
+
+    None if the sample cannot give an error bar, infinite if the error may be arbitrarily large.
+    """
     error: float | None
-    """With check=True: the output's relative error, |out - dense| / |dense|."""
+    """Relative error of the output, |out - dense| / |dense|; None without `check=True`."""
     violated: bool | None
-    """With check=True and a promise: whether the error of what is promised exceeds epsilon."""
+    """True if the error of the promise's target exceeds epsilon.
+
+    None without `check=True` or without a promise.
+    """
 
 
 class Summary(TypedDict):
-    """The rows of an output together."""
+    """Summary of the rows of an output; a row is one query head for one query."""
 
     rows: int
-    """Query heads times queries."""
+    """Number of rows: query heads times queries."""
     visible: int
-    """The most tokens that any row might have read."""
+    """Largest number of tokens that any row may read."""
     density: float
-    """The share of these that the query heads of a KV head read together, mean over rows."""
+    """Share of the visible tokens that all query heads of a KV head read, mean over rows."""
     density_per_head: float
-    """The share that each query head read, mean over rows."""
+    """Share of the visible tokens that a single query head read, mean over rows."""
     sampled: float
-    """Tokens drawn by chance, mean over rows."""
+    """Number of tokens drawn at random, mean over rows."""
     fell_back: int
-    """Rows in which everything was read because that is faster."""
+    """Number of rows that read all tokens because a long token list would have been slower."""
     unobserved: int
-    """Number of rows that read everything because a selector was shown no prompt."""
+    """Number of rows that read all tokens because a selector was shown no prompt."""
     exact: int
-    """Rows that read everything."""
+    """Number of rows whose output is exact."""
     promised: int
-    """Rows with a promise."""
+    """Number of rows with a promise."""
     held: int
-    """Rows whose sample was found large enough."""
+    """Number of rows whose sample was large enough for the promise."""
     kind: Kind | None
-    """The weakest of the rows'."""
+    """Weakest kind of evidence of any row."""
     bar: float | None
-    """The mean of the finite error bars of rows that did not read everything."""
+    """Mean of the finite error bars of rows that are not exact."""
     widest_bar: float | None
-    """The largest of them."""
+    """Largest finite error bar of rows that are not exact."""
     bounded: int
-    """Rows with a finite error bar that did not read everything."""
+    """Number of rows that are not exact and have a finite error bar."""
     unbounded: int
-    """Rows whose error bar is infinite."""
+    """Number of rows with an infinite error bar."""
     error: float | None
-    """With check=True: the mean relative error of the outputs."""
+    """Mean relative error of the outputs; None without `check=True`."""
     largest_error: float | None
-    """With check=True: the largest."""
+    """Largest relative error of an output; None without `check=True`."""
     violations: int | None
-    """With check=True and a promise: rows whose error exceeds epsilon."""
+    """Number of rows whose error exceeds epsilon; None without `check=True` or a promise."""
     violated_steps: int | None
-    """With check=True and a promise: queries of which any row's does."""
+    """Number of queries with such a row; None without `check=True` or a promise."""
 
 
 class StepReport(Summary):
-    """The summary of one layer of one sequence at one step."""
+    """Summary of one layer of one sequence at one step."""
 
     layer: int
     step: int
-    """Steps of that sequence before it."""
+    """Number of tokens that the sequence decoded before this step."""
     sequence: int
-    """The sequence's place in the batch."""
+    """Index of the sequence in the batch."""
 
 
 class LayerLayout(TypedDict):
-    """The dimensions of a trace's layer."""
+    """Dimensions of a layer of a trace."""
 
     query_heads: int
     kv_heads: int
@@ -142,26 +149,26 @@ class LayerLayout(TypedDict):
 
 
 class TraceLayer(TypedDict):
-    """One layer of a trace."""
+    """Arrays of one layer of a trace."""
 
     queries: NDArray[np.float32]
-    """[query_heads, queries, head_dim], not scaled."""
+    """Queries, `[query_heads, queries, head_dim]`, not yet multiplied by the scale."""
     keys: NDArray[np.float32]
-    """[kv_heads, tokens, head_dim]."""
+    """Keys, `[kv_heads, tokens, head_dim]`."""
     values: NDArray[np.float32]
-    """[kv_heads, tokens, value_dim]."""
+    """Values, `[kv_heads, tokens, value_dim]`."""
     prompt: NotRequired[NDArray[np.float32]]
-    """[query_heads, prompt, head_dim]: queries of the prompt's last tokens."""
+    """Queries of the prompt's last tokens, `[query_heads, prompt, head_dim]`."""
     visible: NotRequired[NDArray[np.int64]]
-    """[queries]: how many tokens each query sees; absent: all."""
+    """Number of tokens that each query may read, `[queries]`; all tokens if absent."""
     prompt_tokens: NotRequired[int]
-    """Tokens of the prompt; absent: all."""
+    """Number of tokens of the prompt; all tokens if absent."""
     classes: NotRequired[NDArray[np.uint8]]
-    """[tokens]: what each token is in the text: 0 other, 1 punctuation, 2 special."""
+    """Class of each token, `[tokens]`: 0 other, 1 punctuation, 2 special."""
 
 
 Result = dict[str, Any]
-"""What a tool found: dicts, lists, numbers and texts."""
+"""Result of a tool: nested dicts and lists of numbers and strings."""
 
 Progress = Callable[[int, int], object] | None
-"""Is called with the steps done and of all."""
+"""Callback that receives the number of steps done and the total number."""

@@ -1,4 +1,4 @@
-"""Types of the extension module. The docstrings are those of `vattention`."""
+"""Types of the extension module; its docstrings are in the module itself."""
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -8,7 +8,15 @@ from typing import Any, Final, Literal, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from vattention._types import LayerLayout, Problem, Progress, Promise, RowReport, Summary, TraceLayer
+from vattention._types import (
+    LayerLayout,
+    Problem,
+    Progress,
+    Promise,
+    RowReport,
+    Summary,
+    TraceLayer,
+)
 
 _Path: TypeAlias = str | PathLike[str]
 _Array: TypeAlias = Any
@@ -77,7 +85,9 @@ class Output:
     @property
     def rows(self) -> list[RowReport]: ...
     @property
-    def selection(self) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]] | None: ...
+    def selection(
+        self,
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]] | None: ...
     def summary(self) -> Summary: ...
 
 @final
@@ -102,7 +112,9 @@ class Attention:
         free_evicted: bool = False,
         check: bool = False,
     ) -> Attention: ...
-    def append(self, keys: _Array, values: _Array, classes: Sequence[int] | _Array | None = None) -> None: ...
+    def append(
+        self, keys: _Array, values: _Array, classes: Sequence[int] | _Array | None = None
+    ) -> None: ...
     def observe(self, queries: _Array) -> None: ...
     def attend(self, queries: _Array, visible: Sequence[int] | None = None) -> Output: ...
     def truncate(self, tokens: int) -> None: ...
@@ -117,7 +129,10 @@ class Attention:
     def held_bytes(self) -> int: ...
 
 def append_batch(
-    attentions: Sequence[Attention], keys: _Array, values: _Array, classes: Sequence[Sequence[int] | _Array] | None = None
+    attentions: Sequence[Attention],
+    keys: _Array,
+    values: _Array,
+    classes: Sequence[Sequence[int] | _Array] | None = None,
 ) -> None: ...
 def attend_batch(
     attentions: Sequence[Attention],
@@ -160,7 +175,9 @@ def compare(
     backend: str = "cpu",
     progress: Progress = None,
 ) -> dict[str, Any]: ...
-def verify(pipeline: Pipeline, trace: Trace, *, trials: int = 2000, progress: Progress = None) -> dict[str, Any]: ...
+def verify(
+    pipeline: Pipeline, trace: Trace, *, trials: int = 2000, progress: Progress = None
+) -> dict[str, Any]: ...
 def study(
     request: Mapping[str, Any],
     pipelines: Sequence[Pipeline],

@@ -1,4 +1,4 @@
-"""What a selector must obey, whoever wrote it."""
+"""Tests of the rules that every selector must obey."""
 
 from vattention._vattention import Pipeline, broken_law
 
@@ -6,14 +6,22 @@ __all__ = ["laws"]
 
 
 def laws(pipeline: Pipeline, selector: int = 0, *, cases: int = 64) -> None:
-    """Tries the laws of selectors on the selector of that place in a pipeline, on small heads and on `cases` others.
+    """Tests the laws of selectors on one selector of a pipeline.
 
-    The laws are those of native selectors: asked twice it picks the same; tokens appended at once or in parts give the same picks; a
-    fork goes on as the original would, and leaves it alone; what was picked before stays; tokens that a row does not see change nothing.
+    `selector` is its index in the pipeline, from 0. The test heads are a fixed set of small ones
+    and `cases` generated ones, which are the same on every run. The laws also hold for native
+    selectors. The most important ones:
 
-    Cost: some 10 000 picks for 64 cases, seconds for a selector in Python. Cases are the same on every run.
+    - Equal calls of `select` return equal tokens.
+    - Appending tokens in one call or in several calls gives the same picks.
+    - A fork continues as the original would, and does not change the original.
+    - Tokens that earlier selectors picked stay picked.
+    - Tokens that a row may not read do not change its picks.
 
-    Raises AssertionError that names the law that is broken and the smallest head on which it is, and what the selector raised if it did.
+    Cost: about 10 000 calls of `select` for 64 cases, some seconds for a selector in Python.
+
+    Raises AssertionError with the broken law, the smallest head that breaks it, and the exception
+    that the selector raised, if any.
     """
     broken = broken_law(pipeline, selector, cases)
     if broken is not None:

@@ -1,10 +1,10 @@
-"""Known values of the budget formulas, from an implementation independent of the project's.
+"""Golden values of the formulas for sample sizes, from an independent implementation.
 
     python3 tests/golden/make_formulas.py > tests/golden/formulas.json
 
-Uses mpmath 1.3 with 30 digits. Quantiles are roots of distribution functions, suprema are taken
-over all ranks without shortcuts, and the best split of delta is found by ternary search. This takes
-about two minutes.
+The implementation uses mpmath 1.3 with 30 digits. Quantiles are roots of distribution functions,
+suprema are taken over every rank, and the best split of delta is found by ternary search. The run
+takes about two minutes.
 """
 
 import json
@@ -16,12 +16,15 @@ mp.dps = 30
 
 
 def upper(dof, x):
-    """Pr(chi-square > x)."""
+    """Returns Pr(chi-square > x)."""
     return gammainc(mpf(dof) / 2, mpf(x) / 2, regularized=True)
 
 
 def isf(tail, delta, low, high):
-    """Solves tail(x) = delta for a falling tail: bisection, then secant method on logarithms."""
+    """Returns the x at which a falling tail function is delta.
+
+    The root is found by bisection, and then by the secant method on the logarithm.
+    """
     while tail(high) > delta:
         high *= 2
     while high - low > high / 50:
@@ -52,7 +55,10 @@ def z_two(delta):
 
 @lru_cache(None)
 def flat(delta, most):
-    """Quantiles of flat spectra of 1 to `most` dimensions, divided by the dimension."""
+    """Returns quantiles of flat spectra of 1 to `most` dimensions, divided by the dimension.
+
+    The search for each quantile starts from the preceding ones.
+    """
     found = [chi2_isf(delta, 1), chi2_isf(delta, 2)]
     for n in range(3, most + 1):
         guess = 2 * found[-1] - found[-2]
@@ -82,7 +88,7 @@ def q_rob(delta, nu, rank):
 
 
 def best_split(delta, cost):
-    """Splits delta into two parts of least cost by ternary search; the cost has one minimum."""
+    """Returns the cheapest split of delta into two parts; the cost is unimodal in the split."""
     split = lambda u: (delta / (1 + exp(u)), delta / (1 + exp(-u)))
     low, high = mpf(-40), mpf(40)
     while high - low > mpf(10) ** -13:
@@ -122,7 +128,7 @@ def fpc(b0, n):
 
 
 def serfling(b0, n):
-    """Smallest root of b = b0 * factor(b); the factor has another form above n / 2."""
+    """Returns the smallest root of b = b0 * factor(b); the factor changes its form at n / 2."""
     before = b0 * (n + 1) / (n + b0)
     if before <= n / 2:
         return before
@@ -155,7 +161,7 @@ def columns(rows):
 
 
 def sample_stats(e, values, n_s, d_certain, n_certain):
-    """Statistics of `SampleStats` in crates/core/src/sample/stats.rs."""
+    """Computes the statistics that `SampleStats` in crates/core/src/sample/stats.rs describes."""
     m, n_s = len(e), mpf(n_s)
     rows = [[ei * x for x in v] for ei, v in zip(e, values)]
     d = d_certain + n_s / m * sum(e)
@@ -254,7 +260,7 @@ CALLS = [
 
 
 def samples():
-    """Samples of numbers that are exact in f32."""
+    """Yields samples whose numbers are exact in f32."""
     for m, dim, n_s, certain in [(12, 3, 500, 4), (7, 2, 64, 0), (40, 5, 3000, 100)]:
         e = [mpf((i * i * 37 + i * 11 + m) % 61 + 1) / 16 for i in range(m)]
         values = [

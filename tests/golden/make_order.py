@@ -1,9 +1,9 @@
-"""Known outputs of the random order, from an implementation independent of the project's.
+"""Golden outputs of the random order, from an independent implementation in Python integers.
 
     python3 tests/golden/make_order.py > tests/golden/order.json
 
-Philox4x32-10 as published (Salmon et al. 2011), with the counter's layout and the bijection that
-crates/core/src/step/stream.rs and order.rs describe. Plain Python integers.
+Philox4x32-10 follows its publication (Salmon et al. 2011); the layout of the counter and the
+bijection follow the descriptions in crates/core/src/step/stream.rs and order.rs.
 """
 
 import json

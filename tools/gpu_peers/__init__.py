@@ -1,1 +1,1 @@
-"""What other libraries take on a GPU for what `gather` measures of ours (tools/gpu_peers.py)."""
+"""Modules of tools/gpu_peers.py, which times other libraries on a GPU."""

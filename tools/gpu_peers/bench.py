@@ -1,4 +1,4 @@
-"""Makes the entries of each shape, checks them, times them, and shows what was found."""
+"""Benchmark: makes the entries of each shape, checks and times them, and prints the results."""
 
 import argparse
 import contextlib
@@ -19,16 +19,16 @@ from .goals import Comparison
 from .ours import Ours
 from .peers import Failure, Peers, Result, family
 from .shape import STEPS, Shape
-from .timing import Clock, GpuClock, at_most
+from .timing import Clock, GpuClock, limit_seconds
 
 MOST_WRONG = 0.03
-"""Of an output in bf16, relative to f64: sums of thousands of rounded products."""
+"""Largest allowed error of an output in bf16, relative to f64."""
 TINY = Shape(1, 256)
 
 
 @dataclass(frozen=True)
 class OneShape:
-    """All entries of a shape."""
+    """Entries of a shape."""
 
     data: Data
     ours: Ours | None
@@ -64,8 +64,8 @@ class OneShape:
     def selections(self) -> Iterator[Entry]:
         shape, step, device = self.data.shape, STEPS[-1], self.data.device
         for name, make in [
-            ("torch.topk", top_k.of_torch),
-            ("flashinfer top_k", top_k.of_flashinfer),
+            ("torch.topk", top_k.make_torch),
+            ("flashinfer top_k", top_k.make_flashinfer),
         ]:
             make = lambda data, step, make=make: make(shape, shape.tokens // step, device)
             yield self.entry("top-k", name, step, shape.query_heads * shape.tokens * 4, make)
@@ -80,18 +80,19 @@ class OneShape:
         return Entry(what, name, self.data.shape, 1 / step, size, lambda: make(self.data, step))
 
     def lists(self, step: int) -> torch.Tensor:
-        """Those that `gather` has read."""
-        chosen = lists.one_in(self.data.shape, step, self.data.device)
+        """Returns the token lists that `gather` has read."""
+        chosen = lists.make_lists(self.data.shape, step, self.data.device)
         ours = self.ours and self.ours.get("gather", self.data.shape, 1 / step)
         if ours and ours.list_sum != int(chosen.sum()):
             raise LeftOut(
-                f"its lists are not gather's: their tokens add up to {chosen.sum()}, not {ours.list_sum}"
+                f"its token lists differ from gather's: their sum is {chosen.sum()}, "
+                f"not {ours.list_sum}"
             )
         return chosen
 
 
-def measured(entry: Entry, clock: Clock) -> Result:
-    """Checks an entry, times it, and checks what the last time left."""
+def measure_entry(entry: Entry, clock: Clock) -> Result:
+    """Checks an entry, times it, and checks the output of the last call."""
     ready = entry.make()
     expect_right(ready.error(ready.run()))
     timing = clock.median(ready.run)
@@ -102,13 +103,13 @@ def measured(entry: Entry, clock: Clock) -> Result:
 
 def expect_right(error: float) -> float:
     if not error <= MOST_WRONG:
-        raise LeftOut(f"its output is wrong by {error:.1e} of f64's")
+        raise LeftOut(f"its output differs from f64 by {error:.1e}")
     return error
 
 
 @dataclass
 class Bench:
-    """What goes on from entry to entry."""
+    """State of the benchmark over all entries."""
 
     args: argparse.Namespace
     ours: Ours
@@ -116,7 +117,7 @@ class Bench:
     peers: Peers
     began: float = field(default_factory=time.monotonic)
     slow: dict[str, str] = field(default_factory=dict)
-    """Families that have been given up once, and why: they would be again, and nothing else be timed."""
+    """Families that exceeded their time limit once, with the reason; they are not tried again."""
 
     def measure(self, shape: Shape) -> None:
         try:
@@ -128,14 +129,14 @@ class Bench:
         for entry in one.entries():
             self.attempt(entry)
             if self.peers.on_gpu:
-                with contextlib.suppress(RuntimeError):  # what it says the next entry says, too
+                with contextlib.suppress(RuntimeError):  # The next entry raises it again.
                     torch.cuda.empty_cache()
 
     def attempt(self, entry: Entry) -> None:
-        """Times an entry, or says why not. It may fail in any way: it is others' code."""
+        """Times an entry, or stores the reason of its failure, which may be any exception."""
         try:
-            with at_most(self.seconds_for(entry)):
-                self.peers.results.append(measured(entry, self.clock))
+            with limit_seconds(self.seconds_for(entry)):
+                self.peers.results.append(measure_entry(entry, self.clock))
             note(f"{entry}: {self.peers.results[-1].seconds * 1e6:.1f} us")
         except Exception as error:
             reason = (
@@ -145,7 +146,8 @@ class Bench:
             )
             if isinstance(error, TooSlow):
                 self.slow.setdefault(family(entry.name), f"{reason} at {entry.shape}")
-            self.peers.failures.append(Failure.of(entry, reason, isinstance(error, Refused)))
+            refused = isinstance(error, Refused)
+            self.peers.failures.append(Failure.from_entry(entry, reason, refused))
             note(f"left out: {entry}: {reason}")
 
     def seconds_for(self, entry: Entry) -> float:
@@ -153,12 +155,12 @@ class Bench:
             raise LeftOut(self.slow[family(entry.name)])
         left = self.args.limit - (time.monotonic() - self.began)
         if left <= 0:
-            raise LeftOut(f"the {self.args.limit:g} s of all were over")
+            raise LeftOut(f"the time limit of {self.args.limit:g} s for all entries was over")
         return min(left, self.args.entry_limit)
 
 
 def run(args: argparse.Namespace, ours: Ours) -> None:
-    """The whole benchmark; prints the table and the goals."""
+    """Runs the whole benchmark, and prints the table and the goals."""
     torch.set_grad_enabled(False)
     shapes = args.shapes or ours.shapes()
     clock = (Clock if args.device == "cpu" else GpuClock)(args.device, args.seconds)
@@ -188,7 +190,7 @@ def show(comparison: Comparison, shapes: list[Shape]) -> None:
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """Has FlashInfer compile what will be timed, so that it is there when times count."""
+    """Lets FlashInfer compile the kernels that will be timed."""
     torch.set_grad_enabled(False)
     one = OneShape(Data(TINY, args.device), None)
     for entry in one.entries():
@@ -197,7 +199,7 @@ def prepare(args: argparse.Namespace) -> None:
         try:
             ready = entry.make()
             note(f"prepared: {entry}: error {expect_right(ready.error(ready.run())):.1e}")
-        except Exception as error:  # as in `attempt`; it will be said again there
+        except Exception as error:  # `attempt` reports it again.
             note(f"not prepared: {entry}: {type(error).__name__}: {dense.first_line(error)}")
 
 
@@ -208,7 +210,7 @@ def device_name(device: str) -> str:
 
 
 def versions() -> dict[str, str | None]:
-    """Of what is timed; none of what is not there."""
+    """Returns the versions of the libraries; None for missing ones."""
     found: dict[str, str | None] = {"python": platform.python_version(), "cuda": torch.version.cuda}
     found["cudnn"] = (
         str(torch.backends.cudnn.version()) if torch.backends.cudnn.is_available() else None
@@ -216,7 +218,7 @@ def versions() -> dict[str, str | None]:
     for name in ("torch", "flashinfer"):
         try:
             found[name] = importlib.import_module(name).__version__
-        except Exception:  # the entries say why
+        except Exception:  # The entries report the reason.
             found[name] = None
     return found
 

@@ -1,4 +1,4 @@
-"""The same queries, keys and values for all, and what attention over them is in f64."""
+"""Queries, keys and values that all entries share, and exact attention over them in f64."""
 
 import functools
 import math
@@ -9,11 +9,11 @@ from .shape import DIM, GROUP, KV_HEADS, Shape
 
 SCALE = 1 / math.sqrt(DIM)
 SPREAD = 1.5
-"""Of logits: a standard deviation."""
+"""Standard deviation of the logits."""
 
 
 class Data:
-    """Random numbers of one shape, in bf16."""
+    """Random queries, keys and values of one shape, in bf16."""
 
     def __init__(self, shape: Shape, device: str) -> None:
         self.shape, self.device = shape, device
@@ -22,20 +22,20 @@ class Data:
         self.queries = torch.randn(shape.batch, KV_HEADS * GROUP, DIM, **options) * SPREAD
         rows = shape.batch, shape.tokens, KV_HEADS, DIM
         self.keys, self.values = torch.randn(*rows, **options), torch.randn(*rows, **options)
-        """[batch, tokens, kv_heads, dim], as FlashInfer has them."""
+        """Keys and values in FlashInfer's layout, `[batch, tokens, kv_heads, dim]`."""
 
     @functools.cached_property
     def heads_first(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Copies of keys and values as PyTorch has them, [batch, kv_heads, tokens, dim]."""
+        """Copies of keys and values in PyTorch's layout, `[batch, kv_heads, tokens, dim]`."""
         return self.keys.transpose(1, 2).contiguous(), self.values.transpose(1, 2).contiguous()
 
     @functools.cached_property
     def exact(self) -> torch.Tensor:
-        """Attention in f64 over all tokens: [batch, query_heads, dim]."""
+        """Attention in f64 over all tokens, `[batch, query_heads, dim]`."""
         return self.exact_of_lists([slice(None)] * self.shape.lists)
 
     def exact_of_lists(self, chosen: torch.Tensor | list[slice]) -> torch.Tensor:
-        """The same over lists [lists, count]."""
+        """Computes attention in f64 over token lists, `[lists, count]`."""
         outputs = []
         for i in range(self.shape.lists):
             sequence, head = divmod(i, KV_HEADS)
@@ -45,7 +45,10 @@ class Data:
         return torch.cat(outputs).view(self.shape.batch, -1, DIM)
 
     def exact_of_heads(self, tokens: torch.Tensor, log_weights: torch.Tensor) -> torch.Tensor:
-        """The same of a weighted list of each query head, both [batch, query_heads, count]."""
+        """Computes attention in f64 over a weighted token list of each query head.
+
+        Both arguments have the shape `[batch, query_heads, count]`.
+        """
         outputs = []
         for i in range(self.shape.query_heads):
             sequence, query_head = divmod(i, KV_HEADS * GROUP)
@@ -62,7 +65,10 @@ def weighted(
     values: torch.Tensor,
     log_weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention in f64 of queries [heads, dim] over rows [count, dim] whose weights have these logarithms, or 0."""
+    """Computes attention in f64 of queries `[heads, dim]` over rows `[count, dim]`.
+
+    `log_weights` are the logarithms of the rows' weights, by default 0.
+    """
     logits = queries.double() @ keys.double().T * SCALE
     if log_weights is not None:
         logits += log_weights.double()
@@ -70,6 +76,6 @@ def weighted(
 
 
 def worst_error(out: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest distance of a head's output, relative to the length of what is expected; `nan` if there is one."""
+    """Returns the largest relative error of a head's output; NaN if an output has one."""
     distances = (out.double() - expected).norm(dim=-1) / expected.norm(dim=-1)
     return distances.max().item()

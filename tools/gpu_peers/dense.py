@@ -1,4 +1,4 @@
-"""PyTorch's fused attention over all rows."""
+"""Entries of PyTorch's fused attention over all rows."""
 
 import warnings
 from collections.abc import Callable
@@ -19,9 +19,10 @@ BACKENDS = {
 
 
 def sdpa(data: Data, backend: str, packed: bool) -> Ready:
-    """One of PyTorch's backends, as grouped heads, or `packed`: the queries of a group as so many tokens of one head.
+    """Prepares a backend of PyTorch with grouped heads, or with `packed` ones.
 
-    For one token that is the same attention, and may be faster where a backend knows no groups.
+    Packed queries of a group are tokens of one head. For one query token this is the same
+    attention, and may be faster in backends without support for groups.
     """
     if data.device == "cpu" and backend != "math":
         raise LeftOut("needs a GPU")
@@ -43,15 +44,19 @@ def sdpa(data: Data, backend: str, packed: bool) -> Ready:
 
 
 def try_once(run: Callable[[], object]) -> None:
-    """Runs it. Why a backend does not take something PyTorch says in warnings, and nothing of it in its error."""
-    with warnings.catch_warnings(record=True) as said:
+    """Runs a backend once; raises Refused, with the reasons, if it does not support the inputs.
+
+    PyTorch has the reasons in warnings, not in its error.
+    """
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             run()
         except RuntimeError as error:
             if "No available kernel" not in str(error):
                 raise
-            reasons = [str(warning.message).partition("(Triggered")[0].strip() for warning in said]
+            messages = [str(warning.message) for warning in caught]
+            reasons = [message.partition("(Triggered")[0].strip() for message in messages]
             raise Refused("; ".join([first_line(error), *dict.fromkeys(reasons)])) from error
 
 

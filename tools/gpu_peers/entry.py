@@ -1,4 +1,4 @@
-"""What is timed: one way each of doing something that one of our kernels does."""
+"""Entries of the benchmark: other implementations of what the kernels of this library do."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -8,44 +8,44 @@ from .shape import Shape
 
 
 class LeftOut(Exception):
-    """An entry that cannot be timed here; the message says why."""
+    """Error: an entry cannot be timed here; the message has the reason."""
 
 
 class TooSlow(LeftOut):
-    """An entry that was given up."""
+    """Error: an entry exceeded its time limit."""
 
 
 class Refused(LeftOut):
-    """An entry whose library says that it does not do this at all: it is no peer here."""
+    """Error: the library of an entry does not support the inputs, so it is no peer."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """An entry that has what it needs."""
+    """Prepared entry."""
 
     run: Callable[[], Any]
-    """What is timed. It starts work on the device and does not wait for it."""
+    """Function to time, which starts work on the device without waiting for the result."""
     error: Callable[[Any], float]
-    """How wrong what `run` returned is, relative to f64."""
+    """Function that computes the error of the result of `run`, relative to f64."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A way of doing something, not yet made."""
+    """Description of an entry that is not yet prepared."""
 
     what: str
-    """`dense`, `gather`, `top-k` or `naive`."""
+    """Operation: `dense`, `gather`, `top-k` or `naive`."""
     name: str
     shape: Shape
     share: float
-    """Of the tokens, those that are read or taken."""
+    """Share of the tokens that are read or selected."""
     bytes: int
-    """Of what must be read: rows, or scores."""
+    """Bytes of the rows or scores that must be read."""
     make: Callable[[], Ready]
-    """Raises whatever is wrong."""
+    """Function that prepares the entry; it may raise any exception."""
 
     def place(self) -> dict:
-        """Where it stands among others, for JSON."""
+        """Returns the fields that identify the entry, for JSON."""
         return {"what": self.what, "name": self.name, **asdict(self.shape), "share": self.share}
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The goals of docs/gpu.md that these measurements decide, and what they say of them."""
+"""Goals of docs/gpu.md that these measurements decide, and their verdicts."""
 
 from dataclasses import asdict, dataclass
 
@@ -17,22 +17,22 @@ TIMES_DENSE = {
     Shape(8, 131072): (5.0, 7.0),
     Shape(32, 32768): (5.0, 7.0),
 }
-"""A step beside dense attention, of a tenth and of a twentieth of the rows."""
+"""Speedups of a step over dense attention, with a tenth and with a twentieth of the rows."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A number that is wanted, and what it is."""
+    """Bound on a measured number."""
 
     text: str
     wanted: float
     got: float | None
     missing: str = ""
-    """Why there is no number; or, beside one, what could still make it worse."""
+    """Reason why there is no number; or, beside a number, missing peers that could change it."""
     at_most: bool = False
 
     def margin(self) -> float:
-        """Not below 1 if it is met."""
+        """Returns the margin, which is at least 1 if the condition is met."""
         assert self.got is not None
         return self.wanted / self.got if self.at_most else self.got / self.wanted
 
@@ -40,7 +40,7 @@ class Condition:
         return self.got is not None and self.margin() < 1
 
     def open(self) -> bool:
-        """Whether nothing can be said."""
+        """Returns True if the measurements do not decide the condition."""
         return not self.missed() and (self.got is None or bool(self.missing))
 
     def __str__(self) -> str:
@@ -51,20 +51,21 @@ class Condition:
 
 @dataclass(frozen=True)
 class Goal:
-    """Conditions that must all be met."""
+    """Goal, which is met if all its conditions are."""
 
     name: str
     text: str
     conditions: list[Condition]
     unmeasured: str = ""
-    """Why nothing can be said of any."""
+    """Reason why the goal was not measured at all."""
 
     def verdict(self) -> str:
-        """`met`, `missed by ...`, or `not measured (why)`."""
+        """Returns `met`, `missed by ...`, or `not measured (reason)`."""
         if self.unmeasured:
             return f"not measured ({self.unmeasured})"
-        missed = sorted((one for one in self.conditions if one.missed()), key=Condition.margin)
-        unclear = [one for one in self.conditions if one.open()]
+        missed = [condition for condition in self.conditions if condition.missed()]
+        missed.sort(key=Condition.margin)
+        unclear = [condition for condition in self.conditions if condition.open()]
         if missed:
             worst = missed[0]
             factor = 1 / worst.margin() if worst.at_most else worst.margin()
@@ -84,11 +85,11 @@ class Goal:
         return f"met (closest: {closest})"
 
     def summary(self) -> dict:
-        """For JSON; of what cannot be said, `met` is null."""
+        """Returns the fields for JSON; `met` is null for conditions that are not decided."""
         conditions = []
-        for one in self.conditions:
-            met = None if self.unmeasured or one.open() else not one.missed()
-            conditions.append({**asdict(one), "met": met})
+        for condition in self.conditions:
+            met = None if self.unmeasured or condition.open() else not condition.missed()
+            conditions.append({**asdict(condition), "met": met})
         return {
             "name": self.name,
             "text": self.text,
@@ -99,7 +100,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ours and the others."""
+    """Measurements of this library and of its peers."""
 
     ours: Ours
     peers: Peers
@@ -127,7 +128,7 @@ class Comparison:
         return "" if same else f"gather ran on {self.ours.device}, peers on {self.peers.device}"
 
     def gather(self) -> list[Condition]:
-        """G1: lists of 64 MB of rows and more, which these shapes have."""
+        """Returns the conditions of G1, for lists of at least 64 MB of rows."""
         conditions = []
         for shape in [ALONE[2], *LARGE]:
             for share in (TENTH, TWENTIETH):
@@ -146,7 +147,7 @@ class Comparison:
         return conditions
 
     def selection(self) -> list[Condition]:
-        """G2."""
+        """Returns the conditions of G2."""
         conditions = []
         for shape in LARGE:
             ours = self.ours.get("select", shape, TWENTIETH)
@@ -164,7 +165,11 @@ class Comparison:
         return conditions
 
     def step(self) -> list[Condition]:
-        """G3: the sum of two medians beside the fastest dense attention, ours among them."""
+        """Returns the conditions of G3.
+
+        The time of a step is the sum of two medians; dense attention is the fastest one, possibly
+        that of this library.
+        """
         conditions = []
         for shape, wanted in TIMES_DENSE.items():
             for share, times in zip((TENTH, TWENTIETH), wanted):
@@ -177,7 +182,7 @@ class Comparison:
         return conditions
 
     def naive(self) -> list[Condition]:
-        """G5."""
+        """Returns the conditions of G5."""
         conditions = []
         for shape in ALONE:
             for share in (TENTH, TWENTIETH):
@@ -190,26 +195,27 @@ class Comparison:
         return conditions
 
     def seconds_of_step(self, shape: Shape, share: float) -> float | None:
-        """Selection, and attention to a share of the rows."""
+        """Returns the seconds of selection and of attention to a share of the rows."""
         parts = self.ours.get("select", shape, TWENTIETH), self.ours.get("gather", shape, share)
         return sum(part.seconds for part in parts) if all(parts) else None
 
     def fastest(self, what: str, shape: Shape, share: float) -> tuple[str, float] | None:
-        """The best of the others' entries, and for `dense` of ours, too: its name and seconds."""
+        """Returns name and seconds of the fastest entry, for `dense` also among this library's."""
         share = 1.0 if what == "dense" else share
         best = self.peers.best(what, shape, share)
         found = [(best.name, best.seconds)] if best else []
         own = self.ours.get("dense", shape, 1.0) if what == "dense" else None
-        return min(
-            [*found, *([("our dense", own.seconds)] if own else [])],
-            key=lambda one: one[1],
-            default=None,
-        )
+        if own:
+            found.append(("our dense", own.seconds))
+        return min(found, key=lambda entry: entry[1], default=None)
 
     def beside(
         self, what: str, shape: Shape, share: float, ours: float | None, text: str, wanted: float
     ) -> Condition:
-        """How many times faster we are than the fastest. A peer that is missing could have been faster."""
+        """Returns a condition on the speedup over the fastest peer.
+
+        The condition stays open if a peer is missing that might be faster.
+        """
         if ours is None:
             return Condition(text, wanted, None, self.ours.why_not(shape))
         missing = self.peers.why_not(what, shape, 1.0 if what == "dense" else share)
@@ -219,7 +225,7 @@ class Comparison:
     def efficiency(
         self, ours: Measured | None, shape: Shape, text: str, wanted: float
     ) -> Condition:
-        """E: the time that the bytes take at the rate of a copy, over the time measured."""
+        """Returns a condition on E: the time of the bytes at the rate of a copy, over the time."""
         rate = self.copy_rate()
         if ours is None or rate is None:
             return Condition(
@@ -231,7 +237,7 @@ class Comparison:
         return Condition(text, wanted, ours.bytes / rate / ours.seconds)
 
     def copy_rate(self) -> float | None:
-        """The higher of the two that were measured, which asks more of us."""
+        """Returns the higher of the two measured rates, which is the stricter one."""
         return max(
             (rate for rate in (self.ours.copy_rate, self.peers.copy_rate) if rate), default=None
         )

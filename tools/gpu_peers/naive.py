@@ -1,4 +1,4 @@
-"""vAttention as one writes it with PyTorch: top-k, a uniform sample, and real gathers."""
+"""Entry of a straightforward vAttention in PyTorch: top-k, a uniform sample, and gathers."""
 
 import math
 
@@ -12,13 +12,14 @@ from .shape import DIM, Shape
 def vattention(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, top: int, sample: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Attention to each query head's best `top` tokens by q·k, and to a sample that stands for all others.
+    """Attends to the `top` tokens of largest logits per query head, and to a sample of the rest.
 
-    queries [batch, query_heads, dim], keys and values [batch, kv_heads, tokens, dim]. `sample` tokens are drawn from
-    all, with replacement; those among the best count nothing, the others each for tokens / sample. Returns the output
-    [batch, query_heads, dim], the tokens read and the logarithms of their weights, [batch, query_heads, top + sample].
+    `queries` are `[batch, query_heads, dim]`, `keys` and `values` `[batch, kv_heads, tokens, dim]`.
+    `sample` tokens are drawn from all tokens with replacement; drawn top tokens have the weight 0,
+    other drawn tokens the weight tokens / sample. Returns the output `[batch, query_heads, dim]`,
+    and the tokens and the logarithms of their weights, `[batch, query_heads, top + sample]`.
 
-    Of the rows it gathers the values alone: the logits of all tokens have been computed to find the best.
+    Only values are gathered, because the logits of all tokens are known from the top-k.
     """
     batch, kv_heads, tokens, dim = keys.shape
     grouped = queries.view(batch, kv_heads, -1, dim)
@@ -39,7 +40,7 @@ def vattention(
 
 
 def ready(data: Data, step: int) -> Ready:
-    """One token in `step` for each query head, half of them the best, half drawn."""
+    """Prepares attention to one token in `step` per query head: half are top tokens, half drawn."""
     keys, values = data.heads_first
     count = data.shape.tokens // step
     top = count // 2
@@ -52,5 +53,5 @@ def ready(data: Data, step: int) -> Ready:
 
 
 def bytes_read(shape: Shape, step: int) -> int:
-    """All keys once, and the values of each query head's tokens."""
+    """Returns the bytes of all keys once, and of the values of each query head's tokens."""
     return (shape.lists * shape.tokens + shape.query_heads * (shape.tokens // step)) * DIM * 2

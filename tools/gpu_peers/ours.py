@@ -1,4 +1,4 @@
-"""What `gather` measured of ours, from its JSON."""
+"""Measurements of this library's kernels, from the JSON of `gather`."""
 
 import json
 from dataclasses import dataclass
@@ -8,44 +8,44 @@ from .shape import DIM, GROUP, KV_HEADS, Shape
 
 
 class BadFile(Exception):
-    """A file that is not what `gather --json` writes."""
+    """Error: a file is not the output of `gather --json`."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Some of our kernels at a shape."""
+    """Measurement of kernels of this library at one shape."""
 
     bytes: int
     seconds: float
     list_sum: int | None
-    """Of the tokens of all lists."""
+    """Sum of the tokens of all lists."""
 
 
 @dataclass(frozen=True)
 class Ours:
-    """Everything."""
+    """All measurements of this library's kernels."""
 
     device: str
     emulated: bool
     copy_rate: float | None
     results: dict[tuple[str, Shape, float], Measured]
-    """By what it is, its shape and its share."""
+    """Measurements by operation, shape and share of the tokens."""
     left_out: dict[Shape, str]
 
     def shapes(self) -> list[Shape]:
-        """Those that were measured, in order."""
+        """Returns the measured shapes, in order."""
         return list(dict.fromkeys(shape for _, shape, _ in self.results))
 
     def get(self, what: str, shape: Shape, share: float) -> Measured | None:
         return self.results.get((what, shape, share))
 
     def why_not(self, shape: Shape) -> str:
-        """Why there is nothing of a shape."""
+        """Returns the reason why a shape has no measurement."""
         return self.left_out.get(shape, f"gather did not measure {shape}")
 
 
 def read(path: Path) -> Ours:
-    """Reads it; raises BadFile with what is wrong where."""
+    """Reads a file; raises BadFile with the place and the fault."""
     try:
         document = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -53,8 +53,8 @@ def read(path: Path) -> Ours:
     try:
         return parse(document)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        said = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise BadFile(f"{path}: expected what `gather --json` writes: {said}") from error
+        fault = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise BadFile(f"{path}: expected the output of `gather --json`: {fault}") from error
 
 
 def parse(document: dict) -> Ours:

@@ -1,4 +1,4 @@
-"""FlashInfer's decode over pages: of 16 tokens, all of them, and of one row, those of lists."""
+"""Entries of FlashInfer's decode: all tokens in pages of 16, token lists in pages of one row."""
 
 import importlib
 from types import ModuleType
@@ -11,7 +11,7 @@ from .shape import DIM, GROUP, KV_HEADS
 
 PAGE = 16
 WORKSPACE = 512 << 20
-"""Bytes for what parts of long sequences leave."""
+"""Bytes of FlashInfer's workspace, for partial results of long sequences."""
 
 
 def import_flashinfer(device: str) -> ModuleType:
@@ -19,47 +19,53 @@ def import_flashinfer(device: str) -> ModuleType:
         raise LeftOut("needs a GPU")
     try:
         return importlib.import_module("flashinfer")
-    except Exception as error:  # what it imports fails in many ways
+    except Exception as error:  # Its imports fail with many kinds of exceptions.
         raise LeftOut(f"flashinfer cannot be imported ({type(error).__name__}: {error})") from error
 
 
 def dense(data: Data, tensor_cores: bool) -> Ready:
-    """All tokens, in pages of 16."""
+    """Prepares attention to all tokens, in pages of 16."""
     flashinfer = import_flashinfer(data.device)
     batch, tokens = data.shape.batch, data.shape.tokens
     if tokens % PAGE:
-        raise LeftOut(f"{tokens} tokens are no whole pages of {PAGE}")
+        raise LeftOut(f"expected a multiple of {PAGE} tokens, found {tokens}")
     pages = torch.arange(batch * tokens // PAGE, device=data.device)
     keys, values = (rows.view(-1, PAGE, KV_HEADS, DIM) for rows in (data.keys, data.values))
     heads = KV_HEADS * GROUP, KV_HEADS
-    run = planned(
-        flashinfer, data.queries, (keys, values), pages.view(batch, -1), heads, tensor_cores
-    )
+    run = plan(flashinfer, data.queries, (keys, values), pages.view(batch, -1), heads, tensor_cores)
     expected = data.exact
     return Ready(run, lambda out: worst_error(out, expected))
 
 
 def gathered(data: Data, chosen: torch.Tensor, tensor_cores: bool) -> Ready:
-    """Lists [lists, count], each KV head a request with one KV head, and each row a page."""
+    """Prepares attention to token lists, `[lists, count]`.
+
+    Each KV head is a request with one KV head, and each row is a page.
+    """
     flashinfer = import_flashinfer(data.device)
     keys, values = (rows.view(-1, 1, 1, DIM) for rows in (data.keys, data.values))
     queries = data.queries.view(-1, GROUP, DIM)
-    run = planned(
-        flashinfer, queries, (keys, values), places_of_rows(data, chosen), (GROUP, 1), tensor_cores
-    )
+    pages = places_of_rows(data, chosen)
+    run = plan(flashinfer, queries, (keys, values), pages, (GROUP, 1), tensor_cores)
     expected = data.exact_of_lists(chosen)
     return Ready(run, lambda out: worst_error(out.view(expected.shape), expected))
 
 
 def places_of_rows(data: Data, chosen: torch.Tensor) -> torch.Tensor:
-    """Where the rows of lists [lists, count] are among all rows [batch, tokens, kv_heads]."""
+    """Returns the indices of the rows of token lists among all rows.
+
+    Lists are `[lists, count]`, all rows `[batch, tokens, kv_heads]`.
+    """
     lists = torch.arange(data.shape.lists, device=chosen.device)[:, None]
     sequences, heads = lists // KV_HEADS, lists % KV_HEADS
     return (sequences * data.shape.tokens + chosen) * KV_HEADS + heads
 
 
-def planned(flashinfer, queries, rows, pages, heads: tuple[int, int], tensor_cores: bool):
-    """A call for requests [requests] with full pages [requests, count], planned once as a server does for all layers."""
+def plan(flashinfer, queries, rows, pages, heads: tuple[int, int], tensor_cores: bool):
+    """Returns a function that attends to full pages, `[requests, count]`.
+
+    The plan is made once, as a server makes it once for all layers.
+    """
     requests, count = pages.shape
     device, page = queries.device, rows[0].shape[1]
     workspace = torch.zeros(WORKSPACE, dtype=torch.uint8, device=device)

@@ -1,4 +1,4 @@
-"""What was found of the others."""
+"""Measurements of the peers."""
 
 from dataclasses import asdict, dataclass, field
 
@@ -8,7 +8,7 @@ from .shape import Shape
 
 @dataclass(frozen=True)
 class Result:
-    """An entry that was timed."""
+    """Measurement of an entry."""
 
     what: str
     name: str
@@ -18,18 +18,19 @@ class Result:
     seconds: float
     times: int = 0
     error: float = 0.0
-    """Relative to f64, of the worst head."""
+    """Largest error of a head, relative to f64."""
     no_graph: str | None = None
+    """Reason why the calls were not replayed as a CUDA graph; None if they were."""
 
     def summary(self) -> dict:
-        """For JSON."""
+        """Returns the fields for JSON."""
         parts = asdict(self)
         return {"what": parts.pop("what"), "name": parts.pop("name"), **parts.pop("shape"), **parts}
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One that was not."""
+    """Reason why an entry was not measured."""
 
     what: str
     name: str
@@ -37,14 +38,14 @@ class Failure:
     share: float
     reason: str
     refused: bool = False
-    """Whether its library says that it does not do this."""
+    """True if the library of the entry does not support the inputs."""
 
     @classmethod
-    def of(cls, entry: Entry, reason: str, refused: bool = False) -> "Failure":
+    def from_entry(cls, entry: Entry, reason: str, refused: bool = False) -> "Failure":
         return cls(entry.what, entry.name, entry.shape, entry.share, reason, refused)
 
     def summary(self) -> dict:
-        """For JSON."""
+        """Returns the fields for JSON."""
         place = {
             "what": self.what,
             "name": self.name,
@@ -56,7 +57,7 @@ class Failure:
 
 @dataclass
 class Peers:
-    """All of them."""
+    """All measurements of the peers."""
 
     device: str
     on_gpu: bool
@@ -66,33 +67,34 @@ class Peers:
     failures: list[Failure] = field(default_factory=list)
 
     def best(self, what: str, shape: Shape, share: float) -> Result | None:
-        """The fastest."""
+        """Returns the fastest result."""
         return min(
-            self._of(self.results, what, shape, share),
+            self._filter(self.results, what, shape, share),
             key=lambda result: result.seconds,
             default=None,
         )
 
     def why_not(self, what: str, shape: Shape, share: float) -> str:
-        """Those that are missing, with reasons; nothing if none is, and some have been timed.
+        """Lists the missing peers with the reasons.
 
-        One that was timed in another form is not missing, nor is one that does not do this at all.
+        The result is empty if peers were measured and none is missing. A peer is not missing if
+        another form of it was measured, or if it does not support the inputs while another does.
         """
-        timed = self._of(self.results, what, shape, share)
+        timed = self._filter(self.results, what, shape, share)
         families = {family(result.name) for result in timed}
-        failed = [
-            one
-            for one in self._of(self.failures, what, shape, share)
-            if family(one.name) not in families
+        missing = [
+            f"{failure.name}: {failure.reason}"
+            for failure in self._filter(self.failures, what, shape, share)
+            if family(failure.name) not in families and not (failure.refused and timed)
         ]
-        missing = [f"{one.name}: {one.reason}" for one in failed if not (one.refused and timed)]
         return "; ".join(missing) if missing or timed else f"no peer was tried at {shape}"
 
     @staticmethod
-    def _of(found: list, what: str, shape: Shape, share: float) -> list:
-        return [one for one in found if (one.what, one.shape, one.share) == (what, shape, share)]
+    def _filter(items: list, what: str, shape: Shape, share: float) -> list:
+        key = (what, shape, share)
+        return [item for item in items if (item.what, item.shape, item.share) == key]
 
 
 def family(name: str) -> str:
-    """What forms of one kernel have in common."""
+    """Returns the part of the name that all forms of a kernel share."""
     return name.partition(",")[0]

@@ -1,4 +1,4 @@
-"""The results as a markdown table, and as JSON."""
+"""Output of the results as a Markdown table and JSON."""
 
 import json
 from pathlib import Path
@@ -8,24 +8,30 @@ from .peers import Failure, Peers, Result
 from .shape import Shape
 
 LEGEND = """
-Median times of kernels started as one graph, 256 MB written before each. E: the time that the bytes take at
-the rate of a copy, over the time measured. ratio: theirs over ours. select scores all codes, takes the best
-5 % for each query head and lists them; top-k has its scores ready. A step is select + gather, one after the
-other: the kernels, without the sample's statistics and what the host does."""
+Times are medians of kernels started as one graph; 256 MB are written before each. E: the time of
+the bytes at the rate of a copy, divided by the measured time. ratio: time of the peer divided by
+ours. select scores all codes and lists the best 5 % for each query head; top-k starts from scores.
+step: select and gather in sequence, without the statistics of the sample and the work of the
+host."""
 
 
 def markdown(comparison: Comparison, shapes: list[Shape]) -> str:
-    """One table of our entries, each beside the best of the others."""
+    """Formats a table of this library's kernels beside the fastest peers."""
     lines = [row(["shape", "ours", "rows", "us", "E", "best peer", "us", "ratio"])]
     lines.append(row(["---", "---", *["--:"] * 3, "---", "--:", "--:"]))
     for shape in shapes:
-        lines += [row(cells) for cells in of_shape(comparison, shape)]
+        lines += [row(cells) for cells in shape_rows(comparison, shape)]
     return "\n".join(lines)
 
 
-def of_shape(comparison: Comparison, shape: Shape) -> list[list[str]]:
-    alone = [("dense", "dense", 1.0), ("gather", "gather", TENTH), ("gather", "gather", TWENTIETH)]
-    lines = [line(comparison, shape, *one) for one in [*alone, ("select", "top-k", TWENTIETH)]]
+def shape_rows(comparison: Comparison, shape: Shape) -> list[list[str]]:
+    kernels = [
+        ("dense", "dense", 1.0),
+        ("gather", "gather", TENTH),
+        ("gather", "gather", TWENTIETH),
+        ("select", "top-k", TWENTIETH),
+    ]
+    lines = [line(comparison, shape, *kernel) for kernel in kernels]
     for what in ("dense", "naive"):
         for share in (TENTH, TWENTIETH):
             seconds, fastest = (
@@ -39,7 +45,7 @@ def of_shape(comparison: Comparison, shape: Shape) -> list[list[str]]:
 
 
 def line(comparison: Comparison, shape: Shape, what: str, theirs: str, share: float) -> list[str]:
-    """Ours beside the fastest of those that do `theirs`."""
+    """Formats a kernel of this library beside the fastest peer of the operation `theirs`."""
     ours, peer, rate = (
         comparison.ours.get(what, shape, share),
         comparison.peers.best(theirs, shape, share),
@@ -69,7 +75,7 @@ def row(cells: list[str]) -> str:
 
 
 def left_out(comparison: Comparison) -> list[str]:
-    """Whatever could not be timed, and why."""
+    """Formats lines of the entries that could not be timed, with the reasons."""
     ours = [("gather", reason, str(shape)) for shape, reason in comparison.ours.left_out.items()]
     return grouped(
         "left out",
@@ -78,22 +84,23 @@ def left_out(comparison: Comparison) -> list[str]:
 
 
 def without_graph(peers: Peers) -> list[str]:
-    """What was started call by call, so that the host may have been too slow for it."""
+    """Formats lines of the entries timed without a CUDA graph, for which the host may be slow."""
     found = [named(result, result.no_graph) for result in peers.results if result.no_graph]
     return grouped("timed without a graph", found) if peers.on_gpu else []
 
 
-def named(one: Result | Failure, reason: str) -> tuple[str, str, str]:
-    return f"{one.name} ({one.what})", reason, f"{one.shape} {one.share:.0%}"
+def named(entry: Result | Failure, reason: str) -> tuple[str, str, str]:
+    return f"{entry.name} ({entry.what})", reason, f"{entry.shape} {entry.share:.0%}"
 
 
-def grouped(said: str, found: list[tuple[str, str, str]]) -> list[str]:
-    """A line for each name and reason, with all places."""
+def grouped(title: str, found: list[tuple[str, str, str]]) -> list[str]:
+    """Formats a line for each name and reason, with all shapes."""
     places: dict[tuple[str, str], list[str]] = {}
     for name, reason, place in found:
         places.setdefault((name, reason), []).append(place)
     return [
-        f"{said}: {name}: {reason} [{', '.join(where)}]" for (name, reason), where in places.items()
+        f"{title}: {name}: {reason} [{', '.join(where)}]"
+        for (name, reason), where in places.items()
     ]
 
 

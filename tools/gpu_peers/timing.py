@@ -1,4 +1,4 @@
-"""How long something takes from memory: on a GPU as a graph, by the device's own clock, as `gather` does it."""
+"""Timing of operations from memory: on a GPU as a graph, by the device's clock, as in `gather`."""
 
 import signal
 import statistics
@@ -14,35 +14,38 @@ from .dense import first_line
 from .entry import TooSlow
 
 FLUSHED = 256 << 20
-"""Bytes written between times: several times the largest cache of a GPU."""
+"""Bytes written before each timed call: several times the largest cache of a GPU."""
 COPIED = 1 << 30
-"""Bytes that a copy goes over."""
+"""Bytes of a timed copy."""
 FEWEST, MOST = 5, 200
-"""Times that a median is of, at least and at most."""
+"""Smallest and largest number of times in a median."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """The median of some times."""
+    """Median time of calls."""
 
     seconds: float
     times: int
     no_graph: str | None
-    """Why its calls were not replayed as a CUDA graph; None if they were."""
+    """Reason why the calls were not replayed as a CUDA graph; None if they were."""
     out: Any
-    """What the last call left."""
+    """Result of the last call."""
 
 
 class Clock:
-    """The host's clock, for a device that has done its work when a call returns."""
+    """Clock of the host, for devices whose work is done when a call returns."""
 
     def __init__(self, device: str, limit: float) -> None:
         self.limit = limit
         self.flushed = torch.empty(FLUSHED, dtype=torch.uint8, device=device)
 
     def median(self, run: Callable[[], Any]) -> Timing:
-        """Of calls in about `limit` seconds; before each one the caches are flushed, and the first is not counted."""
-        run, no_graph = self._prepared(run)
+        """Times calls for about `limit` seconds, each after a flush of the caches.
+
+        The first call does not count.
+        """
+        run, no_graph = self._prepare(run)
         out, _ = self._once(run)
         began, times = time.perf_counter(), []
         while len(times) < FEWEST or (
@@ -53,18 +56,15 @@ class Clock:
         return Timing(statistics.median(times), len(times), no_graph, out)
 
     def copy_rate(self) -> float:
-        """Bytes read and written in a second of a copy, as `gather` finds it."""
+        """Measures the bytes per second that a copy reads and writes, as `gather` does."""
         source, target = (
             torch.zeros(COPIED, dtype=torch.uint8, device=self.flushed.device) for _ in range(2)
         )
         self._once(lambda: target.copy_(source))
-        return (
-            2
-            * COPIED
-            / statistics.median(self._once(lambda: target.copy_(source))[1] for _ in range(20))
-        )
+        times = [self._once(lambda: target.copy_(source))[1] for _ in range(20)]
+        return 2 * COPIED / statistics.median(times)
 
-    def _prepared(self, run: Callable[[], Any]) -> tuple[Callable[[], Any], str | None]:
+    def _prepare(self, run: Callable[[], Any]) -> tuple[Callable[[], Any], str | None]:
         return run, "no GPU"
 
     def _once(self, run: Callable[[], Any]) -> tuple[Any, float]:
@@ -75,15 +75,15 @@ class Clock:
 
 
 class GpuClock(Clock):
-    """Events on the stream on which work is started."""
+    """Clock of the GPU: events in the stream of the work."""
 
     def __init__(self, device: str, limit: float) -> None:
         super().__init__(device, limit)
         self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
-    def _prepared(self, run: Callable[[], Any]) -> tuple[Callable[[], Any], str | None]:
-        """The replay of a graph; where none can be had, the call itself."""
-        # Libraries set themselves up in their first calls, which must not be captured.
+    def _prepare(self, run: Callable[[], Any]) -> tuple[Callable[[], Any], str | None]:
+        """Returns a function that replays `run` as a graph, or `run` itself if capturing fails."""
+        # Libraries initialize themselves in their first calls, which must not be captured.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -107,7 +107,7 @@ class GpuClock(Clock):
 
     def _once(self, run: Callable[[], Any]) -> tuple[Any, float]:
         self.flushed.zero_()
-        # The host has asked for all of it long before the flush is done.
+        # The host has queued all work long before the flush is done.
         self.begin.record()
         out = run()
         self.end.record()
@@ -116,8 +116,8 @@ class GpuClock(Clock):
 
 
 @contextmanager
-def at_most(seconds: float) -> Iterator[None]:
-    """Raises TooSlow in whatever takes longer, as soon as Python runs again."""
+def limit_seconds(seconds: float) -> Iterator[None]:
+    """Raises TooSlow in the block if it takes longer, as soon as Python code runs."""
 
     def stop(*_: object) -> None:
         raise TooSlow(f"took more than {seconds:g} s")

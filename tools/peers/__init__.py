@@ -1,1 +1,1 @@
-"""The parts of bench_peers.py."""
+"""Modules of bench_peers.py."""

@@ -1,4 +1,4 @@
-"""Makes the data and the entries, times them, and shows the table."""
+"""Benchmark: makes data and entries, times them, and prints the table."""
 
 import argparse
 import os
@@ -20,19 +20,19 @@ from .timing import Evictor, Load, Method, Timed, attempt, check, measure, note,
 
 @dataclass(frozen=True)
 class Bench:
-    """One number of tokens."""
+    """Benchmark of all entries at one number of tokens."""
 
     args: argparse.Namespace
     library: Library
     shape: Shape
     layer: Layer
     stored: dict[str, Stored]
-    """The peers' layers, by precision."""
+    """Layers of the peers, by precision."""
     expected: dict[str, np.ndarray]
-    """What attention should give, [query_heads, head_dim], by precision."""
+    """Exact attention, `[query_heads, head_dim]`, by precision."""
 
     def entries(self, threads: int) -> Iterator[tuple[str, Callable[[], Entry]]]:
-        """What each entry is called, and how to make it."""
+        """Yields names of entries, and functions that make them."""
         yield "sequential read", lambda: Sequential(threads)
         for choice in self.args.peers:
             yield str(choice), lambda choice=choice: self.peer(choice, threads)
@@ -52,33 +52,34 @@ class Bench:
         pipeline = Pipeline(path, choice.settings, choice.dtype)
         return Ours(self.library, pipeline, self.shape, self.layer, layers, threads)
 
-    def checked(self, make: Callable[[], Entry], threads: int) -> tuple[Entry, Timed]:
+    def make(self, make: Callable[[], Entry], threads: int) -> tuple[Entry, Timed]:
+        """Makes an entry, and checks its output."""
         entry = make()
         return entry, check(entry, self.expected[entry.dtype], self.shape, threads)
 
     def run(self, threads: int, evictor: Evictor) -> list[Timed]:
-        """What was timed on so many threads."""
-        made: list[tuple[Entry, Timed]] = []
+        """Times all entries with this number of threads."""
+        pairs: list[tuple[Entry, Timed]] = []
         where = setting(self.shape.tokens, threads)
         try:
-            for what, make in self.entries(threads):
-                progress(f"{where}: preparing {what}")
-                pair = attempt(what, lambda make=make: self.checked(make, threads))
+            for name, make in self.entries(threads):
+                progress(f"{where}: preparing {name}")
+                pair = attempt(name, lambda make=make: self.make(make, threads))
                 if pair:
-                    made.append(pair)
+                    pairs.append(pair)
             load = Load()
-            measure(made, Method(self.args.rounds, self.args.burst), evictor)
+            measure(pairs, Method(self.args.rounds, self.args.burst), evictor)
             share = load.share()
             if share is not None:
-                note(f"{where}: others took {share:.0%} of the machine's time")
+                note(f"{where}: other processes used {share:.0%} of the processor time")
         finally:
-            for entry, _ in made:
+            for entry, _ in pairs:
                 entry.close()
-        return [timed for _, timed in made]
+        return [timed for _, timed in pairs]
 
 
 def prepare(args: argparse.Namespace, library: Library, tokens: int) -> Bench:
-    """Keys and values, and what attention to them should give."""
+    """Makes keys and values, and computes the exact attention to them."""
     shape = Shape(args.query_heads, args.kv_heads, args.head_dim, tokens)
     progress(f"{tokens} tokens: making keys and values")
     try:
@@ -93,7 +94,7 @@ def prepare(args: argparse.Namespace, library: Library, tokens: int) -> Bench:
 
 
 def run(args: argparse.Namespace) -> None:
-    """The whole benchmark; prints the table."""
+    """Runs the whole benchmark, and prints the table."""
     if not args.no_build:
         install.build_ours()
     try:
@@ -113,7 +114,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def facts(args: argparse.Namespace) -> dict:
-    """The machine, the versions and the method."""
+    """Describes the machine, the versions and the method, for JSON."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     model = next(
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None
@@ -147,8 +148,8 @@ def facts(args: argparse.Namespace) -> dict:
     }
 
 
-def version(ask: Callable[[], str]) -> str | None:
+def version(read: Callable[[], str]) -> str | None:
     try:
-        return ask()
+        return read()
     except LeftOut:
         return None

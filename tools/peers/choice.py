@@ -1,4 +1,4 @@
-"""Entries as they are named on the command line."""
+"""Names of entries on the command line."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ DTYPES = ["f32", "f16", "bf16"]
 
 @dataclass(frozen=True)
 class Choice:
-    """`NAME[+KEY=VALUE...]` in one precision."""
+    """Entry `NAME[+KEY=VALUE...]` in one precision."""
 
     name: str
     settings: tuple[str, ...]
@@ -18,7 +18,7 @@ class Choice:
 
 
 def choices(text: str) -> list[Choice]:
-    """Reads `NAME[+KEY=VALUE...][@DTYPE,...]`; bf16 where no precision is named."""
+    """Parses `NAME[+KEY=VALUE...][@DTYPE,...]`; the default precision is bf16."""
     name, _, dtypes = text.partition("@")
     name, *settings = name.split("+")
     found = [Choice(name, tuple(settings), dtype) for dtype in (dtypes or "bf16").split(",")]

@@ -1,4 +1,4 @@
-"""The same keys and values for all, in each precision, in memory with 2 MiB pages."""
+"""Keys and values that all entries share, in each precision, in memory with 2 MiB pages."""
 
 import math
 import mmap
@@ -13,7 +13,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Shape:
-    """One layer at one decode step: batch 1, one query token."""
+    """Dimensions of a layer at one decode step: batch 1, one query token."""
 
     query_heads: int
     kv_heads: int
@@ -21,17 +21,20 @@ class Shape:
     tokens: int
 
     def bytes(self, dtype: str) -> int:
-        """Keys and values of one layer."""
+        """Returns the bytes of keys and values of one layer."""
         return 2 * self.kv_heads * self.tokens * self.head_dim * SIZES[dtype]
 
     def layers(self, dtype: str, gib: float) -> int:
-        """As many as hold `gib` GiB, and at least two: one is read untimed before the others."""
+        """Returns the number of layers in `gib` GiB, at least two.
+
+        One layer is read untimed before the others.
+        """
         return max(2, math.ceil(gib * GIB / self.bytes(dtype)))
 
 
 @dataclass(frozen=True)
 class Layer:
-    """f32 elements: queries [query_heads, head_dim], keys and values [kv_heads, tokens, head_dim]."""
+    """Layer in f32: queries `[query_heads, head_dim]`, others `[kv_heads, tokens, head_dim]`."""
 
     queries: np.ndarray
     keys: np.ndarray
@@ -39,7 +42,7 @@ class Layer:
 
 
 def huge_array(shape: tuple[int, ...], dtype: type) -> np.ndarray:
-    """An array in memory that starts at a 2 MiB boundary and asks for 2 MiB pages, as ours does."""
+    """Allocates an array at a 2 MiB boundary and requests 2 MiB pages, as this library does."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     memory = mmap.mmap(-1, size + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -50,7 +53,7 @@ def huge_array(shape: tuple[int, ...], dtype: type) -> np.ndarray:
 
 
 def round_bf16(x: np.ndarray) -> np.ndarray:
-    """The bits of the nearest bf16, ties to even, in u16; of finite f32."""
+    """Rounds finite f32 to bf16, ties to even, and returns the bits in u16."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
@@ -60,7 +63,7 @@ def widen_bf16(bits: np.ndarray) -> np.ndarray:
 
 
 def store(x: np.ndarray, dtype: str) -> np.ndarray:
-    """f32 elements in a precision; bf16 is kept as its bits in u16. Same shape."""
+    """Converts f32 elements to a precision; bf16 is stored as its bits in u16."""
     match dtype:
         case "f32":
             return x
@@ -71,12 +74,15 @@ def store(x: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def load(x: np.ndarray) -> np.ndarray:
-    """What `store` keeps, in f64."""
+    """Converts the result of `store` to f64."""
     return (widen_bf16(x) if x.dtype == np.uint16 else x).astype(np.float64)
 
 
 def stored_layers(layer: Layer, dtype: str, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """`count` copies of a layer's keys and values [kv_heads, tokens, head_dim] as `store` keeps them."""
+    """Returns `count` copies of a layer's keys and values, in the precision of `store`.
+
+    Both have the shape `[kv_heads, tokens, head_dim]`.
+    """
 
     def copies(x: np.ndarray) -> list[np.ndarray]:
         first = huge_array(
@@ -94,7 +100,7 @@ def stored_layers(layer: Layer, dtype: str, count: int) -> list[tuple[np.ndarray
 
 
 def exact(layer: Layer, dtype: str) -> np.ndarray:
-    """Attention in f64 over the layer as a precision keeps it: [query_heads, head_dim]."""
+    """Computes attention in f64 over the layer in a precision, `[query_heads, head_dim]`."""
     group = len(layer.queries) // len(layer.keys)
     outputs = []
     for head, (keys, values) in enumerate(zip(layer.keys, layer.values)):
@@ -106,5 +112,5 @@ def exact(layer: Layer, dtype: str) -> np.ndarray:
 
 
 def relative_errors(out: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Of each query head's output, in the Euclidean norm: [query_heads]."""
+    """Returns the relative error of each query head's output in the Euclidean norm."""
     return np.linalg.norm(out - expected, axis=-1) / np.linalg.norm(expected, axis=-1)

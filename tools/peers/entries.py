@@ -1,4 +1,4 @@
-"""What is timed: one way each of computing one decode step of attention."""
+"""Entries of the benchmark: implementations of one decode step of attention."""
 
 import ctypes
 import importlib
@@ -12,15 +12,15 @@ from . import install
 from .data import GIB, Layer, Shape, huge_array
 
 Stored = list[tuple[np.ndarray, np.ndarray]]
-"""Keys and values of each layer, [kv_heads, tokens, head_dim], as data.store keeps them."""
+"""Keys and values of each layer, `[kv_heads, tokens, head_dim]`, in the precision of data.store."""
 
 
 class LeftOut(Exception):
-    """An entry that cannot be timed here; the message says why, and what to do."""
+    """Error: an entry cannot be timed here; the message has the reason and the remedy."""
 
 
 class Entry:
-    """A way of computing attention over the layers of one cache."""
+    """Implementation of attention over the layers of one cache."""
 
     attends = True
 
@@ -28,19 +28,19 @@ class Entry:
         self.name, self.dtype, self.layers = name, dtype, layers
 
     def call(self, layer: int) -> None:
-        """Attends to one layer. This is what is timed."""
+        """Attends to one layer; the benchmark times this method."""
         raise NotImplementedError
 
     def output(self) -> np.ndarray:
-        """What the last call computed, [query_heads, head_dim] in f32."""
+        """Returns the output of the last call, `[query_heads, head_dim]` in f32."""
         raise NotImplementedError
 
     def density(self) -> float:
-        """The share of the rows that the last call read, each once for its KV head."""
+        """Returns the share of distinct rows per KV head that the last call read."""
         return 1.0
 
     def close(self) -> None:
-        """Gives back what the entry holds."""
+        """Frees the resources of the entry."""
 
 
 def import_torch() -> ModuleType:
@@ -51,7 +51,7 @@ def import_torch() -> ModuleType:
 
 
 class Torch(Entry):
-    """PyTorch: its fused attention, or the products written out for grouped heads."""
+    """PyTorch: its fused attention (`sdpa`), or explicit products for grouped heads (`matmul`)."""
 
     def __init__(
         self, form: str, dtype: str, shape: Shape, layer: Layer, stored: Stored, threads: int
@@ -70,7 +70,7 @@ class Torch(Entry):
         self.out = self.queries
 
     def _tensor(self, array: np.ndarray) -> object:
-        """Shares the memory."""
+        """Returns a tensor that shares the memory of the array."""
         if array.dtype == np.uint16:
             return self.torch.from_numpy(array.view(np.int16)).view(self.torch.bfloat16)
         return self.torch.from_numpy(array)
@@ -109,7 +109,7 @@ class Ggml(Entry):
             shape.head_dim,
             threads,
         )
-        self.stored = stored  # they must outlive the handle, which only points to them
+        self.stored = stored  # The handle only points to these arrays, so they must outlive it.
         self.queries = np.ascontiguousarray(layer.queries)
         self.out = np.zeros_like(self.queries)
         self.handle = self.library.ggml_decode_new(dtype.encode(), *sizes, keys, values)
@@ -146,9 +146,10 @@ def load_ggml() -> ctypes.CDLL:
 
 
 class Sequential(Entry):
-    """Reading memory in order: torch's product of two long vectors. What all entries are limited by.
+    """Sequential read of memory, which bounds the speed of all entries: torch's dot product.
 
-    Two vectors, as keys and values are two; it is faster than torch's sum of one.
+    The dot product reads two vectors, as attention reads keys and values, and is faster than
+    torch's sum of one vector.
     """
 
     attends = False

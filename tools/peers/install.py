@@ -1,6 +1,6 @@
-"""Gets the peers: a virtual environment with torch, and the ggml of llama.cpp as a shared library.
+"""Installation of the peers: an environment with torch, and ggml of llama.cpp as a shared library.
 
-Only the standard library, because it runs before anything is installed.
+This module needs the standard library alone, because it runs before packages are installed.
 """
 
 import os
@@ -20,23 +20,23 @@ HOW = "python3 tools/bench_peers.py --install"
 
 
 class Failed(Exception):
-    """A step did not work; the message says which, and what is missing."""
+    """Error of a step, whose message names the step and its cause."""
 
 
-def run(what: str, *command: str | Path) -> None:
-    """Runs a step, with its output shown."""
-    print(f"\n== {what}", file=sys.stderr, flush=True)
+def run(step: str, *command: str | Path) -> None:
+    """Runs the command of a step, and shows its output."""
+    print(f"\n== {step}", file=sys.stderr, flush=True)
     environment = {**os.environ, "PATH": f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"}
     try:
         subprocess.run([str(part) for part in command], check=True, env=environment)
     except FileNotFoundError:
-        raise Failed(f"{what}: `{command[0]}` is not installed")
+        raise Failed(f"{step}: `{command[0]}` is not installed")
     except subprocess.CalledProcessError as error:
-        raise Failed(f"{what}: `{command[0]}` failed with status {error.returncode}")
+        raise Failed(f"{step}: `{command[0]}` failed with status {error.returncode}")
 
 
 def install(jobs: int) -> None:
-    """Everything, each step skipped by its own tool where nothing is to be done."""
+    """Runs all steps; the tools of the steps skip work that is already done."""
     install_packages()
     install_ggml(jobs)
     build_ours()
@@ -49,7 +49,7 @@ def install_packages() -> None:
 
 
 def install_ggml(jobs: int) -> None:
-    """The ggml inside the package's source, and around it peers/ggml_decode.c."""
+    """Builds the ggml in the source of the package, with the wrapper peers/ggml_decode.c."""
     folder = VENV / "ggml"
     source = folder / f"{PACKAGE.replace('-', '_')}-{VERSION}" / "vendor" / "llama.cpp" / "ggml"
     if not source.is_dir():
@@ -90,6 +90,6 @@ def unpack(folder: Path) -> None:
 
 
 def build_ours() -> None:
-    """Ours behind its C interface; quick where nothing has changed."""
+    """Builds this library with its C interface."""
     options = ["--release", "--quiet", "--manifest-path", MANIFEST, "--target-dir", OURS_TARGET]
     run("build vattention", "cargo", "build", *options)

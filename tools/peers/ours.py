@@ -1,4 +1,4 @@
-"""This library through its C interface (benches/peers)."""
+"""Access to this library through its C interface (benches/peers)."""
 
 import ctypes
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint64, c_void_p
@@ -14,7 +14,7 @@ from .entries import Entry, LeftOut
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline file, with changes to it, and how rows are stored."""
+    """Pipeline file, changes of its settings, and the precision of stored rows."""
 
     path: Path
     settings: tuple[str, ...]
@@ -46,7 +46,7 @@ class Library:
         setattr(self, name, function)
 
     def reason(self) -> str:
-        """Why the last call failed."""
+        """Returns the reason of the last failure."""
         text = ctypes.create_string_buffer(4096)
         self.error(text, len(text))
         return text.value.decode(errors="replace")
@@ -56,7 +56,7 @@ class Library:
             raise LeftOut(self.reason())
 
     def synthetic(self, kind: str, shape: Shape, seed: int) -> Layer:
-        """Synthetic heads; the queries are rounded to bf16, so that all entries get equal ones."""
+        """Makes synthetic heads, whose queries are rounded to bf16, so that all entries agree."""
         queries = np.zeros((shape.query_heads, shape.head_dim), np.float32)
         keys = np.zeros((shape.kv_heads, shape.tokens, shape.head_dim), np.float32)
         values = np.zeros_like(keys)
@@ -68,7 +68,7 @@ class Library:
 
 
 class Ours(Entry):
-    """One pipeline on the `cpu` backend; it keeps its own copy of keys and values."""
+    """Entry of a pipeline on the `cpu` backend, which has its own copy of keys and values."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Ours(Entry):
 
 
 def address(array: np.ndarray) -> int:
-    """Of the first number of an array without gaps."""
+    """Returns the address of a contiguous array."""
     if not array.flags.c_contiguous:
-        raise ValueError("expected an array without gaps")
+        raise ValueError("expected a contiguous array")
     return array.ctypes.data

@@ -1,4 +1,4 @@
-"""The results as a markdown table, and as JSON."""
+"""Output of the results as Markdown tables and JSON."""
 
 import json
 from pathlib import Path
@@ -10,14 +10,14 @@ DENSE = "vattention dense"
 
 
 def markdown(results: list[Timed]) -> str:
-    """One table for each number of tokens and of threads."""
+    """Formats a table for each number of tokens and threads."""
     settings = dict.fromkeys(timed.setting() for timed in results)
     return "\n".join(
-        one_setting([t for t in results if t.setting() == setting]) for setting in settings
+        format_table([t for t in results if t.setting() == setting]) for setting in settings
     )
 
 
-def one_setting(results: list[Timed]) -> str:
+def format_table(results: list[Timed]) -> str:
     references = [
         timed for timed in results if timed.name.startswith("vattention") and timed.name != DENSE
     ]
@@ -50,7 +50,7 @@ def one_setting(results: list[Timed]) -> str:
         ]
         dense = next((t for t in results if (t.name, t.dtype) == (DENSE, timed.dtype)), None)
         cells += [
-            f"{timed.over(other):.3g}" if other and attends else ""
+            f"{timed.ratio(other):.3g}" if other and attends else ""
             for other in [dense, *references]
         ]
         lines.append(row(cells))
@@ -62,11 +62,11 @@ def row(cells: list[str]) -> str:
 
 
 LEGEND = """
-ms: the median over rounds. GB/s: the rows of keys and values that were attended to, each counted once for
-its KV head; what selectors read to choose them is not counted. x dense: this entry's time over that of
-`vattention dense` in the same precision, the median over rounds; the further columns likewise, over a
-pipeline in its own precision. Error: relative to attention in f64 over the same stored numbers, one decode
-step, Euclidean norm of a head's output."""
+ms: median over rounds. GB/s: rate of reading the keys and values that were attended to, each row
+once per KV head; reads of selectors do not count. x dense: this entry's time divided by that of
+`vattention dense` in the same precision, median over rounds. Further columns: this entry's time
+divided by that of a pipeline in its own precision. error: Euclidean norm of the error of a head's
+output, relative to attention in f64 over the same stored numbers, at one decode step."""
 
 
 def write_json(path: Path, facts: dict, results: list[Timed]) -> None:

@@ -1,4 +1,4 @@
-"""Rounds of bursts: every entry in turn, again and again, so that all see the same machine."""
+"""Timing in rounds of bursts, in which entries alternate, so that load slows all of them alike."""
 
 import os
 import statistics
@@ -23,7 +23,7 @@ def setting(tokens: int, threads: int) -> str:
 
 @dataclass
 class Timed:
-    """An entry at one shape and number of threads."""
+    """Measurements of an entry at one shape and number of threads."""
 
     name: str
     dtype: str
@@ -31,13 +31,14 @@ class Timed:
     threads: int
     layers: int
     bytes: int
-    """Of keys and values in one layer, times the share that was read."""
+    """Bytes of keys and values of one layer that a call reads."""
     density: float = 1.0
     error_worst: float | None = None
-    """Of the query heads' outputs, relative to f64 over the same stored numbers."""
+    """Largest error of a query head's output, relative to f64 over the same stored numbers."""
     error_mean: float | None = None
+    """Mean of these errors over query heads."""
     rounds: list[float] = field(default_factory=list)
-    """Seconds of one call, the median of each round."""
+    """Median seconds of a call, for each round."""
 
     def setting(self) -> str:
         return setting(self.tokens, self.threads)
@@ -46,11 +47,11 @@ class Timed:
         return statistics.median(self.rounds)
 
     def rate(self) -> float:
-        """GB/s."""
+        """Returns the rate of reading in GB/s."""
         return self.bytes / self.seconds() / 1e9
 
-    def over(self, other: "Timed") -> float:
-        """The median of the rounds' ratios of the times."""
+    def ratio(self, other: "Timed") -> float:
+        """Returns the median over rounds of the time relative to another entry's."""
         return statistics.median(a / b for a, b in zip(self.rounds, other.rounds))
 
     def summary(self) -> dict:
@@ -61,13 +62,13 @@ class Timed:
 class Method:
     rounds: int
     burst: float
-    """Seconds of calls for each entry in each round; at least one call, at most one for each layer."""
+    """Seconds of calls per entry and round; at least one call, at most one for each layer."""
 
 
 class Evictor:
-    """Leaves nothing of the entries in the caches: reads 1 GiB of something else, on one thread.
+    """Evicts the data of entries from the processor's caches by a read of 1 GiB on one thread.
 
-    On one thread, because those that other libraries leave spinning have gone to sleep afterwards.
+    Meanwhile, the threads of other libraries stop spinning and go to sleep.
     """
 
     def __init__(self) -> None:
@@ -79,7 +80,10 @@ class Evictor:
 
 
 def check(entry: Entry, expected: np.ndarray, shape: Shape, threads: int) -> Timed:
-    """Runs an entry once on the first layer and compares it with `expected`, [query_heads, head_dim]."""
+    """Runs an entry once on the first layer, and measures its errors.
+
+    `expected` is the exact output, `[query_heads, head_dim]`.
+    """
     entry.call(0)
     amount = shape.bytes(entry.dtype) if entry.attends else Sequential.bytes
     timed = Timed(entry.name, entry.dtype, shape.tokens, threads, entry.layers, amount)
@@ -90,7 +94,7 @@ def check(entry: Entry, expected: np.ndarray, shape: Shape, threads: int) -> Tim
 
 
 def measure(entries: list[tuple[Entry, Timed]], method: Method, evictor: Evictor) -> None:
-    """Fills in the rounds. The first round is warm-up; entries take turns in going first."""
+    """Times all entries in rounds; the first round is a warm-up, each begins with another entry."""
     densities: list[list[float]] = [[] for _ in entries]
     layers = [0 for _ in entries]
     for turn in range(method.rounds + 1):
@@ -109,7 +113,7 @@ def measure(entries: list[tuple[Entry, Timed]], method: Method, evictor: Evictor
 
 
 def burst(entry: Entry, layer: int, seconds: float) -> tuple[list[float], int]:
-    """One call untimed, then timed ones, each on the next layer and none on a layer twice."""
+    """Makes an untimed call and then timed calls, each on the next layer, at most one per layer."""
     entry.call(layer)
     times: list[float] = []
     while not times or (len(times) < entry.layers - 1 and sum(times) < seconds):
@@ -121,13 +125,13 @@ def burst(entry: Entry, layer: int, seconds: float) -> tuple[list[float], int]:
 
 
 class Load:
-    """How busy others kept the machine since it was made; where the system tells."""
+    """Measurement of the processor time that other processes use, on Linux."""
 
     def __init__(self) -> None:
         self.start = self._now()
 
     def share(self) -> float | None:
-        """Of the time of all processors, others' and stolen time."""
+        """Returns other processes' share of the processor time, with stolen time."""
         now = self._now()
         if now is None or self.start is None:
             return None
@@ -148,7 +152,7 @@ class Load:
 
 
 def progress(text: str) -> None:
-    """One line on stderr that the next one replaces; plain lines where it is not a terminal."""
+    """Prints progress in the last line of stderr, if it is a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -158,10 +162,10 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def attempt(what: str, make: Callable[[], T]) -> T | None:
-    """What `make` returns; None, and a line that says why, where it cannot be timed."""
+def attempt(name: str, make: Callable[[], T]) -> T | None:
+    """Returns the result of `make`; prints the reason and returns None if it raises LeftOut."""
     try:
         return make()
     except LeftOut as reason:
-        note(f"left out: {what}: {reason}")
+        note(f"left out: {name}: {reason}")
         return None

@@ -1,4 +1,4 @@
-"""Those that read prompts: ours as a command, the others in processes that stay."""
+"""Contenders that read prompts: this program as a command, others in long-running processes."""
 
 import contextlib
 import json
@@ -18,16 +18,18 @@ WARM_UP = 64
 
 
 class Prompt:
-    """A text, and its tokens."""
+    """Text with its tokens."""
 
     def __init__(self, text: str, tokens: list[int]) -> None:
         self.text, self.tokens = text, tokens
 
 
 class Ours:
-    """`vattention generate`: each reading is a process of its own, which tells its time without loading.
+    """Contender `vattention generate`, which starts for each reading and reports its own time.
 
-    CPU time includes the digests of the model's files, which `--json` reports."""
+    The reported time excludes loading. The processor time includes loading and the digests of the
+    model's files for `--json`.
+    """
 
     name = OURS
 
@@ -45,7 +47,7 @@ class Ours:
         self.environment = {**os.environ, "RAYON_NUM_THREADS": str(threads)}
 
     def read(self, prompt: Prompt) -> tuple[Reading, str]:
-        """What it took, and the text of the next token."""
+        """Reads a prompt, and returns the times and the text of the next token."""
         with tempfile.TemporaryDirectory() as folder:
             text, report = Path(folder) / "prompt.txt", Path(folder) / "report.json"
             text.write_bytes(prompt.text.encode())
@@ -61,7 +63,8 @@ class Ours:
                 )
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise Failed(
-                    f"{self.name}: {error!r} in what --json wrote; expected prefill_seconds and tokens"
+                    f"{self.name}: {error!r} in the file of --json; "
+                    "expected prefill_seconds and tokens"
                 )
         expect_count(self.name, count, prompt)
         user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
@@ -73,7 +76,8 @@ class Ours:
             done = subprocess.run(command, env=self.environment, capture_output=True)
         except OSError as error:
             raise Failed(
-                f"{command[0]}: {error.strerror}; expected the program, built by `cargo build --release`"
+                f"{command[0]}: {error.strerror}; "
+                "expected the program, built by `cargo build --release`"
             )
         if done.returncode != 0:
             raise Failed(
@@ -84,8 +88,8 @@ class Ours:
         pass
 
 
-class Stays:
-    """A worker that has loaded the model and waits for prompts."""
+class Peer:
+    """Contender in a worker process, which loads the model once and waits for prompts."""
 
     def __init__(self, name: str, model: Path, threads: int, context: int) -> None:
         self.name = name
@@ -101,36 +105,36 @@ class Stays:
         self.errors = tempfile.TemporaryFile()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.errors}
         self.process = subprocess.Popen(command, env=environment, text=True, **pipes)
-        self._answer()
+        self._receive()
 
     def warm_up(self, prompt: Prompt) -> None:
-        self._ask(prompt.tokens[:WARM_UP])
+        self._send(prompt.tokens[:WARM_UP])
 
     def read(self, prompt: Prompt) -> tuple[Reading, int]:
-        """What it took, and the next token."""
-        found = self._ask(prompt.tokens)
+        """Reads a prompt, and returns the times and the next token."""
+        found = self._send(prompt.tokens)
         expect_count(self.name, found["tokens"], prompt)
         return Reading(found["seconds"], found["user"], found["system"]), found["next"]
 
-    def _ask(self, tokens: list[int]) -> dict:
+    def _send(self, tokens: list[int]) -> dict:
         try:
             print(json.dumps(tokens), file=self.process.stdin, flush=True)
         except OSError:
-            pass  # it has ended, and _answer tells why
-        return self._answer()
+            pass  # The process has ended, and _receive raises the reason.
+        return self._receive()
 
-    def _answer(self):
+    def _receive(self):
         line = self.process.stdout.readline()
         if line:
             return json.loads(line)
         status = self.process.wait()
         self.errors.seek(0)
-        said = self.errors.read().decode(errors="replace").strip().splitlines()
+        errors = self.errors.read().decode(errors="replace").strip().splitlines()
         self.close()
-        raise Failed(f"{self.name} ended with status {status}:\n" + "\n".join(said[-5:]))
+        raise Failed(f"{self.name} ended with status {status}:\n" + "\n".join(errors[-5:]))
 
     def close(self) -> None:
-        """Ends the worker; nothing where it has ended."""
+        """Ends the worker, if it has not ended yet."""
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         self.process.wait()
@@ -141,6 +145,4 @@ class Stays:
 def expect_count(name: str, found: int, prompt: Prompt) -> None:
     expected = len(prompt.tokens)
     if found != expected:
-        raise Failed(
-            f"{name} read {found} tokens, expected the same {expected} that the others read"
-        )
+        raise Failed(f"{name} read {found} tokens, expected {expected}, as the other contenders")

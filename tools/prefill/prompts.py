@@ -1,4 +1,4 @@
-"""Texts of so many tokens exactly."""
+"""Prompts with an exact number of tokens."""
 
 from collections.abc import Callable
 
@@ -12,10 +12,10 @@ TRIES = 100
 def cut(
     text: str, tokens: int, encode: Callable[[str], list[int]], decode: Callable[[list[int]], bytes]
 ) -> Prompt:
-    """A part of the text, from its beginning on if possible, that is so many tokens.
+    """Returns a part of the text with exactly this number of tokens, if possible its beginning.
 
-    Not every cut between tokens is one that the tokenizer makes again without the rest: where it does not,
-    the part begins a word later.
+    A part cut between two tokens may have other tokens when it is encoded without the rest of the
+    text. Then the part begins a word later.
     """
     for _ in range(TRIES):
         ids = encode(text)
@@ -25,4 +25,4 @@ def cut(
         if encode(part) == ids[:tokens]:
             return Prompt(part, ids[:tokens])
         text = text.lstrip().partition(" ")[2]
-    raise Failed(f"no part of the text is {tokens} tokens exactly, of {TRIES} that were tried")
+    raise Failed(f"none of {TRIES} parts of the text has exactly {tokens} tokens")

@@ -1,9 +1,9 @@
-"""Reads prompts with another library, in a process of its own.
+"""Worker process that reads prompts with another library.
 
     python worker.py CONTENDER FILE.gguf THREADS CONTEXT
 
-Says on its standard output, as lines of JSON, when it is ready; then for each line with a list of token ids on
-its standard input, how long it took to read them and what the next token would be.
+Standard output has a line of JSON when the model is loaded, and a line for each list of token ids
+on standard input, with the time to read them and the likeliest next token.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class Torch:
-    """Hugging Face transformers on PyTorch, the weights dequantised; attention by scaled_dot_product_attention."""
+    """Hugging Face transformers on PyTorch with dequantised weights and SDPA attention."""
 
     def __init__(self, path: Path, threads: int, dtype: str) -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -33,7 +33,7 @@ class Torch:
         self.model = AutoModelForCausalLM.from_pretrained(path.parent, **options).eval()
 
     def read(self, tokens: list[int]) -> int:
-        """The best next token."""
+        """Returns the likeliest next token."""
         with self.torch.inference_mode():
             ids = self.torch.tensor([tokens])
             return int(self.model(ids, use_cache=True, logits_to_keep=1).logits[0, -1].argmax())
@@ -52,9 +52,9 @@ class LlamaCpp:
         self.llm = llama_cpp.Llama(str(path), **sizes, **threads, flash_attn=flash, verbose=False)
 
     def read(self, tokens: list[int]) -> int:
-        """The best next token. `eval` asks for the logits of the last token of each batch alone."""
+        """Returns the likeliest next token."""
         self.llm.reset()
-        self.llm.eval(tokens)
+        self.llm.eval(tokens)  # Computes the logits of the last token of each batch only.
         pointer = self.llm._ctx.get_logits_ith(-1)
         return int(self.numpy.ctypeslib.as_array(pointer, shape=(self.llm.n_vocab(),)).argmax())
 
@@ -77,7 +77,7 @@ def timed(contender, tokens: list[int]) -> dict:
 
 def main() -> None:
     name, path, threads, context = sys.argv[1:]
-    # What libraries print goes to standard error, not between the lines.
+    # Output of the libraries goes to standard error, not between the lines of JSON.
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     contender = CONTENDERS[name](Path(path), int(threads), int(context))

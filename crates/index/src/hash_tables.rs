@@ -81,7 +81,7 @@ impl HashTables {
     /// # Errors
     /// [`Error::Build`](vattention_core::Error::Build) of the component, if the rule requires two
     /// tables and there is one.
-    pub fn index(&self, component: &str, site: &Site) -> Result<HashIndex> {
+    pub fn index(&self, component: &str, site: &Site) -> Result<HashTableIndex> {
         let impossible = self.rule == Rule::Two && self.tables.get() == 1;
         if impossible {
             let reason = "rule = \"two\" needs two tables or more, got tables = 1".into();
@@ -90,7 +90,7 @@ impl HashTables {
         let (tables, dim) = (usize::from(self.tables.get()), site.shape.head_dim);
         let count = tables * usize::from(self.bits.get());
         let planes = gaussians::draw(site, count, self.transform.dim(dim));
-        Ok(HashIndex {
+        Ok(HashTableIndex {
             collisions: Collisions { tables: self.tables, bits: self.bits, rule: self.rule },
             lsh: Arc::new(Lsh::new(planes, dim, self.bits, self.transform)),
             blocks: Vec::new(),
@@ -101,7 +101,7 @@ impl HashTables {
 
 /// Index of the keys of one KV head by hash tables.
 #[derive(Clone, Debug)]
-pub struct HashIndex {
+pub struct HashTableIndex {
     collisions: Collisions,
     lsh: Arc<Lsh>,
     /// Complete blocks of [`BLOCK`] tokens, shared by forks.
@@ -110,7 +110,7 @@ pub struct HashIndex {
     open: OpenBlock,
 }
 
-impl HashIndex {
+impl HashTableIndex {
     /// Adds new tokens.
     pub fn append(&mut self, new: &NewTokens<'_>) {
         let mut key = vec![0.0; new.keys.dim()];

@@ -27,7 +27,7 @@ use vattention_core::{
     step::Stream,
     typetag,
 };
-use vattention_index::{HashIndex, HashTables};
+use vattention_index::{HashTableIndex, HashTables};
 
 /// Tokens found by random hash tables, weighted by the inverse of their inclusion probabilities.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -55,7 +55,7 @@ impl SamplerConfig for LshSampler {
 }
 
 #[derive(Clone)]
-struct LshDraws(HashIndex);
+struct LshDraws(HashTableIndex);
 
 impl Sampler for LshDraws {
     fn append(&mut self, new: &NewTokens<'_>) {

@@ -23,7 +23,7 @@ use vattention_core::{
     NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, register, typetag,
 };
 
-use vattention_index::{HashIndex, HashTables};
+use vattention_index::{HashTableIndex, HashTables};
 
 /// Tokens that share the query's bucket in enough of many random hash tables.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -38,7 +38,7 @@ impl SelectorConfig for MagicPig {
 }
 
 #[derive(Clone)]
-struct MagicPigSelector(HashIndex);
+struct MagicPigSelector(HashTableIndex);
 
 impl Selector for MagicPigSelector {
     fn append(&mut self, new: &NewTokens<'_>) {

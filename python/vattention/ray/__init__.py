@@ -1,11 +1,12 @@
-"""The command's work over a Ray cluster: `python -m vattention.ray COMMAND ...`, described in docs/evaluation.md.
+"""Commands on a Ray cluster: `python -m vattention.ray COMMAND ...`; see docs/evaluation.md.
 
-| file | what |
+| file | contents |
 |---|---|
-| `__main__` | the options, and the exit code |
-| `_driver` | rounds of tasks, until nothing is missing |
-| `_inputs` | what the command reads, and its digests |
-| `_results` | the file that results are kept in, as they come |
-| `_task` | what a worker does for a shard |
-| `_child` | the process that runs the command for a worker |
+| `__main__` | command-line options and exit code |
+| `_connect` | connection to the cluster, with a time limit |
+| `_driver` | rounds of tasks until all results are there |
+| `_inputs` | input files of the command, and their digests |
+| `_results` | the file of results, which grows as tasks end |
+| `_task` | work of a Ray worker for one shard |
+| `_child` | process that runs the command for a worker |
 """

@@ -1,4 +1,4 @@
-"""`python -m vattention.ray COMMAND ...`: the options, and the exit code."""
+"""Command line of `python -m vattention.ray COMMAND ...`: its options and exit code."""
 
 import argparse
 import sys
@@ -13,20 +13,22 @@ WRONG, INTERRUPTED = 2, 130
 
 COMMANDS = ("evaluate", "compare", "study", "tune", "verify")
 
-# Options of these commands that cannot be had here, and why.
+# Options of these commands that are refused here, with the reason.
 REFUSED = {
-    "--shard": "the shares are made here, as many as --shards",
-    "--dump": "it needs more than the shards compute here; see `vattention merge`",
+    "--shard": "shards are made here; set their number with --shards",
+    "--dump": "it needs more results than the shards compute here; see `vattention merge`",
 }
 
 DESCRIPTION = """\
-Runs a command of vattention over a Ray cluster, as tasks that each compute a share of its results. The command and its options
-are those of `vattention`, which see; these are beside them. The results are those of one process.
+Runs a command of vattention on a Ray cluster, as tasks that each compute one shard of its results.
+Give the command and its options as to `vattention`, and the options below in addition. The results
+equal those of a single process.
 """
 
 EPILOG = """\
-What the command reads, it reads by the same path on each node. Exit codes: 0 fine, 1 the answer is no, 2 something is wrong, which
-is told with its node; 3 `verify` is undecided; 130 interrupted. What had come is kept in --results: run again, the command goes on from there.
+Every node must have the input files under the same paths. Exit codes: 0 success; 1 `verify` found
+the promise contradicted; 2 error, printed with its node; 3 `verify` is undecided; 130 interrupted.
+Results are stored in --results as tasks end; run an interrupted command again to continue.
 """
 
 
@@ -57,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         required=True,
         metavar="FILE",
-        help="keep each result there as it comes",
+        help="store results in this file as tasks end, and continue from it",
     )
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON")
     parser.add_argument("--plot", metavar="FILE", help="draw the results, as SVG")
@@ -65,45 +67,46 @@ def _parser() -> argparse.ArgumentParser:
         "--output",
         "-o",
         metavar="FOLDER",
-        help="write each of the best of tune as a pipeline file in this folder",
+        help="write the best pipelines of tune as files in this folder",
     )
     parser.add_argument(
         "--address",
         default="auto",
-        help="host:port of the cluster's head, or auto: RAY_ADDRESS, or the cluster of this machine (auto)",
+        help="host:port of the cluster's head; auto takes RAY_ADDRESS, or the cluster of this "
+        "machine (auto)",
     )
     parser.add_argument(
         "--shards",
         type=_positive,
         metavar="N",
-        help="tasks (4 for each that can run at the same time)",
+        help="number of tasks (4 for each that can run at the same time)",
     )
     parser.add_argument(
         "--cpus-per-task",
         type=_positive,
         default=1,
         metavar="N",
-        help="cores, and threads, of a task (1)",
+        help="cores and threads per task (1)",
     )
     parser.add_argument(
         "--memory-per-task",
         type=_seconds,
         metavar="GIB",
-        help="memory that a node must have for each of its tasks",
+        help="memory to reserve on the node of a task (no limit)",
     )
     parser.add_argument(
         "--retries",
         type=int,
         default=3,
         metavar="N",
-        help="how often a task is repeated whose node or process died (3)",
+        help="number of times to repeat a task whose node or process died (3)",
     )
     parser.add_argument(
         "--wait",
         type=_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="for the cluster, and for a node that can run a task (60)",
+        help="time to wait for the cluster, and for a node that can run a task (60)",
     )
     return parser
 
@@ -121,7 +124,7 @@ def main(args: list[str]) -> int:
     if command[0] == "verify" and options.plot:
         parser.error(f"--plot of verify: {REFUSED['--dump']}")
     if command[0] != "tune" and options.output:
-        parser.error(f"--output of {command[0]}: only tune has it")
+        parser.error(f"--output of {command[0]}: only tune has this option")
     plan = Plan(
         command=command,
         outputs=[
@@ -146,7 +149,7 @@ def main(args: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return WRONG
     except KeyboardInterrupt:
-        print("interrupted; run again to go on", file=sys.stderr)
+        print("interrupted; run again to continue", file=sys.stderr)
         return INTERRUPTED
 
 

@@ -1,4 +1,7 @@
-"""The command, in a process that ends with the one that started it, of which it holds the other end of standard input."""
+"""Process that runs the command and exits when its parent does.
+
+The parent holds the other end of standard input, which is closed when the parent exits.
+"""
 
 import os
 import sys
@@ -9,13 +12,13 @@ from vattention._vattention import run_command
 
 
 def _end_with_parent() -> None:
-    # Not by `sys.stdin`, whose lock may not be held when the interpreter ends.
+    # A thread that reads `sys.stdin` holds its lock, which aborts the interpreter at exit.
     os.read(0, 1)
     os._exit(130)
 
 
 def main() -> NoReturn:
-    """Runs the command that the process was called with."""
+    """Runs the command of `sys.argv` and exits with its exit code."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.exit(run_command(["vattention", *sys.argv[1:]]))
 

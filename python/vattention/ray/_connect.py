@@ -1,4 +1,4 @@
-"""The cluster: found within a time, or refused."""
+"""Connection to a Ray cluster, with a time limit."""
 
 import importlib
 import logging
@@ -16,13 +16,13 @@ Ray = Any
 
 
 class Unreachable(Exception):
-    """There is no cluster that could run the tasks."""
+    """Error: no cluster can run the tasks."""
 
 
 class Cluster:
-    """A connection to a Ray cluster, within `wait` seconds. What Ray prints goes to standard error.
+    """Connection to a Ray cluster, made within `wait` seconds. Redirects stdout to stderr.
 
-    Raises Unreachable if Ray is not installed, or nothing answers at the address.
+    Raises Unreachable if Ray is not installed, or if no cluster answers at the address.
     """
 
     def __init__(self, address: str, wait: float) -> None:
@@ -35,42 +35,43 @@ class Cluster:
         address = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
         if address != "auto":
             _expect_answer(address, wait)
-        # Ray itself tries for minutes, and cannot be interrupted.
+        # `ray.init` may take minutes to fail, and cannot be interrupted.
         watchdog = threading.Timer(wait, _give_up, (address, wait))
         watchdog.daemon = True
         watchdog.start()
-        self._said = redirect_stdout(sys.stderr)
-        self._said.__enter__()
+        self._redirection = redirect_stdout(sys.stderr)
+        self._redirection.__enter__()
         try:
             self.ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            self._said.__exit__(None, None, None)
+            self._redirection.__exit__(None, None, None)
             raise Unreachable(f"--address {address}: {error}") from None
         finally:
             watchdog.cancel()
 
     def can_run(self, needs: dict[str, float]) -> bool:
-        """Whether some node has what a task needs, be it busy or not."""
+        """Returns True if a node has the resources of a task, even if the node is busy."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         return any(
             all(has.get(name, 0) >= amount for name, amount in needs.items()) for has in nodes
         )
 
     def expect_room(self, needs: dict[str, float], wait: float) -> None:
-        """Waits for a node that has what a task needs, for a while.
+        """Waits up to `wait` seconds for a node that has the resources of a task.
 
-        Raises Unreachable if none has come.
+        Raises Unreachable if there is no such node then.
         """
         deadline = time.monotonic() + wait
         while not self.can_run(needs):
             if time.monotonic() > deadline:
                 raise Unreachable(
-                    f"no node of the cluster has what a task needs: {_said(needs)}; the nodes have: {self._resources()}"
+                    f"no node of the cluster has what a task needs: {_format(needs)}; "
+                    f"the nodes have: {self._resources()}"
                 )
             time.sleep(0.5)
 
     def slots(self, needs: dict[str, float]) -> int:
-        """How many tasks run at the same time, on nodes that do nothing else."""
+        """Returns the number of tasks that can run at the same time on otherwise idle nodes."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         return sum(
             int(min(has.get(name, 0) // amount for name, amount in needs.items())) for has in nodes
@@ -80,10 +81,10 @@ class Cluster:
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
         return (
             "; ".join(
-                _said({name: node["Resources"].get(name, 0) for name in ("CPU", "memory")})
+                _format({name: node["Resources"].get(name, 0) for name in ("CPU", "memory")})
                 for node in nodes
             )
-            or "there is none"
+            or "there is no node"
         )
 
     def __enter__(self) -> "Cluster":
@@ -96,10 +97,10 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         self.ray.shutdown()
-        self._said.__exit__(kind, error, trace)
+        self._redirection.__exit__(kind, error, trace)
 
 
-def _said(resources: dict[str, float]) -> str:
+def _format(resources: dict[str, float]) -> str:
     units = {"CPU": (1, "cores"), "memory": (2**30, "GiB of memory")}
     return ", ".join(
         f"{amount / units[name][0]:g} {units[name][1]}" for name, amount in resources.items()
@@ -107,7 +108,7 @@ def _said(resources: dict[str, float]) -> str:
 
 
 def _expect_answer(address: str, wait: float) -> None:
-    """Refuses an address where nothing listens, before Ray tries."""
+    """Raises Unreachable if nothing listens at the address; Ray would try much longer."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise Unreachable(

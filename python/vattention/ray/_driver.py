@@ -1,4 +1,4 @@
-"""Rounds of tasks, one for each shard, until nothing is missing."""
+"""Driver: rounds of tasks, one task per shard, until all results are there."""
 
 import os
 import subprocess
@@ -18,22 +18,28 @@ from vattention.ray._inputs import find_inputs
 from vattention.ray._results import Refused, Results
 
 _INCOMPLETE = b"incomplete:"
-"""What `vattention merge` says where results are missing. Its exit code is then 1, which is also the answer no."""
+"""Message of `vattention merge` for missing results.
+
+Its exit code is 1 then, and also if `verify` finds a promise contradicted.
+"""
 
 _SHARDS_PER_SLOT = 4
-"""A node that dies loses at most a part of what each of its cores does; more shards load a model more often."""
+"""Number of shards for each task that can run at the same time.
+
+More shards lose less work when a node dies, but load the model more often.
+"""
 
 _PATIENCE = 1.0
-"""How long nothing is looked at, in seconds."""
+"""Longest time between two checks of the cluster's nodes, in seconds."""
 
 
 class Failed(Exception):
-    """A shard cannot be computed."""
+    """Error: a shard cannot be computed."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run, and how."""
+    """Command to run, and the resources and limits of its tasks."""
 
     command: list[str]
     outputs: list[str]
@@ -55,15 +61,16 @@ class Plan:
 def run(
     plan: Plan, results: Results, connect: Callable[[], Cluster], say: Callable[[str], None]
 ) -> int:
-    """Computes what is missing, prints the results as the command does, and returns the exit code of the merge.
+    """Computes the missing results, prints all as the command does, and returns the exit code.
 
-    Raises Failed if a shard cannot be computed, Unreachable if nothing can compute it; what came until then is kept.
+    Raises Failed if a shard cannot be computed, Unreachable if no node can run a task. `results`
+    has the results up to then.
     """
     if results.lines:
         code = _merge(plan, results)
         if code is not None:
             return code
-        say(f"{results.count} results are known")
+        say(f"continuing from {results.count} results")
     with connect() as cluster:
         cluster.expect_room(plan.needs, plan.wait)
         shards = plan.shards or max(_SHARDS_PER_SLOT * cluster.slots(plan.needs), 1)
@@ -83,7 +90,8 @@ def run(
             code = _merge(plan, results)
             if code is None and results.count == known:
                 raise Failed(
-                    "a bug in vattention, please report it: results are missing, and no shard computes them"
+                    "a bug in vattention, please report it: "
+                    "results are missing, and no shard computes them"
                 )
         return code
 
@@ -91,12 +99,14 @@ def run(
 def _run_round(
     cluster: Cluster, plan: Plan, job: _task.Job, results: Results, say: Callable[[str], None]
 ) -> None:
-    """Computes each shard of what is known now: one stage, where a stage depends on all of the one before, as a rung of `tune`.
+    """Runs one task for each shard, with the results so far.
 
-    However it ends, what has come is kept, and nothing goes on.
+    A command whose stages depend on all results of the stage before, such as the rungs of `tune`,
+    needs a round for each stage. When the function returns or raises, the results of all tasks that
+    have ended are stored, and the other tasks are cancelled.
     """
     ray = cluster.ray
-    # Workers need not have this module: it is sent.
+    # Workers may have another version of this module or none, so the module is sent to them.
     ray.cloudpickle.register_pickle_by_value(_task)
     task = ray.remote(
         num_cpus=plan.cpus,
@@ -118,7 +128,7 @@ def _run_round(
             died[shard] += 1
             if not outcome["transient"] or died[shard] > plan.retries:
                 raise Failed(problem)
-            say(f"{problem}\nshard {shard} is computed again")
+            say(f"{problem}\ncomputing shard {shard} again")
             pending[task.remote(job, shard, known)] = shard
             return
         try:
@@ -127,7 +137,8 @@ def _run_round(
             raise Failed(f"node {outcome['node']}, shard {shard}: {error}") from None
         done, came = done + 1, came + outcome["lines"].count(b"\n")
         say(
-            f"{done} of {job['shards']} shards, {came} new results; the last from node {outcome['node']}"
+            f"{done} of {job['shards']} shards, {came} new results; "
+            f"the last from node {outcome['node']}"
         )
 
     try:
@@ -144,7 +155,7 @@ def _run_round(
                 ray.wait(list(pending), num_returns=len(pending), timeout=0)[0] if pending else []
             )
             for reference in ready:
-                with suppress(Failed):  # The first is told.
+                with suppress(Failed):  # The first error is reported.
                     keep(reference)
         finally:
             for reference in pending:
@@ -152,9 +163,9 @@ def _run_round(
 
 
 def _outcome(ray: Any, reference: Any, shard: int) -> _task.Outcome:
-    """What came of a shard.
+    """Returns the outcome of a shard's task.
 
-    Raises Failed if nothing did.
+    Raises Failed if the task raised an exception.
     """
     try:
         outcome: _task.Outcome = ray.get(reference)
@@ -164,7 +175,10 @@ def _outcome(ray: Any, reference: Any, shard: int) -> _task.Outcome:
 
 
 def _merge(plan: Plan, results: Results) -> int | None:
-    """Prints the results as the command does, each kept once, and returns the exit code; or None if some are missing."""
+    """Prints the results as the command does, and returns its exit code; None if some are missing.
+
+    The file of results then has each of them once.
+    """
     with tempfile.TemporaryDirectory(prefix=".vattention-", dir=results.path.parent) as temporary:
         merged = Path(temporary) / results.path.name
         command = [
@@ -183,7 +197,7 @@ def _merge(plan: Plan, results: Results) -> int | None:
             return None
         sys.stderr.buffer.write(run.stderr)
         sys.stderr.flush()
-        with os.fdopen(os.dup(1), "wb") as out:  # Where `sys.stdout` goes elsewhere.
+        with os.fdopen(os.dup(1), "wb") as out:  # `sys.stdout` is redirected.
             out.write(run.stdout)
         if run.returncode in (0, 1, 3):
             results.replace(merged)

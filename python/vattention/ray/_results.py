@@ -1,6 +1,7 @@
-"""The file that results are kept in, as they come: whole lines, so that a driver that was killed goes on.
+"""File of results, which grows by whole lines, so that a driver that was killed can continue.
 
-The first line says what the results depend on, and whose share they are; those here are of all shards.
+The first line has the inputs that results depend on, and the shard; here the shard is null, for the
+results of all shards.
 """
 
 import fcntl
@@ -11,13 +12,14 @@ from types import TracebackType
 
 
 class Refused(Exception):
-    """A file does not take results, or not these."""
+    """Error: a file cannot take results, or the results belong to other inputs."""
 
 
 class Results:
-    """A file of results, held by one driver at a time.
+    """File of results, locked by one driver at a time.
 
-    Raises OSError if it cannot be read and written, Refused if another driver holds it, or if something else is in it.
+    Raises OSError if the file cannot be read and written, Refused if another driver has locked it
+    or if it has other contents.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,34 +35,33 @@ class Results:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Refused(
-                f"--results {self.path}: another driver keeps its results there"
-            ) from None
+            raise Refused(f"--results {self.path}: another driver is using this file") from None
         self._file.seek(0)
         text = self._file.read()
         lines = text.splitlines(keepends=True)
         if any(not line.startswith(b"{") for line in lines):
-            raise Refused(f"--results {self.path}: expected results that vattention kept")
+            raise Refused(f"--results {self.path}: expected a file of results by vattention")
         if lines and not lines[-1].endswith(b"\n"):
-            # An interruption cut it.
+            # The write of the last line was interrupted.
             self._file.truncate(len(text) - len(lines.pop()))
         return b"".join(lines)
 
     @property
     def count(self) -> int:
-        """How many are known."""
+        """Number of results in the file."""
         return max(self.lines.count(b"\n") - 1, 0)
 
     def append(self, header: bytes, lines: bytes) -> None:
-        """Keeps new lines of a shard, whose first line is `header`.
+        """Appends new lines of a shard, whose first line is `header`.
 
-        Raises Refused if they depend on other files than those that are known.
+        Raises Refused if the new results depend on other inputs than those in the file.
         """
         if not self.lines:
-            lines = _of_all_shards(header) + lines
-        elif changed := _changed(self.lines[: self.lines.index(b"\n")], header):
+            lines = _without_shard(header) + lines
+        elif changed := _changed_inputs(self.lines[: self.lines.index(b"\n")], header):
             raise Refused(
-                f"what was read is not what other results depend on: {', '.join(changed)}; expected the same on all nodes"
+                f"the inputs differ from those of earlier results: {', '.join(changed)}; "
+                "expected the same inputs on all nodes"
             )
         self._file.write(lines)
         self._file.flush()
@@ -68,7 +69,7 @@ class Results:
         self.lines += lines
 
     def replace(self, path: Path) -> None:
-        """Puts another file in the place of this one, which keeps nothing any more."""
+        """Moves another file to the path of this one, after which nothing may be appended."""
         os.replace(path, self.path)
 
     def __enter__(self) -> "Results":
@@ -83,16 +84,13 @@ class Results:
         self._file.close()
 
 
-def _changed(known: bytes, header: bytes) -> list[str]:
-    """The inputs whose digests differ."""
-    there, here = (json.loads(line)["inputs"] for line in (known, header))
+def _changed_inputs(first: bytes, second: bytes) -> list[str]:
+    """Returns the names of the inputs whose digests differ in two headers."""
+    there, here = (json.loads(line)["inputs"] for line in (first, second))
     return [name for name in there | here if there.get(name) != here.get(name)]
 
 
-def _of_all_shards(header: bytes) -> bytes:
-    return (
-        json.dumps(
-            {**json.loads(header), "shard": None}, ensure_ascii=False, separators=(",", ":")
-        ).encode()
-        + b"\n"
-    )
+def _without_shard(header: bytes) -> bytes:
+    """Returns a shard's header as a line that stands for all shards."""
+    fields = {**json.loads(header), "shard": None}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

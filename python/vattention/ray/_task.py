@@ -1,4 +1,8 @@
-"""What a worker does for a shard. The driver sends this module with each task, so it imports nothing of the package that the worker might lack."""
+"""Work of a Ray worker for one shard.
+
+The driver sends this module with each task. The worker may lack the package, so the module imports
+none of it at its top level.
+"""
 
 import hashlib
 import importlib
@@ -10,12 +14,12 @@ import tempfile
 from pathlib import Path
 from typing import Any, TypedDict
 
-# How often a task looks whether it was cancelled, in seconds.
+# Interval between two checks for a cancelled task, in seconds.
 _PATIENCE = 0.2
 
 
 class Input(TypedDict):
-    """A file that the command reads."""
+    """Input file of the command; paths are relative to the driver's working folder."""
 
     path: str
     size: int
@@ -23,7 +27,7 @@ class Input(TypedDict):
 
 
 class Job(TypedDict):
-    """What all shards of a command share."""
+    """Work that all shards of a command have in common."""
 
     command: list[str]
     shards: int
@@ -34,9 +38,10 @@ class Job(TypedDict):
 
 
 class Outcome(TypedDict):
-    """What came of a shard. Without a `problem`, `header` is the line that says what results depend on, and `lines` are new results.
+    """Outcome of a shard's task: new results or a problem.
 
-    A problem that is `transient` may not be there when the shard is computed again.
+    Without a `problem`, `header` is the first line of a file of results, and `lines` are the new
+    results. If the problem is `transient`, computing the shard again may succeed.
     """
 
     node: str
@@ -47,7 +52,7 @@ class Outcome(TypedDict):
 
 
 def run_shard(job: Job, shard: int, results: bytes, node: str) -> Outcome:
-    """Runs a shard, where `results` are known, on the node that is called so."""
+    """Computes those results of a shard that are not in `results`; `node` is for messages."""
     problem = check_version(job["version"]) or check_inputs(job["folder"], job["inputs"])
     if problem:
         return _failed(node, problem)
@@ -55,24 +60,27 @@ def run_shard(job: Job, shard: int, results: bytes, node: str) -> Outcome:
         path = Path(temporary) / "results.jsonl"
         path.write_bytes(results)
         words = [*job["command"], "--results", str(path), "--shard", f"{shard}/{job['shards']}"]
-        code, said = _run(words, job["folder"], job["threads"])
+        code, errors = _run(words, job["folder"], job["threads"])
         if code < 0:
-            problem = f"the command died of signal {-code}; a system that is out of memory sends 9\n{said}"
+            problem = (
+                f"the command died of signal {-code} "
+                f"(a system that is out of memory sends 9)\n{errors}"
+            )
             return _failed(node, problem.rstrip(), transient=True)
         if code != 0:
-            return _failed(node, said.strip() or f"the command ended with exit code {code}")
-        found = path.read_bytes()
-    # The first line says whose share it is; the others stay as they were.
-    header, found = _split(found)
-    known = _split(results)[1]
-    if not header or not found.startswith(known):
+            return _failed(node, errors.strip() or f"the command ended with exit code {code}")
+        written = path.read_bytes()
+    # The first line names the shard; the command must have left the other lines unchanged.
+    header, written = _split(written)
+    earlier = _split(results)[1]
+    if not header or not written.startswith(earlier):
         return _failed(
-            node, "a bug in vattention, please report it: the shard changed results that were known"
+            node, "a bug in vattention, please report it: the shard changed earlier results"
         )
     return {
         "node": node,
         "header": header,
-        "lines": found[len(known) :],
+        "lines": written[len(earlier) :],
         "problem": None,
         "transient": False,
     }
@@ -83,36 +91,39 @@ def _failed(node: str, problem: str, transient: bool = False) -> Outcome:
 
 
 def _split(results: bytes) -> tuple[bytes, bytes]:
-    """The first line, and the others."""
+    """Splits a file of results into its first line and the others."""
     end = results.find(b"\n") + 1
     return results[:end], results[end:]
 
 
 def run_shard_of_ray(job: Job, shard: int, results: bytes) -> Outcome:
-    """Runs a shard in a worker of Ray's."""
+    """Runs `run_shard` in a Ray worker."""
     ray: Any = importlib.import_module("ray")
-    node = f"{socket.gethostname()} ({ray.util.get_node_ip_address()}, {ray.get_runtime_context().get_node_id()[:8]})"
+    address = ray.util.get_node_ip_address()
+    identity = ray.get_runtime_context().get_node_id()[:8]
+    node = f"{socket.gethostname()} ({address}, {identity})"
     return run_shard(job, shard, results, node)
 
 
 def check_version(expected: str) -> str | None:
-    """What is wrong with the version that is installed here."""
+    """Returns a message if the installed version differs from the driver's."""
     try:
         from vattention import _vattention
     except ImportError as error:
-        return f"vattention cannot be imported by {sys.executable} ({error}); expected vattention {expected}, as on the driver"
+        return (
+            f"vattention cannot be imported by {sys.executable} ({error}); "
+            f"expected vattention {expected}, as on the driver"
+        )
     found = getattr(_vattention, "VERSION", "of another version")
-    return (
-        None
-        if found == expected
-        else f"vattention {found} is installed; expected {expected}, as on the driver"
-    )
+    if found == expected:
+        return None
+    return f"vattention {found} is installed; expected {expected}, as on the driver"
 
 
 def check_inputs(folder: str, inputs: list[Input]) -> str | None:
-    """What is wrong with the files here, which the driver found so."""
+    """Returns a message if an input file of this node differs from the driver's."""
     if not os.path.isdir(folder):
-        return f"{folder} is not there; expected the folder that the driver runs in"
+        return f"{folder} does not exist; expected the working folder of the driver"
     for expected in inputs:
         path = os.path.join(folder, expected["path"])
         try:
@@ -123,16 +134,20 @@ def check_inputs(folder: str, inputs: list[Input]) -> str | None:
                 f"{path}: {error.strerror}; expected the driver's file of {expected['size']} bytes"
             )
         if not same:
-            return f"{path}: is another file than the driver's: {size} bytes, expected {expected['size']} with SHA-256 {expected['sha256'][:16]}…"
+            return (
+                f"{path}: is another file than the driver's: {size} bytes, "
+                f"expected {expected['size']} with SHA-256 {expected['sha256'][:16]}…"
+            )
     return None
 
 
-# By path and what changes with a file: a worker's next task need not read all of a model again.
+# Digests by path, inode, size and modification time, so that a worker's next task need not read a
+# whole model again.
 _digests: dict[tuple[str, int, int, int], str] = {}
 
 
 def digest(path: str) -> str:
-    """SHA-256 of all bytes of a file."""
+    """Returns the SHA-256 of a file, from a cache if the file is unchanged."""
     state = os.stat(path)
     key = (path, state.st_ino, state.st_size, state.st_mtime_ns)
     if key not in _digests:
@@ -142,20 +157,23 @@ def digest(path: str) -> str:
 
 
 def _run(command: list[str], folder: str, threads: int) -> tuple[int, str]:
-    """Runs the command in a process of its own, which ends with this one, and returns its exit code and what it said is wrong."""
-    # Standard output goes nowhere: a shard prints no table.
+    """Runs the command in a child process, which exits when this process does.
+
+    Returns the exit code and the text of standard error.
+    """
     environment = {**os.environ, "RAYON_NUM_THREADS": str(threads)}
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "vattention.ray._child", *command],
             cwd=folder,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=errors,
         )
         try:
-            # A cancelled task is told by an exception, which comes only between Python's own steps.
+            # Ray cancels a task by an exception, which only Python code can receive, so a single
+            # long wait would block it.
             while True:
                 try:
                     process.wait(_PATIENCE)
@@ -167,5 +185,5 @@ def _run(command: list[str], folder: str, threads: int) -> tuple[int, str]:
             process.wait()
             if process.stdin:
                 process.stdin.close()
-        said.seek(0)
-        return process.returncode, said.read().decode(errors="replace")
+        errors.seek(0)
+        return process.returncode, errors.read().decode(errors="replace")

@@ -1,4 +1,4 @@
-"""`model.generate()` of `transformers` by a pipeline: an attention function, and a cache that it finds.
+"""Attention by a pipeline in `model.generate()` of `transformers`.
 
     import vattention.transformers
     from transformers import AutoModelForCausalLM
@@ -8,8 +8,10 @@
     model.generate(**inputs, cache=cache)  # past_key_values=cache before transformers 5.24
     cache.summary()
 
-Importing this module registers the attention function "vattention". A prompt is read densely, by torch; each token after it attends by the
-pipeline. Without this cache, "vattention" is torch's own attention. docs/python.md says which models and kinds of generation work.
+Importing this module registers the attention function "vattention". With a `VAttentionCache`, torch
+reads the prompt densely, and each later token attends by the pipeline. With any other cache,
+"vattention" is torch's own attention. docs/python.md lists the supported models and kinds of
+generation.
 """
 
 from vattention.transformers._cache import VAttentionCache

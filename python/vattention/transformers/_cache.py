@@ -1,4 +1,4 @@
-"""The cache."""
+"""Cache whose layers attend by a pipeline."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -18,41 +18,42 @@ from vattention.transformers._summary import add_summaries
 
 
 class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
-    """A cache for `generate(cache=cache)` whose layers attend by a pipeline.
+    """Cache for `generate(cache=cache)` whose layers attend by a pipeline.
 
     Layers of full attention attend by the pipeline; sliding and other layers use the caches that
-    `transformers` has for them. In a model whose layers all slide, they attend by the pipeline as
-    long as the window holds every token.
+    `transformers` has for them. In a model whose layers all slide, they attend by the pipeline,
+    and a sequence longer than the window is an error.
 
-    `model` is the model, or its config. With the model, a hook passes the token ids of each call to
-    the cache, so that reports leave out the steps of rows that have ended: `generate` feeds
-    these with padding until the last row of the batch ends. `end_tokens` are the tokens that end or
-    pad a row, by default those of `model.generation_config`; give them if `generate` is given
-    others. With the config alone, reports have these steps, too.
+    `model` is the model or its config. With the model, a hook passes the token ids of each call to
+    the cache, so that reports omit the steps of rows that have ended, which `generate` feeds with
+    padding until the last row of the batch ends. With the config alone, reports include them.
+    `end_tokens` are the tokens that end or pad a row, by default those of
+    `model.generation_config`; pass the same tokens here if you pass others to `generate`.
 
-    `pipeline` is a `Pipeline`, a TOML file's path, or the name of a built-in pipeline. With
-    `check=True` every step is compared with dense attention, which takes more time and memory,
-    and reports have errors and violations. With `report=True` the cache stores a report of each
-    layer, step and sequence, about 1 kB each; otherwise their sums alone. `options` go to `Attention`: `threads`, `fall_back`,
-    `omit_error_bars`, `backend`, `storage` (by default the model's own precision).
+    `pipeline` is a `Pipeline`, the path of a TOML file, or the name of a built-in pipeline.
+
+    With `check=True`, every step is compared with dense attention, which takes more time and
+    memory, and reports have errors and violations. With `report=True`, the cache stores a report of
+    each layer, step and sequence, about 1 kB each; otherwise it stores their summary only.
+    `options` are passed to `Attention`: `threads`, `fall_back`, `omit_error_bars`, `backend`, and
+    `storage` (by default the precision of the model).
 
     The first prompt is read densely. It consists of the first call and the following calls with
-    several tokens each; it ends at the first call with one token, and at `crop`. So
-    `generate(prefill_chunk_size=...)` reads a prompt as without chunks. `prompt_tokens`, the
-    prompt's length with its padding, sets the end explicitly; this is needed if the last chunk has
-    one token. A first call is never divided.
+    several tokens each; it ends at the first call with one token, and at `crop`. A prompt that
+    `generate(prefill_chunk_size=...)` passes in chunks is therefore read like a whole one.
+    `prompt_tokens`, the length of the prompt with its padding, sets the end explicitly; set it if
+    the last chunk has one token. The first call always belongs to the prompt as a whole.
 
-    Memory: keys and values once, in the model's precision, and the indexes of the pipeline's
-    selectors.
+    Memory: keys and values once, in the precision of the model, and the indexes of the selectors.
 
     `copy.deepcopy` copies a cache, which continues as the original would; `fork()` gives the copy
-    samples of its own. `pickle` and `torch.save` save a cache that has read nothing but its prompt,
-    and raise TypeError after later steps.
+    independent samples. `pickle` and `torch.save` save a cache that has read nothing but its
+    prompt, and raise TypeError after later steps.
 
-    Raises ValueError for a model whose attention is not a softmax of products, and for a model
-    without a layer that a pipeline can run. Raises RuntimeError if the cache is used by another
-    model than before, with another attention function, by a model that calls none, by two threads
-    at the same time, or after a step that was interrupted.
+    Raises ValueError for a model whose attention is not a softmax of dot products, and for a model
+    without a layer of full or sliding attention. Its use raises RuntimeError if another model
+    filled the cache, if the model has another attention function or calls none, if two threads use
+    the cache at the same time, and after an interrupted step until `reset()`.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
         is_model = isinstance(model, torch.nn.Module)
         if end_tokens is not None and not is_model:
             raise ValueError(
-                "end_tokens: expected the model in place of its config, which shows no tokens"
+                "end_tokens: expected the model in place of its config, which passes no tokens"
             )
         own_config: Any = model.config if is_model else model
         config: Any = own_config.get_text_config(decoder=True)
@@ -93,9 +94,9 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
             watch(model)
 
     def summary(self) -> Summary | None:
-        """Sums up the reads and promises of all steps of all layers; None before the first step.
+        """Returns a summary of all steps of all layers; None before the first step.
 
-        `visible` is the largest of all steps.
+        Counts are sums, and `visible` is the largest of all steps.
         """
         total = None
         for layer in self._ours:
@@ -103,16 +104,15 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
         return total
 
     def report(self) -> list[StepReport]:
-        """Lists the reads and promises of each step of each layer of each sequence.
+        """Returns the reports of each layer, step and sequence, in the order of the layers.
+
+        `pandas.DataFrame` makes a table of them. A call with several tokens (assisted generation, a
+        second prompt) has one entry. The first prompt, which is read densely, has no entry, and
+        neither has a step of an ended row if the cache was made with the model. `sequence` is an
+        index in the batch; in beam search, the entry belongs to the beam of this index at that
+        step.
 
         Raises RuntimeError if the cache was made without `report=True`.
-
-        Entries are in the order of the layers; `pandas.DataFrame` takes them.
-
-        A call with several tokens (assisted generation, a second prompt) is one entry. The first
-        prompt, which is read densely, has no entry. A step of a row that has ended has none either,
-        if the cache was made with the model. `sequence` is a place in the batch; with beams, an
-        entry belongs to the sequence that had the place at that step.
         """
         if not all(layer.report for layer in self._ours):
             raise RuntimeError(
@@ -122,13 +122,14 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
         return [entry for layer in self._ours for entry in layer.entries]
 
     def fork(self) -> "VAttentionCache":
-        """Returns an independent cache of the same tokens, with samples of its own.
+        """Returns an independent cache of the same tokens, with independent samples.
 
-        Its report begins with this cache's report. Cost: forks share the memory of tokens that the
-        pipeline has, and of a prompt until the pipeline's first step; caches of sliding layers are
-        copied.
+        The report of the fork begins with the entries of this cache.
 
-        Exceptions of a selector written in Python reach the caller.
+        Cost: forks share the memory of tokens and prompts in layers that attend by the pipeline;
+        caches of sliding layers are copied.
+
+        Raises the exceptions of selectors that are written in Python.
         """
         forked = copy.deepcopy(self)
         for layer, original in zip(forked._ours, self._ours, strict=True):
@@ -136,7 +137,7 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
         return forked
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keeps the sequences of these places, or those for which a mask of booleans is true.
+        """Keeps the sequences with these indices in the batch, or those selected by a bool mask.
 
         Raises ValueError for a mask of another length or type, IndexError for an index out of
         range.
@@ -144,7 +145,7 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
         super().batch_select_indices(self._checked(indices, "batch_select_indices"))
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Continues with the sequences of these places, as beam search does.
+        """Continues with the sequences at these indices, as beam search does.
 
         Raises the same errors as `batch_select_indices`.
         """
@@ -152,22 +153,22 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
         super().reorder_cache(checked)
 
     def _checked(self, indices: torch.Tensor, name: str) -> torch.Tensor:
-        """Checks indices before the first layer changes, and returns them as integers."""
+        """Returns indices as integers, and raises before any layer changes if they are invalid."""
         return torch.tensor(self._ours[0].places_of(indices, name), dtype=torch.int64)
 
 
 def layers_of(
     config: Any, start: Callable[[int, int | None, Turn], Layer]
 ) -> tuple[list[Any], Turn]:
-    """Makes the layers of a cache, with those of `start` for full attention, and their turn."""
+    """Makes the layers of a cache, with layers by `start` for full attention, and their turn."""
     layers: list[Any] = list(DynamicCache(config=config).layers)
     turn = Turn(config)
     kinds = {type(layer) for layer in layers}
     kind = DynamicLayer if DynamicLayer in kinds else DynamicSlidingWindowLayer
     if kind not in kinds:
         raise ValueError(
-            f"{type(config).__name__}: no layer has the attention that a pipeline is for: "
-            "expected full attention"
+            f"{type(config).__name__}: expected at least one layer of full or sliding attention, "
+            "found none"
         )
     for number, layer in enumerate(layers):
         if type(layer) is kind:
@@ -176,12 +177,12 @@ def layers_of(
 
 
 def refuse_config(config: Any) -> None:
-    """Refuses what can be told from a model's configuration."""
+    """Raises ValueError if the config shows that the model's attention is not supported."""
     name = type(config).__name__
     if getattr(config, "attn_logit_softcapping", None) is not None:
         raise ValueError(
             f"{name} caps its logits (attn_logit_softcapping): expected attention that is a "
-            "softmax of products"
+            "softmax of dot products"
         )
     if getattr(config, "kv_lora_rank", None) is not None:
         raise ValueError(

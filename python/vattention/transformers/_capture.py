@@ -1,4 +1,4 @@
-"""What a model's attention is given, as a trace."""
+"""Capture of the queries, keys and values of a model's attention, as a trace."""
 
 from inspect import signature
 from typing import Any, cast
@@ -16,7 +16,7 @@ from vattention.transformers._prompt import OBSERVED
 
 
 class CapturedLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
-    """A layer that keeps what attention is given."""
+    """Layer of a cache that stores the arguments of attention."""
 
     def __init__(
         self, number: int, window: int | None, turn: Turn, queries: int, prompt: int
@@ -45,17 +45,19 @@ class CapturedLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
 def capture(
     model: PreTrainedModel, input_ids: torch.Tensor, *, queries: int = 32, prompt: int = OBSERVED
 ) -> dict[int, TraceLayer]:
-    """Queries, keys and values of a model's layers on one text, for `write_trace`.
+    """Records queries, keys and values of a model's layers on one text, for `write_trace`.
 
-    `input_ids` `[1, tokens]`. The last `queries` tokens are the decoded ones, each of which sees
-    the tokens up to itself; the `prompt` tokens before them are the end of the prompt, which
-    selectors are shown. Layers are those that attend by the pipeline in a `VAttentionCache`.
-    Queries of a model with another scale than `1 / sqrt(head_dim)` are multiplied so that this
-    becomes their scale.
+    `input_ids` are the tokens of the text, `[1, tokens]`. The queries of the last `queries` tokens
+    count as decoded; each sees the tokens up to its own. The queries of the `prompt` tokens before
+    them are the end of the prompt, which selectors are shown.
+
+    Returns the layers that would attend by the pipeline in a `VAttentionCache`, by number. If the
+    model scales logits by another factor than `1 / sqrt(head_dim)`, the queries are multiplied so
+    that this scale is right.
 
     Cost: one dense pass of the model. Memory: keys and values of all tokens and layers in f32.
 
-    Raises ValueError for another shape or too few tokens, or for a model that `VAttentionCache`
+    Raises ValueError for another shape, for too few tokens, and for a model that `VAttentionCache`
     refuses.
     """
     if input_ids.ndim != 2 or len(input_ids) != 1:
@@ -71,9 +73,8 @@ def capture(
         config, lambda number, window, turn: CapturedLayer(number, window, turn, queries, prompt)
     )
     before: Any = config._attn_implementation
-    name = (
-        "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
-    )  # The older name.
+    # Older versions of transformers have the second name.
+    name = "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
     model.set_attn_implementation(NAME)
     try:
         model(input_ids=input_ids, **{name: Cache(layers=layers)}, logits_to_keep=1)

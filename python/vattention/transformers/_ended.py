@@ -10,7 +10,7 @@ from weakref import WeakSet
 import torch
 
 TURN = "_vattention_turn"
-"""The attribute of a cache that the hook writes to."""
+"""Attribute of a cache that the hook writes to."""
 
 _watched: WeakSet[torch.nn.Module] = WeakSet()
 
@@ -38,11 +38,11 @@ def find_ended(input_ids: torch.Tensor, end_tokens: Iterable[int]) -> list[bool]
 
 
 def list_end_tokens(model: Any) -> set[int]:
-    """Tokens that end or pad a row, according to the model's `generation_config`."""
+    """Returns the tokens that end or pad a row, according to the model's `generation_config`."""
     config = getattr(model, "generation_config", None)
     ends, padding = getattr(config, "eos_token_id", None), getattr(config, "pad_token_id", None)
     if ends is None:
-        return set()  # Rows end together, and none is padded.
+        return set()  # All rows end together, so no row is padded.
     ends = {ends} if isinstance(ends, int) else set(ends)
     return ends if padding is None else ends | {padding}
 

@@ -1,4 +1,4 @@
-"""The attention function, which finds the cache's layer by its keys."""
+"""Attention function, which finds the layer of the cache by an attribute of the keys."""
 
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -6,10 +6,10 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
 NAME = "vattention"
-"""What the attention function is registered as: `attn_implementation`."""
+"""Registered name of the attention function, for `attn_implementation`."""
 
 HANDLE = "_vattention_layer"
-"""The attribute of the keys by which the attention function finds the cache's layer."""
+"""Attribute of the keys that refers to the layer of the cache."""
 
 _SDPA = AttentionInterface()["sdpa"]  # type: ignore[no-untyped-call, unused-ignore]
 _SDPA_MASK = AttentionMaskInterface()["sdpa"]  # type: ignore[no-untyped-call, unused-ignore]
@@ -19,28 +19,30 @@ _UNSUPPORTED = {
     "s_aux": "attends to sinks that are parameters",
     "position_bias": "adds a bias to its logits",
 }
-"""Arguments of attention functions that a softmax of products does not have."""
+"""Arguments of attention functions that a softmax of dot products does not have."""
 
 
 class Call(NamedTuple):
-    """What an attention function is given."""
+    """Arguments of the attention function."""
 
     module: torch.nn.Module
     query: torch.Tensor
-    """[batch, query_heads, queries, head_dim]"""
+    """Queries, `[batch, query_heads, queries, head_dim]`."""
     key: torch.Tensor
-    """[batch, kv_heads, new, head_dim]"""
+    """Keys, `[batch, kv_heads, new, head_dim]`."""
     value: torch.Tensor
-    """[batch, kv_heads, new, value_dim]"""
+    """Values, `[batch, kv_heads, new, value_dim]`."""
     mask: torch.Tensor | None
-    """[batch, 1, queries, tokens]: what each query sees."""
+    """Mask of the tokens that each query sees, `[batch, 1, queries, tokens]`."""
     options: dict[str, Any]
 
 
 class Attends(Protocol):
-    """What attends in the place of torch: [batch, queries, heads, dim]."""
+    """Object that computes attention in place of torch."""
 
-    def attend(self, call: Call) -> torch.Tensor: ...
+    def attend(self, call: Call) -> torch.Tensor:
+        """Returns the output, `[batch, queries, heads, dim]`."""
+        ...
 
 
 def attention(
@@ -51,24 +53,25 @@ def attention(
     attention_mask: torch.Tensor | None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The attention function: by the cache's layer if the keys come from one, else torch's own."""
+    """Computes attention by the layer of a `VAttentionCache`, or by torch with other caches."""
     call = Call(module, query, key, value, attention_mask, options)
     layer: Attends | None = getattr(key, HANDLE, None)
     return torch_attention(call) if layer is None else layer.attend(call), None
 
 
 def torch_attention(call: Call) -> torch.Tensor:
-    """What `transformers` does by "sdpa": [batch, queries, heads, dim]."""
+    """Computes attention as "sdpa" of `transformers` does, `[batch, queries, heads, dim]`."""
     output, _ = _SDPA(call.module, call.query, call.key, call.value, call.mask, **call.options)
     return cast(torch.Tensor, output)
 
 
 def refuse_attention(number: int, call: Call) -> None:
-    """Refuses attention that is not a causal softmax of products of tensors that the CPU has."""
-    for option, what in _UNSUPPORTED.items():
+    """Raises ValueError unless attention is a causal softmax of dot products on the CPU."""
+    for option, fault in _UNSUPPORTED.items():
         if call.options.get(option) is not None:
             raise ValueError(
-                f"layer {number} {what} ({option}): expected attention that is a softmax of products"
+                f"layer {number} {fault} ({option}): expected attention that is a softmax of dot "
+                "products"
             )
     if call.options.get("dropout"):
         raise ValueError(f"layer {number} drops attention out: expected model.eval()")

@@ -1,4 +1,4 @@
-"""A layer of the cache, without what it answers with; and whose turn it is among the layers."""
+"""Base class of the cache's layers, and the order in which they run."""
 
 import copy
 import threading
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class Turn:
-    """Whose turn it is: a step goes through the layers in order, on one thread."""
+    """State of a step, which goes through the layers in order, on one thread."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -30,7 +30,7 @@ class Turn:
         """Flags of the rows that ended before this step; empty if no row has ended."""
 
     def begin(self, layer: "Layer") -> None:
-        """Before a layer takes new tokens."""
+        """Raises RuntimeError unless `layer` is the next one to receive tokens."""
         implementation = getattr(self.config, "_attn_implementation", NAME)
         if implementation != NAME:
             raise RuntimeError(
@@ -54,13 +54,13 @@ class Turn:
         self.thread = thread
 
     def end(self, layer: "Layer") -> None:
-        """After a layer has attended."""
+        """Moves on to the next layer after `layer` has attended."""
         self.next = layer.place + 1
         if self.next == len(self.layers):
             self.reset()
 
     def has_ended(self, place: int) -> bool:
-        """True if a row is fed padding in this step."""
+        """Returns True if a row is fed padding in this step."""
         return bool(self.ended) and self.ended[place]
 
     def _unsupported(self) -> str:
@@ -88,7 +88,7 @@ def copy_object(source: _T, memo: dict[int, object], shared: tuple[str, ...] = (
 
 
 class Layer(CacheLayerMixin):  # type: ignore[misc, no-untyped-call, unused-ignore]
-    """One layer's keys and values, given over to the attention function by way of the keys."""
+    """Layer of the cache that the attention function finds by an attribute of the keys."""
 
     is_compileable = False
     is_sliding = False
@@ -124,33 +124,32 @@ class Layer(CacheLayerMixin):  # type: ignore[misc, no-untyped-call, unused-igno
         return self.pending
 
     def attend(self, call: Call) -> torch.Tensor:
-        """Stores the tokens that `update` brought, and attends: [batch, queries, heads, dim]."""
+        """Stores the tokens of `update` and attends, `[batch, queries, heads, dim]`."""
         if (
             self.pending is None
             or self.pending[0] is not call.key
             or self.pending[1] is not call.value
         ):
             raise RuntimeError(
-                f"layer {self.number} changes keys or values after its cache: expected a model "
-                "that does not"
+                f"layer {self.number} changes keys or values after its cache: expected the "
+                "attention function to receive those of the cache"
             )
-        output = self.answer(call)
+        output = self.compute(call)
         self.pending = None
         self.length += call.key.shape[2]
         self.turn.end(self)
         return output
 
-    def answer(self, call: Call) -> torch.Tensor:
-        """Attends in a way of its own."""
+    def compute(self, call: Call) -> torch.Tensor:
+        """Computes attention, `[batch, queries, heads, dim]`."""
         raise NotImplementedError
 
     def get_seq_length(self) -> int:
         return self.length
 
     def get_mask_sizes(self, query_length: int | torch.Tensor) -> tuple[int, int]:
-        new = (
-            query_length if isinstance(query_length, int) else len(query_length)
-        )  # Older versions give their positions.
+        # Older versions of transformers pass the positions of the queries.
+        new = query_length if isinstance(query_length, int) else len(query_length)
         return self.length + new, 0
 
     def get_max_length(self) -> int:

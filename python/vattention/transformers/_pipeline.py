@@ -1,4 +1,4 @@
-"""A layer of the cache that attends by a pipeline."""
+"""Layer of the cache that attends by a pipeline."""
 
 import weakref
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Counter:
 
 
 class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
-    """A layer that attends by a pipeline: one `Attention` for each sequence of the batch."""
+    """Layer that attends by a pipeline, with one `Attention` for each sequence of the batch."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         self.module: weakref.ref[torch.nn.Module] | None = None
         self.dtype: torch.dtype | None = None
         self.shape = (1, 1, 1, 1)
-        """Query heads, KV heads, and the dimensions of keys and values."""
+        """Numbers of query heads and KV heads, and dimensions of keys and values."""
         self.scale: float | None = None
 
-    def answer(self, call: Call) -> torch.Tensor:
+    def compute(self, call: Call) -> torch.Tensor:
         refuse_attention(self.number, call)
         if self.length == 0:
             self.begin(call)
@@ -81,7 +81,7 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         return self.decode(call)
 
     def is_prompt(self, new: int) -> bool:
-        """Returns whether a call of `new` tokens belongs to the first prompt."""
+        """Returns True if a call of `new` tokens belongs to the first prompt."""
         if self.prompt is None or self.prompt.is_ended:
             return False
         if self.length == 0:
@@ -89,7 +89,7 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         return new > 1 if self.prompt_tokens is None else self.length + new <= self.prompt_tokens
 
     def begin(self, call: Call) -> None:
-        """Makes an empty sequence for each of the batch."""
+        """Makes an empty `Attention` for each sequence of the batch."""
         if call.query.dtype not in _STORAGE:
             raise ValueError(
                 f"expected a model in float32, float16 or bfloat16, got {call.query.dtype}"
@@ -119,7 +119,7 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         )
 
     def check_model(self, call: Call) -> None:
-        """Refuses a model other than the one that filled the cache.
+        """Raises RuntimeError for a model other than the one that filled the cache.
 
         A cache from a file belongs to the first model that uses it.
         """
@@ -142,34 +142,37 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         self.prompt = None
 
     def decode(self, call: Call) -> torch.Tensor:
-        """Tokens after the first prompt: each attends by the pipeline."""
+        """Appends the tokens of a call after the first prompt, and attends by the pipeline."""
         new = call.query.shape[2]
-        visible = [[len(one) + place + 1 for place in range(new)] for one in self.sequences]
+        lengths = [len(attention) for attention in self.sequences]
+        visible = [[length + place + 1 for place in range(new)] for length in lengths]
         self.check_mask(call.mask, visible)
         append_batch(self.sequences, call.key, call.value)
         outputs = attend_batch(
             self.sequences, call.query, visible, threads=self.options.get("threads")
         )
         self.note(outputs, new)
-        stacked = (
-            outputs[0].out[None] if len(outputs) == 1 else np.stack([one.out for one in outputs])
-        )
+        outs = [output.out for output in outputs]
+        stacked = outs[0][None] if len(outs) == 1 else np.stack(outs)
         return torch.from_numpy(stacked).to(call.query.dtype).transpose(1, 2)
 
     def check_mask(self, mask: torch.Tensor | None, visible: list[list[int]]) -> None:
-        """Refuses a mask that hides more than the first prompt's padding and later tokens."""
+        """Raises ValueError for a mask that hides more than padding and later tokens.
+
+        Only the first prompt may have padding.
+        """
         if mask is None or mask is self.turn.checked_mask:
             return
         seen = (mask if mask.dtype == torch.bool else mask == 0)[:, 0].sum(-1)
         if seen.tolist() != visible:
             raise ValueError(
-                "attention_mask: expected one that shows each token all before it but the padding "
-                "of the first prompt"
+                "attention_mask: expected a mask that hides nothing but later tokens and the "
+                "padding of the first prompt"
             )
         self.turn.checked_mask = mask
 
     def note(self, outputs: Sequence[Output], new: int) -> None:
-        """Notes what each sequence read, unless its row has ended."""
+        """Adds the outputs to summary and reports, except for rows that have ended."""
         for place, output in enumerate(outputs):
             if not self.turn.has_ended(place):
                 summary = output.summary()
@@ -180,9 +183,9 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
             self.steps[place] += new
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Takes back the newest `-tokens_to_remove` tokens of every sequence.
+        """Removes the newest `-tokens_to_remove` tokens of every sequence.
 
-        Older versions of transformers give the number of tokens to keep, which is positive.
+        Older versions of transformers pass the number of tokens to keep, which is positive.
         """
         removed = (
             -tokens_to_remove if tokens_to_remove <= 0 else max(self.length - tokens_to_remove, 0)
@@ -199,7 +202,7 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         self.length -= removed
 
     def truncate(self, removed: int) -> None:
-        """Takes back tokens of every sequence, or of no sequence if one of them refuses."""
+        """Removes tokens of every sequence, or of no sequence if one of them raises."""
         self.end_prompt()
         shorter = [attention.fork() for attention in self.sequences]
         try:
@@ -208,7 +211,7 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         except RuntimeError as error:
             raise RuntimeError(
                 f"crop: layer {self.number}: {error}; fork() or copy.deepcopy copies a cache: "
-                "copy it before the tokens that are to be taken back, and continue with the copy"
+                "copy it before the tokens that are to be removed, and continue with the copy"
             ) from error
         self.sequences = shorter
 
@@ -227,13 +230,13 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         self.take([place for place in range(len(self.numbers)) for _ in range(repeats)])
 
     def places_of(self, indices: Any, name: str) -> list[int]:
-        """Converts indices or a mask to places in the batch; none without a batch."""
+        """Converts indices or a mask to places in the batch; empty before the first prompt."""
         return places_of(indices, len(self.numbers), name) if self.length else []
 
     def take(self, places: list[int]) -> None:
-        """Continues with the sequences of these places.
+        """Continues with the sequences at these places.
 
-        A sequence that is taken several times is forked, with samples of its own.
+        A sequence that occurs several times is forked; the forks have independent samples.
         """
         if self.length == 0:
             return
@@ -253,7 +256,7 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         self.prompt = None if self.prompt is None else self.prompt.take(places)
 
     def renumber(self, counter: Counter) -> None:
-        """Gives every sequence samples of its own, with numbers that no other fork has."""
+        """Gives every sequence a number that no other fork has, and so independent samples."""
         self.counter = counter
         self.numbers = [counter.next() for _ in self.numbers]
         self.sequences = [

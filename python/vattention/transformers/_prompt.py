@@ -6,7 +6,7 @@ from vattention._vattention import Attention
 from vattention.transformers._function import Call
 
 OBSERVED = 64
-"""Number of the prompt's last queries that selectors are shown, as in the crate llm."""
+"""Number of last queries of a prompt that selectors are shown, as in the crate `vattention-llm`."""
 
 
 class Prompt:
@@ -26,7 +26,7 @@ class Prompt:
         """True if no further call adds tokens."""
 
     def extend(self, call: Call) -> Call:
-        """Adds a call's tokens, and returns the call with keys and values of the whole prompt."""
+        """Appends the tokens of a call, and returns it with the keys and values of all tokens."""
         keys, values = _owned(call.key), _owned(call.value)
         if self.keys is not None and self.values is not None:
             keys, values = (
@@ -53,9 +53,9 @@ class Prompt:
         attention.observe(queries)
 
     def crop(self, removed: int) -> bool:
-        """Takes back the newest tokens and ends the prompt.
+        """Removes the newest tokens and ends the prompt.
 
-        Returns False, and does nothing, if no query that selectors could be shown would remain.
+        Returns False, and changes nothing, if none of the stored queries would remain.
         """
         if self.keys is None or self.values is None:
             return False

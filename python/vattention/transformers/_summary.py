@@ -1,11 +1,11 @@
-"""Summaries of several outputs as one."""
+"""Addition of summaries."""
 
 from typing import cast
 
 from vattention._types import Summary
 
 _KINDS = ["none", "asymptotic", "finite-sample", "exact"]
-"""Kinds of promise, the weakest first."""
+"""Kinds of evidence, weakest first."""
 _COUNTS = [
     "rows",
     "fell_back",
@@ -15,7 +15,9 @@ _COUNTS = [
     "held",
     "bounded",
     "unbounded",
-] + ["violations", "violated_steps"]
+    "violations",
+    "violated_steps",
+]
 _LARGEST = ["visible", "widest_bar", "largest_error"]
 _MEANS = {"density": "rows", "density_per_head": "rows", "sampled": "rows", "error": "rows"}
 _MEANS["bar"] = "bounded"
@@ -23,24 +25,24 @@ _MEANS["bar"] = "bounded"
 
 
 def add_summaries(a: Summary | None, b: Summary | None) -> Summary | None:
-    """Returns the summary of the rows of both."""
+    """Returns the summary of the rows of both summaries; None stands for no rows."""
     if a is None or b is None:
         return b if a is None else a
-    one, other = cast(dict[str, float | None], a), cast(dict[str, float | None], b)
+    first, second = cast(dict[str, float | None], a), cast(dict[str, float | None], b)
     total: dict[str, object] = {}
-    for name in one:
-        known = [value for value in (one[name], other[name]) if value is not None]
+    for name in first:
+        values = [value for value in (first[name], second[name]) if value is not None]
         if name == "kind":
-            total[name] = min(known, key=lambda kind: _KINDS.index(str(kind)), default=None)
-        elif not known:
+            total[name] = min(values, key=lambda kind: _KINDS.index(str(kind)), default=None)
+        elif not values:
             total[name] = None
         elif name in _COUNTS:
-            total[name] = sum(known)
+            total[name] = sum(values)
         elif name in _LARGEST:
-            total[name] = max(known)
+            total[name] = max(values)
         else:
             weight = _MEANS[name]
-            parts = [(part[name], part[weight]) for part in (one, other)]
+            parts = [(part[name], part[weight]) for part in (first, second)]
             weighed = [(x, count) for x, count in parts if x is not None and count]
             count = sum(count for _, count in weighed)
             total[name] = sum(x * count for x, count in weighed) / count if count else None

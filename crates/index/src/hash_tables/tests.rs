@@ -134,7 +134,7 @@ fn complete_blocks_do_not_change() {
     let head = Head::new(4 * BLOCK, 8, 5, Texture::HeavyTail);
     for (rule, transform, center) in modes() {
         let mut index = config(rule, transform, center).index("test", head.site()).unwrap();
-        let find = |index: &HashIndex| {
+        let find = |index: &HashTableIndex| {
             let step = head.step(2 * BLOCK);
             let found: Vec<usize> = index.found(&step.row(0)).collect();
             (index.probabilities(&step.row(0), &found), found)
