@@ -7,8 +7,8 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use vattention::experiments::{DenseBeside, RowError};
 use vattention::{
-    Attention as Sequence, Backend, FallBack, Options, PipelineConfig, RowsView, Shape, Storage,
-    TokenClass, BatchEntry,
+    Attention as Sequence, Backend, BatchEntry, FallBack, Options, PipelineConfig, RowsView, Shape,
+    Storage, TokenClass,
 };
 
 use crate::array::InputArray;

@@ -175,10 +175,9 @@ impl PyOutput {
         let mean = |number: fn(&RowReport) -> f64| {
             self.rows.iter().map(number).sum::<f64>() / self.rows.len().max(1) as f64
         };
-        let errors = self
-            .errors
-            .as_ref()
-            .map(|errors| errors.iter().map(|error| error.relative(Target::Sdpa)).collect::<Vec<f64>>());
+        let errors = self.errors.as_ref().map(|errors| {
+            errors.iter().map(|error| error.relative(Target::Sdpa)).collect::<Vec<f64>>()
+        });
         let (bars, violations) = (self.bars(), self.violations());
         let bounded = bars.rows - bars.unbounded;
         Summary {

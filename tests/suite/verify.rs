@@ -7,8 +7,8 @@ use crate::common::trace_layer;
 use ndarray::{Array3, s};
 use serde::{Deserialize, Serialize};
 use vattention::experiments::{
-    Entry, Evidence, FailureCause, LEVEL, PromiseTest, PromiseVerdict, Results, RowsTogether,
-    TokenLists, TraceSettings, Verification, ViolationCount, compare, verify, with_epsilon,
+    Entry, Evidence, FailureCause, LEVEL, ListCounts, PromiseTest, PromiseVerdict, Results,
+    RowsTogether, TraceSettings, Verification, ViolationCount, compare, verify, with_epsilon,
 };
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
@@ -389,7 +389,7 @@ fn a_comparison_does_not_contradict_a_kept_promise() {
         let backend = backend("reference").unwrap();
         let found = compare(&[entry], &trace, &*backend, &settings, &results, &|_, _| ()).unwrap();
         let guarantee = found.0.pipelines[0].guarantee.unwrap();
-        assert_eq!(guarantee.lists, TokenLists { count: 64, heads_per_list: 16 });
+        assert_eq!(guarantee.lists, ListCounts { count: 64, heads_per_list: 16 });
         assert_ne!(guarantee.evidence, Evidence::Contradicted, "{guarantee:?}");
         let ViolationCount { violated: of_rows, checked: rows, .. } = guarantee.violations;
         assert_eq!((rows, of_rows % 16), (1024, 0), "heads differ");

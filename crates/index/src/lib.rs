@@ -11,6 +11,8 @@ pub mod tensor_file;
 
 pub use bounded::Bounded;
 pub use columns::Columns;
-pub use hash_tables::{BLOCK, Collisions, HashTableIndex, HashTables, Lsh, Rule, TableBits, Transform};
+pub use hash_tables::{
+    BLOCK, Collisions, HashTableIndex, HashTables, Lsh, Rule, TableBits, Transform,
+};
 pub use labels::{LabelBits, Labels, Rounding, Term};
 pub use rotated_codes::{CodeDeviations, RotatedCodes};

@@ -31,12 +31,14 @@ pub struct Chebyshev {
 impl Estimator for Chebyshev {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let (b, n_s) = (stats.b as f64, stats.n_s as f64);
-        let variance = n_s * n_s * (1.0 / b - 1.0 / n_s) * stats.with_raised_variances(ALLOWANCE).trace_w;
+        let variance =
+            n_s * n_s * (1.0 / b - 1.0 / n_s) * stats.with_raised_variances(ALLOWANCE).trace_w;
         let to_estimate = (variance / self.delta.get()).sqrt() / stats.norm_n;
         // Errors of `to_estimate |o^|` leave no output shorter than `(1 − to_estimate) |o^|`.
         let relative =
             if to_estimate < 1.0 { to_estimate / (1.0 - to_estimate) } else { f64::INFINITY };
-        let assumes = Assumptions::only(Assumption::Moments) | Assumptions::only(Assumption::TailSeen);
+        let assumes =
+            Assumptions::only(Assumption::Moments) | Assumptions::only(Assumption::TailSeen);
         Radius::new(relative, Kind::Asymptotic, assumes)
     }
 

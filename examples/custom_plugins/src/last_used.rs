@@ -11,8 +11,8 @@
 
 use serde::{Deserialize, Serialize};
 use vattention::plugin::{
-    AttentionWeights, NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site, Size,
-    Tunable, register, schemars, typetag,
+    AttentionWeights, NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site,
+    Size, Tunable, register, schemars, typetag,
 };
 
 /// The tokens that were used most recently.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_core::{PipelineConfig, Promise, Shape};
 use vattention_experiments::{
-    Bars, BarsSummary, Evidence, PairedDifference, ShareInterval, TokenLists, Variant,
+    Bars, BarsSummary, Evidence, ListCounts, PairedDifference, ShareInterval, Variant,
     ViolationCount, Violations,
 };
 use vattention_llm::Strategy;
@@ -213,7 +213,7 @@ impl VariantResult {
         let promise = variant.pipeline.promise();
         let goal = variant.pipeline.parts().find_map(PipelineConfig::goal);
         let heads_per_list = variant.pipeline.share.heads_per_list(shape.group());
-        let lists = TokenLists::new(attended.rows, heads_per_list);
+        let lists = ListCounts::new(attended.rows, heads_per_list);
         let violations = promise.zip(attended.violations);
         let accuracy = mean_of_counted(&scores);
         Self {

@@ -7,7 +7,7 @@ use vattention_core::{Kind, Output, PipelineConfig, Promise, RowReport, Target};
 use vattention_trace::{Layout, TraceLayer};
 
 use crate::metrics::{
-    Bars, BarsSummary, ErrorSummary, Evidence, ExactWeights, MeanMax, RowError, TokenLists,
+    Bars, BarsSummary, ErrorSummary, Evidence, ExactWeights, ListCounts, MeanMax, RowError,
     ViolationCount, Violations,
 };
 use crate::{Entry, Exact};
@@ -105,7 +105,7 @@ pub struct Guarantee {
     /// Number of violations, in the promise's unit.
     pub violations: ViolationCount,
     /// Token lists of the rows.
-    pub lists: TokenLists,
+    pub lists: ListCounts,
     /// Evidence on delta from the violations, where each token list counts once.
     pub evidence: Evidence,
 }
@@ -123,7 +123,7 @@ pub(crate) struct RowTally {
     /// Weakest kind of certificate of any row.
     kind: Option<Kind>,
     violations: Violations,
-    lists: TokenLists,
+    lists: ListCounts,
     /// Number of query heads of a layer; the largest, if layers differ.
     query_heads: usize,
     bars: Bars,
@@ -163,7 +163,7 @@ impl RowTally {
         let group = exact.len() / layer.values.dim().0;
         self.query_heads = self.query_heads.max(exact.len());
         self.lists =
-            self.lists.and(TokenLists::new(exact.len(), pipeline.share.heads_per_list(group)));
+            self.lists.and(ListCounts::new(exact.len(), pipeline.share.heads_per_list(group)));
         let mut errors = Vec::with_capacity(exact.len());
         for (head, row) in exact.iter().enumerate() {
             let log_denominator = f64::from(output.log_denominator[[head, 0]]);
@@ -363,7 +363,7 @@ mod tests {
                 let (live, evicts) = ([vec![share], vec![live_error]], share < 1.0);
                 let mut tally =
                     RowTally { recalls, index_bytes, live, evicts, ..RowTally::default() };
-                tally.lists = TokenLists::new(rows.len(), rows.len());
+                tally.lists = ListCounts::new(rows.len(), rows.len());
                 tally.add_step(&errors[rows.clone()], &reports[rows], promise.as_ref());
                 tally
             };
@@ -387,7 +387,7 @@ mod tests {
         let guarantee = got.guarantee.expect("a promise");
         assert_eq!((guarantee.promise.epsilon.get(), guarantee.promise.delta.get()), (0.25, 0.125));
         assert_eq!(guarantee.violations.to_string(), "2 of 3", "above epsilon, or NaN");
-        assert_eq!(guarantee.lists, TokenLists { count: 2, heads_per_list: 2 });
+        assert_eq!(guarantee.lists, ListCounts { count: 2, heads_per_list: 2 });
         assert_eq!(guarantee.kind, Kind::Asymptotic, "the weakest");
         let per_step =
             tally(Scope::Step).summarize(&entry(Scope::Step), 0.0).guarantee.expect("a promise");

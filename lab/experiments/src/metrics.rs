@@ -15,7 +15,7 @@ pub use errors::{ErrorSummary, MeanMax, RowError};
 pub use evidence::{CountTest, Evidence, LEVEL, SUSPICION};
 pub use paired::PairedDifference;
 pub use share_interval::ShareInterval;
-pub use violations::{TokenLists, ViolationCount, Violations};
+pub use violations::{ListCounts, ViolationCount, Violations};
 
 pub(crate) use bars::ROUNDING;
 pub(crate) use errors::{exceeds, largest, quantile, sorted};

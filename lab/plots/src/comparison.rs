@@ -262,7 +262,7 @@ mod tests {
     use vattention_core::{Kind, Promise, Target};
 
     use super::*;
-    use vattention_experiments::{Bars, ErrorSummary, Guarantee, TokenLists, Violations};
+    use vattention_experiments::{Bars, ErrorSummary, Guarantee, ListCounts, Violations};
 
     /// Returns the results of a pipeline with a density, an error, and the number of 256 rows that
     /// violated its promise.
@@ -272,7 +272,7 @@ mod tests {
         let promise = Promise::new(Target::Sdpa, tenth, tenth);
         let guarantee = violated.map(|violated_rows| {
             let violations = Violations { rows: 256, violated_rows, ..Violations::default() };
-            let lists = TokenLists::new(violations.rows, 1);
+            let lists = ListCounts::new(violations.rows, 1);
             let evidence = violations.evidence(&promise, lists);
             let violations = violations.count(promise.scope);
             Guarantee { promise, kind: Kind::Asymptotic, violations, lists, evidence }

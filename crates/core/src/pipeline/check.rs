@@ -133,7 +133,8 @@ impl<'a> SampleCheck<'a> {
             var_e: e.variance / uniform,
             trace_ev: ev.variance / uniform,
             trace_w: w.variance / uniform,
-            // The squared error is subtracted here, because `SampleStats::with_raised_variances` adds it again.
+            // The squared error is subtracted here, because
+            // `SampleStats::with_raised_variances` adds it again.
             // The last `max` may drop a NaN, because a rank of 1 is safe.
             nu: (1.0 / max_or_nan(self.inverse_rank - w.relative_error_squared, 1.0 / n_s))
                 .max(1.0),

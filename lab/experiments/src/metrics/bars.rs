@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use vattention_core::{Certificate, Goal, Kind};
 
-use super::{Evidence, RowError, TokenLists, exceeds};
+use super::{Evidence, ListCounts, RowError, exceeds};
 
 /// Largest excess of an error over its bar that rounding in f32 may explain.
 pub(crate) const ROUNDING: f64 = 1e-5;
@@ -86,7 +86,7 @@ impl Bars {
         &self,
         goal: Option<&Goal>,
         query_heads: usize,
-        lists: TokenLists,
+        lists: ListCounts,
         all_rows: usize,
     ) -> BarsSummary {
         let evidence = goal.map(|goal| {

@@ -50,7 +50,7 @@ impl Violations {
     /// Samples of different token lists, and of different steps, are assumed to be independent.
     /// Query heads that share a token list may violate a promise together, so each list counts
     /// once, by the share of its heads that violated the promise.
-    pub fn evidence(&self, promise: &Promise, lists: TokenLists) -> Evidence {
+    pub fn evidence(&self, promise: &Promise, lists: ListCounts) -> Evidence {
         let ViolationCount { violated, checked, .. } = self.count(promise.scope);
         let delta = promise.delta.get();
         match promise.scope {
@@ -91,14 +91,14 @@ impl fmt::Display for ViolationCount {
 
 /// Number of token lists that rows attended to: the independent units among rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TokenLists {
+pub struct ListCounts {
     /// Number of token lists; the lists of different steps are different.
     pub count: usize,
     /// Number of query heads that share a list; the largest, if layers differ.
     pub heads_per_list: usize,
 }
 
-impl TokenLists {
+impl ListCounts {
     /// Token lists of `rows` rows, where `heads_per_list` rows share a list.
     pub fn new(rows: usize, heads_per_list: usize) -> Self {
         Self { count: rows / heads_per_list, heads_per_list }
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!([count(Scope::Row), count(Scope::Step)], ["144 of 8000", "64 of 1000 steps"]);
         let fraction = |x: f64| x.try_into().expect("a fraction");
         let promise = Promise::new(Target::Sdpa, fraction(0.1), fraction(0.02));
-        let lists = TokenLists::new(8000, 4);
+        let lists = ListCounts::new(8000, 4);
         assert_eq!(violations.evidence(&promise, lists), Evidence::WithinDelta);
         let per_step = Promise { scope: Scope::Step, ..promise };
         assert_eq!(violations.evidence(&per_step, lists), Evidence::Contradicted);
@@ -187,7 +187,7 @@ mod tests {
         }
         let tenth = 0.1.try_into().expect("a fraction");
         let promise = Promise::new(Target::Sdpa, tenth, tenth);
-        violations.evidence(&promise, TokenLists::new(violations.rows, heads_per_list))
+        violations.evidence(&promise, ListCounts::new(violations.rows, heads_per_list))
     }
 
     /// `P(Binomial(64, 0.1) ≥ 21)` is 5.6e-7, and e times this probability is above 1e-6.
@@ -221,8 +221,8 @@ mod tests {
     fn lists_of_different_sizes_are_tested_by_the_largest() {
         // All of 40 lists of one head violate the promise, and none of 60 lists of four heads: a
         // rate of 1/7.
-        let lists = TokenLists::new(40, 1).and(TokenLists::new(240, 4));
-        assert_eq!(lists, TokenLists { count: 100, heads_per_list: 4 });
+        let lists = ListCounts::new(40, 1).and(ListCounts::new(240, 4));
+        assert_eq!(lists, ListCounts { count: 100, heads_per_list: 4 });
         // A sum of 10 of 100 terms, of mean 0.07 where delta is 0.1.
         let expected = std::f64::consts::E * binomial::p_value(10, 100, 0.07);
         assert!((lists.p_value(40, 280, 0.1) - expected).abs() < 1e-12);
