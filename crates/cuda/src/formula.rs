@@ -49,8 +49,8 @@ pub struct Formula {
     /// Finite-population correction.
     pub population: Population,
     /// Number of their own standard errors by which variances are raised,
-    /// as in [`with_raised_variances`](vattention_core::SampleStats::with_raised_variances); 0 leaves
-    /// them as estimated.
+    /// as in [`SampleStats`](vattention_core::SampleStats::with_raised_variances); 0 leaves them as
+    /// estimated.
     pub allowance: f64,
 }
 
