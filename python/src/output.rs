@@ -122,7 +122,7 @@ impl PyOutput {
     /// that is not known.
     fn violated(&self, row: usize) -> Option<bool> {
         let (promise, error) = (self.promise.as_ref()?, self.error(row)?);
-        Some(!self.rows[row].certificate.has_only_bar() && error.exceeds(promise))
+        Some(error.violates(promise, &self.rows[row].certificate))
     }
 
     fn row(&self, row: usize) -> RowRecord {

@@ -195,9 +195,8 @@ impl ObservedSums {
             }
             if let Some(promise) = promise {
                 let violations = self.violations.get_or_insert_default();
-                let violated = |(head, row): (usize, &RowError)| {
-                    !certificate(head).has_only_bar() && row.exceeds(promise)
-                };
+                let violated =
+                    |(head, row): (usize, &RowError)| row.violates(promise, certificate(head));
                 violations.add_step(step.iter().enumerate().map(violated));
             }
         }

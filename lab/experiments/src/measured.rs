@@ -211,9 +211,8 @@ impl RowTally {
             self.bars.add_row(&report.certificate, row);
         }
         if let Some(promise) = promise {
-            let violated = |(row, report): (&RowError, &RowReport)| {
-                !report.certificate.has_only_bar() && row.exceeds(promise)
-            };
+            let violated =
+                |(row, report): (&RowError, &RowReport)| row.violates(promise, &report.certificate);
             self.violations.add_step(errors.iter().zip(reports).map(violated));
         }
     }

@@ -115,8 +115,13 @@ impl BenchTally {
             let errors: Vec<RowError> = heads.map(|head| error(output, dense, head)).collect();
             self.errors += errors.iter().map(|error| error.relative(Target::Sdpa)).sum::<f64>();
             if let Some(promise) = promise {
-                let violated = errors.iter().map(|error| error.exceeds(promise));
-                self.violations.get_or_insert_default().add_step(violated);
+                let violations = self.violations.get_or_insert_default();
+                violations.add_step(
+                    errors
+                        .iter()
+                        .zip(&output.rows)
+                        .map(|(error, report)| error.violates(promise, &report.certificate)),
+                );
             }
         }
     }

@@ -3,6 +3,7 @@
 use ndarray::{Array1, ArrayView1};
 use schemars::JsonSchema;
 use serde::Serialize;
+use vattention_core::promise::Certificate;
 use vattention_core::{Promise, Target, sample::max_or_nan};
 
 use crate::Exact;
@@ -42,9 +43,10 @@ impl RowError {
         }
     }
 
-    /// Returns true if the error of the promised target exceeds epsilon.
-    pub fn exceeds(&self, promise: &Promise) -> bool {
-        exceeds(self.relative(promise.target), promise.epsilon.get())
+    /// Returns true if the error of the promised target exceeds epsilon, although the row's
+    /// certificate makes the promise. A certificate with only an error bar does not.
+    pub fn violates(&self, promise: &Promise, certificate: &Certificate) -> bool {
+        !certificate.has_only_bar() && exceeds(self.relative(promise.target), promise.epsilon.get())
     }
 }
 
@@ -173,8 +175,20 @@ mod tests {
             let row = RowError::new(array![3.0_f32, number].view(), 0.0, &exact_row);
             assert!(all[..2].iter().all(|&target| row.relative(target) == f64::INFINITY));
             let epsilon = 0.9.try_into().expect("a fraction");
-            assert!(row.exceeds(&Promise::new(Target::Sdpa, epsilon, epsilon)));
+            let promise = Promise::new(Target::Sdpa, epsilon, epsilon);
+            assert!(row.violates(&promise, &Certificate::exact(Some(promise.into()))));
         }
+    }
+
+    /// A row whose limit did not suffice has an error bar, and no promise to violate.
+    #[test]
+    fn only_rows_with_a_promise_violate_it() {
+        let row = RowError::new(array![3.0_f32, 0.0].view(), 0.0, &exact(array![3.0, 4.0], 0.0));
+        let epsilon = 0.5.try_into().expect("a fraction");
+        let promise = Promise::new(Target::Sdpa, epsilon, epsilon);
+        let promised = Certificate::exact(Some(promise.into()));
+        let only_bar = Certificate { promise: None, ..promised };
+        assert!(row.violates(&promise, &promised) && !row.violates(&promise, &only_bar));
     }
 
     #[test]
