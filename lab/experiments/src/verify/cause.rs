@@ -11,8 +11,8 @@ use vattention_core::promise::{Assumption, Assumptions};
 #[serde(rename_all = "kebab-case")]
 pub enum FailureCause {
     /// The sample misses heavy tokens: the error would be less than half if the undrawn tokens that
-    /// outweigh every drawn one were read as well, at most a hundredth of all undrawn
-    /// tokens. The weight of a token is `e |v − o|` (`sdpa`), `e |v|` (`numerator`) or `e` (`denominator`).
+    /// outweigh every drawn one were read as well, at most a hundredth of all undrawn tokens. The
+    /// weight of a token is `e |v − o|` (`sdpa`), `e |v|` (`numerator`) or `e` (`denominator`).
     TailSeen,
     /// The sample misses no heavy tokens, but its relative variance (over the square of the norm
     /// that errors are relative to) is below half of that of the whole residual.
