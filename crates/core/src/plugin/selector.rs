@@ -112,7 +112,8 @@ pub trait Selector: Any + DynClone + Send + Sync {
         let _ = new;
     }
 
-    /// Learns from the last queries of a prompt that was processed elsewhere.
+    /// Learns from the last queries of a prompt that was processed elsewhere. Later rows may see
+    /// fewer tokens than the prompt has; they use what was learned nevertheless.
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let _ = prompt;
     }

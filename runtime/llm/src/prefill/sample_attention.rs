@@ -1,5 +1,7 @@
 //! SampleAttention ([arXiv 2406.15486](https://arxiv.org/abs/2406.15486)): reads a window, and the
 //! fewest columns that hold a given share of the sampled queries' attention.
+//!
+//! Each block chooses columns separately, so that prompts with a common prefix can share its blocks.
 
 use std::sync::Arc;
 
@@ -11,9 +13,8 @@ use crate::dense::softmax;
 use crate::product::{RowView, Threads, WriteMode, times_transposed};
 
 /// Parameters of SampleAttention. Each block of a prompt chooses columns separately, from some of
-/// its queries and all keys up to its last token, so that prompts with a common prefix can share the
-/// blocks of the prefix; the paper chooses once for the whole prompt. The query heads of a KV head
-/// choose together.
+/// its queries and all keys up to its last token; the paper chooses once for the whole prompt. The
+/// query heads of a KV head choose together.
 ///
 /// Cost for a block of `count` tokens and a KV head: `sample · count` queries over all keys, and a
 /// sort of the keys.
