@@ -1,4 +1,7 @@
 //! `vattention merge`: joins the files of several shards.
+//!
+//! The command of the shards runs again on the joined results. So tables, JSON and plots have one
+//! implementation, and the new header shows whether trace, model and pipelines are still the same.
 
 use std::fs::File;
 use std::io::Read;

@@ -56,7 +56,7 @@ pub trait Executor: Send + Sized + 'static {
 /// Time at which selectors and samplers index tokens and prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indexing {
-    /// When tokens are appended or a prompt is observed.
+    /// When tokens are appended or a prompt is observed, so that forks do not index them again.
     Eager,
     /// Before the first step to which the tokens are visible.
     Lazy,

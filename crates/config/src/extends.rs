@@ -3,7 +3,8 @@
 //! First `unset` removes keys and elements. Then tables are merged by key, and any other value
 //! replaces the value in the base. Where the base has a list, a table changes the list: its keys
 //! are indices of elements to change, or `append` with a list of elements to add. Indices are those
-//! before the change.
+//! before the change. A list of tables does not replace another, because `[[selectors]]` in a file
+//! looks like an addition.
 
 use crate::names::suggest;
 use crate::node::{Node, TableEntry, TextSpan, Value};

@@ -1,6 +1,7 @@
 //! Translation of a pipeline into operations of the device, by the types of its parts.
 //!
-//! Only this module and `formula` know which parts have kernels.
+//! Only this module and `formula` know which parts have kernels. They recognise the types by `Any`,
+//! a supertrait of plug-ins, so that plug-ins need no methods for devices.
 
 use std::any::Any;
 use std::num::NonZeroUsize;

@@ -288,7 +288,8 @@ impl Evaluation<'_> {
             &prompt.case.answers,
             case,
         ));
-        // RULER's synthetic tasks have one metric each.
+        // RULER's synthetic tasks have one metric each. Scores by a dataset's other metrics are
+        // computed from the stored answer.
         if let Task::Dataset(dataset) = task {
             digest = digest.with(&(dataset.name(), dataset.metric().name(), &prompt.case.labels));
         }

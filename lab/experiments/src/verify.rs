@@ -150,8 +150,9 @@ pub struct HeadFault {
 /// Draws `trials` samples for every KV head of every layer, spread over its queries, and counts the
 /// errors of each query head that exceed epsilon, or the error bar. Each trial has its own sequence
 /// number, so that samples are independent. Selectors choose once for each query (for each trial if
-/// a selector draws), and get no feedback. A KV head is a unit of `results`. `progress` is called
-/// with the number of finished trials and the number of all trials, from any thread.
+/// a selector draws), because a promise is conditional on the selection, and get no feedback. A KV
+/// head is a unit of `results`. `progress` is called with the number of finished trials and the
+/// number of all trials, from any thread.
 ///
 /// Cost: the pipeline, and f64 sums over the tokens that it reads, `trials` times per KV head; in
 /// parallel.

@@ -1,4 +1,5 @@
-//! Plots of the results of [experiments](vattention_experiments), as SVG.
+//! Plots of the results of [experiments](vattention_experiments), as SVG. Results do not know how
+//! they are drawn, so that programs that only run experiments compile no plots.
 
 mod axis;
 mod bench;

@@ -1,5 +1,5 @@
 //! Attention heads as data: queries, keys and values, captured from a model or synthetic, and the
-//! files that store them.
+//! files that store them. Training and capture of traces need this crate without experiments.
 
 mod error;
 mod file;

@@ -9,4 +9,8 @@
 | `_results` | the file of results, which grows as tasks end |
 | `_task` | work of a Ray worker for one shard |
 | `_child` | process that runs the command for a worker |
+
+A task compares the digests of its input files with the driver's before it begins, so that an error
+names the file. `_results` also compares the headers of the results, because only the command knows
+everything that it reads.
 """

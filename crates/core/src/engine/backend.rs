@@ -100,7 +100,8 @@ pub trait Attention: Send {
 
     /// Passes the last queries of a processed prompt, `[query_heads, queries, head_dim]`, to the
     /// selectors. The last query belongs to the newest token. Selectors that learn from a prompt
-    /// pick every token until this method is called ([`RowReport::unobserved`]).
+    /// pick every token until this method is called ([`RowReport::unobserved`]). Such steps are not
+    /// refused, because a sequence may begin without a prompt.
     ///
     /// # Errors
     /// Returns an error for a wrong shape or a number that is not finite; then nothing has changed.
@@ -234,10 +235,11 @@ pub struct Options {
 /// faster. The output is then exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FallBack {
-    /// Never: every step follows the pipeline's choice.
+    /// Never: every step follows the pipeline's choice, as measurements of a pipeline require.
     Never,
     /// If a token list and the checks of its sample cost more than reading all rows, counted in
-    /// rows by a fixed rule. Every machine reads the same tokens.
+    /// rows by a fixed rule. Every machine reads the same tokens. The time of selectors and
+    /// samplers before the first row is read does not count.
     #[default]
     ByCount,
     /// Under the condition of `ByCount`, and also if reading every token took less time in earlier

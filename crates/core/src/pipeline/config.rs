@@ -132,6 +132,10 @@ impl PipelineConfig {
 }
 
 /// Settings of some layers: a `[[layers]]` table.
+///
+/// The heads of a layer have no settings of their own, because query heads may share a token list,
+/// and all rows have one promise. A selector is built for one KV head, so it can read settings of
+/// its head from a file, as `duo-attention` does.
 #[derive(Clone, Debug)]
 pub struct LayerSettings {
     /// Layers that have these settings.

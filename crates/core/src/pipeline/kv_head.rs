@@ -314,7 +314,7 @@ impl Pipeline {
     /// statistics of samples by the reference implementation, [`ExactAccumulator`].
     ///
     /// # Errors
-    /// Returns the errors of [`check_observed`](Self::check_taught).
+    /// Returns the errors of [`check_observed`](Self::check_observed).
     pub fn read(&self, step: &Step<'_>) -> Result<Reading> {
         self.check_observed(step.step)?;
         Ok(self.complete(step, &self.choose(step)))

@@ -70,7 +70,8 @@ pub trait SelectorConfig: Any + Debug + DynClone + Send + Sync {
     }
 
     /// Returns true if the selector needs the class of each token ([`NewTokens::classes`]). Tokens
-    /// without classes are then refused.
+    /// without classes are then refused. If they counted as [`Other`](TokenClass::Other), the
+    /// selector would silently be another method.
     fn needs_classes(&self) -> bool {
         false
     }
@@ -105,11 +106,14 @@ pub trait Selector: Any + DynClone + Send + Sync {
     /// Indexes new tokens, in order, as they are stored. The KV heads of a layer do so in parallel.
     ///
     /// Later rows may see fewer tokens. Their picks must not depend on tokens that they do not see.
+    /// Picks must not depend on the division of the tokens into calls either, because a call need
+    /// not be a prompt; [`observe`](Self::observe) marks the end of a prompt.
     fn append(&mut self, new: &NewTokens<'_>) {
         let _ = new;
     }
 
-    /// Learns from the last queries of a prompt that was processed elsewhere.
+    /// Learns from the last queries of a prompt that was processed elsewhere. Later rows may see
+    /// fewer tokens than the prompt has; they use what was learned nevertheless.
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let _ = prompt;
     }

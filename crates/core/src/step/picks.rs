@@ -43,7 +43,7 @@ impl Picks {
     }
 
     /// Makes the picks store the scores that are later passed to [`take_top`](Self::take_top) or
-    /// [`set_scores`](Self::ranked_by).
+    /// [`set_scores`](Self::set_scores).
     pub fn store_scores(&mut self) {
         self.scores = StoredScores::Missing;
     }

@@ -175,7 +175,8 @@ impl<'a> Row<'a> {
         Cow::Owned(scores)
     }
 
-    /// Random numbers of this row for the selector that it is passed to.
+    /// Random numbers of this row for the selector that it is passed to. The pipeline sets their
+    /// purpose, so that no selector shares random numbers with another or with the sampler.
     pub fn stream(&self) -> Stream {
         Stream::new(self.step.site, self.purpose, self.step.step, self.member)
     }

@@ -11,7 +11,8 @@ use crate::step::Site;
 ///
 /// The key is the seed, and the counter is
 /// `[purpose · 2¹⁶ + block, step, layer · 2²⁰ + kv_head · 2⁸ + member, sequence]`. Purpose 0 is the
-/// sampler, and purpose `i + 1` is selector `i`.
+/// sampler, and purpose `i + 1` is selector `i`. Indexes count their purposes down from
+/// `u16::MAX − 1`, and `u16::MAX` is that of a row outside of selectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     key: [u32; 2],

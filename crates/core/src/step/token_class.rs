@@ -1,4 +1,6 @@
 //! Classes of tokens by their text.
+//!
+//! The caller that appends tokens provides their classes, because this crate has no tokenizer.
 
 /// Class of a token by its text. Files and other languages use the numbers of the classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,5 +1,7 @@
 //! NVIDIA GPUs, through their driver.
 //!
+//! cudarc panics if a library is missing, so each library is searched for before it is called.
+//!
 //! | file       | what                                                      |
 //! |------------|-----------------------------------------------------------|
 //! | `compiler` | finds NVRTC and compiles programs with it                 |

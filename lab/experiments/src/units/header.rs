@@ -15,7 +15,8 @@ use crate::{Error, Result};
 pub struct Header {
     /// Version of the program.
     pub vattention: String,
-    /// Command and its arguments, except those that change no result.
+    /// Command and its arguments, except those that change no result. They are compared as text:
+    /// two spellings of a command differ, but no difference is overlooked.
     pub command: Vec<String>,
     /// Digests of the inputs, by the name of the input.
     pub inputs: BTreeMap<String, String>,

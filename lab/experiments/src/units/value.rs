@@ -1,7 +1,8 @@
 //! Results as JSON that round-trips bit for bit.
 //!
 //! JSON has neither infinities nor NaN: such numbers are written by their bits, as
-//! `{"f64": "7ff0000000000000"}`.
+//! `{"f64": "7ff0000000000000"}`. The conversion goes through a tree of CBOR, which has these
+//! numbers, because attributes on fields could be forgotten.
 
 use ciborium::Value as Tree;
 use serde::Serialize;

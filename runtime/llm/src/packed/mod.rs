@@ -6,7 +6,9 @@
 //! integers. Only one addition per block is in f32. Its order does not depend on the machine, so
 //! every machine computes the same bits.
 //!
-//! The weights of sixteen outputs are interleaved, so no sum runs across a register.
+//! The weights of sixteen outputs are interleaved, so no sum runs across a register. candle's
+//! products are not used, because they round activations to 8 bits, which changes the answers of
+//! small models.
 
 mod activations;
 mod format;

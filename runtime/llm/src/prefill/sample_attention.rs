@@ -1,5 +1,7 @@
 //! SampleAttention ([arXiv 2406.15486](https://arxiv.org/abs/2406.15486)): reads a window, and the
 //! fewest columns that hold a given share of the sampled queries' attention.
+//!
+//! Each block chooses columns by itself, so that prompts with a common prefix can share its blocks.
 
 use std::sync::Arc;
 

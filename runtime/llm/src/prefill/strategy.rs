@@ -1,4 +1,7 @@
 //! Strategies that choose the keys a prompt's queries read, and the files that name one.
+//!
+//! A strategy has a file beside `sample_attention.rs`, a variant of [`Strategy`], and a name that
+//! [`Strategy::open`] reads.
 
 use std::fmt;
 use std::fs;

@@ -93,6 +93,10 @@ impl AddAssign for Spread {
 /// Computes the spread of a part of a sample, in f32, for which it should have only a few hundred
 /// tokens.
 ///
+/// Squares of deviations of `w` are differences of larger numbers, and are raised to 0 if they are
+/// negative. If the deviations are tiny relative to the values, the sums are therefore too large,
+/// and so are budgets.
+///
 /// # Panics
 /// If the slices of `tokens` differ in length.
 pub(crate) fn spread(level: Level, tokens: &SampleTokens<'_>, centre: &SpreadCentre) -> Spread {

@@ -1,5 +1,9 @@
 //! Dot products of rows with queries. Each product is the same to the last bit, however many are
 //! computed together.
+//!
+//! Vector instructions come from plain loops in `multiversion` functions where the compiler makes
+//! good code of them, and from intrinsics elsewhere. As everywhere in core, indexes, selectors and
+//! samplers, no fused multiply-add is used, so that every machine computes the same sums.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
