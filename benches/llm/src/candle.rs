@@ -9,7 +9,7 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{Cache, Config, Llama as Model, LlamaConfig};
 use serde_json::Value;
-use vattention_llm::best;
+use vattention_llm::most_likely_token;
 
 use crate::report::Step;
 use crate::{BenchResult, Decoder};
@@ -91,7 +91,7 @@ impl Decoder for Sequence<'_> {
         let logits = logits.flatten_all()?.to_vec1::<f32>()?;
         let seconds = start.elapsed().as_secs_f64();
         self.len += 1;
-        self.token = best(&logits)?;
+        self.token = most_likely_token(&logits)?;
         Ok(Step { seconds, read: None, parts: None })
     }
 }

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use vattention::config::Loader;
 use vattention::{Options, PipelineConfig, Shape, Storage};
-use vattention_llm::{Model, Session, best};
+use vattention_llm::{Model, Session, most_likely_token};
 
 use crate::clock::{Clocked, Log};
 use crate::report::{Parts, Step};
@@ -72,7 +72,7 @@ impl Decoder for Ours<'_> {
         let start = Instant::now();
         let logits = self.session.step(self.token)?;
         let end = Instant::now();
-        self.token = best(&logits)?;
+        self.token = most_likely_token(&logits)?;
         let calls = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Step {
             seconds: (end - start).as_secs_f64(),

@@ -159,7 +159,7 @@ impl AnswerStream<'_, '_, '_> {
         for &token in &request.sparse {
             if self.interrupt.is_requested() {
                 let tokens = Vec::new();
-                return Ok((Generation { tokens, stop: Stop::Asked }, prefill));
+                return Ok((Generation { tokens, stop: Stop::Interrupted }, prefill));
             }
             logits = self.session.step(token)?;
             self.tally.add_step(&self.session);

@@ -24,7 +24,7 @@ pub struct ObservedBackend<'b, W> {
 /// Observer of attention.
 pub trait Observer: Send + 'static {
     /// Handles the attention of one layer in one call.
-    fn see(&mut self, attended: &LayerAttention<'_>);
+    fn observe(&mut self, attended: &LayerAttention<'_>);
 }
 
 /// Attention of one layer in one call.
@@ -145,7 +145,7 @@ impl<W: Observer> Wrapper for AttentionObserver<W> {
         };
         let (exact, promise) = (dense.as_deref(), self.promise.as_ref());
         let attended = LayerAttention { layer: self.layer, output: &output, exact, promise };
-        lock(&self.observer).see(&attended);
+        lock(&self.observer).observe(&attended);
         Ok(output)
     }
 
@@ -161,7 +161,7 @@ impl<W: Observer> Wrapper for AttentionObserver<W> {
 }
 
 impl Observer for ObservedSums {
-    fn see(&mut self, attended: &LayerAttention<'_>) {
+    fn observe(&mut self, attended: &LayerAttention<'_>) {
         self.add(attended.output);
         if attended.exact.is_some() {
             self.compare(attended);

@@ -394,7 +394,7 @@ fn answers_depend_on_the_prefill_strategy() {
 struct Selections(Vec<Selection>);
 
 impl Observer for Selections {
-    fn see(&mut self, attended: &LayerAttention<'_>) {
+    fn observe(&mut self, attended: &LayerAttention<'_>) {
         self.0.push(attended.output.selection.clone().unwrap());
     }
 }

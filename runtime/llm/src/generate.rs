@@ -48,7 +48,7 @@ pub enum Stop {
     /// The requested number of tokens was generated.
     Length,
     /// The callback returned [`ControlFlow::Break`].
-    Asked,
+    Interrupted,
 }
 
 impl Session<'_> {
@@ -94,13 +94,13 @@ impl Session<'_> {
     ) -> Result<Generation> {
         let mut tokens = Vec::new();
         while tokens.len() < limit {
-            let token = best(&logits)?;
+            let token = most_likely_token(&logits)?;
             if self.ends && self.model().config().ends.contains(&token) {
                 return Ok(Generation { tokens, stop: Stop::End(token) });
             }
             tokens.push(token);
             if on_token(token, self).is_break() {
-                return Ok(Generation { tokens, stop: Stop::Asked });
+                return Ok(Generation { tokens, stop: Stop::Interrupted });
             }
             if tokens.len() < limit {
                 logits = self.step(token)?;
@@ -114,7 +114,7 @@ impl Session<'_> {
 ///
 /// # Errors
 /// [`Error::Input`] if there are no logits.
-pub fn best(logits: &[f32]) -> Result<u32> {
+pub fn most_likely_token(logits: &[f32]) -> Result<u32> {
     let better = |best: usize, i: usize| if logits[i] > logits[best] { i } else { best };
     let best = (0..logits.len()).reduce(better);
     best.map(|token| token as u32).ok_or_else(|| Error::input("logits", "there are none"))
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn the_best_token_is_the_first_of_the_largest_logits() {
-        assert_eq!(best(&[1.0, 3.0, 3.0, 2.0]).unwrap(), 1);
-        assert_eq!(best(&[-1.0]).unwrap(), 0);
-        assert!(best(&[]).is_err());
+        assert_eq!(most_likely_token(&[1.0, 3.0, 3.0, 2.0]).unwrap(), 1);
+        assert_eq!(most_likely_token(&[-1.0]).unwrap(), 0);
+        assert!(most_likely_token(&[]).is_err());
     }
 }

@@ -57,7 +57,7 @@ pub use chat::{Chat, ChatTemplate};
 pub use classes::Classes;
 pub use config::{Architecture, Biases, Config, Experts};
 pub use error::{Error, Result};
-pub use generate::{Generation, Prompt, Stop, best};
+pub use generate::{Generation, Prompt, Stop, most_likely_token};
 pub use model::Model;
 pub use prefill::{LayerPrompt, PrefillOptions, Prefilled, SampleAttention, Strategy};
 pub use report::LayerReport;

@@ -74,7 +74,7 @@ pub(super) fn stop_name(generation: &Generation) -> &'static str {
     match generation.stop {
         Stop::End(_) => "end",
         Stop::Length => "length",
-        Stop::Asked => "interrupted",
+        Stop::Interrupted => "interrupted",
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) struct StepLog<'w> {
 }
 
 impl Observer for ErrorLog {
-    fn see(&mut self, attended: &LayerAttention<'_>) {
+    fn observe(&mut self, attended: &LayerAttention<'_>) {
         let errors = attended.errors();
         let sum: f64 = errors.iter().map(|row| row.relative(Target::Sdpa)).sum();
         let mut bars = Bars::default();

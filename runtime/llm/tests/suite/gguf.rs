@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use vattention_backends::Cpu;
 use vattention_core::Options;
 use vattention_llm::{
-    Architecture, ChatTemplate, Config, Model, Session, Tokenizer, best, weight_bytes,
+    Architecture, ChatTemplate, Config, Model, Session, Tokenizer, most_likely_token, weight_bytes,
 };
 
 fn gguf(name: &str) -> PathBuf {
@@ -469,7 +469,8 @@ fn the_real_model_matches_other_programs() {
             let mut session = session(&model);
             let mut logits = session.prefill(&tokens(&case["prompt_tokens"])).unwrap();
             for (i, &token) in theirs.iter().enumerate() {
-                let (found, gap) = (best(&logits).unwrap(), case[who]["gaps"][i].as_f64().unwrap());
+                let (found, gap) =
+                    (most_likely_token(&logits).unwrap(), case[who]["gaps"][i].as_f64().unwrap());
                 assert!(
                     found == token || gap < lead,
                     "{name}, {who}, step {i}: {found}, not {token}"

@@ -429,7 +429,7 @@ fn generation_ends_at_end_tokens_the_limit_or_a_break() {
         if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     let generation = generation.unwrap();
-    assert_eq!((&generation.tokens[..], generation.stop), (&golden.greedy[..3], Stop::Asked));
+    assert_eq!((&generation.tokens[..], generation.stop), (&golden.greedy[..3], Stop::Interrupted));
     let none = session(&model, &dense()).generate(prompt, 0, |_, _| ControlFlow::Continue(()));
     assert!(none.unwrap().tokens.is_empty());
 }
