@@ -24,7 +24,8 @@ use ndarray::Array3;
 use vattention_backends::Cpu;
 use vattention_core::Options;
 use vattention_llm::{
-    Model, PrefillOptions, Prefilled, Result, SampleAttention, Session, Strategy, Tokenizer, best,
+    Model, PrefillOptions, Prefilled, Result, SampleAttention, Session, Strategy, Tokenizer,
+    most_likely_token,
 };
 
 /// Number of steps after a prompt.
