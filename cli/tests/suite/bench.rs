@@ -66,7 +66,7 @@ fn the_json_has_the_keys_that_other_tools_read() {
 #[test]
 fn sequences_attend_in_a_batch() {
     let (table, report) = measure("1024", "--threads 2 --sequences 3");
-    let heading = "3 sequences in a batch, of about half of the tokens to all\n";
+    let heading = "3 sequences in a batch, with about half of the tokens to all of them\n";
     assert!(table.contains(heading), "{table}");
     for row in list(&report, "rows") {
         assert_eq!((&row["sequences"], &row["layers"]), (&3.into(), &6.into()), "{row}");
