@@ -25,20 +25,20 @@ use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing};
 
 const HELP: &str = "\
-Errors are relative to the target. A promise about \
-each row is tested per query head, and per query head and query; a promise with scope `step` is \
-tested on the largest error of a layer's heads. Every sample counts, even if its certificate is \
-not `held`. If the estimator has a fixed size, or its limit is too small for epsilon, the error \
+Errors are relative to the target. A promise about each row is tested for each query head, and for \
+each query head at each query; a promise with scope `step` is tested on the largest error of a \
+layer's heads. Every sample counts, even if its certificate is not `held`. If the estimator has a fixed size, or its limit is too small for epsilon, the error \
 bar is the promise.
 
 Three tests can contradict delta. Each test contradicts a kept promise with a probability below \
 1e-6.
-  heads          the violations of a head (a layer, under scope `step`) over
-                 all queries, if this number or more has a probability below
-                 1e-6 divided by the number of heads
-  rows           the violations of a head at one query, by the same rule
-  rows together  the number of rows with at least j violations among their k
-                 samples, for each j from 1 to k; query heads that share a
+  heads          a head (a layer, under scope `step`) has too many violations
+                 over all queries: if the promise is kept, this number or more
+                 has a probability below 1e-6 divided by the number of heads
+  rows           a head has too many violations at one query: the probability
+                 is below 1e-6 divided by the number of rows
+  rows together  too many rows have at least j violations among their k
+                 samples, for some j from 1 to k; query heads that share a
                  token list count once
 
 The verdict determines the exit code:

@@ -192,7 +192,7 @@ fn evicted_tokens_are_not_read() {
     assert_eq!(read.into_iter().map(f64::round).collect::<Vec<_>>(), [1024.0, 204.0, 102.0]);
 }
 
-/// The synthetic data is such that the promise needs a sample, and not all tokens.
+/// For the synthetic heads, a sample suffices to keep the promise.
 #[test]
 fn a_promise_needs_only_a_sample() {
     let vattention = config("vattention-oracle");

@@ -105,7 +105,7 @@ fn the_best_meets_its_goal_and_no_candidate_is_better() {
 }
 
 #[test]
-fn results_do_not_depend_on_order_or_threads_or_halving_without_dropping() {
+fn results_depend_on_neither_order_nor_threads_nor_rungs_that_keep_all() {
     let world = world();
     let (_, found) = world.tune("1", &format!("top.toml quest.toml {AT}"));
     assert_eq!(found["queries"], serde_json::json!([2, 4, 8]));
