@@ -27,8 +27,8 @@ use crate::sharing::{Call, Sharing};
 const HELP: &str = "\
 Errors are relative to the target. A promise about each row is tested for each query head, and for \
 each query head at each query; a promise with scope `step` is tested on the largest error of a \
-layer's heads. Every sample counts, even if its certificate is not `held`. If the estimator has a fixed size, or its limit is too small for epsilon, the error \
-bar is the promise.
+layer's heads. Every sample counts, even if its certificate is not `held`. If the estimator has a \
+fixed size, or its limit is too small for epsilon, the error bar is the promise.
 
 Three tests can contradict delta. Each test contradicts a kept promise with a probability below \
 1e-6.
