@@ -46,10 +46,10 @@ pub(crate) struct BenchArgs {
     /// Number formats of keys and values, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "bf16", value_parser = storage())]
     dtype: Vec<Storage>,
-    /// Shares of the tokens to read beside sink and window, separated by commas. A selector with a
-    /// size and an estimator with a size get half each; if there is only one, it gets all. A
-    /// pipeline whose estimator has no size runs once, unchanged. By default, all pipelines run
-    /// unchanged.
+    /// Shares of the tokens to read in addition to sink and window, separated by commas. A selector
+    /// with a size and an estimator with a size get half of the share each; if there is only one of
+    /// them, it gets the whole share. A pipeline whose estimator has no size runs once, unchanged.
+    /// By default, all pipelines run unchanged.
     #[arg(long, value_delimiter = ',', value_parser = fraction)]
     density: Vec<Fraction>,
     /// Threads, separated by commas; by default, 1 and the number of hardware threads.
@@ -63,8 +63,9 @@ pub(crate) struct BenchArgs {
     /// Forbid huge pages for keys and values in host memory, to measure their effect.
     #[arg(long)]
     small_pages: bool,
-    /// Condition under which all tokens are read instead of a pipeline's token list, if that is
-    /// faster.
+    /// Condition under which all tokens are read instead of a pipeline's token list: by-count, if
+    /// the list costs more by a fixed rule; by-clock, also if reading all tokens took less time in
+    /// earlier steps.
     #[arg(long, default_value_t, value_parser = fall_back())]
     fall_back: FallBack,
     /// Omit the error bars of samples of a fixed size, which makes steps faster.
@@ -78,8 +79,8 @@ pub(crate) struct BenchArgs {
     /// Seconds to measure each set of pipelines after warming up; at least five rounds.
     #[arg(long, value_parser = seconds, default_value = "3", allow_hyphen_values = true)]
     seconds: Duration,
-    /// Bytes of keys and values in all layers of a pipeline, and of the memory that is read
-    /// sequentially: many times the processor's caches.
+    /// Bytes of keys and values in all layers of a pipeline, and of the memory that is read in
+    /// order; should be many times the size of the processor's caches.
     #[arg(long, value_name = "BYTES", value_parser = cold_bytes, default_value = "1073741824")]
     cold_bytes: usize,
     #[command(flatten)]

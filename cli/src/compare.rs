@@ -65,7 +65,7 @@ fn table(comparison: &Comparison) -> String {
         columns.extend(eviction_columns());
     }
     if pipelines.iter().any(|pipeline| pipeline.set.is_some()) {
-        let help = "setting that was found so that the pipeline reads the share of --density";
+        let help = "setting with which the pipeline reads the share of --density";
         columns.push(Column::new("set", help, |it: &PipelineResult| or_dash(it.set.clone())));
     }
     format!("{trace}, backend {backend}\n\n{}", table::show(&columns, pipelines))
@@ -99,7 +99,7 @@ fn columns() -> Vec<Column<'static, PipelineResult>> {
         ),
         Column::<PipelineResult>::new(
             "index",
-            "bytes per token that selectors store beside a KV head's keys and values",
+            "bytes per token that selectors store in addition to a KV head's keys and values",
             |it| format!("{:.1}", it.index_bytes_per_token),
         ),
         Column::<PipelineResult>::new(
@@ -122,7 +122,8 @@ fn columns() -> Vec<Column<'static, PipelineResult>> {
         ),
         Column::<PipelineResult>::new(
             "bars",
-            "verdict on delta from the rows outside, over all rows; same words as `evidence`",
+            "verdict on delta from the number of rows outside, among all rows; same words as \
+             `evidence`",
             |it| or_dash(it.bars.evidence.map(|evidence| evidence.to_string())),
         ),
         Column::<PipelineResult>::new(

@@ -7,17 +7,17 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 use vattention::config::ConfigError;
 use vattention::experiments::Incomplete;
 
-/// Reason for which a command does not end with exit code 0.
+/// Reason for an exit code other than 0.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// A negative verdict, already reported.
-    No,
+    NegativeVerdict,
     /// A verdict that needs more samples, already reported.
     Undecided,
     /// Results of other shards are missing.
     Incomplete(Incomplete),
     /// Results of other shards are missing, which was already reported.
-    Missing,
+    ReportedIncomplete,
     /// Wrong input, as a message.
     Input(String),
     /// Problems in pipeline files.
@@ -48,7 +48,7 @@ impl Failure {
     /// 3 for an undecided verdict, 2 otherwise.
     pub(crate) fn report(self) -> u8 {
         match self {
-            Self::No | Self::Missing => return 1,
+            Self::NegativeVerdict | Self::ReportedIncomplete => return 1,
             Self::Undecided => return 3,
             Self::Incomplete(incomplete) => complain(&format!("error: {incomplete}\n")),
             Self::Input(message) => complain(&format!("error: {message}\n")),

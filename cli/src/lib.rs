@@ -65,7 +65,7 @@ enum Command {
     /// Repeat an experiment of the paper on a trace.
     #[command(subcommand)]
     Study(study::StudyCommand),
-    /// Join the files of several shards, and report the whole.
+    /// Join the files of several shards, and report their joint results.
     Merge(merge::MergeArgs),
     /// Find the best settings of methods on traces.
     Tune(tune::TuneArgs),
@@ -114,7 +114,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> u8 {
             u8::from(usage.use_stderr()) * 2
         }
     };
-    // Rust flushes an unfinished line only at the end of a Rust program, which Python is not.
+    // Rust flushes an unfinished line when a Rust program ends, but this may be a Python process.
     let _ = std::io::stdout().flush();
     code
 }

@@ -110,7 +110,7 @@ impl MergeArgs {
         }
         let write = || Ok(write_beside(&self.results, text.as_bytes())?);
         let replayed = replay(command, header.shards, &write);
-        if matches!(replayed, Err(Failure::Missing)) {
+        if matches!(replayed, Err(Failure::ReportedIncomplete)) {
             note(&format!(
                 "run these shards again, each with --results on a copy of {}, and merge again",
                 self.results.display()
@@ -147,7 +147,7 @@ impl MergeArgs {
                 )));
             }
             all.join(layers).map_err(|number| {
-                refuse(format!("layer {number} has other numbers than in another of the files"))
+                refuse(format!("layer {number} differs from the same layer in another file"))
             })?;
         }
         let (mut all, header) = joined.expect("at least one file is required");
@@ -166,7 +166,7 @@ impl MergeArgs {
         }
         let (count, total) = (missing.len(), expected.len());
         note(&format!("incomplete: {count} of {total} layers are missing: {}", missing.join(", ")));
-        Err(Failure::No)
+        Err(Failure::ReportedIncomplete)
     }
 }
 

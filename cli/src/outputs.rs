@@ -94,11 +94,12 @@ pub(crate) fn check_outputs(
     outputs: &[(&'static str, Option<&PathBuf>)],
     inputs: &[&Path],
 ) -> Result<(), Failure> {
-    check_outputs_unless(&Interrupt::default(), outputs, inputs)
+    check_outputs_with(&Interrupt::default(), outputs, inputs)
 }
 
-/// Checks outputs like [`check_outputs`], for work that Ctrl-C can stop without the command.
-pub(crate) fn check_outputs_unless(
+/// Checks outputs like [`check_outputs`], for a command whose work Ctrl-C can stop without aborting
+/// the command.
+pub(crate) fn check_outputs_with(
     interrupt: &Interrupt,
     outputs: &[(&'static str, Option<&PathBuf>)],
     inputs: &[&Path],

@@ -34,12 +34,12 @@ pub(crate) struct PipelineArgs {
     pub(crate) variations: Variations,
 }
 
-/// Settings with each of which every pipeline runs.
+/// Densities or epsilons. Every pipeline runs with each of them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Variations {
     /// Shares of the tokens that each pipeline should read, sink and window included, separated by
-    /// commas. The epsilon is searched if the pipeline makes a promise, otherwise its mass or
-    /// sizes. A dense pipeline stays unchanged. By default, all pipelines run unchanged.
+    /// commas. A search varies the epsilon of a pipeline that makes a promise, and otherwise its
+    /// mass or sizes. A dense pipeline stays unchanged. By default, all pipelines run unchanged.
     #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "SHARES")]
     pub(crate) density: Vec<Fraction>,
     /// More pipeline files, which `--density` does not change.
@@ -91,7 +91,8 @@ impl Variations {
     ) -> Result<LoadedPipelines, Failure> {
         if let Some(both) = self.as_they_stand.iter().find(|path| paths.contains(path)) {
             let both = both.display();
-            let reason = "it is among the pipelines that read a share; expected a file once";
+            let reason =
+                "it is among the pipelines that --density changes; expected each file once";
             return Err(Failure::input(format!("--as-they-stand: {both}: {reason}")));
         }
         let mut loaded = changes.load(&[paths, &self.as_they_stand].concat())?;
@@ -121,8 +122,8 @@ impl Variations {
             || self.as_they_stand.iter().any(is_named)
     }
 
-    /// Returns each pipeline at each density, as found by `search` for all of them, or unchanged as
-    /// converted by `convert`.
+    /// Replaces each pipeline by the results of `search` at each density, or by the result of
+    /// `convert` if densities do not change the pipeline.
     pub(crate) fn apply_densities<T, E>(
         &self,
         lineup: Lineup<Entry>,

@@ -74,7 +74,7 @@ impl Call {
     pub(crate) fn report_incomplete(&self, incomplete: &Incomplete) -> Result<(), Failure> {
         if self.replay.is_some() {
             note(&format!("incomplete: {incomplete}"));
-            return Err(Failure::Missing);
+            return Err(Failure::ReportedIncomplete);
         }
         let Some((shard, path)) = self.share.get() else { return Err(Failure::input(incomplete)) };
         say(&format!(
@@ -150,7 +150,7 @@ pub(crate) fn digest_pipelines(entries: &[Entry]) -> Result<BTreeMap<String, Str
 /// Returns the arguments without those that change no result, and with [`COMPUTED_OUTPUTS`] last.
 fn canonical(args: &[String]) -> Vec<String> {
     let mut args = args.iter();
-    let (mut kept, mut outputs) = (Vec::new(), Vec::new());
+    let (mut rest, mut outputs) = (Vec::new(), Vec::new());
     while let Some(arg) = args.next() {
         let (name, with_value) = match arg.split_once('=') {
             Some((name, _)) => (name, true),
@@ -160,18 +160,18 @@ fn canonical(args: &[String]) -> Vec<String> {
             if !with_value {
                 args.next();
             }
-            let command = kept.first().map(String::as_str);
+            let command = rest.first().map(String::as_str);
             let is_computed = |&(other, option)| Some(other) == command && option == name;
             if COMPUTED_OUTPUTS.iter().any(is_computed) {
                 outputs.push(name.to_owned());
             }
         } else {
-            kept.push(arg.clone());
+            rest.push(arg.clone());
         }
     }
     outputs.sort();
-    kept.extend(outputs);
-    kept
+    rest.extend(outputs);
+    rest
 }
 
 /// Returns the arguments of a header without [`COMPUTED_OUTPUTS`].

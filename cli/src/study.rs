@@ -79,7 +79,7 @@ pub(crate) enum StudyCommand {
     },
     /// Attention weight covered by top-k, top-p and a sample, and their errors.
     Coverage {
-        /// Share of the tokens that top-k and the sample read beside sink and window.
+        /// Share of the tokens that top-k and the sample read in addition to sink and window.
         #[arg(long, default_value_t = CoverageOptions::default().share, value_parser = fraction)]
         share: Fraction,
         /// Attention weight that top-p covers.
@@ -93,7 +93,8 @@ pub(crate) enum StudyCommand {
     },
     /// Bias and variance of the output, for top-k and for a sample.
     Bias {
-        /// Shares of the tokens to read beside sink, window and top 5 %, separated by commas.
+        /// Shares of the tokens to read in addition to sink, window and top 5 %, separated by
+        /// commas.
         #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "SHARES")]
         #[arg(default_values_t = BiasOptions::default().shares)]
         shares: Vec<Fraction>,

@@ -99,7 +99,7 @@ pub(crate) fn run(args: &TuneArgs, call: &Call) -> Result<(), Failure> {
         &results,
         &|done, total| {
             if done == 1 {
-                // A rung or the held-out traces begin, with a count of their own.
+                // Each rung, and the measurement on held-out traces, counts from 1.
                 bar.set_position(0);
             }
             progress::show(&bar, done, total);

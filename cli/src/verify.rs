@@ -25,20 +25,20 @@ use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing};
 
 const HELP: &str = "\
-Errors are relative to the target. A promise about \
-each row is tested per query head, and per query head and query; a promise with scope `step` is \
-tested on the largest error of a layer's heads. Every sample counts, even if its certificate is \
-not `held`. If the estimator has a fixed size, or its limit is too small for epsilon, the error \
-bar is the promise.
+Errors are relative to the target. A promise about each row is tested for each query head, and for \
+each query head at each query; a promise with scope `step` is tested on the largest error of a \
+layer's heads. Every sample counts, even if its certificate is not `held`. If the estimator has a \
+fixed size, or its limit is too small for epsilon, the error bar is the promise.
 
 Three tests can contradict delta. Each test contradicts a kept promise with a probability below \
 1e-6.
-  heads          the violations of a head (a layer, under scope `step`) over
-                 all queries, if this number or more has a probability below
-                 1e-6 divided by the number of heads
-  rows           the violations of a head at one query, by the same rule
-  rows together  the number of rows with at least j violations among their k
-                 samples, for each j from 1 to k; query heads that share a
+  heads          a head (a layer, under scope `step`) has too many violations
+                 over all queries: if the promise is kept, this number or more
+                 has a probability below 1e-6 divided by the number of heads
+  rows           a head has too many violations at one query: the probability
+                 is below 1e-6 divided by the number of rows
+  rows together  too many rows have at least j violations among their k
+                 samples, for some j from 1 to k; query heads that share a
                  token list count once
 
 The verdict determines the exit code:
@@ -54,9 +54,10 @@ shown with its limit, and with the violation rate that this number of samples ca
 --trials detect smaller rates.
 
 For a contradicted promise, the most frequent fault in the worst head's failing samples is printed:
-  tail-seen  the undrawn tokens that outweigh every drawn one, at most 1 % of
-             those undrawn, make up more than half of the error; a token weighs
-             e |v - o| (sdpa), e |v| (numerator) or e (denominator)
+  tail-seen  reading also the heaviest undrawn tokens (at most 1 % of them, and
+             only tokens heavier than every drawn one) would more than halve
+             the error; a token's weight is e |v - o| (sdpa), e |v| (numerator)
+             or e (denominator)
   moments    not tail-seen, and the sample's variance, over the squared norm
              that errors are relative to, is below half of the residual's
   normal     neither of the two
@@ -107,7 +108,7 @@ pub(crate) struct VerifyArgs {
     outputs: OutputArgs,
 }
 
-/// Factors of epsilon in the plot, beside 1.
+/// Factors of epsilon in the plot, in addition to 1.
 const FACTORS: [f64; 2] = [0.5, 2.0];
 
 pub(crate) fn run(args: &VerifyArgs, call: &Call) -> Result<(), Failure> {
@@ -134,7 +135,7 @@ pub(crate) fn run(args: &VerifyArgs, call: &Call) -> Result<(), Failure> {
     args.outputs.publish(run, verdict, || plots::verification(&verdicts), &text)?;
     match verdict.verdict {
         PromiseVerdict::Held => Ok(()),
-        PromiseVerdict::Contradicted => Err(Failure::No),
+        PromiseVerdict::Contradicted => Err(Failure::NegativeVerdict),
         PromiseVerdict::Undecided => Err(Failure::Undecided),
     }
 }
@@ -150,7 +151,8 @@ impl VerifyArgs {
             return Err(Failure::input(format!("{}: {message}", entry.file)));
         }
         if self.outputs.plot.is_some() && entry.pipeline.promise().is_none() {
-            let message = "--plot draws errors against epsilon; expected an [estimator] with one";
+            let message =
+                "--plot draws errors against epsilon; expected an [estimator] with an epsilon";
             return Err(Failure::input(format!("{}: {message}", entry.file)));
         }
         let (settings, backend) = (TraceSettings::default(), find_backend("cpu")?);

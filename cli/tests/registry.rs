@@ -1,5 +1,5 @@
 //! A command that links a selector with two different names reports an error for every subcommand.
-//! This test has no harness, because it is such a command itself, which it runs.
+//! The test has no harness, because its program is such a command: the test runs its own program.
 
 #![allow(clippy::unwrap_used)]
 

@@ -14,7 +14,7 @@ size = 128
 /// A tenth of the tokens: half selected by score, half sampled.
 const HALVES: (&str, &str) = ("size = 0.05", "type = \"ratio\"\ndelta = 0.1\nsize = 0.05");
 
-/// The fewest tokens that the promise allows.
+/// 2 % of the tokens selected by score, and a sample as large as the promise requires.
 const PROMISED: (&str, &str) = ("size = 0.02", "type = \"ratio\"\nepsilon = 0.1\ndelta = 0.05");
 
 /// Returns names and texts of all built-in pipelines.

@@ -22,7 +22,9 @@ fn heading(report: &BenchReport) -> String {
     lines.extend(report.trace.iter().map(|trace| format!("heads of {trace}")));
     let batch = report.rows.first().map_or(1, |row| row.sequences);
     if batch > 1 {
-        lines.push(format!("{batch} sequences in a batch, of about half of the tokens to all"));
+        lines.push(format!(
+            "{batch} sequences in a batch, with about half of the tokens to all of them"
+        ));
     }
     for bandwidth in &report.bandwidth_gb_s {
         let (threads, speed) = (bandwidth.threads, bandwidth.gb_s);

@@ -17,7 +17,10 @@ pub(crate) struct ChatArgs {
 
 impl ChatArgs {
     /// Returns the model's chat template and the system message, if `--chat` is given.
-    pub(crate) fn talk(&self, checkpoint: &ModelFiles<'_>) -> Result<Option<ChatPrompt>, Failure> {
+    pub(crate) fn open_prompt(
+        &self,
+        checkpoint: &ModelFiles<'_>,
+    ) -> Result<Option<ChatPrompt>, Failure> {
         if !self.chat {
             return Ok(None);
         }

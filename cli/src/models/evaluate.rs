@@ -113,7 +113,7 @@ pub(crate) fn run(args: &EvaluateArgs, call: &Call) -> Result<(), Failure> {
     let lineup = lineup.expand(|entry| {
         fits_model(&entry, &checkpoint.layers(), &*backend).map(|()| vec![entry])
     })?;
-    let talk = args.answering.chat.talk(&checkpoint)?;
+    let talk = args.answering.chat.open_prompt(&checkpoint)?;
     let settings = EvaluationSettings {
         tasks,
         contexts,
@@ -215,8 +215,8 @@ fn check_files(
     args.outputs.check(read.iter().chain(&args.sharing.results).chain(&model_files))
 }
 
-/// Refuses lengths whose keys and values do not fit into memory. The memory holds prompts that were
-/// read, sequences, and dense sequences beside them.
+/// Refuses lengths whose keys and values do not fit into memory. The memory holds stored prompts,
+/// sequences and, if errors are measured, a dense copy of each sequence.
 fn expect_room(
     args: &EvaluateArgs,
     contexts: &[usize],
@@ -228,7 +228,8 @@ fn expect_room(
     let rows = |storage| row_bytes(&config.shape, storage, config.layers, tokens);
     let at_once = args.at_once.get() as u64;
     let sequences = at_once.saturating_mul(if args.no_errors { 1 } else { 2 });
-    // A case and the previous one, whose beginning it may share; or texts for density searches.
+    // Stored prompts belong to a case and to the previous one, whose beginning it may share, or to
+    // the texts of a density search.
     let texts = if args.variations.density.is_empty() { 0 } else { DensityTexts::TEXTS as u64 };
     let bytes = rows(Storage::F32).saturating_mul(at_once.saturating_mul(2).max(texts));
     checkpoint.expect_room(

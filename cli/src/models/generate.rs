@@ -18,7 +18,7 @@ use vattention_llm::{Generation, PrefillOptions, Session, Stop, TextStream};
 
 use crate::fail::{Failure, complain, note, say};
 use crate::models::checkpoint::{ModelFiles, row_bytes};
-use crate::outputs::{Interrupt, check_outputs_unless, write_json};
+use crate::outputs::{Interrupt, check_outputs_with, write_json};
 use crate::pipelines::fits_model;
 
 use crate::provenance::Provenance;
@@ -45,7 +45,8 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let request = Request::new(args, &checkpoint)?;
     let (config, storage) = (&checkpoint.config, args.answering.dtype);
     let rows = |tokens| row_bytes(&config.shape, storage, config.layers, tokens);
-    // With --steps, dense attention beside the pipeline and the dense answer need a copy each.
+    // With --steps, the sequence is stored three times: for the pipeline, for the dense attention
+    // that measures its errors, and for the dense answer.
     let copies = if args.steps.is_some() { 3 } else { 1 };
     checkpoint.expect_room(request.max_tokens(), copies * rows(request.max_tokens()))?;
     let model_files = checkpoint.files();
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         files.iter().chain(&model_files).chain(texts.clone()).map(PathBuf::as_path).collect();
     let interrupt = Interrupt::default();
     let outputs = [("--json", args.json.as_ref()), ("--steps", args.steps.as_ref())];
-    check_outputs_unless(&interrupt, &outputs, &inputs)?;
+    check_outputs_with(&interrupt, &outputs, &inputs)?;
     let options = Options {
         sequence: args.sequence,
         storage,
@@ -149,7 +150,7 @@ struct AnswerStream<'m, 't, 'r> {
 }
 
 impl AnswerStream<'_, '_, '_> {
-    /// Reads the request, and streams the answer. Returns the time of the dense part, too.
+    /// Reads the request, and streams the answer. Returns the answer and the time of the prefill.
     fn answer(&mut self, request: &Request) -> Result<(Generation, Duration), Failure> {
         let begin = Instant::now();
         let mut logits = read_prompt(&mut self.session, &request.dense)?;

@@ -144,7 +144,7 @@ fn table(all: &[StepsDocument], last: Option<NonZeroUsize>) -> String {
         Column::<StepsDocument>::new("outside", "", |it| {
             OutsideCount::count(&it.steps[steps(it)]).to_string()
         }),
-        Column::<StepsDocument>::text("beside dense attention", "", |it| {
+        Column::<StepsDocument>::text("against dense attention", "", |it| {
             or_dash(it.beside.map(|beside| beside.to_string()))
         }),
     ];

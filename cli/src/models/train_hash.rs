@@ -12,7 +12,7 @@ use crate::progress;
 pub(crate) struct TrainHashArgs {
     #[command(flatten)]
     traces: TrainingArgs,
-    /// Continue from the checkpoint beside the output, which an interrupted training left.
+    /// Continue from the checkpoint beside the output, which an interrupted run left.
     #[arg(long)]
     resume: bool,
     /// Bits of a code, 1 to 128.
@@ -82,7 +82,7 @@ impl TrainHashArgs {
     }
 }
 
-/// Refuses `--resume` without a checkpoint, and a new training that would overwrite a checkpoint.
+/// Refuses `--resume` without a checkpoint, and a new run that would overwrite a checkpoint.
 fn expect_checkpoint(checkpoint: &Checkpoint, resume: bool) -> Result<(), Failure> {
     let path = checkpoint.path().display();
     match (resume, checkpoint.path().exists()) {
@@ -90,7 +90,7 @@ fn expect_checkpoint(checkpoint: &Checkpoint, resume: bool) -> Result<(), Failur
             Err(Failure::input(format!("--resume: there is no {path} to continue from")))
         }
         (false, true) => Err(Failure::input(format!(
-            "{path}: left by an interrupted training; continue with --resume, or remove the file"
+            "{path}: left by an interrupted run; continue with --resume, or remove the file"
         ))),
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! Options of trainings for `hash-attention`, and the report of their recall.
+//! Options of the commands that train `hash-attention`, and the report of recall.
 
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,10 @@ impl TrainingArgs {
         traces: &TrainingTraces,
     ) -> Result<(), Failure> {
         let found = recall(selector, best, &traces.corpus, traces.held_out())?;
-        let header = format!("recall of the best {best} in a sixteenth, of held-out queries");
+        let header = format!(
+            "recall of the best {best} keys, by picks of a sixteenth of the tokens, for held-out \
+             queries"
+        );
         say(&format!("wrote {}\n\n{header}:\n{}", self.output.display(), table(&found)))
     }
 }

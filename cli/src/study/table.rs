@@ -114,9 +114,11 @@ pub(super) fn coverage(found: &Coverage) -> String {
             |it| percent(it.density),
         ),
         Column::<CoverageMethod>::new("most", "largest share", |it| percent(it.most)),
-        Column::<CoverageMethod>::new("mass", "attention weight of these, mean over rows", |it| {
-            percent(it.coverage)
-        }),
+        Column::<CoverageMethod>::new(
+            "mass",
+            "attention weight of the tokens read, mean over rows",
+            |it| percent(it.coverage),
+        ),
         Column::<CoverageMethod>::new("least", "smallest mass", |it| percent(it.least)),
         Column::<CoverageMethod>::new(
             "error",
@@ -152,7 +154,7 @@ pub(super) fn bias(found: &Bias) -> String {
         Column::<BiasSize>::new("sample bias", "", |it| format!("{:.5}", it.bias)),
     ];
     format!(
-        "{}: tokens read beside sink, window and top 5 %, {} samples per row\n\n{}",
+        "{}: tokens read in addition to sink, window and top 5 %, {} samples per row\n\n{}",
         found.trace,
         found.trials,
         table::show(&columns, &found.sizes)

@@ -65,8 +65,8 @@ fn columns(found: &Tuning) -> Vec<Column<'_, BestCandidate>> {
     let violated = |score: &TuningScore| or_dash(score.violations.map(|it| it.to_string()));
     let nearest = |number: usize| {
         let TriedCandidate { score, .. } = &found.tried[number];
-        let place = format!("reads {}, errs {}", percent(score.density), short(score.error));
-        format!("nearest {place}: {}", settings(&found.tried[number]))
+        let (density, error) = (percent(score.density), short(score.error));
+        format!("nearest (read {density}, error {error}): {}", settings(&found.tried[number]))
     };
     let mut columns = vec![
         Column::<BestCandidate>::text("method", "", |best| best.method.clone()),

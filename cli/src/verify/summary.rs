@@ -15,15 +15,15 @@ pub(super) fn text(verdict: &Verification) -> String {
     let samples = samples(verdict);
     let lines = [
         format!("{pipeline}: {}", promise(verdict)),
-        grounds(verdict),
+        format_assumptions(verdict),
         bars(verdict),
         format!("{violated} of {trials} {samples} violated the promise, a rate of {rate:.4}"),
         evidence(verdict),
         worst(judged(verdict), &verdict.worst, &verdict.test),
         worst("row", &verdict.worst_row, &verdict.row_test),
-        together(verdict),
+        format_rows_together(verdict),
         coverage(&verdict.row_coverage),
-        answer(verdict),
+        format_verdict(verdict),
     ];
     lines.join("\n")
 }
@@ -81,7 +81,8 @@ fn bars(verdict: &Verification) -> String {
     )
 }
 
-fn grounds(verdict: &Verification) -> String {
+/// Formats the kind of the certificates, their assumptions, and the share that is not held.
+fn format_assumptions(verdict: &Verification) -> String {
     let Verification { kind, assumes, not_held, .. } = verdict;
     let sentence = |assumption: Assumption| format!("\n  {assumption}: {}", assumption.sentence());
     let sentences: String = assumes.iter().map(sentence).collect();
@@ -112,7 +113,7 @@ fn worst(what: &str, count: &TrialCount, test: &CountTest) -> String {
 }
 
 /// Formats the test of rows together: `rows together: 90 of 1000 rows violated in ...`.
-fn together(verdict: &Verification) -> String {
+fn format_rows_together(verdict: &Verification) -> String {
     let RowsTogether { limit, worst, .. } = verdict.rows_together;
     match worst {
         None => "rows together: no violation".into(),
@@ -124,12 +125,14 @@ fn together(verdict: &Verification) -> String {
     }
 }
 
+/// Formats a result of the test of rows together: the number of rows, lists or steps with at least
+/// a number of violations, and the number that delta allows.
 fn units_violated(verdict: &Verification, worst: &UnitsViolated) -> String {
     let RowsTogether { units, heads, samples, .. } = verdict.rows_together;
     let UnitsViolated { at_least, units: violated, allowed, .. } = *worst;
     let units = match (verdict.goal.scope, heads) {
         (Scope::Row, 0 | 1) => format!("{units} rows"),
-        (Scope::Row, _) => format!("{units} lists of {heads} rows have a row"),
+        (Scope::Row, _) => format!("{units} lists of {heads} rows have a row that"),
         (Scope::Step, _) => format!("{units} steps"),
     };
     let share = if at_least == samples { "all".into() } else { format!("at least {at_least}") };
@@ -151,7 +154,8 @@ fn coverage(coverage: &JudgedRows) -> String {
     }
 }
 
-fn answer(verdict: &Verification) -> String {
+/// Formats the verdict, with its reasons or the rates that would contradict delta.
+fn format_verdict(verdict: &Verification) -> String {
     let delta = verdict.goal.delta.get();
     match verdict.verdict {
         PromiseVerdict::Held => {
@@ -166,7 +170,7 @@ fn answer(verdict: &Verification) -> String {
             let tests: Vec<String> =
                 verdict.contradicted_by.iter().map(|&test| finding(verdict, test)).collect();
             let fault = verdict.fault.map_or_else(String::new, |fault| {
-                format!("\nwhat fails: {}", fails(&fault, verdict))
+                format!("\nwhat fails: {}", format_fault(&fault, verdict))
             });
             format!("contradicted: delta = {delta}, by {}{fault}", tests.join("; by "))
         }
@@ -219,7 +223,8 @@ fn detectable_rate(test: &CountTest, samples: &str, unit: &str) -> String {
     format!("{rate} in {} {samples} of a {unit}", test.trials)
 }
 
-fn fails(fault: &HeadFault, verdict: &Verification) -> String {
+/// Formats the most frequent fault in the worst head's failing samples.
+fn format_fault(fault: &HeadFault, verdict: &Verification) -> String {
     let HeadFault { layer, query_head, cause, share } = fault;
     let named = cause.assumptions().iter().any(|assumption| verdict.assumes.contains(assumption));
     let unnamed = if named { "" } else { "; no certificate names it" };

@@ -66,7 +66,7 @@ fn the_json_has_the_keys_that_other_tools_read() {
 #[test]
 fn sequences_attend_in_a_batch() {
     let (table, report) = measure("1024", "--threads 2 --sequences 3");
-    let heading = "3 sequences in a batch, of about half of the tokens to all\n";
+    let heading = "3 sequences in a batch, with about half of the tokens to all of them\n";
     assert!(table.contains(heading), "{table}");
     for row in list(&report, "rows") {
         assert_eq!((&row["sequences"], &row["layers"]), (&3.into(), &6.into()), "{row}");
@@ -192,7 +192,7 @@ fn evicted_tokens_are_not_read() {
     assert_eq!(read.into_iter().map(f64::round).collect::<Vec<_>>(), [1024.0, 204.0, 102.0]);
 }
 
-/// The synthetic data is such that the promise needs a sample, and not all tokens.
+/// For the synthetic heads, a sample suffices to keep the promise.
 #[test]
 fn a_promise_needs_only_a_sample() {
     let vattention = config("vattention-oracle");

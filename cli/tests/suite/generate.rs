@@ -276,7 +276,7 @@ fn steps_are_compared_with_dense_attention() {
     let (said, report, dense) = steps("dense.toml", "dense.json");
     let answer = report["tokens"]["answer"].as_u64().unwrap() + 1;
     assert_eq!(report["beside"], json!({"compared": answer, "same": answer}), "and both end");
-    assert!(said.contains("beside dense attention: the same text"), "{said}");
+    assert!(said.contains("against dense attention: the same text"), "{said}");
     assert!(dense.iter().all(|step| of_layers(step, "error") == [Some(0.0); 3]));
     assert!(dense.iter().all(|step| of_layers(step, "bar") == [None; 3]));
 

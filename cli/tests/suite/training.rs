@@ -72,7 +72,7 @@ fn pipelines_read_trained_maps() {
     let world = world();
     let line = "train-hash --trace trace -o weights --bits 16 --hidden 12 --steps 20 --top 8";
     let said = world.succeed(line);
-    assert!(said.starts_with("wrote weights\n\nrecall of the best 8 in a sixteenth"), "{said}");
+    assert!(said.starts_with("wrote weights\n\nrecall of the best 8 keys, by picks"), "{said}");
     assert_eq!(said.lines().count(), 6, "a header and two layers: {said}");
     assert_eq!(world.files(), ["other", "trace", "weights"], "no checkpoint is left");
     let bytes = std::fs::read(world.path("weights")).unwrap();
@@ -95,7 +95,7 @@ fn pipelines_read_trained_matrices() {
     let world = world();
     let line = "train-hata --trace trace -o weights --bits 16 --steps 20";
     let said = world.succeed(line);
-    assert!(said.starts_with("wrote weights\n\nrecall of the best 32 in a sixteenth"), "{said}");
+    assert!(said.starts_with("wrote weights\n\nrecall of the best 32 keys, by picks"), "{said}");
     assert_eq!(said.lines().count(), 6, "a header and two layers: {said}");
     let bytes = std::fs::read(world.path("weights")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -152,10 +152,9 @@ fn settings_that_cannot_train_are_refused() {
     }
 }
 
-/// A training that was interrupted after its first checkpoint can continue only with equal
-/// settings.
+/// A run that was interrupted after its first checkpoint can continue only with equal settings.
 #[test]
-fn an_interrupted_training_continues_with_equal_settings() {
+fn an_interrupted_run_continues_with_equal_settings() {
     let world = world();
     let line = "train-hash --trace trace -o out --steps 1000000";
     let mut command = world.command(line);
@@ -170,7 +169,7 @@ fn an_interrupted_training_continues_with_equal_settings() {
     let said = expect_code(&output, 130);
     assert!(said.contains("note: interrupted; --resume continues"), "{said}");
     assert_eq!(world.files(), ["other", "out.checkpoint", "trace"], "no partial file is left");
-    world.refuse(line, "out.checkpoint: left by an interrupted training");
+    world.refuse(line, "out.checkpoint: left by an interrupted run");
     let short = "train-hash --trace trace -o out --resume --steps 300";
     world.refuse(short, "out.checkpoint: was made with steps = 1000000; expected 300 to continue");
     world.write("out.checkpoint", "damaged");

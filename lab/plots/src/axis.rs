@@ -10,7 +10,7 @@ use plotters::prelude::*;
 pub(crate) struct Axis {
     pub(crate) name: String,
     log: bool,
-    /// True if numbers are shares, which are shown in percent.
+    /// True if numbers are shares, whose labels are in percent.
     percent: bool,
 }
 
@@ -23,18 +23,19 @@ impl Axis {
         Self { log: true, ..Self::linear(name) }
     }
 
-    /// Shows shares in percent.
+    /// Returns the axis with labels in percent, for numbers that are shares.
     pub(crate) fn in_percent(self) -> Self {
         Self { percent: true, ..self }
     }
 
-    /// Returns the position of a number on the axis; `None` if the axis cannot show it.
+    /// Returns the position of a number on the axis, which is its logarithm on a logarithmic axis;
+    /// `None` if the axis cannot show the number.
     pub(crate) fn place(&self, x: f64) -> Option<f64> {
         let place = if self.log { x.log10() } else { x };
         place.is_finite().then_some(place)
     }
 
-    /// Returns about five ascending numbers with labels between two positions.
+    /// Returns about five round, ascending numbers between two positions.
     fn ticks(&self, from: f64, to: f64) -> Vec<f64> {
         if self.log && to - from > 0.6 {
             return log_ticks(from, to);
@@ -43,7 +44,8 @@ impl Axis {
         linear_ticks(ends.0, ends.1)
     }
 
-    /// Formats a number with at most four digits; from 10,000 on, in thousands or millions.
+    /// Formats a number with at most four significant digits; from 10,000 on, in thousands or
+    /// millions.
     fn label(&self, number: f64) -> String {
         let (number, unit) = match number.abs() {
             _ if self.percent => (100.0 * number, " %"),
@@ -57,7 +59,7 @@ impl Axis {
     }
 }
 
-/// Returns multiples of 1, 2 or 5 times a power of ten.
+/// Returns the multiples of a step between two numbers. The step is 1, 2 or 5 times a power of ten.
 fn linear_ticks(from: f64, to: f64) -> Vec<f64> {
     let rough = (to - from) / 5.0;
     let power = 10_f64.powf(rough.log10().floor());
@@ -67,8 +69,8 @@ fn linear_ticks(from: f64, to: f64) -> Vec<f64> {
     (first..=last).map(|i| i as f64 * step).collect()
 }
 
-/// Returns powers of ten, with their multiples by 2 and 5 if the range is small; round numbers if
-/// there would be less than two ticks.
+/// Returns the powers of ten between two logarithms, and also their multiples by 2 and 5 if the
+/// range is at most three decades. Returns linear ticks if there would be fewer than two.
 fn log_ticks(from: f64, to: f64) -> Vec<f64> {
     let digits: &[f64] = if to - from > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let powers = from.floor() as i32..=to.ceil() as i32;
@@ -93,7 +95,7 @@ impl TickedAxis {
             .with_ticks(axis, &axis.ticks(range.start, range.end))
     }
 
-    /// Returns a range around at least one number, with exactly these numbers as ticks.
+    /// Returns a range around `numbers`, at least one, which are its ticks.
     pub(crate) fn with_numbers(axis: &Axis, numbers: &[f64]) -> Self {
         let places = || numbers.iter().filter_map(|&number| axis.place(number));
         let room = (places().fold(f64::MIN, f64::max) - places().fold(f64::MAX, f64::min)) / 8.0;
@@ -107,7 +109,7 @@ impl TickedAxis {
         Self { ticks: numbers.iter().filter_map(tick).collect(), ..self }
     }
 
-    /// Adds a tick below all positions, and returns its position, too.
+    /// Extends the range by a tick below all positions. Returns the axis and the tick's position.
     pub(crate) fn with_below(mut self, label: &str) -> (Self, f64) {
         let length = self.range.end - self.range.start;
         let place = self.range.start - 0.07 * length;
@@ -152,7 +154,7 @@ impl ValueFormatter<f64> for TickedAxis {
     }
 }
 
-/// Returns a range that contains all positions with some room, also for one position or none.
+/// Returns a range that contains all positions, with a margin; `0..1` if there are no positions.
 fn range(places: impl Iterator<Item = f64>) -> Range<f64> {
     let ends = |(low, high): (f64, f64), place: f64| (low.min(place), high.max(place));
     let (low, high) = places.fold((f64::INFINITY, f64::NEG_INFINITY), ends);

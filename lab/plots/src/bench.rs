@@ -50,7 +50,8 @@ fn lines(rows: &[&BenchRow], measure: fn(&BenchRow) -> f64) -> Vec<Series> {
         if i == lines.len() {
             lines.push((name, Vec::new()));
         }
-        // Dense attention is in every group; the first measurement counts.
+        // Pipelines are measured in groups, each with its own run of dense attention; the first one
+        // is plotted.
         let (points, tokens) = (&mut lines[i].1, row.tokens as f64);
         if points.iter().all(|&(x, _)| x != tokens) {
             points.push((tokens, measure(row)));

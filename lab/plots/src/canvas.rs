@@ -8,13 +8,13 @@ pub(crate) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(crate) type DrawFailure<'a> =
     DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
 
-/// Size of most texts, in pixels.
+/// Font size of most texts, in pixels.
 pub(crate) const FONT: i32 = 13;
 
 /// Position in pixels.
 pub(crate) type Pixel = (i32, i32);
 
-/// Returns a white picture of `size` pixels on which `draw` has drawn, as SVG.
+/// Returns a white picture of `size` pixels with the drawing of `draw`, as SVG.
 pub(crate) fn picture(
     size: (u32, u32),
     draw: impl for<'a> FnOnce(&Canvas<'a>) -> Result<(), DrawFailure<'a>>,
@@ -42,7 +42,7 @@ pub(crate) fn write<'a>(
     write_from(canvas, text, position, HPos::Left, colour)
 }
 
-/// Writes a text with one of its ends, or its middle, at a position, vertically centred there.
+/// Writes a text whose left end, right end or middle is at a position, vertically centred there.
 pub(crate) fn write_from<'a>(
     canvas: &Canvas<'a>,
     text: &str,

@@ -10,7 +10,7 @@ use crate::canvas::{Canvas, DrawFailure, FONT, Pixel, picture, text_width, write
 use crate::labels::{Area, Label, PlotLabels};
 use crate::style::Style;
 
-/// Width of the plot, without the list, in pixels like all lengths here.
+/// Width of the plot without the list of pipelines at its right; in pixels, like all lengths here.
 const WIDTH: u32 = 860;
 /// Height of the plot.
 const HEIGHT: u32 = 700;
@@ -22,8 +22,8 @@ const LINE: i32 = 19;
 const TOP: i32 = 72;
 /// Half the size of a point.
 const POINT: i32 = 5;
-/// Maximum number of pipelines that all have names beside their points; if there are more, only
-/// pipelines on the front do.
+/// Maximum number of pipelines that are all named beside their points. With more pipelines, only
+/// those on the Pareto front are.
 const FEW: usize = 12;
 /// Errors below this are rounding errors, and are drawn below all others.
 const ROUNDING: f64 = 1e-5;
@@ -31,13 +31,13 @@ const ROUNDING: f64 = 1e-5;
 /// Plots the mean output error against the mean density of a KV head, both logarithmic, as SVG.
 ///
 /// A line joins the Pareto front. If there are many pipelines, those on the front have names beside
-/// their points, and the others have numbers, which are listed at the right. Colours and shapes
-/// show the worst evidence on the promise and the error bars.
+/// their points, and the others have numbers, which are listed at the right. Colour and shape of a
+/// point show the evidence on the promise or on the error bars, whichever is worse.
 pub fn comparison(comparison: &Comparison) -> String {
     comparison_with_limit(comparison, None)
 }
 
-/// Plots a [`comparison`] with a line at a limit, which is a share of the tokens.
+/// Plots a [`comparison`] with a vertical line at `limit`, a share of the tokens.
 pub(crate) fn comparison_with_limit(comparison: &Comparison, limit: Option<f64>) -> String {
     let scatter = Scatter::new(comparison, limit);
     let (within, places) = scatter.places();
@@ -53,11 +53,11 @@ struct Scatter<'a> {
     points: Vec<ComparisonPoint<'a>>,
     x: TickedAxis,
     y: TickedAxis,
-    /// Position of a vertical line on the x axis.
+    /// Position of the vertical line on the x axis.
     limit: Option<f64>,
 }
 
-/// Returns the worst evidence on the promise and the error bars of a pipeline.
+/// Returns the evidence on a pipeline's promise or on its error bars, whichever is worse.
 fn worst_evidence(measured: &PipelineResult) -> Option<Evidence> {
     measured.guarantee.map(|guarantee| guarantee.evidence).max(measured.bars.evidence)
 }
@@ -151,7 +151,7 @@ impl<'a> Scatter<'a> {
             root.draw(&PathElement::new(ends, BLACK.mix(0.6)))?;
             write(root, "limit", (ends[1].0 + 5, ends[1].1 + 8), BLACK)?;
         }
-        root.draw(&PathElement::new(front(&self.points, places), front_style()))?;
+        root.draw(&PathElement::new(front_path(&self.points, places), front_style()))?;
         // Points on the front are drawn last, so that they cover the others.
         for front in [false, true] {
             let points = self.points.iter().zip(places).filter(|(point, _)| point.front == front);
@@ -194,7 +194,7 @@ impl<'a> Scatter<'a> {
             point.style.draw_point(root, (left + 38, y), POINT)?;
             let text = format!("{}{}", point.name, point.note);
             let room = LIST as i32 - 60;
-            let text = fitting(&text, room);
+            let text = shorten(&text, room);
             write(root, &text, (left + 50, y), point.style.colour)?;
         }
         Ok(())
@@ -205,16 +205,16 @@ type Chart<'c> = ChartContext<'c, SVGBackend<'c>, Cartesian2d<TickedAxis, Ticked
 
 /// Names of the pipelines, beside their points or in the list.
 struct Names {
-    /// Pipelines with texts beside their points: names, or numbers of the list.
+    /// Pipelines with a text beside their points: the name, or the number in the list.
     beside: Vec<(usize, String, Label)>,
-    /// Pipelines in the list, whose numbers begin with 1.
+    /// Pipelines in the list; the first one has the number 1.
     listed: Vec<usize>,
 }
 
 impl Names {
     fn new(points: &[ComparisonPoint<'_>], within: Area, places: &[Pixel]) -> Self {
         let few = points.len() <= FEW;
-        let mut labels = PlotLabels::new(within, places, &front(points, places));
+        let mut labels = PlotLabels::new(within, places, &front_path(points, places));
         let (mut beside, mut listed) = (Vec::new(), Vec::new());
         for (i, point) in points.iter().enumerate() {
             let name = || format!("{}{}", point.name, point.note);
@@ -235,7 +235,7 @@ impl Names {
 }
 
 /// Returns the path through the points on the front, from left to right.
-fn front(points: &[ComparisonPoint<'_>], places: &[Pixel]) -> Vec<Pixel> {
+fn front_path(points: &[ComparisonPoint<'_>], places: &[Pixel]) -> Vec<Pixel> {
     let on_front = points.iter().zip(places).filter(|(point, _)| point.front);
     let mut front: Vec<Pixel> = on_front.map(|(_, &place)| place).collect();
     front.sort_unstable();
@@ -246,8 +246,8 @@ fn front_style() -> ShapeStyle {
     BLACK.mix(0.25).stroke_width(2)
 }
 
-/// Returns a text, shortened if it is wider than `room` pixels.
-fn fitting(text: &str, room: i32) -> String {
+/// Shortens a text if it is wider than `room` pixels.
+fn shorten(text: &str, room: i32) -> String {
     if text_width(text) <= room {
         return text.into();
     }
@@ -307,7 +307,8 @@ mod tests {
         svg.lines().filter(|line| *line == text).count()
     }
 
-    /// 36 and 49 of 256 rows are more than a tenth, but their probability is above 1e-6.
+    /// 36 and 49 violations in 256 rows are more than delta allows, but their p-values are above
+    /// 1e-6.
     #[test]
     fn styles_show_the_evidence() {
         let style = |violated| {

@@ -19,7 +19,7 @@ pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) x: Axis,
     pub(crate) y: Axis,
-    /// Series of one name have one colour in all panels.
+    /// Series with equal names have equal styles in all panels.
     pub(crate) series: Vec<Series>,
     /// y value of a horizontal line across the panel.
     pub(crate) level: Option<f64>,
@@ -68,7 +68,7 @@ pub struct CurvePanel<'a> {
 pub type NamedLine = (String, Vec<(f64, f64)>);
 
 impl Figure {
-    /// Returns panels side by side, over the same logarithmic x, which is a share.
+    /// Returns a figure with panels side by side over the same logarithmic x axis of shares.
     pub fn lines(title: &str, x: &str, panels: Vec<LinePanel<'_>>) -> Self {
         let panel = |LinePanel { y, log, lines, marks }: LinePanel<'_>| {
             let lines = lines.into_iter().map(|(name, points)| Series::line(&name, points));
@@ -87,7 +87,7 @@ impl Figure {
 }
 
 impl Figure {
-    /// Returns panels in rows of `columns`, each over a linear x.
+    /// Returns a figure with panels in rows of `columns`, each over a linear x axis.
     pub fn curves(title: &str, columns: usize, panels: Vec<CurvePanel<'_>>) -> Self {
         let panel = |CurvePanel { x, y, log, curves }: CurvePanel<'_>| Panel {
             title: String::new(),

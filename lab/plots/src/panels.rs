@@ -19,7 +19,7 @@ const TITLE: i32 = 40;
 const LINE: i32 = 22;
 /// Margin left of the legend.
 const EDGE: i32 = 16;
-/// Width of the sample of a series in the legend.
+/// Width of the line of a series in the legend.
 const SAMPLE: i32 = 28;
 /// Half the size of a point.
 const POINT: i32 = 4;

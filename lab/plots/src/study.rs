@@ -132,7 +132,7 @@ pub fn bias(found: &Bias) -> String {
     };
     let panel = Panel {
         title: "root mean squares over rows".into(),
-        x: Axis::log("tokens read beside sink, window and top 5 %").in_percent(),
+        x: Axis::log("tokens read in addition to sink, window and top 5 %").in_percent(),
         y: Axis::log("relative to the output"),
         series: vec![
             series("more top-k tokens: bias", |size| size.top_k),

@@ -20,19 +20,21 @@ const ROW_POINT: i32 = 2;
 const ROW_OFFSET: i32 = 14;
 /// Maximum number of rows within delta that are drawn at an epsilon, the largest errors first.
 const ROWS: usize = 500;
-/// Minimum error that is drawn, as a multiple of the least epsilon; smaller errors are drawn here.
+/// Smallest error on the y axis, as a multiple of the least epsilon. Smaller errors are drawn at
+/// the axis's lower end.
 const LEAST: f64 = 1e-3;
 /// Maximum number of heads with names at each epsilon.
 const NAMED: usize = 8;
 
 const MEAN: RGBColor = RGBColor(150, 150, 150);
 
-/// Errors of one head (a layer), or of one row, at one epsilon.
+/// Errors of one head (of one layer under scope `step`), or of one row, at one epsilon.
 struct HeadPoint {
     name: String,
     epsilon: f64,
-    with_delta: f64,
-    /// `None` for a row, whose name is not drawn.
+    /// (1 − delta)-quantile of the errors.
+    quantile: f64,
+    /// Mean error; `None` for a row.
     mean: Option<f64>,
     evidence: Evidence,
 }
@@ -45,8 +47,8 @@ struct HeadColumn {
 }
 
 /// Plots the (1 − delta)-quantile and the mean of each head's errors against epsilon, both
-/// logarithmic, as SVG; under scope `step`, of each layer's largest errors. Beside them is the
-/// quantile of each row, a head at one query.
+/// logarithmic, as SVG. Under scope `step`, they belong to each layer's largest errors. Smaller
+/// points at the right of these show the quantile of each row (a head at one query).
 ///
 /// `verdicts` belong to one pipeline at several promised epsilons. A quantile above the diagonal
 /// belongs to a head or a row that exceeded epsilon more often than delta allows; colour and shape
@@ -65,9 +67,7 @@ impl HeadColumn {
         let epsilon = verdict.goal.epsilon().map_or(f64::NAN, Fraction::get);
         let mut rows: Vec<HeadPoint> =
             verdict.rows.iter().map(|row| row_point(verdict, row)).collect();
-        rows.sort_by(|a, b| {
-            b.evidence.cmp(&a.evidence).then(b.with_delta.total_cmp(&a.with_delta))
-        });
+        rows.sort_by(|a, b| b.evidence.cmp(&a.evidence).then(b.quantile.total_cmp(&a.quantile)));
         let suspicious = rows.iter().filter(|row| row.evidence != Evidence::WithinDelta).count();
         rows.truncate(suspicious + ROWS);
         Self { epsilon, heads: points(verdict), rows }
@@ -85,7 +85,7 @@ fn row_point(verdict: &Verification, row: &TrialCount) -> HeadPoint {
     HeadPoint {
         name: format!("{}{head}{query}", row.layer),
         epsilon: verdict.goal.epsilon().map_or(f64::NAN, Fraction::get),
-        with_delta: row.error_at_delta,
+        quantile: row.error_at_delta,
         mean: None,
         evidence: verdict.evidence_of_row(row),
     }
@@ -98,14 +98,14 @@ fn points(verdict: &Verification) -> Vec<HeadPoint> {
     let heads = verdict.heads.iter().map(|head| HeadPoint {
         name: format!("{}.{}", head.layer, head.query_head),
         epsilon,
-        with_delta: head.error_at_delta,
+        quantile: head.error_at_delta,
         mean: Some(head.error.mean),
         evidence: verdict.evidence_of(head),
     });
     let steps = verdict.steps.iter().map(|step| HeadPoint {
         name: format!("layer {}", step.layer),
         epsilon,
-        with_delta: step.error_at_delta,
+        quantile: step.error_at_delta,
         mean: Some(step.error.mean),
         evidence: verdict.evidence_of(step),
     });
@@ -144,35 +144,34 @@ fn draw<'a>(
     let place = |epsilon: f64, error: f64| -> Pixel {
         chart.backend_coord(&(epsilon.log10(), up.clamp(error.log10())))
     };
-    let with_delta = |point: &HeadPoint| place(point.epsilon, point.with_delta);
+    let pixel = |point: &HeadPoint| place(point.epsilon, point.quantile);
     for i in 0..columns[0].heads.len() {
-        let path: Vec<Pixel> = columns.iter().map(|column| with_delta(&column.heads[i])).collect();
+        let path: Vec<Pixel> = columns.iter().map(|column| pixel(&column.heads[i])).collect();
         root.draw(&PathElement::new(path, Style::of_evidence(None).colour.mix(0.25)))?;
     }
     let beside = |(x, y): Pixel| (x + ROW_OFFSET, y);
     // The worst rows are drawn last, so that no other point covers them.
     for row in columns.iter().flat_map(|column| column.rows.iter().rev()) {
         let style = Style::of_evidence(Some(row.evidence));
-        style.draw_point(root, beside(with_delta(row)), ROW_POINT)?;
+        style.draw_point(root, beside(pixel(row)), ROW_POINT)?;
     }
     let heads = || columns.iter().flat_map(|column| &column.heads);
     for point in heads() {
-        let mean = point.mean.unwrap_or(point.with_delta);
+        let mean = point.mean.unwrap_or(point.quantile);
         root.draw(&Circle::new(place(point.epsilon, mean), 2, MEAN.filled()))?;
     }
     for point in heads() {
-        Style::of_evidence(Some(point.evidence)).draw_point(root, with_delta(point), POINT)?;
+        Style::of_evidence(Some(point.evidence)).draw_point(root, pixel(point), POINT)?;
     }
     let (across, up) = chart.plotting_area().get_pixel_range();
     let within = Area { from: (across.start, up.start), to: (across.end, up.end) };
     let rows = columns.iter().flat_map(|column| &column.rows);
-    let places: Vec<Pixel> =
-        heads().map(with_delta).chain(rows.map(|row| beside(with_delta(row)))).collect();
+    let places: Vec<Pixel> = heads().map(pixel).chain(rows.map(|row| beside(pixel(row)))).collect();
     let diagonal = diagonal.map(|ends| chart.backend_coord(&ends));
     let mut labels = PlotLabels::new(within, &places, &diagonal);
     for point in columns.iter().flat_map(named) {
         let colour = Style::of_evidence(Some(point.evidence)).colour;
-        let place = with_delta(point);
+        let place = pixel(point);
         let place = if point.mean.is_none() { beside(place) } else { place };
         let Some(label) = labels.place(&point.name, place) else { continue };
         label.write(root, &point.name, colour)?;
@@ -186,8 +185,8 @@ fn draw<'a>(
 fn named(column: &HeadColumn) -> Vec<&HeadPoint> {
     let contradict = column.rows.iter().filter(|row| row.evidence == Evidence::Contradicted);
     let mut heads: Vec<&HeadPoint> = column.heads.iter().collect();
-    heads.sort_by(|a, b| b.with_delta.total_cmp(&a.with_delta));
-    let above = heads.iter().filter(|point| point.with_delta > point.epsilon).count();
+    heads.sort_by(|a, b| b.quantile.total_cmp(&a.quantile));
+    let above = heads.iter().filter(|point| point.quantile > point.epsilon).count();
     heads.truncate(above.max(1));
     contradict.take(NAMED / 2).chain(heads).take(NAMED).collect()
 }
@@ -196,9 +195,8 @@ fn named(column: &HeadColumn) -> Vec<&HeadPoint> {
 fn errors(columns: &[HeadColumn]) -> Vec<f64> {
     let least = LEAST * columns.iter().map(|column| column.epsilon).fold(1.0, f64::min);
     let points = columns.iter().flat_map(HeadColumn::all);
-    let all = points.flat_map(|point| {
-        [point.epsilon, point.with_delta, point.mean.unwrap_or(point.with_delta)]
-    });
+    let all = points
+        .flat_map(|point| [point.epsilon, point.quantile, point.mean.unwrap_or(point.quantile)]);
     all.map(|error| error.max(least)).collect()
 }
 
@@ -221,7 +219,7 @@ fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), DrawFailu
          to the right: rows; names: layer.head@query"
     );
     let limited = if verdict.goal.limit().is_some() {
-        "; where the limit is too small, the error bar is the promise, not the line"
+        "; where the token limit is too small, the promise is the error bar, not the line"
     } else {
         ""
     };
@@ -245,15 +243,9 @@ fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), DrawFailu
 mod tests {
     use super::*;
 
-    fn point(name: &str, epsilon: f64, with_delta: f64) -> HeadPoint {
+    fn point(name: &str, epsilon: f64, quantile: f64) -> HeadPoint {
         let evidence = Evidence::WithinDelta;
-        HeadPoint {
-            name: name.into(),
-            epsilon,
-            with_delta,
-            mean: Some(with_delta / 10.0),
-            evidence,
-        }
+        HeadPoint { name: name.into(), epsilon, quantile, mean: Some(quantile / 10.0), evidence }
     }
 
     fn column(epsilon: f64, heads: Vec<HeadPoint>) -> HeadColumn {

@@ -17,15 +17,15 @@ use vattention_trace::TraceLayer;
 
 use crate::{Corpus, Result};
 
-/// Channels of one layer, `[heads]`: for each head, all channels by falling importance.
+/// Channels of one layer, `[heads]`: for each head, all channels by decreasing importance.
 type ChannelOrder = Vec<Vec<usize>>;
 
 /// Channel lists of layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Channels {
     lists: BTreeMap<String, ChannelOrder>,
-    /// Pairs of a query and its own token's key per head, in the layer with the fewest. In a layer
-    /// without pairs, `qk` is a product of means.
+    /// Number of pairs per head of a query and its own token's key, in the layer with the fewest.
+    /// In a layer without pairs, `qk` is a product of means.
     pub pairs: usize,
 }
 
@@ -135,7 +135,8 @@ fn sum_groups(rows: &Array2<f64>, group: usize) -> Array2<f64> {
     })
 }
 
-/// Ranks all channels of each head by falling importance; of equal channels, the lower comes first.
+/// Ranks all channels of each head by decreasing importance; among channels of equal importance,
+/// the lower one comes first.
 fn rank(importance: &Array2<f64>) -> ChannelOrder {
     let order = |row: ndarray::ArrayView1<'_, f64>| {
         let mut channels: Vec<usize> = (0..row.len()).collect();

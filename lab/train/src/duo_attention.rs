@@ -1,13 +1,14 @@
 //! Gates of KV heads, by which DuoAttention separates retrieval heads from streaming heads.
 //!
-//! The gate of a KV head is the mean error over its group's queries of an output that reads only
-//! the first [`DuoAttention::SINK`] and the last [`DuoAttention::RECENT`] tokens. The error is
-//! `|out − exact| / |exact|`, at most 1.
+//! The gate of a KV head is the error of the output if only the first [`DuoAttention::SINK`] and
+//! the last [`DuoAttention::RECENT`] tokens are read, as a mean over the queries of its group. The
+//! error is `|out − exact| / |exact|`, at most 1.
 //!
 //! The authors train gates instead. Their loss is the change of the last layer's output on texts
 //! with hidden passkeys, with a penalty on retrieval heads, and gradients flow through the whole
 //! model. A trace has no gradients, and only the outputs of single layers. Both methods measure the
-//! change of an output if a head streams; here, the effect on later layers is ignored.
+//! change of an output if a head reads only these tokens; here, the effect on later layers is
+//! ignored.
 //!
 //! Xiao, Tang, Zuo, Guo, Yang, Tang, Fu, Han (2024), "DuoAttention: Efficient Long-Context LLM
 //! Inference with Retrieval and Streaming Heads", <https://arxiv.org/abs/2410.10819>; the file has
@@ -30,7 +31,8 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// Measures every head. O(query_heads · queries · tokens · dim) for each layer.
+    /// Measures the gate of every head. Costs O(query_heads · queries · tokens · dim) for each
+    /// layer.
     ///
     /// # Errors
     /// Errors of [`Corpus::layer`].
@@ -78,7 +80,7 @@ fn group_means(errors: &[f64], shape: Shape, rows: usize) -> Vec<f64> {
     errors.chunks(shape.group()).map(mean).collect()
 }
 
-/// Sums the errors of streaming over a query head's queries.
+/// Sums a query head's errors over its queries, if it reads only the first and the last tokens.
 fn sum_errors(layer: &TraceLayer, head: usize, scale: f32) -> f64 {
     let kv_head = head / layer.shape().group();
     let keys = layer.keys.slice(s![kv_head, .., ..]);

@@ -14,7 +14,7 @@ pub enum Error {
     Checkpoint {
         /// The checkpoint.
         path: PathBuf,
-        /// The fault, and the expectation.
+        /// The fault, and the expected content.
         reason: String,
     },
     /// The selector does not accept the trained weights.

@@ -1,8 +1,9 @@
-//! Principal directions of keys, for Loki, which ranks tokens in the first directions only.
+//! Principal directions of keys, for Loki, which ranks tokens by their components along the first
+//! directions only.
 //!
 //! The directions of a KV head are the eigenvectors of the mean of `k kᵀ`, computed in f64. Keys
-//! are not centred, because their dot product with a query is not either. The trace has keys after
-//! position embedding.
+//! are not centred, because logits are dot products with keys that are not centred. The keys in a
+//! trace include the position embedding.
 //!
 //! Singhania, Singh, He, Feizi, Bhatele (2024), "Loki: Low-rank Keys for Efficient Sparse
 //! Attention", <https://arxiv.org/abs/2406.02542>.
@@ -26,8 +27,8 @@ pub struct Bases {
 /// Principal directions of one KV head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Basis {
-    /// Unit vectors by falling variance, `[dim, dim]`; the entry with the largest absolute value of
-    /// each is positive.
+    /// Unit vectors by decreasing mean square, `[dim, dim]`. In each vector, the entry with the
+    /// largest absolute value is positive.
     pub rows: Vec<f32>,
     /// Mean square of the keys along each direction, `[dim]`.
     pub variance: Vec<f32>,

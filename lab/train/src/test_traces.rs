@@ -16,13 +16,13 @@ pub(crate) fn noise(size: (usize, usize, usize), seed: u64) -> Array3<f32> {
     Array3::from_shape_simple_fn(size, || (0..12).map(|_| uniform()).sum::<f32>() - 6.0)
 }
 
-/// Returns a layer with two KV heads of two query heads each, 8 elements, 32 queries and 300
+/// Returns a layer with two KV heads of two query heads each, head dimension 8, 32 queries and 300
 /// tokens.
 pub(crate) fn layer(seed: u64) -> TraceLayer {
     layer_of(32, 300, seed)
 }
 
-/// Returns such a layer with other numbers of queries and tokens.
+/// Returns a layer like [`layer`] with these numbers of queries and tokens.
 pub(crate) fn layer_of(queries: usize, tokens: usize, seed: u64) -> TraceLayer {
     TraceLayer {
         queries: noise((4, queries, 8), seed),

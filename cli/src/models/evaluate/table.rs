@@ -52,7 +52,7 @@ pub(super) fn show(title: &str, report: &EvaluationReport) -> String {
     let mut parts = vec![title.to_owned()];
     if report.prefill.strategy != Strategy::Dense {
         let read = percent(report.prefill.density);
-        parts.push(format!("prefill: {read} of the causal pairs of tokens and keys read"));
+        parts.push(format!("prefill: {read} of the causal token-key pairs read"));
     }
     for (i, context) in report.contexts.iter().enumerate() {
         parts.push(accuracy(report, i, *context));
@@ -192,7 +192,7 @@ fn attention_columns(report: &EvaluationReport) -> Vec<Column<'static, VariantRe
         Column::<VariantResult>::text("attention", "", |it| it.variant.clone()),
         Column::<VariantResult>::new(
             "set",
-            "setting that was found so that the pipeline reads the share of --density",
+            "setting with which the pipeline reads the share of --density",
             |it| or_dash(it.set.clone()),
         ),
         Column::<VariantResult>::new(
@@ -215,7 +215,8 @@ fn attention_columns(report: &EvaluationReport) -> Vec<Column<'static, VariantRe
         ),
         Column::<VariantResult>::new(
             "bars",
-            "verdict on delta from the rows outside, over all rows; same words as `evidence`",
+            "verdict on delta from the number of rows outside, among all rows; same words as \
+             `evidence`",
             |it| or_dash(it.bars.evidence.map(|evidence| evidence.to_string())),
         ),
         Column::<VariantResult>::new(

@@ -29,7 +29,7 @@ compared with the answer by dense attention after the same prefill. Times are no
 Ctrl-C stops the answer, and the report covers the steps until then.
 
 JSON: answer and stop (end, length, interrupted); tokens; prefill_seconds; prefill_density, the \
-share of the causal pairs of tokens and keys that was read; steps with the pipeline: count, \
+share of the causal token-key pairs that was read; steps with the pipeline: count, \
 median_seconds, attention_share (share of the time in attention), and select_share, sample_share \
 and attend_share (shares of the threads' time in attention; null if the backend does not report \
 them); memory, in bytes; density; layers: density, sampled, held and bar of each, as in the table. \
@@ -67,8 +67,9 @@ pub(crate) struct GenerateArgs {
     /// Number of the sequence; other numbers draw other samples.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(super) sequence: u32,
-    /// Condition under which all tokens are read instead of the pipeline's token list, if that is
-    /// faster.
+    /// Condition under which all tokens are read instead of the pipeline's token list: by-count, if
+    /// the list costs more by a fixed rule; by-clock, also if reading all tokens took less time in
+    /// earlier steps.
     #[arg(long, default_value_t, value_parser = fall_back())]
     pub(super) fall_back: FallBack,
     /// Ignore tokens that end the text, and generate --tokens tokens.

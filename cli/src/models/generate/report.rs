@@ -32,22 +32,22 @@ pub(crate) struct GenerationReport {
     pub(super) stop: &'static str,
     /// Numbers of tokens.
     pub(super) tokens: TokenCounts,
-    /// Time of reading the dense part.
+    /// Time of the prefill.
     pub(super) prefill_seconds: f64,
-    /// Share of the causal pairs that the prefill read.
+    /// Share of the causal token-key pairs that the prefill read.
     pub(super) prefill_density: Option<f64>,
-    /// Times of the steps with the pipeline; `None` without a step.
+    /// Times of the steps with the pipeline; `None` if there were no steps.
     pub(super) steps: Option<StepTimes>,
     /// Memory of the model and the sequence.
     pub(super) memory: MemoryReport,
-    /// Mean over layers and steps with the pipeline.
+    /// Mean density over layers and steps with the pipeline.
     pub(super) density: Option<f64>,
     /// Means of each layer over steps.
     pub(super) layers: Vec<LayerRow>,
     /// Comparison with the answer by dense attention, if it was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) beside: Option<DenseComparison>,
-    /// Only with `--steps`.
+    /// Number of errors outside of their error bars; only with `--steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bars: Option<OutsideCount>,
 }
@@ -69,7 +69,7 @@ pub(super) struct MemoryReport {
     pub(super) index: u64,
 }
 
-/// Returns the name of the reason for which a generation ended.
+/// Returns the reason for which a generation ended, as a word of the JSON.
 pub(super) fn stop_name(generation: &Generation) -> &'static str {
     match generation.stop {
         Stop::End(_) => "end",
@@ -98,7 +98,7 @@ impl GenerationReport {
         let mut lines =
             vec![self.setup_line(), self.token_line(), self.time_line(), self.memory_line()];
         if let Some(beside) = &self.beside {
-            lines.push(format!("beside dense attention: {beside}"));
+            lines.push(format!("against dense attention: {beside}"));
         }
         if let Some(bars) = &self.bars {
             lines.push(format!("errors larger than their bar: {bars} rows"));

@@ -20,7 +20,7 @@ pub(super) struct Request {
     pub(super) sparse: Vec<u32>,
     /// Maximum number of tokens of the answer.
     pub(super) answer: usize,
-    /// Number of tokens of the context.
+    /// Number of tokens up to the end of the context.
     context: usize,
 }
 
@@ -91,8 +91,8 @@ fn tokenize(
     question: &str,
 ) -> Result<(Vec<u32>, Vec<u32>), Failure> {
     let tokenizer = &checkpoint.tokenizer;
-    match args.answering.chat.talk(checkpoint)? {
-        Some(talk) => Ok(talk.tokens(tokenizer, context, question, "", must_split(args))?),
+    match args.answering.chat.open_prompt(checkpoint)? {
+        Some(prompt) => Ok(prompt.tokens(tokenizer, context, question, "", must_split(args))?),
         None => Ok((tokenizer.first(context)?, tokenizer.next(question)?)),
     }
 }
@@ -113,9 +113,10 @@ pub(super) fn read_prompt(session: &mut Session<'_>, tokens: &[u32]) -> Result<V
 /// Numbers of tokens of the parts of a sequence.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct TokenCounts {
-    /// Tokens that the prefill strategy read.
+    /// Tokens of the prompt up to the end of the context; all tokens of the prompt if a chat
+    /// template changed its texts.
     pub(super) context: usize,
-    /// Tokens of the prompt that the pipeline read.
+    /// Remaining tokens of the prompt.
     pub(super) question: usize,
     /// Generated tokens.
     pub(super) answer: usize,

@@ -23,7 +23,7 @@ pub(crate) struct StepsDocument {
     pub(crate) pipeline: String,
     /// Part of the prompt that the pipeline reads: `a` for no part, `b` for the question.
     pub(crate) setup: String,
-    /// `None` if the answer was interrupted.
+    /// Comparison with the answer by dense attention; `None` if the answer was interrupted.
     pub(crate) beside: Option<DenseComparison>,
     /// Steps with the pipeline.
     pub(crate) steps: Vec<StepRow>,
@@ -67,7 +67,7 @@ pub(crate) struct DenseComparison {
 /// Errors of each layer's attention at the last step.
 #[derive(Debug, Default)]
 pub(super) struct ErrorLog {
-    of_layers: Vec<LayerErrors>,
+    layers: Vec<LayerErrors>,
 }
 
 /// Mean error of a layer's query heads, and their error bars.
@@ -91,10 +91,10 @@ impl Observer for ErrorLog {
         for (error, row) in errors.iter().zip(&attended.output.rows) {
             bars.add_row(&row.certificate, error);
         }
-        let layers = self.of_layers.len().max(attended.layer + 1);
+        let count = self.layers.len().max(attended.layer + 1);
         let unknown = LayerErrors { mean: f64::NAN, ..LayerErrors::default() };
-        self.of_layers.resize(layers, unknown);
-        self.of_layers[attended.layer] = LayerErrors { mean: sum / errors.len() as f64, bars };
+        self.layers.resize(count, unknown);
+        self.layers[attended.layer] = LayerErrors { mean: sum / errors.len() as f64, bars };
     }
 }
 
@@ -109,7 +109,7 @@ impl<'w> StepLog<'w> {
         let mean = |radii: Vec<f64>| radii.iter().sum::<f64>() / radii.len() as f64;
         let reports = session.reports();
         let observer = self.observed.observer();
-        let errors = &observer.of_layers;
+        let errors = &observer.layers;
         self.steps.push(StepRow {
             tokens: session.len(),
             error: errors.iter().map(|layer| finite(layer.mean)).collect(),

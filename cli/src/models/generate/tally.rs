@@ -53,7 +53,7 @@ impl<'r> StepTally<'r> {
         }
     }
 
-    /// Starts the time of the next step.
+    /// Starts timing the next step.
     pub(super) fn start_step(&mut self) {
         self.begin = Instant::now();
     }
@@ -156,11 +156,11 @@ pub(super) struct StepTimes {
     pub(super) median_seconds: f64,
     /// Share of attention in the time of all steps.
     pub(super) attention_share: f64,
-    /// Share, in selectors, of the time that threads spent on KV heads.
+    /// Share of selectors in the time that threads spent on KV heads.
     pub(super) select_share: Option<f64>,
-    /// Share of that time in samplers and checks.
+    /// Share of samplers and checks in this time.
     pub(super) sample_share: Option<f64>,
-    /// Share of that time in products with keys and values.
+    /// Share of products with keys and values in this time.
     pub(super) attend_share: Option<f64>,
 }
 

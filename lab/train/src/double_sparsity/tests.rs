@@ -34,7 +34,7 @@ fn large_channels_come_first_in_each_head_and_in_its_group() {
 }
 
 #[test]
-fn pairs_are_of_the_same_token() {
+fn a_pair_has_the_query_and_the_key_of_one_token() {
     // In the prompt's last tokens, channel 0 is large in queries and zero in keys; in other keys,
     // it is very large. Channel 4 is large in both.
     let mut layer = test_traces::layer(2);

@@ -33,7 +33,7 @@ pub(super) struct Batch {
 pub(super) struct QueryLabels {
     /// Tokens whose pairs count in the loss.
     pub(super) range: Range<usize>,
-    /// Keys in the range that the query should find, in no order.
+    /// Keys in the range that the query should find, in arbitrary order.
     pub(super) positives: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Checkpoints, from which an interrupted training continues.
+//! Checkpoints, from which an interrupted training run continues.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::{Corpus, Error, Result};
 
 const FORMAT: &str = "vattention-hash-checkpoint/1";
 
-/// File with the state of a training, beside its output.
+/// File with the state of a training run, in the folder of its output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     path: PathBuf,
@@ -80,7 +80,7 @@ impl Checkpoint {
         Ok(write_beside(&self.path, &tensors.into_bytes(metadata.collect()))?)
     }
 
-    /// Reads the state of a training, and refuses the state of another one.
+    /// Reads the state of a training run, and refuses the state of a different run.
     pub(super) fn read(&self, training: &Value) -> Result<TrainingState> {
         let refuse = |reason: String| Error::checkpoint(&self.path, reason);
         let bytes = std::fs::read(&self.path)
@@ -106,8 +106,8 @@ impl Checkpoint {
         let [layers, steps] = [&training["layers"], &training["steps"]];
         let is_layer = layers.as_array().is_some_and(|layers| layers.contains(&json!(layer)));
         if !is_layer || steps.as_u64().is_none_or(|steps| step as u64 > steps) {
-            let reason =
-                format!("metadata `place` is {place}: expected one of {layers}, at most {steps}");
+            let expected = format!("a layer of {layers} and at most {steps} steps");
+            let reason = format!("metadata `place` is {place}: expected {expected}");
             return Err(refuse(reason));
         }
         let tensors = safetensors::load_buffer(&bytes, &Device::Cpu)
@@ -157,8 +157,8 @@ impl TrainingState {
     }
 }
 
-/// Returns everything that must be equal in a checkpoint and in the training that continues from
-/// it.
+/// Returns everything that must be equal in a checkpoint and in the training run that continues
+/// from the checkpoint.
 pub(super) fn identity(corpus: &Corpus, settings: &TrainingSettings, held_out: bool) -> Value {
     let traces: Vec<String> = corpus.paths().map(|path| path.display().to_string()).collect();
     let layers: Vec<usize> = corpus.layers().map(|(number, _)| number).collect();

@@ -15,8 +15,9 @@
 //! Gong et al. (2025), "HATA: Trainable and Hardware-Efficient Hash-Aware Top-k Attention for
 //! Scalable Large Model Inference", <https://arxiv.org/abs/2506.02572>. The authors read samples of
 //! prompts 15 times in 20 steps. A step here takes random queries and a random run of consecutive
-//! tokens of a random trace, as for the networks. The last term is squared, because the gradient of
-//! a norm does not vanish at its minimum, and steps of the authors' length would not converge.
+//! tokens of a random trace, as in the training of the networks. The last term is squared, because
+//! the gradient of a norm does not vanish at its minimum, and steps of the authors' length would
+//! not converge.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,7 +47,7 @@ const POSITIVE: f64 = 0.1;
 const BEST: f32 = 20.0;
 /// Target of the last positive.
 const LAST: f32 = 1.0;
-/// Weight of the term of distances.
+/// Weight of the distance term.
 const DISTANCE: f32 = 0.01;
 /// Weight of the term that balances bits.
 const BALANCE: f32 = 1.0;
@@ -56,7 +57,7 @@ const MOMENTUM: f32 = 0.9;
 /// Weight decay.
 const DECAY: f32 = 1e-6;
 
-/// Settings of a training of HATA's matrices. On one machine, equal settings and traces make equal
+/// Settings for training HATA's matrices. On one machine, equal settings and traces make equal
 /// weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HataSettings {
@@ -88,7 +89,7 @@ impl Default for HataSettings {
 }
 
 impl HataSettings {
-    /// Refuses settings that no training can have.
+    /// Refuses settings that are out of range.
     ///
     /// # Errors
     /// If a field is out of range; the error names it.
@@ -114,7 +115,8 @@ impl HataSettings {
 /// steps, the number of all steps, and the loss.
 ///
 /// # Errors
-/// Settings or traces that do not fit, or a loss that is not finite.
+/// Settings that are out of range, held-out data that do not fit the traces, or a loss that is not
+/// finite.
 pub fn train_hata(
     corpus: &Corpus,
     settings: &HataSettings,
@@ -127,7 +129,7 @@ pub fn train_hata(
     let mut layers = BTreeMap::new();
     for (number, shape) in corpus.layers() {
         let traces: Vec<TraceLayer> = corpus.layer(number).collect::<Result<_>>()?;
-        let mut heads = start(shape, settings, number);
+        let mut heads = random_matrices(shape, settings, number);
         for step in 1..=settings.steps {
             let mut rng = random(settings.seed, number, step);
             let layer = &traces[below(traces.len(), &mut rng)];
@@ -135,7 +137,7 @@ pub fn train_hata(
             let drawn =
                 DrawnBatch::new(layer, among, (settings.queries, settings.tokens), &mut rng);
             let train = |(head, matrix): (usize, &mut HashMatrix)| {
-                matrix.train_step(&example(layer, head, &drawn), settings.learning_rate as f32)
+                matrix.train_step(&make_example(layer, head, &drawn), settings.learning_rate as f32)
             };
             let losses: Vec<f32> = heads.par_iter_mut().enumerate().map(train).collect();
             let loss = losses.iter().sum::<f32>() / losses.len() as f32;
@@ -148,7 +150,7 @@ pub fn train_hata(
 }
 
 /// Returns random matrices for a layer's KV heads.
-fn start(shape: Shape, settings: &HataSettings, number: usize) -> Vec<HashMatrix> {
+fn random_matrices(shape: Shape, settings: &HataSettings, number: usize) -> Vec<HashMatrix> {
     let mut rng = random(settings.seed, number, 0);
     let bits = usize::from(settings.bits.get());
     (0..shape.kv_heads).map(|_| HashMatrix::random(shape.head_dim, bits, &mut rng)).collect()
@@ -168,7 +170,7 @@ fn parameters(heads: &[HashMatrix]) -> Result<Parameters> {
 }
 
 /// Returns the training example of one KV head, with the queries of its whole group.
-fn example(
+fn make_example(
     layer: &TraceLayer,
     kv_head: usize,
     DrawnBatch { queries: chosen, run }: &DrawnBatch,
@@ -229,7 +231,8 @@ impl HashMatrix {
         Self { weight, velocity }
     }
 
-    /// Returns a random matrix with orthonormal columns, or rows if there are fewer rows.
+    /// Returns a random matrix with orthonormal columns, or with orthonormal rows if it has fewer
+    /// rows than columns.
     fn random(dim: usize, bits: usize, rng: &mut impl RngCore) -> Self {
         let (long, short) = (dim.max(bits), dim.min(bits));
         // A sum of twelve uniform numbers is nearly Gaussian, which makes directions uniform.

@@ -11,8 +11,8 @@ pub(super) fn middle(visible: usize) -> Range<usize> {
     if visible >= 8 * ENDS { ENDS..visible - ENDS } else { 0..visible }
 }
 
-/// Returns the indices of the `k` largest scores, in no order; of equal scores, the lower index is
-/// preferred.
+/// Returns the indices of the `k` largest scores, in arbitrary order; among equal scores, lower
+/// indices are preferred.
 pub(super) fn top(scores: &[f32], k: usize) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..scores.len()).collect();
     if k < indices.len() {

@@ -5,8 +5,9 @@ use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor, 
 use super::batch::{Batch, QueryLabels};
 use super::model::Maps;
 
-/// Returns the sum over pairs that count of the cross-entropy of `σ(s)`, `softplus(s) − label · s`,
-/// in which positives have the weight `positive_weight`. The result is a scalar.
+/// Returns the sum of the cross-entropy over the pairs that count, as a scalar tensor. The
+/// cross-entropy of a pair with logit `s` is `softplus(s) − label · s`; positives have the weight
+/// `positive_weight`.
 ///
 /// # Errors
 /// Errors of the tensor library.
@@ -33,7 +34,8 @@ impl CrossEntropy {
         all.sum::<f64>() + positive.sum::<f64>()
     }
 
-    /// Writes the derivative of one query's loss by each logit into `out`, which must be zero.
+    /// Writes the derivative of one query's loss with respect to each logit into `out`, which must
+    /// be zero.
     fn write_derivative(&self, logits: &[f32], labels: &QueryLabels, out: &mut [f32]) {
         for key in labels.range.clone() {
             out[key] = sigmoid(logits[key]);

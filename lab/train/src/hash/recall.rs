@@ -27,7 +27,7 @@ pub struct LayerRecall {
 /// The selector's `size` is the number of picks, usually a sixteenth of the tokens.
 ///
 /// # Errors
-/// A file or traces that do not fit.
+/// Weights or traces that do not fit the selector, or that cannot be read.
 pub fn recall(
     trained: &HashAttention,
     best: usize,

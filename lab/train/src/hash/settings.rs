@@ -1,4 +1,4 @@
-//! Settings of a training.
+//! Settings of a training run.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const WIDEST: usize = 2048;
 /// Maximum number of steps, which is the largest exponent in Adam's bias correction.
 const LONGEST: usize = i32::MAX as usize;
 
-/// Settings of a training. On one machine, equal settings and traces make equal weights.
+/// Settings of a training run. On one machine, equal settings and traces make equal weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainingSettings {
@@ -55,7 +55,7 @@ impl Default for TrainingSettings {
 }
 
 impl TrainingSettings {
-    /// Refuses settings that no training can have.
+    /// Refuses settings that are out of range.
     ///
     /// # Errors
     /// If a field is out of range; the error names it.
@@ -122,7 +122,7 @@ pub(super) fn expect_positive(
     }
 }
 
-/// Returns the size with which recall is measured, a sixteenth of the tokens.
+/// Returns the size of the selector whose recall is measured, a sixteenth of the tokens.
 pub(super) fn sixteenth() -> Size {
     Size::Share(Fraction::try_from(1.0 / 16.0).expect("a sixteenth lies between 0 and 1"))
 }

@@ -28,16 +28,16 @@ pub enum HeldOut<'a> {
     LastQueries,
 }
 
-/// Inputs of a training.
+/// Inputs of a training run.
 #[derive(Clone, Copy, Debug)]
 pub struct Training<'a> {
     /// Traces to train on.
     pub corpus: &'a Corpus,
-    /// Settings of the training.
+    /// Settings of the run.
     pub settings: &'a TrainingSettings,
     /// Data that is excluded from training.
     pub held_out: HeldOut<'a>,
-    /// File in which the state is stored during the training.
+    /// File in which the state is stored during the run.
     pub checkpoint: &'a Checkpoint,
 }
 
@@ -68,7 +68,8 @@ impl Training<'_> {
     /// every 100 steps, and is not removed at the end.
     ///
     /// # Errors
-    /// Settings, traces or a checkpoint that do not fit, or a loss that is not finite.
+    /// Settings that are out of range, held-out data or a checkpoint that do not fit, or a loss
+    /// that is not finite.
     pub fn run(
         &self,
         resume: bool,
@@ -143,7 +144,7 @@ pub(super) fn expect_held_out(corpus: &Corpus, held_out: HeldOut<'_>) -> Result<
     }
 }
 
-/// Refuses a loss that is not finite, which is the result of too long steps.
+/// Refuses a loss that is not finite, which is the result of too large a learning rate.
 pub(super) fn expect_finite(loss: f32, step: usize, layer: usize) -> Result<()> {
     if loss.is_finite() {
         return Ok(());
@@ -153,8 +154,8 @@ pub(super) fn expect_finite(loss: f32, step: usize, layer: usize) -> Result<()> 
     Err(Error::setting("learning_rate", reason))
 }
 
-/// Returns the random numbers of a step. They depend only on seed, layer and step, so that a
-/// resumed training uses the same. Step 0 makes the initial parameters.
+/// Returns the random number generator of a step. It depends only on seed, layer and step, so that
+/// a resumed run draws the same numbers. Step 0 draws the initial parameters.
 pub(super) fn random(seed: u64, layer: usize, step: usize) -> ChaCha8Rng {
     let mut bytes = [0; 32];
     for (place, number) in [seed, layer as u64, step as u64].iter().enumerate() {

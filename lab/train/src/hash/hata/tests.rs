@@ -1,5 +1,5 @@
 //! Comparison with a transcription of the authors' description (`tests/golden/hata.json`), and
-//! tests of trainings.
+//! tests of training runs.
 
 use serde::Deserialize;
 

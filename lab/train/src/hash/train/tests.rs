@@ -81,7 +81,7 @@ fn training_exceeds_random_hyperplanes() {
 }
 
 #[test]
-fn a_resumed_training_gives_the_weights_of_an_uninterrupted_one() {
+fn a_resumed_run_gives_the_weights_of_an_uninterrupted_one() {
     let setup = Fixture::new();
     let settings = settings(130);
     let whole = setup.run(&settings, false, &mut Vec::new()).unwrap();
