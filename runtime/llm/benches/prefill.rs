@@ -75,7 +75,7 @@ fn measure(model: &Model, tokens: &[u32], length: usize, rounds: usize) -> Resul
         let (a, b, logits) = (last(found), last(&prompts[0]), run_steps(model, found, next)?);
         let (mut same, mut kl) = (0, 0.0);
         for (found, exact) in logits.iter().zip(&exact) {
-            same += usize::from(best(found)? == best(exact)?);
+            same += usize::from(most_likely_token(found)? == most_likely_token(exact)?);
             kl += divergence(exact, found);
         }
         let (time, steps) = (median(seconds), logits.len());
