@@ -15,7 +15,7 @@ use vattention::{
     Attention, FallBack, Options, Output, PipelineConfig, Shape, available_backends, backend,
 };
 
-/// Rows whose softmax scale is no power of two, so that backends round their logits differently.
+/// Shape whose softmax scale is no power of two, so that backends round logits differently.
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 8 };
 const STEPS: usize = 36;
 
@@ -125,7 +125,7 @@ fn certain(output: &Output, head: usize) -> BTreeSet<usize> {
 }
 
 /// Asserts that a token that is not read at a step is not read at later steps.
-fn check_no_resurrection(outputs: &[Output], head: usize, tokens: impl Fn(usize) -> usize) {
+fn check_evicted_stay_evicted(outputs: &[Output], head: usize, tokens: impl Fn(usize) -> usize) {
     let mut gone = BTreeSet::new();
     for (step, output) in outputs.iter().enumerate() {
         let picked = certain(output, head);
@@ -145,7 +145,8 @@ fn share(share: f64, tokens: usize) -> usize {
 
 proptest! {
     #![proptest_config(cases(24))]
-    /// After each step at most `heavy + recent` of all tokens are live, including the recent ones.
+    /// After each step, at most the share `heavy + recent` of all tokens is live, recent tokens
+    /// included.
     /// The query heads of a group read the same tokens.
     #[test]
     fn h2o_keeps_its_capacity(
@@ -166,7 +167,7 @@ proptest! {
                 prop_assert!(recent.into_iter().all(|token| picked.contains(&token)));
                 prop_assert_eq!(picked, certain(output, head / 2 * 2));
             }
-            check_no_resurrection(&outputs, head, |step| story.tokens(step));
+            check_evicted_stay_evicted(&outputs, head, |step| story.tokens(step));
         }
     }
 
@@ -394,7 +395,7 @@ fn operations_that_need_freed_tokens_are_errors() {
     let query = story.queries.slice(s![.., ..1, ..]);
     let error = attention.attend(query, Some(&[301])).unwrap_err();
     let expected =
-        "visible[0]: expected at least 302, as before: evicted tokens are freed, got 301";
+        "visible[0]: expected at least 302, because evicted tokens below are freed, got 301";
     assert_eq!(error.to_string(), expected);
     let error = attention.truncate(302).unwrap_err();
     assert!(error.to_string().starts_with("evicted tokens have been freed"), "{error}");

@@ -1,4 +1,4 @@
-//! Violations that `verify` finds and a pooled count does not, and its errors.
+//! Violations that `verify` finds and a pooled count does not, and error messages of `verify`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ fn layer(hidden: Option<usize>) -> TraceLayer {
     layer_of(20, &hidden)
 }
 
-/// A layer like [`layer`] with any number of queries and hidden ones.
+/// A layer like [`layer`] with any number of queries, of which the queries `hidden` attend to three
+/// tokens.
 fn layer_of(queries: usize, hidden: &[usize]) -> TraceLayer {
     let mut keys = Array3::zeros((1, 3000, 2));
     let mut values = Array3::from_elem((1, 3000, 1), 1.0);
@@ -83,7 +84,7 @@ fn a_row_that_always_fails_is_not_hidden_among_others() {
 }
 
 /// The promise is violated nearly always for 90 of 1,000 queries, with two samples each. Together,
-/// less than a tenth of the samples are violated, and two samples of one row contradict nothing.
+/// less than a tenth of the samples violate it, and two samples of one row contradict nothing.
 #[test]
 fn rows_that_always_fail_are_not_hidden_by_few_samples() {
     let hidden: Vec<usize> = (0..90).map(|i| 11 * i).collect();

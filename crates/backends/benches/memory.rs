@@ -25,7 +25,7 @@ use vattention_core::{
     SelectorConfig, Site, Storage, typetag,
 };
 
-/// Fewest bytes of keys and values that a case reads in a round.
+/// Least number of bytes of keys and values that a case reads in a round.
 const CYCLED: usize = 128 << 20;
 
 /// Number of tokens that are appended in one call.
@@ -34,7 +34,7 @@ const CHUNK: usize = 256;
 /// Number of rounds that are not counted.
 const WARM_UP: usize = 2;
 
-/// Fewest rounds that are counted.
+/// Least number of rounds that are counted.
 const LEAST_ROUNDS: usize = 7;
 
 /// Tokens, elements of a head, query heads.

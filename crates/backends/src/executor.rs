@@ -60,7 +60,7 @@ pub enum Indexing {
     Eager,
     /// Before the first step to which the tokens are visible.
     Lazy,
-    /// Never: the executor does not use their picks.
+    /// Never, because the executor does not use the picks of selectors.
     Never,
 }
 
@@ -69,7 +69,7 @@ pub enum Indexing {
 pub struct HeadInput<'a> {
     /// Chooses the tokens to read.
     pub pipeline: &'a Pipeline,
-    /// Queries, and the tokens they may read.
+    /// Queries, keys and values, and the number of visible tokens.
     pub step: Step<'a>,
     /// True if the output must list the tokens read.
     pub listed: bool,

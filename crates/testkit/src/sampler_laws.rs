@@ -231,7 +231,7 @@ pub fn includes(config: &dyn SamplerConfig) -> Verdict {
             let surprise = part(found, p) + part(1.0 - found, (1.0 - p).max(1e-12));
             let limit = (2.0 * head.tokens as f64 / FALSE_ALARM).ln() / f64::from(SEQUENCES);
             ensure(count == 0 || surprise <= limit, || {
-                format!("{texture:?}: token {token} is drawn in {found} of all sequences, not {p}")
+                format!("{texture:?}: token {token} is drawn at the rate {found}, expected {p}")
             })?;
         }
     }

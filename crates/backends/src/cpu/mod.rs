@@ -61,7 +61,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Creates a backend that uses instructions up to `level`, as far as this machine has them.
+    /// Creates a backend that uses the best instructions of this machine, but none above `level`.
     pub fn limited_to(level: Level) -> Self {
         Self { level: level.min(Level::best()), ..Self::default() }
     }

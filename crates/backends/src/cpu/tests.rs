@@ -193,12 +193,12 @@ fn draw_and_check<T>(
     last
 }
 
-/// A gathered row costs as much as 1.6 rows in order, and its checks as much as the bytes that
-/// could be read in their time.
+/// A gathered row takes as long as 1.6 rows in order. The cost of a check is the number of bytes
+/// that are read in order in the same time.
 #[test]
 fn dense_steps_are_faster_than_long_lists_and_checks_of_large_samples() {
     // A check of a value of 32 elements costs 3.5 bytes per element and member; a row has 256
-    // bytes. Each token is checked twice, a token that was drawn before once more.
+    // bytes. A new token is checked twice, and a token that was drawn before once more.
     for (group, checking) in [(1, 0.875), (4, 3.5)] {
         let world = World::new(group, (32, 32), 4000, Storage::F32, 3);
         let view = world.cache.view();
@@ -445,7 +445,7 @@ proptest! {
     }
 
     #[test]
-    fn exponentials_are_right(
+    fn exponentials_are_precise(
         numbers in prop::collection::vec(-180.0_f32..20.0, 0..70),
         shift in -5.0_f32..5.0,
     ) {
@@ -465,8 +465,8 @@ proptest! {
 
 /// Compares all statistics with those of the definition.
 ///
-/// `got` are differences of sums of `e² |v|²`, at most `e² · dim · 1.5²` here, in f32, after four
-/// roundings. Statistics that are much smaller than these sums have larger relative errors.
+/// `got` are differences of sums of `e² |v|²` in f32 after four roundings; the terms are at most
+/// `e² · dim · 1.5²` here. Statistics much smaller than these sums have larger relative errors.
 fn check_stats(
     got: &SampleStats,
     want: &SampleStats,

@@ -164,7 +164,7 @@ fn modes(heads: &[PromiseHead], estimator: &str, terms: &[(usize, f64, f64)]) ->
         for (mode, cells) in ["default", "strict", "rigorous"].iter().zip(&mut modes.exact) {
             cells.extend(check(TOP, mode, two_point));
         }
-        // The weights of missed tokens have no bound, so the rigorous mode does not allow it.
+        // The weights of missed tokens have no bound, so the rigorous mode rejects this selector.
         for (mode, cells) in ["default", "strict"].iter().zip(&mut modes.forgetful) {
             cells.extend(check(FORGETFUL, mode, has_tail));
         }
