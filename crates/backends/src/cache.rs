@@ -157,14 +157,14 @@ impl Cache {
     /// Returns a cache of the first `tokens` rows. It shares the full chunks and copies the rows
     /// after them.
     pub(crate) fn truncated(&self, tokens: usize) -> Result<Self> {
-        let (full, behind) = (tokens / self.sizes.full(), tokens % self.sizes.full());
+        let (full, rest) = (tokens / self.sizes.full(), tokens % self.sizes.full());
         let last = self.full.get(full).map(|chunk| (&*chunk.block, chunk.offset));
         let last = last.or(self.tail.as_ref().map(|tail| (tail, 0)));
-        let used = self.row.bytes_of(behind);
+        let used = self.row.bytes_of(rest);
         let copy = |(block, offset): (&MemoryBlock, usize)| {
             block.copy(offset, used, block.bytes().min(self.row.bytes_of(self.sizes.full())))
         };
-        let tail = last.filter(|_| behind > 0).map(copy).transpose()?;
+        let tail = last.filter(|_| rest > 0).map(copy).transpose()?;
         let full = self.full[..full].to_vec();
         let freed = full.iter().filter(|chunk| chunk.freed).count() * self.sizes.full();
         Ok(Self { len: tokens, full, tail, freed, ..*self })

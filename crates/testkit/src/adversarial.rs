@@ -180,7 +180,7 @@ pub fn sweep() -> Vec<AdversarialHead> {
     kinds.into_iter().flat_map(|kind| shapes.map(|shape| head(kind, shape))).collect()
 }
 
-/// A head whose keys are still divided into logits and residuals.
+/// A head under construction: keys are stored as logits and residuals.
 struct Draft {
     rng: ChaCha8Rng,
     /// Orthonormal directions of the queries.

@@ -187,7 +187,7 @@ pub struct Counts {
     pub founded: usize,
     /// Number of rows without a promise.
     pub withheld: usize,
-    /// Number of rows whose last check did not find the sample large enough for the promise.
+    /// Number of rows whose sample was too small for the promise at the last check.
     pub unheld: usize,
     /// Number of rows whose promise is held although the error bar is larger than epsilon.
     pub loose: usize,

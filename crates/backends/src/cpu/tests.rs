@@ -248,8 +248,8 @@ fn feedback_contains_the_logit_of_each_token_read() {
                 assert!((logit - want_logit).abs() < 1e-4, "token {token}");
                 want.add(logit, 1.0 / f64::from(list.probabilities[i]), &[]);
             }
-            let apart = got.sums.log_denominator() - want.log_denominator();
-            assert!(apart.abs() < 1e-5, "member {member}: {apart:e}");
+            let difference = got.sums.log_denominator() - want.log_denominator();
+            assert!(difference.abs() < 1e-5, "member {member}: {difference:e}");
         }
     }
 }
@@ -301,9 +301,9 @@ impl Estimator for MostTokens {
 /// Weights differ from piece to piece; logits are similar, or much larger in one lane.
 #[test]
 fn long_lists_are_summed_once_and_relative_to_the_largest_logit() {
-    let alike = |i: usize| i as f32 / 9000.0;
-    let apart_in_one_lane = |i: usize| if i > 1500 && i % 16 == 13 { 150.0 } else { 0.0 };
-    let logits: [&dyn Fn(usize) -> f32; 2] = [&alike, &apart_in_one_lane];
+    let similar = |i: usize| i as f32 / 9000.0;
+    let large_in_one_lane = |i: usize| if i > 1500 && i % 16 == 13 { 150.0 } else { 0.0 };
+    let logits: [&dyn Fn(usize) -> f32; 2] = [&similar, &large_in_one_lane];
     for (group, logit) in [1, 2, 4].into_iter().flat_map(|group| logits.map(|f| (group, f))) {
         let mut world = World::new(group, (32, 3), 9000, Storage::F32, 5);
         let keys = Array2::from_shape_fn((9000, 32), |(i, _)| logit(i));
@@ -322,8 +322,8 @@ fn long_lists_are_summed_once_and_relative_to_the_largest_logit() {
             });
             for (member, got) in got.iter().enumerate() {
                 let weight = |i: usize| f64::from(log_weights[i]).exp2();
-                let apart = apart(got, &exact(&step, member, &list, weight));
-                assert!(apart < 1e-4, "{level:?}, member {member}: {apart:e}");
+                let difference = difference(got, &exact(&step, member, &list, weight));
+                assert!(difference < 1e-4, "{level:?}, member {member}: {difference:e}");
             }
         }
     }
@@ -356,7 +356,7 @@ fn exact(step: &Step<'_>, member: usize, tokens: &[u32], weight: impl Fn(usize) 
 }
 
 /// Largest difference of two sums, relative to the denominator; NaN if any difference is NaN.
-fn apart(got: &Softmax, want: &Softmax) -> f64 {
+fn difference(got: &Softmax, want: &Softmax) -> f64 {
     let mut got = got.clone();
     got.rebase(want.shift());
     let relative = |got: f64, want: f64, scale: f64| (got - want).abs() / scale;
@@ -406,8 +406,8 @@ proptest! {
                     (&plain, exact(&step, member, &list, |_| 1.0)),
                     (&weighted, exact(&step, member, &list, weight)),
                 ] {
-                    let apart = apart(&got[member], &want);
-                    prop_assert!(apart < 3e-6, "{level:?}, member {member}: {apart:e}");
+                    let difference = difference(&got[member], &want);
+                    prop_assert!(difference < 3e-6, "{level:?}, member {member}: {difference:e}");
                 }
             }
         }
@@ -571,7 +571,7 @@ fn statistics_of_long_samples_are_computed_in_parts() {
 }
 
 /// The squares or fourth powers of the numbers are out of the range of f32, with and without tokens
-/// of value zero and much larger weight beside them.
+/// of value zero and much larger weight.
 #[test]
 fn statistics_are_right_at_any_magnitude() {
     for (magnitude, gap) in [
@@ -651,8 +651,8 @@ fn the_mean_of_equal_values_is_the_value() {
         for level in Level::all() {
             let sums = heads.sums(level, TokenSpan::Range(0, tokens), None);
             for x in sums.iter().flat_map(Softmax::output) {
-                let apart = (x - f64::from(value)).abs();
-                assert!(apart < 5e-6, "{level:?}, {group} heads: {apart:e}");
+                let difference = (x - f64::from(value)).abs();
+                assert!(difference < 5e-6, "{level:?}, {group} heads: {difference:e}");
             }
         }
     }

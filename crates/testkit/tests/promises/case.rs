@@ -168,7 +168,7 @@ pub(crate) fn count(cells: &[Cell], condition: impl Fn(&Cell) -> bool) -> usize 
 }
 
 /// Asserts a condition of every cell.
-pub(crate) fn all(cells: &[Cell], condition: impl Fn(&Cell) -> bool) {
+pub(crate) fn assert_all(cells: &[Cell], condition: impl Fn(&Cell) -> bool) {
     for cell in cells {
         assert!(condition(cell), "{cell:?}");
     }
