@@ -68,8 +68,8 @@ impl Cpu {
 
     /// Computes one step of one KV head on the calling thread, over a KV cache of the caller.
     ///
-    /// Rows are read in place, each once for all query heads that share its token list. Cost: that
-    /// of the pipeline and of the rows that it reads, and a bounds check of each page of rows.
+    /// Rows are read in place, each once for all query heads that share a token list. The cost is
+    /// that of the pipeline, of reading the rows, and of a bounds check for each page of rows.
     ///
     /// `head.pipeline` must have indexed all tokens. No times are measured: [`FallBack::ByClock`]
     /// acts like `ByCount`.

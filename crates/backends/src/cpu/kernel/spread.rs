@@ -153,9 +153,10 @@ unsafe fn add_spread<S: Simd>(
     let unit = S::splat(centre.unit);
     let squared_norm = S::mul(norms, S::mul(norms, unit));
     let twice_out = S::mul(dot_out, S::splat(2.0 * centre.unit));
-    let apart = S::sub(S::add(squared_norm, S::splat(centre.out_squared * centre.unit)), twice_out);
+    let squared_distance =
+        S::sub(S::add(squared_norm, S::splat(centre.out_squared * centre.unit)), twice_out);
     let along = S::mul(S::sub(dot_mean, S::splat(centre.out_mean)), S::splat(2.0 * centre.unit));
-    let squared_w = S::mul(e, S::sub(S::mul(e, apart), along));
+    let squared_w = S::mul(e, S::sub(S::mul(e, squared_distance), along));
     let squared_w = S::add(squared_w, S::splat(centre.mean_squared * centre.unit));
     let squared_w = S::mul(mask, S::max(squared_w, S::splat(0.0)));
 
