@@ -1,8 +1,8 @@
 //! KV cache of one KV head, laid out for reading tokens by index.
 //!
-//! A token's key and value lie side by side in one row, so that reading a token is one random
-//! access. Rows lie in chunks of a power of two. Full chunks never move or change, and forks share
-//! them; the last chunk, partly filled, belongs to one cache alone.
+//! A token's key and value are adjacent in one row, so that reading a token is one random access.
+//! Rows are in chunks; the number of rows of a full chunk is a power of two. Full chunks are never
+//! written again, so forks share them. The last chunk, which is not full, belongs to one cache.
 
 mod block;
 mod free;

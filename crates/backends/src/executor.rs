@@ -10,7 +10,7 @@ use vattention_core::{
 use crate::input::{check_lengths, limits};
 use crate::workers::Workers;
 
-/// Computes the steps of one layer of one sequence; a [`Layer`](crate::Layer) does all the rest.
+/// Computes the steps of one layer of one sequence; a [`Layer`](crate::Layer) does everything else.
 pub trait Executor: Send + Sized + 'static {
     /// True if [`answer`](Self::answer) can fail.
     const FALLIBLE: bool;

@@ -85,8 +85,8 @@ pub(crate) fn check_classes(
     }
 }
 
-/// Checks the number of visible tokens of each query, between 1 and `held`. Without `visible`, all
-/// `held` tokens are visible to each of the queries.
+/// Returns the number of visible tokens of each query, after checking that it is between 1 and
+/// `held`. Without `visible`, all `held` tokens are visible to all queries.
 pub(crate) fn limits(visible: Option<&[usize]>, queries: usize, held: usize) -> Result<Vec<usize>> {
     let Some(visible) = visible else {
         if held == 0 && queries > 0 {

@@ -337,7 +337,7 @@ fn rows_of_lists<'a>(config: &dyn SamplerConfig, step: &Step<'a>) -> Vec<Vec<Row
     lists
 }
 
-/// Picks one token, and those with the best scores if the sampler wants scores.
+/// Picks one token, and those with the best scores if the sampler needs scores.
 fn pick(config: &dyn SamplerConfig, rows: &[Row<'_>]) -> Picks {
     let visible = rows[0].visible();
     let mut picks = Picks::new(visible);
