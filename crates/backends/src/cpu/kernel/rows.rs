@@ -246,7 +246,7 @@ impl<'a, E: Copy> Vectors<'a, E> {
     #[inline(never)]
     unsafe fn find(&self, tokens: &[usize], out: &mut [*const E]) {
         let BlockLayout { first, per_block, .. } = self.layout;
-        // A loop for each kind of storage has no branches.
+        // Each kind of storage has its own loop, so that no loop tests the kind of storage.
         let pairs = out.iter_mut().zip(tokens);
         match (self.blocks, self.log2_per_block) {
             (Blocks::One(block), _) => {
