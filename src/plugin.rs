@@ -11,7 +11,7 @@
 //! `tunable` returns the settings that control how many tokens are read, so that searches can vary
 //! them. The crate `vattention-testkit` tests the laws of a plug-in's kind in one line.
 //! `examples/custom_plugins` in the repository has a plug-in of each kind, and `docs/embedding.md`
-//! explains how to make a crate of them.
+//! explains how to build a crate of plug-ins.
 
 pub use vattention_core::{
     Error, Estimator, Fraction, Goal, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats,

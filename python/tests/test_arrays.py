@@ -143,7 +143,7 @@ def test_keys_and_values_are_refused_whole():
     bad[1, 2, 3] = np.nan
     with pytest.raises(ValueError, match=r"values\[1, 2, 3\] is NaN"):
         attention.append(keys, bad)
-    with pytest.raises(ValueError, match="values: expected 5 tokens, as many as keys, got 4"):
+    with pytest.raises(ValueError, match="values: expected 5, one per key, got 4"):
         attention.append(keys, keys[:, :4])
     assert len(attention) == 0
 

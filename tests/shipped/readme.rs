@@ -1,4 +1,4 @@
-//! Checks that commands, tables, pipelines and code in the README and in docs are the shipped ones.
+//! Checks that commands, tables, pipelines and code in the README and in docs match the repository.
 
 use crate::files;
 use vattention::all_backends;

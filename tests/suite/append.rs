@@ -1,5 +1,5 @@
 //! Rows in f16 and bf16 are appended as the same rows in f32, on every backend, in every storage
-//! and however they lie.
+//! and in any memory layout.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! All pipelines of `configs/` on all backends (rule 10).
+//! All pipelines of `configs/` on all backends: rule 10 of `crates/core/tests/suite/rules.rs`.
 
 use crate::common;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use vattention::{
     engine::Pipeline, plugin::Site,
 };
 
-/// Shapes with and without groups, and with values shorter and longer than keys. The last is that
-/// of the model for which the files of `weights/` were trained.
+/// Shapes with and without groups, and with values shorter and longer than keys. The last shape is
+/// that of the model for which the files of `weights/` were trained.
 const SHAPES: [Shape; 5] = [
     Shape { query_heads: 3, kv_heads: 3, head_dim: 16, value_dim: 16 },
     Shape { query_heads: 8, kv_heads: 2, head_dim: 16, value_dim: 12 },
@@ -183,7 +183,7 @@ fn picks_are_equal_on_small_integers() {
     }
 }
 
-/// All storages, or one of them in turn on a GPU, which may be emulated.
+/// All storages; on a GPU, which may be emulated and slow, one of them, which depends on `turn`.
 fn storages(backend: &dyn Backend, turn: u64) -> Vec<Storage> {
     let all = [Storage::F32, Storage::F16, Storage::Bf16];
     if backend.name() == "cuda" { vec![all[turn as usize % 3]] } else { all.to_vec() }
@@ -211,7 +211,8 @@ fn outputs_are_the_sums_over_the_reported_picks() {
     }
 }
 
-/// Outputs have the same bits on any number of threads, and with one call per query or for all.
+/// Outputs have the same bits on any number of threads, and with one call per query or one call for
+/// all queries.
 #[test]
 fn results_do_not_depend_on_threads_or_on_calls() {
     for shape in [SHAPES[1], MODEL] {
@@ -453,7 +454,7 @@ fn bad_input_is_an_error_and_changes_nothing() {
         let all = errors.join("\n");
         for part in [
             "keys: expected [2, 2300, 16], got [1, 2300, 16]",
-            "values: expected 2300 tokens, as many as keys, got 5",
+            "values: expected 2300, one per key, got 5",
             "values: expected [2, 2300, 12], got [2, 2300, 16]",
             "keys[1, 7, 3] is NaN: expected a finite number of magnitude at most 6.5504e4",
             "values[0, 9, 2] is 6.552e4: expected a finite number of magnitude at most 6.5504e4",

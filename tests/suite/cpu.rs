@@ -394,7 +394,7 @@ fn both_share_modes_agree_with_the_reference() {
 }
 
 #[test]
-fn shapes_that_are_not_multiples_of_tiles_are_right() {
+fn shapes_that_are_not_multiples_of_tiles_agree_with_the_reference() {
     for (group, head_dim, value_dim) in [(1, 1, 1), (3, 33, 7), (7, 100, 257), (16, 256, 32)] {
         let shape = Shape { query_heads: group, kv_heads: 1, head_dim, value_dim };
         let dense = load(common::root("configs/dense.toml")).unwrap();

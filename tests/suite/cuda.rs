@@ -58,8 +58,9 @@ fn state(attention: &dyn Attention, shape: Shape) -> (usize, Vec<u32>, Selection
     (attention.len(), bits, output.selection.unwrap())
 }
 
-/// Runs repeatedly, and lets a later call to the device fail each time, until no call fails.
-/// Returns the number of calls and the result.
+/// Calls `run` repeatedly and lets one call to the device fail, a later one each time, until no
+/// call fails. Calls `check` after each failure. Returns the number of calls to the device in the
+/// last run, and its result.
 fn fail_at_each_call<D: Device, T>(
     device: &Watched<D>,
     mut run: impl FnMut() -> Result<T>,

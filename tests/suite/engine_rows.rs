@@ -235,7 +235,7 @@ fn rows_that_kernels_cannot_read_are_errors() {
     let unpadded = Tokens::strided(&wide, 10, 40, 64);
     for (error, part) in [
         (error_of(unpadded, values, 10, &queries), "a multiple of 32"),
-        (error_of(keys, Tokens::new(&half, 10, 32), 10, &queries), "stored as the keys are"),
+        (error_of(keys, Tokens::new(&half, 10, 32), 10, &queries), "the number type of the keys"),
         (error_of(keys, values.range(0..9), 10, &queries), "values"),
         (error_of(keys, Tokens::new(&wide, 10, 64), 10, &queries), "value_dim"),
         (error_of(values, values, 10, &queries), "head_dim"),

@@ -15,7 +15,7 @@ use vattention::{
     Attention, FallBack, Options, Output, PipelineConfig, Shape, available_backends, backend,
 };
 
-/// Rows whose softmax scale is no power of two, so that backends round their logits differently.
+/// Shape whose softmax scale is no power of two, so that backends round logits differently.
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 8 };
 const STEPS: usize = 36;
 
@@ -25,10 +25,10 @@ fn pipeline(toml: &str) -> Arc<PipelineConfig> {
 
 /// A prompt, and new tokens and a query for each step.
 #[derive(Clone)]
-struct Story {
+struct Decoding {
     prompt: usize,
     /// Number of the prompt's last queries that selectors observe.
-    shown: usize,
+    observed: usize,
     /// Number of new tokens before each step.
     new: usize,
     keys: Array3<f32>,
@@ -37,19 +37,19 @@ struct Story {
     seed: u64,
 }
 
-/// Prints the values that determine the story.
-impl std::fmt::Debug for Story {
+/// Prints the values that determine the decoding.
+impl std::fmt::Debug for Decoding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { prompt, shown, new, seed, .. } = self;
-        write!(f, "Story::new({prompt}, {shown}, {new}, {seed}, false)")
+        let Self { prompt, observed, new, seed, .. } = self;
+        write!(f, "Decoding::new({prompt}, {observed}, {new}, {seed}, false)")
     }
 }
 
-impl Story {
-    fn new(prompt: usize, shown: usize, new: usize, seed: u64, whole: bool) -> Self {
+impl Decoding {
+    fn new(prompt: usize, observed: usize, new: usize, seed: u64, integers: bool) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut make = |heads, rows, dim| {
-            if whole {
+            if integers {
                 let numbers = Uniform::new_inclusive(-2_i8, 2).unwrap();
                 Array3::random_using((heads, rows, dim), numbers, &mut rng).mapv(f32::from)
             } else {
@@ -59,12 +59,12 @@ impl Story {
         let tokens = prompt + new * STEPS;
         Self {
             prompt,
-            shown,
+            observed,
             new,
             seed,
             keys: make(SHAPE.kv_heads, tokens, SHAPE.head_dim),
             values: make(SHAPE.kv_heads, tokens, SHAPE.value_dim),
-            queries: make(SHAPE.query_heads, shown + STEPS, SHAPE.head_dim),
+            queries: make(SHAPE.query_heads, observed + STEPS, SHAPE.head_dim),
         }
     }
 
@@ -93,15 +93,15 @@ impl Story {
     ) -> Box<dyn Attention> {
         let mut attention = backend(name).unwrap().start(pipeline, 0, SHAPE, options).unwrap();
         self.append(&mut *attention, 0..self.prompt);
-        if self.shown > 0 {
-            attention.observe(self.queries.slice(s![.., ..self.shown, ..])).unwrap();
+        if self.observed > 0 {
+            attention.observe(self.queries.slice(s![.., ..self.observed, ..])).unwrap();
         }
         attention
     }
 
     fn step(&self, attention: &mut dyn Attention, step: usize) -> Output {
         self.append(attention, self.tokens(step) - self.new..self.tokens(step));
-        let query = self.shown + step;
+        let query = self.observed + step;
         attention.attend(self.queries.slice(s![.., query..=query, ..]), None).unwrap()
     }
 
@@ -111,26 +111,26 @@ impl Story {
     }
 }
 
-fn stories() -> impl Strategy<Value = Story> {
-    (1_usize..150, 0_usize..8, 1_usize..4, 0_u64..1000).prop_map(|(prompt, shown, new, seed)| {
-        Story::new(prompt, shown.min(prompt), new, seed, false)
+fn decodings() -> impl Strategy<Value = Decoding> {
+    (1_usize..150, 0_usize..8, 1_usize..4, 0_u64..1000).prop_map(|(prompt, observed, new, seed)| {
+        Decoding::new(prompt, observed.min(prompt), new, seed, false)
     })
 }
 
 /// Tokens that a query head read with probability 1.
 fn certain(output: &Output, head: usize) -> BTreeSet<usize> {
     let (tokens, probabilities) = output.selection.as_ref().unwrap().row(head);
-    let sure = tokens.iter().zip(probabilities).filter(|&(_, &p)| p == 1.0);
-    sure.map(|(&token, _)| token as usize).collect()
+    let certain = tokens.iter().zip(probabilities).filter(|&(_, &p)| p == 1.0);
+    certain.map(|(&token, _)| token as usize).collect()
 }
 
 /// Asserts that a token that is not read at a step is not read at later steps.
-fn check_no_resurrection(outputs: &[Output], head: usize, tokens: impl Fn(usize) -> usize) {
-    let mut gone = BTreeSet::new();
+fn check_evicted_stay_evicted(outputs: &[Output], head: usize, tokens: impl Fn(usize) -> usize) {
+    let mut evicted = BTreeSet::new();
     for (step, output) in outputs.iter().enumerate() {
         let picked = certain(output, head);
-        assert!(picked.is_disjoint(&gone), "step {step}: {:?}", picked.intersection(&gone));
-        gone.extend((0..tokens(step)).filter(|token| !picked.contains(token)));
+        assert!(picked.is_disjoint(&evicted), "step {step}: {:?}", picked.intersection(&evicted));
+        evicted.extend((0..tokens(step)).filter(|token| !picked.contains(token)));
     }
 }
 
@@ -145,46 +145,48 @@ fn share(share: f64, tokens: usize) -> usize {
 
 proptest! {
     #![proptest_config(cases(24))]
-    /// After each step at most `heavy + recent` of all tokens are live, including the recent ones.
-    /// The query heads of a group read the same tokens.
+    /// After each step, at most the share `heavy + recent` of all tokens is live, recent tokens
+    /// included. The query heads of a group read the same tokens.
     #[test]
     fn h2o_keeps_its_capacity(
-        story in stories(),
+        decoding in decodings(),
         name in prop::sample::select(vec!["cpu", "reference"]),
     ) {
         let pipeline = pipeline("[[selectors]]\ntype = \"h2o\"\nheavy = 0.2\nrecent = 0.1\n");
-        let outputs = story.run(name, &pipeline);
+        let outputs = decoding.run(name, &pipeline);
         for head in 0..SHAPE.query_heads {
             let capacity = |tokens: usize| share(0.2, tokens) + share(0.1, tokens);
-            let first = if story.shown > 0 { capacity(story.prompt) } else { story.prompt };
-            let mut kept = story.prompt.min(first);
+            let Decoding { prompt, observed, .. } = decoding;
+            let first = if observed > 0 { capacity(prompt) } else { prompt };
+            let mut live = prompt.min(first);
             for (step, output) in outputs.iter().enumerate() {
-                let (tokens, picked) = (story.tokens(step), certain(output, head));
-                prop_assert_eq!(picked.len(), kept + story.new);
-                kept = picked.len().min(capacity(tokens));
+                let (tokens, picked) = (decoding.tokens(step), certain(output, head));
+                prop_assert_eq!(picked.len(), live + decoding.new);
+                live = picked.len().min(capacity(tokens));
                 let recent = tokens - share(0.1, tokens)..tokens;
                 prop_assert!(recent.into_iter().all(|token| picked.contains(&token)));
                 prop_assert_eq!(picked, certain(output, head / 2 * 2));
             }
-            check_no_resurrection(&outputs, head, |step| story.tokens(step));
+            check_evicted_stay_evicted(&outputs, head, |step| decoding.tokens(step));
         }
     }
 
     /// All steps read the same tokens of the prompt, and all later tokens.
     #[test]
-    fn snapkv_keeps_all_tokens_after_the_prompt(story in stories(), size in 1_usize..60) {
+    fn snapkv_keeps_all_tokens_after_the_prompt(decoding in decodings(), size in 1_usize..60) {
         let pipeline =
             pipeline(&format!("[[selectors]]\ntype = \"snapkv\"\nsize = {size}\nwindow = 4\n"));
         for name in ["cpu", "reference"] {
-            let outputs = story.run(name, &pipeline);
+            let outputs = decoding.run(name, &pipeline);
             for head in 0..SHAPE.query_heads {
                 let first = certain(&outputs[0], head);
-                let kept = first.iter().filter(|&&token| token < story.prompt).count();
-                let want = if story.shown > 0 { size.min(story.prompt) } else { story.prompt };
+                let kept = first.iter().filter(|&&token| token < decoding.prompt).count();
+                let Decoding { prompt, observed, .. } = decoding;
+                let want = if observed > 0 { size.min(prompt) } else { prompt };
                 prop_assert_eq!(kept, want);
                 for (step, output) in outputs.iter().enumerate() {
                     let mut want = first.clone();
-                    want.extend(story.prompt..story.tokens(step));
+                    want.extend(decoding.prompt..decoding.tokens(step));
                     prop_assert_eq!(certain(output, head), want);
                 }
             }
@@ -194,7 +196,7 @@ proptest! {
     /// A fork reads the same tokens as its original, and a fork with other queries has no effect on
     /// them.
     #[test]
-    fn forks_learn_independently(story in stories(), forked in 0..STEPS, which in 0_usize..8) {
+    fn forks_learn_independently(decoding in decodings(), forked in 0..STEPS, which in 0_usize..8) {
         let toml = [
             "type = \"h2o\"\nheavy = 9\nrecent = 5",
             "type = \"snapkv\"\nsize = 20\nwindow = 4",
@@ -206,30 +208,31 @@ proptest! {
             "type = \"retrieval-attention\"\nsize = 12\nneighbours = 5",
         ][which];
         let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
-        let outputs = story.run("cpu", &pipeline);
-        let mut original = story.start("cpu", &pipeline);
-        (0..forked).for_each(|step| drop(story.step(&mut *original, step)));
+        let outputs = decoding.run("cpu", &pipeline);
+        let mut original = decoding.start("cpu", &pipeline);
+        (0..forked).for_each(|step| drop(decoding.step(&mut *original, step)));
         let mut same = original.fork(None).unwrap();
         let mut other = original.fork(None).unwrap();
-        let other_story = Story { queries: story.queries.mapv(|x| -2.0 * x), ..story.clone() };
-        (forked..STEPS).for_each(|step| drop(other_story.step(&mut *other, step)));
+        let queries = decoding.queries.mapv(|x| -2.0 * x);
+        let with_other_queries = Decoding { queries, ..decoding.clone() };
+        (forked..STEPS).for_each(|step| drop(with_other_queries.step(&mut *other, step)));
         for (step, output) in outputs.iter().enumerate().skip(forked) {
-            prop_assert_eq!(&story.step(&mut *same, step).selection, &output.selection);
-            prop_assert_eq!(&story.step(&mut *original, step).out, &output.out);
+            prop_assert_eq!(&decoding.step(&mut *same, step).selection, &output.selection);
+            prop_assert_eq!(&decoding.step(&mut *original, step).out, &output.out);
         }
     }
 
     /// With a capacity for all tokens, a selector equals dense attention.
     #[test]
-    fn a_capacity_for_all_tokens_is_dense_attention(story in stories()) {
-        let dense = story.run("cpu", &pipeline(""));
+    fn a_capacity_for_all_tokens_is_dense_attention(decoding in decodings()) {
+        let dense = decoding.run("cpu", &pipeline(""));
         for toml in [
             "type = \"h2o\"\nheavy = 200\nrecent = 200",
             "type = \"snapkv\"\nsize = 400",
             "type = \"inf-llm\"\nsize = 400",
             "type = \"squeezed-attention\"\nsize = 400\nclusters = 0.2\nwindow = 9",
         ] {
-            let outputs = story.run("cpu", &pipeline(&format!("[[selectors]]\n{toml}\n")));
+            let outputs = decoding.run("cpu", &pipeline(&format!("[[selectors]]\n{toml}\n")));
             for (output, dense) in outputs.iter().zip(&dense) {
                 prop_assert_eq!(&output.out, &dense.out);
             }
@@ -238,11 +241,11 @@ proptest! {
 
     /// A sample after an evicting selector draws evicted tokens, and does not change the eviction.
     #[test]
-    fn a_sample_draws_evicted_tokens(story in stories()) {
+    fn a_sample_draws_evicted_tokens(decoding in decodings()) {
         let h2o = "[[selectors]]\ntype = \"h2o\"\nheavy = 0.1\nrecent = 0.1\n";
-        let alone = story.run("cpu", &pipeline(h2o));
+        let alone = decoding.run("cpu", &pipeline(h2o));
         let estimator = "[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.3\n";
-        let sampled = story.run("cpu", &pipeline(&format!("{h2o}{estimator}")));
+        let sampled = decoding.run("cpu", &pipeline(&format!("{h2o}{estimator}")));
         let last = STEPS - 1;
         for head in 0..SHAPE.query_heads {
             for (step, (alone, sampled)) in alone.iter().zip(&sampled).enumerate() {
@@ -253,7 +256,7 @@ proptest! {
             }
             let row = &sampled[last].rows[head];
             if row.density() < 1.0 {
-                prop_assert_eq!(row.sampled, share(0.3, story.tokens(last)));
+                prop_assert_eq!(row.sampled, share(0.3, decoding.tokens(last)));
             }
         }
     }
@@ -279,10 +282,10 @@ fn backends_learn_the_same_from_small_integers() {
     ] {
         let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
         for seed in 0..12 {
-            let story = Story::new(600, [0, 6][seed as usize % 2], 2, seed, true);
-            let expected = story.run("reference", &pipeline);
+            let decoding = Decoding::new(600, [0, 6][seed as usize % 2], 2, seed, true);
+            let expected = decoding.run("reference", &pipeline);
             for backend in available_backends() {
-                let outputs = story.run(backend.name(), &pipeline);
+                let outputs = decoding.run(backend.name(), &pipeline);
                 for (step, (ours, theirs)) in outputs.iter().zip(&expected).enumerate() {
                     let place = format!("{} {toml}, seed {seed}, step {step}", backend.name());
                     assert_eq!(ours.selection, theirs.selection, "{place}");
@@ -295,15 +298,15 @@ fn backends_learn_the_same_from_small_integers() {
 /// Feedback has an effect: with other queries, other tokens remain.
 #[test]
 fn live_tokens_depend_on_the_queries() {
-    let story = Story::new(200, 0, 1, 3, false);
-    let other = Story { queries: story.queries.mapv(|x| -x), ..story.clone() };
+    let decoding = Decoding::new(200, 0, 1, 3, false);
+    let other = Decoding { queries: decoding.queries.mapv(|x| -x), ..decoding.clone() };
     for toml in [
         "type = \"h2o\"\nheavy = 9\nrecent = 5",
         "type = \"inf-llm\"\nsize = 12\nblock = 5\nrepresentatives = 2",
     ] {
         let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
-        let last = |story: &Story| story.run("cpu", &pipeline).pop().unwrap().selection;
-        assert_ne!(last(&story), last(&other), "{toml}");
+        let last = |decoding: &Decoding| decoding.run("cpu", &pipeline).pop().unwrap().selection;
+        assert_ne!(last(&decoding), last(&other), "{toml}");
     }
 }
 
@@ -333,27 +336,27 @@ fn freeing_evicted_tokens_changes_no_result() {
     for toml in EVICTING {
         let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
         for (seed, name) in [(0, "cpu"), (1, "cpu"), (2, "reference")] {
-            let story = Story::new(700, 6, 2, seed, false);
-            let mut holding = story.start(name, &pipeline);
-            let mut freeing = story.start_with(name, &pipeline, &freeing());
+            let decoding = Decoding::new(700, 6, 2, seed, false);
+            let mut holding = decoding.start(name, &pipeline);
+            let mut freeing = decoding.start_with(name, &pipeline, &freeing());
             for step in 0..STEPS {
                 if step == STEPS / 3 {
                     freeing = freeing.fork(None).unwrap();
                 }
                 if step == STEPS / 2 {
-                    let queries = story.queries.slice(s![.., ..5, ..]);
+                    let queries = decoding.queries.slice(s![.., ..5, ..]);
                     holding.observe(queries).unwrap();
                     freeing.observe(queries).unwrap();
                 }
-                let expected = story.step(&mut *holding, step);
-                let got = story.step(&mut *freeing, step);
+                let expected = decoding.step(&mut *holding, step);
+                let got = decoding.step(&mut *freeing, step);
                 let place = format!("{name} {toml}, seed {seed}, step {step}");
                 assert_eq!(got.selection, expected.selection, "{place}");
                 assert_eq!(got.out, expected.out, "{place}");
             }
             let row = 4 * (32 + 32) * SHAPE.kv_heads;
             assert_eq!(holding.held_bytes(), holding.len() * row, "{name} {toml}");
-            let live = expected_live(&story.step(&mut *holding, STEPS - 1));
+            let live = expected_live(&decoding.step(&mut *holding, STEPS - 1));
             let held = freeing.held_bytes() / row;
             assert!(
                 live <= held && held < holding.len() * 9 / 10,
@@ -375,10 +378,10 @@ fn no_row_that_may_be_read_is_freed() {
     let quest = "[[selectors]]\ntype = \"quest\"\nsize = 0.1\n";
     let sampled = format!("{h2o}[estimator]\ntype = \"ratio\"\nepsilon = 0.2\ndelta = 0.2\n");
     for toml in ["", quest, &format!("{h2o}{quest}"), &sampled] {
-        let story = Story::new(300, 6, 2, 1, false);
-        let mut attention = story.start_with("cpu", &pipeline(toml), &freeing());
+        let decoding = Decoding::new(300, 6, 2, 1, false);
+        let mut attention = decoding.start_with("cpu", &pipeline(toml), &freeing());
         for step in 0..4 {
-            let live = story.step(&mut *attention, step).selection.unwrap().live;
+            let live = decoding.step(&mut *attention, step).selection.unwrap().live;
             assert!(live.iter().all(Option::is_none), "{toml}");
         }
         assert_eq!(attention.held_bytes(), attention.len() * 4 * 64 * SHAPE.kv_heads, "{toml}");
@@ -387,14 +390,14 @@ fn no_row_that_may_be_read_is_freed() {
 
 #[test]
 fn operations_that_need_freed_tokens_are_errors() {
-    let story = Story::new(300, 6, 2, 1, false);
+    let decoding = Decoding::new(300, 6, 2, 1, false);
     let window = pipeline("[[selectors]]\ntype = \"window\"\nsize = 32\n");
-    let mut attention = story.start_with("cpu", &window, &freeing());
-    story.step(&mut *attention, 0);
-    let query = story.queries.slice(s![.., ..1, ..]);
+    let mut attention = decoding.start_with("cpu", &window, &freeing());
+    decoding.step(&mut *attention, 0);
+    let query = decoding.queries.slice(s![.., ..1, ..]);
     let error = attention.attend(query, Some(&[301])).unwrap_err();
     let expected =
-        "visible[0]: expected at least 302, as before: evicted tokens are freed, got 301";
+        "visible[0]: expected at least 302, because evicted tokens below are freed, got 301";
     assert_eq!(error.to_string(), expected);
     let error = attention.truncate(302).unwrap_err();
     assert!(error.to_string().starts_with("evicted tokens have been freed"), "{error}");

@@ -80,14 +80,20 @@ fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
 }
 
 /// Function that creates an estimator from its terms.
-type Make = fn(Terms) -> Box<dyn Estimator>;
+type MakeEstimator = fn(Terms) -> Box<dyn Estimator>;
 
 /// Finite-population correction of a budget, for a number of tokens.
-type Finite = fn(f64, usize) -> f64;
+type FiniteCorrection = fn(f64, usize) -> f64;
 
 /// Checks the budget of an estimator with and without finite-population correction, in whole
 /// tokens.
-fn check_budget(row: &Value, make: Make, finite: Finite, target: Target, combine: Combine) {
+fn check_budget(
+    row: &Value,
+    make: MakeEstimator,
+    finite: FiniteCorrection,
+    target: Target,
+    combine: Combine,
+) {
     let (inputs, want) = (&row["inputs"], row["expected"].as_f64().unwrap());
     let get = |key: &str| inputs[key].as_f64().unwrap_or(1.0);
     let n_s = get("n_s");

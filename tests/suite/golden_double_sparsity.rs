@@ -163,7 +163,7 @@ fn tokens_rank_as_by_the_peers_scores() {
             }
         }
     }
-    assert!(cuts >= 20 * skipped, "{skipped} of {cuts} cuts are too close to tell");
+    assert!(cuts >= 20 * skipped, "{skipped} of {cuts} cuts are too close to compare");
 }
 
 fn falling(scores: ArrayView1<'_, f32>) -> Vec<usize> {

@@ -12,9 +12,9 @@ use vattention::selectors::{Codebook, PartCodes};
 /// Number of first tokens, and of last ones, that are picked without codes.
 const CERTAIN: usize = 16;
 
-/// Codebooks `[kv_heads][parts]` of a composition's centroids `[kv_heads, parts, centroids,
-/// numbers]`.
-/// `phi` is the squared norm to which a part is extended, if it is.
+/// Builds codebooks `[kv_heads][parts]` from a composition's centroids
+/// `[kv_heads, parts, centroids, numbers]`. `phi` returns the squared norm to which keys are
+/// extended in a part of a KV head, if they are extended.
 fn codebooks(
     case: &Case,
     label: &str,

@@ -1,10 +1,11 @@
 //! Quest compared with page scores and picks of the reference implementation
 //! (`tests/golden/reference`).
 //!
-//! The peer picks whole pages, at least three, and unites them with earlier picks, while a size of
-//! ours is a number of new tokens. So the masks are equal if Quest comes first and its size is the
-//! number of tokens in the peer's pages. With few bits, scores differ too: the peer rounds to the
-//! nearest, so its scores are not bounds.
+//! The peer (the reference implementation) picks whole pages, at least three, and unites them with
+//! earlier picks, while our `size` is a number of tokens in addition to earlier picks. So the masks
+//! are equal if Quest is the first selector and its size is the number of tokens in the peer's
+//! pages. With few bits, scores differ too: the peer rounds to the nearest, so its scores are not
+//! bounds.
 
 use std::num::NonZeroUsize;
 
@@ -182,17 +183,18 @@ fn bounds_rounded_outwards_remain_bounds() {
     }
 }
 
-/// Returns for each visible token of a row if it is in the peer's `count` best pages.
+/// Returns a value for each visible token of a row: true if one of the peer's `count` best pages
+/// contains the token.
 fn their_pages(scores: &Array1<f64>, count: usize, visible: usize) -> Vec<bool> {
     let mut order: Vec<usize> = (0..visible.div_ceil(PAGE)).collect();
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
     (0..visible).map(|token| order[..count].contains(&(token / PAGE))).collect()
 }
 
-/// A size of whole pages without earlier picks picks the peer's pages, and with the sink and the
-/// window its mask. After other picks, it picks the same number of *other* tokens, unlike the peer.
-/// Rows with a partly visible page are left out, because the peer's score includes keys of the page
-/// that are not visible.
+/// With a size of whole pages and no earlier picks, Quest picks the peer's pages; these pages, the
+/// sink and the window are the peer's mask. After other picks, Quest picks the same number of
+/// *other* tokens, unlike the peer. Rows with a partly visible page are left out: the peer's score
+/// includes keys of the page that are not visible.
 #[test]
 fn a_size_of_whole_pages_picks_the_peers_pages() {
     let (mut whole_pages, mut rows) = (0, 0);

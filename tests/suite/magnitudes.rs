@@ -1,6 +1,6 @@
 //! Promises at magnitudes whose squares are out of the range of f32, on every backend and in every
-//! mode: 100 steps of two heads for each count, at a level of 1e-6. Samples are as large as those
-//! of the reference.
+//! mode. Each count is over 100 steps of two heads, at a significance level of 1e-6. Samples are as
+//! large as those of the reference.
 
 use crate::common;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_di
 const TOKENS: usize = 1500;
 
 /// Number of the prompt's last queries that are observed.
-const SHOWN: usize = 8;
+const OBSERVED: usize = 8;
 
 /// Keys, values and queries of a layer.
 struct Layer {
@@ -26,7 +26,7 @@ impl Layer {
         Self {
             keys: normal((SHAPE.kv_heads, TOKENS, SHAPE.head_dim), 1),
             values: normal((SHAPE.kv_heads, TOKENS, SHAPE.value_dim), 2),
-            queries: normal((SHAPE.query_heads, SHOWN, SHAPE.head_dim), 3),
+            queries: normal((SHAPE.query_heads, OBSERVED, SHAPE.head_dim), 3),
         }
     }
 
@@ -103,15 +103,15 @@ fn selectors_learn_from_a_truncated_prompt_or_steps_are_errors() {
             let backend = backend(backend_name).unwrap();
             let mut longer = layer.start(&*backend, config, 0);
             longer.append(0..TOKENS);
-            longer.observe(SHOWN);
+            longer.observe(OBSERVED);
             longer.attend().unwrap();
             longer.attention.truncate(TOKENS - 5).unwrap();
             let mut shorter = layer.start(&*backend, config, 1);
             shorter.append(0..TOKENS - 5);
-            shorter.observe(SHOWN - 5);
+            shorter.observe(OBSERVED - 5);
             assert_eq!(longer.attend(), shorter.attend(), "{context}");
 
-            for kept in [TOKENS - SHOWN, TOKENS - 50] {
+            for kept in [TOKENS - OBSERVED, TOKENS - 50] {
                 longer.attention.truncate(kept).unwrap();
                 let error = longer.attend().unwrap_err();
                 assert!(error.contains("has received none"), "{context}: {error}");
@@ -140,7 +140,7 @@ fn a_row_without_a_prompt_is_reported() {
         sequence.append(0..TOKENS);
         for observed in [false, true] {
             if observed {
-                sequence.observe(SHOWN);
+                sequence.observe(OBSERVED);
             }
             let output = sequence.attention.attend(layer.queries.view(), None).unwrap();
             assert!(output.rows.iter().all(|row| row.unobserved != observed), "{name}");

@@ -1,4 +1,4 @@
-//! Violations that `verify` finds and a pooled count does not, and its errors.
+//! Violations that `verify` finds and a pooled count does not, and error messages of `verify`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ fn layer(hidden: Option<usize>) -> TraceLayer {
     layer_of(20, &hidden)
 }
 
-/// A layer like [`layer`] with any number of queries and hidden ones.
+/// A layer like [`layer`] with any number of queries, of which the queries `hidden` attend to three
+/// tokens.
 fn layer_of(queries: usize, hidden: &[usize]) -> TraceLayer {
     let mut keys = Array3::zeros((1, 3000, 2));
     let mut values = Array3::from_elem((1, 3000, 1), 1.0);
@@ -83,7 +84,7 @@ fn a_row_that_always_fails_is_not_hidden_among_others() {
 }
 
 /// The promise is violated nearly always for 90 of 1,000 queries, with two samples each. Together,
-/// less than a tenth of the samples are violated, and two samples of one row contradict nothing.
+/// less than a tenth of the samples violate it, and two samples of one row contradict nothing.
 #[test]
 fn rows_that_always_fail_are_not_hidden_by_few_samples() {
     let hidden: Vec<usize> = (0..90).map(|i| 11 * i).collect();
@@ -125,7 +126,7 @@ fn a_suspicious_row_is_not_held() {
         let mut visible = vec![3000; 20];
         visible[3] = 1000;
         let layer = TraceLayer { visible: Some(visible), ..layer(None) };
-        run_pipeline(layer, coin(0.11), trials).unwrap()
+        run_pipeline(layer, coin_pipeline(0.11), trials).unwrap()
     };
     let few = verdict(2000);
     assert_eq!((few.row_coverage.unjudged, few.contradicted_by.len()), (0, 0));
@@ -139,7 +140,7 @@ fn a_suspicious_row_is_not_held() {
 #[test]
 fn the_least_trials_can_contradict_a_single_row() {
     let never = Stubborn { target: Target::Denominator, ..stubborn(0, 1e-9) };
-    let enough = run_pipeline(layer_of(1, &[]), flipping(never), 7).unwrap();
+    let enough = run_pipeline(layer_of(1, &[]), pipeline_with_coin(never), 7).unwrap();
     assert_eq!((enough.row_coverage.least_trials, enough.worst_row.violations), (7, 7));
     assert!(enough.contradicted_by.contains(&PromiseTest::Row), "{:?}", enough.worst_row);
 }
@@ -150,7 +151,7 @@ fn the_least_trials_can_contradict_a_single_row() {
 fn heads_that_share_samples_are_one_unit() {
     let units = |share, scope| {
         let content = Stubborn { scope, target: Target::Denominator, ..stubborn(0, 0.1) };
-        let pipeline = PipelineConfig { share, ..flipping(content) };
+        let pipeline = PipelineConfig { share, ..pipeline_with_coin(content) };
         let layer = TraceLayer { queries: Array3::zeros((16, 5, 2)), ..layer(None) };
         let RowsTogether { units, heads, samples, worst, .. } =
             run_pipeline(layer, pipeline, 30).unwrap().rows_together;
@@ -196,14 +197,16 @@ impl Sampler for Coin {
         stream: &Stream,
     ) -> Box<dyn Design + 'a> {
         let words = (0..rows[0].visible() as u32).zip(stream.words());
-        Box::new(Heads(words.filter(|(_, word)| word % 10 == 0).map(|(token, _)| token).collect()))
+        Box::new(CoinDesign(
+            words.filter(|(_, word)| word % 10 == 0).map(|(token, _)| token).collect(),
+        ))
     }
 }
 
 /// Tokens that were drawn.
-struct Heads(Vec<u32>);
+struct CoinDesign(Vec<u32>);
 
-impl Design for Heads {
+impl Design for CoinDesign {
     fn extend(&mut self, _: usize, out: &mut Vec<u32>) {
         out.extend(&self.0);
     }
@@ -217,14 +220,13 @@ impl Design for Heads {
     }
 }
 
-/// A pipeline whose estimator accepts any sample.
-fn coin(epsilon: f64) -> PipelineConfig {
-    let content = Stubborn { target: Target::Denominator, ..stubborn(0, epsilon) };
-    flipping(content)
+/// A pipeline with the sampler [`Coin`], whose estimator accepts any sample.
+fn coin_pipeline(epsilon: f64) -> PipelineConfig {
+    pipeline_with_coin(Stubborn { target: Target::Denominator, ..stubborn(0, epsilon) })
 }
 
 /// A pipeline with the sampler [`Coin`] and an estimator.
-fn flipping(estimator: Stubborn) -> PipelineConfig {
+fn pipeline_with_coin(estimator: Stubborn) -> PipelineConfig {
     PipelineConfig {
         sampler: Some(Box::new(Coin {})),
         estimator: Some(Box::new(estimator)),
@@ -235,15 +237,15 @@ fn flipping(estimator: Stubborn) -> PipelineConfig {
 /// If samples were drawn once for each query, a row would violate a promise always or never.
 #[test]
 fn samples_are_drawn_anew_for_each_trial() {
-    let verdict = |epsilon| run_pipeline(layer(None), coin(epsilon), 2000).unwrap();
-    let kept = verdict(0.1);
-    let rate = kept.violations.share();
-    assert!(kept.held && (0.04..0.1).contains(&rate), "{rate}: {:?}", kept.worst_row);
-    assert_eq!(kept.kind, Kind::Asymptotic);
+    let verdict = |epsilon| run_pipeline(layer(None), coin_pipeline(epsilon), 2000).unwrap();
+    let verified = verdict(0.1);
+    let rate = verified.violations.share();
+    assert!(verified.held && (0.04..0.1).contains(&rate), "{rate}: {:?}", verified.worst_row);
+    assert_eq!(verified.kind, Kind::Asymptotic);
     assert!(!verdict(0.05).held);
 }
 
-/// Promises any epsilon, and requires `tokens` tokens each time.
+/// Claims an error of 0 for any sample of at least `tokens` tokens, and promises a given epsilon.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Stubborn {
     tokens: usize,
@@ -273,7 +275,7 @@ fn stubborn(tokens: usize, epsilon: f64) -> Stubborn {
 }
 
 /// Verdict on an estimator with uniform samples that begin with `base` tokens.
-fn checked(layer: TraceLayer, base: usize, estimator: Stubborn) -> Verification {
+fn verify_uniform(layer: TraceLayer, base: usize, estimator: Stubborn) -> Verification {
     let pipeline = PipelineConfig {
         sampler: Some(Box::new(Uniform { base: Size::Tokens(base) })),
         estimator: Some(Box::new(estimator)),
@@ -284,7 +286,7 @@ fn checked(layer: TraceLayer, base: usize, estimator: Stubborn) -> Verification 
 
 /// Layer with `heads` query heads of one KV head, one query, 3,000 equal weights and the given
 /// values.
-fn flat(heads: usize, value: impl Fn(usize) -> f32) -> TraceLayer {
+fn flat_layer(heads: usize, value: impl Fn(usize) -> f32) -> TraceLayer {
     let values = Array3::from_shape_fn((1, 3000, 1), |(_, token, _)| value(token));
     let (queries, keys) = (Array3::zeros((heads, 1, 2)), Array3::zeros((1, 3000, 2)));
     trace_layer(queries, keys, values)
@@ -304,7 +306,7 @@ fn the_assumption_that_fails_is_named() {
 
     // Values are 1 and 3 alternately. Samples of two tokens that miss the mean have equal values,
     // so their variance is zero.
-    let two = checked(flat(1, |token| [1.0, 3.0][token % 2]), 2, stubborn(2, 0.4));
+    let two = verify_uniform(flat_layer(1, |token| [1.0, 3.0][token % 2]), 2, stubborn(2, 0.4));
     let fault = two.fault.unwrap();
     assert_eq!(
         (fault.cause, fault.share),
@@ -316,10 +318,10 @@ fn the_assumption_that_fails_is_named() {
     // A hundred values 0 and 2 estimate mean and variance well, but epsilon is half a standard
     // deviation.
     let coin = |token: usize| 2.0 * (token % 2) as f32;
-    let hundred = checked(flat(1, coin), 100, stubborn(100, 0.05));
+    let hundred = verify_uniform(flat_layer(1, coin), 100, stubborn(100, 0.05));
     let fault = hundred.fault.unwrap();
     assert!(fault.cause == FailureCause::Normal && fault.share > 0.99, "{fault:?}");
-    assert!(!hundred.held && checked(flat(1, coin), 100, stubborn(100, 0.2)).held);
+    assert!(!hundred.held && verify_uniform(flat_layer(1, coin), 100, stubborn(100, 0.2)).held);
 }
 
 /// Without a uniform sample there are no statistics of the residual, but missed heavy tokens are
@@ -327,7 +329,7 @@ fn the_assumption_that_fails_is_named() {
 #[test]
 fn heavy_tokens_that_another_sampler_misses_are_named() {
     let verdict = |layer| {
-        let verdict = run_pipeline(layer, coin(0.05), 2000).unwrap();
+        let verdict = run_pipeline(layer, coin_pipeline(0.05), 2000).unwrap();
         assert!(verdict.heads[0].nu.is_none());
         verdict.fault.unwrap()
     };
@@ -348,7 +350,7 @@ fn a_promise_about_a_step_is_about_all_heads_of_a_layer() {
         trace_layer(Array3::zeros((16, 4, 2)), Array3::zeros((16, 3000, 2)), values)
     };
     // The standard deviation is 9.8 %, so each head exceeds 0.19 with probability 0.05.
-    let verdict = |scope| checked(layer(), 100, Stubborn { scope, ..stubborn(100, 0.19) });
+    let verdict = |scope| verify_uniform(layer(), 100, Stubborn { scope, ..stubborn(100, 0.19) });
     let (row, step) = (verdict(Scope::Row), verdict(Scope::Step));
     assert!(row.held && row.steps.is_empty() && row.violations.checked == 16 * 2000);
     assert!(!step.held && step.violations.checked == 2000 && step.worst_row.query_head.is_none());
@@ -379,11 +381,11 @@ fn another_epsilon_needs_a_tunable_promise() {
 #[test]
 fn a_comparison_does_not_contradict_a_kept_promise() {
     let folder = tempfile::tempdir().unwrap();
-    let equal_heads = TraceLayer { queries: Array3::zeros((16, 64, 2)), ..flat(16, |_| 1.0) };
+    let equal_heads = TraceLayer { queries: Array3::zeros((16, 64, 2)), ..flat_layer(16, |_| 1.0) };
     let trace = open_trace(&folder, equal_heads);
     let (mut violated, mut contradicted_by_rows) = (0, 0);
     for seed in 0..60 {
-        let pipeline = Arc::new(PipelineConfig { seed, ..coin(0.096) });
+        let pipeline = Arc::new(PipelineConfig { seed, ..coin_pipeline(0.096) });
         let entry = Entry { pipeline, file: "coin".into(), set: None };
         let (settings, results) = (TraceSettings::default(), Results::default());
         let backend = backend("reference").unwrap();

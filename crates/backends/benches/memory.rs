@@ -25,16 +25,16 @@ use vattention_core::{
     SelectorConfig, Site, Storage, typetag,
 };
 
-/// Fewest bytes of keys and values that a case reads in a round.
-const CYCLED: usize = 128 << 20;
+/// Least number of bytes of keys and values that a case reads in a round.
+const BYTES_PER_ROUND: usize = 128 << 20;
 
 /// Number of tokens that are appended in one call.
-const CHUNK: usize = 256;
+const TOKENS_PER_CALL: usize = 256;
 
 /// Number of rounds that are not counted.
 const WARM_UP: usize = 2;
 
-/// Fewest rounds that are counted.
+/// Least number of rounds that are counted.
 const LEAST_ROUNDS: usize = 7;
 
 /// Tokens, elements of a head, query heads.
@@ -99,7 +99,7 @@ struct Round {
 
 fn measure(setting: &Setting, tokens: usize, dim: usize, group: usize) {
     let bytes = tokens * 2 * dim * if setting.storage == Storage::F32 { 4 } else { 2 };
-    let layers = if setting.hot { 1 } else { CYCLED.div_ceil(bytes) };
+    let layers = if setting.hot { 1 } else { BYTES_PER_ROUND.div_ceil(bytes) };
     let mut cases = PERCENTAGES.map(|percent| Case {
         percent,
         layers: (0..layers)
@@ -176,10 +176,12 @@ fn start(
     let cpu = Cpu::limited_to(setting.level);
     let mut attention = cpu.start(&Arc::new(pipeline), layer, shape, &options).unwrap();
     let rows = |shift: usize| {
-        Array3::from_shape_fn((1, CHUNK, dim), |(_, i, j)| number(i * dim + j + shift) + 0.2)
+        Array3::from_shape_fn((1, TOKENS_PER_CALL, dim), |(_, i, j)| {
+            number(i * dim + j + shift) + 0.2
+        })
     };
     let (keys, values) = (rows(layer), rows(layer + 7));
-    for _ in (0..tokens).step_by(CHUNK) {
+    for _ in (0..tokens).step_by(TOKENS_PER_CALL) {
         attention.append(keys.view(), values.view()).unwrap();
     }
     attention

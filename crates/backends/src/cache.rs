@@ -1,8 +1,8 @@
 //! KV cache of one KV head, laid out for reading tokens by index.
 //!
-//! A token's key and value lie side by side in one row, so that reading a token is one random
-//! access. Rows lie in chunks of a power of two. Full chunks never move or change, and forks share
-//! them; the last chunk, partly filled, belongs to one cache alone.
+//! A token's key and value are adjacent in one row, so that reading a token is one random access.
+//! Rows are in chunks; the number of rows of a full chunk is a power of two. Full chunks are never
+//! written again, so forks share them. The last chunk, which is not full, belongs to one cache.
 
 mod block;
 mod free;
@@ -157,14 +157,14 @@ impl Cache {
     /// Returns a cache of the first `tokens` rows. It shares the full chunks and copies the rows
     /// after them.
     pub(crate) fn truncated(&self, tokens: usize) -> Result<Self> {
-        let (full, behind) = (tokens / self.sizes.full(), tokens % self.sizes.full());
+        let (full, rest) = (tokens / self.sizes.full(), tokens % self.sizes.full());
         let last = self.full.get(full).map(|chunk| (&*chunk.block, chunk.offset));
         let last = last.or(self.tail.as_ref().map(|tail| (tail, 0)));
-        let used = self.row.bytes_of(behind);
+        let used = self.row.bytes_of(rest);
         let copy = |(block, offset): (&MemoryBlock, usize)| {
             block.copy(offset, used, block.bytes().min(self.row.bytes_of(self.sizes.full())))
         };
-        let tail = last.filter(|_| behind > 0).map(copy).transpose()?;
+        let tail = last.filter(|_| rest > 0).map(copy).transpose()?;
         let full = self.full[..full].to_vec();
         let freed = full.iter().filter(|chunk| chunk.freed).count() * self.sizes.full();
         Ok(Self { len: tokens, full, tail, freed, ..*self })

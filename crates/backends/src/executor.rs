@@ -10,7 +10,7 @@ use vattention_core::{
 use crate::input::{check_lengths, limits};
 use crate::workers::Workers;
 
-/// Computes the steps of one layer of one sequence; a [`Layer`](crate::Layer) does all the rest.
+/// Computes the steps of one layer of one sequence; a [`Layer`](crate::Layer) does everything else.
 pub trait Executor: Send + Sized + 'static {
     /// True if [`answer`](Self::answer) can fail.
     const FALLIBLE: bool;
@@ -60,7 +60,7 @@ pub enum Indexing {
     Eager,
     /// Before the first step to which the tokens are visible.
     Lazy,
-    /// Never: the executor does not use their picks.
+    /// Never, because the executor does not use the picks of selectors.
     Never,
 }
 
@@ -69,7 +69,7 @@ pub enum Indexing {
 pub struct HeadInput<'a> {
     /// Chooses the tokens to read.
     pub pipeline: &'a Pipeline,
-    /// Queries, and the tokens they may read.
+    /// Queries, keys and values, and the number of visible tokens.
     pub step: Step<'a>,
     /// True if the output must list the tokens read.
     pub listed: bool,

@@ -16,7 +16,7 @@ pub(crate) struct LayerHead {
     pub(crate) pipeline: Pipeline,
     /// Number of tokens that the selectors have indexed, from the first on.
     indexed: usize,
-    /// Observed prompts, in order.
+    /// Last queries of each prompt of the sequence, in order.
     prompts: Vec<LastQueries>,
     /// Number of prompts that the selectors have observed, from the first on.
     prompts_indexed: usize,
@@ -34,10 +34,10 @@ struct LastQueries {
 impl LastQueries {
     /// Returns the queries that remain if the sequence is cut to its first `tokens` tokens.
     fn cut(&self, tokens: usize) -> Option<Self> {
-        let taken_back = self.tokens.saturating_sub(tokens);
-        let left = self.queries.dim().1.checked_sub(taken_back).filter(|&left| left > 0)?;
-        let queries = self.queries.slice(s![.., ..left, ..]).to_shared();
-        Some(Self { queries, tokens: self.tokens - taken_back })
+        let removed = self.tokens.saturating_sub(tokens);
+        let remaining = self.queries.dim().1.checked_sub(removed).filter(|&count| count > 0)?;
+        let queries = self.queries.slice(s![.., ..remaining, ..]).to_shared();
+        Some(Self { queries, tokens: self.tokens - removed })
     }
 }
 
@@ -82,12 +82,12 @@ impl LayerHead {
         Ok(Self { prompts, ..Self::new(cache, pipeline) })
     }
 
-    /// Returns true if a prompt was observed, even if the selectors have not observed it yet.
+    /// Returns true if the sequence has a prompt, even if the selectors have not observed it yet.
     pub(crate) fn has_prompt(&self) -> bool {
         !self.prompts.is_empty()
     }
 
-    /// Name of the first selector that learns from prompts, if no prompt was observed.
+    /// Name of the first selector that learns from prompts, if the sequence has no prompt.
     pub(crate) fn awaits_prompt(&self) -> Option<&str> {
         if self.has_prompt() { None } else { self.pipeline.awaits_prompt() }
     }
@@ -122,18 +122,19 @@ impl LayerHead {
         self.prompts.push(LastQueries { queries, tokens: self.cache.len() });
     }
 
-    /// Returns true if indexing the first `limit` tokens means at most one token and no prompt.
+    /// Returns true if at most one of the first `limit` tokens, and no prompt, is left to index.
     pub(crate) fn is_nearly_indexed(&self, limit: usize) -> bool {
         limit <= self.indexed + 1 && self.next_prompt(limit).is_none()
     }
 
-    /// First prompt within the first `limit` tokens that the selectors have not observed.
+    /// Next prompt for the selectors to observe, if it ends within the first `limit` tokens.
     fn next_prompt(&self, limit: usize) -> Option<LastQueries> {
         self.prompts.get(self.prompts_indexed).filter(|prompt| prompt.tokens <= limit).cloned()
     }
 
-    /// Makes the selectors index the first `limit` tokens and the prompts among them, in their
-    /// order of arrival. `classes` are those of all tokens, if the selectors need them.
+    /// Makes the selectors index the first `limit` tokens and observe the prompts that end within
+    /// them, in order of arrival. `classes` contains the class of every token of the sequence, if
+    /// the selectors need classes.
     pub(crate) fn index(&mut self, limit: usize, classes: Option<&[TokenClass]>) {
         let site = *self.pipeline.site();
         while let Some(LastQueries { queries, tokens }) = self.next_prompt(limit) {

@@ -57,10 +57,11 @@ pub(crate) fn largest(storage: Storage) -> f32 {
     }
 }
 
-/// Checks that there are as many keys as values, and room for them after `held` tokens.
+/// Checks that the numbers of keys and values are equal, and that a sequence of `held` tokens has
+/// room for them.
 pub(crate) fn check_lengths(keys: usize, values: usize, held: usize) -> Result<()> {
     if keys != values {
-        return Err(Error::shape("values", format!("{keys} tokens, as many as keys"), values));
+        return Err(Error::shape("values", format!("{keys}, one per key"), values));
     }
     if held + keys > MAX_TOKENS {
         return Err(Error::shape("tokens", format!("at most {MAX_TOKENS}"), held + keys));
@@ -84,8 +85,8 @@ pub(crate) fn check_classes(
     }
 }
 
-/// Number of visible tokens of each of `queries` queries over `held` tokens: `visible`, once
-/// checked, or all.
+/// Returns the number of visible tokens of each query, after checking that it is between 1 and
+/// `held`. Without `visible`, all `held` tokens are visible to all queries.
 pub(crate) fn limits(visible: Option<&[usize]>, queries: usize, held: usize) -> Result<Vec<usize>> {
     let Some(visible) = visible else {
         if held == 0 && queries > 0 {

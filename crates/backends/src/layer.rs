@@ -41,8 +41,8 @@ pub struct Layer<X> {
     workers: Workers,
     executor: X,
     timed: bool,
-    /// If rows of evicted tokens are freed: the least number of visible tokens of further queries,
-    /// because some of the tokens below it may be freed.
+    /// Least number of tokens that further queries must see, because evicted ones among these
+    /// tokens may be freed; `None` if rows of evicted tokens are never freed.
     least_visible: Option<usize>,
     index_state: IndexState,
 }
@@ -52,7 +52,7 @@ pub struct Layer<X> {
 enum IndexState {
     /// The indexes contain all tokens and prompts that were passed to them.
     Complete,
-    /// A truncation left no observed query, and no prompt was observed since.
+    /// A truncation removed all observed queries, and no prompt was observed since then.
     Unobserved,
     /// A selector panicked while it indexed tokens or a prompt.
     Lost,
@@ -118,14 +118,14 @@ impl<X: Executor> Layer<X> {
         })
     }
 
-    /// Returns an error if a selector has panicked while it indexed tokens or a prompt, because its
-    /// index is incomplete.
+    /// Returns an error if a selector's index is incomplete, because the selector panicked while it
+    /// indexed tokens or a prompt.
     fn check_not_lost(&self) -> Result<()> {
         if self.index_state == IndexState::Lost { Err(Error::Lost) } else { Ok(()) }
     }
 
-    /// Returns an error after a truncation that left no observed query, if a selector learns from
-    /// prompts: the step would read all tokens.
+    /// Returns an error after a truncation that removed all observed queries, if a selector learns
+    /// from prompts: without a prompt, a step would read all tokens.
     fn check_learned(&self) -> Result<()> {
         match self.heads.iter().find_map(LayerHead::awaits_prompt) {
             Some(selector) if self.index_state == IndexState::Unobserved => {
@@ -145,7 +145,7 @@ impl<X: Executor> Layer<X> {
         Ok(scaled)
     }
 
-    /// Makes the selectors index the first `limit` tokens, if `time` is the executor's time for it.
+    /// Makes the selectors index the first `limit` tokens, if the executor indexes at this `time`.
     /// If a selector panics, the sequence cannot be continued.
     fn index(&mut self, time: Indexing, limit: usize) {
         if self.executor.indexing() != time {
@@ -161,8 +161,8 @@ impl<X: Executor> Layer<X> {
         self.index_state = index_state;
     }
 
-    /// Frees rows of evicted tokens, if the options say so. At least `visible` tokens must then be
-    /// visible to all further queries.
+    /// Frees rows of evicted tokens, if the options request it. Further queries must then see at
+    /// least `visible` tokens.
     fn free(&mut self, visible: usize) {
         if let Some(least) = &mut self.least_visible {
             *least = visible.max(*least);
@@ -303,10 +303,11 @@ impl<X: Executor> Attention for Layer<X> {
         let visible = limits(visible, scaled.dim().1, self.len())?;
         let least = self.least_visible.unwrap_or(0);
         if let Some(i) = visible.iter().position(|&limit| limit < least) {
-            let expected = format!("at least {least}, as before: evicted tokens are freed");
+            let expected = format!("at least {least}, because evicted tokens below are freed");
             return Err(Error::shape(format!("visible[{i}]"), expected, visible[i]));
         }
-        // A step that fails gives no feedback, but steps of earlier queries of this call may have.
+        // A step that fails gives no feedback. But earlier steps of this call may have given some,
+        // which an error must undo.
         let pipelines: Option<Vec<Pipeline>> = (X::FALLIBLE && visible.len() > 1 && self.learns())
             .then(|| self.heads.iter().map(|head| head.pipeline.clone()).collect());
         let step = self.step;

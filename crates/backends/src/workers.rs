@@ -14,7 +14,7 @@ pub enum Workers {
     Serial,
     /// In parallel, on rayon's global pool.
     Global,
-    /// In parallel, on a pool of their own.
+    /// In parallel, on this pool.
     Own(Arc<ThreadPool>),
 }
 

@@ -4,7 +4,8 @@
 //! Each [`Adversary`] is a population of heads: kind and parameters determine the distribution, and
 //! a seed draws a head from it. The queries of a group are orthogonal to each other, so that the
 //! logits of a token can be set for each query head independently. The residual of a key is its
-//! part that is orthogonal to all queries.
+//! part that is orthogonal to all queries. The odd tokens of a query head together hold 30 % of its
+//! attention, and their values are the opposite of most other values.
 
 use ndarray_rand::rand::seq::SliceRandom;
 use ndarray_rand::rand::{Rng, SeedableRng};
@@ -34,14 +35,14 @@ const ODD_TOKENS: usize = 8;
 /// Kind of a head, with the parameters that tests and searches vary.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Adversary {
-    /// 2 % of the tokens have residuals `factor` times as long as the others; eight of those hold
-    /// 30 % of a query head's attention, with the opposite value.
+    /// 2 % of the tokens have residuals `factor` times as long as other residuals; eight of these
+    /// tokens hold 30 % of a query head's attention, with the opposite value.
     UnequalKeys {
         /// Length of a long residual, relative to the others.
         factor: f64,
     },
-    /// One token in mid sequence has a residual `factor` times as long as the others, 30 % of the
-    /// attention of every query head, and the value 0.
+    /// One token in mid sequence has a residual `factor` times as long as other residuals, 30 % of
+    /// the attention of every query head, and the value 0.
     LateSink {
         /// Length of the residual, relative to the others.
         factor: f64,
@@ -83,7 +84,7 @@ pub enum Adversary {
         factor: f64,
     },
     /// One token holds 30 % of the attention of every query head, with the opposite value, and the
-    /// logits of the others in its block are lowered.
+    /// logits of the other tokens in its block are lowered.
     DistantNeedle {
         /// Difference between the logits of the block and of the sequence.
         depth: f64,
@@ -179,7 +180,7 @@ pub fn sweep() -> Vec<AdversarialHead> {
     kinds.into_iter().flat_map(|kind| shapes.map(|shape| head(kind, shape))).collect()
 }
 
-/// A head whose keys are still divided into logits and residuals.
+/// A head under construction: keys are stored as logits and residuals.
 struct Draft {
     rng: ChaCha8Rng,
     /// Orthonormal directions of the queries.
@@ -229,7 +230,7 @@ impl Draft {
                 self.lengthen(&[token], factor);
                 self.set_values([0.8, 0.6], 0.25);
                 self.values[token] = [0.0; VALUE_DIM];
-                self.give_attention_of_all(&[token]);
+                self.give_attention_of_every_head(&[token]);
             }
             Adversary::LargeLogits { .. } => self.set_values([1.0, 1.0], 1.0),
             Adversary::SignChanges { breaks, mean } => self.set_runs(breaks, mean),
@@ -246,7 +247,7 @@ impl Draft {
                 let shift = self.direction(factor * KEY * (dim as f64).sqrt());
                 self.residuals[change..].iter_mut().for_each(|key| add(key, 1.0, &shift));
                 let odd: Vec<usize> = (change..change - place + BLOCK).take(ODD_TOKENS).collect();
-                self.give_attention_of_all(&odd);
+                self.give_attention_of_every_head(&odd);
                 self.oppose(&odd);
             }
             Adversary::IgnoredAxis { factor } => {
@@ -263,7 +264,7 @@ impl Draft {
                         *logit -= depth;
                     }
                 }
-                self.give_attention_of_all(&[block + place]);
+                self.give_attention_of_every_head(&[block + place]);
                 self.oppose(&[block + place]);
             }
             Adversary::OutlierChannels { channels, magnitude, share } => {
@@ -338,8 +339,8 @@ impl Draft {
         self.add_odd_tokens(&tokens);
     }
 
-    /// Makes eight of the tokens odd for each query head: other tokens for each head, if there are
-    /// enough.
+    /// Makes eight of the tokens odd for each query head: different tokens for different heads, if
+    /// there are enough.
     fn add_odd_tokens(&mut self, tokens: &[usize]) {
         for member in 0..self.directions.len() {
             let first = member * ODD_TOKENS % (tokens.len() - ODD_TOKENS + 1);
@@ -349,7 +350,7 @@ impl Draft {
         }
     }
 
-    fn give_attention_of_all(&mut self, tokens: &[usize]) {
+    fn give_attention_of_every_head(&mut self, tokens: &[usize]) {
         (0..self.directions.len()).for_each(|member| self.give_attention(tokens, member));
     }
 
@@ -364,7 +365,7 @@ impl Draft {
         }
     }
 
-    /// Sets the values of tokens to the opposite value.
+    /// Gives tokens the opposite of the value that most tokens have.
     fn oppose(&mut self, tokens: &[usize]) {
         for &token in tokens {
             self.values[token] = first_element(-1.0);

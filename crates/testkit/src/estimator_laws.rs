@@ -98,7 +98,8 @@ pub fn is_set(estimator: &dyn Estimator, _: &SampleStats) -> Verdict {
     let goal = other.goal()?;
     ensure((goal.epsilon(), goal.size(), goal.delta) == (epsilon, size, delta), || {
         format!(
-            "epsilon or size were set to {share:?}, delta to {delta:?}, but it demands {goal:?}"
+            "epsilon or size were set to {share:?}, delta to {delta:?}, but the estimator \
+             demands {goal:?}"
         )
     })
 }
@@ -159,13 +160,13 @@ pub fn distrusts(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
     for (known, doubtful) in pairs {
         let [before, after] = [known, doubtful].map(|stats| estimator.radius(&stats).relative);
         ensure(after >= before * (1.0 - ROUNDING), || {
-            format!("the radius is {before}, but {after} of {doubtful:?}")
+            format!("the radius is {before}, but {after} for {doubtful:?}")
         })?;
         if estimator.goal()?.epsilon().is_some() {
             let [before, after] =
                 [known, doubtful].map(|stats| required_size(estimator, &stats).tokens);
             ensure(after >= before, || {
-                format!("the budget is {before} tokens, but {after} of {doubtful:?}")
+                format!("the budget is {before} tokens, but {after} for {doubtful:?}")
             })?;
         }
     }

@@ -88,8 +88,9 @@ macro_rules! laws {
 /// Creates a test of a pipeline's promise on every kind of head
 /// ([`promises::check`](crate::promises::check)).
 ///
-/// The errors of 2,000 samples of each kind may not contradict the certificates at a level of 1e-6,
-/// and a sample must be drawn on at least one kind. Takes some minutes without optimization.
+/// The errors of 2,000 samples of each kind may not contradict the certificates at a significance
+/// level of 1e-6, and a sample must be drawn on at least one kind. Without optimization, the test
+/// takes some minutes.
 #[macro_export]
 macro_rules! promise {
     ($name:ident, $pipeline:expr) => {

@@ -135,16 +135,18 @@ pub const CANCELLING: [PromiseHead; 5] = [
     PromiseHead::Signs(0.2),
 ];
 
-/// Number of samples in which an event occurred, for the query head with the most of them.
+/// Number of samples in which an event occurred, for the query head with the most events.
+///
+/// A population has several KV heads; the query heads of a KV head are counted separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EventCount {
-    /// Number of events in the samples of all heads of a population.
+    /// Number of events in the samples of all KV heads of a population.
     pub total: usize,
-    /// Number of samples of all heads of a population.
+    /// Number of samples of all KV heads of a population.
     pub trials: usize,
-    /// Number of events in the samples of the worst head of a population.
+    /// Number of events in the samples of the KV head with the most events.
     pub worst: usize,
-    /// Number of samples of each head of a population.
+    /// Number of samples of each KV head of a population.
     pub trials_of_head: usize,
 }
 
@@ -173,19 +175,19 @@ impl EventCount {
 pub struct Counts {
     /// Samples that violated their certificates.
     pub violated: EventCount,
-    /// Samples that violated their certificates although the head violates no assumption of theirs.
+    /// Samples that violated their certificates although the head satisfies all their assumptions.
     pub unfounded: EventCount,
     /// Samples whose error exceeded their error bar.
     pub outside: EventCount,
     /// Samples whose error exceeded the fraction [`narrowing`](PromiseTrials::narrowing) of the
     /// error that their certificates allow.
     pub narrowed: EventCount,
-    /// Number of rows whose promise is held, and whose certificate assumes nothing that the head
-    /// violates. A row is one sample of one query head.
+    /// Number of rows whose promise is held, and whose certificate makes only assumptions that the
+    /// head satisfies. A row is one sample of one query head.
     pub founded: usize,
     /// Number of rows without a promise.
     pub withheld: usize,
-    /// Number of rows whose last check did not find the sample large enough for the promise.
+    /// Number of rows whose sample was too small for the promise at the last check.
     pub unheld: usize,
     /// Number of rows whose promise is held although the error bar is larger than epsilon.
     pub loose: usize,

@@ -19,7 +19,7 @@ fn smallest() -> impl Iterator<Item = Head> {
 /// Tests a law of selectors on the smallest heads and on `cases` others, the same on every run.
 ///
 /// # Panics
-/// If the law is violated, with the smallest head on which it is.
+/// If the law is violated, with the smallest head found that violates it.
 pub fn run(law: Law, config: &dyn SelectorConfig, cases: u32) {
     on_heads(|head| law(config, head).map_err(|broken| format!("{config:?}: {broken}")), cases);
 }
@@ -27,7 +27,7 @@ pub fn run(law: Law, config: &dyn SelectorConfig, cases: u32) {
 /// Tests a law of samplers on the smallest heads and on `cases` others, the same on every run.
 ///
 /// # Panics
-/// If the law is violated, with the smallest head on which it is.
+/// If the law is violated, with the smallest head found that violates it.
 pub fn run_sampler(law: SamplerLaw, config: &dyn SamplerConfig, cases: u32) {
     on_heads(|head| law(config, head).map_err(|broken| format!("{config:?}: {broken}")), cases);
 }
@@ -35,7 +35,7 @@ pub fn run_sampler(law: SamplerLaw, config: &dyn SamplerConfig, cases: u32) {
 /// Tests a law of estimators on the statistics of `cases` samples, the same on every run.
 ///
 /// # Panics
-/// If the law is violated, with the simplest statistics for which it is.
+/// If the law is violated, with the simplest statistics found that violate it.
 pub fn run_estimator(law: EstimatorLaw, estimator: &dyn Estimator, cases: u32) {
     let obeys = |stats: &SampleStats| {
         law(estimator, stats).map_err(|broken| format!("{estimator:?}: {broken}"))

@@ -231,7 +231,7 @@ pub fn includes(config: &dyn SamplerConfig) -> Verdict {
             let surprise = part(found, p) + part(1.0 - found, (1.0 - p).max(1e-12));
             let limit = (2.0 * head.tokens as f64 / FALSE_ALARM).ln() / f64::from(SEQUENCES);
             ensure(count == 0 || surprise <= limit, || {
-                format!("{texture:?}: token {token} is drawn in {found} of all sequences, not {p}")
+                format!("{texture:?}: token {token} is drawn at the rate {found}, expected {p}")
             })?;
         }
     }
@@ -337,7 +337,7 @@ fn rows_of_lists<'a>(config: &dyn SamplerConfig, step: &Step<'a>) -> Vec<Vec<Row
     lists
 }
 
-/// Picks one token, and those with the best scores if the sampler wants scores.
+/// Picks one token, and those with the best scores if the sampler needs scores.
 fn pick(config: &dyn SamplerConfig, rows: &[Row<'_>]) -> Picks {
     let visible = rows[0].visible();
     let mut picks = Picks::new(visible);

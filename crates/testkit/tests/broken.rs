@@ -31,13 +31,13 @@ struct Broken {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 enum Mistake {
     None,
-    /// Picks an additional token, which depends on the number of queries before.
+    /// Picks an additional token, which depends on the number of earlier queries.
     CountsQueries,
     /// Counts appends instead of tokens.
     CountsAppends,
-    /// Shares its index with its clones.
+    /// Shares its list of tokens with its clones.
     SharedIndex,
-    /// Shares an index by token with its clones.
+    /// Shares a map from tokens to key elements with its clones.
     SharedByToken,
     /// Shares the state that it learns from feedback with its clones.
     SharedFeedback,
@@ -47,9 +47,9 @@ enum Mistake {
     RemovesPicks,
     /// Promises a bound that it does not know.
     GuessedBound,
-    /// Claims to pick the same for the whole group, but picks by member.
+    /// Claims to pick the same tokens for the whole group, but picks by member.
     PicksByMember,
-    /// Claims to pick the same for the whole group, but promises a bound for one member.
+    /// Claims to pick the same tokens for the whole group, but promises a bound for one member.
     BoundOfOneMember,
     /// Picks half of all appended tokens, visible or not.
     HalfOfAll,
@@ -57,7 +57,7 @@ enum Mistake {
     MeanOfAll,
     /// Reports only the first tokens as live, but picks others.
     PicksEvicted,
-    /// Reports all tokens as live whenever an even number of tokens is visible, and else fewer.
+    /// Reports all tokens as live if an even number of tokens is visible, and fewer otherwise.
     Revives,
 }
 

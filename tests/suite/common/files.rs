@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// A path in the repository. Its root is that of the running cargo command, or else that of the
-/// build.
+/// Returns a path below the repository's root: the root that cargo sets for the running test or,
+/// without cargo, the root at build time.
 pub(crate) fn root(path: &str) -> PathBuf {
     let root = std::env::var_os("CARGO_MANIFEST_DIR");
     root.map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from).join(path)

@@ -1,5 +1,6 @@
-//! Picks and outputs of the paper's reference implementation on fixed inputs
-//! (`tests/golden/reference`, explained in its README), and our pipelines on the same inputs.
+//! Picks and outputs of the paper's reference implementation, which the tests call the peer, on
+//! fixed inputs (`tests/golden/reference`, explained in its README), and our pipelines on the same
+//! inputs.
 
 use std::sync::Arc;
 
@@ -92,7 +93,7 @@ impl Case {
         self.run_queries(backend, &Arc::new(pipeline), self.input("queries").view())
     }
 
-    /// Compositions whose third part has a type.
+    /// Compositions whose third part has the type `part`.
     pub(crate) fn compositions_with<'a>(
         &'a self,
         part: &'a str,

@@ -8,7 +8,7 @@ use super::block::MemoryBlock;
 use super::layout::ChunkSizes;
 use super::{Cache, Chunk};
 
-/// Binary logarithm of the number of tokens that are freed together. Evicted tokens lie scattered,
+/// Binary logarithm of the number of tokens that are freed together. Evicted tokens are scattered,
 /// so a chunk of the size of a huge page would hardly ever be evicted as a whole.
 const LOG2_PAGE: u32 = 4;
 
@@ -37,12 +37,12 @@ impl Cache {
         for (place, i) in stay.iter().enumerate() {
             moved.write(place * bytes, self.rows_at(i * page, bytes));
         }
-        let behind = self.len % page;
-        let tail = if behind == 0 {
+        let rest = self.len % page;
+        let tail = if rest == 0 {
             None
         } else {
             let mut tail = MemoryBlock::new(bytes, self.pages)?;
-            tail.write(0, self.rows_at(pages * page, self.row.bytes_of(behind)));
+            tail.write(0, self.rows_at(pages * page, self.row.bytes_of(rest)));
             Some(tail)
         };
         let zeros = Arc::new(MemoryBlock::new(bytes, self.pages)?);
@@ -60,14 +60,14 @@ impl Cache {
         self.full.get(token / self.sizes.full()).is_some_and(|chunk| chunk.freed)
     }
 
-    /// Returns `bytes` bytes of rows that begin with a token's row and lie in its chunk.
+    /// Returns `bytes` bytes from the beginning of a token's row; they must not exceed its chunk.
     fn rows_at(&self, token: usize, bytes: usize) -> &[u8] {
         let (chunk, row) = (token / self.sizes.full(), token % self.sizes.full());
         let offset = self.row.bytes_of(row);
         match (self.full.get(chunk), &self.tail) {
             (Some(chunk), _) => chunk.block.read(chunk.offset + offset, bytes),
             (None, Some(tail)) => tail.read(offset, bytes),
-            (None, None) => unreachable!("a row behind the full chunks is in the tail"),
+            (None, None) => unreachable!("a row after the full chunks is in the tail"),
         }
     }
 }

@@ -14,8 +14,8 @@ pub(super) fn reserved(bytes: usize) -> Option<MmapMut> {
     let whole = bytes.checked_next_multiple_of(HUGE_PAGE)?;
     let page_bits = u8::try_from(HUGE_PAGE.ilog2()).ok();
     let map = memmap2::MmapOptions::new().huge(page_bits).len(whole).map_anon().ok()?;
-    // A container's limit is checked at the first access only, where exceeding it kills the
-    // process. Populating the pages here turns that into an error.
+    // A container's limit is checked only at the first access to a page, where exceeding the limit
+    // kills the process. Populating all pages here returns an error instead.
     map.advise(memmap2::Advice::PopulateWrite).ok()?;
     Some(map)
 }

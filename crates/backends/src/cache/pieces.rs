@@ -28,7 +28,7 @@ pub(super) struct PiecePool {
     free: Mutex<BTreeMap<usize, Vec<FreePiece>>>,
 }
 
-/// PiecePool of all caches of the process.
+/// Pool that all caches of the process share.
 pub(super) static POOL: PiecePool = PiecePool::new();
 
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use super::*;
 
 const STORAGES: [Storage; 3] = [Storage::F32, Storage::F16, Storage::Bf16];
 
-/// Numbers with more digits than any storage type has, for `len` tokens.
+/// Numbers for `len` tokens, which the 16-bit types have to round.
 fn numbers(len: usize, dim: usize, seed: usize) -> Array2<f32> {
     Array2::from_shape_fn((len, dim), |(i, j)| {
         let x = ((i * dim + j + seed) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -22,7 +22,8 @@ use crate::executor::RowSums;
 /// Cost of a gathered row, relative to a row read in order.
 const GATHERING: f64 = 1.6;
 
-/// Cost of checking one element of a value for one query head, in bytes read in order.
+/// Cost of checking one element of a value for one query head: number of bytes that are read in
+/// order in the same time.
 const CHECKING: f64 = 3.5;
 
 /// Expected number of checks per drawn token; the first budget estimate is usually revised once.
@@ -35,7 +36,7 @@ pub(crate) struct CpuAccumulator<'a, E: PooledElement> {
     visible: Option<usize>,
     /// Sums over the tokens that are read deterministically, for each query head.
     certain: Vec<Softmax>,
-    /// Number of picks when they were read; `None` before.
+    /// Number of picks that were read; `None` before they are read.
     taken: Option<usize>,
     /// Logits of the tokens in `certain`, if a selector needs feedback.
     certain_rows: Option<LogitsAndNorms>,
@@ -103,7 +104,7 @@ impl<'a, E: PooledElement> CpuAccumulator<'a, E> {
         self.read_certain(TokenSpan::Range(0, visible));
     }
 
-    /// Reads the deterministic tokens, in place of any read before.
+    /// Reads the deterministic tokens. Their sums replace the sums of earlier calls.
     fn read_certain(&mut self, tokens: TokenSpan<'_>) {
         match &mut self.certain_rows {
             None => self.certain = self.heads.read(tokens, None),
@@ -206,13 +207,14 @@ impl<E: PooledElement> Accumulator for CpuAccumulator<'_, E> {
     }
 }
 
-/// Cost of one check of a token for all query heads, in rows read in order.
+/// Cost of one check of a token for all query heads: number of rows that are read in order in the
+/// same time.
 fn check_cost<E: PooledElement>(heads: &QueryHeads<'_, E>) -> f64 {
     let numbers = (heads.members() * heads.value_dim()) as f64;
     CHECKING * numbers / heads.rows.bytes() as f64
 }
 
-/// Number of gathered rows from which on reading all `visible` rows in order is faster.
+/// Smallest number of gathered rows that take longer than all `visible` rows read in order.
 pub(crate) fn dense_from(visible: usize) -> usize {
     count_rows(visible as f64, GATHERING)
 }

@@ -61,15 +61,15 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Creates a backend that uses instructions up to `level`, as far as this machine has them.
+    /// Creates a backend that uses the best instructions of this machine, but none above `level`.
     pub fn limited_to(level: Level) -> Self {
         Self { level: level.min(Level::best()), ..Self::default() }
     }
 
     /// Computes one step of one KV head on the calling thread, over a KV cache of the caller.
     ///
-    /// Rows are read in place, each once for all query heads that share its token list. Cost: that
-    /// of the pipeline and of the rows that it reads, and a bounds check of each page of rows.
+    /// Rows are read in place, each once for all query heads that share a token list. The cost is
+    /// that of the pipeline, of reading the rows, and of a bounds check for each page of rows.
     ///
     /// `head.pipeline` must have indexed all tokens. No times are measured: [`FallBack::ByClock`]
     /// acts like `ByCount`.

@@ -18,11 +18,11 @@ use super::simd::{CHUNK, SimdElement};
 /// Number of tokens whose values stay in the second-level cache while all query heads read them.
 const PART: usize = 256;
 
-/// Least value of the largest `e |v|` for which f32 can represent the products, and those of
-/// smaller terms.
+/// Least value of the largest `e · max(|v|, |out|)` for which f32 can represent products of two
+/// such terms, somewhat smaller ones included.
 const LEAST_SPREAD: f32 = 1e-12;
 
-/// Least ratio of the largest `e |v|` to the largest `|v|`.
+/// Least ratio of the largest `e · max(|v|, |out|)` to the largest `|v|`, the unit of deviations.
 const LEAST_SHARE: f32 = 1e-6;
 
 /// Moments of a sample for one query head.
@@ -47,8 +47,8 @@ struct Estimate {
     shift: f64,
     /// Sums over the deterministic tokens, relative to the shift.
     certain: Softmax,
-    /// Sums over the sample, relative to its own largest logit: relative to the shift, squares
-    /// might underflow in f32.
+    /// Sums over the sample, relative to its own largest logit. Relative to the shift, which may be
+    /// a larger logit, squares might underflow in f32.
     sample: Softmax,
     /// `e` of the sample's largest logit, relative to the shift.
     scale: f64,
@@ -66,18 +66,18 @@ struct Estimate {
 
 impl ShiftedMoments {
     /// Moments for each query head, from its sums over deterministic tokens and over the sample.
-    pub(crate) fn all<E: PooledElement>(
+    pub(crate) fn compute_all<E: PooledElement>(
         heads: &QueryHeads<'_, E>,
         certain: &[Softmax],
         sample: &[Softmax],
-        kept: &SampleRows<E>,
+        stored: &SampleRows<E>,
         n_s: usize,
     ) -> Vec<Self> {
-        let (b, level) = (kept.rows.norms.len(), heads.level);
-        let longest = longest(&kept.rows.norms);
+        let (b, level) = (stored.rows.norms.len(), heads.level);
+        let longest = longest(&stored.rows.norms);
         let sums = certain.iter().zip(sample);
         let mut passes: Vec<SamplePass> = sums
-            .zip(&kept.rows.logits)
+            .zip(&stored.rows.logits)
             .map(|((certain, sample), logits)| {
                 let estimate = Estimate::new(certain, sample, b, n_s);
                 SamplePass::new::<E>(heads, estimate, logits, longest)
@@ -87,24 +87,24 @@ impl ShiftedMoments {
         let stride = heads.rows.value_chunks() * CHUNK;
         for first in (0..b).step_by(PART) {
             let part = first..b.min(first + PART);
-            let values = &kept.values[part.start * stride..part.end * stride];
+            let values = &stored.values[part.start * stride..part.end * stride];
             let products = products(level, values, stride, &factors);
             let column = |i: usize| &products[i * part.len()..][..part.len()];
             let count = passes.len();
             for (member, pass) in passes.iter_mut().enumerate() {
                 let e = &pass.e[part.clone()];
-                let norms = &kept.rows.norms[part.clone()];
-                let (dot_out, by_mean) = (column(member), column(count + member));
+                let norms = &stored.rows.norms[part.clone()];
+                let (dot_out, dot_mean) = (column(member), column(count + member));
                 pass.spread +=
-                    spread(level, &SampleTokens { e, norms, dot_out, by_mean }, &pass.centre);
+                    spread(level, &SampleTokens { e, norms, dot_out, dot_mean }, &pass.centre);
                 pass.lagged.add(level, e, values);
             }
         }
-        let moments = passes.iter().zip(&kept.rows.logits).map(|(pass, logits)| {
-            if pass.fits_f32(&kept.rows.norms, longest) {
+        let moments = passes.iter().zip(&stored.rows.logits).map(|(pass, logits)| {
+            if pass.fits_f32(&stored.rows.norms, longest) {
                 pass.sum_up(b)
             } else {
-                pass.estimate.by_definition(heads, logits, kept, n_s)
+                pass.estimate.compute_in_f64(heads, logits, stored, n_s)
             }
         });
         moments.collect()
@@ -155,9 +155,9 @@ impl SamplePass {
         Self { estimate, e, centre, spread: Spread::default(), lagged }
     }
 
-    /// Returns true if f32 is precise enough: if the second and fourth powers of the largest
-    /// `e |v − out|` do not underflow, and it is not negligible beside a long value of small
-    /// weight.
+    /// Returns true if f32 is precise enough: if the largest `e |v − out|` is so large that its
+    /// second and fourth powers do not underflow, and is not negligible relative to the longest
+    /// value.
     fn fits_f32(&self, norms: &[f32], longest: f32) -> bool {
         let out = squared(&self.estimate.out).sqrt() as f32;
         let most = self.e.iter().zip(norms).map(|(e, norm)| e * norm.max(out)).fold(0.0, f32::max);
@@ -210,16 +210,16 @@ impl Estimate {
 
     /// Computes moments in f64, where f32 is not precise enough. `logits` of the sample are in base
     /// 2, `[b]`.
-    fn by_definition<E: PooledElement>(
+    fn compute_in_f64<E: PooledElement>(
         &self,
         heads: &QueryHeads<'_, E>,
         logits: &[f32],
-        kept: &SampleRows<E>,
+        stored: &SampleRows<E>,
         n_s: usize,
     ) -> ShiftedMoments {
         let e: Vec<f64> =
             logits.iter().map(|&logit| (f64::from(logit) * LN_2 - self.shift).exp()).collect();
-        let values = kept.values(heads);
+        let values = stored.values(heads);
         let moments = Moments::new(&e, &values, &self.certain, n_s);
         ShiftedMoments { shift: self.shift, moments }
     }

@@ -11,8 +11,8 @@ use super::kernel::{
 };
 use super::simd::{CHUNK, LANES, Level, SimdElement, from_lanes, to_lanes};
 
-/// Number of rows of a unit of work, whose sums are merged in f64. It is the same for any number of
-/// threads.
+/// Number of rows of a unit of work, whose sums are merged in f64. It does not depend on the number
+/// of threads, so that results do not either.
 const PIECE: usize = 4096;
 
 /// Query heads of a group, in the layout of the kernels.

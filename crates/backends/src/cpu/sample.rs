@@ -19,8 +19,8 @@ use super::weighted::{CombinedSums, WeightedSample, wide};
 /// another KV head, so that two samples are in use.
 const POOLED: usize = 2;
 
-/// Range of the largest norm of values for which f32 can represent their products, and those of
-/// shorter values.
+/// Range of the largest norm of the values within which f32 can represent the products of values,
+/// shorter ones included.
 const FITTING: RangeInclusive<f32> = 1e-12..=1e12;
 
 /// Tokens drawn so far. Copies of their values are stored, so that checks of the sample read them
@@ -28,7 +28,7 @@ const FITTING: RangeInclusive<f32> = 1e-12..=1e12;
 pub(crate) struct DrawnSample<E: PooledElement> {
     /// Sums of each query head.
     sums: Vec<Softmax>,
-    pub(crate) kept: SampleRows<E>,
+    pub(crate) stored: SampleRows<E>,
     /// Moments at the last check, for each query head; empty after a draw.
     moments: Vec<ShiftedMoments>,
     /// Weighted sums and products at the last check, if the tokens have weights.
@@ -37,9 +37,9 @@ pub(crate) struct DrawnSample<E: PooledElement> {
 
 impl<E: PooledElement> DrawnSample<E> {
     pub(crate) fn new(heads: &QueryHeads<'_, E>) -> Self {
-        let mut kept = E::pool().with_borrow_mut(Vec::pop).unwrap_or_default();
-        kept.rows.logits.resize(heads.members(), Vec::new());
-        Self { sums: heads.empty_sums(), kept, moments: Vec::new(), weighted: None }
+        let mut stored = E::pool().with_borrow_mut(Vec::pop).unwrap_or_default();
+        stored.rows.logits.resize(heads.members(), Vec::new());
+        Self { sums: heads.empty_sums(), stored, moments: Vec::new(), weighted: None }
     }
 
     /// Unweighted sums of each query head.
@@ -49,19 +49,19 @@ impl<E: PooledElement> DrawnSample<E> {
 
     /// Number of drawn tokens whose rows are stored.
     pub(crate) fn len(&self) -> usize {
-        self.kept.rows.norms.len()
+        self.stored.rows.norms.len()
     }
 
     /// Logits of a query head in base 2, in draw order.
     pub(crate) fn logits(&self, member: usize) -> &[f32] {
-        &self.kept.rows.logits[member]
+        &self.stored.rows.logits[member]
     }
 
     /// Reads more tokens of weight 1.
     pub(crate) fn draw(&mut self, heads: &QueryHeads<'_, E>, tokens: &[u32]) {
-        heads.read_and_record(TokenSpan::List(tokens), None, &mut self.sums, &mut self.kept.rows);
+        heads.read_and_record(TokenSpan::List(tokens), None, &mut self.sums, &mut self.stored.rows);
         for &token in tokens {
-            self.kept.values.extend_from_slice(heads.rows.value(token as usize));
+            self.stored.values.extend_from_slice(heads.rows.value(token as usize));
         }
         self.moments.clear();
         self.weighted = None;
@@ -69,10 +69,10 @@ impl<E: PooledElement> DrawnSample<E> {
 
     /// Reads more tokens whose weights are given later.
     pub(crate) fn gather(&mut self, heads: &QueryHeads<'_, E>, tokens: &[u32]) {
-        heads.gather(tokens, &mut self.kept.rows, &mut self.kept.values);
+        heads.gather(tokens, &mut self.stored.rows, &mut self.stored.values);
     }
 
-    /// Adds more tokens to the sums, without storing their rows. The sample can no longer be
+    /// Adds more tokens to the sums without storing their rows, so that the sample can no longer be
     /// checked.
     pub(crate) fn sum(&mut self, heads: &QueryHeads<'_, E>, tokens: &[u32]) {
         add(&mut self.sums, &heads.read(TokenSpan::List(tokens), None));
@@ -88,7 +88,7 @@ impl<E: PooledElement> DrawnSample<E> {
         residual: &Residual,
         show: &mut dyn FnMut(&Sample<'_>, f64),
     ) {
-        let logits = &self.kept.rows.logits[member];
+        let logits = &self.stored.rows.logits[member];
         let largest = logits.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(f64::from(b) * LN_2));
         let mut certain = certain.clone();
         let shift = certain.shift().max(largest);
@@ -97,7 +97,7 @@ impl<E: PooledElement> DrawnSample<E> {
             logits.iter().map(|&logit| (f64::from(logit) * LN_2 - shift).exp()).collect();
         let sample = Sample {
             e: &e,
-            values: &self.kept.values(heads),
+            values: &self.stored.values(heads),
             certain: &certain,
             n_s: residual.n_s,
             visible: residual.visible,
@@ -118,7 +118,7 @@ impl<E: PooledElement> DrawnSample<E> {
     ) -> SampleStats {
         if self.moments.is_empty() {
             self.moments =
-                ShiftedMoments::all(heads, certain, &self.sums, &self.kept, residual.n_s);
+                ShiftedMoments::compute_all(heads, certain, &self.sums, &self.stored, residual.n_s);
         }
         self.moments[member].stats(self.len(), residual)
     }
@@ -131,15 +131,14 @@ impl<E: PooledElement> DrawnSample<E> {
         };
         let weighted = self.weighted.take().filter(has_probabilities).unwrap_or_else(|| {
             let p: Vec<f64> = p.iter().map(|&p| f64::from(p)).collect();
-            WeightedSample::new(heads, &self.kept, &p)
+            WeightedSample::new(heads, &self.stored, &p)
         });
         weighted.heads.into_iter().map(|head| head.sums).collect()
     }
 
     /// Estimates for the query head `member` from tokens with inclusion probabilities `p` `[b]`,
     /// drawn within `strata` if there are any. `certain` are sums over deterministic tokens.
-    /// Returns
-    /// `None` if products of the values are out of the range of f32.
+    /// Returns `None` if products of the values are out of the range of f32.
     pub(crate) fn weighed(
         &mut self,
         heads: &QueryHeads<'_, E>,
@@ -148,14 +147,14 @@ impl<E: PooledElement> DrawnSample<E> {
         p: &[f64],
         strata: Option<&Stratification>,
     ) -> Option<WeightedEstimates> {
-        let kept = &mut self.kept;
+        let stored = &mut self.stored;
         if self.weighted.as_ref().is_none_or(|weighted| weighted.p != p) {
-            if !FITTING.contains(&largest(&kept.rows.norms)) {
+            if !FITTING.contains(&largest(&stored.rows.norms)) {
                 return None;
             }
-            kept.multiply(heads);
-            let mut weighted = WeightedSample::new(heads, kept, p);
-            weighted.multiply(heads, kept, certain);
+            stored.multiply(heads);
+            let mut weighted = WeightedSample::new(heads, stored, p);
+            weighted.multiply(heads, stored, certain);
             self.weighted = Some(weighted);
         }
         let weighted = self.weighted.as_ref().expect("assigned above if it was missing");
@@ -164,7 +163,8 @@ impl<E: PooledElement> DrawnSample<E> {
             head.combined.as_ref().expect("`multiply` was called");
         let shift = certain.shift();
         let scale = (head.sums.shift() - shift).exp();
-        let within = strata.map(|strata| kept.within(heads, strata, &head.e, scale, &all.output()));
+        let within =
+            strata.map(|strata| stored.within(heads, strata, &head.e, scale, &all.output()));
         let e = wide(&head.e, scale);
         Some(WeightedEstimates {
             dot_out: dot_out.clone(),
@@ -177,14 +177,14 @@ impl<E: PooledElement> DrawnSample<E> {
 
 impl<E: PooledElement> Drop for DrawnSample<E> {
     fn drop(&mut self) {
-        let mut kept = std::mem::take(&mut self.kept);
-        kept.values.clear();
-        kept.fours.clear();
-        kept.rows.norms.clear();
-        kept.rows.logits.iter_mut().for_each(Vec::clear);
+        let mut stored = std::mem::take(&mut self.stored);
+        stored.values.clear();
+        stored.fours.clear();
+        stored.rows.norms.clear();
+        stored.rows.logits.iter_mut().for_each(Vec::clear);
         E::pool().with_borrow_mut(|pool| {
             if pool.len() < POOLED {
-                pool.push(kept);
+                pool.push(stored);
             }
         });
     }

@@ -193,12 +193,12 @@ fn draw_and_check<T>(
     last
 }
 
-/// A gathered row costs as much as 1.6 rows in order, and its checks as much as the bytes that
-/// could be read in their time.
+/// A gathered row takes as long as 1.6 rows in order. The cost of a check is the number of bytes
+/// that are read in order in the same time.
 #[test]
 fn dense_steps_are_faster_than_long_lists_and_checks_of_large_samples() {
     // A check of a value of 32 elements costs 3.5 bytes per element and member; a row has 256
-    // bytes. Each token is checked twice, a token that was drawn before once more.
+    // bytes. A new token is checked twice, and a token that was drawn before once more.
     for (group, checking) in [(1, 0.875), (4, 3.5)] {
         let world = World::new(group, (32, 32), 4000, Storage::F32, 3);
         let view = world.cache.view();
@@ -248,8 +248,8 @@ fn feedback_contains_the_logit_of_each_token_read() {
                 assert!((logit - want_logit).abs() < 1e-4, "token {token}");
                 want.add(logit, 1.0 / f64::from(list.probabilities[i]), &[]);
             }
-            let apart = got.sums.log_denominator() - want.log_denominator();
-            assert!(apart.abs() < 1e-5, "member {member}: {apart:e}");
+            let difference = got.sums.log_denominator() - want.log_denominator();
+            assert!(difference.abs() < 1e-5, "member {member}: {difference:e}");
         }
     }
 }
@@ -301,9 +301,9 @@ impl Estimator for MostTokens {
 /// Weights differ from piece to piece; logits are similar, or much larger in one lane.
 #[test]
 fn long_lists_are_summed_once_and_relative_to_the_largest_logit() {
-    let alike = |i: usize| i as f32 / 9000.0;
-    let apart_in_one_lane = |i: usize| if i > 1500 && i % 16 == 13 { 150.0 } else { 0.0 };
-    let logits: [&dyn Fn(usize) -> f32; 2] = [&alike, &apart_in_one_lane];
+    let similar = |i: usize| i as f32 / 9000.0;
+    let large_in_one_lane = |i: usize| if i > 1500 && i % 16 == 13 { 150.0 } else { 0.0 };
+    let logits: [&dyn Fn(usize) -> f32; 2] = [&similar, &large_in_one_lane];
     for (group, logit) in [1, 2, 4].into_iter().flat_map(|group| logits.map(|f| (group, f))) {
         let mut world = World::new(group, (32, 3), 9000, Storage::F32, 5);
         let keys = Array2::from_shape_fn((9000, 32), |(i, _)| logit(i));
@@ -322,8 +322,8 @@ fn long_lists_are_summed_once_and_relative_to_the_largest_logit() {
             });
             for (member, got) in got.iter().enumerate() {
                 let weight = |i: usize| f64::from(log_weights[i]).exp2();
-                let apart = apart(got, &exact(&step, member, &list, weight));
-                assert!(apart < 1e-4, "{level:?}, member {member}: {apart:e}");
+                let difference = difference(got, &exact(&step, member, &list, weight));
+                assert!(difference < 1e-4, "{level:?}, member {member}: {difference:e}");
             }
         }
     }
@@ -356,7 +356,7 @@ fn exact(step: &Step<'_>, member: usize, tokens: &[u32], weight: impl Fn(usize) 
 }
 
 /// Largest difference of two sums, relative to the denominator; NaN if any difference is NaN.
-fn apart(got: &Softmax, want: &Softmax) -> f64 {
+fn difference(got: &Softmax, want: &Softmax) -> f64 {
     let mut got = got.clone();
     got.rebase(want.shift());
     let relative = |got: f64, want: f64, scale: f64| (got - want).abs() / scale;
@@ -406,8 +406,8 @@ proptest! {
                     (&plain, exact(&step, member, &list, |_| 1.0)),
                     (&weighted, exact(&step, member, &list, weight)),
                 ] {
-                    let apart = apart(&got[member], &want);
-                    prop_assert!(apart < 3e-6, "{level:?}, member {member}: {apart:e}");
+                    let difference = difference(&got[member], &want);
+                    prop_assert!(difference < 3e-6, "{level:?}, member {member}: {difference:e}");
                 }
             }
         }
@@ -445,7 +445,7 @@ proptest! {
     }
 
     #[test]
-    fn exponentials_are_right(
+    fn exponentials_are_precise(
         numbers in prop::collection::vec(-180.0_f32..20.0, 0..70),
         shift in -5.0_f32..5.0,
     ) {
@@ -465,8 +465,8 @@ proptest! {
 
 /// Compares all statistics with those of the definition.
 ///
-/// `got` are differences of sums of `e² |v|²`, at most `e² · dim · 1.5²` here, in f32, after four
-/// roundings. Statistics that are much smaller than these sums have larger relative errors.
+/// `got` are differences of sums of `e² |v|²` in f32 after four roundings; the terms are at most
+/// `e² · dim · 1.5²` here. Statistics much smaller than these sums have larger relative errors.
 fn check_stats(
     got: &SampleStats,
     want: &SampleStats,
@@ -571,7 +571,7 @@ fn statistics_of_long_samples_are_computed_in_parts() {
 }
 
 /// The squares or fourth powers of the numbers are out of the range of f32, with and without tokens
-/// of value zero and much larger weight beside them.
+/// of value zero and much larger weight.
 #[test]
 fn statistics_are_right_at_any_magnitude() {
     for (magnitude, gap) in [
@@ -651,8 +651,8 @@ fn the_mean_of_equal_values_is_the_value() {
         for level in Level::all() {
             let sums = heads.sums(level, TokenSpan::Range(0, tokens), None);
             for x in sums.iter().flat_map(Softmax::output) {
-                let apart = (x - f64::from(value)).abs();
-                assert!(apart < 5e-6, "{level:?}, {group} heads: {apart:e}");
+                let difference = (x - f64::from(value)).abs();
+                assert!(difference < 5e-6, "{level:?}, {group} heads: {difference:e}");
             }
         }
     }

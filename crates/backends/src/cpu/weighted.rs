@@ -54,13 +54,13 @@ pub(super) struct CombinedSums {
 impl WeightedSample {
     pub(super) fn new<E: PooledElement>(
         heads: &QueryHeads<'_, E>,
-        kept: &SampleRows<E>,
+        stored: &SampleRows<E>,
         p: &[f64],
     ) -> Self {
         let weights: Vec<f32> = p.iter().map(|&p| 1.0 / p as f32).collect();
-        let logits = kept.rows.logits.chunks(HEADS_PER_PASS);
-        let heads = logits.flat_map(|logits| WeightedHead::sum(heads, kept, logits, &weights));
-        let (norms, fours) = (wide(&kept.rows.norms, 1.0).into(), Rc::default());
+        let logits = stored.rows.logits.chunks(HEADS_PER_PASS);
+        let heads = logits.flat_map(|logits| WeightedHead::sum(heads, stored, logits, &weights));
+        let (norms, fours) = (wide(&stored.rows.norms, 1.0).into(), Rc::default());
         Self { p: p.to_vec(), norms, fours, heads: heads.collect() }
     }
 
@@ -68,10 +68,10 @@ impl WeightedSample {
     pub(super) fn multiply<E: PooledElement>(
         &mut self,
         heads: &QueryHeads<'_, E>,
-        kept: &SampleRows<E>,
+        stored: &SampleRows<E>,
         certain: &[Softmax],
     ) {
-        self.fours = kept.fours[..].into();
+        self.fours = stored.fours[..].into();
         let mut sums = Vec::with_capacity(self.heads.len());
         let mut outs = Vec::with_capacity(self.heads.len() * heads.value_dim());
         for (head, certain) in self.heads.iter().zip(certain) {
@@ -84,7 +84,7 @@ impl WeightedSample {
         }
         let chunks = heads.rows.value_chunks();
         let outs = vectors::<E>(&outs, heads.value_dim(), 1.0, 1, chunks);
-        let products = products(heads.level, &kept.values, chunks * CHUNK, &outs);
+        let products = products(heads.level, &stored.values, chunks * CHUNK, &outs);
         let mut products = products.chunks(self.p.len().max(1));
         for (head, (certain, all)) in self.heads.iter_mut().zip(sums) {
             let dot_out = wide(products.next().unwrap_or_default(), 1.0);
@@ -98,7 +98,7 @@ impl WeightedHead {
     /// `[b]`. `logits` are in base 2, `[heads][b]`.
     fn sum<E: PooledElement>(
         heads: &QueryHeads<'_, E>,
-        kept: &SampleRows<E>,
+        stored: &SampleRows<E>,
         logits: &[Vec<f32>],
         weights: &[f32],
     ) -> Vec<Self> {
@@ -112,7 +112,7 @@ impl WeightedHead {
         let times = |e: &Vec<f32>| e.iter().zip(weights).map(|(e, weight)| e * weight).collect();
         let weights: Vec<Vec<f32>> = e.iter().map(times).collect();
         let (stride, dim) = (heads.rows.value_chunks() * CHUNK, heads.value_dim());
-        let (level, values) = (heads.level, &kept.values[..]);
+        let (level, values) = (heads.level, &stored.values[..]);
         let numerators: Vec<Vec<f64>> = match &weights[..] {
             [a] => weigh(level, values, stride, [a]).into(),
             [a, b] => weigh(level, values, stride, [a, b]).into(),
@@ -174,8 +174,7 @@ impl<E: PooledElement> SampleRows<E> {
     }
 
     /// Computes the products of the values with the centres of the strata that they were drawn
-    /// from.
-    /// `scale · e` are the exponentials of the tokens' logits, and `out` is the output.
+    /// from. `scale · e` are the exponentials of the tokens' logits, and `out` is the output.
     pub(super) fn within(
         &self,
         heads: &QueryHeads<'_, E>,

@@ -80,7 +80,7 @@ struct Draws {
 impl Draws {
     fn number(&self, token: usize) -> f64 {
         let number = f64::from(self.uniforms.number(token as u32)) / 2_f64.powi(32);
-        // Above the probability that every token had before.
+        // Tokens that were drawn, with numbers below `p`, get larger numbers.
         if self.fault == Fault::Redraws { (number + self.p) % 1.0 } else { number }
     }
 

@@ -49,21 +49,21 @@ impl Part {
     /// Names of the laws that the plug-in violates.
     fn broken_laws(&self) -> Vec<&'static str> {
         match self {
-            Self::Selector(config) => broken(&LAWS, |law| run(law, &**config, 64)),
+            Self::Selector(config) => find_broken_laws(&LAWS, |law| run(law, &**config, 64)),
             Self::Sampler(fault) => {
                 let config = Independent { fault: *fault };
-                let mut laws = broken(&SAMPLER_LAWS, |law| run_sampler(law, &config, 64));
-                laws.extend(broken(&SAMPLING_LAWS, |law| law(&config).unwrap()));
+                let mut laws = find_broken_laws(&SAMPLER_LAWS, |law| run_sampler(law, &config, 64));
+                laws.extend(find_broken_laws(&SAMPLING_LAWS, |law| law(&config).unwrap()));
                 laws
             }
             Self::Estimator(estimator) => {
-                broken(&ESTIMATOR_LAWS, |law| run_estimator(law, &**estimator, 64))
+                find_broken_laws(&ESTIMATOR_LAWS, |law| run_estimator(law, &**estimator, 64))
             }
         }
     }
 }
 
-fn broken<L: Copy>(laws: &[(&'static str, L)], run: impl Fn(L)) -> Vec<&'static str> {
+fn find_broken_laws<L: Copy>(laws: &[(&'static str, L)], run: impl Fn(L)) -> Vec<&'static str> {
     let breaks = |law| catch_unwind(AssertUnwindSafe(|| run(law))).is_err();
     laws.iter().filter(|(_, law)| breaks(*law)).map(|(name, _)| *name).collect()
 }

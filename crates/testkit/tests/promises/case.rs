@@ -122,8 +122,8 @@ impl PromiseCase {
         cells
     }
 
-    /// Plants a mistake: errors are tested as if their variance were `variance_share` of what it
-    /// is. Cells whose samples hardly exceed their initial size are left out.
+    /// Plants a mistake: errors are tested as if their variance were the true one times
+    /// `variance_share`. Cells whose samples hardly exceed their initial size are left out.
     ///
     /// # Panics
     /// If fewer than `least` cells find the mistake.
@@ -168,7 +168,7 @@ pub(crate) fn count(cells: &[Cell], condition: impl Fn(&Cell) -> bool) -> usize 
 }
 
 /// Asserts a condition of every cell.
-pub(crate) fn all(cells: &[Cell], condition: impl Fn(&Cell) -> bool) {
+pub(crate) fn assert_all(cells: &[Cell], condition: impl Fn(&Cell) -> bool) {
     for cell in cells {
         assert!(condition(cell), "{cell:?}");
     }

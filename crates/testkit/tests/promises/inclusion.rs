@@ -47,11 +47,11 @@ fn expected_draws(selectors: &[&'static str], sampler: &'static str, independent
 #[test]
 fn priority_draws_at_its_probabilities_and_independently() {
     let expected = expected_draws(&[ENDS], "'priority'", true);
-    assert!((expected / BASE as f64 - 1.0).abs() < 0.05, "{expected} are expected");
+    assert!((expected / BASE as f64 - 1.0).abs() < 0.05, "expected sample size {expected}");
 }
 
 #[test]
 fn stratified_draws_at_its_probabilities() {
     let expected = expected_draws(&[ENDS, TOP], "'stratified'", false);
-    assert!((expected - BASE as f64).abs() < 1e-3, "{expected} are expected");
+    assert!((expected - BASE as f64).abs() < 1e-3, "expected sample size {expected}");
 }

@@ -1,10 +1,10 @@
 //! Attention of a group of query heads over rows of one KV head. Each row is fetched once.
 //!
 //! Rows are processed in blocks that stay in the first-level cache: first all logits of a block,
-//! then its weights, then its values. Both loops prefetch later rows, one cache line with each
-//! [`CHUNK`] that they multiply: far ahead into the second-level cache, and again, a few rows
-//! ahead, into the first-level cache, which keeps few requests in flight. Ranges and lists of rows
-//! are read by the same loops. Logits are in base 2, `log2(e) q·k`.
+//! then its weights, then the sums of its values. The loops over keys and over values prefetch the
+//! cache lines of later rows: of rows far ahead into the second-level cache, and of the next few
+//! rows into the first-level cache, which can have only few requests in flight. The same loops read
+//! ranges and lists of rows. Logits are in base 2, `log2(e) q·k`.
 //!
 //! A tile has four query heads (or two, or one). The last tile is padded with zero queries.
 
@@ -52,9 +52,10 @@ pub(crate) struct TileSums {
     pub(crate) max: [f32; LANES],
     /// Partial sums of head `lane % H`.
     pub(crate) denominator: [f32; LANES],
-    /// Numerators of the last rows, `[H][value_chunks · CHUNK]`, in the lanes' order.
+    /// Numerators of the rows since the last [`fold`](Self::fold), `[H][value_chunks · CHUNK]`, in
+    /// the lanes' order.
     pub(crate) numerator: Vec<SimdLine>,
-    /// Numerators of the rows before, in f64: a sum of thousands of similar numbers in f32 would
+    /// Numerators of all earlier rows, in f64: a sum of thousands of similar numbers in f32 would
     /// lose more precision than the products do.
     pub(crate) folded: Vec<f64>,
 }
@@ -62,7 +63,7 @@ pub(crate) struct TileSums {
 /// Largest number of lines of a block's logits, `[rows][H]`.
 const BLOCK_LINES: usize = BLOCK_ROWS * 4 / LANES;
 
-/// Number of rows that are summed in f32.
+/// Number of rows that are summed in f32 before their sums are added to sums in f64.
 const FOLD: usize = 256;
 
 /// Output for single rows.

@@ -17,8 +17,9 @@ const FAR: usize = 64;
 /// Distance from the multiplied row to the row that is prefetched into the first-level cache.
 const NEAR: usize = 4;
 
-/// Bytes of keys and values in a block on Intel's processors: a small page, which is read at the
-/// speed of memory. With 8 KiB, dense attention on a Xeon takes 1.5 times as long.
+/// Bytes of keys and values in a block on Intel's processors: the size of a small memory page, at
+/// which blocks are read at the speed of memory. With 8 KiB, dense attention on a Xeon takes 1.5
+/// times as long.
 const INTEL_BLOCK_BYTES: usize = 4096;
 
 /// Bytes of keys and values in a block on other processors: half of the first-level cache. On Zen
@@ -40,7 +41,7 @@ const LINE_BYTES: usize = 64;
 
 /// Returns true if this machine has an Intel processor.
 fn is_intel() -> bool {
-    // The instruction takes microseconds in virtual machines.
+    // The result is stored, because the instruction takes microseconds in virtual machines.
     static IS_INTEL: LazyLock<bool> = LazyLock::new(|| {
         #[cfg(target_arch = "x86_64")]
         return std::arch::x86_64::__cpuid(0).ebx.to_le_bytes() == *b"Genu";
@@ -133,7 +134,7 @@ impl<'a> AnyRows<'a> {
             (StoredRows::Bf16(keys), StoredRows::Bf16(values)) => {
                 Self::Bf16(KvRows::new((keys, k), (values, v))?)
             }
-            _ => return Err(Error::shape("values", "stored as the keys are", "another type")),
+            _ => return Err(Error::shape("values", "the number type of the keys", "another type")),
         })
     }
 }
@@ -176,8 +177,8 @@ impl<'a, E: Copy> KvRows<'a, E> {
         (self.key_chunks() + self.value_chunks()) * CHUNK * size_of::<E>()
     }
 
-    /// Number of rows in a block, for tiles of `H` query heads: a power of two, and whole lines of
-    /// logits.
+    /// Number of rows in a block, for tiles of `H` query heads: a power of two, so large that the
+    /// logits of a block fill whole lines.
     pub(crate) fn block_rows<S: Simd, const H: usize>(&self) -> usize {
         // Without AVX-512, arithmetic is slower than memory on all processors.
         let bytes = if S::WIDE && is_intel() { INTEL_BLOCK_BYTES } else { BLOCK_BYTES };
@@ -207,7 +208,7 @@ impl<'a, E: Copy> Vectors<'a, E> {
         let padded = dim.next_multiple_of(CHUNK);
         if dim == 0 || padded > dim + zeros {
             let expected =
-                format!("a multiple of {CHUNK} elements, or zeros up to one behind them");
+                format!("a multiple of {CHUNK} elements, or padding with zeros to a multiple");
             return Err(Error::shape(name, expected, dim));
         }
         let (chunks, end) = (padded / CHUNK, first + len);
@@ -245,7 +246,7 @@ impl<'a, E: Copy> Vectors<'a, E> {
     #[inline(never)]
     unsafe fn find(&self, tokens: &[usize], out: &mut [*const E]) {
         let BlockLayout { first, per_block, .. } = self.layout;
-        // Each kind of storage has a loop of its own.
+        // Each kind of storage has its own loop, so that no loop tests the kind of storage.
         let pairs = out.iter_mut().zip(tokens);
         match (self.blocks, self.log2_per_block) {
             (Blocks::One(block), _) => {
@@ -334,7 +335,7 @@ impl<'a, E: SimdElement> RowWindow<'a, E> {
         self.rows.values.find(&tokens[..count], &mut self.values[places]);
     }
 
-    /// Prefetches the first rows, which the loops do not.
+    /// Prefetches the first rows; the loops prefetch later rows only.
     #[inline(always)]
     pub(crate) unsafe fn prefetch_first<S: Simd>(&self) {
         for row in 0..FAR.min(self.tokens.len()) {

@@ -51,7 +51,7 @@ pub(crate) struct SampleTokens<'a> {
     /// `v · out`.
     pub(crate) dot_out: &'a [f32],
     /// `v · mean`.
-    pub(crate) by_mean: &'a [f32],
+    pub(crate) dot_mean: &'a [f32],
 }
 
 /// Means from which deviations are computed. `mean` is the mean of `w = e (v − out)`.
@@ -90,8 +90,8 @@ impl AddAssign for Spread {
     }
 }
 
-/// Computes the spread of a part of a sample, in f32, for which it should have only a few hundred
-/// tokens.
+/// Computes the spread of a part of a sample. Sums are in f32, so a part should have only a few
+/// hundred tokens.
 ///
 /// Squares of deviations of `w` are differences of larger numbers, and are raised to 0 if they are
 /// negative. If the deviations are tiny relative to the values, the sums are therefore too large,
@@ -101,7 +101,7 @@ impl AddAssign for Spread {
 /// If the slices of `tokens` differ in length.
 pub(crate) fn spread(level: Level, tokens: &SampleTokens<'_>, centre: &SpreadCentre) -> Spread {
     let count = tokens.e.len();
-    let columns = [tokens.norms, tokens.dot_out, tokens.by_mean];
+    let columns = [tokens.norms, tokens.dot_out, tokens.dot_mean];
     assert!(columns.iter().all(|column| column.len() == count));
     // SAFETY: all slices have the same length.
     unsafe { level.run(SpreadKernel { tokens, centre }) }
@@ -149,7 +149,7 @@ unsafe fn add_spread<S: Simd>(
     mask[..left].fill(1.0);
     let mask = S::load(mask.as_ptr());
     let (e, norms) = (load::<S>(tokens.e, first), load::<S>(tokens.norms, first));
-    let (dot_out, by_mean) = (load::<S>(tokens.dot_out, first), load::<S>(tokens.by_mean, first));
+    let (dot_out, dot_mean) = (load::<S>(tokens.dot_out, first), load::<S>(tokens.dot_mean, first));
 
     let deviation = S::mul(mask, S::sub(e, S::splat(centre.mean_e)));
     let squared_e = S::mul(deviation, deviation);
@@ -157,9 +157,10 @@ unsafe fn add_spread<S: Simd>(
     let unit = S::splat(centre.unit);
     let squared_norm = S::mul(norms, S::mul(norms, unit));
     let twice_out = S::mul(dot_out, S::splat(2.0 * centre.unit));
-    let apart = S::sub(S::add(squared_norm, S::splat(centre.out_squared * centre.unit)), twice_out);
-    let along = S::mul(S::sub(by_mean, S::splat(centre.out_mean)), S::splat(2.0 * centre.unit));
-    let squared_w = S::mul(e, S::sub(S::mul(e, apart), along));
+    let squared_distance =
+        S::sub(S::add(squared_norm, S::splat(centre.out_squared * centre.unit)), twice_out);
+    let along = S::mul(S::sub(dot_mean, S::splat(centre.out_mean)), S::splat(2.0 * centre.unit));
+    let squared_w = S::mul(e, S::sub(S::mul(e, squared_distance), along));
     let squared_w = S::add(squared_w, S::splat(centre.mean_squared * centre.unit));
     let squared_w = S::mul(mask, S::max(squared_w, S::splat(0.0)));
 
@@ -202,7 +203,7 @@ impl LaggedSquares {
     /// `2 · LAGS` tokens.
     ///
     /// # Panics
-    /// If there is not a value per weight.
+    /// If the numbers of weights and values differ.
     pub(crate) fn add<E: SimdElement>(&mut self, level: Level, e: &[f32], values: &[E]) {
         let Self { sum, centre, ring } = self;
         assert_eq!(values.len(), e.len() * centre.len() * LANES, "values");
