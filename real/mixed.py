@@ -1,4 +1,4 @@
-"""Prints the table of `just real mixed`: the promise in every row of a text that changes its kind.
+"""Prints the table of `just real mixed`: the promise in each row of a trace of mixed text.
 
     python3 real/mixed.py VATTENTION TRACE PIPELINE FOLDER
 
