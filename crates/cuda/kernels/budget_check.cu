@@ -99,7 +99,7 @@ struct Proofs {
     }
 };
 
-/// Budget of a list: the maximum over query heads, of which each warp of a block has a part.
+/// Budget of a list, from the largest budget among each warp's query heads, `most`.
 DEVICE u32 asked_by_all(u32 most, u32* held, u32 certain_length, u32 n_s) {
     if (threadIdx.x % WARP == 0) held[threadIdx.x / WARP] = most;
     __syncthreads();

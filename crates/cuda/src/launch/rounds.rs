@@ -1,4 +1,4 @@
-//! Samples in given orders: all that a step does with samples except the draw, for tests.
+//! Samples in given orders, for tests: all work of a step on samples, except the draw.
 
 use vattention_core::{Error, Result, step::Softmax};
 
@@ -54,8 +54,8 @@ pub struct UnsampledList<'a> {
 
 impl<D: Device> Rounds<D> {
     /// Records work for groups of query heads that each use one list of one of the `heads`, of at
-    /// most `capacity` tokens, with up to `rounds` checks; a form that needs no sample has none.
-    /// Also returns the moments, which hold those of the last check after each run.
+    /// most `capacity` tokens, with up to `rounds` checks; `rounds` is 0 for a formula that needs
+    /// no sample. Also returns the array of moments, which the last check of each run writes.
     ///
     /// # Errors
     /// If the sizes of arguments do not agree, there is no memory, or a kernel cannot be compiled.
@@ -104,8 +104,8 @@ impl<D: Device> Rounds<D> {
         Ok((rounds, moments))
     }
 
-    /// Draws for lists that see `visible` tokens, cut to the capacity. The first check is at `base`
-    /// tokens; without checks `base` is the sample size.
+    /// Runs the recorded work for lists that see `visible` tokens, at most `capacity` of them. The
+    /// first check is at a sample size of `base`; without checks `base` is the final size.
     ///
     /// # Errors
     /// If the sizes of arguments do not agree, or the device fails.
