@@ -42,8 +42,8 @@ impl Steps {
 }
 
 /// Runs `run` on a separate thread. `run` calls its argument with the number of finished steps and
-/// of all steps. After Ctrl-C, or an exception from `progress(done, total)`, the next such call ends
-/// `run`.
+/// the number of all steps. After Ctrl-C, or an exception from `progress(done, total)`, the next
+/// such call ends `run`.
 pub(crate) fn run_long<T: Send>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
