@@ -68,10 +68,10 @@ DEVICE Moments merge(const f64* items, u32 count) {
     return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]};
 }
 
-/// Sums of query heads over their always-read tokens, [readers][2 + value_dim], as `combine` writes
-/// them, and bounds on the untaken tokens: the largest logit of each span of tokens of each query
-/// head, [readers][spans], and the largest norm of a value, [lists]. The bounds are null for
-/// formulas that need none.
+/// Sums of query heads (readers) over their always-read tokens, [readers][2 + value_dim], as
+/// `combine` writes them, and bounds on the untaken tokens: the largest logit of each span of tokens
+/// of each query head, [readers][spans], and the largest norm of a value, [lists]. The bounds are
+/// null for formulas that need none.
 struct Proofs {
     const f64* certain;
     const f32* largest;

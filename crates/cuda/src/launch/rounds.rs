@@ -171,18 +171,18 @@ impl<D: Device> Arrays<D> {
         heads: &[Pages<D>],
         capacity: usize,
     ) -> Result<Self> {
-        let (lists, readers) = (heads.len(), heads.len() * group);
+        let (lists, query_heads) = (heads.len(), heads.len() * group);
         let tables: Vec<u64> = heads.iter().map(Pages::table).collect();
         Ok(Self {
             step: StepNumbers::new(Array::zeros(device, StepNumbers::<D>::LEN)?, capacity)?,
             tables: Array::new(device, &tables)?,
-            queries: Array::zeros(device, readers * layout.head_dim())?,
+            queries: Array::zeros(device, query_heads * layout.head_dim())?,
             units: Array::zeros(device, lists)?,
             longest: Array::zeros(device, lists)?,
-            bounds: Bounds::new(device, readers, capacity)?,
+            bounds: Bounds::new(device, query_heads, capacity)?,
             certain_lengths: Array::zeros(device, lists)?,
-            certain: Sums::new(device, readers, layout.value_dim())?,
-            sample: Sums::new(device, readers, layout.value_dim())?,
+            certain: Sums::new(device, query_heads, layout.value_dim())?,
+            sample: Sums::new(device, query_heads, layout.value_dim())?,
             logits: Logits::new(device, lists, group, capacity)?,
             progress: Progress::new(device, lists, capacity)?,
         })
