@@ -31,7 +31,7 @@ studies TRACE="data/smollm2.safetensors" NAME="smollm2" *ARGS:
     study pareto configs/{dense,oracle-top-k,hash-attention,quest,loki,double-sparsity,pq-cache,streaming-llm,twilight}.toml
     study limit configs/{vattention-oracle,vattention-hash,hybrid,vattention-paper-{denominator,numerator,sdpa}-clt}.toml
 
-# Test the coverage of error bars on each kind of synthetic head; docs/results.md reports on it.
+# Test the coverage of error bars on each kind of synthetic head; docs/results.md has the results.
 calibration:
     #!/usr/bin/env bash
     set -euo pipefail

@@ -30,7 +30,8 @@ const ROW: usize = SHAPE.head_dim + SHAPE.value_dim;
 /// Layout of the pool's pages.
 const PAGE: PageLayout = PageLayout { rows: 64, stride: 64 * ROW };
 
-/// The pipeline reads the edges, the largest scores, and a sample that the promise needs.
+/// Pipeline that reads the first and the last tokens, the tokens with the largest logits, and a
+/// sample of the size that the promise needs.
 const PIPELINE: &str = r#"
 [[selectors]]
 type = "sink"
@@ -63,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     library.append(keys.view(), values.view())?;
 
     println!("Milliseconds, and the largest error of a head:\n");
-    println!("step   read   library's cache   engine's, library's kernels   engine's, its own");
+    println!("step   read   library's cache   library's kernels   engine's kernels");
     for step in 0..STEPS {
         let query = queries.slice(s![.., step..=step, ..]);
         let group_queries = query.index_axis(Axis(1), 0);
@@ -78,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let shown =
             |out: &[Array1<f64>], ms: f64| format!("{ms:.2} ms, {:.4}", largest_error(out, &dense));
         println!(
-            "{step:>4}   {:>4.1} %  {:>15}   {:>27}   {:>17}",
+            "{step:>4}   {:>4.1} %  {:>15}   {:>17}   {:>16}",
             100.0 * read,
             shown(&out, library_time),
             shown(&by_kernels?, kernel_time),
@@ -147,9 +148,9 @@ impl Engine {
         step: u32,
     ) -> vattention::Result<Vec<Array1<f64>>> {
         let mut outputs = Vec::new();
-        self.each_head(queries, step, |pipeline, step| {
+        self.for_each_head(queries, step, |pipeline, step| {
             let head = HeadInput { pipeline, step: *step, listed: false };
-            let output = Cpu::answer(&head, FallBack::ByCount)?;
+            let output = Cpu::execute_step(&head, FallBack::ByCount)?;
             outputs.extend(output.rows.iter().map(|row| Array1::from(row.sums.sums.output())));
             Ok(())
         })?;
@@ -163,8 +164,8 @@ impl Engine {
         step: u32,
     ) -> vattention::Result<Vec<Array1<f64>>> {
         let mut out = Vec::new();
-        self.each_head(queries, step, |pipeline, step| {
-            // The token lists, with inclusion probabilities.
+        self.for_each_head(queries, step, |pipeline, step| {
+            // `reading` has the token lists and the inclusion probabilities.
             let reading: Reading = pipeline.read(step)?;
             for row in step.rows() {
                 let list = reading.list(row.member());
@@ -180,7 +181,7 @@ impl Engine {
     /// Dense attention of each query.
     fn dense(&self, queries: ArrayView2<'_, f32>) -> vattention::Result<Vec<Array1<f64>>> {
         let mut out = Vec::new();
-        self.each_head(queries, 0, |_, step| {
+        self.for_each_head(queries, 0, |_, step| {
             let everything = || (0..step.visible).map(|token| (token, 1.0));
             out.extend((0..SHAPE.group()).map(|member| sum_up(step, member, everything())));
             Ok(())
@@ -189,7 +190,7 @@ impl Engine {
     }
 
     /// Calls `call` with each KV head's pipeline, and a step of its group's queries over its cache.
-    fn each_head(
+    fn for_each_head(
         &self,
         queries: ArrayView2<'_, f32>,
         step: u32,
@@ -206,7 +207,8 @@ impl Engine {
     }
 }
 
-/// Horvitz-Thompson estimate `Σ e v / p` over `Σ e / p`, from tokens and their `1 / p`.
+/// Horvitz-Thompson estimate `(Σ e v / p) / (Σ e / p)` of a query head's output, from tokens and
+/// their weights `1 / p`.
 fn sum_up(
     step: &Step<'_>,
     member: usize,

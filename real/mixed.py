@@ -1,4 +1,4 @@
-"""Prints the table of `just real mixed`: the promise in every row of a text that changes its kind.
+"""Prints the table of `just real mixed`: the promise in each row of a trace of mixed text.
 
     python3 real/mixed.py VATTENTION TRACE PIPELINE FOLDER
 
@@ -99,7 +99,7 @@ class Study:
             report = self.verify(f"screen-{share}-{query}", share, SCREENING, query)
             rows += [Row(query, head) for head in report["heads"]]
             print(f"{share}: query {query + 1} of {self.trace.queries()}", file=sys.stderr)
-        self.delta = report["demand"]["delta"]
+        self.delta = report["goal"]["delta"]
         return rows
 
     def retest(self, share, row):

@@ -13,7 +13,7 @@ learnt=models/smollm2
 out=real/results
 pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
-# Tasks in which the dense model has a score of at least a fifth, according to ruler-all.
+# Tasks in which the dense model has a score of at least 20 %, according to ruler-all.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery
 parts="get gguf prefill learn traces verify verify-indexes mixed ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-prefill ruler-epsilon baselines steps long speed studies benchmarks tune"
 
@@ -168,7 +168,7 @@ headline() { # name of the output, options
         $pipelines/vattention-{oracle-top-k,oracle-top-p,hash-attention}.toml "$@"
 }
 
-# Evaluate the paper's main methods at other lengths.
+# Evaluates the paper's main methods at other lengths.
 part_ruler-2048() { headline ruler-2048 --tasks $tasks --context 2048 --density 0.1 --no-errors; }
 part_ruler-8191() { headline ruler-8191 --tasks $tasks --context 8191 --density 0.1 --no-errors; }
 

@@ -6,11 +6,11 @@
     python tools/capture_hf.py Llama-3.2-1B --text book.txt --tokens 32768 --layers 0,7,15 \\
         -o trace.safetensors
 
-A trace allows to choose a pipeline on the attention that it will meet. The model reads a text once,
-with its own attention. The trace has queries and keys as they enter the product, after rotary
-embedding, and the keys and values of all KV heads; docs/guide.md describes the format. The trace
-replays decoding: the last --queries tokens of the text count as decoded, and each sees the tokens
-up to its own. The --prompt-queries tokens before them are the end of the prompt.
+Pipelines can be compared on a trace, without the model. The model reads a text once, with its own
+attention. The trace has the queries, keys and values of attention, with rotary embeddings applied
+to queries and keys; docs/guide.md describes the format. The trace replays decoding: the last
+--queries tokens of the text count as decoded, and each sees the tokens up to its own. The
+--prompt-queries tokens before them are the end of the prompt.
 
 The model must use the attention interface of `transformers`, as Llama, Mistral, Qwen, Gemma, Phi
 and most others do. Layers with a sliding window or chunks shorter than the text are skipped with a
@@ -192,7 +192,7 @@ def refuse_unsupported(layer, module, query, key, options):
 def is_causal(mask, tokens, rows):
     """Returns True if each of the last rows sees exactly the tokens up to its own.
 
-    No mask stands for a causal one.
+    A missing mask means a causal one.
     """
     if mask is None:
         return True
@@ -262,7 +262,7 @@ def record(model, ids, recorder):
 
 
 def common_scale(captured):
-    """Returns the scale of all layers; None stands for 1/sqrt(head_dim)."""
+    """Returns the scale of all layers; None means 1/sqrt(head_dim)."""
     usual = all(
         math.isclose(c.scale, c.keys.shape[-1] ** -0.5, rel_tol=1e-6) for c in captured.values()
     )
@@ -335,7 +335,7 @@ def parse_arguments():
 
 
 def parse_layers(text, count):
-    """Parses --layers; None stands for all layers."""
+    """Parses --layers; None means all layers."""
     if text is None:
         return None
     expected = (

@@ -319,7 +319,7 @@ def drill_set(vocabulary, rng, length):
 
 
 def write_drill(vocabulary, rng, length, unit, ending):
-    """Returns a text of as many units as it has room for: all sentences, then all questions.
+    """Returns a text filled with units: the sentences of all units, then their questions.
 
     A unit has sentences and a question, which is often reduced to its query and `ending`. There is
     a little filler between the sentences.

@@ -48,7 +48,10 @@ def document(**changes):
 
 
 def peers(mine, times=None):
-    """Returns peers that are slower than each goal demands by a tenth, or by `times` of `what`."""
+    """Returns peers with which each goal is met by a margin of 10 %.
+
+    `times` sets other ratios of a peer's time to this library's, by operation.
+    """
     found = Peers("NVIDIA H200", True, RATE)
     comparison = Comparison(mine, found)
     for shape in SHAPES:
@@ -97,7 +100,7 @@ class Goals(unittest.TestCase):
         results = [result for result in report["results"] if result["what"] != "dense"]
         return ours.parse({**report, "results": results})
 
-    def test_all_are_met(self):
+    def test_all_goals_are_met(self):
         mine = self.without_own_dense()
         for name, verdict in verdicts(mine, peers(mine)).items():
             self.assertTrue(verdict.startswith("met (closest: "), (name, verdict))
@@ -113,7 +116,9 @@ class Goals(unittest.TestCase):
         self.assertAlmostEqual(got, 1 / (0.1 + 128 / 4096 * 0.9 / 0.8), places=2)
         goal = next(goal for goal in comparison.goals() if goal.name == "G3")
         eight = next(
-            one for one in goal.conditions if one.text == "times dense, 8x131072, 10% of rows"
+            condition
+            for condition in goal.conditions
+            if condition.text == "times dense, 8x131072, 10% of rows"
         )
         self.assertAlmostEqual(eight.got, got)
 
@@ -161,7 +166,7 @@ class Goals(unittest.TestCase):
             verdicts(self.ours, found)["G1"].startswith("missed by 25% (0.6 of 0.8, E, ")
         )
 
-    def test_a_peer_that_is_missing_leaves_it_open(self):
+    def test_a_missing_peer_leaves_a_goal_open(self):
         mine = self.without_own_dense()
         found = peers(mine)
         found.results = [
@@ -184,7 +189,9 @@ class Goals(unittest.TestCase):
         self.assertTrue(verdict.startswith("missed by 87% (0.63 of 5, times dense, "), verdict)
         found = peers(self.ours, {"naive": 9.0})
         found.results = [
-            one for one in found.results if (one.what, one.shape) != ("naive", SHAPES[1])
+            result
+            for result in found.results
+            if (result.what, result.shape) != ("naive", SHAPES[1])
         ]
         found.failures = [
             Failure("naive", "naive vattention", SHAPES[1], share, "no memory")
@@ -195,7 +202,7 @@ class Goals(unittest.TestCase):
         end = "; 2 not measured (naive vattention: no memory))"
         self.assertTrue(verdict.endswith(end), verdict)
 
-    def test_another_form_or_a_refusal_leaves_nothing_open(self):
+    def test_another_form_or_a_refusal_leaves_no_goal_open(self):
         mine = self.without_own_dense()
         for failure in [
             Failure("dense", "sdpa flash, packed", SHAPES[0], 1.0, "out of memory"),

@@ -1,4 +1,4 @@
-"""Plants faults for each rule of style.py: python3 tools/test_style.py"""
+"""Tests of style.py with planted faults: python3 tools/test_style.py"""
 
 import unittest
 

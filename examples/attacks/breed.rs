@@ -98,7 +98,7 @@ fn change_tokens(head: &mut HeadData, tokens: &[usize], rng: &mut ChaCha8Rng) {
             }
         }
         4 => {
-            // The parts across the query become parallel to that of one token.
+            // The parts orthogonal to the query become parallel to the same part of one token.
             let (_, shape) = split(head, *tokens.choose(rng).unwrap(), rng);
             for &token in tokens {
                 let (mut along, rest) = split(head, token, rng);
@@ -131,7 +131,7 @@ fn scale_values(head: &mut HeadData, tokens: &[usize], by: f32) {
     }
 }
 
-/// Chooses one token, a run of up to a block, some at random, the heaviest ones, or all.
+/// Chooses one token, consecutive tokens, random tokens, those with the largest logits, or all.
 fn choose_tokens(head: &HeadData, rng: &mut ChaCha8Rng) -> Vec<usize> {
     let n = head.values.len() / VALUE_DIM;
     match rng.random_range(0..10) {
@@ -165,7 +165,7 @@ fn some_query(head: &HeadData, rng: &mut ChaCha8Rng) -> (Vec<f32>, f32) {
     (query, square)
 }
 
-/// Splits a key into the part along a query, and the rest.
+/// Splits a key into the part parallel to a query, and the orthogonal rest.
 fn split(head: &HeadData, token: usize, rng: &mut ChaCha8Rng) -> (Vec<f32>, Vec<f32>) {
     let (query, square) = some_query(head, rng);
     let mut rest = head.keys[token * head.head_dim..][..head.head_dim].to_vec();

@@ -15,10 +15,10 @@ use crate::breed::{change_head, change_parameters};
 use crate::heads::{gains, judge, layer, write};
 use crate::{AttackOptions, folder};
 
-/// Children of each generation.
+/// Number of children in each generation.
 const CHILDREN: usize = 6;
 
-/// Seeds of the pipeline in each generation, and samples with each seed.
+/// Numbers of the pipeline's seeds in each generation, and of samples with each seed.
 const SEEDS: usize = 2;
 const SAMPLES: usize = 120;
 
@@ -28,10 +28,10 @@ const DRAWN: u64 = 4;
 /// Number of generations between two saved states.
 const SAVE_INTERVAL: u32 = 10;
 
-/// Seeds of the verdict, below those of all generations.
+/// Seeds for the verdict. The seeds of all generations are larger.
 const HELD_OUT: std::ops::Range<u64> = 1..4;
 
-/// Start of each climb.
+/// Names and kinds of the heads from which climbs start.
 fn starts() -> [(&'static str, Adversary); 11] {
     [
         ("unequal-keys", Adversary::UnequalKeys { factor: 6.0 }),

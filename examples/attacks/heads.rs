@@ -33,7 +33,7 @@ pub(crate) fn write(path: &Path, layer: TraceLayer) {
     write_trace(path, &info, &BTreeMap::from([(0, layer)]), Storage::F32).unwrap();
 }
 
-/// Verdict on a pipeline with another seed.
+/// Tests a pipeline with another seed on a trace, and returns the verdict.
 pub(crate) fn judge(
     pipeline: &PipelineConfig,
     seed: u64,
@@ -69,16 +69,16 @@ impl From<Verification> for AttackVerdict {
     }
 }
 
-/// Gain of the attacker for each KV head. The gain is the violation rate plus the `1 − delta`
-/// quantile of the error over epsilon, capped at 10; the second term grows even if no sample
-/// violates the promise yet. A group counts by the query head with the largest gain.
+/// Gain of the attacker for each KV head, the largest gain of its query heads. The gain of a query
+/// head is its violation rate plus a second term: the `1 − delta` quantile of its error, divided by
+/// epsilon and capped at 10. The second term can grow before any sample violates the promise.
 pub(crate) fn gains(
     pipeline: &PipelineConfig,
     seed: u64,
     heads: &[HeadData],
     trials: usize,
 ) -> Vec<f64> {
-    let promise = pipeline.promise().expect("expected a pipeline that promises something");
+    let promise = pipeline.promise().expect("expected a pipeline with a promise");
     let pipeline = Arc::new(PipelineConfig { seed, ..pipeline.clone() });
     let found = try_layer(&pipeline, &promise, &layer(heads), Some(1.0), trials).unwrap();
     let gain = |head: &vattention::experiments::HeadCount| {

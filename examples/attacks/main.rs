@@ -22,7 +22,7 @@ mod table;
 
 use std::path::{Path, PathBuf};
 
-/// Samples of each head in a verdict.
+/// Default number of samples of each head in a verdict.
 const TRIALS: u32 = 4000;
 
 fn main() {
@@ -53,7 +53,8 @@ impl AttackOptions {
         while let Some(argument) = arguments.next() {
             let mut number = || -> u32 {
                 let text = arguments.next().map_or("", |text| text);
-                text.parse().unwrap_or_else(|_| panic!("{argument} expects a number, found {text}"))
+                text.parse()
+                    .unwrap_or_else(|_| panic!("{argument}: expected a number, found {text:?}"))
             };
             match argument.as_str() {
                 "--trials" => options.trials = number(),

@@ -10,7 +10,7 @@ use vattention_testkit::adversarial::{AdversarialHead, sweep};
 use crate::heads::{judge, layer, write};
 use crate::{AttackOptions, folder};
 
-/// Heads of each population.
+/// Number of heads of each population.
 const HEADS: u64 = 8;
 
 pub(crate) fn run(options: &AttackOptions) {
@@ -22,7 +22,9 @@ pub(crate) fn run(options: &AttackOptions) {
     }
     let mut file = fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
     let populations: Vec<AdversarialHead> = sweep().into_iter().step_by(options.every).collect();
-    println!("population, dim, group, pipeline: worst head, worst row, all, read, verdict");
+    println!(
+        "population, dim, group, pipeline, samples: worst head, worst row, all, read, verdict"
+    );
     let mut contradicted = 0;
     for (number, population) in populations.iter().enumerate() {
         let trace = folder().join("population.safetensors");
@@ -61,5 +63,5 @@ pub(crate) fn run(options: &AttackOptions) {
             );
         }
     }
-    println!("{contradicted} cells are contradicted");
+    println!("promises contradicted: {contradicted}");
 }

@@ -18,7 +18,7 @@ create_exception!(
     vattention,
     PipelineError,
     PyValueError,
-    "Problems in a pipeline, each with its place; the text is the same as the command's.\n\n\
+    "Problems in a pipeline, each with its place; the text is the command's error message.\n\n\
      `problems` has a dict for each: message, help (or None), and file, line and column (or None)."
 );
 
@@ -115,7 +115,7 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
 }
 
-/// Panics like a bug, so that a test can see the exception.
+/// Panics as a bug would, so that a test can check the exception.
 #[pyfunction]
 pub(crate) fn panic_for_test(message: &str) -> PyResult<()> {
     guarded(|| panic!("{message}"))

@@ -41,8 +41,9 @@ impl Steps {
     }
 }
 
-/// Runs `run` on a separate thread. `run` reports finished steps and all steps to its argument.
-/// After Ctrl-C, or an exception from `progress(done, total)`, the next report ends `run`.
+/// Runs `run` on a separate thread. `run` calls its argument with the number of finished steps and
+/// the number of all steps. After Ctrl-C, or an exception from `progress(done, total)`, the next
+/// such call ends `run`.
 pub(crate) fn run_long<T: Send>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,

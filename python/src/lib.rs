@@ -1,6 +1,6 @@
-//! The extension module of the Python package `vattention`. It converts arguments from Python for
-//! the `vattention` crate, and results into Python objects, and has no logic that the command or
-//! another crate would need.
+//! The extension module of the Python package `vattention`. It converts Python arguments for the
+//! `vattention` crate, and results into Python objects. Logic that other crates also need does not
+//! belong here.
 //!
 //! | module | Python |
 //! |---|---|

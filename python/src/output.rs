@@ -118,8 +118,8 @@ impl PyOutput {
         self.errors.as_ref().map(|errors| &errors[row])
     }
 
-    /// Returns true if a row's error exceeds epsilon although its promise excludes that; `None` if
-    /// that is not known.
+    /// Returns true if a row's error exceeds epsilon; rows that have only an error bar violate no
+    /// promise. Returns `None` without a promise of the pipeline or without errors.
     fn violated(&self, row: usize) -> Option<bool> {
         let (promise, error) = (self.promise.as_ref()?, self.error(row)?);
         Some(error.violates(promise, &self.rows[row].certificate))

@@ -37,7 +37,7 @@ pub(crate) struct Python {
     settings: Map<String, Value>,
 }
 
-register!(Selector, "python", Python, "a class of Python, registered under a name; slow");
+register!(Selector, "python", Python, "a Python class, registered under a name; slow");
 
 #[typetag::serde(name = "python")]
 impl SelectorConfig for Python {

@@ -71,7 +71,7 @@ impl PyTrace {
         self.trace.path().display().to_string()
     }
 
-    /// Factor of the queries; None means 1 / sqrt(head_dim).
+    /// Factor by which queries are multiplied; None means 1 / sqrt(head_dim).
     #[getter]
     fn scale(&self) -> Option<f32> {
         self.trace.info().scale

@@ -327,7 +327,7 @@ def test_inputs_that_differ(cluster, environment, tmp_path):
     ]
     assert check_inputs(str(tmp_path), inputs) is None
     trace.write_bytes(b"other")
-    assert f"{trace}: is another file than the driver's: 5 bytes" in (
+    assert f"{trace}: differs from the driver's file: 5 bytes" in (
         check_inputs(str(tmp_path), inputs) or ""
     )
     (model / "model.safetensors").unlink()

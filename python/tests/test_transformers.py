@@ -228,7 +228,7 @@ def test_another_model_or_type_is_refused():
         generated(model, longer, cache)
     cache.reset()
     generated(model, inputs, cache)
-    with pytest.raises(RuntimeError, match="before its type changed"):
+    with pytest.raises(RuntimeError, match="before the model's dtype changed"):
         generated(model.to(torch.bfloat16), longer, cache)
 
 

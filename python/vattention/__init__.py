@@ -5,7 +5,7 @@
 | generate text with a model of `transformers` | `vattention.transformers.VAttentionCache` |
 | attend to your own keys and values | `Pipeline`, `Attention` |
 | record the attention inputs of a model | `vattention.transformers.capture`, `write_trace` |
-| measure the error of a pipeline on them | `Trace`, `compare`, `verify`, `study` |
+| measure the error of a pipeline on a trace | `Trace`, `compare`, `verify`, `study` |
 | write a selector in Python | `selector`, `vattention.testing.laws` |
 
 Functions take arrays that support DLPack or the buffer protocol, such as numpy arrays, torch

@@ -33,7 +33,7 @@ class Promise(TypedDict):
     delta: float
     """Probability with which the error may exceed epsilon, in (0, 1)."""
     scope: Literal["row", "step"]
-    """Rows that share delta: "row" means each query head by itself, "step" all of a layer."""
+    """Rows that share delta: one query head ("row"), or all query heads of a layer ("step")."""
 
 
 class RowReport(TypedDict):
@@ -74,9 +74,9 @@ class RowReport(TypedDict):
     error: float | None
     """Relative error of the output, |out - dense| / |dense|; None without `check=True`."""
     violated: bool | None
-    """True if the error of the promise's target exceeds epsilon.
+    """True if the row has a promise and the error of its target exceeds epsilon.
 
-    None without `check=True` or without a promise.
+    None without `check=True`, or if the pipeline has no promise.
     """
 
 
@@ -120,7 +120,10 @@ class Summary(TypedDict):
     violations: int | None
     """Number of rows whose error exceeds epsilon; None without `check=True` or a promise."""
     violated_steps: int | None
-    """Number of queries with such a row; None without `check=True` or a promise."""
+    """Number of queries with at least one row whose error exceeds epsilon.
+
+    None without `check=True` or a promise.
+    """
 
 
 class StepReport(Summary):

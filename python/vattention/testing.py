@@ -8,9 +8,9 @@ __all__ = ["laws"]
 def laws(pipeline: Pipeline, selector: int = 0, *, cases: int = 64) -> None:
     """Tests the laws of selectors on one selector of a pipeline.
 
-    `selector` is its index in the pipeline, from 0. The test heads are a fixed set of small ones
-    and `cases` generated ones, which are the same on every run. The laws also hold for native
-    selectors. The most important ones:
+    `selector` is the index of the selector in the pipeline, from 0. Each law is tested on a fixed
+    set of small heads and on `cases` generated heads, which are the same on every run. The laws
+    also hold for native selectors. The most important laws:
 
     - Equal calls of `select` return equal tokens.
     - Appending tokens in one call or in several calls gives the same picks.

@@ -126,7 +126,7 @@ impl<E: Element + 'static> Engine<E> {
                     step: step as u32,
                 };
                 let head = HeadInput { pipeline, step, listed: true };
-                let output = Cpu::answer(&head, fall_back).unwrap();
+                let output = Cpu::execute_step(&head, fall_back).unwrap();
                 if pipeline.needs_feedback() {
                     for (member, row) in output.rows.iter().enumerate() {
                         let tokens = &row.list.as_ref().unwrap().indices;
@@ -227,7 +227,7 @@ fn rows_that_kernels_cannot_read_are_errors() {
     let error_of = |keys, values, visible, queries: &[f32]| {
         let step = Step { site: pipeline.site(), queries, keys, values, visible, step: 0 };
         let head = HeadInput { pipeline, step, listed: false };
-        Cpu::answer(&head, FallBack::Never)
+        Cpu::execute_step(&head, FallBack::Never)
             .map_or_else(|error| error.to_string(), |_| String::new())
     };
     let queries = [0.5; 80];
@@ -290,7 +290,8 @@ impl OneHead {
         let (site, keys, values) = (*pipeline.site(), self.rows(), self.rows());
         let (queries, visible) = (&self.queries[..], Self::TOKENS);
         let step = Step { site: &site, queries, keys, values, visible, step: number };
-        let output = Cpu::answer(&HeadInput { pipeline, step, listed: true }, FallBack::Never);
+        let output =
+            Cpu::execute_step(&HeadInput { pipeline, step, listed: true }, FallBack::Never);
         let reading = pipeline.read(&step).map_err(|error| error.to_string());
         let output = match output {
             Ok(output) => output,

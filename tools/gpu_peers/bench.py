@@ -155,7 +155,7 @@ class Bench:
             raise LeftOut(self.slow[family(entry.name)])
         left = self.args.limit - (time.monotonic() - self.began)
         if left <= 0:
-            raise LeftOut(f"the time limit of {self.args.limit:g} s for all entries was over")
+            raise LeftOut(f"the time limit of {self.args.limit:g} s for all entries has passed")
         return min(left, self.args.entry_limit)
 
 

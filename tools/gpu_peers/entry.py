@@ -1,4 +1,4 @@
-"""Entries of the benchmark: other implementations of what the kernels of this library do."""
+"""Entries of the benchmark: other implementations of the operations of this library's kernels."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

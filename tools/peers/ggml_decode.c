@@ -1,5 +1,5 @@
-// Decode attention as llama.cpp computes it on a CPU: one GGML_OP_FLASH_ATTN_EXT per layer, on keys and
-// values that lie in the caller's memory.
+// Decode attention as llama.cpp computes it on a CPU: one GGML_OP_FLASH_ATTN_EXT per layer, on keys
+// and values in the caller's memory.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +35,8 @@ void ggml_decode_free(decoder *d) {
     free(d);
 }
 
-// keys and values: [layers] pointers to [kv_heads, tokens, dim] numbers of the type (f32, f16, bf16).
-// Null if there is no memory.
+// Makes a decoder, or returns null if there is no memory. keys and values: [layers] pointers to
+// [kv_heads, tokens, dim] numbers of the type (f32, f16, bf16), which must outlive the decoder.
 decoder *ggml_decode_new(const char *type, int layers, int tokens, int query_heads, int kv_heads, int dim,
                          int threads, void *const *keys, void *const *values) {
     decoder *d = calloc(1, sizeof *d);
@@ -78,7 +78,7 @@ decoder *ggml_decode_new(const char *type, int layers, int tokens, int query_hea
     return d;
 }
 
-// queries and out: [query_heads, dim]. 0, or ggml's status.
+// Attends to one layer, and returns 0 or ggml's status. queries and out: [query_heads, dim].
 int ggml_decode_attend(decoder *d, int layer, const float *queries, float *out) {
     memcpy(d->queries, queries, d->bytes);
     int status = ggml_graph_compute(d->graphs[layer], &d->plans[layer]);

@@ -12,7 +12,7 @@ use crate::workers::Workers;
 
 /// Computes the steps of one layer of one sequence; a [`Layer`](crate::Layer) does everything else.
 pub trait Executor: Send + Sized + 'static {
-    /// True if [`answer`](Self::answer) can fail.
+    /// True if [`execute`](Self::execute) can fail.
     const FALLIBLE: bool;
 
     /// Time at which selectors and samplers index tokens and prompts. It never changes.
@@ -34,7 +34,7 @@ pub trait Executor: Send + Sized + 'static {
     ///
     /// # Errors
     /// If the device fails.
-    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>>;
+    fn execute(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>>;
 
     /// Bytes of the executor's own indexes, for all its tokens; keys and values are not counted.
     fn index_bytes(&self) -> usize {

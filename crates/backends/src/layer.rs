@@ -219,7 +219,7 @@ impl<X: Executor> Layer<X> {
         for (i, head) in self.heads.iter().enumerate() {
             inputs.push(head.input(&views[i], &queries[i], listed));
         }
-        let outputs = self.executor.answer(inputs, &self.workers)?;
+        let outputs = self.executor.execute(inputs, &self.workers)?;
         // Feedback may evict tokens that were live at this step.
         let find_live = |head: &LayerHead| -> Option<Arc<[u32]>> {
             let live = self.return_selection.then(|| head.pipeline.live(visible)).flatten();

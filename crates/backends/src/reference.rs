@@ -48,7 +48,7 @@ impl Executor for Reference {
         Indexing::Lazy
     }
 
-    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
+    fn execute(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
         Ok(workers.map(heads, |head| execute(&head)))
     }
 

@@ -3,7 +3,7 @@
 // Each CUDA thread is a fiber. A fiber runs until it reaches a barrier or returns; then the next
 // one runs, in the order that the launch sets. A barrier opens when every thread of the warp, or of
 // the block, waits at it; a warp runs as far as possible before the next one starts. Faults that
-// are rare on a GPU thus show always: a warp that runs far ahead where a barrier is missing, or
+// are rare on a GPU thus occur always: a warp that runs far ahead where a barrier is missing, or
 // reads of shared memory that was never written.
 
 #define EMULATED
@@ -20,8 +20,8 @@
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
-// The sanitizer takes a jump by the library's functions for the end of many calls, whose stack it
-// then forgets.
+// The sanitizer intercepts the library's `longjmp`: it assumes that the skipped calls have ended,
+// and unpoisons their stack. The compiler's own jumps are not intercepted.
 using Jump = void*[5];
 #define MARK(jump) __builtin_setjmp(jump)
 #define GO(jump) __builtin_longjmp(jump, 1)
@@ -105,8 +105,9 @@ struct Fiber {
     std::vector<char> stack = std::vector<char>(STACK);
     dim3 place;
     State state = State::Ready;
-    /// Values for other lanes of the warp, of even collectives and of odd ones: before a slot is
-    /// written again, every lane has passed the barrier after the slot was read.
+    /// Values published to the other lanes of the warp. Even and odd collectives use different
+    /// slots: before a slot is written again, every lane has read it and has reached the barrier of
+    /// the next collective.
     uint64_t shown[2];
     unsigned collectives = 0;
     /// The sanitizer's data about the stack.

@@ -3,8 +3,8 @@
 //! A C++ compiler compiles the same sources that run on a GPU, with a fiber for each CUDA thread
 //! (`emulation.h`). Barriers, shuffles, ballots and atomics behave as on a device; shared memory
 //! is NaN until it is written; the [`ThreadSchedule`] decides which thread runs ahead, so that
-//! a missing barrier shows. The emulation tests neither speed, nor blocks that run in parallel, nor
-//! the few lines of inline assembly that have a portable twin.
+//! a missing barrier has an effect. The emulation tests neither speed, nor blocks that run in
+//! parallel, nor the few lines of inline assembly, in place of which it uses portable code.
 
 mod compiler;
 mod library;

@@ -1,5 +1,5 @@
 //! Memory of the emulated device, which is memory of the host.
-#![allow(unsafe_code, reason = "kernels write to it through bare addresses")]
+#![allow(unsafe_code, reason = "kernels access the memory by address")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

@@ -5,9 +5,9 @@
 // A problem is a list of tokens and GROUP scaled queries. Without an array of tokens, the list is a
 // prefix of the rows. The record of an item is, for each query head,
 //
-//     [Σ e v / p: VALUE_PADDED numbers | Σ e / p | shift | 2 of nothing],  e = exp(q·k − shift)
+//     [Σ e v / p: VALUE_PADDED numbers | Σ e / p | shift | 2 unused],  e = exp(q·k − shift)
 //
-// Constants: those of rows.cuh and keys.cuh, which come before this, and ITEM.
+// Constants: those of rows.cuh and keys.cuh, which come before this file, and ITEM.
 
 const u32 WARPS = THREADS / WARP;
 

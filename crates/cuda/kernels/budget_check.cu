@@ -68,10 +68,10 @@ DEVICE Moments merge(const f64* items, u32 count) {
     return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]};
 }
 
-/// Sums of query heads over their always-read tokens, [readers][2 + value_dim], as `combine` writes
-/// them, and bounds on the untaken tokens: the largest logit of each span of tokens of each query
-/// head, [readers][spans], and the largest norm of a value, [lists]. The bounds are null for
-/// formulas that need none.
+/// Sums of query heads (readers) over their always-read tokens, [readers][2 + value_dim], as
+/// `combine` writes them, and bounds on the untaken tokens: the largest logit of each span of tokens
+/// of each query head, [readers][spans], and the largest norm of a value, [lists]. The bounds are
+/// null for formulas that need none.
 struct Proofs {
     const f64* certain;
     const f32* largest;
@@ -99,7 +99,7 @@ struct Proofs {
     }
 };
 
-/// Budget of a list: the maximum over query heads, of which each warp of a block has a part.
+/// Budget of a list, from the largest budget among each warp's query heads, `most`.
 DEVICE u32 asked_by_all(u32 most, u32* held, u32 certain_length, u32 n_s) {
     if (threadIdx.x % WARP == 0) held[threadIdx.x / WARP] = most;
     __syncthreads();

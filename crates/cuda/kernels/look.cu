@@ -14,8 +14,8 @@ const u32 WARPS = THREADS / WARP;
 /// Tokens of a warp.
 const u32 SHARE = ITEM / WARPS;
 
-/// Number of earlier differences that the difference of a pair is multiplied with, and the number
-/// of tokens that these reach back.
+/// Number of earlier pairs with whose differences the difference of a pair is multiplied, and the
+/// number of tokens of these pairs.
 const u32 LAGS = 4;
 const u32 HALO = 2 * LAGS;
 
@@ -235,7 +235,8 @@ DEVICE void sum_of_block(f64 (&sums)[MOMENTS], f64 (&held)[MOMENTS][WARPS]) {
     }
 }
 
-/// Computes moments, with one block for each item and query head (reader), `group` of each list.
+/// Computes moments, with one block for each item and each query head that reads a list (reader).
+/// `group` query heads read each list.
 /// tables, units, certain_lengths [lists]. tokens [lists][capacity], of which the first ends[list]
 /// are drawn; lists with dones[list] are skipped. certain and sample [readers][2 + VALUE_DIM].
 /// logits [readers][stride]. moments [readers][gridDim.x][MOMENTS]: D^ and |N^|², in the first item

@@ -1,6 +1,6 @@
 // Definitions for every kernel. `Program::text` puts them before the constants of a program and its
-// source. Inline assembly is in this file alone, and each piece has a portable twin for the
-// emulation.
+// source. Inline assembly is in this file alone, and each piece has a portable equivalent for
+// the emulation.
 
 typedef unsigned char u8;
 typedef unsigned short u16;

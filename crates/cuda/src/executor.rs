@@ -1,5 +1,5 @@
-//! Execution of a step: by a routine on the device, or, where the pipeline has a part without
-//! kernels, by selection on the host and attention on the device.
+//! Execution of a step: by a routine on the device, or, if a part of the pipeline has no kernels,
+//! by selection on the host and attention on the device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,8 +69,8 @@ impl<D: Device> GpuExecutor<D> {
         Ok(Self { device, shape, rows, attend, combine, plan, routines, routine: None, indexes })
     }
 
-    /// Attention sums of each query head over its token list. All KV heads share one launch, and
-    /// the sums another one.
+    /// Attention sums of each query head over its token list. One launch attends for all KV heads,
+    /// and another one merges the sums.
     fn attend(&self, heads: &[HeadInput<'_>], readings: &[&Reading]) -> Result<Vec<RowSums>> {
         let reads: Vec<&Read> = readings.iter().flat_map(|reading| reading.reads()).collect();
         let lists = lists(&self.device, &reads)?;
@@ -165,7 +165,7 @@ impl<D: Device> Executor for GpuExecutor<D> {
         self.rows.write(first, keys, values)
     }
 
-    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
+    fn execute(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
         match self.plan.clone() {
             Some(plan) => self.run_routine(&plan, &heads),
             None => self.read_chosen(&heads, workers),

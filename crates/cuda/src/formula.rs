@@ -227,7 +227,7 @@ struct DrawQuantiles<'a> {
 const RATIO_EXPONENTS: std::ops::RangeInclusive<i32> = -384..=384;
 const RATIO_STEP: f64 = 1.0 / 32.0;
 
-/// Ways to divide delta so that the target's error is within epsilon with probability `1 − delta`.
+/// Divisions of delta for which the target's error is within epsilon with probability `1 − delta`.
 fn splits(
     target: Target,
     combine: Combine,

@@ -10,7 +10,7 @@ use crate::routine::Routines;
 use crate::{Device, Driver};
 
 const NAME: &str = "cuda";
-const SUMMARY: &str = "an NVIDIA GPU; what it has no kernels for runs on the CPU";
+const SUMMARY: &str = "an NVIDIA GPU; parts without kernels run on the CPU";
 
 /// The backend over a device. Selectors and samplers without kernels run on `options.threads`
 /// threads of the host.

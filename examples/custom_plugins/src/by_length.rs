@@ -35,7 +35,7 @@ impl SamplerConfig for ByLength {
     }
 }
 
-/// `|v|²` of the values of one KV head.
+/// Squared norms `|v|²` of the values of one KV head.
 #[derive(Clone, Default)]
 struct ByLengthSampler {
     squares: Vec<f32>,
@@ -64,7 +64,7 @@ impl Sampler for ByLengthSampler {
         let uniform = |token: usize| f64::from(uniforms.number(token as u32)) / 2_f64.powi(32);
         let square = |token: usize| f64::from(self.squares[token]);
         let mean = (0..picks.visible()).map(square).sum::<f64>() / picks.visible() as f64;
-        // If all values are 0, every token is equally good.
+        // If all values are 0, all tokens have the same inclusion probability.
         let size = |token: usize| (square(token) + mean).sqrt().max(f64::MIN_POSITIVE);
         let size_of = |token: usize| (token, size(token), uniform(token));
         let left = picks.residual().map(size_of).collect();

@@ -5,7 +5,7 @@
 //! `√(V_W / δ) / |N|` with probability at most δ, up to the error of `D^`, which is of second
 //! order.
 //!
-//! Cost: O(1), without the statistics.
+//! Cost: O(1), in addition to the statistics.
 //!
 //! # Guarantee
 //! Asymptotic: it assumes that the moments are as estimated, and that the sample shows the tail.
@@ -52,7 +52,7 @@ impl Estimator for Chebyshev {
     }
 }
 
-register!(Estimator, "chebyshev", Chebyshev, "Chebyshev's inequality: nothing need be normal");
+register!(Estimator, "chebyshev", Chebyshev, "Chebyshev's inequality, which needs no normal sums");
 
 #[cfg(test)]
 fn with_tenths() -> Chebyshev {

@@ -4,7 +4,7 @@
 |---|---|
 | `__main__` | command-line options and exit code |
 | `_connect` | connection to the cluster, with a time limit |
-| `_driver` | rounds of tasks until all results are there |
+| `_driver` | rounds of tasks until no result is missing |
 | `_inputs` | input files of the command, and their digests |
 | `_results` | the file of results, which grows as tasks end |
 | `_task` | work of a Ray worker for one shard |

@@ -32,18 +32,26 @@ Results are stored in --results as tasks end; run an interrupted command again t
 """
 
 
-def _positive(text: str) -> int:
-    number = int(text)
+def _parse_count(text: str) -> int:
+    """Parses a whole number, 1 or more."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
     if number < 1:
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"expected a whole number, 1 or more, got {text!r}")
     return number
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < 1e6:
-        raise ValueError
-    return seconds
+def _parse_amount(text: str) -> float:
+    """Parses a number of seconds or GiB, between 0 and a million."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e6:
+        raise argparse.ArgumentTypeError(f"expected a number between 0 and 1e6, got {text!r}")
+    return number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,22 +85,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--shards",
-        type=_positive,
+        type=_parse_count,
         metavar="N",
         help="number of tasks (4 for each that can run at the same time)",
     )
     parser.add_argument(
         "--cpus-per-task",
-        type=_positive,
+        type=_parse_count,
         default=1,
         metavar="N",
         help="cores and threads per task (1)",
     )
     parser.add_argument(
         "--memory-per-task",
-        type=_seconds,
+        type=_parse_amount,
         metavar="GIB",
-        help="memory to reserve on the node of a task (no limit)",
+        help="memory to reserve for each task (none)",
     )
     parser.add_argument(
         "--retries",
@@ -103,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--wait",
-        type=_seconds,
+        type=_parse_amount,
         default=60.0,
         metavar="SECONDS",
         help="time to wait for the cluster, and for a node that can run a task (60)",

@@ -65,7 +65,7 @@ class Cluster:
         while not self.can_run(needs):
             if time.monotonic() > deadline:
                 raise Unreachable(
-                    f"no node of the cluster has what a task needs: {_format(needs)}; "
+                    f"no node of the cluster has the resources of a task: {_format(needs)}; "
                     f"the nodes have: {self._resources()}"
                 )
             time.sleep(0.5)

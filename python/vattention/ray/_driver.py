@@ -1,4 +1,4 @@
-"""Driver: rounds of tasks, one task per shard, until all results are there."""
+"""Driver: rounds of tasks, one task per shard, until no result is missing."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ class Plan:
     shards: int | None
     cpus: int
     memory: int | None
-    """Bytes of memory that a task needs."""
+    """Bytes of memory that Ray reserves for a task; None reserves no memory."""
     retries: int
     wait: float
     """Seconds to wait for the cluster, or for a node that can run a task."""
@@ -84,11 +84,11 @@ def run(
         }
         number, code = 0, None
         while code is None:
-            number, known = number + 1, results.count
+            number, earlier = number + 1, results.count
             say(f"round {number}")
             _run_round(cluster, plan, job, results, say)
             code = _merge(plan, results)
-            if code is None and results.count == known:
+            if code is None and results.count == earlier:
                 raise Failed(
                     "a bug in vattention, please report it: "
                     "results are missing, and no shard computes them"
@@ -117,10 +117,10 @@ def _run_round(
     known = ray.put(results.lines)
     pending = {task.remote(job, shard, known): shard for shard in range(1, job["shards"] + 1)}
     died: Counter[int] = Counter()
-    done = came = 0
+    done = received = 0
 
     def keep(reference: Any) -> None:
-        nonlocal done, came
+        nonlocal done, received
         shard = pending.pop(reference)
         outcome = _outcome(ray, reference, shard)
         if outcome["problem"]:
@@ -135,19 +135,22 @@ def _run_round(
             results.append(outcome["header"], outcome["lines"])
         except Refused as error:
             raise Failed(f"node {outcome['node']}, shard {shard}: {error}") from None
-        done, came = done + 1, came + outcome["lines"].count(b"\n")
+        done, received = done + 1, received + outcome["lines"].count(b"\n")
         say(
-            f"{done} of {job['shards']} shards, {came} new results; "
+            f"{done} of {job['shards']} shards, {received} new results; "
             f"the last from node {outcome['node']}"
         )
 
     try:
-        lacking = 0.0
+        seconds_without_node = 0.0
         while pending:
             for reference in ray.wait(list(pending), timeout=_PATIENCE)[0]:
                 keep(reference)
-            lacking = 0.0 if cluster.can_run(plan.needs) else lacking + _PATIENCE
-            if lacking > plan.wait:
+            if cluster.can_run(plan.needs):
+                seconds_without_node = 0.0
+            else:
+                seconds_without_node += _PATIENCE
+            if seconds_without_node > plan.wait:
                 cluster.expect_room(plan.needs, 0)
     finally:
         try:
@@ -177,7 +180,7 @@ def _outcome(ray: Any, reference: Any, shard: int) -> _task.Outcome:
 def _merge(plan: Plan, results: Results) -> int | None:
     """Prints the results as the command does, and returns its exit code; None if some are missing.
 
-    The file of results then has each of them once.
+    If no result is missing, the file of results is rewritten with each result once.
     """
     with tempfile.TemporaryDirectory(prefix=".vattention-", dir=results.path.parent) as temporary:
         merged = Path(temporary) / results.path.name

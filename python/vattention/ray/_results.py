@@ -1,7 +1,7 @@
-"""File of results, which grows by whole lines, so that a driver that was killed can continue.
+"""File of results, which grows by whole lines, so that another driver can continue a killed one.
 
-The first line has the inputs that results depend on, and the shard; here the shard is null, for the
-results of all shards.
+The first line, the header, has the inputs that results depend on, and the shard. Here the shard is
+null, because the file has the results of all shards.
 """
 
 import fcntl
@@ -91,6 +91,6 @@ def _changed_inputs(first: bytes, second: bytes) -> list[str]:
 
 
 def _without_shard(header: bytes) -> bytes:
-    """Returns a shard's header as a line that stands for all shards."""
+    """Converts a shard's header to the header of a file with the results of all shards."""
     fields = {**json.loads(header), "shard": None}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

@@ -1,7 +1,7 @@
 """Work of a Ray worker for one shard.
 
-The driver sends this module with each task. The worker may lack the package, so the module imports
-none of it at its top level.
+The driver sends this module with each task. The worker may lack the package, so the module does
+not import the package at its top level.
 """
 
 import hashlib
@@ -135,7 +135,7 @@ def check_inputs(folder: str, inputs: list[Input]) -> str | None:
             )
         if not same:
             return (
-                f"{path}: is another file than the driver's: {size} bytes, "
+                f"{path}: differs from the driver's file: {size} bytes, "
                 f"expected {expected['size']} with SHA-256 {expected['sha256'][:16]}…"
             )
     return None

@@ -25,7 +25,7 @@ class CapturedLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         self.queries, self.prompt = queries, prompt
         self.captured: TraceLayer | None = None
 
-    def answer(self, call: Call) -> torch.Tensor:
+    def compute(self, call: Call) -> torch.Tensor:
         refuse_attention(self.number, call)
         first = call.query.shape[2] - self.queries
         usual = call.query.shape[3] ** -0.5

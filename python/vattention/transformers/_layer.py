@@ -40,14 +40,16 @@ class Turn:
             )
         thread = threading.get_ident()
         if self.thread not in (None, thread):
-            raise RuntimeError("this cache is in use by another thread: expected one at a time")
+            raise RuntimeError(
+                "this cache is in use by another thread: expected one thread at a time"
+            )
         previous = self.layers[self.next]
-        if previous.pending is not None and layer.place == previous.place + 1:
+        if previous.pending is not None and layer.index == previous.index + 1:
             raise RuntimeError(
                 f"layer {previous.number} did not call the attention function {NAME!r}: expected "
                 f"model.set_attn_implementation({NAME!r}); if that was done, {self._unsupported()}"
             )
-        if layer.place != self.next or layer.pending is not None:
+        if layer.index != self.next or layer.pending is not None:
             raise RuntimeError(
                 "a step of this cache ended in the middle: expected reset() before it is used again"
             )
@@ -55,7 +57,7 @@ class Turn:
 
     def end(self, layer: "Layer") -> None:
         """Moves on to the next layer after `layer` has attended."""
-        self.next = layer.place + 1
+        self.next = layer.index + 1
         if self.next == len(self.layers):
             self.reset()
 
@@ -100,7 +102,7 @@ class Layer(CacheLayerMixin):  # type: ignore[misc, no-untyped-call, unused-igno
         self.number = number
         self.window = window
         self.turn = turn
-        self.place = len(turn.layers)
+        self.index = len(turn.layers)
         self.length = 0
         self.pending: tuple[torch.Tensor, torch.Tensor] | None = None
         turn.layers.append(self)

@@ -127,7 +127,7 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
             self.module = weakref.ref(call.module)
         if self.module() is not call.module or call.query.dtype != self.dtype:
             raise RuntimeError(
-                "this cache was filled by another model, or before its type changed: "
+                "this cache was filled by another model, or before the model's dtype changed: "
                 "expected reset()"
             )
 
@@ -145,7 +145,7 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         """Appends the tokens of a call after the first prompt, and attends by the pipeline."""
         new = call.query.shape[2]
         lengths = [len(attention) for attention in self.sequences]
-        visible = [[length + place + 1 for place in range(new)] for length in lengths]
+        visible = [list(range(length + 1, length + new + 1)) for length in lengths]
         self.check_mask(call.mask, visible)
         append_batch(self.sequences, call.key, call.value)
         outputs = attend_batch(
@@ -163,8 +163,8 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         """
         if mask is None or mask is self.turn.checked_mask:
             return
-        seen = (mask if mask.dtype == torch.bool else mask == 0)[:, 0].sum(-1)
-        if seen.tolist() != visible:
+        visible_by_mask = (mask if mask.dtype == torch.bool else mask == 0)[:, 0].sum(-1)
+        if visible_by_mask.tolist() != visible:
             raise ValueError(
                 "attention_mask: expected a mask that hides nothing but later tokens and the "
                 "padding of the first prompt"

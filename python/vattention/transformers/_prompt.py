@@ -20,8 +20,8 @@ class Prompt:
         self.values: torch.Tensor | None = None
         self.queries: list[torch.Tensor | None] = [None] * batch
         """Last queries of each sequence's tokens: [query_heads, up to OBSERVED, head_dim]."""
-        self.seen: torch.Tensor | None = None
-        """Tokens that are not padding, [batch, tokens]; None means all tokens."""
+        self.real_tokens: torch.Tensor | None = None
+        """Flags of the tokens that are not padding, [batch, tokens]; None means all tokens."""
         self.is_ended = False
         """True if no further call adds tokens."""
 
@@ -34,12 +34,14 @@ class Prompt:
                 torch.cat([self.values, values], dim=2),
             )
         self.keys, self.values = keys, values
-        self.seen = _seen(call)
+        self.real_tokens = _find_real_tokens(call)
         first = keys.shape[2] - call.key.shape[2]
         for place, queries in enumerate(call.query):
-            real = queries if self.seen is None else queries[:, self.seen[place, first:]]
-            known = self.queries[place]
-            real = real if known is None else torch.cat([known, real], dim=1)
+            real = (
+                queries if self.real_tokens is None else queries[:, self.real_tokens[place, first:]]
+            )
+            earlier = self.queries[place]
+            real = real if earlier is None else torch.cat([earlier, real], dim=1)
             self.queries[place] = real[:, -OBSERVED:].detach().clone()
         return call._replace(key=keys, value=values)
 
@@ -48,7 +50,7 @@ class Prompt:
         queries = self.queries[place]
         if self.keys is None or self.values is None or queries is None:
             return
-        real = self._real(place)
+        real = self._real_tokens_of(place)
         attention.append(self.keys[place][:, real], self.values[place][:, real])
         attention.observe(queries)
 
@@ -60,14 +62,18 @@ class Prompt:
         if self.keys is None or self.values is None:
             return False
         queries = []
-        for place, known in enumerate(self.queries):
-            real = removed if self.seen is None else int(self.seen[place, -removed:].sum())
-            if known is None or known.shape[1] <= real:
+        for place, earlier in enumerate(self.queries):
+            real = (
+                removed
+                if self.real_tokens is None
+                else int(self.real_tokens[place, -removed:].sum())
+            )
+            if earlier is None or earlier.shape[1] <= real:
                 return False
-            queries.append(known[:, : known.shape[1] - real])
+            queries.append(earlier[:, : earlier.shape[1] - real])
         self.keys, self.values = self.keys[:, :, :-removed], self.values[:, :, :-removed]
         self.queries = [*queries]
-        self.seen = None if self.seen is None else self.seen[:, :-removed]
+        self.real_tokens = None if self.real_tokens is None else self.real_tokens[:, :-removed]
         self.is_ended = True
         return True
 
@@ -77,7 +83,7 @@ class Prompt:
         taken.queries = [self.queries[place] for place in places]
         taken.keys = None if self.keys is None else self.keys[places]
         taken.values = None if self.values is None else self.values[places]
-        taken.seen = None if self.seen is None else self.seen[places]
+        taken.real_tokens = None if self.real_tokens is None else self.real_tokens[places]
         taken.is_ended = self.is_ended
         return taken
 
@@ -86,25 +92,28 @@ class Prompt:
         copied.__dict__.update(self.__dict__, queries=list(self.queries))
         return copied
 
-    def _real(self, place: int) -> slice | torch.Tensor:
+    def _real_tokens_of(self, place: int) -> slice | torch.Tensor:
         """Returns the tokens of a sequence that are not padding.
 
         If all padding is at the beginning, the result is a slice, so that indexing copies nothing.
         """
-        if self.seen is None:
+        if self.real_tokens is None:
             return slice(None)
-        seen = self.seen[place]
-        hidden = len(seen) - int(seen.sum())
-        return slice(hidden, None) if bool(seen[hidden:].all()) else seen
+        is_real = self.real_tokens[place]
+        padding = len(is_real) - int(is_real.sum())
+        return slice(padding, None) if bool(is_real[padding:].all()) else is_real
 
 
-def _seen(call: Call) -> torch.Tensor | None:
-    """Returns the tokens that are not padding, as seen by the last one; None without padding."""
+def _find_real_tokens(call: Call) -> torch.Tensor | None:
+    """Returns the tokens that are not padding, [batch, tokens]; None without padding.
+
+    These are the tokens that the mask shows to the last query.
+    """
     if call.mask is None:
         return None
     last = call.mask[:, 0, -1]
-    seen = last if last.dtype == torch.bool else last == 0
-    return None if bool(seen.all()) else seen.expand(len(call.query), -1).clone()
+    is_real = last if last.dtype == torch.bool else last == 0
+    return None if bool(is_real.all()) else is_real.expand(len(call.query), -1).clone()
 
 
 def _owned(tensor: torch.Tensor) -> torch.Tensor:

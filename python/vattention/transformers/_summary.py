@@ -21,11 +21,11 @@ _COUNTS = [
 _LARGEST = ["visible", "widest_bar", "largest_error"]
 _MEANS = {"density": "rows", "density_per_head": "rows", "sampled": "rows", "error": "rows"}
 _MEANS["bar"] = "bounded"
-"""Means, with the counts that weigh them."""
+"""Means, with the counts that are their weights."""
 
 
 def add_summaries(a: Summary | None, b: Summary | None) -> Summary | None:
-    """Returns the summary of the rows of both summaries; None stands for no rows."""
+    """Returns the summary of the rows of both summaries; None means no rows."""
     if a is None or b is None:
         return b if a is None else a
     first, second = cast(dict[str, float | None], a), cast(dict[str, float | None], b)

@@ -80,7 +80,7 @@ impl Cpu {
     /// [padding](vattention_core::Tokens::padded), or queries of another shape. Also if a selector
     /// lacks a prompt or feedback
     /// ([`Pipeline::check_observed`](vattention_core::Pipeline::check_observed)).
-    pub fn answer(head: &HeadInput<'_>, fall_back: FallBack) -> Result<HeadOutput> {
+    pub fn execute_step(head: &HeadInput<'_>, fall_back: FallBack) -> Result<HeadOutput> {
         head.check()?;
         head.pipeline.check_observed(head.step.step)?;
         execute(head, ExecutionOptions::new(fall_back, false, Level::best()), StepMode::Sparse)
@@ -153,7 +153,7 @@ impl ExecutionOptions {
 impl Executor for CpuExecutor {
     const FALLIBLE: bool = false;
 
-    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
+    fn execute(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
         let execution = self.execution;
         let Some(paces) = &mut self.paces else {
             let outputs = workers.map(heads, |head| execute(&head, execution, StepMode::Sparse));

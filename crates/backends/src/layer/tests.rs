@@ -73,9 +73,9 @@ impl Executor for Failing {
         self.count_call()
     }
 
-    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
+    fn execute(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
         self.count_call()?;
-        Reference.answer(heads, workers)
+        Reference.execute(heads, workers)
     }
 
     fn fork(&self, _: usize) -> Result<Self> {
@@ -160,8 +160,8 @@ impl Executor for IndexingAt {
         self.0
     }
 
-    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
-        Reference.answer(heads, workers)
+    fn execute(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
+        Reference.execute(heads, workers)
     }
 
     fn fork(&self, _: usize) -> Result<Self> {

@@ -92,9 +92,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Drop for DriverMemory {
-    /// Frees the memory in its own context, on any thread, after the work that reads it. Without a
-    /// context nothing is left to be freed. Binding the context returns an earlier error once, so
-    /// the error is recorded again for the next caller.
+    /// Frees the memory in its own context, on any thread, after the work that reads it. If
+    /// the context no longer exists, the memory is free already. Binding the context returns an
+    /// earlier error once, so the error is recorded again for the next caller.
     fn drop(&mut self) {
         let context = self.stream.context();
         if let Err(error) = context.bind_to_thread() {

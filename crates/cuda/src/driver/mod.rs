@@ -2,7 +2,7 @@
 //!
 //! cudarc panics if a library is missing, so each library is searched for before it is called.
 //!
-//! | file       | what                                                      |
+//! | file       | contents                                                  |
 //! |------------|-----------------------------------------------------------|
 //! | `compiler` | finds NVRTC and compiles programs with it                 |
 //! | `cubins`   | cache of compiled programs on disk                        |
@@ -65,8 +65,8 @@ impl Driver {
     /// Opens the first GPU, once in a process.
     ///
     /// # Errors
-    /// [`Error::Backend`] with what is missing: the driver, a GPU, one that is new enough, or the
-    /// compiler NVRTC.
+    /// [`Error::Backend`], which names the missing requirement: the driver, a GPU, a recent enough
+    /// GPU, or the compiler NVRTC.
     pub fn open() -> Result<Self> {
         static DRIVER: LazyLock<Result<Driver, String>> = LazyLock::new(open);
         DRIVER.clone().map_err(refuse)
@@ -80,7 +80,7 @@ fn open() -> Result<Driver, String> {
     }
     let driver = |error: DriverError| format!("the NVIDIA driver: {}", describe(error));
     if CudaContext::device_count().map_err(driver)? == 0 {
-        return Err("the NVIDIA driver knows no GPU".into());
+        return Err("the NVIDIA driver found no GPU".into());
     }
     let context = CudaContext::new(0).map_err(driver)?;
     // SAFETY: all work on memory runs on one stream, in order, and needs no events.
@@ -219,7 +219,8 @@ impl GpuContext {
         cubins::write(&key, &compiled.cubin);
         context.load_module(Ptx::from_binary(compiled.cubin)).map_err(|error| {
             refuse(format!(
-                "the driver refuses what {} compiled: {}; is it newer than the driver?",
+                "the driver rejects a program compiled by {}: {}; \
+                 expected a driver that is not older than the compiler",
                 self.compiler,
                 describe(error)
             ))
@@ -239,7 +240,7 @@ fn out_of(bytes: usize, error: DriverError) -> Error {
     }
 }
 
-/// Error of the driver. After most of them the process has lost everything on the device.
+/// Error of the driver. After most such errors the process has lost all data on the device.
 fn failed(error: DriverError) -> Error {
     refuse(format!(
         "the GPU: {}; if this error repeats, the data on the GPU is lost: restart the program",

@@ -177,7 +177,7 @@ impl<D: Device> BudgetCheck<D> {
             ]);
         }
         let Some(&Proofs { bounds, longest }) = proofs else {
-            return Err(Error::shape("bounds", "one of each reader", "none"));
+            return Err(Error::shape("bounds", "one of each query head", "none"));
         };
         expect("rows of bounds", lists * group, bounds.rows)?;
         step.expect_room("bounds", bounds.capacity)?;
@@ -186,9 +186,9 @@ impl<D: Device> BudgetCheck<D> {
     }
 }
 
-/// Fails unless there are sums of `readers` query heads.
-fn expect_sums<D: Device>(what: &str, readers: usize, sums: &Sums<D>) -> Result<()> {
-    expect(&format!("elements of {what}"), readers * (2 + sums.value_dim), sums.numbers.len())
+/// Fails unless there are sums of this number of query heads.
+fn expect_sums<D: Device>(what: &str, query_heads: usize, sums: &Sums<D>) -> Result<()> {
+    expect(&format!("elements of {what}"), query_heads * (2 + sums.value_dim), sums.numbers.len())
 }
 
 /// Numbers in front of the splits, with enums encoded as in `budget.cuh`.

@@ -70,7 +70,7 @@ impl<D: Device> Lists<D> {
         Self::room_of(device, Array::zeros(device, lists)?, capacity)
     }
 
-    /// Allocates the same lists, with their lengths in `lengths` `[lists]`.
+    /// Allocates lists as [`room`](Self::room) does, whose lengths are in `lengths` `[lists]`.
     pub(crate) fn room_of(device: &D, lengths: Array<D, u32>, capacity: usize) -> Result<Self> {
         let full = Self::beginnings(device, &vec![capacity; lengths.len()])?;
         Ok(Self { tokens: Some(Array::zeros(device, full.total)?), lengths, ..full })

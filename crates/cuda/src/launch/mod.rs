@@ -15,9 +15,9 @@
 //! | [`ComputeMoments`]               | moments of each sample                                    |
 //! | [`BudgetCheck`]                  | number of tokens to draw next, from moments or bounds     |
 //!
-//! The functions are safe because the types of their arguments carry what a kernel relies on: an
-//! [`Array`] knows its length, [`Pages`] own the memory that their table points to, and [`Lists`]
-//! know which rows they need. Nothing else starts kernels.
+//! The functions are safe because the types of their arguments have the facts that kernels rely on:
+//! an [`Array`] has its length, [`Pages`] own the memory that their table points to, and [`Lists`]
+//! have the number of rows that they need. No other code starts kernels.
 
 mod array;
 mod attend;

@@ -113,8 +113,8 @@ impl<D: Device> ComputeMoments<D> {
         moments: &SampleMoments<D>,
     ) -> Result<()> {
         let (lists, capacity, group) = (progress.lists(), progress.capacity(), moments.group);
-        let (readers, logits) = (lists * group, inputs.logits);
-        let sums = readers * (2 + self.layout.value_dim());
+        let (query_heads, logits) = (lists * group, inputs.logits);
+        let sums = query_heads * (2 + self.layout.value_dim());
         expect("room for a sample", step.capacity, capacity)?;
         expect("tables", lists, inputs.tables.len())?;
         expect("units", lists, inputs.units.len())?;
@@ -122,10 +122,10 @@ impl<D: Device> ComputeMoments<D> {
         expect("elements of certain sums", sums, inputs.certain.numbers.len())?;
         expect("elements of sums of the sample", sums, inputs.sample.numbers.len())?;
         expect("places of logits", capacity, logits.places)?;
-        expect("logits", readers * logits.places, logits.numbers.len())?;
+        expect("logits", query_heads * logits.places, logits.numbers.len())?;
         expect("items of moments", capacity.div_ceil(ITEM), moments.items)?;
-        expect("moments", readers * moments.items * MOMENTS, moments.numbers.len())?;
-        let blocks = [moments.items as u32, along_y("readers of lists", readers)?];
+        expect("moments", query_heads * moments.items * MOMENTS, moments.numbers.len())?;
+        let blocks = [moments.items as u32, along_y("query heads", query_heads)?];
         let arguments = [
             step.numbers.argument(),
             inputs.tables.argument(),

@@ -122,7 +122,7 @@ impl<D: Device> Progress<D> {
         }
     }
 
-    /// Sets the places of the part to be drawn, for tests of draws alone.
+    /// Sets the places of the part to be drawn, for tests that only draw.
     ///
     /// # Errors
     /// If the device fails.

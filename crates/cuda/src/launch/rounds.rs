@@ -1,4 +1,4 @@
-//! Samples in given orders: all that a step does with samples except the draw, for tests.
+//! Samples in given orders, for tests: all work of a step on samples, except the draw.
 
 use vattention_core::{Error, Result, step::Softmax};
 
@@ -54,8 +54,8 @@ pub struct UnsampledList<'a> {
 
 impl<D: Device> Rounds<D> {
     /// Records work for groups of query heads that each use one list of one of the `heads`, of at
-    /// most `capacity` tokens, with up to `rounds` checks; a form that needs no sample has none.
-    /// Also returns the moments, which hold those of the last check after each run.
+    /// most `capacity` tokens, with up to `rounds` checks; `rounds` is 0 for a formula that needs
+    /// no sample. Also returns the array of moments, which the last check of each run writes.
     ///
     /// # Errors
     /// If the sizes of arguments do not agree, there is no memory, or a kernel cannot be compiled.
@@ -104,8 +104,8 @@ impl<D: Device> Rounds<D> {
         Ok((rounds, moments))
     }
 
-    /// Draws for lists that see `visible` tokens, cut to the capacity. The first check is at `base`
-    /// tokens; without checks `base` is the sample size.
+    /// Runs the recorded work for lists that see `visible` tokens, at most `capacity` of them. The
+    /// first check is at a sample size of `base`; without checks `base` is the final size.
     ///
     /// # Errors
     /// If the sizes of arguments do not agree, or the device fails.
@@ -171,18 +171,18 @@ impl<D: Device> Arrays<D> {
         heads: &[Pages<D>],
         capacity: usize,
     ) -> Result<Self> {
-        let (lists, readers) = (heads.len(), heads.len() * group);
+        let (lists, query_heads) = (heads.len(), heads.len() * group);
         let tables: Vec<u64> = heads.iter().map(Pages::table).collect();
         Ok(Self {
             step: StepNumbers::new(Array::zeros(device, StepNumbers::<D>::LEN)?, capacity)?,
             tables: Array::new(device, &tables)?,
-            queries: Array::zeros(device, readers * layout.head_dim())?,
+            queries: Array::zeros(device, query_heads * layout.head_dim())?,
             units: Array::zeros(device, lists)?,
             longest: Array::zeros(device, lists)?,
-            bounds: Bounds::new(device, readers, capacity)?,
+            bounds: Bounds::new(device, query_heads, capacity)?,
             certain_lengths: Array::zeros(device, lists)?,
-            certain: Sums::new(device, readers, layout.value_dim())?,
-            sample: Sums::new(device, readers, layout.value_dim())?,
+            certain: Sums::new(device, query_heads, layout.value_dim())?,
+            sample: Sums::new(device, query_heads, layout.value_dim())?,
             logits: Logits::new(device, lists, group, capacity)?,
             progress: Progress::new(device, lists, capacity)?,
         })

@@ -114,7 +114,7 @@ impl RowLayout {
     }
 }
 
-/// Rows of one KV head, in pages that others may share.
+/// Rows of one KV head, in pages that other sequences may share.
 #[derive(Debug)]
 pub struct Pages<D: Device> {
     layout: RowLayout,

@@ -61,9 +61,9 @@ impl<D: Device> ScorePages<D> {
         Ok(Self { device: device.clone(), module, layout, sharing, page })
     }
 
-    /// Adds launches that compute the bounds of all pages with visible tokens, except the first
-    /// pages of each head that have them, and then the score of each page for each row: the largest
-    /// product that a key within the bounds can have.
+    /// Adds launches that compute the bounds of all pages with visible tokens, except for the first
+    /// pages of each head, which have bounds already; then the score of each page for each row: the
+    /// largest product that a key within the bounds can have.
     ///
     /// `queries` are `[2, rows, head_dim]`: the score adds, over channels, the smallest key times
     /// the first query and the largest key times the second one. `sharing` consecutive rows use one
