@@ -1,9 +1,9 @@
 //! Interface for engines with their own cache or kernels: a [`Pipeline`] for each KV head.
 //!
-//! [`Cpu::execute_step`](crate::backends::Cpu::execute_step) computes a [`Step`] with the kernels of the `cpu`
-//! backend, over rows in the engine's memory. [`Pipeline::read`] returns the tokens that the query
-//! heads of a [`Step`] read. [`Pipeline::sample`] reads them through an [`Accumulator`] of the
-//! engine.
+//! [`Cpu::execute_step`](crate::backends::Cpu::execute_step) computes a [`Step`] with the kernels
+//! of the `cpu` backend, over rows in the engine's memory. [`Pipeline::read`] returns the tokens
+//! that the query heads of a [`Step`] read. [`Pipeline::sample`] reads them through an
+//! [`Accumulator`] of the engine.
 
 pub use vattention_core::{
     NewTokens, Pipeline, Site, Step, Tokens,
