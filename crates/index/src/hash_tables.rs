@@ -25,8 +25,8 @@
 //! vectors, and a fork has those of its origin.
 //!
 //! Chen, Sadhukhan, Ye, Zhou, Zhang, Nolte, Tian, Douze, Bottou, Jia, Chen (2024), "MagicPIG: LSH
-//! Sampling for Efficient LLM Generation", <https://arxiv.org/abs/2410.16179>; simple LSH: Neyshabur,
-//! Srebro (2015), "On Symmetric and Asymmetric LSHs for Inner Product Search",
+//! Sampling for Efficient LLM Generation", <https://arxiv.org/abs/2410.16179>; simple LSH:
+//! Neyshabur, Srebro (2015), "On Symmetric and Asymmetric LSHs for Inner Product Search",
 //! <https://arxiv.org/abs/1410.5518>.
 
 mod block;
