@@ -78,8 +78,8 @@ impl Estimator for Ratio {
 fn no_pipeline_is_read_while_registrations_have_faults() {
     let faults = [
         "`EveryOther` of the crate vattention is registered as the selector `other`, but no \
-         `typetag::serde(name = …)` gives that name; `every-other` has no `register!`: write one \
-         name in both",
+         `typetag::serde(name = …)` gives that name; `every-other` has no `register!`: write the \
+         same name in both",
         "two estimators are called `ratio`, one of them in the crate vattention-estimators",
         "the estimator `frugal` is not registered: write `register!(Estimator, \"frugal\", …)` \
          beside its `typetag::serde(name = \"frugal\")`",

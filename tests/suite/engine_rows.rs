@@ -334,7 +334,7 @@ fn missing_classes_prompts_or_feedback_are_errors() {
     assert_eq!(head.append(&mut h2o, None), "");
     assert_eq!([0, 0].map(|step| head.step(&mut h2o, step, false)), ["", ""], "the first step");
     let error = head.step(&mut h2o, 1, false);
-    assert!(error.contains("`h2o`") && error.contains("none of step 0"), "{error}");
+    assert!(error.contains("`h2o`") && error.contains("none for step 0"), "{error}");
     assert_eq!(head.step(&mut h2o, 0, true), "");
     assert_eq!([1, 2].map(|step| head.step(&mut h2o, step, true)), ["", ""]);
 

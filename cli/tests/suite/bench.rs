@@ -262,6 +262,6 @@ fn numbers_out_of_range_are_refused() {
     if cfg!(target_os = "linux") {
         let line = "bench --json bench.json --tokens 2000000000";
         world.refuse(line, "--tokens: 2000000000 tokens in 2 layers need");
-        world.refuse(line, "60 % of what is available");
+        world.refuse(line, "60 % of the available memory");
     }
 }

@@ -125,7 +125,7 @@ fn a_prefill_strategy_reads_the_prompt() {
     assert!(same == said && report == dense && count == 16, "{same}");
 
     let (all, mut report, count) = evaluate("--prefill all.toml");
-    assert!(all.contains("\nprefill: 100.0 % of the causal pairs"), "{all}");
+    assert!(all.contains("\nprefill: 100.0 % of the causal token-key pairs"), "{all}");
     assert_eq!(all.lines().skip(4).collect::<Vec<_>>(), said.lines().skip(2).collect::<Vec<_>>());
     assert_eq!(count, 32);
     assert!(digests(&report).iter().all(|digest| !digests(&dense).contains(digest)));
@@ -151,7 +151,12 @@ fn a_prefill_strategy_reads_the_prompt() {
     assert!(some.lines().next().unwrap().contains(title) && count == 48, "{some}");
     let density = report["prefill"]["density"].as_f64().unwrap();
     assert!((0.02..0.5).contains(&density), "{density}");
-    assert!(some.contains(&format!("\nprefill: {:.1} % of the causal pairs", 100.0 * density)));
+    assert!(
+        some.contains(&format!(
+            "\nprefill: {:.1} % of the causal token-key pairs",
+            100.0 * density
+        ))
+    );
     assert!(fs::read_to_string(world.path("out.svg")).unwrap().contains("coverage 0.3"));
     let (_, context_alone, count) = evaluate("--prefill some.toml");
     assert_eq!(count, 64);

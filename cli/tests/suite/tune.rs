@@ -259,7 +259,7 @@ fn a_grid_cannot_vary_searched_settings() {
     let world = world();
     world.write_grid("sizes.toml", "search = true", "quest", "selectors.2.size = [0.02, 0.1]");
     let line = "tune sizes.toml --trace 1.safetensors --at density=0.1";
-    world.refuse(line, "sets selectors.2.size, which the grid varies");
+    world.refuse(line, "both the search for a density and the grid set selectors.2.size");
 }
 
 /// All grids of the repository, and the pipelines that they name, can be loaded.

@@ -416,7 +416,7 @@ fn listings_and_the_schema_describe_fields_that_are_selectors() {
     let twilight = listing.iter().find(|entry| entry.name == "twilight").unwrap();
     let of = twilight.fields.iter().find(|field| field.name == "of").unwrap();
     assert_eq!((&of.takes[..], of.required), ("another selector's table", true));
-    assert!(of.meaning.starts_with("The selector"), "{}", of.meaning);
+    assert!(of.meaning.starts_with("Selector"), "{}", of.meaning);
 }
 
 /// A seed may be any u64, though TOML requires of its readers only the range of i64.
