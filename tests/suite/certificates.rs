@@ -11,7 +11,7 @@ use vattention::{
 fn exact_top_k_and_hoeffding_prove_a_promise() {
     let pipeline = Loader::default().parse("proof.toml", &proof("head")).unwrap();
     let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 1, value_dim: 1 };
-    let number = |t: usize| if t % 40 == 0 { 5.0 } else { (t % 7) as f32 * 0.01 };
+    let number = |t: usize| if t.is_multiple_of(40) { 5.0 } else { (t % 7) as f32 * 0.01 };
     let tokens = Array3::from_shape_fn((1, 4000, 1), |(_, t, _)| number(t));
     let queries = Array3::from_shape_fn((2, 1, 1), |(h, _, _)| 1.0 + h as f32);
     for backend in available_backends() {

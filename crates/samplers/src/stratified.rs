@@ -47,7 +47,7 @@ use vattention_core::{
     typetag,
 };
 
-use strata::Strata;
+use strata::DisjointStrata;
 
 /// A sample spread over strata.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -83,13 +83,13 @@ impl Sampler for StratifiedSampler {
         picks: &'a Picks,
         stream: &Stream,
     ) -> Box<dyn Design + 'a> {
-        Box::new(StratifiedDesign { strata: Strata::new(picks, stream), drawn: Vec::new() })
+        Box::new(StratifiedDesign { strata: DisjointStrata::new(picks, stream), drawn: Vec::new() })
     }
 }
 
 /// Draws without replacement within strata.
 struct StratifiedDesign {
-    strata: Strata,
+    strata: DisjointStrata,
     /// Stratum of each drawn token, in draw order.
     drawn: Vec<usize>,
 }

@@ -153,7 +153,7 @@ impl Selector for Index {
         match self.mistake {
             Mistake::PicksEvicted => live.take_range(0..4),
             Mistake::Revives if live.visible() % 2 == 1 => {
-                live.take_all(self.tokens.iter().copied())
+                live.take_all(self.tokens.iter().copied());
             }
             _ => live.take_range(0..live.visible()),
         }

@@ -89,7 +89,7 @@ impl Evaluation<'_> {
                 match answer {
                     Ok(record) => records.push(record),
                     Err(unit) => {
-                        missing.push(MissingUnit { unit, shard: part.interleaved_shard(*place) })
+                        missing.push(MissingUnit { unit, shard: part.interleaved_shard(*place) });
                     }
                 }
             }

@@ -22,14 +22,14 @@ pub(crate) struct Question {
 
 /// Questions of a file, and all its documents, each once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Questions {
+pub(crate) struct QuestionSet {
     pub(crate) questions: Vec<Question>,
     pub(crate) documents: Vec<String>,
     /// Groups of documents, such as the paragraphs of an article.
     pub(crate) groups: Vec<Vec<usize>>,
 }
 
-impl Questions {
+impl QuestionSet {
     /// Returns the documents to add to those of a question, in random order: related ones first.
     fn draw_others(&self, question: &Question, draw: &mut SeededDraw) -> Vec<usize> {
         let own: BTreeSet<_> = question.documents.iter().copied().collect();

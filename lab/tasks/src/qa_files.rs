@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::read;
-use crate::qa::{Question, Questions};
+use crate::qa::{Question, QuestionSet};
 use crate::{Error, Result};
 
 #[derive(Deserialize)]
@@ -65,9 +65,9 @@ impl Documents {
 }
 
 /// Reads SQuAD 1.1 or 2.0, without the questions that have no answer.
-pub(crate) fn squad(path: &Path) -> Result<Questions> {
+pub(crate) fn squad(path: &Path) -> Result<QuestionSet> {
     let Squad { data } = parse(path, "SQuAD's {\"data\": [{\"paragraphs\": ...}]}")?;
-    let (mut documents, mut result) = (Documents::default(), Questions::default());
+    let (mut documents, mut result) = (Documents::default(), QuestionSet::default());
     for (a, article) in data.into_iter().enumerate() {
         let mut group = Vec::new();
         for (p, paragraph) in article.paragraphs.into_iter().enumerate() {
@@ -89,9 +89,9 @@ pub(crate) fn squad(path: &Path) -> Result<Questions> {
 }
 
 /// Reads HotpotQA: each question with its ten paragraphs.
-pub(crate) fn hotpot(path: &Path) -> Result<Questions> {
+pub(crate) fn hotpot(path: &Path) -> Result<QuestionSet> {
     let questions: Vec<HotpotQuestion> = parse(path, "HotpotQA's [{\"question\": ...}]")?;
-    let (mut documents, mut result) = (Documents::default(), Questions::default());
+    let (mut documents, mut result) = (Documents::default(), QuestionSet::default());
     for (q, HotpotQuestion { question, answer, context }) in questions.into_iter().enumerate() {
         let answers = answers_of(path, &format!("[{q}].answer"), [answer].into_iter())?;
         if context.is_empty() {
@@ -133,9 +133,9 @@ fn answers_of(path: &Path, place: &str, all: impl Iterator<Item = String>) -> Re
     Ok(answers)
 }
 
-fn whole(path: &Path, questions: Questions, documents: Documents) -> Result<Questions> {
+fn whole(path: &Path, questions: QuestionSet, documents: Documents) -> Result<QuestionSet> {
     if questions.questions.is_empty() {
         return Err(Error::malformed(path, "there is no question with an answer; expected some"));
     }
-    Ok(Questions { documents: documents.texts, ..questions })
+    Ok(QuestionSet { documents: documents.texts, ..questions })
 }

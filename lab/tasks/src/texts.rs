@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::draw::SeededDraw;
 use crate::fit::TokenLimit;
 use crate::prose::Prose;
-use crate::qa::Questions;
+use crate::qa::QuestionSet;
 use crate::source::WordSource;
 use crate::vocabulary::Vocabulary;
 use crate::words::Ruler;
@@ -15,8 +15,8 @@ use crate::{Benchmark, Case, Error, Result, Task, cwe, fwe, niah, qa_files, vt};
 #[derive(Clone, Debug)]
 pub struct Texts {
     words: Words,
-    squad: Option<Questions>,
-    hotpot: Option<Questions>,
+    squad: Option<QuestionSet>,
+    hotpot: Option<QuestionSet>,
     benchmark: Option<Benchmark>,
 }
 
@@ -147,9 +147,9 @@ impl Texts {
 }
 
 fn require<'a>(
-    questions: Option<&'a Questions>,
+    questions: Option<&'a QuestionSet>,
     task: Task,
     what: &'static str,
-) -> Result<&'a Questions> {
+) -> Result<&'a QuestionSet> {
     questions.ok_or(Error::MissingUnit { task: task.name(), what })
 }

@@ -15,7 +15,7 @@ const BLOCKS: usize = 4;
 const LEAST: usize = 2;
 
 /// Disjoint sets of tokens, from each of which a sample is drawn.
-pub(super) struct Strata {
+pub(super) struct DisjointStrata {
     strata: Vec<Stratum>,
     /// Stratum of each visible token; `u8::MAX` for picked tokens.
     stratum_of: Vec<u8>,
@@ -36,7 +36,7 @@ pub(super) struct Stratum {
     pub(super) drawn: usize,
 }
 
-impl Strata {
+impl DisjointStrata {
     /// Divides the tokens that are not picked by their stored scores and by position.
     pub(super) fn new(picks: &Picks, stream: &Stream) -> Self {
         let equal;

@@ -72,7 +72,7 @@ pub(super) fn prompt(template: &str, holes: &[(&str, &str)]) -> (String, String)
 /// Kind of question about a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LoogleTask {
-    Questions,
+    QuestionSet,
     Clozes,
     Summary,
 }

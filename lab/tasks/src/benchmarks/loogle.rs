@@ -17,8 +17,8 @@ const PROMPTS: &str = include_str!("../../prompts/loogle.json");
 
 /// Name, largest number of tokens of an answer (`config/task2maxlen.json`), and kind of question.
 const DATASETS: [(&str, usize, LoogleTask); 4] = [
-    ("shortdep_qa", 300, LoogleTask::Questions),
-    ("longdep_qa", 500, LoogleTask::Questions),
+    ("shortdep_qa", 300, LoogleTask::QuestionSet),
+    ("longdep_qa", 500, LoogleTask::QuestionSet),
     ("longdep_summarization", 500, LoogleTask::Summary),
     ("shortdep_cloze", 50, LoogleTask::Clozes),
 ];
@@ -29,7 +29,7 @@ pub(super) fn datasets() -> Vec<BenchmarkDefinition> {
     let define = |(name, tokens, task): (&str, usize, LoogleTask)| {
         let (metric, others): (_, &[_]) = match task {
             LoogleTask::Clozes => (AnswerMetric::ClozeExact, &[AnswerMetric::ClozePartial]),
-            LoogleTask::Questions | LoogleTask::Summary => (
+            LoogleTask::QuestionSet | LoogleTask::Summary => (
                 AnswerMetric::RougeRecall,
                 &[
                     AnswerMetric::Rouge1Recall,

@@ -40,7 +40,7 @@ fn collect_at_least(scores: &[f32], taken: &[u64], limit: f32) -> Vec<f32> {
     let mut found = Vec::new();
     for (scores, &word) in scores.chunks(64).zip(taken) {
         for_each_bit(mask_where(scores, |score| score >= limit) & !word, |bit| {
-            found.push(scores[bit])
+            found.push(scores[bit]);
         });
     }
     found
