@@ -27,7 +27,7 @@ fn picks(visible: usize, scores: Option<&[f32]>) -> Picks {
 #[test]
 fn neighbours_are_adjacent_in_level_or_in_block() {
     for (tokens, lacking) in [(4000, 0), (20, 12)] {
-        let strata = Strata::new(&Picks::new(tokens), &stream());
+        let strata = DisjointStrata::new(&Picks::new(tokens), &stream());
         let sizes: Vec<usize> = strata.counts().map(|(size, _)| size).collect();
         assert_eq!(sizes.iter().filter(|&&size| size == 0).count(), lacking);
         for (a, neighbours) in strata.neighbours().into_iter().enumerate() {
@@ -51,7 +51,7 @@ proptest! {
         let scores: Option<Vec<f32>> =
             scores.map(|scores| scores[..head.tokens].iter().map(|&s| f32::from(s)).collect());
         let picks = picks(head.tokens, scores.as_deref());
-        let mut strata = Strata::new(&picks, &stream());
+        let mut strata = DisjointStrata::new(&picks, &stream());
         let all = strata.allocate(head.tokens);
         let mut drawn: Vec<usize> =
             strata.draw(&all).into_iter().map(|(_, token)| token as usize).collect();
@@ -77,7 +77,7 @@ proptest! {
     #[test]
     fn the_requested_number_of_tokens_is_drawn(head in heads(400), share in 0.0_f64..1.0) {
         let picks = picks(head.tokens, None);
-        let strata = Strata::new(&picks, &stream());
+        let strata = DisjointStrata::new(&picks, &stream());
         let n_s = head.tokens - picks.len();
         let size = (share * n_s as f64) as usize;
         let draws = strata.allocate(size);
