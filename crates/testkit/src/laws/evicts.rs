@@ -31,7 +31,9 @@ pub fn evicts(config: &dyn SelectorConfig, head: &Head) -> Verdict {
         for row in head.step(visible).rows() {
             let picks = select(&*selector, &row);
             let dead = picks.iter().find(|&token| !now.contains(token));
-            ensure(dead.is_none(), || format!("picks token {dead:?}, which is not live"))?;
+            if let Some(token) = dead {
+                return Err(format!("picks token {token}, which is not live"));
+            }
         }
         for when in ["when tokens were appended", "after a step"] {
             let back =
