@@ -1,4 +1,4 @@
-"""Goals of docs/gpu.md that these measurements decide, and their verdicts."""
+"""Goals of docs/notes/goals.md that these measurements decide, and their verdicts."""
 
 from dataclasses import asdict, dataclass
 
