@@ -57,7 +57,8 @@ def test_built_in_pipelines_are_found_by_name(tmp_path, monkeypatch):
     assert changed is not None and changed["epsilon"] == 0.3
     extended = Pipeline.parse('extends = "priority"\nseed = 3\n')
     assert extended.promise == Pipeline.load("priority").promise
-    with pytest.raises(PipelineError, match="priorty: cannot be read: .*similar names are `priority`"):
+    expected = "priorty: cannot be read: .*similar names are `priority`"
+    with pytest.raises(PipelineError, match=expected):
         Pipeline.load("priorty")
     (tmp_path / "priority").write_text('name = "mine"\n')
     assert Pipeline.load("priority").name == "mine"

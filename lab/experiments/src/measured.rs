@@ -90,8 +90,8 @@ pub struct LiveTokens {
     /// Share of the visible tokens that are live: not evicted.
     pub tokens: MeanMax,
     /// `|out − live| / |live|`, where `live` is exact attention over the live tokens: the error of
-    /// reading a part of the live tokens. The rest of [`output_error`](PipelineResult::output_error) is
-    /// due to eviction.
+    /// reading a part of the live tokens. The rest of
+    /// [`output_error`](PipelineResult::output_error) is due to eviction.
     pub output_error: ErrorSummary,
 }
 

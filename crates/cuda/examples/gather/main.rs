@@ -1,6 +1,6 @@
 //! Measures how fast a GPU reads rows and selects among them, with the backend's own kernels.
 //!
-//!     gather                              on the first GPU, the shapes of the goals in docs/notes/goals.md
+//!     gather                              on the first GPU, with the shapes of docs/notes/goals.md
 //!     gather --shapes 1x32768,8x131072    8 sequences of 131072 tokens, and so on
 //!     gather --emulated                   on the host, with few tokens, to show that it runs
 //!
