@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+ROOT = Path(__file__).parent.parent
 WIDTH = 100
 OPENERS = "What|How|Whether|Of|Those|As|By|That|Where|Who|Whose|Which"
 NO_VERBS = "of|at|on|by|one|each|own|made"
@@ -92,11 +93,21 @@ def check(files: dict[str, str]) -> list[str]:
     return faults
 
 
+def list_files() -> list[str]:
+    """Lists the files of the repository that the rules concern; without git, all such files."""
+    kinds = ["*.rs", "*.py", "*.md"]
+    try:
+        command = ["git", "ls-files", *kinds]
+        tracked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        return tracked.stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        found = [path.relative_to(ROOT) for kind in kinds for path in ROOT.rglob(kind)]
+        return [str(path) for path in found if not re.match(r"\.|target/", str(path))]
+
+
 def read_repository() -> dict[str, str]:
-    """Reads all files that git tracks and the rules concern."""
-    names = ["git", "ls-files", "*.rs", "*.py", "*.md"]
-    paths = subprocess.run(names, capture_output=True, text=True, check=True).stdout.splitlines()
-    return {path: Path(path).read_text() for path in paths if Path(path).exists()}
+    """Reads the files of the repository that the rules concern."""
+    return {path: (ROOT / path).read_text() for path in list_files() if (ROOT / path).exists()}
 
 
 def main() -> int:
