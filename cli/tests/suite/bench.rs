@@ -72,6 +72,7 @@ fn sequences_attend_in_a_batch() {
         assert_eq!((&row["sequences"], &row["layers"]), (&3.into(), &6.into()), "{row}");
     }
     let dense = &list(&report, "rows")[0];
+    assert_eq!(number(dense, "rounds") % 2.0, 1.0, "medians of one round");
     let bytes = number(dense, "gb_s") * 1e6 * number(dense, "ms");
     assert!((bytes / (2561.0 / 3.0 * 2.0 * 256.0) - 1.0).abs() < 0.1, "{bytes}");
 }

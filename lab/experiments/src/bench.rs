@@ -59,7 +59,7 @@ pub struct Bench {
     /// Number of sequences in a batch, at least 1.
     pub sequences: usize,
     /// Time to measure each group of pipelines, after warming up; at least five rounds are
-    /// measured.
+    /// measured, and an odd number.
     pub time: Duration,
     /// Bytes of keys and values in all layers of a pipeline, which has 2 to 4096 layers. The memory
     /// that is read in order has the same size.

@@ -120,7 +120,8 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Measures rounds until `time` is over. `progress` is called with the finished share.
+    /// Measures rounds until `time` is over. Their number is odd, so that medians are of one round.
+    /// `progress` is called with the finished share.
     pub(super) fn measure(
         mut self,
         memory: &ColdMemory,
@@ -135,7 +136,8 @@ impl<'a> Group<'a> {
         self.runners.iter_mut().for_each(|runner| runner.tally.discard_passes());
         let huge_pages = huge_share();
         let (start, mut bandwidth) = (Instant::now(), Vec::new());
-        while bandwidth.len() < LEAST_ROUNDS || start.elapsed() < time {
+        let is_enough = |rounds: usize| rounds >= LEAST_ROUNDS && !rounds.is_multiple_of(2);
+        while !is_enough(bandwidth.len()) || start.elapsed() < time {
             bandwidth.push(memory.read(&pool));
             self.run_round(WARM_UP + bandwidth.len())?;
             let rounds_share = bandwidth.len() as f64 / LEAST_ROUNDS as f64;
