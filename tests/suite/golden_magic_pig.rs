@@ -175,10 +175,10 @@ impl SamplerConfig for Peer {
 
 register!(Sampler, "tables", Peer, "the reference implementation's tables");
 
-/// Tokens that were found, with their probabilities.
-struct Found(Vec<(u32, f64)>);
+/// Tokens of the tables, with their inclusion probabilities.
+struct TableTokens(Vec<(u32, f64)>);
 
-impl Design for Found {
+impl Design for TableTokens {
     fn extend(&mut self, _: usize, out: &mut Vec<u32>) {
         out.extend(self.0.iter().map(|found| found.0));
     }
@@ -212,7 +212,7 @@ impl Sampler for Peer {
                 found.push((token as u32, self.collisions().probability(cosine)));
             }
         }
-        Box::new(Found(found))
+        Box::new(TableTokens(found))
     }
 }
 
