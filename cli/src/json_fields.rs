@@ -45,6 +45,12 @@ impl JsonFields {
         self.add_section(command, &schema);
     }
 
+    /// Adds a command that writes a `T` without provenance.
+    pub(crate) fn add_plain<T: JsonSchema>(&mut self, command: &str) {
+        let schema = T::json_schema(&mut self.generator);
+        self.add_section(command, &schema);
+    }
+
     fn add_section(&mut self, command: &str, schema: &Schema) {
         let schema = schema.as_object().expect("the schema of a result is an object");
         let _ = write!(self.page, "\n## `vattention {command}`\n\n{}", fields(schema));

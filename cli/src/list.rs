@@ -1,6 +1,7 @@
 //! `vattention list`: the components that pipeline files may name.
 
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use vattention::config::{ComponentEntry, Field, listing, meant_component};
 use vattention::plugin::ComponentKind;
 
@@ -15,35 +16,66 @@ pub(crate) struct ListArgs {
     json: bool,
 }
 
-/// Kinds of components, with their JSON keys and titles.
-const KINDS: [(ComponentKind, &str, &str); 3] = [
-    (ComponentKind::Selector, "selectors", "Selectors, [[selectors]]"),
-    (ComponentKind::Sampler, "samplers", "Samplers, [sampler]"),
-    (ComponentKind::Estimator, "estimators", "Estimators, [estimator]"),
+/// Kinds of components, with their titles.
+const KINDS: [(ComponentKind, &str); 3] = [
+    (ComponentKind::Selector, "Selectors, [[selectors]]"),
+    (ComponentKind::Sampler, "Samplers, [sampler]"),
+    (ComponentKind::Estimator, "Estimators, [estimator]"),
 ];
+
+/// Components that pipeline files may name, and backends, as `list --json` writes them.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ComponentList {
+    /// Selectors, sorted by name.
+    selectors: Vec<ComponentEntry>,
+    /// Samplers, sorted by name.
+    samplers: Vec<ComponentEntry>,
+    /// Estimators, sorted by name.
+    estimators: Vec<ComponentEntry>,
+    /// Backends.
+    backends: Vec<BackendEntry>,
+}
+
+/// A backend.
+#[derive(Serialize, JsonSchema)]
+struct BackendEntry {
+    /// Value of `--backend`.
+    name: String,
+    /// Description in one line.
+    summary: String,
+    /// True if this machine can run the backend.
+    available: bool,
+}
+
+impl BackendEntry {
+    fn new(backend: &dyn vattention::Backend) -> Self {
+        let available = backend.available().is_ok();
+        Self { name: backend.name().into(), summary: backend.summary().into(), available }
+    }
+}
 
 pub(crate) fn run(args: &ListArgs) -> Result<(), Failure> {
     let is_chosen = |name: &str| args.name.as_ref().is_none_or(|chosen| chosen == name);
-    let kinds = KINDS.map(|(kind, key, title)| {
+    let kinds = KINDS.map(|(kind, title)| {
         let mut components = listing(kind);
         components.retain(|component| is_chosen(component.name));
-        (components, key, title)
+        (components, title)
     });
     let mut backends = vattention::all_backends();
     backends.retain(|backend| is_chosen(backend.name()));
     if let Some(name) = &args.name
         && backends.is_empty()
-        && kinds.iter().all(|(components, ..)| components.is_empty())
+        && kinds.iter().all(|(components, _)| components.is_empty())
     {
         return Err(unknown(name));
     }
     if args.json {
-        let mut list: Map<String, Value> =
-            kinds.iter().map(|(components, key, _)| ((*key).into(), json!(components))).collect();
-        list.insert("backends".into(), backends.iter().map(|it| backend_entry(&**it)).collect());
-        return say(&format!("{:#}", Value::from(list)));
+        let [selectors, samplers, estimators] = kinds.map(|(components, _)| components);
+        let backends = backends.iter().map(|backend| BackendEntry::new(&**backend)).collect();
+        let list = ComponentList { selectors, samplers, estimators, backends };
+        return say(&format!("{:#}", serde_json::to_value(list).map_err(Failure::input)?));
     }
-    for (components, _, title) in kinds.iter().filter(|(components, ..)| !components.is_empty()) {
+    for (components, title) in kinds.iter().filter(|(components, _)| !components.is_empty()) {
         say(&format!("{title}\n"))?;
         components.iter().try_for_each(show)?;
     }
@@ -68,11 +100,6 @@ fn unknown(name: &str) -> Failure {
     names.extend(backends.iter().map(|backend| backend.name()));
     let meant = meant_component(name, &names).map_or_else(String::new, |meant| format!("{meant} "));
     Failure::input(format!("NAME: no component `{name}`; {meant}`vattention list` shows all"))
-}
-
-fn backend_entry(backend: &dyn vattention::Backend) -> Value {
-    let available = backend.available().is_ok();
-    json!({ "name": backend.name(), "summary": backend.summary(), "available": available })
 }
 
 fn show(component: &ComponentEntry) -> Result<(), Failure> {

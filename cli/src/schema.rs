@@ -9,6 +9,7 @@ use vattention::experiments::{BenchReport, Comparison, Tuning, Verification};
 
 use crate::fail::{Failure, say};
 use crate::json_fields::JsonFields;
+use crate::list::ComponentList;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchemaArgs {
@@ -45,5 +46,6 @@ fn outputs() -> String {
         fields.add::<GenerationReport>("generate");
         fields.add::<StepsDocument>("generate --steps");
     }
+    fields.add_plain::<ComponentList>("list");
     fields.finish()
 }

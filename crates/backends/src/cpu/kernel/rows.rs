@@ -118,7 +118,7 @@ impl<'a> AnyRows<'a> {
     /// Creates rows of keys and values.
     ///
     /// # Errors
-    /// Those of [`KvRows::new`], or if keys and values have different number types.
+    /// The errors of [`KvRows::new`], and keys and values of different number types.
     ///
     /// # Panics
     /// If the numbers of keys and values differ.
