@@ -1,0 +1,1 @@
+//! HTTP server of the OpenAI API whose models decode by pipelines.
