@@ -63,8 +63,10 @@ fn main() -> candle_core::Result<()> {
         times.entry(name.into()).or_default().push(begin.elapsed().as_secs_f64());
     };
     for _ in 0..ROUNDS {
-        time("bf16", &mut || row::multiply(black_box(&x), &narrow, &mut y[row_of.clone()]));
-        time("f32", &mut || row::multiply(black_box(&x), &wide, &mut y[row_of.clone()]));
+        time("bf16", &mut || {
+            row::multiply(black_box(&x), &narrow, x.len(), &mut y[row_of.clone()])
+        });
+        time("f32", &mut || row::multiply(black_box(&x), &wide, x.len(), &mut y[row_of.clone()]));
         for ((dtype, weights), packed) in TYPES.iter().zip(&quantised).zip(&packed) {
             time(&format!("{dtype:?}, candle"), &mut || {
                 black_box(input.apply_op1_no_bwd(weights)).ok();

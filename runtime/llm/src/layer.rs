@@ -63,42 +63,13 @@ impl DecoderLayer {
         self.input_norm.apply(x, normed);
     }
 
-    /// Computes queries `[tokens, query_heads, head_dim]` from the normalised input.
-    pub(crate) fn queries(
-        &self,
-        normed: &LinearInputs<'_>,
-        angles: Angles<'_>,
-        queries: &mut [f32],
-        scratch: &mut LinearScratch,
-    ) {
-        self.query.linear.apply(normed, queries, scratch);
-        self.place_queries(queries, angles);
+    /// Number of elements of a token's row.
+    pub(crate) fn hidden_size(&self) -> usize {
+        self.input_norm.size()
     }
 
-    /// Computes keys `[tokens, kv_heads, head_dim]` from the normalised input.
-    pub(crate) fn keys(
-        &self,
-        normed: &LinearInputs<'_>,
-        angles: Angles<'_>,
-        keys: &mut [f32],
-        scratch: &mut LinearScratch,
-    ) {
-        self.key.linear.apply(normed, keys, scratch);
-        self.place_keys(keys, angles);
-    }
-
-    /// Computes values `[tokens, kv_heads, value_dim]` from the normalised input.
-    pub(crate) fn values(
-        &self,
-        normed: &LinearInputs<'_>,
-        values: &mut [f32],
-        scratch: &mut LinearScratch,
-    ) {
-        self.value.linear.apply(normed, values, scratch);
-    }
-
-    /// Computes queries, keys and values from the normalised input, like
-    /// [`queries`](Self::queries), [`keys`](Self::keys) and [`values`](Self::values).
+    /// Computes queries `[tokens, query_heads, head_dim]`, keys `[tokens, kv_heads, head_dim]` and
+    /// values `[tokens, kv_heads, value_dim]` from the normalised input.
     pub(crate) fn project(
         &self,
         normed: &LinearInputs<'_>,
@@ -139,7 +110,7 @@ impl DecoderLayer {
         normed: &mut [f32],
         scratch: &mut LinearScratch,
     ) {
-        let tokens = x.len() / self.input_norm.size();
+        let tokens = x.len() / self.hidden_size();
         self.output.add(&LinearInputs::new(attended, tokens), x, scratch);
         self.feed_forward_norm.apply(x, normed);
         self.feed_forward.add(&LinearInputs::new(normed, tokens), x, scratch);

@@ -35,6 +35,7 @@ mod experts;
 mod exponential;
 mod feed_forward;
 mod files;
+mod fingerprint;
 mod gated;
 mod generate;
 mod gguf;
@@ -62,7 +63,10 @@ pub use error::{Error, Result};
 pub use generate::{Generation, Prompt, Stop, most_likely_token};
 pub use logprobs::{TokenLogprob, score_token};
 pub use model::Model;
-pub use prefill::{LayerPrompt, PrefillOptions, Prefilled, SampleAttention, Strategy};
+pub use prefill::{
+    BlockShape, LayerPrompt, PrefillOptions, Prefilled, PromptBlock, PromptReader, SampleAttention,
+    Strategy,
+};
 pub use report::LayerReport;
 pub use rope::{Scaling, Sharpening};
 pub use sampling::{GenerationParams, Grammar, SamplingParams};

@@ -9,6 +9,9 @@ use crate::packed::PackedMatrix;
 use crate::product::{RowView, Threads, WriteMode, times_transposed};
 use crate::row;
 
+/// Largest number of rows whose products are equal to the last bit to those of single rows.
+pub(crate) const MOST_EQUAL_ROWS: usize = 16;
+
 /// Matrix `[outputs, inputs]`. Clones share the numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Matrix {
@@ -78,8 +81,8 @@ impl Matrix {
     }
 
     /// Computes `x Wᵀ` from `x` `[n, inputs]`, and writes it to `y` `[n, outputs]` or adds it.
-    /// Packed weights, and all weights if `n` is 1, are multiplied as they are stored. Otherwise
-    /// weights in bf16 are first widened into `wide`, 4 bytes each.
+    /// Packed weights, and all weights if `n` is at most [`MOST_EQUAL_ROWS`], are multiplied as they
+    /// are stored. Otherwise weights in bf16 are first widened into `wide`, 4 bytes each.
     pub(crate) fn apply(
         &self,
         x: &LinearInputs<'_>,
@@ -87,7 +90,7 @@ impl Matrix {
         mode: WriteMode,
         wide: &mut Vec<f32>,
     ) {
-        if x.rows() == 1 || matches!(self.weights, MatrixData::Packed(_)) {
+        if x.rows() <= MOST_EQUAL_ROWS || matches!(self.weights, MatrixData::Packed(_)) {
             if mode == WriteMode::Overwrite {
                 return self.apply_as_stored(x, y);
             }
@@ -101,11 +104,11 @@ impl Matrix {
         times_transposed(x, w, self.inputs, y, mode, Threads::All);
     }
 
-    /// Multiplies by the weights as they are stored; unless they are packed, `x` must have one row.
+    /// Multiplies by the weights as they are stored. Each row's products are those of the row alone.
     fn apply_as_stored(&self, x: &LinearInputs<'_>, y: &mut [f32]) {
         match &self.weights {
-            MatrixData::F32(weights) => row::multiply(x.numbers(), weights, y),
-            MatrixData::Bf16(weights) => row::multiply(x.numbers(), weights, y),
+            MatrixData::F32(weights) => row::multiply(x.numbers(), weights, self.inputs, y),
+            MatrixData::Bf16(weights) => row::multiply(x.numbers(), weights, self.inputs, y),
             MatrixData::Packed(weights) => weights.multiply(x.activations(), y),
         }
     }

@@ -100,13 +100,14 @@ impl Model {
         x
     }
 
-    /// Returns the logits after the last token of `x`, `[vocab_size]`; `x` is
-    /// `[tokens, hidden_size]`.
+    /// Returns the logits after tokens, `[tokens, vocab_size]`; `x` is `[tokens, hidden_size]`.
     pub(crate) fn logits(&self, x: &[f32]) -> Vec<f32> {
-        let mut last = x[x.len() - self.config.hidden_size..].to_vec();
-        self.norm.apply_in_place(&mut last);
-        let mut logits = vec![0.0; self.config.vocab_size];
-        self.head.apply(&LinearInputs::new(&last, 1), &mut logits, &mut LinearScratch::default());
+        let tokens = x.len() / self.config.hidden_size;
+        let mut normed = x.to_vec();
+        self.norm.apply_in_place(&mut normed);
+        let mut logits = vec![0.0; tokens * self.config.vocab_size];
+        let inputs = LinearInputs::new(&normed, tokens);
+        self.head.apply(&inputs, &mut logits, &mut LinearScratch::default());
         logits
     }
 }

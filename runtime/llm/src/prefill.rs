@@ -1,21 +1,22 @@
 //! Prefill: reads a prompt, layer by layer, by dense attention or another strategy.
 
+mod block;
+mod reader;
 pub(crate) mod reads;
 mod sample_attention;
+mod shared;
 mod strategy;
 
-use ndarray::{Array3, Axis, s};
-use rayon::prelude::*;
+use ndarray::{Array3, s};
+use vattention_core::Shape;
 
-use crate::dense::Causal;
-use crate::inputs::LinearInputs;
-use crate::layer::DecoderLayer;
-use crate::linear::LinearScratch;
-use crate::rope::Table;
 use crate::{Error, Model, Result};
 
-use reads::{QueryBlock, Reads, TILE, causal_pairs};
+use block::BlockRunner;
+pub use reader::PromptReader;
+use reads::causal_pairs;
 pub use sample_attention::SampleAttention;
+pub use shared::{BlockShape, PromptBlock};
 pub use strategy::Strategy;
 
 /// Options of a prefill.
@@ -50,6 +51,25 @@ pub struct LayerPrompt {
 }
 
 impl LayerPrompt {
+    /// Returns a layer of `tokens` tokens whose keys and values are still to be computed.
+    fn new(shape: &Shape, tokens: usize, observed: usize) -> Self {
+        let observed = observed.min(tokens);
+        Self {
+            keys: Array3::zeros((shape.kv_heads, tokens, shape.head_dim)),
+            values: Array3::zeros((shape.kv_heads, tokens, shape.value_dim)),
+            queries: Array3::zeros((shape.query_heads, observed, shape.head_dim)),
+            read_pairs: Vec::new(),
+        }
+    }
+
+    /// Copies the first `tokens` tokens, read in blocks of `block` tokens, from another prompt.
+    fn copy_prefix(&mut self, other: &Self, tokens: usize, block: usize) {
+        let part = s![.., ..tokens, ..];
+        self.keys.slice_mut(part).assign(&other.keys.slice(part));
+        self.values.slice_mut(part).assign(&other.values.slice(part));
+        self.read_pairs.extend(&other.read_pairs[..tokens / block]);
+    }
+
     /// Share of the causal token-key pairs that were read, averaged over KV heads: 1 for dense
     /// attention.
     pub fn density(&self) -> f64 {
@@ -155,12 +175,21 @@ impl Model {
             (other.map_or(0, |other| other.common_prefix(tokens)), options.block.max(1));
         // Only whole blocks are shared, so that the other blocks are the same as without sharing.
         let shared = common_prefix.min(longest) / block * block;
-        let mut prompt = PromptState::new(self, tokens, shared, block, options.strategy);
+        let mut x = self.embed(&tokens[shared..]);
+        let table = self.rope.table(shared..tokens.len());
+        let mut runner = BlockRunner::new(options.strategy);
         for (number, layer) in self.layers.iter().enumerate() {
-            let known = other.map(|other| &other.layers[number]);
-            on_layer(number, prompt.run_layer(layer, known, observed))?;
+            let mut prompt = LayerPrompt::new(&self.config().shape, tokens.len(), observed);
+            if let Some(other) = other {
+                prompt.copy_prefix(&other.layers[number], shared, block);
+            }
+            let blocks = x.chunks_mut(block * self.config().hidden_size);
+            for (i, x) in blocks.enumerate() {
+                runner.run(layer, x, &table, (shared, i * block), &mut prompt);
+            }
+            on_layer(number, prompt)?;
         }
-        check_finite(self.logits(&prompt.x))
+        check_finite(self.logits(&x[x.len() - self.config().hidden_size..]))
     }
 
     /// Refuses the result of a model with other layers.
@@ -196,196 +225,4 @@ pub(crate) fn check_finite(logits: Vec<f32>) -> Result<Vec<f32>> {
     let Some(i) = logits.iter().position(|logit| !logit.is_finite()) else { return Ok(logits) };
     let reason = format!("that of token {i} is {}; expected finite numbers", logits[i]);
     Err(Error::input("logits", reason))
-}
-
-/// State of a prompt between two layers.
-struct PromptState<'m> {
-    model: &'m Model,
-    /// Input of the next layer for the tokens after the shared prefix,
-    /// `[tokens - shared, hidden_size]`.
-    x: Vec<f32>,
-    table: Table,
-    /// Number of tokens in the shared prefix, whose keys and values are copied.
-    shared: usize,
-    /// Number of tokens that go through a layer together.
-    block: usize,
-    strategy: Strategy,
-    /// `[block, hidden_size]`
-    normed: Vec<f32>,
-    /// Keys or values, queries, and attention outputs of one block.
-    rows: [Vec<f32>; 3],
-    scratch: LinearScratch,
-}
-
-impl<'m> PromptState<'m> {
-    fn new(
-        model: &'m Model,
-        tokens: &[u32],
-        shared: usize,
-        block: usize,
-        strategy: Strategy,
-    ) -> Self {
-        Self {
-            model,
-            x: model.embed(&tokens[shared..]),
-            table: model.rope.table(shared, tokens.len() - shared),
-            shared,
-            block,
-            strategy,
-            normed: Vec::new(),
-            rows: Default::default(),
-            scratch: LinearScratch::default(),
-        }
-    }
-
-    /// Runs a layer on the prompt. `known` is the layer's result for at least the shared prefix.
-    fn run_layer(
-        &mut self,
-        layer: &DecoderLayer,
-        known: Option<&LayerPrompt>,
-        observed: usize,
-    ) -> LayerPrompt {
-        let shape = self.model.config().shape;
-        let total = self.shared + self.x.len() / self.model.config().hidden_size;
-        let mut keys = Array3::zeros((shape.kv_heads, total, shape.head_dim));
-        let mut values = Array3::zeros((shape.kv_heads, total, shape.value_dim));
-        if let Some(prompt) = known {
-            let part = s![.., ..self.shared, ..];
-            keys.slice_mut(part).assign(&prompt.keys.slice(part));
-            values.slice_mut(part).assign(&prompt.values.slice(part));
-        }
-        self.compute_keys_values(layer, &mut keys, &mut values);
-        let mut queries = Array3::zeros((shape.query_heads, observed, shape.head_dim));
-        let known_blocks = known.iter().flat_map(|prompt| &prompt.read_pairs);
-        let mut read_pairs: Vec<u64> =
-            known_blocks.take(self.shared / self.block).copied().collect();
-        read_pairs.extend(self.attend(layer, &keys, &values, &mut queries));
-        LayerPrompt { keys, values, queries, read_pairs }
-    }
-
-    /// Computes the keys and values of the tokens after the shared prefix, into their positions.
-    fn compute_keys_values(
-        &mut self,
-        layer: &DecoderLayer,
-        keys: &mut Array3<f32>,
-        values: &mut Array3<f32>,
-    ) {
-        let hidden = self.model.config().hidden_size;
-        let Self { x, table, shared, block, normed, rows: [rows, ..], scratch, .. } = self;
-        for (i, x) in x.chunks(*block * hidden).enumerate() {
-            let (first, count) = (i * *block, x.len() / hidden);
-            let angles = table.all().narrow(first, count);
-            normed.resize(x.len(), 0.0);
-            layer.normalise_input(x, normed);
-            let inputs = LinearInputs::new(normed, count);
-            rows.resize(count * keys.dim().0 * keys.dim().2, 0.0);
-            layer.keys(&inputs, angles, rows, scratch);
-            spread(rows, keys, *shared + first);
-            rows.resize(count * values.dim().0 * values.dim().2, 0.0);
-            layer.values(&inputs, rows, scratch);
-            spread(rows, values, *shared + first);
-        }
-    }
-
-    /// Runs attention and the rest of the layer, and fills `observed` with the queries of the last
-    /// tokens. Returns the number of token-key pairs that each block read.
-    fn attend(
-        &mut self,
-        layer: &DecoderLayer,
-        keys: &Array3<f32>,
-        values: &Array3<f32>,
-        observed: &mut Array3<f32>,
-    ) -> Vec<u64> {
-        let (hidden, shape) = (self.model.config().hidden_size, self.model.config().shape);
-        let Self { x, table, shared, block, strategy, normed, rows, scratch, .. } = self;
-        let ([_, queries, attended], mut pairs) = (rows, Vec::new());
-        let unseen = keys.dim().1 - observed.dim().1;
-        for (i, x) in x.chunks_mut(*block * hidden).enumerate() {
-            let (first, count) = (i * *block, x.len() / hidden);
-            let angles = table.all().narrow(first, count);
-            let first = *shared + first;
-            normed.resize(x.len(), 0.0);
-            layer.normalise_input(x, normed);
-            queries.resize(count * shape.query_heads * shape.head_dim, 0.0);
-            layer.queries(&LinearInputs::new(normed, count), angles, queries, scratch);
-            attended.resize(count * shape.query_heads * shape.value_dim, 0.0);
-            let reads = choose(*strategy, queries, shape.query_heads, keys, first);
-            pairs.push(read_pairs(&reads, first, count));
-            let query_heads = shape.query_heads;
-            let causal = Causal { query_heads, keys, values, first, reads: &reads };
-            causal.attend(queries, attended);
-            layer.finish(x, attended, normed, scratch);
-            let skipped = unseen.saturating_sub(first).min(count);
-            let last_queries = &queries[skipped * shape.query_heads * shape.head_dim..];
-            spread(last_queries, observed, (first + skipped).saturating_sub(unseen));
-        }
-        pairs
-    }
-}
-
-/// Chooses the keys that each tile of a block's queries `[count, query_heads, head_dim]` reads, for
-/// each KV head.
-fn choose(
-    strategy: Strategy,
-    queries: &[f32],
-    query_heads: usize,
-    keys: &Array3<f32>,
-    first: usize,
-) -> Vec<Option<Vec<Reads>>> {
-    let (kv_heads, _, head_dim) = keys.dim();
-    let group = query_heads / kv_heads;
-    let choose_head = |head: usize| {
-        let keys = keys.index_axis(Axis(0), head).to_slice().expect("arrays in standard order");
-        let first_head = head * group;
-        strategy.choose(&QueryBlock {
-            queries,
-            query_heads,
-            first_head,
-            group,
-            keys,
-            head_dim,
-            first,
-        })
-    };
-    (0..kv_heads).into_par_iter().map(choose_head).collect()
-}
-
-/// Number of token-key pairs that a block of `count` tokens read, summed over KV heads.
-fn read_pairs(reads: &[Option<Vec<Reads>>], first: usize, count: usize) -> u64 {
-    let count_tile =
-        |(i, reads): (usize, &Reads)| reads.pairs(first + i * TILE, TILE.min(count - i * TILE));
-    let count_head = |tiles: &Option<Vec<Reads>>| match tiles {
-        None => causal_pairs(first, count),
-        Some(tiles) => tiles.iter().enumerate().map(count_tile).sum(),
-    };
-    reads.iter().map(count_head).sum()
-}
-
-/// Copies rows `[tokens, heads, dim]` to the positions of tokens from `first` on of
-/// `[heads, all, dim]`.
-fn spread(rows: &[f32], into: &mut Array3<f32>, first: usize) {
-    let (heads, _, dim) = into.dim();
-    for (i, token) in rows.chunks_exact(heads * dim).enumerate() {
-        for (head, row) in token.chunks_exact(dim).enumerate() {
-            let place = into.slice_mut(s![head, first + i, ..]).into_slice();
-            place.expect("arrays in standard order").copy_from_slice(row);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pairs_are_counted_over_heads_and_tiles() {
-        let all = Reads::new(&[].into(), 0);
-        let some = Reads::new(&[2, 3].into(), 10);
-        let (first, count) = (10, TILE + 6);
-        let causal = causal_pairs(first, count);
-        let heads = [None, Some(vec![all.clone(), all])];
-        assert_eq!(read_pairs(&heads, first, count), 2 * causal);
-        let heads = [None, Some(vec![some.clone(), some])];
-        assert_eq!(read_pairs(&heads, first, count), 2 * causal - 8 * count as u64);
-    }
 }

@@ -67,7 +67,7 @@ pub(crate) struct Rope {
     sharpening: Option<Sharpening>,
 }
 
-/// Cosines and sines of consecutive positions, and the factors of their queries.
+/// Cosines and sines of positions, and the factors of their queries.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     /// Number of pairs of a head, half of its elements.
@@ -80,7 +80,7 @@ pub(crate) struct Table {
     sharpened: Option<Vec<f32>>,
 }
 
-/// Consecutive positions of a table.
+/// Consecutive entries of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Angles<'a> {
     table: &'a Table,
@@ -113,10 +113,10 @@ impl Rope {
         self
     }
 
-    /// Computes the table of positions `first .. first + count`.
-    pub(crate) fn table(&self, first: usize, count: usize) -> Table {
+    /// Computes the table of some positions.
+    pub(crate) fn table(&self, positions: impl Iterator<Item = usize> + Clone) -> Table {
         let half = self.frequencies.len();
-        let positions = (first..first + count).map(|position| position as f32);
+        let positions = positions.map(|position| position as f32);
         let angles = positions.clone().flat_map(|p| self.frequencies.iter().map(move |f| p * f));
         let (sin, cos) =
             angles.map(|angle| (self.length * angle.sin(), self.length * angle.cos())).unzip();
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn tables_agree_on_common_positions() {
         let rope = Rope::new(16, 10000.0, LLAMA3, Some(Sharpening { beta: 0.1, original: 4.0 }));
-        let (all, few) = (rope.table(3, 7), rope.table(7, 2));
+        let (all, few) = (rope.table(3..10), rope.table(7..9));
         let row = |i: usize| (i as f32).sin();
         let [mut a, mut b] = [(); 2].map(|()| (0..2 * 3 * 16).map(row).collect::<Vec<_>>());
         for (angles, rows) in [(all.all().narrow(4, 2), &mut a), (few.all(), &mut b)] {
@@ -255,7 +255,7 @@ mod tests {
         let product = |p, q| -> f32 {
             let rotate = |p| {
                 let mut row: Vec<f32> = (1..=8).map(|i| i as f32).collect();
-                rope.table(p, 1).all().rotate(&mut row);
+                rope.table(p..p + 1).all().rotate(&mut row);
                 row
             };
             rotate(p).iter().zip(rotate(q)).map(|(a, b)| a * b).sum()

@@ -1,7 +1,7 @@
-//! Product of one row and a matrix, which a decode step computes with every weight.
+//! Product of a few rows and a matrix, which a decode step computes with every weight.
 //!
-//! Each weight is read once and used once, so memory bandwidth limits the speed if all threads read
-//! in order. Weights in bf16 take half the time of f32, and are widened to f32 in registers.
+//! Each weight is read from memory once and used once per row, so memory bandwidth limits the speed
+//! of one row if all threads read in order. Weights in bf16 take half the time of f32, and are widened to f32 in registers.
 
 use half::bf16;
 use multiversion::multiversion;
@@ -34,17 +34,33 @@ impl Weight for bf16 {
     }
 }
 
-/// Computes the dot product of `x` with each row of `weights` `[y.len(), x.len()]`, on all threads.
-/// The result depends neither on the number of threads nor on the type in which equal weights are
-/// stored.
-pub(crate) fn multiply<W: Weight>(x: &[f32], weights: &[W], y: &mut [f32]) {
-    assert_eq!(weights.len(), x.len() * y.len());
-    let rows = PART.div_ceil(x.len());
-    if y.len() <= rows {
-        multiply_rows(x, weights, y);
+/// Computes `x Wᵀ`: `x` is `[n, inputs]`, `weights` `[outputs, inputs]`, `y` `[n, outputs]`, on all
+/// threads. A row of the result depends neither on the other rows, nor on the number of threads, nor
+/// on the type in which equal weights are stored.
+pub(crate) fn multiply<W: Weight>(x: &[f32], weights: &[W], inputs: usize, y: &mut [f32]) {
+    let (n, outputs) = (x.len() / inputs, weights.len() / inputs);
+    assert_eq!((x.len(), weights.len()), (n * inputs, outputs * inputs));
+    assert_eq!(y.len(), n * outputs);
+    if n == 1 {
+        return multiply_parts(x, weights, inputs, y);
+    }
+    let mut products = vec![0.0; y.len()];
+    multiply_parts(x, weights, inputs, &mut products);
+    for (output, products) in products.chunks_exact(n).enumerate() {
+        for (row, product) in products.iter().enumerate() {
+            y[row * outputs + output] = *product;
+        }
+    }
+}
+
+/// Computes `W xᵀ`, `[outputs, n]`, on all threads.
+fn multiply_parts<W: Weight>(x: &[f32], weights: &[W], inputs: usize, products: &mut [f32]) {
+    let (n, rows) = (x.len() / inputs, PART.div_ceil(inputs));
+    if products.len() <= rows * n {
+        multiply_rows(x, weights, inputs, products);
     } else {
-        let parts = y.par_chunks_mut(rows).zip(weights.par_chunks(rows * x.len()));
-        parts.for_each(|(y, weights)| multiply_rows(x, weights, y));
+        let parts = products.par_chunks_mut(rows * n).zip(weights.par_chunks(rows * inputs));
+        parts.for_each(|(products, weights)| multiply_rows(x, weights, inputs, products));
     }
 }
 
@@ -56,20 +72,23 @@ pub(crate) fn widen<W: Weight>(weights: &[W], wide: &mut [f32]) {
     });
 }
 
-/// Computes the dot product of `x` with each row of `weights` `[y.len(), x.len()]`.
+/// Computes `W xᵀ`, `[outputs, n]`. The weights of an output stay in the cache for all rows.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
-fn multiply_rows<W: Weight>(x: &[f32], weights: &[W], y: &mut [f32]) {
-    let (x_lanes, x_rest) = x.as_chunks::<LANES>();
-    for (y, weights) in y.iter_mut().zip(weights.chunks_exact(x.len())) {
+fn multiply_rows<W: Weight>(x: &[f32], weights: &[W], inputs: usize, products: &mut [f32]) {
+    let n = x.len() / inputs;
+    for (products, weights) in products.chunks_exact_mut(n).zip(weights.chunks_exact(inputs)) {
         let (w_lanes, w_rest) = weights.as_chunks::<LANES>();
-        let mut sums = [0.0_f32; LANES];
-        for (x, w) in x_lanes.iter().zip(w_lanes) {
-            for i in 0..LANES {
-                sums[i] += x[i] * w[i].widen();
+        for (product, x) in products.iter_mut().zip(x.chunks_exact(inputs)) {
+            let (x_lanes, x_rest) = x.as_chunks::<LANES>();
+            let mut sums = [0.0_f32; LANES];
+            for (x, w) in x_lanes.iter().zip(w_lanes) {
+                for i in 0..LANES {
+                    sums[i] += x[i] * w[i].widen();
+                }
             }
+            let rest: f32 = x_rest.iter().zip(w_rest).map(|(x, w)| x * w.widen()).sum();
+            *product = sums.iter().sum::<f32>() + rest;
         }
-        let rest: f32 = x_rest.iter().zip(w_rest).map(|(x, w)| x * w.widen()).sum();
-        *y = sums.iter().sum::<f32>() + rest;
     }
 }
 
@@ -87,7 +106,7 @@ mod tests {
 
     fn multiply_new<W: Weight>(x: &[f32], weights: &[W]) -> Vec<f32> {
         let mut y = vec![0.0; weights.len() / x.len()];
-        multiply(x, weights, &mut y);
+        multiply(x, weights, x.len(), &mut y);
         y
     }
 
@@ -103,6 +122,19 @@ mod tests {
                     assert!((f64::from(y) - exact).abs() < 1e-5 * inputs as f64);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn rows_together_are_equal_to_single_rows() {
+        for (n, inputs) in [(2, 1), (3, 63), (5, 64), (16, 200), (16, 513)] {
+            let (x, weights) =
+                (numbers(n * inputs), to_bf16(&numbers(inputs * (PART / inputs + 3))));
+            let single: Vec<f32> =
+                x.chunks_exact(inputs).flat_map(|x| multiply_new(x, &weights)).collect();
+            let mut together = vec![0.0; single.len()];
+            multiply(&x, &weights, inputs, &mut together);
+            assert!(together == single, "{n} rows of {inputs}");
         }
     }
 

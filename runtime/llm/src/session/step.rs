@@ -2,23 +2,22 @@
 
 use std::time::Instant;
 
-use ndarray::{Array3, ArrayView3, Axis};
-use vattention_core::{Attention, Output, TokenClass};
+use ndarray::{Array3, ArrayView3, Axis, s};
+use rayon::prelude::*;
+use vattention_core::{Attention, Output, Shape, TokenClass};
 
 use super::Session;
 use crate::awake::keep_awake;
 use crate::inputs::LinearInputs;
 use crate::linear::LinearScratch;
-use crate::{Error, LayerReport, Result};
-
-/// Least number of tokens for which linear maps are batched. Batching widens weights in bf16 to
-/// f32, which does not pay for fewer tokens.
-const LEAST_BATCH: usize = 8;
+use crate::matrix::MOST_EQUAL_ROWS;
+use crate::prefill::check_finite;
+use crate::{Error, LayerReport, Model, Result};
 
 /// Largest number of tokens whose linear maps are batched, which bounds memory.
 const MAX_BATCH: usize = 256;
 
-impl Session<'_> {
+impl<'m> Session<'m> {
     /// Adds one token, which attends by the pipeline in every layer, and returns the logits after
     /// it, `[vocab_size]`. Afterwards [`reports`](Self::reports) describes this step.
     ///
@@ -26,15 +25,32 @@ impl Session<'_> {
     /// [`Error::Input`] if the vocabulary lacks the token or the context is full; the sequence is
     /// then unchanged. If a layer fails, the sequence is lost.
     pub fn step(&mut self, token: u32) -> Result<Vec<f32>> {
-        self.check_not_lost()?;
-        self.model.check(&[token], self.len)?;
-        self.decode(&[token])
+        Self::step_batch(&mut [(self, token)]).pop().expect("a result for each sequence")
+    }
+
+    /// Adds one token to each of several sequences of one model, as by [`step`](Self::step). The
+    /// results are equal to the last bit to those of single steps, and in the order of `batch`.
+    ///
+    /// Cost: each weight is read once per 16 sequences; attention is that of single steps.
+    ///
+    /// # Errors
+    /// The errors of [`step`](Self::step), for each sequence.
+    pub fn step_batch(batch: &mut [(&mut Self, u32)]) -> Vec<Result<Vec<f32>>> {
+        let mut results = Vec::with_capacity(batch.len());
+        for batch in batch.chunks_mut(MOST_EQUAL_ROWS) {
+            let tokens = batch
+                .iter_mut()
+                .map(|(session, token)| NewTokens::new(session, std::slice::from_ref(token)));
+            results.extend(run(tokens.collect(), Positions::Last));
+        }
+        results
     }
 
     /// Adds several tokens whose values are known in advance, such as a question about a context.
     /// In each layer they attend one after the other, as by [`step`](Self::step); the linear maps
-    /// are computed for up to 256 tokens together, so results differ by rounding. Returns the
-    /// logits after the last token, `[vocab_size]`, or `logits` if `tokens` is empty.
+    /// are computed for up to 256 tokens together. The results of up to 16 tokens are equal to the
+    /// last bit to those of single steps, and those of more differ by rounding. Returns the logits
+    /// after the last token, `[vocab_size]`, or `logits` if `tokens` is empty.
     ///
     /// Cost: each weight is read once per 256 tokens.
     ///
@@ -43,74 +59,234 @@ impl Session<'_> {
     pub fn steps(&mut self, mut logits: Vec<f32>, tokens: &[u32]) -> Result<Vec<f32>> {
         self.check_not_lost()?;
         self.model.check(tokens, self.len)?;
-        let block = if tokens.len() < LEAST_BATCH { 1 } else { MAX_BATCH };
-        for tokens in tokens.chunks(block) {
-            logits = self.decode(tokens)?;
+        for tokens in tokens.chunks(MAX_BATCH) {
+            logits = self.add(tokens, Positions::Last)?;
         }
         Ok(logits)
     }
 
-    /// Adds tokens, and returns the logits after the last one.
-    fn decode(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        keep_awake(|| self.grow(tokens.len(), |session| session.run_layers(tokens)))
+    /// Adds up to 16 tokens like [`steps`](Self::steps), and returns the logits after each,
+    /// `[tokens, vocab_size]`.
+    ///
+    /// # Errors
+    /// The errors of [`steps`](Self::steps).
+    ///
+    /// # Panics
+    /// Panics if there are no tokens, or more than 16.
+    pub fn steps_with_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        assert!((1..=MOST_EQUAL_ROWS).contains(&tokens.len()), "1 to {MOST_EQUAL_ROWS} tokens");
+        self.add(tokens, Positions::All)
     }
 
-    fn run_layers(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        let shape = self.model.config().shape;
-        let classes = self.classify(tokens);
-        let mut x = self.model.embed(tokens);
-        let table = self.model.rope.table(self.len, tokens.len());
-        let (angles, scratch) = (table.all(), &mut LinearScratch::default());
-        let mut normed = vec![0.0; x.len()];
-        let rows = |heads, dim| Array3::zeros((tokens.len(), heads, dim));
-        let mut queries = rows(shape.query_heads, shape.head_dim);
-        let mut keys = rows(shape.kv_heads, shape.head_dim);
-        let mut values = rows(shape.kv_heads, shape.value_dim);
-        let mut attended = Vec::with_capacity(tokens.len() * shape.query_heads * shape.value_dim);
-        self.reports.clear();
-        let layers = self.model.layers.iter().zip(&mut self.layers).enumerate();
-        for (number, (layer, attention)) in layers {
-            let failed = |source| Error::Attention { layer: number, source };
-            layer.normalise_input(&x, &mut normed);
-            let inputs = LinearInputs::new(&normed, tokens.len());
-            let projected = [&mut queries, &mut keys, &mut values].map(numbers);
-            layer.project(&inputs, angles, projected, scratch);
-            attended.clear();
-            let mut report = None;
-            for token in 0..tokens.len() {
-                let begin = Instant::now();
-                let class = classes.as_ref().map(|classes| &classes[token..=token]);
-                let [queries, keys, values] =
-                    [&queries, &keys, &values].map(|rows| token_rows(rows, token));
-                let output =
-                    attend(attention.as_mut(), queries, [keys, values], class).map_err(failed)?;
-                let time = begin.elapsed();
-                attended.extend(&output.out);
-                report = Some(LayerReport::new(output, time));
-            }
-            layer.finish(&mut x, &attended, &mut normed, scratch);
-            self.reports.extend(report);
-        }
-        Ok(self.model.logits(&x))
+    fn add(&mut self, tokens: &[u32], positions: Positions) -> Result<Vec<f32>> {
+        let mut results = run(vec![NewTokens::new(self, tokens)], positions);
+        results.pop().expect("a result for each sequence")
     }
+}
+
+/// Positions whose logits are returned.
+#[derive(Clone, Copy)]
+enum Positions {
+    /// The last new token of each sequence.
+    Last,
+    /// All new tokens.
+    All,
+}
+
+/// New tokens of one sequence, at least one.
+struct NewTokens<'b, 'm> {
+    session: &'b mut Session<'m>,
+    tokens: &'b [u32],
+    classes: Option<Vec<TokenClass>>,
+    /// True if some layer may have the tokens.
+    started: bool,
+    /// Reason why the tokens cannot be added.
+    failure: Option<Error>,
+}
+
+impl Positions {
+    /// Number of positions of `tokens` new tokens.
+    fn count(self, tokens: usize) -> usize {
+        match self {
+            Self::Last => 1,
+            Self::All => tokens,
+        }
+    }
+}
+
+impl<'b, 'm> NewTokens<'b, 'm> {
+    /// Checks the tokens; wrong tokens are a failure.
+    fn new(session: &'b mut Session<'m>, tokens: &'b [u32]) -> Self {
+        let checked = session.check_not_lost();
+        let failure = checked.and_then(|()| session.model.check(tokens, session.len)).err();
+        let classes = if failure.is_none() { session.classify(tokens) } else { None };
+        Self { session, tokens, classes, started: false, failure }
+    }
+
+    /// Computes a layer's attention for the tokens, one after the other. `rows` are the queries,
+    /// keys and values of the tokens; `attended` is `[tokens, query_heads, value_dim]`.
+    fn attend(&mut self, layer: usize, rows: [ArrayView3<'_, f32>; 3], attended: &mut [f32]) {
+        let width = attended.len() / self.tokens.len();
+        let mut last = None;
+        for (token, attended) in attended.chunks_exact_mut(width).enumerate() {
+            let begin = Instant::now();
+            let class = self.classes.as_ref().map(|classes| &classes[token..=token]);
+            let rows = rows.each_ref().map(|rows| token_rows(rows, token));
+            match attend(self.session.layers[layer].as_mut(), rows, class) {
+                Ok(output) => {
+                    attended.iter_mut().zip(&output.out).for_each(|(to, from)| *to = *from);
+                    last = Some(LayerReport::new(output, begin.elapsed()));
+                }
+                Err(source) => {
+                    self.failure = Some(Error::Attention { layer, source });
+                    return;
+                }
+            }
+        }
+        self.session.reports.extend(last);
+    }
+
+    /// Ends the step with the logits of the sequence. After a failure some layers have the tokens
+    /// and others not, so the sequence is lost.
+    fn finish(self, logits: &[f32]) -> Result<Vec<f32>> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        let logits = check_finite(logits.to_vec())?;
+        self.session.lost = false;
+        self.session.len += self.tokens.len();
+        Ok(logits)
+    }
+}
+
+/// Rows of one token, `[heads, 1, dim]`, of `[tokens, heads, dim]`.
+fn token_rows<'a>(rows: &ArrayView3<'a, f32>, token: usize) -> ArrayView3<'a, f32> {
+    rows.clone().index_axis_move(Axis(0), token).insert_axis(Axis(1))
 }
 
 /// Appends one token's key and value to a layer's attention, and attends.
 fn attend(
     attention: &mut dyn Attention,
-    queries: ArrayView3<'_, f32>,
-    [keys, values]: [ArrayView3<'_, f32>; 2],
+    [queries, keys, values]: [ArrayView3<'_, f32>; 3],
     class: Option<&[TokenClass]>,
 ) -> vattention_core::Result<Output> {
     attention.append_rows(keys.into(), values.into(), class)?;
     attention.attend(queries, None)
 }
 
-/// Rows of one token, `[heads, 1, dim]`, from `[tokens, heads, dim]`.
-fn token_rows(rows: &Array3<f32>, token: usize) -> ArrayView3<'_, f32> {
-    rows.index_axis(Axis(0), token).insert_axis(Axis(1))
+/// Adds tokens to sequences of one model, and returns the logits of each sequence.
+fn run(mut batch: Vec<NewTokens<'_, '_>>, positions: Positions) -> Vec<Result<Vec<f32>>> {
+    let logits = keep_awake(|| {
+        let mut active: Vec<_> = batch.iter_mut().filter(|it| it.failure.is_none()).collect();
+        let Some(model) = active.first().map(|first| first.session.model) else {
+            return Vec::new();
+        };
+        let x = run_layers(model, &mut active);
+        model.logits(&select_rows(&x, &active, positions))
+    });
+    let mut logits = logits.as_slice();
+    let finish = |new: NewTokens<'_, '_>| {
+        if !new.started {
+            return Err(new.failure.expect("tokens that were refused"));
+        }
+        let vocabulary = new.session.model.config().vocab_size;
+        let (own_logits, rest) = logits.split_at(vocabulary * positions.count(new.tokens.len()));
+        logits = rest;
+        new.finish(own_logits)
+    };
+    batch.into_iter().map(finish).collect()
 }
 
-fn numbers(rows: &mut Array3<f32>) -> &mut [f32] {
-    rows.as_slice_mut().expect("arrays in standard order")
+/// Runs all layers for the tokens of all sequences, and returns the output of the last layer,
+/// `[tokens, hidden_size]`.
+fn run_layers(model: &Model, batch: &mut [&mut NewTokens<'_, '_>]) -> Vec<f32> {
+    let mut x = Vec::new();
+    for new in &mut *batch {
+        new.started = true;
+        new.session.lost = true;
+        new.session.reports.clear();
+        x.extend(model.embed(new.tokens));
+    }
+    let positions = batch.iter().flat_map(|new| {
+        let first = new.session.len;
+        first..first + new.tokens.len()
+    });
+    let table = model.rope.table(positions);
+    let mut rows = TokenRows::new(&model.config().shape, x.len() / model.config().hidden_size);
+    let mut scratch = LinearScratch::default();
+    let mut normed = vec![0.0; x.len()];
+    for (number, layer) in model.layers.iter().enumerate() {
+        layer.normalise_input(&x, &mut normed);
+        let inputs = LinearInputs::new(&normed, rows.count);
+        layer.project(&inputs, table.all(), rows.projected(), &mut scratch);
+        rows.attend(number, batch);
+        layer.finish(&mut x, &rows.attended, &mut normed, &mut scratch);
+    }
+    x
+}
+
+/// Returns the rows of `x`, `[tokens, hidden_size]`, whose logits are requested.
+fn select_rows(x: &[f32], batch: &[&mut NewTokens<'_, '_>], positions: Positions) -> Vec<f32> {
+    let tokens: usize = batch.iter().map(|new| new.tokens.len()).sum();
+    let hidden = x.len() / tokens;
+    let (mut selected, mut end) = (Vec::new(), 0);
+    for new in batch {
+        end += new.tokens.len();
+        let first = end - positions.count(new.tokens.len());
+        selected.extend_from_slice(&x[first * hidden..end * hidden]);
+    }
+    selected
+}
+
+/// Queries, keys, values and attention outputs of the tokens of a batch in one layer.
+struct TokenRows {
+    /// Number of tokens of all sequences.
+    count: usize,
+    /// `[tokens, query_heads, head_dim]`
+    queries: Array3<f32>,
+    /// `[tokens, kv_heads, head_dim]`
+    keys: Array3<f32>,
+    /// `[tokens, kv_heads, value_dim]`
+    values: Array3<f32>,
+    /// `[tokens, query_heads, value_dim]`
+    attended: Vec<f32>,
+}
+
+impl TokenRows {
+    fn new(shape: &Shape, count: usize) -> Self {
+        let rows = |heads, dim| Array3::zeros((count, heads, dim));
+        Self {
+            count,
+            queries: rows(shape.query_heads, shape.head_dim),
+            keys: rows(shape.kv_heads, shape.head_dim),
+            values: rows(shape.kv_heads, shape.value_dim),
+            attended: vec![0.0; count * shape.query_heads * shape.value_dim],
+        }
+    }
+
+    fn projected(&mut self) -> [&mut [f32]; 3] {
+        [&mut self.queries, &mut self.keys, &mut self.values]
+            .map(|rows| rows.as_slice_mut().expect("arrays in standard order"))
+    }
+
+    /// Computes a layer's attention for all sequences in parallel. The output of a sequence that
+    /// fails is not meaningful.
+    fn attend(&mut self, layer: usize, batch: &mut [&mut NewTokens<'_, '_>]) {
+        let Self { count, queries, keys, values, attended } = self;
+        let width = attended.len() / *count;
+        let mut work = Vec::with_capacity(batch.len());
+        let (mut first, mut rest) = (0, attended.as_mut_slice());
+        for new in batch {
+            let end = first + new.tokens.len();
+            let (part, after) = rest.split_at_mut(new.tokens.len() * width);
+            let rows = [&*queries, &*keys, &*values].map(|rows| rows.slice(s![first..end, .., ..]));
+            work.push((&mut **new, rows, part));
+            (first, rest) = (end, after);
+        }
+        work.into_par_iter().for_each(|(new, rows, attended)| {
+            if new.failure.is_none() {
+                new.attend(layer, rows, attended);
+            }
+        });
+    }
 }

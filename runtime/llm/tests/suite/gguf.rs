@@ -94,7 +94,7 @@ fn pairs(metadata: &HashMap<String, Value>) -> impl Iterator<Item = (&str, &Valu
     metadata.iter().map(|(key, value)| (key.as_str(), value))
 }
 
-fn quantised(dtype: GgmlDType) -> (TempDir, PathBuf) {
+pub(crate) fn quantised(dtype: GgmlDType) -> (TempDir, PathBuf) {
     write_model(dtype, false)
 }
 
