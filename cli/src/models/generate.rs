@@ -174,7 +174,7 @@ impl AnswerStream<'_, '_, '_> {
         let generation = session.continue_generation(logits, most, |token, session| {
             tally.add_step(session);
             if !*silent {
-                failed = stream.push(token).map_err(Failure::from).and_then(print);
+                failed = stream.push(token).map_err(Failure::from).and_then(|text| print(&text));
             }
             tally.start_step();
             if failed.is_err() || interrupt.is_requested() {
@@ -184,7 +184,7 @@ impl AnswerStream<'_, '_, '_> {
         })?;
         failed?;
         if !*silent {
-            print(stream.finish()?)?;
+            print(&stream.finish())?;
         }
         // If the model ended the text, there was a step after the last token shown.
         tally.add_step(session);
@@ -193,8 +193,7 @@ impl AnswerStream<'_, '_, '_> {
 }
 
 /// Prints a part of the answer. A closed pipe is no error.
-fn print(text: Option<String>) -> Result<(), Failure> {
-    let Some(text) = text else { return Ok(()) };
+fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),

@@ -41,13 +41,17 @@ pub struct Generation {
 }
 
 /// Reason why a generation ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The model chose this token, which ends a text.
     End(u32),
+    /// The model chose this token, which the caller named as the end.
+    StopToken(u32),
+    /// The text contained this stop string.
+    StopString(String),
     /// The requested number of tokens was generated.
     Length,
-    /// The callback returned [`ControlFlow::Break`].
+    /// The caller ended the generation.
     Interrupted,
 }
 

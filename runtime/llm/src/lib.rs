@@ -39,6 +39,7 @@ mod fingerprint;
 mod gated;
 mod generate;
 mod gguf;
+mod grammar;
 mod inputs;
 mod layer;
 mod linear;
@@ -61,6 +62,7 @@ pub use classes::Classes;
 pub use config::{Architecture, Biases, Config, Experts};
 pub use error::{Error, Result};
 pub use generate::{Generation, Prompt, Stop, most_likely_token};
+pub use grammar::Grammar;
 pub use logprobs::{TokenLogprob, score_token};
 pub use model::Model;
 pub use prefill::{
@@ -69,7 +71,7 @@ pub use prefill::{
 };
 pub use report::LayerReport;
 pub use rope::{Scaling, Sharpening};
-pub use sampling::{GenerationParams, Grammar, SamplingParams};
+pub use sampling::{GeneratedToken, GenerationParams, SamplingParams, TextGenerator};
 pub use session::Session;
 pub use tokenizer::{TextStream, Tokenizer};
 pub use weights::weight_bytes;

@@ -1,27 +1,70 @@
 //! Parameters of a generation.
 
-/// Parameters of the choice of tokens.
+mod checks;
+mod draw;
+mod filters;
+mod generator;
+mod history;
+mod sampler;
+mod stop_strings;
+#[cfg(test)]
+mod tests;
+
+use crate::grammar::Grammar;
+
+pub use generator::{GeneratedToken, TextGenerator};
+
+/// Parameters of the choice of tokens. The steps are applied in this order, which is llama.cpp's:
+///
+/// 1. `logit_bias` is added to the logits.
+/// 2. `repetition_penalty`, then `frequency_penalty` and `presence_penalty`, change the logits of
+///    tokens that occurred.
+/// 3. `top_k` keeps the tokens with the largest logits.
+/// 4. `top_p` keeps the smallest set of the most likely of these tokens whose probabilities, which
+///    sum to 1 over these tokens, sum to at least `top_p`.
+/// 5. `min_p` keeps the tokens of this set whose probability is at least `min_p` times the largest.
+/// 6. The remaining logits are divided by `temperature`, and a token is drawn with the
+///    probabilities of their softmax.
+///
+/// Filters and draw are not affected by the temperature before step 6. A temperature of 0 chooses
+/// the largest logit after step 2; of equal tokens, the lowest. Wherever tokens are ordered, equal
+/// logits are ordered by token.
+///
+/// Draw number *i* of a text uses number *i* of the random stream of the seed, so that a text
+/// depends on the logits and the seed alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
-    /// Divisor of the logits, at least 0; 0 chooses the most likely token.
+    /// Divisor of the logits, at least 0; 0 chooses the most likely token. Default: 1.
     pub temperature: f32,
-    /// Number of most likely tokens to choose from; 0 means all.
+    /// Number of most likely tokens to choose from; 0, the default, means all.
     pub top_k: usize,
-    /// Probability of the smallest set of most likely tokens to choose from, in (0, 1].
+    /// Probability of the smallest set of most likely tokens to choose from, in (0, 1]. Default: 1,
+    /// all tokens.
     pub top_p: f32,
-    /// Least probability of a token relative to the most likely one, in [0, 1).
+    /// Least probability of a token relative to the most likely one, in [0, 1). Default: 0, all
+    /// tokens.
     pub min_p: f32,
     /// Divisor of the positive logits, and factor of the negative ones, of tokens that occurred in
-    /// prompt or text; above 0, and 1 is off.
+    /// prompt or text; above 0. Default: 1, off.
     pub repetition_penalty: f32,
-    /// Number subtracted from the logit of each token that the text contains, in [-2, 2].
+    /// Number subtracted from the logit of each token that the text contains, in [-2, 2]. Tokens of
+    /// the prompt do not count. Default: 0, off.
     pub presence_penalty: f32,
     /// Number subtracted from a token's logit for each of its occurrences in the text, in [-2, 2].
+    /// Tokens of the prompt do not count. Default: 0, off.
     pub frequency_penalty: f32,
-    /// Numbers added to the logits of tokens, in [-100, 100].
+    /// Numbers added to the logits of tokens, in [-100, 100]; -100 excludes a token. Numbers of the
+    /// same token are added. Default: none.
     pub logit_bias: Vec<(u32, f32)>,
-    /// Seed of the random numbers. Equal seeds and prompts give equal texts.
+    /// Seed of the random numbers. Equal seeds and prompts give equal texts. Default: 0.
     pub seed: u64,
+}
+
+impl SamplingParams {
+    /// Returns the parameters of greedy decoding: the most likely token, without penalties.
+    pub fn greedy() -> Self {
+        Self { temperature: 0.0, ..Self::default() }
+    }
 }
 
 impl Default for SamplingParams {
@@ -48,27 +91,18 @@ pub struct GenerationParams {
     pub max_tokens: usize,
     /// Parameters of the choice of tokens.
     pub sampling: SamplingParams,
-    /// Texts that end the generation. They are not part of the text.
+    /// Texts that end the generation; not empty. They are found across the borders of tokens, and
+    /// are not part of the text. The text ends at the first position where it contains one of them;
+    /// if several end there, the longest counts.
     pub stop: Vec<String>,
-    /// Tokens that end the generation, besides the model's own.
+    /// Tokens that end the generation, besides the model's own. They are not part of the text.
     pub stop_token_ids: Vec<u32>,
-    /// True if the model's end tokens do not end the generation.
+    /// True if the model's end tokens do not end the generation; not with a grammar.
     pub ignore_eos: bool,
     /// Number of alternatives to report for each token.
     pub logprobs: usize,
-    /// Structure that the text must have.
+    /// Structure that the text must have. Tokens that cannot continue such a text are excluded
+    /// before all other steps. A text that ends for another reason than the model's end token, such
+    /// as its length, can be incomplete.
     pub grammar: Option<Grammar>,
-}
-
-/// Structure that a generated text must have.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Grammar {
-    /// JSON that a schema allows.
-    JsonSchema(serde_json::Value),
-    /// Any JSON object.
-    JsonObject,
-    /// Grammar in the format of Lark.
-    Lark(String),
-    /// Regular expression that the whole text matches.
-    Regex(String),
 }

@@ -1,18 +1,21 @@
 //! Conversion between text and tokens, by `tokenizer.json` or GGUF metadata.
 
+mod bytes;
+mod stream;
+
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use tokenizers::{
-    DecodeStream, DecoderWrapper, Encoding, ModelWrapper, NormalizerWrapper, PostProcessorWrapper,
-    PreTokenizerWrapper, Token,
-};
+use tokenizers::{Encoding, Token};
 
 use vattention_core::PipelineConfig;
 
 use crate::files::{is_gguf, read_text};
 use crate::gguf::{self, Gguf};
+use crate::grammar::GrammarCompiler;
 use crate::{Classes, Config, Error, Result};
+
+pub use stream::TextStream;
 
 /// Tokenizer of a model.
 #[derive(Clone, Debug)]
@@ -23,8 +26,14 @@ pub struct Tokenizer {
     before: Vec<u32>,
     /// Number of tokens in the model's vocabulary.
     vocab_size: usize,
+    /// Tokens that end a text.
+    ends: Vec<u32>,
     /// Classes of all tokens, computed on first use.
     classes: OnceLock<Classes>,
+    /// Token whose text is ordinary, found on first use.
+    ordinary: OnceLock<Option<u32>>,
+    /// Compiler of grammars over the bytes of all tokens, built on first use.
+    grammars: OnceLock<GrammarCompiler>,
 }
 
 impl Tokenizer {
@@ -59,8 +68,16 @@ impl Tokenizer {
         let refuse = |error: tokenizers::Error| Error::checkpoint(path, error.to_string());
         inner.with_padding(None).with_truncation(None).map_err(refuse)?;
         let before = tokens_before(&inner).map_err(refuse)?;
-        let vocab_size = config.vocab_size;
-        Ok(Self { path: path.into(), inner, before, vocab_size, classes: OnceLock::new() })
+        Ok(Self {
+            path: path.into(),
+            inner,
+            before,
+            vocab_size: config.vocab_size,
+            ends: config.ends.clone(),
+            classes: OnceLock::new(),
+            ordinary: OnceLock::new(),
+            grammars: OnceLock::new(),
+        })
     }
 
     /// Encodes a text at the beginning of a sequence, with the tokens that the tokenizer puts
@@ -129,12 +146,23 @@ impl Tokenizer {
 
     /// Returns a decoder for tokens that arrive one by one.
     pub fn stream(&self) -> TextStream<'_> {
-        TextStream {
-            tokenizer: self,
-            inner: self.inner.decode_stream(true),
-            tokens: Vec::new(),
-            returned: String::new(),
+        TextStream::new(self)
+    }
+
+    /// Returns the compiler of grammars for this vocabulary.
+    ///
+    /// Cost: the first call decodes the vocabulary, token by token.
+    ///
+    /// # Errors
+    /// The errors of [`decode`](Self::decode), and [`Error::Input`] if the model has no token that
+    /// ends a text.
+    pub(crate) fn grammars(&self) -> Result<&GrammarCompiler> {
+        if let Some(grammars) = self.grammars.get() {
+            return Ok(grammars);
         }
+        let words = (0..self.vocab_size as u32).map(|token| self.token_bytes(token));
+        let built = GrammarCompiler::new(words.collect::<Result<_>>()?, &self.ends)?;
+        Ok(self.grammars.get_or_init(|| built))
     }
 
     fn refuse(&self, error: &tokenizers::Error) -> Error {
@@ -172,46 +200,4 @@ fn tokens_before(tokenizer: &tokenizers::Tokenizer) -> tokenizers::Result<Vec<u3
     let around = tokenizer.post_process(text, None, true)?;
     let first = around.get_sequence_ids().iter().position(Option::is_some).unwrap_or(0);
     Ok(around.get_ids()[..first].to_vec())
-}
-
-/// Decoder of tokens that arrive one by one.
-#[allow(missing_debug_implementations)]
-pub struct TextStream<'t> {
-    tokenizer: &'t Tokenizer,
-    inner: DecodeStream<
-        't,
-        ModelWrapper,
-        NormalizerWrapper,
-        PreTokenizerWrapper,
-        PostProcessorWrapper,
-        DecoderWrapper,
-    >,
-    tokens: Vec<u32>,
-    /// Text that has been returned so far.
-    returned: String,
-}
-
-impl TextStream<'_> {
-    /// Returns the text that a token completes; `None` while a character lacks bytes.
-    ///
-    /// # Errors
-    /// The errors of [`Tokenizer::decode`].
-    pub fn push(&mut self, token: u32) -> Result<Option<String>> {
-        self.tokens.push(token);
-        let text = self.inner.step(token).map_err(|error| self.tokenizer.refuse(&error))?;
-        self.returned.extend(text.as_deref());
-        Ok(text)
-    }
-
-    /// Returns the rest of the text after the last token. If it ends inside a character, the
-    /// incomplete character is U+FFFD, as in [`Tokenizer::decode`].
-    ///
-    /// # Errors
-    /// The errors of [`Tokenizer::decode`].
-    pub fn finish(&mut self) -> Result<Option<String>> {
-        let whole = self.tokenizer.decode(&self.tokens)?;
-        let rest = whole.strip_prefix(&self.returned).unwrap_or_default().to_owned();
-        self.returned = whole;
-        Ok(Some(rest).filter(|rest| !rest.is_empty()))
-    }
 }

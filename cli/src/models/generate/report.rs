@@ -73,6 +73,7 @@ pub(super) struct MemoryReport {
 pub(super) fn stop_name(generation: &Generation) -> &'static str {
     match generation.stop {
         Stop::End(_) => "end",
+        Stop::StopToken(_) | Stop::StopString(_) => "stop",
         Stop::Length => "length",
         Stop::Interrupted => "interrupted",
     }

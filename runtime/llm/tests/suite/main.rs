@@ -6,6 +6,7 @@ mod batches;
 mod bytes;
 mod common;
 mod context;
+mod generation;
 mod gguf;
 mod parity;
 mod refusals;

@@ -8,6 +8,7 @@ use candle_core::quantized::gguf_file::Value;
 use serde_json::Value as Json;
 
 use super::{ends, tokenizer};
+use crate::{Config, Tokenizer};
 
 type Metadata = HashMap<String, Value>;
 
@@ -51,12 +52,19 @@ fn ids(json: &Json) -> Vec<u32> {
     serde_json::from_value(json.clone()).unwrap()
 }
 
+/// Configuration of a model with more tokens than the vocabularies of the cases.
+fn config() -> Config {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/recall");
+    Config::open(&model).unwrap()
+}
+
 fn compare(name: &str) {
     let texts: Vec<String> = serde_json::from_value(json("texts")).unwrap();
     let case = json(name);
     let tokenizer = tokenizer(&metadata(&case)).unwrap();
     let places: Vec<usize> = serde_json::from_value(case["texts"].clone()).unwrap();
     assert!(places.len() > 20, "{name}");
+    let streaming = Tokenizer::from_parts(&golden(), tokenizer.clone(), &config()).unwrap();
     for (place, text) in places.iter().map(|&place| &texts[place]).enumerate() {
         let expected = ids(&case["tokens"][place]);
         let encoded = tokenizer.encode_fast(text.as_str(), false).unwrap();
@@ -64,6 +72,10 @@ fn compare(name: &str) {
         let decoded = tokenizer.decode(&expected, true).unwrap();
         let original = case["decoded"][place.to_string()].as_str();
         assert_eq!(decoded, original.unwrap_or(text), "{name}");
+        let mut stream = streaming.stream();
+        let parts = expected.iter().map(|&token| stream.push(token).unwrap());
+        let streamed: String = parts.collect();
+        assert_eq!(streamed + &stream.finish(), decoded, "{name}");
         if let Some(first) = case["first"].get(place) {
             let encoded = tokenizer.encode_fast(text.as_str(), true).unwrap();
             assert_eq!(encoded.get_ids(), ids(first), "{name}: {text:?}");

@@ -1,0 +1,161 @@
+//! Grammars that restrict the tokens of a text, by the crate `llguidance`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+
+use crate::{Error, Result};
+
+/// Structure that a generated text must have.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Grammar {
+    /// JSON that a schema allows.
+    JsonSchema(serde_json::Value),
+    /// Any JSON object.
+    JsonObject,
+    /// Grammar in llguidance's variant of the format of Lark.
+    Lark(String),
+    /// Regular expression that the whole text matches.
+    Regex(String),
+}
+
+impl Grammar {
+    /// Name of the grammar's kind, for error messages.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::JsonSchema(_) => "json_schema",
+            Self::JsonObject => "json_object",
+            Self::Lark(_) => "grammar",
+            Self::Regex(_) => "regex",
+        }
+    }
+
+    fn to_top_level(&self) -> TopLevelGrammar {
+        match self {
+            Self::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
+            Self::JsonObject => {
+                TopLevelGrammar::from_json_schema(serde_json::json!({"type": "object"}))
+            }
+            Self::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+            Self::Regex(text) => TopLevelGrammar::from_regex(text),
+        }
+    }
+}
+
+/// Longest token in bytes that a grammar can use, a limit of the trie of tokens.
+const LONGEST_TOKEN: usize = 1000;
+
+/// Largest number of bytes of all tokens, a limit of the trie.
+const MOST_BYTES: usize = (1 << 22) - 2;
+
+/// Compiler of grammars for one vocabulary. Clones share the memory.
+#[derive(Clone)]
+pub(crate) struct GrammarCompiler(Arc<ParserFactory>);
+
+impl GrammarCompiler {
+    /// Builds the trie of a vocabulary from the bytes of each token. Tokens without bytes, such as
+    /// special ones, are never part of a text; `ends` are the tokens that end a text.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if no token ends a text, or the vocabulary is too large.
+    pub(crate) fn new(mut words: Vec<Vec<u8>>, ends: &[u32]) -> Result<Self> {
+        let refuse = |reason: String| Error::input("grammar", reason);
+        let ends: Vec<u32> =
+            ends.iter().copied().filter(|&end| (end as usize) < words.len()).collect();
+        let Some(&tok_eos) = ends.first() else {
+            let reason = "the model has no token that ends a text; expected at least one";
+            return Err(refuse(reason.into()));
+        };
+        for &end in &ends {
+            words[end as usize].clear();
+        }
+        for word in &mut words {
+            // The byte 0xFF, which no UTF-8 contains, marks special tokens in a trie.
+            if word.contains(&TokTrie::SPECIAL_TOKEN_MARKER) || word.len() > LONGEST_TOKEN {
+                word.clear();
+            }
+        }
+        let bytes: usize = words.iter().map(Vec::len).sum();
+        if bytes > MOST_BYTES {
+            let expected = format!("expected at most {MOST_BYTES}");
+            return Err(refuse(format!("the vocabulary has {bytes} bytes; {expected}")));
+        }
+        let info = TokRxInfo::new(words.len() as u32, tok_eos);
+        let trie = TokTrie::from(&info, &words).with_eos_tokens(&ends);
+        let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let mut factory =
+            ParserFactory::new_simple(&environment).map_err(|error| refuse(error.to_string()))?;
+        factory.quiet();
+        factory.limits_mut().verbose_errors = false;
+        Ok(Self(Arc::new(factory)))
+    }
+
+    /// Compiles a grammar, at the beginning of a text.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if the grammar is invalid, or has an unsupported feature.
+    pub(crate) fn compile(&self, grammar: &Grammar) -> Result<GrammarState> {
+        let matcher = Matcher::new(self.0.create_parser(grammar.to_top_level()));
+        match matcher.get_error() {
+            Some(reason) => Err(Error::input(grammar.name(), shorten(&reason))),
+            None => Ok(GrammarState { matcher, name: grammar.name() }),
+        }
+    }
+}
+
+impl fmt::Debug for GrammarCompiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrammarCompiler").finish_non_exhaustive()
+    }
+}
+
+/// Position of a text in a grammar.
+pub(crate) struct GrammarState {
+    matcher: Matcher,
+    name: &'static str,
+}
+
+impl GrammarState {
+    /// Sets the logits of tokens that cannot continue the text to -∞. A token that ends the text
+    /// can follow a complete text only.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if no token can continue the text, or the grammar is too complex.
+    pub(crate) fn mask(&mut self, logits: &mut [f32]) -> Result<()> {
+        let allowed = self.matcher.compute_mask_or_eos().map_err(|error| self.refuse(&error))?;
+        for (token, logit) in logits.iter_mut().enumerate() {
+            if token >= allowed.len() || !allowed.get(token) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        Ok(())
+    }
+
+    /// Continues the text by a token that ends no text.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if the token cannot continue the text.
+    pub(crate) fn push(&mut self, token: u32) -> Result<()> {
+        self.matcher.consume_token(token).map_err(|error| self.refuse(&error))
+    }
+
+    fn refuse(&self, error: &impl fmt::Display) -> Error {
+        let reason = match shorten(&error.to_string()) {
+            reason if reason.starts_with("NoExtension") => {
+                "no token of the model's vocabulary continues the text".into()
+            }
+            reason => reason,
+        };
+        Error::input(self.name, reason)
+    }
+}
+
+/// Removes the description of the parser's state from an error message.
+fn shorten(reason: &str) -> String {
+    let end = ["\n<state>", "\n<non-verbose/>", "\n<backtrace>"].map(|mark| reason.find(mark));
+    let end = end.into_iter().flatten().min().unwrap_or(reason.len());
+    reason[..end].trim_end().to_owned()
+}
