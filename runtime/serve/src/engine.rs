@@ -2,8 +2,20 @@
 //!
 //! Handlers of HTTP requests submit [`Job`]s through an [`EngineHandle`] and receive [`Event`]s.
 
+mod block_files;
+mod handle;
+mod options;
+mod prefix_cache;
+mod scheduler;
+mod sequence;
+mod tally;
+
 use tokio::sync::mpsc::UnboundedSender;
 use vattention_llm::{GenerationParams, Stop, TokenLogprob};
+
+pub use handle::EngineHandle;
+pub use options::EngineOptions;
+pub use scheduler::start_engine;
 
 /// Work of one sequence.
 #[derive(Debug)]
@@ -58,8 +70,9 @@ pub struct StepReport {
     /// Largest error bar of each KV head's query heads, `[layers][kv_heads]`; `None` if a row has
     /// none.
     pub bar: Vec<Vec<Option<f32>>>,
-    /// Share of the rows whose certificate states that the promise held.
-    pub held: f32,
+    /// Share of the rows with a promise whose certificate states that it held; `None` if no row
+    /// has a promise.
+    pub held: Option<f32>,
 }
 
 /// End of a job.
@@ -84,7 +97,8 @@ pub struct JobUsage {
     pub completion_tokens: usize,
     /// Mean density over layers, KV heads and steps with the pipeline; `None` without such steps.
     pub read: Option<f64>,
-    /// Share of the rows of all steps whose certificate states that the promise held.
+    /// Share of the rows with a promise whose certificate states that it held; `None` if no row
+    /// has a promise.
     pub held: Option<f64>,
     /// Largest error bar of a row; `None` if no row has one.
     pub largest_bar: Option<f64>,
@@ -157,9 +171,9 @@ pub struct PipelineMetrics {
     pub steps: u64,
     /// Sum of the steps' densities, each the mean over layers and KV heads.
     pub density_sum: f64,
-    /// Rows (query heads of all layers and steps).
+    /// Rows (query heads of all layers and steps) with a promise.
     pub rows: u64,
-    /// Rows whose certificate states that the promise held.
+    /// Rows with a promise whose certificate states that the promise held.
     pub held_rows: u64,
     /// Rows with an error bar.
     pub barred_rows: u64,

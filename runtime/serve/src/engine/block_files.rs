@@ -1,0 +1,122 @@
+//! Files of prompts' blocks, which survive a restart.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use sha2::{Digest as _, Sha256};
+use vattention_llm::{BlockShape, PromptBlock};
+
+use super::prefix_cache::BlockDigest;
+
+/// First bytes of a file: the format and its version.
+const MAGIC: &[u8; 16] = b"vattention-blk-1";
+
+/// Ending of the names of complete files.
+const EXTENSION: &str = "block";
+
+/// Folder with a file for each block. A file is written under a temporary name and renamed, so that
+/// it is complete or missing. A file that cannot be read or does not match its digest counts as
+/// missing.
+pub(super) struct BlockFiles {
+    folder: PathBuf,
+    shape: BlockShape,
+    /// Maximum number of bytes of all files.
+    limit: u64,
+    /// Bytes of all files.
+    bytes: u64,
+}
+
+impl BlockFiles {
+    /// Opens the folder, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// An error of the operating system if the folder cannot be created or listed.
+    pub(super) fn open(folder: &Path, shape: BlockShape, limit: u64) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let mut files = Self { folder: folder.into(), shape, limit, bytes: 0 };
+        files.bytes = files.list()?.iter().map(|file| file.bytes).sum();
+        files.remove_oldest();
+        Ok(files)
+    }
+
+    /// Reads a block; `None` if there is no valid file.
+    pub(super) fn load(&mut self, digest: &BlockDigest) -> Option<PromptBlock> {
+        let path = self.path(digest);
+        let bytes = fs::read(&path).ok()?;
+        let content = bytes.strip_prefix(MAGIC)?;
+        let (checksum, numbers) = content.split_at_checked(32)?;
+        if Sha256::digest(numbers).as_slice() != checksum {
+            return None;
+        }
+        // The time of the last use decides which file is removed first. A failure to set it is
+        // harmless.
+        let used = fs::File::options().append(true).open(&path);
+        let _ = used.and_then(|file| file.set_modified(SystemTime::now()));
+        PromptBlock::from_bytes(self.shape, numbers)
+    }
+
+    /// Writes a block, unless its file exists. A failure to write is ignored: the block is read
+    /// again when it is needed.
+    pub(super) fn store(&mut self, digest: &BlockDigest, block: &PromptBlock) {
+        let path = self.path(digest);
+        if path.exists() {
+            return;
+        }
+        if let Ok(bytes) = self.write(&path, &block.to_bytes()) {
+            self.bytes += bytes;
+            self.remove_oldest();
+        }
+    }
+
+    fn write(&self, path: &Path, numbers: &[u8]) -> io::Result<u64> {
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+        file.write_all(MAGIC)?;
+        file.write_all(&Sha256::digest(numbers))?;
+        file.write_all(numbers)?;
+        file.persist(path)?;
+        Ok((MAGIC.len() + 32 + numbers.len()) as u64)
+    }
+
+    fn path(&self, digest: &BlockDigest) -> PathBuf {
+        let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.folder.join(name).with_extension(EXTENSION)
+    }
+
+    /// Removes the files that were not used for the longest time, until the limit is kept.
+    fn remove_oldest(&mut self) {
+        if self.bytes <= self.limit {
+            return;
+        }
+        let Ok(mut files) = self.list() else { return };
+        files.sort_by_key(|file| file.used);
+        for file in files {
+            if self.bytes <= self.limit {
+                return;
+            }
+            if fs::remove_file(&file.path).is_ok() {
+                self.bytes = self.bytes.saturating_sub(file.bytes);
+            }
+        }
+    }
+
+    /// Returns the complete files of the folder.
+    fn list(&self) -> io::Result<Vec<BlockFile>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == EXTENSION) {
+                let metadata = fs::metadata(&path)?;
+                files.push(BlockFile { path, bytes: metadata.len(), used: metadata.modified()? });
+            }
+        }
+        Ok(files)
+    }
+}
+
+struct BlockFile {
+    path: PathBuf,
+    bytes: u64,
+    used: SystemTime,
+}

@@ -1,0 +1,153 @@
+//! Handle of the engine: its queue, metrics and shutdown.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::{EngineMetrics, Job, SubmitError};
+
+/// Handle of an engine, which handlers of requests share.
+#[derive(Clone, Debug)]
+pub struct EngineHandle {
+    shared: Arc<Shared>,
+    /// Becomes true when the engine's thread has ended.
+    stopped: watch::Receiver<bool>,
+    limits: SubmitLimits,
+}
+
+/// Limits that a job must keep to be accepted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SubmitLimits {
+    pub(super) max_queue: usize,
+    /// Bytes for keys and values of all sequences.
+    pub(super) sequence_bytes: u64,
+    /// Bytes that one token of a sequence needs.
+    pub(super) token_bytes: u64,
+    /// Bytes that one token of a prompt needs besides while it is read.
+    pub(super) reading_bytes: u64,
+}
+
+/// State that the engine's thread and the handles share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Job>,
+    metrics: EngineMetrics,
+    shutdown: Option<Shutdown>,
+}
+
+/// Request to end the engine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shutdown {
+    /// Time at which running jobs are cancelled.
+    pub(super) deadline: Instant,
+}
+
+impl SubmitLimits {
+    /// Returns the bytes that a job reserves.
+    pub(super) fn reserved_bytes(&self, job: &Job) -> u64 {
+        let prompt = job.prompt.len() as u64;
+        let tokens = prompt.saturating_add(job.params.max_tokens as u64);
+        let sequence = tokens.saturating_mul(self.token_bytes);
+        sequence.saturating_add(prompt.saturating_mul(self.reading_bytes))
+    }
+}
+
+impl EngineHandle {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        stopped: watch::Receiver<bool>,
+        limits: SubmitLimits,
+    ) -> Self {
+        Self { shared, stopped, limits }
+    }
+
+    /// Adds a job to the queue.
+    ///
+    /// # Errors
+    /// [`SubmitError`] with the reason why the job was not accepted.
+    pub fn submit(&self, job: Job) -> Result<(), SubmitError> {
+        let (needed, limit) = (self.limits.reserved_bytes(&job), self.limits.sequence_bytes);
+        if needed > limit {
+            return Err(SubmitError::TooLarge { needed, limit });
+        }
+        let mut state = self.shared.lock();
+        if state.shutdown.is_some() || *self.stopped.borrow() {
+            return Err(SubmitError::ShuttingDown);
+        }
+        if state.queue.len() >= self.limits.max_queue {
+            return Err(SubmitError::QueueFull);
+        }
+        state.queue.push_back(job);
+        self.shared.wake.notify_all();
+        Ok(())
+    }
+
+    /// Returns the current counters and gauges.
+    pub fn metrics(&self) -> EngineMetrics {
+        let state = self.shared.lock();
+        EngineMetrics { queued: state.queue.len(), ..state.metrics.clone() }
+    }
+
+    /// Returns true if the engine shuts down or has ended.
+    pub fn is_shutting_down(&self) -> bool {
+        self.shared.lock().shutdown.is_some() || *self.stopped.borrow()
+    }
+
+    /// Accepts no more jobs, waits until all jobs have ended, cancels those that have not ended
+    /// within `patience`, and ends the engine's thread.
+    pub async fn shut_down(&self, patience: Duration) {
+        self.shared.lock().shutdown = Some(Shutdown { deadline: Instant::now() + patience });
+        self.shared.wake.notify_all();
+        let mut stopped = self.stopped.clone();
+        // An error means that the sender was dropped: the thread has ended, too.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is a job or a shutdown.
+    pub(super) fn wait(&self) {
+        let idle = |state: &mut State| state.queue.is_empty() && state.shutdown.is_none();
+        let guard = self.wake.wait_while(self.lock(), idle);
+        drop(guard.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Removes the first job of the queue if it `fits`.
+    pub(super) fn take_job(&self, fits: impl FnOnce(&Job) -> bool) -> Option<Job> {
+        let mut state = self.lock();
+        if state.queue.front().is_some_and(fits) { state.queue.pop_front() } else { None }
+    }
+
+    /// Removes jobs whose client has disconnected from the queue, and returns their number.
+    pub(super) fn remove_cancelled(&self) -> usize {
+        let mut state = self.lock();
+        let before = state.queue.len();
+        state.queue.retain(|job| !job.events.is_closed());
+        before - state.queue.len()
+    }
+
+    /// Removes all jobs from the queue.
+    pub(super) fn take_all(&self) -> VecDeque<Job> {
+        std::mem::take(&mut self.lock().queue)
+    }
+
+    pub(super) fn shutdown(&self) -> Option<Shutdown> {
+        self.lock().shutdown
+    }
+
+    pub(super) fn update_metrics(&self, update: impl FnOnce(&mut EngineMetrics)) {
+        update(&mut self.lock().metrics);
+    }
+}

@@ -1,0 +1,216 @@
+//! Continuous batching: each iteration reads at most one block of a prompt, and runs one decode step
+//! of all other sequences together.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::watch;
+use vattention_core::{Backend, Storage};
+use vattention_llm::{BlockShape, Model, Session, Tokenizer};
+
+use super::block_files::BlockFiles;
+use super::handle::{EngineHandle, Shared, SubmitLimits};
+use super::prefix_cache::PrefixCache;
+use super::sequence::{ModelContext, Sequence, job_error};
+use super::{EngineMetrics, EngineOptions, Event, JobError, PipelineMetrics};
+
+/// Starts the engine's thread, which runs until [`EngineHandle::shut_down`].
+///
+/// # Errors
+/// An error of the operating system if the thread cannot be started, or the folder of the prefix
+/// cache cannot be created or listed; an error of the model as [`io::ErrorKind::InvalidData`].
+pub fn start_engine(
+    model: Arc<Model>,
+    tokenizer: Arc<Tokenizer>,
+    backend: Arc<dyn Backend>,
+    options: EngineOptions,
+) -> io::Result<EngineHandle> {
+    let cache = open_cache(&model, &options)?;
+    let shared = Arc::new(Shared::default());
+    let pipelines = vec![PipelineMetrics::default(); options.pipelines.len()];
+    shared.update_metrics(|metrics| metrics.pipelines = pipelines);
+    let limits = submit_limits(&model, &options);
+    let (ended, stopped) = watch::channel(false);
+    let handle = EngineHandle::new(Arc::clone(&shared), stopped, limits);
+    std::thread::Builder::new().name("engine".into()).spawn(move || {
+        let (model, tokenizer, backend) = (&*model, &*tokenizer, &*backend);
+        let context = ModelContext { model, tokenizer, backend, options: &options };
+        Scheduler { context, cache, sequences: Vec::new(), shared, limits }.run();
+        // Without a handle nobody waits for the end.
+        let _ = ended.send(true);
+    })?;
+    Ok(handle)
+}
+
+fn open_cache(model: &Model, options: &EngineOptions) -> io::Result<PrefixCache> {
+    let fingerprint = model.fingerprint().map_err(|error| {
+        io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+    })?;
+    let shape = BlockShape::new(model, options.block);
+    let open = |folder: &std::path::PathBuf| BlockFiles::open(folder, shape, options.cache_bytes);
+    let files = options.cache_dir.as_ref().map(open).transpose()?;
+    Ok(PrefixCache::new(options.cache_bytes, fingerprint, files))
+}
+
+fn submit_limits(model: &Model, options: &EngineOptions) -> SubmitLimits {
+    let (shape, layers) = (model.config().shape, model.config().layers as u64);
+    let numbers = (shape.kv_heads * (shape.head_dim + shape.value_dim)) as u64 * layers;
+    let stored = match options.storage {
+        Storage::F32 => 4,
+        _ => 2,
+    };
+    SubmitLimits {
+        max_queue: options.max_queue,
+        sequence_bytes: options.sequence_bytes,
+        token_bytes: stored * numbers,
+        reading_bytes: 4 * numbers,
+    }
+}
+
+struct Scheduler<'m> {
+    context: ModelContext<'m>,
+    cache: PrefixCache,
+    /// Running sequences, in the order of their begin.
+    sequences: Vec<Sequence<'m>>,
+    shared: Arc<Shared>,
+    limits: SubmitLimits,
+}
+
+impl Scheduler<'_> {
+    fn run(mut self) {
+        loop {
+            if self.sequences.is_empty() {
+                self.shared.wait();
+            }
+            self.remove_cancelled();
+            if self.must_stop() {
+                return;
+            }
+            self.admit_jobs();
+            self.read_block();
+            self.decode();
+            self.sequences.retain(|sequence| !sequence.has_ended());
+            self.publish();
+        }
+    }
+
+    /// Removes sequences whose client has disconnected.
+    fn remove_cancelled(&mut self) {
+        let before = self.sequences.len();
+        self.sequences.retain(|sequence| !sequence.is_cancelled());
+        let cancelled = before - self.sequences.len() + self.shared.remove_cancelled();
+        self.shared.update_metrics(|metrics| metrics.cancelled += cancelled as u64);
+    }
+
+    /// Returns true if the engine shuts down and has no work left, or its deadline has passed; then
+    /// all jobs have ended.
+    fn must_stop(&mut self) -> bool {
+        let Some(shutdown) = self.shared.shutdown() else { return false };
+        for job in self.shared.take_all() {
+            let _ = job.events.send(Event::Failed(JobError::ShuttingDown));
+        }
+        if Instant::now() >= shutdown.deadline {
+            self.sequences.iter_mut().for_each(|it| it.fail(JobError::ShuttingDown));
+            self.sequences.clear();
+        }
+        self.sequences.is_empty()
+    }
+
+    /// Begins waiting jobs while there is room for their sequences.
+    fn admit_jobs(&mut self) {
+        while self.sequences.len() < self.context.options.max_sequences {
+            let reserved: u64 = self.sequences.iter().map(|sequence| sequence.reserved).sum();
+            let free = self.limits.sequence_bytes - reserved;
+            let fits = |job: &super::Job| self.limits.reserved_bytes(job) <= free;
+            let Some(job) = self.shared.take_job(fits) else { return };
+            let reserved = self.limits.reserved_bytes(&job);
+            match Sequence::new(self.context, job, reserved) {
+                Ok(mut sequence) => {
+                    self.copy_known(&mut sequence);
+                    self.sequences.push(sequence);
+                }
+                Err(refused) => refused.report(),
+            }
+        }
+    }
+
+    /// Copies the blocks of the prompt that are in the cache.
+    fn copy_known(&mut self, sequence: &mut Sequence<'_>) {
+        if !sequence.may_copy() {
+            return;
+        }
+        let Some(reader) = sequence.reader() else { return };
+        self.cache.copy_known(reader);
+        let copied = reader.tokens_read();
+        sequence.note_copied(copied);
+        self.shared.update_metrics(|metrics| metrics.cached_tokens += copied as u64);
+    }
+
+    /// Reads one block of the prompt that has waited longest.
+    fn read_block(&mut self) {
+        let Some(sequence) = self.sequences.iter_mut().find(|it| it.reader().is_some()) else {
+            return;
+        };
+        let (cache, shared) = (&mut self.cache, &self.shared);
+        protect(sequence, |sequence| {
+            let tokens = sequence.read_block()?;
+            shared.update_metrics(|metrics| metrics.prompt_tokens += tokens as u64);
+            let Some(reader) = sequence.reader().filter(|reader| reader.is_finished()) else {
+                return Ok(());
+            };
+            cache.store(reader);
+            sequence.finish_prompt()
+        });
+    }
+
+    /// Runs one decode step of all sequences whose prompt was read.
+    fn decode(&mut self) {
+        let mut batch: Vec<_> = self.sequences.iter_mut().filter_map(Sequence::next_step).collect();
+        if batch.is_empty() {
+            return;
+        }
+        let results = catch_unwind(AssertUnwindSafe(|| Session::step_batch(&mut batch)));
+        let decoding = self.sequences.iter_mut().filter(|it| it.reader().is_none());
+        let decoding = decoding.filter(|it| !it.has_ended());
+        let Ok(results) = results else {
+            decoding.for_each(|it| it.fail(panicked()));
+            return;
+        };
+        for (sequence, result) in decoding.zip(results) {
+            let shared = &self.shared;
+            protect(sequence, |sequence| {
+                let sums = sequence.finish_step(&result.map_err(job_error)?)?;
+                let pipeline = sequence.pipeline();
+                shared.update_metrics(|metrics| metrics.pipelines[pipeline].add(&sums));
+                Ok(())
+            });
+        }
+    }
+
+    fn publish(&self) {
+        let reserved: u64 = self.sequences.iter().map(|sequence| sequence.reserved).sum();
+        self.shared.update_metrics(|metrics: &mut EngineMetrics| {
+            metrics.running = self.sequences.len();
+            metrics.cache_bytes = self.cache.bytes();
+            metrics.cache_blocks = self.cache.len();
+            metrics.reserved_bytes = reserved;
+        });
+    }
+}
+
+/// Runs a part of a job. An error or a panic ends this job alone.
+fn protect<'m>(
+    sequence: &mut Sequence<'m>,
+    work: impl FnOnce(&mut Sequence<'m>) -> Result<(), JobError>,
+) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| work(sequence)));
+    if let Err(error) = outcome.unwrap_or_else(|_| Err(panicked())) {
+        sequence.fail(error);
+    }
+}
+
+fn panicked() -> JobError {
+    JobError::Internal("the engine panicked; its standard error has the message".into())
+}

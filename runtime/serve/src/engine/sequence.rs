@@ -1,0 +1,244 @@
+//! One job while it runs: its prompt is read in blocks, then it decodes.
+
+use std::collections::VecDeque;
+
+use vattention_core::{Backend, Options};
+use vattention_llm::{
+    Model, PrefillOptions, Prefilled, PromptReader, Session, Stop, TextGenerator, TokenLogprob,
+    Tokenizer, score_token,
+};
+
+use super::tally::{UsageTally, report_step};
+use super::{EngineOptions, Event, Finished, Job, JobError, JobUsage, PipelineMetrics, TokenEvent};
+
+/// Model, and what its sequences share.
+#[derive(Clone, Copy)]
+pub(super) struct ModelContext<'m> {
+    pub(super) model: &'m Model,
+    pub(super) tokenizer: &'m Tokenizer,
+    pub(super) backend: &'m dyn Backend,
+    pub(super) options: &'m EngineOptions,
+}
+
+/// Job that runs.
+pub(super) struct Sequence<'m> {
+    context: ModelContext<'m>,
+    job: Job,
+    /// Bytes reserved for keys and values.
+    pub(super) reserved: u64,
+    generator: TextGenerator<'m>,
+    phase: Phase<'m>,
+    /// Scores of the prompt's tokens so far, if the job requests them.
+    scores: Vec<TokenLogprob>,
+    usage: JobUsage,
+    tally: UsageTally,
+}
+
+/// Part of the work that is done next.
+enum Phase<'m> {
+    /// Dense attention reads the prompt.
+    Reading(Box<PromptReader<'m>>),
+    /// The session is stepped with a token.
+    Decoding(Box<Decoding<'m>>),
+    /// The job has ended, and its last event was sent.
+    Ended,
+}
+
+struct Decoding<'m> {
+    session: Session<'m>,
+    /// Token of the next step.
+    token: u32,
+    /// Tokens of the prompt that follow `token`.
+    known: VecDeque<u32>,
+}
+
+impl<'m> Sequence<'m> {
+    /// Begins a job.
+    ///
+    /// # Errors
+    /// The reason why model or pipeline refuse the job.
+    pub(super) fn new(context: ModelContext<'m>, job: Job, reserved: u64) -> Result<Self, RefusedJob> {
+        match Self::begin(context, &job) {
+            Ok((generator, phase)) => {
+                let usage = JobUsage { prompt_tokens: job.prompt.len(), ..JobUsage::default() };
+                let (scores, tally) = (Vec::new(), UsageTally::default());
+                Ok(Self { context, job, reserved, generator, phase, scores, usage, tally })
+            }
+            Err(error) => Err(RefusedJob { job, error }),
+        }
+    }
+
+    fn begin(
+        context: ModelContext<'m>,
+        job: &Job,
+    ) -> vattention_llm::Result<(TextGenerator<'m>, Phase<'m>)> {
+        let ModelContext { model, tokenizer, options, .. } = context;
+        model.check(&job.prompt, 0)?;
+        model.check_length(job.prompt.len().saturating_add(job.params.max_tokens))?;
+        let generator = TextGenerator::new(&job.params, tokenizer, model.config(), &job.prompt)?;
+        let dense = job.dense_prefix.unwrap_or(job.prompt.len()).clamp(1, job.prompt.len());
+        let prefill = PrefillOptions { block: options.block, ..PrefillOptions::default() };
+        let reader = PromptReader::new(model, &job.prompt[..dense], prefill)?;
+        Ok((generator, Phase::Reading(Box::new(reader))))
+    }
+
+    /// Returns true if the client has disconnected.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.job.events.is_closed()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended)
+    }
+
+    pub(super) fn pipeline(&self) -> usize {
+        self.job.pipeline
+    }
+
+    /// Returns the reader of the prompt, while the prompt is read.
+    pub(super) fn reader(&mut self) -> Option<&mut PromptReader<'m>> {
+        match &mut self.phase {
+            Phase::Reading(reader) => Some(reader),
+            _ => None,
+        }
+    }
+
+    /// Returns the session and the token of its next step, after the prompt was read.
+    pub(super) fn next_step(&mut self) -> Option<(&mut Session<'m>, u32)> {
+        match &mut self.phase {
+            Phase::Decoding(decoding) => Some((&mut decoding.session, decoding.token)),
+            _ => None,
+        }
+    }
+
+    /// Returns true if blocks of the prompt may be copied from the cache: scores require that all
+    /// tokens are read.
+    pub(super) fn may_copy(&self) -> bool {
+        self.job.prompt_logprobs.is_none()
+    }
+
+    /// Records that the first tokens of the prompt were copied from the cache.
+    pub(super) fn note_copied(&mut self, tokens: usize) {
+        self.usage.cached_tokens = tokens;
+    }
+
+    /// Reads one block of the prompt, and returns its number of tokens.
+    pub(super) fn read_block(&mut self) -> Result<usize, JobError> {
+        let Phase::Reading(reader) = &mut self.phase else { return Ok(0) };
+        let before = reader.tokens_read();
+        reader.read_block();
+        if let Some(top) = self.job.prompt_logprobs {
+            self.scores.extend(reader.score_next_tokens(top).map_err(job_error)?);
+        }
+        Ok(reader.tokens_read() - before)
+    }
+
+    /// Begins to decode after the prompt was read.
+    pub(super) fn finish_prompt(&mut self) -> Result<(), JobError> {
+        let Phase::Reading(reader) = std::mem::replace(&mut self.phase, Phase::Ended) else {
+            return Ok(());
+        };
+        let prompt = reader.finish().map_err(job_error)?;
+        let session = self.start_session(&prompt).map_err(job_error)?;
+        let known = self.job.prompt[prompt.tokens.len()..].iter().copied().collect();
+        self.phase = Phase::Decoding(Box::new(Decoding { session, token: 0, known }));
+        self.choose_token(&prompt.logits)
+    }
+
+    fn start_session(&self, prompt: &Prefilled) -> vattention_llm::Result<Session<'m>> {
+        let ModelContext { model, tokenizer, backend, options } = self.context;
+        let pipeline = &options.pipelines[self.job.pipeline];
+        let attention = Options { storage: options.storage, ..Options::default() };
+        let session = Session::new(model, backend, pipeline, &attention)?;
+        let mut session = session.with_classes(tokenizer.classes_for(pipeline)?);
+        session.begin(prompt)?;
+        Ok(session)
+    }
+
+    /// Continues after a step: counts what it read, and chooses the next token. Returns the sums
+    /// over the step.
+    pub(super) fn finish_step(&mut self, logits: &[f32]) -> Result<PipelineMetrics, JobError> {
+        let Phase::Decoding(decoding) = &self.phase else { return Ok(PipelineMetrics::default()) };
+        let sums = self.tally.add(decoding.session.reports());
+        self.choose_token(logits)?;
+        Ok(sums)
+    }
+
+    /// Chooses the next token: the prompt's, as long as some are left, or a new one.
+    fn choose_token(&mut self, logits: &[f32]) -> Result<(), JobError> {
+        let Phase::Decoding(decoding) = &mut self.phase else { return Ok(()) };
+        if let Some(token) = decoding.known.pop_front() {
+            if let Some(top) = self.job.prompt_logprobs {
+                self.scores.push(score_token(logits, token, top));
+            }
+            decoding.token = token;
+            return Ok(());
+        }
+        if self.job.prompt_logprobs.take().is_some() {
+            self.send(Event::PromptScores(std::mem::take(&mut self.scores)));
+        }
+        if self.job.params.max_tokens == 0 {
+            return self.finish(Stop::Length);
+        }
+        let generated = self.generator.choose(logits).map_err(job_error)?;
+        let Phase::Decoding(decoding) = &mut self.phase else { return Ok(()) };
+        decoding.token = generated.choice.token;
+        let ends = matches!(generated.stop, Some(Stop::End(_) | Stop::StopToken(_)));
+        let kv_heads = self.context.model.config().shape.kv_heads;
+        let reports = decoding.session.reports();
+        let reported = self.job.reports && !reports.is_empty();
+        let report = reported.then(|| report_step(reports, kv_heads));
+        self.usage.completion_tokens += 1;
+        if !ends {
+            let (choice, text) = (generated.choice, generated.text);
+            self.send(Event::Token(TokenEvent { choice, text, report }));
+        }
+        match generated.stop {
+            Some(stop) => self.finish(stop),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, stop: Stop) -> Result<(), JobError> {
+        let text = self.generator.finish().map_err(job_error)?;
+        if let Phase::Decoding(decoding) = &self.phase {
+            self.usage.index_bytes = decoding.session.index_bytes();
+        }
+        self.tally.write_to(&mut self.usage);
+        self.phase = Phase::Ended;
+        self.send(Event::Finished(Finished { text, stop, usage: self.usage.clone() }));
+        Ok(())
+    }
+
+    /// Ends the job with an error.
+    pub(super) fn fail(&mut self, error: JobError) {
+        self.phase = Phase::Ended;
+        self.send(Event::Failed(error));
+    }
+
+    /// Sends an event. If the client has disconnected, the next iteration removes the job.
+    fn send(&self, event: Event) {
+        let _ = self.job.events.send(event);
+    }
+}
+
+/// Job that was not begun, and the reason.
+pub(super) struct RefusedJob {
+    job: Job,
+    error: vattention_llm::Error,
+}
+
+impl RefusedJob {
+    /// Tells the client the reason.
+    pub(super) fn report(self) {
+        let _ = self.job.events.send(Event::Failed(job_error(self.error)));
+    }
+}
+
+/// Converts an error of the model: wrong input is the client's, everything else is the server's.
+pub(super) fn job_error(error: vattention_llm::Error) -> JobError {
+    match error {
+        vattention_llm::Error::Input { .. } => JobError::Input(error.to_string()),
+        other => JobError::Internal(other.to_string()),
+    }
+}
