@@ -150,7 +150,7 @@ impl Scheduler<'_> {
 
     /// Reads one block of the prompt that has waited longest.
     fn read_block(&mut self) {
-        let Some(sequence) = self.sequences.iter_mut().find(|it| it.reader().is_some()) else {
+        let Some(sequence) = self.sequences.iter_mut().find(|it| it.is_reading()) else {
             return;
         };
         let (cache, shared) = (&mut self.cache, &self.shared);
@@ -172,8 +172,7 @@ impl Scheduler<'_> {
             return;
         }
         let results = catch_unwind(AssertUnwindSafe(|| Session::step_batch(&mut batch)));
-        let decoding = self.sequences.iter_mut().filter(|it| it.reader().is_none());
-        let decoding = decoding.filter(|it| !it.has_ended());
+        let decoding = self.sequences.iter_mut().filter(|it| it.is_decoding());
         let Ok(results) = results else {
             decoding.for_each(|it| it.fail(panicked()));
             return;

@@ -91,6 +91,14 @@ impl<'m> Sequence<'m> {
         matches!(self.phase, Phase::Ended)
     }
 
+    pub(super) fn is_reading(&self) -> bool {
+        matches!(self.phase, Phase::Reading(_))
+    }
+
+    pub(super) fn is_decoding(&self) -> bool {
+        matches!(self.phase, Phase::Decoding(_))
+    }
+
     pub(super) fn pipeline(&self) -> usize {
         self.job.pipeline
     }
@@ -175,7 +183,8 @@ impl<'m> Sequence<'m> {
             return Ok(());
         }
         if self.job.prompt_logprobs.take().is_some() {
-            self.send(Event::PromptScores(std::mem::take(&mut self.scores)));
+            let scores = std::mem::take(&mut self.scores);
+            self.send(Event::PromptScores(scores));
         }
         if self.job.params.max_tokens == 0 {
             return self.finish(Stop::Length);
