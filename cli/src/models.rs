@@ -4,7 +4,7 @@
 mod answering;
 mod calibrate;
 mod capture;
-mod chat;
+mod chat_prompt;
 mod checkpoint;
 mod evaluate;
 mod generate;

@@ -7,7 +7,7 @@ use vattention::Storage;
 use vattention_evaluate::Setup;
 
 use crate::backends::BackendArg;
-use crate::models::chat::ChatArgs;
+use crate::models::chat_prompt::ChatPromptArgs;
 use crate::models::prefill::PrefillArgs;
 use crate::numbers::storage;
 
@@ -25,7 +25,7 @@ pub(crate) struct AnsweringArgs {
     #[command(flatten)]
     pub(crate) prefill: PrefillArgs,
     #[command(flatten)]
-    pub(crate) chat: ChatArgs,
+    pub(crate) chat: ChatPromptArgs,
     #[command(flatten)]
     pub(crate) machine: BackendArg,
     /// Number format of keys and values.

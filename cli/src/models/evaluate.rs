@@ -102,8 +102,9 @@ pub(crate) fn run(args: &EvaluateArgs, call: &Call) -> Result<(), Failure> {
     };
     let checkpoint = ModelFiles::open(&args.answering.model)?;
     let contexts = contexts(args, &checkpoint)?;
-    let strategy = args.answering.prefill.prefill.clone();
-    let read: Vec<PathBuf> = read.into_iter().chain(text_files(args)).chain(strategy).collect();
+    let (strategy, template) = (&args.answering.prefill.prefill, &args.answering.chat.template);
+    let options = strategy.iter().chain(template).cloned();
+    let read: Vec<PathBuf> = read.into_iter().chain(text_files(args)).chain(options).collect();
     check_files(args, &[&files[..], &read].concat(), &checkpoint)?;
     if call.replay.is_none() {
         expect_room(args, &contexts, &checkpoint)?;

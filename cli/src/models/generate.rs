@@ -50,7 +50,8 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let copies = if args.steps.is_some() { 3 } else { 1 };
     checkpoint.expect_room(request.max_tokens(), copies * rows(request.max_tokens()))?;
     let model_files = checkpoint.files();
-    let texts = args.context.iter().chain(&args.answering.prefill.prefill);
+    let (strategy, template) = (&args.answering.prefill.prefill, &args.answering.chat.template);
+    let texts = args.context.iter().chain(strategy).chain(template);
     let inputs: Vec<&Path> =
         files.iter().chain(&model_files).chain(texts.clone()).map(PathBuf::as_path).collect();
     let interrupt = Interrupt::default();

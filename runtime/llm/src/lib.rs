@@ -57,7 +57,7 @@ mod session;
 mod tokenizer;
 mod weights;
 
-pub use chat::{Chat, ChatTemplate};
+pub use chat::{Chat, ChatMessages, ChatTemplate};
 pub use classes::Classes;
 pub use config::{Architecture, Biases, Config, Experts};
 pub use error::{Error, Result};

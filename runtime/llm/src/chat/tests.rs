@@ -5,9 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use candle_core::quantized::gguf_file::Value as Metadata;
-use serde_json::{Value as Json, json};
+use chrono::{NaiveDate, NaiveDateTime};
+use serde_json::{Map, Value as Json, json};
 
-use super::{Chat, ChatTemplate};
+use super::files::SpecialTexts;
+use super::{Chat, ChatMessages, ChatTemplate};
 
 /// Messages of the system and the user.
 type Messages = (Option<String>, String);
@@ -17,9 +19,24 @@ fn golden(name: &str) -> Json {
     serde_json::from_str(&fs::read_to_string(folder.join(format!("{name}.json"))).unwrap()).unwrap()
 }
 
+/// Time of the golden texts.
+fn now() -> NaiveDateTime {
+    NaiveDate::from_ymd_opt(2026, 3, 7).unwrap().and_hms_opt(9, 5, 3).unwrap()
+}
+
 fn template(source: &str) -> ChatTemplate {
-    let (bos, eos) = (Some("<s>".to_owned()), Some("</s>".to_owned()));
-    ChatTemplate::new(Path::new("model"), Some("key"), source.to_owned(), bos, eos).unwrap()
+    let texts = SpecialTexts { bos: Some("<s>".into()), eos: Some("</s>".into()) };
+    ChatTemplate::with_clock(Path::new("model"), Some("key"), source, texts, now).unwrap()
+}
+
+fn chat<'a>(messages: &'a [Json], variables: &'a Map<String, Json>) -> ChatMessages<'a> {
+    ChatMessages { messages, tools: None, variables, add_generation_prompt: true }
+}
+
+/// Returns the error of messages that a template does not receive.
+fn refuse_messages(messages: &Json) -> String {
+    let rendered = template("").render_messages(&chat(messages.as_array().unwrap(), &Map::new()));
+    rendered.unwrap_err().to_string()
 }
 
 fn golden_template(name: &str) -> ChatTemplate {
@@ -48,6 +65,105 @@ fn prompts_are_as_transformers_renders_them() {
                 assert!(message.contains(raised), "{name} {place}: {message}");
             }
         }
+    }
+}
+
+#[test]
+fn conversations_are_as_jinja2_renders_them() {
+    let golden = golden("environment");
+    for family in golden["families"].as_array().unwrap() {
+        let template = template(family["template"].as_str().unwrap());
+        let texts = family["texts"].as_array().unwrap();
+        for (case, expected) in golden["chats"].as_array().unwrap().iter().zip(texts) {
+            let mut variables = case.as_object().unwrap().clone();
+            let messages = variables.remove("messages").unwrap();
+            let tools = variables.remove("tools").unwrap();
+            let add_generation_prompt = variables.remove("add_generation_prompt").unwrap();
+            let rendered = template.render_messages(&ChatMessages {
+                messages: messages.as_array().unwrap(),
+                tools: Some(&tools),
+                variables: &variables,
+                add_generation_prompt: add_generation_prompt.as_bool().unwrap(),
+            });
+            let what = format!("{}: {messages}", family["family"]);
+            match expected {
+                _ if messages[0]["content"].is_array() => assert!(rendered.is_err(), "an image"),
+                Json::String(expected) => assert_eq!(&rendered.unwrap(), expected, "{what}"),
+                _ => {
+                    assert!(rendered.unwrap_err().to_string().starts_with("model: `key`"), "{what}")
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_of_clients_get_the_form_of_templates() {
+    let source = "{% for m in messages %}{{ m.role }}={{ m.content }};\
+                  {% for call in m.tool_calls or [] %}{{ call.function.arguments | tojson }};\
+                  {% endfor %}{% endfor %}{{ tools is none }}{{ add_generation_prompt }}{{ thinks }}";
+    let call = |arguments: &str| json!({"function": {"name": "f", "arguments": arguments}});
+    let part = |text: &str| json!({"type": "text", "text": text});
+    let calls = [call(r#"{"z": 1, "a": [2]}"#), call("")];
+    let messages = [
+        json!({"role": "user", "content": [part("a"), part("b")]}),
+        json!({"role": "assistant", "content": null, "tool_calls": calls}),
+        json!({"role": "tool", "content": "c", "tool_calls": null}),
+        json!({"role": "odd"}),
+    ];
+    let variables = Map::from_iter([("thinks".to_owned(), json!(false))]);
+    let rendered = template(source).render_messages(&ChatMessages {
+        tools: Some(&json!([])),
+        add_generation_prompt: false,
+        ..chat(&messages, &variables)
+    });
+    let expected = "user=a\nb;assistant=None;{\"z\": 1, \"a\": [2]};{};tool=c;odd=;TrueFalseFalse";
+    assert_eq!(rendered.unwrap(), expected);
+}
+
+#[test]
+fn malformed_messages_are_refused_by_place_and_key() {
+    let user = json!({"role": "user", "content": "a"});
+    let part = |part: Json| json!([user, {"role": "user", "content": [part]}]);
+    let arguments = |text: &str| {
+        let call = json!({"function": {"arguments": text}});
+        json!([{"role": "assistant", "tool_calls": [call]}])
+    };
+    for (messages, expected) in [
+        (json!([]), "there are none; expected at least one"),
+        (json!([user, 5]), "`[1]` is a number; expected an object with `role` and `content`"),
+        (json!([{"content": "a"}]), "`[0].role` is missing; expected a text"),
+        (json!([{"role": null}]), "`[0].role` is null; expected a text"),
+        (
+            json!([{"role": "user", "content": {}}]),
+            "`[0].content` is an object; expected a text or a list of parts",
+        ),
+        (part(json!("a")), "`[1].content[0].type` is missing; expected \"text\""),
+        (
+            part(json!({"type": "image_url"})),
+            "`[1].content[0].type` is \"image_url\"; expected \"text\"",
+        ),
+        (part(json!({"type": "text"})), "`[1].content[0].text` is missing; expected a text"),
+        (json!([{"role": "a", "tool_calls": true}]), "`[0].tool_calls` is a truth value"),
+        (arguments("{"), "`[0].tool_calls[0].function.arguments` is no JSON: EOF"),
+        (arguments("[]"), "`[0].tool_calls[0].function.arguments` is the text of a list; expected"),
+    ] {
+        let message = refuse_messages(&messages);
+        assert!(message.starts_with(&format!("messages: {expected}")), "{message}");
+    }
+}
+
+#[test]
+fn tools_and_variables_of_other_kinds_are_refused() {
+    let (messages, none) = ([json!({"role": "user", "content": "a"})], Map::new());
+    let refuse =
+        |request: &ChatMessages<'_>| template("").render_messages(request).unwrap_err().to_string();
+    let message = refuse(&ChatMessages { tools: Some(&json!("f")), ..chat(&messages, &none) });
+    assert_eq!(message, "tools: found a text; expected a list");
+    for name in ["messages", "tools", "add_generation_prompt"] {
+        let variables = Map::from_iter([(name.to_owned(), json!(true))]);
+        let message = refuse(&chat(&messages, &variables));
+        assert!(message.starts_with(&format!("variables: `{name}`")), "{message}");
     }
 }
 
@@ -107,7 +223,7 @@ fn a_context_that_the_prompt_does_not_show_is_refused() {
 #[test]
 fn errors_of_templates_name_the_line() {
     let new = |source: &str| {
-        ChatTemplate::new(Path::new("model"), Some("key"), source.into(), None, None)
+        ChatTemplate::new(Path::new("model"), Some("key"), source, SpecialTexts::default())
             .and_then(|template| template.render(None, "", ""))
             .unwrap_err()
             .to_string()
@@ -140,7 +256,9 @@ fn a_template_without_end_is_stopped() {
 
 #[test]
 fn templates_read_the_clock() {
-    let template = template("{{ strftime_now('%Y') | int > 2024 }}");
+    let source = "{{ strftime_now('%Y') | int > 2024 }}";
+    let template =
+        ChatTemplate::new(Path::new("model"), None, source, SpecialTexts::default()).unwrap();
     assert_eq!(template.render(None, "", "").unwrap(), "True");
 }
 
@@ -195,6 +313,23 @@ fn templates_of_directories_are_in_one_of_three_places() {
     let jinja = ("chat_template.jinja", "jinja{{ bos_token }}");
     assert_eq!(render_directory(&[("tokenizer_config.json", &text), jinja]).unwrap(), "jinja<b>A");
     assert_eq!(render_directory(&[jinja]).unwrap(), "jinjaA");
+}
+
+#[test]
+fn a_file_replaces_the_template_of_a_model() {
+    let config = json!({"chat_template": "{{", "bos_token": "<b>", "eos_token": "<e>"}).to_string();
+    let (_folder, path) =
+        directory(&[("tokenizer_config.json", &config), ("own", SOURCE), ("bad", "\n\n{% oh %}")]);
+    let template = ChatTemplate::open_file(&path.join("own"), &path).unwrap();
+    assert_eq!(template.render(None, "U", "A").unwrap(), "<b>1<e>|A");
+    let (_plain, without) = directory(&[]);
+    let template = ChatTemplate::open_file(&path.join("own"), &without).unwrap();
+    assert_eq!(template.render(None, "U", "A").unwrap(), "1|A");
+    for (name, expected) in [("bad", "line 3: "), ("none", "No such file")] {
+        let file = path.join(name);
+        let message = ChatTemplate::open_file(&file, &path).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("{}: {expected}", file.display())), "{message}");
+    }
 }
 
 #[test]
