@@ -10,6 +10,7 @@ mod evaluate;
 mod generate;
 mod plot_steps;
 mod prefill;
+mod serve;
 mod train_hash;
 mod train_hata;
 mod training_args;
@@ -28,6 +29,8 @@ pub(crate) use generate::{GenerationReport, StepsDocument};
 pub(crate) enum ModelCommand {
     /// Generate text with a pipeline, and report what it read.
     Generate(generate::GenerateArgs),
+    /// Serve a model and pipelines by an HTTP API, that of OpenAI.
+    Serve(Box<serve::ServeArgs>),
     /// Show errors, densities and error bars from files of `generate --steps`.
     PlotSteps(plot_steps::PlotStepsArgs),
     /// Evaluate pipelines by a model's accuracy on long-context tasks.
@@ -46,6 +49,7 @@ pub(crate) enum ModelCommand {
 pub(crate) fn run(command: &ModelCommand, call: &Call) -> Result<(), Failure> {
     match command {
         ModelCommand::Generate(args) => generate::run(args, call),
+        ModelCommand::Serve(args) => serve::run(args),
         ModelCommand::PlotSteps(args) => plot_steps::run(args),
         ModelCommand::Evaluate(args) => evaluate::run(args, call),
         ModelCommand::Capture(args) => capture::run(args, call),

@@ -1,6 +1,7 @@
 //! Conversion between text and tokens, by `tokenizer.json` or GGUF metadata.
 
 mod bytes;
+mod names;
 mod stream;
 
 use std::path::{Path, PathBuf};

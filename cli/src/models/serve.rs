@@ -1,0 +1,158 @@
+//! `vattention serve`: an HTTP server of a model with pipelines.
+
+mod args;
+mod names;
+mod size;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rayon::ThreadPoolBuilder;
+use vattention::PipelineConfig;
+use vattention::experiments::available_memory;
+use vattention_llm::ChatTemplate;
+use vattention_serve::{
+    ApiKeys, DENSE, EngineOptions, ServedModel, Server, ServerOptions, list_ids, start_engine,
+};
+
+use crate::fail::{Failure, complain};
+use crate::models::checkpoint::{ModelFiles, read_text, row_bytes};
+use crate::pipelines::{Changes, fits_model};
+
+pub(crate) use args::ServeArgs;
+use args::{LimitArgs, NetworkArgs};
+use names::{PipelineOption, name_model, name_pipelines};
+
+/// Number of a prompt's tokens that are read between two decode steps.
+const BLOCK: usize = 256;
+/// Largest default memory of the prefix cache.
+const MOST_CACHE: u64 = 4 << 30;
+
+pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    check_counts(args)?;
+    let backend = args.machine.find()?;
+    let name = name_model(args.name.as_deref(), &args.model)?;
+    let named = name_pipelines(&args.pipelines)?;
+    let server_options = server_options(&args.network, &args.limits)?;
+    let checkpoint = ModelFiles::open(&args.model)?;
+    let mut pipelines = load_pipelines(&named, &checkpoint, &*backend)?;
+    pipelines.push(Arc::new(PipelineConfig::default()));
+    let template = match &args.template {
+        Some(file) => Some(ChatTemplate::open_file(file, &args.model)?),
+        None => checkpoint.chat_template()?,
+    };
+    let engine_options = engine_options(args, &checkpoint, pipelines);
+    checkpoint.expect_room(0, engine_options.sequence_bytes)?;
+    set_threads(args.threads)?;
+    let model = Arc::new(checkpoint.load()?);
+    let ModelFiles { config, tokenizer, .. } = checkpoint;
+    let tokenizer = Arc::new(tokenizer);
+    let engine = start_engine(model, Arc::clone(&tokenizer), Arc::from(backend), engine_options);
+    let engine = engine.map_err(Failure::input)?;
+    let names = named.into_iter().map(|pipeline| pipeline.name);
+    let pipelines: Vec<String> = names.chain([DENSE.to_owned()]).collect();
+    let ids: Vec<String> = list_ids(&name, &pipelines).into_iter().map(|id| id.id).collect();
+    let served = ServedModel { name, pipelines, config, tokenizer, template, engine };
+    let (host, port) = (server_options.host.clone(), server_options.port);
+    let refuse = |error| Failure::input(format!("--host {host}, --port {port}: {error}"));
+    let server = Server::bind(served, server_options).map_err(refuse)?;
+    let address = server.address().map_err(Failure::input)?;
+    complain(&format!("listening on http://{address}; models: {}\n", ids.join(", ")));
+    server.run().map_err(Failure::input)
+}
+
+fn check_counts(args: &ServeArgs) -> Result<(), Failure> {
+    let counts = [
+        ("--threads", args.threads),
+        ("--max-sequences", Some(args.limits.max_sequences)),
+        ("--max-queue", Some(args.limits.max_queue)),
+        ("--dense-prefix", args.limits.dense_prefix),
+        ("--body-bytes", Some(args.limits.body_bytes.0 as usize)),
+    ];
+    match counts.into_iter().find(|(_, count)| *count == Some(0)) {
+        Some((option, _)) => Err(Failure::input(format!("{option}: 0; expected at least 1"))),
+        None => Ok(()),
+    }
+}
+
+/// Returns the options of the network, with the keys from their file.
+fn server_options(network: &NetworkArgs, limits: &LimitArgs) -> Result<ServerOptions, Failure> {
+    let keys = network.api_key_file.as_deref().map(read_keys).transpose()?;
+    if let Some(origin) = network.allow_origin.iter().find(|origin| !is_origin(origin)) {
+        let expected = "expected a scheme and a name without a path, such as https://example.org";
+        return Err(Failure::input(format!("--allow-origin: found {origin:?}; {expected}")));
+    }
+    Ok(ServerOptions {
+        host: network.host.clone(),
+        port: network.port,
+        allow_hosts: network.allow_host.clone(),
+        allow_origins: network.allow_origin.clone(),
+        keys,
+        body_bytes: limits.body_bytes.0 as usize,
+        shutdown_timeout: Duration::from_secs(limits.shutdown_seconds),
+        max_queue: limits.max_queue,
+        dense_prefix: limits.dense_prefix,
+        ..ServerOptions::default()
+    })
+}
+
+fn read_keys(path: &Path) -> Result<ApiKeys, Failure> {
+    let text = read_text("--api-key-file", path)?;
+    let refuse = |error| Failure::input(format!("--api-key-file {}: {error}", path.display()));
+    ApiKeys::parse(&text).map_err(refuse)
+}
+
+/// Returns true for an origin as browsers send it.
+fn is_origin(text: &str) -> bool {
+    let name = text.split_once("://").map_or("", |(_, name)| name);
+    !name.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) && !name.contains('/')
+}
+
+fn load_pipelines(
+    named: &[PipelineOption],
+    checkpoint: &ModelFiles<'_>,
+    backend: &dyn vattention::Backend,
+) -> Result<Vec<Arc<PipelineConfig>>, Failure> {
+    let changes = Changes { set: Vec::new() };
+    let load = |pipeline: &PipelineOption| {
+        let (entry, _) = changes.load_one(&pipeline.file)?;
+        let refuse = |reason| Failure::input(format!("--pipeline {}: {reason}", entry.file));
+        fits_model(&entry, &checkpoint.layers(), backend).map_err(refuse)?;
+        Ok(entry.pipeline)
+    };
+    named.iter().map(load).collect()
+}
+
+/// Returns the options of the engine; memory that no option limits is a share of the available
+/// memory.
+fn engine_options(
+    args: &ServeArgs,
+    checkpoint: &ModelFiles<'_>,
+    pipelines: Vec<Arc<PipelineConfig>>,
+) -> EngineOptions {
+    let limits = &args.limits;
+    let free = available_memory().unwrap_or(u64::MAX).saturating_sub(checkpoint.weight_bytes);
+    let config = &checkpoint.config;
+    let context = row_bytes(&config.shape, args.dtype, config.layers, config.context);
+    let whole = context.saturating_mul(limits.max_sequences as u64);
+    let sequence_bytes = limits.sequence_bytes.map_or(whole.min(free / 4 * 3), |size| size.0);
+    let cache_bytes = limits.cache_bytes.map_or(MOST_CACHE.min(free / 4), |size| size.0);
+    EngineOptions {
+        pipelines,
+        max_sequences: limits.max_sequences,
+        max_queue: limits.max_queue,
+        sequence_bytes,
+        cache_bytes,
+        cache_dir: limits.cache_dir.clone(),
+        storage: args.dtype,
+        block: BLOCK,
+    }
+}
+
+/// Limits the threads of all later work.
+fn set_threads(threads: Option<usize>) -> Result<(), Failure> {
+    let Some(threads) = threads else { return Ok(()) };
+    let pool = ThreadPoolBuilder::new().num_threads(threads).build_global();
+    pool.map_err(|error| Failure::input(format!("--threads {threads}: {error}")))
+}

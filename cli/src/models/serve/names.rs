@@ -1,0 +1,98 @@
+//! Names of models and pipelines in the API.
+
+use std::path::{Path, PathBuf};
+
+use vattention_serve::DENSE;
+
+use crate::fail::Failure;
+
+/// Pipeline of an option: its name, and its file or built-in pipeline.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PipelineOption {
+    pub(super) name: String,
+    pub(super) file: PathBuf,
+}
+
+/// Returns the name of a model in the API.
+pub(super) fn name_model(given: Option<&str>, path: &Path) -> Result<String, Failure> {
+    match given {
+        Some(name) if is_name(name) => Ok(name.to_owned()),
+        Some(name) => Err(refuse_name("--name", name)),
+        None => {
+            // `.` and folders with a final `/` have their name only as an absolute path.
+            let absolute = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+            let name = if absolute.is_dir() { absolute.file_name() } else { absolute.file_stem() };
+            let name = name.unwrap_or_default().to_string_lossy().to_lowercase();
+            let letter = |c| if is_name_letter(c) { c } else { '-' };
+            let name: String = name.chars().map(letter).collect();
+            Ok(if name.is_empty() { "model".into() } else { name })
+        }
+    }
+}
+
+/// Returns the pipelines of the options `[NAME=]FILE`.
+pub(super) fn name_pipelines(given: &[String]) -> Result<Vec<PipelineOption>, Failure> {
+    let mut named: Vec<PipelineOption> = Vec::new();
+    for text in given {
+        let (name, file) = match text.split_once('=') {
+            Some((name, file)) => (name.to_owned(), file),
+            None => (stem(text), text.as_str()),
+        };
+        if !is_name(&name) {
+            return Err(refuse_name("--pipeline", &name));
+        }
+        if name == DENSE || named.iter().any(|other| other.name == name) {
+            let reason = "expected each name once; `dense` is dense attention";
+            return Err(Failure::input(format!("--pipeline: `{name}` exists; {reason}")));
+        }
+        named.push(PipelineOption { name, file: file.into() });
+    }
+    Ok(named)
+}
+
+fn stem(file: &str) -> String {
+    Path::new(file).file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Names are parts of addresses, and labels of metrics.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(is_name_letter)
+}
+
+fn is_name_letter(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.".contains(c)
+}
+
+fn refuse_name(option: &str, name: &str) -> Failure {
+    let expected = "expected a name of ASCII letters, digits, `-`, `_` and `.`";
+    Failure::input(format!("{option}: found {name:?}; {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(given: &[&str]) -> Option<Vec<(String, PathBuf)>> {
+        let given: Vec<String> = given.iter().map(|&text| text.into()).collect();
+        let named = name_pipelines(&given).ok()?.into_iter();
+        Some(named.map(|pipeline| (pipeline.name, pipeline.file)).collect())
+    }
+
+    #[test]
+    fn pipelines_have_names() {
+        let found = names(&["p=configs/priority.toml", "b/quest.toml", "oracle"]);
+        let expected =
+            [("p", "configs/priority.toml"), ("quest", "b/quest.toml"), ("oracle", "oracle")];
+        assert_eq!(found, Some(expected.map(|(name, file)| (name.into(), file.into())).to_vec()));
+        for wrong in [["a=x", "a=y"], ["dense=x", "b"], ["a b=x", "b"], ["=x", "b"]] {
+            assert_eq!(names(&wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn models_are_named_by_their_files() {
+        let name = |path: &str| name_model(None, Path::new(path)).ok();
+        assert_eq!(name("no/SmolLM2 135M.Q4_1.gguf").as_deref(), Some("smollm2-135m.q4_1"));
+        assert!(name_model(Some("a@b"), Path::new("x")).is_err());
+    }
+}

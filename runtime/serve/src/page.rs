@@ -1,0 +1,51 @@
+//! The page for people, at `/`. It loads nothing from elsewhere.
+
+use axum::http::HeaderName;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    X_FRAME_OPTIONS,
+};
+use axum::response::{IntoResponse, Response};
+
+/// File of the page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageFile {
+    pub(crate) path: &'static str,
+    kind: &'static str,
+    text: &'static str,
+}
+
+/// All files of the page.
+pub(crate) const FILES: [PageFile; 5] = [
+    PageFile::new("/", "text/html; charset=utf-8", include_str!("page/index.html")),
+    PageFile::new("/style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
+    PageFile::new("/script.js", "text/javascript; charset=utf-8", include_str!("page/script.js")),
+    PageFile::new("/map.js", "text/javascript; charset=utf-8", include_str!("page/map.js")),
+    PageFile::new("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
+];
+
+/// Policy of the page: scripts and styles are files of the server, no other page shows it in a
+/// frame, and its requests go to the server alone.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+                      connect-src 'self'; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'none'";
+
+impl PageFile {
+    const fn new(path: &'static str, kind: &'static str, text: &'static str) -> Self {
+        Self { path, kind, text }
+    }
+}
+
+impl IntoResponse for PageFile {
+    fn into_response(self) -> Response {
+        let headers: [(HeaderName, &str); 6] = [
+            (CONTENT_TYPE, self.kind),
+            (CONTENT_SECURITY_POLICY, POLICY),
+            (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (X_FRAME_OPTIONS, "DENY"),
+            (REFERRER_POLICY, "no-referrer"),
+            (CACHE_CONTROL, "no-cache"),
+        ];
+        (headers, self.text).into_response()
+    }
+}

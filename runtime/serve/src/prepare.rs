@@ -1,0 +1,99 @@
+//! Last checks of a request, and the jobs that it becomes.
+
+use vattention_llm::Config;
+
+use crate::answer::{EchoedPrompt, PreparedRequest};
+use crate::error::ApiError;
+use crate::jobs::JobPlan;
+use crate::params::SharedParams;
+use crate::random::draw_number;
+use crate::state::App;
+
+/// Request of one endpoint, before the checks that all endpoints share.
+#[derive(Debug)]
+pub(crate) struct RequestDraft {
+    pub(crate) shared: SharedParams,
+    /// Name of the parameter with the prompt.
+    pub(crate) parameter: &'static str,
+    /// Prompts, in tokens.
+    pub(crate) prompts: Vec<Vec<u32>>,
+    pub(crate) echo: Option<Vec<EchoedPrompt>>,
+    /// Number of alternatives of each token; `None` if the request asks for no log-probabilities.
+    pub(crate) logprobs: Option<usize>,
+    /// Maximum number of tokens if the request has none.
+    pub(crate) default_tokens: usize,
+}
+
+impl RequestDraft {
+    /// Checks the request against the model and the limits of the server.
+    pub(crate) fn finish(self, app: &App) -> Result<PreparedRequest, ApiError> {
+        let Self { mut shared, parameter, prompts, echo, logprobs, default_tokens } = self;
+        let pipeline = app.served.find_pipeline(&shared.model)?;
+        check_count(parameter, prompts.len(), shared.choices, app.options.max_queue)?;
+        if prompts.iter().any(Vec::is_empty) {
+            return Err(ApiError::parameter(parameter, "no tokens; expected at least one"));
+        }
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+        let config = &app.served.config;
+        shared.generation.max_tokens = match shared.max_tokens {
+            Some(tokens) => check_length(config, parameter, longest, tokens).map(|()| tokens)?,
+            None => {
+                check_length(config, parameter, longest, 1)?;
+                default_tokens.min(config.context - longest)
+            }
+        };
+        shared.generation.logprobs = logprobs.unwrap_or(0);
+        if !shared.has_seed {
+            shared.generation.sampling.seed = draw_number();
+        }
+        let prompt_logprobs = logprobs.filter(|_| echo.is_some());
+        let by_server = app.options.dense_prefix.filter(|_| prompt_logprobs.is_some());
+        let plan = JobPlan {
+            pipeline,
+            prompts,
+            choices: shared.choices,
+            dense_prefix: shared.dense_prefix.or(by_server),
+            params: shared.generation,
+            prompt_logprobs,
+            reports: shared.stream.is_some_and(|stream| stream.reports),
+        };
+        Ok(PreparedRequest {
+            model: shared.model,
+            plan,
+            echo,
+            shows_logprobs: logprobs.is_some(),
+            stream: shared.stream,
+        })
+    }
+}
+
+/// Refuses more jobs than the queue could ever take.
+pub(crate) fn check_count(
+    parameter: &str,
+    prompts: usize,
+    choices: usize,
+    most: usize,
+) -> Result<(), ApiError> {
+    let jobs = prompts.saturating_mul(choices);
+    if jobs <= most {
+        return Ok(());
+    }
+    let found = format!("found {prompts} prompts with {choices} choices each");
+    Err(ApiError::parameter(parameter, format!("{found}; expected at most {most} texts together")))
+}
+
+fn check_length(
+    config: &Config,
+    parameter: &str,
+    prompt: usize,
+    answer: usize,
+) -> Result<(), ApiError> {
+    let most = config.context;
+    if prompt.checked_add(answer).is_some_and(|tokens| tokens <= most) {
+        return Ok(());
+    }
+    let reason = format!(
+        "found {prompt} tokens, and {answer} of the answer; the model's context has {most} tokens"
+    );
+    Err(ApiError::too_long(parameter, reason))
+}

@@ -1,0 +1,10 @@
+//! Random numbers for ids, and for requests without a seed.
+
+/// Returns a random number from the operating system.
+pub(crate) fn draw_number() -> u64 {
+    // A system without random numbers still serves; ids may then repeat after a restart.
+    getrandom::u64().unwrap_or_else(|_| {
+        use std::hash::{BuildHasher, Hasher};
+        std::hash::RandomState::new().build_hasher().finish()
+    })
+}

@@ -1,0 +1,188 @@
+//! Server on a socket: connections, signals and shutdown.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::engine::EngineHandle;
+use crate::options::ServerOptions;
+use crate::router::build_router;
+use crate::served::ServedModel;
+
+/// Largest number of bytes of a request's header.
+const LONGEST_HEADER: usize = 64 * 1024;
+
+/// Server that listens, and does not yet answer.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    router: axum::Router,
+    engine: EngineHandle,
+    header_timeout: Duration,
+    shutdown_timeout: Duration,
+    connections: Arc<Semaphore>,
+}
+
+impl Server {
+    /// Listens on the address of the options.
+    ///
+    /// # Errors
+    /// If the address does not exist, or another program listens there.
+    pub fn bind(served: ServedModel, options: ServerOptions) -> std::io::Result<Self> {
+        let host = options.host.trim_start_matches('[').trim_end_matches(']');
+        let listener = TcpListener::bind((host, options.port))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            listener,
+            engine: served.engine.clone(),
+            header_timeout: options.header_timeout,
+            shutdown_timeout: options.shutdown_timeout,
+            connections: Arc::new(Semaphore::new(options.max_connections)),
+            router: build_router(served, options),
+        })
+    }
+
+    /// Returns the address, with the port that was chosen.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Answers requests until Ctrl-C or SIGTERM; then refuses new ones, finishes those that run,
+    /// and cancels them when their time is over or at a second signal.
+    ///
+    /// # Errors
+    /// If the threads cannot be started, or signals cannot be received.
+    pub fn run(self) -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let result = runtime.block_on(async {
+            // The second receiver begins after the first signal, which it would otherwise see too.
+            let second = async {
+                match Signals::new() {
+                    Ok(signals) => signals.wait().await,
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            self.run_until(Signals::new()?.wait(), second).await
+        });
+        // Work on the blocking threads, such as a long tokenization, cannot be cancelled.
+        runtime.shutdown_background();
+        result
+    }
+
+    /// Answers requests until `stop` completes, and finishes them until `abort` completes.
+    ///
+    /// # Errors
+    /// The operating system's, about the socket.
+    pub async fn run_until(
+        self,
+        stop: impl Future<Output = ()>,
+        abort: impl Future<Output = ()>,
+    ) -> std::io::Result<()> {
+        let listener = tokio::net::TcpListener::from_std(self.listener.try_clone()?)?;
+        let graceful = GracefulShutdown::new();
+        tokio::pin!(stop);
+        loop {
+            let accept = accept(&listener, &self.connections);
+            tokio::select! {
+                (stream, permit) = accept => self.serve(stream, permit, graceful.watcher()),
+                () = &mut stop => break,
+            }
+        }
+        drop(listener);
+        let Self { listener, engine, shutdown_timeout, router, .. } = self;
+        drop((listener, router));
+        let finish = async {
+            tokio::join!(engine.shut_down(shutdown_timeout), graceful.shutdown());
+        };
+        // Connections that do not close by themselves get another second after the engine's end.
+        let limit = shutdown_timeout.saturating_add(Duration::from_secs(1));
+        tokio::select! {
+            _ = tokio::time::timeout(limit, finish) => {}
+            () = abort => {}
+        }
+        Ok(())
+    }
+
+    /// Answers the requests of a connection, in a task of its own.
+    fn serve(&self, stream: TcpStream, permit: OwnedSemaphorePermit, watcher: Watcher) {
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(self.header_timeout);
+        builder.max_buf_size(LONGEST_HEADER);
+        // Small chunks of a stream are sent when they exist.
+        let _ = stream.set_nodelay(true);
+        let service = TowerToHyperService::new(self.router.clone());
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let connection = watcher.watch(connection);
+        tokio::spawn(async move {
+            // A client that breaks the connection is no error of the server.
+            let _ = connection.await;
+            drop(permit);
+        });
+    }
+}
+
+/// Waits for a connection, and for its place among the open ones.
+async fn accept(
+    listener: &tokio::net::TcpListener,
+    connections: &Arc<Semaphore>,
+) -> (TcpStream, OwnedSemaphorePermit) {
+    loop {
+        let Ok(permit) = Arc::clone(connections).acquire_owned().await else {
+            std::future::pending::<()>().await;
+            continue;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, permit),
+            // There may be too many open files; other connections may close soon.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+/// Signals that end a program.
+struct Signals {
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    #[cfg(unix)]
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let interrupt = signal(SignalKind::interrupt())?;
+        Ok(Self { interrupt, terminate: signal(SignalKind::terminate())? })
+    }
+
+    #[cfg(unix)]
+    async fn wait(mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {})
+    }
+
+    #[cfg(not(unix))]
+    async fn wait(self) {
+        // Without a handler, the system's own ends the program.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
