@@ -10,6 +10,7 @@ mod evaluate;
 mod generate;
 mod plot_steps;
 mod prefill;
+mod sampling_args;
 mod serve;
 mod train_hash;
 mod train_hata;
@@ -28,7 +29,7 @@ pub(crate) use generate::{GenerationReport, StepsDocument};
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
     /// Generate text with a pipeline, and report what it read.
-    Generate(generate::GenerateArgs),
+    Generate(Box<generate::GenerateArgs>),
     /// Serve a model and pipelines by an HTTP API, that of OpenAI.
     Serve(Box<serve::ServeArgs>),
     /// Show errors, densities and error bars from files of `generate --steps`.

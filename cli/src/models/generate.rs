@@ -3,21 +3,22 @@
 mod args;
 mod report;
 mod request;
+mod scores;
 mod steps;
 mod tally;
 
 use std::io::Write;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vattention::{Backend, Options};
 use vattention_evaluate::ObservedBackend;
-use vattention_llm::{Generation, PrefillOptions, Session, Stop, TextStream};
+use vattention_llm::{Generation, PrefillOptions, Session, Stop, TextGenerator, TokenLogprob};
 
 use crate::fail::{Failure, complain, note, say};
 use crate::models::checkpoint::{ModelFiles, row_bytes};
+use crate::models::sampling_args::name_option;
 use crate::outputs::{Interrupt, check_outputs_with, write_json};
 use crate::pipelines::fits_model;
 
@@ -25,6 +26,7 @@ use crate::provenance::Provenance;
 use crate::sharing::Call;
 
 use request::{Request, read_prompt};
+use scores::TokenScore;
 use tally::StepTally;
 
 pub(crate) use args::GenerateArgs;
@@ -43,6 +45,7 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     fits_model(&entry, &checkpoint.layers(), &*backend)
         .map_err(|reason| Failure::input(format!("{}: {reason}", entry.file)))?;
     let request = Request::new(args, &checkpoint)?;
+    let generator = request.start_answer(&checkpoint)?;
     let (config, storage) = (&checkpoint.config, args.answering.dtype);
     let rows = |tokens| row_bytes(&config.shape, storage, config.layers, tokens);
     // With --steps, the sequence is stored three times: for the pipeline, for the dense attention
@@ -50,10 +53,8 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let copies = if args.steps.is_some() { 3 } else { 1 };
     checkpoint.expect_room(request.max_tokens(), copies * rows(request.max_tokens()))?;
     let model_files = checkpoint.files();
-    let (strategy, template) = (&args.answering.prefill.prefill, &args.answering.chat.template);
-    let texts = args.context.iter().chain(strategy).chain(template);
-    let inputs: Vec<&Path> =
-        files.iter().chain(&model_files).chain(texts.clone()).map(PathBuf::as_path).collect();
+    let inputs = files.iter().chain(&model_files).chain(args.files());
+    let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
     let interrupt = Interrupt::default();
     let outputs = [("--json", args.json.as_ref()), ("--steps", args.steps.as_ref())];
     check_outputs_with(&interrupt, &outputs, &inputs)?;
@@ -70,25 +71,28 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let session = |pipeline, machine: &dyn Backend| -> Result<Session<'_>, Failure> {
         let session =
             Session::new(&model, machine, pipeline, &options)?.with_prefill_options(reading);
-        let session = session.with_classes(checkpoint.tokenizer.classes_for(pipeline)?);
-        Ok(if args.ignore_eos { session.without_end() } else { session })
+        Ok(session.with_classes(checkpoint.tokenizer.classes_for(pipeline)?))
     };
     let mut answering = AnswerStream {
         session: session(&entry.pipeline, machine)?,
         interrupt,
-        stream: checkpoint.tokenizer.stream(),
-        silent: args.prints_json(),
+        generator,
+        answer: AnswerText { silent: args.prints_json(), ..AnswerText::default() },
         tally: StepTally::new(args.steps.as_ref().map(|_| StepLog::new(&observed))),
     };
     let (generation, prefill) = answering.answer(&request)?;
-    let AnswerStream { session: answered, mut tally, .. } = answering;
+    let AnswerStream { session: answered, mut tally, answer, .. } = answering;
+    let with_text = |score| TokenScore::new(score, &checkpoint.tokenizer);
+    let scores = args.logprobs.map(|_| answer.scores.iter().map(with_text).collect());
     let record = tally.take_record();
     let beside = match generation.stop {
-        Stop::End(_) | Stop::Length if record.is_some() => {
+        Stop::Interrupted => None,
+        _ if record.is_none() => None,
+        _ => {
             let dense = session(&Arc::default(), &*backend)?;
-            Some(DenseComparison::new(dense, &request, &generation)?)
+            let generator = request.start_answer(&checkpoint)?;
+            Some(DenseComparison::new(dense, generator, &request, &generation)?)
         }
-        _ => None,
     };
     let report = GenerationReport {
         model: args.answering.model.display().to_string(),
@@ -96,8 +100,9 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         file: entry.file.clone(),
         backend: args.answering.machine.backend.clone(),
         setup: args.answering.setup,
-        answer: checkpoint.tokenizer.decode(&generation.tokens)?,
+        answer: answer.text,
         stop: report::stop_name(&generation),
+        logprobs: scores.transpose()?,
         tokens: request.counts(&generation),
         prefill_seconds: prefill.as_secs_f64(),
         prefill_density: answered.prefill_density(),
@@ -113,7 +118,7 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         bars: record.as_ref().map(StepLog::outside),
     };
     let model_files = checkpoint.inputs();
-    let read = files.iter().chain(texts).chain(&model_files);
+    let read = files.iter().chain(args.files()).chain(&model_files);
     let read: Vec<&Path> = read.map(PathBuf::as_path).collect();
     let run = || Provenance::new(call, &read, [&*entry.pipeline], Some(backend.name()));
     if let (Some(path), Some(record)) = (&args.steps, record) {
@@ -128,26 +133,29 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     if !args.quiet {
         complain(&format!("\n{}\n", report.text()));
     }
-    let ended = matches!(generation.stop, Stop::End(_));
-    let unanswered = ended && report.answer.trim().is_empty() && !args.answering.chat.chat;
-    if unanswered && checkpoint.has_chat_template() {
-        note(EMPTY_ANSWER);
+    if report.is_empty() && !args.answering.chat.chat && checkpoint.has_chat_template() {
+        note("the answer is empty. The model has a chat template; add --chat to apply it");
     }
     Ok(())
 }
-
-/// Advice for an empty answer.
-const EMPTY_ANSWER: &str = "\
-the answer is empty. The model has a chat template; add --chat to apply it";
 
 /// Sequence that answers a request, and streams the answer.
 struct AnswerStream<'m, 't, 'r> {
     session: Session<'m>,
     interrupt: Interrupt,
-    stream: TextStream<'t>,
+    generator: TextGenerator<'t>,
+    answer: AnswerText,
+    tally: StepTally<'r>,
+}
+
+/// Answer so far.
+#[derive(Default)]
+struct AnswerText {
+    text: String,
+    /// Log-probabilities of the tokens.
+    scores: Vec<TokenLogprob>,
     /// True if the answer is not streamed, because the JSON goes to standard output.
     silent: bool,
-    tally: StepTally<'r>,
 }
 
 impl AnswerStream<'_, '_, '_> {
@@ -166,30 +174,39 @@ impl AnswerStream<'_, '_, '_> {
             logits = self.session.step(token)?;
             self.tally.add_step(&self.session);
         }
-        Ok((self.stream_answer(logits, request.answer)?, prefill))
+        let stop = self.stream_answer(logits)?;
+        Ok((Generation { tokens: self.generator.tokens().to_vec(), stop }, prefill))
     }
 
-    fn stream_answer(&mut self, logits: Vec<f32>, most: usize) -> Result<Generation, Failure> {
-        let Self { session, interrupt, stream, silent, tally } = self;
-        let mut failed = Ok(());
-        let generation = session.continue_generation(logits, most, |token, session| {
-            tally.add_step(session);
-            if !*silent {
-                failed = stream.push(token).map_err(Failure::from).and_then(|text| print(&text));
+    /// Streams the answer, and returns the reason why it ended.
+    fn stream_answer(&mut self, mut logits: Vec<f32>) -> Result<Stop, Failure> {
+        let stop = loop {
+            self.tally.add_step(&self.session);
+            let token = self.generator.choose(&logits).map_err(name_option)?;
+            self.answer.push(&token.text)?;
+            let id = token.choice.token;
+            if !matches!(token.stop, Some(Stop::End(_) | Stop::StopToken(_))) {
+                self.answer.scores.push(token.choice);
             }
-            tally.start_step();
-            if failed.is_err() || interrupt.is_requested() {
-                return ControlFlow::Break(());
+            if let Some(stop) = token.stop {
+                break stop;
             }
-            ControlFlow::Continue(())
-        })?;
-        failed?;
-        if !*silent {
-            print(&stream.finish())?;
-        }
-        // If the model ended the text, there was a step after the last token shown.
-        tally.add_step(session);
-        Ok(generation)
+            if self.interrupt.is_requested() {
+                break Stop::Interrupted;
+            }
+            self.tally.start_step();
+            logits = self.session.step(id)?;
+        };
+        self.answer.push(&self.generator.finish()?)?;
+        Ok(stop)
+    }
+}
+
+impl AnswerText {
+    /// Adds a part of the answer, and prints it.
+    fn push(&mut self, text: &str) -> Result<(), Failure> {
+        self.text += text;
+        if self.silent || text.is_empty() { Ok(()) } else { print(text) }
     }
 }
 

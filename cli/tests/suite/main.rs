@@ -15,6 +15,7 @@ mod gguf;
 mod json_fields;
 mod malformed;
 mod reference;
+mod sampling;
 mod serve;
 mod shards;
 mod study;

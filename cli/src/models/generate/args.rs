@@ -5,14 +5,20 @@ use std::path::PathBuf;
 use vattention::FallBack;
 
 use crate::models::answering::AnsweringArgs;
+use crate::models::sampling_args::SamplingArgs;
 use crate::numbers::fall_back;
 use crate::paths::is_standard_output;
 use crate::pipelines::Changes;
 
 const HELP: &str = "\
 The model is a Llama, Mistral, Qwen2 or Qwen3, as a Hugging Face folder (config.json, \
-tokenizer.json and safetensors) or a GGUF file. It generates greedily, until it ends the text or \
---tokens is reached.
+tokenizer.json and safetensors) or a GGUF file. It generates the most likely tokens, or draws \
+tokens with --temperature above 0, until it ends the text, a --stop occurs or --tokens is \
+reached.
+
+The order of sampling is llama.cpp's: --logit-bias, penalties, --top-k, --top-p, --min-p, \
+--temperature. With --json-schema or --grammar, tokens that cannot continue such a text are \
+excluded before. An answer that ends by --tokens or a --stop can then be incomplete.
 
 Context and question are tokenized separately, and the question continues the context. With \
 --chat, the two form one user message in the model's chat template; text of the template after \
@@ -23,24 +29,26 @@ begins with the answer. With sparse-question (or b), dense attention reads the c
 pipeline begins with the question. --prefill replaces dense attention in this part.
 
 With --steps, dense attention runs beside the pipeline to measure errors, and the answer is \
-compared with the answer by dense attention after the same prefill. Times are not meaningful then. \
-`vattention plot-steps` shows the file.
+compared with the answer by dense attention after the same prefill, with the same seed. Times are \
+not meaningful then. `vattention plot-steps` shows the file.
 
 Ctrl-C stops the answer, and the report covers the steps until then.
 
-JSON: answer and stop (end, length, interrupted); tokens; prefill_seconds; prefill_density, the \
-share of the causal token-key pairs that was read; steps with the pipeline: count, \
-median_seconds, attention_share (share of the time in attention), and select_share, sample_share \
-and attend_share (shares of the threads' time in attention; null if the backend does not report \
-them); memory, in bytes; density; layers: density, sampled, held and bar of each, as in the table. \
-With --steps: beside, with compared (number of tokens of the answer, its end included) and same \
-(number of tokens before the first that dense attention does not generate); bars, with rows that \
-have an error bar and did not read all tokens, and the number whose error was outside.
+JSON: answer and stop (end, stop for --stop and --stop-token, length, interrupted); with \
+--logprobs: logprobs, for each token its text, log-probability and the most likely tokens; \
+tokens; prefill_seconds; prefill_density, the share of the causal token-key pairs that was read; \
+steps with the pipeline: count, median_seconds, attention_share (share of the time in attention), \
+and select_share, sample_share and attend_share (shares of the threads' time in attention; null \
+if the backend does not report them); memory, in bytes; density; layers: density, sampled, held \
+and bar of each, as in the table. With --steps: beside, with compared (number of tokens of the \
+answer, its end included) and same (number of tokens before the first that dense attention does \
+not generate); bars, with rows that have an error bar and did not read all tokens, and the number \
+whose error was outside.
 
---steps: model, pipeline, setup, beside, and steps: for each, tokens (length of the sequence), and \
-for each layer error (the mean relative error of its query heads), density, bar (null if there is \
-none), barred (number of query heads that have a bar and did not read all tokens) and outside \
-(number of these whose error was larger than the bar).";
+--steps: model, pipeline, setup, beside, and steps: for each, tokens (length of the sequence), \
+and for each layer error (the mean relative error of its query heads), density, bar (null if \
+there is none), barred (number of query heads that have a bar and did not read all tokens) and \
+outside (number of these whose error was larger than the bar).";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -75,6 +83,12 @@ pub(crate) struct GenerateArgs {
     /// Ignore tokens that end the text, and generate --tokens tokens.
     #[arg(long)]
     pub(super) ignore_eos: bool,
+    #[command(flatten)]
+    pub(super) sampling: SamplingArgs,
+    /// Write to --json the log-probability of each token of the answer, and the N most likely
+    /// tokens at its position.
+    #[arg(long, value_name = "N", requires = "json")]
+    pub(super) logprobs: Option<usize>,
     /// Print only the answer, without the report on standard error.
     #[arg(long, short)]
     pub(super) quiet: bool,
@@ -89,6 +103,12 @@ pub(crate) struct GenerateArgs {
 }
 
 impl GenerateArgs {
+    /// Returns the files of the request.
+    pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let texts = self.context.iter().chain(&self.answering.prefill.prefill);
+        texts.chain(&self.answering.chat.template).chain(self.sampling.files())
+    }
+
     /// Returns true if the JSON goes to standard output.
     pub(super) fn prints_json(&self) -> bool {
         self.json.as_deref().is_some_and(is_standard_output)

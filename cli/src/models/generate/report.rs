@@ -6,6 +6,7 @@ use vattention_evaluate::Setup;
 use vattention_llm::{Generation, Stop};
 
 use super::request::TokenCounts;
+use super::scores::TokenScore;
 use super::steps::{DenseComparison, OutsideCount, StepRow, StepsDocument};
 use super::tally::{LayerRow, StepTimes};
 use crate::models::answering::setup_name;
@@ -28,8 +29,12 @@ pub(crate) struct GenerationReport {
     pub(super) setup: Setup,
     /// Generated text.
     pub(super) answer: String,
-    /// End of the generation: `end`, `length` or `interrupted`.
+    /// End of the generation: `end`, `stop` (a stop string or stop token), `length` or
+    /// `interrupted`.
     pub(super) stop: &'static str,
+    /// Log-probabilities of the tokens of the answer; only with `--logprobs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) logprobs: Option<Vec<TokenScore>>,
     /// Numbers of tokens.
     pub(super) tokens: TokenCounts,
     /// Time of the prefill.
@@ -80,6 +85,11 @@ pub(super) fn stop_name(generation: &Generation) -> &'static str {
 }
 
 impl GenerationReport {
+    /// Returns true if the model ended the text without an answer.
+    pub(super) fn is_empty(&self) -> bool {
+        self.stop == "end" && self.answer.trim().is_empty()
+    }
+
     /// Returns the document of `--steps`.
     pub(super) fn with_steps(&self, steps: Vec<StepRow>) -> StepsDocument {
         StepsDocument {
@@ -157,6 +167,7 @@ impl GenerationReport {
         let TokenCounts { context, question, answer } = self.tokens;
         let why = match self.stop {
             "end" => "the model ended the text",
+            "stop" => "a --stop or --stop-token",
             "length" => "the maximum of --tokens",
             _ => "interrupted",
         };

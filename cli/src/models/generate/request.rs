@@ -3,23 +3,24 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_evaluate::Setup;
-use vattention_llm::{Generation, Session};
+use vattention_llm::{Generation, GenerationParams, Session, TextGenerator};
 
 use crate::fail::Failure;
 use crate::models::checkpoint::{ModelFiles, read_text};
+use crate::models::sampling_args::name_option;
 
 use crate::progress;
 
 use super::args::GenerateArgs;
 
-/// Prompt, split where the pipeline begins, and the maximum length of its answer.
+/// Prompt, split where the pipeline begins, and the parameters of its answer.
 pub(super) struct Request {
     /// Tokens that the prefill reads.
     pub(super) dense: Vec<u32>,
     /// Tokens that the pipeline reads.
     pub(super) sparse: Vec<u32>,
-    /// Maximum number of tokens of the answer.
-    pub(super) answer: usize,
+    /// Parameters of the answer.
+    params: GenerationParams,
     /// Number of tokens up to the end of the context.
     context: usize,
 }
@@ -28,7 +29,8 @@ impl Request {
     /// Reads and tokenizes the texts of the options.
     ///
     /// # Errors
-    /// If a text is empty, or the sequence is longer than the model supports.
+    /// If a text is empty, the sequence is longer than the model supports, or a file cannot be
+    /// read.
     pub(super) fn new(args: &GenerateArgs, checkpoint: &ModelFiles<'_>) -> Result<Self, Failure> {
         let (option, text) = match (&args.context, &args.prompt) {
             (Some(path), _) => ("--context", read_text("--context", path)?),
@@ -68,12 +70,30 @@ impl Request {
             }
             Setup::B => question,
         };
-        Ok(Self { dense, sparse, answer: args.tokens, context })
+        let params = GenerationParams {
+            ignore_eos: args.ignore_eos,
+            logprobs: args.logprobs.unwrap_or(0),
+            ..args.sampling.to_params(args.tokens)?
+        };
+        Ok(Self { dense, sparse, params, context })
     }
 
     /// Returns the maximum number of tokens of the sequence.
     pub(super) fn max_tokens(&self) -> usize {
-        self.dense.len() + self.sparse.len() + self.answer
+        self.dense.len() + self.sparse.len() + self.params.max_tokens
+    }
+
+    /// Begins an answer.
+    ///
+    /// # Errors
+    /// If an option of sampling is wrong.
+    pub(super) fn start_answer<'t>(
+        &self,
+        checkpoint: &'t ModelFiles<'_>,
+    ) -> Result<TextGenerator<'t>, Failure> {
+        let ModelFiles { tokenizer, config, .. } = checkpoint;
+        let prompt = [self.dense.as_slice(), &self.sparse].concat();
+        TextGenerator::new(&self.params, tokenizer, config, &prompt).map_err(name_option)
     }
 
     /// Returns the number of tokens of each part.

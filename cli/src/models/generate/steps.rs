@@ -1,17 +1,17 @@
 //! Log of single steps: each layer's error against dense attention, density and error bars.
 
 use std::fmt;
-use std::ops::ControlFlow;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vattention::Target;
 use vattention::experiments::Bars;
 use vattention_evaluate::{LayerAttention, ObservedBackend, Observer};
-use vattention_llm::{Generation, LayerReport, Session, Stop};
+use vattention_llm::{Generation, LayerReport, Session, Stop, TextGenerator};
 
 use super::request::{Request, read_prompt};
 use crate::fail::Failure;
+use crate::models::sampling_args::name_option;
 use crate::progress;
 
 /// Document that `--steps` writes, and `plot-steps` reads.
@@ -145,29 +145,34 @@ impl fmt::Display for OutsideCount {
 
 impl DenseComparison {
     /// Generates an answer to the same request in an empty dense session, up to the first
-    /// difference.
+    /// difference. The generator has the parameters of the answer, and is new.
     pub(super) fn new(
         mut session: Session<'_>,
+        mut generator: TextGenerator<'_>,
         request: &Request,
         answer: &Generation,
     ) -> Result<Self, Failure> {
         let logits = read_prompt(&mut session, &request.dense)?;
-        let logits = session.steps(logits, &request.sparse)?;
+        let mut logits = session.steps(logits, &request.sparse)?;
         let bar = progress::bar("tokens by dense attention");
-        let ended = usize::from(matches!(answer.stop, Stop::End(_)));
-        let compared = answer.tokens.len() + ended;
+        let end = match answer.stop {
+            Stop::End(token) | Stop::StopToken(token) => Some(token),
+            Stop::StopString(_) | Stop::Length | Stop::Interrupted => None,
+        };
+        let expected: Vec<u32> = answer.tokens.iter().copied().chain(end).collect();
         let mut same = 0;
-        let dense = session.continue_generation(logits, compared, |token, _| {
-            if answer.tokens.get(same) != Some(&token) {
-                return ControlFlow::Break(());
+        for (place, &token) in expected.iter().enumerate() {
+            if generator.choose(&logits).map_err(name_option)?.choice.token != token {
+                break;
             }
-            same += 1;
-            progress::show(&bar, same, compared);
-            ControlFlow::Continue(())
-        })?;
+            same = place + 1;
+            progress::show(&bar, same, expected.len());
+            if same < expected.len() {
+                logits = session.step(token)?;
+            }
+        }
         bar.finish_and_clear();
-        let ends_too = same == answer.tokens.len() && matches!(dense.stop, Stop::End(_));
-        Ok(Self { compared, same: same + ended * usize::from(ends_too) })
+        Ok(Self { compared: expected.len(), same })
     }
 }
 

@@ -39,6 +39,7 @@ pub(super) fn largest_logit(candidates: &[Candidate]) -> f64 {
 }
 
 /// Orders by descending logit; of equal logits, the lower token comes first.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "slices pass items by reference")]
 fn compare(a: &Candidate, b: &Candidate) -> Ordering {
     let by_logit = b.logit.partial_cmp(&a.logit).expect("no candidate has NaN");
     by_logit.then(a.token.cmp(&b.token))
