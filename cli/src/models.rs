@@ -4,6 +4,7 @@
 mod answering;
 mod calibrate;
 mod capture;
+mod chat;
 mod chat_prompt;
 mod checkpoint;
 mod evaluate;
@@ -30,6 +31,8 @@ pub(crate) use generate::{GenerationReport, StepsDocument};
 pub(crate) enum ModelCommand {
     /// Generate text with a pipeline, and report what it read.
     Generate(Box<generate::GenerateArgs>),
+    /// Talk with a model in the terminal; a pipeline computes its answers.
+    Chat(Box<chat::ChatArgs>),
     /// Serve a model and pipelines by an HTTP API, that of OpenAI.
     Serve(Box<serve::ServeArgs>),
     /// Show errors, densities and error bars from files of `generate --steps`.
@@ -50,6 +53,7 @@ pub(crate) enum ModelCommand {
 pub(crate) fn run(command: &ModelCommand, call: &Call) -> Result<(), Failure> {
     match command {
         ModelCommand::Generate(args) => generate::run(args, call),
+        ModelCommand::Chat(args) => chat::run(args, call),
         ModelCommand::Serve(args) => serve::run(args),
         ModelCommand::PlotSteps(args) => plot_steps::run(args),
         ModelCommand::Evaluate(args) => evaluate::run(args, call),

@@ -28,6 +28,12 @@ impl Interrupt {
         self.stops_work.store(true, Ordering::Relaxed);
     }
 
+    /// Makes the next Ctrl-C abort the command again, and withdraws a request to stop the work.
+    pub(crate) fn end_work(&self) {
+        self.stops_work.store(false, Ordering::Relaxed);
+        self.requested.store(false, Ordering::Relaxed);
+    }
+
     /// Returns true if the work should stop.
     pub(crate) fn is_requested(&self) -> bool {
         self.requested.load(Ordering::Relaxed)

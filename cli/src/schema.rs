@@ -44,6 +44,7 @@ fn outputs() -> String {
         use crate::models::{GenerationReport, StepsDocument};
         fields.add_lineup::<vattention_evaluate::EvaluationReport>("evaluate");
         fields.add::<GenerationReport>("generate");
+        fields.add::<GenerationReport>("chat");
         fields.add::<StepsDocument>("generate --steps");
     }
     fields.add_plain::<ComponentList>("list");

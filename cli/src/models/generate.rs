@@ -5,20 +5,19 @@ mod report;
 mod request;
 mod scores;
 mod steps;
+mod stream;
 mod tally;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vattention::{Backend, Options};
 use vattention_evaluate::ObservedBackend;
-use vattention_llm::{Generation, PrefillOptions, Session, Stop, TextGenerator, TokenLogprob};
+use vattention_llm::{Generation, PrefillOptions, Session, Stop};
 
 use crate::fail::{Failure, complain, note, say};
 use crate::models::checkpoint::{ModelFiles, row_bytes};
-use crate::models::sampling_args::name_option;
 use crate::outputs::{Interrupt, check_outputs_with, write_json};
 use crate::pipelines::fits_model;
 
@@ -27,12 +26,15 @@ use crate::sharing::Call;
 
 use request::{Request, read_prompt};
 use scores::TokenScore;
-use tally::StepTally;
 
 pub(crate) use args::GenerateArgs;
 pub(crate) use report::GenerationReport;
+pub(super) use report::{MemoryReport, stop_name};
+pub(super) use request::TokenCounts;
 pub(crate) use steps::{DenseComparison, OutsideCount, StepRow, StepsDocument};
 use steps::{ErrorLog, StepLog};
+pub(super) use stream::AnswerStream;
+pub(super) use tally::StepTally;
 
 pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let backend = args.answering.machine.find()?;
@@ -53,8 +55,10 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let copies = if args.steps.is_some() { 3 } else { 1 };
     checkpoint.expect_room(request.max_tokens(), copies * rows(request.max_tokens()))?;
     let model_files = checkpoint.files();
-    let inputs = files.iter().chain(&model_files).chain(args.files());
-    let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
+    let (strategy, template) = (&args.answering.prefill.prefill, &args.answering.chat.template);
+    let texts = args.context.iter().chain(strategy).chain(template).chain(args.sampling.files());
+    let inputs: Vec<&Path> =
+        files.iter().chain(&model_files).chain(texts.clone()).map(PathBuf::as_path).collect();
     let interrupt = Interrupt::default();
     let outputs = [("--json", args.json.as_ref()), ("--steps", args.steps.as_ref())];
     check_outputs_with(&interrupt, &outputs, &inputs)?;
@@ -73,17 +77,14 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
             Session::new(&model, machine, pipeline, &options)?.with_prefill_options(reading);
         Ok(session.with_classes(checkpoint.tokenizer.classes_for(pipeline)?))
     };
-    let mut answering = AnswerStream {
-        session: session(&entry.pipeline, machine)?,
-        interrupt,
-        generator,
-        answer: AnswerText { silent: args.prints_json(), ..AnswerText::default() },
-        tally: StepTally::new(args.steps.as_ref().map(|_| StepLog::new(&observed))),
-    };
-    let (generation, prefill) = answering.answer(&request)?;
-    let AnswerStream { session: answered, mut tally, answer, .. } = answering;
+    let mut answered = session(&entry.pipeline, machine)?;
+    let mut tally = StepTally::new(args.steps.as_ref().map(|_| StepLog::new(&observed)));
+    let mut stream = AnswerStream::new(&mut answered, &interrupt, generator, &mut tally);
+    stream.silent = args.prints_json();
+    let (generation, prefill) = answer(&mut stream, &request)?;
+    let AnswerStream { text, scores, .. } = stream;
     let with_text = |score| TokenScore::new(score, &checkpoint.tokenizer);
-    let scores = args.logprobs.map(|_| answer.scores.iter().map(with_text).collect());
+    let scores = args.logprobs.map(|_| scores.iter().map(with_text).collect());
     let record = tally.take_record();
     let beside = match generation.stop {
         Stop::Interrupted => None,
@@ -100,14 +101,14 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         file: entry.file.clone(),
         backend: args.answering.machine.backend.clone(),
         setup: args.answering.setup,
-        answer: answer.text,
-        stop: report::stop_name(&generation),
+        answer: text,
+        stop: stop_name(&generation.stop),
         logprobs: scores.transpose()?,
         tokens: request.counts(&generation),
         prefill_seconds: prefill.as_secs_f64(),
         prefill_density: answered.prefill_density(),
         steps: tally.steps(),
-        memory: report::MemoryReport {
+        memory: MemoryReport {
             weights: checkpoint.weight_bytes,
             keys_values: rows(answered.len()),
             index: answered.index_bytes() as u64,
@@ -118,7 +119,7 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         bars: record.as_ref().map(StepLog::outside),
     };
     let model_files = checkpoint.inputs();
-    let read = files.iter().chain(args.files()).chain(&model_files);
+    let read = files.iter().chain(texts).chain(&model_files);
     let read: Vec<&Path> = read.map(PathBuf::as_path).collect();
     let run = || Provenance::new(call, &read, [&*entry.pipeline], Some(backend.name()));
     if let (Some(path), Some(record)) = (&args.steps, record) {
@@ -133,88 +134,32 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     if !args.quiet {
         complain(&format!("\n{}\n", report.text()));
     }
-    if report.is_empty() && !args.answering.chat.chat && checkpoint.has_chat_template() {
+    let ended = matches!(generation.stop, Stop::End(_));
+    let unanswered = ended && report.answer.trim().is_empty() && !args.answering.chat.chat;
+    if unanswered && checkpoint.has_chat_template() {
         note("the answer is empty. The model has a chat template; add --chat to apply it");
     }
     Ok(())
 }
 
-/// Sequence that answers a request, and streams the answer.
-struct AnswerStream<'m, 't, 'r> {
-    session: Session<'m>,
-    interrupt: Interrupt,
-    generator: TextGenerator<'t>,
-    answer: AnswerText,
-    tally: StepTally<'r>,
-}
-
-/// Answer so far.
-#[derive(Default)]
-struct AnswerText {
-    text: String,
-    /// Log-probabilities of the tokens.
-    scores: Vec<TokenLogprob>,
-    /// True if the answer is not streamed, because the JSON goes to standard output.
-    silent: bool,
-}
-
-impl AnswerStream<'_, '_, '_> {
-    /// Reads the request, and streams the answer. Returns the answer and the time of the prefill.
-    fn answer(&mut self, request: &Request) -> Result<(Generation, Duration), Failure> {
-        let begin = Instant::now();
-        let mut logits = read_prompt(&mut self.session, &request.dense)?;
-        let prefill = begin.elapsed();
-        self.interrupt.stop_work_first();
-        self.tally.start_step();
-        for &token in &request.sparse {
-            if self.interrupt.is_requested() {
-                let tokens = Vec::new();
-                return Ok((Generation { tokens, stop: Stop::Interrupted }, prefill));
-            }
-            logits = self.session.step(token)?;
-            self.tally.add_step(&self.session);
+/// Reads the request, and streams the answer. Returns the answer and the time of the prefill.
+fn answer(
+    stream: &mut AnswerStream<'_, '_, '_, '_>,
+    request: &Request,
+) -> Result<(Generation, Duration), Failure> {
+    let begin = Instant::now();
+    let mut logits = read_prompt(stream.session, &request.dense)?;
+    let prefill = begin.elapsed();
+    stream.interrupt.stop_work_first();
+    stream.tally.start_step();
+    for &token in &request.sparse {
+        if stream.interrupt.is_requested() {
+            let tokens = Vec::new();
+            return Ok((Generation { tokens, stop: Stop::Interrupted }, prefill));
         }
-        let stop = self.stream_answer(logits)?;
-        Ok((Generation { tokens: self.generator.tokens().to_vec(), stop }, prefill))
+        logits = stream.session.step(token)?;
+        stream.tally.add_step(stream.session);
     }
-
-    /// Streams the answer, and returns the reason why it ended.
-    fn stream_answer(&mut self, mut logits: Vec<f32>) -> Result<Stop, Failure> {
-        let stop = loop {
-            self.tally.add_step(&self.session);
-            let token = self.generator.choose(&logits).map_err(name_option)?;
-            self.answer.push(&token.text)?;
-            let id = token.choice.token;
-            if !matches!(token.stop, Some(Stop::End(_) | Stop::StopToken(_))) {
-                self.answer.scores.push(token.choice);
-            }
-            if let Some(stop) = token.stop {
-                break stop;
-            }
-            if self.interrupt.is_requested() {
-                break Stop::Interrupted;
-            }
-            self.tally.start_step();
-            logits = self.session.step(id)?;
-        };
-        self.answer.push(&self.generator.finish()?)?;
-        Ok(stop)
-    }
-}
-
-impl AnswerText {
-    /// Adds a part of the answer, and prints it.
-    fn push(&mut self, text: &str) -> Result<(), Failure> {
-        self.text += text;
-        if self.silent || text.is_empty() { Ok(()) } else { print(text) }
-    }
-}
-
-/// Prints a part of the answer. A closed pipe is no error.
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
-        _ => Ok(()),
-    }
+    let stop = stream.write_answer(logits)?;
+    Ok((Generation { tokens: stream.generator.tokens().to_vec(), stop }, prefill))
 }

@@ -7,6 +7,7 @@ mod bench;
 mod benchmarks;
 mod capture;
 mod changes;
+mod chat;
 mod classes;
 mod cli;
 mod evaluate;

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use vattention_evaluate::Setup;
-use vattention_llm::{Generation, Stop};
+use vattention_llm::Stop;
 
 use super::request::TokenCounts;
 use super::scores::TokenScore;
@@ -17,44 +17,44 @@ use crate::table::{self, Column, or_dash};
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct GenerationReport {
     /// Model, as given.
-    pub(super) model: String,
+    pub(in crate::models) model: String,
     /// Name of the pipeline.
-    pub(super) pipeline: String,
+    pub(in crate::models) pipeline: String,
     /// Pipeline file, as given.
-    pub(super) file: String,
+    pub(in crate::models) file: String,
     /// Name of the backend.
-    pub(super) backend: String,
+    pub(in crate::models) backend: String,
     #[serde(serialize_with = "serialize_setup")]
     /// Part of the prompt that the pipeline reads.
-    pub(super) setup: Setup,
+    pub(in crate::models) setup: Setup,
     /// Generated text.
-    pub(super) answer: String,
+    pub(in crate::models) answer: String,
     /// End of the generation: `end`, `stop` (a stop string or stop token), `length` or
     /// `interrupted`.
-    pub(super) stop: &'static str,
+    pub(in crate::models) stop: &'static str,
     /// Log-probabilities of the tokens of the answer; only with `--logprobs`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) logprobs: Option<Vec<TokenScore>>,
+    pub(in crate::models) logprobs: Option<Vec<TokenScore>>,
     /// Numbers of tokens.
-    pub(super) tokens: TokenCounts,
+    pub(in crate::models) tokens: TokenCounts,
     /// Time of the prefill.
-    pub(super) prefill_seconds: f64,
+    pub(in crate::models) prefill_seconds: f64,
     /// Share of the causal token-key pairs that the prefill read.
-    pub(super) prefill_density: Option<f64>,
+    pub(in crate::models) prefill_density: Option<f64>,
     /// Times of the steps with the pipeline; `None` if there were no steps.
-    pub(super) steps: Option<StepTimes>,
+    pub(in crate::models) steps: Option<StepTimes>,
     /// Memory of the model and the sequence.
-    pub(super) memory: MemoryReport,
+    pub(in crate::models) memory: MemoryReport,
     /// Mean density over layers and steps with the pipeline.
-    pub(super) density: Option<f64>,
+    pub(in crate::models) density: Option<f64>,
     /// Means of each layer over steps.
-    pub(super) layers: Vec<LayerRow>,
+    pub(in crate::models) layers: Vec<LayerRow>,
     /// Comparison with the answer by dense attention, if it was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) beside: Option<DenseComparison>,
+    pub(in crate::models) beside: Option<DenseComparison>,
     /// Number of errors outside of their error bars; only with `--steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) bars: Option<OutsideCount>,
+    pub(in crate::models) bars: Option<OutsideCount>,
 }
 
 /// Writes a setup as its letter.
@@ -65,18 +65,18 @@ fn serialize_setup<S: Serializer>(setup: &Setup, serializer: S) -> Result<S::Ok,
 
 /// Memory of a generation, in bytes.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct MemoryReport {
+pub(in crate::models) struct MemoryReport {
     /// Weights of the model.
-    pub(super) weights: u64,
+    pub(in crate::models) weights: u64,
     /// Keys and values of the sequence.
-    pub(super) keys_values: u64,
+    pub(in crate::models) keys_values: u64,
     /// Indexes of the selectors and samplers.
-    pub(super) index: u64,
+    pub(in crate::models) index: u64,
 }
 
 /// Returns the reason for which a generation ended, as a word of the JSON.
-pub(super) fn stop_name(generation: &Generation) -> &'static str {
-    match generation.stop {
+pub(in crate::models) fn stop_name(stop: &Stop) -> &'static str {
+    match stop {
         Stop::End(_) => "end",
         Stop::StopToken(_) | Stop::StopString(_) => "stop",
         Stop::Length => "length",
@@ -107,7 +107,7 @@ impl GenerationReport {
             parts.push(format!("{}\nAll numbers are means over the steps.", self.table()));
         }
         let mut lines =
-            vec![self.setup_line(), self.token_line(), self.time_line(), self.memory_line()];
+            vec![self.setup_line(), self.token_line(), self.time_line(), self.memory.line()];
         if let Some(beside) = &self.beside {
             lines.push(format!("against dense attention: {beside}"));
         }
@@ -194,9 +194,12 @@ impl GenerationReport {
              steps; {attention} of the time in attention{parts}"
         )
     }
+}
 
-    fn memory_line(&self) -> String {
-        let MemoryReport { weights, keys_values, index } = self.memory;
+impl MemoryReport {
+    /// Describes the memory in words.
+    pub(in crate::models) fn line(&self) -> String {
+        let Self { weights, keys_values, index } = *self;
         let [weights, rows, index] = [weights, keys_values, index].map(size);
         format!(
             "memory: {weights} of weights, {rows} of keys and values, {index} of selectors' indexes"

@@ -132,12 +132,12 @@ pub(super) fn read_prompt(session: &mut Session<'_>, tokens: &[u32]) -> Result<V
 
 /// Numbers of tokens of the parts of a sequence.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct TokenCounts {
+pub(in crate::models) struct TokenCounts {
     /// Tokens of the prompt up to the end of the context; all tokens of the prompt if a chat
     /// template changed its texts.
-    pub(super) context: usize,
+    pub(in crate::models) context: usize,
     /// Remaining tokens of the prompt.
-    pub(super) question: usize,
+    pub(in crate::models) question: usize,
     /// Generated tokens.
-    pub(super) answer: usize,
+    pub(in crate::models) answer: usize,
 }

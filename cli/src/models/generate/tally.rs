@@ -10,7 +10,7 @@ use vattention_llm::{LayerReport, Session};
 use super::steps::{StepLog, radii};
 
 /// Totals over all steps so far.
-pub(super) struct StepTally<'r> {
+pub(in crate::models) struct StepTally<'r> {
     /// Start of the work on the next token.
     begin: Instant,
     /// Length of the sequence after the last step that was added.
@@ -36,12 +36,14 @@ struct LayerSums {
     held: usize,
     /// Sum of the radii of finite error bars.
     radii: f64,
+    /// Largest of these radii.
+    largest: f64,
     /// Number of finite error bars.
     barred: usize,
 }
 
 impl<'r> StepTally<'r> {
-    pub(super) fn new(record: Option<StepLog<'r>>) -> Self {
+    pub(in crate::models) fn new(record: Option<StepLog<'r>>) -> Self {
         Self {
             begin: Instant::now(),
             tokens: 0,
@@ -54,13 +56,19 @@ impl<'r> StepTally<'r> {
     }
 
     /// Starts timing the next step.
-    pub(super) fn start_step(&mut self) {
+    pub(in crate::models) fn start_step(&mut self) {
         self.begin = Instant::now();
+    }
+
+    /// Starts timing the next step; the session's steps so far are not counted.
+    pub(in crate::models) fn skip_steps(&mut self, session: &Session<'_>) {
+        self.tokens = session.len();
+        self.start_step();
     }
 
     /// Adds the session's last step, unless there was no step with the pipeline or it was already
     /// added.
-    pub(super) fn add_step(&mut self, session: &Session<'_>) {
+    pub(in crate::models) fn add_step(&mut self, session: &Session<'_>) {
         if session.reports().is_empty() || session.len() == self.tokens {
             return;
         }
@@ -86,7 +94,7 @@ impl<'r> StepTally<'r> {
     }
 
     /// Returns times of the steps; `None` if there were no steps.
-    pub(super) fn steps(&self) -> Option<StepTimes> {
+    pub(in crate::models) fn steps(&self) -> Option<StepTimes> {
         let all: f64 = self.seconds.iter().sum();
         let share = |part: fn(&Timings) -> Duration| {
             let timings = self.timings.as_ref()?;
@@ -104,14 +112,33 @@ impl<'r> StepTally<'r> {
     }
 
     /// Returns the mean density over layers and steps.
-    pub(super) fn density(&self) -> Option<f64> {
+    pub(in crate::models) fn density(&self) -> Option<f64> {
         let layers = self.layers();
         let sum: f64 = layers.iter().map(|layer| layer.density).sum();
         (!layers.is_empty()).then(|| sum / layers.len() as f64)
     }
 
+    /// Returns the number of steps per second; `None` if there were no steps.
+    pub(in crate::models) fn steps_per_second(&self) -> Option<f64> {
+        let all: f64 = self.seconds.iter().sum();
+        (all > 0.0).then(|| self.seconds.len() as f64 / all)
+    }
+
+    /// Counts the rows that kept their promise; `None` without a promise.
+    pub(in crate::models) fn promise(&self) -> Option<PromiseCount> {
+        let rows = self.layers.iter().map(|layer| layer.promised).sum();
+        let held = self.layers.iter().map(|layer| layer.held).sum();
+        (rows > 0).then_some(PromiseCount { rows, held })
+    }
+
+    /// Returns the largest radius of the finite error bars; `None` if there are none.
+    pub(in crate::models) fn largest_bar(&self) -> Option<f64> {
+        let barred = self.layers.iter().filter(|layer| layer.barred > 0);
+        barred.map(|layer| layer.largest).reduce(f64::max)
+    }
+
     /// Returns the means of each layer over steps; empty if there were no steps.
-    pub(super) fn layers(&self) -> Vec<LayerRow> {
+    pub(in crate::models) fn layers(&self) -> Vec<LayerRow> {
         let steps = self.seconds.len() as f64;
         let row = |(number, layer): (usize, &LayerSums)| LayerRow {
             layer: number,
@@ -134,9 +161,19 @@ impl LayerSums {
         }
         for radius in radii(report) {
             self.radii += radius;
+            self.largest = self.largest.max(radius);
             self.barred += 1;
         }
     }
+}
+
+/// Number of rows that kept their promise, over all steps and layers.
+#[derive(Clone, Copy)]
+pub(in crate::models) struct PromiseCount {
+    /// Rows with a promise.
+    pub(in crate::models) rows: usize,
+    /// Rows whose certificate is `held`.
+    pub(in crate::models) held: usize,
 }
 
 /// Returns the median: the middle number, or the mean of the two in the middle.
@@ -149,7 +186,7 @@ fn median(numbers: &[f64]) -> Option<f64> {
 
 /// Times of the steps with the pipeline.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct StepTimes {
+pub(in crate::models) struct StepTimes {
     /// Number of steps.
     pub(super) count: usize,
     /// Median time of a step.
@@ -166,7 +203,7 @@ pub(super) struct StepTimes {
 
 /// Means of one layer over steps.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct LayerRow {
+pub(in crate::models) struct LayerRow {
     /// Layer.
     pub(super) layer: usize,
     /// Share of the visible tokens that a KV head's query heads read together.

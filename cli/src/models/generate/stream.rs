@@ -1,0 +1,79 @@
+//! Answers that are printed while a model writes them.
+
+use std::io::Write;
+
+use vattention_llm::{Session, Stop, TextGenerator, TokenLogprob};
+
+use super::tally::StepTally;
+use crate::fail::Failure;
+use crate::models::sampling_args::name_option;
+use crate::outputs::Interrupt;
+
+/// Sequence that writes an answer.
+pub(in crate::models) struct AnswerStream<'a, 'm, 't, 'r> {
+    pub(in crate::models) session: &'a mut Session<'m>,
+    pub(in crate::models) interrupt: &'a Interrupt,
+    pub(in crate::models) generator: TextGenerator<'t>,
+    pub(in crate::models) tally: &'a mut StepTally<'r>,
+    /// True if the answer is not printed.
+    pub(in crate::models) silent: bool,
+    /// Answer so far.
+    pub(in crate::models) text: String,
+    /// Log-probabilities of the answer's tokens.
+    pub(in crate::models) scores: Vec<TokenLogprob>,
+}
+
+impl<'a, 'm, 't, 'r> AnswerStream<'a, 'm, 't, 'r> {
+    /// Returns the stream of an answer that is printed.
+    pub(in crate::models) fn new(
+        session: &'a mut Session<'m>,
+        interrupt: &'a Interrupt,
+        generator: TextGenerator<'t>,
+        tally: &'a mut StepTally<'r>,
+    ) -> Self {
+        let (text, scores) = (String::new(), Vec::new());
+        Self { session, interrupt, generator, tally, silent: false, text, scores }
+    }
+
+    /// Writes the answer after the logits of the prompt, and returns the reason why it ended. After
+    /// Ctrl-C and at the maximum length, the session has not read the last token.
+    pub(in crate::models) fn write_answer(
+        &mut self,
+        mut logits: Vec<f32>,
+    ) -> Result<Stop, Failure> {
+        let stop = loop {
+            self.tally.add_step(self.session);
+            let token = self.generator.choose(&logits).map_err(name_option)?;
+            self.add_text(&token.text)?;
+            let id = token.choice.token;
+            if !matches!(token.stop, Some(Stop::End(_) | Stop::StopToken(_))) {
+                self.scores.push(token.choice);
+            }
+            if let Some(stop) = token.stop {
+                break stop;
+            }
+            if self.interrupt.is_requested() {
+                break Stop::Interrupted;
+            }
+            self.tally.start_step();
+            logits = self.session.step(id)?;
+        };
+        let rest = self.generator.finish()?;
+        self.add_text(&rest)?;
+        Ok(stop)
+    }
+
+    fn add_text(&mut self, text: &str) -> Result<(), Failure> {
+        self.text += text;
+        if self.silent || text.is_empty() { Ok(()) } else { print(text) }
+    }
+}
+
+/// Prints a part of the answer. A closed pipe is no error.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
+        _ => Ok(()),
+    }
+}
