@@ -30,7 +30,7 @@ impl Failure {
     }
 
     /// Returns the failure of a library's setting, named by the option that sets it.
-    fn option(field: &str, reason: &str) -> Self {
+    pub(crate) fn option(field: &str, reason: &str) -> Self {
         let option = match field {
             "config" | "files" => field.to_uppercase(),
             "shape" => "--query-heads, --kv-heads, --head-dim".into(),

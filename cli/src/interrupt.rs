@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
 /// Commands that can store results while they run.
-const RESUMABLE: [&str; 5] = ["compare", "verify", "study", "tune", "evaluate"];
+const RESUMABLE: [&str; 6] = ["compare", "verify", "study", "tune", "evaluate", "perplexity"];
 
 static MESSAGE: Mutex<String> = Mutex::new(String::new());
 

@@ -9,6 +9,7 @@ mod chat_prompt;
 mod checkpoint;
 mod evaluate;
 mod generate;
+mod perplexity;
 mod plot_steps;
 mod prefill;
 mod sampling_args;
@@ -39,6 +40,8 @@ pub(crate) enum ModelCommand {
     PlotSteps(plot_steps::PlotStepsArgs),
     /// Evaluate pipelines by a model's accuracy on long-context tasks.
     Evaluate(Box<evaluate::EvaluateArgs>),
+    /// Measure the log-likelihood of a text that pipelines read, beside dense attention.
+    Perplexity(perplexity::PerplexityArgs),
     /// Write a trace of a language model on a text.
     Capture(capture::CaptureArgs),
     /// Calibrate selectors (channels, bases, head classes) from traces.
@@ -57,6 +60,7 @@ pub(crate) fn run(command: &ModelCommand, call: &Call) -> Result<(), Failure> {
         ModelCommand::Serve(args) => serve::run(args),
         ModelCommand::PlotSteps(args) => plot_steps::run(args),
         ModelCommand::Evaluate(args) => evaluate::run(args, call),
+        ModelCommand::Perplexity(args) => perplexity::run(args, call),
         ModelCommand::Capture(args) => capture::run(args, call),
         ModelCommand::Calibrate(command) => calibrate::run(command),
         ModelCommand::TrainHash(args) => train_hash::run(args),
@@ -74,6 +78,7 @@ impl From<vattention_evaluate::Error> for Failure {
     fn from(error: vattention_evaluate::Error) -> Self {
         match error {
             vattention_evaluate::Error::Experiment(error) => error.into(),
+            vattention_evaluate::Error::Setting { field, reason } => Self::option(field, &reason),
             other => Self::input(other),
         }
     }

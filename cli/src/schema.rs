@@ -43,6 +43,7 @@ fn outputs() -> String {
     {
         use crate::models::{GenerationReport, StepsDocument};
         fields.add_lineup::<vattention_evaluate::EvaluationReport>("evaluate");
+        fields.add_lineup::<vattention_evaluate::PerplexityReport>("perplexity");
         fields.add::<GenerationReport>("generate");
         fields.add::<GenerationReport>("chat");
         fields.add::<StepsDocument>("generate --steps");

@@ -15,6 +15,7 @@ mod generate;
 mod gguf;
 mod json_fields;
 mod malformed;
+mod perplexity;
 mod reference;
 mod sampling;
 mod serve;

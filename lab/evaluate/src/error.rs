@@ -31,6 +31,14 @@ pub enum Error {
         /// Error of the system.
         source: std::io::Error,
     },
+    /// A setting is wrong.
+    #[error("{field}: {reason}")]
+    Setting {
+        /// Name of the setting.
+        field: &'static str,
+        /// Description of the fault, and what was expected.
+        reason: String,
+    },
     /// The threads of parallel cases cannot be started.
     #[error("cannot start threads for parallel cases: {0}")]
     Threads(rayon::ThreadPoolBuildError),

@@ -11,6 +11,7 @@ mod error;
 mod evaluation;
 mod observed;
 mod parallel;
+mod perplexity;
 mod record;
 mod report;
 mod settings;
@@ -22,6 +23,10 @@ pub use density::DensityTexts;
 pub use error::{Error, Result};
 pub use evaluation::Evaluation;
 pub use observed::{LayerAttention, ObservedBackend, Observer};
+pub use perplexity::{
+    PerplexityReport, PerplexityTest, PerplexityWindows, PipelinePerplexity, PipelineScores,
+    WindowScores,
+};
 pub use record::{AttentionSummary, CaseAnswer, OtherScore, Record, RowErrorSummary, fingerprint};
 pub use report::{
     EvaluationReport, PrefillResult, TaskScore, VariantResult, effective_cases, mean_of_counted,

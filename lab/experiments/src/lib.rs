@@ -36,8 +36,9 @@ pub use exact::Exact;
 pub use limit::{AlwaysRead, RowLimit, compute_limit, compute_limits};
 pub use measured::{Comparison, Guarantee, LiveTokens, PipelineResult};
 pub use metrics::{
-    Bars, BarsSummary, CountTest, ErrorSummary, Evidence, LEVEL, ListCounts, MeanMax,
-    PairedDifference, RowError, SUSPICION, ShareInterval, ViolationCount, Violations, binomial,
+    Bars, BarsSummary, BlockMean, CountTest, ErrorSummary, Evidence, LEVEL, ListCounts,
+    MeanInterval, MeanMax, PairedDifference, RowError, SUSPICION, ShareInterval, ViolationCount,
+    Violations, binomial,
 };
 pub use tune::{
     BestCandidate, Candidate, LeftOutCandidate, TriedCandidate, TuneOptions, Tuning, TuningGoal,

@@ -3,6 +3,7 @@
 
 mod bars;
 pub mod binomial;
+mod block_mean;
 mod errors;
 mod evidence;
 mod paired;
@@ -11,6 +12,7 @@ mod share_interval;
 mod violations;
 
 pub use bars::{Bars, BarsSummary};
+pub use block_mean::{BlockMean, MeanInterval};
 pub use errors::{ErrorSummary, MeanMax, RowError};
 pub use evidence::{CountTest, Evidence, LEVEL, SUSPICION};
 pub use paired::PairedDifference;

@@ -63,7 +63,7 @@ pub use config::{Architecture, Biases, Config, Experts};
 pub use error::{Error, Result};
 pub use generate::{Generation, Prompt, Stop, most_likely_token};
 pub use grammar::Grammar;
-pub use logprobs::{TokenLogprob, score_token};
+pub use logprobs::{TokenLogprob, log_probabilities, score_token};
 pub use model::Model;
 pub use prefill::{
     BlockShape, LayerPrompt, PrefillOptions, Prefilled, PromptBlock, PromptReader, SampleAttention,

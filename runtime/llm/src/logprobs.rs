@@ -28,6 +28,15 @@ pub fn score_token(logits: &[f32], token: u32, top: usize) -> TokenLogprob {
     TokenLogprob { token, logprob: logprob(token), top: top.collect() }
 }
 
+/// Returns the log-probabilities of all tokens, `[vocab_size]`, from the logits. Rounded to f32,
+/// they equal those of [`score_token`].
+///
+/// Cost: one exponential per token.
+pub fn log_probabilities(logits: &[f32]) -> Vec<f64> {
+    let total = log_sum_exp(logits);
+    logits.iter().map(|&logit| f64::from(logit) - total).collect()
+}
+
 /// Returns the logarithm of the sum of exponentials, in f64.
 fn log_sum_exp(logits: &[f32]) -> f64 {
     let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
@@ -64,6 +73,7 @@ mod tests {
         for token in 0..5 {
             let found = score_token(&logits, token as u32, 3);
             assert!((f64::from(found.logprob) - expected(token)).abs() < 1e-6);
+            assert_eq!(log_probabilities(&logits)[token] as f32, found.logprob);
             let tokens: Vec<u32> = found.top.iter().map(|&(token, _)| token).collect();
             assert_eq!(tokens, [2, 3, 0]);
             assert!((f64::from(found.top[2].1) - expected(0)).abs() < 1e-6);
