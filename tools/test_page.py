@@ -37,7 +37,8 @@ const [status, text] = arguments;
 const chunk = { choices: [{ index: 0, delta: { content: text }, finish_reason: null }] };
 const error = { error: { message: text, type: "invalid_request_error" } };
 const stream = `data: ${JSON.stringify(chunk)}\\n\\ndata: [DONE]\\n\\n`;
-window.fetch = async () => new Response(status === 200 ? stream : JSON.stringify(error), { status });
+const body = status === 200 ? stream : JSON.stringify(error);
+window.fetch = async () => new Response(body, { status });
 """
 
 IDLE = "document.getElementById('stop').hidden"
