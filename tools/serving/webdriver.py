@@ -4,9 +4,12 @@ This module needs the standard library alone.
 """
 
 import base64
+import contextlib
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -58,6 +61,7 @@ class Browser:
     """Window of a headless Chromium with an empty profile."""
 
     def __init__(self, width: int = 1280, height: int = 800, dark: bool = False) -> None:
+        self.process: int | None = None
         self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.output = tempfile.TemporaryFile("w+")
         command = ["chromedriver", "--port=0"]
@@ -70,8 +74,9 @@ class Browser:
             logs = {"browser": "ALL"}
             wanted = {"goog:chromeOptions": chrome, "goog:loggingPrefs": logs}
             body = {"capabilities": {"alwaysMatch": wanted}}
-            session = self._call("POST", "/session", body)["sessionId"]
-            self.address += f"/session/{session}"
+            session = self._call("POST", "/session", body)
+            self.process = session["capabilities"]["goog:processID"]
+            self.address += f"/session/{session['sessionId']}"
         except BaseException:
             self._stop_driver()
             raise
@@ -153,5 +158,9 @@ class Browser:
     def _stop_driver(self) -> None:
         self.driver.terminate()
         self.driver.wait()
+        # A browser that did not answer outlives its driver.
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process, signal.SIGKILL)
         self.output.close()
         self.profile.cleanup()
