@@ -4,11 +4,17 @@ const find = (id) => document.getElementById(id);
 const largest = (values) => values.reduce((most, value) => Math.max(most, value ?? 0), 0);
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
+const DRAW_MILLISECONDS = 100;
+/** Largest number of KV heads whose cells have room for a number. */
+const NUMBERED_HEADS = 8;
+
 /** Reports of the answer's steps, with the mean density and the largest bar of each. */
 const reports = [];
 /** Cells of the table, by layer and KV head. */
 let cells = [];
 let redrawing = false;
+/** Returns the text of a cell that the pointer is on. */
+let describeCell = () => "";
 
 /** Texts, colours' upper ends and curves of the two kinds of maps. */
 const KINDS = {
@@ -49,14 +55,14 @@ export function summarize() {
   return { read: average("read"), held: average("held") };
 }
 
-/** Draws the map before the next frame, once for all reports until then. */
+/** Draws the map soon, once for all reports until then: a large map takes longer than a step. */
 export function redraw() {
   if (redrawing) return;
   redrawing = true;
-  requestAnimationFrame(() => {
+  setTimeout(() => {
     redrawing = false;
     if (reports.length > 0) drawMap(Math.min(find("steps").value, reports.length - 1));
-  });
+  }, DRAW_MILLISECONDS);
 }
 
 function drawMap(step) {
@@ -68,24 +74,33 @@ function drawMap(step) {
     buildTable(values.length, values[0].length);
   }
   values.forEach((row, layer) => row.forEach((value, head) => {
-    const text = value === null ? "none" : kind.format(value);
-    drawCell(cells[layer][head], text, value === null ? null : Math.sqrt(value / end));
-    cells[layer][head].title = `layer ${layer}, head ${head}: ${text}`;
+    drawCell(cells[layer][head], value === null ? null : Math.sqrt(value / end));
+    if (row.length <= NUMBERED_HEADS) setText(cells[layer][head], formatValue(kind, value));
   }));
+  describeCell = (layer, head) => (
+    `layer ${layer}, head ${head}: ${formatValue(kind, values[layer][head])}`
+  );
   find("high").textContent = kind.format(end);
   find("step").textContent = `Token ${step + 1} of ${reports.length}`;
   drawCurve(reports.map((report) => Math.sqrt(kind.height(report) / end)));
 }
 
+function formatValue(kind, value) {
+  return value === null ? "none" : kind.format(value);
+}
+
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
 function buildTable(layers, heads) {
   const map = find("map");
   map.replaceChildren();
-  map.classList.toggle("wide", heads > 8);
   map.classList.toggle("tall", layers > 16);
   const top = map.createTHead().insertRow();
   appendTitle(top, "col", "layer");
   for (let head = 0; head < heads; head += 1) {
-    appendTitle(top, "col", heads > 8 ? head : `head ${head}`);
+    appendTitle(top, "col", heads > NUMBERED_HEADS ? head : `head ${head}`);
   }
   const body = map.createTBody();
   cells = Array.from({ length: layers }, (_, layer) => {
@@ -103,8 +118,7 @@ function appendTitle(row, scope, text) {
 }
 
 /** Colours a cell by a number from 0 to 1; null leaves it without a colour. */
-function drawCell(cell, text, heat) {
-  if (cell.textContent !== text) cell.textContent = text;
+function drawCell(cell, heat) {
   const warmth = heat > 0.68 ? "hot" : heat > 0.45 ? "warm" : "cold";
   cell.className = heat === null ? "none" : warmth;
   cell.style.setProperty("--heat", Math.min(heat ?? 0, 1).toFixed(3));
@@ -124,3 +138,8 @@ function drawCurve(heights) {
   const points = heights.map((height, i) => `${i * width},${23 - 22 * height}`);
   find("curve").firstElementChild.setAttribute("points", points.join(" "));
 }
+
+find("map").addEventListener("pointerover", ({ target }) => {
+  const [layer, head] = [target.parentElement?.rowIndex - 1, target.cellIndex - 1];
+  if (target.tagName === "TD") target.title = describeCell(layer, head);
+});
