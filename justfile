@@ -103,6 +103,23 @@ prefill *ARGS:
     cargo build --release -p vattention-cli
     .venv-prefill/bin/python tools/bench_prefill.py --json prefill.json {{ARGS}}
 
+# Needs Debian's apt-get for Chromium, and 0.7 GB of Python packages outside this folder.
+# Test the server in a browser, with clients that people use, and under load.
+server:
+    cargo build --release -p vattention-cli
+    python3 tools/test_page.py
+    tools/test_clients.sh
+    python3 tools/load_server.py
+
+# Needs Python, Debian's apt-get and a C++ compiler; installs into .venv-serve.
+# Measure the server beside llama.cpp's, on a real model.
+serve *ARGS:
+    python3 tools/get_smollm2.py
+    python3 tools/get_prose.py
+    python3 tools/bench_serve.py --install
+    cargo build --release -p vattention-cli
+    python3 tools/bench_serve.py --json serve.json {{ARGS}}
+
 # Needs 12 GB of memory; installs into .venv-llm.
 # Measure decode speed of whole models beside candle-transformers, and the parts of a token's time.
 models *ARGS:
