@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the server with clients that people use: openai, lm-eval and langchain-openai.
+"""Tests of the server with clients that people use: openai and langchain-openai.
 
     cargo build --release && tools/test_clients.sh
 
@@ -8,52 +8,19 @@ the command, if it is elsewhere.
 """
 
 import asyncio
-import json
-import os
-import subprocess
 import tempfile
 import threading
 import time
 import unittest
-from pathlib import Path
 
 import openai
 
 from serving.needles import Needle
-from serving.server import PRIORITY, RECALL, Server, find_binary, recall_options
+from serving.server import Server, recall_options
 
 KEY = "the-key-of-the-test"
 DENSE, SPARSE = "recall@dense", "recall@priority"
 CASES = [Needle(seed, sentences=100) for seed in range(6)]
-# lm-eval sends tokens without those that the tokenizer adds.
-BEGIN = "<bos> "
-
-# Tasks of lm-eval over a local file.
-TASKS = {
-    "needle_choice": """
-task: needle_choice
-dataset_path: json
-dataset_kwargs: {data_files: CASES}
-test_split: train
-output_type: multiple_choice
-doc_to_text: prompt
-doc_to_choice: choices
-doc_to_target: target
-metric_list: [{metric: acc}]
-""",
-    "needle_answer": """
-task: needle_answer
-dataset_path: json
-dataset_kwargs: {data_files: CASES}
-test_split: train
-output_type: generate_until
-doc_to_text: prompt
-doc_to_target: answer
-generation_kwargs: {until: ["."], max_gen_toks: 8, temperature: 0}
-metric_list: [{metric: exact_match}]
-""",
-}
-
 
 def setUpModule() -> None:
     global server, client
@@ -223,77 +190,6 @@ class FullQueue(unittest.TestCase):
     def _read_first(limited: openai.OpenAI, options: dict) -> None:
         with limited.completions.create(**options) as stream:
             next(iter(stream))
-
-
-class LmEval(unittest.TestCase):
-    """Evaluations by lm-eval's `local-completions`, of tasks over local files."""
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        os.environ |= {"HF_HOME": cls.folder.name, "OPENAI_API_KEY": KEY}
-        os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-        choices = [f" {case.number}" for case in CASES[:4]]
-        data, lines = Path(cls.folder.name) / "cases.jsonl", []
-        for target, case in enumerate(CASES[:4]):
-            row = {"prompt": BEGIN + case.prompt, "choices": choices, "target": target}
-            lines.append(json.dumps({**row, "answer": case.number}) + "\n")
-        data.write_text("".join(lines))
-        for name, text in TASKS.items():
-            path = Path(cls.folder.name) / f"{name}.yaml"
-            path.write_text(text.replace("CASES", str(data)))
-
-    def evaluate(self, task: str, model: str) -> dict:
-        from lm_eval import simple_evaluate
-        from lm_eval.tasks import TaskManager
-
-        settings = {"model": model, "base_url": f"{server.address}/v1/completions"}
-        settings |= {"num_concurrent": 4, "max_length": 4096, "auth_token": KEY}
-        return simple_evaluate(
-            model="local-completions",
-            model_args={**settings, "tokenizer_backend": "remote"},
-            tasks=[task],
-            task_manager=TaskManager(include_path=self.folder.name, include_defaults=False),
-            bootstrap_iters=0,
-        )
-
-    def test_log_likelihoods_equal_those_of_the_command(self) -> None:
-        for model in [DENSE, SPARSE]:
-            found = self.evaluate("needle_choice", model)
-            self.assertEqual(found["results"]["needle_choice"]["acc,none"], 1)
-            for sample in found["samples"]["needle_choice"]:
-                for choice, response in zip(sample["doc"]["choices"], sample["filtered_resps"]):
-                    expected = score_directly(model, sample["doc"]["prompt"] + choice)
-                    self.assertEqual(float(response[0]), expected)
-
-    def test_generated_answers_equal_those_of_the_command(self) -> None:
-        for model, pipeline in [(DENSE, "dense"), (SPARSE, PRIORITY)]:
-            found = self.evaluate("needle_answer", model)
-            for sample in found["samples"]["needle_answer"]:
-                answer = sample["filtered_resps"][0]
-                self.assertEqual(answer, generate(sample["doc"]["prompt"], pipeline))
-                self.assertIn(sample["doc"]["answer"], answer)
-
-
-def score_directly(model: str, text: str) -> float:
-    """Returns the log-likelihood of a text's last token, from a single request."""
-    answer = client.completions.create(
-        model=model, prompt=text, echo=True, logprobs=1, max_tokens=0
-    )
-    return answer.choices[0].logprobs.token_logprobs[-1]
-
-
-def generate(prompt: str, pipeline: str | Path) -> str:
-    """Returns the answer of `vattention generate` up to the first full stop."""
-    with tempfile.TemporaryDirectory() as folder:
-        text, report = Path(folder) / "prompt.txt", Path(folder) / "report.json"
-        text.write_text(prompt)
-        options = ["--model", RECALL, "--pipeline", pipeline, "--context", text]
-        options += ["--tokens", "8", "--quiet", "--json", report]
-        command = [str(part) for part in [find_binary(), "generate", *options]]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return json.loads(report.read_text())["answer"].partition(".")[0]
 
 
 class LangChain(unittest.TestCase):

@@ -19,4 +19,4 @@ if [ ! -e "$folder/whole" ]; then
   fi
   touch "$folder/whole"
 fi
-exec "$folder/bin/python" test_clients.py "$@"
+exec "$folder/bin/python" -m unittest test_clients test_lm_eval "$@"

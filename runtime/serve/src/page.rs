@@ -17,11 +17,27 @@ pub(crate) struct PageFile {
 
 /// All files of the page.
 pub(crate) const FILES: [PageFile; 5] = [
-    PageFile::new("/", "text/html; charset=utf-8", include_str!("page/index.html")),
-    PageFile::new("/style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
-    PageFile::new("/script.js", "text/javascript; charset=utf-8", include_str!("page/script.js")),
-    PageFile::new("/map.js", "text/javascript; charset=utf-8", include_str!("page/map.js")),
-    PageFile::new("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
+    PageFile {
+        path: "/",
+        kind: "text/html; charset=utf-8",
+        text: include_str!("page/index.html"),
+    },
+    PageFile {
+        path: "/style.css",
+        kind: "text/css; charset=utf-8",
+        text: include_str!("page/style.css"),
+    },
+    PageFile {
+        path: "/script.js",
+        kind: "text/javascript; charset=utf-8",
+        text: include_str!("page/script.js"),
+    },
+    PageFile {
+        path: "/map.js",
+        kind: "text/javascript; charset=utf-8",
+        text: include_str!("page/map.js"),
+    },
+    PageFile { path: "/icon.svg", kind: "image/svg+xml", text: include_str!("page/icon.svg") },
 ];
 
 /// Policy of the page: scripts and styles are files of the server, no other page shows it in a
