@@ -7,7 +7,7 @@
 
 pub use vattention_core::{
     NewTokens, Pipeline, Site, Step, Tokens,
-    engine::{Selection, Wrapper, wrap},
+    engine::{AttentionState, KeyValueRows, ObservedPrompt, Selection, Wrapper, wrap},
     pipeline::{Choice, List, Read, Reading},
     plugin::{AttentionWeights, PromptQueries},
     sample::{Accumulator, ExactAccumulator, Residual},

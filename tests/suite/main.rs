@@ -31,6 +31,7 @@ mod no_draws;
 mod parity;
 mod promises;
 mod selector_calls;
+mod stored;
 mod truncation;
 mod verify;
 mod weights;

@@ -3,6 +3,7 @@
 mod args;
 mod report;
 mod request;
+mod saved_session;
 mod scores;
 mod steps;
 mod stream;
@@ -24,7 +25,8 @@ use crate::pipelines::fits_model;
 use crate::provenance::Provenance;
 use crate::sharing::Call;
 
-use request::{Request, read_prompt};
+use request::Request;
+use saved_session::SessionFiles;
 use scores::TokenScore;
 
 pub(crate) use args::GenerateArgs;
@@ -46,7 +48,8 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let checkpoint = ModelFiles::open(&args.answering.model)?;
     fits_model(&entry, &checkpoint.layers(), &*backend)
         .map_err(|reason| Failure::input(format!("{}: {reason}", entry.file)))?;
-    let request = Request::new(args, &checkpoint)?;
+    let mut session_files = SessionFiles::open(args, &checkpoint, &entry.pipeline, &reading)?;
+    let request = Request::new(args, &checkpoint, &session_files)?;
     let generator = request.start_answer(&checkpoint)?;
     let (config, storage) = (&checkpoint.config, args.answering.dtype);
     let rows = |tokens| row_bytes(&config.shape, storage, config.layers, tokens);
@@ -56,11 +59,16 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     checkpoint.expect_room(request.max_tokens(), copies * rows(request.max_tokens()))?;
     let model_files = checkpoint.files();
     let (strategy, template) = (&args.answering.prefill.prefill, &args.answering.chat.template);
-    let texts = args.context.iter().chain(strategy).chain(template).chain(args.sampling.files());
+    let texts = args.context.iter().chain(strategy).chain(template).chain(&args.saved.session);
+    let texts = texts.chain(args.sampling.files());
     let inputs: Vec<&Path> =
         files.iter().chain(&model_files).chain(texts.clone()).map(PathBuf::as_path).collect();
     let interrupt = Interrupt::default();
-    let outputs = [("--json", args.json.as_ref()), ("--steps", args.steps.as_ref())];
+    let outputs = [
+        ("--json", args.json.as_ref()),
+        ("--steps", args.steps.as_ref()),
+        ("--save-session", args.saved.save_session.as_ref()),
+    ];
     check_outputs_with(&interrupt, &outputs, &inputs)?;
     let options = Options {
         sequence: args.sequence,
@@ -81,7 +89,7 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let mut tally = StepTally::new(args.steps.as_ref().map(|_| StepLog::new(&observed)));
     let mut stream = AnswerStream::new(&mut answered, &interrupt, generator, &mut tally);
     stream.silent = args.prints_json();
-    let (generation, prefill) = answer(&mut stream, &request)?;
+    let (generation, prefill) = answer(&mut stream, &request, &mut session_files)?;
     let AnswerStream { text, scores, .. } = stream;
     let with_text = |score| TokenScore::new(score, &checkpoint.tokenizer);
     let scores = args.logprobs.map(|_| scores.iter().map(with_text).collect());
@@ -92,7 +100,7 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         _ => {
             let dense = session(&Arc::default(), &*backend)?;
             let generator = request.start_answer(&checkpoint)?;
-            Some(DenseComparison::new(dense, generator, &request, &generation)?)
+            Some(DenseComparison::new(dense, generator, &request, &mut session_files, &generation)?)
         }
     };
     let report = GenerationReport {
@@ -146,10 +154,12 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
 fn answer(
     stream: &mut AnswerStream<'_, '_, '_, '_>,
     request: &Request,
+    files: &mut SessionFiles,
 ) -> Result<(Generation, Duration), Failure> {
     let begin = Instant::now();
-    let mut logits = read_prompt(stream.session, &request.dense)?;
+    let mut logits = files.read(stream.session, request)?;
     let prefill = begin.elapsed();
+    files.save(stream.session, request, &logits)?;
     stream.interrupt.stop_work_first();
     stream.tally.start_step();
     for &token in &request.sparse {

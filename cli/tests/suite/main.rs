@@ -19,6 +19,7 @@ mod perplexity;
 mod reference;
 mod sampling;
 mod serve;
+mod sessions;
 mod shards;
 mod study;
 mod training;

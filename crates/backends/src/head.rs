@@ -24,11 +24,11 @@ pub(crate) struct LayerHead {
 
 /// The last queries of a prompt. Forks share them.
 #[derive(Clone, Debug)]
-struct LastQueries {
-    /// `[group, prompt, head_dim]`, scaled.
-    queries: ArcArray<f32, Ix3>,
+pub(crate) struct LastQueries {
+    /// `[group, prompt, head_dim]`, not scaled.
+    pub(crate) queries: ArcArray<f32, Ix3>,
     /// Number of tokens of the sequence at the end of the prompt.
-    tokens: usize,
+    pub(crate) tokens: usize,
 }
 
 impl LastQueries {
@@ -82,6 +82,11 @@ impl LayerHead {
         Ok(Self { prompts, ..Self::new(cache, pipeline) })
     }
 
+    /// Last queries of each prompt of the sequence, in order.
+    pub(crate) fn prompts(&self) -> &[LastQueries] {
+        &self.prompts
+    }
+
     /// Returns true if the sequence has a prompt, even if the selectors have not observed it yet.
     pub(crate) fn has_prompt(&self) -> bool {
         !self.prompts.is_empty()
@@ -116,7 +121,7 @@ impl LayerHead {
         HeadInput { pipeline: &self.pipeline, step, listed }
     }
 
-    /// Stores the last queries of a prompt, `[group, prompt, head_dim]`, scaled.
+    /// Stores the last queries of a prompt, `[group, prompt, head_dim]`, not scaled.
     pub(crate) fn observe(&mut self, queries: ArrayView3<'_, f32>) {
         let queries = queries.to_shared();
         self.prompts.push(LastQueries { queries, tokens: self.cache.len() });
@@ -134,14 +139,15 @@ impl LayerHead {
 
     /// Makes the selectors index the first `limit` tokens and observe the prompts that end within
     /// them, in order of arrival. `classes` contains the class of every token of the sequence, if
-    /// the selectors need classes.
-    pub(crate) fn index(&mut self, limit: usize, classes: Option<&[TokenClass]>) {
+    /// the selectors need classes. Selectors observe queries multiplied by `scale`.
+    pub(crate) fn index(&mut self, limit: usize, classes: Option<&[TokenClass]>, scale: f32) {
         let site = *self.pipeline.site();
         while let Some(LastQueries { queries, tokens }) = self.next_prompt(limit) {
             self.index_tokens(tokens, classes);
             let view = self.cache.view();
             let NewTokens { keys, values, .. } = view.range(0..tokens);
-            let queries = queries.view();
+            let scaled = queries.mapv(|q| q * scale);
+            let queries = scaled.view();
             self.pipeline.observe(&PromptQueries { site: &site, queries, keys, values });
             self.prompts_indexed += 1;
         }

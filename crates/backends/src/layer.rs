@@ -1,15 +1,17 @@
 //! One layer of one sequence: its KV heads, and the steps over them.
 
+mod stored;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ndarray::{Array2, Array3, ArrayView3, Axis, s};
 use vattention_core::{
     Attention, Error, Options, Output, Pipeline, PipelineConfig, Result, RowReport, RowsView,
     Shape, Site, Storage, TokenClass,
-    engine::{Selection, Timings},
+    engine::{AttentionState, KeyValueRows, Selection, Timings},
     step::MAX_MAGNITUDE,
 };
 
@@ -34,7 +36,10 @@ pub struct Layer<X> {
     scale: f32,
     storage: Storage,
     return_selection: bool,
+    /// Number of the next step.
     step: u32,
+    /// True if there was a step.
+    stepped: bool,
     heads: Vec<LayerHead>,
     /// Class of each token, if a selector needs classes.
     classes: Option<Vec<TokenClass>>,
@@ -108,6 +113,7 @@ impl<X: Executor> Layer<X> {
             storage: options.storage,
             return_selection: options.return_selection,
             step: options.first_step,
+            stepped: false,
             classes: heads[0].pipeline.needs_classes().map(|_| Vec::new()),
             heads,
             workers,
@@ -154,10 +160,10 @@ impl<X: Executor> Layer<X> {
         // Waking threads takes longer than indexing one token.
         let serial = self.heads[0].is_nearly_indexed(limit);
         let workers = if serial { &Workers::Serial } else { &self.workers };
-        let classes = self.classes.as_deref();
+        let (classes, scale) = (self.classes.as_deref(), self.scale);
         let index_state = std::mem::replace(&mut self.index_state, IndexState::Lost);
         let heads = self.heads.iter_mut().collect();
-        workers.map(heads, |head: &mut LayerHead| head.index(limit, classes));
+        workers.map(heads, |head: &mut LayerHead| head.index(limit, classes, scale));
         self.index_state = index_state;
     }
 
@@ -281,7 +287,7 @@ impl<X: Executor> Attention for Layer<X> {
             let expected = format!("at most {} (the tokens appended)", self.len());
             return Err(Error::shape("prompt queries", expected, scaled.dim().1));
         }
-        let groups = scaled.axis_chunks_iter(Axis(0), self.shape.group());
+        let groups = queries.axis_chunks_iter(Axis(0), self.shape.group());
         for (head, queries) in self.heads.iter_mut().zip(groups) {
             head.observe(queries);
         }
@@ -317,6 +323,7 @@ impl<X: Executor> Attention for Layer<X> {
             let pipelines = pipelines.into_iter().flatten();
             self.heads.iter_mut().zip(pipelines).for_each(|(head, was)| head.pipeline = was);
         } else {
+            self.stepped |= !visible.is_empty();
             self.free(visible.iter().copied().max().unwrap_or(0));
         }
         output
@@ -359,6 +366,18 @@ impl<X: Executor> Attention for Layer<X> {
             fork.heads.iter_mut().for_each(|head| head.pipeline.set_sequence(sequence));
         }
         Ok(Box::new(fork))
+    }
+
+    fn read_rows(&self, tokens: Range<usize>) -> Result<KeyValueRows> {
+        self.stored_rows(tokens)
+    }
+
+    fn state(&self) -> Result<AttentionState> {
+        self.stored_state()
+    }
+
+    fn resume(&mut self, state: &AttentionState) -> Result<()> {
+        self.resume_state(state)
     }
 
     fn len(&self) -> usize {

@@ -3,6 +3,7 @@
 
 mod backend;
 mod selection;
+mod state;
 mod wrapped;
 
 pub use backend::{
@@ -10,4 +11,5 @@ pub use backend::{
     Timings,
 };
 pub use selection::Selection;
+pub use state::{AttentionState, KeyValueRows, ObservedPrompt};
 pub use wrapped::{Wrapper, wrap};

@@ -88,15 +88,15 @@ pub enum Error {
     /// A selector learns from every step: its statistics cannot be reduced to those of the
     /// remaining tokens.
     #[error(
-        "a selector learns from steps, so no tokens can be removed: fork the sequence before \
-         appending tokens that may be removed"
+        "a selector learns from steps, so no tokens can be removed, and the state after a step \
+         cannot be stored: fork or store the sequence before"
     )]
     Learns,
     /// Evicted tokens have been freed, because
     /// [`Options::free_evicted`](crate::engine::Options::free_evicted) is set.
     #[error(
-        "evicted tokens have been freed, so no tokens can be removed: fork the sequence before \
-         appending tokens that may be removed, or leave out `free_evicted`"
+        "evicted tokens have been freed, so no tokens can be removed or read back: fork the \
+         sequence before appending tokens that may be removed, or leave out `free_evicted`"
     )]
     Freed,
     /// An allocation failed.

@@ -15,13 +15,22 @@ use crate::{Error, Result};
 /// # Errors
 /// [`Error::File`] if the folder or the file cannot be written.
 pub fn write_beside(path: &Path, bytes: &[u8]) -> Result<()> {
-    let target = follow(path);
-    let written = if is_special(&target) {
-        File::options().write(true).open(&target).and_then(|mut file| file.write_all(bytes))
-    } else {
-        fill(&partial_path(path), bytes, |partial| std::fs::rename(partial, &target))
-    };
-    written.map_err(|source| Error::file(path, source))
+    write_beside_with(path, |file| file.write_all(bytes).map_err(|e| Error::file(path, e)))
+}
+
+/// Writes `path` like [`write_beside`], with the content that `write` writes.
+///
+/// # Errors
+/// The errors of `write`, and [`Error::File`] if the folder or the file cannot be written.
+pub fn write_beside_with<E: From<Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> Result<(), E>,
+) -> Result<(), E> {
+    let (target, failed) = (follow(path), |source| Error::file(path, source));
+    if is_special(&target) {
+        return write(&mut File::options().write(true).open(&target).map_err(failed)?);
+    }
+    fill(path, write, |partial| std::fs::rename(partial, &target))
 }
 
 /// Checks that [`write_beside`] can write a path, before the work whose result is written.
@@ -30,14 +39,13 @@ pub fn write_beside(path: &Path, bytes: &[u8]) -> Result<()> {
 /// [`Error::File`] if the folder or the file cannot be written.
 pub fn check_writable(path: &Path) -> Result<()> {
     let target = follow(path);
-    let checked = if is_special(&target) {
+    if is_special(&target) {
         Ok(())
     } else if target.is_dir() {
-        Err(std::io::ErrorKind::IsADirectory.into())
+        Err(Error::file(path, std::io::ErrorKind::IsADirectory.into()))
     } else {
-        fill(&partial_path(path), &[], |partial| std::fs::remove_file(partial))
-    };
-    checked.map_err(|source| Error::file(path, source))
+        fill(path, |_| Ok(()), |partial| std::fs::remove_file(partial))
+    }
 }
 
 /// Returns the path of the file beside `path` that this process fills, and then renames to `path`.
@@ -47,21 +55,24 @@ pub fn partial_path(path: &Path) -> PathBuf {
     target.with_file_name(format!(".{name}.partial-{}", std::process::id()))
 }
 
-/// Fills a file and calls `finish` with its path; the file is removed if either fails.
-fn fill(
-    partial: &Path,
-    bytes: &[u8],
+/// Fills the file beside `path` and calls `finish` with its path; the file is removed if either
+/// fails.
+fn fill<E: From<Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> Result<(), E>,
     finish: impl FnOnce(&Path) -> std::io::Result<()>,
-) -> std::io::Result<()> {
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(partial)?;
-        file.write_all(bytes)?;
-        file.sync_all()
+) -> Result<(), E> {
+    let (partial, failed) = (partial_path(path), |source| Error::file(path, source));
+    let fill = || -> Result<(), E> {
+        let mut file = File::create(&partial).map_err(failed)?;
+        write(&mut file)?;
+        file.sync_all().map_err(failed)?;
+        Ok(finish(&partial).map_err(failed)?)
     };
-    let result = write().and_then(|()| finish(partial));
+    let result = fill();
     if result.is_err() {
         // The partial file may not exist; the first error is the one to report.
-        let _ = std::fs::remove_file(partial);
+        let _ = std::fs::remove_file(&partial);
     }
     result
 }

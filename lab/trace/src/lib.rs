@@ -8,7 +8,7 @@ mod tensors;
 mod trace;
 
 pub use error::{Error, Result};
-pub use file::{check_writable, partial_path, write_beside};
+pub use file::{check_writable, partial_path, write_beside, write_beside_with};
 pub use synth::{HeadKind, Synth};
 pub use tensors::Tensors;
 pub use trace::{Layout, Trace, TraceInfo, TraceLayer, TraceLayers, write_trace};

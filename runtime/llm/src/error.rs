@@ -31,6 +31,17 @@ pub enum Error {
         /// Description of the fault, its position, and what was expected.
         reason: String,
     },
+    /// A file is no saved session, is damaged, or does not fit the session that would continue it.
+    #[error("{}: {reason}", .path.display())]
+    SavedSession {
+        /// Path as the caller gave it.
+        path: PathBuf,
+        /// Description of the fault, and what was expected.
+        reason: String,
+    },
+    /// The output of a session that is saved fails.
+    #[error("saving the session: {0}")]
+    Write(std::io::Error),
     /// The model cannot take the tokens or a setting.
     #[error("{what}: {reason}")]
     Input {
@@ -65,6 +76,10 @@ impl Error {
 
     pub(crate) fn checkpoint(path: &Path, reason: impl Into<String>) -> Self {
         Self::Checkpoint { path: path.into(), reason: reason.into() }
+    }
+
+    pub(crate) fn saved_session(path: &Path, reason: impl Into<String>) -> Self {
+        Self::SavedSession { path: path.into(), reason: reason.into() }
     }
 
     pub(crate) fn input(what: &'static str, reason: impl Into<String>) -> Self {

@@ -75,6 +75,11 @@ impl Gguf {
         })
     }
 
+    /// Path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns whether a tensor of this Hugging Face name exists and has not been taken yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(&names::find_gguf_name(name))

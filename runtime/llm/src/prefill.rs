@@ -7,6 +7,8 @@ mod sample_attention;
 mod shared;
 mod strategy;
 
+use std::borrow::Cow;
+
 use ndarray::{Array3, s};
 use vattention_core::Shape;
 
@@ -96,10 +98,24 @@ impl Prefilled {
         let sum: f64 = self.layers.iter().map(LayerPrompt::density).sum();
         sum / self.layers.len() as f64
     }
+}
 
-    /// Returns the length of the common prefix with another prompt.
-    fn common_prefix(&self, tokens: &[u32]) -> usize {
-        self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count()
+/// Earlier prompt, of which a prompt with a common prefix copies keys and values.
+pub(crate) trait EarlierPrompt {
+    /// Tokens of the earlier prompt.
+    fn tokens(&self) -> &[u32];
+
+    /// Keys, values and read pairs of a layer. Layers are requested in order.
+    fn layer(&mut self, number: usize) -> Result<Cow<'_, LayerPrompt>>;
+}
+
+impl EarlierPrompt for &Prefilled {
+    fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    fn layer(&mut self, number: usize) -> Result<Cow<'_, LayerPrompt>> {
+        Ok(Cow::Borrowed(&self.layers[number]))
     }
 }
 
@@ -123,16 +139,20 @@ impl Model {
     /// other layers.
     pub fn prefill_after(
         &self,
-        other: Option<&Prefilled>,
+        mut other: Option<&Prefilled>,
         tokens: &[u32],
         options: PrefillOptions,
     ) -> Result<Prefilled> {
+        if let Some(other) = other {
+            self.check_layers(other)?;
+        }
         let mut layers = Vec::new();
         let collect = |_, layer| {
             layers.push(layer);
             Ok(())
         };
-        let logits = self.read_after(other, tokens, options, collect)?;
+        let earlier = other.as_mut().map(|other| other as &mut dyn EarlierPrompt);
+        let logits = self.read_after(earlier, tokens, options, collect)?;
         Ok(Prefilled { tokens: tokens.to_vec(), layers, logits })
     }
 
@@ -156,23 +176,22 @@ impl Model {
         self.read_after(None, tokens, options, on_layer)
     }
 
-    fn read_after(
+    /// Reads a prompt like [`read`](Self::read), but copies the blocks of the prefix that it has in
+    /// common with an earlier prompt of the same model and options.
+    pub(crate) fn read_after(
         &self,
-        other: Option<&Prefilled>,
+        mut earlier: Option<&mut dyn EarlierPrompt>,
         tokens: &[u32],
         options: PrefillOptions,
         mut on_layer: impl FnMut(usize, LayerPrompt) -> Result<()>,
     ) -> Result<Vec<f32>> {
         self.check_prompt(tokens)?;
-        if let Some(other) = other {
-            self.check_layers(other)?;
-        }
         let observed = options.observed.min(tokens.len());
         // The shared prefix ends before the last token, from which the logits are computed, and
         // before the tokens whose queries are returned.
         let longest = tokens.len() - observed.max(1);
-        let (common_prefix, block) =
-            (other.map_or(0, |other| other.common_prefix(tokens)), options.block.max(1));
+        let same = |earlier: &&mut dyn EarlierPrompt| common_prefix(earlier.tokens(), tokens);
+        let (common_prefix, block) = (earlier.as_ref().map_or(0, same), options.block.max(1));
         // Only whole blocks are shared, so that the other blocks are the same as without sharing.
         let shared = common_prefix.min(longest) / block * block;
         let mut x = self.embed(&tokens[shared..]);
@@ -180,8 +199,8 @@ impl Model {
         let mut runner = BlockRunner::new(options.strategy);
         for (number, layer) in self.layers.iter().enumerate() {
             let mut prompt = LayerPrompt::new(&self.config().shape, tokens.len(), observed);
-            if let Some(other) = other {
-                prompt.copy_prefix(&other.layers[number], shared, block);
+            if let Some(earlier) = &mut earlier {
+                prompt.copy_prefix(&*earlier.layer(number)?, shared, block);
             }
             let blocks = x.chunks_mut(block * self.config().hidden_size);
             for (i, x) in blocks.enumerate() {
@@ -218,6 +237,11 @@ impl Model {
         }
         self.check(tokens, 0)
     }
+}
+
+/// Returns the length of the common prefix of two prompts.
+fn common_prefix(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// Returns the logits if all are finite.

@@ -2,11 +2,14 @@
 
 mod context;
 mod prefill;
+mod saved;
 mod step;
 
 use std::sync::Arc;
 
-use vattention_core::{Attention, Backend, Options, PipelineConfig, TokenClass};
+use vattention_core::{Attention, Backend, Options, PipelineConfig, Storage, TokenClass};
+
+pub use saved::{SavedSession, SessionContent, SessionOrigin};
 
 use crate::prefill::check_finite;
 use crate::report::LayerReport;
@@ -17,6 +20,8 @@ use crate::{Classes, Error, Model, PrefillOptions, Result};
 pub struct Session<'m> {
     model: &'m Model,
     layers: Vec<Box<dyn Attention>>,
+    /// Number type of the stored keys and values.
+    storage: Storage,
     prefill_options: PrefillOptions,
     /// Class of each token of the vocabulary, if the caller has provided them.
     classes: Option<Classes>,
@@ -53,6 +58,7 @@ impl<'m> Session<'m> {
         Ok(Self {
             model,
             layers: (0..config.layers).map(start).collect::<Result<_>>()?,
+            storage: options.storage,
             prefill_options: PrefillOptions::default(),
             classes: None,
             len: 0,

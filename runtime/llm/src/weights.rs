@@ -4,7 +4,7 @@ mod folder;
 pub(crate) mod number;
 mod shard;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::Result;
 use crate::config::Config;
@@ -53,6 +53,14 @@ impl CheckpointTensors {
             Ok(Self::Gguf(Gguf::open(path)?))
         } else {
             Ok(Self::Folder(Folder::open(path)?))
+        }
+    }
+
+    /// Files that contain the tensors.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Folder(folder) => folder.files(),
+            Self::Gguf(gguf) => vec![gguf.path().into()],
         }
     }
 

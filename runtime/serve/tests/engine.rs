@@ -66,7 +66,9 @@ impl World {
     /// Returns a prompt of `count` tokens; equal seeds have equal beginnings.
     fn prompt(&self, count: usize, seed: usize) -> Vec<u32> {
         let vocabulary = self.model.config().vocab_size;
-        (0..count).map(|i| (4 + (i * i * 17 + i * 5 + seed * 101) % (vocabulary - 4)) as u32).collect()
+        (0..count)
+            .map(|i| (4 + (i * i * 17 + i * 5 + seed * 101) % (vocabulary - 4)) as u32)
+            .collect()
     }
 
     /// Generates without an engine: a whole prompt, then single steps.
@@ -179,7 +181,9 @@ async fn receive(mut events: UnboundedReceiver<Event>) -> Result<(Answer, Finish
                 if let Some(report) = token.report {
                     assert_eq!(report.density.len(), 3, "layers");
                     assert!(report.density.iter().all(|heads| heads.len() == 2), "KV heads");
-                    assert!(report.density.iter().flatten().all(|share| (0.0..=1.0).contains(share)));
+                    assert!(
+                        report.density.iter().flatten().all(|share| (0.0..=1.0).contains(share))
+                    );
                 }
             }
             Event::Finished(finished) => {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use vattention::FallBack;
 
+use super::saved_session::SavedSessionArgs;
 use crate::models::answering::AnsweringArgs;
 use crate::models::sampling_args::SamplingArgs;
 use crate::numbers::fall_back;
@@ -27,6 +28,12 @@ the context belongs to the question. Without --chat, the model continues the pla
 Setups: with dense-prompt (or a), dense attention reads context and question, and the pipeline \
 begins with the answer. With sparse-question (or b), dense attention reads the context, and the \
 pipeline begins with the question. --prefill replaces dense attention in this part.
+
+--save-session saves what dense attention has read, and --session continues from it: a document is \
+read once, and the text is the same as without these options. The model, --dtype (16 bits may \
+continue from f32) and --prefill must be the same; the pipeline may be another. A given context \
+must begin with the saved one; the rest is read, which needs --dtype f32 and dense attention. The \
+file contains the text of the context.
 
 With --steps, dense attention runs beside the pipeline to measure errors, and the answer is \
 compared with the answer by dense attention after the same prefill, with the same seed. Times are \
@@ -61,7 +68,7 @@ pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(super) changes: Changes,
     /// Text file with the context.
-    #[arg(long, value_name = "FILE", required_unless_present = "prompt")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["prompt", "session"])]
     pub(super) context: Option<PathBuf>,
     /// Context as text, instead of a file.
     #[arg(long, value_name = "TEXT", conflicts_with = "context")]
@@ -69,6 +76,8 @@ pub(crate) struct GenerateArgs {
     /// Question that continues the context; by default, the answer follows the context directly.
     #[arg(long, value_name = "TEXT")]
     pub(super) question: Option<String>,
+    #[command(flatten)]
+    pub(super) saved: SavedSessionArgs,
     /// Maximum number of tokens of the answer.
     #[arg(long, default_value_t = 128, value_name = "N")]
     pub(super) tokens: usize,

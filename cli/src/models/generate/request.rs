@@ -3,15 +3,14 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_evaluate::Setup;
-use vattention_llm::{Generation, GenerationParams, Session, TextGenerator};
+use vattention_llm::{Generation, GenerationParams, TextGenerator};
 
 use crate::fail::Failure;
 use crate::models::checkpoint::{ModelFiles, read_text};
 use crate::models::sampling_args::name_option;
 
-use crate::progress;
-
 use super::args::GenerateArgs;
+use super::saved_session::SessionFiles;
 
 /// Prompt, split where the pipeline begins, and the parameters of its answer.
 pub(super) struct Request {
@@ -21,20 +20,27 @@ pub(super) struct Request {
     pub(super) sparse: Vec<u32>,
     /// Parameters of the answer.
     params: GenerationParams,
+    /// Text of the context.
+    pub(super) context_text: String,
     /// Number of tokens up to the end of the context.
     context: usize,
 }
 
 impl Request {
-    /// Reads and tokenizes the texts of the options.
+    /// Reads and tokenizes the texts of the options, and compares them with the saved session.
     ///
     /// # Errors
-    /// If a text is empty, the sequence is longer than the model supports, or a file cannot be
-    /// read.
-    pub(super) fn new(args: &GenerateArgs, checkpoint: &ModelFiles<'_>) -> Result<Self, Failure> {
+    /// If a text is empty, the sequence is longer than the model supports, a file cannot be read,
+    /// or the saved session has other tokens.
+    pub(super) fn new(
+        args: &GenerateArgs,
+        checkpoint: &ModelFiles<'_>,
+        files: &SessionFiles,
+    ) -> Result<Self, Failure> {
         let (option, text) = match (&args.context, &args.prompt) {
             (Some(path), _) => ("--context", read_text("--context", path)?),
-            (None, text) => ("--prompt", text.clone().unwrap_or_default()),
+            (None, Some(text)) => ("--prompt", text.clone()),
+            (None, None) => ("--session", files.context()?.unwrap_or_default()),
         };
         if args.tokens == 0 {
             return Err(Failure::input("--tokens: 0; expected at least 1"));
@@ -75,7 +81,9 @@ impl Request {
             logprobs: args.logprobs.unwrap_or(0),
             ..args.sampling.to_params(args.tokens)?
         };
-        Ok(Self { dense, sparse, params, context })
+        let request = Self { dense, sparse, params, context_text: text, context };
+        files.check(&request)?;
+        Ok(request)
     }
 
     /// Returns the maximum number of tokens of the sequence.
@@ -120,14 +128,6 @@ fn tokenize(
 /// Returns true if the pipeline begins between context and question.
 fn must_split(args: &GenerateArgs) -> bool {
     args.answering.setup == Setup::B && args.question.is_some()
-}
-
-/// Reads a prompt by the session's prefill strategy, and returns the logits after its last token.
-pub(super) fn read_prompt(session: &mut Session<'_>, tokens: &[u32]) -> Result<Vec<f32>, Failure> {
-    let bar = progress::bar("layers");
-    let logits = session.prefill_with(tokens, |done, total| progress::show(&bar, done, total))?;
-    bar.finish_and_clear();
-    Ok(logits)
 }
 
 /// Numbers of tokens of the parts of a sequence.

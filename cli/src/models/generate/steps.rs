@@ -9,7 +9,8 @@ use vattention::experiments::Bars;
 use vattention_evaluate::{LayerAttention, ObservedBackend, Observer};
 use vattention_llm::{Generation, LayerReport, Session, Stop, TextGenerator};
 
-use super::request::{Request, read_prompt};
+use super::request::Request;
+use super::saved_session::SessionFiles;
 use crate::fail::Failure;
 use crate::models::sampling_args::name_option;
 use crate::progress;
@@ -150,9 +151,10 @@ impl DenseComparison {
         mut session: Session<'_>,
         mut generator: TextGenerator<'_>,
         request: &Request,
+        files: &mut SessionFiles,
         answer: &Generation,
     ) -> Result<Self, Failure> {
-        let logits = read_prompt(&mut session, &request.dense)?;
+        let logits = files.read(&mut session, request)?;
         let mut logits = session.steps(logits, &request.sparse)?;
         let bar = progress::bar("tokens by dense attention");
         let end = match answer.stop {

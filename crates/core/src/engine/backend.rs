@@ -1,7 +1,7 @@
 //! The interface of a backend: its traits, options and outputs.
 
 use std::fmt;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Range};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use ndarray::{Array2, Array3, ArrayView3};
 
 use crate::{
     Result,
-    engine::Selection,
+    engine::{AttentionState, KeyValueRows, Selection},
     pipeline::{PipelineConfig, RowReport},
     step::{RowsView, Shape, TokenClass},
 };
@@ -139,6 +139,30 @@ pub trait Attention: Send {
     /// Returns an error if the state cannot be copied, such as
     /// [`Error::Memory`](crate::Error::Memory).
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>>;
+
+    /// Reads the stored keys of a range of tokens, `[kv_heads, range, head_dim]`, and their values,
+    /// `[kv_heads, range, value_dim]`. Numbers of 16 bits are widened, so the numbers are exactly
+    /// the stored ones, and appending them to another sequence stores the same numbers again.
+    ///
+    /// # Errors
+    /// Returns an error if the range is outside of the tokens, or if rows of evicted tokens have
+    /// been freed ([`Error::Freed`](crate::Error::Freed)).
+    fn read_rows(&self, tokens: Range<usize>) -> Result<KeyValueRows>;
+
+    /// Returns the state that the sequence has besides tokens, keys and values, with which another
+    /// sequence [continues](Self::resume).
+    ///
+    /// # Errors
+    /// Returns an error if a selector has learned from steps
+    /// ([`Error::Learns`](crate::Error::Learns)).
+    fn state(&self) -> Result<AttentionState>;
+
+    /// Continues from the step of another sequence with the same pipeline. The caller has appended
+    /// the tokens of that sequence and observed its prompts.
+    ///
+    /// # Errors
+    /// Returns an error if the state is one of another pipeline or shape; then nothing has changed.
+    fn resume(&mut self, state: &AttentionState) -> Result<()>;
 
     /// Number of tokens, including evicted ones.
     fn len(&self) -> usize;

@@ -1,10 +1,12 @@
 //! Wrappers, which add behaviour to the calls of an attention.
 
+use std::ops::Range;
+
 use ndarray::ArrayView3;
 
 use crate::{
     Result,
-    engine::{Attention, Output},
+    engine::{Attention, AttentionState, KeyValueRows, Output},
     step::{RowsView, TokenClass},
 };
 
@@ -92,6 +94,18 @@ impl<W: Wrapper> Attention for Wrapped<W> {
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
         Ok(wrap(self.inner.fork(sequence)?, self.wrapper.fork(sequence)?))
+    }
+
+    fn read_rows(&self, tokens: Range<usize>) -> Result<KeyValueRows> {
+        self.inner.read_rows(tokens)
+    }
+
+    fn state(&self) -> Result<AttentionState> {
+        self.inner.state()
+    }
+
+    fn resume(&mut self, state: &AttentionState) -> Result<()> {
+        self.inner.resume(state)
     }
 
     fn len(&self) -> usize {

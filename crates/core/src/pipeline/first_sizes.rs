@@ -50,6 +50,21 @@ impl FirstSizes {
         Self { lists: (0..lists).map(|_| AtomicU64::new(initial.pack())).collect() }
     }
 
+    /// Returns the levels of all lists, for [`restore`](Self::restore).
+    pub(crate) fn save(&self) -> Vec<u64> {
+        self.lists.iter().map(|list| list.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Returns the levels that [`save`](Self::save) returned; `None` if they cannot be such levels.
+    pub(crate) fn restore(saved: &[u64]) -> Option<Self> {
+        let is_level = |&bits: &u64| {
+            let ListLevels { current, next, .. } = ListLevels::unpack(bits);
+            current <= MAX_LEVEL && next <= MAX_LEVEL
+        };
+        let lists = || saved.iter().copied().map(AtomicU64::new).collect();
+        saved.iter().all(is_level).then(|| Self { lists: lists() })
+    }
+
     /// Records that a step begins, and returns the first size of a list's sample.
     pub(crate) fn begin(&self, list: usize, step: u32, base: usize) -> usize {
         let last = ListLevels::unpack(self.lists[list].load(Ordering::Relaxed));
@@ -129,5 +144,16 @@ mod tests {
         assert_eq!(fork.begin(0, 3, 128), 2048);
         fork.lower(0);
         assert_eq!(fork.begin(0, 4, 128), 1878);
+    }
+
+    #[test]
+    fn saved_levels_continue() {
+        let sizes = FirstSizes::new(2);
+        sizes.begin(0, 7, 128);
+        sizes.learn(0, 512.0, 128);
+        let restored = FirstSizes::restore(&sizes.save()).unwrap();
+        assert_eq!([restored.begin(0, 8, 128), restored.begin(1, 8, 128)], [256, 128]);
+        assert!(FirstSizes::restore(&[0, u64::from(MAX_LEVEL) + 1]).is_none());
+        assert!(FirstSizes::restore(&[u64::MAX]).is_none());
     }
 }

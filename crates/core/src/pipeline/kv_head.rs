@@ -269,6 +269,25 @@ impl Pipeline {
         }
     }
 
+    /// Memory of the sizes at which samples begin, `[group]`, for
+    /// [`restore_first_sizes`](Self::restore_first_sizes).
+    pub fn first_sizes(&self) -> Vec<u64> {
+        self.first_sizes.save()
+    }
+
+    /// Restores the memory of the sizes at which samples begin.
+    ///
+    /// # Errors
+    /// Returns an error if the numbers are not those of a pipeline of the same group.
+    pub fn restore_first_sizes(&mut self, saved: &[u64]) -> Result<()> {
+        let group = self.site.shape.group();
+        let restored = FirstSizes::restore(saved).filter(|_| saved.len() == group);
+        let expected = || format!("{group} numbers of a saved pipeline");
+        self.first_sizes = restored
+            .ok_or_else(|| Error::shape("first sizes", expected(), format!("{saved:?}")))?;
+        Ok(())
+    }
+
     /// Size in bytes of the indexes of selectors and sampler.
     pub fn index_bytes(&self) -> usize {
         let selectors = self.selectors.iter().map(|selector| selector.index_bytes());

@@ -3,7 +3,7 @@
 use vattention_core::{Attention, TokenClass};
 
 use super::Session;
-use crate::prefill::{LayerPrompt, Prefilled};
+use crate::prefill::{EarlierPrompt, LayerPrompt, Prefilled};
 use crate::{Error, Result};
 
 impl Session<'_> {
@@ -28,6 +28,17 @@ impl Session<'_> {
     pub fn prefill_with(
         &mut self,
         tokens: &[u32],
+        progress: impl FnMut(usize, usize),
+    ) -> Result<Vec<f32>> {
+        self.prefill_from(None, tokens, progress)
+    }
+
+    /// Reads a prompt like [`prefill_with`](Self::prefill_with), but copies the blocks that it has
+    /// in common with an earlier prompt.
+    pub(super) fn prefill_from(
+        &mut self,
+        earlier: Option<&mut dyn EarlierPrompt>,
+        tokens: &[u32],
         mut progress: impl FnMut(usize, usize),
     ) -> Result<Vec<f32>> {
         self.check_can_begin()?;
@@ -36,7 +47,7 @@ impl Session<'_> {
             let classes = session.classify(tokens);
             let Self { model, layers, prefill_options, prefill_density, .. } = session;
             let mut densities = 0.0;
-            let logits = model.read(tokens, *prefill_options, |layer, prompt| {
+            let logits = model.read_after(earlier, tokens, *prefill_options, |layer, prompt| {
                 append_prompt(layer, layers[layer].as_mut(), &prompt, classes.as_deref())?;
                 densities += prompt.density();
                 progress(layer + 1, layers.len());
@@ -69,7 +80,7 @@ impl Session<'_> {
         })
     }
 
-    fn check_can_begin(&self) -> Result<()> {
+    pub(super) fn check_can_begin(&self) -> Result<()> {
         self.check_not_lost()?;
         if self.is_empty() {
             return Ok(());

@@ -74,6 +74,11 @@ impl Folder {
         Ok(Self { listing, shards, places })
     }
 
+    /// Files that contain the tensors.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        self.shards.iter().map(|shard| shard.path().into()).collect()
+    }
+
     /// Reads a matrix of this shape: in bf16 if it is stored in bf16, otherwise in f32.
     pub(crate) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
         self.take_shard(name, &shape)?.matrix(name, shape)

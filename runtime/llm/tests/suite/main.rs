@@ -10,6 +10,7 @@ mod generation;
 mod gguf;
 mod parity;
 mod refusals;
+mod saved;
 mod stored;
 mod tied;
 mod tokenizer;

@@ -45,9 +45,9 @@ pub fn start_engine(
 }
 
 fn open_cache(model: &Model, options: &EngineOptions) -> io::Result<PrefixCache> {
-    let fingerprint = model.fingerprint().map_err(|error| {
-        io::Error::new(io::ErrorKind::InvalidData, error.to_string())
-    })?;
+    let fingerprint = model
+        .fingerprint()
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
     let shape = BlockShape::new(model, options.block);
     let open = |folder: &std::path::PathBuf| BlockFiles::open(folder, shape, options.cache_bytes);
     let files = options.cache_dir.as_ref().map(open).transpose()?;

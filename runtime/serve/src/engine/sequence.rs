@@ -57,7 +57,11 @@ impl<'m> Sequence<'m> {
     ///
     /// # Errors
     /// The reason why model or pipeline refuse the job.
-    pub(super) fn new(context: ModelContext<'m>, job: Job, reserved: u64) -> Result<Self, RefusedJob> {
+    pub(super) fn new(
+        context: ModelContext<'m>,
+        job: Job,
+        reserved: u64,
+    ) -> Result<Self, RefusedJob> {
         match Self::begin(context, &job) {
             Ok((generator, phase)) => {
                 let usage = JobUsage { prompt_tokens: job.prompt.len(), ..JobUsage::default() };

@@ -1,0 +1,109 @@
+//! Sessions that `generate` reads from a file, and saves to one.
+
+use std::io::BufWriter;
+use std::path::PathBuf;
+
+use vattention::PipelineConfig;
+use vattention::trace::write_beside_with;
+use vattention_llm::{
+    PrefillOptions, SavedSession, Session, SessionContent, SessionOrigin, model_digest,
+};
+
+use super::args::GenerateArgs;
+use super::request::Request;
+use crate::fail::Failure;
+use crate::models::checkpoint::ModelFiles;
+use crate::progress;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct SavedSessionArgs {
+    /// Save the session after the part of the prompt that --setup reads densely, so that it need
+    /// not be read again.
+    #[arg(long, value_name = "FILE")]
+    pub(super) save_session: Option<PathBuf>,
+    /// Continue from a session that --save-session has saved, instead of reading its tokens again.
+    /// The context is the saved one unless --context or --prompt is given.
+    #[arg(long, value_name = "FILE")]
+    pub(super) session: Option<PathBuf>,
+}
+
+/// Files of sessions, and the origin with which they are compared.
+pub(super) struct SessionFiles {
+    saved: Option<SavedSession>,
+    save_to: Option<PathBuf>,
+    origin: SessionOrigin,
+}
+
+impl SessionFiles {
+    /// Opens the file of `--session`.
+    pub(super) fn open(
+        args: &GenerateArgs,
+        checkpoint: &ModelFiles<'_>,
+        pipeline: &PipelineConfig,
+        prefill: &PrefillOptions,
+    ) -> Result<Self, Failure> {
+        let SavedSessionArgs { session, save_session } = &args.saved;
+        let saved = session.as_deref().map(SavedSession::open).transpose()?;
+        let save_to = save_session.clone();
+        let is_used = saved.is_some() || save_to.is_some();
+        let model = if is_used { model_digest(checkpoint.path())? } else { String::new() };
+        let pipeline = toml::to_string(pipeline).map_err(Failure::input)?;
+        let origin = SessionOrigin { model, pipeline };
+        if let Some(saved) = &saved {
+            saved.check_origin(&origin, args.answering.dtype, prefill)?;
+        }
+        Ok(Self { saved, save_to, origin })
+    }
+
+    /// Returns the context of the saved session.
+    pub(super) fn context(&self) -> Result<Option<String>, Failure> {
+        let Some(saved) = &self.saved else { return Ok(None) };
+        match saved.text() {
+            Some(text) => Ok(Some(text.to_owned())),
+            None => {
+                let path = saved.path().display();
+                Err(Failure::input(format!("--session {path}: no text; add --context")))
+            }
+        }
+    }
+
+    /// Refuses a saved session whose tokens are not those that the request reads densely.
+    pub(super) fn check(&self, request: &Request) -> Result<(), Failure> {
+        let Some(saved) = &self.saved else { return Ok(()) };
+        saved.check_tokens(&request.dense)?;
+        Ok(())
+    }
+
+    /// Reads the dense part of a request, after the tokens of the saved session if there is one.
+    /// Returns the logits after it.
+    pub(super) fn read(
+        &mut self,
+        session: &mut Session<'_>,
+        request: &Request,
+    ) -> Result<Vec<f32>, Failure> {
+        let bar = progress::bar("layers");
+        let show = |done, total| progress::show(&bar, done, total);
+        let logits = match &mut self.saved {
+            Some(saved) => session.prefill_after(saved, &self.origin, &request.dense, show),
+            None => session.prefill_with(&request.dense, show),
+        }?;
+        bar.finish_and_clear();
+        Ok(logits)
+    }
+
+    /// Saves a session that has read the dense part of a request.
+    pub(super) fn save(
+        &self,
+        session: &Session<'_>,
+        request: &Request,
+        logits: &[f32],
+    ) -> Result<(), Failure> {
+        let Some(path) = &self.save_to else { return Ok(()) };
+        let content =
+            SessionContent { tokens: &request.dense, logits, text: Some(&request.context_text) };
+        write_beside_with(path, |file| -> Result<(), Failure> {
+            let saved = session.save(BufWriter::new(file), &self.origin, &content);
+            saved.map_err(|error| Failure::input(format!("{}: {error}", path.display())))
+        })
+    }
+}

@@ -1,0 +1,33 @@
+//! The parts of a sequence's state that can be stored, and from which another sequence continues.
+
+use ndarray::Array3;
+
+/// Stored keys and values of a range of tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeyValueRows {
+    /// Keys, `[kv_heads, tokens, head_dim]`.
+    pub keys: Array3<f32>,
+    /// Values, `[kv_heads, tokens, value_dim]`.
+    pub values: Array3<f32>,
+}
+
+/// State of one layer of a sequence besides its tokens, keys and values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttentionState {
+    /// Number of the next step.
+    pub step: u32,
+    /// Last queries of each prompt, in order.
+    pub prompts: Vec<ObservedPrompt>,
+    /// Memory of the sizes at which samples begin, `[query_heads]`; its numbers have no meaning
+    /// outside of [`Pipeline`](crate::Pipeline).
+    pub first_sizes: Vec<u64>,
+}
+
+/// Last queries of a prompt, as [`observe`](crate::Attention::observe) received them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObservedPrompt {
+    /// Number of tokens of the sequence at the end of the prompt.
+    pub tokens: usize,
+    /// `[query_heads, queries, head_dim]`
+    pub queries: Array3<f32>,
+}

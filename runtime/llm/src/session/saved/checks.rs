@@ -1,0 +1,98 @@
+//! Checks that a saved session fits the one that would continue it.
+
+use vattention_core::Storage;
+
+use super::{SavedSession, SessionOrigin, describe_prefill};
+use crate::{PrefillOptions, Result};
+
+impl SavedSession {
+    /// Refuses a saved session whose numbers a session of this origin, storage and prefill would
+    /// not compute.
+    ///
+    /// # Errors
+    /// [`Error::SavedSession`](crate::Error::SavedSession) with the found and the expected value.
+    pub fn check_origin(
+        &self,
+        origin: &SessionOrigin,
+        storage: Storage,
+        prefill: &PrefillOptions,
+    ) -> Result<()> {
+        let header = &self.header;
+        if header.model != origin.model {
+            let (found, expected) = (&header.model, &origin.model);
+            let reason = format!("saved with another model (digest {found}, expected {expected})");
+            return Err(self.refuse(&reason));
+        }
+        let stepped = header.step > 0;
+        // Numbers in f32 are rounded as if the session had read the prompt itself.
+        if self.storage != storage && (stepped || self.storage != Storage::F32) {
+            let reason =
+                format!("keys and values are saved in {}; expected {storage}", self.storage);
+            return Err(self.refuse(&reason));
+        }
+        let prefill = describe_prefill(prefill);
+        if header.prefill != prefill {
+            let reason = format!("the prompt was read by {}; expected {prefill}", header.prefill);
+            return Err(self.refuse(&reason));
+        }
+        if stepped && header.pipeline != origin.pipeline {
+            let (found, expected) = first_difference(&header.pipeline, &origin.pipeline);
+            let reason = format!(
+                "saved after {} steps with another pipeline (`{found}`, expected `{expected}`)",
+                header.step
+            );
+            return Err(self.refuse(&reason));
+        }
+        Ok(())
+    }
+
+    /// Refuses a prompt that does not begin with the tokens of the saved session. A longer prompt
+    /// is refused, too, if reading its other tokens after the saved numbers would not give the same
+    /// results as reading it as a whole: if they are rounded to 16 bits, if the session has made
+    /// steps, or if not every pair of tokens was read.
+    ///
+    /// # Errors
+    /// [`Error::SavedSession`](crate::Error::SavedSession) with the first position that differs, or
+    /// the reason.
+    pub fn check_tokens(&self, tokens: &[u32]) -> Result<()> {
+        let (found, expected) = (self.tokens().len(), tokens.len());
+        let same = self.tokens().iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        if same < found {
+            let reason = match tokens.get(same) {
+                Some(expected) => format!(
+                    "saved with another text: token {same} is {}; expected {expected}, as in the \
+                     prompt",
+                    self.tokens()[same]
+                ),
+                None => format!("saved with {found} tokens; expected the {expected} of the prompt"),
+            };
+            return Err(self.refuse(&reason));
+        }
+        let obstacle = if self.storage != Storage::F32 {
+            format!("in {}; expected f32", self.storage)
+        } else if self.header.step > 0 {
+            format!("after {} steps; expected none", self.header.step)
+        } else if self.header.prefill_density != Some(1.0) {
+            format!("after {}; expected dense attention", self.header.prefill)
+        } else {
+            return Ok(());
+        };
+        if found == expected {
+            return Ok(());
+        }
+        let more = expected - found;
+        let reason = format!("{more} more tokens cannot be read densely: saved {obstacle}");
+        Err(self.refuse(&reason))
+    }
+}
+
+/// Returns the first lines that differ.
+fn first_difference<'t>(found: &'t str, expected: &'t str) -> (&'t str, &'t str) {
+    let (mut found, mut expected) = (found.lines(), expected.lines());
+    loop {
+        let lines = (found.next(), expected.next());
+        if lines.0 != lines.1 || lines.0.is_none() {
+            return (lines.0.unwrap_or("nothing"), lines.1.unwrap_or("nothing"));
+        }
+    }
+}

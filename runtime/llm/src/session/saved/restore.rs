@@ -1,0 +1,168 @@
+//! Continuation of saved sessions.
+
+use std::borrow::Cow;
+
+use ndarray::{Array3, Axis, s};
+use vattention_core::engine::{AttentionState, ObservedPrompt};
+use vattention_core::{Attention, Storage, TokenClass};
+
+use super::header::{LOGITS, TensorLayout, first_sizes_tensor};
+use super::numbers::from_bytes;
+use super::{SavedSession, SessionOrigin};
+use crate::prefill::reads::causal_pairs;
+use crate::prefill::{EarlierPrompt, LayerPrompt};
+use crate::session::Session;
+use crate::{Config, Error, Result};
+
+/// One layer of a saved session.
+struct SavedLayer {
+    /// `[kv_heads, tokens, head_dim]`
+    keys: Array3<f32>,
+    /// `[kv_heads, tokens, value_dim]`
+    values: Array3<f32>,
+    state: AttentionState,
+}
+
+impl Session<'_> {
+    /// Reads a prompt that begins with the tokens of a saved session, as if by
+    /// [`prefill_with`](Self::prefill_with). Only the tokens after the last whole
+    /// [block](crate::PrefillOptions::block) of the saved ones are read; none, if there are no
+    /// other tokens.
+    ///
+    /// # Errors
+    /// The errors of [`restore`](Self::restore), [`SavedSession::check_tokens`] and
+    /// [`prefill`](Self::prefill).
+    pub fn prefill_after(
+        &mut self,
+        saved: &mut SavedSession,
+        origin: &SessionOrigin,
+        tokens: &[u32],
+        progress: impl FnMut(usize, usize),
+    ) -> Result<Vec<f32>> {
+        saved.check_tokens(tokens)?;
+        if saved.tokens().len() == tokens.len() {
+            return self.restore(saved, origin);
+        }
+        saved.check_origin(origin, self.storage, &self.prefill_options)?;
+        let (config, block) = (self.model.config(), self.prefill_options.block.max(1));
+        let mut earlier = SavedPrompt { saved, config, block };
+        self.prefill_from(Some(&mut earlier), tokens, progress)
+    }
+
+    /// Continues in an empty session from a saved one, with the same results, and returns the
+    /// logits after its last token. The sequence number is this session's.
+    ///
+    /// Cost: that of appending to the backend; one layer's keys and values are in memory twice.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if this session is not empty. [`Error::SavedSession`] with the reason if the
+    /// saved session has another model, another number type of keys and values, or another prefill,
+    /// or if it has made steps with another pipeline; the session is then unchanged. Numbers in f32
+    /// are rounded for a session in 16 bits, as if it had read the prompt itself, unless the saved
+    /// session has made steps. If a layer fails, the session is lost.
+    pub fn restore(
+        &mut self,
+        saved: &mut SavedSession,
+        origin: &SessionOrigin,
+    ) -> Result<Vec<f32>> {
+        self.check_can_begin()?;
+        saved.check_origin(origin, self.storage, &self.prefill_options)?;
+        self.model.check_prompt(saved.tokens())?;
+        let logits =
+            TensorLayout::new(LOGITS, safetensors::Dtype::F32, &[self.model.config().vocab_size]);
+        let logits = from_bytes(&saved.read(&logits)?, Storage::F32);
+        self.grow(saved.tokens().len(), |session| {
+            let classes = session.classify(saved.tokens());
+            for (layer, attention) in session.layers.iter_mut().enumerate() {
+                let part = saved.read_layer(layer, session.model.config())?;
+                part.append_to(attention.as_mut(), classes.as_deref())
+                    .map_err(|source| Error::Attention { layer, source })?;
+            }
+            session.prefill_density = saved.header.prefill_density;
+            Ok(logits)
+        })
+    }
+}
+
+/// Prompt of a saved session whose every pair of tokens was read, as the beginning of a longer one.
+struct SavedPrompt<'s> {
+    saved: &'s mut SavedSession,
+    config: &'s Config,
+    /// Number of tokens that were read together.
+    block: usize,
+}
+
+impl EarlierPrompt for SavedPrompt<'_> {
+    fn tokens(&self) -> &[u32] {
+        self.saved.tokens()
+    }
+
+    fn layer(&mut self, number: usize) -> Result<Cow<'_, LayerPrompt>> {
+        let SavedLayer { keys, values, .. } = self.saved.read_layer(number, self.config)?;
+        let (heads, tokens, head_dim) = keys.dim();
+        let blocks = (0..tokens).step_by(self.block);
+        let pairs =
+            |first: usize| heads as u64 * causal_pairs(first, self.block.min(tokens - first));
+        let read_pairs = blocks.map(pairs).collect();
+        // The queries of the longer prompt are observed, and not these.
+        let queries = Array3::zeros((self.config.shape.query_heads, 0, head_dim));
+        Ok(Cow::Owned(LayerPrompt { keys, values, queries, read_pairs }))
+    }
+}
+
+impl SavedSession {
+    /// Reads a layer.
+    fn read_layer(&mut self, layer: usize, config: &Config) -> Result<SavedLayer> {
+        let storage = self.storage;
+        let [keys, values] = self.header.row_tensors(layer, config, storage);
+        let (keys, values) =
+            (self.read_numbers(&keys, storage)?, self.read_numbers(&values, storage)?);
+        let mut prompts = Vec::new();
+        for i in 0..self.header.prompts.len() {
+            let layout = self.header.query_tensor(layer, i, config);
+            let queries = self.read_numbers(&layout, Storage::F32)?;
+            prompts.push(ObservedPrompt { tokens: self.header.prompts[i].tokens, queries });
+        }
+        let sizes = self.read(&first_sizes_tensor(layer, config))?;
+        let first_sizes = sizes.as_chunks().0.iter().map(|&x| u64::from_le_bytes(x)).collect();
+        let state = AttentionState { step: self.header.step, prompts, first_sizes };
+        Ok(SavedLayer { keys, values, state })
+    }
+
+    fn read_numbers(&mut self, layout: &TensorLayout, storage: Storage) -> Result<Array3<f32>> {
+        let numbers = from_bytes(&self.read(layout)?, storage);
+        let [heads, rows, dim] = layout.shape[..] else { unreachable!("tensors of rows") };
+        Array3::from_shape_vec((heads, rows, dim), numbers)
+            .map_err(|error| self.refuse(&format!("`{}`: {error}", layout.name)))
+    }
+}
+
+impl SavedLayer {
+    /// Appends the rows to an empty attention, which observes the prompts and continues.
+    fn append_to(
+        &self,
+        attention: &mut dyn Attention,
+        classes: Option<&[TokenClass]>,
+    ) -> vattention_core::Result<()> {
+        let total = self.keys.len_of(Axis(1));
+        for prompt in &self.state.prompts {
+            self.append_up_to(prompt.tokens.min(total), attention, classes)?;
+            attention.observe(prompt.queries.view())?;
+        }
+        self.append_up_to(total, attention, classes)?;
+        // Before the first step there is nothing to continue but the session's own first step.
+        if self.state.step > 0 { attention.resume(&self.state) } else { Ok(()) }
+    }
+
+    fn append_up_to(
+        &self,
+        end: usize,
+        attention: &mut dyn Attention,
+        classes: Option<&[TokenClass]>,
+    ) -> vattention_core::Result<()> {
+        let first = attention.len().min(end);
+        let part = s![.., first..end, ..];
+        let (keys, values) = (self.keys.slice(part), self.values.slice(part));
+        attention.append_rows(keys.into(), values.into(), classes.map(|all| &all[first..end]))
+    }
+}
