@@ -322,6 +322,28 @@ async fn queue_and_memory_are_limited() {
     assert!(engine.metrics().cancelled > 0);
 }
 
+/// Each block of a prompt is followed by a step of all other sequences.
+#[tokio::test]
+async fn a_stream_continues_while_another_prompt_is_read() {
+    let world = World::open();
+    let engine = world.start(world.options());
+    let mut stream = ask(world.prompt(10, 0), 5000).submit(&engine).unwrap();
+    assert!(matches!(stream.recv().await, Some(Event::Token(_))));
+    let blocks = 12;
+    let mut long = ask(world.prompt(blocks * BLOCK, 1), 1).submit(&engine).unwrap();
+    let mut before = 0;
+    while stream.try_recv().is_ok() {
+        before += 1;
+    }
+    assert!(matches!(long.recv().await, Some(Event::Token(_))));
+    let mut during = 0;
+    while let Ok(event) = stream.try_recv() {
+        assert!(matches!(event, Event::Token(_)));
+        during += 1;
+    }
+    assert!(during + before >= blocks - 1, "{during} tokens during {blocks} blocks");
+}
+
 #[tokio::test]
 async fn wrong_jobs_fail_alone() {
     let world = World::open();
