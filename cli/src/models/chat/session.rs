@@ -64,8 +64,8 @@ impl<'m> ChatModel<'m> {
         row_bytes(&config.shape, self.options.storage, config.layers, tokens)
     }
 
-    /// Returns the maximum number of tokens of an answer after a conversation, of which `new` tokens
-    /// must be read.
+    /// Returns the maximum number of tokens of an answer after a conversation, of which `new`
+    /// tokens must be read.
     fn find_room(&self, tokens: usize, new: usize) -> Result<usize, Failure> {
         if tokens >= self.limit {
             let limit = self.limit;

@@ -8,7 +8,7 @@ use crate::fail::Failure;
 
 /// Log-probability of a token of the answer, and the most likely tokens at its position.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct TokenScore {
+pub(in crate::models) struct TokenScore {
     /// Token.
     pub(super) token: u32,
     /// Text of the token; bytes that are a part of a character are U+FFFD.

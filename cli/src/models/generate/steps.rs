@@ -79,7 +79,7 @@ struct LayerErrors {
 }
 
 /// Log of all steps so far.
-pub(super) struct StepLog<'w> {
+pub(in crate::models) struct StepLog<'w> {
     observed: &'w ObservedBackend<'w, ErrorLog>,
     steps: Vec<StepRow>,
 }

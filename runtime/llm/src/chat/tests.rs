@@ -101,7 +101,8 @@ fn conversations_are_as_jinja2_renders_them() {
 fn messages_of_clients_get_the_form_of_templates() {
     let source = "{% for m in messages %}{{ m.role }}={{ m.content }};\
                   {% for call in m.tool_calls or [] %}{{ call.function.arguments | tojson }};\
-                  {% endfor %}{% endfor %}{{ tools is none }}{{ add_generation_prompt }}{{ thinks }}";
+                  {% endfor %}{% endfor %}\
+                  {{ tools is none }}{{ add_generation_prompt }}{{ thinks }}";
     let call = |arguments: &str| json!({"function": {"name": "f", "arguments": arguments}});
     let part = |text: &str| json!({"type": "text", "text": text});
     let calls = [call(r#"{"z": 1, "a": [2]}"#), call("")];
