@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use minijinja::Value;
+use minijinja::value::Serde;
 use serde_json::{Map, Value as Json};
 
 use super::files::SpecialTexts;
@@ -45,12 +46,12 @@ impl ChatMessages<'_> {
             variables.extend(text.as_deref().map(|text| (name.to_owned(), Value::from(text))));
         }
         let further = self.variables.iter();
-        variables.extend(further.map(|(name, value)| (name.clone(), Value::from_serialize(value))));
+        variables.extend(further.map(|(name, value)| (name.clone(), Value::from(Serde(value)))));
         let messages = self.messages.iter().enumerate().map(|(place, message)| {
             let prepared = prepare(message).map_err(|(key, reason)| {
                 Error::input("messages", format!("`[{place}]{key}` {reason}"))
             });
-            Ok(Value::from_serialize(prepared?))
+            Ok(Value::from(Serde(prepared?)))
         });
         variables.insert("messages".into(), Value::from(messages.collect::<Result<Vec<_>>>()?));
         variables.insert("add_generation_prompt".into(), self.add_generation_prompt.into());
@@ -62,7 +63,7 @@ impl ChatMessages<'_> {
         match self.tools {
             None | Some(Json::Null) => Ok(Value::from(())),
             Some(Json::Array(tools)) if tools.is_empty() => Ok(Value::from(())),
-            Some(tools @ Json::Array(_)) => Ok(Value::from_serialize(tools)),
+            Some(tools @ Json::Array(_)) => Ok(Value::from(Serde(tools))),
             Some(other) => {
                 Err(Error::input("tools", format!("found {}; expected a list", describe(other))))
             }
