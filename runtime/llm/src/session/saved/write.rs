@@ -7,7 +7,7 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use sha2::{Digest, Sha256};
 use vattention_core::engine::AttentionState;
-use vattention_core::{Attention, Storage};
+use vattention_core::Storage;
 
 use super::header::{DIGEST, DIGEST_BYTES, FORMAT, PromptEnd, SavedHeader, TensorLayout};
 use super::numbers::to_bytes;
