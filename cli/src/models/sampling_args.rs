@@ -83,7 +83,7 @@ impl SamplingArgs {
     }
 
     /// Returns the files that are read.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> + Clone {
         self.json_schema.iter().chain(&self.grammar)
     }
 
