@@ -90,7 +90,7 @@ pub(crate) fn run(args: &PerplexityArgs, call: &Call) -> Result<(), Failure> {
     let LoadedPipelines { lineup, files } = args.changes.load(&args.pipeline)?;
     let checkpoint = ModelFiles::open(&args.model)?;
     let windows = args.windows(&checkpoint)?;
-    let text = args.read(&checkpoint)?;
+    let text = args.read(&checkpoint, &windows.before)?;
     windows.count(text.len())?;
     let lineup = lineup.expand(|entry| {
         fits_model(&entry, &checkpoint.layers(), &*backend).map(|()| vec![entry])
@@ -135,24 +135,22 @@ impl PerplexityArgs {
     /// Returns the windows of the text.
     fn windows(&self, checkpoint: &ModelFiles<'_>) -> Result<PerplexityWindows, Failure> {
         let context = self.context.unwrap_or(CONTEXT.min(checkpoint.config.context));
-        checkpoint
-            .check_length(context)
-            .map_err(|error| Failure::input(format!("--context: {error}")))?;
+        checkpoint.check_length(context).map_err(Failure::input)?;
         let before = checkpoint.tokenizer.first("")?;
         Ok(PerplexityWindows::new(context, self.dense_prefix, self.stride, before)?)
     }
 
-    /// Returns the tokens of the text.
-    fn read(&self, checkpoint: &ModelFiles<'_>) -> Result<Vec<u32>, Failure> {
-        let mut tokens = checkpoint.tokenizer.next(&read_text("--text", &self.text)?)?;
+    /// Returns the tokens of the text, without the `before` tokens that begin each window.
+    fn read(&self, checkpoint: &ModelFiles<'_>, before: &[u32]) -> Result<Vec<u32>, Failure> {
+        let tokens = checkpoint.tokenizer.first(&read_text("--text", &self.text)?)?;
+        let tokens = &tokens[before.len()..];
         let (found, most) = (tokens.len(), self.tokens.unwrap_or(tokens.len()));
         if most > found {
             let text = self.text.display();
             let reason = format!("{most}; expected at most the {found} of {text}");
             return Err(Failure::option("tokens", &reason));
         }
-        tokens.truncate(most);
-        Ok(tokens)
+        Ok(tokens[..most].to_vec())
     }
 
     /// Refuses windows whose keys and values do not fit into memory: those of the prefix, and of a

@@ -117,22 +117,30 @@ impl PerplexityTest<'_> {
         let model = self.weights.model()?;
         let (prefix, rest) = tokens.split_at(self.windows.dense_prefix);
         let prompt = model.prefill(prefix, PrefillOptions::default())?;
-        let start = |pipeline: &_| self.start_session(model, pipeline, &prompt, number);
-        let mut dense = start(&Arc::default())?;
-        let mut sessions = Vec::with_capacity(pipelines.len());
-        for pipeline in pipelines {
-            let failed = |source| Error::pipeline(pipeline.name.clone(), source);
-            sessions.push(start(pipeline).map_err(failed)?);
+        let dense = Arc::default();
+        let lineup: Vec<&Arc<PipelineConfig>> = std::iter::once(&dense).chain(pipelines).collect();
+        let failed = |place: usize, source| match place {
+            0 => Error::Model(source),
+            _ => Error::pipeline(lineup[place].name.clone(), source),
+        };
+        let mut sessions = Vec::with_capacity(lineup.len());
+        for (place, pipeline) in lineup.iter().enumerate() {
+            let session = self.start_session(model, pipeline, &prompt, number);
+            sessions.push(session.map_err(|error| failed(place, error))?);
         }
         drop(prompt);
         let mut scores = WindowScores::new(pipelines.len());
         for (done, pair) in rest.windows(2).enumerate() {
-            let expected = NextToken::new(&dense.step(pair[0])?, pair[1]);
-            scores.dense.push(expected.logprob());
-            for (place, session) in sessions.iter_mut().enumerate() {
-                let failed = |source| Error::pipeline(pipelines[place].name.clone(), source);
-                let found = NextToken::new(&session.step(pair[0]).map_err(failed)?, pair[1]);
-                scores.pipelines[place].add(&found, &expected, session.reports());
+            let mut batch: Vec<_> = sessions.iter_mut().map(|session| (session, pair[0])).collect();
+            let mut predicted = Vec::with_capacity(lineup.len());
+            for (place, logits) in Session::step_batch(&mut batch).into_iter().enumerate() {
+                let logits = logits.map_err(|error| failed(place, error))?;
+                predicted.push(NextToken::new(&logits, pair[1]));
+            }
+            scores.dense.push(predicted[0].logprob());
+            for (place, pipeline) in scores.pipelines.iter_mut().enumerate() {
+                let reports = sessions[place + 1].reports();
+                pipeline.add(&predicted[place + 1], &predicted[0], reports);
             }
             observe(done + 1);
         }

@@ -12,26 +12,27 @@ use crate::table::{self, Column, or_dash};
 const ENOUGH_WINDOWS: usize = 10;
 
 /// Row of the table.
-enum Row<'r> {
+enum PerplexityRow<'r> {
     Dense { perplexity: f64 },
     Pipeline(&'r PipelinePerplexity),
 }
 
-impl Row<'_> {
+impl PerplexityRow<'_> {
     /// Formats a number of a pipeline; dense attention has none.
     fn show(&self, cell: impl FnOnce(&PipelinePerplexity) -> Option<String>) -> String {
         match self {
-            Row::Dense { .. } => or_dash(None),
-            Row::Pipeline(pipeline) => or_dash(cell(pipeline)),
+            PerplexityRow::Dense { .. } => or_dash(None),
+            PerplexityRow::Pipeline(pipeline) => or_dash(cell(pipeline)),
         }
     }
 }
 
 /// Returns the report of a model on a text.
 pub(super) fn show(model: &Path, text: &Path, report: &PerplexityReport) -> String {
-    let dense = Row::Dense { perplexity: report.dense_perplexity };
-    let rows: Vec<Row<'_>> =
-        std::iter::once(dense).chain(report.pipelines.iter().map(Row::Pipeline)).collect();
+    let dense = PerplexityRow::Dense { perplexity: report.dense_perplexity };
+    let rows: Vec<PerplexityRow<'_>> = std::iter::once(dense)
+        .chain(report.pipelines.iter().map(PerplexityRow::Pipeline))
+        .collect();
     let mut parts = vec![title(model, text, report), table::show(&columns(), &rows)];
     parts.extend(advise(report));
     parts.join("\n\n")
@@ -49,22 +50,22 @@ fn title(model: &Path, text: &Path, report: &PerplexityReport) -> String {
     )
 }
 
-fn columns<'a, 'r>() -> Vec<Column<'a, Row<'r>>> {
+fn columns<'a, 'r>() -> Vec<Column<'a, PerplexityRow<'r>>> {
     vec![
-        Column::text("pipeline", "", |row: &Row<'_>| match row {
-            Row::Dense { .. } => "dense attention".into(),
-            Row::Pipeline(pipeline) => pipeline.pipeline.clone(),
+        Column::text("pipeline", "", |row: &PerplexityRow<'_>| match row {
+            PerplexityRow::Dense { .. } => "dense attention".into(),
+            PerplexityRow::Pipeline(pipeline) => pipeline.pipeline.clone(),
         }),
         Column::new(
             "read",
             "share of the visible tokens that a KV head's query heads read together, dense layers \
              included",
-            |row: &Row<'_>| row.show(|it| Some(percent(it.density))),
+            |row: &PerplexityRow<'_>| row.show(|it| Some(percent(it.density))),
         ),
-        Column::new("perplexity", "", |row: &Row<'_>| {
+        Column::new("perplexity", "", |row: &PerplexityRow<'_>| {
             let perplexity = match row {
-                Row::Dense { perplexity } => *perplexity,
-                Row::Pipeline(pipeline) => pipeline.perplexity,
+                PerplexityRow::Dense { perplexity } => *perplexity,
+                PerplexityRow::Pipeline(pipeline) => pipeline.perplexity,
             };
             format!("{perplexity:.4}")
         }),
@@ -72,28 +73,29 @@ fn columns<'a, 'r>() -> Vec<Column<'a, Row<'r>>> {
             "to dense",
             "log-likelihood of a token minus that with dense attention, in nats: mean, and 95 % \
              confidence interval from the means of the windows (Student's)",
-            |row: &Row<'_>| row.show(|it| Some(format_difference(&it.to_dense))),
+            |row: &PerplexityRow<'_>| row.show(|it| Some(format_difference(&it.to_dense))),
         ),
         Column::new(
             "KL",
             "Kullback-Leibler divergence of the next token's distribution from that of dense \
              attention, mean in nats",
-            |row: &Row<'_>| row.show(|it| Some(short(it.kl_divergence))),
+            |row: &PerplexityRow<'_>| row.show(|it| Some(short(it.kl_divergence))),
         ),
         Column::new(
             "same top",
             "share of the positions with the same most likely token as dense attention",
-            |row: &Row<'_>| row.show(|it| Some(percent(it.same_top))),
+            |row: &PerplexityRow<'_>| row.show(|it| Some(percent(it.same_top))),
         ),
         Column::new(
             "held",
             "share of the rows with a promise whose certificate states that the promise held",
-            |row: &Row<'_>| row.show(|it| it.held.map(percent)),
+            |row: &PerplexityRow<'_>| row.show(|it| it.held.map(percent)),
         ),
         Column::new(
             "bar",
-            "largest finite error bar of a row: bound on the relative error at confidence 1 - delta",
-            |row: &Row<'_>| row.show(|it| it.largest_bar.map(short)),
+            "largest finite error bar of a row: bound on the relative error at confidence 1 - \
+             delta",
+            |row: &PerplexityRow<'_>| row.show(|it| it.largest_bar.map(short)),
         ),
     ]
 }
