@@ -48,10 +48,12 @@ export function addReport({ density, bar, held }) {
   redraw();
 }
 
-/** Returns the mean share read and the mean share of kept promises; null without reports. */
+/** Returns the mean share read and the mean share of kept promises; null if there is none. */
 export function summarize() {
-  if (reports.length === 0) return { read: null, held: null };
-  const average = (field) => mean(reports.map((report) => report[field]));
+  const average = (field) => {
+    const values = reports.map((report) => report[field]).filter((value) => value !== null);
+    return values.length === 0 ? null : mean(values);
+  };
   return { read: average("read"), held: average("held") };
 }
 
