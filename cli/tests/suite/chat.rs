@@ -30,7 +30,7 @@ fn chat(world: &World, args: &str, lines: &[&str]) -> Output {
     let mut command = world.command(&format!("chat {args}"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+    let text: String = lines.iter().flat_map(|line| [*line, "\n"]).collect();
     // A command that refuses its options does not read.
     let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
     child.wait_with_output().unwrap()
@@ -64,7 +64,8 @@ fn token_counts(said: &str) -> Vec<usize> {
 #[test]
 fn a_conversation_continues_without_reading_it_again() {
     let world = talker();
-    let lines = ["", "/stats", &first_message(&world), "/stats", QUESTION, "/stats", "/quit", "no"];
+    let message = first_message(&world);
+    let lines = ["", "/stats", &message, "/stats", QUESTION, "/stats", "/quit", "no"];
     let args = "--model talker --pipeline promised.toml --temperature 0";
     let said = talk(&world, args, &lines);
     assert_eq!(said.lines().filter(|line| *line == "2998500").count(), 2, "{said}");
@@ -86,7 +87,8 @@ fn a_conversation_continues_without_reading_it_again() {
 #[test]
 fn a_reset_forgets_the_conversation() {
     let world = talker();
-    let lines = [&first_message(&world), "/reset", "/stats", QUESTION];
+    let message = first_message(&world);
+    let lines = [message.as_str(), "/reset", "/stats", QUESTION];
     let said = talk(&world, "--model talker --temperature 0 --tokens 1", &lines);
     assert!(said.starts_with("2998500\n"), "{said}");
     assert_eq!(token_counts(&said), [0]);
@@ -97,8 +99,9 @@ fn a_reset_forgets_the_conversation() {
 fn another_pipeline_reads_the_conversation_again() {
     let world = talker();
     world.write("edges.toml", "[[selectors]]\ntype = \"sink\"\nsize = 16\n");
+    let message = first_message(&world);
     let lines = [
-        &first_message(&world),
+        message.as_str(),
         "/stats",
         "/pipeline edges.toml",
         "/stats",

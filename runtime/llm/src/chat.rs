@@ -58,6 +58,11 @@ impl ChatTemplate {
         Ok(Self { path: path.into(), key, environment, source: source.into(), texts })
     }
 
+    /// Returns the text of the template.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
     /// Renders a conversation. The prompt contains the template's special tokens as text, including
     /// `<bos>`; [`Tokenizer::next`](crate::Tokenizer::next) converts it to tokens.
     ///
