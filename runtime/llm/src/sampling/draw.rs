@@ -30,17 +30,18 @@ impl RandomNumbers {
 /// candidates' logits, divided by the temperature.
 pub(super) fn draw_at(candidates: &[Candidate], temperature: f32, position: f64) -> Option<u32> {
     let (largest, temperature) = (largest_logit(candidates), f64::from(temperature));
-    let weight =
-        |candidate: &Candidate| ((f64::from(candidate.logit) - largest) / temperature).exp();
-    let total: f64 = candidates.iter().map(weight).sum();
+    let weights = candidates
+        .iter()
+        .map(|candidate| ((f64::from(candidate.logit) - largest) / temperature).exp());
+    let weights: Vec<f64> = weights.collect();
+    let target = position * weights.iter().sum::<f64>();
     let mut sum = 0.0;
     let mut chosen = None;
-    for candidate in candidates {
-        let weight = weight(candidate);
+    for (candidate, weight) in candidates.iter().zip(weights) {
         if weight > 0.0 {
             sum += weight;
             chosen = Some(candidate.token);
-            if sum > position * total {
+            if sum > target {
                 break;
             }
         }
