@@ -8,7 +8,7 @@ use safetensors::tensor::Metadata;
 use sha2::{Digest, Sha256};
 use vattention_core::Storage;
 
-use super::header::{DIGEST, DIGEST_BYTES, FORMAT, SavedHeader, TOKENS, TensorLayout};
+use super::header::{DIGEST, DIGEST_BYTES, FAMILY, FORMAT, SavedHeader, TOKENS, TensorLayout};
 use crate::{Error, Result};
 
 /// Largest header that the safetensors format allows.
@@ -44,9 +44,10 @@ impl SavedSession {
         let mut file = File::open(path).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
         let (start, metadata) = read_metadata(&mut file, length).map_err(refuse)?;
-        check_format(&metadata).map_err(refuse)?;
+        let description = find_description(&metadata).map_err(refuse)?;
         check_digest(&mut file, start, length, &metadata).map_err(refuse)?;
-        let header = read_header(&metadata).map_err(refuse)?;
+        let header: SavedHeader =
+            serde_json::from_str(description).map_err(|error| refuse(error.to_string()))?;
         let Some(storage) = header.storage() else {
             return Err(refuse(format!("number type {:?}", header.storage)));
         };
@@ -123,10 +124,13 @@ fn read_metadata(file: &mut File, length: u64) -> Result<(u64, Metadata), String
     Ok((8 + size, metadata))
 }
 
-fn check_format(metadata: &Metadata) -> Result<(), String> {
-    match string(metadata, "format") {
-        Some(FORMAT) => Ok(()),
-        Some(other) => Err(format!("its format is {other:?}; expected {FORMAT:?}")),
+/// Returns the description of the session, which must be in this version's format.
+fn find_description(metadata: &Metadata) -> Result<&str, String> {
+    let strings = metadata.metadata().iter().flatten();
+    let mut formats = strings.filter(|(key, _)| key.starts_with(FAMILY));
+    match formats.next() {
+        Some((format, description)) if format == FORMAT => Ok(description),
+        Some((other, _)) => Err(format!("its format is {other:?}; expected {FORMAT:?}")),
         None => Err(format!("not a saved session: it has no format; expected {FORMAT:?}")),
     }
 }
@@ -163,13 +167,4 @@ fn check_digest(
         return Ok(());
     }
     Err("its digest is not that of its content: the file was changed or damaged".into())
-}
-
-fn read_header(metadata: &Metadata) -> Result<SavedHeader, String> {
-    let json = string(metadata, "session").ok_or("there is no description of the session")?;
-    serde_json::from_str(json).map_err(|error| error.to_string())
-}
-
-fn string<'m>(metadata: &'m Metadata, key: &str) -> Option<&'m str> {
-    metadata.metadata().as_ref()?.get(key).map(String::as_str)
 }

@@ -7,7 +7,10 @@ use vattention_core::Storage;
 use super::numbers::storage_dtype;
 use crate::Config;
 
-/// Name and version of the format.
+/// Name of the format, without its version.
+pub(super) const FAMILY: &str = "vattention-session-";
+
+/// Name and version of the format, which is the key of the header in the file's metadata.
 pub(super) const FORMAT: &str = "vattention-session-1";
 
 /// Name of the digest's tensor, and its number of bytes.

@@ -55,11 +55,11 @@ impl Session<'_> {
     /// Cost: that of appending to the backend; one layer's keys and values are in memory twice.
     ///
     /// # Errors
-    /// [`Error::Input`] if this session is not empty. [`Error::SavedSession`] with the reason if the
-    /// saved session has another model, another number type of keys and values, or another prefill,
-    /// or if it has made steps with another pipeline; the session is then unchanged. Numbers in f32
-    /// are rounded for a session in 16 bits, as if it had read the prompt itself, unless the saved
-    /// session has made steps. If a layer fails, the session is lost.
+    /// [`Error::Input`] if this session is not empty. [`Error::SavedSession`] with the reason if
+    /// the saved session has another model, another number type of keys and values, or another
+    /// prefill, or if it has made steps with another pipeline; the session is then unchanged.
+    /// Numbers in f32 are rounded for a session in 16 bits, as if it had read the prompt itself,
+    /// unless the saved session has made steps. If a layer fails, the session is lost.
     pub fn restore(
         &mut self,
         saved: &mut SavedSession,

@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use sha2::{Digest, Sha256};
-use vattention_core::engine::AttentionState;
 use vattention_core::Storage;
+use vattention_core::engine::AttentionState;
 
 use super::header::{DIGEST, DIGEST_BYTES, FORMAT, PromptEnd, SavedHeader, TensorLayout};
 use super::numbers::to_bytes;
@@ -113,9 +113,8 @@ impl Session<'_> {
 fn encode_header(header: &SavedHeader, tensors: &[TensorLayout]) -> Result<Vec<u8>> {
     let failed = |error: String| Error::Write(io::Error::other(error));
     let json = serde_json::to_string(header).map_err(|error| failed(error.to_string()))?;
-    let strings = [("format", FORMAT), ("session", json.as_str())];
-    let strings: HashMap<_, _> =
-        strings.iter().map(|&(key, value)| (key.into(), value.to_owned())).collect();
+    // Several strings would be written in random order.
+    let strings = HashMap::from([(FORMAT.to_owned(), json)]);
     let mut first = 0;
     let digest = TensorLayout::new(DIGEST, Dtype::U8, &[DIGEST_BYTES]);
     let place = |TensorLayout { name, dtype, shape }: &TensorLayout| {
