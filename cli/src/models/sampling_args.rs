@@ -14,7 +14,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, default_value_t = 0.0, value_name = "T", allow_negative_numbers = true)]
     temperature: f32,
     /// Draw from the N most likely tokens; 0 means all.
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true)]
     top_k: usize,
     /// Draw from the smallest set of most likely tokens with this probability.
     #[arg(long, default_value_t = 1.0, value_name = "P", allow_negative_numbers = true)]
@@ -37,7 +37,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "TOKEN=BIAS", value_parser = parse_bias)]
     logit_bias: Vec<(u32, f32)>,
     /// Seed of the draws. Equal seeds and prompts give equal answers.
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true)]
     seed: u64,
     /// Text that ends the answer, and is not part of it. The option can be repeated.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]

@@ -46,7 +46,7 @@ fn wrong_values_are_refused_by_option() {
         ("--temperature", "-1", "--temperature: -1; expected a number of at least 0"),
         ("--temperature", "NaN", "--temperature: NaN; expected a number of at least 0"),
         ("--temperature", "hot", "--temperature <T>"),
-        ("--top-k", "-1", "--top-k"),
+        ("--top-k", "-1", "invalid value '-1' for '--top-k <N>'"),
         ("--top-p", "0", "--top-p: 0; expected a number above 0, and at most 1"),
         ("--top-p", "1.5", "--top-p: 1.5; expected a number above 0, and at most 1"),
         ("--min-p", "1", "--min-p: 1; expected a number of at least 0, and below 1"),
@@ -115,14 +115,14 @@ fn a_stop_token_ends_the_answer() {
 #[test]
 fn equal_seeds_give_equal_answers() {
     let world = endless();
-    let draw = |seed: &str| generate(&world, &["--temperature", "2", "--seed", seed]).0;
+    let draw = |seed: &str| generate(&world, &["--temperature", "50", "--seed", seed]).0;
     assert_eq!(draw("5"), draw("5"));
     let answers: BTreeSet<String> = (0..4).map(|seed| draw(&seed.to_string())).collect();
     assert_eq!(answers.len(), 4);
     let greedy = generate(&world, &[]).0;
     assert!(!answers.contains(&greedy));
     for narrow in [["--top-k", "1"], ["--top-p", "1e-9"], ["--min-p", "0.999999"]] {
-        let options = [&narrow[..], &["--temperature", "2", "--seed", "5"]].concat();
+        let options = [&narrow[..], &["--temperature", "50", "--seed", "5"]].concat();
         assert_eq!(generate(&world, &options).0, greedy, "{narrow:?}");
     }
 }
@@ -134,10 +134,8 @@ fn biases_and_penalties_change_the_answer() {
         generate(&world, options).0.split(' ').map(String::from).collect()
     };
     assert_eq!(words(&["--logit-bias", "9=100"]), vec!["special"; 12]);
-    let options = ["--logit-bias", "9=100", "--logit-bias", "10=99", "--presence-penalty", "2"];
-    let penalised = words(&options);
-    assert_eq!(penalised[0], "special");
-    assert_eq!(penalised[1], "magic", "{penalised:?}");
+    let penalised = words(&["--logit-bias", "9=100", "--repetition-penalty", "1e6"]);
+    assert_eq!(penalised.iter().filter(|word| *word == "special").count(), 1, "{penalised:?}");
     let distinct: BTreeSet<String> = words(&["--repetition-penalty", "1e6"]).into_iter().collect();
     assert!(distinct.len() >= 11, "{distinct:?}");
 }
