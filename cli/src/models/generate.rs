@@ -58,11 +58,8 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let copies = if args.steps.is_some() { 3 } else { 1 };
     checkpoint.expect_room(request.max_tokens(), copies * rows(request.max_tokens()))?;
     let model_files = checkpoint.files();
-    let (strategy, template) = (&args.answering.prefill.prefill, &args.answering.chat.template);
-    let texts = args.context.iter().chain(strategy).chain(template).chain(&args.saved.session);
-    let texts = texts.chain(args.sampling.files());
-    let inputs: Vec<&Path> =
-        files.iter().chain(&model_files).chain(texts.clone()).map(PathBuf::as_path).collect();
+    let inputs = files.iter().chain(&model_files).chain(args.files());
+    let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
     let interrupt = Interrupt::default();
     let outputs = [
         ("--json", args.json.as_ref()),
@@ -127,7 +124,7 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         bars: record.as_ref().map(StepLog::outside),
     };
     let model_files = checkpoint.inputs();
-    let read = files.iter().chain(texts).chain(&model_files);
+    let read = files.iter().chain(args.files()).chain(&model_files);
     let read: Vec<&Path> = read.map(PathBuf::as_path).collect();
     let run = || Provenance::new(call, &read, [&*entry.pipeline], Some(backend.name()));
     if let (Some(path), Some(record)) = (&args.steps, record) {
@@ -142,9 +139,7 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     if !args.quiet {
         complain(&format!("\n{}\n", report.text()));
     }
-    let ended = matches!(generation.stop, Stop::End(_));
-    let unanswered = ended && report.answer.trim().is_empty() && !args.answering.chat.chat;
-    if unanswered && checkpoint.has_chat_template() {
+    if report.is_empty() && !args.answering.chat.chat && checkpoint.has_chat_template() {
         note("the answer is empty. The model has a chat template; add --chat to apply it");
     }
     Ok(())

@@ -17,11 +17,7 @@ pub(crate) struct PageFile {
 
 /// All files of the page.
 pub(crate) const FILES: [PageFile; 5] = [
-    PageFile {
-        path: "/",
-        kind: "text/html; charset=utf-8",
-        text: include_str!("page/index.html"),
-    },
+    PageFile { path: "/", kind: "text/html; charset=utf-8", text: include_str!("page/index.html") },
     PageFile {
         path: "/style.css",
         kind: "text/css; charset=utf-8",
@@ -45,12 +41,6 @@ pub(crate) const FILES: [PageFile; 5] = [
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
-
-impl PageFile {
-    const fn new(path: &'static str, kind: &'static str, text: &'static str) -> Self {
-        Self { path, kind, text }
-    }
-}
 
 impl IntoResponse for PageFile {
     fn into_response(self) -> Response {

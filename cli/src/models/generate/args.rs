@@ -115,7 +115,8 @@ impl GenerateArgs {
     /// Returns the files of the request.
     pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let texts = self.context.iter().chain(&self.answering.prefill.prefill);
-        texts.chain(&self.answering.chat.template).chain(self.sampling.files())
+        let texts = texts.chain(&self.answering.chat.template).chain(&self.saved.session);
+        texts.chain(self.sampling.files())
     }
 
     /// Returns true if the JSON goes to standard output.

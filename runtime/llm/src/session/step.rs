@@ -17,7 +17,7 @@ use crate::{Error, LayerReport, Model, Result};
 /// Largest number of tokens whose linear maps are batched, which bounds memory.
 const MAX_BATCH: usize = 256;
 
-impl<'m> Session<'m> {
+impl Session<'_> {
     /// Adds one token, which attends by the pipeline in every layer, and returns the logits after
     /// it, `[vocab_size]`. Afterwards [`reports`](Self::reports) describes this step.
     ///
@@ -131,7 +131,7 @@ impl<'b, 'm> NewTokens<'b, 'm> {
         for (token, attended) in attended.chunks_exact_mut(width).enumerate() {
             let begin = Instant::now();
             let class = self.classes.as_ref().map(|classes| &classes[token..=token]);
-            let rows = rows.each_ref().map(|rows| token_rows(rows, token));
+            let rows = rows.map(|rows| token_rows(rows, token));
             match attend(self.session.layers[layer].as_mut(), rows, class) {
                 Ok(output) => {
                     attended.iter_mut().zip(&output.out).for_each(|(to, from)| *to = *from);
@@ -160,8 +160,8 @@ impl<'b, 'm> NewTokens<'b, 'm> {
 }
 
 /// Rows of one token, `[heads, 1, dim]`, of `[tokens, heads, dim]`.
-fn token_rows<'a>(rows: &ArrayView3<'a, f32>, token: usize) -> ArrayView3<'a, f32> {
-    rows.clone().index_axis_move(Axis(0), token).insert_axis(Axis(1))
+fn token_rows(rows: ArrayView3<'_, f32>, token: usize) -> ArrayView3<'_, f32> {
+    rows.index_axis_move(Axis(0), token).insert_axis(Axis(1))
 }
 
 /// Appends one token's key and value to a layer's attention, and attends.
