@@ -142,7 +142,8 @@ fn scores_match_a_direct_computation() {
         let tokens = [&[1], &text[number * 30..][..199]].concat();
         let (prefix, rest) = tokens.split_at(185);
         let read = |pipeline| read_window(&model, pipeline, number as u32, prefix, rest);
-        let dense = read(&Arc::default());
+        let dense_pipeline = Arc::default();
+        let dense = read(&dense_pipeline);
         let found: Vec<_> = pipelines.iter().map(read).collect();
         for i in 0..14 {
             let token = rest[i + 1] as usize;
