@@ -98,7 +98,7 @@ mod tests {
         for before in [vec![], vec![1], vec![1, 2]] {
             for context in [5, 16, 17] {
                 let windows = PerplexityWindows::new(context, None, None, before.clone()).unwrap();
-                let mut scored = Vec::new();
+                let mut scored = Vec::<u32>::new();
                 for number in 0..windows.count(text.len()).unwrap() {
                     let tokens = windows.tokens(&text, number);
                     assert!(tokens.len() == context && tokens.starts_with(&before));
