@@ -91,8 +91,8 @@ impl Scheduler<'_> {
             self.admit_jobs();
             self.read_block();
             self.decode();
-            self.sequences.retain(|sequence| !sequence.has_ended());
             self.publish();
+            self.end_jobs();
         }
     }
 
@@ -113,7 +113,7 @@ impl Scheduler<'_> {
         }
         if Instant::now() >= shutdown.deadline {
             self.sequences.iter_mut().for_each(|it| it.fail(JobError::ShuttingDown));
-            self.sequences.clear();
+            self.end_jobs();
         }
         self.sequences.is_empty()
     }
@@ -188,14 +188,25 @@ impl Scheduler<'_> {
         }
     }
 
-    fn publish(&self) {
-        let reserved: u64 = self.sequences.iter().map(|sequence| sequence.reserved).sum();
+    /// Writes the metrics. Jobs that have ended no longer count as running, so a client that has
+    /// received its last event finds it in the metrics.
+    fn publish(&mut self) {
+        let generated: usize = self.sequences.iter_mut().map(Sequence::count_new_tokens).sum();
+        let running = self.sequences.iter().filter(|sequence| !sequence.has_ended());
+        let reserved = running.clone().map(|sequence| sequence.reserved).sum();
         self.shared.update_metrics(|metrics: &mut EngineMetrics| {
-            metrics.running = self.sequences.len();
+            metrics.generated_tokens += generated as u64;
+            metrics.running = running.count();
             metrics.cache_bytes = self.cache.bytes();
             metrics.cache_blocks = self.cache.len();
             metrics.reserved_bytes = reserved;
         });
+    }
+
+    /// Removes the sequences that have ended, and sends their last events.
+    fn end_jobs(&mut self) {
+        let ended = self.sequences.extract_if(.., |sequence| sequence.has_ended());
+        ended.for_each(Sequence::send_last_event);
     }
 }
 

@@ -32,6 +32,10 @@ pub(super) struct Sequence<'m> {
     scores: Vec<TokenLogprob>,
     usage: JobUsage,
     tally: UsageTally,
+    /// Number of generated tokens that the engine's metrics count.
+    counted_tokens: usize,
+    /// Last event, after the job has ended.
+    last_event: Option<Event>,
 }
 
 /// Part of the work that is done next.
@@ -40,7 +44,7 @@ enum Phase<'m> {
     Reading(Box<PromptReader<'m>>),
     /// The session is stepped with a token.
     Decoding(Box<Decoding<'m>>),
-    /// The job has ended, and its last event was sent.
+    /// The job has ended.
     Ended,
 }
 
@@ -66,7 +70,19 @@ impl<'m> Sequence<'m> {
             Ok((generator, phase)) => {
                 let usage = JobUsage { prompt_tokens: job.prompt.len(), ..JobUsage::default() };
                 let (scores, tally) = (Vec::new(), UsageTally::default());
-                Ok(Self { context, job, reserved, generator, phase, scores, usage, tally })
+                let (counted_tokens, last_event) = (0, None);
+                Ok(Self {
+                    context,
+                    job,
+                    reserved,
+                    generator,
+                    phase,
+                    scores,
+                    usage,
+                    tally,
+                    counted_tokens,
+                    last_event,
+                })
             }
             Err(error) => Err(RefusedJob { job, error }),
         }
@@ -219,14 +235,29 @@ impl<'m> Sequence<'m> {
         }
         self.tally.write_to(&mut self.usage);
         self.phase = Phase::Ended;
-        self.send(Event::Finished(Finished { text, stop, usage: self.usage.clone() }));
+        let usage = self.usage.clone();
+        self.last_event = Some(Event::Finished(Finished { text, stop, usage }));
         Ok(())
     }
 
     /// Ends the job with an error.
     pub(super) fn fail(&mut self, error: JobError) {
         self.phase = Phase::Ended;
-        self.send(Event::Failed(error));
+        self.last_event = Some(Event::Failed(error));
+    }
+
+    /// Returns the number of tokens that were generated since the last call.
+    pub(super) fn count_new_tokens(&mut self) -> usize {
+        let new = self.usage.completion_tokens - self.counted_tokens;
+        self.counted_tokens = self.usage.completion_tokens;
+        new
+    }
+
+    /// Sends the last event of a job that has ended.
+    pub(super) fn send_last_event(mut self) {
+        if let Some(event) = self.last_event.take() {
+            self.send(event);
+        }
     }
 
     /// Sends an event. If the client has disconnected, the next iteration removes the job.
