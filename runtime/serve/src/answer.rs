@@ -87,9 +87,18 @@ pub(crate) struct AnswerBody<'a, C> {
     model: &'a str,
     choices: Vec<C>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Option<UsageBody>>,
+    usage: Option<UsageField>,
     #[serde(skip_serializing_if = "Option::is_none")]
     vattention: Option<StepReport>,
+}
+
+/// Field `usage` of an answer.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum UsageField {
+    /// Null: the numbers follow in the last part of the stream.
+    Later(()),
+    Complete(UsageBody),
 }
 
 impl AnswerHead {

@@ -12,8 +12,8 @@ use crate::engine::{JobError, SubmitError};
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
-    body: ErrorBody,
-    header: Option<(HeaderName, HeaderValue)>,
+    body: Box<ErrorBody>,
+    header: Option<(HeaderName, &'static str)>,
 }
 
 /// Object `error` of the API.
@@ -37,7 +37,7 @@ const INVALID: &str = "invalid_request_error";
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
         let body = ErrorBody { message: message.into(), r#type: kind, param: None, code: None };
-        Self { status, body, header: None }
+        Self { status, body: Box::new(body), header: None }
     }
 
     fn with_code(mut self, code: &'static str) -> Self {
@@ -46,7 +46,7 @@ impl ApiError {
     }
 
     fn with_header(mut self, name: HeaderName, value: &'static str) -> Self {
-        self.header = Some((name, HeaderValue::from_static(value)));
+        self.header = Some((name, value));
         self
     }
 
@@ -167,7 +167,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.document())).into_response();
         if let Some((name, value)) = self.header {
-            response.headers_mut().insert(name, value);
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
         response
     }

@@ -87,17 +87,15 @@ impl Fields {
         most: i64,
     ) -> Result<Option<i64>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
-        match value.as_i64().filter(|number| (least..=most).contains(number)) {
-            Some(number) => Ok(Some(number)),
-            None => {
-                let expected = if most == i64::MAX {
-                    format!("an integer of at least {least}")
-                } else {
-                    format!("an integer from {least} to {most}")
-                };
-                Err(refuse_value(&self.path(name), &value, &expected))
-            }
+        if let Some(number) = value.as_i64().filter(|number| (least..=most).contains(number)) {
+            return Ok(Some(number));
         }
+        let expected = if most == i64::MAX {
+            format!("an integer of at least {least}")
+        } else {
+            format!("an integer from {least} to {most}")
+        };
+        Err(refuse_value(&self.path(name), &value, &expected))
     }
 
     /// Removes a number of things: an integer that is not negative.

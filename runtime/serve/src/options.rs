@@ -44,7 +44,7 @@ impl Default for ServerOptions {
             keys: None,
             body_bytes: 8 << 20,
             header_timeout: Duration::from_secs(30),
-            body_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_mins(1),
             shutdown_timeout: Duration::from_secs(10),
             max_connections: 1024,
             max_queue: 256,

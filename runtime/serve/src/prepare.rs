@@ -35,13 +35,9 @@ impl RequestDraft {
         }
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
         let config = &app.served.config;
-        shared.generation.max_tokens = match shared.max_tokens {
-            Some(tokens) => check_length(config, parameter, longest, tokens).map(|()| tokens)?,
-            None => {
-                check_length(config, parameter, longest, 1)?;
-                default_tokens.min(config.context - longest)
-            }
-        };
+        check_length(config, parameter, longest, shared.max_tokens.unwrap_or(1))?;
+        let rest = config.context - longest;
+        shared.generation.max_tokens = shared.max_tokens.unwrap_or(default_tokens.min(rest));
         shared.generation.logprobs = logprobs.unwrap_or(0);
         if !shared.has_seed {
             shared.generation.sampling.seed = draw_number();

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tokio_stream::Stream;
 
-use super::{AnswerFormat, AnswerHead, EventReader, PreparedRequest, TextPart};
+use super::{AnswerFormat, AnswerHead, EventReader, PreparedRequest, TextPart, UsageField};
 use crate::engine::Event;
 use crate::error::ApiError;
 use crate::jobs::SubmittedJobs;
@@ -98,7 +98,7 @@ impl<F: AnswerFormat> ChunkStream<F> {
         }
         let head = self.head.clone();
         let mut body = head.body(F::CHUNK, deltas);
-        body.usage = self.params.usage.then_some(None);
+        body.usage = self.params.usage.then_some(UsageField::Later(()));
         body.vattention = report;
         self.push_event(&body);
     }
@@ -112,7 +112,7 @@ impl<F: AnswerFormat> ChunkStream<F> {
     fn push_usage(&mut self) {
         let head = self.head.clone();
         let mut body = head.body(F::CHUNK, Vec::<F::Delta>::new());
-        body.usage = Some(Some(self.reader.usage()));
+        body.usage = Some(UsageField::Complete(self.reader.usage()));
         self.push_event(&body);
     }
 
@@ -134,15 +134,14 @@ impl<F: AnswerFormat> Stream for ChunkStream<F> {
             if stream.is_finished {
                 return Poll::Ready(None);
             }
-            match ready!(stream.jobs.poll_next(context)) {
-                Some((index, event)) => stream.read(index, event),
-                None => {
-                    if stream.params.usage {
-                        stream.push_usage();
-                    }
-                    stream.finish();
-                }
+            if let Some((index, event)) = ready!(stream.jobs.poll_next(context)) {
+                stream.read(index, event);
+                continue;
             }
+            if stream.params.usage {
+                stream.push_usage();
+            }
+            stream.finish();
         }
     }
 }

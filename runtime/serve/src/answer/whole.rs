@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 
-use super::{AnswerFormat, AnswerHead, EventReader, PreparedRequest, TextPart};
+use super::{AnswerFormat, AnswerHead, EventReader, PreparedRequest, TextPart, UsageField};
 use crate::error::ApiError;
 use crate::jobs::SubmittedJobs;
 use crate::served::ServedModel;
@@ -28,7 +28,7 @@ pub(crate) async fn respond<F: AnswerFormat>(
     let choices = wholes.into_iter().enumerate();
     let choices = choices.map(|(index, whole)| format.choice(index, whole)).collect();
     let mut body = head.body(F::OBJECT, choices);
-    body.usage = Some(Some(reader.usage()));
+    body.usage = Some(UsageField::Complete(reader.usage()));
     Ok(Json(body).into_response())
 }
 

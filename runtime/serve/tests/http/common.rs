@@ -129,13 +129,10 @@ impl TestServer {
     }
 
     /// Posts a valid body, and returns the answer.
-    #[track_caller]
-    pub(crate) fn ask(&self, path: &str, body: Value) -> impl Future<Output = Value> {
-        async move {
-            let reply = self.post(path, &body).await;
-            assert_eq!(reply.status, 200, "{body}: {}", reply.text);
-            reply.json()
-        }
+    pub(crate) async fn ask(&self, path: &str, body: Value) -> Value {
+        let reply = self.post(path, &body).await;
+        assert_eq!(reply.status, 200, "{body}: {}", reply.text);
+        reply.json()
     }
 }
 

@@ -176,8 +176,7 @@ async fn shutdown_cancels_what_does_not_end_in_time() {
 
 #[tokio::test]
 async fn shutdown_finishes_what_ends_in_time() {
-    let options =
-        ServerOptions { shutdown_timeout: Duration::from_secs(600), ..Default::default() };
+    let options = ServerOptions { shutdown_timeout: Duration::from_mins(10), ..Default::default() };
     let server = RunningServer::start(engine_options(), options);
     let body = json!({"max_tokens": 300, "ignore_eos": true, "stream": true});
     let stream = server.post(&with(&completion(), body)).await;
