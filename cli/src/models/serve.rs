@@ -31,6 +31,8 @@ const MOST_CACHE: u64 = 4 << 30;
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     check_counts(args)?;
+    // The first parallel work, such as that of the backend, would start all threads.
+    set_threads(args.threads)?;
     let backend = args.machine.find()?;
     let name = name_model(args.name.as_deref(), &args.model)?;
     let named = name_pipelines(&args.pipelines)?;
@@ -44,7 +46,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     let engine_options = engine_options(args, &checkpoint, pipelines);
     checkpoint.expect_room(0, engine_options.sequence_bytes)?;
-    set_threads(args.threads)?;
     let model = Arc::new(checkpoint.load()?);
     let ModelFiles { config, tokenizer, .. } = checkpoint;
     let tokenizer = Arc::new(tokenizer);

@@ -114,7 +114,7 @@ fn wrong_options_are_refused() {
         ("--max-queue 0", "--max-queue: 0; expected at least 1"),
         ("--threads 0", "--threads: 0; expected at least 1"),
         ("--dense-prefix 0", "--dense-prefix: 0; expected at least 1"),
-        ("--shutdown-seconds -1", "--shutdown-seconds"),
+        ("--shutdown-seconds=-1", "--shutdown-seconds"),
         ("--pipeline a=promised.toml --pipeline a=dense.toml", "--pipeline: `a` exists"),
         ("--pipeline dense.toml", "--pipeline: `dense` exists"),
         ("--pipeline nowhere.toml", "nowhere"),
