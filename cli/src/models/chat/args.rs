@@ -19,7 +19,7 @@ ends an answer or clears the line, and Ctrl-D ends the program. Through a pipe, 
 has only the answers and the texts of commands, and an error ends the program.
 
 Commands:
-  /pipeline FILE  answer with another pipeline, which reads the conversation again
+  /pipeline FILE  answer with another pipeline, given by file or name
   /reset          begin a new conversation
   /stats          show tokens, speed, density, promises and memory
   /help           list the commands
