@@ -35,7 +35,7 @@ pub struct PrefillOptions {
 
 impl Default for PrefillOptions {
     fn default() -> Self {
-        Self { block: 512, observed: 64, strategy: Strategy::Dense }
+        Self { block: 256, observed: 64, strategy: Strategy::Dense }
     }
 }
 

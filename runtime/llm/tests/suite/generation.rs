@@ -174,19 +174,19 @@ fn stop_tokens_and_end_tokens_end_a_text() {
     let ending = GenerationParams { ignore_eos: false, ..params(9) };
     let special = "special magic".to_owned();
     let expected = |stop| (special.clone(), vec![9, 10], stop);
-    assert_eq!(vocabulary.config.ends, [2]);
-    assert_eq!(force(&[9, 10, 2], &ending), expected(Stop::End(2)));
+    assert_eq!(vocabulary.config.ends, [3]);
+    assert_eq!(force(&[9, 10, 3], &ending), expected(Stop::End(3)));
     let stopping = GenerationParams { stop_token_ids: vec![12, 11], ..params(9) };
     assert_eq!(force(&[9, 10, 11], &stopping), expected(Stop::StopToken(11)));
     assert_eq!(force(&[9, 10], &params(2)), expected(Stop::Length));
-    let ignored = (special.clone(), vec![9, 2, 10], Stop::Length);
-    assert_eq!(force(&[9, 2, 10], &params(3)), ignored, "end tokens have no text");
+    let ignored = (special.clone(), vec![9, 3, 10], Stop::Length);
+    assert_eq!(force(&[9, 3, 10], &params(3)), ignored, "end tokens have no text");
     let stop = vec!["no".into(), "l magic i".into()];
     let stopping = GenerationParams { stop, ..params(9) };
     let cut = ("specia".into(), vec![9, 10, 11], Stop::StopString("l magic i".into()));
     assert_eq!(force(&[9, 10, 11], &stopping), cut);
     let withheld = ("special magic".into(), vec![9, 10, 2], Stop::Length);
-    assert_eq!(force(&[9, 10, 2], &GenerationParams { max_tokens: 3, ..stopping }), withheld);
+    assert_eq!(force(&[9, 10, 3], &GenerationParams { max_tokens: 3, ..stopping }), withheld);
 }
 
 proptest! {
