@@ -79,14 +79,14 @@ class ServerPage(unittest.TestCase):
     def test_streams_an_answer_from_the_document_and_shows_the_map(self) -> None:
         needle = Needle(seed=1, sentences=150)
         browser.choose("#model", "recall@priority")
-        self.configure(tokens=60)
+        self.configure(tokens=500)
         self.attach(needle.text)
         browser.run(OBSERVE)
         browser.type("#question", needle.question + ENTER)
         browser.wait_for(f"document.querySelector('{ANSWER}') && {IDLE}")
         self.assertIn(needle.number, browser.text(ANSWER))
         lengths = sorted(set(browser.run("return seen.answers")))
-        self.assertGreater(len(lengths), 10, "the answer arrived in few parts")
+        self.assertGreater(len(lengths), 3, "the answer was shown in few parts")
         self.assertGreater(len(set(browser.run("return seen.maps"))), 1, "the map did not change")
         rows = browser.run("return document.querySelectorAll('#map tbody tr').length")
         cells = browser.run("return document.querySelectorAll('#map td').length")
@@ -94,7 +94,7 @@ class ServerPage(unittest.TestCase):
         self.assertRegex(browser.text("#map td"), r"^[0-9.]+ %$")
         for tile in ["#speed", "#read", "#held"]:
             self.assertRegex(browser.text(tile), r"^[0-9.]+( %)?$", tile)
-        self.assertIn("answer 60", browser.text("#facts"))
+        self.assertIn("answer 500", browser.text("#facts"))
         self.assertTrue(browser.run("return document.getElementById('error').hidden"))
 
     def test_switches_the_map_to_error_bars_and_to_an_earlier_token(self) -> None:
@@ -103,10 +103,9 @@ class ServerPage(unittest.TestCase):
         self.attach(Needle(seed=2, sentences=150).text)
         browser.type("#question", "What is the special magic number?" + ENTER)
         browser.wait_for(f"document.querySelector('{ANSWER}') && {IDLE}")
-        shares = browser.run("return document.getElementById('map').innerText")
+        browser.wait_for("document.getElementById('map').innerText.includes('%')")
         browser.click("input[value=bar] + span")
-        browser.wait_for("document.getElementById('map').innerText !== arguments[0]", shares)
-        self.assertNotIn("%", browser.text("#map"))
+        browser.wait_for("!document.getElementById('map').innerText.includes('%')")
         bars = browser.run("return document.getElementById('map').innerText")
         last = browser.text("#step")
         browser.type("#steps", "\ue011")  # the key Home

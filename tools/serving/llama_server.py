@@ -109,3 +109,4 @@ class LlamaServer:
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait()
+        self.output.close()

@@ -90,6 +90,8 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
+        finally:
+            self.output.close()
 
 
 def recall_options() -> list[str | Path]:

@@ -90,16 +90,18 @@ function appendMessage(role, text, note = "") {
   find("hint").hidden = true;
   const item = appendElement(messages, "article", `message ${role}`);
   appendElement(item, "h2", "", role === "user" ? "You" : find("model").value);
-  const parts = { item, text: appendElement(item, "p", "text", text) };
+  const parts = { item, text: appendElement(item, "p", "text", text), arrived: "" };
   parts.note = appendElement(item, "p", "note", note);
   messages.scrollTop = messages.scrollHeight;
   return parts;
 }
 
-/** Adds to an answer, and keeps its end in view unless the reader scrolled up. */
-function appendText(answer, text) {
+/** Shows the text that arrived, and keeps its end in view unless the reader scrolled up. */
+function showText(answer) {
+  if (answer.arrived === "") return;
   const below = messages.scrollHeight - messages.scrollTop - messages.clientHeight;
-  answer.text.append(text);
+  answer.text.append(answer.arrived);
+  answer.arrived = "";
   if (below < 40) messages.scrollTop = messages.scrollHeight;
 }
 
@@ -159,14 +161,20 @@ function takeBack(question, asked, answer) {
 async function readAnswer(body, signal, answer) {
   const timing = { begin: performance.now(), first: null, last: null, tokens: 0, usage: null };
   clearReports();
-  showTiles(timing);
-  const ticking = setInterval(() => showFacts(timing), 250);
+  // Tokens can arrive faster than the page is laid out: they are shown once per frame.
+  const show = () => {
+    showText(answer);
+    showTiles(timing);
+    frame = requestAnimationFrame(show);
+  };
+  let frame = requestAnimationFrame(show);
   try {
     const response = await request("/v1/chat/completions", { method: "POST", body, signal });
     for await (const event of readEvents(response)) readEvent(event, timing, answer);
   } finally {
-    clearInterval(ticking);
     timing.end = performance.now();
+    cancelAnimationFrame(frame);
+    showText(answer);
     showTiles(timing);
   }
 }
@@ -175,7 +183,7 @@ function readEvent(event, timing, answer) {
   if (event.usage) timing.usage = event.usage;
   const choice = event.choices?.[0];
   if (!choice) return;
-  if (choice.delta?.content) appendText(answer, choice.delta.content);
+  answer.arrived += choice.delta?.content ?? "";
   if (choice.finish_reason === "length") answer.note.textContent = "ended at the maximum of tokens";
   if (choice.delta?.content || event.vattention) {
     timing.last = performance.now();
@@ -183,7 +191,6 @@ function readEvent(event, timing, answer) {
     timing.tokens += 1;
   }
   if (event.vattention) addReport(event.vattention);
-  showTiles(timing);
 }
 
 // Numbers beside the map.
@@ -194,14 +201,18 @@ function showTiles(timing) {
   const speed = tokens > 1 && seconds > 0 ? ((tokens - 1) / seconds).toFixed(1) : "–";
   const whole = timing.usage?.vattention;
   const steps = summarize();
-  find("speed").textContent = speed;
+  setText("speed", speed);
   showShare("read", whole?.read ?? steps.read);
   showShare("held", whole?.held ?? steps.held);
   showFacts(timing);
 }
 
 function showShare(id, share) {
-  find(id).textContent = share === null ? "–" : formatPercent(share);
+  setText(id, share === null ? "–" : formatPercent(share));
+}
+
+function setText(id, text) {
+  if (find(id).textContent !== text) find(id).textContent = text;
 }
 
 /** Shows the progress of an answer, and its usage at the end. */
@@ -218,8 +229,7 @@ function showFacts({ begin, first, end, usage, tokens }) {
   facts.push(`answer ${usage?.completion_tokens ?? tokens}`);
   const bar = usage?.vattention?.largest_bar;
   if (typeof bar === "number") facts.push(`largest error bar ${bar.toFixed(3)}`);
-  const text = facts.join(" · ");
-  if (find("facts").textContent !== text) find("facts").textContent = text;
+  setText("facts", facts.join(" · "));
 }
 
 // What the reader does.
