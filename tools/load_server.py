@@ -22,6 +22,12 @@ from serving.server import Server, recall_options
 
 CACHE_BYTES = 16 << 20
 MEMORY_GROWTH = 1.05
+# The allocator of glibc returns freed memory at once, so that the resident memory is what is used.
+ALLOCATOR = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -111,7 +117,8 @@ async def wait_until_idle(server: Server) -> None:
 
 async def check_server(args: argparse.Namespace, cache_bytes: int) -> list[str]:
     """Loads a server, and returns messages about faults."""
-    server, requests = Server(*recall_options(), "--cache-bytes", str(cache_bytes)), make_requests()
+    options = [*recall_options(), "--cache-bytes", str(cache_bytes)]
+    server, requests = Server(*options, variables=ALLOCATOR), make_requests()
     try:
         answers = [await complete(server.address, request) for request in requests]
         texts = [answer.text for answer in answers]
