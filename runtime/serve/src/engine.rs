@@ -50,7 +50,7 @@ pub enum Event {
     Failed(JobError),
 }
 
-/// A generated token, and the text that it completes.
+/// A generated token, and the text that it completes. A token that ends the text has no text.
 #[derive(Clone, Debug)]
 pub struct TokenEvent {
     /// The token with its log-probability; its alternatives if the parameters request some.

@@ -99,9 +99,6 @@ impl World {
                 None => logits = session.step(generated.choice.token).unwrap(),
             }
         };
-        if matches!(stop, Stop::End(_) | Stop::StopToken(_)) {
-            tokens.pop();
-        }
         text.push_str(&generator.finish().unwrap());
         Answer { text, tokens, stop, scores }
     }

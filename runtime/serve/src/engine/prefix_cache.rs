@@ -112,8 +112,8 @@ impl PrefixCache {
         self.blocks.insert(digest, CachedBlock { block, last_use: self.uses });
     }
 
-    /// Marks the blocks of a prompt as used. The last block counts as used first, so that the end of
-    /// a prompt is dropped before its beginning, without which it could not be found.
+    /// Marks the blocks of a prompt as used. The last block counts as used first, so that the end
+    /// of a prompt is dropped before its beginning, without which it could not be found.
     fn touch(&mut self, digests: &[BlockDigest]) {
         for digest in digests.iter().rev() {
             self.uses += 1;

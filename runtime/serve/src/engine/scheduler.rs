@@ -1,5 +1,5 @@
-//! Continuous batching: each iteration reads at most one block of a prompt, and runs one decode step
-//! of all other sequences together.
+//! Continuous batching: each iteration reads at most one block of a prompt, and runs one decode
+//! step of all other sequences together.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

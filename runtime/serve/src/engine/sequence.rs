@@ -212,16 +212,13 @@ impl<'m> Sequence<'m> {
         let generated = self.generator.choose(logits).map_err(job_error)?;
         let Phase::Decoding(decoding) = &mut self.phase else { return Ok(()) };
         decoding.token = generated.choice.token;
-        let ends = matches!(generated.stop, Some(Stop::End(_) | Stop::StopToken(_)));
         let kv_heads = self.context.model.config().shape.kv_heads;
         let reports = decoding.session.reports();
         let reported = self.job.reports && !reports.is_empty();
         let report = reported.then(|| report_step(reports, kv_heads));
         self.usage.completion_tokens += 1;
-        if !ends {
-            let (choice, text) = (generated.choice, generated.text);
-            self.send(Event::Token(TokenEvent { choice, text, report }));
-        }
+        let (choice, text) = (generated.choice, generated.text);
+        self.send(Event::Token(TokenEvent { choice, text, report }));
         match generated.stop {
             Some(stop) => self.finish(stop),
             None => Ok(()),
