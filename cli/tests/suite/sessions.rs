@@ -55,7 +55,7 @@ fn every_shipped_pipeline_continues_with_the_same_results() {
         generate(&world, &[&read[..], &[("--dtype", dtype), ("--save-session", dtype)]].concat());
     }
     let sizes = storages.map(|name| std::fs::metadata(world.path(name)).unwrap().len());
-    assert!(sizes[1] == sizes[2] && sizes[0] > sizes[1] * 18 / 10, "{sizes:?}");
+    assert!(sizes[1].abs_diff(sizes[2]) < 64 && sizes[0] > sizes[1] * 18 / 10, "{sizes:?}");
     for (i, path) in shipped().iter().enumerate() {
         let dtype = storages[i % 3];
         let both = [("--pipeline", path.to_str().unwrap()), ("--dtype", dtype), ("--tokens", "4")];

@@ -166,7 +166,6 @@ fn every_pipeline_and_storage_continues() {
             check_continuation(&world, &mut session, start(), &pipeline, &mut position);
             std::fs::metadata(world.path()).unwrap().len()
         });
-        // The names of the number types differ in length.
         assert!(sizes[1].abs_diff(sizes[2]) < 64 && sizes[1] < sizes[0], "{sizes:?}");
     }
 }
