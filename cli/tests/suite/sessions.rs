@@ -36,11 +36,17 @@ fn results(report: &Value) -> Value {
     keys.iter().map(|&key| report[key].clone()).collect()
 }
 
+/// Shipped pipelines without weights and layers of another model.
 fn shipped() -> Vec<PathBuf> {
     let files = std::fs::read_dir(root("configs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> =
-        files.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect();
+    let fits = |path: &PathBuf| {
+        path.extension().is_some_and(|end| end == "toml")
+            && !std::fs::read_to_string(path).unwrap().contains("../weights/")
+            && !path.ends_with("pyramid-kv.toml")
+    };
+    let mut files: Vec<PathBuf> = files.filter(fits).collect();
     files.sort();
+    assert!(files.len() > 40, "{files:?}");
     files
 }
 
