@@ -81,8 +81,8 @@ impl Matrix {
     }
 
     /// Computes `x Wᵀ` from `x` `[n, inputs]`, and writes it to `y` `[n, outputs]` or adds it.
-    /// Packed weights, and all weights if `n` is at most [`MOST_EQUAL_ROWS`], are multiplied as they
-    /// are stored. Otherwise weights in bf16 are first widened into `wide`, 4 bytes each.
+    /// Packed weights, and all weights if `n` is at most [`MOST_EQUAL_ROWS`], are multiplied as
+    /// they are stored. Otherwise weights in bf16 are first widened into `wide`, 4 bytes each.
     pub(crate) fn apply(
         &self,
         x: &LinearInputs<'_>,
@@ -104,7 +104,7 @@ impl Matrix {
         times_transposed(x, w, self.inputs, y, mode, Threads::All);
     }
 
-    /// Multiplies by the weights as they are stored. Each row's products are those of the row alone.
+    /// Multiplies by the weights as they are stored. A row's products are those of the row alone.
     fn apply_as_stored(&self, x: &LinearInputs<'_>, y: &mut [f32]) {
         match &self.weights {
             MatrixData::F32(weights) => row::multiply(x.numbers(), weights, self.inputs, y),

@@ -1,7 +1,8 @@
 //! Product of a few rows and a matrix, which a decode step computes with every weight.
 //!
 //! Each weight is read from memory once and used once per row, so memory bandwidth limits the speed
-//! of one row if all threads read in order. Weights in bf16 take half the time of f32, and are widened to f32 in registers.
+//! of one row if all threads read in order. Weights in bf16 take half the time of f32, and are
+//! widened to f32 in registers.
 
 use half::bf16;
 use multiversion::multiversion;
@@ -34,9 +35,9 @@ impl Weight for bf16 {
     }
 }
 
-/// Computes `x Wᵀ`: `x` is `[n, inputs]`, `weights` `[outputs, inputs]`, `y` `[n, outputs]`, on all
-/// threads. A row of the result depends neither on the other rows, nor on the number of threads, nor
-/// on the type in which equal weights are stored.
+/// Computes `x Wᵀ`: `x` is `[n, inputs]`, `weights` `[outputs, inputs]`, `y` `[n, outputs]`, on
+/// all threads. A row of the result depends neither on the other rows, nor on the number of
+/// threads, nor on the type in which equal weights are stored.
 pub(crate) fn multiply<W: Weight>(x: &[f32], weights: &[W], inputs: usize, y: &mut [f32]) {
     let (n, outputs) = (x.len() / inputs, weights.len() / inputs);
     assert_eq!((x.len(), weights.len()), (n * inputs, outputs * inputs));

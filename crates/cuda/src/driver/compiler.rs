@@ -83,7 +83,7 @@ impl Compiler {
         let options = Self::options(architecture);
         let text = CString::new(program.text()).map_err(|error| format!("{name}: {error}"))?;
         let file = CString::new(format!("{name}.cu")).map_err(|error| error.to_string())?;
-        let job = Job::new(&text, &file).map_err(|error| format!("NVRTC: {error}"))?;
+        let job = CompileJob::new(&text, &file).map_err(|error| format!("NVRTC: {error}"))?;
         // SAFETY: the job's program exists until it is dropped.
         let compiled = unsafe { result::compile_program(job.0, &options) };
         let log = job.log();
@@ -101,9 +101,9 @@ impl fmt::Display for Compiler {
 }
 
 /// A program handle of NVRTC.
-struct Job(sys::nvrtcProgram);
+struct CompileJob(sys::nvrtcProgram);
 
-impl Job {
+impl CompileJob {
     fn new(text: &CStr, file: &CStr) -> Result<Self, result::NvrtcError> {
         result::create_program(text, Some(file)).map(Self)
     }
@@ -127,7 +127,7 @@ impl Job {
     }
 }
 
-impl Drop for Job {
+impl Drop for CompileJob {
     fn drop(&mut self) {
         // SAFETY: the program exists, and nothing uses it afterwards. A failure leaks it.
         let _ = unsafe { result::destroy_program(self.0) };

@@ -86,8 +86,8 @@ impl PromptBlock {
         bytes
     }
 
-    /// Reads a block from the bytes of [`to_bytes`](Self::to_bytes); `None` if their number does not
-    /// match the shape, or a number is not finite.
+    /// Reads a block from the bytes of [`to_bytes`](Self::to_bytes); `None` if their number does
+    /// not match the shape, or a number is not finite.
     pub fn from_bytes(shape: BlockShape, bytes: &[u8]) -> Option<Self> {
         let [keys, values] = shape.numbers();
         let layer_bytes = 8 + 4 * (keys + values);

@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use super::filters::{Candidate, largest_logit};
+use super::filters::{TokenCandidate, largest_logit};
 
 /// Random numbers of a seed, by their position in the stream.
 #[derive(Debug)]
@@ -28,7 +28,11 @@ impl RandomNumbers {
 
 /// Returns the token at the share `position`, in [0, 1), of the cumulative softmax of the
 /// candidates' logits, divided by the temperature.
-pub(super) fn draw_at(candidates: &[Candidate], temperature: f32, position: f64) -> Option<u32> {
+pub(super) fn draw_at(
+    candidates: &[TokenCandidate],
+    temperature: f32,
+    position: f64,
+) -> Option<u32> {
     let (largest, temperature) = (largest_logit(candidates), f64::from(temperature));
     let weights = candidates
         .iter()

@@ -6,7 +6,7 @@ use super::SamplingParams;
 
 /// Token that may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Candidate {
+pub(super) struct TokenCandidate {
     pub(super) token: u32,
     pub(super) logit: f32,
 }
@@ -19,11 +19,11 @@ const FIRST_SELECTION: usize = 64;
 ///
 /// Cost: a pass over the logits per filter that is on. With `top_p`, the tokens of the result are
 /// sorted as well, and up to three times as many others.
-pub(super) fn filter(logits: &[f32], params: &SamplingParams) -> Vec<Candidate> {
+pub(super) fn filter(logits: &[f32], params: &SamplingParams) -> Vec<TokenCandidate> {
     let candidates = logits.iter().enumerate();
     let candidates = candidates.filter(|&(_, &logit)| logit > f32::NEG_INFINITY);
-    let mut candidates: Vec<Candidate> =
-        candidates.map(|(token, &logit)| Candidate { token: token as u32, logit }).collect();
+    let mut candidates: Vec<TokenCandidate> =
+        candidates.map(|(token, &logit)| TokenCandidate { token: token as u32, logit }).collect();
     keep_top_k(&mut candidates, params.top_k);
     keep_top_p(&mut candidates, f64::from(params.top_p));
     keep_min_p(&mut candidates, f64::from(params.min_p));
@@ -33,31 +33,31 @@ pub(super) fn filter(logits: &[f32], params: &SamplingParams) -> Vec<Candidate> 
 }
 
 /// Largest logit; -∞ if there are no candidates.
-pub(super) fn largest_logit(candidates: &[Candidate]) -> f64 {
+pub(super) fn largest_logit(candidates: &[TokenCandidate]) -> f64 {
     let logits = candidates.iter().map(|candidate| candidate.logit);
     f64::from(logits.fold(f32::NEG_INFINITY, f32::max))
 }
 
 /// Orders by descending logit; of equal logits, the lower token comes first.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "slices pass items by reference")]
-fn compare(a: &Candidate, b: &Candidate) -> Ordering {
+fn compare(a: &TokenCandidate, b: &TokenCandidate) -> Ordering {
     let by_logit = b.logit.partial_cmp(&a.logit).expect("no candidate has NaN");
     by_logit.then(a.token.cmp(&b.token))
 }
 
-fn keep_top_k(candidates: &mut Vec<Candidate>, count: usize) {
+fn keep_top_k(candidates: &mut Vec<TokenCandidate>, count: usize) {
     if count > 0 && count < candidates.len() {
         candidates.select_nth_unstable_by(count - 1, compare);
         candidates.truncate(count);
     }
 }
 
-fn keep_top_p(candidates: &mut Vec<Candidate>, share: f64) {
+fn keep_top_p(candidates: &mut Vec<TokenCandidate>, share: f64) {
     if share >= 1.0 || candidates.is_empty() {
         return;
     }
     let largest = largest_logit(candidates);
-    let weight = |candidate: &Candidate| (f64::from(candidate.logit) - largest).exp();
+    let weight = |candidate: &TokenCandidate| (f64::from(candidate.logit) - largest).exp();
     let total: f64 = candidates.iter().map(weight).sum();
     // Tokens of less than this weight have at most the share `1 - share` together, so the others
     // suffice. The factor covers rounding.
@@ -81,7 +81,7 @@ fn keep_top_p(candidates: &mut Vec<Candidate>, share: f64) {
     }
 }
 
-fn keep_min_p(candidates: &mut Vec<Candidate>, share: f64) {
+fn keep_min_p(candidates: &mut Vec<TokenCandidate>, share: f64) {
     if share > 0.0 {
         let least = largest_logit(candidates) + share.ln();
         candidates.retain(|candidate| f64::from(candidate.logit) >= least);

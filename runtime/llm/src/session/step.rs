@@ -40,7 +40,7 @@ impl Session<'_> {
         for batch in batch.chunks_mut(MOST_EQUAL_ROWS) {
             let tokens = batch
                 .iter_mut()
-                .map(|(session, token)| NewTokens::new(session, std::slice::from_ref(token)));
+                .map(|(session, token)| StepTokens::new(session, std::slice::from_ref(token)));
             results.extend(run(tokens.collect(), Positions::Last));
         }
         results
@@ -79,7 +79,7 @@ impl Session<'_> {
     }
 
     fn add(&mut self, tokens: &[u32], positions: Positions) -> Result<Vec<f32>> {
-        let mut results = run(vec![NewTokens::new(self, tokens)], positions);
+        let mut results = run(vec![StepTokens::new(self, tokens)], positions);
         results.pop().expect("a result for each sequence")
     }
 }
@@ -94,7 +94,7 @@ enum Positions {
 }
 
 /// New tokens of one sequence, at least one.
-struct NewTokens<'b, 'm> {
+struct StepTokens<'b, 'm> {
     session: &'b mut Session<'m>,
     tokens: &'b [u32],
     classes: Option<Vec<TokenClass>>,
@@ -114,7 +114,7 @@ impl Positions {
     }
 }
 
-impl<'b, 'm> NewTokens<'b, 'm> {
+impl<'b, 'm> StepTokens<'b, 'm> {
     /// Checks the tokens; wrong tokens are a failure.
     fn new(session: &'b mut Session<'m>, tokens: &'b [u32]) -> Self {
         let checked = session.check_not_lost();
@@ -175,7 +175,7 @@ fn attend(
 }
 
 /// Adds tokens to sequences of one model, and returns the logits of each sequence.
-fn run(mut batch: Vec<NewTokens<'_, '_>>, positions: Positions) -> Vec<Result<Vec<f32>>> {
+fn run(mut batch: Vec<StepTokens<'_, '_>>, positions: Positions) -> Vec<Result<Vec<f32>>> {
     let logits = keep_awake(|| {
         let mut active: Vec<_> = batch.iter_mut().filter(|it| it.failure.is_none()).collect();
         let Some(model) = active.first().map(|first| first.session.model) else {
@@ -185,7 +185,7 @@ fn run(mut batch: Vec<NewTokens<'_, '_>>, positions: Positions) -> Vec<Result<Ve
         model.logits(&select_rows(&x, &active, positions))
     });
     let mut logits = logits.as_slice();
-    let finish = |new: NewTokens<'_, '_>| {
+    let finish = |new: StepTokens<'_, '_>| {
         if !new.started {
             return Err(new.failure.expect("tokens that were refused"));
         }
@@ -199,7 +199,7 @@ fn run(mut batch: Vec<NewTokens<'_, '_>>, positions: Positions) -> Vec<Result<Ve
 
 /// Runs all layers for the tokens of all sequences, and returns the output of the last layer,
 /// `[tokens, hidden_size]`.
-fn run_layers(model: &Model, batch: &mut [&mut NewTokens<'_, '_>]) -> Vec<f32> {
+fn run_layers(model: &Model, batch: &mut [&mut StepTokens<'_, '_>]) -> Vec<f32> {
     let mut x = Vec::new();
     for new in &mut *batch {
         new.started = true;
@@ -226,7 +226,7 @@ fn run_layers(model: &Model, batch: &mut [&mut NewTokens<'_, '_>]) -> Vec<f32> {
 }
 
 /// Returns the rows of `x`, `[tokens, hidden_size]`, whose logits are requested.
-fn select_rows(x: &[f32], batch: &[&mut NewTokens<'_, '_>], positions: Positions) -> Vec<f32> {
+fn select_rows(x: &[f32], batch: &[&mut StepTokens<'_, '_>], positions: Positions) -> Vec<f32> {
     let tokens: usize = batch.iter().map(|new| new.tokens.len()).sum();
     let hidden = x.len() / tokens;
     let (mut selected, mut end) = (Vec::new(), 0);
@@ -271,7 +271,7 @@ impl TokenRows {
 
     /// Computes a layer's attention for all sequences in parallel. The output of a sequence that
     /// fails is not meaningful.
-    fn attend(&mut self, layer: usize, batch: &mut [&mut NewTokens<'_, '_>]) {
+    fn attend(&mut self, layer: usize, batch: &mut [&mut StepTokens<'_, '_>]) {
         let Self { count, queries, keys, values, attended } = self;
         let width = attended.len() / *count;
         let mut work = Vec::with_capacity(batch.len());
