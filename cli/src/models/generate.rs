@@ -48,10 +48,12 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let checkpoint = ModelFiles::open(&args.answering.model)?;
     fits_model(&entry, &checkpoint.layers(), &*backend)
         .map_err(|reason| Failure::input(format!("{}: {reason}", entry.file)))?;
-    let mut session_files = SessionFiles::open(args, &checkpoint, &entry.pipeline, &reading)?;
+    let storage = args.answering.dtype;
+    let mut session_files =
+        SessionFiles::open(&args.saved, storage, &checkpoint, &entry.pipeline, &reading)?;
     let request = Request::new(args, &checkpoint, &session_files)?;
     let generator = request.start_answer(&checkpoint)?;
-    let (config, storage) = (&checkpoint.config, args.answering.dtype);
+    let config = &checkpoint.config;
     let rows = |tokens| row_bytes(&config.shape, storage, config.layers, tokens);
     // With --steps, the sequence is stored three times: for the pipeline, for the dense attention
     // that measures its errors, and for the dense answer.
@@ -152,9 +154,9 @@ fn answer(
     files: &mut SessionFiles,
 ) -> Result<(Generation, Duration), Failure> {
     let begin = Instant::now();
-    let mut logits = files.read(stream.session, request)?;
+    let mut logits = files.read(stream.session, &request.dense)?;
     let prefill = begin.elapsed();
-    files.save(stream.session, request, &logits)?;
+    files.save(stream.session, &request.dense, &request.context_text, &logits)?;
     stream.interrupt.stop_work_first();
     stream.tally.start_step();
     for &token in &request.sparse {

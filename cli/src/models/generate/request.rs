@@ -81,9 +81,8 @@ impl Request {
             logprobs: args.logprobs.unwrap_or(0),
             ..args.sampling.to_params(args.tokens)?
         };
-        let request = Self { dense, sparse, params, context_text: text, context };
-        files.check(&request)?;
-        Ok(request)
+        files.check(&dense)?;
+        Ok(Self { dense, sparse, params, context_text: text, context })
     }
 
     /// Returns the maximum number of tokens of the sequence.

@@ -3,14 +3,12 @@
 use std::io::BufWriter;
 use std::path::PathBuf;
 
-use vattention::PipelineConfig;
 use vattention::trace::write_beside_with;
+use vattention::{PipelineConfig, Storage};
 use vattention_llm::{
     PrefillOptions, SavedSession, Session, SessionContent, SessionOrigin, model_digest,
 };
 
-use super::args::GenerateArgs;
-use super::request::Request;
 use crate::fail::Failure;
 use crate::models::checkpoint::ModelFiles;
 use crate::progress;
@@ -37,12 +35,13 @@ pub(super) struct SessionFiles {
 impl SessionFiles {
     /// Opens the file of `--session`.
     pub(super) fn open(
-        args: &GenerateArgs,
+        args: &SavedSessionArgs,
+        storage: Storage,
         checkpoint: &ModelFiles<'_>,
         pipeline: &PipelineConfig,
         prefill: &PrefillOptions,
     ) -> Result<Self, Failure> {
-        let SavedSessionArgs { session, save_session } = &args.saved;
+        let SavedSessionArgs { session, save_session } = args;
         let saved = session.as_deref().map(SavedSession::open).transpose()?;
         let save_to = save_session.clone();
         let is_used = saved.is_some() || save_to.is_some();
@@ -50,7 +49,7 @@ impl SessionFiles {
         let pipeline = toml::to_string(pipeline).map_err(Failure::input)?;
         let origin = SessionOrigin { model, pipeline };
         if let Some(saved) = &saved {
-            saved.check_origin(&origin, args.answering.dtype, prefill)?;
+            saved.check_origin(&origin, storage, prefill)?;
         }
         Ok(Self { saved, save_to, origin })
     }
@@ -67,40 +66,41 @@ impl SessionFiles {
         }
     }
 
-    /// Refuses a saved session whose tokens are not those that the request reads densely.
-    pub(super) fn check(&self, request: &Request) -> Result<(), Failure> {
+    /// Refuses a saved session whose tokens are not those that a request reads densely.
+    pub(super) fn check(&self, dense: &[u32]) -> Result<(), Failure> {
         let Some(saved) = &self.saved else { return Ok(()) };
-        saved.check_tokens(&request.dense)?;
+        saved.check_tokens(dense)?;
         Ok(())
     }
 
-    /// Reads the dense part of a request, after the tokens of the saved session if there is one.
+    /// Reads the tokens of the dense part of a request, after those of the saved session if there is
+    /// one.
     /// Returns the logits after it.
     pub(super) fn read(
         &mut self,
         session: &mut Session<'_>,
-        request: &Request,
+        dense: &[u32],
     ) -> Result<Vec<f32>, Failure> {
         let bar = progress::bar("layers");
         let show = |done, total| progress::show(&bar, done, total);
         let logits = match &mut self.saved {
-            Some(saved) => session.prefill_after(saved, &self.origin, &request.dense, show),
-            None => session.prefill_with(&request.dense, show),
+            Some(saved) => session.prefill_after(saved, &self.origin, dense, show),
+            None => session.prefill_with(dense, show),
         }?;
         bar.finish_and_clear();
         Ok(logits)
     }
 
-    /// Saves a session that has read the dense part of a request.
+    /// Saves a session that has read the dense part of a request, and the text of its context.
     pub(super) fn save(
         &self,
         session: &Session<'_>,
-        request: &Request,
+        dense: &[u32],
+        context: &str,
         logits: &[f32],
     ) -> Result<(), Failure> {
         let Some(path) = &self.save_to else { return Ok(()) };
-        let content =
-            SessionContent { tokens: &request.dense, logits, text: Some(&request.context_text) };
+        let content = SessionContent { tokens: dense, logits, text: Some(context) };
         write_beside_with(path, |file| -> Result<(), Failure> {
             let saved = session.save(BufWriter::new(file), &self.origin, &content);
             saved.map_err(|error| Failure::input(format!("{}: {error}", path.display())))

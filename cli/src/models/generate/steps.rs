@@ -154,7 +154,7 @@ impl DenseComparison {
         files: &mut SessionFiles,
         answer: &Generation,
     ) -> Result<Self, Failure> {
-        let logits = files.read(&mut session, request)?;
+        let logits = files.read(&mut session, &request.dense)?;
         let mut logits = session.steps(logits, &request.sparse)?;
         let bar = progress::bar("tokens by dense attention");
         let end = match answer.stop {

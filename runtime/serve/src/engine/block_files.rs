@@ -8,7 +8,8 @@ use std::time::SystemTime;
 use sha2::{Digest as _, Sha256};
 use vattention_llm::{BlockShape, PromptBlock};
 
-use super::prefix_cache::BlockDigest;
+/// Digest of a model and of all tokens of a prompt up to the end of a block.
+pub(super) type BlockDigest = [u8; 32];
 
 /// First bytes of a file: the format and its version.
 const MAGIC: &[u8; 16] = b"vattention-blk-1";

@@ -9,10 +9,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use vattention_llm::{PromptBlock, PromptReader};
 
-use super::block_files::BlockFiles;
-
-/// Digest of a model and of all tokens of a prompt up to the end of a block.
-pub(super) type BlockDigest = [u8; 32];
+use super::block_files::{BlockDigest, BlockFiles};
 
 /// Blocks in memory, and in files if there is a folder for them.
 pub(super) struct PrefixCache {
