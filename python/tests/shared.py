@@ -10,6 +10,7 @@ from vattention import Attention, Pipeline
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
 TRACE = ROOT / "data" / "smollm2.safetensors"
+RECALL = ROOT / "models" / "recall"
 
 DENSE = Pipeline.parse("", name="dense")
 

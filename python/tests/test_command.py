@@ -4,14 +4,15 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
-from shared import CONFIGS, TRACE
+from shared import CONFIGS, RECALL, TRACE
 
 from vattention import _vattention
 
-COMMAND = [sys.executable, "-P", "-m", "vattention._command"]
+COMMAND = [sys.executable, "-P", "-m", "vattention"]
 
 # Time limit that only a hanging command exceeds, even on a busy machine.
 PATIENCE = 600
@@ -81,3 +82,18 @@ def test_ctrl_c(tmp_path):
     assert process.returncode == 130
     assert b"nothing was stored. With --results FILE" in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ends the server by SIGTERM")
+def test_serve():
+    words = ["serve", "--model", RECALL, "--name", "recall", "--port", "0"]
+    process = subprocess.Popen([*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True)
+    try:
+        ready = process.stderr.readline()
+        address = ready[ready.index("http://") :].split(";")[0].strip()
+        with urllib.request.urlopen(f"{address}/v1/models", timeout=PATIENCE) as reply:
+            assert '"recall@dense"' in reply.read().decode()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=PATIENCE) == 0
+    finally:
+        process.kill()
