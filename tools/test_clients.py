@@ -22,6 +22,7 @@ KEY = "the-key-of-the-test"
 DENSE, SPARSE = "recall@dense", "recall@priority"
 CASES = [Needle(seed, sentences=100) for seed in range(6)]
 
+
 def setUpModule() -> None:
     global server, client
     with tempfile.NamedTemporaryFile("w") as keys:

@@ -414,9 +414,7 @@ def test_no_node_is_large_enough(cluster, environment, tmp_path):
     ]:
         code, _, said = Run(cluster, environment, tmp_path, *words, "--wait", "2").end()
         assert (
-            code == 2
-            and f"the resources of a task: {needed}; " in said
-            and "1 cores, " in said
+            code == 2 and f"the resources of a task: {needed}; " in said and "1 cores, " in said
         ), said
 
 
