@@ -133,7 +133,7 @@ fn restored_sequences_compute_the_same_steps() {
 #[test]
 fn rows_of_a_device_are_restored() {
     let Some(emulator) = common::emulator() else { return };
-    let config = load(&common::root("configs/quest.toml")).unwrap();
+    let config = load(common::root("configs/quest.toml")).unwrap();
     check(&RandomLayer::new(), &Gpu::new(emulator), &config, Storage::F16);
 }
 
@@ -152,6 +152,7 @@ fn rows_are_those_that_were_stored() {
         assert_eq!(attention.read_rows(7..7).unwrap().keys.dim(), (2, 0, 32));
         let exact = all.keys == layer.keys.slice(s![.., ..PROMPT, ..]);
         assert_eq!(exact, storage == Storage::F32, "{storage}");
+        #[allow(clippy::reversed_empty_ranges, reason = "such a range is refused")]
         for range in [0..PROMPT + 1, 5..4] {
             let message = attention.read_rows(range).unwrap_err().to_string();
             assert!(message.contains("a range within 0..640"), "{message}");
@@ -163,7 +164,7 @@ fn rows_are_those_that_were_stored() {
 fn freed_rows_and_foreign_states_are_refused() {
     let layer = RandomLayer::new();
     let options = Options { free_evicted: true, page_size: PageSize::Small, ..Options::default() };
-    let evicts = load(&common::root("configs/streaming-llm.toml")).unwrap();
+    let evicts = load(common::root("configs/streaming-llm.toml")).unwrap();
     let cpu = backend("cpu").unwrap();
     let mut attention = cpu.start(&evicts, MODEL_LAYER, SHAPE, &options).unwrap();
     layer.append(&mut *attention, 0..PROMPT);

@@ -71,7 +71,7 @@ impl ChatTemplate {
     /// [`Error::Checkpoint`] if the template raises an exception, fails, or exceeds its limit of
     /// steps.
     pub fn render_messages(&self, request: &ChatMessages<'_>) -> Result<String> {
-        let variables = request.to_variables(&self.texts)?;
+        let variables = request.collect_variables(&self.texts)?;
         let render = || self.environment.get_template(NAME)?.render(Value::from(variables));
         let rendered =
             environment::with_deep_stack(render).map_err(|error| Error::file(&self.path, error))?;

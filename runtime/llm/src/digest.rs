@@ -1,5 +1,6 @@
 //! Digest of a checkpoint, by which files that depend on a model recognize it.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -39,7 +40,12 @@ pub fn model_digest(path: &Path) -> Result<String> {
 
 /// Returns bytes as hexadecimal digits.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut hex = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
 }
 
 fn add_file(digest: &mut Sha256, path: &Path) -> std::io::Result<()> {

@@ -255,7 +255,7 @@ mod tests {
         let product = |p, q| -> f32 {
             let rotate = |p| {
                 let mut row: Vec<f32> = (1..=8).map(|i| i as f32).collect();
-                rope.table(p..p + 1).all().rotate(&mut row);
+                rope.table(p..=p).all().rotate(&mut row);
                 row
             };
             rotate(p).iter().zip(rotate(q)).map(|(a, b)| a * b).sum()

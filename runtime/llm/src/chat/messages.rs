@@ -30,7 +30,10 @@ pub struct ChatMessages<'a> {
 
 impl ChatMessages<'_> {
     /// Returns the variables of the template.
-    pub(super) fn to_variables(&self, texts: &SpecialTexts) -> Result<BTreeMap<String, Value>> {
+    pub(super) fn collect_variables(
+        &self,
+        texts: &SpecialTexts,
+    ) -> Result<BTreeMap<String, Value>> {
         if self.messages.is_empty() {
             return Err(Error::input("messages", "there are none; expected at least one"));
         }

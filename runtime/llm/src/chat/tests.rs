@@ -90,7 +90,10 @@ fn conversations_are_as_jinja2_renders_them() {
                 _ if messages[0]["content"].is_array() => assert!(rendered.is_err(), "an image"),
                 Json::String(expected) => assert_eq!(&rendered.unwrap(), expected, "{what}"),
                 _ => {
-                    assert!(rendered.unwrap_err().to_string().starts_with("model: `key`"), "{what}")
+                    assert!(
+                        rendered.unwrap_err().to_string().starts_with("model: `key`"),
+                        "{what}"
+                    );
                 }
             }
         }

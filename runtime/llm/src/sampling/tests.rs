@@ -283,7 +283,9 @@ fn penalties_follow_their_definitions() {
         ..SamplingParams::default()
     };
     let mut history = TokenHistory::new(&params, &[0, 1, u32::MAX]);
-    [2, 2, 3].into_iter().for_each(|token| history.push(token));
+    for token in [2, 2, 3] {
+        history.push(token);
+    }
     let mut logits = [4.0, -4.0, 4.0, -4.0, 4.0];
     history.penalise(&mut logits);
     assert_eq!(logits, [2.0, -8.0, 2.0 - 1.0, -8.0 - 0.75, 4.0]);

@@ -1,5 +1,6 @@
 //! Files of prompts' blocks, which survive a restart.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -81,7 +82,11 @@ impl BlockFiles {
     }
 
     fn path(&self, digest: &BlockDigest) -> PathBuf {
-        let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut name = String::new();
+        for byte in digest {
+            // Writing to a string cannot fail.
+            let _ = fmt::Write::write_fmt(&mut name, format_args!("{byte:02x}"));
+        }
         self.folder.join(name).with_extension(EXTENSION)
     }
 
