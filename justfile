@@ -104,7 +104,7 @@ prefill *ARGS:
     .venv-prefill/bin/python tools/bench_prefill.py --json prefill.json {{ARGS}}
 
 # Needs Debian's apt-get for Chromium, and 0.7 GB of Python packages outside this folder.
-# Test the server in a browser, with clients that people use, and under load.
+# Test the server in a browser, with published clients, and under load.
 server:
     cargo build --release -p vattention-cli
     python3 tools/test_page.py
@@ -112,7 +112,7 @@ server:
     python3 tools/load_server.py
 
 # Needs Python, Debian's apt-get and a C++ compiler; installs into .venv-serve.
-# Measure the server beside llama.cpp's, on a real model.
+# Measure the server's speed beside llama.cpp's, on a real model.
 serve *ARGS:
     python3 tools/get_smollm2.py
     python3 tools/get_prose.py

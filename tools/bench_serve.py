@@ -9,10 +9,10 @@
 C++ compiler. Both servers stay loaded, and one computes at a time; the contenders alternate in each
 round. Prompts are lists of tokens, so that both servers read the same ones.
 
-Tokens per second are those of all streams together, while all of them decode. Their prompts come
-from the caches of the servers: keys and values are the same for all contenders, so that the numbers
-show decoding alone. The time to the first token is measured with one stream: cold with a prompt
-that the server has not seen, cached with the same prompt again.
+Tokens per second are those of all streams together, while all of them decode. Both servers have the
+prompts in their caches, so that the numbers show decoding alone. The time to the first token is
+measured with one stream: cold with a prompt that the server has not seen, cached with the same
+prompt again.
 """
 
 import argparse
@@ -45,10 +45,10 @@ def parse_arguments() -> argparse.Namespace:
         type=Path,
         default=BINARY,
         metavar="FILE",
-        help="the other server; `none` times this program alone",
+        help="the other server; `none` times `vattention serve` alone",
     )
     parser.add_argument(
-        "--vattention", type=Path, default=find_binary(), metavar="FILE", help="this program"
+        "--vattention", type=Path, default=find_binary(), metavar="FILE", help="the command"
     )
     parser.add_argument("--pipeline", type=Path, default=PRIORITY, metavar="FILE")
     parser.add_argument("--contexts", type=counts, default=[512, 4096, 8000], metavar="TOKENS")
@@ -103,7 +103,7 @@ async def time_streams(contender: Contender, prompts: list[list[int]], tokens: i
 
 
 async def time_first_token(contender: Contender, prompt: list[int]) -> dict:
-    """Times the first token of a prompt that the server has not seen, and of the same again."""
+    """Times the first token of a prompt that the server has not seen, then with the same prompt."""
     seconds = []
     for _ in range(2):
         answer = await contender.answer(prompt, 2)
@@ -112,7 +112,7 @@ async def time_first_token(contender: Contender, prompt: list[int]) -> dict:
 
 
 class Prompts:
-    """Prompts from a text: those of streams begin at different places, shorter ones are parts."""
+    """Prompts from a text: one place for each stream, where prompts of all lengths begin."""
 
     def __init__(self, tokens: list[int], longest: int, streams: int) -> None:
         needed = longest * streams
@@ -155,7 +155,7 @@ async def measure(
                     found = await time_streams(contender, chosen, args.tokens)
                     key = {"context": context, "streams": streams, "round": turn}
                     rows.append({**key, "contender": contender.name, **found})
-    # The other measurements change what llama-server has in its slots, and come last.
+    # First tokens come last, because their prompts replace those in llama-server's slots.
     for context in args.contexts:
         for turn in range(args.rounds):
             for i in range(len(contenders)):
@@ -177,7 +177,7 @@ def select(rows: list[dict], field: str, **key) -> list[float]:
 
 
 def format_row(label: list, rows: list[dict], field: str, names: list[str], digits: int, **key):
-    """Formats the medians of contenders, and medians over rounds of ratios to the first one."""
+    """Formats medians of contenders, and medians over rounds of their ratios to the first one."""
     values = {name: select(rows, field, contender=name, **key) for name in names}
     cells = [*map(str, label), *(f"{median(found):.{digits}f}" for found in values.values())]
     if names[0] == PEER:

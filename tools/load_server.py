@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Load test of the server: many clients, texts of mixed lengths, a third of them disconnecting.
+"""Load test of the server: many clients, a third of whose requests disconnect.
 
     cargo build --release && python3 tools/load_server.py --seconds 60
 
 The server runs on the loopback interface with the model of `models/recall`, once without a prefix
-cache and once with a small one. Checked are that no request fails, that texts equal those of single
-requests, that memory returns to where it was before the load (without a cache), and that the cache
-keeps its limit. VATTENTION is the path of the command, if it is elsewhere.
+cache and once with a small one. The test checks that no request fails, that texts equal those of
+single requests, that memory returns to its size before the load (without a cache), and that the
+cache keeps its limit. VATTENTION is the path of the command, if it is elsewhere.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from serving.server import Server, recall_options
 
 CACHE_BYTES = 16 << 20
 MEMORY_GROWTH = 1.05
-# The allocator of glibc returns freed memory at once, so that the resident memory is what is used.
+# Settings with which glibc returns freed memory immediately, so that resident memory is in use.
 ALLOCATOR = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": "65536",
@@ -33,8 +33,8 @@ ALLOCATOR = {
 def parse_arguments() -> argparse.Namespace:
     shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
-    parser.add_argument("--seconds", type=float, default=60, help="duration of each of the loads")
-    parser.add_argument("--warm-up", type=float, default=10, help="seconds of load before it")
+    parser.add_argument("--seconds", type=float, default=60, help="duration of each load")
+    parser.add_argument("--warm-up", type=float, default=10, help="seconds of load before each")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()

@@ -21,7 +21,7 @@ KEY = "the-key-of-the-test"
 ANSWER = ".assistant:last-of-type .text"
 MARKUP = '<img src="/none" onerror="document.title = \'broken\'"> & <b>bold</b>'
 
-# Notes the length of the answer and the map at each change.
+# Records the length of the answer and the map at each change.
 OBSERVE = """
 window.seen = { answers: [], maps: [] };
 const note = (id, list, read) => new MutationObserver(() => list.push(read()))
@@ -31,7 +31,7 @@ note("messages", seen.answers,
 note("map", seen.maps, () => document.getElementById("map").innerText);
 """
 
-# Makes the next requests fail, or answer with texts, in the form of the API.
+# Replaces the next responses by a text or an error, in the form of the API.
 ANSWER_WITH = """
 const [status, text] = arguments;
 const chunk = { choices: [{ index: 0, delta: { content: text }, finish_reason: null }] };
@@ -66,7 +66,7 @@ class ServerPage(unittest.TestCase):
         browser.wait_for("document.getElementById('model').options.length > 0")
 
     def configure(self, tokens: int) -> None:
-        """Lets answers have exactly this number of tokens, which are the likeliest ones."""
+        """Makes answers consist of exactly this number of most likely tokens."""
         browser.click("#settings summary")
         browser.type("#temperature", "0", clear=True)
         browser.type("#max_completion_tokens", str(tokens), clear=True)

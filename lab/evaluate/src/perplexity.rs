@@ -1,6 +1,6 @@
 //! Log-likelihood of a text whose tokens are read by pipelines, beside dense attention.
 //!
-//! The text is cut into windows. Dense attention reads the first tokens of each window at once.
+//! The text is cut into windows. Dense attention reads the first tokens of each window in one pass.
 //! The other tokens are read one by one, by dense attention and by each pipeline, and after each of
 //! them the log-probability of the next token is recorded. The dense baseline reads them one by
 //! one, too, so that attention is the only difference to a pipeline.
@@ -41,7 +41,7 @@ pub struct PerplexityTest<'a> {
     pub options: Options,
 }
 
-/// Reason for which not all windows were read.
+/// Reason for an early end of a measurement.
 enum Ended {
     /// The caller stopped the measurement.
     Stopped,
@@ -61,10 +61,11 @@ impl From<vattention_experiments::Error> for Ended {
 }
 
 impl PerplexityTest<'_> {
-    /// Scores the windows of a text, whose tokens do not include the first tokens of windows.
-    /// Windows with stored results are not read again. `observe` is called after each scored token
-    /// with the number of the tokens so far and of all tokens. If it breaks, the measurement stops
-    /// at the end of the window, and the report is about the windows that this call has read.
+    /// Scores the windows of a text. `text` does not include
+    /// [the tokens that begin each window](PerplexityWindows::before). Windows with stored results
+    /// are not read again. `observe` is called after each scored token with the number of scored
+    /// tokens so far and in total. If `observe` breaks, the measurement stops at the end of the
+    /// window, and the report covers the windows that this call has read.
     ///
     /// Cost of a window: a prefill of its first tokens, and for each other token a step of dense
     /// attention and of each pipeline. Keys and values of all these sequences are in memory.
@@ -106,7 +107,7 @@ impl PerplexityTest<'_> {
     }
 
     /// Reads a window by dense attention and by each pipeline. `observe` is called with the number
-    /// of scored tokens so far.
+    /// of scored tokens of the window so far.
     fn score_window(
         &self,
         number: usize,

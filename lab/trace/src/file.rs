@@ -18,7 +18,7 @@ pub fn write_beside(path: &Path, bytes: &[u8]) -> Result<()> {
     write_beside_with(path, |file| file.write_all(bytes).map_err(|e| Error::file(path, e)))
 }
 
-/// Writes `path` like [`write_beside`], with the content that `write` writes.
+/// Writes `path` as [`write_beside`] does, with the content that `write` writes to the file.
 ///
 /// # Errors
 /// The errors of `write`, and [`Error::File`] if the folder or the file cannot be written.

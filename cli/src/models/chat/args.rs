@@ -14,9 +14,10 @@ use crate::pipelines::Changes;
 
 const HELP: &str = "\
 Each line of standard input is a message; a line that ends in a backslash continues on the next \
-one. At a terminal, pasted text can have several lines, arrow keys recall earlier ones, Ctrl-C \
-ends an answer or clears the line, and Ctrl-D ends the program. Through a pipe, standard output \
-has only the answers and the texts of commands, and an error ends the program.
+one. At a terminal, pasted text can have several lines, and arrow keys recall earlier messages. \
+Ctrl-C ends an answer or clears the line; a second Ctrl-C during an answer ends the program, as \
+Ctrl-D does at the prompt. Through a pipe, standard output has only the answers and the output of \
+commands, and an error ends the program.
 
 Commands:
   /pipeline FILE  answer with another pipeline, given by file or name
@@ -25,17 +26,17 @@ Commands:
   /help           list the commands
   /quit           end the program
 
-Dense attention reads the first message, or the conversation after /pipeline. The pipeline \
+Dense attention reads the first message and, after /pipeline, the whole conversation. The pipeline \
 computes the answers, and reads the later messages. If the chat template changes earlier messages, \
-such as by removing a model's thoughts, dense attention reads the conversation again, and a note \
-says so.
+for example by removing a model's reasoning, dense attention reads the conversation again, and a \
+note reports it.
 
 The defaults of sampling are llama.cpp's; --temperature 0 always chooses the most likely token. \
-The n-th answer draws with the seed --seed + n - 1.
+The seed of the n-th answer is --seed + n - 1.
 
 --messages answers the last message of a file: a JSON list of messages with role and content, or \
-an object with messages, tools and chat_template_kwargs. Its --json has the fields of \
-`vattention generate`.";
+an object with messages, tools and chat_template_kwargs. --json then writes the fields of \
+`vattention generate --json`.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -59,7 +60,7 @@ pub(crate) struct ChatArgs {
     /// File of a chat template in Jinja, instead of the model's own.
     #[arg(long, value_name = "FILE")]
     pub(super) template: Option<PathBuf>,
-    /// JSON object of further variables for the template, such as {"enable_thinking": false}.
+    /// JSON object with more variables for the template, such as {"enable_thinking": false}.
     #[arg(long, value_name = "JSON", value_parser = parse_variables)]
     pub(super) chat_template_kwargs: Option<Map<String, Value>>,
     /// Answer the last message of this JSON file, instead of reading standard input.

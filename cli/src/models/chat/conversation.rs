@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use vattention_llm::{ChatMessages, ChatTemplate};
 
-/// Messages so far, and everything else that the template renders.
+/// Messages so far, and the other inputs of the template.
 pub(super) struct Conversation {
     pub(super) template: ChatTemplate,
     /// System message; `None` for the template's default.
@@ -12,7 +12,7 @@ pub(super) struct Conversation {
     pub(super) messages: Vec<Value>,
     /// Tools that the model may call.
     pub(super) tools: Option<Value>,
-    /// Further variables of the template.
+    /// Variables of the template besides these.
     pub(super) variables: Map<String, Value>,
 }
 
@@ -27,17 +27,17 @@ impl Conversation {
         self.messages.push(json!({"role": "assistant", "content": text}));
     }
 
-    /// Removes the last message, which cannot be answered.
+    /// Removes the last message, which got no answer.
     pub(super) fn take_back(&mut self) {
         self.messages.pop();
     }
 
-    /// Begins again, with the system message alone.
+    /// Removes all messages except the system message.
     pub(super) fn clear(&mut self) {
         self.messages.clear();
     }
 
-    /// Number of answers of the model.
+    /// Returns the number of the model's answers.
     pub(super) fn count_answers(&self) -> usize {
         self.messages.iter().filter(|message| message["role"] == "assistant").count()
     }

@@ -13,7 +13,7 @@ use rustyline::{Editor, Helper};
 
 use crate::fail::Failure;
 
-/// Text before a line that the user enters at a terminal.
+/// Text that a terminal shows before the user's input.
 const PROMPT: &str = "> ";
 
 /// Commands, for `/help` and for messages.
@@ -46,7 +46,7 @@ pub(super) enum InputLines {
 pub(super) struct LineHelper;
 
 impl InputLines {
-    /// Opens standard input: with a line editor if the user sees it, otherwise as plain lines.
+    /// Opens standard input: with a line editor at a terminal, otherwise as plain lines.
     pub(super) fn open() -> Result<Self, Failure> {
         if !stdin().is_terminal() || !stdout().is_terminal() {
             return Ok(Self::Pipe);
@@ -56,12 +56,12 @@ impl InputLines {
         Ok(Self::Terminal(Box::new(editor)))
     }
 
-    /// Returns true if a user sees the answers while typing.
+    /// Returns true if input and output are a terminal.
     pub(super) fn is_terminal(&self) -> bool {
         matches!(self, Self::Terminal(_))
     }
 
-    /// Returns the next text that is not empty; `None` at the end.
+    /// Returns the next text that is not blank; `None` at the end of the input.
     ///
     /// # Errors
     /// If standard input cannot be read.

@@ -12,7 +12,7 @@ use crate::models::checkpoint::read_text;
 pub(super) struct MessagesFile {
     pub(super) messages: Vec<Value>,
     pub(super) tools: Option<Value>,
-    /// Further variables of the template.
+    /// Variables of the template besides these.
     pub(super) variables: Map<String, Value>,
 }
 
@@ -20,7 +20,8 @@ impl MessagesFile {
     /// Reads a file of `--messages`.
     ///
     /// # Errors
-    /// A message that names the file, and the entry or key.
+    /// If the file cannot be read or is malformed. The message names the file, and the entry or
+    /// key.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let text = read_text("--messages", path)?;
         Self::parse(&text)
@@ -51,7 +52,7 @@ impl MessagesFile {
         Ok(file)
     }
 
-    /// Refuses a conversation whose last message is the model's.
+    /// Refuses a conversation whose last message does not ask for an answer.
     fn expect_question(&self) -> Result<(), String> {
         let Some(last) = self.messages.len().checked_sub(1) else {
             return Err("there are no messages; expected at least one".into());

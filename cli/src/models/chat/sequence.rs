@@ -1,4 +1,4 @@
-//! Sequence of a model that follows a conversation.
+//! Token sequence of a conversation.
 
 use indicatif::ProgressBar;
 use vattention_llm::{PrefillOptions, PromptReader, Result as LlmResult, Session, Tokenizer};
@@ -29,7 +29,8 @@ impl<'m> ChatSequence<'m> {
     /// Returns the tokens that the session must read to continue with a conversation; `None` if the
     /// conversation does not continue the sequence.
     ///
-    /// An answer's tokens can differ from those of its text. The text alone decides then.
+    /// The tokens of an answer can differ from those that the tokenizer makes of its text. In that
+    /// case, the texts are compared.
     pub(super) fn find_new_tokens(
         &self,
         rendered: &str,
@@ -105,8 +106,8 @@ impl<'m> ChatSequence<'m> {
         Ok(Some(logits))
     }
 
-    /// Adds an answer's tokens and their text. The session has read all of its tokens, or all but
-    /// the last ones.
+    /// Adds the tokens and the text of an answer. The session has read all of these tokens, or all
+    /// but the last ones.
     pub(super) fn end_answer(&mut self, generated: &[u32], text: &str) {
         let (read, unread) = generated.split_at(self.session.len() - self.tokens.len());
         self.tokens.extend(read);

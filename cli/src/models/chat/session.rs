@@ -16,7 +16,7 @@ use crate::models::sampling_args::name_option;
 use crate::outputs::Interrupt;
 use crate::pipelines::{Changes, fits_model};
 
-/// Model that answers.
+/// Model of a chat, and the options of its sessions.
 #[derive(Clone, Copy)]
 pub(super) struct ChatModel<'m> {
     pub(super) model: &'m Model,
@@ -46,7 +46,7 @@ pub(super) struct ChatAnswer {
     pub(super) stop: Stop,
     /// Number of tokens.
     pub(super) tokens: usize,
-    /// Time of reading the conversation.
+    /// Time to read the new tokens of the conversation.
     pub(super) reading: Duration,
 }
 
@@ -64,8 +64,8 @@ impl<'m> ChatModel<'m> {
         row_bytes(&config.shape, self.options.storage, config.layers, tokens)
     }
 
-    /// Returns the maximum number of tokens of an answer after a conversation, of which `new`
-    /// tokens must be read.
+    /// Returns the maximum number of tokens of an answer to a conversation of `tokens` tokens, of
+    /// which `new` are not read yet.
     fn find_room(&self, tokens: usize, new: usize) -> Result<usize, Failure> {
         if tokens >= self.limit {
             let limit = self.limit;
@@ -74,7 +74,7 @@ impl<'m> ChatModel<'m> {
                  than {limit}, so that an answer fits"
             )));
         }
-        // Dense attention reads a whole conversation in f32 before it is stored.
+        // Dense attention reads a whole conversation in f32, before the cache converts its rows.
         let config = self.model.config();
         let read = row_bytes(&config.shape, Storage::F32, config.layers, new);
         let needed = self.row_bytes(new) + if new == tokens { read } else { 0 };
@@ -107,7 +107,7 @@ impl<'m> ChatSession<'m> {
         self.restart()
     }
 
-    /// Answers with another pipeline from now on.
+    /// Switches to another pipeline for the following answers.
     pub(super) fn use_pipeline(&mut self, file: &Path, changes: &Changes) -> Result<(), Failure> {
         let (entry, _) = changes.load_one(file)?;
         fits_model(&entry, &self.model.checkpoint.layers(), self.model.backend)
@@ -123,8 +123,8 @@ impl<'m> ChatSession<'m> {
         Ok(())
     }
 
-    /// Answers the conversation's last message, and streams the answer unless it is `silent`.
-    /// After an error, and if Ctrl-C comes before the first word, the message is taken back.
+    /// Answers the conversation's last message, and prints the answer as it arrives unless `silent`
+    /// is true. The message is taken back after an error, or after Ctrl-C before the first word.
     pub(super) fn answer(&mut self, silent: bool) -> Result<ChatAnswer, Failure> {
         self.interrupt.stop_work_first();
         let answer = self.try_answer(silent);
@@ -159,9 +159,8 @@ impl<'m> ChatSession<'m> {
         Ok(answer)
     }
 
-    /// Returns the tokens to read before the answer. If the conversation does not continue what the
-    /// model has read, because the template changes earlier messages, the sequence is empty
-    /// afterwards.
+    /// Returns the tokens to read before the answer. If the template has changed earlier messages,
+    /// so that the conversation does not continue the sequence, an empty sequence replaces it.
     fn find_new_tokens(&mut self, rendered: &str) -> Result<Vec<u32>, Failure> {
         let tokenizer = &self.model.checkpoint.tokenizer;
         if let Some(new) = self.sequence.find_new_tokens(rendered, tokenizer)? {

@@ -13,13 +13,13 @@ use crate::pipelines::Changes;
 
 const HELP: &str = "\
 The model is a Llama, Mistral, Qwen2 or Qwen3, as a Hugging Face folder (config.json, \
-tokenizer.json and safetensors) or a GGUF file. It generates the most likely tokens, or draws \
-tokens with --temperature above 0, until it ends the text, a --stop occurs or --tokens is \
+tokenizer.json and safetensors) or a GGUF file. The model generates the most likely tokens, or \
+draws tokens if --temperature is above 0, until it ends the text, a --stop occurs or --tokens is \
 reached.
 
-The order of sampling is llama.cpp's: --logit-bias, penalties, --top-k, --top-p, --min-p, \
---temperature. With --json-schema or --grammar, tokens that cannot continue such a text are \
-excluded before. An answer that ends by --tokens or a --stop can then be incomplete.
+The steps of sampling have llama.cpp's order: --logit-bias, penalties, --top-k, --top-p, --min-p, \
+--temperature. With --json-schema or --grammar, tokens that would break the schema or the grammar \
+are excluded first. An answer that ends by --tokens or a --stop can then be incomplete.
 
 Context and question are tokenized separately, and the question continues the context. With \
 --chat, the two form one user message in the model's chat template; text of the template after \
@@ -29,11 +29,12 @@ Setups: with dense-prompt (or a), dense attention reads context and question, an
 begins with the answer. With sparse-question (or b), dense attention reads the context, and the \
 pipeline begins with the question. --prefill replaces dense attention in this part.
 
---save-session saves what dense attention has read, and --session continues from it: a document is \
-read once, and the text is the same as without these options. The model, --dtype (16 bits may \
-continue from f32) and --prefill must be the same; the pipeline may be another. A given context \
-must begin with the saved one; the rest is read, which needs --dtype f32 and dense attention. The \
-file contains the text of the context.
+--save-session saves the part of the prompt that dense attention has read, and --session continues \
+from there, so that a document is read once; the answer is the same as without these options. The \
+model, --dtype and --prefill must be those of the saved session, but a session in f32 also \
+continues in f16 and bf16. The pipeline may be another. A context given beside --session must \
+begin with the saved one; its other tokens are then read, which needs --dtype f32 and a dense \
+prefill. The file contains the text of the context.
 
 With --steps, dense attention runs beside the pipeline to measure errors, and the answer is \
 compared with the answer by dense attention after the same prefill, with the same seed. Times are \

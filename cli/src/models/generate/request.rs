@@ -90,7 +90,7 @@ impl Request {
         self.dense.len() + self.sparse.len() + self.params.max_tokens
     }
 
-    /// Begins an answer.
+    /// Creates the generator of an answer.
     ///
     /// # Errors
     /// If an option of sampling is wrong.

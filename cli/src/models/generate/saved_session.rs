@@ -1,4 +1,4 @@
-//! Sessions that `generate` reads from a file, and saves to one.
+//! Sessions that `generate` saves to a file and continues from one.
 
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -15,17 +15,17 @@ use crate::progress;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct SavedSessionArgs {
-    /// Save the session after the part of the prompt that --setup reads densely, so that it need
-    /// not be read again.
+    /// Save the session after the part of the prompt that dense attention reads (see --setup), for
+    /// later calls with --session.
     #[arg(long, value_name = "FILE")]
     pub(super) save_session: Option<PathBuf>,
-    /// Continue from a session that --save-session has saved, instead of reading its tokens again.
-    /// The context is the saved one unless --context or --prompt is given.
+    /// Continue from a file that --save-session wrote, instead of reading its tokens again. The
+    /// context is the saved one unless --context or --prompt is given.
     #[arg(long, value_name = "FILE")]
     pub(super) session: Option<PathBuf>,
 }
 
-/// Files of sessions, and the origin with which they are compared.
+/// Files of `--session` and `--save-session`, and the origin that both must have.
 pub(super) struct SessionFiles {
     saved: Option<SavedSession>,
     save_to: Option<PathBuf>,
@@ -73,9 +73,8 @@ impl SessionFiles {
         Ok(())
     }
 
-    /// Reads the tokens of the dense part of a request, after those of the saved session if there is
-    /// one.
-    /// Returns the logits after it.
+    /// Reads the dense part of a request, after the tokens of the saved session if there is one.
+    /// Returns the logits after the last token of `dense`.
     pub(super) fn read(
         &mut self,
         session: &mut Session<'_>,

@@ -9,9 +9,9 @@ use crate::fail::Failure;
 /// Log-probability of a token of the answer, and the most likely tokens at its position.
 #[derive(Serialize, JsonSchema)]
 pub(in crate::models) struct TokenScore {
-    /// Token.
+    /// Number of the token in the vocabulary.
     pub(super) token: u32,
-    /// Text of the token; bytes that are a part of a character are U+FFFD.
+    /// Text of the token; bytes that are only a part of a character become U+FFFD.
     pub(super) text: String,
     /// Natural logarithm of the model's probability of the token, before all steps of sampling.
     pub(super) logprob: f32,
@@ -22,7 +22,7 @@ pub(in crate::models) struct TokenScore {
 /// Log-probability of one of the most likely tokens.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct AlternativeScore {
-    /// Token.
+    /// Number of the token in the vocabulary.
     pub(super) token: u32,
     /// Text of the token.
     pub(super) text: String,

@@ -146,7 +146,7 @@ impl fmt::Display for OutsideCount {
 
 impl DenseComparison {
     /// Generates an answer to the same request in an empty dense session, up to the first
-    /// difference. The generator has the parameters of the answer, and is new.
+    /// difference. `generator` has the parameters of the answer, and has chosen no token yet.
     pub(super) fn new(
         mut session: Session<'_>,
         mut generator: TextGenerator<'_>,

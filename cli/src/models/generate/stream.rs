@@ -1,4 +1,4 @@
-//! Answers that are printed while a model writes them.
+//! Answers that are printed while a model generates them.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use crate::fail::Failure;
 use crate::models::sampling_args::name_option;
 use crate::outputs::Interrupt;
 
-/// Sequence that writes an answer.
+/// Generation of an answer in a session, printed as it arrives.
 pub(in crate::models) struct AnswerStream<'a, 'm, 't, 'r> {
     pub(in crate::models) session: &'a mut Session<'m>,
     pub(in crate::models) interrupt: &'a Interrupt,
@@ -24,7 +24,7 @@ pub(in crate::models) struct AnswerStream<'a, 'm, 't, 'r> {
 }
 
 impl<'a, 'm, 't, 'r> AnswerStream<'a, 'm, 't, 'r> {
-    /// Returns the stream of an answer that is printed.
+    /// Creates the stream of an answer, which is printed unless `silent` is set.
     pub(in crate::models) fn new(
         session: &'a mut Session<'m>,
         interrupt: &'a Interrupt,
@@ -35,8 +35,8 @@ impl<'a, 'm, 't, 'r> AnswerStream<'a, 'm, 't, 'r> {
         Self { session, interrupt, generator, tally, silent: false, text, scores }
     }
 
-    /// Writes the answer after the logits of the prompt, and returns the reason why it ended. After
-    /// Ctrl-C and at the maximum length, the session has not read the last token.
+    /// Generates the answer from the logits after the prompt, and returns the reason of its end.
+    /// After Ctrl-C and at the maximum length, the session has not read the last token.
     pub(in crate::models) fn write_answer(
         &mut self,
         mut logits: Vec<f32>,

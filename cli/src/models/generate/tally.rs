@@ -167,7 +167,7 @@ impl LayerSums {
     }
 }
 
-/// Number of rows that kept their promise, over all steps and layers.
+/// Numbers of rows with a promise, and of rows that kept it, over all steps and layers.
 #[derive(Clone, Copy)]
 pub(in crate::models) struct PromiseCount {
     /// Rows with a promise.

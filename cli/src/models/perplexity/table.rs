@@ -8,7 +8,7 @@ use vattention_evaluate::{PerplexityReport, PipelinePerplexity};
 use crate::numbers::{percent, short};
 use crate::table::{self, Column, or_dash};
 
-/// Least number of windows for which the interval is reliable.
+/// Minimum number of windows for a reliable interval.
 const ENOUGH_WINDOWS: usize = 10;
 
 /// Row of the table.

@@ -6,7 +6,7 @@ use vattention_serve::DENSE;
 
 use crate::fail::Failure;
 
-/// Pipeline of an option: its name, and its file or built-in pipeline.
+/// Pipeline of an option: name in the API, and file or name of a built-in pipeline.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PipelineOption {
     pub(super) name: String,
@@ -19,7 +19,7 @@ pub(super) fn name_model(given: Option<&str>, path: &Path) -> Result<String, Fai
         Some(name) if is_name(name) => Ok(name.to_owned()),
         Some(name) => Err(refuse_name("--name", name)),
         None => {
-            // `.` and folders with a final `/` have their name only as an absolute path.
+            // Only the absolute form of a path such as `.` contains the folder's name.
             let absolute = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
             let name = if absolute.is_dir() { absolute.file_name() } else { absolute.file_stem() };
             let name = name.unwrap_or_default().to_string_lossy().to_lowercase();
@@ -54,7 +54,7 @@ fn stem(file: &str) -> String {
     Path::new(file).file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Names are parts of addresses, and labels of metrics.
+/// Returns true for a name that can be a part of an address, and a label of metrics.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(is_name_letter)
 }

@@ -54,8 +54,8 @@ pub struct PipelinePerplexity {
     /// Kullback-Leibler divergence of the distribution of the next token from that of dense
     /// attention, mean over the scored tokens, in nats.
     pub kl_divergence: f64,
-    /// Share of the scored tokens at whose positions the most likely tokens of pipeline and dense
-    /// attention are the same.
+    /// Share of the scored positions at which pipeline and dense attention have the same most
+    /// likely token.
     pub same_top: f64,
     /// Share of the visible tokens that a KV head's query heads read together, mean over steps,
     /// layers and KV heads.
@@ -99,7 +99,7 @@ impl PerplexityReport {
 }
 
 impl PipelinePerplexity {
-    /// Summarizes the scores of the pipeline at a place; there is at least one window.
+    /// Summarizes the scores of the pipeline with index `place`; there is at least one window.
     fn new(pipeline: String, place: usize, scores: &[WindowScores]) -> Self {
         let parts = || scores.iter().map(|window| &window.pipelines[place]);
         let count = |number: fn(&PipelineScores) -> usize| parts().map(number).sum::<usize>();

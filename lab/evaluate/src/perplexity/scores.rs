@@ -23,8 +23,8 @@ pub struct PipelineScores {
     /// Sum over the scored tokens of the Kullback-Leibler divergence of the pipeline's distribution
     /// from that of dense attention, in nats.
     pub kl_divergence: f64,
-    /// Number of scored tokens at whose positions the most likely tokens of pipeline and dense
-    /// attention are the same.
+    /// Number of scored positions at which pipeline and dense attention have the same most likely
+    /// token.
     pub same_top: usize,
     /// Sum over the steps of the share of the visible tokens that a KV head's query heads read
     /// together, averaged over layers and KV heads.
@@ -39,7 +39,7 @@ pub struct PipelineScores {
     pub largest_bar: Option<f64>,
 }
 
-/// Distribution of the next token, and the token of the text.
+/// Predicted distribution of the next token, and the token that follows in the text.
 pub(super) struct NextToken {
     /// Log-probabilities of all tokens.
     all: Vec<f64>,
@@ -82,12 +82,12 @@ impl NextToken {
         Self { all: log_probabilities(logits), token }
     }
 
-    /// Log-probability of the text's token.
+    /// Log-probability of the token that follows in the text.
     pub(super) fn logprob(&self) -> f32 {
         self.all[self.token as usize] as f32
     }
 
-    /// Most likely token; of several, the lowest.
+    /// Most likely token; the lowest of several.
     fn most_likely(&self) -> usize {
         let better = |best: usize, i: usize| if self.all[i] > self.all[best] { i } else { best };
         (0..self.all.len()).reduce(better).unwrap_or(0)

@@ -8,7 +8,7 @@ use crate::{Error, Result};
 pub struct PerplexityWindows {
     /// Number of tokens of a window.
     pub context: usize,
-    /// Number of its first tokens, which dense attention reads in one pass; at least 1.
+    /// Number of the first tokens of a window, which dense attention reads in one pass; at least 1.
     pub dense_prefix: usize,
     /// Number of tokens between the beginnings of two windows.
     pub stride: usize,
@@ -17,9 +17,9 @@ pub struct PerplexityWindows {
 }
 
 impl PerplexityWindows {
-    /// Creates windows of `context` tokens. By default, `dense_prefix` is half of them, and the
-    /// stride is the number of scored tokens, so that no token of the text is scored twice, and
-    /// none after the first prefix is left out.
+    /// Creates windows of `context` tokens. By default, `dense_prefix` is half of `context`, and
+    /// `stride` is the number of scored tokens, so that each token of the text after the first
+    /// prefix is scored once.
     ///
     /// # Errors
     /// [`Error::Setting`] if a window has no token to score, or windows would score a token twice.

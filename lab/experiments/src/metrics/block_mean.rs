@@ -10,8 +10,8 @@ use statrs::function::beta::inv_beta_reg;
 /// The numbers form blocks of equal size, and the interval is Student's for the means of the blocks
 /// (batch means: Schmeiser 1982, "Batch size effects in the analysis of simulation output",
 /// Operations Research 30). The numbers of a block may depend on each other in any way. The means
-/// of blocks must be independent and normally distributed: means of long blocks are, approximately,
-/// if the dependence is short compared with a block.
+/// of blocks must be independent and normally distributed, which is approximately true if blocks
+/// are long compared with the range of the dependence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct BlockMean {
     /// Number of blocks.
@@ -128,7 +128,7 @@ mod tests {
     fn intervals_of_dependent_normal_numbers_have_their_confidence() {
         let mut numbers = Numbers(1);
         for blocks in [2, 3, 10] {
-            // Windows of a text are read anew: the dependence ends with the block.
+            // Each window of a text is a new sequence, so the dependence ends with the block.
             let misses = count_misses(TRIALS, || {
                 let block = |_| dependent(&mut numbers, Numbers::normal, 0.9, 40);
                 let all: Vec<f64> = (0..blocks).flat_map(block).collect();
@@ -138,7 +138,8 @@ mod tests {
         }
     }
 
-    /// Neither normal numbers nor independent blocks, but blocks of many correlation lengths.
+    /// Tests numbers that are neither normal nor independent, in blocks that are much longer than
+    /// the dependence.
     #[test]
     fn intervals_of_skewed_numbers_have_almost_their_confidence() {
         let mut numbers = Numbers(2);
