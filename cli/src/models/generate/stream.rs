@@ -35,7 +35,7 @@ impl<'a, 'm, 't, 'r> AnswerStream<'a, 'm, 't, 'r> {
         Self { session, interrupt, generator, tally, silent: false, text, scores }
     }
 
-    /// Generates the answer from the logits after the prompt, and returns the reason of its end.
+    /// Generates the answer from the logits after the prompt, and returns the reason for its end.
     /// After Ctrl-C and at the maximum length, the session has not read the last token.
     pub(in crate::models) fn write_answer(
         &mut self,

@@ -24,8 +24,8 @@ The server listens on this machine alone unless --host is given. With --api-key-
 send a key. The header Host of a request must name this machine, --host or --allow-host, so that \
 other people's web pages cannot reach the server by a name of their own (DNS rebinding).
 
-Ctrl-C and SIGTERM end the server when the running texts are complete, or after \
---shutdown-seconds.
+Ctrl-C and SIGTERM end the server when the running texts are complete, but at the latest after \
+--shutdown-seconds; a second signal ends it immediately.
 
 SIZE is a number of bytes, or a number with a unit, such as 512MiB or 4GiB.";
 
