@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vattention::{Backend, Options};
+use vattention::Backend;
 use vattention_evaluate::ObservedBackend;
 use vattention_llm::{Generation, PrefillOptions, Session, Stop};
 
@@ -63,19 +63,8 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let inputs = files.iter().chain(&model_files).chain(args.files());
     let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
     let interrupt = Interrupt::default();
-    let outputs = [
-        ("--json", args.json.as_ref()),
-        ("--steps", args.steps.as_ref()),
-        ("--save-session", args.saved.save_session.as_ref()),
-    ];
-    check_outputs_with(&interrupt, &outputs, &inputs)?;
-    let options = Options {
-        sequence: args.sequence,
-        storage,
-        timed: true,
-        fall_back: args.fall_back,
-        ..Options::default()
-    };
+    check_outputs_with(&interrupt, &args.outputs(), &inputs)?;
+    let options = args.options();
     let model = checkpoint.load()?;
     let observed = ObservedBackend::new(&*backend, true, ErrorLog::default());
     let machine: &dyn Backend = if args.steps.is_some() { &observed } else { &*backend };
@@ -93,14 +82,13 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
     let with_text = |score| TokenScore::new(score, &checkpoint.tokenizer);
     let scores = args.logprobs.map(|_| scores.iter().map(with_text).collect());
     let record = tally.take_record();
-    let beside = match generation.stop {
-        Stop::Interrupted => None,
-        _ if record.is_none() => None,
-        _ => {
-            let dense = session(&Arc::default(), &*backend)?;
-            let generator = request.start_answer(&checkpoint)?;
-            Some(DenseComparison::new(dense, generator, &request, &mut session_files, &generation)?)
-        }
+    let beside = if record.is_some() && generation.stop != Stop::Interrupted {
+        let dense = session(&Arc::default(), &*backend)?;
+        let generator = request.start_answer(&checkpoint)?;
+        let files = &mut session_files;
+        Some(DenseComparison::new(dense, generator, &request, files, &generation)?)
+    } else {
+        None
     };
     let report = GenerationReport {
         model: args.answering.model.display().to_string(),

@@ -64,7 +64,7 @@ fn main() -> candle_core::Result<()> {
     };
     for _ in 0..ROUNDS {
         time("bf16", &mut || {
-            row::multiply(black_box(&x), &narrow, x.len(), &mut y[row_of.clone()])
+            row::multiply(black_box(&x), &narrow, x.len(), &mut y[row_of.clone()]);
         });
         time("f32", &mut || row::multiply(black_box(&x), &wide, x.len(), &mut y[row_of.clone()]));
         for ((dtype, weights), packed) in TYPES.iter().zip(&quantised).zip(&packed) {

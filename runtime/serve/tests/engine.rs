@@ -40,7 +40,7 @@ impl World {
         let model = Model::open(&path).unwrap();
         let tokenizer = Tokenizer::open(&path, model.config()).unwrap();
         let pipelines = ["dense", "priority", "h2o", "snapkv"].map(|name| {
-            Loader::default().load(&root().join(format!("configs/{name}.toml"))).unwrap()
+            Loader::default().load(root().join(format!("configs/{name}.toml"))).unwrap()
         });
         Self { model: Arc::new(model), tokenizer: Arc::new(tokenizer), pipelines: pipelines.into() }
     }
@@ -124,7 +124,7 @@ impl Request {
             seed: i as u64,
             ..SamplingParams::default()
         };
-        let dense_prefix = if i % 5 == 0 { prompt.len() / 2 } else { prompt.len() };
+        let dense_prefix = if i.is_multiple_of(5) { prompt.len() / 2 } else { prompt.len() };
         let params = GenerationParams { sampling, ..params(3 + i % 12) };
         Self { pipeline: i % world.pipelines.len(), prompt, dense_prefix, params }
     }
@@ -212,7 +212,7 @@ async fn two_hundred_texts_do_not_depend_on_their_neighbours() {
         let metrics = engine.metrics();
         assert_eq!(metrics.cached_tokens > 0, cache_bytes > 0, "{metrics:?}");
         assert_eq!(metrics.pipelines.len(), 4);
-        engine.shut_down(Duration::from_secs(60)).await;
+        engine.shut_down(Duration::from_mins(1)).await;
         assert!(engine.is_shutting_down());
         assert_eq!(requests[0].submit(&engine).unwrap_err(), SubmitError::ShuttingDown);
     }
@@ -241,10 +241,10 @@ async fn cached_blocks_are_found_in_memory_and_in_files() {
     assert_eq!(cached(&engine).await, 0);
     // The last 64 tokens are read again, since selectors observe their queries.
     assert_eq!(cached(&engine).await, 128);
-    engine.shut_down(Duration::from_secs(60)).await;
+    engine.shut_down(Duration::from_mins(1)).await;
     let restarted = world.start(options.clone());
     assert_eq!(cached(&restarted).await, 128);
-    restarted.shut_down(Duration::from_secs(60)).await;
+    restarted.shut_down(Duration::from_mins(1)).await;
     // Damaged files are read again.
     for (i, entry) in std::fs::read_dir(folder.path().join("blocks")).unwrap().enumerate() {
         let path = entry.unwrap().path();
@@ -261,7 +261,7 @@ async fn cached_blocks_are_found_in_memory_and_in_files() {
     }
     let damaged = world.start(options);
     assert_eq!(cached(&damaged).await, 0);
-    damaged.shut_down(Duration::from_secs(60)).await;
+    damaged.shut_down(Duration::from_mins(1)).await;
 }
 
 #[tokio::test]
@@ -277,7 +277,7 @@ async fn the_cache_keeps_its_limit() {
         let request = ask(world.prompt(64 + 4 * BLOCK, seed), 1);
         receive(request.submit(&engine).unwrap()).await.unwrap();
     }
-    engine.shut_down(Duration::from_secs(60)).await;
+    engine.shut_down(Duration::from_mins(1)).await;
     let metrics = engine.metrics();
     assert!((block..=5 * block).contains(&metrics.cache_bytes), "{metrics:?}");
     let files = std::fs::read_dir(folder.path()).unwrap();
@@ -315,7 +315,7 @@ async fn queue_and_memory_are_limited() {
         }
     };
     assert_eq!(answer.tokens.len(), 3);
-    engine.shut_down(Duration::from_secs(60)).await;
+    engine.shut_down(Duration::from_mins(1)).await;
     assert!(engine.metrics().cancelled > 0);
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use vattention::FallBack;
+use vattention::{FallBack, Options};
 
 use super::saved_session::SavedSessionArgs;
 use crate::models::answering::AnsweringArgs;
@@ -118,6 +118,26 @@ impl GenerateArgs {
         let texts = self.context.iter().chain(&self.answering.prefill.prefill);
         let texts = texts.chain(&self.answering.chat.template).chain(&self.saved.session);
         texts.chain(self.sampling.files())
+    }
+
+    /// Returns the files that are written, with their options.
+    pub(super) fn outputs(&self) -> [(&'static str, Option<&PathBuf>); 3] {
+        [
+            ("--json", self.json.as_ref()),
+            ("--steps", self.steps.as_ref()),
+            ("--save-session", self.saved.save_session.as_ref()),
+        ]
+    }
+
+    /// Returns the options of attention.
+    pub(super) fn options(&self) -> Options {
+        Options {
+            sequence: self.sequence,
+            storage: self.answering.dtype,
+            timed: true,
+            fall_back: self.fall_back,
+            ..Options::default()
+        }
     }
 
     /// Returns true if the JSON goes to standard output.

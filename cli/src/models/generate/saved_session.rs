@@ -57,13 +57,11 @@ impl SessionFiles {
     /// Returns the context of the saved session.
     pub(super) fn context(&self) -> Result<Option<String>, Failure> {
         let Some(saved) = &self.saved else { return Ok(None) };
-        match saved.text() {
-            Some(text) => Ok(Some(text.to_owned())),
-            None => {
-                let path = saved.path().display();
-                Err(Failure::input(format!("--session {path}: no text; add --context")))
-            }
+        if let Some(text) = saved.text() {
+            return Ok(Some(text.to_owned()));
         }
+        let path = saved.path().display();
+        Err(Failure::input(format!("--session {path}: no text; add --context")))
     }
 
     /// Refuses a saved session whose tokens are not those that a request reads densely.

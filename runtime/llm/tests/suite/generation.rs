@@ -42,7 +42,7 @@ impl Vocabulary {
     }
 
     /// Generates from random logits.
-    fn generate(&self, params: &GenerationParams, model_seed: u64) -> Text {
+    fn generate(&self, params: &GenerationParams, model_seed: u64) -> GeneratedText {
         let mut model = RandomModel::new(model_seed, self.config.vocab_size);
         let mut generator = self.generator(params).unwrap();
         let mut text = String::new();
@@ -54,13 +54,13 @@ impl Vocabulary {
             assert!(generator.choose(&logits).is_err(), "the generation has ended");
             text += &generator.finish().unwrap();
             assert_eq!(generator.finish().unwrap(), "");
-            return Text { text, tokens: generator.tokens().to_vec(), stop };
+            return GeneratedText { text, tokens: generator.tokens().to_vec(), stop };
         }
     }
 }
 
 #[derive(Debug, PartialEq)]
-struct Text {
+struct GeneratedText {
     text: String,
     tokens: Vec<u32>,
     stop: Stop,

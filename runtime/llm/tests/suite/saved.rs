@@ -248,7 +248,7 @@ fn sessions_of_another_origin_are_refused() {
     assert!(message.contains("keys and values are saved in bf16; expected f32"), "{message}");
     let options = PrefillOptions { block: 16, ..PrefillOptions::default() };
     let message = world.refuse(bf16().with_prefill_options(options), &sparse());
-    assert!(message.contains("in blocks of 512 tokens"), "{message}");
+    assert!(message.contains("in blocks of 256 tokens"), "{message}");
     assert!(
         message
             .ends_with("expected dense attention in blocks of 16 tokens, with 64 observed queries"),

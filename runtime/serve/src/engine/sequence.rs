@@ -65,7 +65,7 @@ impl<'m> Sequence<'m> {
         context: ModelContext<'m>,
         job: Job,
         reserved: u64,
-    ) -> Result<Self, RefusedJob> {
+    ) -> Result<Self, Box<RefusedJob>> {
         match Self::begin(context, &job) {
             Ok((generator, phase)) => {
                 let usage = JobUsage { prompt_tokens: job.prompt.len(), ..JobUsage::default() };
@@ -84,7 +84,7 @@ impl<'m> Sequence<'m> {
                     last_event,
                 })
             }
-            Err(error) => Err(RefusedJob { job, error }),
+            Err(error) => Err(Box::new(RefusedJob { job, error })),
         }
     }
 
