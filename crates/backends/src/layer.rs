@@ -38,7 +38,7 @@ pub struct Layer<X> {
     return_selection: bool,
     /// Number of the next step.
     step: u32,
-    /// True if there was a step.
+    /// True after the first step.
     stepped: bool,
     heads: Vec<LayerHead>,
     /// Class of each token, if a selector needs classes.

@@ -1,4 +1,4 @@
-//! Digest of a checkpoint, by which files that depend on a model recognize it.
+//! Digest of a checkpoint, which identifies the model in files that depend on it.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -11,21 +11,22 @@ use crate::files::is_gguf;
 use crate::weights::CheckpointTensors;
 use crate::{Error, Result};
 
-/// Largest file that is read as a whole.
+/// Maximum size in bytes of a file that is read as a whole.
 const WHOLE: u64 = 1 << 24;
 
 /// Number of bytes at the beginning of larger files that are read: headers and configuration.
 const BEGINNING: u64 = 1 << 20;
 
-/// Larger files are sampled: `SAMPLE` bytes at each multiple of `STRIDE`, and at the end.
+/// Distance between samples of larger files, in bytes. Each sample has `SAMPLE` bytes; another one
+/// is at the end of the file.
 const STRIDE: u64 = 1 << 18;
 const SAMPLE: u64 = 1 << 12;
 
 /// Returns the digest of a checkpoint: SHA-256, in hexadecimal digits, of `config.json` and the
-/// safetensors files of a folder, or of a GGUF file. Files of up to 16 MiB are read as a whole. Of
-/// larger files, the length is read, the first MiB, and 4 KiB of every 256 KiB, so that a model of
-/// 16 GB takes less than a second. A model that was trained further has another digest; a file of
-/// which single numbers were changed may have the same one.
+/// safetensors files of a folder, or of a GGUF file. Files of up to 16 MiB are read as a whole.
+/// Larger files contribute their length, their first MiB, and 4 KiB of every 256 KiB, so that the
+/// digest of a model of 16 GB takes less than a second. Further training changes the digest;
+/// changes of single numbers may leave it the same.
 ///
 /// # Errors
 /// [`Error::File`] or [`Error::Checkpoint`] if the files of the checkpoint cannot be read.

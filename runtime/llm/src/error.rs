@@ -31,7 +31,8 @@ pub enum Error {
         /// Description of the fault, its position, and what was expected.
         reason: String,
     },
-    /// A file is no saved session, is damaged, or does not fit the session that would continue it.
+    /// A file is not a saved session, is damaged, or does not fit the session that would continue
+    /// from it.
     #[error("{}: {reason}", .path.display())]
     SavedSession {
         /// Path as the caller gave it.
@@ -39,7 +40,7 @@ pub enum Error {
         /// Description of the fault, and what was expected.
         reason: String,
     },
-    /// The output of a session that is saved fails.
+    /// A session could not be written to its output.
     #[error("saving the session: {0}")]
     Write(std::io::Error),
     /// The model cannot take the tokens or a setting.

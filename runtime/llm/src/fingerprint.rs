@@ -1,4 +1,4 @@
-//! Fingerprint of a model, by which stored keys and values are recognised.
+//! Fingerprint of a model, which identifies the model of stored keys and values.
 
 use sha2::{Digest as _, Sha256};
 
@@ -8,10 +8,10 @@ use crate::{Model, PrefillOptions, Result};
 const TOKENS: usize = 8;
 
 impl Model {
-    /// Computes a digest of the logits after eight tokens. It differs between models, and between
-    /// machines whose instruction sets round differently, so that keys and values with an equal
-    /// fingerprint are equal to the last bit. Weights of experts that none of the tokens uses have
-    /// no influence.
+    /// Computes a digest of the keys, values and logits of eight tokens. The digest differs between
+    /// models, and between machines whose instruction sets round differently, so stored keys and
+    /// values of an equal fingerprint can be reused. Weights and settings that do not affect these
+    /// tokens, such as other experts and embeddings, do not affect the digest.
     ///
     /// Cost: a prefill of eight tokens.
     ///

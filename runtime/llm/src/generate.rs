@@ -45,9 +45,9 @@ pub struct Generation {
 pub enum Stop {
     /// The model chose this token, which ends a text.
     End(u32),
-    /// The model chose this token, which the caller named as the end.
+    /// The model chose this token, which is one of the caller's stop tokens.
     StopToken(u32),
-    /// The text contained this stop string.
+    /// The generated text contained this stop string.
     StopString(String),
     /// The requested number of tokens was generated.
     Length,

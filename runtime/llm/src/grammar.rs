@@ -1,4 +1,4 @@
-//! Grammars that restrict the tokens of a text, by the crate `llguidance`.
+//! Grammars that restrict the tokens of a text, implemented by the crate `llguidance`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub enum Grammar {
     JsonSchema(serde_json::Value),
     /// Any JSON object.
     JsonObject,
-    /// Grammar in llguidance's variant of the format of Lark.
+    /// Grammar in llguidance's variant of the Lark format.
     Lark(String),
     /// Regular expression that the whole text matches.
     Regex(String),
@@ -45,13 +45,13 @@ impl Grammar {
     }
 }
 
-/// Longest token in bytes that a grammar can use, a limit of the trie of tokens.
+/// Maximum length in bytes of a token that a grammar can use, a limit of the trie of tokens.
 const LONGEST_TOKEN: usize = 1000;
 
-/// Largest number of bytes of all tokens, a limit of the trie.
+/// Maximum total length of all tokens in bytes, a limit of the trie of tokens.
 const MOST_BYTES: usize = (1 << 22) - 2;
 
-/// Compiler of grammars for one vocabulary. Clones share the memory.
+/// Compiler of grammars for one vocabulary. Clones share the trie.
 #[derive(Clone)]
 pub(crate) struct GrammarCompiler(Arc<ParserFactory>);
 
@@ -93,7 +93,7 @@ impl GrammarCompiler {
         Ok(Self(Arc::new(factory)))
     }
 
-    /// Compiles a grammar, at the beginning of a text.
+    /// Compiles a grammar, and returns its state before the first token.
     ///
     /// # Errors
     /// [`Error::Input`] if the grammar is invalid, or has an unsupported feature.
@@ -112,15 +112,15 @@ impl fmt::Debug for GrammarCompiler {
     }
 }
 
-/// Position of a text in a grammar.
+/// State of a grammar after the tokens so far.
 pub(crate) struct GrammarState {
     matcher: Matcher,
     name: &'static str,
 }
 
 impl GrammarState {
-    /// Sets the logits of tokens that cannot continue the text to -∞. A token that ends the text
-    /// can follow a complete text only.
+    /// Sets the logits of tokens that cannot continue the text to -∞. An end token is only allowed
+    /// after a complete text.
     ///
     /// # Errors
     /// [`Error::Input`] if no token can continue the text, or the grammar is too complex.
@@ -134,7 +134,7 @@ impl GrammarState {
         Ok(())
     }
 
-    /// Continues the text by a token that ends no text.
+    /// Advances the state by a token that is not an end token.
     ///
     /// # Errors
     /// [`Error::Input`] if the token cannot continue the text.

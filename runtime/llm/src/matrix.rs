@@ -9,7 +9,7 @@ use crate::packed::PackedMatrix;
 use crate::product::{RowView, Threads, WriteMode, times_transposed};
 use crate::row;
 
-/// Largest number of rows whose products are equal to the last bit to those of single rows.
+/// Maximum number of rows whose products are bitwise equal to those of single rows.
 pub(crate) const MOST_EQUAL_ROWS: usize = 16;
 
 /// Matrix `[outputs, inputs]`. Clones share the numbers.
@@ -104,7 +104,8 @@ impl Matrix {
         times_transposed(x, w, self.inputs, y, mode, Threads::All);
     }
 
-    /// Multiplies by the weights as they are stored. A row's products are those of the row alone.
+    /// Multiplies by the weights as they are stored. The products of a row do not depend on the
+    /// other rows.
     fn apply_as_stored(&self, x: &LinearInputs<'_>, y: &mut [f32]) {
         match &self.weights {
             MatrixData::F32(weights) => row::multiply(x.numbers(), weights, self.inputs, y),

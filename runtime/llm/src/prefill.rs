@@ -100,7 +100,7 @@ impl Prefilled {
     }
 }
 
-/// Earlier prompt, of which a prompt with a common prefix copies keys and values.
+/// Earlier prompt, whose keys and values a later prompt with a common prefix copies.
 pub(crate) trait EarlierPrompt {
     /// Tokens of the earlier prompt.
     fn tokens(&self) -> &[u32];

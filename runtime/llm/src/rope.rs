@@ -113,7 +113,7 @@ impl Rope {
         self
     }
 
-    /// Computes the table of some positions.
+    /// Computes the table of the given positions.
     pub(crate) fn table(&self, positions: impl Iterator<Item = usize> + Clone) -> Table {
         let half = self.frequencies.len();
         let positions = positions.map(|position| position as f32);

@@ -14,21 +14,21 @@ use crate::grammar::Grammar;
 
 pub use generator::{GeneratedToken, TextGenerator};
 
-/// Parameters of the choice of tokens. The steps are applied in this order, which is llama.cpp's:
+/// Parameters of the sampling of tokens. The steps are applied in the same order as in llama.cpp:
 ///
 /// 1. `logit_bias` is added to the logits.
 /// 2. `repetition_penalty`, then `frequency_penalty` and `presence_penalty`, change the logits of
 ///    tokens that occurred.
 /// 3. `top_k` keeps the tokens with the largest logits.
-/// 4. `top_p` keeps the smallest set of the most likely of these tokens whose probabilities, which
-///    sum to 1 over these tokens, sum to at least `top_p`.
+/// 4. `top_p` keeps the smallest set of most likely tokens whose probabilities sum to at least
+///    `top_p`. The probabilities are normalised over the tokens that `top_k` keeps.
 /// 5. `min_p` keeps the tokens of this set whose probability is at least `min_p` times the largest.
 /// 6. The remaining logits are divided by `temperature`, and a token is drawn with the
 ///    probabilities of their softmax.
 ///
-/// Filters and draw are not affected by the temperature before step 6. A temperature of 0 chooses
-/// the largest logit after step 2; of equal tokens, the lowest. Wherever tokens are ordered, equal
-/// logits are ordered by token.
+/// The temperature does not affect the filters of steps 3 to 5. A temperature of 0 chooses the
+/// token with the largest logit after step 2. Among tokens with equal logits, the lowest token
+/// comes first in every step.
 ///
 /// Draw number *i* of a text uses number *i* of the random stream of the seed, so that a text
 /// depends on the logits and the seed alone.
@@ -53,8 +53,8 @@ pub struct SamplingParams {
     /// Number subtracted from a token's logit for each of its occurrences in the text, in [-2, 2].
     /// Tokens of the prompt do not count. Default: 0, off.
     pub frequency_penalty: f32,
-    /// Numbers added to the logits of tokens, in [-100, 100]; -100 excludes a token. Numbers of the
-    /// same token are added. Default: none.
+    /// Numbers added to the logits of tokens, in [-100, 100]; -100 excludes a token. The numbers of
+    /// a token that occurs several times are summed. Default: none.
     pub logit_bias: Vec<(u32, f32)>,
     /// Seed of the random numbers. Equal seeds and prompts give equal texts. Default: 0.
     pub seed: u64,
@@ -89,20 +89,23 @@ impl Default for SamplingParams {
 pub struct GenerationParams {
     /// Maximum number of tokens.
     pub max_tokens: usize,
-    /// Parameters of the choice of tokens.
+    /// Parameters of the sampling of tokens.
     pub sampling: SamplingParams,
-    /// Texts that end the generation; not empty. They are found across the borders of tokens, and
-    /// are not part of the text. The text ends at the first position where it contains one of them;
-    /// if several end there, the longest counts.
+    /// Stop strings: texts of at least one character that end the generation. A stop string may
+    /// span several tokens, and is not part of the generated text. The generation ends at the first
+    /// position at which a stop string is complete; if several are complete there, the longest one
+    /// counts.
     pub stop: Vec<String>,
-    /// Tokens that end the generation, besides the model's own. They are not part of the text.
+    /// Tokens that end the generation, in addition to the model's end tokens. Stop tokens are not
+    /// part of the generated text.
     pub stop_token_ids: Vec<u32>,
-    /// True if the model's end tokens do not end the generation; not with a grammar.
+    /// True if the model's end tokens do not end the generation. The parameters are refused if they
+    /// also have a grammar.
     pub ignore_eos: bool,
     /// Number of alternatives to report for each token.
     pub logprobs: usize,
-    /// Structure that the text must have. Tokens that cannot continue such a text are excluded
-    /// before all other steps. A text that ends for another reason than the model's end token, such
-    /// as its length, can be incomplete.
+    /// Grammar of the generated text. Tokens that cannot continue the text by the grammar are
+    /// excluded before all other steps. The text can be incomplete if the generation ends for
+    /// another reason than an end token of the model, such as `max_tokens`.
     pub grammar: Option<Grammar>,
 }

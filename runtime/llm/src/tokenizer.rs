@@ -31,7 +31,7 @@ pub struct Tokenizer {
     ends: Vec<u32>,
     /// Classes of all tokens, computed on first use.
     classes: OnceLock<Classes>,
-    /// Token whose text is ordinary, found on first use.
+    /// Token of ASCII letters and digits, after which other tokens are decoded; found on first use.
     ordinary: OnceLock<Option<u32>>,
     /// Compiler of grammars over the bytes of all tokens, built on first use.
     grammars: OnceLock<GrammarCompiler>,

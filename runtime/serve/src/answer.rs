@@ -1,4 +1,4 @@
-//! Answers to requests: parts of texts from the engine's events, and the objects that hold them.
+//! Answers to requests: conversion of the engine's events to the JSON objects of the API.
 
 pub(crate) mod stream;
 pub(crate) mod whole;
@@ -24,28 +24,28 @@ pub(crate) struct TextPart {
     pub(crate) text: String,
     /// Tokens with log-probabilities, if the request asks for them.
     pub(crate) tokens: Vec<ScoredToken>,
-    /// Characters of the choice before each of these tokens.
+    /// Number of characters of the choice before each of these tokens.
     pub(crate) offsets: Vec<usize>,
     pub(crate) report: Option<StepReport>,
-    /// Reason of the end, in the last part.
+    /// Finish reason, in the last part.
     pub(crate) finish: Option<&'static str>,
 }
 
-/// Form of the answers of one endpoint.
+/// Format of the answers of one endpoint.
 pub(crate) trait AnswerFormat: Send + Unpin + 'static {
-    /// Beginning of ids.
+    /// Prefix of ids.
     const ID: &'static str;
-    /// Type of whole answers.
+    /// Value of `object` in whole answers.
     const OBJECT: &'static str;
-    /// Type of the parts of streamed answers.
+    /// Value of `object` in the chunks of a stream.
     const CHUNK: &'static str;
-    /// Choice of a whole answer.
+    /// Choice in a whole answer.
     type Choice: Serialize;
-    /// Choice of a part of a streamed answer.
+    /// Choice in a chunk of a stream.
     type Delta: Serialize;
 
     fn choice(&self, index: usize, part: TextPart) -> Self::Choice;
-    /// Returns what a stream sends for each choice before its text.
+    /// Returns the choice that a stream sends before the text; `None` if the text comes first.
     fn opening(&self, index: usize) -> Option<Self::Delta>;
     fn delta(&self, index: usize, part: TextPart) -> Self::Delta;
 }
@@ -55,8 +55,7 @@ pub(crate) trait AnswerFormat: Send + Unpin + 'static {
 pub(crate) struct PreparedRequest {
     pub(crate) model: String,
     pub(crate) plan: JobPlan,
-    /// Text of each prompt with its number of tokens that the text does not show, if answers
-    /// repeat their prompts.
+    /// Prompts that the answers repeat, if the request asks for it.
     pub(crate) echo: Option<Vec<EchoedPrompt>>,
     pub(crate) shows_logprobs: bool,
     pub(crate) stream: Option<StreamParams>,
@@ -66,7 +65,7 @@ pub(crate) struct PreparedRequest {
 #[derive(Debug)]
 pub(crate) struct EchoedPrompt {
     pub(crate) text: String,
-    /// Number of tokens at the beginning that the tokenizer added to the text.
+    /// Number of tokens that the tokenizer added before the text, such as `<bos>`.
     pub(crate) hidden: usize,
 }
 
@@ -96,7 +95,7 @@ pub(crate) struct AnswerBody<'a, C> {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum UsageField {
-    /// Null: the numbers follow in the last part of the stream.
+    /// Null, because the last chunk of the stream contains the usage.
     Later(()),
     Complete(UsageBody),
 }
@@ -118,7 +117,7 @@ impl AnswerHead {
 pub(crate) struct EventReader {
     request: PreparedRequest,
     tokenizer: Arc<Tokenizer>,
-    /// Characters of the tokens of each choice so far.
+    /// Number of characters of each choice's tokens so far.
     characters: Vec<usize>,
     usage: UsageSum,
 }
@@ -138,7 +137,7 @@ impl EventReader {
         self.characters.len()
     }
 
-    /// Returns the prompt of a choice if the answer repeats it before its scores exist.
+    /// Returns the prompt of a choice if the answer repeats it without scores, which arrive later.
     pub(crate) fn opening(&self, index: usize) -> Option<TextPart> {
         if self.request.plan.prompt_logprobs.is_some() {
             return None;
@@ -151,7 +150,7 @@ impl EventReader {
     /// Converts an event.
     ///
     /// # Errors
-    /// The error of a failed job.
+    /// Returns the error of a failed job.
     pub(crate) fn read(&mut self, index: usize, event: Event) -> Result<TextPart, ApiError> {
         match event {
             Event::PromptScores(scores) => Ok(self.read_scores(index, &scores)),

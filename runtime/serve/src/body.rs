@@ -1,4 +1,4 @@
-//! Body of a request, within its limits.
+//! Reading of request bodies, within limits of size and time.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use tokio_stream::StreamExt;
 use crate::error::ApiError;
 use crate::options::ServerOptions;
 
-/// Reads a body that is JSON by its type.
+/// Reads a body whose content type is JSON.
 ///
 /// # Errors
-/// If it has another type, too many bytes, arrives too slowly, or ends too early.
+/// Returns an error if the body has another type or too many bytes, arrives too slowly, or ends too
+/// early.
 pub(crate) async fn read_body(
     request: Request,
     options: &ServerOptions,
@@ -47,7 +48,8 @@ fn refuse_slow(timeout: Duration) -> ApiError {
     ApiError::slow_body(timeout.as_secs_f64())
 }
 
-/// Refuses types that a web page of another origin could send without a permission.
+/// Refuses content types other than JSON. A web page of another origin could send some of them
+/// without a CORS preflight request.
 fn expect_json(headers: &HeaderMap) -> Result<(), ApiError> {
     let found = read_text(headers, &CONTENT_TYPE).unwrap_or_default();
     let kind = found.split(';').next().unwrap_or_default().trim();

@@ -14,10 +14,10 @@ use crate::prepare::RequestDraft;
 use crate::state::App;
 use crate::token_text::{ScoredToken, TokenText};
 
-/// Maximum number of tokens if the request has none and the context has room. Memory is reserved
-/// for all of them.
+/// Value of `max_tokens` if the request does not set it, limited by the rest of the context. The
+/// engine reserves memory for this number of tokens.
 const DEFAULT_TOKENS: usize = 4096;
-/// Most tools of a request.
+/// Maximum number of tools of a request.
 const MOST_TOOLS: usize = 128;
 
 /// Reads the body of a request.
@@ -63,7 +63,7 @@ pub(crate) fn encode_messages(
     app.served.tokenizer.next(&text).map_err(refuse)
 }
 
-/// Returns the parameter that an error of a template is about.
+/// Returns the name of the parameter that caused an error of a template.
 fn name_source(error: &vattention_llm::Error) -> &'static str {
     match error {
         vattention_llm::Error::Input { what: "variables", .. } => "chat_template_kwargs",
@@ -100,8 +100,8 @@ fn take_logprobs(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
     }
 }
 
-/// Reads `tools` and `tool_choice`. Tools are shown to the model by its template; a call of a tool
-/// is part of the text.
+/// Reads `tools` and `tool_choice`. The chat template shows the tools to the model; tool calls of
+/// the model are returned as text.
 fn take_tools(fields: &mut Fields) -> Result<Option<Value>, ApiError> {
     let tools = fields.take_list("tools")?.unwrap_or_default();
     if tools.len() > MOST_TOOLS {
@@ -123,7 +123,7 @@ fn take_tools(fields: &mut Fields) -> Result<Option<Value>, ApiError> {
     Ok((shown && !tools.is_empty()).then_some(Value::Array(tools)))
 }
 
-/// Form of answers in conversations.
+/// Format of answers in conversations.
 #[derive(Debug)]
 pub(crate) struct ChatFormat {
     /// True if the request asks for log-probabilities.
@@ -144,7 +144,7 @@ pub(crate) struct ChatChoice {
 struct AssistantMessage {
     role: &'static str,
     content: String,
-    /// Always null; clients expect the field.
+    /// Refusal, which is always null; clients expect the field.
     refusal: Option<String>,
 }
 
@@ -214,7 +214,8 @@ impl AnswerFormat for ChatFormat {
         if !part.text.is_empty() || part.finish.is_none() {
             delta.insert("content".into(), part.text.into());
         }
-        // The last part has no tokens: those of withheld text were sent with earlier parts.
+        // The last part has no tokens, because the tokens of withheld text were sent with earlier
+        // parts.
         let logprobs = (!part.tokens.is_empty()).then(|| self.logprobs(part.tokens)).flatten();
         ChatDelta { index, delta, logprobs, finish_reason: part.finish }
     }

@@ -14,7 +14,7 @@ use crate::prepare::{RequestDraft, check_count};
 use crate::state::App;
 use crate::token_text::{ScoredToken, TokenText};
 
-/// Maximum number of tokens if the request has none, as in OpenAI's API.
+/// Value of `max_tokens` if the request does not set it, as in OpenAI's API.
 const DEFAULT_TOKENS: usize = 16;
 /// Name of the parameter with the prompts.
 const PROMPT: &str = "prompt";
@@ -103,7 +103,7 @@ fn read_prompts(fields: &mut Fields, vocab_size: usize) -> Result<Vec<PromptInpu
     }
 }
 
-/// Form of completions.
+/// Format of completions.
 #[derive(Debug)]
 pub(crate) struct CompletionFormat {
     /// True if the request asks for log-probabilities.
@@ -126,7 +126,7 @@ struct CompletionLogprobs {
     token_logprobs: Vec<Option<f32>>,
     /// Most likely tokens, and the chosen one; `None` for the first token of a prompt.
     top_logprobs: Vec<Option<BTreeMap<String, f32>>>,
-    /// Characters of the text before the token.
+    /// Number of characters of the text before each token.
     text_offset: Vec<usize>,
 }
 
@@ -164,7 +164,8 @@ impl AnswerFormat for CompletionFormat {
     }
 }
 
-/// Returns log-probabilities by texts. Of several tokens with the same text, the likeliest counts.
+/// Returns log-probabilities by token text. If several tokens have the same text, the largest
+/// log-probability counts.
 fn largest_by_text<'a>(
     tokens: impl Iterator<Item = (&'a TokenText, f32)>,
 ) -> BTreeMap<String, f32> {

@@ -17,19 +17,21 @@ pub use handle::EngineHandle;
 pub use options::EngineOptions;
 pub use scheduler::start_engine;
 
-/// Work of one sequence.
+/// Request to generate one sequence.
 #[derive(Debug)]
 pub struct Job {
     /// Index of the pipeline in the engine's list of pipelines.
     pub pipeline: usize,
     /// Tokens of the prompt, at least one.
     pub prompt: Vec<u32>,
-    /// Number of tokens of the prompt that dense attention reads, at least 1; the pipeline reads
-    /// the rest, token by token. `None` means the whole prompt.
+    /// Number of prompt tokens that dense attention prefills, at least 1. The pipeline decodes the
+    /// remaining prompt tokens, one per step. `None` means the whole prompt.
     pub dense_prefix: Option<usize>,
-    /// Sampling, limits and stops. `max_tokens` may be 0, for the scores of the prompt alone.
+    /// Sampling parameters, token limit and stop conditions. A job whose `max_tokens` is 0 only
+    /// scores its prompt.
     pub params: GenerationParams,
-    /// Number of alternatives of each token of the prompt to score; `None` scores none.
+    /// Number of alternatives to report for each prompt token; `None` skips the scores of the
+    /// prompt.
     pub prompt_logprobs: Option<usize>,
     /// True if token events carry a [`StepReport`].
     pub reports: bool,
@@ -40,7 +42,8 @@ pub struct Job {
 /// Message from the engine about a job. The last one is `Finished` or `Failed`.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Scores of the prompt's tokens from the second on, once, before the first token.
+    /// Scores of the prompt tokens from the second one on. The event is sent once, before the first
+    /// token, if the job requests it.
     PromptScores(Vec<TokenLogprob>),
     /// A generated token.
     Token(TokenEvent),
@@ -50,15 +53,16 @@ pub enum Event {
     Failed(JobError),
 }
 
-/// A generated token, and the text that it completes. A token that ends the text has no text.
+/// Generated token, and the text that it completes. A token that ends the generation has no text.
 #[derive(Clone, Debug)]
 pub struct TokenEvent {
-    /// The token with its log-probability; its alternatives if the parameters request some.
+    /// Token with its log-probability, and the requested number of alternatives.
     pub choice: TokenLogprob,
-    /// Text that is complete and cannot become a part of a stop string; often empty.
+    /// Text that consists of whole characters and cannot become a part of a stop string; often
+    /// empty.
     pub text: String,
-    /// Report of the step whose logits the token was chosen from; `None` for the first token after
-    /// a dense prompt, and if the job does not request reports.
+    /// Report of the decode step that computed the token's logits. `None` if the job does not
+    /// request reports, or if the logits are those of the dense prefill.
     pub report: Option<StepReport>,
 }
 
@@ -67,8 +71,8 @@ pub struct TokenEvent {
 pub struct StepReport {
     /// Share of the visible tokens that each KV head read, `[layers][kv_heads]`.
     pub density: Vec<Vec<f32>>,
-    /// Largest error bar of each KV head's query heads, `[layers][kv_heads]`; `None` if a row has
-    /// none.
+    /// Largest error bar among the query heads of each KV head, `[layers][kv_heads]`; `None` if one
+    /// of these query heads has no error bar.
     pub bar: Vec<Vec<Option<f32>>>,
     /// Share of the rows with a promise whose certificate states that it held; `None` if no row
     /// has a promise.
@@ -78,41 +82,41 @@ pub struct StepReport {
 /// End of a job.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Rest of the text, which follows the texts of the token events.
+    /// Remaining text after the texts of all token events.
     pub text: String,
     /// Reason why the generation ended.
     pub stop: Stop,
-    /// Numbers of tokens and what attention read.
+    /// Token counts, and statistics of the attention.
     pub usage: JobUsage,
 }
 
-/// Numbers of tokens of a job, and what its attention read.
+/// Token counts of a job, and statistics of its attention.
 #[derive(Clone, Debug, Default)]
 pub struct JobUsage {
-    /// Tokens of the prompt.
+    /// Number of prompt tokens.
     pub prompt_tokens: usize,
-    /// Tokens of the prompt whose keys and values came from the prefix cache.
+    /// Number of prompt tokens whose keys and values were copied from the prefix cache.
     pub cached_tokens: usize,
-    /// Generated tokens.
+    /// Number of generated tokens.
     pub completion_tokens: usize,
-    /// Mean density over layers, KV heads and steps with the pipeline; `None` without such steps.
+    /// Mean density over layers, KV heads and decode steps; `None` if there was no decode step.
     pub read: Option<f64>,
     /// Share of the rows with a promise whose certificate states that it held; `None` if no row
     /// has a promise.
     pub held: Option<f64>,
     /// Largest error bar of a row; `None` if no row has one.
     pub largest_bar: Option<f64>,
-    /// Bytes of the indexes of selectors and samplers at the end.
+    /// Size of the selectors' and samplers' indexes at the end of the job, in bytes.
     pub index_bytes: usize,
 }
 
 /// Reason why a job ended without a result.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JobError {
-    /// The model or its attention refuses the job's input.
+    /// The model refuses the job's input, such as a token or a parameter.
     #[error("{0}")]
     Input(String),
-    /// The engine failed, such as by a panic.
+    /// The engine failed, for example because it panicked.
     #[error("{0}")]
     Internal(String),
     /// The server shuts down before the job is finished.
@@ -126,7 +130,7 @@ pub enum SubmitError {
     /// The queue is full; the client may try again.
     #[error("the queue is full")]
     QueueFull,
-    /// Keys and values of the job alone exceed the memory for sequences.
+    /// The keys and values of this job alone exceed the memory for sequences.
     #[error("the sequence needs {needed} bytes for keys and values; {limit} are available")]
     TooLarge {
         /// Bytes that the sequence needs.
@@ -139,44 +143,44 @@ pub enum SubmitError {
     ShuttingDown,
 }
 
-/// Counters and gauges of the engine since its start.
+/// Counters of the engine since its start, and its current gauges.
 #[derive(Clone, Debug, Default)]
 pub struct EngineMetrics {
-    /// Jobs that wait for a place.
+    /// Number of queued jobs.
     pub queued: usize,
-    /// Sequences that are read or generated.
+    /// Number of sequences in prefill or decode.
     pub running: usize,
-    /// Tokens of prompts that were read, without those from the cache.
+    /// Number of prefilled tokens, without the tokens that were copied from the prefix cache.
     pub prompt_tokens: u64,
-    /// Tokens of prompts whose keys and values came from the prefix cache.
+    /// Number of prompt tokens whose keys and values were copied from the prefix cache.
     pub cached_tokens: u64,
-    /// Generated tokens.
+    /// Number of generated tokens.
     pub generated_tokens: u64,
-    /// Jobs that were cancelled because their client disconnected.
+    /// Number of jobs that were cancelled because their client disconnected.
     pub cancelled: u64,
-    /// Bytes of the prefix cache.
+    /// Size of the prefix cache in memory, in bytes.
     pub cache_bytes: u64,
-    /// Blocks in the prefix cache.
+    /// Number of blocks of the prefix cache in memory.
     pub cache_blocks: usize,
     /// Bytes reserved for keys and values of running sequences.
     pub reserved_bytes: u64,
-    /// For each pipeline, in the engine's order.
+    /// Metrics of each pipeline, in the order of [`EngineOptions::pipelines`].
     pub pipelines: Vec<PipelineMetrics>,
 }
 
 /// Sums over the decode steps of one pipeline.
 #[derive(Clone, Debug, Default)]
 pub struct PipelineMetrics {
-    /// Steps of sequences.
+    /// Number of decode steps; a batch counts once per sequence.
     pub steps: u64,
     /// Sum of the steps' densities, each the mean over layers and KV heads.
     pub density_sum: f64,
-    /// Rows (query heads of all layers and steps) with a promise.
+    /// Number of rows with a promise. A row is one query head of one layer in one step.
     pub rows: u64,
-    /// Rows with a promise whose certificate states that the promise held.
+    /// Number of rows with a promise whose certificate states that the promise held.
     pub held_rows: u64,
-    /// Rows with an error bar.
+    /// Number of rows with an error bar.
     pub barred_rows: u64,
-    /// Sum of these error bars.
+    /// Sum of the error bars of these rows.
     pub bar_sum: f64,
 }

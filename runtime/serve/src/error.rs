@@ -25,13 +25,13 @@ pub(crate) struct ErrorBody {
     code: Option<&'static str>,
 }
 
-/// Response, or event of a stream, that consists of an error.
+/// Body of an error response, or error event of a stream.
 #[derive(Serialize)]
 pub(crate) struct ErrorDocument<'a> {
     error: &'a ErrorBody,
 }
 
-/// `type` of errors that the client can avoid.
+/// Value of `type` for errors that the client can avoid.
 const INVALID: &str = "invalid_request_error";
 
 impl ApiError {
@@ -173,7 +173,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Describes an error of the model's files without their paths, which are not the client's.
+/// Describes an error without the paths of the model's files, which clients must not see.
 pub(crate) fn describe_failure(error: &vattention_llm::Error) -> String {
     match error {
         vattention_llm::Error::Checkpoint { reason, .. }

@@ -1,4 +1,4 @@
-//! Reader of JSON objects whose every field must be known and have the right type.
+//! Reader of JSON objects that refuses unknown fields and values of wrong types.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::error::ApiError;
 /// Fields of a JSON object that have not been read yet.
 #[derive(Debug)]
 pub(crate) struct Fields {
-    /// Path of the object with a final dot; empty for the body.
+    /// Path of the object with a trailing dot; empty for the body.
     prefix: String,
     values: Map<String, Value>,
 }
@@ -65,7 +65,7 @@ impl Fields {
         }
     }
 
-    /// Removes a number that `accepts` allows.
+    /// Removes a number for which `accepts` returns true.
     pub(crate) fn take_number(
         &mut self,
         name: &str,
@@ -98,7 +98,7 @@ impl Fields {
         Err(refuse_value(&self.path(name), &value, &expected))
     }
 
-    /// Removes a number of things: an integer that is not negative.
+    /// Removes a count: an integer from 0 to `most`.
     pub(crate) fn take_count(&mut self, name: &str, most: i64) -> Result<Option<usize>, ApiError> {
         Ok(self.take_integer(name, 0, most)?.map(|number| number as usize))
     }
@@ -120,7 +120,7 @@ impl Fields {
         self.values
     }
 
-    /// Refuses the first field that has not been read.
+    /// Refuses an object with a field that has not been read.
     pub(crate) fn expect_empty(self) -> Result<(), ApiError> {
         match self.values.keys().next() {
             None => Ok(()),
@@ -132,12 +132,12 @@ impl Fields {
     }
 }
 
-/// Returns the error about a parameter that a request must have.
+/// Returns the error about a missing parameter.
 pub(crate) fn refuse_absence(path: &str, expected: &str) -> ApiError {
     ApiError::parameter(path, format!("missing; expected {expected}"))
 }
 
-/// Returns the error about a value of a wrong type or out of its range.
+/// Returns the error about a value of a wrong type or outside of its range.
 pub(crate) fn refuse_value(path: &str, found: &Value, expected: &str) -> ApiError {
     ApiError::parameter(path, format!("found {}; expected {expected}", describe_value(found)))
 }

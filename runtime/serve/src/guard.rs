@@ -1,4 +1,4 @@
-//! Checks before a request is read: its host, its origin and its key.
+//! Checks of the host, origin and key of a request, before its body is read.
 
 use std::sync::Arc;
 
@@ -15,10 +15,11 @@ use crate::error::ApiError;
 use crate::page::FILES;
 use crate::state::App;
 
-/// Path that needs no key, besides the page.
+/// Path that needs no key, in addition to the files of the page.
 const HEALTH: &str = "/health";
 
-/// Refuses requests for other hosts, from other origins, and without a key; then runs the rest.
+/// Refuses requests for unknown hosts, from unknown origins, and without a valid key; passes on all
+/// others.
 pub(crate) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let origin = match app.origins.check(request.headers()) {
         Ok(origin) => origin.and_then(|origin| HeaderValue::from_str(origin).ok()),
@@ -46,7 +47,7 @@ fn is_refused(app: &App, request: &Request) -> bool {
     !is_open && keys.is_some_and(|keys| !keys.accept(request.headers()))
 }
 
-/// Returns the answer to a browser that asks for permission on behalf of an allowed page.
+/// Returns the answer to a CORS preflight request from an allowed origin.
 fn permit() -> Response {
     let headers = [
         (ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),

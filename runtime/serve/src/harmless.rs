@@ -1,4 +1,4 @@
-//! Parameters that clients send although they change nothing here.
+//! Parameters that clients send although they have no effect on this server.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::fields::{Fields, refuse_value};
 /// Parameters that are accepted with any string: they identify the sender, or are hints.
 const ANY_STRING: [&str; 3] = ["user", "safety_identifier", "prompt_cache_key"];
 
-/// Parameters that are accepted with the values that ask for nothing, as JSON.
+/// Parameters with the values that have no effect, as JSON. Other values are refused.
 const WITHOUT_EFFECT: [(&str, &[&str]); 15] = [
     ("store", &["false"]),
     ("service_tier", &["\"auto\"", "\"default\""]),
@@ -27,7 +27,7 @@ const WITHOUT_EFFECT: [(&str, &[&str]); 15] = [
     ("moderation", &[]),
 ];
 
-/// Removes parameters that change nothing, and refuses the values of them that would.
+/// Removes parameters without effect, and refuses values that would need one.
 pub(crate) fn drop_harmless(fields: &mut Fields) -> Result<(), ApiError> {
     for name in ANY_STRING {
         fields.take_text(name)?;

@@ -12,9 +12,10 @@ use crate::error::ApiError;
 #[derive(Debug)]
 pub(crate) struct JobPlan {
     pub(crate) pipeline: usize,
-    /// Prompts, in tokens.
+    /// Tokens of each prompt.
     pub(crate) prompts: Vec<Vec<u32>>,
-    /// Number of jobs for each prompt. The seed of each is one larger than the one before.
+    /// Number of jobs for each prompt. The seed of each job is one larger than that of the job
+    /// before.
     pub(crate) choices: usize,
     pub(crate) dense_prefix: Option<usize>,
     pub(crate) params: GenerationParams,
@@ -26,7 +27,7 @@ pub(crate) struct JobPlan {
 #[derive(Debug)]
 pub(crate) struct SubmittedJobs {
     receivers: Vec<Option<UnboundedReceiver<Event>>>,
-    /// Job whose events are polled first, so that none has to wait for the others.
+    /// Index of the job that is polled first. The index rotates, so that no job delays the others.
     first: usize,
 }
 
@@ -34,7 +35,7 @@ impl JobPlan {
     /// Submits the jobs: all choices of the first prompt, then those of the next.
     ///
     /// # Errors
-    /// If a job is refused; the jobs before it are cancelled.
+    /// Returns an error if the engine refuses a job; the jobs before it are then cancelled.
     pub(crate) fn submit(&self, engine: &EngineHandle) -> Result<SubmittedJobs, ApiError> {
         let mut receivers = Vec::new();
         for prompt in &self.prompts {
@@ -59,7 +60,7 @@ impl JobPlan {
 }
 
 impl SubmittedJobs {
-    /// Returns the next event and the index of its job; `None` after the last event of all jobs.
+    /// Returns the next event and the index of its job; `None` after the last events of all jobs.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Event)>> {
         let count = self.receivers.len();
         for offset in 0..count {

@@ -1,11 +1,11 @@
-//! Keys of clients.
+//! API keys of clients.
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-/// Digests of the keys that clients may send.
+/// Digests of the keys that the server accepts.
 pub struct ApiKeys {
     digests: Vec<[u8; 32]>,
 }
@@ -20,7 +20,7 @@ impl ApiKeys {
     /// Reads keys, one per line; empty lines are ignored.
     ///
     /// # Errors
-    /// If there is no key, or a key is not printable ASCII without spaces.
+    /// Returns a message if there is no key, or a key is not printable ASCII without spaces.
     pub fn parse(text: &str) -> Result<Self, String> {
         let lines = text.lines().map(str::trim).enumerate().filter(|(_, key)| !key.is_empty());
         let mut digests = Vec::new();
@@ -37,8 +37,8 @@ impl ApiKeys {
         Ok(Self { digests })
     }
 
-    /// Returns true if the headers have one of the keys. The time does not depend on which key
-    /// fits, nor on the number of characters that fit.
+    /// Returns true if the headers contain one of the keys. The duration depends neither on which
+    /// key matches nor on the number of matching characters.
     pub(crate) fn accept(&self, headers: &HeaderMap) -> bool {
         let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let Some((scheme, key)) = header.and_then(|value| value.split_once(' ')) else {

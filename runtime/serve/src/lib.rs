@@ -1,8 +1,9 @@
-//! HTTP server of the OpenAI API whose models decode by pipelines.
+//! HTTP server of the OpenAI API, which decodes with attention pipelines.
 //!
 //! A [`Server`] serves one model. The model has one id for each pipeline; the pipelines run in the
 //! [engine](start_engine), which decodes all sequences together. Requests and responses are those
-//! of OpenAI's API with a few fields of vLLM's; `usage.vattention` reports what attention read.
+//! of OpenAI's API with a few fields of vLLM's; `usage.vattention` reports the share of the tokens
+//! that attention read.
 
 mod answer;
 mod body;

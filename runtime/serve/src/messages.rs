@@ -7,9 +7,10 @@ use crate::fields::{Fields, refuse_absence, refuse_value};
 
 /// Name of the parameter.
 pub(crate) const MESSAGES: &str = "messages";
-/// Most messages of a conversation.
+/// Maximum number of messages of a conversation.
 const MOST_MESSAGES: usize = 4096;
-/// Roles, with their names in chat templates; OpenAI's newer name of the system has none there.
+/// Roles with their names in chat templates. Templates do not know `developer`, OpenAI's newer name
+/// of `system`.
 const ROLES: [(&str, &str); 5] = [
     ("system", "system"),
     ("developer", "system"),
@@ -19,7 +20,7 @@ const ROLES: [(&str, &str); 5] = [
 ];
 /// Fields that templates may read.
 const PASSED: [&str; 4] = ["name", "tool_call_id", "reasoning_content", "thinking"];
-/// Fields of an assistant's message that clients send back, and that carry nothing.
+/// Fields that clients send back with the messages of the assistant, and that must be empty.
 const EMPTY: [&str; 4] = ["refusal", "audio", "function_call", "annotations"];
 
 /// Reads `messages`.
@@ -43,7 +44,7 @@ fn read_message(path: &str, value: Value) -> Result<Value, ApiError> {
     if content.is_none() && (role != "assistant" || calls.is_none()) {
         return Err(refuse_absence(&fields.path("content"), "a text or a list of parts"));
     }
-    // Templates concatenate the content without asking for its type.
+    // Templates concatenate the content without checking its type.
     message.insert("content".into(), content.unwrap_or_else(|| "".into()));
     message.extend(calls.map(|calls| ("tool_calls".to_owned(), calls)));
     for name in PASSED {
@@ -69,7 +70,7 @@ fn take_role(fields: &mut Fields) -> Result<&'static str, ApiError> {
     found.map(|&(_, name)| name).ok_or_else(|| refuse_value(&path, &role.into(), expected))
 }
 
-/// Reads `content`: a text, or a list of parts that are texts. The template joins them.
+/// Reads `content`: a text, or a list of text parts, which `ChatTemplate` joins.
 fn take_content(fields: &mut Fields) -> Result<Option<Value>, ApiError> {
     let path = fields.path("content");
     let content = fields.take("content");

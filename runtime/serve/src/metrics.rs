@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::engine::{EngineMetrics, PipelineMetrics};
 use crate::state::App;
 
-/// Type of the response.
+/// Content type of the response.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Writes all metrics.
@@ -45,7 +45,7 @@ fn write_engine(page: &mut MetricsPage, engine: &EngineMetrics) {
     }
 }
 
-/// Counter of a pipeline, or a share of counters.
+/// Function that returns a counter of a pipeline, or a ratio of counters.
 type PipelineValue = fn(&PipelineMetrics) -> Option<f64>;
 
 /// Metrics of each pipeline: name, type, description and value.
@@ -91,7 +91,7 @@ fn divide(sum: f64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-/// Text of metrics.
+/// Text of the response while it is written.
 #[derive(Default)]
 struct MetricsPage {
     text: String,

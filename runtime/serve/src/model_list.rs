@@ -30,14 +30,14 @@ struct PipelineCard {
     pipeline: String,
 }
 
-/// Lists the ids.
+/// Returns the list of all ids.
 pub(crate) fn list_models(app: &App) -> ModelList {
     let ids = app.served.ids();
     let data = ids.into_iter().map(|id| describe_model(app, id)).collect();
     ModelList { object: "list", data }
 }
 
-/// Describes the model with an id.
+/// Returns the description of the model with an id.
 pub(crate) fn find_model(app: &App, id: &str) -> Result<ModelCard, ApiError> {
     let pipeline = app.served.find_pipeline(id)?;
     Ok(describe_model(app, ModelId { id: id.to_owned(), pipeline }))

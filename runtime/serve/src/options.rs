@@ -15,22 +15,24 @@ pub struct ServerOptions {
     pub allow_hosts: Vec<String>,
     /// Origins of web pages that may use the server, such as `https://example.org`.
     pub allow_origins: Vec<String>,
-    /// Keys of clients; `None` serves everyone.
+    /// API keys that the server accepts; `None` accepts requests without a key.
     pub keys: Option<ApiKeys>,
-    /// Largest number of bytes of a request's body.
+    /// Maximum size of a request's body, in bytes.
     pub body_bytes: usize,
-    /// Time in which the header of a request must arrive; idle connections are closed after it.
+    /// Time in which the header of a request must arrive; idle connections are closed after the
+    /// same time.
     pub header_timeout: Duration,
     /// Time in which the body of a request must arrive.
     pub body_timeout: Duration,
     /// Time for running requests after the signal to shut down.
     pub shutdown_timeout: Duration,
-    /// Largest number of connections; further clients wait.
+    /// Maximum number of open connections; further clients wait.
     pub max_connections: usize,
-    /// Largest number of texts that one request may ask for: the engine's queue.
+    /// Maximum number of texts of one request, equal to the length of the engine's queue.
     pub max_queue: usize,
-    /// Number of tokens that dense attention reads of prompts whose log-probabilities a request
-    /// asks for, unless the request has `vattention.dense_prefix`; `None` means all.
+    /// Number of prompt tokens that dense attention prefills if a request asks for the
+    /// log-probabilities of its prompt and does not set `vattention.dense_prefix`; `None` means
+    /// all.
     pub dense_prefix: Option<usize>,
 }
 

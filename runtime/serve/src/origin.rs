@@ -1,7 +1,7 @@
-//! Names under which a server may be called, and web pages that may call it.
+//! Host names of the server, and origins of web pages that may send requests to it.
 //!
-//! A web page of a stranger could otherwise use a server on the visitor's machine: directly, or by
-//! a name that the stranger lets point to 127.0.0.1 (DNS rebinding).
+//! Without these checks, any web page could use a server on the machine of its visitor: directly,
+//! or through a host name that resolves to 127.0.0.1 (DNS rebinding).
 
 use std::net::IpAddr;
 
@@ -11,15 +11,15 @@ use axum::http::{HeaderMap, HeaderName};
 use crate::error::ApiError;
 use crate::options::ServerOptions;
 
-/// Names that always mean this machine.
+/// Names that always refer to this machine.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// Rules for the headers `Host` and `Origin`.
 #[derive(Debug)]
 pub(crate) struct OriginRules {
     names: Vec<String>,
-    /// True if the server listens on all addresses of the machine. Then each address is a name of
-    /// it; rebinding needs a name that is no address.
+    /// True if the server listens on all addresses of the machine. Any IP address is then accepted
+    /// as a host, because DNS rebinding needs a name.
     any_address: bool,
     origins: Vec<String>,
 }
@@ -33,8 +33,8 @@ impl OriginRules {
         Self { names, any_address, origins: options.allow_origins.clone() }
     }
 
-    /// Checks both headers. Returns the origin if it is one of `--allow-origin`, to which the
-    /// browser needs a permission.
+    /// Checks both headers. Returns the origin if it is one of [`ServerOptions::allow_origins`],
+    /// whose pages need CORS headers in the response.
     pub(crate) fn check<'h>(&self, headers: &'h HeaderMap) -> Result<Option<&'h str>, ApiError> {
         let host = read_header(headers, &HOST)?.unwrap_or_default();
         let name = strip_port(host).to_ascii_lowercase();
@@ -61,7 +61,7 @@ fn read_header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&
     value.to_str().map(Some).map_err(refuse)
 }
 
-/// Returns the name of an authority: without a port, and without the brackets of an address.
+/// Returns the host of an authority, without its port and without the brackets of an IPv6 address.
 fn strip_port(host: &str) -> &str {
     if let Some(rest) = host.strip_prefix('[') {
         return rest.split_once(']').map_or("", |(name, _)| name);

@@ -1,4 +1,4 @@
-//! The page for people, at `/`. It loads nothing from elsewhere.
+//! Web page of the server, at `/`. The page loads nothing from other servers.
 
 use axum::http::HeaderName;
 use axum::http::header::{
@@ -36,8 +36,8 @@ pub(crate) const FILES: [PageFile; 5] = [
     PageFile { path: "/icon.svg", kind: "image/svg+xml", text: include_str!("page/icon.svg") },
 ];
 
-/// Policy of the page: scripts and styles are files of the server, no other page shows it in a
-/// frame, and its requests go to the server alone.
+/// Content security policy of the page: scripts and styles are files of the server, no other page
+/// can embed the page in a frame, and the page can only send requests to the server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";

@@ -1,4 +1,4 @@
-//! Parameters of a generation that completions and chats share.
+//! Generation parameters that completions and chats share.
 
 use serde_json::{Map, Value};
 use vattention_llm::{GenerationParams, SamplingParams};
@@ -7,41 +7,42 @@ use crate::error::ApiError;
 use crate::fields::{Fields, refuse_absence, refuse_value};
 use crate::structure::take_grammar;
 
-/// Largest number of stop strings, as llama.cpp and vLLM users send; OpenAI allows 4.
+/// Maximum number of stop strings. OpenAI allows 4; clients of llama.cpp and vLLM send more.
 const MOST_STOPS: usize = 16;
-/// Most bytes of a stop string.
+/// Maximum length of a stop string, in bytes.
 const LONGEST_STOP: usize = 1024;
-/// Largest number of biased tokens, and of stop tokens.
+/// Maximum number of tokens in `logit_bias`, and in `stop_token_ids`.
 const MOST_TOKENS: usize = 1024;
-/// Largest number of alternatives of a token.
+/// Maximum number of alternatives of a token.
 pub(crate) const MOST_ALTERNATIVES: i64 = 20;
-/// Largest number of choices for a prompt.
+/// Maximum number of choices for a prompt.
 const MOST_CHOICES: i64 = 16;
 
-/// Parameters of a request, without those of one endpoint.
+/// Parameters of a request, without the parameters that only one endpoint has.
 #[derive(Debug)]
 pub(crate) struct SharedParams {
     pub(crate) model: String,
     /// Number of choices for each prompt.
     pub(crate) choices: usize,
-    /// Sampling and stops; `max_tokens` and `logprobs` are set by the endpoint.
+    /// Sampling parameters and stop conditions; `RequestDraft::finish` sets `max_tokens` and
+    /// `logprobs`.
     pub(crate) generation: GenerationParams,
-    /// False if each request receives another seed.
+    /// True if the request sets the seed; otherwise the server draws one.
     pub(crate) has_seed: bool,
-    /// Maximum number of tokens.
+    /// Maximum number of generated tokens, if the request sets it.
     pub(crate) max_tokens: Option<usize>,
-    /// Present if the answer is streamed.
+    /// Parameters of the stream; `None` if the answer is sent as a whole.
     pub(crate) stream: Option<StreamParams>,
-    /// Number of tokens of the prompt that dense attention reads.
+    /// Number of prompt tokens that dense attention prefills.
     pub(crate) dense_prefix: Option<usize>,
 }
 
 /// Parameters of a streamed answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamParams {
-    /// True if the last chunk has the numbers of tokens.
+    /// True if the last chunk contains the usage.
     pub(crate) usage: bool,
-    /// True if each chunk has the report of its step.
+    /// True if each chunk contains the report of its decode step.
     pub(crate) reports: bool,
 }
 
@@ -90,7 +91,7 @@ fn take_sampling(fields: &mut Fields, vocab_size: usize) -> Result<SamplingParam
         fields.take_number("repetition_penalty", "a number from 0.01 to 10", |penalty| {
             (0.01..=10.0).contains(&penalty)
         })?;
-    // vLLM writes -1, and llama.cpp 0, for all tokens.
+    // Clients of vLLM send -1 for all tokens, and clients of llama.cpp send 0.
     let top_k = fields.take_integer("top_k", -1, i64::MAX)?.unwrap_or(0);
     Ok(SamplingParams {
         temperature: temperature.unwrap_or(default.temperature),
@@ -197,7 +198,8 @@ fn take_stream(fields: &mut Fields, reports: bool) -> Result<Option<StreamParams
     Ok(streams.then_some(StreamParams { usage, reports }))
 }
 
-/// Reads the object `vattention`: the length of the dense prefix, and true if reports are streamed.
+/// Reads the object `vattention`. Returns the length of the dense prefix, and true if the request
+/// asks for reports.
 fn take_extension(fields: &mut Fields) -> Result<(Option<usize>, bool), ApiError> {
     let Some(mut extension) = fields.take_object("vattention")? else { return Ok((None, false)) };
     let dense_prefix = extension.take_integer("dense_prefix", 1, i64::MAX)?;

@@ -1,4 +1,4 @@
-//! Last checks of a request, and the jobs that it becomes.
+//! Checks that all endpoints share, and the conversion of a request to jobs.
 
 use vattention_llm::Config;
 
@@ -13,14 +13,14 @@ use crate::state::App;
 #[derive(Debug)]
 pub(crate) struct RequestDraft {
     pub(crate) shared: SharedParams,
-    /// Name of the parameter with the prompt.
+    /// Name of the request's parameter that contains the prompts.
     pub(crate) parameter: &'static str,
-    /// Prompts, in tokens.
+    /// Tokens of each prompt.
     pub(crate) prompts: Vec<Vec<u32>>,
     pub(crate) echo: Option<Vec<EchoedPrompt>>,
     /// Number of alternatives of each token; `None` if the request asks for no log-probabilities.
     pub(crate) logprobs: Option<usize>,
-    /// Maximum number of tokens if the request has none.
+    /// Value of `max_tokens` if the request does not set it.
     pub(crate) default_tokens: usize,
 }
 
@@ -63,7 +63,7 @@ impl RequestDraft {
     }
 }
 
-/// Refuses more jobs than the queue could ever take.
+/// Refuses a request with more jobs than the queue can hold.
 pub(crate) fn check_count(
     parameter: &str,
     prompts: usize,

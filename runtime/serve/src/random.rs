@@ -2,7 +2,8 @@
 
 /// Returns a random number from the operating system.
 pub(crate) fn draw_number() -> u64 {
-    // A system without random numbers still serves; ids may then repeat after a restart.
+    // Without random numbers from the system, the server still works, but ids may repeat after a
+    // restart.
     getrandom::u64().unwrap_or_else(|_| {
         use std::hash::{BuildHasher, Hasher};
         std::hash::RandomState::new().build_hasher().finish()

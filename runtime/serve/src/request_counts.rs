@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Paths that are counted one by one. Clients choose the others, and could fill the memory.
+/// Paths that are counted separately. All others share one counter: with one counter for each path,
+/// clients could fill the memory.
 const COUNTED: [&str; 8] = [
     "/",
     "/health",
@@ -20,7 +21,7 @@ pub(crate) fn name_path(path: &str) -> &'static str {
     COUNTED.into_iter().find(|&known| known == path).unwrap_or("other")
 }
 
-/// Numbers of requests that were answered.
+/// Numbers of answered requests, by path and status.
 #[derive(Debug, Default)]
 pub(crate) struct RequestCounts {
     by_status: Mutex<BTreeMap<(&'static str, u16), u64>>,

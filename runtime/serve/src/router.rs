@@ -1,4 +1,4 @@
-//! Paths of the server.
+//! Routes of the server.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::{chat, completions, guard, metrics, model_list, page, tokenizer_api};
 /// Result of a handler.
 type ApiResult = Result<Response, ApiError>;
 
-/// Returns the paths of a server with their handlers, without a socket.
+/// Builds the routes of a server with their handlers, without a socket.
 pub fn build_router(served: ServedModel, options: ServerOptions) -> Router {
     let app = Arc::new(App::new(served, options));
     let mut router = Router::new()
@@ -120,7 +120,8 @@ async fn reply<T: Serialize + Send + 'static>(
     Ok(Json(found).into_response())
 }
 
-/// Reads a request for texts, submits its jobs, and begins or completes the answer.
+/// Reads a generation request, submits its jobs, and returns a stream or waits for the whole
+/// answer.
 async fn generate<F: AnswerFormat>(
     app: Arc<App>,
     request: Request,
@@ -142,8 +143,8 @@ async fn generate<F: AnswerFormat>(
     }
 }
 
-/// Runs work that computes for long, such as the tokenization of a document, beside the server's
-/// threads. A panic of the work is the request's.
+/// Runs a long computation, such as the tokenization of a document, on a thread for blocking work.
+/// A panic fails only this request.
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {

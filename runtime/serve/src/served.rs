@@ -15,8 +15,8 @@ pub const DENSE: &str = "dense";
 pub struct ServedModel {
     /// Name of the model, the first part of its ids.
     pub name: String,
-    /// Names of the engine's pipelines, in the engine's order. The first is used if an id names
-    /// none.
+    /// Names of the engine's pipelines, in the engine's order. An id that names no pipeline selects
+    /// the first one.
     pub pipelines: Vec<String>,
     /// Dimensions of the model.
     pub config: Config,
@@ -37,8 +37,8 @@ pub struct ModelId {
     pub pipeline: usize,
 }
 
-/// Returns the ids of a model with these pipelines: the model's name, which stands for the first
-/// pipeline, and one for each pipeline.
+/// Returns the ids of a model with these pipelines: the model's name, which selects the first
+/// pipeline, and one id for each pipeline.
 pub fn list_ids(name: &str, pipelines: &[String]) -> Vec<ModelId> {
     let first = ModelId { id: name.to_owned(), pipeline: 0 };
     let of_pipelines = pipelines.iter().enumerate();

@@ -16,10 +16,10 @@ use crate::options::ServerOptions;
 use crate::router::build_router;
 use crate::served::ServedModel;
 
-/// Largest number of bytes of a request's header.
+/// Maximum size of a request's header, in bytes.
 const LONGEST_HEADER: usize = 64 * 1024;
 
-/// Server that listens, and does not yet answer.
+/// Server that listens on its address, and does not answer requests yet.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -34,7 +34,7 @@ impl Server {
     /// Listens on the address of the options.
     ///
     /// # Errors
-    /// If the address does not exist, or another program listens there.
+    /// Returns an error if the address does not exist, or another program listens on it.
     pub fn bind(served: ServedModel, options: ServerOptions) -> std::io::Result<Self> {
         let host = options.host.trim_start_matches('[').trim_end_matches(']');
         let listener = TcpListener::bind((host, options.port))?;
@@ -49,23 +49,24 @@ impl Server {
         })
     }
 
-    /// Returns the address, with the port that was chosen.
+    /// Returns the address, with the actual port if the options leave its choice to the system.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Returns an error of the operating system.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Answers requests until Ctrl-C or SIGTERM; then refuses new ones, finishes those that run,
-    /// and cancels them when their time is over or at a second signal.
+    /// Answers requests until Ctrl-C or SIGTERM. Then new requests are refused, and running ones
+    /// are finished, or cancelled after the shutdown timeout or at a second signal.
     ///
     /// # Errors
-    /// If the threads cannot be started, or signals cannot be received.
+    /// Returns an error if the threads cannot be started, or signals cannot be received.
     pub fn run(self) -> std::io::Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let result = runtime.block_on(async {
-            // The second receiver begins after the first signal, which it would otherwise see too.
+            // The receiver of the second signal is created after the first signal, which it would
+            // otherwise receive as well.
             let second = async {
                 match Signals::new() {
                     Ok(signals) => signals.wait().await,
@@ -74,15 +75,17 @@ impl Server {
             };
             self.run_until(Signals::new()?.wait(), second).await
         });
-        // Work on the blocking threads, such as a long tokenization, cannot be cancelled.
+        // Work on the blocking threads, such as a long tokenization, cannot be cancelled, and a
+        // normal shutdown would wait for it.
         runtime.shutdown_background();
         result
     }
 
-    /// Answers requests until `stop` completes, and finishes them until `abort` completes.
+    /// Answers requests until `stop` completes. Then running requests are finished, until `abort`
+    /// completes or the shutdown timeout is over.
     ///
     /// # Errors
-    /// The operating system's, about the socket.
+    /// Returns an error of the operating system about the socket.
     pub async fn run_until(
         self,
         stop: impl Future<Output = ()>,
@@ -118,20 +121,20 @@ impl Server {
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(self.header_timeout);
         builder.max_buf_size(LONGEST_HEADER);
-        // Small chunks of a stream are sent when they exist.
+        // Small chunks of a stream are sent immediately.
         let _ = stream.set_nodelay(true);
         let service = TowerToHyperService::new(self.router.clone());
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let connection = watcher.watch(connection);
         tokio::spawn(async move {
-            // A client that breaks the connection is no error of the server.
+            // A client that disconnects is not an error of the server.
             let _ = connection.await;
             drop(permit);
         });
     }
 }
 
-/// Waits for a connection, and for its place among the open ones.
+/// Waits until fewer connections than the maximum are open, then for a new one.
 async fn accept(
     listener: &tokio::net::TcpListener,
     connections: &Arc<Semaphore>,
@@ -180,7 +183,7 @@ impl Signals {
 
     #[cfg(not(unix))]
     async fn wait(self) {
-        // Without a handler, the system's own ends the program.
+        // If no handler can be installed, the default handler of the system ends the program.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -1,4 +1,4 @@
-//! Structure that a request asks the text to have.
+//! Structured output: the parameter `response_format`.
 
 use vattention_llm::Grammar;
 

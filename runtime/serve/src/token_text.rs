@@ -3,7 +3,8 @@
 use serde::Serialize;
 use vattention_llm::{TokenLogprob, Tokenizer};
 
-/// Least log-probability in an answer, since JSON has no infinity. OpenAI's API has it too.
+/// Smallest log-probability in an answer, because JSON has no infinity. OpenAI's API uses the same
+/// number.
 const LEAST: f32 = -9999.0;
 
 /// Text of a token.
@@ -19,14 +20,15 @@ pub(crate) struct TokenText {
 #[derive(Clone, Debug)]
 pub(crate) struct ScoredToken {
     pub(crate) token: TokenText,
-    /// Log-probability; `None` for the first token of a prompt, which nothing predicts.
+    /// Log-probability; `None` for the first token of a prompt, which the model does not predict.
     pub(crate) logprob: Option<f32>,
     /// Most likely tokens, in descending order.
     pub(crate) top: Vec<(TokenText, f32)>,
 }
 
 impl TokenText {
-    /// Returns the text of a token. Tokens without a text, such as `<eos>`, have their name.
+    /// Returns the text of a token. Tokens without a text, such as `<eos>`, are shown by their
+    /// names.
     fn new(tokenizer: &Tokenizer, token: u32) -> Self {
         let mut bytes = tokenizer.token_bytes(token).unwrap_or_default();
         if bytes.is_empty() {

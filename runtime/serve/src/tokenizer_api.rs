@@ -1,5 +1,5 @@
-//! `/tokenize`, `/detokenize` and `/tokenizer_info`, as in vLLM: what lm-eval asks a remote
-//! tokenizer.
+//! Endpoints `/tokenize`, `/detokenize` and `/tokenizer_info`, as in vLLM. lm-eval uses them as a
+//! remote tokenizer.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub(crate) struct TokenList {
     count: usize,
     max_model_len: usize,
     tokens: Vec<u32>,
-    /// Text of each token, if the request asks for them.
+    /// Name of each token in the vocabulary, if the request asks for the names.
     token_strs: Option<Vec<String>>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct TokenizerInfo {
     tokenizer_class: &'static str,
     bos_token: Option<String>,
     eos_token: Option<String>,
-    /// Always null: texts are never padded.
+    /// Padding token, which is always null because texts are never padded.
     pad_token: Option<String>,
     add_bos_token: bool,
     chat_template: Option<String>,

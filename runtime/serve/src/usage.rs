@@ -1,4 +1,4 @@
-//! Numbers of tokens of a request, and what attention read.
+//! Token counts of a request, and statistics of its attention.
 
 use serde::Serialize;
 
@@ -20,16 +20,16 @@ struct PromptDetails {
     cached_tokens: usize,
 }
 
-/// Object `usage.vattention`: what the pipeline read.
+/// Object `usage.vattention`: statistics of the pipeline's attention.
 #[derive(Clone, Debug, Serialize)]
 struct AttentionUsage {
-    /// Mean share of the visible tokens that was read; `None` without steps by the pipeline.
+    /// Mean share of the visible tokens that decode steps read; `None` if there was no decode step.
     read: Option<f64>,
     /// Share of the rows whose certificate states that the promise held.
     held: Option<f64>,
     /// Largest error bar of a row.
     largest_bar: Option<f64>,
-    /// Bytes of the indexes at the end.
+    /// Size of the indexes at the end of the jobs, in bytes.
     index_bytes: usize,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct UsageSum {
     index_bytes: usize,
 }
 
-/// Mean of the values that exist.
+/// Weighted mean that ignores missing values.
 #[derive(Clone, Debug, Default)]
 struct WeightedMean {
     sum: f64,
@@ -67,7 +67,7 @@ impl WeightedMean {
 
 impl UsageSum {
     /// Adds a job. `counts_prompt` is true for the first of the jobs that share a prompt; `steps`
-    /// is the number of the prompt's tokens that the pipeline read.
+    /// is the number of prompt tokens that were decoded by the pipeline.
     pub(crate) fn add(&mut self, job: &JobUsage, counts_prompt: bool, steps: usize) {
         if counts_prompt {
             self.prompt_tokens += job.prompt_tokens;

@@ -1,4 +1,4 @@
-//! Rows and state of a layer that can be stored, and from which another layer continues.
+//! Rows and state of a layer that can be stored, and restored in another layer.
 
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ impl<X: Executor> Layer<X> {
         Ok(KeyValueRows { keys, values })
     }
 
-    /// Copies the state besides the rows.
+    /// Returns the state of the layer, without its rows.
     pub(super) fn stored_state(&self) -> Result<AttentionState> {
         self.check_not_lost()?;
         if self.stepped && self.learns() {
@@ -49,7 +49,7 @@ impl<X: Executor> Layer<X> {
         })
     }
 
-    /// Joins the queries of all KV heads' groups of prompt `i`.
+    /// Returns prompt `i`, with the joined queries of all KV heads.
     fn observed_prompt(&self, i: usize) -> ObservedPrompt {
         let parts: Vec<_> =
             self.heads.iter().map(|head| head.prompts()[i].queries.view()).collect();
@@ -57,7 +57,7 @@ impl<X: Executor> Layer<X> {
         ObservedPrompt { tokens: self.heads[0].prompts()[i].tokens, queries }
     }
 
-    /// Takes over the step number and the first sizes of another layer.
+    /// Restores the step number and the first sample sizes of another layer.
     pub(super) fn resume_state(&mut self, state: &AttentionState) -> Result<()> {
         let (count, group) = (state.first_sizes.len(), self.shape.group());
         if count != self.shape.query_heads {

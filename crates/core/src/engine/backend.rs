@@ -141,27 +141,28 @@ pub trait Attention: Send {
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>>;
 
     /// Reads the stored keys of a range of tokens, `[kv_heads, range, head_dim]`, and their values,
-    /// `[kv_heads, range, value_dim]`. Numbers of 16 bits are widened, so the numbers are exactly
-    /// the stored ones, and appending them to another sequence stores the same numbers again.
+    /// `[kv_heads, range, value_dim]`. Numbers of 16 bits are widened without rounding, so another
+    /// sequence to which they are appended stores the same numbers.
     ///
     /// # Errors
     /// Returns an error if the range is outside of the tokens, or if rows of evicted tokens have
     /// been freed ([`Error::Freed`](crate::Error::Freed)).
     fn read_rows(&self, tokens: Range<usize>) -> Result<KeyValueRows>;
 
-    /// Returns the state that the sequence has besides tokens, keys and values, with which another
-    /// sequence [continues](Self::resume).
+    /// Returns the state of the sequence without its tokens, keys and values. Another sequence can
+    /// [resume](Self::resume) it.
     ///
     /// # Errors
     /// Returns an error if a selector has learned from steps
     /// ([`Error::Learns`](crate::Error::Learns)).
     fn state(&self) -> Result<AttentionState>;
 
-    /// Continues from the step of another sequence with the same pipeline. The caller has appended
-    /// the tokens of that sequence and observed its prompts.
+    /// Resumes the state of another sequence with the same pipeline. The caller must first append
+    /// the tokens of that sequence and observe its prompts.
     ///
     /// # Errors
-    /// Returns an error if the state is one of another pipeline or shape; then nothing has changed.
+    /// Returns an error if the state belongs to another pipeline or shape; this sequence is then
+    /// unchanged.
     fn resume(&mut self, state: &AttentionState) -> Result<()>;
 
     /// Number of tokens, including evicted ones.

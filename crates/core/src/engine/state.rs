@@ -1,4 +1,4 @@
-//! The parts of a sequence's state that can be stored, and from which another sequence continues.
+//! Parts of a sequence that can be stored, and from which another sequence continues.
 
 use ndarray::Array3;
 
@@ -18,8 +18,8 @@ pub struct AttentionState {
     pub step: u32,
     /// Last queries of each prompt, in order.
     pub prompts: Vec<ObservedPrompt>,
-    /// Memory of the sizes at which samples begin, `[query_heads]`; its numbers have no meaning
-    /// outside of [`Pipeline`](crate::Pipeline).
+    /// First sample size that each query head has learned, `[query_heads]`, in an encoding that
+    /// only [`Pipeline`](crate::Pipeline) interprets.
     pub first_sizes: Vec<u64>,
 }
 
@@ -28,6 +28,6 @@ pub struct AttentionState {
 pub struct ObservedPrompt {
     /// Number of tokens of the sequence at the end of the prompt.
     pub tokens: usize,
-    /// `[query_heads, queries, head_dim]`
+    /// Queries, `[query_heads, queries, head_dim]`.
     pub queries: Array3<f32>,
 }

@@ -55,7 +55,8 @@ impl FirstSizes {
         self.lists.iter().map(|list| list.load(Ordering::Relaxed)).collect()
     }
 
-    /// Returns the levels that [`save`](Self::save) returned; `None` if they cannot be such levels.
+    /// Restores the levels that [`save`](Self::save) returned; `None` if a number encodes no valid
+    /// levels.
     pub(crate) fn restore(saved: &[u64]) -> Option<Self> {
         let is_level = |&bits: &u64| {
             let ListLevels { current, next, .. } = ListLevels::unpack(bits);

@@ -269,16 +269,17 @@ impl Pipeline {
         }
     }
 
-    /// Memory of the sizes at which samples begin, `[group]`, for
-    /// [`restore_first_sizes`](Self::restore_first_sizes).
+    /// First sample size that each query head has learned, `[group]`, in the encoding that
+    /// [`restore_first_sizes`](Self::restore_first_sizes) reads.
     pub fn first_sizes(&self) -> Vec<u64> {
         self.first_sizes.save()
     }
 
-    /// Restores the memory of the sizes at which samples begin.
+    /// Restores the first sample sizes of another pipeline.
     ///
     /// # Errors
-    /// Returns an error if the numbers are not those of a pipeline of the same group.
+    /// Returns an error if the numbers are not those of a pipeline with the same number of query
+    /// heads.
     pub fn restore_first_sizes(&mut self, saved: &[u64]) -> Result<()> {
         let group = self.site.shape.group();
         let restored = FirstSizes::restore(saved).filter(|_| saved.len() == group);

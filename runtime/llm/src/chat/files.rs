@@ -44,8 +44,8 @@ impl ChatTemplate {
         }
     }
 
-    /// Loads a template from a file of its own, for a model whose files define the texts of `<bos>`
-    /// and `<eos>`. The model's own template is ignored.
+    /// Loads a template from a separate file. The files of the model define the texts of `<bos>`
+    /// and `<eos>`; the model's own template is ignored.
     ///
     /// # Errors
     /// [`Error::File`], or [`Error::Checkpoint`] if a file or the template is invalid.

@@ -1,4 +1,4 @@
-//! Conversations in the form of chat APIs, and their form in templates.
+//! Conversations in the format of chat APIs, and their conversion to variables of templates.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// Variables that have fields of their own in [`ChatMessages`].
 const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
-/// Conversation to render, in the form of chat APIs.
+/// Conversation to render, in the format of chat APIs.
 #[derive(Clone, Copy, Debug)]
 pub struct ChatMessages<'a> {
     /// Messages: objects with a `role`, a `content`, and further keys that templates read, such as
@@ -24,7 +24,7 @@ pub struct ChatMessages<'a> {
     pub tools: Option<&'a Json>,
     /// Further variables of the template, such as `enable_thinking`.
     pub variables: &'a Map<String, Json>,
-    /// True if the beginning of an answer follows the messages.
+    /// True if the prompt ends with the start of the assistant's answer.
     pub add_generation_prompt: bool,
 }
 
@@ -61,7 +61,8 @@ impl ChatMessages<'_> {
         Ok(variables)
     }
 
-    /// Returns the tools; `none` if there are none, since templates write a heading for a list.
+    /// Returns the tools, or `none` instead of an empty list, for which templates would write a
+    /// heading.
     fn list_tools(&self) -> Result<Value> {
         match self.tools {
             None | Some(Json::Null) => Ok(Value::from(())),

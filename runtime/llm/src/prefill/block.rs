@@ -12,7 +12,7 @@ use crate::layer::DecoderLayer;
 use crate::linear::LinearScratch;
 use crate::rope::Table;
 
-/// Runs layers on blocks of tokens, and owns the scratch memory.
+/// Runner of layers on blocks of tokens, which owns the scratch memory.
 pub(super) struct BlockRunner {
     strategy: Strategy,
     /// `[block, hidden_size]`
@@ -102,7 +102,7 @@ fn choose(
     (0..kv_heads).into_par_iter().map(choose_head).collect()
 }
 
-/// Number of token-key pairs that a block of `count` tokens read, summed over KV heads.
+/// Returns the number of token-key pairs that a block of `count` tokens read, summed over KV heads.
 fn count_pairs(reads: &[Option<Vec<Reads>>], first: usize, count: usize) -> u64 {
     let count_tile =
         |(i, reads): (usize, &Reads)| reads.pairs(first + i * TILE, TILE.min(count - i * TILE));
@@ -113,8 +113,7 @@ fn count_pairs(reads: &[Option<Vec<Reads>>], first: usize, count: usize) -> u64 
     reads.iter().map(count_head).sum()
 }
 
-/// Copies rows `[tokens, heads, dim]` to the positions of tokens from `first` on of
-/// `[heads, all, dim]`.
+/// Copies rows `[tokens, heads, dim]` into `[heads, all, dim]`, to the positions from `first` on.
 fn spread(rows: &[f32], into: &mut Array3<f32>, first: usize) {
     let (heads, _, dim) = into.dim();
     for (i, token) in rows.chunks_exact(heads * dim).enumerate() {

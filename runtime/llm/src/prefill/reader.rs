@@ -5,11 +5,11 @@ use super::shared::PromptBlock;
 use super::{LayerPrompt, PrefillOptions, Prefilled, check_finite};
 use crate::{Model, Result, TokenLogprob, score_token};
 
-/// Number of tokens whose logits are computed together, which bounds memory.
+/// Maximum number of tokens whose logits are computed together, which bounds memory.
 const SCORED_TOGETHER: usize = 64;
 
-/// Prompt that is read block by block through all layers. The results are equal to the last bit to
-/// those of [`Model::prefill`], which reads it layer by layer.
+/// Prompt that is read block by block through all layers. The results are bitwise equal to those of
+/// [`Model::prefill`], which reads the prompt layer by layer.
 ///
 /// Memory holds the keys and values of all layers in f32.
 #[allow(missing_debug_implementations)]
@@ -25,7 +25,7 @@ pub struct PromptReader<'m> {
 }
 
 impl<'m> PromptReader<'m> {
-    /// Begins to read a prompt.
+    /// Creates the reader of a prompt, before its first block.
     ///
     /// # Errors
     /// [`Error::Input`](crate::Error::Input) if `tokens` is empty, contains tokens that the model
@@ -55,8 +55,8 @@ impl<'m> PromptReader<'m> {
         self.read == self.prompt.tokens.len()
     }
 
-    /// Number of whole blocks that may be copied instead of read: those before the last token and
-    /// before the tokens whose queries are observed.
+    /// Number of whole blocks that may be copied instead of read: the blocks before the last token
+    /// and before the tokens whose queries are observed.
     pub fn sharable_blocks(&self) -> usize {
         let observed = self.prompt.layers[0].queries.dim().1;
         (self.prompt.tokens.len() - observed.max(1)) / self.block
@@ -106,8 +106,9 @@ impl<'m> PromptReader<'m> {
         PromptBlock::copy(&self.prompt.layers, first..end, i)
     }
 
-    /// Scores the tokens after those of the block that was read last, with the `top` most likely
-    /// tokens of each position. The position of the prompt's last token has no next token.
+    /// Scores the next token of each position of the block that was read last, with the `top` most
+    /// likely tokens of the position. The last position of the prompt has no next token and no
+    /// score.
     ///
     /// # Errors
     /// [`Error::Input`](crate::Error::Input) if logits are not finite.

@@ -1,4 +1,4 @@
-//! Blocks of prompts, which later prompts with the same beginning copy.
+//! Prompt blocks, which later prompts with the same prefix copy.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use ndarray::{Array3, ArrayView3, s};
 use super::LayerPrompt;
 use crate::Model;
 
-/// Numbers of layers, heads and elements of a model's blocks.
+/// Numbers of layers, KV heads, tokens and elements of a model's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockShape {
     layers: usize,
@@ -23,7 +23,8 @@ pub struct PromptBlock {
     layers: Vec<LayerBlock>,
 }
 
-/// Keys and values of one block in one layer, and the number of pairs that it read.
+/// Keys and values of one block in one layer, and the number of token-key pairs that its attention
+/// read.
 #[derive(Clone, Debug, PartialEq)]
 struct LayerBlock {
     /// `[kv_heads, tokens, head_dim]`
@@ -41,7 +42,7 @@ impl BlockShape {
         Self { layers, kv_heads, tokens, head_dim, value_dim }
     }
 
-    /// Numbers of a layer's keys and of its values.
+    /// Returns the numbers of elements of a layer's keys and of its values.
     fn numbers(&self) -> [usize; 2] {
         [self.head_dim, self.value_dim].map(|dim| self.kv_heads * self.tokens * dim)
     }
@@ -68,7 +69,7 @@ impl PromptBlock {
         }
     }
 
-    /// Bytes of the keys and values.
+    /// Size of the keys and values, in bytes.
     pub fn bytes(&self) -> u64 {
         let numbers = self.layers.iter().map(|layer| layer.keys.len() + layer.values.len());
         4 * numbers.sum::<usize>() as u64

@@ -5,12 +5,12 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::filters::{TokenCandidate, largest_logit};
 
-/// Random numbers of a seed, by their position in the stream.
+/// Stream of random numbers of a seed, with access by position.
 #[derive(Debug)]
 pub(super) struct RandomNumbers(ChaCha8Rng);
 
 impl RandomNumbers {
-    /// Starts the stream that ChaCha generates from the seed as its key.
+    /// Creates the ChaCha stream whose key is the seed.
     pub(super) fn new(seed: u64) -> Self {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -26,8 +26,8 @@ impl RandomNumbers {
     }
 }
 
-/// Returns the token at the share `position`, in [0, 1), of the cumulative softmax of the
-/// candidates' logits, divided by the temperature.
+/// Returns the first token at which the cumulative probability exceeds `position`, in [0, 1). The
+/// probabilities are the softmax of the candidates' logits divided by the temperature.
 pub(super) fn draw_at(
     candidates: &[TokenCandidate],
     temperature: f32,

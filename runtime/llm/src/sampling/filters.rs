@@ -1,24 +1,24 @@
-//! Restriction of the choice to likely tokens, by partial selection instead of sorting.
+//! Filters that keep likely tokens, by partial selection instead of sorting.
 
 use std::cmp::Ordering;
 
 use super::SamplingParams;
 
-/// Token that may be chosen.
+/// Token that may be drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TokenCandidate {
     pub(super) token: u32,
     pub(super) logit: f32,
 }
 
-/// Number of tokens of the first selection of `top_p`; each further one is four times as large.
+/// Number of tokens that `top_p` sorts first; each further selection is four times as large.
 const FIRST_SELECTION: usize = 64;
 
-/// Returns the tokens to choose from, in ascending order. Tokens whose logit is -∞ or NaN are
+/// Returns the tokens to draw from, in ascending order. Tokens whose logit is -∞ or NaN are
 /// excluded.
 ///
-/// Cost: a pass over the logits per filter that is on. With `top_p`, the tokens of the result are
-/// sorted as well, and up to three times as many others.
+/// Cost: one pass over the logits per active filter. `top_p` also sorts the tokens that it keeps,
+/// and at most about three times as many others.
 pub(super) fn filter(logits: &[f32], params: &SamplingParams) -> Vec<TokenCandidate> {
     let candidates = logits.iter().enumerate();
     let candidates = candidates.filter(|&(_, &logit)| logit > f32::NEG_INFINITY);
@@ -32,7 +32,7 @@ pub(super) fn filter(logits: &[f32], params: &SamplingParams) -> Vec<TokenCandid
     candidates
 }
 
-/// Largest logit; -∞ if there are no candidates.
+/// Returns the largest logit; -∞ if there are no candidates.
 pub(super) fn largest_logit(candidates: &[TokenCandidate]) -> f64 {
     let logits = candidates.iter().map(|candidate| candidate.logit);
     f64::from(logits.fold(f32::NEG_INFINITY, f32::max))
@@ -59,8 +59,8 @@ fn keep_top_p(candidates: &mut Vec<TokenCandidate>, share: f64) {
     let largest = largest_logit(candidates);
     let weight = |candidate: &TokenCandidate| (f64::from(candidate.logit) - largest).exp();
     let total: f64 = candidates.iter().map(weight).sum();
-    // Tokens of less than this weight have at most the share `1 - share` together, so the others
-    // suffice. The factor covers rounding.
+    // The tokens below this weight have at most the fraction `1 - share` of the total weight, so
+    // the other tokens suffice. The last factor covers rounding.
     let least = (1.0 - share) * total / candidates.len() as f64 * (1.0 - 1e-6);
     let least_logit = largest + least.ln();
     candidates.retain(|candidate| f64::from(candidate.logit) >= least_logit);

@@ -8,8 +8,8 @@ use crate::grammar::GrammarState;
 use crate::{Config, Error, Result, Stop, TextStream, TokenLogprob, Tokenizer, score_token};
 
 /// Generator of a text: chooses tokens from logits, and assembles their text. The caller computes
-/// the logits. The texts of all tokens and of [`finish`](Self::finish) together are the text of the
-/// generation.
+/// the logits. The generated text is the concatenation of the texts of all tokens and of
+/// [`finish`](Self::finish).
 ///
 /// ```no_run
 /// # use vattention_llm::{GenerationParams, Result, Session, TextGenerator, Tokenizer};
@@ -46,33 +46,34 @@ pub struct TextGenerator<'t> {
     /// Number of alternatives to report.
     logprobs: usize,
     tokens: Vec<u32>,
-    /// True after a token that stopped the generation.
+    /// True if the generation has ended.
     stopped: bool,
-    /// Logits that are changed by the steps of sampling.
+    /// Copy of the logits, which the steps of sampling change.
     logits: Vec<f32>,
 }
 
 /// Chosen token, and the text that it completes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GeneratedToken {
-    /// The token with its log-probability by the model, before grammar, biases, penalties and
-    /// temperature, and the requested number of alternatives.
+    /// Token and the requested number of alternatives, with their log-probabilities by the model,
+    /// before grammar, biases, penalties and temperature.
     pub choice: TokenLogprob,
-    /// Text that is complete and cannot become a part of a stop string; often empty.
+    /// Text that consists of whole characters and cannot become a part of a stop string; often
+    /// empty.
     pub text: String,
     /// Reason why the generation ends with this token; `None` if it continues.
     pub stop: Option<Stop>,
 }
 
 impl<'t> TextGenerator<'t> {
-    /// Begins a text after a prompt. The prompt's tokens count for `repetition_penalty`, and for no
+    /// Starts a text after a prompt. The prompt's tokens count for `repetition_penalty`, and for no
     /// other penalty.
     ///
-    /// Cost: the first generation of a tokenizer with a grammar decodes the vocabulary.
+    /// Cost: the first use of a grammar with a tokenizer decodes the whole vocabulary.
     ///
     /// # Errors
-    /// [`Error::Input`] that names the field of a wrong parameter; `json_schema`, `json_object`,
-    /// `grammar` (Lark) or `regex` for a grammar that is invalid or not supported.
+    /// [`Error::Input`] that names the field of a wrong parameter. The name is `json_schema`,
+    /// `json_object`, `grammar` (Lark) or `regex` for a grammar that is invalid or not supported.
     pub fn new(
         params: &GenerationParams,
         tokenizer: &'t Tokenizer,
@@ -120,8 +121,7 @@ impl<'t> TextGenerator<'t> {
         Ok(GeneratedToken { choice, text, stop })
     }
 
-    /// Returns the rest of the text that was withheld, after the last token. The generation cannot
-    /// continue afterwards.
+    /// Ends the generation, and returns the text that was withheld so far.
     ///
     /// # Errors
     /// The errors of [`Tokenizer::decode`].
@@ -131,7 +131,7 @@ impl<'t> TextGenerator<'t> {
         Ok(if stop.is_some() { text } else { text + &self.search.finish() })
     }
 
-    /// Tokens so far, without an end or stop token.
+    /// Generated tokens so far, without an end or stop token.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
@@ -167,7 +167,7 @@ impl<'t> TextGenerator<'t> {
         let SearchedText { text, stop } = self.search.push(&self.stream.push(token)?);
         let is_last = self.tokens.len() == self.max_tokens;
         if stop.is_some() {
-            // Bytes of the token after the stop string are not part of the text.
+            // The bytes of the token that follow the stop string are not part of the text.
             self.stream.discard();
         }
         let stop = stop.map(Stop::StopString).or_else(|| is_last.then_some(Stop::Length));

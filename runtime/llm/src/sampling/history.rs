@@ -1,18 +1,18 @@
-//! Tokens that occurred, and the penalties that their logits get.
+//! Tokens that have occurred, and the penalties on their logits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::SamplingParams;
 
-/// Tokens of prompt and text, and the penalties of repetitions.
+/// Tokens of the prompt and the generated text, and the penalties on their repetition.
 #[derive(Debug)]
 pub(super) struct TokenHistory {
     repetition: f32,
     presence: f32,
     frequency: f32,
-    /// Tokens of prompt and text.
+    /// Tokens of the prompt and the generated text.
     occurred: BTreeSet<u32>,
-    /// Number of occurrences of each token in the text.
+    /// Number of occurrences of each token in the generated text.
     counts: BTreeMap<u32, u32>,
 }
 
@@ -33,7 +33,7 @@ impl TokenHistory {
         *self.counts.entry(token).or_default() += 1;
     }
 
-    /// Penalises the logits of tokens that occurred.
+    /// Penalises the logits of tokens that have occurred.
     pub(super) fn penalise(&self, logits: &mut [f32]) {
         if self.repetition != 1.0 {
             for &token in &self.occurred {

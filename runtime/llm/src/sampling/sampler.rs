@@ -1,4 +1,4 @@
-//! Choice of a token from logits: all steps in their order.
+//! Sampling of a token from logits, with all steps in their order.
 
 use super::SamplingParams;
 use super::draw::{RandomNumbers, draw_at};
@@ -18,7 +18,7 @@ pub(super) struct TokenSampler {
 }
 
 impl TokenSampler {
-    /// Begins after a prompt. The parameters are valid.
+    /// Starts after a prompt. The caller has checked the parameters.
     pub(super) fn new(params: &SamplingParams, prompt: &[u32]) -> Self {
         Self {
             history: TokenHistory::new(params, prompt),
@@ -27,7 +27,7 @@ impl TokenSampler {
         }
     }
 
-    /// Chooses token number `position` of the text, and changes the logits by biases and penalties.
+    /// Chooses token number `position` of the text, and applies biases and penalties to the logits.
     ///
     /// # Errors
     /// [`Error::Input`] if no token has a finite logit.

@@ -1,25 +1,25 @@
 //! Search for stop strings in a text that arrives in parts.
 
-/// Text of a generation up to its first stop string. Text is withheld while it may become the
-/// beginning of a stop string.
+/// Search for the first stop string of a generated text. The end of the text is withheld while it
+/// may be the start of a stop string.
 #[derive(Debug)]
 pub(super) struct StopStringSearch {
     stops: Vec<StopString>,
-    /// Text that was not returned yet.
+    /// Text that has not been returned yet.
     withheld: String,
 }
 
-/// Result of a part of a text.
+/// Result of the search in a part of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SearchedText {
-    /// Text that is not part of a stop string.
+    /// Text that cannot become a part of a stop string.
     pub(super) text: String,
     /// Stop string that follows the text.
     pub(super) stop: Option<String>,
 }
 
 impl StopStringSearch {
-    /// Begins an empty text. The stop strings are not empty.
+    /// Starts with an empty text. No stop string may be empty.
     pub(super) fn new(stops: &[String]) -> Self {
         Self {
             stops: stops.iter().map(|stop| StopString::new(stop)).collect(),
@@ -27,9 +27,9 @@ impl StopStringSearch {
         }
     }
 
-    /// Continues the text, and returns what cannot become a part of a stop string. The text ends at
-    /// the first byte that completes a stop string; of several stop strings that end there, the
-    /// longest counts.
+    /// Appends a part to the text, and returns the text that cannot become a part of a stop string.
+    /// The text ends at the first byte that completes a stop string; if the byte completes several,
+    /// the longest one counts.
     pub(super) fn push(&mut self, part: &str) -> SearchedText {
         let before = self.withheld.len();
         self.withheld += part;
@@ -51,7 +51,7 @@ impl StopStringSearch {
         SearchedText { text: std::mem::replace(&mut self.withheld, rest), stop: None }
     }
 
-    /// Returns the withheld text at the end of the text.
+    /// Returns the withheld text, when no more text follows.
     pub(super) fn finish(&mut self) -> String {
         std::mem::take(&mut self.withheld)
     }
@@ -61,9 +61,10 @@ impl StopStringSearch {
 #[derive(Debug)]
 struct StopString {
     text: String,
-    /// Length of the longest proper beginning of the stop string that ends each of its beginnings.
+    /// Prefix function of the stop string: for each of its prefixes, the length of the longest
+    /// proper prefix that is also a suffix.
     borders: Vec<usize>,
-    /// Length of the longest beginning of the stop string that ends the text.
+    /// Length of the longest prefix of the stop string that is a suffix of the text.
     matched: usize,
 }
 
@@ -87,8 +88,8 @@ impl StopString {
     }
 }
 
-/// Returns the length of the longest beginning of `pattern` that ends the text, after another byte;
-/// before it, the length was `matched`.
+/// Returns the length of the longest prefix of `pattern` that is a suffix of the text after another
+/// byte. Before the byte, this length was `matched`.
 fn extend_match(pattern: &[u8], borders: &[usize], mut matched: usize, byte: u8) -> usize {
     while matched > 0 && pattern.get(matched) != Some(&byte) {
         matched = borders[matched - 1];
@@ -102,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// Text up to the first end of a stop string, by a search of every beginning of the text.
+    /// Searches every prefix of the text, in ascending order, for a stop string at its end.
     fn search(text: &str, stops: &[String]) -> SearchedText {
         for end in 1..=text.len() {
             let ending = |stop: &&String| text.as_bytes()[..end].ends_with(stop.as_bytes());

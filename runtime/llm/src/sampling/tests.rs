@@ -1,4 +1,4 @@
-//! The steps of sampling against a simple reference, and their laws.
+//! Tests of the steps of sampling: comparisons with a simple reference, and general properties.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use super::filters::filter;
 use super::history::TokenHistory;
 use super::sampler::TokenSampler;
 
-/// Inputs of one choice.
+/// Inputs for the sampling of one token.
 #[derive(Clone, Debug)]
 struct Case {
     logits: Vec<f32>,
@@ -21,7 +21,8 @@ struct Case {
     text: Vec<u32>,
 }
 
-/// Logits on a grid, so that many are equal and biases and penalties are exact.
+/// Returns cases whose logits are on a grid, so that many are equal, and biases and penalties are
+/// exact.
 fn cases() -> impl Strategy<Value = Case> {
     let number = |scale: i32| move |n: i32| n as f32 / scale as f32;
     let params = (
@@ -92,7 +93,7 @@ impl Case {
         logits
     }
 
-    /// Probability of each token that can be chosen; `None` if a filter's decision is a matter of
+    /// Probability of each token that can be chosen; `None` if the decision of a filter depends on
     /// rounding.
     fn probabilities(&self) -> Option<BTreeMap<u32, f64>> {
         let logits = self.changed_logits();
@@ -193,7 +194,7 @@ proptest! {
     }
 }
 
-/// Natural logarithms of factorials.
+/// Returns the natural logarithms of the factorials from 0 to `n`.
 fn log_factorials(n: usize) -> Vec<f64> {
     let mut sums = vec![0.0; n + 1];
     for i in 1..=n {
@@ -202,7 +203,7 @@ fn log_factorials(n: usize) -> Vec<f64> {
     sums
 }
 
-/// Probability that a binomial count is as unlikely as `count`: twice the smaller tail.
+/// Returns the p-value of a binomial count, which is twice the probability of the smaller tail.
 fn p_value(count: usize, trials: usize, probability: f64) -> f64 {
     let logs = log_factorials(trials);
     let term = |k: usize| {
@@ -222,7 +223,8 @@ fn p_values_are_tails() {
     assert_eq!(p_value(5, 10, 0.5), 1.0);
 }
 
-/// Counts of choices over positions of one seed, and over seeds at one position, by an exact test.
+/// Exact test of the frequencies of tokens, over positions of one seed and over seeds at one
+/// position.
 #[test]
 fn frequencies_match_the_reference() {
     const TRIALS: usize = 4000;
@@ -304,7 +306,7 @@ fn logits_without_a_finite_number_are_refused() {
             assert!(error.to_string().starts_with("logits: "), "{error}");
         }
     }
-    // Numbers that are not chosen may be -∞.
+    // Logits of tokens that are not chosen may be -∞.
     let mut logits = [f32::NEG_INFINITY, 0.5];
     let chosen = TokenSampler::new(&SamplingParams::default(), &[]).choose(&mut logits, 0);
     assert_eq!(chosen.unwrap(), 1);

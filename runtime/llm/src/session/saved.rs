@@ -1,8 +1,8 @@
-//! Sessions on disk: a long document is read once.
+//! Sessions on disk, which continue without another prefill of a long document.
 //!
-//! A file is in the safetensors format, so other programs can read it. It holds the tokens, the
-//! logits after the last one, each layer's keys and values as the backend stores them, and the
-//! state of the pipeline. The last tensor is the SHA-256 digest of all bytes before it.
+//! A file is in the safetensors format, so other programs can read it. The file contains the
+//! tokens, the logits after the last one, each layer's keys and values as the backend stores them,
+//! and the state of the pipeline. The last tensor is the SHA-256 digest of all bytes before it.
 
 mod checks;
 mod file;
@@ -16,7 +16,7 @@ pub use write::SessionContent;
 
 use crate::PrefillOptions;
 
-/// Origin of a session's numbers. A saved session continues only where it is the same.
+/// Model and pipeline that computed a session. A saved session continues only with the same origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionOrigin {
     /// [Digest](crate::model_digest) of the model.
@@ -26,7 +26,7 @@ pub struct SessionOrigin {
     pub pipeline: String,
 }
 
-/// Describes options of a prefill, on which keys and values depend.
+/// Describes the options of a prefill, on which keys and values depend.
 fn describe_prefill(options: &PrefillOptions) -> String {
     let PrefillOptions { block, observed, strategy } = options;
     format!("{strategy} in blocks of {block} tokens, with {observed} observed queries")

@@ -28,10 +28,10 @@ impl Session<'_> {
         Self::step_batch(&mut [(self, token)]).pop().expect("a result for each sequence")
     }
 
-    /// Adds one token to each of several sequences of one model, as by [`step`](Self::step). The
-    /// results are equal to the last bit to those of single steps, and in the order of `batch`.
+    /// Adds one token to each of several sequences of one model, like [`step`](Self::step). The
+    /// results are in the order of `batch`, and bitwise equal to those of single steps.
     ///
-    /// Cost: each weight is read once per 16 sequences; attention is that of single steps.
+    /// Cost: each weight is read once per 16 sequences; attention costs as much as in single steps.
     ///
     /// # Errors
     /// The errors of [`step`](Self::step), for each sequence.
@@ -47,10 +47,10 @@ impl Session<'_> {
     }
 
     /// Adds several tokens whose values are known in advance, such as a question about a context.
-    /// In each layer they attend one after the other, as by [`step`](Self::step); the linear maps
-    /// are computed for up to 256 tokens together. The results of up to 16 tokens are equal to the
-    /// last bit to those of single steps, and those of more differ by rounding. Returns the logits
-    /// after the last token, `[vocab_size]`, or `logits` if `tokens` is empty.
+    /// In each layer, the tokens attend one after the other, like in [`step`](Self::step); the
+    /// linear maps are computed for up to 256 tokens together. The results of up to 16 tokens are
+    /// bitwise equal to those of single steps; the results of more tokens differ by rounding.
+    /// Returns the logits after the last token, `[vocab_size]`, or `logits` if `tokens` is empty.
     ///
     /// Cost: each weight is read once per 256 tokens.
     ///
@@ -98,14 +98,14 @@ struct StepTokens<'b, 'm> {
     session: &'b mut Session<'m>,
     tokens: &'b [u32],
     classes: Option<Vec<TokenClass>>,
-    /// True if some layer may have the tokens.
+    /// True if a layer may have stored the tokens.
     started: bool,
     /// Reason why the tokens cannot be added.
     failure: Option<Error>,
 }
 
 impl Positions {
-    /// Number of positions of `tokens` new tokens.
+    /// Number of positions whose logits are returned for `tokens` new tokens.
     fn count(self, tokens: usize) -> usize {
         match self {
             Self::Last => 1,
@@ -115,7 +115,7 @@ impl Positions {
 }
 
 impl<'b, 'm> StepTokens<'b, 'm> {
-    /// Checks the tokens; wrong tokens are a failure.
+    /// Checks the tokens, and records an error about them as the failure.
     fn new(session: &'b mut Session<'m>, tokens: &'b [u32]) -> Self {
         let checked = session.check_not_lost();
         let failure = checked.and_then(|()| session.model.check(tokens, session.len)).err();
@@ -146,8 +146,8 @@ impl<'b, 'm> StepTokens<'b, 'm> {
         self.session.reports.extend(last);
     }
 
-    /// Ends the step with the logits of the sequence. After a failure some layers have the tokens
-    /// and others not, so the sequence is lost.
+    /// Completes the step with the logits of the sequence. After a failure, some layers have stored
+    /// the tokens and others have not, so the sequence is lost.
     fn finish(self, logits: &[f32]) -> Result<Vec<f32>> {
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -159,7 +159,7 @@ impl<'b, 'm> StepTokens<'b, 'm> {
     }
 }
 
-/// Rows of one token, `[heads, 1, dim]`, of `[tokens, heads, dim]`.
+/// Returns the rows of one token, `[heads, 1, dim]`, from `[tokens, heads, dim]`.
 fn token_rows(rows: ArrayView3<'_, f32>, token: usize) -> ArrayView3<'_, f32> {
     rows.index_axis_move(Axis(0), token).insert_axis(Axis(1))
 }

@@ -5,7 +5,7 @@ use crate::Result;
 
 impl Tokenizer {
     /// Returns the text of a single token inside a text, such as `" the"`, for reports. Bytes that
-    /// are a part of a character are U+FFFD. The text of a special token is its name.
+    /// are only a part of a character become U+FFFD. The text of a special token is its name.
     ///
     /// # Errors
     /// The errors of [`decode`](Self::decode).
@@ -46,8 +46,8 @@ impl Tokenizer {
         Ok(alone.into_bytes())
     }
 
-    /// Returns a token whose text consists of ASCII letters and digits; decoded after it, a token
-    /// has the text that it has inside a text.
+    /// Returns a token whose text consists of ASCII letters and digits. If another token is decoded
+    /// after this token, the result shows the other token's text inside a text.
     fn ordinary_token(&self) -> Option<u32> {
         let is_ordinary = |token: &u32| {
             let text = self.decode(&[*token]).unwrap_or_default();

@@ -3,9 +3,9 @@
 use super::Tokenizer;
 use crate::Result;
 
-/// Decoder of tokens that arrive one by one. The texts together equal [`Tokenizer::decode`], except
-/// that invalid UTF-8 never changes text that was already returned: each invalid sequence of bytes
-/// is one U+FFFD, as in [`String::from_utf8_lossy`].
+/// Decoder of tokens that arrive one by one. The concatenation of the texts equals that of
+/// [`Tokenizer::decode`], except that invalid UTF-8 never changes text that was already returned:
+/// each invalid sequence of bytes is one U+FFFD, as in [`String::from_utf8_lossy`].
 #[allow(missing_debug_implementations)]
 pub struct TextStream<'t> {
     tokenizer: &'t Tokenizer,

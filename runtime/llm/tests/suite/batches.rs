@@ -1,5 +1,5 @@
-//! Tests of several sequences in one step, and of prompts that are read in blocks: both are equal
-//! to the last bit to single steps and whole prompts.
+//! Tests of batched steps and of prompts that are read in blocks: the results are bitwise equal to
+//! those of single steps and whole prompts.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn start<'m>(model: &'m Model, pipeline: &Arc<PipelineConfig>, prompt: &[u32]) -
     session
 }
 
-/// Every case, and a quantised file.
+/// Returns the models of all cases and of a quantised file.
 fn models() -> impl Iterator<Item = (String, Model)> {
     let folders = CASES.map(|name| (name.to_owned(), Model::open(&case(name)).unwrap()));
     let packed = [GgmlDType::Q4_1, GgmlDType::Q8_0].map(|dtype| {

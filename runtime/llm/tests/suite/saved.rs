@@ -1,4 +1,4 @@
-//! Sessions that are saved to a file and continued from it.
+//! Tests of sessions that are saved to a file and restored from it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use vattention_llm::{
     model_digest,
 };
 
-/// A model, and the folder for the files of its sessions.
+/// Model, and the folder for the files of its sessions.
 struct SavedWorld {
     model: Model,
     digest: String,
@@ -52,7 +52,7 @@ impl SavedWorld {
         Session::new(&self.model, backend, pipeline, &options).unwrap()
     }
 
-    /// Session of the `cpu` backend in f32.
+    /// Returns a session of the `cpu` backend in f32.
     fn simple(&self, pipeline: &Arc<PipelineConfig>) -> Session<'_> {
         self.session(&Cpu::default(), pipeline, Storage::F32)
     }
@@ -75,7 +75,7 @@ impl SavedWorld {
         bytes
     }
 
-    /// Restores the saved session in an empty one.
+    /// Restores the saved session in an empty session.
     fn restore(
         &self,
         mut empty: Session<'_>,
@@ -85,7 +85,8 @@ impl SavedWorld {
         empty.restore(&mut saved, &self.origin(pipeline))
     }
 
-    /// Message of the error with which the saved session is refused. It names the file.
+    /// Returns the message of the error that refuses the saved session, and checks that the message
+    /// names the file.
     #[track_caller]
     fn refuse(&self, empty: Session<'_>, pipeline: &PipelineConfig) -> String {
         let message = self.restore(empty, pipeline).unwrap_err().to_string();
@@ -102,7 +103,7 @@ fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
-/// Adds steps of some tokens to a session; returns the bits of all logits.
+/// Runs a step for each token, and returns the bits of all logits.
 fn decode(session: &mut Session<'_>, position: &mut Position, tokens: &[u32]) -> Vec<Vec<u32>> {
     let mut all = Vec::new();
     for &token in tokens {
@@ -135,7 +136,7 @@ fn check_continuation(
     position.tokens.push(7);
 }
 
-/// Prompts are saved before the first step, and sequences after some steps.
+/// Sessions are saved after the prefill, and after several steps.
 #[test]
 fn sessions_continue_with_the_same_bits() {
     let pipelines = [dense(), sparse(), promised(), snapkv()];
@@ -170,7 +171,8 @@ fn every_pipeline_and_storage_continues() {
     }
 }
 
-/// A prompt in f32 continues in 16 bits, and with another pipeline, as if it had been read there.
+/// A prompt that is saved in f32 continues in 16 bits or with another pipeline, as if that session
+/// had read the prompt itself.
 #[test]
 fn a_prompt_continues_with_another_pipeline_and_in_fewer_bits() {
     let world = SavedWorld::new("qwen3");
@@ -189,8 +191,8 @@ fn a_prompt_continues_with_another_pipeline_and_in_fewer_bits() {
     }
 }
 
-/// A longer prompt is read after the whole blocks of the saved one, and gives the same bits as when
-/// it is read as a whole.
+/// A longer prompt continues after the whole blocks of the saved prompt, and gives the same bits as
+/// a prefill of the whole prompt.
 #[test]
 fn a_longer_prompt_continues_a_saved_one() {
     let world = SavedWorld::new("llama3");
@@ -285,7 +287,7 @@ fn sessions_of_another_origin_are_refused() {
     assert!(matches!(error, Error::Input { what: "prefill", .. }), "{error}");
 }
 
-/// Copies a case with one weight changed.
+/// Copies the model of a case, and changes one weight.
 fn changed_model(name: &str) -> TempDir {
     let copy = copy(name);
     let path = copy.path().join("model.safetensors");
@@ -296,7 +298,7 @@ fn changed_model(name: &str) -> TempDir {
     copy
 }
 
-/// A small saved session of three tokens.
+/// Returns a small saved session of three tokens.
 fn small() -> (SavedWorld, Vec<u8>) {
     let world = SavedWorld::new("llama3");
     let mut session = world.simple(&dense());
@@ -338,7 +340,7 @@ fn damaged_files_are_refused() {
     assert!(matches!(SavedSession::open(&world.path()), Err(Error::File { .. })));
 }
 
-/// Files whose digest fits and whose content does not are refused, too.
+/// Files with a valid digest and invalid content are refused as well.
 #[test]
 fn forged_files_are_refused() {
     let (world, bytes) = small();

@@ -18,11 +18,11 @@ use crate::jobs::SubmittedJobs;
 use crate::params::StreamParams;
 use crate::served::ServedModel;
 
-/// Event after the last one.
+/// Event that ends a stream.
 const DONE: &[u8] = b"data: [DONE]\n\n";
 
-/// Body of a streamed answer. The jobs are cancelled when the client disconnects, because the body
-/// is dropped.
+/// Body of a streamed answer. If the client disconnects, the body is dropped, which cancels the
+/// jobs.
 struct ChunkStream<F> {
     format: F,
     head: AnswerHead,
@@ -34,10 +34,10 @@ struct ChunkStream<F> {
     is_finished: bool,
 }
 
-/// Waits for the first event, and begins the answer.
+/// Waits for the first event, and starts the stream.
 ///
 /// # Errors
-/// The error of a job that fails before its first event.
+/// Returns the error of the job if the first event is a failure.
 pub(crate) async fn respond<F: AnswerFormat>(
     format: F,
     params: StreamParams,
@@ -104,7 +104,7 @@ impl<F: AnswerFormat> ChunkStream<F> {
     }
 
     fn push_event(&mut self, event: &impl Serialize) {
-        // These types have string keys and no fallible serializers.
+        // These types have string keys and no fallible serializers, so an error cannot occur.
         let json = serde_json::to_string(event).unwrap_or_default();
         self.ready.push_back(format!("data: {json}\n\n").into());
     }

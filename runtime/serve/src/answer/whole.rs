@@ -11,7 +11,7 @@ use crate::served::ServedModel;
 /// Waits for the end of all jobs, and returns the answer.
 ///
 /// # Errors
-/// The error of the first job that fails; the others are cancelled.
+/// Returns the error of the first job that fails; the others are then cancelled.
 pub(crate) async fn respond<F: AnswerFormat>(
     format: &F,
     request: PreparedRequest,

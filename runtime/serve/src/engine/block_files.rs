@@ -1,4 +1,4 @@
-//! Files of prompts' blocks, which survive a restart.
+//! Files of prompt blocks: the part of the prefix cache that survives a restart.
 
 use std::fmt;
 use std::fs;
@@ -15,11 +15,11 @@ pub(super) type BlockDigest = [u8; 32];
 /// First bytes of a file: the format and its version.
 const MAGIC: &[u8; 16] = b"vattention-blk-1";
 
-/// Ending of the names of complete files.
+/// Extension of complete files.
 const EXTENSION: &str = "block";
 
 /// Folder with a file for each block. A file is written under a temporary name and renamed, so that
-/// it is complete or missing. A file that cannot be read or does not match its digest counts as
+/// it is complete or missing. A file that cannot be read or does not match its checksum counts as
 /// missing.
 pub(super) struct BlockFiles {
     folder: PathBuf,
@@ -31,10 +31,10 @@ pub(super) struct BlockFiles {
 }
 
 impl BlockFiles {
-    /// Opens the folder, which is created if it does not exist.
+    /// Opens the folder, and creates it if it does not exist.
     ///
     /// # Errors
-    /// An error of the operating system if the folder cannot be created or listed.
+    /// Returns an error of the operating system if the folder cannot be created or listed.
     pub(super) fn open(folder: &Path, shape: BlockShape, limit: u64) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let mut files = Self { folder: folder.into(), shape, limit, bytes: 0 };
@@ -52,15 +52,15 @@ impl BlockFiles {
         if Sha256::digest(numbers).as_slice() != checksum {
             return None;
         }
-        // The time of the last use decides which file is removed first. A failure to set it is
-        // harmless.
+        // The modification time serves as the time of the last use, which decides the file to
+        // remove first. A failure to set the time is harmless.
         let used = fs::File::options().append(true).open(&path);
         let _ = used.and_then(|file| file.set_modified(SystemTime::now()));
         PromptBlock::from_bytes(self.shape, numbers)
     }
 
-    /// Writes a block, unless its file exists. A failure to write is ignored: the block is read
-    /// again when it is needed.
+    /// Writes a block, unless its file exists. A failure to write is ignored, because a later
+    /// prompt can compute the block again.
     pub(super) fn store(&mut self, digest: &BlockDigest, block: &PromptBlock) {
         let path = self.path(digest);
         if path.exists() {
@@ -90,7 +90,7 @@ impl BlockFiles {
         self.folder.join(name).with_extension(EXTENSION)
     }
 
-    /// Removes the files that were not used for the longest time, until the limit is kept.
+    /// Removes the least recently used files until the total size is within the limit.
     fn remove_oldest(&mut self) {
         if self.bytes <= self.limit {
             return;

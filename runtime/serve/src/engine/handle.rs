@@ -17,15 +17,15 @@ pub struct EngineHandle {
     limits: SubmitLimits,
 }
 
-/// Limits that a job must keep to be accepted.
+/// Limits that decide if a job is accepted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SubmitLimits {
     pub(super) max_queue: usize,
-    /// Bytes for keys and values of all sequences.
+    /// Memory for the keys and values of all running sequences, in bytes.
     pub(super) sequence_bytes: u64,
-    /// Bytes that one token of a sequence needs.
+    /// Size of the stored keys and values of one token, in bytes.
     pub(super) token_bytes: u64,
-    /// Bytes that one token of a prompt needs besides while it is read.
+    /// Additional memory per prompt token, in bytes: prefill holds its keys and values in f32.
     pub(super) reading_bytes: u64,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Shutdown {
 }
 
 impl SubmitLimits {
-    /// Returns the bytes that a job reserves.
+    /// Returns the number of bytes that a job reserves for its prompt and `max_tokens`.
     pub(super) fn reserved_bytes(&self, job: &Job) -> u64 {
         let prompt = job.prompt.len() as u64;
         let tokens = prompt.saturating_add(job.params.max_tokens as u64);
@@ -101,13 +101,13 @@ impl EngineHandle {
         self.shared.lock().shutdown.is_some() || *self.stopped.borrow()
     }
 
-    /// Accepts no more jobs, waits until all jobs have ended, cancels those that have not ended
-    /// within `patience`, and ends the engine's thread.
+    /// Refuses new jobs, fails the queued ones, waits up to `patience` for the running ones,
+    /// cancels the rest, and ends the engine's thread.
     pub async fn shut_down(&self, patience: Duration) {
         self.shared.lock().shutdown = Some(Shutdown { deadline: Instant::now() + patience });
         self.shared.wake.notify_all();
         let mut stopped = self.stopped.clone();
-        // An error means that the sender was dropped: the thread has ended, too.
+        // An error means that the sender was dropped, so the thread has ended as well.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     }
 }
@@ -117,20 +117,20 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is a job or a shutdown.
+    /// Blocks until the queue has a job or a shutdown is requested.
     pub(super) fn wait(&self) {
         let idle = |state: &mut State| state.queue.is_empty() && state.shutdown.is_none();
         let guard = self.wake.wait_while(self.lock(), idle);
         drop(guard.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Removes the first job of the queue if it `fits`.
+    /// Removes the first job of the queue if `fits` returns true for it.
     pub(super) fn take_job(&self, fits: impl FnOnce(&Job) -> bool) -> Option<Job> {
         let mut state = self.lock();
         if state.queue.front().is_some_and(fits) { state.queue.pop_front() } else { None }
     }
 
-    /// Removes jobs whose client has disconnected from the queue, and returns their number.
+    /// Removes from the queue all jobs whose client has disconnected, and returns their number.
     pub(super) fn remove_cancelled(&self) -> usize {
         let mut state = self.lock();
         let before = state.queue.len();

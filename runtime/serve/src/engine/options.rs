@@ -8,21 +8,22 @@ use vattention_core::{PipelineConfig, Storage};
 /// Options of the engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Pipelines that jobs name by index.
+    /// Pipelines, from which jobs select by index.
     pub pipelines: Vec<Arc<PipelineConfig>>,
-    /// Largest number of sequences that run together, at least 1.
+    /// Maximum number of running sequences, at least 1.
     pub max_sequences: usize,
-    /// Largest number of jobs that wait.
+    /// Maximum number of queued jobs.
     pub max_queue: usize,
-    /// Memory for keys and values of all running sequences, in bytes. A sequence reserves the
-    /// memory of its whole length before it runs.
+    /// Memory for the keys and values of all running sequences, in bytes. A sequence reserves
+    /// memory for its prompt and `max_tokens` before it starts.
     pub sequence_bytes: u64,
     /// Memory of the prefix cache, in bytes; 0 turns it off.
     pub cache_bytes: u64,
-    /// Folder of the prefix cache's files, whose sizes have the same limit in sum.
+    /// Folder of the prefix cache's files; `None` caches in memory only. The total size of the
+    /// files has the same limit as the memory.
     pub cache_dir: Option<PathBuf>,
     /// Number type of stored keys and values.
     pub storage: Storage,
-    /// Number of tokens of a block of a prompt, at least 1.
+    /// Number of tokens of a prompt block, at least 1. Prompts are prefilled and cached in blocks.
     pub block: usize,
 }

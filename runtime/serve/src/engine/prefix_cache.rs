@@ -1,7 +1,8 @@
-//! Keys and values of prompts' blocks, which later prompts with the same beginning share.
+//! Prefix cache: keys and values of prompt blocks, which later prompts with the same prefix share.
 //!
-//! A block is found by a digest of all tokens up to its end. Dense attention reads prompts, so
-//! blocks do not depend on the pipeline, and sequences of all pipelines share them.
+//! The key of a block is a digest of all tokens up to its end. Prompts are prefilled by dense
+//! attention, so blocks do not depend on the pipeline, and the sequences of all pipelines share
+//! them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,16 +12,16 @@ use vattention_llm::{PromptBlock, PromptReader};
 
 use super::block_files::{BlockDigest, BlockFiles};
 
-/// Blocks in memory, and in files if there is a folder for them.
+/// Blocks in memory and, if there is a folder for them, in files.
 pub(super) struct PrefixCache {
     /// Maximum number of bytes in memory; 0 stores nothing.
     limit: u64,
-    /// Digest that the blocks of the model begin with.
+    /// Fingerprint of the model, with which every chain of digests starts.
     seed: BlockDigest,
     blocks: HashMap<BlockDigest, CachedBlock>,
     /// Sum of the sizes of `blocks`.
     bytes: u64,
-    /// Number of uses so far, by which the least recently used block is found.
+    /// Number of uses so far, a logical clock that orders blocks by their last use.
     uses: u64,
     files: Option<BlockFiles>,
 }
@@ -37,7 +38,7 @@ impl PrefixCache {
         Self { limit, seed: fingerprint, blocks, bytes, uses, files }
     }
 
-    /// Copies the longest known beginning of a prompt, of which nothing was read yet.
+    /// Copies the longest cached prefix into a reader that has not read any token yet.
     pub(super) fn copy_known(&mut self, reader: &mut PromptReader<'_>) {
         let mut found = Vec::new();
         for digest in self.digests(reader) {
@@ -48,7 +49,7 @@ impl PrefixCache {
         self.touch(&found);
     }
 
-    /// Stores the blocks of a prompt that was read.
+    /// Stores the blocks of a prompt that was read completely.
     pub(super) fn store(&mut self, reader: &PromptReader<'_>) {
         if self.limit == 0 {
             return;
@@ -67,7 +68,7 @@ impl PrefixCache {
         self.evict();
     }
 
-    /// Bytes in memory.
+    /// Size of the blocks in memory, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -77,7 +78,7 @@ impl PrefixCache {
         self.blocks.len()
     }
 
-    /// Returns the digests of the blocks that the prompt may share.
+    /// Returns the digests of all blocks that the prompt may share with others.
     fn digests(&self, reader: &PromptReader<'_>) -> Vec<BlockDigest> {
         let count = if self.limit == 0 { 0 } else { reader.sharable_blocks() };
         let mut digest = self.seed;
@@ -109,8 +110,8 @@ impl PrefixCache {
         self.blocks.insert(digest, CachedBlock { block, last_use: self.uses });
     }
 
-    /// Marks the blocks of a prompt as used. The last block counts as used first, so that the end
-    /// of a prompt is dropped before its beginning, without which it could not be found.
+    /// Marks the blocks of a prompt as used, from the last to the first. The last block is
+    /// therefore evicted first: a block can only be found while all blocks before it are cached.
     fn touch(&mut self, digests: &[BlockDigest]) {
         for digest in digests.iter().rev() {
             self.uses += 1;
@@ -120,7 +121,7 @@ impl PrefixCache {
         }
     }
 
-    /// Drops the least recently used blocks beyond the limit.
+    /// Evicts the least recently used blocks until the total size is within the limit.
     fn evict(&mut self) {
         while self.bytes > self.limit {
             let oldest = self.blocks.iter().min_by_key(|(_, cached)| cached.last_use);

@@ -1,5 +1,5 @@
-//! Continuous batching: each iteration reads at most one block of a prompt, and runs one decode
-//! step of all other sequences together.
+//! Continuous batching: each iteration prefills at most one prompt block, and runs one batched
+//! decode step of all sequences whose prompts are complete.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,8 +19,9 @@ use super::{EngineMetrics, EngineOptions, Event, JobError, PipelineMetrics};
 /// Starts the engine's thread, which runs until [`EngineHandle::shut_down`].
 ///
 /// # Errors
-/// An error of the operating system if the thread cannot be started, or the folder of the prefix
-/// cache cannot be created or listed; an error of the model as [`io::ErrorKind::InvalidData`].
+/// Returns an error of the operating system if the thread cannot be started, or if the folder of
+/// the prefix cache cannot be created or listed. Errors of the model have the kind
+/// [`io::ErrorKind::InvalidData`].
 pub fn start_engine(
     model: Arc<Model>,
     tokenizer: Arc<Tokenizer>,
@@ -38,7 +39,7 @@ pub fn start_engine(
         let (model, tokenizer, backend) = (&*model, &*tokenizer, &*backend);
         let context = ModelContext { model, tokenizer, backend, options: &options };
         Scheduler { context, cache, sequences: Vec::new(), shared, limits }.run();
-        // Without a handle nobody waits for the end.
+        // Sending fails if all handles have been dropped; then nobody waits for the end.
         let _ = ended.send(true);
     })?;
     Ok(handle)
@@ -72,7 +73,7 @@ fn submit_limits(model: &Model, options: &EngineOptions) -> SubmitLimits {
 struct Scheduler<'m> {
     context: ModelContext<'m>,
     cache: PrefixCache,
-    /// Running sequences, in the order of their begin.
+    /// Running sequences, in the order in which they started.
     sequences: Vec<Sequence<'m>>,
     shared: Arc<Shared>,
     limits: SubmitLimits,
@@ -104,8 +105,8 @@ impl Scheduler<'_> {
         self.shared.update_metrics(|metrics| metrics.cancelled += cancelled as u64);
     }
 
-    /// Returns true if the engine shuts down and has no work left, or its deadline has passed; then
-    /// all jobs have ended.
+    /// Fails the queued jobs during a shutdown, and the running ones after its deadline. Returns
+    /// true if the engine shuts down and no sequence is left.
     fn must_stop(&mut self) -> bool {
         let Some(shutdown) = self.shared.shutdown() else { return false };
         for job in self.shared.take_all() {
@@ -118,7 +119,7 @@ impl Scheduler<'_> {
         self.sequences.is_empty()
     }
 
-    /// Begins waiting jobs while there is room for their sequences.
+    /// Starts queued jobs, in order, while there is room for their sequences.
     fn admit_jobs(&mut self) {
         while self.sequences.len() < self.context.options.max_sequences {
             let reserved: u64 = self.sequences.iter().map(|sequence| sequence.reserved).sum();
@@ -136,7 +137,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Copies the blocks of the prompt that are in the cache.
+    /// Copies the cached prefix of the prompt.
     fn copy_known(&mut self, sequence: &mut Sequence<'_>) {
         if !sequence.may_copy() {
             return;
@@ -148,7 +149,7 @@ impl Scheduler<'_> {
         self.shared.update_metrics(|metrics| metrics.cached_tokens += copied as u64);
     }
 
-    /// Reads one block of the prompt that has waited longest.
+    /// Prefills one block of the earliest sequence whose prompt is incomplete.
     fn read_block(&mut self) {
         let Some(sequence) = self.sequences.iter_mut().find(|it| it.is_reading()) else {
             return;
@@ -165,7 +166,7 @@ impl Scheduler<'_> {
         });
     }
 
-    /// Runs one decode step of all sequences whose prompt was read.
+    /// Runs one decode step of all sequences whose prompts are complete.
     fn decode(&mut self) {
         let mut batch: Vec<_> = self.sequences.iter_mut().filter_map(Sequence::next_step).collect();
         if batch.is_empty() {
@@ -188,8 +189,8 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Writes the metrics. Jobs that have ended no longer count as running, so a client that has
-    /// received its last event finds it in the metrics.
+    /// Updates the metrics, before the last events are sent: a client that has received the last
+    /// event of a job finds the whole job in the metrics.
     fn publish(&mut self) {
         let generated: usize = self.sequences.iter_mut().map(Sequence::count_new_tokens).sum();
         let running = self.sequences.iter().filter(|sequence| !sequence.has_ended());
@@ -210,7 +211,7 @@ impl Scheduler<'_> {
     }
 }
 
-/// Runs a part of a job. An error or a panic ends this job alone.
+/// Runs work of one sequence. An error or a panic ends only the job of this sequence.
 fn protect<'m>(
     sequence: &mut Sequence<'m>,
     work: impl FnOnce(&mut Sequence<'m>) -> Result<(), JobError>,

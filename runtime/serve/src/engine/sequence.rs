@@ -1,4 +1,4 @@
-//! One job while it runs: its prompt is read in blocks, then it decodes.
+//! State of a running job: a prefill in blocks, then decode steps.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use vattention_llm::{
 use super::tally::{UsageTally, report_step};
 use super::{EngineOptions, Event, Finished, Job, JobError, JobUsage, PipelineMetrics, TokenEvent};
 
-/// Model, and what its sequences share.
+/// Model, tokenizer, backend and options, which all sequences share.
 #[derive(Clone, Copy)]
 pub(super) struct ModelContext<'m> {
     pub(super) model: &'m Model,
@@ -20,7 +20,7 @@ pub(super) struct ModelContext<'m> {
     pub(super) options: &'m EngineOptions,
 }
 
-/// Job that runs.
+/// Running job.
 pub(super) struct Sequence<'m> {
     context: ModelContext<'m>,
     job: Job,
@@ -32,17 +32,17 @@ pub(super) struct Sequence<'m> {
     scores: Vec<TokenLogprob>,
     usage: JobUsage,
     tally: UsageTally,
-    /// Number of generated tokens that the engine's metrics count.
+    /// Number of generated tokens that the engine's metrics already include.
     counted_tokens: usize,
-    /// Last event, after the job has ended.
+    /// Last event of the job; `None` before its end.
     last_event: Option<Event>,
 }
 
-/// Part of the work that is done next.
+/// Phase of a job, which determines its next work.
 enum Phase<'m> {
-    /// Dense attention reads the prompt.
+    /// Dense attention prefills the prompt.
     Reading(Box<PromptReader<'m>>),
-    /// The session is stepped with a token.
+    /// Each decode step adds one token to the session.
     Decoding(Box<Decoding<'m>>),
     /// The job has ended.
     Ended,
@@ -52,15 +52,15 @@ struct Decoding<'m> {
     session: Session<'m>,
     /// Token of the next step.
     token: u32,
-    /// Tokens of the prompt that follow `token`.
+    /// Prompt tokens after `token`, which are decoded instead of prefilled.
     known: VecDeque<u32>,
 }
 
 impl<'m> Sequence<'m> {
-    /// Begins a job.
+    /// Starts a job.
     ///
     /// # Errors
-    /// The reason why model or pipeline refuse the job.
+    /// Returns the job with the reason why the model refuses it.
     pub(super) fn new(
         context: ModelContext<'m>,
         job: Job,
@@ -123,7 +123,7 @@ impl<'m> Sequence<'m> {
         self.job.pipeline
     }
 
-    /// Returns the reader of the prompt, while the prompt is read.
+    /// Returns the reader of the prompt; `None` after the prefill.
     pub(super) fn reader(&mut self) -> Option<&mut PromptReader<'m>> {
         match &mut self.phase {
             Phase::Reading(reader) => Some(reader),
@@ -131,7 +131,8 @@ impl<'m> Sequence<'m> {
         }
     }
 
-    /// Returns the session and the token of its next step, after the prompt was read.
+    /// Returns the session and the token of its next decode step; `None` if the job is not
+    /// decoding.
     pub(super) fn next_step(&mut self) -> Option<(&mut Session<'m>, u32)> {
         match &mut self.phase {
             Phase::Decoding(decoding) => Some((&mut decoding.session, decoding.token)),
@@ -139,18 +140,18 @@ impl<'m> Sequence<'m> {
         }
     }
 
-    /// Returns true if blocks of the prompt may be copied from the cache: scores require that all
-    /// tokens are read.
+    /// Returns true if prompt blocks may be copied from the cache. Scores of the prompt need the
+    /// logits of all its tokens, which the cache does not have.
     pub(super) fn may_copy(&self) -> bool {
         self.job.prompt_logprobs.is_none()
     }
 
-    /// Records that the first tokens of the prompt were copied from the cache.
+    /// Records the number of prompt tokens that were copied from the cache.
     pub(super) fn note_copied(&mut self, tokens: usize) {
         self.usage.cached_tokens = tokens;
     }
 
-    /// Reads one block of the prompt, and returns its number of tokens.
+    /// Prefills one block of the prompt, and returns its number of tokens.
     pub(super) fn read_block(&mut self) -> Result<usize, JobError> {
         let Phase::Reading(reader) = &mut self.phase else { return Ok(0) };
         let before = reader.tokens_read();
@@ -161,7 +162,7 @@ impl<'m> Sequence<'m> {
         Ok(reader.tokens_read() - before)
     }
 
-    /// Begins to decode after the prompt was read.
+    /// Starts the decode phase after the prefill.
     pub(super) fn finish_prompt(&mut self) -> Result<(), JobError> {
         let Phase::Reading(reader) = std::mem::replace(&mut self.phase, Phase::Ended) else {
             return Ok(());
@@ -183,8 +184,8 @@ impl<'m> Sequence<'m> {
         Ok(session)
     }
 
-    /// Continues after a step: counts what it read, and chooses the next token. Returns the sums
-    /// over the step.
+    /// Completes a decode step: adds its reports to the tally, and chooses the next token. Returns
+    /// the sums over this step.
     pub(super) fn finish_step(&mut self, logits: &[f32]) -> Result<PipelineMetrics, JobError> {
         let Phase::Decoding(decoding) = &self.phase else { return Ok(PipelineMetrics::default()) };
         let sums = self.tally.add(decoding.session.reports());
@@ -192,7 +193,8 @@ impl<'m> Sequence<'m> {
         Ok(sums)
     }
 
-    /// Chooses the next token: the prompt's, as long as some are left, or a new one.
+    /// Chooses the token of the next step: the next prompt token while some are left, otherwise a
+    /// token that is sampled from the logits.
     fn choose_token(&mut self, logits: &[f32]) -> Result<(), JobError> {
         let Phase::Decoding(decoding) = &mut self.phase else { return Ok(()) };
         if let Some(token) = decoding.known.pop_front() {
@@ -263,20 +265,21 @@ impl<'m> Sequence<'m> {
     }
 }
 
-/// Job that was not begun, and the reason.
+/// Job that could not be started, and the reason.
 pub(super) struct RefusedJob {
     job: Job,
     error: vattention_llm::Error,
 }
 
 impl RefusedJob {
-    /// Tells the client the reason.
+    /// Reports the reason to the client.
     pub(super) fn report(self) {
         let _ = self.job.events.send(Event::Failed(job_error(self.error)));
     }
 }
 
-/// Converts an error of the model: wrong input is the client's, everything else is the server's.
+/// Converts an error of the model. Invalid input is an error of the client; all others are errors
+/// of the server.
 pub(super) fn job_error(error: vattention_llm::Error) -> JobError {
     match error {
         vattention_llm::Error::Input { .. } => JobError::Input(error.to_string()),

@@ -21,7 +21,7 @@ impl UsageTally {
         step
     }
 
-    /// Writes what was read into the usage of a job.
+    /// Writes the statistics of the attention into the usage of a job.
     pub(super) fn write_to(&self, usage: &mut JobUsage) {
         let PipelineMetrics { steps, density_sum, rows, held_rows, .. } = self.sums;
         usage.read = (steps > 0).then(|| density_sum / steps as f64);

@@ -1,4 +1,4 @@
-// The map: what each KV head of each layer read for a token, and the curve over the tokens.
+// The map of densities or error bars of KV heads for a token, and the curve over all tokens.
 
 const find = (id) => document.getElementById(id);
 const largest = (values) => values.reduce((most, value) => Math.max(most, value ?? 0), 0);
@@ -13,10 +13,10 @@ const reports = [];
 /** Cells of the table, by layer and KV head. */
 let cells = [];
 let redrawing = false;
-/** Returns the text of a cell that the pointer is on. */
+/** Returns the description of the cell under the pointer. */
 let describeCell = () => "";
 
-/** Texts, colours' upper ends and curves of the two kinds of maps. */
+/** Number format, upper end of the colour scale and curve height of both kinds of maps. */
 const KINDS = {
   density: { format: formatPercent, end: () => 1, height: ({ read }) => read },
   bar: {
@@ -37,7 +37,7 @@ export function clearReports() {
   reports.length = 0;
 }
 
-/** Adds the report of a step, and shows it unless the reader chose an earlier one. */
+/** Adds the report of a step, and shows it unless the user has selected an earlier step. */
 export function addReport({ density, bar, held }) {
   const slider = find("steps");
   const live = reports.length === 0 || slider.value === slider.max;
@@ -57,7 +57,7 @@ export function summarize() {
   return { read: average("read"), held: average("held") };
 }
 
-/** Draws the map soon, once for all reports until then: a large map takes longer than a step. */
+/** Schedules one redraw for all reports until then: a large map takes longer than a step. */
 export function redraw() {
   if (redrawing) return;
   redrawing = true;
@@ -134,7 +134,7 @@ function roundUp(value) {
   }
 }
 
-/** Draws heights from 0 to 1, one for each step, into the box of 100 by 24 units. */
+/** Draws a curve of heights from 0 to 1, one per step, into a box of 100 by 24 units. */
 function drawCurve(heights) {
   const width = 100 / Math.max(1, heights.length - 1);
   const points = heights.map((height, i) => `${i * width},${23 - 22 * height}`);

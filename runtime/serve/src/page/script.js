@@ -1,4 +1,4 @@
-// The page of `vattention serve`: a chat, and a map of what attention read for each token.
+// The page of `vattention serve`: a chat, and a map of the tokens that attention read.
 // Texts are inserted as text nodes only.
 
 import { addReport, clearReports, formatPercent, redraw, summarize } from "./map.js";
@@ -6,7 +6,7 @@ import { addReport, clearReports, formatPercent, redraw, summarize } from "./map
 const find = (id) => document.getElementById(id);
 const messages = find("messages");
 
-/** Conversation, and the controller of the answer that is being written. */
+/** Messages of the conversation, and the abort controller of the running answer. */
 const chat = { history: [], running: null };
 
 // Requests.
@@ -96,7 +96,7 @@ function appendMessage(role, text, note = "") {
   return parts;
 }
 
-/** Shows the text that arrived, and keeps its end in view unless the reader scrolled up. */
+/** Shows the text so far, and keeps its end in view unless the user has scrolled up. */
 function showText(answer) {
   if (answer.arrived === "") return;
   const below = messages.scrollHeight - messages.scrollTop - messages.clientHeight;
@@ -137,7 +137,7 @@ async function ask(question) {
   } catch (error) {
     failure = error;
   }
-  // A new chat has forgotten this answer.
+  // The answer belongs to an earlier chat if its controller is no longer the current one.
   if (chat.running !== controller) return;
   answer.item.classList.remove("writing");
   if (failure && !controller.signal.aborted) showError(failure);
@@ -232,7 +232,7 @@ function showFacts({ begin, first, end, usage, tokens }) {
   setText("facts", facts.join(" · "));
 }
 
-// What the reader does.
+// User actions.
 
 function submit() {
   const question = find("question").value.trim();

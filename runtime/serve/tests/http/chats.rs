@@ -1,4 +1,4 @@
-//! Answers in conversations.
+//! Tests of answers in conversations.
 
 use serde_json::{Value, json};
 use vattention_serve::{ServerOptions, build_router};

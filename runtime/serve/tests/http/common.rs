@@ -1,4 +1,4 @@
-//! Servers without a socket, and requests to them.
+//! Test servers without a socket, and requests to them.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ use vattention_serve::{
 };
 use {vattention_estimators as _, vattention_samplers as _, vattention_selectors as _};
 
-/// Template that writes a word for tools, so that a test can see that they arrive.
+/// Template that renders a word if there are tools, so that tests can check that tools arrive.
 const TEMPLATE: &str = "\
 {{- bos_token }}\
 {% if messages[0].role == 'tool' %}{{ raise_exception('no tool first') }}{% endif %}\
@@ -88,7 +88,7 @@ pub(crate) fn engine_options() -> EngineOptions {
     }
 }
 
-/// Returns the model with its engine: `recall`, `recall@sparse` and `recall@dense`.
+/// Returns the model with its engine, under the ids `recall`, `recall@sparse` and `recall@dense`.
 pub(crate) fn serve(options: EngineOptions, template: Option<ChatTemplate>) -> ServedModel {
     let config = Config::open(&recall()).unwrap();
     let tokenizer = Arc::new(Tokenizer::open(&recall(), &config).unwrap());
@@ -140,7 +140,7 @@ pub(crate) fn request(method: &str, path: &str) -> axum::http::request::Builder 
     Request::builder().method(method).uri(path).header(HOST, "localhost:8080")
 }
 
-/// Returns a body with further fields.
+/// Returns a body with additional or replaced fields.
 pub(crate) fn with(body: &Value, fields: Value) -> Value {
     let mut body = body.clone();
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());

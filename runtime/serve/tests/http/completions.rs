@@ -1,4 +1,4 @@
-//! Texts that continue a prompt.
+//! Tests of texts that continue a prompt.
 
 use serde_json::{Value, json};
 

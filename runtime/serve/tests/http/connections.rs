@@ -1,4 +1,4 @@
-//! Servers on sockets: slow and disconnecting clients, a full queue, and shutdown.
+//! Tests of servers on sockets: slow and disconnecting clients, a full queue, and shutdown.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -36,7 +36,7 @@ impl RunningServer {
         self.task.await.unwrap().unwrap();
     }
 
-    /// Sends the beginning of a request, and returns the connection.
+    /// Sends the start of a request, and returns the connection.
     async fn send(&self, text: String) -> TcpStream {
         let address = self.address;
         let send = move || {
@@ -72,14 +72,14 @@ fn post_text(body: &Value) -> String {
 async fn read_all(mut stream: TcpStream) -> String {
     let read = move || {
         let mut text = Vec::new();
-        // A connection that is reset has ended, too.
+        // A reset counts as a closed connection.
         let _ = stream.read_to_end(&mut text);
         String::from_utf8(text).unwrap()
     };
     spawn_blocking(read).await.unwrap()
 }
 
-/// Reads until the text contains a mark.
+/// Reads until the response contains a mark.
 async fn read_until(mut stream: TcpStream, mark: &'static str) -> TcpStream {
     let read = move || {
         let (mut text, mut byte) = (String::new(), [0]);
@@ -92,7 +92,7 @@ async fn read_until(mut stream: TcpStream, mark: &'static str) -> TcpStream {
     spawn_blocking(read).await.unwrap()
 }
 
-/// Returns a body whose text takes long.
+/// Returns a request for a text that takes a long time.
 fn endless() -> Value {
     with(&completion(), json!({"max_tokens": 16000, "ignore_eos": true}))
 }

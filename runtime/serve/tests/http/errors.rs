@@ -1,4 +1,4 @@
-//! Errors of the API.
+//! Tests of the errors of the API.
 
 use serde_json::{Value, json};
 use vattention_serve::ServerOptions;

@@ -1,4 +1,4 @@
-//! Random changes of valid bodies: no panic, and no error 500.
+//! Tests with random changes of valid bodies, which must not cause a panic or an error 500.
 
 use serde_json::{Value, json};
 use vattention_serve::ServerOptions;
@@ -22,7 +22,7 @@ impl Random {
     }
 }
 
-/// Valid bodies, which together have all fields.
+/// Returns valid bodies, which together contain all fields.
 fn seeds() -> Vec<(&'static str, Value)> {
     let sampling = json!({"temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "n": 2,
         "repetition_penalty": 1.1, "presence_penalty": 0.5, "frequency_penalty": -0.5,
@@ -52,7 +52,7 @@ fn seeds() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Returns the number of values within a value, itself included.
+/// Returns the number of values within a JSON value, itself included.
 fn count_values(value: &Value) -> usize {
     1 + match value {
         Value::Array(values) => values.iter().map(count_values).sum(),
@@ -61,7 +61,7 @@ fn count_values(value: &Value) -> usize {
     }
 }
 
-/// Returns a value within a value, by its number.
+/// Returns value `number` within a JSON value, in depth-first order; number 0 is the value itself.
 fn find_value(value: &mut Value, number: usize) -> &mut Value {
     if number == 0 {
         return value;
@@ -170,7 +170,7 @@ async fn send_changed(server: &TestServer, count: usize, seed: u64) -> [usize; 6
 #[tokio::test]
 async fn a_hundred_thousand_changed_bodies_are_read() {
     let mut engine = engine_options();
-    // Valid requests are refused by the queue at the end.
+    // The queue refuses valid requests, so no job runs.
     engine.max_queue = 0;
     let server = TestServer::with(engine, ServerOptions::default());
     let statuses = send_changed(&server, 100_000, 1).await;
@@ -182,7 +182,7 @@ async fn a_hundred_thousand_changed_bodies_are_read() {
 #[tokio::test]
 async fn changed_bodies_run() {
     let mut engine = engine_options();
-    // Longer texts are refused.
+    // The engine refuses longer texts.
     engine.sequence_bytes = 128 * 1024;
     let server = TestServer::with(engine, ServerOptions::default());
     let statuses = send_changed(&server, 2_000, 2).await;

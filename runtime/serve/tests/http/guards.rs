@@ -1,4 +1,4 @@
-//! Hosts, origins and keys.
+//! Tests of hosts, origins and keys.
 
 use axum::body::Body;
 use axum::http::Request;

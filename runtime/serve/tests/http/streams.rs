@@ -1,4 +1,4 @@
-//! Answers token by token.
+//! Tests of answers token by token.
 
 use serde_json::{Value, json};
 

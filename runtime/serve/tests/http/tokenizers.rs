@@ -1,4 +1,4 @@
-//! The tokenizer as lm-eval uses it, the list of models, and metrics.
+//! Tests of the tokenizer as lm-eval uses it, the list of models, and metrics.
 
 use serde_json::json;
 

@@ -1,10 +1,10 @@
-//! Values of wrong types and out of their ranges, in every field.
+//! Tests of every field with values of wrong types and outside of their ranges.
 
 use serde_json::{Value, json};
 
 use crate::common::{CHAT, COMPLETIONS, TestServer, chat, completion, with};
 
-/// Values that no field accepts besides those listed with it.
+/// Returns values of all types. A field accepts only the values of its [`Kind`].
 fn values() -> Vec<Value> {
     vec![
         json!(true),
@@ -28,13 +28,13 @@ fn values() -> Vec<Value> {
 #[derive(Clone, Copy)]
 enum Kind {
     Flag,
-    /// Number of this range, which is checked with integers and fractions.
+    /// Number of this range; both integers and fractions are tested.
     Number(f64, f64),
     Integer(f64, f64),
     Text,
     List,
     Object,
-    /// Nothing of [`values`].
+    /// None of the [`values`].
     Other,
 }
 
@@ -105,7 +105,7 @@ const OF_CHATS: [(&str, Kind); 9] = [
 #[tokio::test]
 async fn wrong_values_are_refused_and_named() {
     let mut engine = crate::common::engine_options();
-    // What is valid is refused by the queue, so that nothing runs.
+    // The queue refuses valid requests, so no job runs.
     engine.max_queue = 0;
     let server = TestServer::with(engine, vattention_serve::ServerOptions::default());
     for (path, body, fields) in [
@@ -135,7 +135,7 @@ async fn wrong_values_are_refused_and_named() {
     }
 }
 
-/// Returns true for values of [`values`] that fields with rules of their own accept.
+/// Returns true if a field with special rules accepts one of the [`values`].
 fn is_accepted(name: &str, value: &Value) -> bool {
     match name {
         "stop" => value == &json!("text") || value == &json!([]),

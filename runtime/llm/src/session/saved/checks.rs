@@ -1,4 +1,4 @@
-//! Checks that a saved session fits the one that would continue it.
+//! Checks that a saved session fits the session that would continue from it.
 
 use vattention_core::Storage;
 
@@ -6,8 +6,8 @@ use super::{SavedSession, SessionOrigin, describe_prefill};
 use crate::{PrefillOptions, Result};
 
 impl SavedSession {
-    /// Refuses a saved session whose numbers a session of this origin, storage and prefill would
-    /// not compute.
+    /// Refuses a saved session if a session of this origin, storage and prefill would compute other
+    /// numbers.
     ///
     /// # Errors
     /// [`Error::SavedSession`](crate::Error::SavedSession) with the found and the expected value.
@@ -24,7 +24,8 @@ impl SavedSession {
             return Err(self.refuse(&reason));
         }
         let stepped = header.step > 0;
-        // Numbers in f32 are rounded as if the session had read the prompt itself.
+        // Stored numbers in f32 are rounded to the session's type, as if it had read the prompt
+        // itself.
         if self.storage != storage && (stepped || self.storage != Storage::F32) {
             let reason =
                 format!("keys and values are saved in {}; expected {storage}", self.storage);
@@ -47,12 +48,12 @@ impl SavedSession {
     }
 
     /// Refuses a prompt that does not begin with the tokens of the saved session. A longer prompt
-    /// is refused, too, if reading its other tokens after the saved numbers would not give the same
-    /// results as reading it as a whole: if they are rounded to 16 bits, if the session has made
-    /// steps, or if not every pair of tokens was read.
+    /// is also refused if its results would differ from those of a prefill of the whole prompt: if
+    /// keys and values are stored in 16 bits, if the session has made steps, or if its prefill was
+    /// not dense.
     ///
     /// # Errors
-    /// [`Error::SavedSession`](crate::Error::SavedSession) with the first position that differs, or
+    /// [`Error::SavedSession`](crate::Error::SavedSession) with the first different position, or
     /// the reason.
     pub fn check_tokens(&self, tokens: &[u32]) -> Result<()> {
         let (found, expected) = (self.tokens().len(), tokens.len());
@@ -86,7 +87,7 @@ impl SavedSession {
     }
 }
 
-/// Returns the first lines that differ.
+/// Returns the first pair of lines that differ.
 fn first_difference<'t>(found: &'t str, expected: &'t str) -> (&'t str, &'t str) {
     let (mut found, mut expected) = (found.lines(), expected.lines());
     loop {

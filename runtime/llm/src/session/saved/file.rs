@@ -17,7 +17,7 @@ const MAX_HEADER: u64 = 100_000_000;
 /// Number of bytes that are digested together.
 const CHUNK: u64 = 1 << 20;
 
-/// A saved session, whose file is complete and unchanged since it was written.
+/// Saved session whose file is complete and unchanged since it was written.
 #[derive(Debug)]
 pub struct SavedSession {
     path: PathBuf,
@@ -36,8 +36,8 @@ impl SavedSession {
     /// Cost: all bytes of the file are read and digested; memory holds the header and the tokens.
     ///
     /// # Errors
-    /// [`Error::File`], or [`Error::SavedSession`] with the reason: the file is no saved session,
-    /// has another version, is incomplete or was changed.
+    /// [`Error::File`], or [`Error::SavedSession`] with the reason: the file is not a saved
+    /// session, has another version, is incomplete or was changed.
     pub fn open(path: &Path) -> Result<Self> {
         let failed = |source| Error::file(path, source);
         let refuse = |reason: String| Error::saved_session(path, reason);
@@ -104,7 +104,7 @@ impl SavedSession {
     }
 }
 
-/// Reads the position of the first tensor, and the list of tensors. The file has `length` bytes.
+/// Reads the position of the first tensor and the list of tensors from a file of `length` bytes.
 fn read_metadata(file: &mut File, length: u64) -> Result<(u64, Metadata), String> {
     let mut prefix = [0; 8];
     let not_saved = |why: String| format!("not a saved session: {why}");

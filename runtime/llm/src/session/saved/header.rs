@@ -10,7 +10,7 @@ use crate::Config;
 /// Name of the format, without its version.
 pub(super) const FAMILY: &str = "vattention-session-";
 
-/// Name and version of the format, which is the key of the header in the file's metadata.
+/// Name and version of the format; the metadata of the file contains the header under this key.
 pub(super) const FORMAT: &str = "vattention-session-1";
 
 /// Name of the digest's tensor, and its number of bytes.
@@ -105,7 +105,7 @@ impl SavedHeader {
     }
 }
 
-/// Memory of the sizes at which samples begin in a layer.
+/// Tensor of the first sample sizes that a layer has learned.
 pub(super) fn first_sizes_tensor(layer: usize, config: &Config) -> TensorLayout {
     let name = format!("layers.{layer}.first_sizes");
     TensorLayout::new(name, Dtype::U64, &[config.shape.query_heads])

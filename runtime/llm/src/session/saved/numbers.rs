@@ -26,7 +26,7 @@ pub(super) fn to_bytes<'n>(
     }
 }
 
-/// Returns the numbers whose bytes [`to_bytes`] returned.
+/// Returns the numbers that [`to_bytes`] converted to these bytes.
 pub(super) fn from_bytes(bytes: &[u8], storage: Storage) -> Vec<f32> {
     let pairs = || bytes.as_chunks().0.iter();
     match storage {

@@ -26,8 +26,8 @@ struct SavedLayer {
 impl Session<'_> {
     /// Reads a prompt that begins with the tokens of a saved session, as if by
     /// [`prefill_with`](Self::prefill_with). Only the tokens after the last whole
-    /// [block](crate::PrefillOptions::block) of the saved ones are read; none, if there are no
-    /// other tokens.
+    /// [block](crate::PrefillOptions::block) of the saved tokens are read; no token is read if the
+    /// saved session has them all.
     ///
     /// # Errors
     /// The errors of [`restore`](Self::restore), [`SavedSession::check_tokens`] and
@@ -49,10 +49,12 @@ impl Session<'_> {
         self.prefill_from(Some(&mut earlier), tokens, progress)
     }
 
-    /// Continues in an empty session from a saved one, with the same results, and returns the
-    /// logits after its last token. The sequence number is this session's.
+    /// Restores a saved session in this empty session, and returns the logits after its last token.
+    /// Further steps give the same results as in the saved session. This session keeps its own
+    /// sequence number.
     ///
-    /// Cost: that of appending to the backend; one layer's keys and values are in memory twice.
+    /// Cost: that of appending the keys and values to the backend; one layer of them is in memory
+    /// twice.
     ///
     /// # Errors
     /// [`Error::Input`] if this session is not empty. [`Error::SavedSession`] with the reason if
@@ -84,11 +86,11 @@ impl Session<'_> {
     }
 }
 
-/// Prompt of a saved session whose every pair of tokens was read, as the beginning of a longer one.
+/// Prompt of a saved session with a dense prefill, as the prefix of a longer prompt.
 struct SavedPrompt<'s> {
     saved: &'s mut SavedSession,
     config: &'s Config,
-    /// Number of tokens that were read together.
+    /// Number of tokens of a prefill block.
     block: usize,
 }
 
@@ -104,7 +106,7 @@ impl EarlierPrompt for SavedPrompt<'_> {
         let pairs =
             |first: usize| heads as u64 * causal_pairs(first, self.block.min(tokens - first));
         let read_pairs = blocks.map(pairs).collect();
-        // The queries of the longer prompt are observed, and not these.
+        // The selectors observe the queries of the longer prompt instead.
         let queries = Array3::zeros((self.config.shape.query_heads, 0, head_dim));
         Ok(Cow::Owned(LayerPrompt { keys, values, queries, read_pairs }))
     }
@@ -138,7 +140,8 @@ impl SavedSession {
 }
 
 impl SavedLayer {
-    /// Appends the rows to an empty attention, which observes the prompts and continues.
+    /// Appends the rows to an empty attention, which then observes the prompts and resumes the
+    /// state.
     fn append_to(
         &self,
         attention: &mut dyn Attention,
@@ -150,7 +153,8 @@ impl SavedLayer {
             attention.observe(prompt.queries.view())?;
         }
         self.append_up_to(total, attention, classes)?;
-        // Before the first step there is nothing to continue but the session's own first step.
+        // Before the first step, there is no state to resume, and the session keeps its own step
+        // number.
         if self.state.step > 0 { attention.resume(&self.state) } else { Ok(()) }
     }
 

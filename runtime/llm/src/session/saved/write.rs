@@ -15,7 +15,7 @@ use super::{SessionOrigin, describe_prefill};
 use crate::session::Session;
 use crate::{Error, Result};
 
-/// Content of a session that the caller knows.
+/// Content of a session that only the caller has.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionContent<'a> {
     /// All tokens of the session.
@@ -35,7 +35,7 @@ impl Session<'_> {
     /// # Errors
     /// [`Error::Input`] if the tokens or logits are not those of the session; [`Error::Attention`]
     /// if a selector has learned from steps, or rows of evicted tokens have been freed;
-    /// [`Error::Write`] if `out` fails; [`Error::Lost`].
+    /// [`Error::Write`] if `out` fails; [`Error::Lost`] if the session is lost.
     pub fn save(
         &self,
         out: impl Write,
@@ -113,7 +113,7 @@ impl Session<'_> {
 fn encode_header(header: &SavedHeader, tensors: &[TensorLayout]) -> Result<Vec<u8>> {
     let failed = |error: String| Error::Write(io::Error::other(error));
     let json = serde_json::to_string(header).map_err(|error| failed(error.to_string()))?;
-    // Several strings would be written in random order.
+    // With several strings, their order in the file would be random.
     let strings = HashMap::from([(FORMAT.to_owned(), json)]);
     let mut first = 0;
     let digest = TensorLayout::new(DIGEST, Dtype::U8, &[DIGEST_BYTES]);
