@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rayon::ThreadPoolBuilder;
-use vattention::PipelineConfig;
 use vattention::experiments::available_memory;
-use vattention_llm::ChatTemplate;
+use vattention::{PipelineConfig, Storage};
+use vattention_llm::{ChatTemplate, PrefillOptions, model_digest};
 use vattention_serve::{
     ApiKeys, DENSE, EngineOptions, ServedModel, Server, ServerOptions, list_ids, start_engine,
 };
@@ -24,8 +24,6 @@ pub(crate) use args::ServeArgs;
 use args::{LimitArgs, NetworkArgs};
 use names::{PipelineOption, name_model, name_pipelines};
 
-/// Number of a prompt's tokens that are read between two decode steps.
-const BLOCK: usize = 256;
 /// Maximum of the default memory of the prefix cache, in bytes.
 const MOST_CACHE: u64 = 4 << 30;
 
@@ -44,7 +42,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         Some(file) => Some(ChatTemplate::open_file(file, &args.model)?),
         None => checkpoint.chat_template()?,
     };
-    let engine_options = engine_options(args, &checkpoint, pipelines);
+    let engine_options = engine_options(args, &checkpoint, pipelines)?;
     checkpoint.expect_room(0, engine_options.sequence_bytes)?;
     let model = Arc::new(checkpoint.load()?);
     let ModelFiles { config, tokenizer, .. } = checkpoint;
@@ -131,24 +129,28 @@ fn engine_options(
     args: &ServeArgs,
     checkpoint: &ModelFiles<'_>,
     pipelines: Vec<Arc<PipelineConfig>>,
-) -> EngineOptions {
+) -> Result<EngineOptions, Failure> {
     let limits = &args.limits;
     let free = available_memory().unwrap_or(u64::MAX).saturating_sub(checkpoint.weight_bytes);
     let config = &checkpoint.config;
-    let context = row_bytes(&config.shape, args.dtype, config.layers, config.context);
-    let whole = context.saturating_mul(limits.max_sequences as u64);
+    let bytes = |storage| row_bytes(&config.shape, storage, config.layers, config.context);
+    // One prompt at a time is read in f32 besides.
+    let stored = bytes(args.dtype).saturating_mul(limits.max_sequences as u64);
+    let whole = stored.saturating_add(bytes(Storage::F32));
     let sequence_bytes = limits.sequence_bytes.map_or(whole.min(free / 4 * 3), |size| size.0);
     let cache_bytes = limits.cache_bytes.map_or(MOST_CACHE.min(free / 4), |size| size.0);
-    EngineOptions {
+    let cache_key = limits.cache_dir.as_ref().map(|_| model_digest(checkpoint.path()));
+    Ok(EngineOptions {
         pipelines,
         max_sequences: limits.max_sequences,
         max_queue: limits.max_queue,
         sequence_bytes,
         cache_bytes,
         cache_dir: limits.cache_dir.clone(),
+        cache_key: cache_key.transpose()?.unwrap_or_default(),
         storage: args.dtype,
-        block: BLOCK,
-    }
+        block: PrefillOptions::default().block,
+    })
 }
 
 /// Limits the threads of all later work.

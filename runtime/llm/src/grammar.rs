@@ -6,6 +6,7 @@ use std::sync::Arc;
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
+use serde_json::Value as Json;
 
 use crate::{Error, Result};
 
@@ -13,7 +14,7 @@ use crate::{Error, Result};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Grammar {
     /// JSON that a schema allows.
-    JsonSchema(serde_json::Value),
+    JsonSchema(Json),
     /// Any JSON object.
     JsonObject,
     /// Grammar in llguidance's variant of the Lark format.
@@ -47,6 +48,10 @@ impl Grammar {
 
 /// Maximum length in bytes of a token that a grammar can use, a limit of the trie of tokens.
 const LONGEST_TOKEN: usize = 1000;
+
+/// Maximum number of references in a schema. The compiler follows chains of references by
+/// recursion, and a chain must not exhaust the stack.
+const MOST_REFERENCES: usize = 256;
 
 /// Maximum total length of all tokens in bytes, a limit of the trie of tokens.
 const MOST_BYTES: usize = (1 << 22) - 2;
@@ -98,11 +103,36 @@ impl GrammarCompiler {
     /// # Errors
     /// [`Error::Input`] if the grammar is invalid, or has an unsupported feature.
     pub(crate) fn compile(&self, grammar: &Grammar) -> Result<GrammarState> {
+        if let Grammar::JsonSchema(schema) = grammar {
+            check_references(schema)?;
+        }
         let matcher = Matcher::new(self.0.create_parser(grammar.to_top_level()));
         match matcher.get_error() {
             Some(reason) => Err(Error::input(grammar.name(), shorten(&reason))),
             None => Ok(GrammarState { matcher, name: grammar.name() }),
         }
+    }
+}
+
+/// Refuses a schema with too many references.
+fn check_references(schema: &Json) -> Result<()> {
+    let references = count_references(schema);
+    if references <= MOST_REFERENCES {
+        return Ok(());
+    }
+    let reason = format!("{references} `$ref`; expected at most {MOST_REFERENCES}");
+    Err(Error::input("json_schema", reason))
+}
+
+/// Returns the number of references within a schema.
+fn count_references(schema: &Json) -> usize {
+    match schema {
+        Json::Array(items) => items.iter().map(count_references).sum(),
+        Json::Object(fields) => {
+            let here = ["$ref", "$dynamicRef"].iter().filter(|name| fields.contains_key(**name));
+            here.count() + fields.values().map(count_references).sum::<usize>()
+        }
+        _ => 0,
     }
 }
 

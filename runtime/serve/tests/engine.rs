@@ -53,6 +53,7 @@ impl World {
             sequence_bytes: 1 << 30,
             cache_bytes: 0,
             cache_dir: None,
+            cache_key: String::new(),
             storage: Storage::Bf16,
             block: BLOCK,
         }

@@ -41,7 +41,7 @@ impl Session<'_> {
             let tokens = batch
                 .iter_mut()
                 .map(|(session, token)| StepTokens::new(session, std::slice::from_ref(token)));
-            results.extend(run(tokens.collect(), Positions::Last));
+            results.extend(run(tokens.collect()));
         }
         results
     }
@@ -60,37 +60,11 @@ impl Session<'_> {
         self.check_not_lost()?;
         self.model.check(tokens, self.len)?;
         for tokens in tokens.chunks(MAX_BATCH) {
-            logits = self.add(tokens, Positions::Last)?;
+            let mut results = run(vec![StepTokens::new(self, tokens)]);
+            logits = results.pop().expect("a result for each sequence")?;
         }
         Ok(logits)
     }
-
-    /// Adds up to 16 tokens like [`steps`](Self::steps), and returns the logits after each,
-    /// `[tokens, vocab_size]`.
-    ///
-    /// # Errors
-    /// The errors of [`steps`](Self::steps).
-    ///
-    /// # Panics
-    /// Panics if there are no tokens, or more than 16.
-    pub fn steps_with_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        assert!((1..=MOST_EQUAL_ROWS).contains(&tokens.len()), "1 to {MOST_EQUAL_ROWS} tokens");
-        self.add(tokens, Positions::All)
-    }
-
-    fn add(&mut self, tokens: &[u32], positions: Positions) -> Result<Vec<f32>> {
-        let mut results = run(vec![StepTokens::new(self, tokens)], positions);
-        results.pop().expect("a result for each sequence")
-    }
-}
-
-/// Positions whose logits are returned.
-#[derive(Clone, Copy)]
-enum Positions {
-    /// The last new token of each sequence.
-    Last,
-    /// All new tokens.
-    All,
 }
 
 /// New tokens of one sequence, at least one.
@@ -102,16 +76,6 @@ struct StepTokens<'b, 'm> {
     started: bool,
     /// Reason why the tokens cannot be added.
     failure: Option<Error>,
-}
-
-impl Positions {
-    /// Number of positions whose logits are returned for `tokens` new tokens.
-    fn count(self, tokens: usize) -> usize {
-        match self {
-            Self::Last => 1,
-            Self::All => tokens,
-        }
-    }
 }
 
 impl<'b, 'm> StepTokens<'b, 'm> {
@@ -175,22 +139,21 @@ fn attend(
 }
 
 /// Adds tokens to sequences of one model, and returns the logits of each sequence.
-fn run(mut batch: Vec<StepTokens<'_, '_>>, positions: Positions) -> Vec<Result<Vec<f32>>> {
+fn run(mut batch: Vec<StepTokens<'_, '_>>) -> Vec<Result<Vec<f32>>> {
     let logits = keep_awake(|| {
         let mut active: Vec<_> = batch.iter_mut().filter(|it| it.failure.is_none()).collect();
         let Some(model) = active.first().map(|first| first.session.model) else {
             return Vec::new();
         };
         let x = run_layers(model, &mut active);
-        model.logits(&select_rows(&x, &active, positions))
+        model.logits(&select_last_rows(&x, &active))
     });
     let mut logits = logits.as_slice();
     let finish = |new: StepTokens<'_, '_>| {
         if !new.started {
             return Err(new.failure.expect("tokens that were refused"));
         }
-        let vocabulary = new.session.model.config().vocab_size;
-        let (own_logits, rest) = logits.split_at(vocabulary * positions.count(new.tokens.len()));
+        let (own_logits, rest) = logits.split_at(new.session.model.config().vocab_size);
         logits = rest;
         new.finish(own_logits)
     };
@@ -225,15 +188,14 @@ fn run_layers(model: &Model, batch: &mut [&mut StepTokens<'_, '_>]) -> Vec<f32> 
     x
 }
 
-/// Returns the rows of `x`, `[tokens, hidden_size]`, whose logits are requested.
-fn select_rows(x: &[f32], batch: &[&mut StepTokens<'_, '_>], positions: Positions) -> Vec<f32> {
+/// Returns the rows of `x`, `[tokens, hidden_size]`, of the last token of each sequence.
+fn select_last_rows(x: &[f32], batch: &[&mut StepTokens<'_, '_>]) -> Vec<f32> {
     let tokens: usize = batch.iter().map(|new| new.tokens.len()).sum();
     let hidden = x.len() / tokens;
     let (mut selected, mut end) = (Vec::new(), 0);
     for new in batch {
         end += new.tokens.len();
-        let first = end - positions.count(new.tokens.len());
-        selected.extend_from_slice(&x[first * hidden..end * hidden]);
+        selected.extend_from_slice(&x[(end - 1) * hidden..end * hidden]);
     }
     selected
 }

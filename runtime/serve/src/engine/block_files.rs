@@ -47,16 +47,26 @@ impl BlockFiles {
     pub(super) fn load(&mut self, digest: &BlockDigest) -> Option<PromptBlock> {
         let path = self.path(digest);
         let bytes = fs::read(&path).ok()?;
-        let content = bytes.strip_prefix(MAGIC)?;
-        let (checksum, numbers) = content.split_at_checked(32)?;
-        if Sha256::digest(numbers).as_slice() != checksum {
+        let Some(block) = self.parse(&bytes) else {
+            // The block is written again after it has been read.
+            if fs::remove_file(&path).is_ok() {
+                self.bytes = self.bytes.saturating_sub(bytes.len() as u64);
+            }
             return None;
-        }
+        };
         // The modification time serves as the time of the last use, which decides the file to
         // remove first. A failure to set the time is harmless.
         let used = fs::File::options().append(true).open(&path);
         let _ = used.and_then(|file| file.set_modified(SystemTime::now()));
-        PromptBlock::from_bytes(self.shape, numbers)
+        Some(block)
+    }
+
+    /// Reads the content of a file; `None` if it is damaged.
+    fn parse(&self, bytes: &[u8]) -> Option<PromptBlock> {
+        let content = bytes.strip_prefix(MAGIC)?;
+        let (checksum, numbers) = content.split_at_checked(32)?;
+        let is_whole = Sha256::digest(numbers).as_slice() == checksum;
+        if is_whole { PromptBlock::from_bytes(self.shape, numbers) } else { None }
     }
 
     /// Writes a block, unless its file exists. A failure to write is ignored, because a later
@@ -112,10 +122,12 @@ impl BlockFiles {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == EXTENSION) {
-                let metadata = fs::metadata(&path)?;
-                files.push(BlockFile { path, bytes: metadata.len(), used: metadata.modified()? });
+            if path.extension().is_none_or(|extension| extension != EXTENSION) {
+                continue;
             }
+            // Another server may have removed the file meanwhile.
+            let Ok(metadata) = fs::metadata(&path) else { continue };
+            files.push(BlockFile { path, bytes: metadata.len(), used: metadata.modified()? });
         }
         Ok(files)
     }

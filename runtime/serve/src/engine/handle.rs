@@ -46,17 +46,21 @@ struct State {
 /// Request to end the engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shutdown {
-    /// Time at which running jobs are cancelled.
-    pub(super) deadline: Instant,
+    /// Time at which running jobs are cancelled; `None` lets all of them finish.
+    pub(super) deadline: Option<Instant>,
 }
 
 impl SubmitLimits {
     /// Returns the number of bytes that a job reserves for its prompt and `max_tokens`.
-    pub(super) fn reserved_bytes(&self, job: &Job) -> u64 {
-        let prompt = job.prompt.len() as u64;
-        let tokens = prompt.saturating_add(job.params.max_tokens as u64);
-        let sequence = tokens.saturating_mul(self.token_bytes);
-        sequence.saturating_add(prompt.saturating_mul(self.reading_bytes))
+    pub(super) fn stored_bytes(&self, job: &Job) -> u64 {
+        let tokens = job.prompt.len().saturating_add(job.params.max_tokens);
+        self.token_bytes.saturating_mul(tokens as u64)
+    }
+
+    /// Returns the number of bytes that a job reserves while its prompt is read.
+    pub(super) fn reading_bytes(&self, job: &Job) -> u64 {
+        let reading = self.reading_bytes.saturating_mul(job.prompt.len() as u64);
+        self.stored_bytes(job).saturating_add(reading)
     }
 }
 
@@ -74,7 +78,7 @@ impl EngineHandle {
     /// # Errors
     /// [`SubmitError`] with the reason why the job was not accepted.
     pub fn submit(&self, job: Job) -> Result<(), SubmitError> {
-        let (needed, limit) = (self.limits.reserved_bytes(&job), self.limits.sequence_bytes);
+        let (needed, limit) = (self.limits.reading_bytes(&job), self.limits.sequence_bytes);
         if needed > limit {
             return Err(SubmitError::TooLarge { needed, limit });
         }
@@ -104,7 +108,8 @@ impl EngineHandle {
     /// Refuses new jobs, fails the queued ones, waits up to `patience` for the running ones,
     /// cancels the rest, and ends the engine's thread.
     pub async fn shut_down(&self, patience: Duration) {
-        self.shared.lock().shutdown = Some(Shutdown { deadline: Instant::now() + patience });
+        let deadline = Instant::now().checked_add(patience);
+        self.shared.lock().shutdown = Some(Shutdown { deadline });
         self.shared.wake.notify_all();
         let mut stopped = self.stopped.clone();
         // An error means that the sender was dropped, so the thread has ended as well.

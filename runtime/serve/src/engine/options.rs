@@ -22,6 +22,9 @@ pub struct EngineOptions {
     /// Folder of the prefix cache's files; `None` caches in memory only. The total size of the
     /// files has the same limit as the memory.
     pub cache_dir: Option<PathBuf>,
+    /// Text that identifies the model's files, such as their
+    /// [digest](vattention_llm::model_digest). Cached blocks of other files are not used.
+    pub cache_key: String,
     /// Number type of stored keys and values.
     pub storage: Storage,
     /// Number of tokens of a prompt block, at least 1. Prompts are prefilled and cached in blocks.

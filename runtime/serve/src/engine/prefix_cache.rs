@@ -49,23 +49,27 @@ impl PrefixCache {
         self.touch(&found);
     }
 
-    /// Stores the blocks of a prompt that was read completely.
+    /// Stores the blocks of a prompt that was read completely, as many as the limit allows.
     pub(super) fn store(&mut self, reader: &PromptReader<'_>) {
-        if self.limit == 0 {
-            return;
-        }
         let digests = self.digests(reader);
+        self.touch(&digests);
+        let mut stored = 0;
         for (i, digest) in digests.iter().enumerate() {
-            if !self.blocks.contains_key(digest) {
-                let block = Arc::new(reader.block(i));
-                if let Some(files) = &mut self.files {
-                    files.store(digest, &block);
-                }
-                self.insert(*digest, block);
+            if let Some(cached) = self.blocks.get(digest) {
+                stored += cached.block.bytes();
+                continue;
             }
+            let block = Arc::new(reader.block(i));
+            stored += block.bytes();
+            if stored > self.limit {
+                break;
+            }
+            if let Some(files) = &mut self.files {
+                files.store(digest, &block);
+            }
+            self.insert(*digest, block);
         }
         self.touch(&digests);
-        self.evict();
     }
 
     /// Size of the blocks in memory, in bytes.
@@ -100,7 +104,6 @@ impl PrefixCache {
         }
         let block = Arc::new(self.files.as_mut()?.load(digest)?);
         self.insert(*digest, Arc::clone(&block));
-        self.evict();
         Some(block)
     }
 
@@ -108,6 +111,7 @@ impl PrefixCache {
         self.bytes += block.bytes();
         self.uses += 1;
         self.blocks.insert(digest, CachedBlock { block, last_use: self.uses });
+        self.evict();
     }
 
     /// Marks the blocks of a prompt as used, from the last to the first. The last block is

@@ -3,9 +3,11 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use vattention_core::{Backend, Storage};
 use vattention_llm::{BlockShape, Model, Session, Tokenizer};
@@ -14,7 +16,10 @@ use super::block_files::BlockFiles;
 use super::handle::{EngineHandle, Shared, SubmitLimits};
 use super::prefix_cache::PrefixCache;
 use super::sequence::{ModelContext, Sequence, job_error};
-use super::{EngineMetrics, EngineOptions, Event, JobError, PipelineMetrics};
+use super::{EngineMetrics, EngineOptions, Event, Job, JobError, PipelineMetrics};
+
+/// Stack of the engine's thread, in bytes. Grammars are compiled by recursion.
+const STACK: usize = 16 << 20;
 
 /// Starts the engine's thread, which runs until [`EngineHandle::shut_down`].
 ///
@@ -35,14 +40,28 @@ pub fn start_engine(
     let limits = submit_limits(&model, &options);
     let (ended, stopped) = watch::channel(false);
     let handle = EngineHandle::new(Arc::clone(&shared), stopped, limits);
-    std::thread::Builder::new().name("engine".into()).spawn(move || {
+    std::thread::Builder::new().name("engine".into()).stack_size(STACK).spawn(move || {
+        let _guard = EndGuard { ended, shared: Arc::clone(&shared) };
         let (model, tokenizer, backend) = (&*model, &*tokenizer, &*backend);
         let context = ModelContext { model, tokenizer, backend, options: &options };
         Scheduler { context, cache, sequences: Vec::new(), shared, limits }.run();
-        // Sending fails if all handles have been dropped; then nobody waits for the end.
-        let _ = ended.send(true);
     })?;
     Ok(handle)
+}
+
+/// Guard of the engine's thread, which reports the end of the thread even after a panic.
+struct EndGuard {
+    ended: watch::Sender<bool>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        // Sending fails if all handles have been dropped; then nobody waits for the end.
+        let _ = self.ended.send(true);
+        // Dropped jobs close their channels, by which their clients know.
+        drop(self.shared.take_all());
+    }
 }
 
 fn open_cache(model: &Model, options: &EngineOptions) -> io::Result<PrefixCache> {
@@ -50,9 +69,11 @@ fn open_cache(model: &Model, options: &EngineOptions) -> io::Result<PrefixCache>
         .fingerprint()
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
     let shape = BlockShape::new(model, options.block);
-    let open = |folder: &std::path::PathBuf| BlockFiles::open(folder, shape, options.cache_bytes);
-    let files = options.cache_dir.as_ref().map(open).transpose()?;
-    Ok(PrefixCache::new(options.cache_bytes, fingerprint, files))
+    let open = |folder: &PathBuf| BlockFiles::open(folder, shape, options.cache_bytes);
+    let folder = options.cache_dir.as_ref().filter(|_| options.cache_bytes > 0);
+    let files = folder.map(open).transpose()?;
+    let seed = Sha256::new_with_prefix(fingerprint).chain_update(&options.cache_key);
+    Ok(PrefixCache::new(options.cache_bytes, seed.finalize().into(), files))
 }
 
 fn submit_limits(model: &Model, options: &EngineOptions) -> SubmitLimits {
@@ -112,8 +133,9 @@ impl Scheduler<'_> {
         for job in self.shared.take_all() {
             let _ = job.events.send(Event::Failed(JobError::ShuttingDown));
         }
-        if Instant::now() >= shutdown.deadline {
+        if shutdown.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             self.sequences.iter_mut().for_each(|it| it.fail(JobError::ShuttingDown));
+            self.publish();
             self.end_jobs();
         }
         self.sequences.is_empty()
@@ -124,29 +146,24 @@ impl Scheduler<'_> {
         while self.sequences.len() < self.context.options.max_sequences {
             let reserved: u64 = self.sequences.iter().map(|sequence| sequence.reserved).sum();
             let free = self.limits.sequence_bytes - reserved;
-            let fits = |job: &super::Job| self.limits.reserved_bytes(job) <= free;
+            let fits = |job: &Job| self.limits.reading_bytes(job) <= free;
             let Some(job) = self.shared.take_job(fits) else { return };
-            let reserved = self.limits.reserved_bytes(&job);
-            match Sequence::new(self.context, job, reserved) {
-                Ok(mut sequence) => {
-                    self.copy_known(&mut sequence);
+            let reserved = self.limits.reading_bytes(&job);
+            let begin = || Sequence::new(self.context, job, reserved);
+            match catch_unwind(AssertUnwindSafe(begin)) {
+                Ok(Ok(mut sequence)) => {
+                    let (cache, shared) = (&mut self.cache, &self.shared);
+                    protect(&mut sequence, |sequence| {
+                        copy_known(sequence, cache, shared);
+                        Ok(())
+                    });
                     self.sequences.push(sequence);
                 }
-                Err(refused) => refused.report(),
+                Ok(Err(refused)) => refused.report(),
+                // The job was dropped, so its client sees that the channel is closed.
+                Err(_) => {}
             }
         }
-    }
-
-    /// Copies the cached prefix of the prompt.
-    fn copy_known(&mut self, sequence: &mut Sequence<'_>) {
-        if !sequence.may_copy() {
-            return;
-        }
-        let Some(reader) = sequence.reader() else { return };
-        self.cache.copy_known(reader);
-        let copied = reader.tokens_read();
-        sequence.note_copied(copied);
-        self.shared.update_metrics(|metrics| metrics.cached_tokens += copied as u64);
     }
 
     /// Prefills one block of the earliest sequence whose prompt is incomplete.
@@ -154,7 +171,7 @@ impl Scheduler<'_> {
         let Some(sequence) = self.sequences.iter_mut().find(|it| it.is_reading()) else {
             return;
         };
-        let (cache, shared) = (&mut self.cache, &self.shared);
+        let (cache, shared, limits) = (&mut self.cache, &self.shared, &self.limits);
         protect(sequence, |sequence| {
             let tokens = sequence.read_block()?;
             shared.update_metrics(|metrics| metrics.prompt_tokens += tokens as u64);
@@ -162,7 +179,7 @@ impl Scheduler<'_> {
                 return Ok(());
             };
             cache.store(reader);
-            sequence.finish_prompt()
+            sequence.finish_prompt(limits)
         });
     }
 
@@ -209,6 +226,18 @@ impl Scheduler<'_> {
         let ended = self.sequences.extract_if(.., |sequence| sequence.has_ended());
         ended.for_each(Sequence::send_last_event);
     }
+}
+
+/// Copies the cached prefix of a prompt.
+fn copy_known(sequence: &mut Sequence<'_>, cache: &mut PrefixCache, shared: &Shared) {
+    if !sequence.may_copy() {
+        return;
+    }
+    let Some(reader) = sequence.reader() else { return };
+    cache.copy_known(reader);
+    let copied = reader.tokens_read();
+    sequence.note_copied(copied);
+    shared.update_metrics(|metrics| metrics.cached_tokens += copied as u64);
 }
 
 /// Runs work of one sequence. An error or a panic ends only the job of this sequence.

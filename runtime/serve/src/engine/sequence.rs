@@ -8,6 +8,7 @@ use vattention_llm::{
     Tokenizer, score_token,
 };
 
+use super::handle::SubmitLimits;
 use super::tally::{UsageTally, report_step};
 use super::{EngineOptions, Event, Finished, Job, JobError, JobUsage, PipelineMetrics, TokenEvent};
 
@@ -96,7 +97,7 @@ impl<'m> Sequence<'m> {
         model.check(&job.prompt, 0)?;
         model.check_length(job.prompt.len().saturating_add(job.params.max_tokens))?;
         let generator = TextGenerator::new(&job.params, tokenizer, model.config(), &job.prompt)?;
-        let dense = job.dense_prefix.unwrap_or(job.prompt.len()).clamp(1, job.prompt.len());
+        let dense = job.dense_prefix.unwrap_or(usize::MAX).max(1).min(job.prompt.len());
         let prefill = PrefillOptions { block: options.block, ..PrefillOptions::default() };
         let reader = PromptReader::new(model, &job.prompt[..dense], prefill)?;
         Ok((generator, Phase::Reading(Box::new(reader))))
@@ -163,12 +164,13 @@ impl<'m> Sequence<'m> {
     }
 
     /// Starts the decode phase after the prefill.
-    pub(super) fn finish_prompt(&mut self) -> Result<(), JobError> {
+    pub(super) fn finish_prompt(&mut self, limits: &SubmitLimits) -> Result<(), JobError> {
         let Phase::Reading(reader) = std::mem::replace(&mut self.phase, Phase::Ended) else {
             return Ok(());
         };
         let prompt = reader.finish().map_err(job_error)?;
         let session = self.start_session(&prompt).map_err(job_error)?;
+        self.reserved = limits.stored_bytes(&self.job);
         let known = self.job.prompt[prompt.tokens.len()..].iter().copied().collect();
         self.phase = Phase::Decoding(Box::new(Decoding { session, token: 0, known }));
         self.choose_token(&prompt.logits)

@@ -83,6 +83,7 @@ pub(crate) fn engine_options() -> EngineOptions {
         sequence_bytes: 1 << 30,
         cache_bytes: 0,
         cache_dir: None,
+        cache_key: String::new(),
         storage: Storage::F32,
         block: 64,
     }
