@@ -260,9 +260,15 @@ async fn cached_blocks_are_found_in_memory_and_in_files() {
         }
         std::fs::write(&path, bytes).unwrap();
     }
-    let damaged = world.start(options);
-    assert_eq!(cached(&damaged).await, 0);
-    damaged.shut_down(Duration::from_mins(1)).await;
+    for expected in [0, 128] {
+        let restarted = world.start(options.clone());
+        assert_eq!(cached(&restarted).await, expected);
+        restarted.shut_down(Duration::from_mins(1)).await;
+    }
+    // Another model's files have other blocks.
+    let other = world.start(EngineOptions { cache_key: "another".into(), ..options });
+    assert_eq!(cached(&other).await, 0);
+    other.shut_down(Duration::from_mins(1)).await;
 }
 
 #[tokio::test]
@@ -349,7 +355,12 @@ async fn wrong_jobs_fail_alone() {
     let good = ask(world.prompt(100, 0), 20).submit(&engine).unwrap();
     let unknown = ask(vec![1_000_000], 1).submit(&engine).unwrap();
     let long = ask(world.prompt(100, 0), 20_000).submit(&engine).unwrap();
-    for (events, part) in [(unknown, "expected less than"), (long, "max_position_embeddings")] {
+    let empty = ask(Vec::new(), 1).submit(&engine).unwrap();
+    for (events, part) in [
+        (unknown, "expected less than"),
+        (long, "max_position_embeddings"),
+        (empty, "expected at least 1"),
+    ] {
         let JobError::Input(message) = receive(events).await.unwrap_err() else { panic!() };
         assert!(message.contains(part), "{message}");
     }

@@ -271,6 +271,26 @@ fn complete_texts(vocabulary: &Vocabulary, grammar: &Grammar, count: usize) -> V
     panic!("{} of {count} texts are complete", texts.len());
 }
 
+/// The compiler follows references by recursion, which must not exhaust the stack.
+#[test]
+fn schemas_with_long_chains_of_references_are_refused() {
+    let vocabulary = Vocabulary::bytes();
+    let compile = |count: usize| {
+        let mut definitions = serde_json::Map::new();
+        for i in 0..count - 1 {
+            let next = format!("#/$defs/d{}", i + 1);
+            definitions.insert(format!("d{i}"), json!({"$ref": next}));
+        }
+        definitions.insert(format!("d{}", count - 1), json!({"type": "integer"}));
+        let schema = json!({"$defs": definitions, "$ref": "#/$defs/d0"});
+        let grammar = Some(Grammar::JsonSchema(schema));
+        vocabulary.generator(&GenerationParams { grammar, ..params(5) }).map(|_| ())
+    };
+    compile(200).unwrap();
+    let message = compile(1000).unwrap_err().to_string();
+    assert!(message.starts_with("json_schema: 1000 `$ref`; expected at most 256"), "{message}");
+}
+
 #[test]
 fn texts_follow_json_schemas() {
     let vocabulary = Vocabulary::bytes();
