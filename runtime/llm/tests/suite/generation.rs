@@ -283,8 +283,7 @@ fn schemas_with_long_chains_of_references_are_refused() {
         }
         definitions.insert(format!("d{}", count - 1), json!({"type": "integer"}));
         let schema = json!({"$defs": definitions, "$ref": "#/$defs/d0"});
-        let grammar = Some(Grammar::JsonSchema(schema));
-        vocabulary.generator(&GenerationParams { grammar, ..params(5) }).map(|_| ())
+        vocabulary.generator(&grammar_params(Grammar::JsonSchema(schema), 0)).map(|_| ())
     };
     compile(200).unwrap();
     let message = compile(1000).unwrap_err().to_string();
