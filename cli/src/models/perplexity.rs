@@ -17,7 +17,7 @@ use vattention_llm::Classes;
 use crate::backends::BackendArg;
 use crate::fail::{Failure, say};
 use crate::models::checkpoint::{ModelFiles, read_text, row_bytes};
-use crate::numbers::storage;
+use crate::numbers::{fall_back, storage};
 use crate::outputs::{Interrupt, check_outputs_with, write_json};
 use crate::paths::is_standard_output;
 use crate::pipelines::{Changes, Lineup, LoadedPipelines, fits_model};
@@ -77,6 +77,10 @@ pub(crate) struct PerplexityArgs {
     /// Number format of keys and values.
     #[arg(long, default_value_t = Storage::F32, value_parser = storage())]
     dtype: Storage,
+    /// Condition under which all tokens are read instead of the pipeline's token list. `generate`
+    /// and `serve` decode with by-count.
+    #[arg(long, default_value_t = FallBack::Never, value_parser = fall_back())]
+    fall_back: FallBack,
     #[command(flatten)]
     sharing: Sharing,
     /// Write the results as JSON, with the log-probability of each token; `-` writes to standard
@@ -111,7 +115,7 @@ pub(crate) fn run(args: &PerplexityArgs, call: &Call) -> Result<(), Failure> {
         backend: &*backend,
         classes: find_classes(&checkpoint, &lineup.run)?,
         windows,
-        options: Options { storage: args.dtype, fall_back: FallBack::Never, ..Options::default() },
+        options: Options { storage: args.dtype, fall_back: args.fall_back, ..Options::default() },
     };
     let bar = progress::bar("tokens");
     let report = test.run(&text, &pipelines, &results, |done, total| {
