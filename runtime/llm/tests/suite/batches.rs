@@ -78,8 +78,11 @@ fn a_few_known_tokens_are_equal_to_single_steps() {
             (start(&model, &sparse(), &tokens(&model, 50, 1)), tokens(&model, 9, 2));
         let mut together = alone.fork(None).unwrap();
         let found = together.steps(Vec::new(), &new).unwrap();
-        let last = new.iter().map(|&token| alone.step(token).unwrap()).next_back().unwrap();
-        assert!(bits(&found) == bits(&last), "{name}");
+        let mut expected = Vec::new();
+        for &token in &new {
+            expected = alone.step(token).unwrap();
+        }
+        assert!(bits(&found) == bits(&expected), "{name}");
     }
 }
 

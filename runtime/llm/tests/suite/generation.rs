@@ -179,14 +179,18 @@ fn stop_tokens_and_end_tokens_end_a_text() {
     let stopping = GenerationParams { stop_token_ids: vec![12, 11], ..params(9) };
     assert_eq!(force(&[9, 10, 11], &stopping), expected(Stop::StopToken(11)));
     assert_eq!(force(&[9, 10], &params(2)), expected(Stop::Length));
-    let ignored = (special.clone(), vec![9, 3, 10], Stop::Length);
-    assert_eq!(force(&[9, 3, 10], &params(3)), ignored, "end tokens have no text");
+    let ignored = ("special . magic".to_owned(), vec![9, 3, 10], Stop::Length);
+    assert_eq!(
+        force(&[9, 3, 10], &params(3)),
+        ignored,
+        "an end token that is ignored has its text"
+    );
     let stop = vec!["no".into(), "l magic i".into()];
     let stopping = GenerationParams { stop, ..params(9) };
     let cut = ("specia".into(), vec![9, 10, 11], Stop::StopString("l magic i".into()));
     assert_eq!(force(&[9, 10, 11], &stopping), cut);
     let withheld = ("special magic".into(), vec![9, 10, 2], Stop::Length);
-    assert_eq!(force(&[9, 10, 3], &GenerationParams { max_tokens: 3, ..stopping }), withheld);
+    assert_eq!(force(&[9, 10, 2], &GenerationParams { max_tokens: 3, ..stopping }), withheld);
 }
 
 proptest! {

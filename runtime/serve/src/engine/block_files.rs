@@ -69,15 +69,13 @@ impl BlockFiles {
         if is_whole { PromptBlock::from_bytes(self.shape, numbers) } else { None }
     }
 
-    /// Writes a block, unless its file exists. A failure to write is ignored, because a later
-    /// prompt can compute the block again.
+    /// Writes a block; a file that exists may be damaged, and is replaced. A failure to write is
+    /// ignored, because a later prompt can compute the block again.
     pub(super) fn store(&mut self, digest: &BlockDigest, block: &PromptBlock) {
         let path = self.path(digest);
-        if path.exists() {
-            return;
-        }
+        let before = fs::metadata(&path).map_or(0, |metadata| metadata.len());
         if let Ok(bytes) = self.write(&path, &block.to_bytes()) {
-            self.bytes += bytes;
+            self.bytes = self.bytes.saturating_sub(before) + bytes;
             self.remove_oldest();
         }
     }
