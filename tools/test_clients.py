@@ -8,7 +8,6 @@ the command, if it is elsewhere.
 """
 
 import asyncio
-import tempfile
 import threading
 import time
 import unittest
@@ -16,7 +15,7 @@ import unittest
 import openai
 
 from serving.needles import Needle
-from serving.server import Server, recall_options
+from serving.server import Server, recall_options, start_with_key
 
 KEY = "the-key-of-the-test"
 DENSE, SPARSE = "recall@dense", "recall@priority"
@@ -25,10 +24,7 @@ CASES = [Needle(seed, sentences=100) for seed in range(6)]
 
 def setUpModule() -> None:
     global server, client
-    with tempfile.NamedTemporaryFile("w") as keys:
-        keys.write(f"{KEY}\n")
-        keys.flush()
-        server = Server(*recall_options(), "--api-key-file", keys.name)
+    server = start_with_key(KEY)
     unittest.addModuleCleanup(server.stop)
     client = openai.OpenAI(base_url=f"{server.address}/v1", api_key=KEY, max_retries=0)
     unittest.addModuleCleanup(client.close)

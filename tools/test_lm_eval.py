@@ -17,7 +17,7 @@ from pathlib import Path
 import requests
 
 from serving.needles import Needle
-from serving.server import PRIORITY, RECALL, Server, find_binary, recall_options
+from serving.server import PRIORITY, RECALL, find_binary, start_with_key
 
 KEY = "the-key-of-the-test"
 DENSE, SPARSE = "recall@dense", "recall@priority"
@@ -55,11 +55,7 @@ metric_list: [{metric: exact_match}]
 
 def setUpModule() -> None:
     global server
-    with tempfile.NamedTemporaryFile("w") as keys:
-        keys.write(f"{KEY}\n")
-        keys.flush()
-        options = ["--api-key-file", keys.name, "--dense-prefix", str(DENSE_PREFIX)]
-        server = Server(*recall_options(), *options)
+    server = start_with_key(KEY, "--dense-prefix", str(DENSE_PREFIX))
     unittest.addModuleCleanup(server.stop)
 
 

@@ -7,14 +7,13 @@ Chromium and its driver are installed from Debian's packages if they are missing
 skipped where that is impossible. VATTENTION is the path of the command, if it is elsewhere.
 """
 
-import tempfile
 import time
 import unittest
 from pathlib import Path
 
 from serving import webdriver
 from serving.needles import Needle
-from serving.server import Server, recall_options
+from serving.server import start_with_key
 
 ENTER = "\ue007"
 KEY = "the-key-of-the-test"
@@ -49,10 +48,7 @@ def setUpModule() -> None:
         print("the tests of the page are skipped: Chromium cannot be installed")
         raise unittest.SkipTest("Chromium cannot be installed")
     global server, browser
-    with tempfile.NamedTemporaryFile("w") as keys:
-        keys.write(f"{KEY}\n")
-        keys.flush()
-        server = Server(*recall_options(), "--api-key-file", keys.name)
+    server = start_with_key(KEY)
     unittest.addModuleCleanup(server.stop)
     browser = webdriver.Browser()
     unittest.addModuleCleanup(browser.close)

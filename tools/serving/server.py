@@ -99,6 +99,14 @@ class Server:
             self.output.close()
 
 
+def start_with_key(key: str, *options: str | Path) -> Server:
+    """Starts a server of the small model that accepts one API key."""
+    with tempfile.NamedTemporaryFile("w") as keys:
+        keys.write(f"{key}\n")
+        keys.flush()
+        return Server(*recall_options(), "--api-key-file", keys.name, *options)
+
+
 def recall_options() -> list[str | Path]:
     """Returns options for the small model of the repository, dense and with `priority`."""
     pipeline = f"priority={PRIORITY}"

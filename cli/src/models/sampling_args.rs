@@ -62,7 +62,6 @@ impl SamplingArgs {
     /// everything else; [`name_option`] names the option of its errors.
     pub(crate) fn to_params(&self, max_tokens: usize) -> Result<GenerationParams, Failure> {
         Ok(GenerationParams {
-            max_tokens,
             sampling: SamplingParams {
                 temperature: self.temperature,
                 top_k: self.top_k,
@@ -76,9 +75,8 @@ impl SamplingArgs {
             },
             stop: self.stop.clone(),
             stop_token_ids: self.stop_token.clone(),
-            ignore_eos: false,
-            logprobs: 0,
             grammar: self.read_grammar()?,
+            ..GenerationParams::new(max_tokens)
         })
     }
 

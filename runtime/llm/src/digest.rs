@@ -1,6 +1,5 @@
 //! Digest of a checkpoint, which identifies the model in files that depend on it.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -36,17 +35,7 @@ pub fn model_digest(path: &Path) -> Result<String> {
     for path in config.into_iter().chain(CheckpointTensors::open(path)?.files()) {
         add_file(&mut digest, &path).map_err(|source| Error::file(&path, source))?;
     }
-    Ok(to_hex(&digest.finalize()))
-}
-
-/// Returns bytes as hexadecimal digits.
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    let mut hex = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
+    Ok(format!("{:x}", digest.finalize()))
 }
 
 fn add_file(digest: &mut Sha256, path: &Path) -> std::io::Result<()> {
@@ -80,7 +69,7 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         let mut digest = Sha256::new();
         add_file(&mut digest, &path).unwrap();
-        to_hex(&digest.finalize())
+        format!("{:x}", digest.finalize())
     }
 
     #[test]

@@ -109,3 +109,19 @@ pub struct GenerationParams {
     /// another reason than an end token of the model, such as `max_tokens`.
     pub grammar: Option<Grammar>,
 }
+
+impl GenerationParams {
+    /// Returns the parameters of a generation of up to `max_tokens` tokens with the default
+    /// sampling, which only the model's end tokens end earlier.
+    pub fn new(max_tokens: usize) -> Self {
+        Self {
+            max_tokens,
+            sampling: SamplingParams::default(),
+            stop: Vec::new(),
+            stop_token_ids: Vec::new(),
+            ignore_eos: false,
+            logprobs: 0,
+            grammar: None,
+        }
+    }
+}

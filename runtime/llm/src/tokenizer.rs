@@ -90,7 +90,15 @@ impl Tokenizer {
     /// [`Error::Checkpoint`] if the tokenizer refuses the text, or returns a token that the model
     /// does not have.
     pub fn first(&self, text: &str) -> Result<Vec<u32>> {
-        let tokens = self.next(text)?;
+        self.begin(self.next(text)?)
+    }
+
+    /// Puts the tokens that the tokenizer puts before texts, such as `<bos>`, before those of a
+    /// [text](Self::next) that begins a sequence, unless they are there already.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if the model does not have a token.
+    pub fn begin(&self, tokens: Vec<u32>) -> Result<Vec<u32>> {
         if tokens.starts_with(&self.before) {
             return Ok(tokens);
         }

@@ -4,11 +4,11 @@ pub(crate) mod stream;
 pub(crate) mod whole;
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use vattention_llm::{Stop, TokenLogprob, Tokenizer};
 
+use crate::clock::seconds_since_1970;
 use crate::engine::{Event, Finished, StepReport, TokenEvent};
 use crate::error::ApiError;
 use crate::jobs::JobPlan;
@@ -102,7 +102,7 @@ pub(crate) enum UsageField {
 
 impl AnswerHead {
     fn new<F: AnswerFormat>(model: String) -> Self {
-        let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let created = seconds_since_1970();
         Self { id: format!("{}-{:016x}", F::ID, draw_number()), created, model }
     }
 

@@ -55,8 +55,10 @@ impl PromptInput {
         let tokenizer = &app.served.tokenizer;
         match self {
             Self::Text(text) => {
-                let tokens = tokenizer.first(&text).map_err(refuse)?;
-                let hidden = tokens.len() - tokenizer.next(&text).map_err(refuse)?.len();
+                let shown = tokenizer.next(&text).map_err(refuse)?;
+                let count = shown.len();
+                let tokens = tokenizer.begin(shown).map_err(refuse)?;
+                let hidden = tokens.len() - count;
                 Ok((tokens, EchoedPrompt { text, hidden }))
             }
             Self::Tokens(tokens) => {

@@ -8,6 +8,7 @@
 mod answer;
 mod body;
 mod chat;
+mod clock;
 mod completions;
 mod engine;
 mod error;

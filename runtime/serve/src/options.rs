@@ -36,6 +36,13 @@ pub struct ServerOptions {
     pub dense_prefix: Option<usize>,
 }
 
+impl ServerOptions {
+    /// Returns the host without the brackets of an IPv6 address in a URL.
+    pub(crate) fn bare_host(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
+    }
+}
+
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {

@@ -26,7 +26,7 @@ pub(crate) struct OriginRules {
 
 impl OriginRules {
     pub(crate) fn new(options: &ServerOptions) -> Self {
-        let own = options.host.trim_start_matches('[').trim_end_matches(']');
+        let own = options.bare_host();
         let given = options.allow_hosts.iter().map(String::as_str).chain([own]);
         let names = LOOPBACK.into_iter().chain(given).map(str::to_ascii_lowercase).collect();
         let any_address = own.parse().is_ok_and(|address: IpAddr| address.is_unspecified());

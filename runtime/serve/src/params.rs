@@ -59,8 +59,6 @@ impl SharedParams {
             has_seed: seed.is_some(),
             max_tokens: fields.take_count("max_tokens", i64::MAX)?,
             generation: GenerationParams {
-                max_tokens: 0,
-                logprobs: 0,
                 stop: take_stops(fields)?,
                 stop_token_ids: take_stop_tokens(fields, vocab_size)?,
                 ignore_eos: fields.take_flag("ignore_eos")?.unwrap_or(false),
@@ -69,6 +67,7 @@ impl SharedParams {
                     seed: seed.unwrap_or(0) as u64,
                     ..take_sampling(fields, vocab_size)?
                 },
+                ..GenerationParams::new(0)
             },
             stream: take_stream(fields, reports)?,
             dense_prefix,

@@ -36,8 +36,7 @@ impl Server {
     /// # Errors
     /// Returns an error if the address does not exist, or another program listens on it.
     pub fn bind(served: ServedModel, options: ServerOptions) -> std::io::Result<Self> {
-        let host = options.host.trim_start_matches('[').trim_end_matches(']');
-        let listener = TcpListener::bind((host, options.port))?;
+        let listener = TcpListener::bind((options.bare_host(), options.port))?;
         listener.set_nonblocking(true)?;
         Ok(Self {
             listener,

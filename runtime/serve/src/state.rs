@@ -1,7 +1,6 @@
 //! State that all requests share.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use crate::clock::seconds_since_1970;
 use crate::options::ServerOptions;
 use crate::origin::OriginRules;
 use crate::request_counts::RequestCounts;
@@ -20,7 +19,7 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn new(served: ServedModel, options: ServerOptions) -> Self {
-        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let started = seconds_since_1970();
         let origins = OriginRules::new(&options);
         Self { served, options, origins, counts: RequestCounts::default(), started }
     }

@@ -126,7 +126,7 @@ impl Request {
             ..SamplingParams::default()
         };
         let dense_prefix = if i.is_multiple_of(5) { prompt.len() / 2 } else { prompt.len() };
-        let params = GenerationParams { sampling, ..params(3 + i % 12) };
+        let params = GenerationParams { sampling, ..GenerationParams::new(3 + i % 12) };
         Self { pipeline: i % world.pipelines.len(), prompt, dense_prefix, params }
     }
 
@@ -143,18 +143,6 @@ impl Request {
             events,
         };
         engine.submit(job).map(|()| receiver)
-    }
-}
-
-fn params(max_tokens: usize) -> GenerationParams {
-    GenerationParams {
-        max_tokens,
-        sampling: SamplingParams::default(),
-        stop: Vec::new(),
-        stop_token_ids: Vec::new(),
-        ignore_eos: false,
-        logprobs: 0,
-        grammar: None,
     }
 }
 
@@ -222,7 +210,7 @@ async fn two_hundred_texts_do_not_depend_on_their_neighbours() {
 /// Returns a request for `max_tokens` tokens with a promise.
 fn ask(prompt: Vec<u32>, max_tokens: usize) -> Request {
     let dense_prefix = prompt.len();
-    let params = GenerationParams { ignore_eos: true, ..params(max_tokens) };
+    let params = GenerationParams { ignore_eos: true, ..GenerationParams::new(max_tokens) };
     Request { pipeline: 1, prompt, dense_prefix, params }
 }
 

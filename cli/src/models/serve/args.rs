@@ -96,7 +96,7 @@ pub(super) struct LimitArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) sequence_bytes: Option<ByteSize>,
     /// Memory of the prefix cache, which stores keys and values of prompts; 0 turns the cache off.
-    /// By default 4GiB, but at most a quarter of the available memory.
+    /// The default is 4GiB, but at most a quarter of the available memory.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) cache_bytes: Option<ByteSize>,
     /// Folder with a copy of the prefix cache, which survives a restart.

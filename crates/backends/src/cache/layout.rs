@@ -1,8 +1,5 @@
 //! Memory layout: a token's elements in its row, and rows in chunks.
 
-use std::mem::size_of;
-
-use half::{bf16, f16};
 use vattention_core::Storage;
 
 use super::maps::HUGE_PAGE;
@@ -31,13 +28,8 @@ impl CacheRow {
     /// code for a remainder.
     pub(super) fn new(storage: Storage, head_dim: usize, value_dim: usize) -> Self {
         let padded = |dim: usize| dim.checked_next_multiple_of(CHUNK).unwrap_or(usize::MAX);
-        let number = match storage {
-            Storage::F32 => size_of::<f32>(),
-            Storage::F16 => size_of::<f16>(),
-            Storage::Bf16 => size_of::<bf16>(),
-        };
         let stride = padded(head_dim).saturating_add(padded(value_dim));
-        let bytes = stride.saturating_mul(number);
+        let bytes = stride.saturating_mul(storage.number_bytes());
         Self { head_dim, value_dim, value_offset: padded(head_dim), stride, bytes }
     }
 

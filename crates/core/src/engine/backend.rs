@@ -340,6 +340,14 @@ impl Storage {
     /// All types.
     pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
 
+    /// Size of a number in bytes.
+    pub const fn number_bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
     /// Name in options: `f32`, `f16` or `bf16`.
     pub const fn name(self) -> &'static str {
         match self {

@@ -97,10 +97,7 @@ impl RowLayout {
 
     /// Bytes of a number.
     pub(super) fn number_bytes(&self) -> usize {
-        match self.storage {
-            Storage::F32 => 4,
-            Storage::F16 | Storage::Bf16 => 2,
-        }
+        self.storage.number_bytes()
     }
 
     /// Bytes of a row.

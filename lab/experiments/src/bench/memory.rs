@@ -35,17 +35,9 @@ pub(super) fn allowance() -> Option<u64> {
     available_memory().map(|bytes| (SHARE * bytes as f64) as u64)
 }
 
-/// Bytes of one number.
-pub(super) fn number_bytes(storage: Storage) -> usize {
-    match storage {
-        Storage::F32 => 4,
-        Storage::F16 | Storage::Bf16 => 2,
-    }
-}
-
 /// Bytes of the key and the value of one token in one KV head.
 pub fn row_bytes(shape: &Shape, storage: Storage) -> u64 {
-    (shape.head_dim as u64 + shape.value_dim as u64).saturating_mul(number_bytes(storage) as u64)
+    (shape.head_dim as u64 + shape.value_dim as u64).saturating_mul(storage.number_bytes() as u64)
 }
 
 /// Numbers of layers and of pipelines whose caches fit into memory together.

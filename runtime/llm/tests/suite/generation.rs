@@ -84,15 +84,7 @@ impl RandomModel {
 }
 
 fn params(max_tokens: usize) -> GenerationParams {
-    GenerationParams {
-        max_tokens,
-        sampling: SamplingParams::default(),
-        stop: Vec::new(),
-        stop_token_ids: Vec::new(),
-        ignore_eos: true,
-        logprobs: 0,
-        grammar: None,
-    }
+    GenerationParams { ignore_eos: true, ..GenerationParams::new(max_tokens) }
 }
 
 /// Random tokens are often parts of characters, or invalid.

@@ -1,16 +1,16 @@
 //! Files of prompt blocks: the part of the prefix cache that survives a restart.
 
-use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use sha2::digest::Output;
 use sha2::{Digest as _, Sha256};
 use vattention_llm::{BlockShape, PromptBlock};
 
 /// Digest of a model and of all tokens of a prompt up to the end of a block.
-pub(super) type BlockDigest = [u8; 32];
+pub(super) type BlockDigest = Output<Sha256>;
 
 /// First bytes of a file: the format and its version.
 const MAGIC: &[u8; 16] = b"vattention-blk-1";
@@ -90,12 +90,7 @@ impl BlockFiles {
     }
 
     fn path(&self, digest: &BlockDigest) -> PathBuf {
-        let mut name = String::new();
-        for byte in digest {
-            // Writing to a string cannot fail.
-            let _ = fmt::Write::write_fmt(&mut name, format_args!("{byte:02x}"));
-        }
-        self.folder.join(name).with_extension(EXTENSION)
+        self.folder.join(format!("{digest:x}")).with_extension(EXTENSION)
     }
 
     /// Removes the least recently used files until the total size is within the limit.

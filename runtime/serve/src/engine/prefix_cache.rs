@@ -91,7 +91,7 @@ impl PrefixCache {
             for token in reader.block_tokens(i) {
                 hash.update(token.to_le_bytes());
             }
-            digest = hash.finalize().into();
+            digest = hash.finalize();
             digest
         };
         (0..count).map(chain).collect()

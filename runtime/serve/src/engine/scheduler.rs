@@ -3,7 +3,6 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +11,7 @@ use tokio::sync::watch;
 use vattention_core::{Backend, Storage};
 use vattention_llm::{BlockShape, Model, Session, Tokenizer};
 
-use super::block_files::BlockFiles;
+use super::block_files::{BlockDigest, BlockFiles};
 use super::handle::{EngineHandle, Shared, SubmitLimits};
 use super::prefix_cache::PrefixCache;
 use super::sequence::{ModelContext, Sequence, job_error};
@@ -65,29 +64,26 @@ impl Drop for EndGuard {
 }
 
 fn open_cache(model: &Model, options: &EngineOptions) -> io::Result<PrefixCache> {
+    let limit = options.cache_bytes;
+    let Some(folder) = options.cache_dir.as_ref().filter(|_| limit > 0) else {
+        return Ok(PrefixCache::new(limit, BlockDigest::default(), None));
+    };
     let fingerprint = model
         .fingerprint()
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-    let shape = BlockShape::new(model, options.block);
-    let open = |folder: &PathBuf| BlockFiles::open(folder, shape, options.cache_bytes);
-    let folder = options.cache_dir.as_ref().filter(|_| options.cache_bytes > 0);
-    let files = folder.map(open).transpose()?;
     let seed = Sha256::new_with_prefix(fingerprint).chain_update(&options.cache_key);
-    Ok(PrefixCache::new(options.cache_bytes, seed.finalize().into(), files))
+    let files = BlockFiles::open(folder, BlockShape::new(model, options.block), limit)?;
+    Ok(PrefixCache::new(limit, seed.finalize(), Some(files)))
 }
 
 fn submit_limits(model: &Model, options: &EngineOptions) -> SubmitLimits {
     let (shape, layers) = (model.config().shape, model.config().layers as u64);
     let numbers = (shape.kv_heads * (shape.head_dim + shape.value_dim)) as u64 * layers;
-    let stored = match options.storage {
-        Storage::F32 => 4,
-        _ => 2,
-    };
     SubmitLimits {
         max_queue: options.max_queue,
         sequence_bytes: options.sequence_bytes,
-        token_bytes: stored * numbers,
-        reading_bytes: 4 * numbers,
+        token_bytes: options.storage.number_bytes() as u64 * numbers,
+        reading_bytes: Storage::F32.number_bytes() as u64 * numbers,
     }
 }
 

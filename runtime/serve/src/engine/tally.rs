@@ -44,12 +44,12 @@ impl PipelineMetrics {
 /// Returns the sums over one step.
 fn step_sums(reports: &[LayerReport]) -> PipelineMetrics {
     let density: f64 = reports.iter().map(LayerReport::density).sum();
-    let promised = || rows(reports).filter(|row| row.certificate.promise.is_some());
+    let (rows_with_promise, held_rows) = count_promises(reports);
     PipelineMetrics {
         steps: 1,
         density_sum: density / reports.len() as f64,
-        rows: promised().count() as u64,
-        held_rows: promised().filter(|row| row.certificate.held).count() as u64,
+        rows: rows_with_promise,
+        held_rows,
         barred_rows: rows(reports).filter_map(bar).count() as u64,
         bar_sum: rows(reports).filter_map(bar).sum(),
     }
@@ -57,21 +57,38 @@ fn step_sums(reports: &[LayerReport]) -> PipelineMetrics {
 
 /// Returns the report of one step of a model with `kv_heads` KV heads.
 pub(super) fn report_step(reports: &[LayerReport], kv_heads: usize) -> StepReport {
-    let sums = step_sums(reports);
-    let groups = |report: &LayerReport| -> Vec<Vec<RowReport>> {
-        let group = report.rows.len() / kv_heads;
-        report.rows.chunks_exact(group).map(<[_]>::to_vec).collect()
-    };
-    let density = |rows: Vec<RowReport>| rows[0].density_of_group() as f32;
-    let largest_bar = |rows: Vec<RowReport>| {
-        let bars: Option<Vec<f64>> = rows.iter().map(bar).collect();
-        bars?.into_iter().reduce(f64::max).map(|bar| bar as f32)
-    };
+    let (rows, held_rows) = count_promises(reports);
     StepReport {
-        density: reports.iter().map(|it| groups(it).into_iter().map(density).collect()).collect(),
-        bar: reports.iter().map(|it| groups(it).into_iter().map(largest_bar).collect()).collect(),
-        held: (sums.rows > 0).then(|| sums.held_rows as f32 / sums.rows as f32),
+        density: reports
+            .iter()
+            .map(|it| groups(it, kv_heads).map(group_density).collect())
+            .collect(),
+        bar: reports.iter().map(|it| groups(it, kv_heads).map(largest_bar).collect()).collect(),
+        held: (rows > 0).then(|| held_rows as f32 / rows as f32),
     }
+}
+
+/// Returns the rows of the query heads of each KV head.
+fn groups(report: &LayerReport, kv_heads: usize) -> impl Iterator<Item = &[RowReport]> {
+    report.rows.chunks_exact(report.rows.len() / kv_heads)
+}
+
+/// Returns the share of the visible tokens that the query heads of a KV head read together.
+fn group_density(rows: &[RowReport]) -> f32 {
+    rows[0].density_of_group() as f32
+}
+
+/// Returns the largest error bar of some rows; `None` if one of them has none.
+fn largest_bar(rows: &[RowReport]) -> Option<f32> {
+    let bars: Option<Vec<f64>> = rows.iter().map(bar).collect();
+    bars?.into_iter().reduce(f64::max).map(|bar| bar as f32)
+}
+
+/// Returns the number of rows with a promise, and of those whose certificate states that it held.
+fn count_promises(reports: &[LayerReport]) -> (u64, u64) {
+    let promised = || rows(reports).filter(|row| row.certificate.promise.is_some());
+    let held = promised().filter(|row| row.certificate.held).count();
+    (promised().count() as u64, held as u64)
 }
 
 fn rows(reports: &[LayerReport]) -> impl Iterator<Item = &RowReport> {
