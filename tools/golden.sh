@@ -37,8 +37,10 @@ for selector in sparq hata duo pyramid scissorhands fastgen; do
   write "tests/golden/$selector.json" tools/make_selectors_golden.py "$selector"
 done
 step "$python" tools/make_gguf_golden.py -o $golden
+step "$python" tools/make_mxfp4_golden.py -o $golden/mxfp4
 step "$python" tools/make_gguf_tokenizer_golden.py -o $golden
 step "$python" tools/make_chat_gguf.py -o cli/tests/golden/chat.gguf
+step "$python" tools/make_chat_gguf.py --split 8 -o $golden/gguf-split/chat.gguf
 step "$python" tools/make_chat_golden.py -o runtime/llm/tests/golden/chat/environment.json
 tiny=$(ls $golden/gguf | sed "s|\\(.*\\)\\.gguf|$golden/\\1|")
 step "$python" tools/make_tiny_gguf.py $tiny -o $golden/gguf

@@ -2,6 +2,11 @@
 
     python3 tools/bench_prefill.py --install
     .venv-prefill/bin/python tools/make_chat_gguf.py -o cli/tests/golden/chat.gguf
+    .venv-prefill/bin/python tools/make_chat_gguf.py --split 8 \\
+        -o runtime/llm/tests/golden/gguf-split/chat.gguf
+
+--split N writes the same model in parts of N tensors, as llama.cpp's gguf-split does:
+chat-00001-of-00003.gguf and so on, beside the output, which is not written.
 
 Tests of the command use it in place of a model's folder. The weights are random, so the model's
 answers have no meaning. The vocabulary is one of runtime/llm/tests/golden/gguf-tokenizer, made by
@@ -48,10 +53,12 @@ def shapes(tokens: int) -> dict[str, tuple[int, ...]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, required=True)
-    output = parser.parse_args().output
+    parser.add_argument("--split", type=int, default=0, metavar="N", help="tensors per part")
+    args = parser.parse_args()
+    output = args.output
     metadata = {f"tokenizer.ggml.{key}": value for key, value in read_tokenizer().items()}
     tokens = len(metadata["tokenizer.ggml.tokens"])
-    writer = gguf.GGUFWriter(output, "llama")
+    writer = gguf.GGUFWriter(output, "llama", split_max_tensors=args.split)
     writer.add_block_count(LAYERS)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(HIDDEN)
@@ -74,7 +81,8 @@ def main() -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    print(f"{output}: {output.stat().st_size} bytes, {tokens} tokens")
+    for path in writer.format_shard_names(output):
+        print(f"{path}: {path.stat().st_size} bytes, {tokens} tokens")
 
 
 def read_tokenizer() -> dict[str, object]:

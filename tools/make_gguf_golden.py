@@ -5,9 +5,9 @@
     .venv-prefill/bin/python tools/make_gguf_golden.py --check -o runtime/llm/tests/golden
 
 types.safetensors has the dequantised numbers, by the gguf package of llama.cpp's own tools. Types
-that the package can quantise have random normal numbers. The others (Q4_K, Q5_K, Q6_K) have random
-bytes with small finite scales, so that tests depend on every bit of a block. Both files have a
-tensor `t.TYPE`, [2, 512], for each type; types.safetensors has it in float32.
+that the package can quantise have random normal numbers. The others, and MXFP4, have random bytes
+with small finite scales, so that tests depend on every bit of a block. Both files have a tensor
+`t.TYPE`, [2, 512], for each type; types.safetensors has it in float32.
 
 Exit codes: 0 success, 1 the files differ from the output of the package (--check), 2 a package is
 missing.
@@ -32,8 +32,17 @@ except ImportError as missing:
 
 ROWS, COLUMNS = 2, 512
 QUANTISED = [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1]
-SCALES = {Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208]}
-"""Offsets of the float16 scales in a block of 256 numbers, in bytes."""
+SCALES = {
+    Type.Q4_K: [0, 2],
+    Type.Q5_K: [0, 2],
+    Type.Q6_K: [208],
+    Type.IQ4_NL: [0],
+    Type.IQ4_XS: [0],
+    Type.MXFP4: [],
+}
+"""Offsets of the float16 scales in a block, in bytes."""
+EXPONENTS = {Type.MXFP4: 0}
+"""Offset of the exponent of a power of two in a block, in bytes."""
 
 
 def random_blocks(kind: Type, generator: np.random.Generator) -> np.ndarray:
@@ -43,6 +52,10 @@ def random_blocks(kind: Type, generator: np.random.Generator) -> np.ndarray:
     for offset in SCALES[kind]:
         scales = generator.uniform(-0.02, 0.02, len(blocks)).astype("<f2")
         blocks[:, offset : offset + 2] = scales.view(np.uint8).reshape(-1, 2)
+    if kind in EXPONENTS:
+        exponents = generator.integers(118, 128, len(blocks), dtype=np.uint8)
+        exponents[:3] = [0, 1, 2]  # The first two are below the normal numbers of float32.
+        blocks[:, EXPONENTS[kind]] = exponents
     return blocks.reshape(ROWS, -1)
 
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use vattention::experiments::available_memory;
 use vattention::{Shape, Storage};
-use vattention_llm::{ChatTemplate, Config, Model, Tokenizer, weight_bytes};
+use vattention_llm::{ChatTemplate, Config, Model, Tokenizer, weight_bytes, weight_files};
 
 use crate::fail::{Failure, note};
 
@@ -14,6 +14,8 @@ pub(crate) struct ModelFiles<'a> {
     path: &'a Path,
     pub(crate) config: Config,
     pub(crate) tokenizer: Tokenizer,
+    /// Files that contain the weights.
+    weight_files: Vec<PathBuf>,
     /// Bytes that the weights need in memory.
     pub(crate) weight_bytes: u64,
 }
@@ -60,15 +62,15 @@ impl<'a> ModelFiles<'a> {
     pub(crate) fn open(path: &'a Path) -> Result<Self, Failure> {
         expect_exists(path)?;
         let config = Config::open(path)?;
-        let weight_bytes = weight_bytes(path)?;
+        let (weight_bytes, weight_files) = (weight_bytes(path)?, weight_files(path)?);
         let tokenizer = Tokenizer::open(path, &config)?;
-        Ok(Self { path, config, tokenizer, weight_bytes })
+        Ok(Self { path, config, tokenizer, weight_files, weight_bytes })
     }
 
     /// Returns the files that no output may overwrite.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         if self.path.is_file() {
-            return vec![self.path.into()];
+            return self.weight_files.clone();
         }
         let entries = fs::read_dir(self.path).into_iter().flatten();
         entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
@@ -85,7 +87,8 @@ impl<'a> ModelFiles<'a> {
         ];
         let is_read = |path: &PathBuf| {
             let weights = path.extension().is_some_and(|extension| extension == "safetensors");
-            weights || NAMES.iter().any(|name| path.ends_with(name)) || path == self.path
+            let named = NAMES.iter().any(|name| path.ends_with(name));
+            weights || named || self.weight_files.contains(path)
         };
         self.files().into_iter().filter(is_read).collect()
     }

@@ -34,6 +34,48 @@ fn generate_takes_a_file() {
     assert!(counts(&system, "context") > counts(&chat, "context"));
 }
 
+/// Copies the parts of the same model, which `tools/make_chat_gguf.py` splits, to a folder.
+fn copy_parts(world: &World) {
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../runtime/llm/tests/golden/gguf-split");
+    fs::create_dir(world.path("parts")).unwrap();
+    for entry in fs::read_dir(golden).unwrap() {
+        let part = entry.unwrap().path();
+        fs::copy(&part, world.path("parts").join(part.file_name().unwrap())).unwrap();
+    }
+}
+
+#[test]
+fn commands_take_the_first_part_of_a_split_file() {
+    let world = World::new();
+    copy_parts(&world);
+    let (first, third) = ("parts/chat-00001-of-00003.gguf", "parts/chat-00003-of-00003.gguf");
+    let command = format!("generate --model {first} --pipeline dense.toml --prompt Hello");
+    let whole = generate(&world, &["--prompt", "Hello", "--chat"]);
+    world.succeed(&format!("{command} --chat --tokens 3 --json split.json"));
+    assert_eq!(world.json("split.json")["answer"], whole["answer"]);
+    world.refuse(&format!("{command} --json {third}"), third);
+
+    let tasks = "--cases 1 --tasks niah_single_1 --context 1200 --results kept.jsonl";
+    let evaluate = format!("evaluate --model {first} --pipelines dense.toml {tasks}");
+    let count = || fs::read_to_string(world.path("kept.jsonl")).unwrap().lines().count();
+    for (change, expected) in [(0, 1), (0, 1), (1, 2)] {
+        let mut bytes = fs::read(world.path(third)).unwrap();
+        *bytes.last_mut().unwrap() ^= change;
+        world.write(third, bytes);
+        world.succeed(&evaluate);
+        assert_eq!(count(), expected, "every part belongs to the model");
+    }
+
+    let second = first.replace("00001-of", "00002-of");
+    let expected = format!("{second}: part 2 of 3; give part 1, {first}");
+    world.refuse(&format!("check dense.toml --model {second}"), &expected);
+    let expected = format!("name the folder's GGUF file itself: {first}");
+    world.refuse("check dense.toml --model parts", &expected);
+    fs::remove_file(world.path(third)).unwrap();
+    let expected = format!("{third}: no such file; expected part 3 of 3 of {first}");
+    world.refuse(&format!("check dense.toml --model {first}"), &expected);
+}
+
 #[test]
 fn every_command_takes_a_file() {
     let world = World::new();

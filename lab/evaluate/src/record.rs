@@ -1,11 +1,12 @@
 //! Records of answers.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use vattention_experiments::{Bars, Digest, Variant, Violations, digest_of_file};
+use vattention_llm::weight_files;
 use vattention_tasks::{AnswerMetric, Case, Task};
 
 use crate::{Error, Result};
@@ -109,25 +110,36 @@ impl Record {
     }
 }
 
-/// Digest of a model: of all bytes of a GGUF file, or of the files of a directory that are read,
-/// with their names.
+/// Digest of a model: of all bytes of a GGUF file, or of the names and bytes of the files that a
+/// directory or a split GGUF file consists of.
 ///
 /// # Errors
 /// If a file cannot be read.
 pub fn fingerprint(model: &Path) -> Result<String> {
-    if model.is_file() {
+    let paths = if model.is_file() { weight_files(model)? } else { find_files(model)? };
+    if paths == [model] {
         return Ok(digest_of_file(model)?);
     }
-    let failed = |source| Error::File { path: model.into(), source };
     let mut files = Vec::new();
-    for entry in fs::read_dir(model).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let read = ["config.json", "tokenizer.json", "generation_config.json"];
-        if name.ends_with(".safetensors") || read.contains(&name.as_str()) {
-            files.push((name, digest_of_file(&entry.path())?));
-        }
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        files.push((name, digest_of_file(&path)?));
     }
     files.sort();
     Ok(Digest::default().with(&files).finish())
+}
+
+/// Returns the files of a directory from which a model is read.
+fn find_files(dir: &Path) -> Result<Vec<PathBuf>> {
+    const NAMES: [&str; 3] = ["config.json", "tokenizer.json", "generation_config.json"];
+    let failed = |source| Error::File { path: dir.into(), source };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let weights = path.extension().is_some_and(|extension| extension == "safetensors");
+        if weights || NAMES.iter().any(|name| path.ends_with(name)) {
+            files.push(path);
+        }
+    }
+    Ok(files)
 }

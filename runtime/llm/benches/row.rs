@@ -24,16 +24,29 @@ mod row;
 const SHAPE: (usize, usize) = (16384, 4096);
 const ROUNDS: usize = 31;
 
-const TYPES: [GgmlDType; 8] = [
-    GgmlDType::Q4_0,
-    GgmlDType::Q4_1,
-    GgmlDType::Q5_0,
-    GgmlDType::Q5_1,
-    GgmlDType::Q8_0,
-    GgmlDType::Q4K,
-    GgmlDType::Q5K,
-    GgmlDType::Q6K,
+/// Formats that candle has too.
+const TYPES: [(GgmlDType, QuantFormat); 8] = [
+    (GgmlDType::Q4_0, QuantFormat::Q4_0),
+    (GgmlDType::Q4_1, QuantFormat::Q4_1),
+    (GgmlDType::Q5_0, QuantFormat::Q5_0),
+    (GgmlDType::Q5_1, QuantFormat::Q5_1),
+    (GgmlDType::Q8_0, QuantFormat::Q8_0),
+    (GgmlDType::Q4K, QuantFormat::Q4K),
+    (GgmlDType::Q5K, QuantFormat::Q5K),
+    (GgmlDType::Q6K, QuantFormat::Q6K),
 ];
+
+/// Formats of codebooks, whose blocks have any bytes.
+const OTHERS: [QuantFormat; 3] = [QuantFormat::Iq4Nl, QuantFormat::Iq4Xs, QuantFormat::Mxfp4];
+
+fn pack(format: QuantFormat, bytes: &[u8]) -> PackedMatrix {
+    PackedMatrix::new(format, bytes, [SHAPE.0, SHAPE.1]).expect("scales are finite")
+}
+
+/// Returns blocks whose bytes are all 52: scales of 0.26 in f16, and 2^-76 in E8M0.
+fn make_blocks(format: QuantFormat) -> Vec<u8> {
+    vec![52; SHAPE.0 * SHAPE.1 / format.unit_weights() * format.file_bytes()]
+}
 
 fn main() -> candle_core::Result<()> {
     let (outputs, inputs) = SHAPE;
@@ -44,14 +57,14 @@ fn main() -> candle_core::Result<()> {
     let all = Tensor::from_slice(&wide, SHAPE, &Device::Cpu)?;
     let quantised = TYPES
         .iter()
-        .map(|&dtype| QTensor::quantize(&all, dtype))
+        .map(|&(dtype, _)| QTensor::quantize(&all, dtype))
         .collect::<candle_core::Result<Vec<_>>>()?;
     drop(all);
-    let packed = quantised.iter().map(|tensor| {
-        let format = QuantFormat::from_type(tensor.dtype())?;
-        PackedMatrix::new(format, &tensor.data().ok()?, [outputs, inputs]).ok()
-    });
-    let packed: Vec<_> = packed.collect();
+    let mut packed = Vec::new();
+    for (tensor, (_, format)) in quantised.iter().zip(TYPES) {
+        packed.push((format, pack(format, &tensor.data()?)));
+    }
+    packed.extend(OTHERS.map(|format| (format, pack(format, &make_blocks(format)))));
     let digits = |rows: usize| Activations::new(&x.repeat(rows), rows);
     let (one, four) = (digits(1), digits(4));
     let mut y = vec![0.0; 4 * outputs];
@@ -67,18 +80,18 @@ fn main() -> candle_core::Result<()> {
             row::multiply(black_box(&x), &narrow, x.len(), &mut y[row_of.clone()]);
         });
         time("f32", &mut || row::multiply(black_box(&x), &wide, x.len(), &mut y[row_of.clone()]));
-        for ((dtype, weights), packed) in TYPES.iter().zip(&quantised).zip(&packed) {
+        for ((dtype, _), weights) in TYPES.iter().zip(&quantised) {
             time(&format!("{dtype:?}, candle"), &mut || {
                 black_box(input.apply_op1_no_bwd(weights)).ok();
             });
-            if let Some(packed) = packed {
-                time(&format!("{dtype:?}"), &mut || {
-                    packed.multiply(black_box(&one), &mut y[row_of.clone()]);
-                });
-                time(&format!("{dtype:?}, 4 rows"), &mut || {
-                    packed.multiply(black_box(&four), &mut y);
-                });
-            }
+        }
+        for (format, weights) in &packed {
+            time(&format!("{format:?}"), &mut || {
+                weights.multiply(black_box(&one), &mut y[row_of.clone()]);
+            });
+            time(&format!("{format:?}, 4 rows"), &mut || {
+                weights.multiply(black_box(&four), &mut y);
+            });
         }
         time("digits of a row", &mut || {
             black_box(Activations::new(black_box(&x), 1));

@@ -22,7 +22,8 @@ const STRIDE: u64 = 1 << 18;
 const SAMPLE: u64 = 1 << 12;
 
 /// Returns the digest of a checkpoint: SHA-256, in hexadecimal digits, of `config.json` and the
-/// safetensors files of a folder, or of a GGUF file. Files of up to 16 MiB are read as a whole.
+/// safetensors files of a folder, or of all parts of a GGUF file. Files of up to 16 MiB are read as
+/// a whole.
 /// Larger files contribute their length, their first MiB, and 4 KiB of every 256 KiB, so that the
 /// digest of a model of 16 GB takes less than a second. Further training changes the digest;
 /// changes of single numbers may leave it the same.

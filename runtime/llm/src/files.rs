@@ -54,18 +54,33 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     })
 }
 
-/// Returns the advice to give the path of a GGUF file, if the folder has one.
+/// Returns the advice to give the path of a GGUF file, if the folder has one. The parts of a split
+/// file count as one file, the first part.
 pub(crate) fn find_gguf(dir: &Path) -> Option<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().filter_map(std::result::Result::ok);
     let is_gguf =
         |path: &PathBuf| path.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("gguf"));
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_gguf).collect();
     files.sort();
+    if !files.iter().all(|path| is_later_part(path)) {
+        files.retain(|path| !is_later_part(path));
+    }
     let first = files.first()?.display();
     Some(match files.len() {
         1 => format!("name the folder's GGUF file itself: {first}"),
         count => format!("name one of the folder's {count} GGUF files, such as {first}"),
     })
+}
+
+/// Returns whether a file is named like a part of a split model other than the first.
+fn is_later_part(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let digits = name.and_then(|name| {
+        let (before, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+        Some([before.rsplit_once('-')?.1, count])
+    });
+    let is_number = |text: &str| text.len() >= 5 && text.bytes().all(|b| b.is_ascii_digit());
+    digits.is_some_and(|digits| digits.into_iter().all(is_number) && digits[0] != "00001")
 }
 
 /// Describes the number at a line and column, if JSON does not allow it.
@@ -116,6 +131,46 @@ mod tests {
         fs::write(&path, "\u{FEFF}{\"a\": 1}").unwrap();
         let json: serde_json::Value = read_json(&path).unwrap();
         assert_eq!(json["a"], 1);
+    }
+
+    #[test]
+    fn later_parts_are_known_by_their_names() {
+        let is_later = |name: &str| is_later_part(Path::new(name));
+        for name in ["a-00002-of-00003.gguf", "x/a-b-99999-of-123456.gguf", "-00002-of-00002.gguf"]
+        {
+            assert!(is_later(name), "{name}");
+        }
+        for name in [
+            "a-00001-of-00003.gguf",
+            "a-0002-of-00003.gguf",
+            "a-00002-of-00003.bin",
+            "a00002-of-00003.gguf",
+            "a-00002-of-abcde.gguf",
+            "a.gguf",
+            "..",
+        ] {
+            assert!(!is_later(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn folders_of_gguf_files_are_not_models() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let add = |name: &str| fs::write(path(name), "").unwrap();
+        assert_eq!(find_gguf(folder.path()), None);
+        add("a-00003-of-00003.gguf");
+        add("a-00002-of-00003.gguf");
+        let shown = path("a-00002-of-00003.gguf").display().to_string();
+        let expected = format!("name one of the folder's 2 GGUF files, such as {shown}");
+        assert_eq!(find_gguf(folder.path()), Some(expected));
+        add("a-00001-of-00003.gguf");
+        let shown = path("a-00001-of-00003.gguf").display().to_string();
+        let expected = format!("name the folder's GGUF file itself: {shown}");
+        assert_eq!(find_gguf(folder.path()), Some(expected));
+        add("b.gguf");
+        let expected = format!("name one of the folder's 2 GGUF files, such as {shown}");
+        assert_eq!(find_gguf(folder.path()), Some(expected));
     }
 
     #[test]

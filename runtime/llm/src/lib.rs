@@ -76,4 +76,4 @@ pub use rope::{Scaling, Sharpening};
 pub use sampling::{GeneratedToken, GenerationParams, SamplingParams, TextGenerator};
 pub use session::{SavedSession, Session, SessionContent, SessionOrigin};
 pub use tokenizer::{TextStream, Tokenizer};
-pub use weights::weight_bytes;
+pub use weights::{weight_bytes, weight_files};

@@ -12,9 +12,9 @@ use crate::weights::{CheckpointTensors, EMBEDDINGS, HEAD};
 use crate::{Error, Result};
 
 /// Weights of a decoder-only transformer, in host memory. Matrices in bf16 stay in bf16 and are
-/// multiplied in f32. Matrices in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K are packed and
-/// multiplied by integer instructions, with the accuracy of f32. All other numbers are stored in
-/// f32.
+/// multiplied in f32. Matrices in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS
+/// and MXFP4 are packed and multiplied by integer instructions, with the accuracy of f32. All other
+/// numbers are stored in f32.
 #[derive(Clone, Debug)]
 pub struct Model {
     config: Config,
@@ -27,7 +27,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Loads a checkpoint: a GGUF file, or a directory in the layout of Hugging Face with
+    /// Loads a checkpoint: a GGUF file, the first part of a split one (`-00001-of-00003.gguf`, with
+    /// the other parts beside it), or a directory in the layout of Hugging Face with
     /// `config.json`, `model.safetensors` or shards and their index, and optionally
     /// `generation_config.json`. Other files are not read.
     ///

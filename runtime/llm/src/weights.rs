@@ -1,6 +1,7 @@
-//! Tensors of a checkpoint, a directory or a GGUF file, by their Hugging Face names.
+//! Tensors of a checkpoint, a directory or GGUF files, by their Hugging Face names.
 
 mod folder;
+mod mxfp4;
 pub(crate) mod number;
 mod shard;
 
@@ -21,11 +22,10 @@ pub(crate) const EMBEDDINGS: &str = "model.embed_tokens.weight";
 pub(crate) const HEAD: &str = "lm_head.weight";
 
 /// Bytes that the weights of a checkpoint take in memory, computed from the headers of its files. A
-/// number of a matrix takes 2 bytes in bf16, its size in the file in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0,
-/// Q4_K, Q5_K and Q6_K (up to 3 % more in the last three), and 4 bytes otherwise; every other
-/// number takes 4 bytes. Tied weights that are stored twice count twice, although equal ones are in
-/// memory once. Reading a prompt takes 4 more bytes for each number of a layer's largest matrix in
-/// bf16.
+/// number of a matrix takes 2 bytes in bf16, its size in the file in quantised types (up to 3 %
+/// more in Q4_K, Q5_K, Q6_K and IQ4_XS), and 4 bytes otherwise; every other number takes 4 bytes.
+/// Tied weights that are stored twice count twice, although equal ones are in memory once. Reading
+/// a prompt takes 4 more bytes for each number of a layer's largest matrix in bf16.
 ///
 /// # Errors
 /// The errors of [`Model::open`](crate::Model::open) that do not depend on the names, shapes or
@@ -36,6 +36,16 @@ pub fn weight_bytes(path: &Path) -> Result<u64> {
         CheckpointTensors::Folder(folder) => folder.bytes(),
         CheckpointTensors::Gguf(file) => file.bytes(),
     })
+}
+
+/// Files that contain the weights of a checkpoint: the safetensors files of a directory, or a GGUF
+/// file and, if it is the first part of a split model, all other parts.
+///
+/// # Errors
+/// The errors of [`Model::open`](crate::Model::open) that do not depend on the configuration or the
+/// numbers of tensors.
+pub fn weight_files(path: &Path) -> Result<Vec<PathBuf>> {
+    Ok(CheckpointTensors::open(path)?.files())
 }
 
 /// Tensors of a checkpoint that have not been taken yet.
@@ -60,7 +70,7 @@ impl CheckpointTensors {
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         match self {
             Self::Folder(folder) => folder.files(),
-            Self::Gguf(gguf) => vec![gguf.path().into()],
+            Self::Gguf(gguf) => gguf.paths(),
         }
     }
 

@@ -23,6 +23,7 @@ pub(super) fn name_model(given: Option<&str>, path: &Path) -> Result<String, Fai
             let absolute = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
             let name = if absolute.is_dir() { absolute.file_name() } else { absolute.file_stem() };
             let name = name.unwrap_or_default().to_string_lossy().to_lowercase();
+            let name = without_part(&name);
             let letter = |c| if is_name_letter(c) { c } else { '-' };
             let name: String = name.chars().map(letter).collect();
             Ok(if name.is_empty() { "model".into() } else { name })
@@ -48,6 +49,16 @@ pub(super) fn name_pipelines(given: &[String]) -> Result<Vec<PipelineOption>, Fa
         named.push(PipelineOption { name, file: file.into() });
     }
     Ok(named)
+}
+
+/// Removes `-00001-of-00003`, the end of the name of a part of a split GGUF file.
+fn without_part(name: &str) -> &str {
+    let is_number = |text: &str| text.len() >= 5 && text.bytes().all(|b| b.is_ascii_digit());
+    let parts = name.rsplit_once("-of-").and_then(|(before, count)| {
+        let (name, number) = before.rsplit_once('-')?;
+        (is_number(number) && is_number(count)).then_some(name)
+    });
+    parts.unwrap_or(name)
 }
 
 fn stem(file: &str) -> String {
@@ -93,6 +104,8 @@ mod tests {
     fn models_are_named_by_their_files() {
         let name = |path: &str| name_model(None, Path::new(path)).ok();
         assert_eq!(name("no/SmolLM2 135M.Q4_1.gguf").as_deref(), Some("smollm2-135m.q4_1"));
+        assert_eq!(name("no/Big-Q4_1-00001-of-00003.gguf").as_deref(), Some("big-q4_1"));
+        assert_eq!(name("no/one-of-00003.gguf").as_deref(), Some("one-of-00003"));
         assert!(name_model(Some("a@b"), Path::new("x")).is_err());
     }
 }

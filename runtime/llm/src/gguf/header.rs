@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 use std::io::Read;
 
-use candle_core::Shape;
-use candle_core::quantized::gguf_file::{TensorInfo, Value};
+use candle_core::quantized::gguf_file::Value;
 
-use super::types::{SUPPORTED, find_type};
+use super::tensor::GgufTensor;
+use super::types::find_type;
 use super::value::{quoted, typed, whole_number};
 
 const ALIGNMENT: &str = "general.alignment";
@@ -21,10 +21,11 @@ const MOST_DIMENSIONS: u32 = 4;
 /// Type number of arrays.
 const ARRAY: u32 = 9;
 
+#[derive(Debug)]
 pub(super) struct GgufHeader {
     pub(super) metadata: HashMap<String, Value>,
     /// Tensors in the order of the file; their names differ.
-    pub(super) tensors: Vec<(String, TensorInfo)>,
+    pub(super) tensors: Vec<(String, GgufTensor)>,
     /// Byte at which the data of tensors begin.
     pub(super) start: u64,
     /// Alignment of every tensor's offset, a power of 2.
@@ -153,7 +154,7 @@ impl<R: Read> HeaderReader<R> {
     }
 
     /// Reads the description of the file's tensor number `place`.
-    fn tensor(&mut self, place: u64) -> Result<(String, TensorInfo), String> {
+    fn tensor(&mut self, place: u64) -> Result<(String, GgufTensor), String> {
         let not_whole = |reason| format!("not a whole GGUF file: tensor {place}: {reason}");
         let name = self.text().map_err(not_whole)?;
         let count = self.u32().map_err(not_whole)?;
@@ -164,12 +165,12 @@ impl<R: Read> HeaderReader<R> {
             ));
         }
         let dims = (0..count).map(|_| self.length().map(|size| size as usize));
-        let mut dims: Vec<usize> = dims.collect::<Result<_, _>>().map_err(not_whole)?;
-        dims.reverse();
-        let ggml_dtype = find_type(self.u32().map_err(not_whole)?)
-            .map_err(|found| format!("tensor `{name}` is {found}; expected {SUPPORTED}"))?;
+        let mut shape: Vec<usize> = dims.collect::<Result<_, _>>().map_err(not_whole)?;
+        shape.reverse();
+        let stored = find_type(self.u32().map_err(not_whole)?)
+            .map_err(|found| format!("tensor `{name}` is {found}"))?;
         let offset = self.u64().map_err(not_whole)?;
-        Ok((name, TensorInfo { ggml_dtype, shape: Shape::from(dims), offset }))
+        Ok((name, GgufTensor { stored, shape, offset }))
     }
 
     /// Reads a length or a dimension.

@@ -1,8 +1,8 @@
 //! Formats of GGUF's blocks of quantised weights.
 
-use candle_core::quantized::GgmlDType;
 use half::f16;
 
+use super::codebook::{E2M1, E2M1_ZERO, IQ4, IQ4_ZERO};
 use super::{BLOCK, LANES};
 
 /// Number of blocks that share a scale, in the formats whose names end in K.
@@ -27,12 +27,20 @@ pub(crate) enum QuantFormat {
     Q5K,
     /// `scale · s · (q - 32)`, with six-bit `q`, and an eight-bit `s` for each half of a block.
     Q6K,
+    /// `scale · t[q]`, with four-bit `q` and the signed integers `t` of [`IQ4`].
+    Iq4Nl,
+    /// `scale · s · t[q]`, with the `q` and `t` of `Iq4Nl`, and a six-bit `s` for each block.
+    Iq4Xs,
+    /// `2^(e - 128) · t[q]`, with four-bit `q`, the signed integers `t` of [`E2M1`], and an
+    /// eight-bit `e`.
+    Mxfp4,
 }
 
 /// Block of quantised weights.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QuantBlock {
-    /// Unsigned integers; [`QuantFormat::zero`] represents zero.
+    /// Unsigned integers, of which [`QuantFormat::zero`] represents zero, or numbers of the
+    /// integers of a codebook.
     pub(super) quanta: [u8; BLOCK],
     /// Factors of the scale for each half; 1 if the format has none.
     pub(super) scales: [i8; 2],
@@ -41,30 +49,20 @@ pub(super) struct QuantBlock {
 }
 
 impl QuantFormat {
-    /// Returns the format of a GGUF type, if its products are computed by integer instructions.
-    pub(crate) fn from_type(dtype: GgmlDType) -> Option<Self> {
-        match dtype {
-            GgmlDType::Q4_0 => Some(Self::Q4_0),
-            GgmlDType::Q4_1 => Some(Self::Q4_1),
-            GgmlDType::Q5_0 => Some(Self::Q5_0),
-            GgmlDType::Q5_1 => Some(Self::Q5_1),
-            GgmlDType::Q8_0 => Some(Self::Q8_0),
-            GgmlDType::Q4K => Some(Self::Q4K),
-            GgmlDType::Q5K => Some(Self::Q5K),
-            GgmlDType::Q6K => Some(Self::Q6K),
-            _ => None,
-        }
-    }
-
     /// Number of blocks that share a scale: a unit.
     pub(super) const fn unit_blocks(self) -> usize {
         if self.is_nested() { SUPER_BLOCK } else { 1 }
     }
 
+    /// Number of weights of a unit.
+    pub(crate) const fn unit_weights(self) -> usize {
+        self.unit_blocks() * BLOCK
+    }
+
     /// Bytes of a unit in a file.
-    pub(super) fn file_bytes(self) -> usize {
+    pub(crate) const fn file_bytes(self) -> usize {
         match self {
-            Self::Q4_0 => 18,
+            Self::Q4_0 | Self::Iq4Nl => 18,
             Self::Q4_1 => 20,
             Self::Q5_0 => 22,
             Self::Q5_1 => 24,
@@ -72,6 +70,8 @@ impl QuantFormat {
             Self::Q4K => 144,
             Self::Q5K => 176,
             Self::Q6K => 210,
+            Self::Iq4Xs => 136,
+            Self::Mxfp4 => 17,
         }
     }
 
@@ -79,12 +79,25 @@ impl QuantFormat {
     pub(crate) fn memory_bytes(self, dims: &[usize]) -> u64 {
         let quanta = self.lines() * 4;
         let factors = self.scale_factors() + self.offset_factors();
-        let numbers = if self.has_offsets() { 4 } else { 2 };
+        let numbers = match (self.has_exponents(), self.has_offsets()) {
+            (true, _) => 1,
+            (_, false) => 2,
+            (_, true) => 4,
+        };
         let unit = self.unit_blocks() * (quanta + factors) + numbers;
         let units = dims[dims.len() - 1] / BLOCK / self.unit_blocks();
         let outputs = dims[dims.len() - 2].next_multiple_of(LANES);
         let count: u64 = dims[..dims.len() - 2].iter().map(|&size| size as u64).product();
         count * (outputs * units * unit) as u64
+    }
+
+    /// Unsigned integers that four-bit numbers stand for, if they are not the numbers themselves.
+    pub(super) const fn codebook(self) -> Option<&'static [u8; 16]> {
+        match self {
+            Self::Iq4Nl | Self::Iq4Xs => Some(&IQ4),
+            Self::Mxfp4 => Some(&E2M1),
+            _ => None,
+        }
     }
 
     /// Integer that represents a weight of zero, before the offset.
@@ -95,7 +108,14 @@ impl QuantFormat {
             Self::Q5_0 => 16,
             Self::Q6K => 32,
             Self::Q8_0 => 128,
+            Self::Iq4Nl | Self::Iq4Xs => IQ4_ZERO,
+            Self::Mxfp4 => E2M1_ZERO,
         }
+    }
+
+    /// Returns true if scales are powers of two, stored as exponents.
+    pub(super) const fn has_exponents(self) -> bool {
+        matches!(self, Self::Mxfp4)
     }
 
     pub(super) const fn has_offsets(self) -> bool {
@@ -105,7 +125,7 @@ impl QuantFormat {
     /// Number of bits of an integer beyond four; four for whole bytes.
     pub(super) const fn high_bits(self) -> usize {
         match self {
-            Self::Q4_0 | Self::Q4_1 | Self::Q4K => 0,
+            Self::Q4_0 | Self::Q4_1 | Self::Q4K | Self::Iq4Nl | Self::Iq4Xs | Self::Mxfp4 => 0,
             Self::Q5_0 | Self::Q5_1 | Self::Q5K => 1,
             Self::Q6K => 2,
             Self::Q8_0 => 4,
@@ -120,7 +140,7 @@ impl QuantFormat {
     /// Number of factors of the scale per block: none, one, or one for each half.
     pub(super) const fn scale_factors(self) -> usize {
         match self {
-            Self::Q4K | Self::Q5K => 1,
+            Self::Q4K | Self::Q5K | Self::Iq4Xs => 1,
             Self::Q6K => 2,
             _ => 0,
         }
@@ -136,15 +156,18 @@ impl QuantFormat {
         self.scale_factors() > 0
     }
 
-    /// Reads the scale and offset of a unit of `file_bytes` bytes; the offset is zero if the format
-    /// has none.
+    /// Reads the scale and offset of a unit of `file_bytes` bytes; a number that the format lacks
+    /// is zero.
     pub(super) fn read_numbers(self, unit: &[u8]) -> [f16; 2] {
         let number = |at: usize| f16::from_le_bytes([unit[at], unit[at + 1]]);
         match self {
-            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => [number(0), f16::ZERO],
+            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 | Self::Iq4Nl | Self::Iq4Xs => {
+                [number(0), f16::ZERO]
+            }
             Self::Q4_1 | Self::Q5_1 => [number(0), number(2)],
             Self::Q4K | Self::Q5K => [number(0), -number(2)],
             Self::Q6K => [number(208), f16::ZERO],
+            Self::Mxfp4 => [f16::ZERO; 2],
         }
     }
 
@@ -152,7 +175,7 @@ impl QuantFormat {
     pub(super) fn read_block(self, unit: &[u8], i: usize) -> QuantBlock {
         let plain = |quanta| QuantBlock { quanta, scales: [1; 2], offset: 1 };
         match self {
-            Self::Q4_0 => plain(nibbles(&unit[2..])),
+            Self::Q4_0 | Self::Iq4Nl => plain(nibbles(&unit[2..])),
             Self::Q4_1 => plain(nibbles(&unit[4..])),
             Self::Q5_0 => plain(five_bits(&unit[2..])),
             Self::Q5_1 => plain(five_bits(&unit[4..])),
@@ -160,6 +183,8 @@ impl QuantFormat {
             Self::Q4K => read_q4k(&unit[4..], i),
             Self::Q5K => read_q5k(&unit[4..], i),
             Self::Q6K => read_q6k(unit, i),
+            Self::Iq4Xs => read_iq4_xs(&unit[2..], i),
+            Self::Mxfp4 => plain(nibbles(&unit[1..])),
         }
     }
 }
@@ -223,4 +248,12 @@ fn read_q6k(bytes: &[u8], block: usize) -> QuantBlock {
         scales: factors.map(|byte| byte as i8),
         offset: 1,
     }
+}
+
+/// Reads the two high bits of eight factors, their low nibbles, and the nibbles of the blocks.
+fn read_iq4_xs(bytes: &[u8], block: usize) -> QuantBlock {
+    let high = u16::from_le_bytes([bytes[0], bytes[1]]) >> (2 * block) & 3;
+    let low = nibble(bytes[2 + block / 2], block % 2);
+    let scale = (low | (high as u8) << 4) as i8 - 32;
+    QuantBlock { quanta: nibbles(&bytes[6 + 16 * block..]), scales: [scale; 2], offset: 1 }
 }

@@ -13,12 +13,14 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod dots;
 mod portable;
 
+use super::LANES;
 use super::activations::{ActivationBlock, Activations, BASE, DIGITS};
 use super::format::{QuantFormat, SUPER_BLOCK};
-use super::tile::{CacheLine, LaneFactors, LaneNumbers, OutputGroup};
-use super::{BLOCK, LANES};
+use super::tile::{CacheLine, LaneExponents, LaneFactors, LaneNumbers, OutputGroup};
+use dots::{dot_bits, dot_bytes, dot_codes, dot_nibbles};
 
 /// Largest number of rows that share one read of the weights.
 const ROWS: usize = 4;
@@ -66,6 +68,8 @@ trait Instructions {
     unsafe fn load(from: *const CacheLine) -> Self::Bytes;
     unsafe fn low_nibbles(bytes: Self::Bytes) -> Self::Bytes;
     unsafe fn high_nibbles(bytes: Self::Bytes) -> Self::Bytes;
+    /// Looks up nibbles in a codebook.
+    unsafe fn look_up(codebook: &[u8; 16], nibbles: Self::Bytes) -> Self::Bytes;
     unsafe fn zero_nibble_sums() -> Self::NibbleSums;
     /// Adds to each output the products of its four bytes, which are less than 16, with those of
     /// `x`.
@@ -89,6 +93,8 @@ trait Instructions {
     unsafe fn to_floats(x: Self::Integers) -> Self::Floats;
     unsafe fn floats(x: f32) -> Self::Floats;
     unsafe fn load_numbers(from: *const LaneNumbers) -> Self::Floats;
+    /// Loads the halves of powers of two.
+    unsafe fn load_exponents(from: *const LaneExponents) -> Self::Floats;
     unsafe fn load_factors(from: *const LaneFactors) -> Self::Floats;
     unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     unsafe fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats;
@@ -133,7 +139,7 @@ macro_rules! formats {
     };
 }
 
-formats!(Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K);
+formats!(Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K, Iq4Nl, Iq4Xs, Mxfp4);
 
 /// Multiplies the rows of `x` by a group: `products` is `[rows][16]`, and its last row may be
 /// shorter.
@@ -251,9 +257,10 @@ unsafe fn multiply_n<I: Instructions, F: Format, const N: usize>(
                 add_scaled::<I, N>(x, scale::<I, F>(&group, 2 * block), low, &mut sums);
                 add_scaled::<I, N>(x, scale::<I, F>(&group, 2 * block + 1), high, &mut sums);
             } else {
-                let dots = match F::FORMAT.high_bits() {
-                    0 => dot_nibbles::<I, F, N>(x, quanta),
-                    4 => dot_bytes::<I, N>(x, quanta),
+                let dots = match (F::FORMAT.codebook(), F::FORMAT.high_bits()) {
+                    (Some(codebook), _) => dot_codes::<I, F, N>(x, quanta, codebook),
+                    (None, 0) => dot_nibbles::<I, F, N>(x, quanta),
+                    (None, 4) => dot_bytes::<I, N>(x, quanta),
                     _ => {
                         let [dots] = dot_bits::<I, F, N, 1>(x, quanta);
                         dots
@@ -278,6 +285,9 @@ unsafe fn multiply_n<I: Instructions, F: Format, const N: usize>(
 #[inline(always)]
 unsafe fn scale<I: Instructions, F: Format>(group: &OutputGroup<'_>, i: usize) -> I::Floats {
     unsafe {
+        if F::FORMAT.has_exponents() {
+            return I::load_exponents(group.exponents.as_ptr().add(i));
+        }
         if !F::FORMAT.is_nested() {
             return I::load_numbers(group.scales.as_ptr().add(i));
         }
@@ -313,127 +323,6 @@ unsafe fn add_scaled<I: Instructions, const N: usize>(
             let dot = I::fma(I::to_floats(high), I::floats((BASE * BASE) as f32), rest);
             let scale = I::mul(scale, I::floats((*x[n]).scale));
             sums[n] = I::fma(scale, dot, sums[n]);
-        }
-    }
-}
-
-/// Integer dot products of a block of nibbles with each row's three kinds of digits, minus the
-/// contribution of the zero point.
-#[inline(always)]
-unsafe fn dot_nibbles<I: Instructions, F: Format, const N: usize>(
-    x: [ActivationRow; N],
-    quanta: *const CacheLine,
-) -> [[I::Integers; DIGITS]; N] {
-    unsafe {
-        let mut sums = [[I::zero_nibble_sums(); DIGITS]; N];
-        for line in 0..4 {
-            I::prefetch(quanta.add(line));
-            let bytes = I::load(quanta.add(line));
-            let (low, high) = (I::low_nibbles(bytes), I::high_nibbles(bytes));
-            for n in 0..N {
-                for digit in 0..DIGITS {
-                    let sum = I::dot_nibbles(sums[n][digit], low, word(x[n], digit, line));
-                    sums[n][digit] = I::dot_nibbles(sum, high, word(x[n], digit, 4 + line));
-                }
-            }
-        }
-        let mut dots = [[I::integers(0); DIGITS]; N];
-        for n in 0..N {
-            for digit in 0..DIGITS {
-                dots[n][digit] = I::finish(sums[n][digit]);
-            }
-            subtract_zero::<I>(&mut dots[n], F::FORMAT.zero().into(), (*x[n]).sum());
-        }
-        dots
-    }
-}
-
-/// Computes [`dot_nibbles`] for integers of five or six bits, of the whole block or of each half.
-#[inline(always)]
-unsafe fn dot_bits<I: Instructions, F: Format, const N: usize, const PARTS: usize>(
-    x: [ActivationRow; N],
-    quanta: *const CacheLine,
-) -> [[[I::Integers; DIGITS]; N]; PARTS] {
-    unsafe {
-        let bits = F::FORMAT.high_bits();
-        let mut dots = [[[I::integers(0); DIGITS]; N]; PARTS];
-        for line in 0..bits {
-            I::prefetch(quanta.add(4 + line));
-        }
-        for line in 0..4 {
-            I::prefetch(quanta.add(line));
-            let bytes = I::load(quanta.add(line));
-            for half in 0..2 {
-                let low = if half == 0 { I::low_nibbles(bytes) } else { I::high_nibbles(bytes) };
-                let i = 4 * half + line;
-                let high = I::load(quanta.add(4 + i * bits / 8));
-                let q = if bits == 1 {
-                    I::join_bits::<1>(low, high, i % 8)
-                } else {
-                    I::join_bits::<2>(low, high, 2 * i % 8)
-                };
-                let dots = &mut dots[half * (PARTS - 1)];
-                for n in 0..N {
-                    for digit in 0..DIGITS {
-                        dots[n][digit] = I::dot_six_bits(dots[n][digit], q, word(x[n], digit, i));
-                    }
-                }
-            }
-        }
-        for part in 0..PARTS {
-            for n in 0..N {
-                let sums = if PARTS == 1 { (*x[n]).sum() } else { (*x[n]).sums[part] };
-                subtract_zero::<I>(&mut dots[part][n], F::FORMAT.zero().into(), sums);
-            }
-        }
-        dots
-    }
-}
-
-/// Computes [`dot_nibbles`] for bytes.
-#[inline(always)]
-unsafe fn dot_bytes<I: Instructions, const N: usize>(
-    x: [ActivationRow; N],
-    quanta: *const CacheLine,
-) -> [[I::Integers; DIGITS]; N] {
-    unsafe {
-        let mut dots = [[I::integers(0); DIGITS]; N];
-        for line in 0..8 {
-            I::prefetch(quanta.add(line));
-            let bytes = I::load(quanta.add(line));
-            for n in 0..N {
-                for digit in 0..DIGITS {
-                    let x = word(x[n], digit, line);
-                    dots[n][digit] = I::dot_bytes(dots[n][digit], bytes, x);
-                }
-            }
-        }
-        for n in 0..N {
-            subtract_zero::<I>(&mut dots[n], I::BYTE_ZERO, (*x[n]).sum());
-        }
-        dots
-    }
-}
-
-/// Four consecutive digits of one kind.
-#[inline(always)]
-unsafe fn word(x: ActivationRow, digit: usize, i: usize) -> [i8; 4] {
-    unsafe {
-        let digits: *const [[i8; 4]; BLOCK / 4] = (&raw const (*x).digits[digit]).cast();
-        (*digits)[i]
-    }
-}
-
-/// Subtracts the contribution of the zero point from dot products, given the sums of the digits.
-#[inline(always)]
-unsafe fn subtract_zero<I: Instructions>(
-    dots: &mut [I::Integers; DIGITS],
-    zero: i32,
-    sums: [i32; DIGITS],
-) {
-    if zero != 0 {
-        for digit in 0..DIGITS {
-            dots[digit] = unsafe { I::sub(dots[digit], I::integers(zero * sums[digit])) };
         }
     }
 }

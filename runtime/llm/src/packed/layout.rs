@@ -4,9 +4,10 @@ use half::f16;
 use rayon::prelude::*;
 
 use super::activations::Activations;
+use super::codebook::{LARGEST_EXPONENT, half_power};
 use super::format::{QuantBlock, QuantFormat};
 use super::kernel::{InstructionSet, multiply};
-use super::tile::{CacheLine, LaneFactors, LaneNumbers, OutputGroup};
+use super::tile::{CacheLine, LaneExponents, LaneFactors, LaneNumbers, OutputGroup};
 use super::{BLOCK, LANES};
 
 /// Least number of bytes of a matrix per parallel job.
@@ -25,8 +26,11 @@ pub(crate) struct PackedMatrix {
     blocks: usize,
     /// `[groups][blocks][lines]`
     quanta: Vec<CacheLine>,
-    /// Scales, `[groups][units]`; a unit is the blocks that share a scale.
+    /// Scales, `[groups][units]`; a unit is the blocks that share a scale. Empty if they are powers
+    /// of two.
     scales: Vec<LaneNumbers>,
+    /// Scales that are powers of two, `[groups][units]`; otherwise empty.
+    exponents: Vec<LaneExponents>,
     /// Offsets, `[groups][units]`; empty if the format has none.
     offsets: Vec<LaneNumbers>,
     /// Factors of the scales, `[groups][blocks]`, or `[groups][blocks][2]` with a factor for each
@@ -59,26 +63,36 @@ impl PackedMatrix {
             outputs,
             blocks,
             quanta: vec![CacheLine([0; 4 * LANES]); tiles * format.lines()],
-            scales: vec![[f16::ZERO; LANES]; tiles / unit],
+            scales: vec![[f16::ZERO; LANES]; tiles / unit * usize::from(!format.has_exponents())],
+            exponents: vec![[0; LANES]; tiles / unit * usize::from(format.has_exponents())],
             offsets: vec![[f16::ZERO; LANES]; tiles / unit * usize::from(format.has_offsets())],
             scale_factors: vec![[0; LANES]; tiles * format.scale_factors()],
             offset_factors: vec![[0; LANES]; tiles * format.offset_factors()],
         };
         for (i, bytes) in bytes.chunks_exact(format.file_bytes()).enumerate() {
-            let [scale, offset] = format.read_numbers(bytes);
-            if !(scale.is_finite() && offset.is_finite()) {
-                return Err(i);
-            }
             let (tile, lane) = matrix.find_tile(i * unit / blocks, i * unit % blocks);
-            matrix.scales[tile / unit][lane] = scale;
-            if let Some(offsets) = matrix.offsets.get_mut(tile / unit) {
-                offsets[lane] = offset;
+            if !matrix.put_scale(tile / unit, lane, bytes) {
+                return Err(i);
             }
             for i in 0..unit {
                 matrix.put_block(tile + i, lane, &format.read_block(bytes, i));
             }
         }
         Ok(matrix)
+    }
+
+    /// Stores the scale and the offset of a unit; returns false if its weights may not be finite.
+    fn put_scale(&mut self, unit: usize, lane: usize, bytes: &[u8]) -> bool {
+        if self.format.has_exponents() {
+            self.exponents[unit][lane] = bytes[0];
+            return bytes[0] <= LARGEST_EXPONENT;
+        }
+        let [scale, offset] = self.format.read_numbers(bytes);
+        self.scales[unit][lane] = scale;
+        if let Some(offsets) = self.offsets.get_mut(unit) {
+            offsets[lane] = offset;
+        }
+        scale.is_finite() && offset.is_finite()
     }
 
     fn put_block(&mut self, tile: usize, lane: usize, block: &QuantBlock) {
@@ -119,6 +133,7 @@ impl PackedMatrix {
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&self.quanta[..])
             + size_of_val(&self.scales[..])
+            + size_of_val(&self.exponents[..])
             + size_of_val(&self.offsets[..])
             + size_of_val(&self.scale_factors[..])
             + size_of_val(&self.offset_factors[..])
@@ -134,7 +149,10 @@ impl PackedMatrix {
             let factor = |factors: &[LaneFactors], i: usize| {
                 factors.get(i).map_or(1.0, |factors| f32::from(factors[lane]))
             };
-            let scale = self.scales[tile / unit][lane].to_f32();
+            let scale = match self.exponents.get(tile / unit) {
+                Some(exponents) => half_power(exponents[lane]),
+                None => self.scales[tile / unit][lane].to_f32(),
+            };
             let offset = self
                 .offsets
                 .get(tile / unit)
@@ -152,7 +170,11 @@ impl PackedMatrix {
                     let high = high.map_or(0, |high| byte(high.0) >> high.1 & mask);
                     byte(low.0) >> low.1 & 15 | high << 4
                 };
-                *weight = scale * (f32::from(quantum) - zero) + offset;
+                let integer = match self.format.codebook() {
+                    Some(codebook) => codebook[usize::from(quantum)],
+                    None => quantum,
+                };
+                *weight = scale * (f32::from(integer) - zero) + offset;
             }
         }
     }
@@ -219,6 +241,7 @@ impl PackedMatrix {
         OutputGroup {
             quanta: part(&self.quanta, i, count),
             scales: part(&self.scales, i, count),
+            exponents: part(&self.exponents, i, count),
             offsets: part(&self.offsets, i, count),
             scale_factors: part(&self.scale_factors, i, count),
             offset_factors: part(&self.offset_factors, i, count),

@@ -3,7 +3,7 @@ use half::f16;
 use super::kernel::InstructionSet;
 use super::*;
 
-const FORMATS: [QuantFormat; 8] = [
+const FORMATS: [QuantFormat; 11] = [
     QuantFormat::Q4_0,
     QuantFormat::Q4_1,
     QuantFormat::Q5_0,
@@ -12,6 +12,9 @@ const FORMATS: [QuantFormat; 8] = [
     QuantFormat::Q4K,
     QuantFormat::Q5K,
     QuantFormat::Q6K,
+    QuantFormat::Iq4Nl,
+    QuantFormat::Iq4Xs,
+    QuantFormat::Mxfp4,
 ];
 
 /// Returns the bytes of a file's blocks: scales and offsets near 1, and all values of the integers.
@@ -27,8 +30,12 @@ fn file_blocks(format: QuantFormat, blocks: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes the scale and the offset of a unit.
+/// Writes the scale and the offset of a unit; the scale is rounded if it is a power of two.
 fn set_numbers(format: QuantFormat, unit: &mut [u8], [scale, offset]: [f16; 2]) {
+    if format.has_exponents() {
+        unit[0] = (scale.to_bits() >> 10 & 31) as u8 + 112;
+        return;
+    }
     let first = if format == QuantFormat::Q6K { 208 } else { 0 };
     unit[first..first + 2].copy_from_slice(&scale.to_le_bytes());
     if format.has_offsets() {
@@ -125,6 +132,56 @@ fn weights_match_their_definition() {
     let matrix = PackedMatrix::new(QuantFormat::Q8_0, &bytes, [1, BLOCK]).unwrap();
     matrix.read_row(0, &mut row);
     assert!((0..BLOCK).all(|i| row[i] == 2.0 * (i as f32 - 16.0)), "{row:?}");
+}
+
+/// The integers are those of llama.cpp, and the numbers of E2M1 those of the Open Compute Project's
+/// specification of microscaling formats.
+#[test]
+fn nibbles_stand_for_the_numbers_of_a_codebook() {
+    let integers = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+    let halves = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+    let nibbles: Vec<u8> = (0..16).map(|i| i | (15 - i) << 4).collect();
+    let code = |i: usize| if i < 16 { i } else { 31 - i };
+    let mut row = [0.0; BLOCK];
+
+    let bytes = [&[0x00, 0x40][..], &nibbles].concat();
+    let matrix = PackedMatrix::new(QuantFormat::Iq4Nl, &bytes, [1, BLOCK]).unwrap();
+    matrix.read_row(0, &mut row);
+    assert!((0..BLOCK).all(|i| row[i] == 2.0 * integers[code(i)] as f32), "{row:?}");
+
+    for exponent in [0, 1, 2, 127, 128, 252] {
+        let bytes = [&[exponent][..], &nibbles].concat();
+        let matrix = PackedMatrix::new(QuantFormat::Mxfp4, &bytes, [1, BLOCK]).unwrap();
+        matrix.read_row(0, &mut row);
+        let power = 2.0_f64.powi(i32::from(exponent) - 127);
+        let expected = |i: usize| (0.5 * power * f64::from(halves[code(i)])) as f32;
+        assert!((0..BLOCK).all(|i| row[i] == expected(i)), "{exponent}: {row:?}");
+    }
+
+    // Factors of 6 bits: low nibbles, then pairs of high bits of all blocks, then of 32 too much.
+    let factors: [i32; 8] = [-32, -31, -1, 0, 1, 15, 16, 31];
+    let stored = factors.map(|factor| (factor + 32) as u16);
+    let high = (0..8).fold(0, |bits, i| bits | stored[i] >> 4 << (2 * i));
+    let low = (0..4).map(|i| (stored[2 * i] & 15 | (stored[2 * i + 1] & 15) << 4) as u8);
+    let mut bytes = vec![0x00, 0x40];
+    bytes.extend(high.to_le_bytes());
+    bytes.extend(low);
+    bytes.extend(nibbles.repeat(8));
+    let matrix = PackedMatrix::new(QuantFormat::Iq4Xs, &bytes, [1, 8 * BLOCK]).unwrap();
+    let mut row = [0.0; 8 * BLOCK];
+    matrix.read_row(0, &mut row);
+    let expected = |i: usize| (2 * factors[i / BLOCK] * integers[code(i % BLOCK)]) as f32;
+    assert!((0..8 * BLOCK).all(|i| row[i] == expected(i)), "{row:?}");
+}
+
+#[test]
+fn powers_that_are_not_finite_are_found() {
+    for (exponent, unit) in [(252, None), (253, Some(3)), (254, Some(3)), (255, Some(3))] {
+        let mut bytes = file_blocks(QuantFormat::Mxfp4, 6);
+        bytes[3 * 17] = exponent;
+        let found = PackedMatrix::new(QuantFormat::Mxfp4, &bytes, [2, 96]);
+        assert_eq!(found.err(), unit, "{exponent}");
+    }
 }
 
 #[test]

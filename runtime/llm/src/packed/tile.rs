@@ -18,6 +18,9 @@ pub(super) struct CacheLine(pub(super) [u8; 4 * LANES]);
 /// Scales or offsets of sixteen outputs.
 pub(super) type LaneNumbers = [f16; LANES];
 
+/// Scales of sixteen outputs as exponents of two in E8M0.
+pub(super) type LaneExponents = [u8; LANES];
+
 /// Factors of scales or offsets of sixteen outputs.
 pub(super) type LaneFactors = [i8; LANES];
 
@@ -26,6 +29,7 @@ pub(super) type LaneFactors = [i8; LANES];
 pub(super) struct OutputGroup<'a> {
     pub(super) quanta: &'a [CacheLine],
     pub(super) scales: &'a [LaneNumbers],
+    pub(super) exponents: &'a [LaneExponents],
     pub(super) offsets: &'a [LaneNumbers],
     pub(super) scale_factors: &'a [LaneFactors],
     pub(super) offset_factors: &'a [LaneFactors],
@@ -37,7 +41,8 @@ impl OutputGroup<'_> {
         let units = blocks / format.unit_blocks();
         assert!(blocks.is_multiple_of(format.unit_blocks()), "whole units");
         assert_eq!(self.quanta.len(), blocks * format.lines(), "lines");
-        assert_eq!(self.scales.len(), units, "scales");
+        assert_eq!(self.scales.len(), units * usize::from(!format.has_exponents()), "scales");
+        assert_eq!(self.exponents.len(), units * usize::from(format.has_exponents()), "exponents");
         assert_eq!(self.offsets.len(), units * usize::from(format.has_offsets()), "offsets");
         assert_eq!(self.scale_factors.len(), blocks * format.scale_factors(), "factors");
         let offset_factors = blocks * format.offset_factors();

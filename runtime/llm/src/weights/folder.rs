@@ -90,7 +90,7 @@ impl Folder {
     }
 
     /// Takes a tensor that is expected to have this shape, and returns its shard.
-    fn take_shard(&mut self, name: &str, shape: &[usize]) -> Result<&mut WeightShard> {
+    pub(super) fn take_shard(&mut self, name: &str, shape: &[usize]) -> Result<&mut WeightShard> {
         let Some(place) = self.places.remove(name) else {
             let reason = format!("no tensor `{name}`; expected one of shape {shape:?}");
             return Err(Error::checkpoint(&self.listing, reason));

@@ -61,7 +61,12 @@ impl WeightShard {
     pub(super) fn bytes_in_memory(&self, name: &str) -> u64 {
         let Some(info) = self.metadata.info(name) else { return 0 };
         let count: u64 = info.shape.iter().map(|&size| size as u64).product();
-        count * if stays_bf16(info) { 2 } else { 4 }
+        count
+            * match info.dtype {
+                Dtype::U8 => 1,
+                _ if stays_bf16(info) => 2,
+                _ => 4,
+            }
     }
 
     /// Reads a matrix of this shape: in bf16 if it is stored in bf16, otherwise in f32. Refuses
@@ -83,6 +88,15 @@ impl WeightShard {
         convert_to_f32(info.dtype, &bytes).map_err(|reason| self.refuse(name, &reason))
     }
 
+    /// Reads a tensor of bytes of this shape.
+    pub(super) fn byte_tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<u8>> {
+        let (info, bytes) = self.find(name, shape)?;
+        match info.dtype {
+            Dtype::U8 => Ok(bytes),
+            other => Err(self.refuse(name, &format!(" is {other:?}; expected U8"))),
+        }
+    }
+
     fn find(&mut self, name: &str, shape: &[usize]) -> Result<(TensorInfo, Vec<u8>)> {
         let Some(info) = self.metadata.info(name).cloned() else {
             return Err(Error::checkpoint(&self.path, format!("no tensor `{name}`")));
@@ -95,7 +109,7 @@ impl WeightShard {
         Ok((info, bytes))
     }
 
-    fn refuse(&self, name: &str, reason: &str) -> Error {
+    pub(super) fn refuse(&self, name: &str, reason: &str) -> Error {
         Error::checkpoint(&self.path, format!("tensor `{name}`{reason}"))
     }
 

@@ -35,7 +35,7 @@ fn session(model: &Model) -> Session<'_> {
 }
 
 /// Computes the logits after a prompt and after some steps.
-fn logits(model: &Model) -> Vec<Vec<f32>> {
+pub(crate) fn logits(model: &Model) -> Vec<Vec<f32>> {
     let vocabulary = model.config().vocab_size as u32;
     let token = |i: u32| (i * 7 + 3) % vocabulary;
     let mut session = session(model);
@@ -45,7 +45,7 @@ fn logits(model: &Model) -> Vec<Vec<f32>> {
     all
 }
 
-fn distance(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
+pub(crate) fn distance(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
     let pairs = a.iter().flatten().zip(b.iter().flatten());
     pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
@@ -79,7 +79,7 @@ fn configs_match_the_directory() {
 }
 
 /// Writes a GGUF file.
-fn write<'a>(
+pub(crate) fn write<'a>(
     path: &Path,
     metadata: impl IntoIterator<Item = (&'a str, &'a Value)>,
     tensors: &[(String, QTensor)],
@@ -90,7 +90,7 @@ fn write<'a>(
 }
 
 /// Key-value pairs of the metadata.
-fn pairs(metadata: &HashMap<String, Value>) -> impl Iterator<Item = (&str, &Value)> {
+pub(crate) fn pairs(metadata: &HashMap<String, Value>) -> impl Iterator<Item = (&str, &Value)> {
     metadata.iter().map(|(key, value)| (key.as_str(), value))
 }
 
@@ -231,7 +231,7 @@ fn edited(name: &str, change: impl FnOnce(&mut HashMap<String, Value>)) -> (Temp
 }
 
 /// Parses a value from its type and text.
-fn value(text: &str) -> Option<Value> {
+pub(crate) fn parse_value(text: &str) -> Option<Value> {
     let (kind, text) = text.split_once(' ').unwrap_or((text, ""));
     let number = || text.parse::<f64>().unwrap();
     let words = || text.split(' ').map(|word| word.parse::<f64>().unwrap());
@@ -257,7 +257,7 @@ fn errors_of_metadata_name_the_key() {
             panic!("{row}")
         };
         let (_folder, path) = edited("llama3", |metadata| {
-            match value(text) {
+            match parse_value(text) {
                 Some(value) => metadata.insert(key.into(), value),
                 None => metadata.remove(key),
             };
@@ -288,9 +288,9 @@ fn unsupported_types_are_named() {
     let (_folder, path) = quantised(GgmlDType::Q2K);
     let message = Model::open(&path).unwrap_err().to_string();
     let expected = "tensor `token_embd.weight` is Q2_K; expected F32, F16, BF16, Q4_0, Q4_1, \
-                    Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K";
+                    Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS or MXFP4";
     assert!(message.ends_with(expected), "{message}");
-    for (number, shown) in [(23, "IQ4_XS"), (39, "MXFP4"), (1000, "type number 1000")] {
+    for (number, shown) in [(29, "IQ1_M"), (40, "NVFP4"), (1000, "type number 1000")] {
         let place = "blk.1.ffn_up.weight";
         let message = refusal_of_patched(place, 4 + 16, &u32::to_le_bytes(number));
         assert!(
@@ -408,7 +408,7 @@ proptest! {
 }
 
 /// Reads everything in a file. Damage of the vocabulary or template must cause at most an error.
-fn read_all(path: &Path) {
+pub(crate) fn read_all(path: &Path) {
     let Ok(config) = Config::open(path) else { return };
     if let Ok(tokenizer) = Tokenizer::open(path, &config) {
         let _ = tokenizer.first("Hello world").and_then(|tokens| tokenizer.decode(&tokens));

@@ -4,6 +4,7 @@
 
 mod batches;
 mod bytes;
+mod codebooks;
 mod common;
 mod context;
 mod generation;
@@ -11,6 +12,7 @@ mod gguf;
 mod parity;
 mod refusals;
 mod saved;
+mod split;
 mod stored;
 mod tied;
 mod tokenizer;

@@ -8,9 +8,10 @@
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
+use super::super::codebook::LEAST_POWER;
 use super::{
-    AHEAD, ActivationRow, CacheLine, Format, Instructions, LANES, LaneFactors, LaneNumbers,
-    OutputGroup, RowProducts, multiply_rows,
+    AHEAD, ActivationRow, CacheLine, Format, Instructions, LANES, LaneExponents, LaneFactors,
+    LaneNumbers, OutputGroup, RowProducts, multiply_rows,
 };
 
 /// Kernel of AVX2, FMA and F16C.
@@ -57,6 +58,13 @@ impl Instructions for Avx2Kernel {
     unsafe fn high_nibbles(bytes: [__m256i; 2]) -> [__m256i; 2] {
         map_both(bytes, |bytes| unsafe {
             _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(15))
+        })
+    }
+    #[inline(always)]
+    unsafe fn look_up(codebook: &[u8; 16], nibbles: [__m256i; 2]) -> [__m256i; 2] {
+        map_both(nibbles, |nibbles| unsafe {
+            let codebook = _mm_loadu_si128(codebook.as_ptr().cast());
+            _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(codebook), nibbles)
         })
     }
     #[inline(always)]
@@ -138,6 +146,16 @@ impl Instructions for Avx2Kernel {
         let from = from.cast::<u16>();
         map_both([from, unsafe { from.add(LANES / 2) }], |from| unsafe {
             _mm256_cvtph_ps(_mm_loadu_si128(from.cast()))
+        })
+    }
+    #[inline(always)]
+    unsafe fn load_exponents(from: *const LaneExponents) -> [__m256; 2] {
+        let from = from.cast::<u8>();
+        map_both([from, unsafe { from.add(LANES / 2) }], |from| unsafe {
+            let exponents = _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()));
+            let least = _mm256_set1_epi32(LEAST_POWER as i32);
+            let powers = _mm256_max_epi32(_mm256_slli_epi32::<23>(exponents), least);
+            _mm256_mul_ps(_mm256_castsi256_ps(powers), _mm256_set1_ps(0.5))
         })
     }
     #[inline(always)]

@@ -3,9 +3,10 @@
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
+use super::super::codebook::LEAST_POWER;
 use super::{
-    AHEAD, ActivationRow, CacheLine, Format, Instructions, LANES, LaneFactors, LaneNumbers,
-    OutputGroup, RowProducts, multiply_rows,
+    AHEAD, ActivationRow, CacheLine, Format, Instructions, LANES, LaneExponents, LaneFactors,
+    LaneNumbers, OutputGroup, RowProducts, multiply_rows,
 };
 
 /// Kernel of AVX-512 F, BW, DQ, VL and VNNI.
@@ -40,6 +41,13 @@ impl Instructions for Avx512Vnni {
     #[inline(always)]
     unsafe fn high_nibbles(bytes: __m512i) -> __m512i {
         unsafe { _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), _mm512_set1_epi8(15)) }
+    }
+    #[inline(always)]
+    unsafe fn look_up(codebook: &[u8; 16], nibbles: __m512i) -> __m512i {
+        unsafe {
+            let codebook = _mm_loadu_si128(codebook.as_ptr().cast());
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codebook), nibbles)
+        }
     }
     #[inline(always)]
     unsafe fn zero_nibble_sums() -> __m512i {
@@ -97,6 +105,15 @@ impl Instructions for Avx512Vnni {
     #[inline(always)]
     unsafe fn load_numbers(from: *const LaneNumbers) -> __m512 {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_exponents(from: *const LaneExponents) -> __m512 {
+        unsafe {
+            let exponents = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()));
+            let least = _mm512_set1_epi32(LEAST_POWER as i32);
+            let powers = _mm512_max_epi32(_mm512_slli_epi32::<23>(exponents), least);
+            _mm512_mul_ps(_mm512_castsi512_ps(powers), _mm512_set1_ps(0.5))
+        }
     }
     #[inline(always)]
     unsafe fn load_factors(from: *const LaneFactors) -> __m512 {

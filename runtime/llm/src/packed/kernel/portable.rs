@@ -1,6 +1,7 @@
 //! The kernel's operations in plain Rust.
 
-use super::{BASE, CacheLine, Instructions, LANES, LaneFactors, LaneNumbers};
+use super::super::codebook::half_power;
+use super::{BASE, CacheLine, Instructions, LANES, LaneExponents, LaneFactors, LaneNumbers};
 
 /// Kernel in plain Rust.
 pub(super) struct Portable;
@@ -24,6 +25,9 @@ impl Instructions for Portable {
     }
     unsafe fn high_nibbles(bytes: CacheLine) -> CacheLine {
         CacheLine(bytes.0.map(|byte| byte >> 4))
+    }
+    unsafe fn look_up(codebook: &[u8; 16], nibbles: CacheLine) -> CacheLine {
+        CacheLine(nibbles.0.map(|nibble| codebook[usize::from(nibble)]))
     }
     unsafe fn zero_nibble_sums() -> [i32; LANES] {
         [0; LANES]
@@ -66,6 +70,9 @@ impl Instructions for Portable {
     }
     unsafe fn load_numbers(from: *const LaneNumbers) -> [f32; LANES] {
         unsafe { (*from).map(f32::from) }
+    }
+    unsafe fn load_exponents(from: *const LaneExponents) -> [f32; LANES] {
+        unsafe { (*from).map(half_power) }
     }
     unsafe fn load_factors(from: *const LaneFactors) -> [f32; LANES] {
         unsafe { (*from).map(f32::from) }

@@ -1,5 +1,7 @@
 //! Checkpoints, backends and pipelines for the tests.
 
+pub(crate) mod gguf_file;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
