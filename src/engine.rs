@@ -6,7 +6,7 @@
 //! [`Accumulator`] of the engine.
 
 pub use vattention_core::{
-    NewTokens, Pipeline, Site, Step, Tokens,
+    NewTokens, Pipeline, Site, SoftmaxForm, Step, Tokens,
     engine::{AttentionState, KeyValueRows, ObservedPrompt, Selection, Wrapper, wrap},
     pipeline::{Choice, List, Read, Reading},
     plugin::{AttentionWeights, PromptQueries},

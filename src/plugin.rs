@@ -15,8 +15,8 @@
 
 pub use vattention_core::{
     Error, Estimator, Fraction, Goal, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats,
-    Sampler, SamplerConfig, Selector, SelectorConfig, ShareWithLeast, Site, Size, Step, Target,
-    TokenClass, Tokens, inventory,
+    Sampler, SamplerConfig, Selector, SelectorConfig, ShareWithLeast, Site, Size, SoftmaxForm,
+    Step, Target, TokenClass, Tokens, inventory,
     pipeline::required_size,
     plugin::{
         AttentionWeights, Budget, Component, ComponentKind, Design, PromptQueries, ProofTerms,

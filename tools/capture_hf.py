@@ -15,9 +15,9 @@ to queries and keys; docs/guide.md describes the format. The trace replays decod
 The model must use the attention interface of `transformers`, as Llama, Mistral, Qwen, Gemma, Phi
 and most others do. Layers with a sliding window or chunks shorter than the text are skipped with a
 note. Models that cap their logits, add a bias to them, or attend to sinks that are not tokens are
-refused, because a trace cannot represent this. The model computes in f32 on a CPU, in its own type
-on a GPU. For each layer, attention from the captured tensors is compared with the model's, and the
-effect of rounding to the type of the file is printed.
+refused; `vattention.transformers.capture` supports caps and sinks. The model computes in f32 on a
+CPU, in its own type on a GPU. For each layer, attention from the captured tensors is compared with
+the model's, and the effect of rounding to the type of the file is printed.
 
 Exit codes: 0 success, 1 the comparison failed (nothing is written), 2 invalid input, 130
 interrupted (nothing is written).

@@ -40,6 +40,10 @@ pub(crate) struct SynthArgs {
     /// Prompt queries, at the positions before the decode queries.
     #[arg(long, default_value_t = 0)]
     prompt_queries: usize,
+    /// Share of the attention that a learned sink of each query head holds, from 0 (no sinks) to
+    /// below 1.
+    #[arg(long, default_value_t = 0.0)]
+    sink_share: f64,
     /// Spread of the mean value: the smaller the spread, the more the values cancel.
     #[arg(long, default_value_t = 0.7)]
     value_mean: f64,
@@ -67,8 +71,9 @@ pub(crate) fn run(args: &SynthArgs) -> Result<(), Failure> {
     };
     let layer = |number: usize| {
         let seed = args.seed.wrapping_mul(4096).wrapping_add(number as u64);
-        let SynthArgs { kind, tokens, queries, prompt_queries: prompt, value_mean, .. } = *args;
-        let synth = Synth { kind, tokens, shape, queries, prompt, value_mean, seed };
+        let SynthArgs { kind, tokens, queries, prompt_queries: prompt, .. } = *args;
+        let SynthArgs { sink_share, value_mean, .. } = *args;
+        let synth = Synth { kind, tokens, shape, queries, prompt, sink_share, value_mean, seed };
         Ok((number, synth.layer()?))
     };
     let layers = (0..args.layers).map(layer).collect::<Result<BTreeMap<_, _>, Failure>>()?;

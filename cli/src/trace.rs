@@ -45,6 +45,17 @@ fn columns() -> Vec<Column<'static, (usize, Layout)>> {
         }),
         LayerColumn::new("prompt", "", |(_, it)| it.prompt.to_string()),
         LayerColumn::new("classes", "", |(_, it)| if it.classes { "yes" } else { "no" }.into()),
+        LayerColumn::new("softmax", "", |(_, it)| softmax(it).into()),
         LayerColumn::new("stored", "", |(_, it)| it.storage.name().into()),
     ]
+}
+
+/// Describes the softmax of a layer.
+fn softmax(layout: &Layout) -> &'static str {
+    match (layout.soft_cap, layout.sinks) {
+        (false, false) => "plain",
+        (true, false) => "capped",
+        (false, true) => "with sinks",
+        (true, true) => "capped, with sinks",
+    }
 }

@@ -187,6 +187,8 @@ impl Climb<'_> {
             queries: layer.queries.into_iter().collect(),
             keys: layer.keys.into_iter().collect(),
             values: layer.values.into_iter().collect(),
+            soft_cap: None,
+            sink_logits: None,
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) fn layer(heads: &[HeadData]) -> TraceLayer {
         prompt: None,
         prompt_tokens: None,
         classes: None,
+        soft_cap: None,
+        sink_logits: None,
     }
 }
 

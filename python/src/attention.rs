@@ -30,7 +30,10 @@ const QUERIES_PER_CHUNK: usize = 32;
 /// (if a list is too long to be faster) or by-clock (if reading all tokens was faster before).
 /// `return_selection` stores which tokens were read. `omit_error_bars` leaves out error bars that a
 /// pipeline with a fixed sample size does not need. `free_evicted` frees tokens that the selectors
-/// have evicted. `check` also computes dense attention and reports errors.
+/// have evicted. `check` also computes dense attention and reports errors. `soft_cap` caps logits:
+/// a scaled logit becomes `soft_cap * tanh(logit / soft_cap)`. `sink_logits` `[query_heads]` are
+/// the logits of attention sinks that a model has learned: each adds its exponential to the
+/// denominator.
 ///
 /// Raises ValueError for an invalid shape, pipeline or option, and names it.
 #[pyclass(frozen, name = "Attention", module = "vattention")]
@@ -53,7 +56,8 @@ impl PyAttention {
     #[pyo3(signature = (
         pipeline, query_heads, kv_heads, head_dim, value_dim = None, *, layer = 0, sequence = 0,
         scale = None, storage = "f32", threads = None, backend = "cpu", fall_back = "by-count",
-        return_selection = false, omit_error_bars = false, free_evicted = false, check = false
+        return_selection = false, omit_error_bars = false, free_evicted = false, check = false,
+        soft_cap = None, sink_logits = None
     ))]
     fn new(
         py: Python<'_>,
@@ -73,12 +77,16 @@ impl PyAttention {
         omit_error_bars: bool,
         free_evicted: bool,
         check: bool,
+        soft_cap: Option<f32>,
+        sink_logits: Option<Vec<f32>>,
     ) -> PyResult<Self> {
         let value_dim = value_dim.unwrap_or(head_dim);
         let shape = Shape { query_heads, kv_heads, head_dim, value_dim };
         let options = Options {
             sequence,
             scale,
+            soft_cap,
+            sink_logits: sink_logits.map(Into::into),
             storage: parse_storage(storage)?,
             threads,
             return_selection,

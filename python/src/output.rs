@@ -42,7 +42,8 @@ pub(crate) struct PyOutput {
     /// Attention outputs, `[query_heads, queries, value_dim]`.
     #[pyo3(get)]
     out: Py<PyArray3<f32>>,
-    /// Estimated log-sum-exp of the visible logits, `[query_heads, queries]`.
+    /// Estimated log-sum-exp of the visible logits, and of the attention sink if there is one,
+    /// `[query_heads, queries]`.
     #[pyo3(get)]
     log_denominator: Py<PyArray2<f32>>,
     rows: Vec<RowReport>,

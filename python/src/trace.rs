@@ -36,12 +36,15 @@ struct LayerLayout {
     prompt: usize,
     causal: bool,
     classes: bool,
+    soft_cap: bool,
+    sinks: bool,
     storage: &'static str,
 }
 
 impl From<Layout> for LayerLayout {
     fn from(layout: Layout) -> Self {
-        let Layout { shape, tokens, queries, prompt, causal, classes, storage } = layout;
+        let Layout { shape, tokens, queries, prompt, causal, classes, soft_cap, sinks, storage } =
+            layout;
         Self {
             query_heads: shape.query_heads,
             kv_heads: shape.kv_heads,
@@ -52,6 +55,8 @@ impl From<Layout> for LayerLayout {
             prompt,
             causal,
             classes,
+            soft_cap,
+            sinks,
             storage: storage.name(),
         }
     }
@@ -101,7 +106,7 @@ impl PyTrace {
     }
 
     /// Reads one layer: queries, keys and values, and, if the layer has them, prompt, visible,
-    /// prompt_tokens and classes.
+    /// prompt_tokens, classes, soft_cap and sink_logits.
     ///
     /// Raises KeyError if there is no such layer, and ValueError if its numbers are damaged.
     fn layer<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyDict>> {
@@ -131,6 +136,12 @@ impl PyTrace {
         if let Some(classes) = layer.classes {
             let classes: Vec<u8> = classes.into_iter().map(TokenClass::number).collect();
             parts.set_item("classes", PyArray1::from_vec(py, classes))?;
+        }
+        if let Some(soft_cap) = layer.soft_cap {
+            parts.set_item("soft_cap", soft_cap)?;
+        }
+        if let Some(sink_logits) = layer.sink_logits {
+            parts.set_item("sink_logits", PyArray1::from_vec(py, sink_logits))?;
         }
         Ok(parts)
     }
@@ -179,8 +190,17 @@ fn check_readable(path: &Path) -> vattention::trace::Result<()> {
 
 /// Converts a dict in the format of `Trace.layer` to a layer.
 fn parse_layer(number: usize, parts: &Bound<'_, PyDict>) -> PyResult<TraceLayer> {
-    const PARTS: [&str; 7] =
-        ["queries", "keys", "values", "visible", "prompt", "prompt_tokens", "classes"];
+    const PARTS: [&str; 9] = [
+        "queries",
+        "keys",
+        "values",
+        "visible",
+        "prompt",
+        "prompt_tokens",
+        "classes",
+        "soft_cap",
+        "sink_logits",
+    ];
     for name in parts.keys() {
         let name: String = name.extract()?;
         if !PARTS.contains(&name.as_str()) {
@@ -206,6 +226,11 @@ fn parse_layer(number: usize, parts: &Bound<'_, PyDict>) -> PyResult<TraceLayer>
         _ => None,
     };
     let prompt_tokens = parts.get_item("prompt_tokens")?;
+    let soft_cap = parts.get_item("soft_cap")?;
+    let sink_logits: Option<Vec<f32>> = match parts.get_item("sink_logits")? {
+        Some(sinks) if !sinks.is_none() => Some(sinks.extract()?),
+        _ => None,
+    };
     let classes: Option<Vec<i64>> = match parts.get_item("classes")? {
         Some(classes) if !classes.is_none() => Some(classes.extract()?),
         _ => None,
@@ -218,5 +243,7 @@ fn parse_layer(number: usize, parts: &Bound<'_, PyDict>) -> PyResult<TraceLayer>
         prompt: optional("prompt")?,
         prompt_tokens: prompt_tokens.map(|tokens| tokens.extract()).transpose()?.flatten(),
         classes: classes.map(|classes| parse_classes(&classes)).transpose()?,
+        soft_cap: soft_cap.map(|cap| cap.extract()).transpose()?.flatten(),
+        sink_logits,
     })
 }

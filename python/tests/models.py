@@ -45,7 +45,16 @@ MODELS = {
     "gemma3": lambda **more: transformers.Gemma3TextConfig(
         **SIZES, sliding_window=8, query_pre_attn_scalar=10, **more
     ),
+    "gemma2": lambda **more: transformers.Gemma2Config(
+        **SIZES, sliding_window=8, query_pre_attn_scalar=10, attn_logit_softcapping=2.0, **more
+    ),
+    "gpt_oss": lambda **more: transformers.GptOssConfig(
+        **SIZES, sliding_window=8, num_local_experts=2, num_experts_per_tok=1, **more
+    ),
 }
+
+FULL_LAYERS = {"gemma3": [5], "gemma2": [1, 3, 5], "gpt_oss": [1, 3, 5]}
+"""Layers of full attention of the models that also have layers with a sliding window."""
 
 
 def checkpoint(name="llama", seed=0, **more):
@@ -55,9 +64,11 @@ def checkpoint(name="llama", seed=0, **more):
     model = transformers.AutoModelForCausalLM.from_config(
         config, attn_implementation="vattention"
     ).eval()
-    for parameter in model.parameters():
+    for place, parameter in model.named_parameters():
         if parameter.ndim > 1:
             parameter.data *= 4
+        if place.endswith("sinks"):
+            parameter.data = torch.linspace(-2, 4, len(parameter))
     return model
 
 
@@ -69,6 +80,14 @@ def prompt(*, tokens=20, padding=(6, 0), seed=1):
     for row, hidden in enumerate(padding):
         mask[row, :hidden] = 0
     return {"input_ids": ids, "attention_mask": mask}
+
+
+def expected(model, inputs, **options):
+    """Returns the output of `generate` with the attention of `transformers`."""
+    model.set_attn_implementation("eager")
+    output = generated(model, inputs, **options)
+    model.set_attn_implementation("vattention")
+    return output
 
 
 def generated(model, inputs, cache=None, seed=2, **options):

@@ -116,6 +116,26 @@ def test_a_promise_of_nearly_nothing_is_dense():
     assert_allclose(filled(tiny).attend(queries).out, exact(queries), atol=1e-5)
 
 
+def test_soft_caps_and_sinks_change_the_softmax():
+    queries, sinks = normal(QUERY_HEADS, 3, DIM), [0.5, -1e4, 3.0, 6.0]
+    found = filled(soft_cap=1.5, sink_logits=sinks).attend(queries)
+    keys = normal(KV_HEADS, 100, DIM, seed=1).repeat(2, axis=0).astype(np.float64)
+    values = 1 + normal(KV_HEADS, 100, DIM, seed=2).repeat(2, axis=0).astype(np.float64)
+    logits = 1.5 * np.tanh(queries @ keys.transpose(0, 2, 1) / np.sqrt(DIM) / 1.5)
+    denominator = np.exp(logits).sum(-1) + np.exp(np.array(sinks))[:, None]
+    assert_allclose(found.out, np.exp(logits) @ values / denominator[..., None], atol=1e-5)
+    assert_allclose(found.log_denominator, np.log(denominator), atol=1e-5)
+    promised = filled(PIPELINE, 4000, soft_cap=1.5, sink_logits=np.array(sinks), check=True)
+    assert promised.attend(queries).summary()["violations"] == 0
+    for options, message in [
+        ({"soft_cap": 0.0}, "soft_cap: expected a number from"),
+        ({"sink_logits": [1.0]}, "sink_logits: expected 4 numbers, one for each query head, got 1"),
+        ({"sink_logits": [np.inf] * 4}, r"sink_logits\[0\]: expected a finite number, got inf"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            filled(**options)
+
+
 def test_fork_and_truncate():
     queries = normal(QUERY_HEADS, 1, DIM)
     attention = filled()

@@ -148,6 +148,8 @@ class LayerLayout(TypedDict):
     prompt: int
     causal: bool
     classes: bool
+    soft_cap: bool
+    sinks: bool
     storage: Literal["f32", "f16", "bf16"]
 
 
@@ -168,6 +170,10 @@ class TraceLayer(TypedDict):
     """Number of tokens of the prompt; all tokens if absent."""
     classes: NotRequired[NDArray[np.uint8]]
     """Class of each token, `[tokens]`: 0 other, 1 punctuation, 2 special."""
+    soft_cap: NotRequired[float]
+    """Cap of the logits; none if absent."""
+    sink_logits: NotRequired[NDArray[np.float32]]
+    """Logits of the attention sinks that are parameters, `[query_heads]`; none if absent."""
 
 
 Result = dict[str, Any]

@@ -111,6 +111,8 @@ class Attention:
         omit_error_bars: bool = False,
         free_evicted: bool = False,
         check: bool = False,
+        soft_cap: float | None = None,
+        sink_logits: Sequence[float] | _Array | None = None,
     ) -> Attention: ...
     def append(
         self, keys: _Array, values: _Array, classes: Sequence[int] | _Array | None = None

@@ -19,7 +19,7 @@ use vattention::{
 
 /// Shapes with and without groups, and with values shorter and longer than keys. The last shape is
 /// that of the model for which the files of `weights/` were trained.
-const SHAPES: [Shape; 5] = [
+pub(crate) const SHAPES: [Shape; 5] = [
     Shape { query_heads: 3, kv_heads: 3, head_dim: 16, value_dim: 16 },
     Shape { query_heads: 8, kv_heads: 2, head_dim: 16, value_dim: 12 },
     Shape { query_heads: 4, kv_heads: 1, head_dim: 16, value_dim: 40 },
@@ -30,24 +30,24 @@ const SHAPES: [Shape; 5] = [
 const TOKENS: usize = 2300;
 
 /// Keys, values and queries of a layer.
-struct World {
-    shape: Shape,
-    keys: Array3<f32>,
-    values: Array3<f32>,
-    queries: Array3<f32>,
+pub(crate) struct World {
+    pub(crate) shape: Shape,
+    pub(crate) keys: Array3<f32>,
+    pub(crate) values: Array3<f32>,
+    pub(crate) queries: Array3<f32>,
     /// Number of tokens visible to each query.
     visible: Vec<usize>,
 }
 
 impl World {
     /// Whole numbers from −2 to 2, whose products are exact in every precision.
-    fn small_integers(shape: Shape, seed: u64) -> Self {
+    pub(crate) fn small_integers(shape: Shape, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let numbers = Uniform::new_inclusive(-2_i8, 2).unwrap();
         Self::new(shape, |dim| Array3::random_using(dim, numbers, &mut rng).mapv(f32::from))
     }
 
-    fn normal(shape: Shape, seed: u64) -> Self {
+    pub(crate) fn normal(shape: Shape, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         Self::new(shape, |dim| Array3::random_using(dim, StandardNormal, &mut rng))
     }
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    fn start(
+    pub(crate) fn start(
         &self,
         backend: &dyn Backend,
         pipeline: &Arc<PipelineConfig>,
@@ -79,7 +79,7 @@ impl World {
         attention
     }
 
-    fn run(
+    pub(crate) fn run(
         &self,
         backend: &dyn Backend,
         pipeline: &Arc<PipelineConfig>,
@@ -90,14 +90,13 @@ impl World {
     }
 
     /// Asserts that outputs equal the f64 sums over the picks that a backend reports.
-    fn check_sums(&self, context: &str, output: &Output, options: &Options) {
+    pub(crate) fn check_sums(&self, context: &str, output: &Output, options: &Options) {
         let stored =
             [&self.keys, &self.values].map(|x| x.mapv(|x| f64::from(round(x, options.storage))));
         let largest = stored[1].fold(0.0_f64, |largest, v| largest.max(v.abs()));
-        let scale = options.scale.unwrap_or_else(|| self.shape.default_scale());
         for head in 0..self.shape.query_heads {
             for t in 0..self.visible.len() {
-                let (want, log_d) = self.sums(output, head, t, &stored, f64::from(scale));
+                let (want, log_d) = self.sums(output, [head, t], &stored, options);
                 for (&got, want) in output.out.slice(s![head, t, ..]).iter().zip(want) {
                     let apart = (f64::from(got) - want).abs();
                     assert!(apart <= 1e-5 * largest, "{context}: {got} for {want}");
@@ -113,20 +112,26 @@ impl World {
     fn sums(
         &self,
         output: &Output,
-        head: usize,
-        t: usize,
+        [head, t]: [usize; 2],
         [keys, values]: &[Array3<f64>; 2],
-        scale: f64,
+        options: &Options,
     ) -> (Vec<f64>, f64) {
+        let scale = f64::from(options.scale.unwrap_or_else(|| self.shape.default_scale()));
         let selection = output.selection.as_ref().unwrap();
         let (indices, probabilities) = selection.row(t * self.shape.query_heads + head);
         let kv_head = head / self.shape.group();
         let query = self.queries.slice(s![head, t, ..]).mapv(f64::from);
-        let logit = |token: usize| keys.slice(s![kv_head, token, ..]).dot(&query) * scale;
+        let logit = |token: usize| {
+            let logit = keys.slice(s![kv_head, token, ..]).dot(&query) * scale;
+            let cap = |cap: f32| f64::from(cap) * (logit / f64::from(cap)).tanh();
+            options.soft_cap.map_or(logit, cap)
+        };
         let logits: Vec<f64> = indices.iter().map(|&token| logit(token as usize)).collect();
-        let shift = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sinks = options.sink_logits.as_deref();
+        let sink = sinks.map_or(f64::NEG_INFINITY, |sinks| sinks[head].into());
+        let shift = logits.iter().copied().fold(sink, f64::max);
         let mut n = vec![0.0; self.shape.value_dim];
-        let mut d = 0.0;
+        let mut d = (sink - shift).exp();
         for ((&token, &p), logit) in indices.iter().zip(probabilities).zip(&logits) {
             let weight = (logit - shift).exp() / f64::from(p);
             d += weight;
@@ -147,7 +152,7 @@ fn round(x: f32, storage: Storage) -> f32 {
 
 /// Calls `check` with each config that can run on a shape. Configs with weights run only on the
 /// model's shape.
-fn for_each_config(shape: Shape, mut check: impl FnMut(&str, &Arc<PipelineConfig>)) {
+pub(crate) fn for_each_config(shape: Shape, mut check: impl FnMut(&str, &Arc<PipelineConfig>)) {
     for path in common::configs() {
         if shape == MODEL || !common::is_trained(&path) {
             check(&path.file_stem().unwrap().to_string_lossy(), &load(&path).unwrap());

@@ -81,6 +81,8 @@ fn run(queries: &Array3<f32>, scale: f32) -> Comparison {
         prompt: Some(make(4, 6, 4, 3)),
         prompt_tokens: None,
         classes: None,
+        soft_cap: None,
+        sink_logits: None,
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.safetensors");

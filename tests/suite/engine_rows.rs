@@ -8,7 +8,8 @@ use ndarray::{Array3, ArrayView2, s};
 use vattention::backends::{Cpu, HeadInput, HeadOutput};
 use vattention::config::{Loader, load};
 use vattention::engine::{
-    AttentionWeights, Element, NewTokens, PageLayout, Pipeline, PromptQueries, Site, Step, Tokens,
+    AttentionWeights, Element, NewTokens, PageLayout, Pipeline, PromptQueries, Site, SoftmaxForm,
+    Step, Tokens,
 };
 use vattention::{Backend, FallBack, Options, PipelineConfig, Shape, Storage, TokenClass};
 
@@ -124,13 +125,15 @@ impl<E: Element + 'static> Engine<E> {
                     values,
                     visible: visible(step),
                     step: step as u32,
+                    form: SoftmaxForm::default(),
                 };
                 let head = HeadInput { pipeline, step, listed: true };
                 let output = Cpu::execute_step(&head, fall_back).unwrap();
                 if pipeline.needs_feedback() {
                     for (member, row) in output.rows.iter().enumerate() {
                         let tokens = &row.list.as_ref().unwrap().indices;
-                        let attended = AttentionWeights { tokens, weights: &row.sums.weights() };
+                        let attended =
+                            AttentionWeights { tokens, weights: &row.sums.weights(), sink: 0.0 };
                         pipeline.feedback(&step.row(member), &attended);
                     }
                 }
@@ -225,7 +228,15 @@ fn rows_that_kernels_cannot_read_are_errors() {
     let keys = Tokens::strided(&wide, 10, 40, 64).padded(24);
     let values = Tokens::new(&wide, 10, 32);
     let error_of = |keys, values, visible, queries: &[f32]| {
-        let step = Step { site: pipeline.site(), queries, keys, values, visible, step: 0 };
+        let step = Step {
+            site: pipeline.site(),
+            queries,
+            keys,
+            values,
+            visible,
+            step: 0,
+            form: SoftmaxForm::default(),
+        };
         let head = HeadInput { pipeline, step, listed: false };
         Cpu::execute_step(&head, FallBack::Never)
             .map_or_else(|error| error.to_string(), |_| String::new())
@@ -281,7 +292,13 @@ impl OneHead {
         let site = *pipeline.site();
         let queries = ndarray::ArrayView3::from_shape((2, 1, 32), &self.queries).unwrap();
         let (keys, values) = (self.rows(), self.rows());
-        pipeline.observe(&PromptQueries { site: &site, queries, keys, values });
+        pipeline.observe(&PromptQueries {
+            site: &site,
+            queries,
+            keys,
+            values,
+            form: SoftmaxForm::default(),
+        });
     }
 
     /// Error message of a step, which is the same with kernels and by the definition; empty if the
@@ -289,7 +306,15 @@ impl OneHead {
     fn step(&self, pipeline: &mut Pipeline, number: u32, feedback: bool) -> String {
         let (site, keys, values) = (*pipeline.site(), self.rows(), self.rows());
         let (queries, visible) = (&self.queries[..], Self::TOKENS);
-        let step = Step { site: &site, queries, keys, values, visible, step: number };
+        let step = Step {
+            site: &site,
+            queries,
+            keys,
+            values,
+            visible,
+            step: number,
+            form: SoftmaxForm::default(),
+        };
         let output =
             Cpu::execute_step(&HeadInput { pipeline, step, listed: true }, FallBack::Never);
         let reading = pipeline.read(&step).map_err(|error| error.to_string());
@@ -303,7 +328,7 @@ impl OneHead {
         reading.unwrap();
         for (member, row) in output.rows.iter().enumerate().filter(|_| feedback) {
             let tokens = &row.list.as_ref().unwrap().indices;
-            let attended = AttentionWeights { tokens, weights: &row.sums.weights() };
+            let attended = AttentionWeights { tokens, weights: &row.sums.weights(), sink: 0.0 };
             pipeline.feedback(&step.row(member), &attended);
         }
         String::new()

@@ -16,7 +16,9 @@ use vattention::index::LabelBits;
 use vattention::selectors::Quest;
 use vattention::{
     Shape, Size,
-    plugin::{NewTokens, Picks, Row, Score, Selector, SelectorConfig, Site, Step, Tokens},
+    plugin::{
+        NewTokens, Picks, Row, Score, Selector, SelectorConfig, Site, SoftmaxForm, Step, Tokens,
+    },
 };
 
 const PAGE: usize = 16;
@@ -60,7 +62,15 @@ impl Head {
         let per_step = self.queries.len() / self.queries.dim().0;
         let queries = &self.queries.as_slice().unwrap()[query * per_step..][..per_step];
         let (site, keys) = (&self.site, self.keys());
-        Step { site, queries, keys, values: keys, visible, step: query as u32 }
+        Step {
+            site,
+            queries,
+            keys,
+            values: keys,
+            visible,
+            step: query as u32,
+            form: SoftmaxForm::default(),
+        }
     }
 
     fn build(&self, config: &dyn SelectorConfig) -> Box<dyn Selector> {

@@ -139,7 +139,8 @@ pub unsafe extern "C" fn vattention_synth(
         // SAFETY: the caller passes a text that ends with a zero byte.
         let kind = unsafe { text(kind) }?.parse()?;
         let shape = Shape { query_heads, kv_heads, head_dim, value_dim: head_dim };
-        let synth = Synth { kind, tokens, shape, queries: 1, prompt: 0, value_mean: 0.7, seed };
+        let (queries, prompt, sink_share, value_mean) = (1, 0, 0.0, 0.7);
+        let synth = Synth { kind, tokens, shape, queries, prompt, sink_share, value_mean, seed };
         let layer = synth.layer()?;
         for (from, to) in [(layer.queries, queries), (layer.keys, keys), (layer.values, values)] {
             // SAFETY: the caller passes the number of elements that the shapes have, without

@@ -242,6 +242,8 @@ impl CaptureArgs {
             prompt: (self.prompt_queries > 0).then_some(prompt),
             prompt_tokens: (self.prompt_queries > 0).then_some(prompt_tokens),
             classes: Some(classes.to_vec()),
+            soft_cap: None,
+            sink_logits: None,
         }
     }
 }

@@ -87,7 +87,7 @@ pub struct HeadOutput {
 /// Output of one query head at one step.
 #[derive(Debug)]
 pub struct RowOutput {
-    /// Sums over the tokens read.
+    /// Sums over the tokens read, and over the attention sink.
     pub sums: RowSums,
     /// Numbers of tokens read, and error estimates.
     pub report: RowReport,
@@ -95,7 +95,7 @@ pub struct RowOutput {
     pub list: Option<List>,
 }
 
-/// Sums of one query head over the tokens read.
+/// Sums of one query head over the tokens read, and over its attention sink.
 #[derive(Clone, Debug)]
 pub struct RowSums {
     /// `N^` and `D^`.
@@ -108,7 +108,7 @@ pub struct RowSums {
 impl HeadInput<'_> {
     /// Checks that the shapes of the step's parts match.
     pub(crate) fn check(&self) -> Result<()> {
-        let Step { site, queries, keys, values, visible, .. } = &self.step;
+        let Step { site, queries, keys, values, visible, form, .. } = &self.step;
         let Shape { head_dim, value_dim, .. } = site.shape;
         let fits = |what: &str, expected: usize, got: usize| {
             if got == expected { Ok(()) } else { Err(Error::shape(what, expected, got)) }
@@ -117,6 +117,7 @@ impl HeadInput<'_> {
         fits("head_dim of the keys", head_dim, keys.dim())?;
         fits("value_dim of the values", value_dim, values.dim())?;
         check_lengths(keys.len(), values.len(), 0)?;
+        form.check(site.shape.group())?;
         limits(Some(&[*visible]), 1, keys.len())?;
         Ok(())
     }
@@ -144,5 +145,11 @@ impl RowSums {
     pub fn weights(&self) -> Vec<f32> {
         let log_d = self.sums.log_denominator();
         self.logits.iter().map(|logit| (logit - log_d).exp() as f32).collect()
+    }
+
+    /// Weight `e^sink / D^` of an attention sink with this logit; 0 without a sink.
+    pub fn sink_weight(&self, sink_logit: Option<f32>) -> f32 {
+        let weight = |sink: f32| (f64::from(sink) - self.sums.log_denominator()).exp() as f32;
+        sink_logit.map_or(0.0, weight)
     }
 }

@@ -1,8 +1,10 @@
 //! One KV head of a sequence: its KV cache, and the pipeline that chooses tokens from it.
 
+use std::sync::Arc;
+
 use ndarray::{ArcArray, ArrayView3, Ix2, Ix3, s};
 use vattention_core::{
-    NewTokens, Pipeline, Result, RowsView, Site, Step, TokenClass,
+    NewTokens, Pipeline, Result, RowsView, Site, SoftmaxForm, Step, TokenClass,
     plugin::{AttentionWeights, PromptQueries},
 };
 
@@ -14,12 +16,33 @@ use crate::executor::{HeadInput, HeadOutput};
 pub(crate) struct LayerHead {
     pub(crate) cache: Cache,
     pub(crate) pipeline: Pipeline,
+    softmax: GroupSoftmax,
     /// Number of tokens that the selectors have indexed, from the first on.
     indexed: usize,
     /// Last queries of each prompt of the sequence, in order.
     prompts: Vec<LastQueries>,
     /// Number of prompts that the selectors have observed, from the first on.
     prompts_indexed: usize,
+}
+
+/// Form of the softmax of a KV head's query heads. Forks share it.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupSoftmax {
+    soft_cap: Option<f32>,
+    /// Logits of the attention sinks, `[group]`.
+    sink_logits: Option<Arc<[f32]>>,
+}
+
+impl GroupSoftmax {
+    fn form(&self) -> SoftmaxForm<'_> {
+        SoftmaxForm { soft_cap: self.soft_cap, sink_logits: self.sink_logits.as_deref() }
+    }
+}
+
+impl From<SoftmaxForm<'_>> for GroupSoftmax {
+    fn from(form: SoftmaxForm<'_>) -> Self {
+        Self { soft_cap: form.soft_cap, sink_logits: form.sink_logits.map(Into::into) }
+    }
 }
 
 /// The last queries of a prompt. Forks share them.
@@ -51,21 +74,28 @@ pub(crate) struct GroupQuery {
 }
 
 impl GroupQuery {
-    fn step<'a>(&'a self, site: &'a Site, cache: &'a CacheView<'_>) -> Step<'a> {
+    fn step<'a>(
+        &'a self,
+        site: &'a Site,
+        cache: &'a CacheView<'_>,
+        form: SoftmaxForm<'a>,
+    ) -> Step<'a> {
+        let Self { group: queries, visible, step } = self;
         let (keys, values) = (cache.keys(), cache.values());
-        Step { site, queries: &self.group, keys, values, visible: self.visible, step: self.step }
+        Step { site, queries, keys, values, visible: *visible, step: *step, form }
     }
 }
 
 impl LayerHead {
-    pub(crate) fn new(cache: Cache, pipeline: Pipeline) -> Self {
-        Self { cache, pipeline, indexed: 0, prompts: Vec::new(), prompts_indexed: 0 }
+    pub(crate) fn new(cache: Cache, pipeline: Pipeline, softmax: GroupSoftmax) -> Self {
+        Self { cache, pipeline, softmax, indexed: 0, prompts: Vec::new(), prompts_indexed: 0 }
     }
 
     pub(crate) fn fork(&self) -> Result<Self> {
         Ok(Self {
             cache: self.cache.fork()?,
             pipeline: self.pipeline.clone(),
+            softmax: self.softmax.clone(),
             prompts: self.prompts.clone(),
             ..*self
         })
@@ -79,7 +109,7 @@ impl LayerHead {
         let cut = others.first().and_then(|prompt| prompt.cut(tokens));
         let prompts = whole.iter().cloned().chain(cut).collect();
         let (cache, pipeline) = (self.cache.truncated(tokens)?, self.pipeline.truncated(tokens)?);
-        Ok(Self { prompts, ..Self::new(cache, pipeline) })
+        Ok(Self { prompts, ..Self::new(cache, pipeline, self.softmax.clone()) })
     }
 
     /// Last queries of each prompt of the sequence, in order.
@@ -117,7 +147,7 @@ impl LayerHead {
         query: &'a GroupQuery,
         listed: bool,
     ) -> HeadInput<'a> {
-        let step = query.step(self.pipeline.site(), view);
+        let step = query.step(self.pipeline.site(), view, self.softmax.form());
         HeadInput { pipeline: &self.pipeline, step, listed }
     }
 
@@ -147,8 +177,8 @@ impl LayerHead {
             let view = self.cache.view();
             let NewTokens { keys, values, .. } = view.range(0..tokens);
             let scaled = queries.mapv(|q| q * scale);
-            let queries = scaled.view();
-            self.pipeline.observe(&PromptQueries { site: &site, queries, keys, values });
+            let (queries, form) = (scaled.view(), self.softmax.form());
+            self.pipeline.observe(&PromptQueries { site: &site, queries, keys, values, form });
             self.prompts_indexed += 1;
         }
         self.index_tokens(limit, classes);
@@ -179,12 +209,14 @@ impl LayerHead {
     pub(crate) fn learn(&mut self, query: &GroupQuery, output: &HeadOutput) {
         let site = *self.pipeline.site();
         let cache = self.cache.view();
-        let step = query.step(&site, &cache);
+        let step = query.step(&site, &cache, self.softmax.form());
         for (member, row) in output.rows.iter().enumerate() {
             let weights = row.sums.weights();
             let tokens = row.list.as_ref().map_or(&[][..], |list| &list.indices);
-            let attended = AttentionWeights { tokens, weights: &weights };
-            self.pipeline.feedback(&step.row(member), &attended);
+            let step_row = step.row(member);
+            let sink = row.sums.sink_weight(step_row.sink_logit());
+            let attended = AttentionWeights { tokens, weights: &weights, sink };
+            self.pipeline.feedback(&step_row, &attended);
         }
     }
 }

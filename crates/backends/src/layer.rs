@@ -17,7 +17,7 @@ use vattention_core::{
 
 use crate::cache::{Cache, CacheView, Room};
 use crate::executor::{Executor, HeadOutput, Indexing};
-use crate::head::{GroupQuery, LayerHead};
+use crate::head::{GroupQuery, GroupSoftmax, LayerHead};
 use crate::input::{check_classes, check_lengths, check_numbers, check_shape, largest, limits};
 use crate::workers::Workers;
 
@@ -90,7 +90,8 @@ impl<X: Executor> Layer<X> {
     /// KV heads share the workers.
     ///
     /// # Errors
-    /// If the scale is not finite.
+    /// If the scale is not finite, or if the [form of the softmax](Options::softmax_form) is
+    /// invalid.
     pub fn new(
         pipelines: Vec<Pipeline>,
         options: &Options,
@@ -102,9 +103,13 @@ impl<X: Executor> Layer<X> {
         if !scale.is_finite() {
             return Err(Error::shape("scale", "a finite number", scale));
         }
-        let head = |pipeline| {
+        let form = options.softmax_form();
+        form.check(shape.query_heads)?;
+        let head = |pipeline: Pipeline| {
             let cache = Cache::new(options.storage, shape.head_dim, shape.value_dim);
-            LayerHead::new(cache.in_pages(options.page_size), pipeline)
+            let first = pipeline.site().kv_head * shape.group();
+            let softmax = GroupSoftmax::from(form.for_heads(first..first + shape.group()));
+            LayerHead::new(cache.in_pages(options.page_size), pipeline, softmax)
         };
         let heads: Vec<LayerHead> = pipelines.into_iter().map(head).collect();
         Ok(Self {

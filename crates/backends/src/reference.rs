@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ndarray::{Array1, Array2, Axis};
 use vattention_core::{
-    Attention, Backend, Options, PipelineConfig, Result, Shape, Tokens, engine::Timings,
+    Attention, Backend, Options, PipelineConfig, Result, Row, Shape, Tokens, engine::Timings,
     pipeline::List, step::Softmax,
 };
 
@@ -65,22 +65,27 @@ fn execute(head: &HeadInput<'_>) -> HeadOutput {
         let list = read.list();
         let (keys, values) = (gather(step.keys, &list), gather(step.values, &list));
         let query_heads = reading.readers(i).map(|member| step.row(member));
-        rows.extend(query_heads.map(|row| attend_row(&keys, &values, row.query(), &list)));
+        rows.extend(query_heads.map(|row| attend_row(&keys, &values, &row, &list)));
     }
     HeadOutput::new(head, rows, &reading, Timings::default())
 }
 
-/// Computes `N = Σ e v / p` and `D = Σ e / p` of one query head, from keys `[listed, head_dim]` and
-/// values `[listed, value_dim]`.
-fn attend_row(keys: &Array2<f64>, values: &Array2<f64>, query: &[f32], list: &List) -> RowSums {
-    let query: Array1<f64> = query.iter().map(|&q| f64::from(q)).collect();
-    let logits = keys.dot(&query);
-    let shift = logits.fold(f64::NEG_INFINITY, |a, &b| a.max(b));
+/// Computes `N = Σ e v / p` and `D = e^sink + Σ e / p` of one query head, from keys
+/// `[listed, head_dim]` and values `[listed, value_dim]`.
+fn attend_row(keys: &Array2<f64>, values: &Array2<f64>, row: &Row<'_>, list: &List) -> RowSums {
+    let query: Array1<f64> = row.query().iter().map(|&q| f64::from(q)).collect();
+    let mut logits = keys.dot(&query);
+    if let Some(cap) = row.form().soft_cap.map(f64::from) {
+        logits.mapv_inplace(|logit| cap * (logit / cap).tanh());
+    }
+    let sink = row.sink_logit().map_or(f64::NEG_INFINITY, f64::from);
+    let shift = logits.fold(sink, |a, &b| a.max(b));
     let p: Array1<f64> = list.probabilities.iter().map(|&p| f64::from(p)).collect();
     let weights = logits.mapv(|logit| (logit - shift).exp()) / p;
     let numerator = (values * &weights.view().insert_axis(Axis(1))).sum_axis(Axis(0));
+    let denominator = (sink - shift).exp() + weights.sum();
     RowSums {
-        sums: Softmax::from_sums(shift, weights.sum(), numerator.to_vec()),
+        sums: Softmax::from_sums(shift, denominator, numerator.to_vec()),
         logits: logits.to_vec(),
     }
 }

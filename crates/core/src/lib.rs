@@ -9,7 +9,7 @@
 //!
 //! Attention over a token list is `N^/D^`, with `N^ = Σ e v / p` and `D^ = Σ e / p` over its
 //! tokens, where `e = exp(scale · q·k)` and `p` is the token's inclusion probability, which is 1
-//! for picks.
+//! for picks. A model may cap logits, and may add attention sinks to `D`; see [`SoftmaxForm`].
 //!
 //! The modules, lower ones first, are [`step`] (tokens, rows, picks), [`sample`] (statistics of
 //! samples), [`promise`], [`plugin`] (the three plug-in traits), [`pipeline`] and [`engine`]
@@ -31,6 +31,6 @@ pub use plugin::{Estimator, NewTokens, Sampler, SamplerConfig, Selector, Selecto
 pub use promise::{Certificate, Goal, Kind, Promise, Target};
 pub use sample::SampleStats;
 pub use size::{Fraction, ShareWithLeast, Size};
-pub use step::{Picks, Row, RowsView, Shape, Site, Step, TokenClass, Tokens};
+pub use step::{Picks, Row, RowsView, Shape, Site, SoftmaxForm, Step, TokenClass, Tokens};
 
 pub use {inventory, ndarray, schemars, typetag};

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use vattention_backends::{Layer, Pools, build_pipelines};
-use vattention_core::{Attention, Backend, Options, PipelineConfig, Result, Shape};
+use vattention_backends::{Cpu, Layer, Pools, build_pipelines};
+use vattention_core::{Attention, Backend, Options, PipelineConfig, Result, Shape, SoftmaxForm};
 
 use crate::executor::GpuExecutor;
 use crate::routine::Routines;
@@ -13,19 +13,22 @@ const NAME: &str = "cuda";
 const SUMMARY: &str = "an NVIDIA GPU; parts without kernels run on the CPU";
 
 /// The backend over a device. Selectors and samplers without kernels run on `options.threads`
-/// threads of the host.
+/// threads of the host. The kernels have neither soft caps nor attention sinks: sequences with one
+/// of them run on the backend `cpu`.
 #[derive(Debug)]
 pub struct Gpu<D: Device> {
     device: D,
     pools: Pools,
     routines: Routines<D>,
+    /// Backend of sequences whose softmax the kernels do not compute.
+    host: Cpu,
 }
 
 impl<D: Device> Gpu<D> {
     /// Returns a backend that uses this device.
     pub fn new(device: D) -> Self {
-        let (pools, routines) = Default::default();
-        Self { device, pools, routines }
+        let (pools, routines, host) = Default::default();
+        Self { device, pools, routines, host }
     }
 }
 
@@ -45,6 +48,9 @@ impl<D: Device> Backend for Gpu<D> {
         shape: Shape,
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
+        if options.softmax_form() != SoftmaxForm::default() {
+            return self.host.start(pipeline, layer, shape, options);
+        }
         let workers = self.pools.workers(NAME, options.threads)?;
         let pipelines = build_pipelines(pipeline, layer, shape, options)?;
         let executor =

@@ -8,7 +8,8 @@
 //! - `"selectors"`: the scores of the last selector that ranked the tokens, scaled to logits
 //!   (`pilot.rs`).
 //!
-//! The index also stores the norms of the values. Token `i`, if it is not picked, has the size
+//! If the layer caps logits, so are the predictions. The index also stores the norms of the values.
+//! Token `i`, if it is not picked, has the size
 //!
 //! `size_i = e^(s^_i + x_i) √(|v_i|²/m² + 1) / Σ e^s^`.
 //!

@@ -4,7 +4,8 @@
 use serde::Deserialize;
 use vattention_core::ndarray::{Array3, ArrayView3};
 use vattention_core::{
-    NewTokens, Picks, Selector, SelectorConfig, Shape, Site, Step, Tokens, plugin::PromptQueries,
+    NewTokens, Picks, Selector, SelectorConfig, Shape, Site, SoftmaxForm, Step, Tokens,
+    plugin::PromptQueries,
 };
 
 use vattention_index::clusters::Clusters;
@@ -81,7 +82,13 @@ impl GoldenHead {
         .unwrap();
         let queries: ArrayView3<'_, f32> = queries.view();
         let NewTokens { keys, values, .. } = begin;
-        selector.observe(&PromptQueries { site: &site, queries, keys, values });
+        selector.observe(&PromptQueries {
+            site: &site,
+            queries,
+            keys,
+            values,
+            form: SoftmaxForm::default(),
+        });
         selector.append(&part(self.prompt_tokens, self.keys.len()));
     }
 
@@ -90,7 +97,15 @@ impl GoldenHead {
         let (site, keys, queries) = (self.site(), self.keys.concat(), self.queries.concat());
         let visible = self.keys.len();
         let keys = Tokens::new(&keys, visible, site.shape.head_dim);
-        let step = Step { site: &site, queries: &queries, keys, values: keys, visible, step: 0 };
+        let step = Step {
+            site: &site,
+            queries: &queries,
+            keys,
+            values: keys,
+            visible,
+            step: 0,
+            form: SoftmaxForm::default(),
+        };
         let picked = |row| {
             let mut picks = Picks::new(visible);
             picks.take_all(taken.iter().copied());

@@ -56,6 +56,7 @@ use vattention_core::{
 };
 
 use crate::index_scope::{IndexScope, counted_members};
+use crate::predicted_logits::take_top_predicted;
 use vattention_index::{LabelBits, Labels, Rounding, Term};
 
 /// Tokens with the largest scores over a few quantised channels of their keys.
@@ -206,7 +207,8 @@ impl Selector for DoubleSparsitySelector {
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        picks.take_top(self.size.to_tokens(row.visible()), &self.scores(row));
+        let size = self.size.to_tokens(row.visible());
+        take_top_predicted(row, picks, size, self.score, &self.scores(row));
     }
 }
 

@@ -204,9 +204,9 @@ impl Selector for FastgenSelector {
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let kept = self.kept.tokens().to_vec();
         let (mut mass, mut rows) = (vec![0.0; kept.len()], 0.0);
-        for_each_row(prompt, usize::MAX, &kept, |_, weights| {
-            self.received.add(weights.iter().copied());
-            mass.iter_mut().zip(weights).for_each(|(mass, &weight)| *mass += f64::from(weight));
+        for_each_row(prompt, usize::MAX, &kept, |row| {
+            self.received.add(row.weights.iter().copied());
+            mass.iter_mut().zip(row.weights).for_each(|(mass, &weight)| *mass += f64::from(weight));
             rows += 1.0;
         });
         self.max_visible = self.max_visible.max(prompt.keys.len());

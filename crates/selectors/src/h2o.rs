@@ -119,8 +119,8 @@ impl Selector for H2oSelector {
 
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let kept = self.kept.tokens().to_vec();
-        for_each_row(prompt, usize::MAX, &kept, |_, weights| {
-            self.received.add(weights.iter().copied());
+        for_each_row(prompt, usize::MAX, &kept, |row| {
+            self.received.add(row.weights.iter().copied());
         });
         self.evict(prompt.keys.len());
     }

@@ -111,9 +111,9 @@ impl Selector for InfLlmSelector {
 
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let tokens: Vec<u32> = (0..prompt.keys.len() as u32).collect();
-        for_each_row(prompt, usize::MAX, &tokens, |position, weights| {
-            let near = (position + 1).saturating_sub(self.window);
-            for (token, &weight) in weights.iter().enumerate().skip(near) {
+        for_each_row(prompt, usize::MAX, &tokens, |row| {
+            let near = (row.position + 1).saturating_sub(self.window);
+            for (token, &weight) in row.weights.iter().enumerate().skip(near) {
                 self.blocks.attend(token, round_weight(weight));
             }
         });

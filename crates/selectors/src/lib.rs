@@ -20,6 +20,7 @@ mod network;
 mod oracle_top_k;
 mod oracle_top_p;
 mod pq_cache;
+mod predicted_logits;
 mod prompt_attention;
 mod quest;
 mod received_attention;

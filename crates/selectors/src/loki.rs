@@ -42,6 +42,7 @@ use vattention_core::{
     register, step::Score, typetag,
 };
 
+use crate::predicted_logits::take_top_predicted;
 use vattention_index::Columns;
 
 /// Tokens with the largest scores over the first principal components of the keys.
@@ -140,7 +141,8 @@ impl Selector for LokiSelector {
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        picks.take_top(self.size.to_tokens(row.visible()), &self.scores(row));
+        let size = self.size.to_tokens(row.visible());
+        take_top_predicted(row, picks, size, self.score, &self.scores(row));
     }
 }
 

@@ -4,7 +4,8 @@
 //! The selector picks tokens by falling attention until their share exceeds `mass`; ties go to the
 //! lower index. The token with which the share crosses `mass` is picked, too. The share refers to
 //! the attention over the tokens that earlier selectors left (`of = "residual"`), or over all
-//! visible tokens, where tokens picked earlier count towards the share (`of = "all"`).
+//! visible tokens and an attention sink that the model has learned, where tokens picked earlier and
+//! the sink count towards the share (`of = "all"`).
 //!
 //! Cost: O(visible · head_dim) per row, because every key is read, and a sort of the tokens whose
 //! share is close to the smallest picked one.
@@ -22,14 +23,11 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Fraction, Picks, Result, Row, Selector, SelectorConfig, Site,
-    plugin::Tunable,
-    register,
-    step::{Score, sum},
-    typetag,
+    Fraction, Picks, Result, Row, Selector, SelectorConfig, Site, plugin::Tunable, register,
+    step::Score, typetag,
 };
 
-use crate::top_p::{TopP, attention_shares};
+use crate::top_p::{AttentionShares, TopP};
 
 /// The fewest tokens that hold more than `mass` of the attention.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -81,19 +79,21 @@ impl Selector for OracleTopP {
             MassScope::Residual => picks.residual().collect(),
             MassScope::All => (0..row.visible()).collect(),
         };
-        let shares = attention_shares(row, self.score, |row| {
+        // An attention sink counts like a token that was picked earlier.
+        let sinks_count = self.of == MassScope::All;
+        let shares = AttentionShares::new(row, self.score, sinks_count, |row| {
             let all = row.scores(Score::Head);
             tokens.iter().map(|&token| all[token]).collect()
         });
         // Computed only if a sampler needs scores.
-        let mut scored = tokens.iter().zip(&shares).peekable();
+        let mut scored = tokens.iter().zip(&shares.tokens).peekable();
         picks.set_scores((0..row.visible()).map(|token| {
             let share = scored.next_if(|(other, _)| **other == token);
             share.map_or(f32::MIN, |(_, share)| share.max(f64::MIN_POSITIVE).ln() as f32)
         }));
-        let enough = self.mass.get() * sum(&shares);
-        let (mut left, mut shares_left, mut covered) = (Vec::new(), Vec::new(), 0.0);
-        for (token, share) in tokens.into_iter().zip(shares) {
+        let enough = self.mass.get() * shares.total();
+        let (mut left, mut shares_left, mut covered) = (Vec::new(), Vec::new(), shares.sinks);
+        for (token, share) in tokens.into_iter().zip(shares.tokens) {
             if picks.contains(token) {
                 covered += share;
             } else {

@@ -216,12 +216,14 @@ impl PqCacheSelector {
         (0..parts).map(codebook).collect()
     }
 
-    /// Computes the scores of the visible tokens for the row's own query.
+    /// Computes the logits of the visible tokens for the row's own query, as the codes predict
+    /// them.
     fn logits(&self, row: &Row<'_>) -> Vec<f32> {
         match &self.index {
             PqIndex::Codes(codebooks, codes) if row.visible() >= self.config.min_tokens() => {
                 let mut scores = vec![0.0; row.visible()];
                 codes.add_scores(&tables(codebooks, row.query()), &mut scores);
+                row.form().cap(&mut scores);
                 scores
             }
             _ => row.scores(Score::Head).into_owned(),

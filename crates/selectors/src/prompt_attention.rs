@@ -2,9 +2,20 @@
 
 use vattention_core::plugin::PromptQueries;
 
+/// Attention of one query head and one query of a prompt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PromptRow<'a> {
+    /// Position of the query.
+    pub(crate) position: usize,
+    /// Attention weight of each token.
+    pub(crate) weights: &'a [f32],
+    /// Attention weight of the attention sink, with which the weights sum to 1; 0 if there is none.
+    pub(crate) sink: f64,
+}
+
 /// Visits the last `queries` queries of a prompt in order, and for each query all members of the
-/// group. Calls `visit` with the position of the query and the softmax of its logits over those of
-/// the ascending `tokens` that are not after this position.
+/// group. Calls `visit` with the softmax of the query's logits over those of the ascending `tokens`
+/// that are not after its position, and over the attention sink.
 ///
 /// Query `i` of `P` belongs to token `len − P + i` and sees the tokens up to and including its own.
 /// O(queries · group · len · head_dim).
@@ -12,7 +23,7 @@ pub(crate) fn for_each_row(
     prompt: &PromptQueries<'_>,
     queries: usize,
     tokens: &[u32],
-    mut visit: impl FnMut(usize, &[f32]),
+    mut visit: impl FnMut(PromptRow<'_>),
 ) {
     let (members, count, _) = prompt.queries.dim();
     let len = prompt.keys.len();
@@ -25,16 +36,19 @@ pub(crate) fn for_each_row(
             prompt.keys.dots(0..position + 1, &query, &mut logits[..=position]);
             weights.clear();
             weights.extend(visible.iter().map(|&token| logits[token as usize]));
-            softmax(&mut weights);
-            visit(position, &weights);
+            prompt.form.cap(&mut weights);
+            let sink = softmax(&mut weights, prompt.form.sink_logit(member));
+            visit(PromptRow { position, weights: &weights, sink });
         }
     }
 }
 
-/// Turns logits into weights that sum to 1.
-fn softmax(logits: &mut [f32]) {
-    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0.0;
+/// Turns logits into weights that sum to 1 with the weight of the attention sink, which is
+/// returned.
+fn softmax(logits: &mut [f32], sink: Option<f32>) -> f64 {
+    let most = logits.iter().copied().fold(sink.unwrap_or(f32::NEG_INFINITY), f32::max);
+    let sink = sink.map_or(0.0, |sink| f64::from(libm::expf(sink - most)));
+    let mut sum = sink;
     for logit in &mut *logits {
         *logit = libm::expf(*logit - most);
         sum += f64::from(*logit);
@@ -42,6 +56,7 @@ fn softmax(logits: &mut [f32]) {
     for weight in logits {
         *weight = (f64::from(*weight) / sum) as f32;
     }
+    if sink > 0.0 { sink / sum } else { 0.0 }
 }
 
 /// Rounds a weight to 12 significant bits.
@@ -60,7 +75,9 @@ pub(crate) mod testing {
     use serde::Deserialize;
     use vattention_core::ndarray::{Array3, ArrayView3, s};
     use vattention_core::plugin::{AttentionWeights, PromptQueries};
-    use vattention_core::{NewTokens, Picks, Selector, Shape, Site, Step, TokenClass, Tokens};
+    use vattention_core::{
+        NewTokens, Picks, Selector, Shape, Site, SoftmaxForm, Step, TokenClass, Tokens,
+    };
     use vattention_testkit::Head;
 
     /// Number of query heads of a [`Head`].
@@ -82,7 +99,7 @@ pub(crate) mod testing {
         queries: ArrayView3<'a, f32>,
     ) -> PromptQueries<'a> {
         let NewTokens { keys, values, .. } = head.part(0..tokens);
-        PromptQueries { site: head.site(), queries, keys, values }
+        PromptQueries { site: head.site(), queries, keys, values, form: SoftmaxForm::default() }
     }
 
     /// Returns the picks of a selector among the head's first `visible` tokens.
@@ -98,7 +115,8 @@ pub(crate) mod testing {
         let all: Vec<u32> = (0..step.visible as u32).collect();
         for row in step.rows() {
             let weights: Vec<f32> = (0..step.visible).map(|t| row.logit(t).exp()).collect();
-            selector.feedback(&row, &AttentionWeights { tokens: &all, weights: &weights });
+            selector
+                .feedback(&row, &AttentionWeights { tokens: &all, weights: &weights, sink: 0.0 });
         }
     }
 
@@ -166,13 +184,22 @@ pub(crate) mod testing {
             queries: prompt_queries,
             keys,
             values: keys,
+            form: SoftmaxForm::default(),
         });
         for (i, kept) in stream.kept.iter().enumerate() {
             let visible = stream.prompt + i;
             let keys = tokens(0, visible);
             let query = queries.slice(s![.., last + i.max(1) - 1, ..]).to_owned();
             let queries = query.as_slice().unwrap();
-            let step = Step { site: &site, queries, keys, values: keys, visible, step: 0 };
+            let step = Step {
+                site: &site,
+                queries,
+                keys,
+                values: keys,
+                visible,
+                step: 0,
+                form: SoftmaxForm::default(),
+            };
             if i > 0 {
                 selector.append(&new(visible - 1, visible));
                 read_all(selector, &step);
@@ -188,7 +215,7 @@ pub(crate) mod testing {
 mod tests {
     use super::*;
     use vattention_core::ndarray::Array3;
-    use vattention_core::{Shape, Site, Tokens};
+    use vattention_core::{Shape, Site, SoftmaxForm, Tokens};
 
     #[test]
     fn each_query_sees_the_tokens_up_to_itself() {
@@ -199,10 +226,17 @@ mod tests {
         // Three queries of two members: the first member's are zero, the second's prefer large
         // keys.
         let queries = Array3::from_shape_fn((2, 3, 1), |(member, _, _)| member as f32);
-        let prompt = PromptQueries { site: &site, queries: queries.view(), keys, values };
+        let prompt = PromptQueries {
+            site: &site,
+            queries: queries.view(),
+            keys,
+            values,
+            form: SoftmaxForm::default(),
+        };
         let mut rows = Vec::new();
-        for_each_row(&prompt, 2, &[0, 2, 3], |position, weights| {
-            rows.push((position, weights.to_vec()));
+        for_each_row(&prompt, 2, &[0, 2, 3], |row| {
+            rows.push((row.position, row.weights.to_vec()));
+            assert_eq!(row.sink, 0.0);
         });
         let e = [1.0, 2.0_f64.exp(), 3.0_f64.exp()].map(|e| e as f32);
         let softmax_of = |visible: usize| -> Vec<f32> {

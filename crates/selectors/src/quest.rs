@@ -47,6 +47,7 @@ use vattention_core::{
 };
 
 use crate::block_scores::expand_to_tokens;
+use crate::predicted_logits::take_top_predicted;
 use page::Page;
 use vattention_index::{LabelBits, Labels, Rounding};
 
@@ -183,10 +184,11 @@ impl Selector for QuestSelector {
         let (visible, page) = (row.visible(), self.config.page.get());
         let cut = self.cut_page(row);
         let scores = expand_to_tokens(self.bounds(row, cut.as_ref()), page, visible);
-        let left = picks.take_top(self.config.size.to_tokens(visible), &scores);
-        if let (Score::Head, Some(bound)) = (self.config.score, left) {
+        let (size, score) = (self.config.size.to_tokens(visible), self.config.score);
+        let left = take_top_predicted(row, picks, size, score, &scores);
+        if let (Score::Head, Some(bound)) = (score, left) {
             let bound = f64::from(bound) + self.slack(row, cut.as_ref());
-            picks.bound_residual((bound as f32).next_up());
+            picks.bound_residual((row.form().cap_bound(bound) as f32).next_up());
         }
     }
 }

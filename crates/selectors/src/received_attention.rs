@@ -18,15 +18,16 @@ impl ReceivedAttention {
     }
 
     /// Adds one row of attention weights, over all kept tokens or a prefix of them. The weights sum
-    /// to 1.
+    /// to 1 with the weight of the attention sink.
     pub(crate) fn add(&mut self, weights: impl Iterator<Item = f32>) {
         self.sums.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += round_weight(weight));
     }
 
-    /// Adds the weights of one row of a step, normalised to sum to 1 over the kept tokens.
+    /// Adds the weights of one row of a step, normalised to sum to 1 over the kept tokens and the
+    /// attention sink.
     pub(crate) fn add_attended(&mut self, kept: &[u32], attended: &AttentionWeights<'_>) {
         let weights = align_weights(kept, attended);
-        let sum: f64 = weights.iter().copied().map(f64::from).sum();
+        let sum = f64::from(attended.sink) + weights.iter().copied().map(f64::from).sum::<f64>();
         if sum > 0.0 {
             self.add(weights.into_iter().map(|weight| (f64::from(weight) / sum) as f32));
         }

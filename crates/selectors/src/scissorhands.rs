@@ -10,9 +10,9 @@
 //! then lies between `(1 − drop) size` and `size`. A `size` given as a share is taken of all tokens
 //! visible so far. Until the first prompt or step, everything is kept.
 //!
-//! Picks are the kept tokens that are visible. Weights are normalised over the kept tokens,
-//! whatever else was read, so that neither a sample nor other selectors change which tokens are
-//! evicted.
+//! Picks are the kept tokens that are visible. Weights are normalised over the kept tokens and the
+//! attention sink, whatever else was read, so that neither a sample nor other selectors change
+//! which tokens are evicted.
 //!
 //! Cost: O(kept) per row and step, and O(kept · history / 64) when tokens are evicted, without
 //! reading keys. The index takes `4 + history / 8` bytes per kept token. A prompt of P queries
@@ -95,6 +95,8 @@ struct ScissorhandsSelector {
     low: History,
     /// Sums of one row's weights over the query heads so far, one per kept token.
     votes: Vec<f64>,
+    /// Sum of the votes. It is computed without rounding errors if there are no attention sinks.
+    votes_sum: f64,
     members: usize,
 }
 
@@ -108,16 +110,19 @@ impl ScissorhandsSelector {
             max_visible: 0,
             low,
             votes: Vec::new(),
+            votes_sum: 0.0,
             members,
         }
     }
 
-    /// Adds the weights of one query head, over a prefix of the kept tokens. The last head ends the
-    /// row.
-    fn vote(&mut self, member: usize, weights: impl Iterator<Item = f64>) {
+    /// Adds the weights of one query head, over a prefix of the kept tokens, which sum to 1 with
+    /// the weight of the attention `sink`. The last head ends the row.
+    fn vote(&mut self, member: usize, weights: impl Iterator<Item = f64>, sink: f64) {
         if member == 0 {
             self.votes.clear();
+            self.votes_sum = 0.0;
         }
+        self.votes_sum += 1.0 - sink;
         for (i, weight) in weights.enumerate() {
             match self.votes.get_mut(i) {
                 Some(vote) => *vote += weight,
@@ -125,7 +130,7 @@ impl ScissorhandsSelector {
             }
         }
         if member + 1 == self.members {
-            let average = self.members as f64 / self.votes.len() as f64;
+            let average = self.votes_sum / self.votes.len() as f64;
             self.low.add(self.votes.iter().map(|&vote| vote < average));
         }
     }
@@ -156,8 +161,8 @@ impl Selector for ScissorhandsSelector {
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let kept = self.kept.tokens().to_vec();
         let (mut member, members) = (0, self.members);
-        for_each_row(prompt, usize::MAX, &kept, |_, weights| {
-            self.vote(member, weights.iter().copied().map(f64::from));
+        for_each_row(prompt, usize::MAX, &kept, |row| {
+            self.vote(member, row.weights.iter().copied().map(f64::from), row.sink);
             member = (member + 1) % members;
         });
         self.evict(prompt.keys.len());
@@ -166,9 +171,11 @@ impl Selector for ScissorhandsSelector {
     fn feedback(&mut self, row: &Row<'_>, attended: &AttentionWeights<'_>) {
         let visible = self.kept.before(row.visible());
         let weights = align_weights(&self.kept.tokens()[..visible], attended);
-        let sum: f64 = weights.iter().copied().map(f64::from).sum();
-        let share = |weight: f32| if sum > 0.0 { f64::from(weight) / sum } else { 0.0 };
-        self.vote(row.member(), weights.into_iter().map(share));
+        let sink = f64::from(attended.sink);
+        let sum = sink + weights.iter().copied().map(f64::from).sum::<f64>();
+        let share = |weight: f64| if sum > 0.0 { weight / sum } else { 0.0 };
+        let weights = weights.into_iter().map(|weight| share(weight.into()));
+        self.vote(row.member(), weights, share(sink));
         if row.member() + 1 == self.members {
             self.evict(row.visible());
         }

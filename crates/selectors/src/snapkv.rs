@@ -113,8 +113,11 @@ impl SnapkvSelector {
     /// Returns the votes of a prompt's last queries for the first `old` kept tokens, `[old]`.
     fn count_votes(&self, prompt: &PromptQueries<'_>, old: usize) -> Vec<f64> {
         let mut votes = vec![0.0; old];
-        for_each_row(prompt, self.config.window.get(), self.kept.tokens(), |_, weights| {
-            votes.iter_mut().zip(weights).for_each(|(vote, &weight)| *vote += f64::from(weight));
+        for_each_row(prompt, self.config.window.get(), self.kept.tokens(), |row| {
+            votes
+                .iter_mut()
+                .zip(row.weights)
+                .for_each(|(vote, &weight)| *vote += f64::from(weight));
         });
         votes
     }

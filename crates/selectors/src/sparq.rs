@@ -44,6 +44,7 @@ use vattention_core::{
     typetag,
 };
 
+use crate::predicted_logits::take_top_predicted;
 use vattention_index::Columns;
 
 /// Tokens with the largest scores over the channels in which the query is largest.
@@ -108,12 +109,13 @@ impl SparqSelector {
     /// Computes the scores of all query heads of the group together.
     fn group_scores(&self, row: &Row<'_>) -> Vec<f32> {
         let channels = self.largest(&magnitudes(row));
-        let logits =
-            |member: Row<'_>| self.estimate_logits(member.query(), &channels, row.visible());
+        let logits = |member: Row<'_>| {
+            let mut logits = self.estimate_logits(member.query(), &channels, row.visible());
+            member.form().cap(&mut logits);
+            normalise(&mut logits, member.sink_logit());
+            logits
+        };
         let mut head_logits: Vec<Vec<f32>> = row.members().map(logits).collect();
-        for logits in &mut head_logits {
-            normalise(logits);
-        }
         let mut most = head_logits[0].clone();
         for logits in &head_logits[1..] {
             for (most, &logit) in most.iter_mut().zip(logits) {
@@ -163,10 +165,13 @@ fn norm<'a>(numbers: impl Iterator<Item = &'a f32>) -> f32 {
     numbers.map(|x| x.abs()).sum()
 }
 
-/// Turns logits into the logarithms of their softmax, the same on every machine.
-fn normalise(logits: &mut [f32]) {
-    let most = largest(logits);
-    let total = sum(&exponentials(logits, most.into(), 1.0));
+/// Turns logits into the logarithms of their softmax over the tokens and the attention sink, the
+/// same on every machine.
+fn normalise(logits: &mut [f32], sink: Option<f32>) {
+    let sink = sink.unwrap_or(f32::NEG_INFINITY);
+    let most = largest(logits).max(sink);
+    let sink = libm::exp(f64::from(sink) - f64::from(most));
+    let total = sum(&exponentials(logits, most.into(), 1.0)) + sink;
     let all = most + libm::log(total) as f32;
     for logit in logits {
         *logit -= all;
@@ -191,7 +196,8 @@ impl Selector for SparqSelector {
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        picks.take_top(self.size.to_tokens(row.visible()), &self.scores(row));
+        let size = self.size.to_tokens(row.visible());
+        take_top_predicted(row, picks, size, self.score, &self.scores(row));
     }
 }
 

@@ -9,9 +9,11 @@
 //! score = exp(q·c) / Σ over the clusters  N exp(q·c)
 //! ```
 //!
-//! so that the scores of all tokens sum to 1. Clusters whose score exceeds a threshold are picked
-//! whole. The last `window` tokens of that prompt, such as a question, and all later tokens, of
-//! prompts or generated, are picked, too. Without such a prompt everything is picked.
+//! so that the scores of all tokens sum to 1. If the model has a soft cap, it applies to `q·c`; if
+//! it has learned an attention sink, the sink adds `exp(sink)` to the sum. Clusters whose score
+//! exceeds a threshold are picked whole. The last `window` tokens of that prompt, such as a
+//! question, and all later tokens, of prompts or generated, are picked, too. Without such a prompt
+//! everything is picked.
 //!
 //! # The threshold
 //! Either `threshold` is given, one number for all heads and layers, so that heads whose attention
@@ -59,7 +61,7 @@ use vattention_core::{
     register, typetag,
 };
 
-use context::Context;
+use context::{Context, HeadQuery};
 
 /// Clusters of a fixed context whose mean key has a large score, and all tokens after the context.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -217,7 +219,7 @@ impl Selector for SqueezedAttentionSelector {
         let Some(context) = &self.context else {
             return picks.take_range(0..row.visible());
         };
-        context.take(row.query(), picks);
+        context.take(&HeadQuery::from(row), picks);
         picks.take_range(context.tokens()..row.visible());
     }
 }

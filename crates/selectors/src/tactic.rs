@@ -170,12 +170,13 @@ impl Selector for TacticSelector {
         let Some(index) = &self.index else {
             return picks.take_range(0..row.visible());
         };
-        let scores = index.clusters.logits(row.query());
+        let mut scores = index.clusters.logits(row.query());
         let tokens = index.order_tokens(&scores, picks);
         let curve =
             Curve::new(tokens.len(), self.config.exact, |ranks| row.logits_of(&tokens[ranks]));
         let count = curve.count_for_mass(self.config.mass);
         picks.take_all(tokens.into_iter().take(count));
+        row.form().cap(&mut scores);
         let token_scores = || index.clusters.per_token(&scores, row.visible());
         picks.set_scores(std::iter::once_with(token_scores).flatten());
     }

@@ -8,26 +8,52 @@ use vattention_core::{
     step::{Score, exponentials, largest, sum},
 };
 
-/// Returns the attention shares of some tokens. The shares sum to 1 for each query head that
-/// counts. `logits` returns the logits of the tokens for one query head.
-pub(crate) fn attention_shares(
-    row: &Row<'_>,
-    score: Score,
-    logits: impl Fn(&Row<'_>) -> Vec<f32>,
-) -> Vec<f64> {
-    let heads = match score {
-        Score::Head => vec![logits(row)],
-        Score::Group => row.members().map(|member| logits(&member)).collect(),
-    };
-    let mut shares = vec![0.0; heads[0].len()];
-    for logits in heads {
-        let weights = exponentials(&logits, largest(&logits).into(), 1.0);
-        let total = sum(&weights);
-        for (share, weight) in shares.iter_mut().zip(weights) {
-            *share += weight / total;
+/// Attention shares of some tokens, summed over query heads.
+#[derive(Debug)]
+pub(crate) struct AttentionShares {
+    /// Share of each token.
+    pub(crate) tokens: Vec<f64>,
+    /// Share of the attention sinks; 0 if they do not count.
+    pub(crate) sinks: f64,
+}
+
+impl AttentionShares {
+    /// Computes the attention shares of some tokens, and of the attention sinks if they count. The
+    /// shares sum to 1 for each query head that counts. `logits` returns the logits of the tokens
+    /// for one query head.
+    pub(crate) fn new(
+        row: &Row<'_>,
+        score: Score,
+        sinks_count: bool,
+        logits: impl Fn(&Row<'_>) -> Vec<f32>,
+    ) -> Self {
+        let heads: Vec<Row<'_>> = match score {
+            Score::Head => vec![*row],
+            Score::Group => row.members().collect(),
+        };
+        let mut shares = Self { tokens: Vec::new(), sinks: 0.0 };
+        for head in heads {
+            let logits = logits(&head);
+            let sink = head.sink_logit().filter(|_| sinks_count);
+            let shift = f64::from(largest(&logits).max(sink.unwrap_or(f32::NEG_INFINITY)));
+            let weights = exponentials(&logits, shift, 1.0);
+            let sink = sink.map_or(0.0, |sink| (f64::from(sink) - shift).exp());
+            let total = sum(&weights) + sink;
+            shares.tokens.resize(weights.len(), 0.0);
+            for (share, weight) in shares.tokens.iter_mut().zip(weights) {
+                *share += weight / total;
+            }
+            if sink > 0.0 {
+                shares.sinks += sink / total;
+            }
         }
+        shares
     }
-    shares
+
+    /// Sum of all shares.
+    pub(crate) fn total(&self) -> f64 {
+        sum(&self.tokens) + self.sinks
+    }
 }
 
 /// Number of buckets between a power of two and the next one.

@@ -3,8 +3,8 @@
 //!
 //! The other selector, `of`, picks candidates. Candidates are picked by falling attention until
 //! their share of the candidates' attention exceeds `mass`; ties go to the lower index. Neither
-//! tokens picked by earlier selectors nor tokens left over by `of` are candidates, so that `mass`
-//! does not refer to all attention.
+//! tokens picked by earlier selectors, nor tokens left over by `of`, nor an attention sink that the
+//! model has learned are candidates, so that `mass` does not refer to all attention.
 //!
 //! Cost: that of the other selector, O(candidates · head_dim) to read their keys, and a sort of the
 //! candidates whose share is close to the smallest picked one. The authors weigh candidates by a
@@ -30,11 +30,11 @@ use vattention_core::{
     Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site,
     plugin::{AttentionWeights, PromptQueries, Tunable},
     register,
-    step::{Score, sum},
+    step::Score,
     typetag,
 };
 
-use crate::top_p::{TopP, attention_shares};
+use crate::top_p::{AttentionShares, TopP};
 
 /// Fewest tokens among another selector's picks that hold more than `mass` of the attention over
 /// these picks.
@@ -118,9 +118,9 @@ impl Selector for TwilightSelector {
         }
         let all = all.indices().into_iter().map(|token| token as usize);
         let candidates: Vec<usize> = all.filter(|&token| !picks.contains(token)).collect();
-        let shares = attention_shares(row, self.score, |row| row.logits_of(&candidates));
-        let enough = self.mass.get() * sum(&shares);
-        picks.take_all(TopP::new(&candidates, &shares, 0.0, enough).taken);
+        let shares = AttentionShares::new(row, self.score, false, |row| row.logits_of(&candidates));
+        let enough = self.mass.get() * shares.total();
+        picks.take_all(TopP::new(&candidates, &shares.tokens, 0.0, enough).taken);
     }
 }
 
@@ -308,7 +308,8 @@ mod tests {
         selector.append(&head.part(0..9));
         selector.observe(&head.prompt());
         let row = head.step(9).row(0);
-        selector.feedback(&row, &AttentionWeights { tokens: &[1, 2], weights: &[0.5, 0.5] });
+        selector
+            .feedback(&row, &AttentionWeights { tokens: &[1, 2], weights: &[0.5, 0.5], sink: 0.0 });
         let mut picks = Picks::new(9);
         selector.select(&row, &mut picks);
         assert!(picks.is_empty(), "there are no candidates");

@@ -301,6 +301,8 @@ impl Draft {
             queries: self.directions.iter().flatten().map(query).collect(),
             keys,
             values: self.values.iter().flatten().map(|&x| x as f32).collect(),
+            soft_cap: None,
+            sink_logits: None,
         }
     }
 

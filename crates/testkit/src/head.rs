@@ -6,7 +6,9 @@ use ndarray_rand::rand_distr::{Distribution, Normal, StandardNormal, StudentT};
 use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use vattention_core::ndarray::ArrayView3;
-use vattention_core::{NewTokens, Shape, Site, Step, TokenClass, Tokens, plugin::PromptQueries};
+use vattention_core::{
+    NewTokens, Shape, Site, SoftmaxForm, Step, TokenClass, Tokens, plugin::PromptQueries,
+};
 
 /// Keys, values and queries of one KV head with two query heads, and tokens of every class.
 #[derive(Clone)]
@@ -24,6 +26,8 @@ pub struct Head {
     values: Vec<f32>,
     queries: Vec<f32>,
     classes: Vec<TokenClass>,
+    /// True if the head has a soft cap and attention sinks.
+    formed: bool,
 }
 
 /// Distribution of the keys of a head.
@@ -41,6 +45,10 @@ pub enum Texture {
 
 /// Number of query heads of a [`Head`].
 const GROUP: usize = 2;
+
+/// Form of the softmax of a head [with one](Head::with_form).
+const FORM: SoftmaxForm<'static> =
+    SoftmaxForm { soft_cap: Some(4.0), sink_logits: Some(&[2.0, -1.0]) };
 
 impl Head {
     /// Creates the head that four values determine.
@@ -69,12 +77,23 @@ impl Head {
         let shape = Shape { query_heads: GROUP, kv_heads: 1, head_dim: dim, value_dim: dim };
         let site = Site { seed, sequence: 0, layer: 0, kv_head: 0, shape };
         let classes = (0..tokens).map(|_| class(rng.random_range(0..10))).collect();
-        Self { tokens, dim, seed, texture, site, keys, values, queries, classes }
+        let formed = false;
+        Self { tokens, dim, seed, texture, site, keys, values, queries, classes, formed }
     }
 
     /// Site of the head.
     pub fn site(&self) -> &Site {
         &self.site
+    }
+
+    /// Returns the head with a soft cap and attention sinks.
+    #[must_use]
+    pub fn with_form(&self) -> Self {
+        Self { formed: true, ..self.clone() }
+    }
+
+    fn form(&self) -> SoftmaxForm<'static> {
+        if self.formed { FORM } else { SoftmaxForm::default() }
     }
 
     /// Returns a head of the first `tokens` tokens.
@@ -92,7 +111,7 @@ impl Head {
     pub fn step(&self, visible: usize) -> Step<'_> {
         let NewTokens { keys, values, .. } = self.part(0..self.tokens);
         let (site, queries) = (&self.site, &self.queries);
-        Step { site, queries, keys, values, visible, step: 0 }
+        Step { site, queries, keys, values, visible, step: 0, form: self.form() }
     }
 
     /// Queries of the newest token, as those of a prompt that was processed elsewhere.
@@ -100,7 +119,7 @@ impl Head {
         let NewTokens { keys, values, .. } = self.part(0..self.tokens);
         let queries = ArrayView3::from_shape((GROUP, 1, self.dim), &self.queries)
             .expect("a head has a query for each member of its group");
-        PromptQueries { site: &self.site, queries, keys, values }
+        PromptQueries { site: &self.site, queries, keys, values, form: self.form() }
     }
 
     /// A range of tokens, in the form in which they are appended.
@@ -118,8 +137,9 @@ impl Head {
 /// Prints the four values that determine the head.
 impl std::fmt::Debug for Head {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { tokens, dim, seed, texture, .. } = self;
-        write!(f, "Head::new({tokens}, {dim}, {seed}, Texture::{texture:?})")
+        let Self { tokens, dim, seed, texture, formed, .. } = self;
+        let form = if *formed { ".with_form()" } else { "" };
+        write!(f, "Head::new({tokens}, {dim}, {seed}, Texture::{texture:?}){form}")
     }
 }
 

@@ -1,6 +1,6 @@
 //! Queries, keys and values of one KV head.
 
-use vattention_core::{Shape, Site, Step, Tokens};
+use vattention_core::{Shape, Site, SoftmaxForm, Step, Tokens};
 
 /// Number of elements of a value.
 pub const VALUE_DIM: usize = 8;
@@ -18,6 +18,10 @@ pub struct HeadData {
     pub keys: Vec<f32>,
     /// `[tokens · VALUE_DIM]`
     pub values: Vec<f32>,
+    /// Cap of the logits.
+    pub soft_cap: Option<f32>,
+    /// Logits of the attention sinks, `[group]`.
+    pub sink_logits: Option<Vec<f32>>,
 }
 
 impl HeadData {
@@ -34,6 +38,11 @@ impl HeadData {
         }
     }
 
+    /// Form of the softmax of the head.
+    pub fn form(&self) -> SoftmaxForm<'_> {
+        SoftmaxForm { soft_cap: self.soft_cap, sink_logits: self.sink_logits.as_deref() }
+    }
+
     /// Step in which all tokens are visible.
     pub(crate) fn step<'a>(&'a self, site: &'a Site) -> Step<'a> {
         Step {
@@ -43,6 +52,7 @@ impl HeadData {
             values: Tokens::new(&self.values, self.tokens(), VALUE_DIM),
             visible: self.tokens(),
             step: 0,
+            form: self.form(),
         }
     }
 }

@@ -114,7 +114,7 @@ pub fn forks(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     other_fork.append(&other.part(middle..head.tokens));
     other_fork.observe(&other.prompt());
     for row in other.step(head.tokens).rows() {
-        other_fork.feedback(&row, &AttentionWeights { tokens: &[0], weights: &[1.0] });
+        other_fork.feedback(&row, &AttentionWeights { tokens: &[0], weights: &[1.0], sink: 0.0 });
     }
     let when = "in the original, after a fork got other tokens";
     same(&expected, &all_picks(&*original, head), when)

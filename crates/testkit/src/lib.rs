@@ -60,6 +60,7 @@ pub mod adversarial;
 pub mod estimator_laws;
 mod head;
 mod head_data;
+mod head_form;
 pub mod laws;
 pub mod promises;
 mod run;
@@ -67,6 +68,7 @@ pub mod sampler_laws;
 
 pub use estimator_laws::EstimatorLaw;
 pub use head::{Head, Texture, heads};
+pub use head_form::HeadForm;
 pub use laws::{LAWS, Law, Verdict};
 pub use run::{run, run_estimator, run_sampler};
 pub use sampler_laws::SamplerLaw;

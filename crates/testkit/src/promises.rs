@@ -14,15 +14,17 @@ use rand_chacha::ChaCha8Rng;
 use statrs::function::beta::beta_reg;
 use vattention_core::ndarray::ArrayView3;
 use vattention_core::{
-    Certificate, Kind, NewTokens, Pipeline, PipelineConfig, RowReport, Site, Step, Target,
+    Certificate, Kind, NewTokens, Pipeline, PipelineConfig, Row, RowReport, Site, Step, Target,
     TokenClass,
-    pipeline::{Choice, Read, Reading},
+    pipeline::{Choice, List, Read, Reading},
     plugin::{AttentionWeights, PromptQueries},
     promise::{Assumption, Assumptions},
+    step::Softmax,
 };
 
 use crate::adversarial::AdversarialHead;
 pub use crate::head_data::{HeadData, VALUE_DIM};
+use crate::head_form::{HeadForm, logits};
 use crate::laws::{Verdict, ensure};
 
 /// Number of tokens of each head.
@@ -66,6 +68,8 @@ pub enum PromiseHead {
     TwoPoint,
     /// A population of heads that is designed to break a promise.
     Adversary(AdversarialHead),
+    /// Another kind of head, with a soft cap or attention sinks.
+    Formed(&'static PromiseHead, HeadForm),
 }
 
 /// Values in one direction: 1, with the opposite sign after each change, plus a constant.
@@ -240,11 +244,13 @@ pub struct PromiseTrials {
 struct ExactAttention {
     /// `e` of each token, relative to the largest.
     e: Vec<f64>,
+    /// `e` of the attention sink; 0 without a sink.
+    sink: f64,
     sums: OutputSums,
 }
 
 /// Sums `Σ e v / p` and `Σ e / p` over tokens.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct OutputSums {
     numerator: [f64; VALUE_DIM],
     denominator: f64,
@@ -408,6 +414,7 @@ impl PromiseHead {
     /// Assumption that this kind of head violates unless selectors prevent it, and the reason.
     fn hazard(self) -> Option<(Assumption, &'static str)> {
         match self {
+            Self::Formed(head, _) => head.hazard(),
             Self::Needle => Some((
                 Assumption::TailSeen,
                 "eight tokens hold half of the attention, and a sample that misses them does not \
@@ -448,7 +455,9 @@ impl PromiseHead {
             Self::Needle if token.is_multiple_of(TOKENS / 8) => 6.1 + 0.3 * normal,
             Self::TwoPoint if token % 50 < 3 => 2.8,
             Self::Needle | Self::TwoPoint => 0.3 * normal,
-            Self::Adversary(_) => unreachable!("an adversary generates its own logits"),
+            Self::Adversary(_) | Self::Formed(..) => {
+                unreachable!("these heads have logits of their own")
+            }
             Self::Pareto(index) => {
                 Pareto::new(1.0, index).expect("a positive index").sample(rng).ln()
             }
@@ -535,19 +544,33 @@ impl PromiseHead {
 
     /// Seeds of the heads of a kind on which promises are tested.
     fn seeds(self) -> Range<u32> {
-        if matches!(self, Self::Adversary(_)) { 0..8 } else { 1..2 }
+        match self {
+            Self::Adversary(_) => 0..8,
+            Self::Formed(head, _) => head.seeds(),
+            _ => 1..2,
+        }
     }
 
     /// Generates a head with two query heads, 4 elements and [`TOKENS`] tokens, or the head of an
     /// adversary's population with this seed.
     pub fn data(self, seed: u32) -> HeadData {
-        if let Self::Adversary(head) = self {
-            return AdversarialHead { seed: seed.into(), ..head }.data();
+        match self {
+            Self::Adversary(head) => return AdversarialHead { seed: seed.into(), ..head }.data(),
+            Self::Formed(head, form) => return form.apply(head.data(seed)),
+            _ => {}
         }
         let (keys, values) = self.rows();
         let query = self.query();
         let queries = vec![query, 0.0, query, 0.0, 0.0, query, 0.0, query];
-        HeadData { group: GROUP, head_dim: 4, queries, keys, values }
+        HeadData {
+            group: GROUP,
+            head_dim: 4,
+            queries,
+            keys,
+            values,
+            soft_cap: None,
+            sink_logits: None,
+        }
     }
 }
 
@@ -567,9 +590,7 @@ impl PromiseTrials {
         pipeline.append(&new).expect("the tokens fit");
         teach(&mut pipeline, &head);
         let choice = pipeline.choose(&step);
-        let exact = (0..head.group)
-            .map(|member| ExactAttention::new(&step, &head.values, member))
-            .collect();
+        let exact = (0..head.group).map(|member| ExactAttention::new(&head, member)).collect();
         let (tail_is_hidden, narrowing, successive) = (false, 1.0, false);
         Self { head, exact, pipeline, choice, tail_is_hidden, narrowing, successive }
     }
@@ -677,26 +698,33 @@ fn teach(pipeline: &mut Pipeline, head: &HeadData) {
     let queries = ArrayView3::from_shape((head.group, 1, head.head_dim), &head.queries)
         .expect("a head has a query for each member of its group");
     let (keys, values) = (step.keys, step.values);
-    pipeline.observe(&PromptQueries { site: &site, queries, keys, values });
+    pipeline.observe(&PromptQueries { site: &site, queries, keys, values, form: step.form });
     if pipeline.needs_feedback() {
         let reading = pipeline.read(&step).expect("the selectors have observed a prompt");
         for row in step.rows() {
             let list = reading.list(row.member());
-            let weights = attention(&list.indices, &list.probabilities, |token| row.logit(token));
-            let attended = AttentionWeights { tokens: &list.indices, weights: &weights };
+            let (weights, sink) = attention(&row, &list);
+            let attended = AttentionWeights { tokens: &list.indices, weights: &weights, sink };
             pipeline.feedback(&row, &attended);
         }
     }
     pipeline.set_sequence(sequence);
 }
 
-/// Attention weights `e / D^` of tokens that were read with these inclusion probabilities.
-fn attention(tokens: &[u32], probabilities: &[f32], logit: impl Fn(usize) -> f32) -> Vec<f32> {
-    let logits: Vec<f64> = tokens.iter().map(|&token| f64::from(logit(token as usize))).collect();
-    let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let e: Vec<f64> = logits.iter().map(|logit| (logit - most).exp()).collect();
-    let sum: f64 = e.iter().zip(probabilities).map(|(e, &p)| e / f64::from(p)).sum();
-    e.iter().map(|e| (e / sum) as f32).collect()
+/// Attention weights `e / D^` of the tokens of a list, and of the attention sink.
+fn attention(row: &Row<'_>, list: &List) -> (Vec<f32>, f32) {
+    let logits = list.indices.iter().map(|&token| f64::from(row.logit(token as usize)));
+    let logits: Vec<f64> = logits.collect();
+    let mut sums = Softmax::new(0);
+    for (&logit, &p) in logits.iter().zip(&list.probabilities) {
+        sums.add(logit, 1.0 / f64::from(p), &[]);
+    }
+    if let Some(sink) = row.sink_logit() {
+        sums.add_sink(sink.into());
+    }
+    let weight = |logit: f64| (logit - sums.log_denominator()).exp() as f32;
+    let sink = row.sink_logit().map_or(0.0, |sink| weight(sink.into()));
+    (logits.into_iter().map(weight).collect(), sink)
 }
 
 /// Returns true if an error exceeds the allowed one, or is NaN.
@@ -716,17 +744,18 @@ fn allowed(certificate: &Certificate) -> f64 {
 }
 
 impl ExactAttention {
-    /// Computes the attention of a member of the group. `values` are `[TOKENS, VALUE_DIM]`.
-    fn new(step: &Step<'_>, values: &[f32], member: usize) -> Self {
-        let row = step.row(member);
-        let logits: Vec<f64> = (0..step.visible).map(|token| f64::from(row.logit(token))).collect();
+    /// Computes the attention of a member of the group.
+    fn new(head: &HeadData, member: usize) -> Self {
+        let logits = logits(head, member);
         let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let e: Vec<f64> = logits.iter().map(|logit| (logit - largest).exp()).collect();
-        let mut sums = OutputSums::default();
-        for (value, &e) in values.chunks_exact(VALUE_DIM).zip(&e) {
+        let sink = head.form().sink_logit(member);
+        let sink = sink.map_or(0.0, |sink| (f64::from(sink) - largest).exp());
+        let mut sums = OutputSums::of_sink(sink);
+        for (value, &e) in head.values.chunks_exact(VALUE_DIM).zip(&e) {
             sums.add(e, value);
         }
-        Self { e, sums }
+        Self { e, sink, sums }
     }
 
     /// Error of a reading in the target of its promise.
@@ -749,7 +778,7 @@ impl ExactAttention {
 
     /// Sums over the tokens of a token list.
     fn sums_of(&self, values: &[f32], read: &Read) -> OutputSums {
-        let mut sums = OutputSums::default();
+        let mut sums = OutputSums::of_sink(self.sink);
         for (token, p) in read.entries() {
             let token = token as usize;
             let value = &values[token * VALUE_DIM..][..VALUE_DIM];
@@ -760,6 +789,11 @@ impl ExactAttention {
 }
 
 impl OutputSums {
+    /// Sums over no tokens, for an attention sink with this weight.
+    fn of_sink(e: f64) -> Self {
+        Self { numerator: [0.0; VALUE_DIM], denominator: e }
+    }
+
     fn add(&mut self, e: f64, value: &[f32]) {
         self.denominator += e;
         self.numerator.iter_mut().zip(value).for_each(|(sum, &v)| *sum += e * f64::from(v));

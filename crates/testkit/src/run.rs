@@ -43,13 +43,18 @@ pub fn run_estimator(law: EstimatorLaw, estimator: &dyn Estimator, cases: u32) {
     on_cases(cases, &stats(), obeys);
 }
 
+/// Tests a law on heads, each of them without and with a soft cap and attention sinks.
 fn on_heads(law: impl Fn(&Head) -> Verdict, cases: u32) {
-    for head in smallest() {
+    for head in smallest().flat_map(|head| [head.with_form(), head]) {
         if let Err(broken) = law(&head) {
             panic!("{broken}\nminimal failing input: {head:?}");
         }
     }
-    on_cases(cases, &heads(MOST_TOKENS), law);
+    on_cases(cases, &heads(MOST_TOKENS), |head| {
+        law(head)?;
+        let formed = head.with_form();
+        law(&formed).map_err(|broken| format!("{broken}, on {formed:?}"))
+    });
 }
 
 fn on_cases<S: Strategy>(cases: u32, strategy: &S, law: impl Fn(&S::Value) -> Verdict) {

@@ -233,6 +233,8 @@ impl LayerRun<'_> {
         let first = if unmeasured > 0 && learns()? { 0 } else { unmeasured };
         let options = Options {
             storage: layout.storage,
+            soft_cap: layer.soft_cap,
+            sink_logits: layer.sink_logits.as_deref().map(Into::into),
             first_step: first as u32,
             // The pipeline's own selection is measured, even where reading everything is faster.
             fall_back: FallBack::Never,

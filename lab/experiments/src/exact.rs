@@ -18,17 +18,17 @@ impl Exact {
     /// Computes exact attention of a layer's last `queries` queries, in (query, query head) order,
     /// with queries multiplied by `scale`.
     pub fn rows(layer: &TraceLayer, shape: &Shape, scale: f32, queries: usize) -> Vec<Self> {
-        Self::rows_with(layer, shape, scale, queries, |exact, _| exact)
+        Self::rows_with(layer, shape, scale, queries, |exact, _, _| exact)
     }
 
-    /// Maps exact attention and the attention weights `e / D`, `[visible]`, of each of these rows
-    /// by `row`.
+    /// Maps exact attention, the attention weights `e / D`, `[visible]`, and the weight of the
+    /// attention sink, 0 without a sink, of each of these rows by `row`.
     pub(crate) fn rows_with<T: Clone>(
         layer: &TraceLayer,
         shape: &Shape,
         scale: f32,
         queries: usize,
-        row: impl Fn(Self, ArrayView1<'_, f64>) -> T,
+        row: impl Fn(Self, ArrayView1<'_, f64>, f64) -> T,
     ) -> Vec<T> {
         let (heads, all, _) = layer.queries.dim();
         let mut rows = vec![None; heads * queries];
@@ -42,8 +42,14 @@ impl Exact {
                     let query = layer.queries.slice(s![head, index, ..]);
                     let query = query.mapv(|q| f64::from(q) * f64::from(scale));
                     let keys = keys.slice(s![..visible, ..]);
-                    let (exact, weights) = attend(&keys, &values.view(), &query);
-                    rows[t * heads + head] = Some(row(exact, weights.view()));
+                    let mut logits = keys.dot(&query);
+                    if let Some(cap) = layer.soft_cap.map(f64::from) {
+                        logits.mapv_inplace(|logit| cap * (logit / cap).tanh());
+                    }
+                    let sink = layer.form().sink_logit(head).map_or(f64::NEG_INFINITY, f64::from);
+                    let (exact, weights) = attend(&logits, sink, &values.view());
+                    let sink = (sink - exact.log_denominator).exp();
+                    rows[t * heads + head] = Some(row(exact, weights.view(), sink));
                 }
             }
         }
@@ -51,18 +57,13 @@ impl Exact {
     }
 }
 
-/// Computes exact attention and the attention weights `[visible]` over `keys`
-/// `[visible, head_dim]`; `values` may have more rows than `keys`.
-fn attend(
-    keys: &ArrayView2<'_, f64>,
-    values: &ArrayView2<'_, f64>,
-    query: &Array1<f64>,
-) -> (Exact, Array1<f64>) {
-    let logits = keys.dot(query);
-    let shift = logits.fold(f64::NEG_INFINITY, |a, &b| a.max(b));
+/// Computes exact attention and the attention weights `[visible]` from `logits` `[visible]` and the
+/// logit of the attention sink, which is −∞ without a sink; `values` may have more rows.
+fn attend(logits: &Array1<f64>, sink: f64, values: &ArrayView2<'_, f64>) -> (Exact, Array1<f64>) {
+    let shift = logits.fold(sink, |a, &b| a.max(b));
     let weights = logits.mapv(|logit| (logit - shift).exp());
-    let denominator = weights.sum();
+    let denominator = weights.sum() + (sink - shift).exp();
     let weights = weights / denominator;
-    let output = weights.dot(&values.slice(s![..keys.nrows(), ..]));
+    let output = weights.dot(&values.slice(s![..logits.len(), ..]));
     (Exact { output, log_denominator: shift + denominator.ln() }, weights)
 }

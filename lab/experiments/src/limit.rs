@@ -64,7 +64,7 @@ pub fn compute_limits(
     let shape = layer.shape();
     let delta = promise.scope.row_delta(promise.delta.get(), shape.query_heads);
     let quantile = Quantile::new(delta, shape.value_dim);
-    let exact = Exact::rows_with(layer, &shape, scale, queries, |exact, weights| {
+    let exact = Exact::rows_with(layer, &shape, scale, queries, |exact, weights, _| {
         (exact, weights.to_owned())
     });
     let first = layer.queries.dim().1 - queries;

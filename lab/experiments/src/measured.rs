@@ -146,8 +146,8 @@ pub(crate) struct ExactRow {
 }
 
 impl ExactRow {
-    pub(crate) fn new(exact: Exact, weights: ArrayView1<'_, f64>) -> Self {
-        Self { exact, attention: ExactWeights::new(weights) }
+    pub(crate) fn new(exact: Exact, weights: ArrayView1<'_, f64>, sink: f64) -> Self {
+        Self { exact, attention: ExactWeights::new(weights, sink) }
     }
 }
 

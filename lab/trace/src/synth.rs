@@ -21,7 +21,7 @@ mod kind;
 #[cfg(test)]
 mod tests;
 
-use ndarray::Array3;
+use ndarray::{Array3, Axis, s};
 use vattention_core::Shape;
 
 use crate::{Error, Result, TraceLayer};
@@ -49,6 +49,9 @@ pub struct Synth {
     pub queries: usize,
     /// Number of prompt queries per query head, at the last positions; may be 0.
     pub prompt: usize,
+    /// Share of the attention that the learned sink of each query head holds at the last position,
+    /// on average; 0 for heads without such sinks.
+    pub sink_share: f64,
     /// Standard deviation of the elements of the mean value; 0.7 is usual.
     pub value_mean: f64,
     /// Seed: equal seeds give equal layers. Keys and values depend on neither `queries` nor
@@ -74,9 +77,14 @@ impl Synth {
             prompt: (self.prompt > 0).then(|| queries(self.prompt)),
             prompt_tokens: None,
             classes: None,
+            soft_cap: None,
+            sink_logits: None,
         };
         for kv_head in 0..kv_heads {
             HeadGenerator::new(self, kv_head).fill(&mut layer, kv_head);
+        }
+        if self.sink_share > 0.0 {
+            layer.sink_logits = Some(sink_logits(&layer, self.sink_share));
         }
         Ok(layer)
     }
@@ -97,6 +105,9 @@ impl Synth {
         if numbers > MOST_NUMBERS {
             let reason = format!("{numbers} numbers in a layer; expected at most {MOST_NUMBERS}");
             return refuse("tokens", reason);
+        }
+        if !(0.0..1.0).contains(&self.sink_share) {
+            return refuse("sink_share", format!("{}; expected 0 to below 1", self.sink_share));
         }
         if !(0.0..=1000.0).contains(&self.value_mean) {
             return refuse("value_mean", format!("{}; expected 0 to 1000", self.value_mean));
@@ -123,6 +134,22 @@ impl Synth {
         }
         Ok(())
     }
+}
+
+/// Logits of attention sinks that hold a share of the attention of the last query of each head.
+fn sink_logits(layer: &TraceLayer, share: f64) -> Vec<f32> {
+    let shape = layer.shape();
+    let scale = f64::from(shape.default_scale());
+    let last = layer.queries.dim().1 - 1;
+    let sink = |head: usize| {
+        let keys = layer.keys.index_axis(Axis(0), head / shape.group()).mapv(f64::from);
+        let query = layer.queries.slice(s![head, last, ..]).mapv(|q| scale * f64::from(q));
+        let logits = keys.dot(&query);
+        let most = logits.fold(f64::NEG_INFINITY, |most, &logit| most.max(logit));
+        let log_sum = most + logits.mapv(|logit| (logit - most).exp()).sum().ln();
+        (log_sum + (share / (1.0 - share)).ln()) as f32
+    };
+    (0..shape.query_heads).map(sink).collect()
 }
 
 fn refuse<T>(field: &'static str, reason: String) -> Result<T> {

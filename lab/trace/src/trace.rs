@@ -10,6 +10,8 @@
 //! layers.{l}.prompt   [query_heads, prompt, head_dim]  optional: queries of last prompt tokens
 //! layers.{l}.prompt_tokens i64 [1] optional: tokens of the prompt; default: all
 //! layers.{l}.classes  u8 [tokens]                      optional: 0 other, 1 punctuation, 2 special
+//! layers.{l}.soft_cap f32 [1]                          optional: cap of the logits
+//! layers.{l}.sink_logits f32 [query_heads]             optional: logits of attention sinks
 //! metadata            format = "vattention-trace/1"; scale, model, source, share (all optional)
 //! ```
 
@@ -26,7 +28,7 @@ use half::{bf16, f16};
 use memmap2::Mmap;
 use ndarray::Array3;
 use safetensors::tensor::{Dtype, SafeTensors};
-use vattention_core::{TokenClass, step::MAX_MAGNITUDE};
+use vattention_core::{SoftmaxForm, TokenClass, step::MAX_MAGNITUDE};
 
 use crate::{Error, Result};
 
@@ -128,6 +130,16 @@ impl Trace {
             prompt: layer.prompt.as_ref().map(|tensor| self.read_numbers(tensor)).transpose()?,
             prompt_tokens: self.read_prompt_tokens(layer)?,
             classes: layer.classes.as_ref().map(|tensor| self.read_classes(tensor)).transpose()?,
+            soft_cap: layer
+                .soft_cap
+                .as_ref()
+                .map(|tensor| self.read_soft_cap(tensor))
+                .transpose()?,
+            sink_logits: layer
+                .sink_logits
+                .as_ref()
+                .map(|tensor| self.read_sinks(tensor))
+                .transpose()?,
         })
     }
 
@@ -171,6 +183,26 @@ impl Trace {
                 prompt.max(1)
             )),
         }
+    }
+
+    fn read_soft_cap(&self, tensor: &StoredTensor) -> Result<f32, String> {
+        let cap = self.floats(tensor)[0];
+        let form = SoftmaxForm { soft_cap: Some(cap), ..SoftmaxForm::default() };
+        let refuse = |error| format!("tensor `{}`: {error}", tensor.name);
+        form.check(1).map_err(refuse).map(|()| cap)
+    }
+
+    fn read_sinks(&self, tensor: &StoredTensor) -> Result<Vec<f32>, String> {
+        let sinks = self.floats(tensor);
+        let form = SoftmaxForm { sink_logits: Some(&sinks), ..SoftmaxForm::default() };
+        let refuse = |error| format!("tensor `{}`: {error}", tensor.name);
+        form.check(sinks.len()).map_err(refuse)?;
+        Ok(sinks)
+    }
+
+    /// Numbers of a tensor of f32.
+    fn floats(&self, tensor: &StoredTensor) -> Vec<f32> {
+        self.bytes(tensor).as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
     }
 
     fn read_classes(&self, tensor: &StoredTensor) -> Result<Vec<TokenClass>, String> {

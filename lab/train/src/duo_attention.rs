@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use ndarray::{Array1, ArrayView1, ArrayView2, s};
 use rayon::prelude::*;
-use vattention_core::Shape;
+use vattention_core::{Shape, SoftmaxForm};
 use vattention_selectors::DuoAttention;
 use vattention_trace::TraceLayer;
 
@@ -88,7 +88,12 @@ fn sum_errors(layer: &TraceLayer, head: usize, scale: f32) -> f64 {
     let error = |(i, query): (usize, ArrayView1<'_, f32>)| {
         let visible = layer.visible_to(i);
         let (keys, values) = (keys.slice(s![..visible, ..]), values.slice(s![..visible, ..]));
-        streaming_error((&query * scale).view(), keys, values)
+        streaming_error(
+            (&query * scale).view(),
+            keys,
+            values,
+            layer.form().for_heads(head..head + 1),
+        )
     };
     layer.queries.slice(s![head, .., ..]).outer_iter().enumerate().map(error).sum()
 }
@@ -98,26 +103,31 @@ fn streaming_error(
     query: ArrayView1<'_, f32>,
     keys: ArrayView2<'_, f32>,
     values: ArrayView2<'_, f32>,
+    form: SoftmaxForm<'_>,
 ) -> f64 {
     let tokens = keys.nrows();
     if tokens <= DuoAttention::SINK + DuoAttention::RECENT {
         return 0.0;
     }
-    let logits = keys.dot(&query);
-    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut weights = logits.mapv_into(|logit| (logit - most).exp());
-    let exact = average(&weights, values);
+    let mut logits = keys.dot(&query).to_vec();
+    form.cap(&mut logits);
+    let sink = form.sink_logit(0).unwrap_or(f32::NEG_INFINITY);
+    let most = logits.iter().copied().fold(sink, f32::max);
+    let sink = (sink - most).exp();
+    let mut weights: Array1<f32> = logits.into_iter().map(|logit| (logit - most).exp()).collect();
+    let exact = average(&weights, sink, values);
     weights.slice_mut(s![DuoAttention::SINK..tokens - DuoAttention::RECENT]).fill(0.0);
-    if weights.sum() == 0.0 {
+    if weights.sum() + sink == 0.0 {
         return 1.0;
     }
     let norm = |x: &Array1<f32>| f64::from(x.dot(x)).sqrt();
-    let distance = norm(&(average(&weights, values) - &exact));
+    let distance = norm(&(average(&weights, sink, values) - &exact));
     if distance == 0.0 { 0.0 } else { (distance / norm(&exact)).min(1.0) }
 }
 
-fn average(weights: &Array1<f32>, values: ArrayView2<'_, f32>) -> Array1<f32> {
-    weights.dot(&values) / weights.sum()
+/// Average of values, weighted together with a sink of the value zero.
+fn average(weights: &Array1<f32>, sink: f32, values: ArrayView2<'_, f32>) -> Array1<f32> {
+    weights.dot(&values) / (weights.sum() + sink)
 }
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ pub(crate) fn layer_of(queries: usize, tokens: usize, seed: u64) -> TraceLayer {
         prompt: None,
         prompt_tokens: None,
         classes: None,
+        soft_cap: None,
+        sink_logits: None,
     }
 }
 

@@ -50,8 +50,10 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
     independent samples. `pickle` and `torch.save` save a cache that has read nothing but its
     prompt, and raise TypeError after later steps.
 
-    Raises ValueError for a model whose attention is not a softmax of dot products, and for a model
-    without a layer of full or sliding attention. Its use raises RuntimeError if another model
+    Soft caps of logits (Gemma 2) and attention sinks that are parameters (gpt-oss) are supported.
+
+    Raises ValueError for a model that adds a bias to its logits or caches latent vectors, and for a
+    model without a layer of full or sliding attention. Its use raises RuntimeError if another model
     filled the cache, if the model has another attention function or calls none, if two threads use
     the cache at the same time, and after an interrupted step until `reset()`.
     """
@@ -179,11 +181,6 @@ def layers_of(
 def refuse_config(config: Any) -> None:
     """Raises ValueError if the config shows that the model's attention is not supported."""
     name = type(config).__name__
-    if getattr(config, "attn_logit_softcapping", None) is not None:
-        raise ValueError(
-            f"{name} caps its logits (attn_logit_softcapping): expected attention that is a "
-            "softmax of dot products"
-        )
     if getattr(config, "kv_lora_rank", None) is not None:
         raise ValueError(
             f"{name} caches latent vectors (MLA, kv_lora_rank): expected a cache of keys and values"

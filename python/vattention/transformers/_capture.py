@@ -38,6 +38,10 @@ class CapturedLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
             "visible": np.arange(first + 1, first + self.queries + 1),
             "prompt_tokens": first,
         }
+        if call.soft_cap is not None:
+            self.captured["soft_cap"] = call.soft_cap
+        if call.sink_logits is not None:
+            self.captured["sink_logits"] = call.sink_logits.detach().float().numpy()
         return torch_attention(call)
 
 

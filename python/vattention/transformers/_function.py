@@ -5,6 +5,8 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from vattention.transformers._softmax import dense_attention
+
 NAME = "vattention"
 """Registered name of the attention function, for `attn_implementation`."""
 
@@ -14,12 +16,8 @@ HANDLE = "_vattention_layer"
 _SDPA = AttentionInterface()["sdpa"]  # type: ignore[no-untyped-call, unused-ignore]
 _SDPA_MASK = AttentionMaskInterface()["sdpa"]  # type: ignore[no-untyped-call, unused-ignore]
 
-_UNSUPPORTED = {
-    "softcap": "caps its logits",
-    "s_aux": "attends to sinks that are parameters",
-    "position_bias": "adds a bias to its logits",
-}
-"""Arguments of attention functions that a softmax of dot products does not have."""
+_UNSUPPORTED = {"position_bias": "adds a bias to its logits"}
+"""Arguments of attention functions that pipelines do not support."""
 
 
 class Call(NamedTuple):
@@ -35,6 +33,16 @@ class Call(NamedTuple):
     mask: torch.Tensor | None
     """Mask of the tokens that each query sees, `[batch, 1, queries, tokens]`."""
     options: dict[str, Any]
+
+    @property
+    def soft_cap(self) -> float | None:
+        """Cap of the logits."""
+        return self.options.get("softcap")
+
+    @property
+    def sink_logits(self) -> torch.Tensor | None:
+        """Logits of the attention sinks that are parameters, `[query_heads]`."""
+        return self.options.get("s_aux")
 
 
 class Attends(Protocol):
@@ -60,7 +68,20 @@ def attention(
 
 
 def torch_attention(call: Call) -> torch.Tensor:
-    """Computes attention as "sdpa" of `transformers` does, `[batch, queries, heads, dim]`."""
+    """Computes attention as `transformers` does, `[batch, queries, heads, dim]`.
+
+    It is that of "sdpa", which has neither soft caps nor attention sinks, or `dense_attention`.
+    """
+    if call.soft_cap is not None or call.sink_logits is not None:
+        return dense_attention(
+            call.query,
+            call.key,
+            call.value,
+            call.mask,
+            call.options.get("scaling"),
+            call.soft_cap,
+            call.sink_logits,
+        )
     output, _ = _SDPA(call.module, call.query, call.key, call.value, call.mask, **call.options)
     return cast(torch.Tensor, output)
 

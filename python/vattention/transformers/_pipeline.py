@@ -69,6 +69,8 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         self.shape = (1, 1, 1, 1)
         """Numbers of query heads and KV heads, and dimensions of keys and values."""
         self.scale: float | None = None
+        self.soft_cap: float | None = None
+        self.sink_logits: list[float] | None = None
 
     def compute(self, call: Call) -> torch.Tensor:
         refuse_attention(self.number, call)
@@ -103,7 +105,9 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
             call.key.shape[3],
             call.value.shape[3],
         )
-        self.scale = call.options.get("scaling")
+        self.scale, self.soft_cap = call.options.get("scaling"), call.soft_cap
+        sinks = call.sink_logits
+        self.sink_logits = None if sinks is None else sinks.detach().float().tolist()
         self.sequences = [self.start(number) for number in self.numbers]
         self.steps = [0] * len(self.sequences)
 
@@ -115,6 +119,8 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
             layer=self.number,
             sequence=number,
             scale=self.scale,
+            soft_cap=self.soft_cap,
+            sink_logits=self.sink_logits,
             **options,
         )
 

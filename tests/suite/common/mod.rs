@@ -72,7 +72,18 @@ pub(crate) fn trace_layer(
     values: Array3<f32>,
 ) -> TraceLayer {
     let (visible, prompt, prompt_tokens, classes) = (None, None, None, None);
-    TraceLayer { queries, keys, values, visible, prompt, prompt_tokens, classes }
+    let (soft_cap, sink_logits) = (None, None);
+    TraceLayer {
+        queries,
+        keys,
+        values,
+        visible,
+        prompt,
+        prompt_tokens,
+        classes,
+        soft_cap,
+        sink_logits,
+    }
 }
 
 /// Path of a golden file.

@@ -34,7 +34,8 @@ pub(crate) struct CpuAccumulator<'a, E: PooledElement> {
     heads: &'a QueryHeads<'a, E>,
     /// Number of tokens that a dense step would read; `None` if a dense step is ruled out.
     visible: Option<usize>,
-    /// Sums over the tokens that are read deterministically, for each query head.
+    /// Sums over the attention sink and the tokens that are read deterministically, for each query
+    /// head.
     certain: Vec<Softmax>,
     /// Number of picks that were read; `None` before they are read.
     taken: Option<usize>,
@@ -57,7 +58,7 @@ impl<'a, E: PooledElement> CpuAccumulator<'a, E> {
         Self {
             heads,
             visible: (!never_dense).then_some(visible),
-            certain: heads.empty_sums(),
+            certain: heads.initial_sums(),
             taken: None,
             certain_rows: feedback.then(|| LogitsAndNorms::new(heads.members())),
             sample: DrawnSample::new(heads),
@@ -98,7 +99,7 @@ impl<'a, E: PooledElement> CpuAccumulator<'a, E> {
 
     fn read_all(&mut self, visible: usize) {
         self.sample = DrawnSample::new(self.heads);
-        self.certain = self.heads.empty_sums();
+        self.certain = self.heads.initial_sums();
         let feedback = self.certain_rows.is_some();
         self.certain_rows = feedback.then(|| LogitsAndNorms::new(self.heads.members()));
         self.read_certain(TokenSpan::Range(0, visible));
@@ -107,7 +108,10 @@ impl<'a, E: PooledElement> CpuAccumulator<'a, E> {
     /// Reads the deterministic tokens. Their sums replace the sums of earlier calls.
     fn read_certain(&mut self, tokens: TokenSpan<'_>) {
         match &mut self.certain_rows {
-            None => self.certain = self.heads.read(tokens, None),
+            None => {
+                self.certain = self.heads.initial_sums();
+                add(&mut self.certain, &self.heads.read(tokens, None));
+            }
             Some(rows) => self.heads.read_and_record(tokens, None, &mut self.certain, rows),
         }
     }

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use vattention_core::{
-    Attention, Backend, FallBack, Options, Output, PipelineConfig, Result, Shape,
+    Attention, Backend, FallBack, Options, Output, PipelineConfig, Result, Shape, SoftmaxForm,
     engine::{BatchEntry, Timings},
     pipeline::{Choice, Reading},
 };
@@ -77,8 +77,8 @@ impl Cpu {
     /// # Errors
     /// If `head.step` has fewer keys or values than visible tokens, keys and values of different
     /// number types, rows whose dimension is not a multiple of 32 and that have no
-    /// [padding](vattention_core::Tokens::padded), or queries of another shape. Also if a selector
-    /// lacks a prompt or feedback
+    /// [padding](vattention_core::Tokens::padded), queries of another shape, or an invalid
+    /// [form of the softmax](SoftmaxForm::check). Also if a selector lacks a prompt or feedback
     /// ([`Pipeline::check_observed`](vattention_core::Pipeline::check_observed)).
     pub fn execute_step(head: &HeadInput<'_>, fall_back: FallBack) -> Result<HeadOutput> {
         head.check()?;
@@ -213,8 +213,10 @@ fn execute_over<E: PooledElement>(
     let mut fell_back = Vec::new();
     for (list, queries) in step.queries.chunks_exact(heads_per_list * head_dim).enumerate() {
         let begin = Instant::now();
+        let members = list * heads_per_list..(list + 1) * heads_per_list;
         let heads = QueryHeads::new(rows, queries, head_dim, value_dim, execution.split)
-            .with_level(execution.level);
+            .with_level(execution.level)
+            .with_softmax(step.form.for_heads(members));
         let mut accumulator =
             CpuAccumulator::new(&heads, step.visible, execution.never_dense, feedback);
         let read = pipeline.sample(step, &choice, list, &mut accumulator);
@@ -261,13 +263,16 @@ fn read_all<E: PooledElement>(
     head: &HeadInput<'_>,
     execution: ExecutionOptions,
     rows: KvRows<'_, E>,
-    members: impl Iterator<Item = usize>,
+    members: impl Iterator<Item = usize> + Clone,
 ) -> Vec<RowSums> {
     let HeadInput { pipeline, step, .. } = head;
     let Shape { head_dim, value_dim, .. } = step.site.shape;
-    let queries: Vec<f32> = members.flat_map(|member| step.row(member).query()).copied().collect();
+    let member_queries = members.clone().flat_map(|member| step.row(member).query());
+    let queries: Vec<f32> = member_queries.copied().collect();
+    let sinks: Option<Vec<f32>> = members.map(|member| step.form.sink_logit(member)).collect();
     let heads = QueryHeads::new(rows, &queries, head_dim, value_dim, execution.split)
-        .with_level(execution.level);
+        .with_level(execution.level)
+        .with_softmax(SoftmaxForm { sink_logits: sinks.as_deref(), ..step.form });
     let feedback = pipeline.needs_feedback();
     let accumulator = CpuAccumulator::new(&heads, step.visible, execution.never_dense, feedback);
     accumulator.finish(&pipeline.fall_back(step)).0

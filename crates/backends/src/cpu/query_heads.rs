@@ -3,7 +3,7 @@
 use std::f64::consts::{LN_2, LOG2_E};
 
 use rayon::prelude::*;
-use vattention_core::step::Softmax;
+use vattention_core::{SoftmaxForm, step::Softmax};
 
 use super::kernel::{
     GatheredRows, KvRows, Pass, PerRow, SimdLine, TileSums, TokenSpan, attend, gather,
@@ -26,6 +26,10 @@ pub(crate) struct QueryHeads<'a, E> {
     per_tile: usize,
     value_dim: usize,
     queries: Vec<SimdLine>,
+    /// Soft cap of logits in base 2.
+    soft_cap: Option<f32>,
+    /// Sums of each query head over no rows: those of its attention sink, if there is one.
+    initial_sums: Vec<Softmax>,
     /// True if pieces may be divided among threads.
     split: bool,
 }
@@ -65,7 +69,25 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
         let members = queries.len() / head_dim;
         let per_tile = heads_per_tile(members);
         let queries = vectors::<E>(queries, head_dim, LOG2_E as f32, per_tile, rows.key_chunks());
-        Self { level: Level::best(), rows, members, per_tile, value_dim, queries, split }
+        Self {
+            level: Level::best(),
+            rows,
+            members,
+            per_tile,
+            value_dim,
+            queries,
+            soft_cap: None,
+            initial_sums: vec![Softmax::new(value_dim); members],
+            split,
+        }
+    }
+
+    /// Returns these query heads with a form of the softmax, which has a sink for each of them or
+    /// none.
+    pub(crate) fn with_softmax(self, form: SoftmaxForm<'_>) -> Self {
+        let sums = (0..self.members).map(|head| form.empty_sums(head, self.value_dim));
+        let initial_sums = sums.collect();
+        Self { soft_cap: form.soft_cap.map(|cap| cap * LOG2_E as f32), initial_sums, ..self }
     }
 
     /// Returns these query heads with the instructions of `level`.
@@ -87,12 +109,18 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
         self.members.div_ceil(self.per_tile)
     }
 
-    /// Sums over no rows.
+    /// Sums over no rows, with attention sinks. They are to be added to once per query head.
+    pub(crate) fn initial_sums(&self) -> Vec<Softmax> {
+        self.initial_sums.clone()
+    }
+
+    /// Sums over no rows, without attention sinks.
     pub(crate) fn empty_sums(&self) -> Vec<Softmax> {
         vec![Softmax::new(self.value_dim); self.members]
     }
 
-    /// Reads rows and returns their sums. `log_weights` are the base-2 logarithms of their weights.
+    /// Reads rows and returns their sums, without attention sinks. `log_weights` are the base-2
+    /// logarithms of their weights.
     pub(crate) fn read(&self, tokens: TokenSpan<'_>, log_weights: Option<&[f32]>) -> Vec<Softmax> {
         let piece = |first| self.piece(&tokens.part(first, PIECE), first, log_weights, None);
         let firsts: Vec<usize> = (0..tokens.len()).step_by(PIECE).collect();
@@ -151,8 +179,15 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
 
     /// Pass over rows. `log_weights` are the base-2 logarithms of their weights.
     fn pass<'p>(&'p self, tokens: TokenSpan<'p>, log_weights: Option<&'p [f32]>) -> Pass<'p, E> {
-        let Self { rows, queries, members, .. } = self;
-        Pass { rows: *rows, tokens, log_weights, queries, query_heads: *members }
+        let Self { rows, queries, members, soft_cap, .. } = self;
+        Pass {
+            rows: *rows,
+            tokens,
+            log_weights,
+            queries,
+            query_heads: *members,
+            soft_cap: *soft_cap,
+        }
     }
 
     /// Reads one piece, whose weights begin at `first`, and returns its sums.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use vattention_core::{
     Estimator, Fraction, Goal, Kind, Picks, Pipeline, PipelineConfig, Promise, Result, Row,
-    SampleStats, Selector, SelectorConfig, Shape, Site, Step, Storage, Target,
+    SampleStats, Selector, SelectorConfig, Shape, Site, SoftmaxForm, Step, Storage, Target,
     plugin::{Radius, Schedule},
     promise::Assumptions,
     sample::{
@@ -31,11 +31,15 @@ struct World {
     queries: Vec<f32>,
     cache: Cache,
     tokens: usize,
+    soft_cap: Option<f32>,
+    /// Logits of the attention sinks, `[group]`.
+    sinks: Option<Vec<f32>>,
 }
 
 impl std::fmt::Debug for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}, {} tokens", self.site.shape, self.tokens)
+        let Self { site, tokens, soft_cap, sinks, .. } = self;
+        write!(f, "{:?}, {tokens} tokens, {soft_cap:?}, {sinks:?}", site.shape)
     }
 }
 
@@ -59,28 +63,30 @@ impl World {
         let room = cache.room(tokens).unwrap();
         cache.append(keys.view().into(), values.view().into(), room);
         let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
-        Self { site, queries, cache, tokens }
+        Self { site, queries, cache, tokens, soft_cap: None, sinks: None }
+    }
+
+    fn form(&self) -> SoftmaxForm<'_> {
+        SoftmaxForm { soft_cap: self.soft_cap, sink_logits: self.sinks.as_deref() }
     }
 
     fn step<'a>(&'a self, view: &'a CacheView<'a>) -> Step<'a> {
         let (keys, values) = (view.keys(), view.values());
-        let (site, queries) = (&self.site, &self.queries);
-        Step { site, queries, keys, values, visible: self.tokens, step: 0 }
+        let (site, queries, visible) = (&self.site, &self.queries, self.tokens);
+        Step { site, queries, keys, values, visible, step: 0, form: self.form() }
+    }
+
+    fn heads_over<'a, E: PooledElement>(&self, rows: KvRows<'a, E>) -> QueryHeads<'a, E> {
+        let Shape { head_dim, value_dim, .. } = self.site.shape;
+        QueryHeads::new(rows, &self.queries, head_dim, value_dim, false).with_softmax(self.form())
     }
 
     /// Calls `f` with query heads over the stored type.
     fn query_heads<T>(&self, view: &CacheView<'_>, f: impl Fn(&dyn AnyQueryHeads) -> T) -> T {
-        let Shape { head_dim, value_dim, .. } = self.site.shape;
         match AnyRows::new(view.keys(), view.values()).unwrap() {
-            AnyRows::F32(rows) => {
-                f(&QueryHeads::new(rows, &self.queries, head_dim, value_dim, false))
-            }
-            AnyRows::F16(rows) => {
-                f(&QueryHeads::new(rows, &self.queries, head_dim, value_dim, false))
-            }
-            AnyRows::Bf16(rows) => {
-                f(&QueryHeads::new(rows, &self.queries, head_dim, value_dim, false))
-            }
+            AnyRows::F32(rows) => f(&self.heads_over(rows)),
+            AnyRows::F16(rows) => f(&self.heads_over(rows)),
+            AnyRows::Bf16(rows) => f(&self.heads_over(rows)),
         }
     }
 }
@@ -335,12 +341,18 @@ fn storages() -> impl Strategy<Value = Storage> {
 
 fn worlds() -> impl Strategy<Value = World> {
     let dims = (prop_oneof![32usize..=256, Just(64), Just(128)], 1usize..=256);
-    (1usize..=16, dims, 1usize..=200, storages(), any::<u64>()).prop_map(
-        |(group, dims, tokens, storage, seed)| World::new(group, dims, tokens, storage, seed),
+    let soft_caps = prop_oneof![Just(None), (0.5_f32..50.0).prop_map(Some)];
+    let sinks = prop::option::of(prop::collection::vec(-5.0_f32..20.0, 16));
+    let forms = (soft_caps, sinks);
+    (1usize..=16, dims, 1usize..=200, storages(), any::<u64>(), forms).prop_map(
+        |(group, dims, tokens, storage, seed, (soft_cap, sinks))| {
+            let sinks = sinks.map(|sinks| sinks[..group].to_vec());
+            World { soft_cap, sinks, ..World::new(group, dims, tokens, storage, seed) }
+        },
     )
 }
 
-/// `Σ e w` and `Σ e w v` of one query head, in f64.
+/// `Σ e w` and `Σ e w v` of one query head without its sink, in f64.
 fn exact(step: &Step<'_>, member: usize, tokens: &[u32], weight: impl Fn(usize) -> f64) -> Softmax {
     let row = step.row(member);
     let mut softmax = Softmax::new(step.values.dim());
@@ -349,8 +361,10 @@ fn exact(step: &Step<'_>, member: usize, tokens: &[u32], weight: impl Fn(usize) 
     for (i, &token) in tokens.iter().enumerate() {
         step.values.copy_row(token as usize, &mut value);
         step.keys.copy_row(token as usize, &mut key);
-        let logit = key.iter().zip(row.query()).map(|(&k, &q)| f64::from(k) * f64::from(q)).sum();
-        softmax.add(logit, weight(i), &value);
+        let product: f64 =
+            key.iter().zip(row.query()).map(|(&k, &q)| f64::from(k) * f64::from(q)).sum();
+        let cap = |cap: f32| f64::from(cap) * (product / f64::from(cap)).tanh();
+        softmax.add(row.form().soft_cap.map_or(product, cap), weight(i), &value);
     }
     softmax
 }

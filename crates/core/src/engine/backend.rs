@@ -12,7 +12,7 @@ use crate::{
     Result,
     engine::{AttentionState, KeyValueRows, Selection},
     pipeline::{PipelineConfig, RowReport},
-    step::{RowsView, Shape, TokenClass},
+    step::{RowsView, Shape, SoftmaxForm, TokenClass},
 };
 
 /// An implementation of attention that owns KV caches and runs pipelines.
@@ -225,6 +225,13 @@ pub struct Options {
     pub sequence: u32,
     /// Softmax scale, by which queries are multiplied; `None` means `1 / √head_dim`.
     pub scale: Option<f32>,
+    /// Cap of the logits, from 1e-16 to 1e16: a scaled logit becomes `cap · tanh(logit / cap)`.
+    /// `None` leaves logits unchanged.
+    pub soft_cap: Option<f32>,
+    /// Logits of the attention sinks that a model has learned, `[query_heads]`; finite, neither
+    /// scaled nor capped. Each adds `e^sink` to the denominator of its query head, and nothing to
+    /// the numerator.
+    pub sink_logits: Option<Arc<[f32]>>,
     /// Number type of the stored keys and values.
     pub storage: Storage,
     /// Memory in which a device keeps keys and values.
@@ -254,6 +261,13 @@ pub struct Options {
     /// no longer be [truncated](Attention::truncate), and no step falls back to reading every
     /// token. Rows on a device are not freed.
     pub free_evicted: bool,
+}
+
+impl Options {
+    /// Form of the softmax of all query heads.
+    pub fn softmax_form(&self) -> SoftmaxForm<'_> {
+        SoftmaxForm { soft_cap: self.soft_cap, sink_logits: self.sink_logits.as_deref() }
+    }
 }
 
 /// Condition under which every token is read instead of a pipeline's choice, because that is
@@ -378,7 +392,8 @@ impl FromStr for Storage {
 pub struct Output {
     /// The attention output, `[query_heads, queries, value_dim]`.
     pub out: Array3<f32>,
-    /// `ln D^`, the estimated log-sum-exp of the visible logits, `[query_heads, queries]`.
+    /// `ln D^`, the estimated log-sum-exp of the visible logits, and of the attention sink's logit
+    /// if there is one, `[query_heads, queries]`.
     pub log_denominator: Array2<f32>,
     /// Reports of the rows, in (query, query head) order.
     pub rows: Vec<RowReport>,

@@ -334,8 +334,10 @@ impl Pipeline {
     /// statistics of samples by the reference implementation, [`ExactAccumulator`].
     ///
     /// # Errors
-    /// Returns the errors of [`check_observed`](Self::check_observed).
+    /// Returns the errors of [`check_observed`](Self::check_observed) and of
+    /// [`SoftmaxForm::check`](crate::SoftmaxForm::check).
     pub fn read(&self, step: &Step<'_>) -> Result<Reading> {
+        step.form.check(step.site.shape.group())?;
         self.check_observed(step.step)?;
         Ok(self.complete(step, &self.choose(step)))
     }

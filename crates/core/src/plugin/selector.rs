@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use crate::{
     Result,
     plugin::Tunable,
-    step::{Picks, Row, Site, TokenClass, Tokens},
+    step::{Picks, Row, Site, SoftmaxForm, TokenClass, Tokens},
 };
 
 /// Configuration of a selector, as written in a pipeline file: parameters without state.
@@ -198,6 +198,8 @@ pub struct PromptQueries<'a> {
     pub keys: Tokens<'a>,
     /// All values so far, `[tokens, value_dim]`.
     pub values: Tokens<'a>,
+    /// Soft cap of the logits, and attention sinks of the group's query heads.
+    pub form: SoftmaxForm<'a>,
 }
 
 /// Attention weights of one row over the tokens that it read.
@@ -207,4 +209,6 @@ pub struct AttentionWeights<'a> {
     pub tokens: &'a [u32],
     /// Weight `e / D^` of each token, not divided by its inclusion probability.
     pub weights: &'a [f32],
+    /// Weight `e^sink / D^` of the attention sink; 0 if there is none.
+    pub sink: f32,
 }

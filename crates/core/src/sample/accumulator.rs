@@ -9,7 +9,9 @@ use crate::{
 ///
 /// The sampler decides which tokens are read. An accumulator reads each of them once and stores the
 /// sums that the statistics need. [`ExactAccumulator`] is the reference implementation. A backend
-/// has its own accumulator, which also computes the attention output.
+/// has its own accumulator, which also computes the attention output. The
+/// [attention sink](crate::step::SoftmaxForm) of a query head counts from the beginning, once, like
+/// a picked token with the value zero ([`Row::empty_sums`]).
 ///
 /// The argument `reader` is the index of a query head among those that read the list.
 pub trait Accumulator {
@@ -84,7 +86,7 @@ pub fn compute_weighed<T: Accumulator + ?Sized>(
 #[derive(Debug)]
 pub struct ExactAccumulator<'a> {
     rows: &'a [Row<'a>],
-    /// Sums over the picked tokens, for each row.
+    /// Sums over the attention sink and the picked tokens, for each row.
     certain: Vec<Softmax>,
     /// Logits of the drawn tokens, `[rows][b]`.
     logits: Vec<Vec<f64>>,
@@ -95,10 +97,9 @@ pub struct ExactAccumulator<'a> {
 impl<'a> ExactAccumulator<'a> {
     /// Creates an accumulator for rows of one KV head, which have not read any token.
     pub fn new(rows: &'a [Row<'a>]) -> Self {
-        let dim = rows[0].values().dim();
         Self {
             rows,
-            certain: vec![Softmax::new(dim); rows.len()],
+            certain: rows.iter().map(Row::empty_sums).collect(),
             logits: vec![Vec::new(); rows.len()],
             values: Vec::new(),
         }

@@ -35,12 +35,12 @@ pub struct SampleStats {
     pub value_dim: usize,
     /// Estimate `D^` of the softmax denominator.
     pub d: f64,
-    /// Part of `D^` from the picked tokens, which is exact.
+    /// Part of `D^` from the picked tokens and the attention sink, which is exact.
     pub d_certain: f64,
     /// Norm of the estimate `N^` of the numerator.
     pub norm_n: f64,
     /// Distance `|o^ − c|` of the estimated output `o^ = N^/D^` from the output `c` of the picked
-    /// tokens. If no token is picked, `c` is 0.
+    /// tokens and the attention sink. If no token is picked, `c` is 0.
     pub drift: f64,
     /// Sample variance of `e`.
     pub var_e: f64,
@@ -70,7 +70,7 @@ pub struct Sample<'a> {
     pub e: &'a [f64],
     /// Values of the drawn tokens, `[b · value_dim]`.
     pub values: &'a [f32],
-    /// Sums over the picked tokens, relative to the shift of `e`.
+    /// Sums over the picked tokens and the attention sink, relative to the shift of `e`.
     pub certain: &'a Softmax,
     /// Number of tokens in the residual.
     pub n_s: usize,
@@ -91,7 +91,7 @@ pub struct Moments {
     pub value_dim: usize,
     /// Estimate `D^` of the softmax denominator.
     pub d: f64,
-    /// Part of `D^` from the picked tokens.
+    /// Part of `D^` from the picked tokens and the attention sink.
     pub d_certain: f64,
     /// `|N^|²`.
     pub norm_n_squared: f64,

@@ -22,7 +22,7 @@ pub struct WeightedEstimates {
     pub value_dim: usize,
     /// Estimate `D^` of the softmax denominator.
     pub d: f64,
-    /// Part of `D^` from the picked tokens.
+    /// Part of `D^` from the picked tokens and the attention sink.
     pub d_certain: f64,
     /// `|o^|²` of the estimated output `o^ = N^/D^`.
     pub out_squared: f64,

@@ -49,7 +49,9 @@ impl Picks {
     }
 
     /// Provides the scores of the visible tokens, `[visible]`, where larger is better. Samplers may
-    /// draw unpicked tokens by these scores. Scores of picked tokens are not used.
+    /// draw unpicked tokens by these scores. Scores of picked tokens are not used. Scores that
+    /// predict the logits of one query head should be capped like these
+    /// ([`SoftmaxForm::cap`](crate::SoftmaxForm::cap)).
     ///
     /// # Panics
     /// Panics if the number of scores is not the number of visible tokens.

@@ -7,7 +7,7 @@ use ndarray::ArrayView2;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::step::{Site, Stream, Tokens};
+use crate::step::{Site, Softmax, SoftmaxForm, Stream, Tokens};
 
 /// One KV head at one decode step: the queries of its group and the tokens they may read.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub struct Step<'a> {
     pub visible: usize,
     /// Number of the step: the number of queries of the sequence before this one.
     pub step: u32,
+    /// Soft cap of the logits, and attention sinks of the group's query heads.
+    pub form: SoftmaxForm<'a>,
 }
 
 /// Stream purpose of a row that is not passed to a selector. The sampler's purpose is 0.
@@ -66,6 +68,7 @@ impl GroupLogits {
         let all = self.0.get_or_init(|| {
             let mut all = vec![0.0; step.site.shape.group() * step.visible];
             step.keys.dots(0..step.visible, step.queries, &mut all);
+            step.form.cap(&mut all);
             all
         });
         &all[member * step.visible..][..step.visible]
@@ -127,9 +130,24 @@ impl<'a> Row<'a> {
         self.step.step
     }
 
-    /// Logit of one visible token: `q·k` with the scaled query.
+    /// Form of the softmax: the soft cap of the logits, and the group's attention sinks.
+    pub fn form(&self) -> SoftmaxForm<'a> {
+        self.step.form
+    }
+
+    /// Logit of this query head's attention sink, if there is one.
+    pub fn sink_logit(&self) -> Option<f32> {
+        self.step.form.sink_logit(self.member)
+    }
+
+    /// Sums over no tokens: those of the attention sink, if there is one.
+    pub fn empty_sums(&self) -> Softmax {
+        self.step.form.empty_sums(self.member, self.step.values.dim())
+    }
+
+    /// Logit of one visible token: `q·k` with the scaled query, capped if the layer caps logits.
     pub fn logit(&self, token: usize) -> f32 {
-        self.step.keys.dot(token, self.query())
+        self.step.form.cap_one(self.step.keys.dot(token, self.query()))
     }
 
     /// Logits of some visible tokens, `[tokens]`. While selectors run, all logits of the group are
@@ -144,6 +162,7 @@ impl<'a> Row<'a> {
         }
         let mut logits = vec![0.0; tokens.len()];
         self.step.keys.dots_of(tokens, self.query(), &mut logits);
+        self.step.form.cap(&mut logits);
         logits
     }
 
@@ -155,7 +174,10 @@ impl<'a> Row<'a> {
     pub fn logits(&self, out: &mut [f32]) {
         match self.logits {
             Some(logits) => out.copy_from_slice(logits.member_logits(&self.step, self.member)),
-            None => self.step.keys.dots(0..self.visible(), self.query(), out),
+            None => {
+                self.step.keys.dots(0..self.visible(), self.query(), out);
+                self.step.form.cap(out);
+            }
         }
     }
 
@@ -197,10 +219,11 @@ impl<'a> Row<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Score {
-    /// The query head's own scores.
+    /// The query head's own scores: logits, or predictions of them.
     #[default]
     Head,
-    /// Scores summed over the query heads of the KV head, so that all pick the same tokens.
+    /// Scores summed over the query heads of the KV head, so that all pick the same tokens. Logits
+    /// are summed without their soft cap, which would not change the ranking of one query head.
     Group,
 }
 
@@ -221,6 +244,7 @@ mod tests {
             values: Tokens::new(&values, 3, 1),
             visible: 2,
             step: 4,
+            form: SoftmaxForm::default(),
         };
         let row = step.row(1);
         assert_eq!(row.query(), [10.0, 20.0]);

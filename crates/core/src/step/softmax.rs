@@ -33,6 +33,11 @@ impl Softmax {
         }
     }
 
+    /// Adds an attention sink, which counts as a token with the value zero.
+    pub fn add_sink(&mut self, logit: f64) {
+        self.add(logit, 1.0, &[]);
+    }
+
     /// Adds sums over other tokens.
     pub fn merge(&mut self, other: &Self) {
         if other.denominator == 0.0 {

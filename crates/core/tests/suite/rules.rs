@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex};
 use serde::{Deserialize, Serialize};
 use vattention_core::{
     Error, Estimator, Fraction, Goal, Kind, Picks, Pipeline, PipelineConfig, Promise, Result, Row,
-    SampleStats, Sampler, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site, Size, Step,
-    Target, Tokens,
+    SampleStats, Sampler, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site, Size,
+    SoftmaxForm, Step, Target, Tokens,
     pipeline::{LayerSettings, List, Reading},
     plugin::{AttentionWeights, Design, Radius, SampleEvidence, Schedule, Uniform},
     promise::{Assumptions, SampleGoal},
@@ -262,6 +262,7 @@ impl TestHead {
             values: Tokens::new(&self.values, n, 1),
             visible: n,
             step: self.step,
+            form: SoftmaxForm::default(),
         }
     }
 
@@ -521,7 +522,7 @@ fn rule_6_each_selector_has_its_own_random_numbers_in_feedback_too() {
     let mut pipeline = Pipeline::new(&Arc::new(two), head.site).unwrap();
     let step = head.step();
     pipeline.read(&step).unwrap();
-    pipeline.feedback(&step.row(0), &AttentionWeights { tokens: &[9], weights: &[1.0] });
+    pipeline.feedback(&step.row(0), &AttentionWeights { tokens: &[9], weights: &[1.0], sink: 0.0 });
     let stream = |purpose| Stream::new(&head.site, purpose, 0, 0);
     let want = [stream(1), stream(2), stream(1), stream(2)];
     assert_eq!(*STREAMS.lock().unwrap(), want, "purpose 0 belongs to the sampler");

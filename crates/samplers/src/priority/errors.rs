@@ -11,12 +11,15 @@
 //!   attention, and whose score is `z` standard deviations too low, is still drawn with probability
 //!   0.9 in a sample of 128 (docs/guarantees.md, section 3).
 //!
+//! If the layer caps logits, a score `s` becomes `cap(s)`, and the exponent `cap(s + x) − cap(s)`.
+//! The cap is monotone, so the bound on a logit remains one.
+//!
 //! Tokens whose exponent exceeds [`LIMIT`] are always read: their scores carry almost no
 //! information.
 
 use half::bf16;
 use multiversion::multiversion;
-use vattention_core::{Picks, step::Element};
+use vattention_core::{Picks, SoftmaxForm, step::Element};
 use vattention_index::CodeDeviations;
 
 use super::keys;
@@ -54,15 +57,50 @@ pub(super) enum LogitErrors<'a> {
     Deviations(CodeDeviations<'a>),
     /// One bound Δ for all tokens, extrapolated from a pilot; sizes are not multiplied by `e^Δ`.
     Common(f64),
+    /// Exponents of the tokens of a layer with a soft cap, `[visible]`; `proved` is true if they
+    /// are proved bounds.
+    Capped { exponents: Scratch<f32>, proved: bool },
 }
 
 impl LogitErrors<'_> {
+    /// Caps `scores`, which predict products of queries and keys, `[visible]`, and returns the
+    /// errors of the capped scores.
+    pub(super) fn cap(self, scores: &mut [f32], form: SoftmaxForm<'_>) -> Self {
+        let mut exponents = Scratch::new(scores.len());
+        exponents.fill(0.0);
+        match &self {
+            Self::Proved(errors) => {
+                for (exponent, &radius) in exponents.iter_mut().zip(errors.radii) {
+                    *exponent = bound_exponent(radius, errors);
+                }
+            }
+            Self::Deviations(codes) => {
+                for (exponent, factor) in exponents.iter_mut().zip(codes.factors) {
+                    *exponent = deviation_exponent(codes.unit * factor.wide());
+                }
+            }
+            Self::Common(_) | Self::Capped { .. } => return self,
+        }
+        for (exponent, score) in exponents.iter_mut().zip(&*scores) {
+            *exponent += score;
+        }
+        form.cap(&mut exponents);
+        form.cap(scores);
+        // Both caps and the caps of the true logits are rounded.
+        let rounding = (3.0 * form.cap_rounding()) as f32;
+        for (exponent, score) in exponents.iter_mut().zip(&*scores) {
+            *exponent = *exponent - score + rounding;
+        }
+        Self::Capped { exponents, proved: self.is_proved() }
+    }
+
     /// Adds each token's exponent to its level, `[visible]`.
     pub(super) fn raise(&self, levels: &mut [i16]) {
         match self {
             Self::Proved(errors) => raise_by_bounds(levels, errors),
             Self::Deviations(codes) => raise_by_deviations(levels, codes.factors, codes.unit),
             Self::Common(_) => {}
+            Self::Capped { exponents, .. } => raise_by_exponents(levels, exponents),
         }
     }
 
@@ -71,14 +109,19 @@ impl LogitErrors<'_> {
         if let Self::Common(error) = self { *error } else { 0.0 }
     }
 
-    /// Proved bound on a token's error; infinite if there is none.
+    /// Proved bound on the amount by which a token's logit exceeds its score; infinite if there is
+    /// none.
     pub(super) fn proved(&self, token: usize) -> f64 {
-        if let Self::Proved(errors) = self { errors.bound(token) } else { f64::INFINITY }
+        match self {
+            Self::Proved(errors) => errors.bound(token),
+            Self::Capped { exponents, proved: true } => exponents[token].into(),
+            _ => f64::INFINITY,
+        }
     }
 
     /// Returns true if bounds are proved.
     pub(super) fn is_proved(&self) -> bool {
-        matches!(self, Self::Proved(_))
+        matches!(self, Self::Proved(_) | Self::Capped { proved: true, .. })
     }
 
     /// Returns true if the exponent of any token may exceed the limit.
@@ -87,6 +130,7 @@ impl LogitErrors<'_> {
             Self::Proved(errors) => is_beyond(bound_exponent(errors.largest, errors)),
             Self::Deviations(codes) => is_beyond(deviation_exponent(codes.unit * codes.peak)),
             Self::Common(_) => false,
+            Self::Capped { .. } => true,
         }
     }
 
@@ -99,6 +143,7 @@ impl LogitErrors<'_> {
                 is_beyond(deviation_exponent(codes.unit * factor))
             }
             Self::Common(_) => false,
+            Self::Capped { exponents, .. } => is_beyond(exponents[token]),
         }
     }
 }
@@ -156,6 +201,13 @@ fn raise_by_deviations(levels: &mut [i16], factors: &[bf16], unit: f32) {
 fn raise_by_bounds(levels: &mut [i16], errors: &keys::KeyErrors<'_>) {
     for (level, &radius) in levels.iter_mut().zip(errors.radii) {
         *level = level.wrapping_add(steps(bound_exponent(radius, errors)));
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn raise_by_exponents(levels: &mut [i16], exponents: &[f32]) {
+    for (level, &exponent) in levels.iter_mut().zip(exponents) {
+        *level = level.wrapping_add(steps(exponent));
     }
 }
 

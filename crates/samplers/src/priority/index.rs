@@ -81,7 +81,7 @@ impl LogitPredictor {
         }
         let mut scans = Vec::with_capacity(rows.len());
         for (row, mut scores) in rows.iter().zip(scores) {
-            let errors = match &self.logits {
+            let mut errors = match &self.logits {
                 LogitSource::Codes(codes) => LogitErrors::Deviations(codes.deviations(row)),
                 LogitSource::Copies(copies) => {
                     copies.score(row, &mut scores);
@@ -91,7 +91,13 @@ impl LogitPredictor {
                     LogitErrors::Common(DEVIATIONS * predict(row, picks, pilot, &mut scores))
                 }
             };
-            let (largest, norms) = (largest(&scores), &self.norms[..row.visible()]);
+            let mut largest = find_largest(&scores);
+            // A cap would hide scores that are not finite.
+            if row.form().soft_cap.is_some() && largest.is_finite() {
+                errors = errors.cap(&mut scores, row.form());
+                largest = find_largest(&scores);
+            }
+            let norms = &self.norms[..row.visible()];
             scans.push(Scan { scores, largest, norms, errors });
         }
         scans
@@ -112,7 +118,7 @@ const LANES: usize = 64;
 
 /// Largest number; infinite or NaN if any number is.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn largest(numbers: &[f32]) -> f32 {
+fn find_largest(numbers: &[f32]) -> f32 {
     let (mut most, mut zeros) = ([f32::NEG_INFINITY; LANES], [0.0_f32; LANES]);
     let (whole, rest) = numbers.as_chunks::<LANES>();
     for numbers in whole {

@@ -31,8 +31,9 @@ pub(super) fn predict(row: &Row<'_>, picks: &Picks, pilot: &[usize], out: &mut [
     let logits = row.logits_of(pilot).into_iter().map(f64::from);
     let points: Vec<_> = pilot.iter().map(|&token| score(token)).zip(logits).collect();
     let line = RegressionLine::fit(&points);
+    let limit = f64::from(row.form().soft_cap.unwrap_or(f32::MAX));
     for (token, out) in out.iter_mut().enumerate() {
-        *out = line.predict(score(token)).clamp(f32::MIN.into(), f32::MAX.into()) as f32;
+        *out = line.predict(score(token)).clamp(-limit, limit) as f32;
     }
     line.deviation
 }

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 use vattention_core::{
-    Shape, Step, Tokens,
+    Shape, SoftmaxForm, Step, Tokens,
     sample::{Accumulator, ExactAccumulator, Residual, SampleUse},
     step::{Softmax, Stream},
 };
@@ -39,19 +39,27 @@ fn index(keys: Tokens<'_>) -> LogitPredictor {
 }
 
 /// Checks the bounds of an index on logits and on norms against the stored keys and values.
-fn check_scan(keys: Tokens<'_>, query: &[f32]) -> Result<(), TestCaseError> {
+fn check_scan(keys: Tokens<'_>, query: &[f32], soft_cap: Option<f32>) -> Result<(), TestCaseError> {
     let site = site(keys.dim(), 1);
-    let step =
-        Step { site: &site, queries: query, keys, values: keys, visible: keys.len(), step: 0 };
+    let step = Step {
+        site: &site,
+        queries: query,
+        keys,
+        values: keys,
+        visible: keys.len(),
+        step: 0,
+        form: SoftmaxForm { soft_cap, ..SoftmaxForm::default() },
+    };
     let (row, index) = (step.row(0), index(keys));
     let scan = index.scan(&[row], &Picks::new(row.visible()), &[]).remove(0);
     let mut value = vec![0.0; keys.dim()];
     for token in 0..keys.len() {
         keys.copy_row(token, &mut value);
         let exact: f64 = value.iter().zip(query).map(|(k, q)| f64::from(*k) * f64::from(*q)).sum();
+        let exact = soft_cap.map_or(exact, |cap| f64::from(cap) * (exact / f64::from(cap)).tanh());
         let score = f64::from(scan.scores[token]);
         for logit in [f64::from(row.logit(token)), exact] {
-            let error = (logit - score).abs();
+            let error = if soft_cap.is_some() { logit - score } else { (logit - score).abs() };
             prop_assert!(error <= scan.errors.proved(token), "{logit} scores {score}");
         }
         let norm = value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
@@ -78,14 +86,17 @@ proptest! {
         keys in numbers(1..300),
         query in numbers(40..41),
         dim in 1_usize..40,
+        cap in 0.1_f32..100.0,
     ) {
         let dim = dim.min(keys.len());
         let (len, query) = (keys.len() / dim, &query[..dim]);
         let half: Vec<f16> = keys.iter().map(|&x| f16::from_f32(x)).collect();
         let brain: Vec<bf16> = keys.iter().map(|&x| bf16::from_f32(x)).collect();
-        check_scan(Tokens::new(&keys, len, dim), query)?;
-        check_scan(Tokens::new(&half, len, dim), query)?;
-        check_scan(Tokens::new(&brain, len, dim), query)?;
+        for soft_cap in [None, Some(cap)] {
+            check_scan(Tokens::new(&keys, len, dim), query, soft_cap)?;
+            check_scan(Tokens::new(&half, len, dim), query, soft_cap)?;
+            check_scan(Tokens::new(&brain, len, dim), query, soft_cap)?;
+        }
     }
 
     #[test]
@@ -240,7 +251,15 @@ fn digest(index: LogitIndex) -> u64 {
     let site = site(DIM, 2);
     let mut sampler = new_sampler(&site, index);
     sampler.append(&NewTokens { first: 0, keys, values: keys, classes: None });
-    let step = Step { site: &site, queries: &queries, keys, values: keys, visible: 1000, step: 0 };
+    let step = Step {
+        site: &site,
+        queries: &queries,
+        keys,
+        values: keys,
+        visible: 1000,
+        step: 0,
+        form: SoftmaxForm::default(),
+    };
     let picks = Picks::new(1000);
     let mut design = design(&sampler, &step.rows(), &picks);
     let mut tokens = Vec::new();
@@ -267,7 +286,15 @@ fn with_outlier(largest: f32, check: impl Fn(&PriorityDesign<'_>)) {
     let keys = Tokens::new(&keys, 600, 3);
     let (sampler, site) = (PrioritySampler { index: index(keys) }, site(3, 1));
     let queries = &[1.0; 3];
-    let step = Step { site: &site, queries, keys, values: keys, visible: 600, step: 0 };
+    let step = Step {
+        site: &site,
+        queries,
+        keys,
+        values: keys,
+        visible: 600,
+        step: 0,
+        form: SoftmaxForm::default(),
+    };
     let picks = Picks::new(600);
     check(&design(&sampler, &[step.row(0)], &picks));
 }

@@ -80,7 +80,7 @@ proptest! {
                 let all = weights[..tokens].iter().map(|&w| (w + shift) % 4).zip(0_u32..);
                 let (read, weights): (Vec<u32>, Vec<f32>) =
                     all.filter(|&(w, _)| w < 3).map(|(w, token)| (token, f32::from(w))).unzip();
-                let attended = AttentionWeights { tokens: &read, weights: &weights };
+                let attended = AttentionWeights { tokens: &read, weights: &weights, sink: 0.0 };
                 selector.feedback(&head.step(tokens).row(member), &attended);
                 model.add(&attended);
             }
@@ -114,7 +114,7 @@ proptest! {
                 let sum: f64 = (0..tokens).map(exp).sum();
                 let weights: Vec<f32> = (0..tokens).map(|t| (exp(t) / sum) as f32).collect();
                 let read: Vec<u32> = (0..tokens as u32).collect();
-                let attended = AttentionWeights { tokens: &read, weights: &weights };
+                let attended = AttentionWeights { tokens: &read, weights: &weights, sink: 0.0 };
                 stepwise.feedback(&head.step(tokens).row(member), &attended);
             }
         }
@@ -135,7 +135,8 @@ fn tokens_not_yet_visible_are_not_evicted() {
     selector.append(&head.part(0..40));
     let mut step = |visible: usize| {
         for member in 0..MEMBERS {
-            let attended = AttentionWeights { tokens: &[1, 4, 6], weights: &[0.2, 0.3, 0.5] };
+            let attended =
+                AttentionWeights { tokens: &[1, 4, 6], weights: &[0.2, 0.3, 0.5], sink: 0.0 };
             selector.feedback(&head.step(visible).row(member), &attended);
         }
         (pick(&selector, &head, visible), pick(&selector, &head, 40).len())
@@ -156,7 +157,7 @@ fn a_query_that_sees_less_evicts_nothing() {
     for visible in [40, 10] {
         for member in 0..MEMBERS {
             let (tokens, weights) = ((0..10).collect::<Vec<u32>>(), [0.1; 10]);
-            let attended = AttentionWeights { tokens: &tokens, weights: &weights };
+            let attended = AttentionWeights { tokens: &tokens, weights: &weights, sink: 0.0 };
             selector.feedback(&head.step(visible).row(member), &attended);
         }
         let kept: Vec<usize> = (0..10).chain(30..40).collect();
@@ -174,7 +175,7 @@ fn weights_are_normalised_over_kept_tokens() {
     sampled.received.sums.truncate(5);
     let mut alone = sampled.clone();
     let give_feedback = |selector: &mut H2oSelector, tokens: &[u32], weights: &[f32]| {
-        selector.feedback(&head.step(8).row(0), &AttentionWeights { tokens, weights });
+        selector.feedback(&head.step(8).row(0), &AttentionWeights { tokens, weights, sink: 0.0 });
     };
     give_feedback(&mut alone, &[0, 1, 3, 5, 7], &[0.1, 0.2, 0.3, 0.4, 0.0]);
     give_feedback(&mut sampled, &[0, 1, 2, 3, 4, 5, 7], &[0.05, 0.1, 0.3, 0.15, 0.2, 0.2, 0.0]);

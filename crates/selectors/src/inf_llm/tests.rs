@@ -75,8 +75,8 @@ proptest! {
             let prompt = prompt(&head, tokens, queries.view());
             selector.observe(&prompt);
             let all: Vec<u32> = (0..tokens as u32).collect();
-            for_each_row(&prompt, observed, &all, |position, weights| {
-                model.add(position, window, &all, weights);
+            for_each_row(&prompt, observed, &all, |row| {
+                model.add(row.position, window, &all, row.weights);
             });
         }
         for weights in steps {
@@ -95,7 +95,7 @@ proptest! {
                     all.filter(|&(w, _)| w < 4).map(|(w, t)| (t, f32::from(w) / 64.0)).unzip();
                 selector.feedback(
                     &head.step(tokens).row(member),
-                    &AttentionWeights { tokens: &read, weights: &weights },
+                    &AttentionWeights { tokens: &read, weights: &weights, sink: 0.0 },
                 );
                 model.add(tokens - 1, window, &read, &weights);
             }
@@ -176,7 +176,8 @@ fn attention_is_stored_for_the_window_only() {
     selector.observe(&head.prompt());
     assert_eq!(selector.index_bytes(), keys + 24 * 8, "20 tokens are in three blocks");
     for member in 0..MEMBERS {
-        let attended = AttentionWeights { tokens: &[3, 39, 60, 63], weights: &[0.25; 4] };
+        let attended =
+            AttentionWeights { tokens: &[3, 39, 60, 63], weights: &[0.25; 4], sink: 0.0 };
         selector.feedback(&head.step(64).row(member), &attended);
     }
     assert_eq!(selector.index_bytes(), keys + 24 * 8);

@@ -8,7 +8,7 @@ use half::f16;
 use proptest::prelude::*;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use tempfile::TempDir;
-use vattention_core::{Shape, Step};
+use vattention_core::{Shape, SoftmaxForm, Step};
 use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
@@ -179,7 +179,8 @@ proptest! {
         let site = Site { seed: 1, sequence: 0, layer: 5, kv_head: 0, shape };
         let keys = Tokens::new(&keys[..count * 4], count, 4);
         let (visible, step) = (count, 0);
-        let step = Step { site: &site, queries: &query, keys, values: keys, visible, step };
+        let (queries, form) = (&query[..], SoftmaxForm::default());
+        let step = Step { site: &site, queries, keys, values: keys, visible, step, form };
         for score in [Score::Head, Score::Group] {
             let mut selector = config(Some(4), file.path(), score).build_selector(&site).unwrap();
             selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });

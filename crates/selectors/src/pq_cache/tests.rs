@@ -1,7 +1,7 @@
 //! Laws of selectors, invariants of codes and centroids, and configs that are refused.
 
 use proptest::prelude::*;
-use vattention_core::{Shape, Step, Tokens};
+use vattention_core::{Shape, SoftmaxForm, Step, Tokens};
 use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
@@ -89,7 +89,8 @@ proptest! {
         let site = Site { seed: 1, sequence: 0, layer: 0, kv_head: 0, shape };
         let keys = Tokens::new(&keys[..count * 4], count, 4);
         let (visible, step) = (count, 0);
-        let step = Step { site: &site, queries: &query, keys, values: keys, visible, step };
+        let (queries, form) = (&query[..], SoftmaxForm::default());
+        let step = Step { site: &site, queries, keys, values: keys, visible, step, form };
         let oracle = OracleTopK { size: Size::Tokens(7), score: Score::Head };
         for metric in METRICS {
             let config = config(4, count as u32, metric, Score::Head);

@@ -2,7 +2,7 @@
 //! definition of the scores.
 
 use proptest::prelude::*;
-use vattention_core::{Shape, Step, Tokens};
+use vattention_core::{Shape, SoftmaxForm, Step, Tokens};
 use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
@@ -54,7 +54,16 @@ fn a_groups_picks_match_the_authors_code() {
         let mut selector = config.build_selector(&site).unwrap();
         selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let (visible, step) = (tokens, 0);
-        let row = Step { site: &site, queries: &queries, keys, values: keys, visible, step }.row(0);
+        let row = Step {
+            site: &site,
+            queries: &queries,
+            keys,
+            values: keys,
+            visible,
+            step,
+            form: SoftmaxForm::default(),
+        }
+        .row(0);
         assert_eq!(selector.largest(&magnitudes(&row)), case.channels);
         for (score, expected) in selector.scores(&row).into_iter().zip(&case.scores) {
             assert!((f64::from(score) - expected.ln()).abs() < 1e-4, "{score} for {expected}");
@@ -121,7 +130,8 @@ proptest! {
         let site = Site { seed: 1, sequence: 0, layer: 5, kv_head: 0, shape };
         let keys = Tokens::new(&keys[..count * 4], count, 4);
         let (visible, step) = (count, 0);
-        let step = Step { site: &site, queries: &query, keys, values: keys, visible, step };
+        let (queries, form) = (&query[..], SoftmaxForm::default());
+        let step = Step { site: &site, queries, keys, values: keys, visible, step, form };
         let mut selector = config(Some(4), Score::Head).build_selector(&site).unwrap();
         selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let oracle = OracleTopK { size: Size::Tokens(7), score: Score::Head };
@@ -140,7 +150,15 @@ fn scores_are_finite() {
     let keys = [1e4_f32, 0.0, 0.0, 1.0, -1e4, 5.0];
     let keys = Tokens::new(&keys, 3, 2);
     let queries = [0.0, 0.0, 1e3, 1e3];
-    let step = Step { site: &site, queries: &queries, keys, values: keys, visible: 3, step: 0 };
+    let step = Step {
+        site: &site,
+        queries: &queries,
+        keys,
+        values: keys,
+        visible: 3,
+        step: 0,
+        form: SoftmaxForm::default(),
+    };
     for score in [Score::Head, Score::Group] {
         let mut selector = config(Some(1), score).build_selector(&site).unwrap();
         selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });

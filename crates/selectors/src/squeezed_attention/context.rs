@@ -2,7 +2,7 @@
 //! query.
 
 use vattention_core::ndarray::{Array2, ArrayView1, ArrayView2, Axis, s};
-use vattention_core::{Picks, Site, Size, plugin::PromptQueries};
+use vattention_core::{Picks, Row, Site, Size, SoftmaxForm, plugin::PromptQueries};
 
 use super::{SqueezedAttentionSelector, ThresholdRule};
 use vattention_index::clusters::{Centroids, Clusters, assign, k_means, order};
@@ -53,8 +53,12 @@ impl Context {
             let threshold = match rule {
                 ThresholdRule::Threshold(threshold) => threshold,
                 ThresholdRule::Size(size) => {
-                    let average = |queries: ArrayView2<'_, f32>| average_scores(&clusters, queries);
-                    let averages = observed.outer_iter().map(average).collect();
+                    let members = observed.outer_iter().enumerate();
+                    let averages = members
+                        .map(|(member, queries)| {
+                            average_scores(&clusters, queries, prompt.form, member)
+                        })
+                        .collect();
                     find_threshold(&clusters, size.to_tokens(tokens), averages)
                 }
             };
@@ -80,7 +84,7 @@ impl Context {
     }
 
     /// Picks the visible tokens of the clusters whose scores exceed the threshold for a query.
-    pub(super) fn take(&self, query: &[f32], picks: &mut Picks) {
+    pub(super) fn take(&self, query: &HeadQuery<'_>, picks: &mut Picks) {
         let found = match &self.coarse {
             None => ClusterLogits::in_one_level(&self.fine, query),
             Some(coarse) => ClusterLogits::in_two_levels(&self.fine, coarse, query),
@@ -133,22 +137,23 @@ struct ClusterLogits {
 }
 
 impl ClusterLogits {
-    fn in_one_level(fine: &ClusterLevel, query: &[f32]) -> Self {
-        let logits = fine.clusters.logits(query);
-        let log_total = log_total(&fine.clusters, &logits);
+    fn in_one_level(fine: &ClusterLevel, query: &HeadQuery<'_>) -> Self {
+        let logits = query.logits(&fine.clusters);
+        let log_total = query.log_total(&fine.clusters, &logits);
         Self { scored: vec![true; logits.len()], logits, log_total }
     }
 
-    fn in_two_levels(fine: &ClusterLevel, coarse: &CoarseLevel, query: &[f32]) -> Self {
+    fn in_two_levels(fine: &ClusterLevel, coarse: &CoarseLevel, query: &HeadQuery<'_>) -> Self {
         let above = &coarse.level.clusters;
-        let coarse_logits = above.logits(query);
-        let total = log_total(above, &coarse_logits);
+        let coarse_logits = query.logits(above);
+        let total = query.log_total(above, &coarse_logits);
         let count = fine.clusters.count();
         let (mut logits, mut scored) = (vec![0.0; count], vec![false; count]);
-        let mut terms = Vec::new();
+        let mut terms = query.sink_term();
         for (group, (within, &logit)) in coarse.within.iter().zip(&coarse_logits).enumerate() {
             if (f64::from(logit) - total).exp() > coarse.level.threshold {
-                for (&cluster, logit) in within.iter().zip(fine.clusters.logits_of(within, query)) {
+                for (&cluster, logit) in within.iter().zip(query.logits_of(&fine.clusters, within))
+                {
                     (logits[cluster], scored[cluster]) = (logit, true);
                     terms.push((logit, fine.clusters.members(cluster).len()));
                 }
@@ -163,11 +168,48 @@ impl ClusterLogits {
     }
 }
 
-/// Computes `ln Σ N exp(q·c)` over all clusters.
-fn log_total(clusters: &Clusters, logits: &[f32]) -> f64 {
-    let size = |cluster| clusters.members(cluster).len();
-    let terms: Vec<_> = logits.iter().enumerate().map(|(c, &logit)| (logit, size(c))).collect();
-    log_sum(&terms)
+/// Query of one query head, and the form of its softmax.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeadQuery<'a> {
+    query: &'a [f32],
+    form: SoftmaxForm<'a>,
+    /// Index of the query head in its group.
+    member: usize,
+}
+
+impl<'a> From<&Row<'a>> for HeadQuery<'a> {
+    fn from(row: &Row<'a>) -> Self {
+        Self { query: row.query(), form: row.form(), member: row.member() }
+    }
+}
+
+impl HeadQuery<'_> {
+    /// Logits of all clusters.
+    fn logits(&self, clusters: &Clusters) -> Vec<f32> {
+        let mut logits = clusters.logits(self.query);
+        self.form.cap(&mut logits);
+        logits
+    }
+
+    /// Logits of some clusters.
+    fn logits_of(&self, clusters: &Clusters, which: &[usize]) -> Vec<f32> {
+        let mut logits = clusters.logits_of(which, self.query);
+        self.form.cap(&mut logits);
+        logits
+    }
+
+    /// Logit of the attention sink with the count 1; empty without a sink.
+    fn sink_term(&self) -> Vec<(f32, usize)> {
+        self.form.sink_logit(self.member).map(|sink| (sink, 1)).into_iter().collect()
+    }
+
+    /// Computes `ln Σ N exp(q·c)` over all clusters and the attention sink.
+    fn log_total(&self, clusters: &Clusters, logits: &[f32]) -> f64 {
+        let size = |cluster| clusters.members(cluster).len();
+        let mut terms = self.sink_term();
+        terms.extend(logits.iter().enumerate().map(|(cluster, &logit)| (logit, size(cluster))));
+        log_sum(&terms)
+    }
 }
 
 /// Computes `ln Σ N exp(x)` over pairs of `x` and `N`.
@@ -177,12 +219,19 @@ fn log_sum(terms: &[(f32, usize)]) -> f64 {
     shift + terms.iter().map(weight).sum::<f64>().ln()
 }
 
-/// Computes the score of each cluster, averaged over some queries `[queries, head_dim]`.
-fn average_scores(clusters: &Clusters, queries: ArrayView2<'_, f32>) -> Vec<f64> {
+/// Computes the score of each cluster, averaged over some queries `[queries, head_dim]` of a member
+/// of the group.
+fn average_scores(
+    clusters: &Clusters,
+    queries: ArrayView2<'_, f32>,
+    form: SoftmaxForm<'_>,
+    member: usize,
+) -> Vec<f64> {
     let mut sums = vec![0.0; clusters.count()];
     for query in queries.rows() {
-        let logits = clusters.logits(&query.to_vec());
-        let total = log_total(clusters, &logits);
+        let query = HeadQuery { query: &query.to_vec(), form, member };
+        let logits = query.logits(clusters);
+        let total = query.log_total(clusters, &logits);
         for (sum, &logit) in sums.iter_mut().zip(&logits) {
             *sum += (f64::from(logit) - total).exp();
         }

@@ -71,5 +71,5 @@ fn learn(selector: &mut dyn Selector, row: &Row<'_>) {
     let sum: f32 = weights.iter().sum();
     let weights: Vec<f32> = weights.iter().map(|weight| weight / sum).collect();
     let tokens: Vec<u32> = (0..row.visible() as u32).collect();
-    selector.feedback(row, &AttentionWeights { tokens: &tokens, weights: &weights });
+    selector.feedback(row, &AttentionWeights { tokens: &tokens, weights: &weights, sink: 0.0 });
 }

@@ -17,3 +17,4 @@ mod inclusion;
 mod messages;
 mod mutants;
 mod promise_table;
+mod softmax_forms;

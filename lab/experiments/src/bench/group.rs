@@ -73,6 +73,8 @@ impl<'a> Group<'a> {
         let options = |layer| Options {
             sequence: heads.sequence(layer),
             scale: heads.scale(),
+            soft_cap: heads.form(layer).soft_cap,
+            sink_logits: heads.form(layer).sink_logits.map(Into::into),
             storage: case.storage,
             threads: Some(case.threads),
             placement: case.placement,

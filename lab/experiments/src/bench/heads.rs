@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ndarray::{Array3, Axis, s};
-use vattention_core::{PipelineConfig, Shape, TokenClass};
+use vattention_core::{PipelineConfig, Shape, SoftmaxForm, TokenClass};
 use vattention_trace::{Trace, TraceLayer};
 
 use super::numbers;
@@ -100,6 +100,14 @@ impl BenchHeads {
         match self {
             Self::MadeUp(_) => 0,
             Self::Traced(traced) => (layer / traced.layers.len()) as u32,
+        }
+    }
+
+    /// Form of the softmax of a layer's query heads.
+    pub(super) fn form(&self, layer: usize) -> SoftmaxForm<'_> {
+        match self {
+            Self::MadeUp(_) => SoftmaxForm::default(),
+            Self::Traced(traced) => traced.layer(layer).form(),
         }
     }
 

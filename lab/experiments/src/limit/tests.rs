@@ -38,6 +38,8 @@ fn layer(values: &[f32]) -> TraceLayer {
         prompt: None,
         prompt_tokens: None,
         classes: None,
+        soft_cap: None,
+        sink_logits: None,
     }
 }
 

@@ -52,11 +52,19 @@ impl<'a> StudyHead<'a> {
         let group = site.shape.group();
         let scale = self.trace.info().scale.unwrap_or(site.shape.default_scale());
         let members = site.kv_head * group..(site.kv_head + 1) * group;
-        let queries = self.layer.queries.slice(s![members, query, ..]);
+        let queries = self.layer.queries.slice(s![members.clone(), query, ..]);
         let queries: Vec<f32> = queries.iter().map(|q| q * scale).collect();
         let visible = self.layer.visible_to(query);
         let (keys, values) = (self.keys, self.values);
-        let step = Step { site, queries: &queries, keys, values, visible, step: query as u32 };
+        let step = Step {
+            site,
+            queries: &queries,
+            keys,
+            values,
+            visible,
+            step: query as u32,
+            form: self.layer.form().for_heads(members),
+        };
         let reading = self.pipeline.complete(&step, &self.pipeline.choose(&step));
         let row = |member: usize| {
             let taken = reading.list(member).indices;

@@ -10,14 +10,15 @@ use vattention_core::{
 use crate::Exact;
 use crate::metrics::RowError;
 
-/// One row: sums over the always-read tokens, and all residual tokens.
+/// One row: sums over the attention sink and the always-read tokens, and all residual tokens.
 pub(super) struct ResidualPopulation {
     site: Site,
     member: usize,
     query: u32,
     visible: usize,
     max_norm_v: f64,
-    /// Sums over the always-read tokens, relative to the row's largest logit.
+    /// Sums over the attention sink and the always-read tokens, relative to the row's largest
+    /// logit.
     always_read: Softmax,
     /// `e` of the residual, `[n_s]`, relative to the row's largest logit.
     e: Vec<f64>,
@@ -32,8 +33,9 @@ impl ResidualPopulation {
         let dim = row.values().dim();
         let mut logits = vec![0.0; row.visible()];
         row.logits(&mut logits);
-        let shift = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-        let (mut all, mut always_read) = (Softmax::new(dim), Softmax::new(dim));
+        let sink = row.sink_logit().unwrap_or(f32::NEG_INFINITY);
+        let shift = f64::from(logits.iter().copied().fold(sink, f32::max));
+        let (mut all, mut always_read) = (row.empty_sums(), row.empty_sums());
         let mut max_norm_v = 0.0_f64;
         let (mut e, mut values) = (Vec::new(), Vec::new());
         let mut value = vec![0.0; dim];
@@ -222,7 +224,7 @@ fn largest(sizes: &[usize]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vattention_core::{Shape, Step, Target, Tokens};
+    use vattention_core::{Shape, SoftmaxForm, Step, Target, Tokens};
 
     /// Creates a row of six tokens with logits 0 to 5 and values 1, 2, 4, ..., which always reads
     /// the first and the fourth.
@@ -238,6 +240,7 @@ mod tests {
             values: Tokens::new(&values, 6, 1),
             visible: 6,
             step: 0,
+            form: SoftmaxForm::default(),
         };
         ResidualPopulation::new(&step.row(0), &[0, 3])
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use ndarray::s;
 use rayon::prelude::*;
 use vattention_core::{
-    Goal, NewTokens, Pipeline, PipelineConfig, Shape, Site, Step, Tokens, plugin::PromptQueries,
+    Goal, NewTokens, Pipeline, PipelineConfig, Shape, Site, SoftmaxForm, Step, Tokens,
+    plugin::PromptQueries,
 };
 use vattention_trace::TraceLayer;
 
@@ -33,6 +34,7 @@ struct BenchHead<'a> {
     values: Tokens<'a>,
     /// Scaled queries of the group, `[queries][group · head_dim]`.
     queries: Vec<Vec<f32>>,
+    form: SoftmaxForm<'a>,
 }
 
 impl<'a> TrialBench<'a> {
@@ -117,6 +119,7 @@ impl<'a> TrialBench<'a> {
             values: head.values,
             visible: self.visible[query],
             step: query as u32,
+            form: head.form,
         }
     }
 }
@@ -141,13 +144,15 @@ impl<'a> BenchHead<'a> {
         let site = *pipeline.site();
         let group = site.shape.group();
         let members = kv_head * group..(kv_head + 1) * group;
+        let form = layer.form().for_heads(members.clone());
         let end = layer.prompt_end();
         let (keys, values) = both(0..end);
         let classes = layer.classes_of(0..end);
         pipeline.append(&NewTokens { first: 0, keys, values, classes })?;
         if let Some(prompt) = &layer.prompt {
             let queries = prompt.slice(s![members.clone(), .., ..]).mapv(|q| q * scale);
-            pipeline.observe(&PromptQueries { site: &site, queries: queries.view(), keys, values });
+            let queries = queries.view();
+            pipeline.observe(&PromptQueries { site: &site, queries, keys, values, form });
         }
         if end < tokens {
             let (keys, values) = both(end..tokens);
@@ -158,6 +163,6 @@ impl<'a> BenchHead<'a> {
         let query =
             |t| layer.queries.slice(s![members.clone(), t, ..]).iter().map(|q| q * scale).collect();
         let queries = (0..layer.queries.dim().1).map(query).collect();
-        Ok(Self { pipeline, keys, values, queries })
+        Ok(Self { pipeline, keys, values, queries, form })
     }
 }

@@ -55,7 +55,7 @@ impl<'a> CheckedRow<'a> {
 
     /// Computes `N^` and `D^` of a token list, in f64.
     pub(super) fn sums(&self, list: &List) -> Softmax {
-        let mut sums = Softmax::new(self.row.values().dim());
+        let mut sums = self.row.empty_sums();
         for (&token, &p) in list.indices.iter().zip(&list.probabilities) {
             self.add(token as usize, p, &mut sums);
         }

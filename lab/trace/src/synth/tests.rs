@@ -6,7 +6,8 @@ use super::*;
 
 fn small(kind: HeadKind) -> Synth {
     let shape = Shape { query_heads: 8, kv_heads: 2, head_dim: 64, value_dim: 48 };
-    Synth { kind, tokens: 2048, shape, queries: 8, prompt: 0, value_mean: 0.7, seed: 0 }
+    let (tokens, sink_share, value_mean) = (2048, 0.0, 0.7);
+    Synth { kind, tokens, shape, queries: 8, prompt: 0, sink_share, value_mean, seed: 0 }
 }
 
 /// Returns the scores of each query over its visible tokens.
@@ -59,6 +60,22 @@ fn equal_seeds_make_equal_layers() {
     assert_ne!(layer.keys.index_axis(Axis(0), 0), layer.keys.index_axis(Axis(0), 1));
     let longer = Synth { queries: 20, prompt: 0, ..synth }.layer().unwrap();
     assert_eq!((layer.keys, layer.values), (longer.keys, longer.values));
+}
+
+/// The sinks hold their share of the attention of the last query, and change nothing else.
+#[test]
+fn learned_sinks_hold_their_share() {
+    let plain = small(HeadKind::Typical);
+    let synth = Synth { sink_share: 0.3, ..plain.clone() };
+    let layer = synth.layer().unwrap();
+    let scores = scores(&synth);
+    for (head, &sink) in layer.sink_logits.as_ref().unwrap().iter().enumerate() {
+        let last = &scores[(head + 1) * plain.queries - 1];
+        let sink = f64::from(sink).exp();
+        let share = sink / (sink + mass(last.iter()));
+        assert!((share - 0.3).abs() < 1e-3, "head {head}: {share}");
+    }
+    assert_eq!(TraceLayer { sink_logits: None, ..layer }, plain.layer().unwrap());
 }
 
 #[test]
@@ -168,6 +185,7 @@ fn settings_out_of_range_are_refused() {
         (Synth { queries: 0, ..good.clone() }, "queries: 0; expected 1 to 2048"),
         (Synth { queries: 2049, ..good.clone() }, "queries: 2049"),
         (Synth { prompt: 2049, ..good.clone() }, "prompt_queries: 2049; expected 0 to 2048"),
+        (Synth { sink_share: 1.0, ..good.clone() }, "sink_share: 1; expected 0 to below 1"),
         (Synth { value_mean: f64::NAN, ..good.clone() }, "value_mean: NaN"),
         (Synth { value_mean: 1e4, ..good.clone() }, "value_mean: 10000; expected 0 to"),
         (shaped(|s| s.head_dim = 65), "head_dim: 65; expected an even"),

@@ -18,6 +18,8 @@ pub(super) struct LayerTensors {
     pub(super) prompt: Option<StoredTensor>,
     pub(super) prompt_tokens: Option<StoredTensor>,
     pub(super) classes: Option<StoredTensor>,
+    pub(super) soft_cap: Option<StoredTensor>,
+    pub(super) sink_logits: Option<StoredTensor>,
 }
 
 /// A tensor of the file: name, type, shape and range of bytes.
@@ -74,8 +76,17 @@ pub(super) fn read_layers(metadata: &Metadata) -> Result<BTreeMap<usize, LayerTe
 }
 
 /// Parts of a layer, in the order in which they are written.
-pub(super) const PARTS: [&str; 7] =
-    ["queries", "keys", "values", "prompt", "visible", "prompt_tokens", "classes"];
+pub(super) const PARTS: [&str; 9] = [
+    "queries",
+    "keys",
+    "values",
+    "prompt",
+    "visible",
+    "prompt_tokens",
+    "classes",
+    "soft_cap",
+    "sink_logits",
+];
 
 /// Parses a tensor's name: `layers.3.keys` is `(3, "keys")`.
 pub(super) fn parse_name(name: &str) -> Result<(usize, String), String> {
@@ -115,8 +126,8 @@ impl StoredTensor {
         }
     }
 
-    /// Refuses a tensor that does not have `count` integers of a type.
-    fn expect_integers(&self, dtype: Dtype, count: usize) -> Result<(), String> {
+    /// Refuses a tensor that does not have `count` numbers of a type.
+    fn expect_numbers(&self, dtype: Dtype, count: usize) -> Result<(), String> {
         if self.dtype != dtype {
             return Err(format!("tensor `{}` is {:?}; expected {dtype:?}", self.name, self.dtype));
         }
@@ -141,6 +152,7 @@ impl LayerTensors {
         let (queries, keys, values) = (take("queries")?, take("keys")?, take("values")?);
         let (visible, prompt) = (take("visible").ok(), take("prompt").ok());
         let (prompt_tokens, classes) = (take("prompt_tokens").ok(), take("classes").ok());
+        let (soft_cap, sink_logits) = (take("soft_cap").ok(), take("sink_logits").ok());
         let [query_heads, query_count, head_dim] = queries.dims()?;
         let [kv_heads, tokens, _] = keys.dims()?;
         keys.expect_shape(&[kv_heads, tokens, head_dim])?;
@@ -161,9 +173,11 @@ impl LayerTensors {
             (&visible, Dtype::I64, query_count),
             (&prompt_tokens, Dtype::I64, 1),
             (&classes, Dtype::U8, tokens),
+            (&soft_cap, Dtype::F32, 1),
+            (&sink_logits, Dtype::F32, query_heads),
         ] {
             if let Some(tensor) = tensor {
-                tensor.expect_integers(dtype, count)?;
+                tensor.expect_numbers(dtype, count)?;
             }
         }
         let prompt_count = match &prompt {
@@ -181,9 +195,22 @@ impl LayerTensors {
             prompt: prompt_count,
             causal: visible.is_some(),
             classes: classes.is_some(),
+            soft_cap: soft_cap.is_some(),
+            sinks: sink_logits.is_some(),
             storage: storage(keys.dtype),
         };
-        Ok(Self { layout, queries, keys, values, visible, prompt, prompt_tokens, classes })
+        Ok(Self {
+            layout,
+            queries,
+            keys,
+            values,
+            visible,
+            prompt,
+            prompt_tokens,
+            classes,
+            soft_cap,
+            sink_logits,
+        })
     }
 }
 

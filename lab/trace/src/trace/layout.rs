@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use ndarray::Array3;
-use vattention_core::{Shape, Storage, TokenClass};
+use vattention_core::{Shape, SoftmaxForm, Storage, TokenClass};
 
 pub(super) const FORMAT: &str = "vattention-trace/1";
 
@@ -23,6 +23,7 @@ pub struct TraceInfo {
 
 /// Dimensions of a layer, which are known without reading its tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "one for each optional tensor")]
 pub struct Layout {
     /// Heads and their dimensions.
     pub shape: Shape,
@@ -36,6 +37,10 @@ pub struct Layout {
     pub causal: bool,
     /// True if the classes of tokens are known.
     pub classes: bool,
+    /// True if logits are capped.
+    pub soft_cap: bool,
+    /// True if query heads have attention sinks.
+    pub sinks: bool,
     /// Storage type of keys and values.
     pub storage: Storage,
 }
@@ -58,9 +63,18 @@ pub struct TraceLayer {
     pub prompt_tokens: Option<usize>,
     /// Class of each token, `[tokens]`.
     pub classes: Option<Vec<TokenClass>>,
+    /// Cap of the logits; see [`SoftmaxForm`].
+    pub soft_cap: Option<f32>,
+    /// Logits of the attention sinks, `[query_heads]`.
+    pub sink_logits: Option<Vec<f32>>,
 }
 
 impl TraceLayer {
+    /// Form of the softmax of all query heads.
+    pub fn form(&self) -> SoftmaxForm<'_> {
+        SoftmaxForm { soft_cap: self.soft_cap, sink_logits: self.sink_logits.as_deref() }
+    }
+
     /// Number of tokens in the cache when pipelines observe the prompt queries; all tokens without
     /// prompt queries.
     pub fn prompt_end(&self) -> usize {

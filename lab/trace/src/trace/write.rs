@@ -48,6 +48,11 @@ pub fn write_trace(
             let bytes: Vec<u8> = classes.iter().map(|class| class.number()).collect();
             tensors.push(format!("layers.{number}.classes"), Dtype::U8, &[bytes.len()], &bytes);
         }
+        let cap = layer.soft_cap.map(|cap| vec![cap]);
+        let numbers = [("soft_cap", cap.as_ref()), ("sink_logits", layer.sink_logits.as_ref())];
+        for (part, numbers) in numbers.into_iter().filter_map(|(part, n)| Some((part, n?))) {
+            tensors.push_f32(format!("layers.{number}.{part}"), &[numbers.len()], numbers);
+        }
     }
     write_beside(path, &tensors.into_bytes(metadata(info)))
 }

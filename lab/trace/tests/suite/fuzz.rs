@@ -27,6 +27,8 @@ fn good() -> Vec<u8> {
         prompt: Some(numbers((2, 1, 3))),
         prompt_tokens: Some(3),
         classes: Some(vec![TokenClass::Special; 4]),
+        soft_cap: Some(20.0),
+        sink_logits: Some(vec![0.5; 2]),
     };
     let layers = BTreeMap::from([(0, layer)]);
     write_trace(&path(), &TraceInfo::default(), &layers, Storage::F16).unwrap();

@@ -22,6 +22,8 @@ fn layer() -> TraceLayer {
         prompt: Some(numbers((4, 7, 6), 3)),
         prompt_tokens: Some(20),
         classes: Some((0..50).map(|t| TokenClass::from_number(t % 3).unwrap()).collect()),
+        soft_cap: Some(30.0),
+        sink_logits: Some(vec![1.5, -1e4, 0.1, 7.0]),
     }
 }
 
@@ -33,8 +35,15 @@ fn info() -> TraceInfo {
 fn written_traces_are_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.safetensors");
-    let plain =
-        TraceLayer { visible: None, prompt: None, prompt_tokens: None, classes: None, ..layer() };
+    let plain = TraceLayer {
+        visible: None,
+        prompt: None,
+        prompt_tokens: None,
+        classes: None,
+        soft_cap: None,
+        sink_logits: None,
+        ..layer()
+    };
     let layers = BTreeMap::from([(3, layer()), (11, plain)]);
     for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
         write_trace(&path, &info(), &layers, storage).unwrap();
@@ -49,6 +58,7 @@ fn written_traces_are_read_back() {
             assert_eq!((layout.shape, layout.tokens, layout.queries), (shape, 50, 3));
             assert_eq!((layout.causal, layout.prompt == 7), (number == 3, number == 3));
             assert_eq!(layout.classes, number == 3);
+            assert_eq!([layout.soft_cap, layout.sinks], [number == 3; 2]);
             assert_eq!(layout.storage, storage);
         }
         assert!(trace.layer(4).is_none());
@@ -206,6 +216,32 @@ fn errors_name_every_kind_of_damage() {
     check(
         &|raw| classes(raw, Dtype::U8, &[0, 1, 2, 0, 3, 0, 0, 0, 0, 0]),
         "`layers.0.classes`: 3 at [4]; expected 0 (other), 1 (punctuation) or 2 (special)",
+    );
+    let numbers = |raw: &mut Raw, part: &str, numbers: &[f32]| {
+        let bytes = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        raw.tensor(&format!("layers.0.{part}"), Dtype::F32, &[numbers.len()], bytes);
+    };
+    check(
+        &|raw| numbers(raw, "sink_logits", &[1.0; 3]),
+        "`layers.0.sink_logits` has shape [3]; expected [4]",
+    );
+    check(
+        &|raw| numbers(raw, "sink_logits", &[0.0, 1.0, f32::NEG_INFINITY, 2.0]),
+        "tensor `layers.0.sink_logits`: sink_logits[2]: expected a finite number, got -inf",
+    );
+    check(
+        &|raw| numbers(raw, "soft_cap", &[30.0, 30.0]),
+        "`layers.0.soft_cap` has shape [2]; expected [1]",
+    );
+    for cap in [0.0, f32::NAN, f32::INFINITY] {
+        check(
+            &|raw| numbers(raw, "soft_cap", &[cap]),
+            "tensor `layers.0.soft_cap`: soft_cap: expected a number from 1e-16 to 1e16",
+        );
+    }
+    check(
+        &|raw| raw.tensor("layers.0.soft_cap", Dtype::F16, &[1], vec![0; 2]),
+        "`layers.0.soft_cap` is F16; expected F32",
     );
     let prompt = |raw: &mut Raw, dtype, tokens: i64| {
         raw.floats("prompt", &[4, 5, 6]);

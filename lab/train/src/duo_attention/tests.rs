@@ -12,6 +12,8 @@ fn layer() -> TraceLayer {
         prompt: None,
         prompt_tokens: None,
         classes: None,
+        soft_cap: None,
+        sink_logits: None,
     };
     layer.keys.mapv_inplace(|x| 0.1 * x);
     layer.queries.slice_mut(s![.., .., 0]).fill(1.0);

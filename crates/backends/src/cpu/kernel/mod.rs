@@ -4,7 +4,7 @@
 //! then its weights, then the sums of its values. The loops over keys and over values prefetch the
 //! cache lines of later rows: of rows far ahead into the second-level cache, and of the next few
 //! rows into the first-level cache, which can have only few requests in flight. The same loops read
-//! ranges and lists of rows. Logits are in base 2, `log2(e) q·k`.
+//! ranges and lists of rows. Logits are in base 2, `log2(e) q·k`, and capped if there is a cap.
 //!
 //! A tile has four query heads (or two, or one). The last tile is padded with zero queries.
 
@@ -42,6 +42,8 @@ pub(crate) struct Pass<'a, E> {
     pub(crate) queries: &'a [SimdLine],
     /// Number of query heads; the last tile is padded with zero queries.
     pub(crate) query_heads: usize,
+    /// Soft cap of the logits, in base 2.
+    pub(crate) soft_cap: Option<f32>,
 }
 
 /// Denominators `Σ 2^(logit − max)` and numerators `Σ 2^(logit − max) v` of a tile's heads, over
@@ -269,7 +271,7 @@ unsafe fn score_tile<
     let query_lines = H * pass.rows.key_chunks() * 2;
     let queries = pass.queries.as_ptr().add(tile * query_lines).cast::<f32>();
     let used = &mut scores[..(block.len * H).div_ceil(LANES)];
-    BlockKeys::<E, N, AHEAD> { block, queries }.score::<S, H>(used);
+    BlockKeys::<E, N, AHEAD> { block, queries, soft_cap: pass.soft_cap }.score::<S, H>(used);
     used
 }
 

@@ -1,5 +1,7 @@
 //! Logits: products of keys and queries.
 
+use vattention_core::step::{TANH, TANH_LIMIT};
+
 use super::rows::RowBlock;
 use super::{LANES, LEAST, SimdLine};
 use crate::cpu::simd::{CHUNK, Simd, SimdElement};
@@ -10,6 +12,8 @@ use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 pub(crate) struct BlockKeys<'b, 'w, 'a, E, const N: usize, const AHEAD: bool> {
     pub(crate) block: &'b RowBlock<'w, 'a, E>,
     pub(crate) queries: *const f32,
+    /// Soft cap of the logits, in base 2.
+    pub(crate) soft_cap: Option<f32>,
 }
 
 impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E, N, AHEAD> {
@@ -27,7 +31,12 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
                 (2, false) => self.dots_in::<S, H, 2>(first, &mut sums),
                 (_, false) => self.dots_in::<S, H, 4>(first, &mut sums),
             }
-            S::store(line.0.as_mut_ptr(), S::sums(&sums));
+            let mut logits = S::sums(&sums);
+            // One branch for sixteen logits, each of which is a product of at least 32 elements.
+            if let Some(cap) = self.soft_cap {
+                logits = cap_logits::<S>(logits, cap);
+            }
+            S::store(line.0.as_mut_ptr(), logits);
             let used = (self.block.len * H).saturating_sub(i * LANES).min(LANES);
             line.0[used..].fill(LEAST);
         }
@@ -73,4 +82,20 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
             }
         }
     }
+}
+
+/// `cap · tanh(logit / cap)` of sixteen logits, by the polynomials of
+/// [`vattention_core::step::TANH`].
+#[inline(always)]
+unsafe fn cap_logits<S: Simd>(logits: S::F, cap: f32) -> S::F {
+    let limit = S::splat(TANH_LIMIT);
+    let x = S::mul(logits, S::splat(1.0 / cap));
+    let x = S::max(S::min(x, limit), S::splat(-TANH_LIMIT));
+    let square = S::mul(x, x);
+    let [mut p, mut q] = [S::splat(TANH[0][0]), S::splat(TANH[1][0])];
+    for power in 1..TANH[0].len() {
+        p = S::fma(p, square, S::splat(TANH[0][power]));
+        q = S::fma(q, square, S::splat(TANH[1][power]));
+    }
+    S::mul(S::mul(x, S::div(p, q)), S::splat(cap))
 }

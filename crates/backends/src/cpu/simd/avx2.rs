@@ -46,6 +46,14 @@ impl Simd for Avx2 {
         (_mm256_mul_ps(a.0, b.0), _mm256_mul_ps(a.1, b.1))
     }
     #[inline(always)]
+    unsafe fn div(a: Halves, b: Halves) -> Halves {
+        (_mm256_div_ps(a.0, b.0), _mm256_div_ps(a.1, b.1))
+    }
+    #[inline(always)]
+    unsafe fn min(a: Halves, b: Halves) -> Halves {
+        (_mm256_min_ps(a.0, b.0), _mm256_min_ps(a.1, b.1))
+    }
+    #[inline(always)]
     unsafe fn max(a: Halves, b: Halves) -> Halves {
         (_mm256_max_ps(a.0, b.0), _mm256_max_ps(a.1, b.1))
     }

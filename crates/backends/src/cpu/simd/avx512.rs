@@ -40,6 +40,14 @@ impl Simd for Avx512 {
         _mm512_mul_ps(a, b)
     }
     #[inline(always)]
+    unsafe fn div(a: __m512, b: __m512) -> __m512 {
+        _mm512_div_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn min(a: __m512, b: __m512) -> __m512 {
+        _mm512_min_ps(a, b)
+    }
+    #[inline(always)]
     unsafe fn max(a: __m512, b: __m512) -> __m512 {
         _mm512_max_ps(a, b)
     }

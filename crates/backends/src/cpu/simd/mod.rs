@@ -49,6 +49,8 @@ pub(crate) trait Simd: Copy {
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
     /// `a · b + c`.
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;

@@ -39,6 +39,14 @@ impl Simd for Scalar {
         std::array::from_fn(|i| a[i] * b[i])
     }
     #[inline(always)]
+    unsafe fn div(a: Lanes, b: Lanes) -> Lanes {
+        std::array::from_fn(|i| a[i] / b[i])
+    }
+    #[inline(always)]
+    unsafe fn min(a: Lanes, b: Lanes) -> Lanes {
+        std::array::from_fn(|i| if a[i] < b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
     unsafe fn max(a: Lanes, b: Lanes) -> Lanes {
         std::array::from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
     }
