@@ -168,9 +168,15 @@ fn freed_rows_and_foreign_states_are_refused() {
     let cpu = backend("cpu").unwrap();
     let mut attention = cpu.start(&evicts, MODEL_LAYER, SHAPE, &options).unwrap();
     layer.append(&mut *attention, 0..PROMPT);
-    attention.read_rows(0..PROMPT).unwrap();
+    let all = attention.read_rows(0..PROMPT).unwrap();
     layer.decode(&mut *attention, PROMPT..PROMPT + 1);
-    assert!(matches!(attention.read_rows(0..1), Err(Error::Freed)));
+    assert!(matches!(attention.read_rows(0..PROMPT), Err(Error::Freed)));
+    // Sink and window are live.
+    for live in [0..1, PROMPT - 8..PROMPT] {
+        let rows = attention.read_rows(live.clone()).unwrap();
+        assert_eq!(rows.keys, all.keys.slice(s![.., live.clone(), ..]));
+        assert_eq!(rows.values, all.values.slice(s![.., live, ..]));
+    }
 
     let state = attention.state().unwrap();
     for first_sizes in [vec![], vec![0; 3], vec![u64::MAX; 4]] {

@@ -1,5 +1,6 @@
 //! Freeing the rows of evicted tokens, by moving the live rows to a new block.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use vattention_core::{Picks, Result};
@@ -54,6 +55,11 @@ impl Cache {
         (self.full, self.tail, self.sizes) = (full, tail, sizes);
         self.freed = (pages - stay.len()) * page;
         Ok(())
+    }
+
+    /// Returns true if the row of one of these tokens has been freed.
+    pub(crate) fn has_freed(&self, mut tokens: Range<usize>) -> bool {
+        self.freed > 0 && tokens.any(|token| self.is_freed(token))
     }
 
     fn is_freed(&self, token: usize) -> bool {

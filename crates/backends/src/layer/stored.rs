@@ -20,7 +20,7 @@ impl<X: Executor> Layer<X> {
             let expected = format!("a range within 0..{len} (the tokens appended)");
             return Err(Error::shape("tokens to read", expected, tokens));
         }
-        if self.least_visible.is_some_and(|least| least > 0) {
+        if self.heads.iter().any(|head| head.cache.has_freed(tokens.clone())) {
             return Err(Error::Freed);
         }
         let (heads, count) = (self.heads.len(), tokens.len());

@@ -145,8 +145,8 @@ pub trait Attention: Send {
     /// sequence to which they are appended stores the same numbers.
     ///
     /// # Errors
-    /// Returns an error if the range is outside of the tokens, or if rows of evicted tokens have
-    /// been freed ([`Error::Freed`](crate::Error::Freed)).
+    /// Returns an error if the range is outside of the tokens, or if rows of evicted tokens in the
+    /// range have been freed ([`Error::Freed`](crate::Error::Freed)).
     fn read_rows(&self, tokens: Range<usize>) -> Result<KeyValueRows>;
 
     /// Returns the state of the sequence without its tokens, keys and values. Another sequence can
