@@ -339,8 +339,8 @@ def initialise(model, dtype, generator):
             value = 0.3 * noise / scale
         else:
             # The experts of gpt-oss are stored as [inputs, outputs].
-            inputs = parameter.shape[-2 if model.config.model_type == "gpt_oss" and ".experts." in name else -1]
-            value = 1.5 * noise / inputs**0.5
+            transposed = model.config.model_type == "gpt_oss" and ".experts." in name
+            value = 1.5 * noise / parameter.shape[-2 if transposed else -1] ** 0.5
         parameter.data.copy_(value.to(dtype))
 
 

@@ -2,17 +2,22 @@
 
     python3 tools/bench_prefill.py --install
     golden=runtime/llm/tests/golden
-    .venv-prefill/bin/python tools/make_tiny_gguf.py -o $golden/gguf \\
-        $golden/{llama3,llama-sharded,mistral,qwen2,qwen3,qwen3-moe,qwen2-yarn,ministral3}
+    tiny=$(ls $golden/gguf | sed "s|\\(.*\\)\\.gguf|$golden/\\1|")
+    .venv-prefill/bin/python tools/make_tiny_gguf.py -o $golden/gguf $tiny
     .venv-prefill/bin/python tools/make_tiny_gguf.py --check -o $golden/gguf \\
         $golden/{llama3,mistral,qwen3,qwen3-moe}
 
 A GGUF file must compute the same as its checkpoint, so both have the golden numbers of
-make_llm_golden.py. The conversion changes names of tensors and metadata. In Llama and Mistral, it
-moves the rows of queries and keys, so that the elements of rotary pairs are neighbours instead of
-half a head apart. The factors of Llama 3's scaled rotary embeddings become a tensor, and the
-experts of a layer become one tensor per part. Weights keep the precision of the checkpoint, except
-for those of one dimension, which become float32.
+make_llm_golden.py. The conversion changes names of tensors and metadata. In Llama and models that
+follow it, it moves the rows of queries and keys, so that the elements of rotary pairs are
+neighbours instead of half a head apart. The factors of Llama 3's scaled rotary embeddings and of
+longrope become tensors, and the experts of a layer become one tensor per part. 1 is added to
+Gemma's weights of norms. Weights keep the precision of the checkpoint, except for biases and
+weights of one dimension, which become float32.
+
+GGUF has no key for Gemma's softmax scale, which llama.cpp derives from the model's size, and
+llama.cpp ignores windows of Llama and Phi; these files have `attention.scale` and
+`attention.sliding_window`, because the models are not of any published size.
 
 These checkpoints have no tokenizer (tokenizer.ggml.model is `none`). A byte-level BPE in
 tokenizer.json would be converted (`gpt2`).
@@ -51,8 +56,27 @@ ARCHITECTURES = {
     "Qwen2ForCausalLM": gguf.MODEL_ARCH.QWEN2,
     "Qwen3ForCausalLM": gguf.MODEL_ARCH.QWEN3,
     "Qwen3MoeForCausalLM": gguf.MODEL_ARCH.QWEN3MOE,
+    "MixtralForCausalLM": gguf.MODEL_ARCH.LLAMA,
+    "Gemma2ForCausalLM": gguf.MODEL_ARCH.GEMMA2,
+    "Gemma3ForCausalLM": gguf.MODEL_ARCH.GEMMA3,
+    "GptOssForCausalLM": gguf.MODEL_ARCH.GPT_OSS,
+    "Phi3ForCausalLM": gguf.MODEL_ARCH.PHI3,
+    "GraniteForCausalLM": gguf.MODEL_ARCH.GRANITE,
+    "SmolLM3ForCausalLM": gguf.MODEL_ARCH.SMOLLM3,
+    "Olmo2ForCausalLM": gguf.MODEL_ARCH.OLMO2,
+    "Olmo3ForCausalLM": gguf.MODEL_ARCH.OLMO2,
+    "Glm4ForCausalLM": gguf.MODEL_ARCH.GLM4,
+    "SeedOssForCausalLM": gguf.MODEL_ARCH.SEED_OSS,
+    "Ernie4_5ForCausalLM": gguf.MODEL_ARCH.ERNIE4_5,
+    "Exaone4ForCausalLM": gguf.MODEL_ARCH.EXAONE4,
 }
-INTERLEAVED = (gguf.MODEL_ARCH.LLAMA, gguf.MODEL_ARCH.MISTRAL3)
+INTERLEAVED = (
+    gguf.MODEL_ARCH.LLAMA,
+    gguf.MODEL_ARCH.MISTRAL3,
+    gguf.MODEL_ARCH.GRANITE,
+    gguf.MODEL_ARCH.SMOLLM3,
+)
+GEMMA = (gguf.MODEL_ARCH.GEMMA2, gguf.MODEL_ARCH.GEMMA3)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 FILE_TYPES = {
     "float32": gguf.LlamaFileType.ALL_F32,
@@ -91,7 +115,11 @@ class Checkpoint:
         self.kv_heads = self.config["num_key_value_heads"]
         self.head_dim = self.config.get("head_dim") or self.config["hidden_size"] // self.heads
         rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
+        self.sliding_rope = rope.get("sliding_attention")
+        rope = rope.get("full_attention", rope)
         self.rope = {"rope_theta": self.config.get("rope_theta"), "rope_type": "default"} | rope
+        part = self.rope.get("partial_rotary_factor", 1.0)
+        self.rotated = int(self.head_dim * part)
 
 
 # Metadata.
@@ -105,7 +133,7 @@ def add_metadata(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config["intermediate_size"])
-    if checkpoint.arch == gguf.MODEL_ARCH.QWEN3MOE:
+    if "num_experts_per_tok" in config:
         add_experts(writer, checkpoint)
     writer.add_head_count(checkpoint.heads)
     writer.add_head_count_kv(checkpoint.kv_heads)
@@ -114,22 +142,28 @@ def add_metadata(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     if "head_dim" in config:
         writer.add_key_length(checkpoint.head_dim)
         writer.add_value_length(checkpoint.head_dim)
-    if checkpoint.arch in INTERLEAVED:
-        writer.add_rope_dimension_count(checkpoint.head_dim)
+    if checkpoint.arch in INTERLEAVED or checkpoint.rotated != checkpoint.head_dim:
+        writer.add_rope_dimension_count(checkpoint.rotated)
     if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
     elif rope["rope_type"] == "yarn":
         add_yarn(writer, rope)
+    elif rope["rope_type"] == "longrope":
+        add_longrope(writer, checkpoint)
     elif rope["rope_type"] not in ("default", "llama3"):
         raise InputError(
             f"{checkpoint.folder}: rope_type {rope['rope_type']}; "
-            "expected default, linear, llama3 or yarn"
+            "expected default, linear, llama3, yarn or longrope"
         )
-    if config.get("use_sliding_window", True) and config.get("sliding_window") is not None:
-        raise InputError(
-            f"{checkpoint.folder}: sliding_window {config['sliding_window']}; expected none"
-        )
+    add_window(writer, checkpoint)
+    if checkpoint.arch in GEMMA:
+        add_gemma(writer, checkpoint)
+    if checkpoint.arch == gguf.MODEL_ARCH.GRANITE:
+        writer.add_embedding_scale(config["embedding_multiplier"])
+        writer.add_residual_scale(config["residual_multiplier"])
+        writer.add_attention_scale(config["attention_multiplier"])
+        writer.add_logit_scale(config["logits_scaling"])
     writer.add_file_type(FILE_TYPES[checkpoint.dtype])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
 
@@ -137,9 +171,9 @@ def add_metadata(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
 def add_experts(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     config = checkpoint.config
     if (
-        not config["norm_topk_prob"]
-        or config["decoder_sparse_step"] != 1
-        or config["mlp_only_layers"]
+        not config.get("norm_topk_prob", True)
+        or config.get("decoder_sparse_step", 1) != 1
+        or config.get("mlp_only_layers")
     ):
         raise InputError(
             f"{checkpoint.folder}: expected experts in every layer, with weights that sum to 1, "
@@ -147,7 +181,43 @@ def add_experts(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
         )
     writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
     writer.add_expert_used_count(config["num_experts_per_tok"])
-    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if checkpoint.arch == gguf.MODEL_ARCH.QWEN3MOE:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    elif checkpoint.arch == gguf.MODEL_ARCH.GPT_OSS:
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+
+
+def add_window(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
+    """Writes the window; the layers that slide follow from the architecture."""
+    config = checkpoint.config
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    if window is not None and "use_sliding_window" in config:
+        raise InputError(f"{checkpoint.folder}: sliding_window {window}; expected none")
+    if window is not None or checkpoint.arch == gguf.MODEL_ARCH.PHI3:
+        writer.add_sliding_window(window or 0)
+
+
+def add_gemma(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
+    config = checkpoint.config
+    writer.add_attention_scale(config["query_pre_attn_scalar"] ** -0.5)
+    if config["attn_logit_softcapping"]:
+        writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+    if config["final_logit_softcapping"]:
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    if checkpoint.sliding_rope:
+        writer.add_rope_freq_base_swa(checkpoint.sliding_rope["rope_theta"])
+
+
+def add_longrope(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
+    """Writes the factors of longrope as tensors, and the factor of queries and keys."""
+    rope = checkpoint.rope
+    original = rope["original_max_position_embeddings"]
+    scale = checkpoint.config["max_position_embeddings"] / original
+    writer.add_rope_scaling_orig_ctx_len(original)
+    writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(original)))
+    for kind in ("long", "short"):
+        factors = np.array(rope[f"{kind}_factor"], dtype=np.float32)
+        writer.add_tensor(f"rope_factors_{kind}.weight", factors)
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, checkpoint: Checkpoint, pre: str) -> str:
@@ -227,8 +297,11 @@ def rope_factors(checkpoint: Checkpoint) -> np.ndarray:
 
 
 def add_tensor(writer: gguf.GGUFWriter, name: str, tensor: torch.Tensor) -> None:
-    """Writes a tensor; those of one dimension become float32."""
-    if tensor.dim() == 1:
+    """Writes a tensor; biases and those of one dimension become float32."""
+    if tensor.dtype == torch.uint8:
+        writer.add_tensor(name, tensor.contiguous().numpy(), raw_dtype=Type.MXFP4)
+        return
+    if tensor.dim() == 1 or name.endswith(".bias"):
         tensor = tensor.float()
     tensor = tensor.contiguous()
     if tensor.dtype == torch.bfloat16:
@@ -251,18 +324,59 @@ def stack_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     }
 
 
+def pack_blocks(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Joins the bytes of MXFP4 blocks, `[experts, outputs, bytes per row]`.
+
+    A byte has weights that are half a block apart, in place of neighbours.
+    """
+    neighbours = torch.stack([blocks & 15, blocks >> 4], dim=-1).flatten(-2)
+    first, second = neighbours.chunk(2, dim=-1)
+    halves = first | (second << 4)
+    return torch.cat([scales.unsqueeze(-1), halves], dim=-1).flatten(-2)
+
+
+def split_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Splits the joined experts of gpt-oss into parts, `[experts, outputs, inputs]`."""
+    found = {}
+    for name, tensor in tensors.items():
+        if name.endswith("_scales"):
+            continue
+        if name.endswith("_blocks"):
+            name = name.removesuffix("_blocks")
+            tensor = pack_blocks(tensor, tensors[f"{name}_scales"])
+        elif name.endswith((".gate_up_proj", ".down_proj")) and tensor.dim() == 3:
+            tensor = tensor.transpose(1, 2)
+        name, kind = (name[:-5], "bias") if name.endswith("_bias") else (name, "weight")
+        if name.endswith("gate_up_proj"):
+            for first, part in enumerate(["gate_proj", "up_proj"]):
+                part = name.replace("gate_up_proj", part)
+                found[f"{part}.{kind}"] = tensor[:, first::2]
+        elif ".experts." in name:
+            found[f"{name}.{kind}"] = tensor
+        elif name.endswith("sinks"):
+            found[f"{name}.weight"] = tensor
+        else:
+            found[name] = tensor
+    return found
+
+
 def add_tensors(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     names = gguf.get_tensor_name_map(checkpoint.arch, checkpoint.config["num_hidden_layers"])
     if checkpoint.rope["rope_type"] == "llama3":
         writer.add_tensor("rope_freqs.weight", rope_factors(checkpoint))
-    for name, tensor in stack_experts(checkpoint.tensors).items():
-        if tensor.dtype != DTYPES[checkpoint.dtype]:
+    tensors = stack_experts(checkpoint.tensors)
+    if checkpoint.arch == gguf.MODEL_ARCH.GPT_OSS:
+        tensors = split_experts(tensors)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in (DTYPES[checkpoint.dtype], torch.uint8):
             raise InputError(
                 f"{checkpoint.folder}: {name} is {tensor.dtype}; expected {checkpoint.dtype}"
             )
         found = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if found is None:
             raise InputError(f"{checkpoint.folder}: {name}; expected a tensor with a name in GGUF")
+        if checkpoint.arch in GEMMA and name.endswith("norm.weight"):
+            tensor = tensor.float() + 1
         if checkpoint.arch in INTERLEAVED:
             for part, heads in [("q_proj", checkpoint.heads), ("k_proj", checkpoint.kv_heads)]:
                 if part in name:
