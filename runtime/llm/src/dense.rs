@@ -1,11 +1,13 @@
 //! Causal attention for prompts, computed in tiles so that logits stay in the cache.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use ndarray::{Array3, Axis};
 use rayon::prelude::*;
 
-use crate::exponential::exp_all;
+use crate::attention_form::AttentionForm;
+use crate::exponential::{exp_all, soft_cap_all};
 use crate::prefill::reads::{Reads, TILE as QUERIES};
 use crate::product::{RowView, Threads, WriteMode, times, times_transposed};
 
@@ -22,6 +24,7 @@ pub(crate) struct Causal<'a> {
     /// Keys that each tile of queries reads, `[kv_heads][tiles]`. A KV head that is `None` or
     /// missing reads all keys up to each token.
     pub(crate) reads: &'a [Option<Vec<Reads>>],
+    pub(crate) form: AttentionForm<'a>,
 }
 
 /// Scratch memory of a thread for one tile.
@@ -87,23 +90,25 @@ impl Causal<'_> {
         let (keys, values) = (head_rows(self.keys, head), head_rows(self.values, head));
         let count = queries.len() / self.query_width();
         let visible = first + count;
-        tile.begin(
-            queries,
-            (self.query_width(), head * group * head_dim),
-            group,
-            head_dim,
-            value_dim,
-        );
+        let AttentionForm { scale, soft_cap, sinks, window } = self.form;
+        let sinks = sinks.map(|sinks| &sinks[head * group..(head + 1) * group]);
+        let offset = head * group * head_dim;
+        let dims = [group, head_dim, value_dim];
+        tile.begin(queries, (self.query_width(), offset), dims, scale, sinks);
         for earlier in reads.map_or(&[][..], Reads::earlier).chunks(KEYS) {
-            tile.read_gathered((keys, head_dim), (values, value_dim), earlier);
+            tile.read_gathered((keys, head_dim), (values, value_dim), earlier, soft_cap);
         }
-        for start in (reads.map_or(0, Reads::from)..visible).step_by(KEYS) {
+        // First key that a token reads.
+        let begin = |token: usize| window.map_or(0, |window| (token + 1).saturating_sub(window));
+        let from = reads.map_or(0, Reads::from).max(begin(first));
+        for start in (from..visible).step_by(KEYS) {
             let size = KEYS.min(visible - start);
             let rows = |numbers, width: usize| {
                 RowView::dense(row_range(numbers, start, size, width), size)
             };
-            tile.compute_weights(rows(keys, head_dim), head_dim, |row| {
-                (first + row / group + 1).saturating_sub(start)
+            tile.compute_weights(rows(keys, head_dim), head_dim, soft_cap, |row| {
+                let token = first + row / group;
+                begin(token).saturating_sub(start)..(token + 1).saturating_sub(start)
             });
             tile.add_values(rows(values, value_dim), value_dim);
         }
@@ -128,17 +133,17 @@ fn row_range(numbers: &[f32], start: usize, size: usize, width: usize) -> &[f32]
 }
 
 impl Tile {
-    /// Copies the queries of a group, which begin at `offset` within each token's queries, and
-    /// resets the sums.
+    /// Copies and scales the queries of a group, which begin at `offset` within each token's
+    /// queries, and resets the sums. A sink of the group's query heads is the first term of each
+    /// denominator.
     fn begin(
         &mut self,
         queries: &[f32],
         (width, offset): (usize, usize),
-        group: usize,
-        head_dim: usize,
-        value_dim: usize,
+        [group, head_dim, value_dim]: [usize; 3],
+        scale: f32,
+        sinks: Option<&[f32]>,
     ) {
-        let scale = 1.0 / (head_dim as f32).sqrt();
         self.queries.clear();
         for token in queries.chunks_exact(width) {
             let heads = &token[offset..offset + group * head_dim];
@@ -152,15 +157,22 @@ impl Tile {
         fill(&mut self.sums, rows * value_dim, 0.0);
         fill(&mut self.totals, rows, 0.0);
         fill(&mut self.largest, rows, f32::NEG_INFINITY);
+        if let Some(sinks) = sinks {
+            for row in 0..rows {
+                self.largest[row] = sinks[row % group];
+                self.totals[row] = 1.0;
+            }
+        }
     }
 
-    /// Computes the weights of a block of keys, of which each row sees the first `visible(row)`.
+    /// Computes the weights of a block of keys, of which each row sees those of `visible(row)`.
     /// Rescales the sums so far to the new largest logit.
     fn compute_weights(
         &mut self,
         keys: RowView<'_>,
         head_dim: usize,
-        visible: impl Fn(usize) -> usize,
+        soft_cap: Option<f32>,
+        visible: impl Fn(usize) -> Range<usize>,
     ) {
         let rows = self.totals.len();
         self.weights.resize(rows * keys.count, 0.0);
@@ -177,10 +189,17 @@ impl Tile {
         for (row, weights) in self.weights.chunks_exact_mut(keys.count).enumerate() {
             let sums = &mut self.sums[row * value_dim..(row + 1) * value_dim];
             let (total, largest) = (&mut self.totals[row], &mut self.largest[row]);
-            let (shown, hidden) = weights.split_at_mut(visible(row).min(keys.count));
-            hidden.fill(0.0);
+            let Range { start, end } = visible(row);
+            let end = end.min(keys.count);
+            let start = start.min(end);
+            weights[..start].fill(0.0);
+            weights[end..].fill(0.0);
+            let shown = &mut weights[start..end];
             if shown.is_empty() {
                 continue;
+            }
+            if let Some(cap) = soft_cap {
+                soft_cap_all(shown, cap);
             }
             let larger = maximum(shown).max(*largest);
             if larger > *largest {
@@ -205,6 +224,7 @@ impl Tile {
         (keys, head_dim): (&[f32], usize),
         (values, value_dim): (&[f32], usize),
         some: &[usize],
+        soft_cap: Option<f32>,
     ) {
         let [mut gathered_keys, mut gathered_values] = std::mem::take(&mut self.gathered);
         gathered_keys.clear();
@@ -213,7 +233,8 @@ impl Tile {
             gathered_keys.extend_from_slice(row_range(keys, key, 1, head_dim));
             gathered_values.extend_from_slice(row_range(values, key, 1, value_dim));
         }
-        self.compute_weights(RowView::dense(&gathered_keys, some.len()), head_dim, |_| some.len());
+        let rows = RowView::dense(&gathered_keys, some.len());
+        self.compute_weights(rows, head_dim, soft_cap, |_| 0..some.len());
         self.add_values(RowView::dense(&gathered_values, some.len()), value_dim);
         self.gathered = [gathered_keys, gathered_values];
     }
@@ -261,82 +282,4 @@ fn sum(numbers: &[f32]) -> f32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns numbers that do not repeat, `[a, b, c]`.
-    fn numbers(dims: (usize, usize, usize), seed: f32) -> Array3<f32> {
-        Array3::from_shape_fn(dims, |(i, j, k)| {
-            ((i as f32 * 31.0 + j as f32 * 7.3 + k as f32 + seed) * 1.7).sin() * 2.0
-        })
-    }
-
-    /// Computes one row of attention by its definition, in f64.
-    fn row(query: &[f32], keys: &[f32], values: &[f32], tokens: usize) -> Vec<f64> {
-        let (head_dim, value_dim) = (query.len(), values.len() / tokens);
-        let dot = |key: &[f32]| -> f64 {
-            query.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum()
-        };
-        let weight = |key| (dot(key) / (head_dim as f64).sqrt()).exp();
-        let weights: Vec<f64> = keys.chunks_exact(head_dim).map(weight).collect();
-        let total: f64 = weights.iter().sum();
-        let output = |i: usize| -> f64 {
-            let values = values.chunks_exact(value_dim);
-            weights.iter().zip(values).map(|(w, value)| w * f64::from(value[i])).sum()
-        };
-        (0..value_dim).map(|i| output(i) / total).collect()
-    }
-
-    #[test]
-    fn attention_matches_its_definition_wherever_tiles_end() {
-        let (head_dim, value_dim) = (4, 6);
-        for (kv_heads, group) in [(1, 1), (2, 3)] {
-            for (first, count) in
-                [(0, 1), (0, 5), (3, QUERIES + 1), (KEYS - 2, 5), (700, 2 * QUERIES)]
-            {
-                let (heads, tokens) = (kv_heads * group, first + count);
-                let keys = numbers((kv_heads, tokens, head_dim), 0.3);
-                let values = numbers((kv_heads, tokens, value_dim), 0.6);
-                let queries = numbers((count, heads, head_dim), 0.0);
-                let causal =
-                    Causal { query_heads: heads, keys: &keys, values: &values, first, reads: &[] };
-                let mut found = Array3::zeros((count, heads, value_dim));
-                causal.attend(queries.as_slice().unwrap(), found.as_slice_mut().unwrap());
-                for i in 0..count {
-                    for head in 0..heads {
-                        let visible = first + i + 1;
-                        let (k, v) = (
-                            keys.index_axis(Axis(0), head / group),
-                            values.index_axis(Axis(0), head / group),
-                        );
-                        let query = queries.slice(ndarray::s![i, head, ..]);
-                        let expected = row(
-                            query.as_slice().unwrap(),
-                            &k.as_slice().unwrap()[..visible * head_dim],
-                            &v.as_slice().unwrap()[..visible * value_dim],
-                            visible,
-                        );
-                        let found = found.slice(ndarray::s![i, head, ..]);
-                        let close = |(&a, &b): (&f32, &f64)| (f64::from(a) - b).abs() < 1e-5;
-                        assert!(
-                            found.iter().zip(&expected).all(close),
-                            "{first} {count}: {i} {head}"
-                        );
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn growing_logits_do_not_overflow() {
-        let tokens = 3 * KEYS;
-        let keys = Array3::from_shape_fn((1, tokens, 2), |(_, token, _)| token as f32);
-        let values = Array3::from_shape_fn((1, tokens, 1), |(_, token, _)| token as f32);
-        let causal =
-            Causal { query_heads: 1, keys: &keys, values: &values, first: tokens - 1, reads: &[] };
-        let mut output = [0.0];
-        causal.attend(&[30.0, 30.0], &mut output);
-        assert!((output[0] - (tokens - 1) as f32).abs() < 1e-3, "{output:?}");
-    }
-}
+mod tests;

@@ -1,11 +1,11 @@
 //! Feed-forward network of experts, of which each token uses the few that its router prefers.
 
-use crate::config::Experts as Config;
+use crate::Result;
+use crate::config::{Config, Experts};
 use crate::gated::Gated;
 use crate::inputs::LinearInputs;
 use crate::linear::{Linear, LinearScratch};
-use crate::weights::CheckpointTensors;
-use crate::{Error, Result};
+use crate::weights::{CheckpointTensors, ExpertMaps};
 
 /// Router, and the experts that it chooses from.
 #[derive(Clone, Debug)]
@@ -26,21 +26,21 @@ struct RoutedToken {
 impl ExpertNetwork {
     pub(crate) fn open(
         weights: &mut CheckpointTensors,
-        name: &str,
-        outer: usize,
+        layer: usize,
         config: &Config,
+        experts: &Experts,
     ) -> Result<Self> {
-        let &Config { count, per_token, inner, normalises } = config;
-        let router = Linear::open(weights, &format!("{name}.gate"), [outer, count], false)?;
-        let mut read = |part: &str, sizes| {
-            let found = weights.experts(name, part, count, sizes)?;
-            Ok::<_, Error>(found.into_iter().map(Linear::new))
-        };
-        let gates = read("gate_proj", [inner, outer])?;
-        let ups = read("up_proj", [inner, outer])?;
-        let downs = read("down_proj", [outer, inner])?;
-        let all = gates.zip(ups).zip(downs).map(|((gate, up), down)| Gated { gate, up, down });
-        Ok(Self { router, all: all.collect(), per_token, normalises })
+        let Experts { count, per_token, normalises, biased, .. } = *experts;
+        let outer = config.hidden_size;
+        let name = format!("blk.{layer}.ffn_gate_inp");
+        let router = Linear::open(weights, &name, [outer, count], biased)?;
+        let ExpertMaps { gates, ups, downs } = weights.experts(layer, outer, experts)?;
+        let activation = config.block.activation;
+        let mut all = Vec::with_capacity(count);
+        for (gate, (up, down)) in gates.into_iter().zip(ups.into_iter().zip(downs)) {
+            all.push(Gated { gate, up, down, activation });
+        }
+        Ok(Self { router, all, per_token, normalises })
     }
 
     /// Adds the network's output for `x`, `[n, hidden_size]`, to `y` of the same shape, expert by
@@ -101,6 +101,7 @@ fn choose_experts(logits: &[f32], count: usize, normalises: bool) -> Vec<(usize,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::GateActivation;
     use crate::matrix::Matrix;
 
     #[test]
@@ -126,7 +127,8 @@ mod tests {
             let one = if poisoned == Some(number) { f32::NAN } else { 1.0 };
             let scale = one * (number + 1) as f32;
             let [gate, up] = [0, 1].map(|_| linear(vec![one, 0.0], [1, 2]));
-            Gated { gate, up, down: linear(vec![scale, 0.0], [2, 1]) }
+            let down = linear(vec![scale, 0.0], [2, 1]);
+            Gated { gate, up, down, activation: GateActivation::Silu }
         };
         // Expert 0 prefers a large second input, expert 1 a small one, expert 2 is indifferent.
         let router = linear(vec![0.0, 1.0, 0.0, -1.0, 0.0, 0.0], [3, 2]);

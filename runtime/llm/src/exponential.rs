@@ -10,11 +10,42 @@ pub(crate) fn exp_all(numbers: &mut [f32]) {
     }
 }
 
+/// Replaces each number by `cap · tanh(x / cap)`.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
+pub(crate) fn soft_cap_all(numbers: &mut [f32], cap: f32) {
+    for x in numbers {
+        *x = cap - 2.0 * cap / (1.0 + exp((2.0 * *x / cap).min(88.0)));
+    }
+}
+
 /// Replaces each `x` by `x / (1 + e^-x) · y`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
 pub(crate) fn silu_times(x: &mut [f32], y: &[f32]) {
     for (x, y) in x.iter_mut().zip(y) {
         *x = *x / (1.0 + exp((-*x).min(88.0))) * y;
+    }
+}
+
+/// Replaces each `x` by its GELU, approximated by the hyperbolic tangent, times `y`.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
+pub(crate) fn gelu_times(x: &mut [f32], y: &[f32]) {
+    /// `2 √(2 / π)`
+    const SCALE: f32 = 2.0 * 0.797_884_6;
+    for (x, y) in x.iter_mut().zip(y) {
+        // x / 2 · (1 + tanh(s / 2)) = x / (1 + e^-s)
+        let s = SCALE * (*x + 0.044_715 * *x * *x * *x);
+        *x = *x / (1.0 + exp((-s).min(88.0))) * y;
+    }
+}
+
+/// Replaces each gate `x` by `min(x, limit)`, times its sigmoid with factor `alpha`, times 1 more
+/// than `y` within `-limit ..= limit`.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
+pub(crate) fn clamped_swiglu(x: &mut [f32], y: &[f32], alpha: f32, limit: f32) {
+    for (x, y) in x.iter_mut().zip(y) {
+        let gate = if *x > limit { limit } else { *x };
+        let up = y.clamp(-limit, limit);
+        *x = gate / (1.0 + exp((-alpha * gate).min(88.0))) * (up + 1.0);
     }
 }
 
@@ -55,10 +86,51 @@ mod tests {
     }
 
     #[test]
+    fn soft_caps_match_f64() {
+        for cap in [0.5, 30.0, 50.0] {
+            let x: Vec<f32> = (-20000..20000).map(|i| i as f32 / 100.0).collect();
+            let mut capped = x.clone();
+            soft_cap_all(&mut capped, cap);
+            for (x, found) in x.iter().zip(&capped) {
+                let expected = f64::from(cap) * (f64::from(*x) / f64::from(cap)).tanh();
+                assert!((f64::from(*found) - expected).abs() <= 4e-7 * f64::from(cap), "{x}");
+            }
+        }
+    }
+
+    #[test]
     fn nan_stays_nan() {
         let mut x = [f32::NAN, 1.0];
         exp_all(&mut x);
         assert!(x[0].is_nan() && !x[1].is_nan());
+        for activate in [
+            |x: &mut [f32]| gelu_times(x, &[1.0, 1.0]),
+            |x: &mut [f32]| clamped_swiglu(x, &[1.0, 1.0], 1.702, 7.0),
+        ] {
+            let mut x = [f32::NAN, 1.0];
+            activate(&mut x);
+            assert!(x[0].is_nan() && !x[1].is_nan());
+        }
+    }
+
+    #[test]
+    fn other_activations_match_f64() {
+        let inputs: Vec<f32> = (-2000..2000).map(|i| i as f32 / 100.0).collect();
+        let y: Vec<f32> = inputs.iter().map(|x| (x * 7.0).sin() * 9.0).collect();
+        let (mut gelu, mut swiglu) = (inputs.clone(), inputs.clone());
+        gelu_times(&mut gelu, &y);
+        clamped_swiglu(&mut swiglu, &y, 1.702, 7.0);
+        for (i, &x) in inputs.iter().enumerate() {
+            let (x, y) = (f64::from(x), f64::from(y[i]));
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+            let expected = 0.5 * x * (1.0 + inner.tanh()) * y;
+            let error = (f64::from(gelu[i]) - expected).abs();
+            assert!(error <= 3e-6 * expected.abs() + 1e-6, "gelu of {x}: {} {expected}", gelu[i]);
+            let gate = x.min(7.0);
+            let expected = gate / (1.0 + (-1.702 * gate).exp()) * (y.clamp(-7.0, 7.0) + 1.0);
+            let error = (f64::from(swiglu[i]) - expected).abs();
+            assert!(error <= 3e-6 * expected.abs() + 1e-6, "{x}: {} {expected}", swiglu[i]);
+        }
     }
 
     #[test]

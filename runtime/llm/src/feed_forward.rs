@@ -19,15 +19,14 @@ impl FeedForward {
     /// Reads the network of a layer from a checkpoint.
     pub(crate) fn open(
         weights: &mut CheckpointTensors,
-        name: &str,
         layer: usize,
         config: &Config,
     ) -> Result<Self> {
         match config.experts_of(layer) {
             Some(experts) => {
-                ExpertNetwork::open(weights, name, config.hidden_size, experts).map(Self::Experts)
+                ExpertNetwork::open(weights, layer, config, experts).map(Self::Experts)
             }
-            None => Gated::open(weights, name, config).map(Self::Gated),
+            None => Gated::open(weights, layer, config).map(Self::Gated),
         }
     }
 

@@ -8,7 +8,8 @@ use crate::{Model, PrefillOptions, Result};
 const TOKENS: usize = 8;
 
 impl Model {
-    /// Computes a digest of the keys, values and logits of eight tokens. The digest differs between
+    /// Computes a digest of the windows of layers, and of the keys, values and logits of eight
+    /// tokens. The digest differs between
     /// models, and between machines whose instruction sets round differently, so stored keys and
     /// values of an equal fingerprint can be reused. Weights and settings that do not affect these
     /// tokens, such as other experts and embeddings, do not affect the digest.
@@ -26,6 +27,9 @@ impl Model {
         let mut hash = Sha256::new();
         for layer in &prompt.layers {
             layer.keys.iter().chain(&layer.values).for_each(|x| hash.update(x.to_le_bytes()));
+        }
+        for form in &config.layer_forms {
+            hash.update((form.window.unwrap_or(0) as u64).to_le_bytes());
         }
         prompt.logits.iter().for_each(|logit| hash.update(logit.to_le_bytes()));
         Ok(hash.finalize().into())

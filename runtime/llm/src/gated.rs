@@ -3,35 +3,35 @@
 use rayon::prelude::*;
 
 use crate::Result;
-use crate::config::Config;
-use crate::exponential::silu_times;
+use crate::config::{Config, GateActivation};
+use crate::exponential::{clamped_swiglu, gelu_times, silu_times};
 use crate::inputs::LinearInputs;
 use crate::linear::{Linear, LinearScratch, PART};
 use crate::weights::CheckpointTensors;
 
-/// `down(silu(gate(x)) · up(x))`
+/// `down(a(gate(x)) · up(x))`
 #[derive(Clone, Debug)]
 pub(crate) struct Gated {
     pub(crate) gate: Linear,
     pub(crate) up: Linear,
     pub(crate) down: Linear,
+    pub(crate) activation: GateActivation,
 }
 
 impl Gated {
     pub(crate) fn open(
         weights: &mut CheckpointTensors,
-        name: &str,
+        layer: usize,
         config: &Config,
     ) -> Result<Self> {
         let (outer, inner) = (config.hidden_size, config.intermediate_size);
-        let mut linear = |part: &str, sizes| {
-            Linear::open(weights, &format!("{name}.{part}"), sizes, config.biases.feed_forward)
-        };
-        Ok(Self {
-            gate: linear("gate_proj", [outer, inner])?,
-            up: linear("up_proj", [outer, inner])?,
-            down: linear("down_proj", [inner, outer])?,
-        })
+        let biased = config.biases.feed_forward;
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        let (gate, up) = (name("ffn_gate"), name("ffn_up"));
+        let parts = [(gate.as_str(), inner), (up.as_str(), inner)];
+        let [gate, up] = Linear::open_parts(weights, &name("ffn_gate_up"), outer, parts, biased)?;
+        let down = Linear::open(weights, &name("ffn_down"), [inner, outer], biased)?;
+        Ok(Self { gate, up, down, activation: config.block.activation })
     }
 
     /// Adds the network's output for `x`, `[n, hidden_size]`, to `y` of the same shape.
@@ -43,8 +43,21 @@ impl Gated {
         up.resize(inner, 0.0);
         let maps = [(&self.gate, gate.as_mut_slice()), (&self.up, up.as_mut_slice())];
         Linear::apply_all(x, maps, scratch);
-        gate.par_chunks_mut(PART).zip(up.par_chunks(PART)).for_each(|(g, u)| silu_times(g, u));
+        gate.par_chunks_mut(PART)
+            .zip(up.par_chunks(PART))
+            .for_each(|(gate, up)| self.activation.apply(gate, up));
         self.down.add(&LinearInputs::new(&gate, x.rows()), y, scratch);
         (scratch.gate, scratch.up) = (gate, up);
+    }
+}
+
+impl GateActivation {
+    /// Replaces each gate by its activation times the element of `up`.
+    fn apply(self, gate: &mut [f32], up: &[f32]) {
+        match self {
+            Self::Silu => silu_times(gate, up),
+            Self::GeluTanh => gelu_times(gate, up),
+            Self::ClampedSwiglu { alpha, limit } => clamped_swiglu(gate, up, alpha, limit),
+        }
     }
 }

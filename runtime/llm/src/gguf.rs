@@ -3,7 +3,6 @@
 
 mod config;
 mod header;
-mod names;
 mod numbers;
 mod part;
 mod split;
@@ -19,9 +18,12 @@ use candle_core::quantized::gguf_file::Value;
 use rayon::prelude::*;
 
 use crate::config::Config;
+use crate::family::{Family, LLAMA_LIKE};
 use crate::matrix::Matrix;
+use crate::weights::names::gguf_name;
 use crate::{Error, Result};
 
+use config::LongRopeFactors;
 use numbers::{deinterleave, read_matrix, read_numbers};
 use part::GgufPart;
 use tensor::GgufTensor;
@@ -30,11 +32,16 @@ use types::StoredType;
 /// Tensor of the divisors of Llama 3's rotary frequencies.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 
+/// Tensors of the divisors of the frequencies of longrope, within the original context and beyond.
+const SHORT_FACTORS: &str = "rope_factors_short.weight";
+const LONG_FACTORS: &str = "rope_factors_long.weight";
+
 impl Config {
     /// Reads the configuration of a GGUF file.
     pub(crate) fn from_gguf(path: &Path) -> Result<Self> {
-        let file = Gguf::open(path)?;
-        config::config(&file.metadata, |name| file.has(name))
+        let mut file = Gguf::open(path)?;
+        let factors = file.longrope_factors()?;
+        config::config(&file.metadata, factors, |name| file.has(name))
             .map_err(|reason| Error::checkpoint(path, reason))
     }
 }
@@ -47,6 +54,8 @@ pub(crate) struct Gguf {
     parts: Vec<GgufPart>,
     pub(crate) metadata: HashMap<String, Value>,
     tensors: BTreeMap<String, PlacedTensor>,
+    /// Family of the model, whose names the tensors have.
+    family: &'static Family,
     /// Numbers of query heads and KV heads, if their rows are in interleaved rotary order.
     rotary_heads: Option<(usize, usize)>,
 }
@@ -89,7 +98,8 @@ impl Gguf {
         }
         let metadata = std::mem::take(&mut parts[0].header.metadata);
         let rotary_heads = config::interleaved_heads(&metadata);
-        Ok(Self { path: path.into(), parts, metadata, tensors, rotary_heads })
+        let family = config::family(&metadata).map_or(&LLAMA_LIKE, |(_, found)| found.family);
+        Ok(Self { path: path.into(), parts, metadata, tensors, family, rotary_heads })
     }
 
     /// Path of the file, or of the first part.
@@ -102,9 +112,9 @@ impl Gguf {
         self.parts.iter().map(|part| part.path().into()).collect()
     }
 
-    /// Returns whether a tensor of this Hugging Face name exists and has not been taken yet.
+    /// Returns whether a tensor exists and has not been taken yet.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.tensors.contains_key(&names::find_gguf_name(name))
+        self.tensors.contains_key(&gguf_name(self.family, name))
     }
 
     /// Reads a matrix of this shape, in the number type in which it is fastest to multiply.
@@ -116,16 +126,27 @@ impl Gguf {
         read_matrix(taken.stored, &taken.bytes, shape).map_err(|reason| taken.refuse(&reason))
     }
 
-    /// Reads `count` matrices of this shape, which one tensor stores one after the other.
+    /// Reads matrices of these numbers of rows, which one tensor of this shape stores one after the
+    /// other.
     pub(crate) fn matrices(
         &mut self,
         name: &str,
-        count: usize,
-        shape: [usize; 2],
+        shape: &[usize],
+        rows: &[usize],
     ) -> Result<Vec<Matrix>> {
-        let taken = self.take(name, &[count, shape[0], shape[1]])?;
-        let parts = taken.bytes.par_chunks_exact(taken.bytes.len() / count);
-        let matrices = parts.map(|bytes| read_matrix(taken.stored, bytes, shape));
+        let taken = self.take(name, shape)?;
+        let row_bytes = taken.bytes.len() / rows.iter().sum::<usize>();
+        let mut parts = Vec::with_capacity(rows.len());
+        let mut rest = taken.bytes.as_slice();
+        for &rows in rows {
+            let (part, after) = rest.split_at(rows * row_bytes);
+            parts.push((rows, part));
+            rest = after;
+        }
+        let inputs = shape[shape.len() - 1];
+        let matrices = parts
+            .into_par_iter()
+            .map(|(rows, bytes)| read_matrix(taken.stored, bytes, [rows, inputs]));
         // All results are collected, so that the error is that of the first wrong matrix.
         let matrices: Vec<Result<Matrix, String>> = matrices.collect();
         matrices.into_iter().collect::<Result<_, _>>().map_err(|reason| taken.refuse(&reason))
@@ -133,27 +154,45 @@ impl Gguf {
 
     /// Reads a vector of `size` elements.
     pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
-        let taken = self.take(name, &[size])?;
-        let numbers = read_numbers(taken.stored, &taken.bytes);
-        let numbers = numbers.map_err(|reason| taken.refuse(&reason))?;
+        let numbers = self.numbers(name, &[size])?;
         Ok(match self.interleaved_heads(name) {
             Some(heads) => deinterleave(&numbers, size, heads),
             None => numbers,
         })
     }
 
+    /// Reads the numbers of a tensor of this shape.
+    pub(crate) fn numbers(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        let taken = self.take(name, shape)?;
+        let numbers = read_numbers(taken.stored, &taken.bytes);
+        numbers.map_err(|reason| taken.refuse(&reason))
+    }
+
     /// Number of heads that a tensor's rows belong to, if the rows are in interleaved rotary order.
     fn interleaved_heads(&self, name: &str) -> Option<usize> {
         let heads = self.rotary_heads?;
-        match names::part(name)? {
-            names::QUERY => Some(heads.0),
-            names::KEY => Some(heads.1),
+        match name.splitn(3, '.').nth(2)? {
+            "attn_q.weight" | "attn_q.bias" => Some(heads.0),
+            "attn_k.weight" | "attn_k.bias" => Some(heads.1),
             _ => None,
         }
     }
 
+    /// Takes the divisors of the rotary frequencies of longrope, if the file has them.
+    fn longrope_factors(&mut self) -> Result<Option<LongRopeFactors>> {
+        let size = |name: &str| self.tensors.get(name).map(|placed| placed.tensor.shape.clone());
+        let (Some(short), Some(long)) = (size(SHORT_FACTORS), size(LONG_FACTORS)) else {
+            return Ok(None);
+        };
+        let (short, long) =
+            (self.numbers(SHORT_FACTORS, &short)?, self.numbers(LONG_FACTORS, &long)?);
+        Ok(Some(LongRopeFactors { short, long }))
+    }
+
     /// Reads the divisors of the rotary frequencies, if the file has them.
     pub(crate) fn rope_factors(&mut self, size: usize) -> Result<Option<Vec<f32>>> {
+        // These were read with the configuration.
+        self.longrope_factors()?;
         let Some(placed) = self.tensors.get(ROPE_FACTORS) else { return Ok(None) };
         let path = self.parts[placed.part].path().to_path_buf();
         let factors = self.vector(ROPE_FACTORS, size)?;
@@ -182,9 +221,9 @@ impl Gguf {
         }
     }
 
-    /// Takes the tensor of a Hugging Face name.
+    /// Takes a tensor.
     fn take(&mut self, name: &str, shape: &[usize]) -> Result<TakenTensor> {
-        let gguf_name = names::find_gguf_name(name);
+        let gguf_name = gguf_name(self.family, name);
         let Some(PlacedTensor { part, tensor }) = self.tensors.remove(&gguf_name) else {
             let reason = format!("no tensor `{gguf_name}`; expected one of shape {shape:?}");
             return Err(Error::checkpoint(&self.path, reason));

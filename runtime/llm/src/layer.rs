@@ -1,30 +1,47 @@
 //! One transformer layer without its attention, which a backend computes.
 
+use std::sync::Arc;
+
 use crate::Result;
-use crate::config::Config;
+use crate::attention_form::AttentionForm;
+use crate::config::{Config, HeadNorm};
 use crate::feed_forward::FeedForward;
 use crate::inputs::LinearInputs;
 use crate::linear::{Linear, LinearScratch, Norm};
-use crate::rope::Angles;
+use crate::rope::{Angles, Tables};
 use crate::weights::CheckpointTensors;
 
 /// Weights of one layer. Tokens are rows: `x` is `[tokens, hidden_size]`.
 #[derive(Clone, Debug)]
 pub(crate) struct DecoderLayer {
-    input_norm: Norm,
+    hidden_size: usize,
+    input_norm: Option<Norm>,
     query: Projection,
     key: Projection,
-    value: Projection,
+    value: Linear,
     output: Linear,
-    feed_forward_norm: Norm,
+    output_norm: Option<Norm>,
+    feed_forward_norm: Option<Norm>,
     feed_forward: FeedForward,
+    feed_forward_output_norm: Option<Norm>,
+    residual_scale: f32,
+    /// Index of the rotary embedding, if the layer has one.
+    rope: Option<usize>,
+    /// Softmax scale.
+    scale: f32,
+    /// Soft cap of the attention logits.
+    soft_cap: Option<f32>,
+    /// Number of last tokens that a query attends to; `None` means all.
+    window: Option<usize>,
+    /// Logits of the query heads' sinks, `[query_heads]`.
+    sinks: Option<Arc<[f32]>>,
 }
 
-/// Projection to the queries, keys or values of all heads.
+/// Projection to the queries or keys of all heads.
 #[derive(Clone, Debug)]
 struct Projection {
     linear: Linear,
-    /// Norm of each head.
+    /// Norm of each head, or of all heads together.
     norm: Option<Norm>,
 }
 
@@ -34,38 +51,86 @@ impl DecoderLayer {
         number: usize,
         config: &Config,
     ) -> Result<Self> {
-        let (hidden, epsilon) = (config.hidden_size, config.norm_epsilon);
-        let (query_heads, kv_heads) = (config.shape.query_heads, config.shape.kv_heads);
-        let name = |part: &str| format!("model.layers.{number}.{part}");
-        let mut project = |part: &str, heads: usize, norm: Option<&str>| {
-            Projection::open(weights, &name("self_attn"), (part, norm), heads, config)
+        let Config { hidden_size, norm_epsilon, biases, block, shape, .. } = config;
+        let name = |part: &str| format!("blk.{number}.{part}");
+        let sizes = [
+            shape.query_heads * shape.head_dim,
+            shape.kv_heads * shape.head_dim,
+            shape.kv_heads * shape.value_dim,
+        ];
+        let names = ["attn_q", "attn_k", "attn_v"].map(name);
+        let parts = std::array::from_fn(|i| (names[i].as_str(), sizes[i]));
+        let [query, key, value] =
+            Linear::open_parts(weights, &name("attn_qkv"), *hidden_size, parts, biases.inputs)?;
+        let attended = [shape.query_heads * shape.value_dim, *hidden_size];
+        let output = Linear::open(weights, &name("attn_output"), attended, biases.output)?;
+        let mut project = |linear, part: &str, heads: usize| {
+            let size = match block.head_norm {
+                HeadNorm::None => return Ok(Projection { linear, norm: None }),
+                HeadNorm::PerHead => shape.head_dim,
+                HeadNorm::AllHeads => heads * shape.head_dim,
+            };
+            let norm = Norm::open(weights, &name(part), size, *norm_epsilon)?;
+            Ok::<_, crate::Error>(Projection { linear, norm: Some(norm) })
         };
-        let normed = config.normalises_heads();
-        let query = project("q_proj", query_heads, normed.then_some("q_norm"))?;
-        let key = project("k_proj", kv_heads, normed.then_some("k_norm"))?;
-        let value = project("v_proj", kv_heads, None)?;
-        let sizes = [query_heads * config.shape.value_dim, hidden];
-        let output = Linear::open(weights, &name("self_attn.o_proj"), sizes, config.biases.output)?;
-        let mut norm = |part: &str| Norm::open(weights, &name(part), hidden, epsilon);
+        let query = project(query, "attn_q_norm", shape.query_heads)?;
+        let key = project(key, "attn_k_norm", shape.kv_heads)?;
+        let mut norm = |part: &str, exists: bool| {
+            let open = || Norm::open(weights, &name(part), *hidden_size, *norm_epsilon);
+            exists.then(open).transpose()
+        };
+        let input_norm = norm("attn_norm", block.input_norms)?;
+        let output_norm = norm("post_attention_norm", block.output_norms)?;
+        let feed_forward_norm = norm("ffn_norm", block.input_norms)?;
+        let feed_forward_output_norm = norm("post_ffw_norm", block.output_norms)?;
+        let sinks = block
+            .sinks
+            .then(|| weights.vector(&name("attn_sinks.weight"), shape.query_heads))
+            .transpose()?;
         Ok(Self {
-            input_norm: norm("input_layernorm")?,
-            feed_forward_norm: norm("post_attention_layernorm")?,
-            feed_forward: FeedForward::open(weights, &name("mlp"), number, config)?,
+            hidden_size: *hidden_size,
+            input_norm,
             query,
             key,
             value,
             output,
+            output_norm,
+            feed_forward_norm,
+            feed_forward: FeedForward::open(weights, number, config)?,
+            feed_forward_output_norm,
+            residual_scale: block.residual_scale,
+            rope: config.layer_forms[number].rope,
+            scale: block.scale.unwrap_or(shape.default_scale()),
+            soft_cap: block.attention_cap,
+            window: config.layer_forms[number].window,
+            sinks: sinks.map(Arc::from),
         })
+    }
+
+    /// Form of the layer's attention.
+    pub(crate) fn form(&self) -> AttentionForm<'_> {
+        let Self { scale, soft_cap, window, .. } = *self;
+        AttentionForm { scale, soft_cap, sinks: self.sinks.as_deref(), window }
+    }
+
+    /// Logits of the query heads' sinks, `[query_heads]`.
+    pub(crate) fn sinks(&self) -> Option<Arc<[f32]>> {
+        self.sinks.clone()
     }
 
     /// Normalises the input of the projections, `[tokens, hidden_size]`.
     pub(crate) fn normalise_input(&self, x: &[f32], normed: &mut [f32]) {
-        self.input_norm.apply(x, normed);
+        normalise(self.input_norm.as_ref(), x, normed);
     }
 
     /// Number of elements of a token's row.
     pub(crate) fn hidden_size(&self) -> usize {
-        self.input_norm.size()
+        self.hidden_size
+    }
+
+    /// Returns the angles by which this layer rotates all positions of the tables.
+    pub(crate) fn angles<'t>(&self, tables: &'t Tables) -> Option<Angles<'t>> {
+        self.rope.map(|rope| tables.0[rope].all())
     }
 
     /// Computes queries `[tokens, query_heads, head_dim]`, keys `[tokens, kv_heads, head_dim]` and
@@ -73,31 +138,23 @@ impl DecoderLayer {
     pub(crate) fn project(
         &self,
         normed: &LinearInputs<'_>,
-        angles: Angles<'_>,
+        angles: Option<Angles<'_>>,
         [queries, keys, values]: [&mut [f32]; 3],
         scratch: &mut LinearScratch,
     ) {
         let maps = [
             (&self.query.linear, &mut *queries),
             (&self.key.linear, &mut *keys),
-            (&self.value.linear, values),
+            (&self.value, values),
         ];
         Linear::apply_all(normed, maps, scratch);
-        self.place_queries(queries, angles);
-        self.place_keys(keys, angles);
-    }
-
-    /// Normalises the heads of projected queries, and applies their rotary embedding and scaling.
-    fn place_queries(&self, queries: &mut [f32], angles: Angles<'_>) {
         self.query.normalise_heads(queries);
-        angles.rotate(queries);
-        angles.sharpen(queries);
-    }
-
-    /// Normalises the heads of projected keys, and applies their rotary embedding.
-    fn place_keys(&self, keys: &mut [f32], angles: Angles<'_>) {
         self.key.normalise_heads(keys);
-        angles.rotate(keys);
+        if let Some(angles) = angles {
+            angles.rotate(queries);
+            angles.sharpen(queries);
+            angles.rotate(keys);
+        }
     }
 
     /// Applies the output projection to the attention's output `[tokens, query_heads, value_dim]`,
@@ -110,31 +167,53 @@ impl DecoderLayer {
         normed: &mut [f32],
         scratch: &mut LinearScratch,
     ) {
-        let tokens = x.len() / self.hidden_size();
-        self.output.add(&LinearInputs::new(attended, tokens), x, scratch);
-        self.feed_forward_norm.apply(x, normed);
-        self.feed_forward.add(&LinearInputs::new(normed, tokens), x, scratch);
+        let tokens = x.len() / self.hidden_size;
+        self.add_branch(x, self.output_norm.as_ref(), scratch, |y, scratch| {
+            self.output.add(&LinearInputs::new(attended, tokens), y, scratch);
+        });
+        normalise(self.feed_forward_norm.as_ref(), x, normed);
+        self.add_branch(x, self.feed_forward_output_norm.as_ref(), scratch, |y, scratch| {
+            self.feed_forward.add(&LinearInputs::new(normed, tokens), y, scratch);
+        });
+    }
+
+    /// Adds an output to `x`: normalised, if there is a norm, and scaled. `add` adds the output to
+    /// its argument.
+    fn add_branch(
+        &self,
+        x: &mut [f32],
+        norm: Option<&Norm>,
+        scratch: &mut LinearScratch,
+        add: impl FnOnce(&mut [f32], &mut LinearScratch),
+    ) {
+        if norm.is_none() && self.residual_scale == 1.0 {
+            return add(x, scratch);
+        }
+        let mut branch = std::mem::take(&mut scratch.branch);
+        branch.clear();
+        branch.resize(x.len(), 0.0);
+        add(&mut branch, scratch);
+        if let Some(norm) = norm {
+            norm.apply_in_place(&mut branch);
+        }
+        for (x, y) in x.iter_mut().zip(&branch) {
+            *x += self.residual_scale * y;
+        }
+        scratch.branch = branch;
+    }
+}
+
+/// Normalises rows of `x` into `normed`; without a norm, copies them.
+fn normalise(norm: Option<&Norm>, x: &[f32], normed: &mut [f32]) {
+    match norm {
+        Some(norm) => norm.apply(x, normed),
+        None => normed.copy_from_slice(x),
     }
 }
 
 impl Projection {
-    fn open(
-        weights: &mut CheckpointTensors,
-        at: &str,
-        (part, norm): (&str, Option<&str>),
-        heads: usize,
-        config: &Config,
-    ) -> Result<Self> {
-        let head_dim = config.shape.head_dim;
-        let sizes = [config.hidden_size, heads * head_dim];
-        let linear = Linear::open(weights, &format!("{at}.{part}"), sizes, config.biases.inputs)?;
-        let norm = norm
-            .map(|name| Norm::open(weights, &format!("{at}.{name}"), head_dim, config.norm_epsilon))
-            .transpose()?;
-        Ok(Self { linear, norm })
-    }
-
-    /// Normalises each head of `[tokens, heads, head_dim]`, if the model has such a norm.
+    /// Normalises each head of `[tokens, heads, head_dim]`, or all heads of each token, if the
+    /// model has such a norm.
     fn normalise_heads(&self, y: &mut [f32]) {
         if let Some(norm) = &self.norm {
             norm.apply_in_place(y);

@@ -25,15 +25,19 @@
 //! }
 //! ```
 
+mod attention_form;
 mod awake;
 mod chat;
 mod classes;
 mod config;
+mod config_files;
 mod dense;
 mod digest;
 mod error;
 mod experts;
 mod exponential;
+mod families;
+mod family;
 mod feed_forward;
 mod files;
 mod fingerprint;
@@ -56,11 +60,12 @@ mod row;
 mod sampling;
 mod session;
 mod tokenizer;
+mod twin;
 mod weights;
 
 pub use chat::{Chat, ChatMessages, ChatTemplate};
 pub use classes::Classes;
-pub use config::{Architecture, Biases, Config, Experts};
+pub use config::{Biases, Block, Config, Experts, GateActivation, HeadNorm, LayerForm};
 pub use digest::model_digest;
 pub use error::{Error, Result};
 pub use generate::{Generation, Prompt, Stop, most_likely_token};
@@ -71,9 +76,9 @@ pub use prefill::{
     BlockShape, LayerPrompt, PrefillOptions, Prefilled, PromptBlock, PromptReader, SampleAttention,
     Strategy,
 };
-pub use report::LayerReport;
-pub use rope::{Scaling, Sharpening};
+pub use report::{LayerReport, mean_density};
+pub use rope::{Rotary, Scaling, Sharpening};
 pub use sampling::{GeneratedToken, GenerationParams, SamplingParams, TextGenerator};
-pub use session::{SavedSession, Session, SessionContent, SessionOrigin};
+pub use session::{SLIDING_LAYER, SavedSession, Session, SessionContent, SessionOrigin};
 pub use tokenizer::{TextStream, Tokenizer};
 pub use weights::{weight_bytes, weight_files};

@@ -33,6 +33,8 @@ pub(crate) struct LinearScratch {
     /// Intermediate results of a feed-forward network.
     pub(crate) gate: Vec<f32>,
     pub(crate) up: Vec<f32>,
+    /// Output of attention or of a feed-forward network, before its norm.
+    pub(crate) branch: Vec<f32>,
 }
 
 impl Linear {
@@ -50,7 +52,44 @@ impl Linear {
 
     /// Returns a linear map of weights `[out, in]`, without a bias.
     pub(crate) fn new(weight: Matrix) -> Self {
-        Self { weight, bias: None }
+        Self::with_bias(weight, None)
+    }
+
+    /// Returns a linear map of weights `[out, in]` and a bias `[out]`.
+    pub(crate) fn with_bias(weight: Matrix, bias: Option<Vec<f32>>) -> Self {
+        Self { weight, bias }
+    }
+
+    /// Reads the parts of `{fused}.weight`, if the checkpoint has this tensor, otherwise
+    /// `{part}.weight` for each part; and, if `biased`, their biases. A part is a name and a number
+    /// of outputs.
+    pub(crate) fn open_parts<const N: usize>(
+        weights: &mut CheckpointTensors,
+        fused: &str,
+        inputs: usize,
+        parts: [(&str, usize); N],
+        biased: bool,
+    ) -> Result<[Self; N]> {
+        let fused_weight = format!("{fused}.weight");
+        let mut linears = Vec::with_capacity(N);
+        if !weights.has(&fused_weight) {
+            for (name, outputs) in parts {
+                linears.push(Self::open(weights, name, [inputs, outputs], biased)?);
+            }
+            return Ok(linears.try_into().expect("a map for each part"));
+        }
+        let rows = parts.map(|(_, outputs)| outputs);
+        let all = weights.matrices(&fused_weight, &rows, inputs)?;
+        let mut biases = Vec::new();
+        if biased {
+            biases = weights.vector(&format!("{fused}.bias"), rows.iter().sum())?;
+        }
+        for weight in all {
+            let rest = biases.split_off(if biased { weight.outputs() } else { 0 });
+            let bias = std::mem::replace(&mut biases, rest);
+            linears.push(Self::with_bias(weight, biased.then_some(bias)));
+        }
+        Ok(linears.try_into().expect("a map for each part"))
     }
 
     /// Maps `[n, in]` to `[n, out]`, and overwrites `y`.
@@ -103,12 +142,7 @@ impl Norm {
         size: usize,
         epsilon: f64,
     ) -> Result<Self> {
-        Ok(Self { weight: weights.vector(&format!("{name}.weight"), size)?, epsilon })
-    }
-
-    /// Number of elements of a row.
-    pub(crate) fn size(&self) -> usize {
-        self.weight.len()
+        Ok(Self { weight: weights.norm(&format!("{name}.weight"), size)?, epsilon })
     }
 
     /// Normalises each row of `x`, `[n, size]`, into `y`.

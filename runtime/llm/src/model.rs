@@ -7,8 +7,9 @@ use crate::inputs::LinearInputs;
 use crate::layer::DecoderLayer;
 use crate::linear::{Linear, LinearScratch, Norm};
 use crate::matrix::Matrix;
-use crate::rope::Rope;
-use crate::weights::{CheckpointTensors, EMBEDDINGS, HEAD};
+use crate::rope::{Rope, Tables};
+use crate::weights::CheckpointTensors;
+use crate::weights::names::{EMBEDDINGS, HEAD, NORM};
 use crate::{Error, Result};
 
 /// Weights of a decoder-only transformer, in host memory. Matrices in bf16 stay in bf16 and are
@@ -21,7 +22,7 @@ pub struct Model {
     /// `[vocab_size, hidden_size]`
     embeddings: Matrix,
     pub(crate) layers: Vec<DecoderLayer>,
-    pub(crate) rope: Rope,
+    ropes: Vec<Rope>,
     norm: Norm,
     head: Linear,
 }
@@ -42,32 +43,33 @@ impl Model {
     pub fn open(path: &Path) -> Result<Self> {
         let mut config = Config::open(path)?;
         let mut weights = CheckpointTensors::open(path)?;
+        weights.set_family(config.family);
         let (embeddings, head) = open_ends(&mut weights, &config)?;
         config.tied = head.is_none();
         let layers =
             (0..config.layers).map(|number| DecoderLayer::open(&mut weights, number, &config));
         let layers = layers.collect::<Result<_>>()?;
-        let norm = Norm::open(&mut weights, "model.norm", config.hidden_size, config.norm_epsilon)?;
+        let name = NORM.trim_end_matches(".weight");
+        let norm = Norm::open(&mut weights, name, config.hidden_size, config.norm_epsilon)?;
         let head = Linear::new(head.unwrap_or_else(|| embeddings.clone()));
-        let factors = weights.rope_factors(config.shape.head_dim / 2)?;
+        let rope = |rotary| Rope::new(config.shape.head_dim, rotary, config.query_scaling);
+        let mut ropes: Vec<Rope> = config.ropes.iter().map(rope).collect();
+        if let Some(factors) = weights.rope_factors(ropes[0].pairs())? {
+            ropes[0].divide_by(&factors);
+        }
         weights.finish()?;
-        let rope = Rope::new(
-            config.shape.head_dim,
-            config.rope_theta,
-            config.rope_scaling,
-            config.query_scaling,
-        );
-        let rope = match factors {
-            Some(factors) => rope.divide_by(&factors),
-            None => rope,
-        };
-        Ok(Self { config, embeddings, layers, rope, norm, head })
+        Ok(Self { config, embeddings, layers, ropes, norm, head })
     }
 
     /// Dimensions and options of the model. Unlike in [`Config::open`], `tied` is exact: it is true
     /// only if the stored weights are tied.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Logits of the sinks of a layer's query heads, `[query_heads]`, if the model has sinks.
+    pub fn sink_logits(&self, layer: usize) -> Option<&[f32]> {
+        self.layers[layer].form().sinks
     }
 
     /// Checks that the vocabulary contains all tokens, and that they fit into the model's context
@@ -98,7 +100,13 @@ impl Model {
         for &token in tokens {
             x.extend(self.embeddings.row(token as usize));
         }
+        scale(&mut x, self.config.block.embedding_scale);
         x
+    }
+
+    /// Computes the tables of the given positions for all rotary embeddings.
+    pub(crate) fn tables(&self, positions: impl Iterator<Item = usize> + Clone) -> Tables {
+        Tables(self.ropes.iter().map(|rope| rope.table(positions.clone())).collect())
     }
 
     /// Returns the logits after tokens, `[tokens, vocab_size]`; `x` is `[tokens, hidden_size]`.
@@ -109,7 +117,22 @@ impl Model {
         let mut logits = vec![0.0; tokens * self.config.vocab_size];
         let inputs = LinearInputs::new(&normed, tokens);
         self.head.apply(&inputs, &mut logits, &mut LinearScratch::default());
+        scale(&mut logits, self.config.block.logits_scale);
+        if let Some(cap) = self.config.block.logits_cap {
+            for logit in &mut logits {
+                *logit = cap * (*logit / cap).tanh();
+            }
+        }
         logits
+    }
+}
+
+/// Multiplies numbers by a factor, which is 1 in most models.
+fn scale(numbers: &mut [f32], factor: f32) {
+    if factor != 1.0 {
+        for number in numbers {
+            *number *= factor;
+        }
     }
 }
 

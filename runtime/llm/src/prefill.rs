@@ -10,9 +10,8 @@ mod strategy;
 use std::borrow::Cow;
 
 use ndarray::{Array3, s};
-use vattention_core::Shape;
 
-use crate::{Error, Model, Result};
+use crate::{Config, Error, Model, Result};
 
 use block::BlockRunner;
 pub use reader::PromptReader;
@@ -50,17 +49,21 @@ pub struct LayerPrompt {
     pub queries: Array3<f32>,
     /// Number of token-key pairs that each block of tokens read, summed over KV heads.
     pub read_pairs: Vec<u64>,
+    /// Number of last tokens that a query of this layer attends to; `None` means all.
+    pub window: Option<usize>,
 }
 
 impl LayerPrompt {
     /// Returns a layer of `tokens` tokens whose keys and values are still to be computed.
-    fn new(shape: &Shape, tokens: usize, observed: usize) -> Self {
+    fn new(config: &Config, layer: usize, tokens: usize, observed: usize) -> Self {
+        let shape = &config.shape;
         let observed = observed.min(tokens);
         Self {
             keys: Array3::zeros((shape.kv_heads, tokens, shape.head_dim)),
             values: Array3::zeros((shape.kv_heads, tokens, shape.value_dim)),
             queries: Array3::zeros((shape.query_heads, observed, shape.head_dim)),
             read_pairs: Vec::new(),
+            window: config.window(layer),
         }
     }
 
@@ -72,11 +75,11 @@ impl LayerPrompt {
         self.read_pairs.extend(&other.read_pairs[..tokens / block]);
     }
 
-    /// Share of the causal token-key pairs that were read, averaged over KV heads: 1 for dense
-    /// attention.
+    /// Share of the causal token-key pairs within the layer's window that were read, averaged over
+    /// KV heads: 1 for dense attention.
     pub fn density(&self) -> f64 {
         let (kv_heads, tokens, _) = self.keys.dim();
-        let causal = kv_heads as u64 * causal_pairs(0, tokens);
+        let causal = kv_heads as u64 * causal_pairs(0, tokens, self.window);
         self.read_pairs.iter().sum::<u64>() as f64 / causal as f64
     }
 }
@@ -93,10 +96,11 @@ pub struct Prefilled {
 }
 
 impl Prefilled {
-    /// Mean of [`LayerPrompt::density`] over layers.
+    /// Mean of [`LayerPrompt::density`] over full layers, those without a window; 1 if there are
+    /// none.
     pub fn density(&self) -> f64 {
-        let sum: f64 = self.layers.iter().map(LayerPrompt::density).sum();
-        sum / self.layers.len() as f64
+        let full = self.layers.iter().filter(|layer| layer.window.is_none());
+        mean(full.map(LayerPrompt::density)).unwrap_or(1.0)
     }
 }
 
@@ -195,16 +199,16 @@ impl Model {
         // Only whole blocks are shared, so that the other blocks are the same as without sharing.
         let shared = common_prefix.min(longest) / block * block;
         let mut x = self.embed(&tokens[shared..]);
-        let table = self.rope.table(shared..tokens.len());
+        let tables = self.tables(shared..tokens.len());
         let mut runner = BlockRunner::new(options.strategy);
         for (number, layer) in self.layers.iter().enumerate() {
-            let mut prompt = LayerPrompt::new(&self.config().shape, tokens.len(), observed);
+            let mut prompt = LayerPrompt::new(self.config(), number, tokens.len(), observed);
             if let Some(earlier) = &mut earlier {
                 prompt.copy_prefix(&*earlier.layer(number)?, shared, block);
             }
             let blocks = x.chunks_mut(block * self.config().hidden_size);
             for (i, x) in blocks.enumerate() {
-                runner.run(layer, x, &table, (shared, i * block), &mut prompt);
+                runner.run(layer, x, &tables, (shared, i * block), &mut prompt);
             }
             on_layer(number, prompt)?;
         }
@@ -237,6 +241,12 @@ impl Model {
         }
         self.check(tokens, 0)
     }
+}
+
+/// Mean of some numbers; `None` if there are none.
+pub(crate) fn mean(numbers: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = numbers.fold((0.0, 0), |(sum, count), number| (sum + number, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
 }
 
 /// Returns the length of the common prefix of two prompts.

@@ -7,6 +7,8 @@ use vattention_core::{
     engine::{Selection, Timings},
 };
 
+use crate::prefill::mean;
+
 /// Report of one layer at one step: the tokens it read, the error bound, and the time.
 #[derive(Clone, Debug)]
 pub struct LayerReport {
@@ -19,17 +21,35 @@ pub struct LayerReport {
     pub time: Duration,
     /// Time of each stage, if [`Options::timed`](vattention_core::Options::timed) is set.
     pub timings: Option<Timings>,
+    /// Window of a sliding layer, which reads all tokens of its window whatever the pipeline;
+    /// `None` for full layers, which follow the pipeline.
+    pub window: Option<usize>,
+}
+
+/// Mean density over full layers, and 1 if all layers slide; `None` without reports.
+pub fn mean_density(reports: &[LayerReport]) -> Option<f64> {
+    let full = reports.iter().filter(|report| report.is_full());
+    let all = (!reports.is_empty()).then_some(1.0);
+    mean(full.map(LayerReport::density)).or(all)
 }
 
 impl LayerReport {
     /// Report of an attention step that took `time`.
-    pub(crate) fn new(output: Output, time: Duration) -> Self {
-        Self { rows: output.rows, selection: output.selection, time, timings: output.timings }
+    pub(crate) fn new(output: Output, time: Duration, window: Option<usize>) -> Self {
+        let Output { rows, selection, timings, .. } = output;
+        Self { rows, selection, time, timings, window }
     }
 
-    /// Share of the visible tokens that were read, averaged over KV heads.
+    /// Returns true if the layer follows the pipeline, false if it slides.
+    pub fn is_full(&self) -> bool {
+        self.window.is_none()
+    }
+
+    /// Share of the tokens that the model lets the layer see, those of its window if it slides,
+    /// that were read, averaged over KV heads.
     pub fn density(&self) -> f64 {
-        self.mean(RowReport::density_of_group)
+        let seen = |row: &RowReport| row.visible.min(self.window.unwrap_or(usize::MAX));
+        self.mean(|row| row.read_by_group as f64 / seen(row) as f64)
     }
 
     /// Number of sampled tokens, averaged over query heads.
@@ -37,9 +57,10 @@ impl LayerReport {
         self.mean(|row| row.sampled as f64)
     }
 
-    /// Returns true if the certificates of all query heads hold.
+    /// Returns true if the certificates of all query heads hold. Those of sliding layers do: their
+    /// outputs are exact.
     pub fn held(&self) -> bool {
-        self.rows.iter().all(|row| row.certificate.held)
+        !self.is_full() || self.rows.iter().all(|row| row.certificate.held)
     }
 
     /// Mean over query heads. For a value that the query heads of a KV head share, it equals the

@@ -1,16 +1,30 @@
 //! Rotary position embeddings: a pair of elements of a query or key is rotated by an angle that
 //! grows with the token's position.
 //!
-//! Element `i` of a head pairs with `i + head_dim / 2`, the layout of Hugging Face. Frequencies and
-//! angles are computed in f32, as in training; at long positions they differ from their exact
-//! values.
+//! Of the rotated elements of a head, the first half pairs with the second, or neighbours pair with
+//! each other. Frequencies and angles are computed in f32, as in training; at long positions they
+//! differ from their exact values.
 
 use std::f32::consts::TAU;
 
 use rayon::prelude::*;
 
+/// Rotary embedding of a model's layers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rotary {
+    /// Base of the frequencies.
+    pub theta: f32,
+    /// Scaling of the frequencies.
+    pub scaling: Scaling,
+    /// Number of first elements of a head that are rotated, even.
+    pub dims: usize,
+    /// True if rotated elements pair with their neighbours, false if the first half pairs with the
+    /// second.
+    pub interleaved: bool,
+}
+
 /// Scaling of the frequencies, to reach beyond the context of the original training.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
     /// No scaling.
     None,
@@ -44,6 +58,18 @@ pub enum Scaling {
         original: f32,
         /// Factor of queries and keys.
         length: f32,
+        /// True if the range of interpolated frequencies is rounded to whole indices.
+        truncates: bool,
+    },
+    /// Division of each frequency by its own factor; also scales all queries and keys (`longrope`,
+    /// [arXiv 2402.13753](https://arxiv.org/abs/2402.13753)). A model that reaches beyond its
+    /// original context uses the long factors for every sequence, others the short factors:
+    /// sequences of different lengths can share the keys of a common prefix.
+    LongRope {
+        /// Divisors of the frequencies.
+        factors: Vec<f32>,
+        /// Factor of queries and keys.
+        length: f32,
     },
 }
 
@@ -60,18 +86,24 @@ pub struct Sharpening {
 /// Rotary frequencies of a model.
 #[derive(Clone, Debug)]
 pub(crate) struct Rope {
-    /// Radians per position, `[head_dim / 2]`.
+    /// Radians per position, `[dims / 2]`.
     frequencies: Vec<f32>,
     /// Factor of queries and keys.
     length: f32,
+    interleaved: bool,
+    /// Number of elements of a head.
+    head_dim: usize,
     sharpening: Option<Sharpening>,
 }
 
 /// Cosines and sines of positions, and the factors of their queries.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    /// Number of pairs of a head, half of its elements.
+    /// Number of rotated pairs of a head.
     half: usize,
+    /// Number of elements of a head.
+    head_dim: usize,
+    interleaved: bool,
     /// `[positions, half]`
     cos: Vec<f32>,
     /// `[positions, half]`
@@ -79,6 +111,9 @@ pub(crate) struct Table {
     /// Factors of queries, `[positions]`; `None` if all are 1.
     sharpened: Option<Vec<f32>>,
 }
+
+/// Tables of all rotary embeddings of a model.
+pub(crate) struct Tables(pub(crate) Vec<Table>);
 
 /// Consecutive entries of a table.
 #[derive(Clone, Copy, Debug)]
@@ -89,28 +124,29 @@ pub(crate) struct Angles<'a> {
 }
 
 impl Rope {
-    /// Computes the frequencies of heads with an even `head_dim`.
-    pub(crate) fn new(
-        head_dim: usize,
-        theta: f32,
-        scaling: Scaling,
-        sharpening: Option<Sharpening>,
-    ) -> Self {
-        let frequency = |i: usize| 1.0 / theta.powf((2 * i) as f32 / head_dim as f32);
-        let scaled = |i: usize| scaling.apply(frequency(i), i, (head_dim, theta));
-        let frequencies = (0..head_dim / 2).map(scaled).collect();
-        let length = if let Scaling::Yarn { length, .. } = scaling { length } else { 1.0 };
-        Self { frequencies, length, sharpening }
+    /// Computes the frequencies of heads with `head_dim` elements.
+    pub(crate) fn new(head_dim: usize, rotary: &Rotary, sharpening: Option<Sharpening>) -> Self {
+        let Rotary { theta, dims, interleaved, .. } = *rotary;
+        let frequency = |i: usize| 1.0 / theta.powf((2 * i) as f32 / dims as f32);
+        let scaled = |i: usize| rotary.scaling.apply(frequency(i), i, (dims, theta));
+        let frequencies = (0..dims / 2).map(scaled).collect();
+        let length = match rotary.scaling {
+            Scaling::Yarn { length, .. } | Scaling::LongRope { length, .. } => length,
+            _ => 1.0,
+        };
+        Self { frequencies, length, interleaved, head_dim, sharpening }
     }
 
-    /// Divides each frequency by a factor, `[head_dim / 2]`. GGUF stores `Scaling::Llama3` in this
-    /// way.
-    pub(crate) fn divide_by(mut self, factors: &[f32]) -> Self {
-        self.frequencies
-            .iter_mut()
-            .zip(factors)
-            .for_each(|(frequency, factor)| *frequency /= factor);
-        self
+    /// Number of rotated pairs of a head.
+    pub(crate) fn pairs(&self) -> usize {
+        self.frequencies.len()
+    }
+
+    /// Divides each frequency by a factor, `[dims / 2]`. GGUF stores `Scaling::Llama3` in this way.
+    pub(crate) fn divide_by(&mut self, factors: &[f32]) {
+        for (frequency, factor) in self.frequencies.iter_mut().zip(factors) {
+            *frequency /= factor;
+        }
     }
 
     /// Computes the table of the given positions.
@@ -121,7 +157,8 @@ impl Rope {
         let (sin, cos) =
             angles.map(|angle| (self.length * angle.sin(), self.length * angle.cos())).unzip();
         let sharpened = self.sharpening.map(|it| positions.map(|p| it.factor_at(p)).collect());
-        Table { half, cos, sin, sharpened }
+        let Self { interleaved, head_dim, .. } = *self;
+        Table { half, head_dim, interleaved, cos, sin, sharpened }
     }
 }
 
@@ -141,14 +178,21 @@ impl Angles<'_> {
 
     /// Rotates queries or keys `[positions, heads, head_dim]`.
     pub(crate) fn rotate(self, rows: &mut [f32]) {
-        let Table { half, cos, sin, .. } = self.table;
-        let half = *half;
+        let Table { cos, sin, .. } = self.table;
+        let Table { half, head_dim, interleaved, .. } = *self.table;
         let places = self.first * half..(self.first + self.count) * half;
         let angles =
             cos[places.clone()].par_chunks_exact(half).zip(sin[places].par_chunks_exact(half));
         let positions = rows.par_chunks_exact_mut(rows.len() / self.count);
         positions.zip(angles).with_min_len(64).for_each(|(heads, (cos, sin))| {
-            heads.chunks_exact_mut(2 * half).for_each(|head| rotate(head, cos, sin));
+            for head in heads.chunks_exact_mut(head_dim) {
+                let rotated = &mut head[..2 * half];
+                if interleaved {
+                    rotate_neighbours(rotated, cos, sin);
+                } else {
+                    rotate(rotated, cos, sin);
+                }
+            }
         });
     }
 
@@ -164,7 +208,14 @@ impl Angles<'_> {
     }
 }
 
-/// Rotates one head by its angles.
+/// Rotates the elements of one head by its angles; neighbours are pairs.
+fn rotate_neighbours(head: &mut [f32], cos: &[f32], sin: &[f32]) {
+    for ([a, b], (cos, sin)) in head.as_chunks_mut().0.iter_mut().zip(cos.iter().zip(sin)) {
+        (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+    }
+}
+
+/// Rotates the elements of one head by its angles; the first half pairs with the second.
 fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32]) {
     let (first, second) = head.split_at_mut(cos.len());
     for ((a, b), (cos, sin)) in first.iter_mut().zip(second).zip(cos.iter().zip(sin)) {
@@ -179,6 +230,12 @@ pub(crate) fn yarn_length(factor: f32, scales: Option<(f32, f32)>) -> f32 {
     scales.map_or_else(|| length(1.0), |(scale, scale_all)| length(scale) / length(scale_all))
 }
 
+/// Factor of queries and keys in longrope, for a context `factor` times the original one.
+pub(crate) fn longrope_length(factor: f32, original: f32) -> f32 {
+    let (factor, original) = (f64::from(factor), f64::from(original));
+    if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() as f32 }
+}
+
 impl Sharpening {
     fn factor_at(self, position: f32) -> f32 {
         1.0 + self.beta * (1.0 + (position / self.original).floor()).ln()
@@ -186,9 +243,9 @@ impl Sharpening {
 }
 
 impl Scaling {
-    /// Returns the scaled frequency of pair `i` of a head with `head_dim` elements.
-    fn apply(self, frequency: f32, i: usize, (head_dim, theta): (usize, f32)) -> f32 {
-        match self {
+    /// Returns the scaled frequency of pair `i` of a head with `dims` rotated elements.
+    fn apply(&self, frequency: f32, i: usize, (dims, theta): (usize, f32)) -> f32 {
+        match *self {
             Self::None => frequency,
             Self::Linear { factor } => frequency / factor,
             Self::Llama3 { factor, low, high, original } => {
@@ -202,13 +259,18 @@ impl Scaling {
                     (1.0 - high_share) * frequency / factor + high_share * frequency
                 }
             }
-            Self::Yarn { factor, fast, slow, original, .. } => {
+            Self::LongRope { ref factors, .. } => frequency / factors[i],
+            Self::Yarn { factor, fast, slow, original, truncates, .. } => {
                 // Pair that makes `turns` turns within `original`.
-                let pair = |turns: f32| {
-                    head_dim as f32 * (original / (turns * TAU)).ln() / (2.0 * theta.ln())
+                let pair =
+                    |turns: f32| dims as f32 * (original / (turns * TAU)).ln() / (2.0 * theta.ln());
+                let (from, to) = if truncates {
+                    (pair(fast).floor(), pair(slow).ceil())
+                } else {
+                    (pair(fast), pair(slow))
                 };
-                let from = pair(fast).floor().max(0.0);
-                let to = pair(slow).ceil().min((head_dim - 1) as f32).max(from + 1e-3);
+                let from = from.max(0.0);
+                let to = to.min((dims - 1) as f32).max(from + 1e-3);
                 let low_share = ((i as f32 - from) / (to - from)).clamp(0.0, 1.0);
                 low_share * frequency / factor + (1.0 - low_share) * frequency
             }
@@ -217,58 +279,4 @@ impl Scaling {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LLAMA3: Scaling = Scaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192.0 };
-
-    #[test]
-    fn llama3_divides_low_frequencies_and_interpolates_to_high_ones() {
-        let turns = |count: f32| count * TAU / 8192.0;
-        let apply = |frequency| LLAMA3.apply(frequency, 0, (16, 10000.0));
-        assert_eq!(apply(turns(5.0)), turns(5.0));
-        assert_eq!(apply(turns(0.5)), turns(0.5) / 8.0);
-        let middle = apply(turns(2.5));
-        assert!((middle / turns(2.5) - 0.5625).abs() < 1e-6);
-        for edge in [1.0_f32, 4.0] {
-            let (below, above) = (apply(turns(edge * 0.9999)), apply(turns(edge * 1.0001)));
-            assert!((above / below - 1.0).abs() < 2e-3, "{below} {above}");
-        }
-    }
-
-    #[test]
-    fn tables_agree_on_common_positions() {
-        let rope = Rope::new(16, 10000.0, LLAMA3, Some(Sharpening { beta: 0.1, original: 4.0 }));
-        let (all, few) = (rope.table(3..10), rope.table(7..9));
-        let row = |i: usize| (i as f32).sin();
-        let [mut a, mut b] = [(); 2].map(|()| (0..2 * 3 * 16).map(row).collect::<Vec<_>>());
-        for (angles, rows) in [(all.all().narrow(4, 2), &mut a), (few.all(), &mut b)] {
-            angles.rotate(rows);
-            angles.sharpen(rows);
-        }
-        assert_eq!(a, b);
-    }
-
-    #[test]
-    fn products_of_rotated_rows_depend_on_distance_only() {
-        let rope = Rope::new(8, 100.0, Scaling::Linear { factor: 2.0 }, None);
-        let product = |p, q| -> f32 {
-            let rotate = |p| {
-                let mut row: Vec<f32> = (1..=8).map(|i| i as f32).collect();
-                rope.table(p..=p).all().rotate(&mut row);
-                row
-            };
-            rotate(p).iter().zip(rotate(q)).map(|(a, b)| a * b).sum()
-        };
-        assert!((product(5, 2) - product(13, 10)).abs() < 1e-3);
-        assert!((product(5, 2) - product(5, 5)).abs() > 1.0);
-    }
-
-    #[test]
-    fn queries_grow_at_every_multiple_of_the_original_context() {
-        let sharpening = Sharpening { beta: 0.1, original: 4.0 };
-        assert_eq!([0.0, 3.0].map(|p| sharpening.factor_at(p)), [1.0, 1.0]);
-        assert_eq!(sharpening.factor_at(4.0), sharpening.factor_at(7.0));
-        assert!((sharpening.factor_at(8.0) - (1.0 + 0.1 * 3.0_f32.ln())).abs() < 1e-7);
-    }
-}
+mod tests;

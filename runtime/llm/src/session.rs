@@ -7,13 +7,21 @@ mod step;
 
 use std::sync::Arc;
 
-use vattention_core::{Attention, Backend, Options, PipelineConfig, Storage, TokenClass};
+use vattention_core::{
+    Attention, Backend, FallBack, Options, PipelineConfig, SelectorConfig, Size, Storage,
+    TokenClass,
+};
+use vattention_selectors::Window;
 
 pub use saved::{SavedSession, SessionContent, SessionOrigin};
 
 use crate::prefill::check_finite;
-use crate::report::LayerReport;
+use crate::report::{LayerReport, mean_density};
 use crate::{Classes, Error, Model, PrefillOptions, Result};
+
+/// Name of the internal pipeline of sliding layers. Backends that wrap others recognise these
+/// layers by the name.
+pub const SLIDING_LAYER: &str = "(sliding layer)";
 
 /// One sequence of a model.
 #[allow(missing_debug_implementations)]
@@ -37,7 +45,11 @@ pub struct Session<'m> {
 }
 
 impl<'m> Session<'m> {
-    /// Starts an empty sequence. [`Options::scale`] is ignored: the model determines the scale.
+    /// Starts an empty sequence. [`Options::scale`], [`Options::soft_cap`] and
+    /// [`Options::sink_logits`] are ignored: the model determines them.
+    ///
+    /// Full layers follow the pipeline. Sliding layers read all tokens of their window, and free
+    /// the rows of the others after each step.
     ///
     /// # Errors
     /// [`Error::Pipeline`] if the pipeline does not fit the model; [`Error::Attention`] with the
@@ -50,9 +62,8 @@ impl<'m> Session<'m> {
     ) -> Result<Self> {
         let config = model.config();
         pipeline.expect_layers(config.layers).map_err(Error::Pipeline)?;
-        let options = Options { scale: None, ..options.clone() };
         let start = |layer| {
-            let started = backend.start(pipeline, layer, config.shape, &options);
+            let started = start_layer(model, backend, pipeline, options, layer);
             started.map_err(|source| Error::Attention { layer, source })
         };
         Ok(Self {
@@ -107,15 +118,13 @@ impl<'m> Session<'m> {
         &self.reports
     }
 
-    /// Share of the tokens that the last step read, averaged over layers and KV heads; `None`
-    /// before the first step.
+    /// Share of the tokens that the last step read, averaged over full layers and KV heads; `None`
+    /// before the first step, 1 if all layers slide.
     pub fn density(&self) -> Option<f64> {
-        let layers = self.reports.len();
-        let sum: f64 = self.reports.iter().map(LayerReport::density).sum();
-        (layers > 0).then(|| sum / layers as f64)
+        mean_density(&self.reports)
     }
 
-    /// Share of the causal token-key pairs that the prompt's attention read, averaged over
+    /// Share of the causal token-key pairs that the prompt's attention read, averaged over full
     /// layers and KV heads: 1 for dense attention, `None` if no prompt was read.
     pub fn prefill_density(&self) -> Option<f64> {
         self.prefill_density
@@ -125,6 +134,11 @@ impl<'m> Session<'m> {
     /// [`Attention::index_bytes`].
     pub fn index_bytes(&self) -> usize {
         self.layers.iter().map(|layer| layer.index_bytes()).sum()
+    }
+
+    /// Bytes of the stored keys and values; see [`Attention::held_bytes`].
+    pub fn held_bytes(&self) -> usize {
+        self.layers.iter().map(|layer| layer.held_bytes()).sum()
     }
 
     /// Returns an independent sequence that continues from the same tokens, such as another
@@ -164,4 +178,30 @@ impl<'m> Session<'m> {
         self.len += new;
         Ok(logits)
     }
+}
+
+/// Starts the attention of a layer: by the pipeline, or dense within the layer's window.
+fn start_layer(
+    model: &Model,
+    backend: &dyn Backend,
+    pipeline: &Arc<PipelineConfig>,
+    options: &Options,
+    layer: usize,
+) -> vattention_core::Result<Box<dyn Attention>> {
+    let config = model.config();
+    let options = Options {
+        scale: config.block.scale,
+        soft_cap: config.block.attention_cap,
+        sink_logits: model.layers[layer].sinks(),
+        ..options.clone()
+    };
+    let Some(window) = config.window(layer) else {
+        return backend.start(pipeline, layer, config.shape, &options);
+    };
+    let window = Window { size: Size::Tokens(window) };
+    let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(window)];
+    let name = SLIDING_LAYER.into();
+    let sliding = PipelineConfig { name, selectors, ..PipelineConfig::default() };
+    let options = Options { fall_back: FallBack::Never, free_evicted: true, ..options };
+    backend.start(&Arc::new(sliding), layer, config.shape, &options)
 }

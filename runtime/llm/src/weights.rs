@@ -1,7 +1,9 @@
-//! Tensors of a checkpoint, a directory or GGUF files, by their Hugging Face names.
+//! Tensors of a checkpoint, a directory or GGUF files, by the [names](names) of this crate.
 
+mod experts;
 mod folder;
 mod mxfp4;
+pub(crate) mod names;
 pub(crate) mod number;
 mod shard;
 
@@ -9,17 +11,13 @@ use std::path::{Path, PathBuf};
 
 use crate::Result;
 use crate::config::Config;
+use crate::family::Family;
 use crate::files::is_gguf;
 use crate::gguf::Gguf;
 use crate::matrix::Matrix;
 
+pub(crate) use experts::ExpertMaps;
 use folder::Folder;
-
-/// Name of the embeddings.
-pub(crate) const EMBEDDINGS: &str = "model.embed_tokens.weight";
-
-/// Name of the weights of the logits, which may be missing if they are tied to the embeddings.
-pub(crate) const HEAD: &str = "lm_head.weight";
 
 /// Bytes that the weights of a checkpoint take in memory, computed from the headers of its files. A
 /// number of a matrix takes 2 bytes in bf16, its size in the file in quantised types (up to 3 %
@@ -74,6 +72,13 @@ impl CheckpointTensors {
         }
     }
 
+    /// Sets the family of a directory's model, whose names its tensors have.
+    pub(crate) fn set_family(&mut self, family: &'static Family) {
+        if let Self::Folder(folder) = self {
+            folder.set_family(family);
+        }
+    }
+
     /// Reads a matrix of this shape, in the number type in which it stays in memory.
     pub(crate) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
         match self {
@@ -82,24 +87,18 @@ impl CheckpointTensors {
         }
     }
 
-    /// Reads the matrices of `count` experts, each of this shape: `{name}.experts.0.{part}.weight`
-    /// and so on, or one tensor with all experts.
-    pub(crate) fn experts(
+    /// Reads matrices of `inputs` columns and these numbers of rows, which one tensor stores one
+    /// after the other.
+    pub(crate) fn matrices(
         &mut self,
         name: &str,
-        part: &str,
-        count: usize,
-        shape: [usize; 2],
+        rows: &[usize],
+        inputs: usize,
     ) -> Result<Vec<Matrix>> {
+        let shape = [rows.iter().sum(), inputs];
         match self {
-            Self::Folder(folder) => (0..count)
-                .map(|expert| {
-                    folder.matrix(&format!("{name}.experts.{expert}.{part}.weight"), shape)
-                })
-                .collect(),
-            Self::Gguf(file) => {
-                file.matrices(&format!("{name}.experts.{part}.weight"), count, shape)
-            }
+            Self::Folder(folder) => folder.matrices(name, shape, rows),
+            Self::Gguf(file) => file.matrices(name, &shape, rows),
         }
     }
 
@@ -109,6 +108,20 @@ impl CheckpointTensors {
             Self::Folder(folder) => folder.vector(name, size),
             Self::Gguf(file) => file.vector(name, size),
         }
+    }
+
+    /// Reads the weights of a norm over `size` elements. Hugging Face checkpoints of some families
+    /// store them less 1.
+    pub(crate) fn norm(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
+        let mut weights = self.vector(name, size)?;
+        if let Self::Folder(folder) = self
+            && folder.family().centred_norms
+        {
+            for weight in &mut weights {
+                *weight += 1.0;
+            }
+        }
+        Ok(weights)
     }
 
     /// Reads the divisors of the rotary frequencies, `[size]`, if the checkpoint has a tensor of
@@ -125,6 +138,14 @@ impl CheckpointTensors {
         match self {
             Self::Folder(folder) => folder.has(name),
             Self::Gguf(file) => file.has(name),
+        }
+    }
+
+    /// Returns whether all tensors of a directory's layer have been taken.
+    pub(crate) fn is_layer_taken(&self, layer: usize) -> bool {
+        match self {
+            Self::Folder(folder) => folder.is_layer_taken(layer),
+            Self::Gguf(_) => false,
         }
     }
 

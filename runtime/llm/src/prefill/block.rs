@@ -6,11 +6,12 @@ use rayon::prelude::*;
 use super::LayerPrompt;
 use super::reads::{QueryBlock, Reads, TILE, causal_pairs};
 use super::strategy::Strategy;
+use crate::attention_form::AttentionForm;
 use crate::dense::Causal;
 use crate::inputs::LinearInputs;
 use crate::layer::DecoderLayer;
 use crate::linear::LinearScratch;
-use crate::rope::Table;
+use crate::rope::Tables;
 
 /// Runner of layers on blocks of tokens, which owns the scratch memory.
 pub(super) struct BlockRunner {
@@ -38,17 +39,19 @@ impl BlockRunner {
     /// Runs a layer on the tokens of `x`, `[tokens, hidden_size]`, which becomes the input of the
     /// next layer. Writes the tokens' keys and values, and the observed queries among them, to
     /// their positions in `prompt`, whose earlier tokens are complete. The block begins `offset`
-    /// tokens after token `start`, which is the first of `table`.
+    /// tokens after token `start`, which is the first of `tables`.
     pub(super) fn run(
         &mut self,
         layer: &DecoderLayer,
         x: &mut [f32],
-        table: &Table,
+        tables: &Tables,
         (start, offset): (usize, usize),
         prompt: &mut LayerPrompt,
     ) {
         let Self { strategy, normed, rows, attended, scratch } = self;
-        let LayerPrompt { keys, values, queries: observed, read_pairs } = prompt;
+        let LayerPrompt { keys, values, queries: observed, read_pairs, window } = prompt;
+        let form = layer.form();
+        debug_assert_eq!(form.window, *window);
         let (first, count) = (start + offset, x.len() / layer.hidden_size());
         let query_heads = observed.dim().0;
         normed.resize(x.len(), 0.0);
@@ -59,13 +62,19 @@ impl BlockRunner {
         new_values.resize(count * values.dim().0 * values.dim().2, 0.0);
         let inputs = LinearInputs::new(normed, count);
         let projected = [&mut *queries, &mut *new_keys, &mut *new_values].map(Vec::as_mut_slice);
-        layer.project(&inputs, table.all().narrow(offset, count), projected, scratch);
+        let angles = layer.angles(tables).map(|angles| angles.narrow(offset, count));
+        layer.project(&inputs, angles, projected, scratch);
         spread(new_keys, keys, first);
         spread(new_values, values, first);
-        let reads = choose(*strategy, queries, query_heads, keys, first);
-        read_pairs.push(count_pairs(&reads, first, count));
+        // Strategies apply to full layers; a sliding layer is dense within its window.
+        let reads = if form.window.is_some() {
+            vec![None; keys.dim().0]
+        } else {
+            choose(*strategy, queries, query_heads, keys, first, form)
+        };
+        read_pairs.push(count_pairs(&reads, first, count, form.window));
         attended.resize(count * query_heads * values.dim().2, 0.0);
-        let causal = Causal { query_heads, keys, values, first, reads: &reads };
+        let causal = Causal { query_heads, keys, values, first, reads: &reads, form };
         causal.attend(queries, attended);
         layer.finish(x, attended, normed, scratch);
         let unobserved = keys.dim().1 - observed.dim().1;
@@ -83,6 +92,7 @@ fn choose(
     query_heads: usize,
     keys: &Array3<f32>,
     first: usize,
+    form: AttentionForm<'_>,
 ) -> Vec<Option<Vec<Reads>>> {
     let (kv_heads, _, head_dim) = keys.dim();
     let group = query_heads / kv_heads;
@@ -97,17 +107,23 @@ fn choose(
             keys,
             head_dim,
             first,
+            form,
         })
     };
     (0..kv_heads).into_par_iter().map(choose_head).collect()
 }
 
 /// Returns the number of token-key pairs that a block of `count` tokens read, summed over KV heads.
-fn count_pairs(reads: &[Option<Vec<Reads>>], first: usize, count: usize) -> u64 {
+fn count_pairs(
+    reads: &[Option<Vec<Reads>>],
+    first: usize,
+    count: usize,
+    window: Option<usize>,
+) -> u64 {
     let count_tile =
         |(i, reads): (usize, &Reads)| reads.pairs(first + i * TILE, TILE.min(count - i * TILE));
     let count_head = |tiles: &Option<Vec<Reads>>| match tiles {
-        None => causal_pairs(first, count),
+        None => causal_pairs(first, count, window),
         Some(tiles) => tiles.iter().enumerate().map(count_tile).sum(),
     };
     reads.iter().map(count_head).sum()
@@ -133,10 +149,10 @@ mod tests {
         let all = Reads::new(&[].into(), 0);
         let some = Reads::new(&[2, 3].into(), 10);
         let (first, count) = (10, TILE + 6);
-        let causal = causal_pairs(first, count);
+        let causal = causal_pairs(first, count, None);
         let heads = [None, Some(vec![all.clone(), all])];
-        assert_eq!(count_pairs(&heads, first, count), 2 * causal);
+        assert_eq!(count_pairs(&heads, first, count, None), 2 * causal);
         let heads = [None, Some(vec![some.clone(), some])];
-        assert_eq!(count_pairs(&heads, first, count), 2 * causal - 8 * count as u64);
+        assert_eq!(count_pairs(&heads, first, count, None), 2 * causal - 8 * count as u64);
     }
 }

@@ -32,9 +32,9 @@ impl<'m> PromptReader<'m> {
     /// does not have, or exceeds the model's context.
     pub fn new(model: &'m Model, tokens: &[u32], options: PrefillOptions) -> Result<Self> {
         model.check_prompt(tokens)?;
-        let shape = model.config().shape;
-        let layer = |_| LayerPrompt::new(&shape, tokens.len(), options.observed);
-        let layers = (0..model.config().layers).map(layer).collect();
+        let config = model.config();
+        let layer = |number| LayerPrompt::new(config, number, tokens.len(), options.observed);
+        let layers = (0..config.layers).map(layer).collect();
         Ok(Self {
             model,
             block: options.block.max(1),
@@ -77,9 +77,9 @@ impl<'m> PromptReader<'m> {
         let first = self.read;
         let end = (first + self.block).min(self.prompt.tokens.len());
         self.x = self.model.embed(&self.prompt.tokens[first..end]);
-        let table = self.model.rope.table(first..end);
+        let tables = self.model.tables(first..end);
         for (layer, prompt) in self.model.layers.iter().zip(&mut self.prompt.layers) {
-            self.runner.run(layer, &mut self.x, &table, (first, 0), prompt);
+            self.runner.run(layer, &mut self.x, &tables, (first, 0), prompt);
         }
         self.read = end;
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::attention_form::AttentionForm;
+
 /// Number of tokens whose queries share a list of keys: a tile of attention.
 pub(crate) const TILE: usize = 64;
 
@@ -18,6 +20,7 @@ pub(crate) struct QueryBlock<'a> {
     pub(crate) head_dim: usize,
     /// Number of the block's first token.
     pub(crate) first: usize,
+    pub(crate) form: AttentionForm<'a>,
 }
 
 /// Keys of one KV head that the queries of a tile read: some earlier keys, and all keys from `from`
@@ -71,13 +74,14 @@ impl Reads {
     /// Number of token-key pairs that tokens `first .. first + count` read.
     pub(crate) fn pairs(&self, first: usize, count: usize) -> u64 {
         let before = (self.from - self.earlier().len()) as u64;
-        causal_pairs(first, count) - before * count as u64
+        causal_pairs(first, count, None) - before * count as u64
     }
 }
 
-/// Number of causal token-key pairs of tokens `first .. first + count`.
-pub(crate) fn causal_pairs(first: usize, count: usize) -> u64 {
-    (first..first + count).map(|token| token as u64 + 1).sum()
+/// Number of causal token-key pairs of tokens `first .. first + count` within a window.
+pub(crate) fn causal_pairs(first: usize, count: usize, window: Option<usize>) -> u64 {
+    let read = |token: usize| (token + 1).min(window.unwrap_or(usize::MAX)) as u64;
+    (first..first + count).map(read).sum()
 }
 
 #[cfg(test)]
@@ -93,6 +97,7 @@ mod tests {
             let expected: usize = (10..15).map(|token| read(token).count()).sum();
             assert_eq!(reads.pairs(10, 5), expected as u64, "{from}");
         }
-        assert_eq!(causal_pairs(10, 5), 11 + 12 + 13 + 14 + 15);
+        assert_eq!(causal_pairs(10, 5, None), 11 + 12 + 13 + 14 + 15);
+        assert_eq!(causal_pairs(10, 5, Some(12)), 11 + 12 + 12 + 12 + 12);
     }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::reads::{QueryBlock, Reads};
 use crate::dense::softmax;
+use crate::exponential::soft_cap_all;
 use crate::product::{RowView, Threads, WriteMode, times_transposed};
 
 /// Parameters of SampleAttention. Each block of a prompt chooses columns separately, from some of
@@ -24,7 +25,7 @@ pub struct SampleAttention {
     /// token; above 0, at most 1.
     pub sample: f64,
     /// Least share of the sampled queries' attention weights that the columns hold, averaged over
-    /// these queries; above 0. With 1 all keys are read.
+    /// these queries; above 0. With 1 all keys are read. The sinks of a model do not count.
     pub coverage: f64,
     /// Least width of each query's window, as a share of the tokens up to the block's last;
     /// above 0, at most 1. The windows of a tile of 64 queries begin at the same key, that of the
@@ -93,7 +94,7 @@ impl SampleAttention {
 
     /// Sums the attention weights of the sampled queries for each key, `[visible]`.
     fn column_masses(&self, block: &QueryBlock<'_>) -> Vec<f64> {
-        let (visible, scale) = (block.visible(), 1.0 / (block.head_dim as f32).sqrt());
+        let (visible, scale) = (block.visible(), block.form.scale);
         let mut masses = vec![0.0; visible];
         let mut queries = Vec::new();
         let mut weights = vec![0.0; block.group * visible];
@@ -114,6 +115,9 @@ impl SampleAttention {
             );
             for row in weights.chunks_exact_mut(visible) {
                 let visible = &mut row[..=block.first + token];
+                if let Some(cap) = block.form.soft_cap {
+                    soft_cap_all(visible, cap);
+                }
                 softmax(visible);
                 masses
                     .iter_mut()
@@ -157,10 +161,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::attention_form::AttentionForm;
     use crate::dense::Causal;
     use crate::prefill::reads::TILE;
 
     const HEAD_DIM: usize = 8;
+
+    const FORM: AttentionForm<'static> =
+        AttentionForm { scale: 0.353_553_4, soft_cap: None, sinks: None, window: None };
 
     /// Queries `[count, heads, 8]`, keys and values `[kv_heads, first + count, 8]`.
     struct Case {
@@ -198,6 +206,7 @@ mod tests {
                 group: self.group,
                 keys: of_head.to_slice().unwrap(),
                 head_dim: HEAD_DIM,
+                form: FORM,
                 first: self.first,
             }
         }
@@ -205,7 +214,7 @@ mod tests {
         fn attend(&self, reads: &[Option<Vec<Reads>>]) -> Array3<f32> {
             let mut outputs = Array3::zeros(self.queries.dim());
             let (keys, values, query_heads) = (&self.keys, &self.values, self.queries.dim().1);
-            Causal { query_heads, keys, values, first: self.first, reads }
+            Causal { query_heads, keys, values, first: self.first, reads, form: FORM }
                 .attend(self.queries.as_slice().unwrap(), outputs.as_slice_mut().unwrap());
             outputs
         }

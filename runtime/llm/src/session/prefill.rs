@@ -3,7 +3,7 @@
 use vattention_core::{Attention, TokenClass};
 
 use super::Session;
-use crate::prefill::{EarlierPrompt, LayerPrompt, Prefilled};
+use crate::prefill::{EarlierPrompt, LayerPrompt, Prefilled, mean};
 use crate::{Error, Result};
 
 impl Session<'_> {
@@ -46,14 +46,16 @@ impl Session<'_> {
         self.grow(tokens.len(), |session| {
             let classes = session.classify(tokens);
             let Self { model, layers, prefill_options, prefill_density, .. } = session;
-            let mut densities = 0.0;
+            let mut densities = Vec::new();
             let logits = model.read_after(earlier, tokens, *prefill_options, |layer, prompt| {
                 append_prompt(layer, layers[layer].as_mut(), &prompt, classes.as_deref())?;
-                densities += prompt.density();
+                if prompt.window.is_none() {
+                    densities.push(prompt.density());
+                }
                 progress(layer + 1, layers.len());
                 Ok(())
             })?;
-            *prefill_density = Some(densities / layers.len() as f64);
+            *prefill_density = Some(mean(densities.into_iter()).unwrap_or(1.0));
             Ok(logits)
         })
     }
@@ -93,7 +95,9 @@ impl Session<'_> {
     }
 }
 
-/// Appends a layer's part of a prompt to its attention, which observes the last queries.
+/// Appends a layer's part of a prompt to its attention. Full layers observe the last queries;
+/// sliding layers need none, and then keep all rows until their first step, so that a prompt can be
+/// saved.
 fn append_prompt(
     layer: usize,
     attention: &mut dyn Attention,
@@ -103,7 +107,7 @@ fn append_prompt(
     let failed = |source| Error::Attention { layer, source };
     let (keys, values) = (prompt.keys.view(), prompt.values.view());
     attention.append_rows(keys.into(), values.into(), classes).map_err(failed)?;
-    if prompt.queries.dim().1 > 0 {
+    if prompt.queries.dim().1 > 0 && prompt.window.is_none() {
         attention.observe(prompt.queries.view()).map_err(failed)?;
     }
     Ok(())

@@ -2,7 +2,8 @@
 //!
 //! A file is in the safetensors format, so other programs can read it. The file contains the
 //! tokens, the logits after the last one, each layer's keys and values as the backend stores them,
-//! and the state of the pipeline. The last tensor is the SHA-256 digest of all bytes before it.
+//! and the state of the pipeline. Once a step was made, sliding layers have only the keys and
+//! values of their windows. The last tensor is the SHA-256 digest of all bytes before it.
 
 mod checks;
 mod file;

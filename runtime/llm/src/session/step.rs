@@ -99,7 +99,8 @@ impl<'b, 'm> StepTokens<'b, 'm> {
             match attend(self.session.layers[layer].as_mut(), rows, class) {
                 Ok(output) => {
                     attended.iter_mut().zip(&output.out).for_each(|(to, from)| *to = *from);
-                    last = Some(LayerReport::new(output, begin.elapsed()));
+                    let window = self.session.model.config().window(layer);
+                    last = Some(LayerReport::new(output, begin.elapsed(), window));
                 }
                 Err(source) => {
                     self.failure = Some(Error::Attention { layer, source });
@@ -174,14 +175,14 @@ fn run_layers(model: &Model, batch: &mut [&mut StepTokens<'_, '_>]) -> Vec<f32> 
         let first = new.session.len;
         first..first + new.tokens.len()
     });
-    let table = model.rope.table(positions);
+    let tables = model.tables(positions);
     let mut rows = TokenRows::new(&model.config().shape, x.len() / model.config().hidden_size);
     let mut scratch = LinearScratch::default();
     let mut normed = vec![0.0; x.len()];
     for (number, layer) in model.layers.iter().enumerate() {
         layer.normalise_input(&x, &mut normed);
         let inputs = LinearInputs::new(&normed, rows.count);
-        layer.project(&inputs, table.all(), rows.projected(), &mut scratch);
+        layer.project(&inputs, layer.angles(&tables), rows.projected(), &mut scratch);
         rows.attend(number, batch);
         layer.finish(&mut x, &rows.attended, &mut normed, &mut scratch);
     }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::names::hugging_face_name;
 use super::shard::WeightShard;
+use crate::family::{Family, LLAMA_LIKE};
 use crate::files::{find_gguf, read_json};
 use crate::matrix::Matrix;
 use crate::{Error, Result};
@@ -24,6 +26,8 @@ pub(crate) struct Folder {
     shards: Vec<WeightShard>,
     /// Index into `shards` for each tensor.
     places: BTreeMap<String, usize>,
+    /// Family of the model, whose names the tensors have.
+    family: &'static Family,
 }
 
 #[derive(Debug, Deserialize)]
@@ -39,7 +43,7 @@ impl Folder {
         if single.exists() {
             let shard = WeightShard::open(&single)?;
             let places = shard.names().map(|name| (name.to_owned(), 0)).collect();
-            Ok(Self { listing: single, shards: vec![shard], places })
+            Ok(Self { listing: single, shards: vec![shard], places, family: &LLAMA_LIKE })
         } else if index.exists() {
             Self::open_shards(dir, index)
         } else {
@@ -71,7 +75,7 @@ impl Folder {
             }
             places.insert(name.clone(), place);
         }
-        Ok(Self { listing, shards, places })
+        Ok(Self { listing, shards, places, family: &LLAMA_LIKE })
     }
 
     /// Files that contain the tensors.
@@ -79,17 +83,49 @@ impl Folder {
         self.shards.iter().map(|shard| shard.path().into()).collect()
     }
 
+    pub(super) fn set_family(&mut self, family: &'static Family) {
+        self.family = family;
+    }
+
+    pub(super) fn family(&self) -> &'static Family {
+        self.family
+    }
+
+    /// Returns the name of a tensor in this directory.
+    pub(super) fn name(&self, name: &str) -> String {
+        hugging_face_name(self.family, name)
+    }
+
+    /// Returns the name of a tensor of all experts, which has no suffix.
+    pub(super) fn joined_name(&self, name: &str) -> String {
+        self.name(name).trim_end_matches(".weight").to_owned()
+    }
+
     /// Reads a matrix of this shape: in bf16 if it is stored in bf16, otherwise in f32.
     pub(crate) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
+        let name = &self.name(name);
         self.take_shard(name, &shape)?.matrix(name, shape)
+    }
+
+    /// Reads matrices of these numbers of rows from a tensor of this shape.
+    pub(super) fn matrices(
+        &mut self,
+        name: &str,
+        shape: [usize; 2],
+        rows: &[usize],
+    ) -> Result<Vec<Matrix>> {
+        let name = &self.name(name);
+        self.take_shard(name, &shape)?.matrices(name, shape, rows)
     }
 
     /// Reads a vector of `size` elements.
     pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
-        self.take_shard(name, &[size])?.vector(name, size)
+        let name = &self.name(name);
+        self.take_shard(name, &[size])?.numbers(name, &[size])
     }
 
-    /// Takes a tensor that is expected to have this shape, and returns its shard.
+    /// Takes a tensor, named as in the directory, that is expected to have this shape, and returns
+    /// its shard.
     pub(super) fn take_shard(&mut self, name: &str, shape: &[usize]) -> Result<&mut WeightShard> {
         let Some(place) = self.places.remove(name) else {
             let reason = format!("no tensor `{name}`; expected one of shape {shape:?}");
@@ -100,7 +136,13 @@ impl Folder {
 
     /// Returns whether a tensor of this name exists and has not been taken yet.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.places.contains_key(name)
+        self.places.contains_key(&self.name(name))
+    }
+
+    /// Returns whether all tensors of a layer have been taken.
+    pub(super) fn is_layer_taken(&self, layer: usize) -> bool {
+        let prefix = format!("model.layers.{layer}.");
+        !self.places.keys().any(|name| name.starts_with(&prefix) && !name.ends_with(IGNORED))
     }
 
     /// Bytes in memory of the tensors that have not been taken yet.

@@ -72,19 +72,64 @@ impl WeightShard {
     /// Reads a matrix of this shape: in bf16 if it is stored in bf16, otherwise in f32. Refuses
     /// numbers that are not finite.
     pub(super) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
-        let (info, bytes) = self.find(name, &shape)?;
-        let matrix = if stays_bf16(&info) {
-            let numbers = bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b));
-            finite(numbers.collect()).map(|numbers| Matrix::bf16(numbers, shape))
-        } else {
-            convert_to_f32(info.dtype, &bytes).map(|numbers| Matrix::f32(numbers, shape))
-        };
-        matrix.map_err(|reason| self.refuse(name, &reason))
+        let mut matrices = self.matrices(name, shape, &[shape[0]])?;
+        Ok(matrices.pop().expect("one matrix"))
     }
 
-    /// Reads a vector of `size` elements. Refuses numbers that are not finite.
-    pub(super) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
-        let (info, bytes) = self.find(name, &[size])?;
+    /// Reads matrices of these numbers of rows from a tensor of this shape, like
+    /// [`matrix`](Self::matrix).
+    pub(super) fn matrices(
+        &mut self,
+        name: &str,
+        shape: [usize; 2],
+        rows: &[usize],
+    ) -> Result<Vec<Matrix>> {
+        let (info, bytes) = self.find(name, &shape)?;
+        let row_bytes = bytes.len() / shape[0];
+        let mut rest = bytes.as_slice();
+        let read = |&rows: &usize| {
+            let (part, after) = rest.split_at(rows * row_bytes);
+            rest = after;
+            read_matrix(&info, part, [rows, shape[1]])
+        };
+        let matrices: Result<Vec<_>, String> = rows.iter().map(read).collect();
+        matrices.map_err(|reason| self.refuse(name, &reason))
+    }
+
+    /// Reads the matrices `[outputs, inputs]` of a tensor `[count, inputs, outputs]`. Output `i` of
+    /// a stored matrix belongs to matrix `i % N`.
+    pub(super) fn transposed_matrices<const N: usize>(
+        &mut self,
+        name: &str,
+        shape: [usize; 3],
+    ) -> Result<Vec<[Matrix; N]>> {
+        let (info, bytes) = self.find(name, &shape)?;
+        let [_, inputs, outputs] = shape;
+        let size = bytes.len() / shape.iter().product::<usize>();
+        let mut all = Vec::new();
+        for stored in bytes.chunks_exact(inputs * outputs * size) {
+            let select = |part: usize| {
+                let mut selected = Vec::with_capacity(stored.len() / N);
+                for output in (part..outputs).step_by(N) {
+                    for input in 0..inputs {
+                        let place = (input * outputs + output) * size;
+                        selected.extend_from_slice(&stored[place..place + size]);
+                    }
+                }
+                read_matrix(&info, &selected, [outputs / N, inputs])
+            };
+            let mut parts = Vec::with_capacity(N);
+            for part in 0..N {
+                parts.push(select(part).map_err(|reason| self.refuse(name, &reason))?);
+            }
+            all.push(parts.try_into().expect("N matrices"));
+        }
+        Ok(all)
+    }
+
+    /// Reads the numbers of a tensor of this shape. Refuses numbers that are not finite.
+    pub(super) fn numbers(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        let (info, bytes) = self.find(name, shape)?;
         convert_to_f32(info.dtype, &bytes).map_err(|reason| self.refuse(name, &reason))
     }
 
@@ -122,10 +167,19 @@ impl WeightShard {
     }
 }
 
+/// Converts the bytes of a matrix: to bf16 if it is stored in bf16, otherwise to f32.
+fn read_matrix(info: &TensorInfo, bytes: &[u8], shape: [usize; 2]) -> Result<Matrix, String> {
+    if stays_bf16(info) {
+        let numbers = bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b));
+        return Ok(Matrix::bf16(finite(numbers.collect())?, shape));
+    }
+    Ok(Matrix::f32(convert_to_f32(info.dtype, bytes)?, shape))
+}
+
 /// Returns true if a tensor stays in bf16 in memory. Matrices are most of a model, and each decode
 /// step reads all of them; tensors of one dimension, norms and biases, are small.
 fn stays_bf16(info: &TensorInfo) -> bool {
-    info.dtype == Dtype::BF16 && info.shape.len() == 2
+    info.dtype == Dtype::BF16 && info.shape.len() >= 2
 }
 
 /// Converts stored numbers to f32, and checks that all are finite.
@@ -161,7 +215,7 @@ mod tests {
                         );
                         matrix.bytes()
                     }
-                    [size] => 4 * shard.vector(&name, size).unwrap().len() as u64,
+                    [size] => 4 * shard.numbers(&name, &[size]).unwrap().len() as u64,
                     _ => panic!("{name}"),
                 };
                 assert_eq!(shard.bytes_in_memory(&name), found, "{case}: {name}");

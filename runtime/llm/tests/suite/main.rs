@@ -12,6 +12,7 @@ mod gguf;
 mod parity;
 mod refusals;
 mod saved;
+mod sliding;
 mod split;
 mod stored;
 mod tied;

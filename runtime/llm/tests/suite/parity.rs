@@ -5,13 +5,13 @@ use crate::common;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::common::{CASES, backends, case, dense, sparse};
+use crate::common::{CASES, backends, case, cases_with_full_layers, dense, sparse};
 use candle_core::{Device, Tensor};
 use vattention_backends::Cpu;
 use vattention_core::{Options, PipelineConfig, Storage};
 use vattention_llm::{
-    Architecture, Config, Generation, LayerReport, Model, PrefillOptions, Prefilled, Prompt,
-    SampleAttention, Session, Stop, Strategy,
+    Config, Generation, LayerReport, Model, PrefillOptions, Prefilled, Prompt, SampleAttention,
+    Session, Stop, Strategy,
 };
 
 /// Results of transformers.
@@ -102,7 +102,7 @@ fn greedy_continuations_match_transformers() {
 #[test]
 fn configs_of_transformers_4_and_5_are_read() {
     let llama3 = open("llama3").config().clone();
-    assert_eq!(llama3.architecture, Architecture::Llama);
+    assert_eq!(llama3.architecture, "Llama");
     assert!(llama3.tied);
     assert_eq!(llama3.ends, [127]);
     assert_eq!((llama3.context, &*llama3.context_key), (2048, "max_position_embeddings"));
@@ -258,7 +258,7 @@ fn invalid_tokens_are_refused_before_the_first_is_added() {
 
 #[test]
 fn sparse_pipelines_read_less_and_report_it() {
-    for name in CASES {
+    for name in cases_with_full_layers() {
         let model = open(name);
         let prompt: Vec<u32> = (0..600).map(|i| (i * 37 + i / 11) % 126).collect();
         for backend in backends() {
@@ -279,7 +279,8 @@ fn sparse_pipelines_read_less_and_report_it() {
             for report in session.reports() {
                 assert_eq!(report.rows.len(), model.config().shape.query_heads);
                 assert!(report.rows.iter().all(|row| row.visible == 601));
-                assert!(report.sampled() > 0.0 && report.density() < 1.0);
+                let follows = report.sampled() > 0.0 && report.density() < 1.0;
+                assert_eq!(follows, report.is_full(), "{name}");
                 assert!(!report.time.is_zero());
             }
             let held = |session: &Session<'_>| session.reports().iter().all(LayerReport::held);
@@ -316,7 +317,7 @@ fn sample_attention_that_reads_everything_is_dense() {
 #[test]
 fn sample_attention_reads_less_for_a_lower_coverage() {
     let prompt: Vec<u32> = (0..600).map(|i| (i * 37 + i / 11) % 126).collect();
-    for name in CASES {
+    for name in cases_with_full_layers() {
         let model = open(name);
         let read = |coverage| {
             let mut session =
@@ -336,7 +337,7 @@ fn sample_attention_reads_less_for_a_lower_coverage() {
             (density, logits)
         };
         let (dense, exact) = read(1.0);
-        let (most, near) = read(0.99);
+        let (most, near) = read(0.9);
         let (least, far) = read(0.3);
         assert!(dense == 1.0 && most < 1.0 && least < most, "{name}: {most} {least}");
         assert!(distance(&near, &exact) < distance(&far, &exact), "{name}");

@@ -111,6 +111,31 @@ fn wrong_tensors_are_refused() {
 }
 
 #[test]
+fn wrong_sinks_and_experts_are_refused() {
+    const SINKS: &str = "model.layers.1.self_attn.sinks";
+    const EXPERTS: &str = "model.layers.1.mlp.experts.gate_up_proj";
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu).unwrap();
+    let nan = Tensor::new(vec![0.0, 1.0, f32::NAN, 2.0], &Device::Cpu).unwrap();
+    for (name, tensor, expected) in [
+        (SINKS, Some(zeros(&[3])), format!("tensor `{SINKS}` has shape [3]; expected [4]")),
+        (SINKS, Some(zeros(&[4, 1])), format!("tensor `{SINKS}` has shape [4, 1]; expected [4]")),
+        (SINKS, Some(nan), format!("tensor `{SINKS}`: number 2 is NaN; expected finite numbers")),
+        (SINKS, None, format!("no tensor `{SINKS}`; expected one of shape [4]")),
+        (
+            EXPERTS,
+            Some(zeros(&[3, 64, 32])),
+            format!("tensor `{EXPERTS}` has shape [3, 64, 32]; expected [3, 32, 64]"),
+        ),
+    ] {
+        let change = move |tensors: &mut HashMap<String, Tensor>| match tensor {
+            Some(tensor) => drop(tensors.insert(name.into(), tensor)),
+            None => drop(tensors.remove(name)),
+        };
+        assert_tensors_refused("gpt-oss", change, &expected);
+    }
+}
+
+#[test]
 fn tensors_of_rotary_frequencies_are_ignored() {
     let copy = copy("llama3");
     edit_tensors(copy.path(), "model.safetensors", |tensors| {
@@ -262,24 +287,7 @@ fn invalid_tokens_are_refused() {
 }
 
 #[test]
-fn contexts_end_at_the_sliding_window() {
-    let long = "context: the sequence would have 17 tokens; expected at most `sliding_window` = 16 \
-                (attention beyond the sliding window is not supported)";
-    for (name, changes) in [
-        ("mistral", json!({"sliding_window": 16})),
-        (
-            "qwen2",
-            json!({"sliding_window": 16, "use_sliding_window": true, "max_window_layers": 0,
-                "layer_types": null}),
-        ),
-    ] {
-        let dir = copy(name);
-        edit(dir.path(), "config.json", changes);
-        let model = Model::open(dir.path()).unwrap();
-        let mut session = start(&model, &Options::default());
-        assert_eq!(session.prefill(&[1; 17]).unwrap_err().to_string(), long, "{name}");
-        session.prefill(&[1; 16]).unwrap();
-    }
+fn windows_are_those_of_transformers() {
     let full = json!(["full_attention", "full_attention"]);
     let some = json!(["full_attention", "sliding_attention"]);
     let window = json!({"sliding_window": 16, "use_sliding_window": true});
@@ -288,16 +296,19 @@ fn contexts_end_at_the_sliding_window() {
         changes[key] = value;
         changes
     };
-    for (name, changes, context) in [
-        ("qwen2", with("use_sliding_window", json!(false)), 2048),
-        ("qwen2", with("max_window_layers", json!(2)), 2048),
-        ("qwen2", with("max_window_layers", json!(1)), 16),
-        ("qwen2", with("max_window_layers", Value::Null), 2048),
-        ("qwen2", with("layer_types", full.clone()), 2048),
-        ("qwen2", with("layer_types", some.clone()), 16),
-        ("qwen3", with("layer_types", full), 2048),
-        ("qwen3", with("max_window_layers", json!(1)), 16),
-        ("qwen3-moe", with("max_window_layers", json!(2)), 16),
+    for (name, changes, slides) in [
+        ("mistral", json!({"sliding_window": 16}), [true, true]),
+        ("mistral", json!({"sliding_window": 2048}), [false, false]),
+        ("qwen2", window.clone(), [true, true]),
+        ("qwen2", with("use_sliding_window", json!(false)), [false, false]),
+        ("qwen2", with("max_window_layers", json!(2)), [false, false]),
+        ("qwen2", with("max_window_layers", json!(1)), [false, true]),
+        ("qwen2", with("max_window_layers", Value::Null), [false, false]),
+        ("qwen2", with("layer_types", full.clone()), [false, false]),
+        ("qwen2", with("layer_types", some), [false, true]),
+        ("qwen3", with("layer_types", full), [false, false]),
+        ("qwen3", with("max_window_layers", json!(1)), [false, true]),
+        ("qwen3-moe", with("max_window_layers", json!(2)), [true, true]),
     ] {
         let dir = copy(name);
         let mut whole = json!({"layer_types": null, "max_window_layers": 0});
@@ -305,8 +316,10 @@ fn contexts_end_at_the_sliding_window() {
             whole[key] = value.clone();
         }
         edit(dir.path(), "config.json", whole);
-        let found = Model::open(dir.path()).unwrap().config().context;
-        assert_eq!(found, context, "{name}: {changes}");
+        let config = Model::open(dir.path()).unwrap().config().clone();
+        let expected = slides.map(|slides| slides.then_some(16));
+        assert_eq!([config.window(0), config.window(1)], expected, "{name}: {changes}");
+        assert_eq!(config.context, 2048);
     }
 }
 

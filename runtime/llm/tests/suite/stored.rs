@@ -52,7 +52,8 @@ fn steps(model: &Model, pipeline: &Arc<PipelineConfig>) -> Vec<Vec<u32>> {
 
 #[test]
 fn the_same_weights_give_the_same_bits() {
-    for name in CASES {
+    // MXFP4 is neither.
+    for name in CASES.into_iter().filter(|name| *name != "gpt-oss-mxfp4") {
         let (narrow, wide) = (rounded(name, DType::BF16), rounded(name, DType::F32));
         let bytes = [&narrow, &wide].map(|dir| weight_bytes(dir.path()).unwrap());
         assert!(bytes[0] < bytes[1] * 11 / 20, "{name}: {bytes:?}");

@@ -78,10 +78,25 @@ impl SavedHeader {
         for layer in 0..config.layers {
             let [keys, values] = self.row_tensors(layer, config, storage);
             all.extend([keys, values]);
-            all.extend((0..self.prompts.len()).map(|i| self.query_tensor(layer, i, config)));
+            let prompts = 0..self.prompts_of(layer, config);
+            all.extend(prompts.map(|i| self.query_tensor(layer, i, config)));
             all.push(first_sizes_tensor(layer, config));
         }
         all
+    }
+
+    /// Number of prompts that a layer observed: sliding layers observe none.
+    pub(super) fn prompts_of(&self, layer: usize, config: &Config) -> usize {
+        if config.window(layer).is_none() { self.prompts.len() } else { 0 }
+    }
+
+    /// First token whose keys and values are saved. After a step, sliding layers have only those of
+    /// their window.
+    pub(super) fn first_row(&self, layer: usize, config: &Config) -> usize {
+        match config.window(layer) {
+            Some(window) if self.step > 0 => self.tokens.saturating_sub(window),
+            _ => 0,
+        }
     }
 
     /// Keys and values of a layer.
@@ -93,7 +108,7 @@ impl SavedHeader {
     ) -> [TensorLayout; 2] {
         let (shape, dtype) = (config.shape, storage_dtype(storage));
         [("keys", shape.head_dim), ("values", shape.value_dim)].map(|(name, dim)| {
-            let shape = [shape.kv_heads, self.tokens, dim];
+            let shape = [shape.kv_heads, self.tokens - self.first_row(layer, config), dim];
             TensorLayout::new(format!("layers.{layer}.{name}"), dtype, &shape)
         })
     }

@@ -102,13 +102,14 @@ impl EarlierPrompt for SavedPrompt<'_> {
     fn layer(&mut self, number: usize) -> Result<Cow<'_, LayerPrompt>> {
         let SavedLayer { keys, values, .. } = self.saved.read_layer(number, self.config)?;
         let (heads, tokens, head_dim) = keys.dim();
-        let blocks = (0..tokens).step_by(self.block);
-        let pairs =
-            |first: usize| heads as u64 * causal_pairs(first, self.block.min(tokens - first));
-        let read_pairs = blocks.map(pairs).collect();
+        let window = self.config.window(number);
+        let pairs = |first: usize| {
+            heads as u64 * causal_pairs(first, self.block.min(tokens - first), window)
+        };
+        let read_pairs = (0..tokens).step_by(self.block).map(pairs).collect();
         // The selectors observe the queries of the longer prompt instead.
         let queries = Array3::zeros((self.config.shape.query_heads, 0, head_dim));
-        Ok(Cow::Owned(LayerPrompt { keys, values, queries, read_pairs }))
+        Ok(Cow::Owned(LayerPrompt { keys, values, queries, read_pairs, window }))
     }
 }
 
@@ -117,10 +118,11 @@ impl SavedSession {
     fn read_layer(&mut self, layer: usize, config: &Config) -> Result<SavedLayer> {
         let storage = self.storage;
         let [keys, values] = self.header.row_tensors(layer, config, storage);
-        let (keys, values) =
-            (self.read_numbers(&keys, storage)?, self.read_numbers(&values, storage)?);
+        let first = self.header.first_row(layer, config);
+        let keys = prepend_zeros(first, self.read_numbers(&keys, storage)?);
+        let values = prepend_zeros(first, self.read_numbers(&values, storage)?);
         let mut prompts = Vec::new();
-        for i in 0..self.header.prompts.len() {
+        for i in 0..self.header.prompts_of(layer, config) {
             let layout = self.header.query_tensor(layer, i, config);
             let queries = self.read_numbers(&layout, Storage::F32)?;
             prompts.push(ObservedPrompt { tokens: self.header.prompts[i].tokens, queries });
@@ -137,6 +139,17 @@ impl SavedSession {
         Array3::from_shape_vec((heads, rows, dim), numbers)
             .map_err(|error| self.refuse(&format!("`{}`: {error}", layout.name)))
     }
+}
+
+/// Adds zeros in place of the first rows, which no later query reads.
+fn prepend_zeros(count: usize, rows: Array3<f32>) -> Array3<f32> {
+    if count == 0 {
+        return rows;
+    }
+    let (heads, saved, dim) = rows.dim();
+    let mut all = Array3::zeros((heads, count + saved, dim));
+    all.slice_mut(s![.., count.., ..]).assign(&rows);
+    all
 }
 
 impl SavedLayer {

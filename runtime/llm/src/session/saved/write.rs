@@ -44,16 +44,19 @@ impl Session<'_> {
     ) -> Result<()> {
         self.check_not_lost()?;
         self.check_content(content)?;
-        let first = self.layer_state(0)?;
-        let header = self.header(origin, content, &first);
+        let config = self.model.config();
+        // Sliding layers do not observe prompts.
+        let full = (0..config.layers).find(|layer| config.window(*layer).is_none());
+        let header = self.header(origin, content, &self.layer_state(full.unwrap_or(0))?);
         let mut out = DigestWriter { out, digest: Sha256::new() };
         let mut write = |bytes: &[u8]| out.write_all(bytes).map_err(Error::Write);
-        write(&encode_header(&header, &header.tensors(self.model.config(), self.storage))?)?;
+        write(&encode_header(&header, &header.tensors(config, self.storage))?)?;
         write(&content.tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<_>>())?;
         write(&to_bytes(content.logits, Storage::F32))?;
         for (layer, attention) in self.layers.iter().enumerate() {
             let failed = |source| Error::Attention { layer, source };
-            let rows = attention.read_rows(0..self.len).map_err(failed)?;
+            let first = header.first_row(layer, config);
+            let rows = attention.read_rows(first..self.len).map_err(failed)?;
             write(&to_bytes(&rows.keys, self.storage))?;
             write(&to_bytes(&rows.values, self.storage))?;
             let state = self.layer_state(layer)?;

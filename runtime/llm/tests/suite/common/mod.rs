@@ -12,7 +12,7 @@ use vattention_config::Loader;
 use vattention_core::{Backend, PipelineConfig};
 use {vattention_estimators as _, vattention_selectors as _};
 
-pub(crate) const CASES: [&str; 9] = [
+pub(crate) const CASES: [&str; 27] = [
     "llama3",
     "llama-sharded",
     "mistral",
@@ -22,7 +22,30 @@ pub(crate) const CASES: [&str; 9] = [
     "qwen3-moe-mixed",
     "qwen2-yarn",
     "ministral3",
+    "mistral-window",
+    "qwen2-window",
+    "gemma2",
+    "gemma3",
+    "gpt-oss",
+    "gpt-oss-mxfp4",
+    "phi3",
+    "phi3-window",
+    "granite",
+    "smollm3",
+    "smollm3-window",
+    "olmo2",
+    "olmo3",
+    "mixtral",
+    "glm4",
+    "seed-oss",
+    "ernie4.5",
+    "exaone4",
 ];
+
+/// Returns the cases that have layers without a window, which follow the pipeline.
+pub(crate) fn cases_with_full_layers() -> impl Iterator<Item = &'static str> {
+    CASES.into_iter().filter(|name| !["mistral-window", "phi3-window"].contains(name))
+}
 
 pub(crate) fn case(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
