@@ -40,7 +40,8 @@ pub(crate) struct CaptureArgs {
     /// Text file to read.
     #[arg(long, value_name = "FILE")]
     text: PathBuf,
-    /// Layers of the model, separated by commas, or ranges such as 9-23; by default, all.
+    /// Layers of the model, separated by commas, or ranges such as 9-23; by default, all but those
+    /// that slide.
     #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
     layers: Option<Vec<LayerRange>>,
     /// Number of tokens of the text, counted from the first; by default, all.
@@ -69,7 +70,7 @@ pub(crate) struct CaptureArgs {
 pub(crate) fn run(args: &CaptureArgs, call: &Call) -> Result<(), Failure> {
     let checkpoint = ModelFiles::open(&args.model)?;
     let config = &checkpoint.config;
-    let all = args.layers(config.layers)?;
+    let all = args.layers(config)?;
     let layers = match args.shard {
         Some(shard) => &all[shard.units(all.len())],
         None => &all[..],
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &CaptureArgs, call: &Call) -> Result<(), Failure> {
         args.capture(&checkpoint.load()?, &tokens, &classes, layers)?
     };
     let (model, source) = (Some(describe(config)), Some(args.source()));
-    let info = TraceInfo { scale: None, model, source, share };
+    let info = TraceInfo { scale: config.block.scale, model, source, share };
     write_trace(&args.output, &info, &layers, args.dtype)?;
     let output = args.output.display();
     match args.shard {
@@ -107,18 +108,28 @@ impl CaptureArgs {
     /// Returns the layers to capture.
     ///
     /// # Errors
-    /// If the model does not have one of the layers, or one is named twice.
-    fn layers(&self, count: usize) -> Result<Vec<usize>, Failure> {
+    /// If the model does not have one of the layers, one is named twice, or one slides: traces are
+    /// of attention over all tokens.
+    fn layers(&self, config: &Config) -> Result<Vec<usize>, Failure> {
         let refuse = |reason: String| Err(Failure::input(format!("--layers: {reason}")));
+        let (model, count) = (self.model.display(), config.layers);
         let Some(layers) = layer_numbers(self.layers.as_ref()) else {
-            return Ok((0..count).collect());
+            let full: Vec<usize> =
+                (0..count).filter(|layer| config.window(*layer).is_none()).collect();
+            if full.is_empty() {
+                let reason = format!("all layers of {model} slide; expected one that does not");
+                return Err(Failure::input(reason));
+            }
+            return Ok(full);
         };
         for (i, layer) in layers.iter().enumerate() {
             if *layer >= count {
+                return refuse(format!("{model} has no layer {layer}; it has 0 to {}", count - 1));
+            }
+            if let Some(window) = config.window(*layer) {
                 return refuse(format!(
-                    "{} has no layer {layer}; it has 0 to {}",
-                    self.model.display(),
-                    count - 1
+                    "layer {layer} of {model} slides over {window} tokens; expected layers that \
+                     attend to all tokens"
                 ));
             }
             if layers[..i].contains(layer) {
@@ -220,7 +231,15 @@ impl CaptureArgs {
             )?;
         }
         bar.finish_and_clear();
-        Ok(parts.into_iter().map(|(number, parts)| (number, self.layer(parts, classes))).collect())
+        let layer = |(number, parts): (usize, Vec<LayerPrompt>)| {
+            let layer = TraceLayer {
+                soft_cap: model.config().block.attention_cap,
+                sink_logits: model.sink_logits(number).map(<[f32]>::to_vec),
+                ..self.layer(parts, classes)
+            };
+            (number, layer)
+        };
+        Ok(parts.into_iter().map(layer).collect())
     }
 
     /// Returns a layer with the keys and values of all chunks, and the queries of the last chunk.
@@ -253,7 +272,7 @@ fn describe(config: &Config) -> String {
     let Config { architecture, layers, hidden_size, shape, vocab_size, .. } = config;
     let Shape { query_heads, kv_heads, head_dim, .. } = shape;
     format!(
-        "{architecture:?}, {layers} layers, hidden size {hidden_size}, {query_heads} query heads, \
+        "{architecture}, {layers} layers, hidden size {hidden_size}, {query_heads} query heads, \
          {kv_heads} KV heads, head dim {head_dim}, {vocab_size} tokens"
     )
 }

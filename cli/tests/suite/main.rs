@@ -11,6 +11,7 @@ mod chat;
 mod classes;
 mod cli;
 mod evaluate;
+mod families;
 mod generate;
 mod gguf;
 mod json_fields;

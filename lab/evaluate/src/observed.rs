@@ -9,10 +9,12 @@ use vattention_core::{
     engine::{Wrapper, wrap},
 };
 use vattention_experiments::{Bars, DenseBeside, Exact, RowError, Violations};
+use vattention_llm::SLIDING_LAYER;
 
 use crate::record::{self, RowErrorSummary};
 
-/// Backend that runs pipelines on another backend, and reports every attention to an observer.
+/// Backend that runs pipelines on another backend, and reports the attention of layers that follow
+/// them to an observer; sliding layers of a model are not observed.
 #[allow(missing_debug_implementations)]
 pub struct ObservedBackend<'b, W> {
     backend: &'b dyn Backend,
@@ -108,6 +110,9 @@ impl<W: Observer> Backend for ObservedBackend<'_, W> {
         shape: Shape,
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
+        if pipeline.name == SLIDING_LAYER {
+            return self.backend.start(pipeline, layer, shape, options);
+        }
         let promise = pipeline.promise();
         let dense = || DenseBeside::start(self.backend, layer, shape, options);
         let dense = self.dense.then(dense).transpose()?;

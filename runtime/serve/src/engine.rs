@@ -69,10 +69,11 @@ pub struct TokenEvent {
 /// Density, error bars and promises of one decode step.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct StepReport {
-    /// Share of the visible tokens that each KV head read, `[layers][kv_heads]`.
+    /// Share of the visible tokens that each KV head read, `[layers][kv_heads]`; 1 in sliding
+    /// layers, which read all tokens of their windows.
     pub density: Vec<Vec<f32>>,
     /// Largest error bar among the query heads of each KV head, `[layers][kv_heads]`; `None` if one
-    /// of these query heads has no error bar.
+    /// of these query heads has no error bar, 0 in sliding layers.
     pub bar: Vec<Vec<Option<f32>>>,
     /// Share of the rows with a promise whose certificate states that it held; `None` if no row
     /// has a promise.
@@ -99,7 +100,8 @@ pub struct JobUsage {
     pub cached_tokens: usize,
     /// Number of generated tokens.
     pub completion_tokens: usize,
-    /// Mean density over layers, KV heads and decode steps; `None` if there was no decode step.
+    /// Mean density over full layers, KV heads and decode steps; `None` if there was no decode
+    /// step.
     pub read: Option<f64>,
     /// Share of the rows with a promise whose certificate states that it held; `None` if no row
     /// has a promise.

@@ -45,7 +45,7 @@ pub(crate) struct GenerationReport {
     pub(in crate::models) steps: Option<StepTimes>,
     /// Memory of the model and the sequence.
     pub(in crate::models) memory: MemoryReport,
-    /// Mean density over layers and steps with the pipeline.
+    /// Mean density over the layers that follow the pipeline, and over their steps.
     pub(in crate::models) density: Option<f64>,
     /// Means of each layer over steps.
     pub(in crate::models) layers: Vec<LayerRow>,
@@ -120,7 +120,10 @@ impl GenerationReport {
 
     fn table(&self) -> String {
         let columns = [
-            Column::<LayerRow>::new("layer", "", |row| row.layer.to_string()),
+            Column::<LayerRow>::new("layer", "", |row| match row.window {
+                None => row.layer.to_string(),
+                Some(window) => format!("{} (window {window})", row.layer),
+            }),
             Column::<LayerRow>::new(
                 "density",
                 "share of the visible tokens that a KV head's query heads read together",

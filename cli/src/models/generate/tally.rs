@@ -28,6 +28,8 @@ pub(in crate::models) struct StepTally<'r> {
 /// Sums of one layer over steps.
 #[derive(Clone, Copy, Default)]
 struct LayerSums {
+    /// Window of a sliding layer.
+    window: Option<usize>,
     density: f64,
     sampled: f64,
     /// Rows with a promise.
@@ -111,11 +113,15 @@ impl<'r> StepTally<'r> {
         })
     }
 
-    /// Returns the mean density over layers and steps.
+    /// Returns the mean density over full layers and steps; 1 if all layers slide.
     pub(in crate::models) fn density(&self) -> Option<f64> {
         let layers = self.layers();
-        let sum: f64 = layers.iter().map(|layer| layer.density).sum();
-        (!layers.is_empty()).then(|| sum / layers.len() as f64)
+        let full = || layers.iter().filter(|layer| layer.window.is_none());
+        let sum: f64 = full().map(|layer| layer.density).sum();
+        match full().count() {
+            0 => (!layers.is_empty()).then_some(1.0),
+            count => Some(sum / count as f64),
+        }
     }
 
     /// Returns the number of steps per second; `None` if there were no steps.
@@ -142,6 +148,7 @@ impl<'r> StepTally<'r> {
         let steps = self.seconds.len() as f64;
         let row = |(number, layer): (usize, &LayerSums)| LayerRow {
             layer: number,
+            window: layer.window,
             density: layer.density / steps,
             sampled: layer.sampled / steps,
             held: (layer.promised > 0).then(|| layer.held as f64 / layer.promised as f64),
@@ -153,6 +160,7 @@ impl<'r> StepTally<'r> {
 
 impl LayerSums {
     fn add(&mut self, report: &LayerReport) {
+        self.window = report.window;
         self.density += report.density();
         self.sampled += report.sampled();
         for row in report.rows.iter().filter(|row| row.certificate.promise.is_some()) {
@@ -206,7 +214,12 @@ pub(in crate::models) struct StepTimes {
 pub(in crate::models) struct LayerRow {
     /// Layer.
     pub(super) layer: usize,
-    /// Share of the visible tokens that a KV head's query heads read together.
+    /// Window of a layer that slides: it reads the last tokens, whatever the pipeline. `None` for a
+    /// layer that follows the pipeline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) window: Option<usize>,
+    /// Share of the visible tokens, or of those within the window, that a KV head's query heads
+    /// read together.
     pub(super) density: f64,
     /// Sampled tokens per query head.
     pub(super) sampled: f64,

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vattention_llm::{LayerReport, log_probabilities};
+use vattention_llm::{LayerReport, log_probabilities, mean_density};
 
 /// Scores of one window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -59,8 +59,7 @@ impl PipelineScores {
         self.logprobs.push(found.logprob());
         self.kl_divergence += found.divergence_from(dense);
         self.same_top += usize::from(found.most_likely() == dense.most_likely());
-        let density: f64 = layers.iter().map(LayerReport::density).sum();
-        self.density += density / layers.len() as f64;
+        self.density += mean_density(layers).unwrap_or(1.0);
         for row in layers.iter().flat_map(|layer| &layer.rows) {
             let certificate = &row.certificate;
             if certificate.promise.is_some() {

@@ -1,7 +1,7 @@
 //! Sums over decode steps, for the usage of a job and for the metrics of its pipeline.
 
 use vattention_core::RowReport;
-use vattention_llm::LayerReport;
+use vattention_llm::{LayerReport, mean_density};
 
 use super::{JobUsage, PipelineMetrics, StepReport};
 
@@ -43,11 +43,10 @@ impl PipelineMetrics {
 
 /// Returns the sums over one step.
 fn step_sums(reports: &[LayerReport]) -> PipelineMetrics {
-    let density: f64 = reports.iter().map(LayerReport::density).sum();
     let (rows_with_promise, held_rows) = count_promises(reports);
     PipelineMetrics {
         steps: 1,
-        density_sum: density / reports.len() as f64,
+        density_sum: mean_density(reports).unwrap_or(1.0),
         rows: rows_with_promise,
         held_rows,
         barred_rows: rows(reports).filter_map(bar).count() as u64,
@@ -58,12 +57,17 @@ fn step_sums(reports: &[LayerReport]) -> PipelineMetrics {
 /// Returns the report of one step of a model with `kv_heads` KV heads.
 pub(super) fn report_step(reports: &[LayerReport], kv_heads: usize) -> StepReport {
     let (rows, held_rows) = count_promises(reports);
+    let density = |report: &LayerReport| match report.window {
+        None => groups(report, kv_heads).map(group_density).collect(),
+        Some(_) => vec![1.0; kv_heads],
+    };
+    let bar = |report: &LayerReport| match report.window {
+        None => groups(report, kv_heads).map(largest_bar).collect(),
+        Some(_) => vec![Some(0.0); kv_heads],
+    };
     StepReport {
-        density: reports
-            .iter()
-            .map(|it| groups(it, kv_heads).map(group_density).collect())
-            .collect(),
-        bar: reports.iter().map(|it| groups(it, kv_heads).map(largest_bar).collect()).collect(),
+        density: reports.iter().map(density).collect(),
+        bar: reports.iter().map(bar).collect(),
         held: (rows > 0).then(|| held_rows as f32 / rows as f32),
     }
 }
