@@ -38,6 +38,8 @@ impl ExpertNetwork {
         let activation = config.block.activation;
         let mut all = Vec::with_capacity(count);
         for (gate, (up, down)) in gates.into_iter().zip(ups.into_iter().zip(downs)) {
+            let [gate, up, down] =
+                [gate, up, down].map(|map| Linear::with_bias(map.weight, map.bias));
             all.push(Gated { gate, up, down, activation });
         }
         Ok(Self { router, all, per_token, normalises })

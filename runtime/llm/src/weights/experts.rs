@@ -6,14 +6,21 @@ use crate::Result;
 use crate::config::Experts;
 use crate::family::ExpertLayout;
 use crate::gguf::Gguf;
-use crate::linear::Linear;
 use crate::matrix::Matrix;
 
 /// Linear maps of all experts of a layer.
 pub(crate) struct ExpertMaps {
-    pub(crate) gates: Vec<Linear>,
-    pub(crate) ups: Vec<Linear>,
-    pub(crate) downs: Vec<Linear>,
+    pub(crate) gates: Vec<ExpertMap>,
+    pub(crate) ups: Vec<ExpertMap>,
+    pub(crate) downs: Vec<ExpertMap>,
+}
+
+/// Linear map of an expert.
+pub(crate) struct ExpertMap {
+    /// `[outputs, inputs]`
+    pub(crate) weight: Matrix,
+    /// `[outputs]`
+    pub(crate) bias: Option<Vec<f32>>,
 }
 
 impl CheckpointTensors {
@@ -102,8 +109,8 @@ fn read_separate(
     part: &str,
     config: &Experts,
     [inputs, outputs]: [usize; 2],
-) -> Result<Vec<Linear>> {
-    let mut linears = Vec::with_capacity(config.count);
+) -> Result<Vec<ExpertMap>> {
+    let mut maps = Vec::with_capacity(config.count);
     for expert in 0..config.count {
         let name = |kind: &str| {
             let name = folder.name(&format!("blk.{layer}.{part}.{kind}"));
@@ -112,9 +119,9 @@ fn read_separate(
         let (weight, bias) = (name("weight"), name("bias"));
         let weight = folder.matrix(&weight, [outputs, inputs])?;
         let bias = config.biased.then(|| folder.vector(&bias, outputs)).transpose()?;
-        linears.push(Linear::with_bias(weight, bias));
+        maps.push(ExpertMap { weight, bias });
     }
-    Ok(linears)
+    Ok(maps)
 }
 
 /// Reads one tensor that has the experts one after the other.
@@ -124,7 +131,7 @@ fn read_stacked(
     part: &str,
     config: &Experts,
     [inputs, outputs]: [usize; 2],
-) -> Result<Vec<Linear>> {
+) -> Result<Vec<ExpertMap>> {
     let count = config.count;
     let name = |kind: &str| format!("blk.{layer}.{part}.{kind}");
     let weights =
@@ -137,6 +144,6 @@ fn read_stacked(
     Ok(join(weights, biases))
 }
 
-fn join(weights: Vec<Matrix>, biases: Vec<Option<Vec<f32>>>) -> Vec<Linear> {
-    weights.into_iter().zip(biases).map(|(weight, bias)| Linear::with_bias(weight, bias)).collect()
+fn join(weights: Vec<Matrix>, biases: Vec<Option<Vec<f32>>>) -> Vec<ExpertMap> {
+    weights.into_iter().zip(biases).map(|(weight, bias)| ExpertMap { weight, bias }).collect()
 }
