@@ -35,10 +35,10 @@ fn forms(shape: Shape) -> [Options; 3] {
 /// On exact products, selectors pick the same tokens on all backends, and samples are nested.
 #[test]
 fn picks_are_equal_on_all_backends() {
-    for shape in [SHAPES[1], MODEL] {
+    for (shape, forms) in [(SHAPES[1], &forms(SHAPES[1])[..]), (MODEL, &forms(MODEL)[2..])] {
         let world = World::small_integers(shape, 21);
-        for form in forms(shape) {
-            let exact = Options { scale: Some(0.25), ..form };
+        for form in forms {
+            let exact = Options { scale: Some(0.25), ..form.clone() };
             for_each_config(shape, |name, pipeline| {
                 let expected = world.run(&Reference, pipeline, &exact);
                 world.check_sums(&format!("{name} on reference"), &expected, &exact);
@@ -57,7 +57,7 @@ fn picks_are_equal_on_all_backends() {
 /// Outputs equal the f64 sums over the reported picks and the sink.
 #[test]
 fn outputs_are_the_sums_over_the_reported_picks_and_the_sink() {
-    for (seed, shape) in SHAPES.into_iter().enumerate() {
+    for (seed, shape) in SHAPES[..3].iter().copied().enumerate() {
         let world = World::normal(shape, 200 + seed as u64);
         let storage = Storage::ALL[seed % 3];
         for form in forms(shape) {
