@@ -175,6 +175,26 @@ fn nibbles_stand_for_the_numbers_of_a_codebook() {
 }
 
 #[test]
+fn products_match_the_weights_for_every_power_of_two() {
+    for exponent in 0..=LARGEST_EXPONENT {
+        let bytes: Vec<u8> =
+            [exponent].into_iter().chain((0..16).map(|i| i | (15 - i) << 4)).collect();
+        let matrix = PackedMatrix::new(QuantFormat::Mxfp4, &bytes, [1, BLOCK]).unwrap();
+        let mut weights = [0.0; BLOCK];
+        matrix.read_row(0, &mut weights);
+        let x: Vec<f32> = activations(BLOCK).iter().map(|x| 1e-3 * x).collect();
+        let terms = weights.iter().zip(&x).map(|(w, x)| f64::from(*w) * f64::from(*x));
+        let (exact, size) = terms.fold((0.0, 0.0), |(sum, size), t| (sum + t, size + t.abs()));
+        for level in InstructionSet::all() {
+            let mut y = [0.0];
+            matrix.multiply_at(level, &Activations::new(&x, 1), &mut y);
+            let error = (f64::from(y[0]) - exact).abs();
+            assert!(error <= 2e-6 * size + 1e-43, "2^{exponent} {level:?}: {error:e}");
+        }
+    }
+}
+
+#[test]
 fn powers_that_are_not_finite_are_found() {
     for (exponent, unit) in [(252, None), (253, Some(3)), (254, Some(3)), (255, Some(3))] {
         let mut bytes = file_blocks(QuantFormat::Mxfp4, 6);
