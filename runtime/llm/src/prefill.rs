@@ -6,6 +6,7 @@ pub(crate) mod reads;
 mod sample_attention;
 mod shared;
 mod strategy;
+mod tail;
 
 use std::borrow::Cow;
 
@@ -20,6 +21,7 @@ use reads::causal_pairs;
 pub use sample_attention::SampleAttention;
 pub use shared::{BlockShape, PromptBlock};
 pub use strategy::Strategy;
+pub use tail::PromptTail;
 
 /// Options of a prefill.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,6 +95,13 @@ pub struct Prefilled {
 }
 
 impl Prefilled {
+    /// Number of whole blocks of `block` tokens that other prompts may copy: the blocks before the
+    /// last token and before the tokens whose queries are observed.
+    fn sharable_blocks(&self, block: usize) -> usize {
+        let observed = self.layers[0].queries.dim().1;
+        (self.tokens.len() - observed.max(1)) / block
+    }
+
     /// Mean of [`LayerPrompt::density`] over layers.
     pub fn density(&self) -> f64 {
         let sum: f64 = self.layers.iter().map(LayerPrompt::density).sum();
