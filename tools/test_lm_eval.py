@@ -121,7 +121,7 @@ def run_command(name: str, text: str, option: str, *options: str | Path) -> dict
 def score_last_token(text: str, pipeline: str | Path) -> float:
     """Returns the log-likelihood of a text's last token by `vattention perplexity`."""
     tokens = count_tokens(text)
-    options = ["--context", tokens, "--dense-prefix", DENSE_PREFIX, "--pipeline", pipeline]
+    options = ["--window", tokens, "--dense-prefix", DENSE_PREFIX, "--pipeline", pipeline]
     options += ["--fall-back", "by-count"]  # as the server does
     report = run_command("perplexity", text, "--text", *options)
     return report["scores"][0]["pipelines"][0]["logprobs"][-1]

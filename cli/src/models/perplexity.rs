@@ -26,10 +26,10 @@ use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing, digest_pipelines};
 
 /// Number of tokens of a window, unless the model's context is shorter.
-const CONTEXT: usize = 2048;
+const WINDOW: usize = 2048;
 
 const HELP: &str = "\
-The text is cut into windows of --context tokens. If the tokenizer begins texts with a token such \
+The text is cut into windows of --window tokens. If the tokenizer begins texts with a token such \
 as <bos>, each window begins with it. In each window, dense attention reads the first \
 --dense-prefix tokens, and the pipeline reads the others one by one. After each of these, the \
 log-probability of the next token is recorded. Dense attention does the same beside the \
@@ -60,7 +60,7 @@ pub(crate) struct PerplexityArgs {
     changes: Changes,
     /// Tokens of a window; by default, 2048, or the model's context if it is shorter.
     #[arg(long, value_name = "N")]
-    context: Option<usize>,
+    window: Option<usize>,
     /// Tokens at the beginning of a window that dense attention reads; they are not scored. By
     /// default, half of the window.
     #[arg(long, value_name = "N")]
@@ -71,7 +71,7 @@ pub(crate) struct PerplexityArgs {
     stride: Option<usize>,
     /// Use only the first N tokens of the text.
     #[arg(long, value_name = "N")]
-    tokens: Option<usize>,
+    text_tokens: Option<usize>,
     #[command(flatten)]
     machine: BackendArg,
     /// Number format of keys and values.
@@ -138,21 +138,21 @@ pub(crate) fn run(args: &PerplexityArgs, call: &Call) -> Result<(), Failure> {
 impl PerplexityArgs {
     /// Returns the windows of the text.
     fn windows(&self, checkpoint: &ModelFiles<'_>) -> Result<PerplexityWindows, Failure> {
-        let context = self.context.unwrap_or(CONTEXT.min(checkpoint.config.context));
-        checkpoint.check_length(context).map_err(Failure::input)?;
+        let window = self.window.unwrap_or(WINDOW.min(checkpoint.config.context));
+        checkpoint.check_length(window).map_err(Failure::input)?;
         let before = checkpoint.tokenizer.first("")?;
-        Ok(PerplexityWindows::new(context, self.dense_prefix, self.stride, before)?)
+        Ok(PerplexityWindows::new(window, self.dense_prefix, self.stride, before)?)
     }
 
     /// Returns the tokens of the text, without the `before` tokens that begin each window.
     fn read(&self, checkpoint: &ModelFiles<'_>, before: &[u32]) -> Result<Vec<u32>, Failure> {
         let tokens = checkpoint.tokenizer.first(&read_text("--text", &self.text)?)?;
         let tokens = &tokens[before.len()..];
-        let (found, most) = (tokens.len(), self.tokens.unwrap_or(tokens.len()));
+        let (found, most) = (tokens.len(), self.text_tokens.unwrap_or(tokens.len()));
         if most > found {
             let text = self.text.display();
             let reason = format!("{most}; expected at most the {found} of {text}");
-            return Err(Failure::option("tokens", &reason));
+            return Err(Failure::option("text-tokens", &reason));
         }
         Ok(tokens[..most].to_vec())
     }
@@ -168,9 +168,9 @@ impl PerplexityArgs {
         let config = &checkpoint.config;
         let rows = |storage, tokens| row_bytes(&config.shape, storage, config.layers, tokens);
         let sequences = lineup.run.len() as u64 + 1;
-        let bytes = rows(self.dtype, windows.context).saturating_mul(sequences);
+        let bytes = rows(self.dtype, windows.window).saturating_mul(sequences);
         let prompt = rows(Storage::F32, windows.dense_prefix);
-        checkpoint.expect_room(windows.context, bytes.saturating_add(prompt))
+        checkpoint.expect_room(windows.window, bytes.saturating_add(prompt))
     }
 
     /// Refuses outputs that cannot be written or would overwrite an input.

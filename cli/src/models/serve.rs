@@ -34,10 +34,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let backend = args.machine.find()?;
     let name = name_model(args.name.as_deref(), &args.model)?;
     let named = name_pipelines(&args.pipelines)?;
-    let server_options = server_options(&args.network, &args.limits)?;
+    let server = bind(server_options(&args.network, &args.limits)?)?;
+    let address = server.address().map_err(Failure::input)?;
     let checkpoint = ModelFiles::open(&args.model)?;
-    let mut pipelines = load_pipelines(&named, &checkpoint, &*backend)?;
-    pipelines.push(Arc::new(PipelineConfig::default()));
+    let (names, pipelines) = load_pipelines(named, &args.changes, &checkpoint, &*backend)?;
     let template = match &args.template {
         Some(file) => Some(ChatTemplate::open_file(file, &args.model)?),
         None => checkpoint.chat_template()?,
@@ -49,16 +49,17 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let tokenizer = Arc::new(tokenizer);
     let engine = start_engine(model, Arc::clone(&tokenizer), Arc::from(backend), engine_options);
     let engine = engine.map_err(Failure::input)?;
-    let names = named.into_iter().map(|pipeline| pipeline.name);
-    let pipelines: Vec<String> = names.chain([DENSE.to_owned()]).collect();
-    let ids: Vec<String> = list_ids(&name, &pipelines).into_iter().map(|id| id.id).collect();
-    let served = ServedModel { name, pipelines, config, tokenizer, template, engine };
-    let (host, port) = (server_options.host.clone(), server_options.port);
-    let refuse = |error| Failure::input(format!("--host {host}, --port {port}: {error}"));
-    let server = Server::bind(served, server_options).map_err(refuse)?;
-    let address = server.address().map_err(Failure::input)?;
+    let ids: Vec<String> = list_ids(&name, &names).into_iter().map(|id| id.id).collect();
+    let served = ServedModel { name, pipelines: names, config, tokenizer, template, engine };
     complain(&format!("listening on http://{address}; models: {}\n", ids.join(", ")));
-    server.run().map_err(Failure::input)
+    server.run(served).map_err(Failure::input)
+}
+
+/// Listens on the address, so that an address in use is an error before the model is loaded.
+fn bind(options: ServerOptions) -> Result<Server, Failure> {
+    let (host, port) = (options.host.clone(), options.port);
+    let refuse = |error| Failure::input(format!("--host {host}, --port {port}: {error}"));
+    Server::bind(options).map_err(refuse)
 }
 
 fn check_counts(args: &ServeArgs) -> Result<(), Failure> {
@@ -108,19 +109,35 @@ fn is_origin(text: &str) -> bool {
     !name.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) && !name.contains('/')
 }
 
+/// Returns the names of pipelines, and the pipelines. Dense attention is the last one, unless it is
+/// among the named ones.
 fn load_pipelines(
-    named: &[PipelineOption],
+    named: Vec<PipelineOption>,
+    changes: &Changes,
     checkpoint: &ModelFiles<'_>,
     backend: &dyn vattention::Backend,
-) -> Result<Vec<Arc<PipelineConfig>>, Failure> {
-    let changes = Changes { set: Vec::new() };
-    let load = |pipeline: &PipelineOption| {
-        let (entry, _) = changes.load_one(&pipeline.file)?;
-        let refuse = |reason| Failure::input(format!("--pipeline {}: {reason}", entry.file));
+) -> Result<(Vec<String>, Vec<Arc<PipelineConfig>>), Failure> {
+    // Dense attention has no settings.
+    let unchanged = Changes { set: Vec::new() };
+    let (mut names, mut pipelines) = (Vec::new(), Vec::new());
+    for PipelineOption { name, file } in named {
+        let changes = if name == DENSE { &unchanged } else { changes };
+        let (entry, _) = changes.load_one(&file)?;
+        let refuse =
+            |reason: String| Failure::input(format!("--pipeline {}: {reason}", entry.file));
         fits_model(&entry, &checkpoint.layers(), backend).map_err(refuse)?;
-        Ok(entry.pipeline)
-    };
-    named.iter().map(load).collect()
+        if name == DENSE && !entry.pipeline.is_dense() {
+            let reason = "expected dense attention, or another name, such as NAME=FILE";
+            return Err(refuse(format!("the name is `{DENSE}`; {reason}")));
+        }
+        names.push(name);
+        pipelines.push(entry.pipeline);
+    }
+    if !names.iter().any(|name| name == DENSE) {
+        names.push(DENSE.to_owned());
+        pipelines.push(Arc::new(PipelineConfig::default()));
+    }
+    Ok((names, pipelines))
 }
 
 /// Returns the options of the engine. Limits of memory that are not given are shares of the

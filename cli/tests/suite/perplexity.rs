@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// Returns valid arguments, followed by `more`.
 fn args(more: &str) -> String {
     let model = recall().display().to_string();
-    let common = "--text context.txt --pipeline promised.toml --context 400 --tokens 1200";
+    let common = "--text context.txt --pipeline promised.toml --window 400 --text-tokens 1200";
     format!("perplexity --model {model} {common} {more}")
 }
 
@@ -104,7 +104,7 @@ fn a_run_continues_from_stored_windows_and_shards_are_merged() {
 #[test]
 fn one_window_has_no_interval() {
     let world = World::new();
-    let line = args("--stride 1000 --json out.json").replace("--context 400", "--context 1000");
+    let line = args("--stride 1000 --json out.json").replace("--window 400", "--window 1000");
     let said = world.succeed(&line);
     assert!(said.contains("1 window is too few for an interval"), "{said}");
     let report = world.json("out.json");
@@ -133,8 +133,8 @@ fn an_interrupt_reports_the_finished_windows() {
     use std::process::{Command, Stdio};
 
     let world = World::new();
-    let line = args("--json out.json").replace("--tokens 1200", "");
-    let line = line.replace("--context 400", "--context 20");
+    let line = args("--json out.json").replace("--text-tokens 1200", "");
+    let line = line.replace("--window 400", "--window 20");
     let repeated = fs::read_to_string(world.path("context.txt")).unwrap().repeat(20);
     world.write("context.txt", repeated);
     let mut command = world.command(&line);
@@ -174,10 +174,10 @@ fn bad_input_is_refused() {
     };
     instead("context.txt", "empty.txt", "--text empty.txt: empty; expected a text");
     instead("context.txt", "none.txt", "--text none.txt: No such file");
-    instead("context.txt", "short.txt", "--tokens: 1200; expected at most the ");
-    instead("--tokens 1200", "--tokens 300", "--text: 300 tokens; expected at least 399");
+    instead("context.txt", "short.txt", "--text-tokens: 1200; expected at most the ");
+    instead("--text-tokens 1200", "--text-tokens 300", "--text: 300 tokens; expected at least 399");
     let long = "context: the sequence would have 20000 tokens; expected at most ";
-    instead("--context 400", "--context 20000", long);
-    instead("--context 400", "--context 2", "--context: 2; expected at least 3");
+    instead("--window 400", "--window 20000", long);
+    instead("--window 400", "--window 2", "--window: 2; expected at least 3");
     instead("--pipeline promised.toml", "", "--pipeline <FILE>");
 }

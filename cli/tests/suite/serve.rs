@@ -1,7 +1,7 @@
 //! `vattention serve` with the model of `models/recall`, as a process.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
@@ -102,6 +102,28 @@ fn keys_come_from_a_file() {
     assert_eq!(server.end(), Some(0));
 }
 
+#[cfg(unix)]
+#[test]
+fn dense_attention_can_be_the_first_pipeline() {
+    let world = World::new();
+    let pipelines = "--pipeline dense --pipeline promised.toml --set estimator.epsilon=0.3";
+    let server = ServerProcess::start(&world, pipelines);
+    assert!(
+        server.line.ends_with("; models: recall, recall@dense, recall@promised\n"),
+        "{}",
+        server.line
+    );
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn an_address_in_use_is_refused_before_the_model_is_loaded() {
+    let world = World::new();
+    let used = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = used.local_addr().unwrap().port();
+    world.refuse(&format!("serve --model nowhere --port {port}"), &format!("--port {port}: "));
+}
+
 #[test]
 fn wrong_options_are_refused() {
     let world = World::new();
@@ -115,8 +137,9 @@ fn wrong_options_are_refused() {
         ("--threads 0", "--threads: 0; expected at least 1"),
         ("--dense-prefix 0", "--dense-prefix: 0; expected at least 1"),
         ("--shutdown-seconds=-1", "--shutdown-seconds"),
-        ("--pipeline a=promised.toml --pipeline a=dense.toml", "--pipeline: `a` exists"),
-        ("--pipeline dense.toml", "--pipeline: `dense` exists"),
+        ("--pipeline a=promised.toml --pipeline a=dense.toml", "--pipeline: found `a` twice"),
+        ("--pipeline dense=promised.toml", "--pipeline promised.toml: the name is `dense`"),
+        ("--pipeline promised.toml --set estimator.epsilon=7", "estimator.epsilon"),
         ("--pipeline nowhere.toml", "nowhere"),
         ("--name a@b", "--name: found \"a@b\""),
         ("--api-key-file keys", "--api-key-file keys"),

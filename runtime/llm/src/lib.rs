@@ -73,8 +73,8 @@ pub use grammar::Grammar;
 pub use logprobs::{TokenLogprob, log_probabilities, score_token};
 pub use model::Model;
 pub use prefill::{
-    BlockShape, LayerPrompt, PrefillOptions, Prefilled, PromptBlock, PromptReader, SampleAttention,
-    Strategy,
+    BlockShape, LayerPrompt, PrefillOptions, Prefilled, PromptBlock, PromptReader, PromptTail,
+    SampleAttention, Strategy,
 };
 pub use report::{LayerReport, mean_density};
 pub use rope::{Rotary, Scaling, Sharpening};

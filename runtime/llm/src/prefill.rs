@@ -6,6 +6,7 @@ pub(crate) mod reads;
 mod sample_attention;
 mod shared;
 mod strategy;
+mod tail;
 
 use std::borrow::Cow;
 
@@ -19,6 +20,7 @@ use reads::causal_pairs;
 pub use sample_attention::SampleAttention;
 pub use shared::{BlockShape, PromptBlock};
 pub use strategy::Strategy;
+pub use tail::PromptTail;
 
 /// Options of a prefill.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,6 +98,13 @@ pub struct Prefilled {
 }
 
 impl Prefilled {
+    /// Number of whole blocks of `block` tokens that other prompts may copy: the blocks before the
+    /// last token and before the tokens whose queries are observed.
+    fn sharable_blocks(&self, block: usize) -> usize {
+        let observed = self.layers[0].queries.dim().1;
+        (self.tokens.len() - observed.max(1)) / block
+    }
+
     /// Mean of [`LayerPrompt::density`] over full layers, those without a window; 1 if there are
     /// none.
     pub fn density(&self) -> f64 {

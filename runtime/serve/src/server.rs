@@ -11,7 +11,6 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::engine::EngineHandle;
 use crate::options::ServerOptions;
 use crate::router::build_router;
 use crate::served::ServedModel;
@@ -19,15 +18,12 @@ use crate::served::ServedModel;
 /// Maximum size of a request's header, in bytes.
 const LONGEST_HEADER: usize = 64 * 1024;
 
-/// Server that listens on its address, and does not answer requests yet.
+/// Server that listens on its address. Clients can connect, and wait for their answers until the
+/// model is loaded and the server [runs](Self::run).
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    router: axum::Router,
-    engine: EngineHandle,
-    header_timeout: Duration,
-    shutdown_timeout: Duration,
-    connections: Arc<Semaphore>,
+    options: ServerOptions,
 }
 
 impl Server {
@@ -35,17 +31,10 @@ impl Server {
     ///
     /// # Errors
     /// Returns an error if the address does not exist, or another program listens on it.
-    pub fn bind(served: ServedModel, options: ServerOptions) -> std::io::Result<Self> {
+    pub fn bind(options: ServerOptions) -> std::io::Result<Self> {
         let listener = TcpListener::bind((options.bare_host(), options.port))?;
         listener.set_nonblocking(true)?;
-        Ok(Self {
-            listener,
-            engine: served.engine.clone(),
-            header_timeout: options.header_timeout,
-            shutdown_timeout: options.shutdown_timeout,
-            connections: Arc::new(Semaphore::new(options.max_connections)),
-            router: build_router(served, options),
-        })
+        Ok(Self { listener, options })
     }
 
     /// Returns the address, with the actual port if the options leave its choice to the system.
@@ -61,7 +50,7 @@ impl Server {
     ///
     /// # Errors
     /// Returns an error if the threads cannot be started, or signals cannot be received.
-    pub fn run(self) -> std::io::Result<()> {
+    pub fn run(self, served: ServedModel) -> std::io::Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let result = runtime.block_on(async {
             // The receiver of the second signal is created after the first signal, which it would
@@ -72,7 +61,7 @@ impl Server {
                     Err(_) => std::future::pending().await,
                 }
             };
-            self.run_until(Signals::new()?.wait(), second).await
+            self.run_until(served, Signals::new()?.wait(), second).await
         });
         // Work on the blocking threads, such as a long tokenization, cannot be cancelled, and a
         // normal shutdown would wait for it.
@@ -87,22 +76,29 @@ impl Server {
     /// Returns an error of the operating system about the socket.
     pub async fn run_until(
         self,
+        served: ServedModel,
         stop: impl Future<Output = ()>,
         abort: impl Future<Output = ()>,
     ) -> std::io::Result<()> {
-        let listener = tokio::net::TcpListener::from_std(self.listener.try_clone()?)?;
+        let Self { listener, options } = self;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let (engine, shutdown_timeout) = (served.engine.clone(), options.shutdown_timeout);
         let graceful = GracefulShutdown::new();
+        let connections = Connections {
+            permits: Arc::new(Semaphore::new(options.max_connections)),
+            header_timeout: options.header_timeout,
+            router: build_router(served, options),
+        };
         tokio::pin!(stop);
         loop {
-            let accept = accept(&listener, &self.connections);
             tokio::select! {
-                (stream, permit) = accept => self.serve(stream, permit, graceful.watcher()),
+                (stream, permit) = connections.accept(&listener) => {
+                    connections.serve(stream, permit, graceful.watcher());
+                }
                 () = &mut stop => break,
             }
         }
-        drop(listener);
-        let Self { listener, engine, shutdown_timeout, router, .. } = self;
-        drop((listener, router));
+        drop((listener, connections));
         let finish = async {
             tokio::join!(engine.shut_down(shutdown_timeout), graceful.shutdown());
         };
@@ -113,6 +109,34 @@ impl Server {
             () = abort => {}
         }
         Ok(())
+    }
+}
+
+/// Connections of a running server.
+struct Connections {
+    /// One permit for each connection that may be open.
+    permits: Arc<Semaphore>,
+    header_timeout: Duration,
+    router: axum::Router,
+}
+
+impl Connections {
+    /// Waits until fewer connections than the maximum are open, then for a new one.
+    async fn accept(
+        &self,
+        listener: &tokio::net::TcpListener,
+    ) -> (TcpStream, OwnedSemaphorePermit) {
+        loop {
+            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
+                std::future::pending::<()>().await;
+                continue;
+            };
+            match listener.accept().await {
+                Ok((stream, _)) => return (stream, permit),
+                // There may be too many open files; other connections may close soon.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
     }
 
     /// Answers the requests of a connection, in a task of its own.
@@ -130,24 +154,6 @@ impl Server {
             let _ = connection.await;
             drop(permit);
         });
-    }
-}
-
-/// Waits until fewer connections than the maximum are open, then for a new one.
-async fn accept(
-    listener: &tokio::net::TcpListener,
-    connections: &Arc<Semaphore>,
-) -> (TcpStream, OwnedSemaphorePermit) {
-    loop {
-        let Ok(permit) = Arc::clone(connections).acquire_owned().await else {
-            std::future::pending::<()>().await;
-            continue;
-        };
-        match listener.accept().await {
-            Ok((stream, _)) => return (stream, permit),
-            // There may be too many open files; other connections may close soon.
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
     }
 }
 

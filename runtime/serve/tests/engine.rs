@@ -244,9 +244,10 @@ async fn cached_blocks_are_found_in_memory_and_in_files() {
     };
     let engine = world.start(options.clone());
     assert_eq!(cached(&engine).await, 0);
-    // The last 64 tokens are read again, since selectors observe their queries.
-    assert_eq!(cached(&engine).await, 128);
+    assert_eq!(cached(&engine).await, 200);
     engine.shut_down(Duration::from_mins(1)).await;
+    // Files have blocks only. The last 64 tokens are read again, since selectors observe their
+    // queries.
     let restarted = world.start(options.clone());
     assert_eq!(cached(&restarted).await, 128);
     restarted.shut_down(Duration::from_mins(1)).await;
@@ -273,6 +274,25 @@ async fn cached_blocks_are_found_in_memory_and_in_files() {
     let other = world.start(EngineOptions { cache_key: "another".into(), ..options });
     assert_eq!(cached(&other).await, 0);
     other.shut_down(Duration::from_mins(1)).await;
+}
+
+/// Choices of one request arrive together; all but the first copy the whole prompt.
+#[tokio::test]
+async fn a_prompt_is_read_once_for_all_choices() {
+    let world = World::open();
+    let engine = world.start(EngineOptions { cache_bytes: 1 << 30, ..world.options() });
+    let request = ask(world.prompt(200, 4), 3);
+    let receivers: Vec<_> = (0..5).map(|_| request.submit(&engine).unwrap()).collect();
+    let expected = world.generate_alone(&request);
+    let mut cached = Vec::new();
+    for events in receivers {
+        let (answer, finished) = receive(events).await.unwrap();
+        assert_eq!(answer, expected);
+        cached.push(finished.usage.cached_tokens);
+    }
+    assert_eq!(cached, [0, 200, 200, 200, 200]);
+    assert_eq!(engine.metrics().prompt_tokens, 200);
+    engine.shut_down(Duration::from_mins(1)).await;
 }
 
 #[tokio::test]

@@ -132,6 +132,7 @@ impl<'m> ChatSession<'m> {
         match &answer {
             Ok(ChatAnswer { stop: Stop::Interrupted, text, .. }) if text.is_empty() => {
                 self.conversation.take_back();
+                note("interrupted before the answer began; the message was taken back");
             }
             Ok(answer) => self.conversation.push_answer(&answer.text),
             Err(_) => self.conversation.take_back(),

@@ -25,6 +25,7 @@ impl ChatSession<'_> {
                 let bar = tally.largest_bar().map_or_else(dash, short);
                 format!("{held} of {} rows held; largest error bar {bar}", promise.rows)
             }
+            None if tally.density().is_none() => dash(),
             None => "none".into(),
         };
         let speed = tally.steps_per_second();

@@ -39,10 +39,10 @@ pub(super) fn show(model: &Path, text: &Path, report: &PerplexityReport) -> Stri
 }
 
 fn title(model: &Path, text: &Path, report: &PerplexityReport) -> String {
-    let PerplexityReport { context, dense_prefix, scored_tokens, scored_windows, .. } = report;
+    let PerplexityReport { window, dense_prefix, scored_tokens, scored_windows, .. } = report;
     let plural = if *scored_windows == 1 { "" } else { "s" };
     format!(
-        "{}, {}: {scored_tokens} tokens scored in {scored_windows} window{plural} of {context} \
+        "{}, {}: {scored_tokens} tokens scored in {scored_windows} window{plural} of {window} \
          tokens, the first {dense_prefix} of each read densely, backend {}",
         model.display(),
         text.display(),
@@ -116,7 +116,7 @@ fn advise(report: &PerplexityReport) -> Option<String> {
     if scored < all {
         lines.push(format!("interrupted after {scored} of {all} windows"));
     }
-    let advice = "a longer text, more --tokens or a smaller --context makes more windows";
+    let advice = "a longer text, more --text-tokens or a smaller --window makes more windows";
     if scored < 2 {
         lines.push(format!("1 window is too few for an interval; {advice}"));
     } else if scored < ENOUGH_WINDOWS {

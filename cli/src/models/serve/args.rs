@@ -7,6 +7,7 @@ use vattention::Storage;
 use super::size::{ByteSize, size};
 use crate::backends::BackendArg;
 use crate::numbers::storage;
+use crate::pipelines::Changes;
 
 const HELP: &str = "\
 The API is OpenAI's: /v1/models, /v1/completions and /v1/chat/completions; /tokenize, /detokenize \
@@ -43,6 +44,8 @@ pub(crate) struct ServeArgs {
     /// API should differ from that of the file. The option can be repeated.
     #[arg(long = "pipeline", value_name = "[NAME=]FILE")]
     pub(super) pipelines: Vec<String>,
+    #[command(flatten)]
+    pub(super) changes: Changes,
     /// File of a chat template in Jinja, instead of the model's own.
     #[arg(long, value_name = "FILE")]
     pub(super) template: Option<PathBuf>,

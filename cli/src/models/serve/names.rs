@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use vattention_serve::DENSE;
-
 use crate::fail::Failure;
 
 /// Pipeline of an option: name in the API, and file or name of a built-in pipeline.
@@ -42,9 +40,9 @@ pub(super) fn name_pipelines(given: &[String]) -> Result<Vec<PipelineOption>, Fa
         if !is_name(&name) {
             return Err(refuse_name("--pipeline", &name));
         }
-        if name == DENSE || named.iter().any(|other| other.name == name) {
-            let reason = "expected each name once; `dense` is dense attention";
-            return Err(Failure::input(format!("--pipeline: `{name}` exists; {reason}")));
+        if named.iter().any(|other| other.name == name) {
+            let reason = format!("found `{name}` twice; expected each name once");
+            return Err(Failure::input(format!("--pipeline: {reason}")));
         }
         named.push(PipelineOption { name, file: file.into() });
     }
@@ -95,7 +93,7 @@ mod tests {
         let expected =
             [("p", "configs/priority.toml"), ("quest", "b/quest.toml"), ("oracle", "oracle")];
         assert_eq!(found, Some(expected.map(|(name, file)| (name.into(), file.into())).to_vec()));
-        for wrong in [["a=x", "a=y"], ["dense=x", "b"], ["a b=x", "b"], ["=x", "b"]] {
+        for wrong in [["a=x", "a=y"], ["a b=x", "b"], ["=x", "b"]] {
             assert_eq!(names(&wrong), None, "{wrong:?}");
         }
     }

@@ -14,7 +14,7 @@ use super::scores::{PipelineScores, WindowScores};
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PerplexityReport {
     /// Number of tokens of a window.
-    pub context: usize,
+    pub window: usize,
     /// Number of the first tokens of a window, which dense attention reads.
     pub dense_prefix: usize,
     /// Number of tokens between the beginnings of two windows.
@@ -82,7 +82,7 @@ impl PerplexityReport {
         });
         let dense_log_likelihood = mean(scores.iter().flat_map(|window| &window.dense));
         Self {
-            context: test.windows.context,
+            window: test.windows.window,
             dense_prefix: test.windows.dense_prefix,
             stride: test.windows.stride,
             backend: test.backend.name().into(),

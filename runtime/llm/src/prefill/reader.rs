@@ -2,6 +2,7 @@
 
 use super::block::BlockRunner;
 use super::shared::PromptBlock;
+use super::tail::PromptTail;
 use super::{LayerPrompt, PrefillOptions, Prefilled, check_finite};
 use crate::{Model, Result, TokenLogprob, score_token};
 
@@ -58,8 +59,12 @@ impl<'m> PromptReader<'m> {
     /// Number of whole blocks that may be copied instead of read: the blocks before the last token
     /// and before the tokens whose queries are observed.
     pub fn sharable_blocks(&self) -> usize {
-        let observed = self.prompt.layers[0].queries.dim().1;
-        (self.prompt.tokens.len() - observed.max(1)) / self.block
+        self.prompt.sharable_blocks(self.block)
+    }
+
+    /// Tokens of the prompt, including those that are still to be read.
+    pub fn tokens(&self) -> &[u32] {
+        &self.prompt.tokens
     }
 
     /// Tokens of block `i`.
@@ -94,6 +99,17 @@ impl<'m> PromptReader<'m> {
         let end = self.read + self.block;
         block.paste(&mut self.prompt.layers, self.read..end);
         self.read = end;
+    }
+
+    /// Copies the rest of the same prompt, which completes this one without reading a token.
+    ///
+    /// # Panics
+    /// Panics if the [sharable blocks](Self::sharable_blocks) have not been copied, or the tail is
+    /// of another prompt.
+    pub fn copy_tail(&mut self, tail: &PromptTail) {
+        assert_eq!(self.read, self.sharable_blocks() * self.block, "tokens before the tail");
+        tail.paste(&mut self.prompt);
+        self.read = self.prompt.tokens.len();
     }
 
     /// Copies block `i`, which was read or copied, for later prompts.
@@ -136,8 +152,11 @@ impl<'m> PromptReader<'m> {
     /// Panics if a token was not read.
     pub fn finish(mut self) -> Result<Prefilled> {
         assert!(self.is_finished(), "a prompt that is not read");
-        let last = self.x.len() - self.model.config().hidden_size;
-        self.prompt.logits = check_finite(self.model.logits(&self.x[last..]))?;
+        // A copied tail has the logits.
+        if self.prompt.logits.is_empty() {
+            let last = self.x.len() - self.model.config().hidden_size;
+            self.prompt.logits = check_finite(self.model.logits(&self.x[last..]))?;
+        }
         Ok(self.prompt)
     }
 }

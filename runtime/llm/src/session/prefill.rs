@@ -1,5 +1,6 @@
 //! Beginning of a sequence: its prompt.
 
+use rayon::prelude::*;
 use vattention_core::{Attention, TokenClass};
 
 use super::Session;
@@ -72,11 +73,10 @@ impl Session<'_> {
         self.model.check_layers(prompt)?;
         self.grow(prompt.tokens.len(), |session| {
             let classes = session.classify(&prompt.tokens);
-            for (layer, (attention, part)) in
-                session.layers.iter_mut().zip(&prompt.layers).enumerate()
-            {
-                append_prompt(layer, attention.as_mut(), part, classes.as_deref())?;
-            }
+            let layers = session.layers.par_iter_mut().zip(&prompt.layers).enumerate();
+            layers.try_for_each(|(layer, (attention, part))| {
+                append_prompt(layer, attention.as_mut(), part, classes.as_deref())
+            })?;
             session.prefill_density = Some(prompt.density());
             Ok(prompt.logits.clone())
         })

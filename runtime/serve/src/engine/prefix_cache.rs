@@ -1,62 +1,99 @@
-//! Prefix cache: keys and values of prompt blocks, which later prompts with the same prefix share.
+//! Prefix cache: keys and values of prompt blocks, which later prompts with the same prefix share,
+//! and the tails of whole prompts, which the same prompts share.
 //!
-//! The key of a block is a digest of all tokens up to its end. Prompts are prefilled by dense
-//! attention, so blocks do not depend on the pipeline, and the sequences of all pipelines share
+//! The key of an entry is a digest of all tokens up to its end. Prompts are prefilled by dense
+//! attention, so entries do not depend on the pipeline, and the sequences of all pipelines share
 //! them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
-use vattention_llm::{PromptBlock, PromptReader};
+use vattention_llm::{Prefilled, PromptBlock, PromptReader, PromptTail};
 
 use super::block_files::{BlockDigest, BlockFiles};
 
-/// Blocks in memory and, if there is a folder for them, in files.
+/// End of the data whose digest is the key of a tail; the data of blocks do not end with it.
+const TAIL: &[u8] = b"tail";
+
+/// Blocks in memory and, if there is a folder for them, in files. Tails are in memory only.
 pub(super) struct PrefixCache {
     /// Maximum number of bytes in memory; 0 stores nothing.
     limit: u64,
     /// Fingerprint of the model, with which every chain of digests starts.
     seed: BlockDigest,
-    blocks: HashMap<BlockDigest, CachedBlock>,
-    /// Sum of the sizes of `blocks`.
+    /// Number of tokens of a block.
+    block: usize,
+    entries: HashMap<BlockDigest, CacheEntry>,
+    /// Sum of the sizes of `entries`.
     bytes: u64,
-    /// Number of uses so far, a logical clock that orders blocks by their last use.
+    /// Number of uses so far, a logical clock that orders entries by their last use.
     uses: u64,
     files: Option<BlockFiles>,
 }
 
-struct CachedBlock {
-    block: Arc<PromptBlock>,
+struct CacheEntry {
+    content: CacheContent,
     last_use: u64,
 }
 
+enum CacheContent {
+    Block(Arc<PromptBlock>),
+    Tail(Arc<PromptTail>),
+}
+
+impl CacheContent {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Block(block) => block.bytes(),
+            Self::Tail(tail) => tail.bytes(),
+        }
+    }
+}
+
 impl PrefixCache {
-    /// Creates a cache of at most `limit` bytes for a model with this fingerprint.
-    pub(super) fn new(limit: u64, fingerprint: BlockDigest, files: Option<BlockFiles>) -> Self {
-        let (blocks, bytes, uses) = (HashMap::new(), 0, 0);
-        Self { limit, seed: fingerprint, blocks, bytes, uses, files }
+    /// Creates a cache of at most `limit` bytes for a model with this fingerprint, and blocks of
+    /// `block` tokens.
+    pub(super) fn new(
+        limit: u64,
+        block: usize,
+        fingerprint: BlockDigest,
+        files: Option<BlockFiles>,
+    ) -> Self {
+        let (entries, bytes, uses) = (HashMap::new(), 0, 0);
+        Self { limit, seed: fingerprint, block, entries, bytes, uses, files }
     }
 
-    /// Copies the longest cached prefix into a reader that has not read any token yet.
+    /// Copies the longest cached prefix into a reader that has not read any token yet, and the
+    /// rest if the same prompt was read before.
     pub(super) fn copy_known(&mut self, reader: &mut PromptReader<'_>) {
-        let mut found = Vec::new();
-        for digest in self.digests(reader) {
-            let Some(block) = self.find(&digest) else { break };
+        let digests = self.digests(reader);
+        let Some((tail, blocks)) = digests.split_last() else { return };
+        let mut found = 0;
+        for digest in blocks {
+            let Some(block) = self.find(digest) else { break };
             reader.copy_block(&block);
-            found.push(digest);
+            found += 1;
         }
-        self.touch(&found);
+        if found == blocks.len()
+            && let Some(CacheEntry { content: CacheContent::Tail(tail), .. }) =
+                self.entries.get(tail)
+        {
+            reader.copy_tail(tail);
+            found += 1;
+        }
+        self.touch(&digests[..found]);
     }
 
     /// Stores the blocks of a prompt that was read completely, as many as the limit allows.
-    pub(super) fn store(&mut self, reader: &PromptReader<'_>) {
+    pub(super) fn store_blocks(&mut self, reader: &PromptReader<'_>) {
         let digests = self.digests(reader);
-        self.touch(&digests);
+        let Some((_, blocks)) = digests.split_last() else { return };
+        self.touch(blocks);
         let mut stored = 0;
-        for (i, digest) in digests.iter().enumerate() {
-            if let Some(cached) = self.blocks.get(digest) {
-                stored += cached.block.bytes();
+        for (i, digest) in blocks.iter().enumerate() {
+            if let Some(cached) = self.entries.get(digest) {
+                stored += cached.content.bytes();
                 continue;
             }
             let block = Arc::new(reader.block(i));
@@ -67,71 +104,99 @@ impl PrefixCache {
             if let Some(files) = &mut self.files {
                 files.store(digest, &block);
             }
-            self.insert(*digest, block);
+            self.insert(*digest, CacheContent::Block(block));
+            self.evict();
         }
-        self.touch(&digests);
+        self.touch(blocks);
     }
 
-    /// Size of the blocks in memory, in bytes.
+    /// Stores the tail of a prompt with these digests.
+    pub(super) fn store_tail(&mut self, digests: &[BlockDigest], prompt: &Prefilled) {
+        let Some(digest) = digests.last().filter(|digest| !self.entries.contains_key(*digest))
+        else {
+            return;
+        };
+        let tail = PromptTail::copy(prompt, self.block);
+        if tail.bytes() <= self.limit {
+            self.insert(*digest, CacheContent::Tail(Arc::new(tail)));
+            self.touch(digests);
+            self.evict();
+        }
+    }
+
+    /// Size of the entries in memory, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Number of blocks in memory.
+    /// Number of entries in memory.
     pub(super) fn len(&self) -> usize {
-        self.blocks.len()
+        self.entries.len()
     }
 
-    /// Returns the digests of all blocks that the prompt may share with others.
-    fn digests(&self, reader: &PromptReader<'_>) -> Vec<BlockDigest> {
-        let count = if self.limit == 0 { 0 } else { reader.sharable_blocks() };
+    /// Returns the digests of all blocks that the prompt may share with others, and of its tail;
+    /// none if the cache stores nothing.
+    pub(super) fn digests(&self, reader: &PromptReader<'_>) -> Vec<BlockDigest> {
+        if self.limit == 0 {
+            return Vec::new();
+        }
+        let mut digests = Vec::with_capacity(reader.sharable_blocks() + 1);
         let mut digest = self.seed;
-        let chain = |i| {
-            let mut hash = Sha256::new_with_prefix(digest);
-            for token in reader.block_tokens(i) {
-                hash.update(token.to_le_bytes());
-            }
-            digest = hash.finalize();
-            digest
-        };
-        (0..count).map(chain).collect()
+        for i in 0..reader.sharable_blocks() {
+            digest = chain_digest(digest, reader.block_tokens(i)).finalize();
+            digests.push(digest);
+        }
+        let rest = &reader.tokens()[digests.len() * self.block..];
+        digests.push(chain_digest(digest, rest).chain_update(TAIL).finalize());
+        digests
     }
 
     /// Returns a block from memory, or from its file.
     fn find(&mut self, digest: &BlockDigest) -> Option<Arc<PromptBlock>> {
-        if let Some(cached) = self.blocks.get(digest) {
-            return Some(Arc::clone(&cached.block));
+        if let Some(CacheEntry { content: CacheContent::Block(block), .. }) =
+            self.entries.get(digest)
+        {
+            return Some(Arc::clone(block));
         }
         let block = Arc::new(self.files.as_mut()?.load(digest)?);
-        self.insert(*digest, Arc::clone(&block));
+        self.insert(*digest, CacheContent::Block(Arc::clone(&block)));
+        self.evict();
         Some(block)
     }
 
-    fn insert(&mut self, digest: BlockDigest, block: Arc<PromptBlock>) {
-        self.bytes += block.bytes();
+    fn insert(&mut self, digest: BlockDigest, content: CacheContent) {
+        self.bytes += content.bytes();
         self.uses += 1;
-        self.blocks.insert(digest, CachedBlock { block, last_use: self.uses });
-        self.evict();
+        self.entries.insert(digest, CacheEntry { content, last_use: self.uses });
     }
 
-    /// Marks the blocks of a prompt as used, from the last to the first. The last block is
-    /// therefore evicted first: a block can only be found while all blocks before it are cached.
+    /// Marks the entries of a prompt as used, from the last to the first. The last entry is
+    /// therefore evicted first: an entry can only be found while all blocks before it are cached.
     fn touch(&mut self, digests: &[BlockDigest]) {
         for digest in digests.iter().rev() {
             self.uses += 1;
-            if let Some(cached) = self.blocks.get_mut(digest) {
+            if let Some(cached) = self.entries.get_mut(digest) {
                 cached.last_use = self.uses;
             }
         }
     }
 
-    /// Evicts the least recently used blocks until the total size is within the limit.
+    /// Evicts the least recently used entries until the total size is within the limit.
     fn evict(&mut self) {
         while self.bytes > self.limit {
-            let oldest = self.blocks.iter().min_by_key(|(_, cached)| cached.last_use);
+            let oldest = self.entries.iter().min_by_key(|(_, cached)| cached.last_use);
             let Some(digest) = oldest.map(|(digest, _)| *digest) else { return };
-            let dropped = self.blocks.remove(&digest).expect("a block that was found");
-            self.bytes -= dropped.block.bytes();
+            let dropped = self.entries.remove(&digest).expect("an entry that was found");
+            self.bytes -= dropped.content.bytes();
         }
     }
+}
+
+/// Returns the hash of tokens after a prefix with a digest.
+fn chain_digest(before: BlockDigest, tokens: &[u32]) -> Sha256 {
+    let mut hash = Sha256::new_with_prefix(before);
+    for token in tokens {
+        hash.update(token.to_le_bytes());
+    }
+    hash
 }

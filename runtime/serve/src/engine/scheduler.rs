@@ -66,14 +66,14 @@ impl Drop for EndGuard {
 fn open_cache(model: &Model, options: &EngineOptions) -> io::Result<PrefixCache> {
     let limit = options.cache_bytes;
     let Some(folder) = options.cache_dir.as_ref().filter(|_| limit > 0) else {
-        return Ok(PrefixCache::new(limit, BlockDigest::default(), None));
+        return Ok(PrefixCache::new(limit, options.block, BlockDigest::default(), None));
     };
     let fingerprint = model
         .fingerprint()
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
     let seed = Sha256::new_with_prefix(fingerprint).chain_update(&options.cache_key);
     let files = BlockFiles::open(folder, BlockShape::new(model, options.block), limit)?;
-    Ok(PrefixCache::new(limit, seed.finalize(), Some(files)))
+    Ok(PrefixCache::new(limit, options.block, seed.finalize(), Some(files)))
 }
 
 fn submit_limits(model: &Model, options: &EngineOptions) -> SubmitLimits {
@@ -147,14 +147,7 @@ impl Scheduler<'_> {
             let reserved = self.limits.reading_bytes(&job);
             let begin = || Sequence::new(self.context, job, reserved);
             match catch_unwind(AssertUnwindSafe(begin)) {
-                Ok(Ok(mut sequence)) => {
-                    let (cache, shared) = (&mut self.cache, &self.shared);
-                    protect(&mut sequence, |sequence| {
-                        copy_known(sequence, cache, shared);
-                        Ok(())
-                    });
-                    self.sequences.push(sequence);
-                }
+                Ok(Ok(sequence)) => self.sequences.push(sequence),
                 Ok(Err(refused)) => refused.report(),
                 // The job was dropped, so its client sees that the channel is closed.
                 Err(_) => {}
@@ -162,20 +155,26 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Prefills one block of the earliest sequence whose prompt is incomplete.
+    /// Prefills one block of the earliest sequence whose prompt is incomplete. Before its first
+    /// block, the sequence copies what the cache has of its prompt: a request's choices after the
+    /// first copy the prompt of the first.
     fn read_block(&mut self) {
         let Some(sequence) = self.sequences.iter_mut().find(|it| it.is_reading()) else {
             return;
         };
         let (cache, shared, limits) = (&mut self.cache, &self.shared, &self.limits);
         protect(sequence, |sequence| {
+            copy_known(sequence, cache, shared);
             let tokens = sequence.read_block()?;
             shared.update_metrics(|metrics| metrics.prompt_tokens += tokens as u64);
             let Some(reader) = sequence.reader().filter(|reader| reader.is_finished()) else {
                 return Ok(());
             };
-            cache.store(reader);
-            sequence.finish_prompt(limits)
+            cache.store_blocks(reader);
+            let digests = cache.digests(reader);
+            let Some(prompt) = sequence.finish_prompt()? else { return Ok(()) };
+            cache.store_tail(&digests, &prompt);
+            sequence.start_decoding(&prompt, limits)
         });
     }
 
@@ -224,12 +223,14 @@ impl Scheduler<'_> {
     }
 }
 
-/// Copies the cached prefix of a prompt.
+/// Copies the cached part of a prompt of which no token has been read.
 fn copy_known(sequence: &mut Sequence<'_>, cache: &mut PrefixCache, shared: &Shared) {
     if !sequence.may_copy() {
         return;
     }
-    let Some(reader) = sequence.reader() else { return };
+    let Some(reader) = sequence.reader().filter(|reader| reader.tokens_read() == 0) else {
+        return;
+    };
     cache.copy_known(reader);
     let copied = reader.tokens_read();
     sequence.note_copied(copied);

@@ -152,9 +152,13 @@ impl<'m> Sequence<'m> {
         self.usage.cached_tokens = tokens;
     }
 
-    /// Prefills one block of the prompt, and returns its number of tokens.
+    /// Prefills one block of the prompt, unless the prompt is complete, and returns the number of
+    /// its tokens.
     pub(super) fn read_block(&mut self) -> Result<usize, JobError> {
         let Phase::Reading(reader) = &mut self.phase else { return Ok(0) };
+        if reader.is_finished() {
+            return Ok(0);
+        }
         let before = reader.tokens_read();
         reader.read_block();
         if let Some(top) = self.job.prompt_logprobs {
@@ -163,13 +167,21 @@ impl<'m> Sequence<'m> {
         Ok(reader.tokens_read() - before)
     }
 
-    /// Starts the decode phase after the prefill.
-    pub(super) fn finish_prompt(&mut self, limits: &SubmitLimits) -> Result<(), JobError> {
+    /// Ends the prefill, and returns the prompt; `None` if there is no prefill.
+    pub(super) fn finish_prompt(&mut self) -> Result<Option<Prefilled>, JobError> {
         let Phase::Reading(reader) = std::mem::replace(&mut self.phase, Phase::Ended) else {
-            return Ok(());
+            return Ok(None);
         };
-        let prompt = reader.finish().map_err(job_error)?;
-        let session = self.start_session(&prompt).map_err(job_error)?;
+        reader.finish().map(Some).map_err(job_error)
+    }
+
+    /// Starts the decode phase after a prompt.
+    pub(super) fn start_decoding(
+        &mut self,
+        prompt: &Prefilled,
+        limits: &SubmitLimits,
+    ) -> Result<(), JobError> {
+        let session = self.start_session(prompt).map_err(job_error)?;
         self.reserved = limits.stored_bytes(&self.job);
         let known = self.job.prompt[prompt.tokens.len()..].iter().copied().collect();
         self.phase = Phase::Decoding(Box::new(Decoding { session, token: 0, known }));

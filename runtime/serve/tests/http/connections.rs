@@ -23,11 +23,11 @@ impl RunningServer {
     fn start(engine: EngineOptions, options: ServerOptions) -> Self {
         let served = serve(engine, Some(template()));
         let engine = served.engine.clone();
-        let server = Server::bind(served, ServerOptions { port: 0, ..options }).unwrap();
+        let server = Server::bind(ServerOptions { port: 0, ..options }).unwrap();
         let address = server.address().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async { stopped.await.unwrap() };
-        let task = tokio::spawn(server.run_until(stopped, std::future::pending()));
+        let task = tokio::spawn(server.run_until(served, stopped, std::future::pending()));
         Self { address, engine, stop, task }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vattention_core::{
     Error, Estimator, NewTokens, Picks, Pipeline, PipelineConfig, Row, SelectorConfig, Shape, Site,
-    Size, Step, Target, Tokens,
+    Size, SoftmaxForm, Step, Target, Tokens,
     pipeline::Read,
     plugin::Uniform,
     step::{Score, Softmax},
@@ -68,6 +68,7 @@ fn with_step<T>(
         values: Tokens::new(&values, CAPACITY, value_dim),
         visible: sizes.visible,
         step: 7,
+        form: SoftmaxForm::default(),
     })
 }
 
