@@ -115,7 +115,7 @@ fn other_commands_read_a_captured_trace() {
     assert!(shown.lines().any(|line| line == "source  context.txt"), "{shown}");
     let rows = shown.lines().filter(|line| {
         line.split_whitespace()
-            .eq(["0", "4", "2", "64", "64", "400", "8", "(causal)", "24", "yes", "f16"])
+            .eq(["0", "4", "2", "64", "64", "400", "8", "(causal)", "24", "yes", "plain", "f16"])
     });
     assert_eq!(rows.count(), 1, "{shown}");
     world.succeed("compare dense.toml --trace trace.safetensors --json out.json");
