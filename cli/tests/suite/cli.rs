@@ -255,7 +255,10 @@ fn trace_shows_the_layers_of_a_trace() {
     assert!(shown.contains("synthetic heads, kind typical"), "{shown}");
     let row = shown.lines().find(|line| line.contains("1024")).unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(cells, ["0", "4", "2", "16", "12", "1024", "5", "(causal)", "0", "no", "plain", "f16"]);
+    assert_eq!(
+        cells,
+        ["0", "4", "2", "16", "12", "1024", "5", "(causal)", "0", "no", "plain", "f16"]
+    );
 }
 
 /// Every error names the file or the option and the expectation, and no file is written.
