@@ -19,16 +19,16 @@ use crate::common::agreement::{compare_picks, compare_reports};
 use crate::common::{self, MODEL};
 
 /// Sinks that hold almost none, some and most of the attention of successive query heads.
-fn sinks(shape: Shape) -> Option<Arc<[f32]>> {
-    Some((0..shape.query_heads).map(|head| [-2.0, 7.5, 11.0][head % 3]).collect())
+fn sinks(shape: Shape) -> Arc<[f32]> {
+    (0..shape.query_heads).map(|head| [-2.0, 7.5, 11.0][head % 3]).collect()
 }
 
 /// Sinks, a soft cap, and both.
 fn forms(shape: Shape) -> [Options; 3] {
     [
-        Options { sink_logits: sinks(shape), ..Options::default() },
+        Options { sink_logits: Some(sinks(shape)), ..Options::default() },
         Options { soft_cap: Some(3.0), ..Options::default() },
-        Options { soft_cap: Some(5.0), sink_logits: sinks(shape), ..Options::default() },
+        Options { soft_cap: Some(5.0), sink_logits: Some(sinks(shape)), ..Options::default() },
     ]
 }
 

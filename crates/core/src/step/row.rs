@@ -172,12 +172,11 @@ impl<'a> Row<'a> {
     /// # Panics
     /// Panics if `out` has another length.
     pub fn logits(&self, out: &mut [f32]) {
-        match self.logits {
-            Some(logits) => out.copy_from_slice(logits.member_logits(&self.step, self.member)),
-            None => {
-                self.step.keys.dots(0..self.visible(), self.query(), out);
-                self.step.form.cap(out);
-            }
+        if let Some(logits) = self.logits {
+            out.copy_from_slice(logits.member_logits(&self.step, self.member));
+        } else {
+            self.step.keys.dots(0..self.visible(), self.query(), out);
+            self.step.form.cap(out);
         }
     }
 

@@ -36,9 +36,9 @@ pub(crate) fn cap_logit(logit: f32, cap: f32) -> f32 {
     let x = (logit / cap).clamp(-TANH_LIMIT, TANH_LIMIT);
     let square = x * x;
     let [mut p, mut q] = [0.0, 0.0];
-    for power in 0..TANH[0].len() {
-        p = p * square + TANH[0][power];
-        q = q * square + TANH[1][power];
+    for (numerator, denominator) in TANH[0].iter().zip(TANH[1]) {
+        p = p * square + numerator;
+        q = q * square + denominator;
     }
     x * (p / q) * cap
 }

@@ -28,7 +28,7 @@ pub struct SoftmaxForm<'a> {
     pub sink_logits: Option<&'a [f32]>,
 }
 
-impl<'a> SoftmaxForm<'a> {
+impl SoftmaxForm<'_> {
     /// Checks the form for a number of query heads.
     ///
     /// # Errors

@@ -147,15 +147,47 @@ fn write(folder: &Path, bytes: &[u8]) -> PathBuf {
     path
 }
 
+/// Checks that a changed trace is refused with a message.
+fn check(change: &dyn Fn(&mut Raw), expected: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut raw = Raw::good();
+    change(&mut raw);
+    let message = refusal(&write(folder.path(), &raw.bytes()));
+    assert!(message.contains(expected), "{message:?} does not say {expected:?}");
+}
+
+#[test]
+fn errors_name_the_damage_of_the_softmax() {
+    let numbers = |raw: &mut Raw, part: &str, numbers: &[f32]| {
+        let bytes = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        raw.tensor(&format!("layers.0.{part}"), Dtype::F32, &[numbers.len()], bytes);
+    };
+    check(
+        &|raw| numbers(raw, "sink_logits", &[1.0; 3]),
+        "`layers.0.sink_logits` has shape [3]; expected [4]",
+    );
+    check(
+        &|raw| numbers(raw, "sink_logits", &[0.0, 1.0, f32::NEG_INFINITY, 2.0]),
+        "tensor `layers.0.sink_logits`: sink_logits[2]: expected a finite number, got -inf",
+    );
+    check(
+        &|raw| numbers(raw, "soft_cap", &[30.0, 30.0]),
+        "`layers.0.soft_cap` has shape [2]; expected [1]",
+    );
+    for cap in [0.0, f32::NAN, f32::INFINITY] {
+        check(
+            &|raw| numbers(raw, "soft_cap", &[cap]),
+            "tensor `layers.0.soft_cap`: soft_cap: expected a number from 1e-16 to 1e16",
+        );
+    }
+    check(
+        &|raw| raw.tensor("layers.0.soft_cap", Dtype::F16, &[1], vec![0; 2]),
+        "`layers.0.soft_cap` is F16; expected F32",
+    );
+}
+
 #[test]
 fn errors_name_every_kind_of_damage() {
-    let folder = tempfile::tempdir().unwrap();
-    let check = |change: &dyn Fn(&mut Raw), expected: &str| {
-        let mut raw = Raw::good();
-        change(&mut raw);
-        let message = refusal(&write(folder.path(), &raw.bytes()));
-        assert!(message.contains(expected), "{message:?} does not say {expected:?}");
-    };
     check(&|raw| raw.metadata.clear(), "no metadata `format`; expected \"vattention-trace/1\"");
     check(&|raw| drop(raw.metadata.insert("format".into(), "x/2".into())), "`format` is \"x/2\"");
     for scale in ["zero", "0", "-1", "nan", "inf"] {
@@ -216,32 +248,6 @@ fn errors_name_every_kind_of_damage() {
     check(
         &|raw| classes(raw, Dtype::U8, &[0, 1, 2, 0, 3, 0, 0, 0, 0, 0]),
         "`layers.0.classes`: 3 at [4]; expected 0 (other), 1 (punctuation) or 2 (special)",
-    );
-    let numbers = |raw: &mut Raw, part: &str, numbers: &[f32]| {
-        let bytes = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
-        raw.tensor(&format!("layers.0.{part}"), Dtype::F32, &[numbers.len()], bytes);
-    };
-    check(
-        &|raw| numbers(raw, "sink_logits", &[1.0; 3]),
-        "`layers.0.sink_logits` has shape [3]; expected [4]",
-    );
-    check(
-        &|raw| numbers(raw, "sink_logits", &[0.0, 1.0, f32::NEG_INFINITY, 2.0]),
-        "tensor `layers.0.sink_logits`: sink_logits[2]: expected a finite number, got -inf",
-    );
-    check(
-        &|raw| numbers(raw, "soft_cap", &[30.0, 30.0]),
-        "`layers.0.soft_cap` has shape [2]; expected [1]",
-    );
-    for cap in [0.0, f32::NAN, f32::INFINITY] {
-        check(
-            &|raw| numbers(raw, "soft_cap", &[cap]),
-            "tensor `layers.0.soft_cap`: soft_cap: expected a number from 1e-16 to 1e16",
-        );
-    }
-    check(
-        &|raw| raw.tensor("layers.0.soft_cap", Dtype::F16, &[1], vec![0; 2]),
-        "`layers.0.soft_cap` is F16; expected F32",
     );
     let prompt = |raw: &mut Raw, dtype, tokens: i64| {
         raw.floats("prompt", &[4, 5, 6]);

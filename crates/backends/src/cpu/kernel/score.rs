@@ -93,9 +93,9 @@ unsafe fn cap_logits<S: Simd>(logits: S::F, cap: f32) -> S::F {
     let x = S::max(S::min(x, limit), S::splat(-TANH_LIMIT));
     let square = S::mul(x, x);
     let [mut p, mut q] = [S::splat(TANH[0][0]), S::splat(TANH[1][0])];
-    for power in 1..TANH[0].len() {
-        p = S::fma(p, square, S::splat(TANH[0][power]));
-        q = S::fma(q, square, S::splat(TANH[1][power]));
+    for (numerator, denominator) in TANH[0].into_iter().zip(TANH[1]).skip(1) {
+        p = S::fma(p, square, S::splat(numerator));
+        q = S::fma(q, square, S::splat(denominator));
     }
     S::mul(S::mul(x, S::div(p, q)), S::splat(cap))
 }
