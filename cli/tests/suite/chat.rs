@@ -75,7 +75,7 @@ fn a_conversation_continues_without_reading_it_again() {
     assert!((1800..2200).contains(&tokens[1]), "{said}");
     assert!(stats(&said, "tokens")[0].ends_with(" of at most 16384"), "{said}");
     let promises = stats(&said, "promise");
-    assert_eq!(promises[0], "none");
+    assert_eq!(promises[0], "-");
     assert!(promises[1].contains(" % of ") && !promises[1].ends_with('-'), "{said}");
     let densities = stats(&said, "density");
     assert_eq!(densities[0], "-");

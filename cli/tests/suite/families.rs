@@ -76,7 +76,7 @@ fn steps_are_compared_in_full_layers() {
 fn perplexities_of_families_are_those_of_dense_attention() {
     for name in ["gemma3", "gpt-oss", "phi3-window"] {
         let world = world(name);
-        let input = "--model model --text text.txt --context 200 --tokens 400";
+        let input = "--model model --text text.txt --window 200 --text-tokens 400";
         world.succeed(&format!("perplexity {input} --pipeline dense.toml --json out.json"));
         let report = world.json("out.json");
         assert_eq!(report["pipelines"][0]["kl_divergence"], json!(0.0), "{name}");

@@ -113,6 +113,7 @@ fn dense_attention_can_be_the_first_pipeline() {
         "{}",
         server.line
     );
+    assert!(server.send("GET /health", "").0.starts_with("HTTP/1.1 200"));
     assert_eq!(server.end(), Some(0));
 }
 

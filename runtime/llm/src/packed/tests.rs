@@ -189,7 +189,8 @@ fn products_match_the_weights_for_every_power_of_two() {
             let mut y = [0.0];
             matrix.multiply_at(level, &Activations::new(&x, 1), &mut y);
             let error = (f64::from(y[0]) - exact).abs();
-            assert!(error <= 2e-6 * size + 1e-43, "2^{exponent} {level:?}: {error:e}");
+            // Products of the smallest scales are subnormal numbers, which have few digits.
+            assert!(error <= 2e-6 * size + 1e-40, "2^{exponent} {level:?}: {error:e}");
         }
     }
 }
