@@ -26,6 +26,7 @@ pub(crate) struct PyTrace {
 
 /// Dimensions and parts of a layer, known without reading its numbers.
 #[derive(Serialize)]
+#[allow(clippy::struct_excessive_bools, reason = "parts that a trace has or lacks")]
 struct LayerLayout {
     query_heads: usize,
     kv_heads: usize,
