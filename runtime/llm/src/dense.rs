@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use ndarray::{Array3, Axis};
 use rayon::prelude::*;
+use vattention_core::step::cap_logits;
 
 use crate::attention_form::AttentionForm;
-use crate::exponential::{exp_all, soft_cap_all};
+use crate::exponential::exp_all;
 use crate::prefill::reads::{Reads, TILE as QUERIES};
 use crate::product::{RowView, Threads, WriteMode, times, times_transposed};
 
@@ -199,7 +200,7 @@ impl Tile {
                 continue;
             }
             if let Some(cap) = soft_cap {
-                soft_cap_all(shown, cap);
+                cap_logits(shown, cap);
             }
             let larger = maximum(shown).max(*largest);
             if larger > *largest {

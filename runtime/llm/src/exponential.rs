@@ -10,14 +10,6 @@ pub(crate) fn exp_all(numbers: &mut [f32]) {
     }
 }
 
-/// Replaces each number by `cap · tanh(x / cap)`.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
-pub(crate) fn soft_cap_all(numbers: &mut [f32], cap: f32) {
-    for x in numbers {
-        *x = cap - 2.0 * cap / (1.0 + exp((2.0 * *x / cap).min(88.0)));
-    }
-}
-
 /// Replaces each `x` by `x / (1 + e^-x) · y`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
 pub(crate) fn silu_times(x: &mut [f32], y: &[f32]) {
@@ -83,19 +75,6 @@ mod tests {
         let mut ends = [f32::NEG_INFINITY, -1e30, -87.1, 0.0, -0.0];
         exp_all(&mut ends);
         assert_eq!(ends, [0.0, 0.0, 0.0, 1.0, 1.0]);
-    }
-
-    #[test]
-    fn soft_caps_match_f64() {
-        for cap in [0.5, 30.0, 50.0] {
-            let x: Vec<f32> = (-20000..20000).map(|i| i as f32 / 100.0).collect();
-            let mut capped = x.clone();
-            soft_cap_all(&mut capped, cap);
-            for (x, found) in x.iter().zip(&capped) {
-                let expected = f64::from(cap) * (f64::from(*x) / f64::from(cap)).tanh();
-                assert!((f64::from(*found) - expected).abs() <= 4e-7 * f64::from(cap), "{x}");
-            }
-        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(crate) struct Family {
     pub(crate) centred_norms: bool,
     /// True if Hugging Face checkpoints may have experts in MXFP4.
     pub(crate) mxfp4: bool,
-    /// GateActivation of the feed-forward network's gate.
+    /// Activation of the feed-forward network's gate.
     pub(crate) activation: GateActivation,
 }
 

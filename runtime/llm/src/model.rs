@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use vattention_core::step::cap_logits;
+
 use crate::config::Config;
 use crate::inputs::LinearInputs;
 use crate::layer::DecoderLayer;
@@ -119,9 +121,7 @@ impl Model {
         self.head.apply(&inputs, &mut logits, &mut LinearScratch::default());
         scale(&mut logits, self.config.block.logits_scale);
         if let Some(cap) = self.config.block.logits_cap {
-            for logit in &mut logits {
-                *logit = cap * (*logit / cap).tanh();
-            }
+            cap_logits(&mut logits, cap);
         }
         logits
     }

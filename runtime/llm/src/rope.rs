@@ -1,7 +1,7 @@
 //! Rotary position embeddings: a pair of elements of a query or key is rotated by an angle that
 //! grows with the token's position.
 //!
-//! Of the rotated elements of a head, the first half pairs with the second, or neighbours pair with
+//! The first half of a head's rotated elements pairs with the second half, or neighbours pair with
 //! each other. Frequencies and angles are computed in f32, as in training; at long positions they
 //! differ from their exact values.
 

@@ -67,4 +67,17 @@ mod tests {
         assert!(cap_logit(f32::NAN, 50.0).is_nan());
         assert!((cap_logit(f32::INFINITY, 50.0) - 50.0).abs() < 1e-4);
     }
+
+    #[test]
+    fn soft_caps_match_f64() {
+        for cap in [0.5, 30.0, 50.0] {
+            let x: Vec<f32> = (-20000..20000).map(|i| i as f32 / 100.0).collect();
+            let mut capped = x.clone();
+            cap_logits(&mut capped, cap);
+            for (x, found) in x.iter().zip(&capped) {
+                let expected = f64::from(cap) * (f64::from(*x) / f64::from(cap)).tanh();
+                assert!((f64::from(*found) - expected).abs() <= 4e-7 * f64::from(cap), "{x}");
+            }
+        }
+    }
 }

@@ -12,7 +12,7 @@ pub struct Block {
     pub output_norms: bool,
     /// Norm of queries and keys, before their rotary embedding.
     pub head_norm: HeadNorm,
-    /// GateActivation of the feed-forward network's gate.
+    /// Activation of the feed-forward network's gate.
     pub activation: GateActivation,
     /// Softmax scale, by which queries are multiplied; `None` means `1 / √head_dim`.
     pub scale: Option<f32>,
@@ -60,7 +60,7 @@ pub enum HeadNorm {
     AllHeads,
 }
 
-/// GateActivation `a` of a gated feed-forward network, `down(a(gate(x)) · up(x))`.
+/// Activation `a` of a gated feed-forward network, `down(a(gate(x)) · up(x))`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GateActivation {
     /// `g / (1 + e^-g)`

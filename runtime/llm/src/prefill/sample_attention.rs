@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
+use vattention_core::step::cap_logits;
 
 use super::reads::{QueryBlock, Reads};
 use crate::dense::softmax;
-use crate::exponential::soft_cap_all;
 use crate::product::{RowView, Threads, WriteMode, times_transposed};
 
 /// Parameters of SampleAttention. Each block of a prompt chooses columns separately, from some of
@@ -116,7 +116,7 @@ impl SampleAttention {
             for row in weights.chunks_exact_mut(visible) {
                 let visible = &mut row[..=block.first + token];
                 if let Some(cap) = block.form.soft_cap {
-                    soft_cap_all(visible, cap);
+                    cap_logits(visible, cap);
                 }
                 softmax(visible);
                 masses

@@ -85,9 +85,9 @@ impl PrefixCache {
         self.touch(&digests[..found]);
     }
 
-    /// Stores the blocks of a prompt that was read completely, as many as the limit allows.
-    pub(super) fn store_blocks(&mut self, reader: &PromptReader<'_>) {
-        let digests = self.digests(reader);
+    /// Stores the blocks of a prompt that was read completely and has these digests, as many as the
+    /// limit allows.
+    pub(super) fn store_blocks(&mut self, digests: &[BlockDigest], reader: &PromptReader<'_>) {
         let Some((_, blocks)) = digests.split_last() else { return };
         self.touch(blocks);
         let mut stored = 0;

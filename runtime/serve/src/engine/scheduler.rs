@@ -170,8 +170,8 @@ impl Scheduler<'_> {
             let Some(reader) = sequence.reader().filter(|reader| reader.is_finished()) else {
                 return Ok(());
             };
-            cache.store_blocks(reader);
             let digests = cache.digests(reader);
+            cache.store_blocks(&digests, reader);
             let Some(prompt) = sequence.finish_prompt()? else { return Ok(()) };
             cache.store_tail(&digests, &prompt);
             sequence.start_decoding(&prompt, limits)
