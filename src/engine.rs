@@ -12,6 +12,7 @@ pub use vattention_core::{
     plugin::{AttentionWeights, PromptQueries},
     sample::{Accumulator, ExactAccumulator, Residual},
     step::{
-        BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, PrefixMax, Softmax, StoredRows,
+        BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, PrefixMax, RowScales, Softmax,
+        StoredRows, largest_error, round_row,
     },
 };

@@ -17,9 +17,18 @@ pub(crate) fn few_digits(x: f64) -> String {
     format!("{x:.3e}").parse().map_or_else(|_| x.to_string(), |rounded: f64| rounded.to_string())
 }
 
-/// Returns a parser of number formats.
+/// Returns a parser of number formats of cached keys and values.
 pub(crate) fn storage() -> impl TypedValueParser<Value = Storage> {
-    let names = PossibleValuesParser::new(Storage::ALL.map(Storage::name));
+    storage_among(Storage::ALL)
+}
+
+/// Returns a parser of number formats of traces.
+pub(crate) fn trace_storage() -> impl TypedValueParser<Value = Storage> {
+    storage_among(Storage::FLOATS)
+}
+
+fn storage_among<const N: usize>(storages: [Storage; N]) -> impl TypedValueParser<Value = Storage> {
+    let names = PossibleValuesParser::new(storages.map(Storage::name));
     names.try_map(|name| name.parse::<Storage>())
 }
 

@@ -7,7 +7,7 @@ use vattention::trace::{HeadKind, Synth, TraceInfo, write_trace};
 use vattention::{Shape, Storage};
 
 use crate::fail::{Failure, say};
-use crate::numbers::storage;
+use crate::numbers::trace_storage;
 use crate::outputs::check_outputs;
 
 #[derive(Debug, clap::Args)]
@@ -51,7 +51,7 @@ pub(crate) struct SynthArgs {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Number format of the trace.
-    #[arg(long, default_value_t = Storage::F16, value_parser = storage())]
+    #[arg(long, default_value_t = Storage::F16, value_parser = trace_storage())]
     dtype: Storage,
     /// Trace file to write.
     #[arg(short, long, value_name = "FILE")]

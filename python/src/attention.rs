@@ -24,7 +24,8 @@ const QUERIES_PER_CHUNK: usize = 32;
 ///
 /// `query_heads` is a multiple of `kv_heads`. `value_dim` defaults to `head_dim`. `sequence` and
 /// the pipeline's seed are the key of the random samples. `scale` multiplies queries and defaults
-/// to 1 / sqrt(head_dim). `storage` is the number type of stored keys and values: f32, f16 or bf16.
+/// to 1 / sqrt(head_dim). `storage` is the number type of stored keys and values: f32, f16,
+/// bf16 or q8.
 /// `threads` defaults to all cores; results do not depend on it. `backend` is cpu, reference or
 /// cuda. `fall_back` decides when all tokens are read instead of the selected ones: never, by-count
 /// (if a list is too long to be faster) or by-clock (if reading all tokens was faster before).

@@ -44,7 +44,7 @@ def test_read_only_and_broadcast():
     )
 
 
-@pytest.mark.parametrize("storage", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("storage", ["f32", "f16", "bf16", "q8"])
 def test_keys_and_values_in_f16(storage):
     keys, values = (
         normal(KV_HEADS, 200, DIM, seed=seed).astype(np.float16)[:, ::2, ::-1] for seed in (1, 2)
@@ -58,7 +58,7 @@ def test_keys_and_values_in_f16(storage):
     assert len(narrow) == 100
 
 
-@pytest.mark.parametrize("storage", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("storage", ["f32", "f16", "bf16", "q8"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_keys_and_values_of_torch(storage, dtype):
     torch = pytest.importorskip("torch")

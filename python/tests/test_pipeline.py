@@ -96,7 +96,7 @@ def test_shapes_and_options_are_checked():
         pipeline.check(4, 2, 15)
     with pytest.raises(ValueError, match="backend: no `gpu`; expected one of reference, cpu, cuda"):
         Attention(pipeline, 4, 2, 16, backend="gpu")
-    with pytest.raises(ValueError, match="storage: expected f32, f16 or bf16"):
+    with pytest.raises(ValueError, match="storage: expected f32, f16, bf16 or q8"):
         Attention(pipeline, 4, 2, 16, storage="f64")
     with pytest.raises(ValueError, match="fall_back: expected never, by-count or by-clock"):
         Attention(pipeline, 4, 2, 16, fall_back="always")

@@ -20,7 +20,8 @@ from vattention._types import (
 
 _Path: TypeAlias = str | PathLike[str]
 _Array: TypeAlias = Any
-_Storage: TypeAlias = Literal["f32", "f16", "bf16"]
+_Storage: TypeAlias = Literal["f32", "f16", "bf16", "q8"]
+_TraceStorage: TypeAlias = Literal["f32", "f16", "bf16"]
 
 __all__ = [
     "Attention",
@@ -163,7 +164,7 @@ def write_trace(
     path: _Path,
     layers: Mapping[int, Mapping[str, Any]],
     *,
-    storage: _Storage = "f16",
+    storage: _TraceStorage = "f16",
     scale: float | None = None,
     model: str | None = None,
     source: str | None = None,

@@ -117,7 +117,7 @@ fn compare_with_f32(rows: &KeysAndValues) -> bool {
     let pipeline: Arc<PipelineConfig> = load(config).unwrap();
     let mut is_error = false;
     for backend in backends() {
-        for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
+        for storage in Storage::ALL {
             let options = Options { storage, return_selection: true, ..Options::default() };
             let start = || backend.start(&pipeline, 0, SHAPE, &options).unwrap();
             let (narrow, wide) = (rows.run(start(), true), rows.run(start(), false));

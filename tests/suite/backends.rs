@@ -14,7 +14,8 @@ use vattention::backends::{Cpu, Reference};
 use vattention::config::load;
 use vattention::{
     Attention, Backend, FallBack, Kind, Options, Output, PipelineConfig, Shape, Storage, backend,
-    engine::Pipeline, plugin::Site,
+    engine::{Pipeline, round_row},
+    plugin::Site,
 };
 
 /// Shapes with and without groups, and with values shorter and longer than keys. The last shape is
@@ -91,8 +92,7 @@ impl World {
 
     /// Asserts that outputs equal the f64 sums over the picks that a backend reports.
     pub(crate) fn check_sums(&self, context: &str, output: &Output, options: &Options) {
-        let stored =
-            [&self.keys, &self.values].map(|x| x.mapv(|x| f64::from(round(x, options.storage))));
+        let stored = [&self.keys, &self.values].map(|rows| round(rows, options.storage));
         let largest = stored[1].fold(0.0_f64, |largest, v| largest.max(v.abs()));
         for head in 0..self.shape.query_heads {
             for t in 0..self.visible.len() {
@@ -142,11 +142,20 @@ impl World {
     }
 }
 
-fn round(x: f32, storage: Storage) -> f32 {
+fn round(rows: &Array3<f32>, storage: Storage) -> Array3<f64> {
     match storage {
-        Storage::F32 => x,
-        Storage::F16 => half::f16::from_f32(x).to_f32(),
-        Storage::Bf16 => half::bf16::from_f32(x).to_f32(),
+        Storage::F32 => rows.mapv(f64::from),
+        Storage::F16 => rows.mapv(|x| half::f16::from_f32(x).to_f64()),
+        Storage::Bf16 => rows.mapv(|x| half::bf16::from_f32(x).to_f64()),
+        Storage::Q8 => {
+            let mut rounded = rows.mapv(f64::from);
+            for (row, mut rounded) in rows.rows().into_iter().zip(rounded.rows_mut()) {
+                let mut integers = vec![0; row.len()];
+                let scale = f64::from(round_row(&row.to_vec(), &mut integers));
+                rounded.iter_mut().zip(integers).for_each(|(x, i)| *x = f64::from(i) * scale);
+            }
+            rounded
+        }
     }
 }
 
@@ -188,9 +197,33 @@ fn picks_are_equal_on_small_integers() {
     }
 }
 
-/// All storages; on a GPU, which may be emulated and slow, one of them, which depends on `turn`.
+/// Rows of 8 bits whose scale is 1 are exact, too, so that the tokens are those of f32.
+#[test]
+fn picks_are_equal_on_integers_of_8_bits() {
+    let mut world = World::small_integers(SHAPES[1], 11);
+    // The largest element of a row sets its scale; no query depends on it.
+    for rows in [&mut world.keys, &mut world.values] {
+        rows.slice_mut(s![.., .., 3]).fill(127.0);
+    }
+    world.queries.slice_mut(s![.., .., 3]).fill(0.0);
+    for_each_config(world.shape, |name, pipeline| {
+        let exact = Options { scale: Some(0.25), ..Options::default() };
+        let expected = world.run(&Reference, pipeline, &exact);
+        let options = Options { storage: Storage::Q8, ..exact.clone() };
+        for backend in [&Reference as &dyn Backend, &Cpu::default()] {
+            let output = world.run(backend, pipeline, &options);
+            let context = format!("{name} on {}", backend.name());
+            compare_reports(&context, world.shape.group(), &output, &expected);
+            world.check_sums(&context, &output, &options);
+            compare_picks(&context, &output, &expected);
+        }
+    });
+}
+
+/// All storages that store small integers exactly; on a GPU, which may be emulated and slow, one of
+/// them, which depends on `turn`.
 fn storages(backend: &dyn Backend, turn: u64) -> Vec<Storage> {
-    let all = [Storage::F32, Storage::F16, Storage::Bf16];
+    let all = Storage::FLOATS;
     if backend.name() == "cuda" { vec![all[turn as usize % 3]] } else { all.to_vec() }
 }
 
@@ -200,7 +233,7 @@ fn storages(backend: &dyn Backend, turn: u64) -> Vec<Storage> {
 fn outputs_are_the_sums_over_the_reported_picks() {
     for (seed, shape) in SHAPES.into_iter().enumerate() {
         let world = World::normal(shape, 100 + seed as u64);
-        let storage = [Storage::F32, Storage::F16, Storage::Bf16][seed % 3];
+        let storage = Storage::ALL[seed % 4];
         let options = Options { storage, ..Options::default() };
         let mut turn = 0..;
         for_each_config(shape, |name, pipeline| {

@@ -64,7 +64,7 @@ fn for_each_start(mut check: impl FnMut(&str, &dyn Fn() -> Box<dyn Attention>)) 
     let pipeline: Arc<PipelineConfig> =
         load(common::root("configs/vattention-oracle.toml")).unwrap();
     for backend in available_backends() {
-        for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
+        for storage in Storage::ALL {
             let options = Options { storage, return_selection: true, ..Options::default() };
             let name = format!("{storage:?} on {}", Backend::name(&*backend));
             check(&name, &|| backend.start(&pipeline, 0, SHAPE, &options).unwrap());

@@ -371,7 +371,7 @@ fn both_share_modes_agree_with_the_reference() {
         // Some selectors need a list per query head.
         let Ok(flipped) = flipped else { continue };
         let shape = if common::is_trained(&path) { MODEL } else { SHAPE };
-        for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
+        for storage in Storage::ALL {
             let options = Options {
                 storage,
                 return_selection: true,

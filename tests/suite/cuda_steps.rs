@@ -141,7 +141,7 @@ prop_compose! {
         selectors in prop::collection::vec(selector(), 1..4),
         estimator in estimator(),
         shape in select(SHAPES.to_vec()),
-        storage in select(vec![Storage::F32, Storage::F16, Storage::Bf16]),
+        storage in select(&Storage::FLOATS[..]),
         parts in prop::collection::vec(1_usize..500, 1..3),
         visible in prop::collection::vec(visible(), 2),
         powers in prop_oneof![Just([0, 0]), select(vec![[-75, 40], [3, -2], [50, 0]])],

@@ -9,7 +9,7 @@ use vattention::backends::{Cpu, HeadInput, HeadOutput};
 use vattention::config::{Loader, load};
 use vattention::engine::{
     AttentionWeights, Element, NewTokens, PageLayout, Pipeline, PromptQueries, Site, SoftmaxForm,
-    Step, Tokens,
+    Step, Tokens, round_row,
 };
 use vattention::{Backend, FallBack, Options, PipelineConfig, Shape, Storage, TokenClass};
 
@@ -28,33 +28,90 @@ struct Pages<E> {
     numbers: Vec<Vec<E>>,
     /// The pages in one pool, in another order and with a gap after each, and the block table.
     pool: Option<(Vec<E>, Vec<u32>)>,
+    /// Scales of the rows of each head; empty if the numbers have no scales.
+    scales: Vec<Vec<f32>>,
     rows: usize,
     heads: usize,
     dim: usize,
 }
 
-impl<E: Element + 'static> Pages<E> {
+/// A number type of an engine's pages.
+trait PageElement: Element + 'static {
+    const STORAGE: Storage;
+    /// Number that no kernel may read.
+    const GAP: Self;
+
+    /// Converts a row; the second part is its scale, if it has one.
+    fn convert(row: &[f32]) -> (Vec<Self>, Option<f32>);
+}
+
+impl PageElement for f32 {
+    const STORAGE: Storage = Storage::F32;
+    const GAP: Self = Self::NAN;
+
+    fn convert(row: &[f32]) -> (Vec<Self>, Option<f32>) {
+        (row.to_vec(), None)
+    }
+}
+
+impl PageElement for f16 {
+    const STORAGE: Storage = Storage::F16;
+    const GAP: Self = Self::NAN;
+
+    fn convert(row: &[f32]) -> (Vec<Self>, Option<f32>) {
+        (row.iter().map(|&x| Self::from_f32(x)).collect(), None)
+    }
+}
+
+impl PageElement for bf16 {
+    const STORAGE: Storage = Storage::Bf16;
+    const GAP: Self = Self::NAN;
+
+    fn convert(row: &[f32]) -> (Vec<Self>, Option<f32>) {
+        (row.iter().map(|&x| Self::from_f32(x)).collect(), None)
+    }
+}
+
+impl PageElement for i8 {
+    const STORAGE: Storage = Storage::Q8;
+    const GAP: Self = Self::MIN;
+
+    fn convert(row: &[f32]) -> (Vec<Self>, Option<f32>) {
+        let mut integers = vec![0; row.len()];
+        let scale = round_row(row, &mut integers);
+        (integers, Some(scale))
+    }
+}
+
+impl<E: PageElement> Pages<E> {
     /// Creates pages of `vectors` `[heads, tokens, _]`, each padded with zeros to `dim`.
-    fn new(vectors: &Array3<f32>, dim: usize, rows: usize, number: fn(f32) -> E) -> Self {
+    fn new(vectors: &Array3<f32>, dim: usize, rows: usize) -> Self {
         let (heads, tokens, unpadded) = vectors.dim();
-        let token_row = |token: usize| {
-            (0..heads).flat_map(move |head| {
-                (0..dim).map(move |i| if i < unpadded { vectors[[head, token, i]] } else { 0.0 })
-            })
-        };
-        let all: Vec<usize> = (0..tokens).collect();
-        let page = |page: &[usize]| page.iter().flat_map(|&t| token_row(t)).map(number).collect();
-        Self { numbers: all.chunks(rows).map(page).collect(), pool: None, rows, heads, dim }
+        let (mut numbers, mut scales) = (Vec::new(), vec![Vec::new(); heads]);
+        for token in 0..tokens {
+            if token % rows == 0 {
+                numbers.push(Vec::new());
+            }
+            let page = numbers.last_mut().unwrap();
+            for (head, scales) in scales.iter_mut().enumerate() {
+                let mut row = vectors.slice(s![head, token, ..]).to_vec();
+                row.resize(dim.max(unpadded), 0.0);
+                let (row, scale) = E::convert(&row);
+                page.extend(row);
+                scales.extend(scale);
+            }
+        }
+        Self { numbers, pool: None, scales, rows, heads, dim }
     }
 
     /// Returns the same rows in a pool with a block table.
-    fn pooled(mut self, gap: E) -> Self {
+    fn pooled(mut self) -> Self {
         let stride = self.stride();
         let (mut pool, mut table) = (Vec::new(), Vec::new());
         for page in self.numbers.iter().rev() {
             table.push(table.len() as u32);
             pool.extend_from_slice(page);
-            pool.resize(table.len() * stride, gap);
+            pool.resize(table.len() * stride, E::GAP);
         }
         table.reverse();
         self.pool = Some((pool, table));
@@ -84,7 +141,11 @@ impl<E: Element + 'static> Pages<E> {
             Some((pool, table)) => Tokens::paged(pool, table, page, len, dim).unwrap(),
             None => Tokens::blocks(slices, self.rows, len, dim),
         };
-        all.columns(first..first + self.dim - zeros).padded(zeros)
+        let vectors = all.columns(first..first + self.dim - zeros).padded(zeros);
+        match self.scales[head].get(..len) {
+            Some(scales) => vectors.with_scales(scales).unwrap(),
+            None => vectors,
+        }
     }
 }
 
@@ -97,7 +158,7 @@ struct Engine<E> {
     pipelines: Vec<Pipeline>,
 }
 
-impl<E: Element + 'static> Engine<E> {
+impl<E: PageElement> Engine<E> {
     /// Outputs of each KV head at each step.
     fn run(mut self, fall_back: FallBack) -> Vec<HeadOutput> {
         let Shape { head_dim, value_dim, kv_heads, .. } = self.shape;
@@ -153,17 +214,12 @@ fn pipelines(config: &Arc<PipelineConfig>, shape: Shape) -> Vec<Pipeline> {
 }
 
 /// Compares outputs, token lists and reports of the engine with those of the library.
-fn compare<E: Element + 'static>(
-    config: &Arc<PipelineConfig>,
-    shape: Shape,
-    storage: Storage,
-    rows: usize,
-    number: fn(f32) -> E,
-) {
+fn compare<E: PageElement>(config: &Arc<PipelineConfig>, shape: Shape, rows: usize) {
+    let storage = E::STORAGE;
     let context = format!("{}, {storage:?}, pages of {rows}, {shape:?}", config.name);
     let pages = |vectors: &Array3<f32>, dim: usize, pooled: bool| {
-        let pages = Pages::new(vectors, dim, rows, number);
-        if pooled { pages.pooled(number(f32::NAN)) } else { pages }
+        let pages = Pages::<E>::new(vectors, dim, rows);
+        if pooled { pages.pooled() } else { pages }
     };
     let keys = normal((shape.kv_heads, TOKENS, shape.head_dim), 1);
     let values = normal((shape.kv_heads, TOKENS, shape.value_dim), 2);
@@ -211,9 +267,10 @@ fn pages_of_an_engine_give_the_librarys_results() {
     for name in ["dense", "oracle-top-k", "vattention-oracle", "priority", "stratified", "h2o"] {
         let config = load(root("configs").join(format!("{name}.toml"))).unwrap();
         for shape in [SHAPE, padded] {
-            compare(&config, shape, Storage::F32, 64, |x| x);
-            compare(&config, shape, Storage::F16, 20, f16::from_f32);
-            compare(&config, shape, Storage::Bf16, 16, bf16::from_f32);
+            compare::<f32>(&config, shape, 64);
+            compare::<f16>(&config, shape, 20);
+            compare::<bf16>(&config, shape, 16);
+            compare::<i8>(&config, shape, 48);
         }
     }
 }
@@ -225,6 +282,10 @@ fn rows_that_kernels_cannot_read_are_errors() {
     let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 40, value_dim: 32 };
     let pipeline = &pipelines(&config, shape)[0];
     let (wide, half) = (vec![1.0_f32; 64 * 10], vec![f16::ONE; 64 * 10]);
+    let integers = vec![1_i8; 64 * 10];
+    let integer_keys = Tokens::strided(&integers, 10, 40, 64).padded(24);
+    let scaled_keys = integer_keys.with_scales(&[0.5; 10]).unwrap();
+    let integer_values = Tokens::new(&integers, 10, 32);
     let keys = Tokens::strided(&wide, 10, 40, 64).padded(24);
     let values = Tokens::new(&wide, 10, 32);
     let error_of = |keys, values, visible, queries: &[f32]| {
@@ -247,6 +308,9 @@ fn rows_that_kernels_cannot_read_are_errors() {
     for (error, part) in [
         (error_of(unpadded, values, 10, &queries), "a multiple of 32"),
         (error_of(keys, Tokens::new(&half, 10, 32), 10, &queries), "the number type of the keys"),
+        (error_of(scaled_keys, values, 10, &queries), "the number type of the keys"),
+        (error_of(integer_keys, integer_values, 10, &queries), "scales of the keys"),
+        (error_of(scaled_keys, integer_values, 10, &queries), "scales of the values"),
         (error_of(keys, values.range(0..9), 10, &queries), "values"),
         (error_of(keys, Tokens::new(&wide, 10, 64), 10, &queries), "value_dim"),
         (error_of(values, values, 10, &queries), "head_dim"),

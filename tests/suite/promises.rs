@@ -3,23 +3,33 @@
 
 use ndarray::{Array1, Array3, s};
 use vattention::config::Loader;
-use vattention::{FallBack, Options, Shape, backend};
+use vattention::{FallBack, Options, Shape, Storage, backend};
 use vattention_testkit::promises::{HeadData, PromiseHead, VALUE_DIM, exceeds_rate};
 
 const TRIALS: usize = 20_000;
 const EPSILON: f64 = 0.05;
 const DELTA: f64 = 0.1;
 
+const UNIFORM: &str = "{ type = 'uniform', base = 64 }";
+const CODES: &str = "{ type = 'priority', index = '2-bit' }";
+const KEYS: &str = "{ type = 'priority', index = '8-bit' }";
+
 fn length(x: &Array1<f64>) -> f64 {
     x.dot(x).sqrt()
 }
 
 /// Number of errors above [`EPSILON`] of the worst query head, for an estimator with another
-/// `epsilon`, and mean number of tokens drawn for a row.
-fn violations(data: &HeadData, estimator: &str, epsilon: f64) -> (usize, f64) {
+/// `epsilon`, and mean number of tokens drawn for a row. Errors are relative to dense attention
+/// over the stored rows.
+fn violations(
+    data: &HeadData,
+    (storage, sampler): (Storage, &str),
+    estimator: &str,
+    epsilon: f64,
+) -> (usize, f64) {
     let text = format!(
         "selectors = [{{ type = 'oracle-top-k', size = 0.05, score = 'head' }}]\n\
-         sampler = {{ type = 'uniform', base = 64 }}\n\
+         sampler = {sampler}\n\
          estimator = {{ epsilon = {epsilon}, delta = {DELTA}, type = {estimator} }}"
     );
     let pipeline = Loader::default().parse("cpu.toml", &text).unwrap();
@@ -31,7 +41,8 @@ fn violations(data: &HeadData, estimator: &str, epsilon: f64) -> (usize, f64) {
     // All steps have the same query, but each draws another sample.
     let queries = Array3::from_shape_fn((group, 100, dim), |(h, _, i)| data.queries[h * dim + i]);
     let exact = backend("reference").unwrap();
-    let options = Options { scale: Some(1.0), fall_back: FallBack::Never, ..Options::default() };
+    let (scale, fall_back) = (Some(1.0), FallBack::Never);
+    let options = Options { scale, fall_back, storage, ..Options::default() };
     let dense = Loader::default().parse("dense.toml", "").unwrap();
     let mut exact = exact.start(&dense, 0, shape, &options).unwrap();
     exact.append(keys.view(), values.view()).unwrap();
@@ -63,15 +74,24 @@ fn violations(data: &HeadData, estimator: &str, epsilon: f64) -> (usize, f64) {
 /// promise, if they are larger than the initial size.
 #[test]
 fn the_cpu_backend_keeps_its_promises() {
-    for estimator in ["'ratio'", "'clt', target = 'denominator'"] {
+    let ratio = "'ratio'";
+    for (storage, sampler, estimator) in [
+        (Storage::F32, UNIFORM, ratio),
+        (Storage::F32, UNIFORM, "'clt', target = 'denominator'"),
+        (Storage::Q8, UNIFORM, ratio),
+        (Storage::Q8, CODES, ratio),
+        (Storage::Q8, KEYS, ratio),
+    ] {
         for head in [PromiseHead::Gaussian, PromiseHead::LogNormal(2.0)] {
             let data = head.data(1);
-            let (violated, sampled) = violations(&data, estimator, EPSILON);
-            println!("{head:?}, {estimator}: {violated} of {TRIALS}, {sampled:.0} sampled");
-            assert!(!exceeds_rate(violated, TRIALS, DELTA), "{head:?}, {estimator}: {violated}");
-            if sampled >= 256.0 {
-                let (violated, _) = violations(&data, estimator, 2.0 * EPSILON);
-                assert!(exceeds_rate(violated, TRIALS, DELTA), "{head:?}, {estimator}: {violated}");
+            let case = format!("{head:?}, {storage}, {sampler}, {estimator}");
+            let count = |epsilon| violations(&data, (storage, sampler), estimator, epsilon);
+            let (violated, sampled) = count(EPSILON);
+            println!("{case}: {violated} of {TRIALS}, {sampled:.0} sampled");
+            assert!(!exceeds_rate(violated, TRIALS, DELTA), "{case}: {violated}");
+            if sampler == UNIFORM && sampled >= 256.0 {
+                let (violated, _) = count(2.0 * EPSILON);
+                assert!(exceeds_rate(violated, TRIALS, DELTA), "{case}: {violated}");
             }
         }
     }

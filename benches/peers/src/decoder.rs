@@ -74,6 +74,7 @@ fn parse_storage(name: &str) -> PeerResult<Storage> {
         "f32" => Ok(Storage::F32),
         "f16" => Ok(Storage::F16),
         "bf16" => Ok(Storage::Bf16),
-        _ => Err(format!("storage `{name}`: expected f32, f16 or bf16").into()),
+        "q8" => Ok(Storage::Q8),
+        _ => Err(format!("storage `{name}`: expected f32, f16, bf16 or q8").into()),
     }
 }

@@ -14,7 +14,7 @@ use crate::fail::{Failure, say};
 use crate::layers::{LayerRange, layer_numbers};
 use crate::merge::LAYERS;
 use crate::models::checkpoint::{ModelFiles, read_text, row_bytes};
-use crate::numbers::storage;
+use crate::numbers::trace_storage;
 use crate::outputs::check_outputs;
 use crate::progress;
 use crate::sharing::Call;
@@ -60,7 +60,7 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
     /// Number format of the trace.
-    #[arg(long, default_value_t = Storage::F16, value_parser = storage())]
+    #[arg(long, default_value_t = Storage::F16, value_parser = trace_storage())]
     dtype: Storage,
     /// Trace file to write.
     #[arg(short, long, value_name = "FILE")]

@@ -232,7 +232,7 @@ fn bad_input_is_refused() {
         ("--density 1.0", "must lie strictly between 0 and 1, got 1"),
         ("--density 0.1,-1", "must lie strictly between 0 and 1, got -1"),
         ("--density some", "expected a number strictly between 0 and 1"),
-        ("--dtype bf16,f64", "possible values: f32, f16, bf16"),
+        ("--dtype bf16,f64", "possible values: f32, f16, bf16, q8"),
         ("--backend gpu", "--backend: no `gpu`; expected one of reference, cpu, cuda"),
         (&format!("--density 0.1 {sizeless}"), "density: MagicPIG: has no size to set"),
         (&format!("--set estimator.size=0 {hybrid}"), "1 problem in the configuration"),

@@ -55,15 +55,16 @@ fn shipped() -> Vec<PathBuf> {
 #[test]
 fn every_shipped_pipeline_continues_with_the_same_results() {
     let world = World::new();
-    let storages = ["f32", "f16", "bf16"];
+    let storages = ["f32", "f16", "bf16", "q8"];
     for dtype in storages {
         let read = [("--pipeline", "dense.toml"), ("--context", "context.txt")];
         generate(&world, &[&read[..], &[("--dtype", dtype), ("--save-session", dtype)]].concat());
     }
     let sizes = storages.map(|name| std::fs::metadata(world.path(name)).unwrap().len());
     assert!(sizes[1].abs_diff(sizes[2]) < 64 && sizes[0] > sizes[1] * 18 / 10, "{sizes:?}");
+    assert!(sizes[1] > sizes[3] * 15 / 10, "{sizes:?}");
     for (i, path) in shipped().iter().enumerate() {
-        let dtype = storages[i % 3];
+        let dtype = storages[i % 4];
         let both = [("--pipeline", path.to_str().unwrap()), ("--dtype", dtype), ("--tokens", "4")];
         let (expected, fresh) =
             generate(&world, &[&both[..], &[("--context", "context.txt")]].concat());

@@ -1,10 +1,11 @@
 //! Speed of dense attention and of gathered rows, relative to reading memory in order.
 //!
-//! `cargo bench -p vattention-backends --bench memory -- [avx512|avx2|scalar] [f32|f16|bf16]
-//! [seconds] [hot]` measures steps of one KV head on one thread. Every case has its own layers with
-//! at least 128 MiB of rows and reads one layer after the other, so that rows come from memory. In
-//! a round each case reads all of its layers once; ratios are taken within a round, and the table
-//! shows their medians. With `hot`, few rows are read repeatedly from the second-level cache.
+//! `cargo bench -p vattention-backends --bench memory -- [avx512|avx2|scalar] [f32|f16|bf16|q8]
+//! [seconds] [hot]` measures steps of one KV head on one thread, with rows of one or several number
+//! types (default bf16). Every case has its own layers with at least 128 MiB of rows and reads one
+//! layer after the other, so that rows come from memory. In a round each case reads all of its
+//! layers once; ratios are taken within a round, and the table shows their medians. With `hot`, few
+//! rows are read repeatedly from the second-level cache.
 //!
 //! "step" is a call of `attend`; "rows" is the part of it that reads keys and values.
 
@@ -49,7 +50,7 @@ const PERCENTAGES: [usize; 3] = [100, 5, 10];
 
 struct Setting {
     level: Level,
-    storage: Storage,
+    storages: Vec<Storage>,
     time: Duration,
     hot: bool,
 }
@@ -57,7 +58,7 @@ struct Setting {
 fn main() {
     let mut setting = Setting {
         level: Level::best(),
-        storage: Storage::Bf16,
+        storages: Vec::new(),
         time: Duration::from_secs(3),
         hot: false,
     };
@@ -68,17 +69,33 @@ fn main() {
             ("avx2", ..) => setting.level = Level::Avx2,
             ("scalar", ..) => setting.level = Level::Scalar,
             ("hot", ..) => setting.hot = true,
-            (_, Ok(storage), _) => setting.storage = storage,
+            (_, Ok(storage), _) => setting.storages.push(storage),
             (_, _, Ok(seconds)) => setting.time = Duration::from_secs_f64(seconds),
             _ => panic!("expected an instruction set, a number type or seconds, found {word}"),
         }
     }
-    println!("{:?}, {}, one thread, medians", setting.level, setting.storage);
-    println!("tokens  d    g  read   us a step  ns a row  in order, GB/s  of in order: step  rows");
+    if setting.storages.is_empty() {
+        setting.storages.push(Storage::Bf16);
+    }
+    println!("{:?}, one thread, medians", setting.level);
+    println!(
+        "tokens  d    g  dtype  read   us a step  ns a row  in order, GB/s  of in order: step  rows"
+    );
     let contexts = if setting.hot { &HOT_CONTEXTS[..] } else { &CONTEXTS };
     for &(tokens, dim, group) in contexts {
         measure(&setting, tokens, dim, group);
     }
+}
+
+/// Cases of one number type, and memory of the size of their layers.
+struct StorageCases {
+    storage: Storage,
+    /// Bytes of a layer.
+    bytes: usize,
+    memory: Vec<MmapMut>,
+    cases: [Case; PERCENTAGES.len()],
+    /// Speeds of reading in order, in GB/s.
+    speeds: Vec<f64>,
 }
 
 /// Steps over layers that no other case reads.
@@ -98,42 +115,60 @@ struct Round {
 }
 
 fn measure(setting: &Setting, tokens: usize, dim: usize, group: usize) {
-    let bytes = tokens * 2 * dim * if setting.storage == Storage::F32 { 4 } else { 2 };
-    let layers = if setting.hot { 1 } else { BYTES_PER_ROUND.div_ceil(bytes) };
-    let mut cases = PERCENTAGES.map(|percent| Case {
-        percent,
-        layers: (0..layers)
-            .map(|layer| start(setting, tokens, dim, group, percent, layer))
-            .collect(),
-        queries: Array3::from_shape_fn((group, 1, dim), |(i, _, j)| number(i * dim + j + 3)),
-        rounds: Vec::new(),
-    });
-    let memory: Vec<MmapMut> = (0..layers).map(|_| allocate(bytes)).collect();
-    let (begin, mut rounds, mut speeds) = (Instant::now(), 0, Vec::new());
+    let make = |&storage: &Storage| StorageCases::new(setting, storage, tokens, dim, group);
+    let mut storages: Vec<StorageCases> = setting.storages.iter().map(make).collect();
+    let (begin, mut rounds) = (Instant::now(), 0);
     while rounds < WARM_UP + LEAST_ROUNDS || begin.elapsed() < setting.time {
-        let seconds_in_order = read_in_order(&memory);
-        for case in &mut cases {
+        for cases in &mut storages {
+            cases.run(rounds >= WARM_UP);
+        }
+        rounds += 1;
+    }
+    for StorageCases { storage, cases, speeds, .. } in storages {
+        let speed = median(speeds);
+        for case in &cases {
+            let figure = |field: fn(&Round) -> f64| median(case.rounds.iter().map(field).collect());
+            let step = figure(|round| round.step);
+            let ns = step * 1e9 / (tokens * case.percent) as f64 * 100.0;
+            println!(
+                "{tokens:6} {dim:3} {group:3}  {:5} {:4} % {:11.1} {ns:9.1} {speed:15.1} {:18.2} \
+                 {:5.2}",
+                storage.name(),
+                case.percent,
+                step * 1e6,
+                figure(|round| round.step_share),
+                figure(|round| round.rows_share),
+            );
+        }
+    }
+}
+
+impl StorageCases {
+    fn new(setting: &Setting, storage: Storage, tokens: usize, dim: usize, group: usize) -> Self {
+        let bytes = tokens * 2 * storage.row_bytes(dim);
+        let layers = if setting.hot { 1 } else { BYTES_PER_ROUND.div_ceil(bytes) };
+        let cases = PERCENTAGES.map(|percent| Case {
+            percent,
+            layers: (0..layers)
+                .map(|layer| start((setting, storage), tokens, dim, group, percent, layer))
+                .collect(),
+            queries: Array3::from_shape_fn((group, 1, dim), |(i, _, j)| number(i * dim + j + 3)),
+            rounds: Vec::new(),
+        });
+        let memory = (0..layers).map(|_| allocate(bytes)).collect();
+        Self { storage, bytes, memory, cases, speeds: Vec::new() }
+    }
+
+    /// Runs all cases, and records the round if it counts.
+    fn run(&mut self, counts: bool) {
+        let seconds_in_order = read_in_order(&self.memory);
+        for case in &mut self.cases {
             let round = case.run(seconds_in_order);
-            if rounds >= WARM_UP {
+            if counts {
                 case.rounds.push(round);
             }
         }
-        speeds.push(bytes as f64 / seconds_in_order / 1e9);
-        rounds += 1;
-    }
-    let speed = median(speeds);
-    for case in &cases {
-        let figure =
-            |field: fn(&Round) -> f64| median(case.rounds.iter().map(field).collect::<Vec<_>>());
-        let step = figure(|round| round.step);
-        let ns = step * 1e9 / (tokens * case.percent) as f64 * 100.0;
-        println!(
-            "{tokens:6} {dim:3} {group:3} {:4} % {:11.1} {ns:9.1} {speed:15.1} {:18.2} {:5.2}",
-            case.percent,
-            step * 1e6,
-            figure(|round| round.step_share),
-            figure(|round| round.rows_share),
-        );
+        self.speeds.push(self.bytes as f64 / seconds_in_order / 1e9);
     }
 }
 
@@ -154,7 +189,7 @@ impl Case {
 }
 
 fn start(
-    setting: &Setting,
+    (setting, storage): (&Setting, Storage),
     tokens: usize,
     dim: usize,
     group: usize,
@@ -167,7 +202,7 @@ fn start(
     }
     let shape = Shape { query_heads: group, kv_heads: 1, head_dim: dim, value_dim: dim };
     let options = Options {
-        storage: setting.storage,
+        storage,
         threads: Some(1),
         fall_back: FallBack::Never,
         timed: true,

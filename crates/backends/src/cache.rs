@@ -1,6 +1,7 @@
 //! KV cache of one KV head, laid out for reading tokens by index.
 //!
-//! A token's key and value are adjacent in one row, so that reading a token is one random access.
+//! A token's key and value, and their scales if there are any, are adjacent in one row, so that
+//! reading a token is one random access.
 //! Rows are in chunks; the number of rows of a full chunk is a power of two. Full chunks are never
 //! written again, so forks share them. The last chunk, which is not full, belongs to one cache.
 
@@ -23,7 +24,7 @@ use vattention_core::{Result, RowsView, Storage, engine::PageSize};
 use self::block::MemoryBlock;
 use self::layout::CacheRow;
 pub(crate) use self::layout::ChunkSizes;
-use self::number::Number;
+use self::number::RowElement;
 pub use self::number::store;
 pub(crate) use self::view::CacheView;
 use self::view::Slices;
@@ -128,19 +129,24 @@ impl Cache {
             Storage::F32 => self.write::<f32>(keys, values, room),
             Storage::F16 => self.write::<f16>(keys, values, room),
             Storage::Bf16 => self.write::<bf16>(keys, values, room),
+            Storage::Q8 => self.write::<i8>(keys, values, room),
         }
     }
 
-    fn write<T: Number>(&mut self, keys: RowsView<'_, Ix2>, values: RowsView<'_, Ix2>, room: Room) {
-        let CacheRow { head_dim, value_dim, value_offset, stride, .. } = self.row;
+    fn write<T: RowElement>(
+        &mut self,
+        keys: RowsView<'_, Ix2>,
+        values: RowsView<'_, Ix2>,
+        room: Room,
+    ) {
+        let stride = self.row.stride;
         self.tail = room.tail.or(self.tail.take());
         let mut more = room.more.into_iter();
         for i in 0..keys.shape()[0] {
             let begin = self.in_tail() * stride;
             let tail = self.tail.get_or_insert_with(|| more.next().expect("room for every row"));
             let row = &mut tail.numbers_mut::<T>()[begin..][..stride];
-            T::store_row(keys.index(i), &mut row[..head_dim]);
-            T::store_row(values.index(i), &mut row[value_offset..][..value_dim]);
+            T::store_token(&self.row, keys.index(i), values.index(i), row);
             self.len += 1;
             if self.in_tail() == 0 {
                 let whole = |block| Chunk { block: Arc::new(block), offset: 0, freed: false };
@@ -181,12 +187,13 @@ impl Cache {
             Storage::F32 => Slices::F32(self.slices()),
             Storage::F16 => Slices::F16(self.slices()),
             Storage::Bf16 => Slices::Bf16(self.slices()),
+            Storage::Q8 => Slices::Q8(self.slices()),
         };
         let log2_per_chunk = self.sizes.log2_full();
         CacheView { slices, row: self.row, log2_per_chunk, len: self.len }
     }
 
-    fn slices<T: Number>(&self) -> Vec<&[T]> {
+    fn slices<T: RowElement>(&self) -> Vec<&[T]> {
         let used = self.in_tail() * self.row.stride;
         let chunk = self.sizes.full() * self.row.stride;
         let full = self

@@ -117,6 +117,8 @@ impl HeadInput<'_> {
         fits("head_dim of the keys", head_dim, keys.dim())?;
         fits("value_dim of the values", value_dim, values.dim())?;
         check_lengths(keys.len(), values.len(), 0)?;
+        keys.check_scales("keys")?;
+        values.check_scales("values")?;
         form.check(site.shape.group())?;
         limits(Some(&[*visible]), 1, keys.len())?;
         Ok(())

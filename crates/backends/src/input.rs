@@ -52,7 +52,8 @@ fn first_above<T: Element + Into<f32>>(
 /// Largest magnitude that can be stored.
 pub(crate) fn largest(storage: Storage) -> f32 {
     match storage {
-        Storage::F32 | Storage::Bf16 => MAX_MAGNITUDE,
+        // A scale of 8-bit integers is below the largest number of its row.
+        Storage::F32 | Storage::Bf16 | Storage::Q8 => MAX_MAGNITUDE,
         Storage::F16 => f16::MAX.to_f32(),
     }
 }

@@ -25,5 +25,8 @@ pub use softmax::Softmax;
 pub use softmax_form::SoftmaxForm;
 pub use stream::Stream;
 pub use token_class::TokenClass;
-pub use tokens::{BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, StoredRows, Tokens};
+pub use tokens::{
+    BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, RowScales, SCALE_BYTES, StoredRows,
+    Tokens, largest_error, round_row,
+};
 pub use top::Rank;

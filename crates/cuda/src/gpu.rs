@@ -3,7 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use vattention_backends::{Cpu, Layer, Pools, build_pipelines};
-use vattention_core::{Attention, Backend, Options, PipelineConfig, Result, Shape, SoftmaxForm};
+use vattention_core::{
+    Attention, Backend, Options, PipelineConfig, Result, Shape, SoftmaxForm, Storage,
+};
 
 use crate::executor::GpuExecutor;
 use crate::routine::Routines;
@@ -13,14 +15,14 @@ const NAME: &str = "cuda";
 const SUMMARY: &str = "an NVIDIA GPU; parts without kernels run on the CPU";
 
 /// The backend over a device. Selectors and samplers without kernels run on `options.threads`
-/// threads of the host. The kernels have neither soft caps nor attention sinks: sequences with one
-/// of them run on the backend `cpu`.
+/// threads of the host. The kernels have neither soft caps nor attention sinks, and read no rows of
+/// 8 bits: sequences with one of them run on the backend `cpu`.
 #[derive(Debug)]
 pub struct Gpu<D: Device> {
     device: D,
     pools: Pools,
     routines: Routines<D>,
-    /// Backend of sequences whose softmax the kernels do not compute.
+    /// Backend of sequences whose softmax or storage the kernels do not have.
     host: Cpu,
 }
 
@@ -48,7 +50,8 @@ impl<D: Device> Backend for Gpu<D> {
         shape: Shape,
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
-        if options.softmax_form() != SoftmaxForm::default() {
+        let supported = Storage::FLOATS.contains(&options.storage);
+        if options.softmax_form() != SoftmaxForm::default() || !supported {
             return self.host.start(pipeline, layer, shape, options);
         }
         let workers = self.pools.workers(NAME, options.threads)?;

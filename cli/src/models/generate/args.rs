@@ -32,7 +32,7 @@ pipeline begins with the question. --prefill replaces dense attention in this pa
 --save-session saves the part of the prompt that dense attention has read, and --session continues \
 from there, so that a document is read once; the answer is the same as without these options. The \
 model, --dtype and --prefill must be those of the saved session, but a session in f32 also \
-continues in f16 and bf16. The pipeline may be another. A context given beside --session must \
+continues in f16, bf16 and q8. The pipeline may be another. A context given beside --session must \
 begin with the saved one; its other tokens are then read, which needs --dtype f32 and a dense \
 prefill. The file contains the text of the context.
 

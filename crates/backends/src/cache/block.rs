@@ -5,7 +5,7 @@ use vattention_core::{Error, Result, engine::PageSize};
 use zerocopy::FromBytes;
 
 use super::maps::{HUGE_PAGE, map_aligned, reserved};
-use super::number::Number;
+use super::number::RowElement;
 use super::pieces::{POOL, Piece};
 
 /// Memory aligned to 64 bytes, or to a huge page if it fills more than half of one. Smaller blocks
@@ -75,11 +75,11 @@ impl MemoryBlock {
         self.bytes
     }
 
-    pub(super) fn numbers<T: Number>(&self) -> &[T] {
+    pub(super) fn numbers<T: RowElement>(&self) -> &[T] {
         <[T]>::ref_from_bytes(self.as_bytes()).expect("aligned, and whole rows")
     }
 
-    pub(super) fn numbers_mut<T: Number>(&mut self) -> &mut [T] {
+    pub(super) fn numbers_mut<T: RowElement>(&mut self) -> &mut [T] {
         <[T]>::mut_from_bytes(self.as_bytes_mut()).expect("aligned, and whole rows")
     }
 

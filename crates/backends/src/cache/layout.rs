@@ -8,7 +8,9 @@ use crate::cpu::CHUNK;
 /// Initial capacity of a sequence, in tokens.
 const FIRST: usize = 64;
 
-/// Layout of a row: `[K, zeros | V, zeros]`, each part a multiple of 32 elements.
+/// Layout of a row: `[K, zeros | V, zeros | scales]`, where K and V with their zeros are multiples
+/// of 32 elements. The scales, those of K and V, follow only if the storage has scales; so a token
+/// remains one random access.
 ///
 /// Sizes saturate on overflow; the allocation then fails.
 #[derive(Clone, Copy, Debug)]
@@ -17,9 +19,11 @@ pub(super) struct CacheRow {
     pub(super) value_dim: usize,
     /// Position of V, in elements.
     pub(super) value_offset: usize,
-    /// Elements per row, padding included.
+    /// Position of the scales, in elements; without scales, the end of the row.
+    pub(super) scale_offset: usize,
+    /// Elements per row, padding and scales included.
     pub(super) stride: usize,
-    /// Bytes per row, padding included.
+    /// Bytes per row, padding and scales included.
     pub(super) bytes: usize,
 }
 
@@ -28,9 +32,12 @@ impl CacheRow {
     /// code for a remainder.
     pub(super) fn new(storage: Storage, head_dim: usize, value_dim: usize) -> Self {
         let padded = |dim: usize| dim.checked_next_multiple_of(CHUNK).unwrap_or(usize::MAX);
-        let stride = padded(head_dim).saturating_add(padded(value_dim));
+        let value_offset = padded(head_dim);
+        let scale_offset = value_offset.saturating_add(padded(value_dim));
+        let scales = 2 * storage.scale_bytes() / storage.number_bytes();
+        let stride = scale_offset.saturating_add(scales);
         let bytes = stride.saturating_mul(storage.number_bytes());
-        Self { head_dim, value_dim, value_offset: padded(head_dim), stride, bytes }
+        Self { head_dim, value_dim, value_offset, scale_offset, stride, bytes }
     }
 
     /// Number of bytes of `rows` rows.
@@ -48,9 +55,12 @@ pub(crate) struct ChunkSizes {
 }
 
 impl ChunkSizes {
-    /// Chunks of the largest power of two of rows that fits into a huge page, at least one row.
+    /// Chunks of the largest power of two of rows that fits into a huge page without its scales, at
+    /// least one row.
     pub(super) fn of_huge_pages(row: CacheRow) -> Self {
-        Self::new(FIRST, (HUGE_PAGE / row.bytes).max(1).ilog2())
+        // Scales would halve this number for most dimensions; a chunk is slightly longer instead.
+        let vectors = row.bytes / row.stride.max(1) * row.scale_offset;
+        Self::new(FIRST, (HUGE_PAGE / vectors).max(1).ilog2())
     }
 
     /// Chunks of `2^log2_full` tokens, the first of which starts with room for `first`, a power of

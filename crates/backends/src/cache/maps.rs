@@ -8,9 +8,12 @@ use vattention_core::engine::PageSize;
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// Maps `bytes` bytes in huge pages that the administrator has reserved (hugetlbfs); `None` if too
-/// few of them are free.
+/// few of them are free, or if most of the last one would be unused.
 #[cfg(target_os = "linux")]
 pub(super) fn reserved(bytes: usize) -> Option<MmapMut> {
+    if short_rest(bytes).is_some() {
+        return None;
+    }
     let whole = bytes.checked_next_multiple_of(HUGE_PAGE)?;
     let page_bits = u8::try_from(HUGE_PAGE.ilog2()).ok();
     let map = memmap2::MmapOptions::new().huge(page_bits).len(whole).map_anon().ok()?;
@@ -30,7 +33,15 @@ fn with_slack(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(HUGE_PAGE)?.checked_add(HUGE_PAGE)
 }
 
-/// Maps memory for `bytes` bytes in pages of the given size. Returns the map and the position in
+/// Bytes after the last whole huge page, if there are some, but less than half of a huge page: they
+/// are in small pages, because a huge page is resident as a whole.
+fn short_rest(bytes: usize) -> Option<usize> {
+    let rest = bytes % HUGE_PAGE;
+    (bytes > HUGE_PAGE && (1..HUGE_PAGE / 2).contains(&rest)).then_some(rest)
+}
+
+/// Maps memory for `bytes` bytes in pages of the given size; a short rest after the last whole huge
+/// page is in small pages. Returns the map and the position in
 /// it of the first address that is a multiple of [`HUGE_PAGE`].
 pub(super) fn map_aligned(bytes: usize, pages: PageSize) -> Option<(MmapMut, usize)> {
     let map = MmapMut::map_anon(with_slack(bytes)?).ok()?;
@@ -43,6 +54,11 @@ pub(super) fn map_aligned(bytes: usize, pages: PageSize) -> Option<(MmapMut, usi
         PageSize::Small => memmap2::Advice::NoHugePage,
     });
     let offset = to_huge_page(map.as_ptr().addr());
+    #[cfg(target_os = "linux")]
+    if let Some(rest) = short_rest(bytes) {
+        let begin = offset + bytes - rest;
+        let _ = map.advise_range(memmap2::Advice::NoHugePage, begin, map.len() - begin);
+    }
     Some((map, offset))
 }
 
@@ -80,6 +96,22 @@ mod tests {
         assert_eq!(map.len(), HUGE_PAGE);
         assert!(map.iter().all(|&byte| byte == 0));
         assert_eq!(page_size(map.as_ptr().addr()), HUGE_PAGE / 1024);
+    }
+
+    #[test]
+    fn a_short_rest_does_not_fill_a_huge_page() {
+        let half = HUGE_PAGE / 2;
+        for bytes in [1, half, HUGE_PAGE, HUGE_PAGE + half, 4 * HUGE_PAGE - 1] {
+            assert_eq!(short_rest(bytes), None, "{bytes}");
+        }
+        for (bytes, rest) in [(HUGE_PAGE + 1, 1), (3 * HUGE_PAGE + half - 1, half - 1)] {
+            assert_eq!(short_rest(bytes), Some(rest), "{bytes}");
+        }
+        let bytes = HUGE_PAGE + (64 << 10);
+        let (mut map, offset) = map_aligned(bytes, PageSize::Huge).unwrap();
+        map[offset..][..bytes].fill(1);
+        #[cfg(target_os = "linux")]
+        assert!(reserved(bytes).is_none());
     }
 
     /// Some kernels align large maps by themselves, so that an aligned map would prove nothing.

@@ -3,11 +3,29 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use ndarray::{ArrayView1, ArrayViewMut1, Ix1};
-use vattention_core::{RowsView, Storage, step::Element};
+use vattention_core::{
+    RowsView, Storage,
+    step::{Element, SCALE_BYTES, round_row},
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A stored [`Element`] that f32 can be rounded to, and for which every bit pattern is valid.
-pub(crate) trait Number:
+use super::layout::CacheRow;
+
+/// An [`Element`] of the rows of a cache, for which every bit pattern is valid.
+pub(super) trait RowElement:
+    'static + Element + FromBytes + IntoBytes + KnownLayout + Immutable
+{
+    /// Writes the key and the value of a token to its row, rounded to this type.
+    fn store_token(
+        layout: &CacheRow,
+        key: RowsView<'_, Ix1>,
+        value: RowsView<'_, Ix1>,
+        row: &mut [Self],
+    );
+}
+
+/// A float that f32 can be rounded to.
+pub(super) trait Number:
     'static + Element + FromBytes + IntoBytes + KnownLayout + Immutable
 {
     /// Rounds `x` to the nearest number.
@@ -32,7 +50,44 @@ pub(crate) trait Number:
     }
 }
 
-/// Writes a row to `into` in the bytes that a cache stores.
+impl<T: Number> RowElement for T {
+    fn store_token(
+        layout: &CacheRow,
+        key: RowsView<'_, Ix1>,
+        value: RowsView<'_, Ix1>,
+        row: &mut [Self],
+    ) {
+        T::store_row(key, &mut row[..layout.head_dim]);
+        T::store_row(value, &mut row[layout.value_offset..][..layout.value_dim]);
+    }
+}
+
+impl RowElement for i8 {
+    fn store_token(
+        layout: &CacheRow,
+        key: RowsView<'_, Ix1>,
+        value: RowsView<'_, Ix1>,
+        row: &mut [Self],
+    ) {
+        let scales = [
+            round_to_integers(key, &mut row[..layout.head_dim]),
+            round_to_integers(value, &mut row[layout.value_offset..][..layout.value_dim]),
+        ];
+        row[layout.scale_offset..].as_mut_bytes().copy_from_slice(scales.as_bytes());
+    }
+}
+
+/// Rounds a row to integers and returns its scale.
+fn round_to_integers(row: RowsView<'_, Ix1>, into: &mut [i8]) -> f32 {
+    let row = row.to_f32();
+    match row.as_slice() {
+        Some(row) => round_row(row, into),
+        None => round_row(&row.to_vec(), into),
+    }
+}
+
+/// Writes a row to `into` in the bytes that a cache stores: its elements, and its scale if it has
+/// one.
 ///
 /// # Panics
 /// If `into` is not as long as the stored row.
@@ -41,6 +96,13 @@ pub fn store(storage: Storage, row: RowsView<'_, Ix1>, into: &mut [u8]) {
         Storage::F32 => store_as::<f32>(row, into),
         Storage::F16 => store_as::<f16>(row, into),
         Storage::Bf16 => store_as::<bf16>(row, into),
+        Storage::Q8 => {
+            let (integers, scale) = into.split_at_mut(into.len() - SCALE_BYTES);
+            let mut stored = vec![0; row.shape()[0]];
+            let row_scale = round_to_integers(row, &mut stored);
+            integers.copy_from_slice(stored.as_bytes());
+            scale.copy_from_slice(&row_scale.to_ne_bytes());
+        }
     }
 }
 

@@ -4,13 +4,13 @@ use proptest::prelude::*;
 use vattention_core::{Error, Picks, Storage, Tokens};
 use zerocopy::{Immutable, IntoBytes};
 
+use super::layout::CacheRow;
 use super::maps::HUGE_PAGE;
+use super::number::RowElement;
 use super::view::{CacheView, Slices};
 use super::*;
 
-const STORAGES: [Storage; 3] = [Storage::F32, Storage::F16, Storage::Bf16];
-
-/// Numbers for `len` tokens, which the 16-bit types have to round.
+/// Numbers for `len` tokens, which the types of 16 and 8 bits have to round.
 fn numbers(len: usize, dim: usize, seed: usize) -> Array2<f32> {
     Array2::from_shape_fn((len, dim), |(i, j)| {
         let x = ((i * dim + j + seed) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -50,26 +50,42 @@ fn bytes(cache: &Cache) -> Vec<u8> {
         Slices::F32(chunks) => concat(&view, chunks),
         Slices::F16(chunks) => concat(&view, chunks),
         Slices::Bf16(chunks) => concat(&view, chunks),
+        Slices::Q8(chunks) => concat(&view, chunks),
     }
 }
 
-/// Number of stored elements that are not zero.
+/// Number of stored elements that are not zero; scales are not counted.
 fn count_non_zero(view: &CacheView<'_>) -> usize {
-    fn count<T: Number>(chunks: &[&[T]]) -> usize {
-        chunks.concat().iter().filter(|x| x.as_bytes().iter().any(|&byte| byte != 0)).count()
+    fn count<T: RowElement>(row: CacheRow, chunks: &[&[T]]) -> usize {
+        let rows = chunks.iter().flat_map(|chunk| chunk.chunks(row.stride));
+        let elements = rows.flat_map(|elements| &elements[..row.scale_offset]);
+        elements.filter(|x| x.as_bytes().iter().any(|&byte| byte != 0)).count()
     }
     match &view.slices {
-        Slices::F32(chunks) => count(chunks),
-        Slices::F16(chunks) => count(chunks),
-        Slices::Bf16(chunks) => count(chunks),
+        Slices::F32(chunks) => count(view.row, chunks),
+        Slices::F16(chunks) => count(view.row, chunks),
+        Slices::Bf16(chunks) => count(view.row, chunks),
+        Slices::Q8(chunks) => count(view.row, chunks),
     }
 }
 
-fn rounded(x: f32, storage: Storage) -> f32 {
+/// Nearest numbers of a storage type, by another way than that of the cache.
+fn rounded(rows: &Array2<f32>, storage: Storage) -> Array2<f32> {
     match storage {
-        Storage::F32 => x,
-        Storage::F16 => f16::from_f32(x).to_f32(),
-        Storage::Bf16 => bf16::from_f32(x).to_f32(),
+        Storage::F32 => rows.clone(),
+        Storage::F16 => rows.mapv(|x| f16::from_f32(x).to_f32()),
+        Storage::Bf16 => rows.mapv(|x| bf16::from_f32(x).to_f32()),
+        Storage::Q8 => {
+            let mut rounded = rows.clone();
+            for mut row in rounded.rows_mut() {
+                let largest = row.iter().fold(0.0_f32, |a, b| a.max(b.abs()));
+                // The scale is a multiple of 2^-16 of the power of two below it.
+                let unit = ((largest / 127.0).log2().floor() - 16.0).exp2();
+                let scale = (largest / 127.0 / unit).floor() * unit;
+                row.mapv_inplace(|x| (x / scale).round_ties_even() * scale);
+            }
+            rounded
+        }
     }
 }
 
@@ -95,7 +111,7 @@ proptest! {
     #[test]
     fn live_rows_stay_and_pages_without_live_rows_are_freed(
         dims in (1usize..70, 1usize..70),
-        storage in prop::sample::select(&STORAGES[..]),
+        storage in prop::sample::select(&Storage::ALL[..]),
         log2_full in 0u32..8,
         rounds in prop::collection::vec((1usize..90, 0usize..100, 0usize..20), 1..6),
     ) {
@@ -153,7 +169,7 @@ proptest! {
     fn stored_bytes_do_not_depend_on_calls_and_layouts(
         len in 1usize..50,
         dims in (1usize..70, 1usize..70),
-        storage in prop::sample::select(&STORAGES[..]),
+        storage in prop::sample::select(&Storage::ALL[..]),
         sizes in (0u32..4, 0u32..5),
         counts in prop::collection::vec(0usize..20, 1..6),
         first in 0usize..50,
@@ -172,8 +188,7 @@ proptest! {
         prop_assert_eq!(bytes(&once), bytes(&blocks));
 
         let view = once.view();
-        let nearest = |rows: &Array2<f32>| rows.mapv(|x| rounded(x, storage));
-        let (keys, values) = (nearest(&keys), nearest(&values));
+        let (keys, values) = (rounded(&keys, storage), rounded(&values, storage));
         prop_assert_eq!(view.keys().to_array(0..len), &keys);
         prop_assert_eq!(view.values().to_array(0..len), &values);
         let expected = keys.iter().chain(&values).filter(|&&x| x != 0.0).count();
@@ -191,7 +206,7 @@ proptest! {
     fn forks_are_independent(
         len in 0usize..40,
         more in (1usize..40, 1usize..40),
-        storage in prop::sample::select(&STORAGES[..]),
+        storage in prop::sample::select(&Storage::ALL[..]),
         log2_full in 0u32..5,
     ) {
         let sizes = ChunkSizes::new(2, log2_full);
@@ -244,12 +259,14 @@ fn rows_are_padded_and_chunks_fill_huge_pages() {
         (Storage::F16, 128, 128, 128, 256, 4096),
         (Storage::F16, 1, 33, 32, 96, 8192),
         (Storage::F32, 80, 80, 96, 192, 2048),
+        (Storage::Q8, 128, 128, 128, 264, 8192),
+        (Storage::Q8, 33, 64, 64, 136, 16384),
         (Storage::F32, 1 << 20, 1, 1 << 20, (1 << 20) + 32, 1),
     ] {
         let cache = Cache::new(storage, head_dim, value_dim);
         assert_eq!((cache.row.value_offset, cache.row.stride), (value_offset, stride));
         assert_eq!(cache.sizes.full(), full);
-        let bytes = cache.row.bytes_of(full);
+        let bytes = cache.row.scale_offset * storage.number_bytes() * full;
         assert!(full == 1 || (bytes <= HUGE_PAGE && 2 * bytes > HUGE_PAGE));
     }
 }

@@ -16,7 +16,7 @@ use vattention_core::{
 use super::kernel::TokenSpan;
 use super::query_heads::{LogitsAndNorms, QueryHeads, add};
 use super::sample::DrawnSample;
-use super::sample_rows::PooledElement;
+use super::sample_rows::SampledElement;
 use crate::executor::RowSums;
 
 /// Cost of a gathered row, relative to a row read in order.
@@ -30,7 +30,7 @@ const CHECKING: f64 = 3.5;
 const CHECKS: f64 = 2.0;
 
 /// Sums over the rows of one token list. Each row is read once for all query heads.
-pub(crate) struct CpuAccumulator<'a, E: PooledElement> {
+pub(crate) struct CpuAccumulator<'a, E: SampledElement> {
     heads: &'a QueryHeads<'a, E>,
     /// Number of tokens that a dense step would read; `None` if a dense step is ruled out.
     visible: Option<usize>,
@@ -46,7 +46,7 @@ pub(crate) struct CpuAccumulator<'a, E: PooledElement> {
     attend: Duration,
 }
 
-impl<'a, E: PooledElement> CpuAccumulator<'a, E> {
+impl<'a, E: SampledElement> CpuAccumulator<'a, E> {
     /// Creates an accumulator without rows. With `never_dense`, token lists of any length are read;
     /// with `feedback`, logits are stored.
     pub(crate) fn new(
@@ -155,7 +155,7 @@ impl<'a, E: PooledElement> CpuAccumulator<'a, E> {
     }
 }
 
-impl<E: PooledElement> Accumulator for CpuAccumulator<'_, E> {
+impl<E: SampledElement> Accumulator for CpuAccumulator<'_, E> {
     fn take(&mut self, picks: &Picks) {
         let begin = Instant::now();
         self.read_certain(TokenSpan::List(&picks.indices()));
@@ -213,7 +213,7 @@ impl<E: PooledElement> Accumulator for CpuAccumulator<'_, E> {
 
 /// Cost of one check of a token for all query heads: number of rows that are read in order in the
 /// same time.
-fn check_cost<E: PooledElement>(heads: &QueryHeads<'_, E>) -> f64 {
+fn check_cost<E: SampledElement>(heads: &QueryHeads<'_, E>) -> f64 {
     let numbers = (heads.members() * heads.value_dim()) as f64;
     CHECKING * numbers / heads.rows.bytes() as f64
 }

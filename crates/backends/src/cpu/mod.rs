@@ -47,7 +47,7 @@ use self::accumulator::{CpuAccumulator, dense_from};
 use self::kernel::{AnyRows, KvRows};
 use self::pace::{Pace, StepMode};
 use self::query_heads::QueryHeads;
-use self::sample_rows::PooledElement;
+use self::sample_rows::SampledElement;
 use crate::executor::{Executor, HeadInput, HeadOutput, RowSums};
 use crate::layer::{Layer, build_pipelines};
 use crate::workers::{Pools, Workers};
@@ -184,10 +184,11 @@ fn execute(
         AnyRows::F32(rows) => execute_over(head, execution, mode, rows),
         AnyRows::F16(rows) => execute_over(head, execution, mode, rows),
         AnyRows::Bf16(rows) => execute_over(head, execution, mode, rows),
+        AnyRows::Q8(rows) => execute_over(head, execution, mode, rows),
     })
 }
 
-fn execute_over<E: PooledElement>(
+fn execute_over<E: SampledElement>(
     head: &HeadInput<'_>,
     execution: ExecutionOptions,
     mode: StepMode,
@@ -245,7 +246,7 @@ fn execute_over<E: PooledElement>(
 }
 
 /// Reads all visible tokens instead of the chosen ones. `timings` are those of the step so far.
-fn fall_back<E: PooledElement>(
+fn fall_back<E: SampledElement>(
     head: &HeadInput<'_>,
     execution: ExecutionOptions,
     rows: KvRows<'_, E>,
@@ -259,7 +260,7 @@ fn fall_back<E: PooledElement>(
 }
 
 /// Sums over all visible tokens for some members of the group. Each row is read once.
-fn read_all<E: PooledElement>(
+fn read_all<E: SampledElement>(
     head: &HeadInput<'_>,
     execution: ExecutionOptions,
     rows: KvRows<'_, E>,

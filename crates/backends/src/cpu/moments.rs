@@ -12,7 +12,7 @@ use super::kernel::{
     LaggedSquares, SampleTokens, SimdLine, Spread, SpreadCentre, exp2, products, spread,
 };
 use super::query_heads::{QueryHeads, vectors};
-use super::sample_rows::{PooledElement, SampleRows};
+use super::sample_rows::{SampleRows, SampledElement};
 use super::simd::{CHUNK, SimdElement};
 
 /// Number of tokens whose values stay in the second-level cache while all query heads read them.
@@ -66,11 +66,11 @@ struct Estimate {
 
 impl ShiftedMoments {
     /// Moments for each query head, from its sums over deterministic tokens and over the sample.
-    pub(crate) fn compute_all<E: PooledElement>(
+    pub(crate) fn compute_all<E: SampledElement>(
         heads: &QueryHeads<'_, E>,
         certain: &[Softmax],
         sample: &[Softmax],
-        stored: &SampleRows<E>,
+        stored: &SampleRows<E::Sample>,
         n_s: usize,
     ) -> Vec<Self> {
         let (b, level) = (stored.rows.norms.len(), heads.level);
@@ -130,7 +130,7 @@ fn factors<E: SimdElement>(heads: &QueryHeads<'_, E>, passes: &[SamplePass]) -> 
     let outs = passes.iter().flat_map(|pass| &pass.estimate.out);
     let means = passes.iter().flat_map(|pass| &pass.estimate.mean_w);
     let factors: Vec<f32> = outs.chain(means).copied().collect();
-    vectors::<E>(&factors, heads.value_dim(), 1.0, 1, heads.rows.value_chunks())
+    vectors::<E::Sample>(&factors, heads.value_dim(), 1.0, 1, heads.rows.value_chunks())
 }
 
 impl SamplePass {
@@ -151,7 +151,7 @@ impl SamplePass {
             unit: 1.0 / (longest * longest),
         };
         let (dim, chunks) = (heads.value_dim(), heads.rows.value_chunks());
-        let lagged = LaggedSquares::new(vectors::<E>(&estimate.out, dim, 1.0, 1, chunks));
+        let lagged = LaggedSquares::new(vectors::<E::Sample>(&estimate.out, dim, 1.0, 1, chunks));
         Self { estimate, e, centre, spread: Spread::default(), lagged }
     }
 
@@ -210,11 +210,11 @@ impl Estimate {
 
     /// Computes moments in f64, where f32 is not precise enough. `logits` of the sample are in base
     /// 2, `[b]`.
-    fn compute_in_f64<E: PooledElement>(
+    fn compute_in_f64<E: SampledElement>(
         &self,
         heads: &QueryHeads<'_, E>,
         logits: &[f32],
-        stored: &SampleRows<E>,
+        stored: &SampleRows<E::Sample>,
         n_s: usize,
     ) -> ShiftedMoments {
         let e: Vec<f64> =

@@ -157,16 +157,18 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
 
     /// Adds the logits and norms of rows to `recorded`, and copies of their values
     /// `[rows][value_chunks · CHUNK]` to `values`.
-    pub(crate) fn gather(&self, tokens: &[u32], recorded: &mut LogitsAndNorms, values: &mut Vec<E>)
-    where
-        E: Default,
-    {
+    pub(crate) fn gather(
+        &self,
+        tokens: &[u32],
+        recorded: &mut LogitsAndNorms,
+        values: &mut Vec<E::Sample>,
+    ) {
         let stride = self.rows.value_chunks() * CHUNK;
         for tokens in tokens.chunks(PIECE) {
             let (count, before) = (tokens.len(), recorded.norms.len());
             let mut logits = vec![0.0; count * self.tiles() * self.per_tile];
             recorded.norms.resize(before + count, 0.0);
-            values.resize((before + count) * stride, E::default());
+            values.resize((before + count) * stride, E::Sample::default());
             let out = GatheredRows {
                 logits: &mut logits,
                 norms: &mut recorded.norms[before..],

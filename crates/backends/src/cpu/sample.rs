@@ -12,7 +12,8 @@ use vattention_core::{
 use super::kernel::TokenSpan;
 use super::moments::ShiftedMoments;
 use super::query_heads::{QueryHeads, add};
-use super::sample_rows::{PooledElement, SampleRows};
+use super::sample_rows::{PooledElement, SampleRows, SampledElement};
+use super::simd::CHUNK;
 use super::weighted::{CombinedSums, WeightedSample, wide};
 
 /// Number of samples whose memory a thread keeps. A thread that waits for parallel work can begin
@@ -25,19 +26,19 @@ const FITTING: RangeInclusive<f32> = 1e-12..=1e12;
 
 /// Tokens drawn so far. Copies of their values are stored, so that checks of the sample read them
 /// in order.
-pub(crate) struct DrawnSample<E: PooledElement> {
+pub(crate) struct DrawnSample<E: SampledElement> {
     /// Sums of each query head.
     sums: Vec<Softmax>,
-    pub(crate) stored: SampleRows<E>,
+    pub(crate) stored: SampleRows<E::Sample>,
     /// Moments at the last check, for each query head; empty after a draw.
     moments: Vec<ShiftedMoments>,
     /// Weighted sums and products at the last check, if the tokens have weights.
     pub(crate) weighted: Option<WeightedSample>,
 }
 
-impl<E: PooledElement> DrawnSample<E> {
+impl<E: SampledElement> DrawnSample<E> {
     pub(crate) fn new(heads: &QueryHeads<'_, E>) -> Self {
-        let mut stored = E::pool().with_borrow_mut(Vec::pop).unwrap_or_default();
+        let mut stored = E::Sample::pool().with_borrow_mut(Vec::pop).unwrap_or_default();
         stored.rows.logits.resize(heads.members(), Vec::new());
         Self { sums: heads.empty_sums(), stored, moments: Vec::new(), weighted: None }
     }
@@ -60,8 +61,12 @@ impl<E: PooledElement> DrawnSample<E> {
     /// Reads more tokens of weight 1.
     pub(crate) fn draw(&mut self, heads: &QueryHeads<'_, E>, tokens: &[u32]) {
         heads.read_and_record(TokenSpan::List(tokens), None, &mut self.sums, &mut self.stored.rows);
-        for &token in tokens {
-            self.stored.values.extend_from_slice(heads.rows.value(token as usize));
+        let (values, stride) = (&mut self.stored.values, heads.rows.value_chunks() * CHUNK);
+        let before = values.len();
+        values.resize(before + tokens.len() * stride, E::Sample::default());
+        let copies = values[before..].chunks_exact_mut(stride);
+        for (&token, copy) in tokens.iter().zip(copies) {
+            heads.rows.copy_value(token as usize, copy);
         }
         self.moments.clear();
         self.weighted = None;
@@ -175,14 +180,14 @@ impl<E: PooledElement> DrawnSample<E> {
     }
 }
 
-impl<E: PooledElement> Drop for DrawnSample<E> {
+impl<E: SampledElement> Drop for DrawnSample<E> {
     fn drop(&mut self) {
         let mut stored = std::mem::take(&mut self.stored);
         stored.values.clear();
         stored.fours.clear();
         stored.rows.norms.clear();
         stored.rows.logits.iter_mut().for_each(Vec::clear);
-        E::pool().with_borrow_mut(|pool| {
+        E::Sample::pool().with_borrow_mut(|pool| {
             if pool.len() < POOLED {
                 pool.push(stored);
             }

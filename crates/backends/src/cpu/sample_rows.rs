@@ -11,17 +11,17 @@ use super::simd::{CHUNK, SimdElement};
 
 /// Copies of the rows of drawn tokens.
 #[derive(Debug, Default)]
-pub(crate) struct SampleRows<E> {
+pub(crate) struct SampleRows<T> {
     pub(crate) rows: LogitsAndNorms,
     /// `[b][value_chunks · CHUNK]`
-    pub(crate) values: Vec<E>,
+    pub(crate) values: Vec<T>,
     /// Products of values within each group of four tokens, as far as they were computed.
     pub(crate) fours: Vec<[f64; 6]>,
 }
 
-impl<E: PooledElement> SampleRows<E> {
+impl<T: PooledElement> SampleRows<T> {
     /// Values in f32 without padding, `[b · value_dim]`.
-    pub(crate) fn values(&self, heads: &QueryHeads<'_, E>) -> Vec<f32> {
+    pub(crate) fn values<E: SimdElement<Sample = T>>(&self, heads: &QueryHeads<'_, E>) -> Vec<f32> {
         let stride = heads.rows.value_chunks() * CHUNK;
         let (count, dim) = (self.values.len() / stride, heads.value_dim());
         let rows = Tokens::strided(&self.values, count, dim, stride);
@@ -29,7 +29,12 @@ impl<E: PooledElement> SampleRows<E> {
     }
 }
 
-/// A number type of the cache with a pool of memory for samples. Steps reuse this memory: clearing
+/// A number type of the cache, whose samples have a pool of memory.
+pub(crate) trait SampledElement: SimdElement<Sample: PooledElement> {}
+
+impl<E: SimdElement<Sample: PooledElement>> SampledElement for E {}
+
+/// A number type of samples with a pool of memory for them. Steps reuse this memory: clearing
 /// megabytes of new memory at each step would take longer than the statistics.
 pub(crate) trait PooledElement:
     SimdElement + Default + vattention_core::step::Element

@@ -21,7 +21,7 @@ use vattention_core::{
 use super::accumulator::CpuAccumulator;
 use super::kernel::{AnyRows, KvRows, TokenSpan, exp2};
 use super::query_heads::QueryHeads;
-use super::sample_rows::PooledElement;
+use super::sample_rows::SampledElement;
 use super::simd::Level;
 use crate::cache::{Cache, CacheView, ChunkSizes};
 
@@ -76,7 +76,7 @@ impl World {
         Step { site, queries, keys, values, visible, step: 0, form: self.form() }
     }
 
-    fn heads_over<'a, E: PooledElement>(&self, rows: KvRows<'a, E>) -> QueryHeads<'a, E> {
+    fn heads_over<'a, E: SampledElement>(&self, rows: KvRows<'a, E>) -> QueryHeads<'a, E> {
         let Shape { head_dim, value_dim, .. } = self.site.shape;
         QueryHeads::new(rows, &self.queries, head_dim, value_dim, false).with_softmax(self.form())
     }
@@ -87,6 +87,7 @@ impl World {
             AnyRows::F32(rows) => f(&self.heads_over(rows)),
             AnyRows::F16(rows) => f(&self.heads_over(rows)),
             AnyRows::Bf16(rows) => f(&self.heads_over(rows)),
+            AnyRows::Q8(rows) => f(&self.heads_over(rows)),
         }
     }
 }
@@ -113,7 +114,7 @@ trait AnyQueryHeads {
     ) -> Vec<WeightedEstimates>;
 }
 
-impl<E: PooledElement> AnyQueryHeads for QueryHeads<'_, E> {
+impl<E: SampledElement> AnyQueryHeads for QueryHeads<'_, E> {
     fn sums(&self, level: Level, span: TokenSpan<'_>, log_weights: Option<&[f32]>) -> Vec<Softmax> {
         self.clone().with_level(level).read(span, log_weights)
     }
@@ -336,7 +337,7 @@ fn long_lists_are_summed_once_and_relative_to_the_largest_logit() {
 }
 
 fn storages() -> impl Strategy<Value = Storage> {
-    prop_oneof![Just(Storage::F32), Just(Storage::F16), Just(Storage::Bf16)]
+    prop::sample::select(&Storage::ALL[..])
 }
 
 fn worlds() -> impl Strategy<Value = World> {

@@ -11,8 +11,8 @@ use vattention_core::{
 
 use super::kernel::{exp2, fours, products, weigh};
 use super::query_heads::{QueryHeads, vectors};
-use super::sample_rows::{PooledElement, SampleRows};
-use super::simd::{CHUNK, from_lanes};
+use super::sample_rows::{PooledElement, SampleRows, SampledElement};
+use super::simd::{CHUNK, SimdElement, from_lanes};
 
 /// Largest number of query heads whose sums are computed in one pass over the values.
 const HEADS_PER_PASS: usize = 4;
@@ -52,9 +52,9 @@ pub(super) struct CombinedSums {
 }
 
 impl WeightedSample {
-    pub(super) fn new<E: PooledElement>(
+    pub(super) fn new<E: SampledElement>(
         heads: &QueryHeads<'_, E>,
-        stored: &SampleRows<E>,
+        stored: &SampleRows<E::Sample>,
         p: &[f64],
     ) -> Self {
         let weights: Vec<f32> = p.iter().map(|&p| 1.0 / p as f32).collect();
@@ -65,10 +65,10 @@ impl WeightedSample {
     }
 
     /// Computes the products of the values with each query head's output.
-    pub(super) fn multiply<E: PooledElement>(
+    pub(super) fn multiply<E: SampledElement>(
         &mut self,
         heads: &QueryHeads<'_, E>,
-        stored: &SampleRows<E>,
+        stored: &SampleRows<E::Sample>,
         certain: &[Softmax],
     ) {
         self.fours = stored.fours[..].into();
@@ -83,7 +83,7 @@ impl WeightedSample {
             sums.push((certain, all));
         }
         let chunks = heads.rows.value_chunks();
-        let outs = vectors::<E>(&outs, heads.value_dim(), 1.0, 1, chunks);
+        let outs = vectors::<E::Sample>(&outs, heads.value_dim(), 1.0, 1, chunks);
         let products = products(heads.level, &stored.values, chunks * CHUNK, &outs);
         let mut products = products.chunks(self.p.len().max(1));
         for (head, (certain, all)) in self.heads.iter_mut().zip(sums) {
@@ -96,9 +96,9 @@ impl WeightedSample {
 impl WeightedHead {
     /// Computes the sums of up to [`HEADS_PER_PASS`] query heads over tokens with these weights,
     /// `[b]`. `logits` are in base 2, `[heads][b]`.
-    fn sum<E: PooledElement>(
+    fn sum<E: SampledElement>(
         heads: &QueryHeads<'_, E>,
-        stored: &SampleRows<E>,
+        stored: &SampleRows<E::Sample>,
         logits: &[Vec<f32>],
         weights: &[f32],
     ) -> Vec<Self> {
@@ -123,7 +123,7 @@ impl WeightedHead {
         let mut sums_of_heads = Vec::with_capacity(e.len());
         for (head, e) in e.into_iter().enumerate() {
             let mut numerator = vec![0.0; dim];
-            from_lanes::<E>(&numerators[head], &mut numerator);
+            from_lanes::<E::Sample>(&numerators[head], &mut numerator);
             let largest = f64::from(shifts[head]) * LN_2;
             let shift = if e.is_empty() { f64::NEG_INFINITY } else { largest };
             let sums = Softmax::from_sums(shift, sum(&weights[head]), numerator);
@@ -162,10 +162,10 @@ fn runs(strata: &[usize]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-impl<E: PooledElement> SampleRows<E> {
+impl<T: PooledElement> SampleRows<T> {
     /// Computes the products of values within each group of four tokens, for the tokens that were
     /// added since the last call.
-    pub(super) fn multiply(&mut self, heads: &QueryHeads<'_, E>) {
+    pub(super) fn multiply<E: SimdElement<Sample = T>>(&mut self, heads: &QueryHeads<'_, E>) {
         let stride = heads.rows.value_chunks() * CHUNK;
         let whole = self.rows.norms.len() / WeightedEstimates::FOUR * WeightedEstimates::FOUR;
         let new = WeightedEstimates::FOUR * self.fours.len() * stride..whole * stride;
@@ -175,7 +175,7 @@ impl<E: PooledElement> SampleRows<E> {
 
     /// Computes the products of the values with the centres of the strata that they were drawn
     /// from. `scale · e` are the exponentials of the tokens' logits, and `out` is the output.
-    pub(super) fn within(
+    pub(super) fn within<E: SimdElement<Sample = T>>(
         &self,
         heads: &QueryHeads<'_, E>,
         strata: &Stratification,
@@ -195,7 +195,7 @@ impl<E: PooledElement> SampleRows<E> {
             let sum_e: f64 = e[run.clone()].iter().map(|&e| f64::from(e)).sum();
             let [lanes] = weigh(heads.level, values(&run), chunks * CHUNK, [&e[run]]);
             let mut sums = vec![0.0; dim];
-            from_lanes::<E>(&lanes, &mut sums);
+            from_lanes::<T>(&lanes, &mut sums);
             sums.push(sum_e);
             means[stratum].iter_mut().zip(sums).for_each(|(mean, sum)| *mean += share * sum);
         }
@@ -204,7 +204,7 @@ impl<E: PooledElement> SampleRows<E> {
         for run in runs(tokens) {
             let average = &averages[tokens[run.start]][..dim];
             let average: Vec<f32> = average.iter().map(|&x| x as f32).collect();
-            let average = vectors::<E>(&average, dim, 1.0, 1, chunks);
+            let average = vectors::<T>(&average, dim, 1.0, 1, chunks);
             let products = products(heads.level, values(&run), chunks * CHUNK, &average);
             dot_centre.extend(products.into_iter().map(|x| scale * f64::from(x)));
         }

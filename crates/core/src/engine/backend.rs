@@ -12,7 +12,7 @@ use crate::{
     Result,
     engine::{AttentionState, KeyValueRows, Selection},
     pipeline::{PipelineConfig, RowReport},
-    step::{RowsView, Shape, SoftmaxForm, TokenClass},
+    step::{RowsView, SCALE_BYTES, Shape, SoftmaxForm, TokenClass},
 };
 
 /// An implementation of attention that owns KV caches and runs pipelines.
@@ -348,26 +348,49 @@ pub enum Storage {
     F16,
     /// 2 bytes per number, 8 bits of precision, the range of f32.
     Bf16,
+    /// 1 byte per number, and 4 bytes per key and per value: integers of −127 to 127, and a scale
+    /// of about `max |x| / 127` for each row of one KV head. Errors of a row are at most half of
+    /// its scale. Promises hold relative to attention over the stored rows, like those over 16
+    /// bits.
+    Q8,
 }
 
 impl Storage {
     /// All types.
-    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Q8];
 
-    /// Size of a number in bytes.
+    /// Types of which each number is stored by itself, without a scale of its row.
+    pub const FLOATS: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+
+    /// Size of a number in bytes, without the scale of its row.
     pub const fn number_bytes(self) -> usize {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
+            Self::Q8 => 1,
         }
     }
 
-    /// Name in options: `f32`, `f16` or `bf16`.
+    /// Size of a scale in bytes; 0 if rows have no scales.
+    pub const fn scale_bytes(self) -> usize {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => 0,
+            Self::Q8 => SCALE_BYTES,
+        }
+    }
+
+    /// Size of a key or a value of `dim` numbers in bytes, with its scale. It saturates.
+    pub const fn row_bytes(self, dim: usize) -> usize {
+        dim.saturating_mul(self.number_bytes()).saturating_add(self.scale_bytes())
+    }
+
+    /// Name in options: `f32`, `f16`, `bf16` or `q8`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
+            Self::Q8 => "q8",
         }
     }
 }
@@ -383,7 +406,7 @@ impl FromStr for Storage {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|storage| storage.name() == name);
-        found.ok_or_else(|| format!("expected f32, f16 or bf16, got {name:?}"))
+        found.ok_or_else(|| format!("expected f32, f16, bf16 or q8, got {name:?}"))
     }
 }
 

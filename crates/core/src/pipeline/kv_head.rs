@@ -174,6 +174,8 @@ impl Pipeline {
         expect("head_dim of the new keys", head_dim, new.keys.dim())?;
         expect("value_dim of the new values", value_dim, new.values.dim())?;
         expect("new values", new.keys.len(), new.values.len())?;
+        new.keys.check_scales("new keys")?;
+        new.values.check_scales("new values")?;
         match (new.classes, self.needs_classes()) {
             (Some(classes), _) => expect("classes of new tokens", new.keys.len(), classes.len()),
             (None, Some(selector)) => Err(Error::Classes { selector: selector.into() }),

@@ -1,6 +1,7 @@
 //! Borrowed rows of a KV cache, in the number type and layout in which the cache stores them.
 
 mod products;
+mod q8;
 mod stored;
 
 use std::num::NonZeroUsize;
@@ -13,7 +14,8 @@ use crate::{Error, Result};
 
 use products::{dot, dots, dots_of};
 
-pub use stored::{BlockLayout, Blocks, Element, PageLayout, StoredRows};
+pub use q8::{SCALE_BYTES, largest_error, round_row};
+pub use stored::{BlockLayout, Blocks, Element, PageLayout, RowScales, StoredRows};
 
 /// Largest magnitude of a stored number and of an element of a scaled query. The sum of the
 /// products of two such numbers over ten thousand dimensions and the query heads of a group, at
@@ -29,7 +31,7 @@ pub struct Tokens<'a> {
 
 impl<'a> Tokens<'a> {
     /// Borrows `len` rows of `dim` elements from one slice. Rows begin `stride ≥ dim` elements
-    /// apart.
+    /// apart. Rows of 8-bit integers need [scales](Self::with_scales).
     ///
     /// # Panics
     /// Panics if the slice is too short, or if `stride < dim`.
@@ -146,6 +148,54 @@ impl<'a> Tokens<'a> {
         self
     }
 
+    /// Adds the scales of rows of 8-bit integers, `[len]`: elements of a row are products of its
+    /// integers and its scale. O(len).
+    ///
+    /// # Errors
+    /// Returns [`Error::Shape`] if the rows are not of integers, or if there is not one scale per
+    /// row that is finite and not negative.
+    pub fn with_scales(self, scales: &'a [f32]) -> Result<Self> {
+        let StoredRows::Q8(rows, _) = self.rows else {
+            return Err(Error::shape("scales", "none for rows of floats", scales.len()));
+        };
+        if scales.len() != self.len() {
+            let expected = format!("{}, one per row", self.len());
+            return Err(Error::shape("scales", expected, scales.len()));
+        }
+        // The comparison is false for NaN.
+        let is_valid = |scale: &f32| (0.0..=MAX_MAGNITUDE).contains(scale);
+        if let Some(i) = scales.iter().position(|scale| !is_valid(scale)) {
+            let expected = format!("a number from 0 to {MAX_MAGNITUDE:e}");
+            return Err(Error::shape(format!("scales[{i}]"), expected, scales[i]));
+        }
+        Ok(Self { rows: StoredRows::Q8(rows, RowScales::Slice(scales)), ..self })
+    }
+
+    /// Declares that each stored row of 8-bit integers contains its scale: an f32 in the machine's
+    /// byte order at byte `place` of the row. The scales are not checked.
+    ///
+    /// # Panics
+    /// Panics if the rows are not of integers, or if stored rows end before byte `place + 4`.
+    #[must_use]
+    pub fn with_scales_in_rows(self, place: usize) -> Self {
+        let StoredRows::Q8(rows, _) = self.rows else { panic!("scales of rows of floats") };
+        let stride = self.layout.stride;
+        assert!(place + SCALE_BYTES <= stride, "a scale at byte {place} of {stride}");
+        Self { rows: StoredRows::Q8(rows, RowScales::InRow(place)), ..self }
+    }
+
+    /// Checks that rows of 8-bit integers have scales.
+    ///
+    /// # Errors
+    /// Returns [`Error::Shape`] that names the scales of the rows called `name`.
+    pub fn check_scales(&self, name: &str) -> Result<()> {
+        if matches!(self.rows, StoredRows::Q8(_, RowScales::Unscaled)) {
+            let expected = "one per row (`Tokens::with_scales`)";
+            return Err(Error::shape(format!("scales of the {name}"), expected, "none"));
+        }
+        Ok(())
+    }
+
     /// Memory and layout of the rows, for kernels that read them in place.
     pub fn stored(&self) -> (StoredRows<'a>, BlockLayout) {
         (self.rows, self.layout)
@@ -161,6 +211,9 @@ impl<'a> Tokens<'a> {
         assert!(range.start <= range.end && range.end <= len, "{range:?} of {len} rows");
         self.layout.first += range.start;
         self.layout.len = range.len();
+        if let StoredRows::Q8(_, RowScales::Slice(scales)) = &mut self.rows {
+            *scales = &scales[range];
+        }
         self
     }
 
@@ -185,6 +238,10 @@ impl<'a> Tokens<'a> {
             StoredRows::F32(rows) => dot(self.layout.row(rows, token), query),
             StoredRows::F16(rows) => dot(self.layout.row(rows, token), query),
             StoredRows::Bf16(rows) => dot(self.layout.row(rows, token), query),
+            StoredRows::Q8(rows, scales) => {
+                let product = dot(self.layout.row(rows, token), query);
+                product * scales.scale(&self.layout, rows, token)
+            }
         }
     }
 
@@ -199,6 +256,17 @@ impl<'a> Tokens<'a> {
             StoredRows::F32(rows) => dots(&self.layout, rows, &range, queries, out),
             StoredRows::F16(rows) => dots(&self.layout, rows, &range, queries, out),
             StoredRows::Bf16(rows) => dots(&self.layout, rows, &range, queries, out),
+            StoredRows::Q8(rows, scales) => {
+                dots(&self.layout, rows, &range, queries, out);
+                if range.is_empty() {
+                    return;
+                }
+                let scale = |token| scales.scale(&self.layout, rows, token);
+                let scales: Vec<f32> = range.clone().map(scale).collect();
+                for products in out.chunks_exact_mut(range.len()) {
+                    multiply(products, &scales);
+                }
+            }
         }
     }
 
@@ -211,6 +279,12 @@ impl<'a> Tokens<'a> {
             StoredRows::F32(rows) => dots_of(&self.layout, rows, tokens, query, out),
             StoredRows::F16(rows) => dots_of(&self.layout, rows, tokens, query, out),
             StoredRows::Bf16(rows) => dots_of(&self.layout, rows, tokens, query, out),
+            StoredRows::Q8(rows, scales) => {
+                dots_of(&self.layout, rows, tokens, query, out);
+                for (product, &token) in out.iter_mut().zip(tokens) {
+                    *product *= scales.scale(&self.layout, rows, token);
+                }
+            }
         }
     }
 
@@ -220,6 +294,11 @@ impl<'a> Tokens<'a> {
             StoredRows::F32(rows) => f32::widen(self.layout.row(rows, token), out),
             StoredRows::F16(rows) => f16::widen(self.layout.row(rows, token), out),
             StoredRows::Bf16(rows) => bf16::widen(self.layout.row(rows, token), out),
+            StoredRows::Q8(rows, scales) => {
+                i8::widen(self.layout.row(rows, token), out);
+                let scale = scales.scale(&self.layout, rows, token);
+                out.iter_mut().for_each(|x| *x *= scale);
+            }
         }
     }
 
@@ -237,6 +316,13 @@ impl<'a> Tokens<'a> {
             self.copy_row(token, out);
         }
         Array2::from_shape_vec((rows, dim), data).expect("the array has rows · dim numbers")
+    }
+}
+
+/// Multiplies each product by the scale of its row.
+fn multiply(products: &mut [f32], scales: &[f32]) {
+    for (product, scale) in products.iter_mut().zip(scales) {
+        *product *= scale;
     }
 }
 

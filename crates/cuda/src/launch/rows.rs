@@ -26,7 +26,7 @@ impl RowLayout {
     /// Returns the layout of rows in pages of `2^log2_page`.
     ///
     /// # Errors
-    /// If a dimension is not in 1 to 256, or a page has more than 2³⁰ rows.
+    /// If a dimension is not in 1 to 256, a page has more than 2³⁰ rows, or rows have scales.
     pub fn new(
         storage: Storage,
         head_dim: usize,
@@ -37,6 +37,9 @@ impl RowLayout {
             if !(1..=LARGEST_DIM).contains(&dim) {
                 return Err(Error::shape(what, format_args!("1 to {LARGEST_DIM} on CUDA"), dim));
             }
+        }
+        if !Storage::FLOATS.contains(&storage) {
+            return Err(Error::shape("storage", "f32, f16 or bf16 on CUDA", storage.name()));
         }
         if log2_page > 30 {
             return Err(Error::shape("rows in a page", "at most 2^30", 1_u64 << log2_page.min(63)));
@@ -81,13 +84,8 @@ impl RowLayout {
 
     /// Constants for the compilation of kernels that read rows.
     pub(super) fn constants(&self) -> Vec<(&'static str, String)> {
-        let element = match self.storage {
-            Storage::F32 => "f32",
-            Storage::F16 => "f16",
-            Storage::Bf16 => "bf16",
-        };
         vec![
-            ("ELEMENT", element.to_owned()),
+            ("ELEMENT", self.storage.name().to_owned()),
             ("HEAD_DIM", self.head_dim.to_string()),
             ("HEAD_PADDED", self.value_offset().to_string()),
             ("VALUE_PADDED", self.value_padded().to_string()),

@@ -64,7 +64,7 @@ fn budget(group: usize) -> usize {
 #[test]
 fn every_program_compiles_for_every_architecture() {
     let Some(compiler) = compiler() else { return };
-    let storages = [Storage::F32, Storage::F16, Storage::Bf16];
+    let storages = Storage::FLOATS;
     let shapes = storages.map(|storage| [64, 96, 128, 256].map(|dim| (storage, dim, 4)));
     let groups = [1, 2, 8, 16].map(|group| (Storage::Bf16, 128, group));
     let largest = (Storage::F32, 256, 16);

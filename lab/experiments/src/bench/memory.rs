@@ -37,7 +37,8 @@ pub(super) fn allowance() -> Option<u64> {
 
 /// Bytes of the key and the value of one token in one KV head.
 pub fn row_bytes(shape: &Shape, storage: Storage) -> u64 {
-    (shape.head_dim as u64 + shape.value_dim as u64).saturating_mul(storage.number_bytes() as u64)
+    let key = storage.row_bytes(shape.head_dim);
+    key.saturating_add(storage.row_bytes(shape.value_dim)) as u64
 }
 
 /// Numbers of layers and of pipelines whose caches fit into memory together.

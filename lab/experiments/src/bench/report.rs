@@ -57,7 +57,7 @@ pub struct BenchRow {
     pub threads: usize,
     /// Number of sequences in a batch, whose lengths are from about half of the tokens to all.
     pub sequences: usize,
-    /// Storage type of rows: f32, f16 or bf16.
+    /// Storage type of rows: f32, f16, bf16 or q8.
     pub dtype: String,
     /// Number of the group: pipelines of one group were measured together.
     pub group: usize,

@@ -16,13 +16,17 @@ use crate::{Error, Result, write_beside};
 ///
 /// # Errors
 /// [`Error::File`] if the file cannot be written, [`Error::Trace`] if a number is too large for
-/// `storage` or is NaN.
+/// `storage` or is NaN, or if `storage` has scales, which a trace does not store.
 pub fn write_trace(
     path: &Path,
     info: &TraceInfo,
     layers: &BTreeMap<usize, TraceLayer>,
     storage: Storage,
 ) -> Result<()> {
+    if !Storage::FLOATS.contains(&storage) {
+        let reason = format!("cannot store numbers in {storage}; expected f32, f16 or bf16");
+        return Err(Error::trace(path, reason));
+    }
     let mut tensors = Tensors::default();
     for (number, layer) in layers {
         let arrays = [
@@ -82,5 +86,6 @@ fn encode(array: &Array3<f32>, storage: Storage) -> Result<(Dtype, Vec<u8>), f32
         Storage::Bf16 => {
             (Dtype::BF16, array.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect())
         }
+        Storage::Q8 => unreachable!("refused above"),
     })
 }

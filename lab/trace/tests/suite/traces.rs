@@ -45,7 +45,7 @@ fn written_traces_are_read_back() {
         ..layer()
     };
     let layers = BTreeMap::from([(3, layer()), (11, plain)]);
-    for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
+    for storage in Storage::FLOATS {
         write_trace(&path, &info(), &layers, storage).unwrap();
         let first = std::fs::read(&path).unwrap();
         let trace = Trace::open(&path).unwrap();
@@ -78,6 +78,8 @@ fn numbers_that_do_not_fit_are_not_written() {
     let layers = BTreeMap::from([(0, large)]);
     let error = write_trace(&path, &info(), &layers, Storage::F16).unwrap_err().to_string();
     assert!(error.contains("tensor `layers.0.keys`: cannot store 1000000"), "{error}");
+    let error = write_trace(&path, &info(), &layers, Storage::Q8).unwrap_err().to_string();
+    assert!(error.contains("cannot store numbers in q8; expected f32, f16 or bf16"), "{error}");
     assert!(!path.exists());
     let nowhere = folder.path().join("no/such/folder/trace.safetensors");
     let error = write_trace(&nowhere, &info(), &layers, Storage::F32).unwrap_err().to_string();

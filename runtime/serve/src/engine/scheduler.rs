@@ -78,12 +78,15 @@ fn open_cache(model: &Model, options: &EngineOptions) -> io::Result<PrefixCache>
 
 fn submit_limits(model: &Model, options: &EngineOptions) -> SubmitLimits {
     let (shape, layers) = (model.config().shape, model.config().layers as u64);
-    let numbers = (shape.kv_heads * (shape.head_dim + shape.value_dim)) as u64 * layers;
+    let heads = shape.kv_heads as u64 * layers;
+    let bytes = |storage: Storage| {
+        (storage.row_bytes(shape.head_dim) + storage.row_bytes(shape.value_dim)) as u64 * heads
+    };
     SubmitLimits {
         max_queue: options.max_queue,
         sequence_bytes: options.sequence_bytes,
-        token_bytes: options.storage.number_bytes() as u64 * numbers,
-        reading_bytes: Storage::F32.number_bytes() as u64 * numbers,
+        token_bytes: bytes(options.storage),
+        reading_bytes: bytes(Storage::F32),
     }
 }
 

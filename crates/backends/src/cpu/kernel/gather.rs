@@ -2,18 +2,18 @@
 
 use super::rows::{BLOCK_ROWS, RowBlock, RowWindow};
 use super::value::norm_block;
-use super::{BLOCK_LINES, LANES, LEAST, Pass, SimdLine, record_logits, score_tile};
+use super::{BLOCK_LINES, LANES, LEAST, Pass, SimdLine, flat, record_logits, score_tile};
 use crate::cpu::simd::{CHUNK, Level, Simd, SimdElement, SimdKernel};
 
 /// Output of [`gather`].
 #[derive(Debug)]
-pub(crate) struct GatheredRows<'a, E> {
+pub(crate) struct GatheredRows<'a, T> {
     /// `[tiles · H][rows]`
     pub(crate) logits: &'a mut [f32],
     /// Norms of the values, `[rows]`.
     pub(crate) norms: &'a mut [f32],
-    /// `[rows][value_chunks · CHUNK]`
-    pub(crate) values: &'a mut [E],
+    /// Values with their scales, `[rows][value_chunks · CHUNK]`
+    pub(crate) values: &'a mut [T],
 }
 
 /// Computes logits for the rows of `pass`, and copies their values. `heads` is the number of query
@@ -25,7 +25,7 @@ pub(crate) fn gather<E: SimdElement>(
     level: Level,
     heads: usize,
     pass: &Pass<'_, E>,
-    out: GatheredRows<'_, E>,
+    out: GatheredRows<'_, E::Sample>,
 ) {
     let (count, tiles) = (pass.tokens.len(), pass.check_tiles(heads));
     assert_eq!(out.logits.len(), count * tiles * heads, "logits");
@@ -41,9 +41,9 @@ pub(crate) fn gather<E: SimdElement>(
     }
 }
 
-struct GatherKernel<'a, 'p, E, const H: usize> {
+struct GatherKernel<'a, 'p, E: SimdElement, const H: usize> {
     pass: &'a Pass<'p, E>,
-    out: GatheredRows<'a, E>,
+    out: GatheredRows<'a, E::Sample>,
 }
 
 impl<E: SimdElement, const H: usize> SimdKernel for GatherKernel<'_, '_, E, H> {
@@ -58,7 +58,7 @@ impl<E: SimdElement, const H: usize> SimdKernel for GatherKernel<'_, '_, E, H> {
         let mut window = RowWindow::new(rows, *tokens);
         window.prefetch_first::<S>();
         for first in (0..tokens.len()).step_by(rows.block_rows::<S, H>()) {
-            let block = window.block(first, rows.block_rows::<S, H>());
+            let block = window.block::<S>(first, rows.block_rows::<S, H>());
             for tile in 0..query_heads.div_ceil(H) {
                 // The first tile prefetches keys for all tiles.
                 match (H, *query_heads == tile * H + 3, tile) {
@@ -90,12 +90,17 @@ impl<E: SimdElement, const H: usize> GatherKernel<'_, '_, E, H> {
     #[inline(always)]
     unsafe fn copy_values<S: Simd>(&mut self, block: &RowBlock<'_, '_, E>) {
         let stride = block.rows().value_chunks() * CHUNK;
+        let mut scales = if E::SCALED { Some(block.value_scales::<1>()) } else { None };
         for row in 0..block.len {
+            let scale = match &mut scales {
+                Some(scales) => flat(scales)[row],
+                None => 1.0,
+            };
             let value = block.value(row);
             let to = self.out.values.as_mut_ptr().add((block.first + row) * stride);
             for offset in (0..stride).step_by(CHUNK) {
                 value.prefetch::<S>(offset);
-                std::ptr::copy_nonoverlapping(value.here.add(offset), to.add(offset), CHUNK);
+                E::copy_chunk::<S>(value.here.add(offset), scale, to.add(offset));
             }
         }
         let mut norms = [0.0; BLOCK_ROWS];

@@ -199,7 +199,7 @@ impl<E: SimdElement, const H: usize> SimdKernel for AttendKernel<'_, '_, E, H> {
         let mut window = RowWindow::new(rows, *tokens);
         window.prefetch_first::<S>();
         for first in (0..count).step_by(rows.block_rows::<S, H>()) {
-            let block = window.block(first, rows.block_rows::<S, H>());
+            let block = window.block::<S>(first, rows.block_rows::<S, H>());
             self.add_block::<S>(&block);
             if first / FOLD < (first + block.len) / FOLD {
                 self.sums.iter_mut().for_each(TileSums::fold);
@@ -239,6 +239,7 @@ impl<E: SimdElement, const H: usize> AttendKernel<'_, '_, E, H> {
         let Self { pass, sums, per_row } = self;
         let sums = &mut sums[tile];
         let mut scores = [SimdLine([LEAST; LANES]); BLOCK_LINES];
+        let scales = if E::SCALED { Some(block.value_scales::<H>()) } else { None };
         let used = score_tile::<E, S, H, N, AHEAD>(pass, block, tile, &mut scores);
         if let Some(per_row) = per_row {
             record_logits::<E, H>(block, tile, used, per_row.logits);
@@ -247,6 +248,9 @@ impl<E: SimdElement, const H: usize> AttendKernel<'_, '_, E, H> {
             add_weights::<H>(used, &weights[block.first..]);
         }
         weigh_block::<S, H>(used, sums);
+        if let Some(scales) = &scales {
+            multiply_lines::<S>(used, scales);
+        }
         let weights = used.as_ptr().cast::<f32>();
         BlockValues::<E, N, AHEAD> { block, weights }.add::<S, H>(sums);
     }
@@ -300,6 +304,15 @@ fn add_weights<const H: usize>(scores: &mut [SimdLine], weights: &[f32]) {
         for logit in logits {
             *logit += weight;
         }
+    }
+}
+
+/// Multiplies lines by other lines.
+#[inline(always)]
+unsafe fn multiply_lines<S: Simd>(lines: &mut [SimdLine], factors: &[SimdLine; BLOCK_LINES]) {
+    for (line, factors) in lines.iter_mut().zip(factors) {
+        let product = S::mul(S::load(line.0.as_ptr()), S::load(factors.0.as_ptr()));
+        S::store(line.0.as_mut_ptr(), product);
     }
 }
 

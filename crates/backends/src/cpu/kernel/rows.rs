@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 use half::{bf16, f16};
 use vattention_core::{
     Error, Result, Tokens,
-    step::{BlockLayout, Blocks, StoredRows},
+    step::{BlockLayout, Blocks, RowScales, SCALE_BYTES, StoredRows},
 };
 
-use super::LANES;
-use crate::cpu::simd::{CHUNK, Simd, SimdElement};
+use super::{BLOCK_LINES, LANES, SimdLine, flat};
+use crate::cpu::simd::{CHUNK, Scalar, Simd, SimdElement};
 
 /// Distance from the multiplied row to the row that is prefetched into the second-level cache.
 const FAR: usize = 64;
@@ -76,6 +76,15 @@ impl TokenSpan<'_> {
         }
     }
 
+    /// Token at a position.
+    #[inline(always)]
+    fn token(&self, place: usize) -> usize {
+        match self {
+            Self::Range(from, _) => from + place,
+            Self::List(list) => list[place] as usize,
+        }
+    }
+
     /// Largest token plus one.
     pub(crate) fn end(&self) -> usize {
         match self {
@@ -99,6 +108,7 @@ pub(crate) struct KvRows<'a, E> {
 #[derive(Clone, Copy, Debug)]
 struct Vectors<'a, E> {
     blocks: Blocks<'a, E>,
+    scales: RowScales<'a>,
     /// `per_block = 2^log2_per_block`, if it is a power of two.
     log2_per_block: Option<u32>,
     layout: BlockLayout,
@@ -112,6 +122,7 @@ pub(crate) enum AnyRows<'a> {
     F32(KvRows<'a, f32>),
     F16(KvRows<'a, f16>),
     Bf16(KvRows<'a, bf16>),
+    Q8(KvRows<'a, i8>),
 }
 
 impl<'a> AnyRows<'a> {
@@ -124,15 +135,19 @@ impl<'a> AnyRows<'a> {
     /// If the numbers of keys and values differ.
     pub(crate) fn new(keys: Tokens<'a>, values: Tokens<'a>) -> Result<Self> {
         let ((keys, k), (values, v)) = (keys.stored(), values.stored());
+        let unscaled = RowScales::Unscaled;
         Ok(match (keys, values) {
             (StoredRows::F32(keys), StoredRows::F32(values)) => {
-                Self::F32(KvRows::new((keys, k), (values, v))?)
+                Self::F32(KvRows::new((keys, unscaled, k), (values, unscaled, v))?)
             }
             (StoredRows::F16(keys), StoredRows::F16(values)) => {
-                Self::F16(KvRows::new((keys, k), (values, v))?)
+                Self::F16(KvRows::new((keys, unscaled, k), (values, unscaled, v))?)
             }
             (StoredRows::Bf16(keys), StoredRows::Bf16(values)) => {
-                Self::Bf16(KvRows::new((keys, k), (values, v))?)
+                Self::Bf16(KvRows::new((keys, unscaled, k), (values, unscaled, v))?)
+            }
+            (StoredRows::Q8(keys, key_scales), StoredRows::Q8(values, value_scales)) => {
+                Self::Q8(KvRows::new((keys, key_scales, k), (values, value_scales, v))?)
             }
             _ => return Err(Error::shape("values", "the number type of the keys", "another type")),
         })
@@ -149,8 +164,8 @@ impl<'a, E: Copy> KvRows<'a, E> {
     /// If the numbers of keys and values differ, or the blocks are shorter than the layouts
     /// require.
     fn new(
-        keys: (Blocks<'a, E>, BlockLayout),
-        values: (Blocks<'a, E>, BlockLayout),
+        keys: (Blocks<'a, E>, RowScales<'a>, BlockLayout),
+        values: (Blocks<'a, E>, RowScales<'a>, BlockLayout),
     ) -> Result<Self> {
         let (keys, values) = (Vectors::new("keys", keys)?, Vectors::new("values", values)?);
         assert_eq!(keys.layout.len, values.layout.len, "a value for each key");
@@ -172,7 +187,7 @@ impl<'a, E: Copy> KvRows<'a, E> {
         self.values.chunks
     }
 
-    /// Bytes of a token's key and value, padding included.
+    /// Bytes of a token's key and value, padding included, scales excluded.
     pub(crate) fn bytes(&self) -> usize {
         (self.key_chunks() + self.value_chunks()) * CHUNK * size_of::<E>()
     }
@@ -186,23 +201,35 @@ impl<'a, E: Copy> KvRows<'a, E> {
         rows.clamp(LEAST_BLOCK_ROWS.max(LANES / H), BLOCK_ROWS)
     }
 
-    /// Value of a token, with its padding.
+    /// Copies the value of a token, with its padding, to a sample.
     ///
     /// # Panics
-    /// If the token is out of range.
-    pub(crate) fn value(&self, token: usize) -> &'a [E] {
+    /// If the token is out of range, or `sample` does not have the length of a value.
+    pub(crate) fn copy_value(&self, token: usize, sample: &mut [E::Sample])
+    where
+        E: SimdElement,
+    {
         assert!(token < self.len(), "token {token} of {}", self.len());
+        assert_eq!(sample.len(), self.value_chunks() * CHUNK, "elements of a value");
         let mut value = [std::ptr::null()];
-        // SAFETY: the token is in range, and `new` has checked that each row is in its block.
+        // SAFETY: the token is in range, `new` has checked that each row is in its block, and the
+        // sample has the length of a value.
         unsafe {
             self.values.find(&[token], &mut value);
-            std::slice::from_raw_parts(value[0], self.value_chunks() * CHUNK)
+            let scale = self.values.scale(token, value[0]).read_unaligned();
+            for chunk in 0..self.value_chunks() {
+                let to = sample.as_mut_ptr().add(chunk * CHUNK);
+                E::copy_chunk::<Scalar>(value[0].add(chunk * CHUNK), scale, to);
+            }
         }
     }
 }
 
 impl<'a, E: Copy> Vectors<'a, E> {
-    fn new(name: &str, (blocks, layout): (Blocks<'a, E>, BlockLayout)) -> Result<Self> {
+    fn new(
+        name: &str,
+        (blocks, scales, layout): (Blocks<'a, E>, RowScales<'a>, BlockLayout),
+    ) -> Result<Self> {
         let BlockLayout { len, dim, stride, first, column, zeros, .. } = layout;
         let per_block = layout.per_block.get();
         let padded = dim.next_multiple_of(CHUNK);
@@ -212,9 +239,12 @@ impl<'a, E: Copy> Vectors<'a, E> {
             return Err(Error::shape(name, expected, dim));
         }
         let (chunks, end) = (padded / CHUNK, first + len);
+        let row_end = match scales {
+            RowScales::InRow(place) => (column + padded).max(place + SCALE_BYTES),
+            RowScales::Unscaled | RowScales::Slice(_) => column + padded,
+        };
         let holds = |block: &[E], rows: usize| {
-            rows == 0
-                || block.len() >= (rows - 1).saturating_mul(stride).saturating_add(column + padded)
+            rows == 0 || block.len() >= (rows - 1).saturating_mul(stride).saturating_add(row_end)
         };
         let rows_of = |i: usize| end.saturating_sub(i.saturating_mul(per_block)).min(per_block);
         let complete = match blocks {
@@ -235,8 +265,11 @@ impl<'a, E: Copy> Vectors<'a, E> {
             }
         };
         assert!(complete, "{name} past the end of a block");
+        if let RowScales::Slice(scales) = scales {
+            assert!(scales.len() >= len, "a scale for each of the {name}");
+        }
         let log2_per_block = per_block.is_power_of_two().then_some(per_block.ilog2());
-        Ok(Self { blocks, log2_per_block, layout, chunks })
+        Ok(Self { blocks, scales, log2_per_block, layout, chunks })
     }
 
     /// Writes pointers to the vectors of `tokens` to `out`.
@@ -277,6 +310,22 @@ impl<'a, E: Copy> Vectors<'a, E> {
                     let begin = *table.get_unchecked(page) as usize * stride;
                     *out = self.in_block(pool.get_unchecked(begin..), row);
                 }
+            }
+        }
+    }
+
+    /// Pointer to the scale of a token, whose vector is given; it need not be aligned.
+    ///
+    /// # Safety
+    /// The token must be in range.
+    #[inline(always)]
+    unsafe fn scale(&self, token: usize, vector: *const E) -> *const f32 {
+        match self.scales {
+            RowScales::Unscaled => &1.0,
+            RowScales::Slice(scales) => scales.get_unchecked(token),
+            RowScales::InRow(place) => {
+                let row = vector.cast::<u8>().sub(self.layout.column * size_of::<E>());
+                row.add(place).cast()
             }
         }
     }
@@ -346,12 +395,32 @@ impl<'a, E: SimdElement> RowWindow<'a, E> {
                 prefetch_far::<S, E>(self.values[row].wrapping_add(chunk * CHUNK));
             }
         }
+        self.prefetch_scales::<S>(0, FAR);
+    }
+
+    /// Prefetches the scales of rows of the pass; the loops over vectors do not.
+    #[inline(always)]
+    unsafe fn prefetch_scales<S: Simd>(&self, first: usize, count: usize) {
+        if !E::SCALED {
+            return;
+        }
+        for place in first..(first + count).min(self.tokens.len()) {
+            let token = self.tokens.token(place);
+            let KvRows { keys, values } = self.rows;
+            S::prefetch_far(keys.scale(token, self.keys[place % RING]).cast());
+            S::prefetch_far(values.scale(token, self.values[place % RING]).cast());
+        }
     }
 
     /// Block of at most `len` rows from `first` on. Blocks must be requested in order.
     #[inline(always)]
-    pub(crate) unsafe fn block(&mut self, first: usize, len: usize) -> RowBlock<'_, 'a, E> {
+    pub(crate) unsafe fn block<S: Simd>(
+        &mut self,
+        first: usize,
+        len: usize,
+    ) -> RowBlock<'_, 'a, E> {
         self.find(first + FAR, len);
+        self.prefetch_scales::<S>(first + FAR, len);
         RowBlock { window: self, first, len: len.min(self.tokens.len() - first) }
     }
 }
@@ -377,6 +446,11 @@ impl<E: SimdElement> Vector<E> {
     /// Prefetches the cache lines of the chunk at `offset` in later rows.
     #[inline(always)]
     pub(crate) unsafe fn prefetch<S: Simd>(self, offset: usize) {
+        // Several chunks of a small type are in one cache line.
+        let bytes = size_of::<E>() * offset;
+        if size_of::<E>() * CHUNK < LINE_BYTES && !bytes.is_multiple_of(LINE_BYTES) {
+            return;
+        }
         prefetch_far::<S, E>(self.far.wrapping_add(offset));
         S::prefetch_near(self.near.wrapping_add(offset).cast());
         if size_of::<E>() * CHUNK > LINE_BYTES {
@@ -404,6 +478,34 @@ impl<'a, E: SimdElement> RowBlock<'_, 'a, E> {
     #[inline(always)]
     pub(crate) fn value(&self, row: usize) -> Vector<E> {
         self.vector(&self.window.values, row)
+    }
+
+    /// Scales of the keys of the block's rows, `[rows][H]`: each is repeated `H` times.
+    #[inline(always)]
+    pub(crate) unsafe fn key_scales<const H: usize>(&self) -> [SimdLine; BLOCK_LINES] {
+        self.scales::<H>(&self.window.rows.keys, &self.window.keys)
+    }
+
+    /// Scales of the values of the block's rows, `[rows][H]`: each is repeated `H` times.
+    #[inline(always)]
+    pub(crate) unsafe fn value_scales<const H: usize>(&self) -> [SimdLine; BLOCK_LINES] {
+        self.scales::<H>(&self.window.rows.values, &self.window.values)
+    }
+
+    #[inline(always)]
+    unsafe fn scales<const H: usize>(
+        &self,
+        vectors: &Vectors<'_, E>,
+        pointers: &[*const E; RING],
+    ) -> [SimdLine; BLOCK_LINES] {
+        let mut lines = [SimdLine([0.0; LANES]); BLOCK_LINES];
+        let rows = flat(&mut lines).as_chunks_mut::<H>().0;
+        for (row, repeated) in rows[..self.len].iter_mut().enumerate() {
+            let place = self.first + row;
+            let token = self.window.tokens.token(place);
+            *repeated = [vectors.scale(token, pointers[place % RING]).read_unaligned(); H];
+        }
+        lines
     }
 
     #[inline(always)]

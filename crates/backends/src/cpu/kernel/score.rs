@@ -3,7 +3,7 @@
 use vattention_core::step::{TANH, TANH_LIMIT};
 
 use super::rows::RowBlock;
-use super::{LANES, LEAST, SimdLine};
+use super::{LANES, LEAST, SimdLine, multiply_lines};
 use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
 /// Keys of a block, and the queries of a tile, `[H][key_chunks · CHUNK]`, of which the first `N`
@@ -20,6 +20,8 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
     /// Computes the logits of the block, `[rows][H]`; logits past its end are [`LEAST`].
     #[inline(always)]
     pub(crate) unsafe fn score<S: Simd, const H: usize>(&self, scores: &mut [SimdLine]) {
+        // The scales are loaded as lines after the products, when they have left the store buffer.
+        let scales = if E::SCALED { Some(self.block.key_scales::<H>()) } else { None };
         for (i, line) in scores.iter_mut().enumerate() {
             let mut sums = [S::splat(0.0); LANES];
             let first = i * (LANES / H);
@@ -31,12 +33,17 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
                 (2, false) => self.dots_in::<S, H, 2>(first, &mut sums),
                 (_, false) => self.dots_in::<S, H, 4>(first, &mut sums),
             }
-            let mut logits = S::sums(&sums);
+            S::store(line.0.as_mut_ptr(), S::sums(&sums));
+        }
+        if let Some(scales) = &scales {
+            multiply_lines::<S>(scores, scales);
+        }
+        for (i, line) in scores.iter_mut().enumerate() {
             // One branch for sixteen logits, each of which is a product of at least 32 elements.
             if let Some(cap) = self.soft_cap {
-                logits = cap_logits::<S>(logits, cap);
+                let logits = cap_logits::<S>(S::load(line.0.as_ptr()), cap);
+                S::store(line.0.as_mut_ptr(), logits);
             }
-            S::store(line.0.as_mut_ptr(), logits);
             let used = (self.block.len * H).saturating_sub(i * LANES).min(LANES);
             line.0[used..].fill(LEAST);
         }

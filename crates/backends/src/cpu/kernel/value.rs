@@ -1,7 +1,7 @@
 //! Weighted sums of values.
 
 use super::rows::{BLOCK_ROWS, KvRows, RowBlock};
-use super::{LANES, TileSums};
+use super::{LANES, TileSums, flat};
 use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
 /// Values of a block, and weights `[rows][H]`, of which the first `N` of each row are used. With
@@ -37,7 +37,8 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockValues<'_, '_, '_, 
         }
     }
 
-    /// Adds `C` chunks for all heads in one loop, or for two heads at a time if registers are few.
+    /// Adds `C` chunks for all heads in one loop. If registers are few, the loop is for half a
+    /// chunk, or for two heads at a time.
     #[inline(always)]
     unsafe fn add_heads<S: Simd, const H: usize, const C: usize>(
         &self,
@@ -46,6 +47,11 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockValues<'_, '_, '_, 
     ) {
         if S::WIDE || N <= 2 {
             return self.add_chunks::<S, H, C>(chunk, numerator);
+        }
+        if E::HALVES {
+            self.add_half::<S, H>(chunk * CHUNK, numerator);
+            self.add_half::<S, H>(chunk * CHUNK + LANES, numerator);
+            return;
         }
         let stride = self.block.rows().value_chunks() * CHUNK;
         let Self { block, weights } = *self;
@@ -56,6 +62,30 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockValues<'_, '_, '_, 
             BlockValues::<E, 1, false> { block, weights }.add_chunks::<S, H, C>(chunk, numerator);
         } else {
             BlockValues::<E, 2, false> { block, weights }.add_chunks::<S, H, C>(chunk, numerator);
+        }
+    }
+
+    /// Adds the half chunk at an offset for `N` heads. Sums stay in registers over the block.
+    #[inline(always)]
+    unsafe fn add_half<S: Simd, const H: usize>(&self, offset: usize, numerator: *mut f32) {
+        let Self { block, weights } = *self;
+        let stride = block.rows().value_chunks() * CHUNK;
+        let mut sums = [S::splat(0.0); N];
+        for (head, sum) in sums.iter_mut().enumerate() {
+            *sum = S::load(numerator.add(head * stride + offset));
+        }
+        for row in 0..block.len {
+            let value = block.value(row);
+            if AHEAD && offset.is_multiple_of(CHUNK) {
+                value.prefetch::<S>(offset);
+            }
+            let half = E::widen_half::<S>(value.here.add(offset));
+            for (head, sum) in sums.iter_mut().enumerate() {
+                *sum = S::fma(half, S::splat(*weights.add(row * H + head)), *sum);
+            }
+        }
+        for (head, sum) in sums.iter().enumerate() {
+            S::store(numerator.add(head * stride + offset), *sum);
         }
     }
 
@@ -128,6 +158,11 @@ pub(crate) unsafe fn norm_block<S: Simd, E: SimdElement>(
         } else {
             small_norm::<S, E>(rows, block.value(i).here)
         };
+    }
+    if E::SCALED {
+        for (norm, scale) in norms.iter_mut().zip(flat(&mut block.value_scales::<1>())) {
+            *norm *= *scale;
+        }
     }
 }
 

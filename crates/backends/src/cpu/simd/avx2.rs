@@ -95,6 +95,13 @@ impl Simd for Avx2 {
         ((even_low, even_high), (odd_low, odd_high))
     }
     #[inline(always)]
+    unsafe fn widen_i8(from: *const i8) -> Halves {
+        let half = |i: usize| {
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.add(i).cast())))
+        };
+        (half(0), half(HALF))
+    }
+    #[inline(always)]
     unsafe fn prefetch_near(_: *const u8) {
         // Arithmetic is the bottleneck here, and rows arrive from the second-level cache in time.
     }

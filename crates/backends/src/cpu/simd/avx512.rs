@@ -109,6 +109,10 @@ impl Simd for Avx512 {
         (_mm512_castsi512_ps(even), _mm512_castsi512_ps(odd))
     }
     #[inline(always)]
+    unsafe fn widen_i8(from: *const i8) -> __m512 {
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())))
+    }
+    #[inline(always)]
     unsafe fn prefetch_near(line: *const u8) {
         _mm_prefetch::<_MM_HINT_T0>(line.cast());
     }

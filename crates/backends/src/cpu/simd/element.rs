@@ -6,11 +6,36 @@ use super::{CHUNK, LANES, Simd, SimdLine};
 
 /// A number type of the cache that kernels can read.
 pub(crate) trait SimdElement: Copy + Default + Send + Sync + 'static {
+    /// Type of copies of values, which include the scales of their rows.
+    type Sample: SimdElement;
+
+    /// True if each row has a scale, by which its elements are to be multiplied.
+    const SCALED: bool = false;
+
+    /// True if [`widen_half`](Self::widen_half) exists, and widening takes so long that it should
+    /// happen only once for all query heads.
+    const HALVES: bool = false;
+
     /// Loads [`CHUNK`] elements of a row in the order of [`place`](Self::place).
     ///
     /// # Safety
     /// See [`Simd`]; `from` must point to [`CHUNK`] elements.
     unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F);
+
+    /// Loads half of a chunk, [`LANES`] elements, if that is one of the two vectors of
+    /// [`widen`](Self::widen).
+    ///
+    /// # Safety
+    /// See [`Simd`]; `from` must point to [`LANES`] elements.
+    unsafe fn widen_half<S: Simd>(_from: *const Self) -> S::F {
+        unreachable!("`HALVES` is false")
+    }
+
+    /// Copies [`CHUNK`] elements of a row with this scale to a sample.
+    ///
+    /// # Safety
+    /// See [`Simd`]; both pointers must point to [`CHUNK`] elements.
+    unsafe fn copy_chunk<S: Simd>(from: *const Self, scale: f32, to: *mut Self::Sample);
 
     /// Position in a chunk of the row of the element in lane `lane < CHUNK`.
     fn place(lane: usize) -> usize {
@@ -19,28 +44,73 @@ pub(crate) trait SimdElement: Copy + Default + Send + Sync + 'static {
 }
 
 impl SimdElement for f32 {
+    type Sample = Self;
+
     #[inline(always)]
     unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F) {
         S::widen_f32(from)
     }
+
+    #[inline(always)]
+    unsafe fn copy_chunk<S: Simd>(from: *const Self, _: f32, to: *mut Self) {
+        std::ptr::copy_nonoverlapping(from, to, CHUNK);
+    }
 }
 
 impl SimdElement for f16 {
+    type Sample = Self;
+
     #[inline(always)]
     unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F) {
         S::widen_f16(from)
     }
+
+    #[inline(always)]
+    unsafe fn copy_chunk<S: Simd>(from: *const Self, _: f32, to: *mut Self) {
+        std::ptr::copy_nonoverlapping(from, to, CHUNK);
+    }
 }
 
 impl SimdElement for bf16 {
+    type Sample = Self;
+
     #[inline(always)]
     unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F) {
         S::widen_bf16(from)
     }
 
+    #[inline(always)]
+    unsafe fn copy_chunk<S: Simd>(from: *const Self, _: f32, to: *mut Self) {
+        std::ptr::copy_nonoverlapping(from, to, CHUNK);
+    }
+
     /// Even positions come first: a shift and a mask widen the two numbers of each 32-bit word.
     fn place(lane: usize) -> usize {
         2 * (lane % LANES) + lane / LANES
+    }
+}
+
+impl SimdElement for i8 {
+    type Sample = f32;
+
+    const SCALED: bool = true;
+    const HALVES: bool = true;
+
+    #[inline(always)]
+    unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F) {
+        (S::widen_i8(from), S::widen_i8(from.add(LANES)))
+    }
+
+    #[inline(always)]
+    unsafe fn widen_half<S: Simd>(from: *const Self) -> S::F {
+        S::widen_i8(from)
+    }
+
+    #[inline(always)]
+    unsafe fn copy_chunk<S: Simd>(from: *const Self, scale: f32, to: *mut f32) {
+        let (low, high) = Self::widen::<S>(from);
+        S::store(to, S::mul(low, S::splat(scale)));
+        S::store(to.add(LANES), S::mul(high, S::splat(scale)));
     }
 }
 

@@ -66,6 +66,8 @@ pub(crate) trait Simd: Copy {
     unsafe fn widen_f16(from: *const f16) -> (Self::F, Self::F);
     /// Loads [`CHUNK`] brain floats: the even positions and the odd ones.
     unsafe fn widen_bf16(from: *const bf16) -> (Self::F, Self::F);
+    /// Loads [`LANES`] 8-bit integers.
+    unsafe fn widen_i8(from: *const i8) -> Self::F;
     /// Prefetches a cache line into the first-level cache.
     unsafe fn prefetch_near(line: *const u8);
     /// Prefetches a cache line into the second-level cache, which keeps more requests in flight

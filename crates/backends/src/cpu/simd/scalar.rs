@@ -89,6 +89,10 @@ impl Simd for Scalar {
         (std::array::from_fn(|i| element(2 * i)), std::array::from_fn(|i| element(2 * i + 1)))
     }
     #[inline(always)]
+    unsafe fn widen_i8(from: *const i8) -> Lanes {
+        std::array::from_fn(|i| f32::from(*from.add(i)))
+    }
+    #[inline(always)]
     unsafe fn prefetch_near(_: *const u8) {}
     #[inline(always)]
     unsafe fn prefetch_far(_: *const u8) {}

@@ -4,6 +4,8 @@ use std::num::NonZeroUsize;
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
+use super::q8::SCALE_BYTES;
+
 /// Memory of rows, by number type.
 #[derive(Clone, Copy, Debug)]
 pub enum StoredRows<'a> {
@@ -13,6 +15,35 @@ pub enum StoredRows<'a> {
     F16(Blocks<'a, f16>),
     /// 2 bytes per number, 8 bits of precision.
     Bf16(Blocks<'a, bf16>),
+    /// 1 byte per number, and a scale per row.
+    Q8(Blocks<'a, i8>, RowScales<'a>),
+}
+
+/// Scales of rows of 8-bit integers.
+#[derive(Clone, Copy, Debug)]
+pub enum RowScales<'a> {
+    /// There are no scales: elements are the integers.
+    Unscaled,
+    /// A scale per row.
+    Slice(&'a [f32]),
+    /// The scale of a row is an f32 of the machine's byte order at this byte of the stored row.
+    InRow(usize),
+}
+
+impl RowScales<'_> {
+    /// Scale of a row.
+    #[inline(always)]
+    pub(super) fn scale(self, layout: &BlockLayout, rows: Blocks<'_, i8>, token: usize) -> f32 {
+        match self {
+            Self::Unscaled => 1.0,
+            Self::Slice(scales) => scales[token],
+            Self::InRow(place) => {
+                let row = BlockLayout { column: 0, ..*layout }.rest_of_block(rows, token).0;
+                let bytes: [i8; SCALE_BYTES] = std::array::from_fn(|i| row[place + i]);
+                f32::from_ne_bytes(bytes.map(i8::cast_unsigned))
+            }
+        }
+    }
 }
 
 /// Memory of rows, by its division into blocks.
@@ -63,7 +94,7 @@ pub struct BlockLayout {
     pub per_block: NonZeroUsize,
 }
 
-/// A number type that a cache may store: `f32`, `f16` or `bf16`.
+/// A number type that a cache may store: `f32`, `f16`, `bf16`, or `i8` with a scale per row.
 pub trait Element: Copy + sealed::Sealed {
     /// Converts to f32, by operations that vector units have.
     #[doc(hidden)]
@@ -83,6 +114,7 @@ mod sealed {
     impl Sealed for f32 {}
     impl Sealed for f16 {}
     impl Sealed for bf16 {}
+    impl Sealed for i8 {}
 }
 
 impl Element for f32 {
@@ -125,6 +157,22 @@ impl Element for bf16 {
     }
     fn rows(blocks: Blocks<'_, Self>) -> StoredRows<'_> {
         StoredRows::Bf16(blocks)
+    }
+}
+
+impl Element for i8 {
+    /// Returns the integer, without the scale of its row.
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        f32::from(self)
+    }
+    fn widen(from: &[Self], into: &mut [f32]) {
+        for (from, into) in from.iter().zip(into) {
+            *into = from.wide();
+        }
+    }
+    fn rows(blocks: Blocks<'_, Self>) -> StoredRows<'_> {
+        StoredRows::Q8(blocks, RowScales::Unscaled)
     }
 }
 

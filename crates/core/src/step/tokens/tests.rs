@@ -13,15 +13,27 @@ fn frame_with_nan(rows: &[f32], dim: usize, before: usize, left: usize) -> Vec<f
 
 /// Puts pages of `size` numbers into a pool, the last page first, with gaps up to `stride`, and
 /// returns the pool and its block table.
-fn build_pool(numbers: &[bf16], size: usize, stride: usize) -> (Vec<bf16>, Vec<u32>) {
+fn build_pool<T: Copy>(numbers: &[T], size: usize, stride: usize, gap: T) -> (Vec<T>, Vec<u32>) {
     let (mut pool, mut table) = (Vec::new(), Vec::new());
     for page in numbers.chunks(size).rev() {
         table.push(table.len() as u32);
         pool.extend_from_slice(page);
-        pool.resize(table.len() * stride, bf16::NAN);
+        pool.resize(table.len() * stride, gap);
     }
     table.reverse();
     (pool, table)
+}
+
+/// Rows of integers for [`frame_with_nan`], each with its scale behind it, and the scales.
+fn to_integers(framed: &[f32], stride: usize) -> (Vec<i8>, Vec<f32>) {
+    let (mut all, mut scales) = (Vec::new(), Vec::new());
+    for (i, row) in framed.chunks(stride).enumerate() {
+        let scale = [0.5_f32, 0.25, 1.0][i % 3];
+        all.extend(row.iter().map(|&x| if x.is_nan() { i8::MAX } else { (x / scale) as i8 }));
+        all.extend(scale.to_ne_bytes().map(u8::cast_signed));
+        scales.push(scale);
+    }
+    (all, scales)
 }
 
 /// Block tables come from a scheduler, so a wrong one is an error and not a panic.
@@ -73,17 +85,40 @@ proptest! {
         let brain_blocks: Vec<&[bf16]> = brain.chunks(per_block * stride).collect();
         let (all, columns) = (before + len, left..left + dim);
         let page = PageLayout { rows: per_block, stride: per_block * stride + 3 };
-        let (pool, table) = build_pool(&brain, per_block * stride, page.stride);
+        let (pool, table) = build_pool(&brain, per_block * stride, page.stride, bf16::NAN);
         let paged = Tokens::paged(&pool, &table, page, all, stride).unwrap();
+        let ((integers, scales), place) = (to_integers(&wide, stride), stride);
+        let stride = stride + SCALE_BYTES;
+        let integer_blocks: Vec<&[i8]> = integers.chunks(per_block * stride).collect();
+        let page = PageLayout { rows: per_block, stride: per_block * stride + 5 };
+        let (integer_pool, integer_table) =
+            build_pool(&integers, per_block * stride, page.stride, i8::MIN);
+        let paged_integers =
+            Tokens::paged(&integer_pool, &integer_table, page, all, stride).unwrap();
         let views = [
             Tokens::new(&rows, len, dim),
-            Tokens::strided(&wide[left.min(wide.len())..], all, dim, stride).range(before..all),
-            Tokens::new(&brain, all, stride).range(before..all).columns(columns.clone()),
+            Tokens::strided(&wide[left.min(wide.len())..], all, dim, place).range(before..all),
+            Tokens::new(&brain, all, place).range(before..all).columns(columns.clone()),
             Tokens::blocks(&half_blocks, per_block, len, dim),
             paged.columns(columns.clone()).range(before..all),
-            Tokens::blocks(&brain_blocks, per_block, all, stride)
-                .columns(columns)
+            Tokens::blocks(&brain_blocks, per_block, all, place)
+                .columns(columns.clone())
                 .range(before..all),
+            Tokens::strided(&integers, all, place, stride)
+                .with_scales(&scales)
+                .unwrap()
+                .range(before..all)
+                .columns(columns.clone()),
+            Tokens::new(&integers, all, stride)
+                .columns(columns.clone())
+                .range(before..all)
+                .with_scales(&scales[before..])
+                .unwrap(),
+            Tokens::blocks(&integer_blocks, per_block, all, stride)
+                .range(before..all)
+                .columns(columns.clone())
+                .with_scales_in_rows(place),
+            paged_integers.with_scales_in_rows(place).columns(columns).range(before..all),
         ];
         for tokens in views {
             prop_assert_eq!((tokens.len(), tokens.dim()), (len, dim));
@@ -130,10 +165,14 @@ fn dots_equal_single_dot_products() {
         let rows: Vec<f32> = (dim..dim * 51).map(real).collect();
         let half: Vec<f16> = rows.iter().map(|&x| f16::from_f32(x)).collect();
         let brain: Vec<bf16> = rows.iter().map(|&x| bf16::from_f32(x)).collect();
+        let mut integers = vec![0; rows.len()];
+        let pairs = rows.chunks(dim).zip(integers.chunks_mut(dim));
+        let scales: Vec<f32> = pairs.map(|(row, integers)| round_row(row, integers)).collect();
         let all = [
             Tokens::new(&rows, 50, dim),
             Tokens::new(&half, 50, dim),
             Tokens::new(&brain, 50, dim),
+            Tokens::new(&integers, 50, dim).with_scales(&scales).unwrap(),
         ];
         for tokens in all {
             let some = [3, 49, 3, 10];
@@ -150,6 +189,32 @@ fn dots_equal_single_dot_products() {
             }
         }
     }
+}
+
+/// Scales come from an engine, so wrong ones are errors that name them.
+#[test]
+fn missing_and_invalid_scales_are_refused() {
+    let (integers, floats) = ([1_i8; 12], [1.0_f32; 12]);
+    let rows = Tokens::new(&integers, 3, 4);
+    let message = |scaled: Result<Tokens<'_>>| scaled.unwrap_err().to_string();
+    for (message, part) in [
+        (message(rows.with_scales(&[1.0; 2])), "scales: expected 3, one per row"),
+        (message(rows.with_scales(&[1.0, f32::NAN, 1.0])), "scales[1]"),
+        (message(rows.with_scales(&[1.0, 1.0, f32::INFINITY])), "scales[2]"),
+        (message(rows.with_scales(&[-1.0, 1.0, 1.0])), "scales[0]"),
+        (message(Tokens::new(&floats, 3, 4).with_scales(&[1.0; 3])), "none for rows of floats"),
+        (rows.check_scales("keys").unwrap_err().to_string(), "scales of the keys"),
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    rows.with_scales(&[0.0, 1.0, 2.0]).unwrap().check_scales("keys").unwrap();
+    Tokens::new(&floats, 3, 4).check_scales("keys").unwrap();
+}
+
+#[test]
+#[should_panic(expected = "a scale at byte 1 of 4")]
+fn scales_beyond_a_row_are_refused() {
+    let _ = Tokens::new(&[0_i8; 8], 2, 4).with_scales_in_rows(1);
 }
 
 #[test]

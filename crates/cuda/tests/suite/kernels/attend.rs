@@ -219,6 +219,10 @@ fn sizes_that_do_not_fit_are_refused() {
         refused(layout.map(drop), "expected 1 to 256 on CUDA");
     }
     refused(
+        RowLayout::new(Storage::Q8, 64, 64, 4).map(drop),
+        "storage: expected f32, f16 or bf16 on CUDA",
+    );
+    refused(
         RowLayout::new(Storage::F16, 64, 64, 31).map(drop),
         "rows in a page: expected at most 2^30",
     );

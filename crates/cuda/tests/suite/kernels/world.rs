@@ -200,6 +200,7 @@ fn round(x: f32, storage: Storage) -> f32 {
         Storage::F32 => x,
         Storage::F16 => f16::from_f32(x).to_f32(),
         Storage::Bf16 => bf16::from_f32(x).to_f32(),
+        Storage::Q8 => unreachable!("the kernels read floats"),
     }
 }
 
@@ -208,6 +209,7 @@ fn store(x: f32, storage: Storage, bytes: &mut Vec<u8>) {
         Storage::F32 => bytes.extend(x.to_le_bytes()),
         Storage::F16 => bytes.extend(f16::from_f32(x).to_le_bytes()),
         Storage::Bf16 => bytes.extend(bf16::from_f32(x).to_le_bytes()),
+        Storage::Q8 => unreachable!("the kernels read floats"),
     }
 }
 

@@ -49,8 +49,8 @@ impl SavedSession {
 
     /// Refuses a prompt that does not begin with the tokens of the saved session. A longer prompt
     /// is also refused if its results would differ from those of a prefill of the whole prompt: if
-    /// keys and values are stored in 16 bits, if the session has made steps, or if its prefill was
-    /// not dense.
+    /// keys and values are stored in 16 or 8 bits, if the session has made steps, or if its prefill
+    /// was not dense.
     ///
     /// # Errors
     /// [`Error::SavedSession`](crate::Error::SavedSession) with the first different position, or

@@ -4,7 +4,7 @@ use safetensors::Dtype;
 use serde::{Deserialize, Serialize};
 use vattention_core::Storage;
 
-use super::numbers::storage_dtype;
+use super::numbers::{storage_dtype, stored_dim};
 use crate::Config;
 
 /// Name of the format, without its version.
@@ -108,7 +108,8 @@ impl SavedHeader {
     ) -> [TensorLayout; 2] {
         let (shape, dtype) = (config.shape, storage_dtype(storage));
         [("keys", shape.head_dim), ("values", shape.value_dim)].map(|(name, dim)| {
-            let shape = [shape.kv_heads, self.tokens - self.first_row(layer, config), dim];
+            let tokens = self.tokens - self.first_row(layer, config);
+            let shape = [shape.kv_heads, tokens, stored_dim(dim, storage)];
             TensorLayout::new(format!("layers.{layer}.{name}"), dtype, &shape)
         })
     }

@@ -7,7 +7,7 @@ use vattention_core::engine::{AttentionState, ObservedPrompt};
 use vattention_core::{Attention, Storage, TokenClass};
 
 use super::header::{LOGITS, TensorLayout, first_sizes_tensor};
-use super::numbers::from_bytes;
+use super::numbers::{from_bytes, stored_dim};
 use super::{SavedSession, SessionOrigin};
 use crate::prefill::reads::causal_pairs;
 use crate::prefill::{EarlierPrompt, LayerPrompt};
@@ -60,8 +60,8 @@ impl Session<'_> {
     /// [`Error::Input`] if this session is not empty. [`Error::SavedSession`] with the reason if
     /// the saved session has another model, another number type of keys and values, or another
     /// prefill, or if it has made steps with another pipeline; the session is then unchanged.
-    /// Numbers in f32 are rounded for a session in 16 bits, as if it had read the prompt itself,
-    /// unless the saved session has made steps. If a layer fails, the session is lost.
+    /// Numbers in f32 are rounded for a session in 16 or 8 bits, as if it had read the prompt
+    /// itself, unless the saved session has made steps. If a layer fails, the session is lost.
     pub fn restore(
         &mut self,
         saved: &mut SavedSession,
@@ -70,9 +70,9 @@ impl Session<'_> {
         self.check_can_begin()?;
         saved.check_origin(origin, self.storage, &self.prefill_options)?;
         self.model.check_prompt(saved.tokens())?;
-        let logits =
-            TensorLayout::new(LOGITS, safetensors::Dtype::F32, &[self.model.config().vocab_size]);
-        let logits = from_bytes(&saved.read(&logits)?, Storage::F32);
+        let vocabulary = self.model.config().vocab_size;
+        let logits = TensorLayout::new(LOGITS, safetensors::Dtype::F32, &[vocabulary]);
+        let logits = from_bytes(&saved.read(&logits)?, vocabulary, Storage::F32);
         self.grow(saved.tokens().len(), |session| {
             let classes = session.classify(saved.tokens());
             for (layer, attention) in session.layers.iter_mut().enumerate() {
@@ -134,8 +134,9 @@ impl SavedSession {
     }
 
     fn read_numbers(&mut self, layout: &TensorLayout, storage: Storage) -> Result<Array3<f32>> {
-        let numbers = from_bytes(&self.read(layout)?, storage);
-        let [heads, rows, dim] = layout.shape[..] else { unreachable!("tensors of rows") };
+        let [heads, rows, stored] = layout.shape[..] else { unreachable!("tensors of rows") };
+        let dim = stored - stored_dim(0, storage);
+        let numbers = from_bytes(&self.read(layout)?, dim, storage);
         Array3::from_shape_vec((heads, rows, dim), numbers)
             .map_err(|error| self.refuse(&format!("`{}`: {error}", layout.name)))
     }

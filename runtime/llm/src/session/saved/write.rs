@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use sha2::{Digest, Sha256};
-use vattention_core::Storage;
 use vattention_core::engine::AttentionState;
+use vattention_core::{Shape, Storage};
 
 use super::header::{DIGEST, DIGEST_BYTES, FORMAT, PromptEnd, SavedHeader, TensorLayout};
 use super::numbers::to_bytes;
@@ -45,6 +45,7 @@ impl Session<'_> {
         self.check_not_lost()?;
         self.check_content(content)?;
         let config = self.model.config();
+        let Shape { head_dim, value_dim, .. } = config.shape;
         // Sliding layers do not observe prompts.
         let full = (0..config.layers).find(|layer| config.window(*layer).is_none());
         let header = self.header(origin, content, &self.layer_state(full.unwrap_or(0))?);
@@ -52,16 +53,16 @@ impl Session<'_> {
         let mut write = |bytes: &[u8]| out.write_all(bytes).map_err(Error::Write);
         write(&encode_header(&header, &header.tensors(config, self.storage))?)?;
         write(&content.tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<_>>())?;
-        write(&to_bytes(content.logits, Storage::F32))?;
+        write(&to_bytes(content.logits, config.vocab_size, Storage::F32))?;
         for (layer, attention) in self.layers.iter().enumerate() {
             let failed = |source| Error::Attention { layer, source };
             let first = header.first_row(layer, config);
             let rows = attention.read_rows(first..self.len).map_err(failed)?;
-            write(&to_bytes(&rows.keys, self.storage))?;
-            write(&to_bytes(&rows.values, self.storage))?;
+            write(&to_bytes(&rows.keys, head_dim, self.storage))?;
+            write(&to_bytes(&rows.values, value_dim, self.storage))?;
             let state = self.layer_state(layer)?;
             for prompt in &state.prompts {
-                write(&to_bytes(&prompt.queries, Storage::F32))?;
+                write(&to_bytes(&prompt.queries, head_dim, Storage::F32))?;
             }
             let sizes = state.first_sizes.iter().flat_map(|sizes| sizes.to_le_bytes());
             write(&sizes.collect::<Vec<_>>())?;
