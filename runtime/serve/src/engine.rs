@@ -118,6 +118,9 @@ pub enum JobError {
     /// The model refuses the job's input, such as a token or a parameter.
     #[error("{0}")]
     Input(String),
+    /// The grammar is invalid or not supported, or no token of the vocabulary continues the text.
+    #[error("{0}")]
+    Grammar(String),
     /// The engine failed, for example because it panicked.
     #[error("{0}")]
     Internal(String),

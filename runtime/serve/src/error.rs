@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::engine::{JobError, SubmitError};
+use crate::structure::RESPONSE_FORMAT;
 
 /// Error that a client receives instead of an answer.
 #[derive(Clone, Debug)]
@@ -157,6 +158,7 @@ impl From<JobError> for ApiError {
     fn from(error: JobError) -> Self {
         match error {
             JobError::Input(reason) => Self::malformed(reason),
+            JobError::Grammar(reason) => Self::parameter(RESPONSE_FORMAT, reason),
             JobError::Internal(reason) => Self::internal(reason),
             JobError::ShuttingDown => Self::shutting_down(),
         }

@@ -296,6 +296,9 @@ impl RefusedJob {
 /// of the server.
 pub(super) fn job_error(error: vattention_llm::Error) -> JobError {
     match error {
+        vattention_llm::Error::Input { what: "json_schema" | "json_object", reason } => {
+            JobError::Grammar(reason)
+        }
         vattention_llm::Error::Input { .. } => JobError::Input(error.to_string()),
         other => JobError::Internal(other.to_string()),
     }

@@ -68,6 +68,18 @@ async fn errors_have_a_status_a_parameter_and_a_code() {
 }
 
 #[tokio::test]
+async fn a_schema_that_cannot_be_compiled_is_an_error_of_its_parameter() {
+    let server = TestServer::new();
+    let schema = json!({"name": "n", "schema": {"type": "novel"}});
+    let format = json!({"type": "json_schema", "json_schema": schema});
+    for (path, body) in [(COMPLETIONS, completion()), (CHAT, chat())] {
+        let body = with(&body, json!({"response_format": format}));
+        let reply = server.post(path, &body).await;
+        assert_eq!(describe(&reply), (400, json!("response_format"), Value::Null));
+    }
+}
+
+#[tokio::test]
 async fn fields_that_must_exist_are_named() {
     let server = TestServer::new();
     for (path, body, name) in [
