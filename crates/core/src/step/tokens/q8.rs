@@ -30,7 +30,8 @@ pub fn round_row(row: &[f32], integers: &mut [i8]) -> f32 {
     // Magnitudes are in the order of their bits, and integers are compared faster.
     let magnitude = |x: &f32| x.to_bits() & (u32::MAX >> 1);
     let largest = f32::from_bits(row.iter().map(magnitude).fold(0, u32::max));
-    // Rounding down keeps all elements of the stored row within the range of the given one.
+    // Rounding down keeps the elements of the stored row within the range of the given one, unless
+    // the scale is the least.
     let scale = f32::from_bits((largest / LARGEST).max(LEAST_SCALE).to_bits() & !ZERO_BITS);
     for (x, integer) in row.iter().zip(integers) {
         let rounded = (x / scale + ROUNDER).to_bits();
@@ -61,8 +62,9 @@ mod tests {
             failure_persistence: None,
             ..ProptestConfig::default()
         })]
-        /// Errors are within the bound, products are exact, magnitudes do not grow, and stored rows
-        /// are stored again without a change.
+        /// Errors are within the bound, products are exact, and stored rows are stored again without
+        /// a change. Magnitudes do not grow, except those that round to a multiple of the least
+        /// scale.
         #[test]
         fn rows_are_rounded_once(
             row in prop::collection::vec(-1.0_f32..1.0, 0..70),
@@ -71,7 +73,7 @@ mod tests {
             let row: Vec<f32> = row.iter().map(|x| x * (exponent as f32).exp2()).collect();
             let largest = |row: &[f32]| row.iter().fold(0.0_f32, |a, b| a.max(b.abs()));
             let (rounded, scale) = stored(&row);
-            prop_assert!(largest(&rounded) <= largest(&row));
+            prop_assert!(scale == LEAST_SCALE || largest(&rounded) <= largest(&row));
             for (x, got) in row.iter().zip(&rounded) {
                 let error = (f64::from(*x) - f64::from(*got)).abs();
                 prop_assert!(error <= f64::from(largest_error(scale)), "{x:e}, not {got:e}");
