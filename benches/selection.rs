@@ -7,9 +7,7 @@ use vattention::index::LabelBits;
 use vattention::selectors::{Bits, Codes, Quest};
 use vattention::{
     Shape, Size,
-    plugin::{
-        NewTokens, Order, Picks, Score, SelectorConfig, Site, SoftmaxForm, Step, Stream, Tokens,
-    },
+    plugin::{NewTokens, Order, Picks, Score, SelectorConfig, Site, Step, Stream, Tokens},
 };
 
 const TOKENS: [usize; 2] = [32_768, 131_072];
@@ -65,15 +63,7 @@ fn quest<const BITS: u64>(bencher: Bencher<'_, '_>, n: usize) {
     let keys = Tokens::new(&keys, n, 128);
     selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
     let queries: Vec<f32> = (0..4 * 128).map(|i| number(i + 7)).collect();
-    let step = Step {
-        site: &site,
-        queries: &queries,
-        keys,
-        values: keys,
-        visible: n,
-        step: 0,
-        form: SoftmaxForm::default(),
-    };
+    let step = Step::new(&site, &queries, keys, keys);
     bencher
         .with_inputs(|| ends(n))
         .bench_refs(|picks| black_box(&selector).select(&step.row(1), picks));

@@ -18,7 +18,7 @@ use vattention::config::Loader;
 use vattention::ndarray::{Array1, Array3, ArrayView2, Axis, s};
 use vattention::{
     Backend, FallBack, Options, PipelineConfig, RowReport, Shape, Storage,
-    engine::{NewTokens, PageLayout, Pipeline, Reading, Site, Softmax, SoftmaxForm, Step, Tokens},
+    engine::{NewTokens, PageLayout, Pipeline, Reading, Site, Softmax, Step, Tokens},
 };
 
 const SHAPE: Shape = Shape { query_heads: 8, kv_heads: 2, head_dim: 64, value_dim: 64 };
@@ -201,18 +201,7 @@ impl Engine {
             let (keys, values) = cache.views(&self.pool)?;
             let scaled: Vec<f32> = queries.iter().map(|q| q * SHAPE.default_scale()).collect();
             let (site, visible) = (pipeline.site(), cache.len);
-            call(
-                pipeline,
-                &Step {
-                    site,
-                    queries: &scaled,
-                    keys,
-                    values,
-                    visible,
-                    step,
-                    form: SoftmaxForm::default(),
-                },
-            )?;
+            call(pipeline, &Step { visible, step, ..Step::new(site, &scaled, keys, values) })?;
         }
         Ok(())
     }

@@ -12,12 +12,12 @@ to queries and keys; docs/guide.md describes the format. The trace replays decod
 --queries tokens of the text count as decoded, and each sees the tokens up to its own. The
 --prompt-queries tokens before them are the end of the prompt.
 
-The model must use the attention interface of `transformers`, as Llama, Mistral, Qwen, Gemma, Phi
-and most others do. Layers with a sliding window or chunks shorter than the text are skipped with a
-note. Models that cap their logits, add a bias to them, or attend to sinks that are not tokens are
-refused; `vattention.transformers.capture` supports caps and sinks. The model computes in f32 on a
-CPU, in its own type on a GPU. For each layer, attention from the captured tensors is compared with
-the model's, and the effect of rounding to the type of the file is printed.
+The model must use the attention interface of `transformers`, as Llama, Mistral, Qwen, Gemma,
+gpt-oss, Phi and most others do. Layers with a sliding window or chunks shorter than the text are
+skipped with a note. Soft caps of logits (Gemma 2) and learned sinks (gpt-oss) are written to the
+trace. Models that add a bias to their logits are refused. The model computes in f32 on a CPU, in
+its own type on a GPU. For each layer, attention from the captured tensors is compared with the
+model's, and the effect of rounding to the type of the file is printed.
 
 Exit codes: 0 success, 1 the comparison failed (nothing is written), 2 invalid input, 130
 interrupted (nothing is written).
@@ -30,7 +30,7 @@ import os
 import re
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 # The argument is a folder; a mistyped one must not start a download.
@@ -57,11 +57,9 @@ TOLERANCE = {
     torch.float32: 1e-4,
 }
 NAME = "capture"
-UNSUPPORTED = {
-    "softcap": "caps its logits",
-    "s_aux": "attends to sinks that are not tokens",
-    "position_bias": "adds a bias to its logits",
-}
+UNSUPPORTED = {"position_bias": "adds a bias to its logits"}
+QUERIES_TOGETHER = 256
+"""Number of queries whose logits are in memory together, in layers with soft caps or sinks."""
 
 
 class InputError(Exception):
@@ -84,6 +82,8 @@ class Captured:
     keys: torch.Tensor  # [kv_heads, tokens, head_dim]
     values: torch.Tensor  # [kv_heads, tokens, value_dim]
     scale: float
+    soft_cap: float | None = None
+    sinks: torch.Tensor | None = None  # [query_heads]
 
     def convert(self, dtype):
         """Returns the tensors rounded to the type of the file."""
@@ -96,7 +96,7 @@ class Captured:
                     f"{part} have numbers that the file's type cannot hold: "
                     "expected --dtype bf16 or f32"
                 )
-        return Captured(scale=self.scale, **parts)
+        return replace(self, **parts)
 
     def attend(self):
         """Returns exact attention in f64, `[query_heads, queries, value_dim]`."""
@@ -107,11 +107,49 @@ class Captured:
         outputs = []
         for head, queries in enumerate(self.queries.double()):
             logits = self.scale * queries @ self.keys[head // group].double().T
-            outputs.append(
-                logits.masked_fill(hidden, -math.inf).softmax(-1)
-                @ self.values[head // group].double()
-            )
+            sink = None if self.sinks is None else self.sinks[head].double()
+            weights = softmax(logits, hidden, self.soft_cap, sink)
+            outputs.append(weights @ self.values[head // group].double())
         return torch.stack(outputs)
+
+
+def softmax(logits, hidden, soft_cap, sinks):
+    """Returns the weights of scaled logits `[..., queries, tokens]`.
+
+    Logits are capped, and hidden tokens have no weight. A sink adds its exponential to the
+    denominators; `sinks` is None or has one for each item of the first dimensions of the logits.
+    """
+    if soft_cap is not None:
+        logits = soft_cap * torch.tanh(logits / soft_cap)
+    logits = logits.masked_fill(hidden, -math.inf)
+    if sinks is None:
+        return logits.softmax(-1)
+    sinks = sinks[..., None, None].expand(*logits.shape[:-1], 1).to(logits.dtype)
+    return torch.cat([logits, sinks], -1).softmax(-1)[..., :-1]
+
+
+def attend(query, key, value, mask, options):
+    """Computes attention with a soft cap or sinks, which torch's fused attention does not have.
+
+    The shapes of arguments and result are those of the attention interface of `transformers`.
+    """
+    group = query.shape[1] // key.shape[1]
+    keys, values = (part.repeat_interleave(group, 1).float() for part in (key, value))
+    scale = options.get("scaling") or query.shape[-1] ** -0.5
+    positions = torch.arange(key.shape[2], device=key.device)
+    outputs = []
+    for first in range(0, query.shape[2], QUERIES_TOGETHER):
+        queries = query[:, :, first : first + QUERIES_TOGETHER]
+        rows = slice(first, first + queries.shape[2])
+        if mask is None:
+            hidden = positions > positions[rows, None]
+        else:
+            seen = mask[:, :, rows, : key.shape[2]]
+            hidden = ~seen if seen.dtype == torch.bool else seen != 0
+        logits = scale * queries.float() @ keys.transpose(2, 3)
+        weights = softmax(logits, hidden, options.get("softcap"), options.get("s_aux"))
+        outputs.append((weights @ values).to(query.dtype))
+    return torch.cat(outputs, 2).transpose(1, 2).contiguous()
 
 
 class Recorder:
@@ -127,12 +165,16 @@ class Recorder:
     def __call__(self, module, query, key, value, attention_mask, **options):
         layer = getattr(module, "layer_idx", None)
         refuse_unsupported(layer, module, query, key, options)
-        outputs, weights = sdpa_attention_forward(
-            module, query, key, value, attention_mask, **options
-        )
+        weights = None
+        if options.get("softcap") is None and options.get("s_aux") is None:
+            outputs, weights = sdpa_attention_forward(
+                module, query, key, value, attention_mask, **options
+            )
+        else:
+            outputs = attend(query, key, value, attention_mask, options)
         if self.layers is None or layer in self.layers:
             if is_causal(attention_mask, query.shape[2], self.queries + self.prompt):
-                self.store(layer, query, key, value, options.get("scaling"), outputs)
+                self.store(layer, query, key, value, options, outputs)
             else:
                 window = options.get("sliding_window")
                 self.skipped[layer] = (
@@ -142,8 +184,9 @@ class Recorder:
                 )
         return outputs, weights
 
-    def store(self, layer, query, key, value, scale, outputs):
+    def store(self, layer, query, key, value, options, outputs):
         decoded = query.shape[2] - self.queries
+        scale, sinks = options.get("scaling"), options.get("s_aux")
         copy = lambda tensor: tensor[0].cpu().contiguous()
         captured = Captured(
             queries=copy(query[:, :, decoded:]),
@@ -151,6 +194,8 @@ class Recorder:
             keys=copy(key),
             values=copy(value),
             scale=query.shape[-1] ** -0.5 if scale is None else float(scale),
+            soft_cap=options.get("softcap"),
+            sinks=None if sinks is None else sinks.detach().float().cpu(),
         )
         stored, exact = captured.convert(self.dtype), captured.attend()
         difference = distance(outputs[0, decoded:].transpose(0, 1).cpu(), exact)
@@ -281,6 +326,10 @@ def tensors_of(captured):
         if layer.prompt.shape[1]:
             parts["prompt"] = layer.prompt
             parts["prompt_tokens"] = torch.tensor([tokens - count])
+        if layer.soft_cap is not None:
+            parts["soft_cap"] = torch.tensor([layer.soft_cap], dtype=torch.float32)
+        if layer.sinks is not None:
+            parts["sink_logits"] = layer.sinks
         tensors |= {f"layers.{number}.{part}": tensor for part, tensor in parts.items()}
     return tensors
 

@@ -30,15 +30,20 @@ try:
     from transformers import (
         AutoConfig,
         AutoModelForCausalLM,
+        AutoModelForImageTextToText,
         Ernie4_5Config,
         Exaone4Config,
         Gemma2Config,
+        Gemma3Config,
         Gemma3TextConfig,
         Glm4Config,
+        GlmConfig,
         GptOssConfig,
         GraniteConfig,
+        Llama4TextConfig,
         LlamaConfig,
         Ministral3Config,
+        Mistral3Config,
         MistralConfig,
         MixtralConfig,
         Olmo2Config,
@@ -113,6 +118,14 @@ GPT_OSS = TINY | dict(
     rope_parameters=TINY_YARN | dict(beta_fast=4.0, beta_slow=1.0, truncate=False),
 )
 
+VISION = dict(
+    hidden_size=8,
+    intermediate_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=1,
+    image_size=16,
+)
+"""Dimensions of the vision tower of multimodal models, which is not read."""
 
 
 def without(numbers, key):
@@ -223,6 +236,67 @@ LONG = {
         False,
         None,
     ),
+    "gemma3-multimodal": (
+        lambda: Gemma3Config(
+            text_config=TINY
+            | dict(
+                num_hidden_layers=3,
+                sliding_window=12,
+                layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                query_pre_attn_scalar=20,
+            ),
+            vision_config=VISION | dict(patch_size=4),
+            mm_tokens_per_image=4,
+            eos_token_id=END,
+        ),
+        torch.bfloat16,
+        False,
+        None,
+    ),
+    "mistral3-multimodal": (
+        lambda: Mistral3Config(
+            text_config=TINY
+            | dict(model_type="mistral", num_hidden_layers=3, sliding_window=16),
+            vision_config=VISION | dict(model_type="pixtral", patch_size=4, head_dim=8),
+            eos_token_id=END,
+        ),
+        torch.bfloat16,
+        False,
+        None,
+    ),
+    "llama4": (
+        lambda: Llama4TextConfig(
+            **TINY | dict(intermediate_size=24, num_hidden_layers=5, num_attention_heads=2,
+                          num_key_value_heads=1),
+            intermediate_size_mlp=40,
+            num_local_experts=3,
+            interleave_moe_layer_step=2,
+            attention_chunk_size=16,
+            floor_scale=24,
+            attn_scale=0.3,
+            rope_parameters=LLAMA3 | dict(original_max_position_embeddings=32),
+        ),
+        torch.bfloat16,
+        False,
+        None,
+    ),
+    "llama4-unnormalised": (
+        lambda: Llama4TextConfig(
+            **TINY | dict(intermediate_size=24, num_hidden_layers=3, num_attention_heads=2),
+            intermediate_size_mlp=40,
+            num_local_experts=2,
+            num_experts_per_tok=2,
+            moe_layers=[0],
+            no_rope_layers=[1, 0, 1],
+            attention_chunk_size=24,
+            attn_temperature_tuning=False,
+            use_qk_norm=False,
+            attention_bias=True,
+        ),
+        torch.bfloat16,
+        False,
+        None,
+    ),
     "gpt-oss": (lambda: GptOssConfig(**GPT_OSS), torch.bfloat16, False, None),
     "gpt-oss-mxfp4": (
         lambda: GptOssConfig(**GPT_OSS | dict(hidden_size=64)),
@@ -302,6 +376,12 @@ LONG = {
         True,
         None,
     ),
+    "glm": (
+        lambda: GlmConfig(**TINY, attention_bias=True, rope_parameters=HALF_ROTARY),
+        torch.bfloat16,
+        False,
+        None,
+    ),
     "glm4": (
         lambda: Glm4Config(**TINY, rope_parameters=HALF_ROTARY), torch.bfloat16, False, None
     ),
@@ -319,12 +399,13 @@ CASES |= LONG
 
 def initialise(model, dtype, generator):
     """Fills a model with random numbers, large enough for sharp attention and visible biases."""
-    gemma = model.config.model_type.startswith("gemma")
-    scale = getattr(model.model.embed_tokens, "scalar_embed_scale", None)
+    kind = model.config.model_type
+    gemma = kind.startswith("gemma")
+    scale = getattr(model.get_input_embeddings(), "scalar_embed_scale", None)
     scale = scale or getattr(model.config, "embedding_multiplier", 1.0)
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
-        if gemma and name == "model.norm.weight":
+        if gemma and name.endswith("model.norm.weight"):
             # Large, because embeddings are small.
             value = 4 + 0.2 * noise
         elif "norm" in name:
@@ -338,8 +419,8 @@ def initialise(model, dtype, generator):
             # Small compared with the output of layers; else, tied embeddings repeat the last token.
             value = 0.3 * noise / scale
         else:
-            # The experts of gpt-oss are stored as [inputs, outputs].
-            transposed = model.config.model_type == "gpt_oss" and ".experts." in name
+            # The experts of gpt-oss and Llama 4 are stored as [inputs, outputs].
+            transposed = kind in ("gpt_oss", "llama4_text") and ".experts." in name
             value = 1.5 * noise / parameter.shape[-2 if transposed else -1] ** 0.5
         parameter.data.copy_(value.to(dtype))
 
@@ -414,12 +495,19 @@ def save(case, model, folder, packed):
         as_version_4(folder)
 
 
+def model_class(config):
+    return AutoModelForImageTextToText if hasattr(config, "text_config") else AutoModelForCausalLM
+
+
 def load(folder):
-    if (folder / "config.json").read_text().count("quantization_config"):
+    config = AutoConfig.from_pretrained(folder)
+    if hasattr(config, "quantization_config"):
         return load_packed(folder)
-    return AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
+    return (
+        model_class(config)
+        .from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        .eval()
+    )
 
 
 def load_packed(folder):
@@ -482,7 +570,7 @@ def make(case, folder):
     config = make_config()
     config._attn_implementation = "eager"
     for seed in range(1000):
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+        model = model_class(config).from_config(config, dtype=torch.float32).eval()
         generator = torch.Generator().manual_seed(seed)
         initialise(model, dtype, generator)
         packed = pack_experts(model, generator) if case.endswith("-mxfp4") else {}

@@ -16,8 +16,9 @@ Gemma's weights of norms. Weights keep the precision of the checkpoint, except f
 weights of one dimension, which become float32.
 
 GGUF has no key for Gemma's softmax scale, which llama.cpp derives from the model's size, and
-llama.cpp ignores windows of Llama and Phi; these files have `attention.scale` and
-`attention.sliding_window`, because the models are not of any published size.
+llama.cpp ignores windows of Llama and Phi, and the chunks and temperatures of Llama 4; these files
+have `attention.scale`, `attention.sliding_window`, `attention.temperature_scale` and
+`attention.temperature_length`, because the models are not of any published size.
 
 These checkpoints have no tokenizer (tokenizer.ggml.model is `none`). A byte-level BPE in
 tokenizer.json would be converted (`gpt2`).
@@ -51,6 +52,7 @@ except ImportError as missing:
 
 ARCHITECTURES = {
     "LlamaForCausalLM": gguf.MODEL_ARCH.LLAMA,
+    "Llama4ForCausalLM": gguf.MODEL_ARCH.LLAMA4,
     "MistralForCausalLM": gguf.MODEL_ARCH.LLAMA,
     "Ministral3ForCausalLM": gguf.MODEL_ARCH.MISTRAL3,
     "Qwen2ForCausalLM": gguf.MODEL_ARCH.QWEN2,
@@ -76,6 +78,8 @@ INTERLEAVED = (
     gguf.MODEL_ARCH.GRANITE,
     gguf.MODEL_ARCH.SMOLLM3,
 )
+JOINED = (gguf.MODEL_ARCH.GPT_OSS, gguf.MODEL_ARCH.LLAMA4)
+"""Architectures whose checkpoints have one tensor for all experts."""
 GEMMA = (gguf.MODEL_ARCH.GEMMA2, gguf.MODEL_ARCH.GEMMA3)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 FILE_TYPES = {
@@ -132,7 +136,9 @@ def add_metadata(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_feed_forward_length(
+        config.get("intermediate_size_mlp") or config["intermediate_size"]
+    )
     if "num_experts_per_tok" in config:
         add_experts(writer, checkpoint)
     writer.add_head_count(checkpoint.heads)
@@ -159,6 +165,11 @@ def add_metadata(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     add_window(writer, checkpoint)
     if checkpoint.arch in GEMMA:
         add_gemma(writer, checkpoint)
+    if checkpoint.arch == gguf.MODEL_ARCH.LLAMA4:
+        writer.add_interleave_moe_layer_step(config["interleave_moe_layer_step"])
+        writer.add_sliding_window(config["attention_chunk_size"])
+        writer.add_attn_temperature_scale(config["attn_scale"])
+        writer.add_attn_temperature_length(config["floor_scale"])
     if checkpoint.arch == gguf.MODEL_ARCH.GRANITE:
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
@@ -183,7 +194,7 @@ def add_experts(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     writer.add_expert_used_count(config["num_experts_per_tok"])
     if checkpoint.arch == gguf.MODEL_ARCH.QWEN3MOE:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
-    elif checkpoint.arch == gguf.MODEL_ARCH.GPT_OSS:
+    elif checkpoint.arch in JOINED:
         writer.add_expert_feed_forward_length(config["intermediate_size"])
 
 
@@ -335,8 +346,13 @@ def pack_blocks(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     return torch.cat([scales.unsqueeze(-1), halves], dim=-1).flatten(-2)
 
 
-def split_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Splits the joined experts of gpt-oss into parts, `[experts, outputs, inputs]`."""
+def split_experts(
+    tensors: dict[str, torch.Tensor], arch: gguf.MODEL_ARCH
+) -> dict[str, torch.Tensor]:
+    """Splits joined experts into parts, `[experts, outputs, inputs]`.
+
+    The outputs of gate and up alternate in gpt-oss, and are halves in Llama 4.
+    """
     found = {}
     for name, tensor in tensors.items():
         if name.endswith("_scales"):
@@ -350,7 +366,10 @@ def split_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         if name.endswith("gate_up_proj"):
             for first, part in enumerate(["gate_proj", "up_proj"]):
                 part = name.replace("gate_up_proj", part)
-                found[f"{part}.{kind}"] = tensor[:, first::2]
+                if arch == gguf.MODEL_ARCH.LLAMA4:
+                    found[f"{part}.{kind}"] = tensor.chunk(2, dim=1)[first]
+                else:
+                    found[f"{part}.{kind}"] = tensor[:, first::2]
         elif ".experts." in name:
             found[f"{name}.{kind}"] = tensor
         elif name.endswith("sinks"):
@@ -365,8 +384,8 @@ def add_tensors(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     if checkpoint.rope["rope_type"] == "llama3":
         writer.add_tensor("rope_freqs.weight", rope_factors(checkpoint))
     tensors = stack_experts(checkpoint.tensors)
-    if checkpoint.arch == gguf.MODEL_ARCH.GPT_OSS:
-        tensors = split_experts(tensors)
+    if checkpoint.arch in JOINED:
+        tensors = split_experts(tensors, checkpoint.arch)
     for name, tensor in tensors.items():
         if tensor.dtype not in (DTYPES[checkpoint.dtype], torch.uint8):
             raise InputError(

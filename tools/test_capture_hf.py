@@ -45,7 +45,10 @@ def make(folder, config):
     config._attn_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     for name, parameter in model.named_parameters():
-        if "norm" not in name:
+        if name.endswith("sinks"):
+            # As large as the largest logits.
+            parameter.data.normal_(12, 2)
+        elif "norm" not in name:
             parameter.data.normal_(0, 2.5 * parameter.shape[-1] ** -0.5)
     model.save_pretrained(folder)
     vocabulary = {
@@ -124,6 +127,8 @@ def projection_inputs(model, folder):
 
 def attend(tensors, layer, metadata):
     """Computes the attention of the file's queries, one row at a time."""
+    cap = tensors.get(f"layers.{layer}.soft_cap")
+    sinks = tensors.get(f"layers.{layer}.sink_logits", torch.full([4], -torch.inf))
     get = lambda part: tensors[f"layers.{layer}.{part}"].double()
     queries, keys, values, visible = (
         get("queries"),
@@ -137,13 +142,18 @@ def attend(tensors, layer, metadata):
         heads = []
         for head in range(queries.shape[0]):
             kv_head = head // (queries.shape[0] // keys.shape[0])
-            weights = torch.exp(scale * keys[kv_head, :seen] @ queries[head, i])
-            heads.append(weights @ values[kv_head, :seen] / weights.sum())
+            logits = scale * keys[kv_head, :seen] @ queries[head, i]
+            if cap is not None:
+                logits = cap.item() * torch.tanh(logits / cap.item())
+            weights = torch.exp(logits)
+            total = weights.sum() + sinks[head].double().exp()
+            heads.append(weights @ values[kv_head, :seen] / total)
         rows.append(torch.cat(heads))
     return torch.stack(rows)
 
 
-def expect_faithful(name, config, layers, scale=None, dtype="f32", limit=1e-4):
+def expect_faithful(name, config, layers, scale=None, dtype="f32", limit=1e-4, form=()):
+    """Captures a model and checks the trace, whose layers have the further tensors of `form`."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         model = make(folder, config)
@@ -166,6 +176,8 @@ def expect_faithful(name, config, layers, scale=None, dtype="f32", limit=1e-4):
                 "values": [2, TOKENS, 16],
                 "prompt": [4, PROMPT, 16],
             }
+            for part in ("soft_cap", "sink_logits"):
+                assert (f"layers.{layer}.{part}" in tensors) == (part in form), sorted(tensors)
             found, expected = attend(tensors, layer, metadata), outputs[layer]
             worst = ((found - expected).abs().max() / expected.abs().max()).item()
             assert worst <= limit, f"{name}, layer {layer}: differs by {worst:.1e}"
@@ -243,7 +255,16 @@ def main():
         transformers.MistralConfig(**SIZES, sliding_window=20),
         [([], "no layer sees all earlier tokens")],
     )
-    expect_refusals(transformers.Gemma2Config(**SIZES), [([], "caps its logits (softcap)")])
+    gemma2 = transformers.Gemma2Config(
+        **SIZES, sliding_window=20, query_pre_attn_scalar=64, attn_logit_softcapping=2.0
+    )
+    expect_faithful("gemma2, soft cap", gemma2, [1, 3], scale=0.125, form=["soft_cap"])
+    gpt_oss = transformers.GptOssConfig(
+        **SIZES, sliding_window=20, num_local_experts=2, num_experts_per_tok=1
+    )
+    sinks = ["sink_logits"]
+    expect_faithful("gpt-oss, sinks", gpt_oss, [1, 3], form=sinks)
+    expect_faithful("gpt-oss, sinks", gpt_oss, [1, 3], dtype="bf16", limit=2e-1, form=sinks)
     assert capture_hf.parse_layers("0-1, 3", 4) == [0, 1, 3] == capture_hf.parse_layers("0..2,3", 4)
     expect_refusals(llama, [
         (["--layers", "4"], "--layers 4"),

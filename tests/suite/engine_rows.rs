@@ -180,13 +180,9 @@ impl<E: PageElement> Engine<E> {
                     queries.iter().map(|q| q * self.shape.default_scale()).collect();
                 let site = *pipeline.site();
                 let step = Step {
-                    site: &site,
-                    queries: &queries,
-                    keys,
-                    values,
                     visible: visible(step),
                     step: step as u32,
-                    form: SoftmaxForm::default(),
+                    ..Step::new(&site, &queries, keys, values)
                 };
                 let head = HeadInput { pipeline, step, listed: true };
                 let output = Cpu::execute_step(&head, fall_back).unwrap();
@@ -289,15 +285,7 @@ fn rows_that_kernels_cannot_read_are_errors() {
     let keys = Tokens::strided(&wide, 10, 40, 64).padded(24);
     let values = Tokens::new(&wide, 10, 32);
     let error_of = |keys, values, visible, queries: &[f32]| {
-        let step = Step {
-            site: pipeline.site(),
-            queries,
-            keys,
-            values,
-            visible,
-            step: 0,
-            form: SoftmaxForm::default(),
-        };
+        let step = Step { visible, ..Step::new(pipeline.site(), queries, keys, values) };
         let head = HeadInput { pipeline, step, listed: false };
         Cpu::execute_step(&head, FallBack::Never)
             .map_or_else(|error| error.to_string(), |_| String::new())
@@ -370,15 +358,7 @@ impl OneHead {
     fn step(&self, pipeline: &mut Pipeline, number: u32, feedback: bool) -> String {
         let (site, keys, values) = (*pipeline.site(), self.rows(), self.rows());
         let (queries, visible) = (&self.queries[..], Self::TOKENS);
-        let step = Step {
-            site: &site,
-            queries,
-            keys,
-            values,
-            visible,
-            step: number,
-            form: SoftmaxForm::default(),
-        };
+        let step = Step { visible, step: number, ..Step::new(&site, queries, keys, values) };
         let output =
             Cpu::execute_step(&HeadInput { pipeline, step, listed: true }, FallBack::Never);
         let reading = pipeline.read(&step).map_err(|error| error.to_string());

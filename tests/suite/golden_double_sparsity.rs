@@ -14,7 +14,7 @@ use vattention::index::LabelBits;
 use vattention::selectors::{DoubleSparsity, Importance, IndexScope};
 use vattention::{
     Size, available_backends,
-    plugin::{NewTokens, Picks, Score, SelectorConfig, Site, SoftmaxForm, Step, Tokens},
+    plugin::{NewTokens, Picks, Score, SelectorConfig, Site, Step, Tokens},
 };
 
 /// Selector of a composition, with another size.
@@ -136,15 +136,7 @@ fn tokens_rank_as_by_the_peers_scores() {
             for (t, &visible) in visible.iter().enumerate() {
                 let group = kv_head * shape.group()..(kv_head + 1) * shape.group();
                 let queries: Vec<f32> = queries.slice(s![group, t, ..]).iter().copied().collect();
-                let step = Step {
-                    site: &site,
-                    queries: &queries,
-                    keys,
-                    values: keys,
-                    visible,
-                    step: 0,
-                    form: SoftmaxForm::default(),
-                };
+                let step = Step { visible, ..Step::new(&site, &queries, keys, keys) };
                 let row = step.row(member);
                 let scores = scores.slice(s![0, head, t, ..visible]);
                 let order = falling(scores);

@@ -228,7 +228,10 @@ fn outputs_equal_the_peers() {
         for backend in available_backends() {
             let pipeline = PipelineConfig {
                 share: Share::Head,
-                selectors: vec![Box::new(Sink { size: sink }), Box::new(Window { size: window })],
+                selectors: vec![
+                    Box::new(Sink { size: sink }),
+                    Box::new(Window { size: window, aligned: false }),
+                ],
                 sampler: Some(Box::new(Peer::new(case, composition))),
                 ..PipelineConfig::default()
             };

@@ -16,9 +16,7 @@ use vattention::index::LabelBits;
 use vattention::selectors::Quest;
 use vattention::{
     Shape, Size,
-    plugin::{
-        NewTokens, Picks, Row, Score, Selector, SelectorConfig, Site, SoftmaxForm, Step, Tokens,
-    },
+    plugin::{NewTokens, Picks, Row, Score, Selector, SelectorConfig, Site, Step, Tokens},
 };
 
 const PAGE: usize = 16;
@@ -62,15 +60,7 @@ impl Head {
         let per_step = self.queries.len() / self.queries.dim().0;
         let queries = &self.queries.as_slice().unwrap()[query * per_step..][..per_step];
         let (site, keys) = (&self.site, self.keys());
-        Step {
-            site,
-            queries,
-            keys,
-            values: keys,
-            visible,
-            step: query as u32,
-            form: SoftmaxForm::default(),
-        }
+        Step { visible, step: query as u32, ..Step::new(site, queries, keys, keys) }
     }
 
     fn build(&self, config: &dyn SelectorConfig) -> Box<dyn Selector> {

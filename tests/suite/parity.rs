@@ -36,7 +36,9 @@ fn pipeline(maskers: &Value) -> Option<PipelineConfig> {
     for masker in maskers.as_array().unwrap() {
         pipeline.selectors.push(match masker["type"].as_str().unwrap() {
             "sink" => Box::new(selectors::Sink { size: size(&masker["sink_size"]) }),
-            "local" => Box::new(selectors::Window { size: size(&masker["window_size"]) }),
+            "local" => {
+                Box::new(selectors::Window { size: size(&masker["window_size"]), aligned: false })
+            }
             "oracle_top_k" => Box::new(selectors::OracleTopK {
                 size: size(&masker["heavy_size"]),
                 score: vattention::plugin::Score::Head,

@@ -91,7 +91,7 @@ fn deterministic() -> Vec<Vec<Box<dyn SelectorConfig>>> {
     let of = serde_json::from_str("\"all\"").unwrap();
     let top_p = OracleTopP { mass, of, score: Score::Head };
     // The newest token is read anyway if nothing else is.
-    let newest = || Box::new(Window { size: Size::Tokens(1) });
+    let newest = || Box::new(Window { size: Size::Tokens(1), aligned: false });
     vec![vec![], vec![newest(), Box::new(top_k())], vec![newest(), Box::new(top_p)]]
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ndarray::{Array3, s};
 use safetensors::SafeTensors;
-use vattention::plugin::{NewTokens, Picks, SelectorConfig, Site, SoftmaxForm, Step, Tokens};
+use vattention::plugin::{NewTokens, Picks, SelectorConfig, Site, Step, Tokens};
 use vattention::selectors::{DuoAttention, HashAttention};
 use vattention::trace::{Trace, TraceLayer};
 
@@ -39,15 +39,7 @@ fn recall(number: usize, layer: &TraceLayer, settings: &str) -> Vec<f64> {
         for (query, &visible) in layer.visible.as_ref().unwrap().iter().enumerate() {
             let queries = layer.queries.slice(s![head * group..(head + 1) * group, query, ..]);
             let queries: Vec<f32> = queries.iter().map(|x| x * MODEL.default_scale()).collect();
-            let step = Step {
-                site: &site,
-                queries: &queries,
-                keys,
-                values,
-                visible,
-                step: 0,
-                form: SoftmaxForm::default(),
-            };
+            let step = Step { visible, ..Step::new(&site, &queries, keys, values) };
             for (row, found) in found.iter_mut().enumerate() {
                 let (mut picks, mut best) = (Picks::new(visible), Picks::new(visible));
                 for picks in [&mut picks, &mut best] {
@@ -114,15 +106,7 @@ fn every_kv_head_of_the_model_has_a_gate() {
         let rows = vec![0.0; 1000 * MODEL.head_dim];
         let keys = Tokens::new(&rows, 1000, MODEL.head_dim);
         let (queries, visible) = (vec![0.0; MODEL.group() * MODEL.head_dim], 1000);
-        let step = Step {
-            site: &site,
-            queries: &queries,
-            keys,
-            values: keys,
-            visible,
-            step: 0,
-            form: SoftmaxForm::default(),
-        };
+        let step = Step { visible, ..Step::new(&site, &queries, keys, keys) };
         let mut picks = Picks::new(visible);
         selector.select(&step.row(0), &mut picks);
         assert!([384, 1000].contains(&picks.len()));

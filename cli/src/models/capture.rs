@@ -8,7 +8,7 @@ use vattention::ndarray::{Array3, Axis, concatenate, s};
 use vattention::trace::{TraceInfo, TraceLayer, write_trace};
 use vattention::{Shape, Storage, TokenClass};
 use vattention_evaluate::fingerprint;
-use vattention_llm::{Config, LayerPrompt, Model, PrefillOptions};
+use vattention_llm::{Config, LayerPrompt, LayerWindow, Model, PrefillOptions};
 
 use crate::fail::{Failure, say};
 use crate::layers::{LayerRange, layer_numbers};
@@ -126,10 +126,14 @@ impl CaptureArgs {
             if *layer >= count {
                 return refuse(format!("{model} has no layer {layer}; it has 0 to {}", count - 1));
             }
-            if let Some(window) = config.window(*layer) {
+            if let Some(LayerWindow { size, aligned }) = config.window(*layer) {
+                let sees = if aligned {
+                    format!("attends within chunks of {size} tokens")
+                } else {
+                    format!("slides over {size} tokens")
+                };
                 return refuse(format!(
-                    "layer {layer} of {model} slides over {window} tokens; expected layers that \
-                     attend to all tokens"
+                    "layer {layer} of {model} {sees}; expected layers that attend to all tokens"
                 ));
             }
             if layers[..i].contains(layer) {

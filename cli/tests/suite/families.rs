@@ -32,11 +32,13 @@ fn world(name: &str) -> World {
 
 #[test]
 fn generate_names_the_layers_that_slide() {
-    for (name, windows) in [
-        ("gemma2", json!([16, null, 16, null])),
-        ("gpt-oss-mxfp4", json!([8, null, 8, null])),
-        ("mistral-window", json!([16, 16])),
-        ("smollm3", json!([null, null, null, null, null])),
+    for (name, kind, windows) in [
+        ("gemma2", "window", json!([16, null, 16, null])),
+        ("gemma3-multimodal", "window", json!([12, null, 12])),
+        ("gpt-oss-mxfp4", "window", json!([8, null, 8, null])),
+        ("llama4", "chunk", json!([16, 16, 16, null, 16])),
+        ("mistral-window", "window", json!([16, 16])),
+        ("smollm3", "window", json!([null, null, null, null, null])),
     ] {
         let world = world(name);
         let input = "--model model --context text.txt --question What? --tokens 20 --ignore-eos";
@@ -55,7 +57,7 @@ fn generate_names_the_layers_that_slide() {
         let mean = if full.is_empty() { 1.0 } else { mean };
         assert!((report["density"].as_f64().unwrap() - mean).abs() < 1e-12, "{name}");
         for (layer, window) in windows.as_array().unwrap().iter().enumerate() {
-            let shown = format!("{layer} (window {window})");
+            let shown = format!("{layer} ({kind} {window})");
             assert_eq!(said.contains(&shown), !window.is_null(), "{name}: {said}");
         }
     }
@@ -86,7 +88,10 @@ fn perplexities_of_families_are_those_of_dense_attention() {
 
 #[test]
 fn traces_have_full_layers_with_caps_and_sinks() {
-    for (name, cap, sinks) in [("gemma2", Some(3.0), false), ("gpt-oss", None, true)] {
+    for (name, cap, sinks, local) in [
+        ("gemma2", Some(3.0), false, "slides over 16 tokens"),
+        ("gpt-oss", None, true, "slides over 8 tokens"),
+    ] {
         let world = world(name);
         let input = "--model model --text text.txt --queries 8 --prompt-queries 24 --dtype f32";
         world.succeed(&format!("capture {input} -o trace.safetensors"));
@@ -96,7 +101,6 @@ fn traces_have_full_layers_with_caps_and_sinks() {
         let layer = trace.layer(3).unwrap().unwrap();
         assert_eq!((layer.soft_cap, layer.sink_logits.is_some()), (cap, sinks), "{name}");
         let refused = format!("capture {input} --layers 0 -o trace.safetensors");
-        let window = if name == "gemma2" { 16 } else { 8 };
-        world.refuse(&refused, &format!("layer 0 of model slides over {window} tokens"));
+        world.refuse(&refused, &format!("layer 0 of model {local}"));
     }
 }

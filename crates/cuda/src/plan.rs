@@ -119,7 +119,7 @@ impl Op {
         let config: &dyn Any = config;
         if let Some(&Sink { size }) = config.downcast_ref() {
             Some(Self::Sink(size))
-        } else if let Some(&Window { size }) = config.downcast_ref() {
+        } else if let Some(&Window { size, aligned: false }) = config.downcast_ref() {
             Some(Self::Window(size))
         } else if let Some(&OracleTopK { size, score }) = config.downcast_ref() {
             Some(Self::TopLogits { size, score })

@@ -97,15 +97,7 @@ impl GoldenHead {
         let (site, keys, queries) = (self.site(), self.keys.concat(), self.queries.concat());
         let visible = self.keys.len();
         let keys = Tokens::new(&keys, visible, site.shape.head_dim);
-        let step = Step {
-            site: &site,
-            queries: &queries,
-            keys,
-            values: keys,
-            visible,
-            step: 0,
-            form: SoftmaxForm::default(),
-        };
+        let step = Step::new(&site, &queries, keys, keys);
         let picked = |row| {
             let mut picks = Picks::new(visible);
             picks.take_all(taken.iter().copied());

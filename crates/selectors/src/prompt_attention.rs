@@ -191,15 +191,7 @@ pub(crate) mod testing {
             let keys = tokens(0, visible);
             let query = queries.slice(s![.., last + i.max(1) - 1, ..]).to_owned();
             let queries = query.as_slice().unwrap();
-            let step = Step {
-                site: &site,
-                queries,
-                keys,
-                values: keys,
-                visible,
-                step: 0,
-                form: SoftmaxForm::default(),
-            };
+            let step = Step { visible, ..Step::new(&site, queries, keys, keys) };
             if i > 0 {
                 selector.append(&new(visible - 1, visible));
                 read_all(selector, &step);

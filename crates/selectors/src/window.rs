@@ -1,7 +1,8 @@
 //! `window`: the most recent tokens.
 //!
 //! The selector picks `{n − size, …, n − 1}` of `n` visible tokens, the query's own position
-//! included.
+//! included. An aligned window begins at the last multiple of `size` instead, `{size ·
+//! ⌊(n − 1) / size⌋, …, n − 1}`: the sequence is cut into chunks, as in Llama 4.
 //!
 //! Cost: O(size) per row, no index.
 //!
@@ -21,6 +22,17 @@ use vattention_core::{
 pub struct Window {
     /// Number of tokens.
     pub size: Size,
+    /// True if the window begins at a multiple of `size`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub aligned: bool,
+}
+
+impl Window {
+    /// First token of the window of a query that sees `visible` tokens.
+    fn first(&self, visible: usize) -> usize {
+        let size = self.size.to_tokens(visible);
+        if self.aligned { visible.saturating_sub(1) / size.max(1) * size } else { visible - size }
+    }
 }
 
 #[typetag::serde(name = "window")]
@@ -41,16 +53,33 @@ impl Selector for Window {
 
     fn live(&self, live: &mut Picks) {
         let visible = live.visible();
-        live.take_range(visible - self.size.to_tokens(visible)..visible);
+        // A growing share of the tokens may begin at an earlier multiple.
+        let moves_back = self.aligned && self.size.share().is_some();
+        live.take_range(if moves_back { 0 } else { self.first(visible) }..visible);
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let visible = row.visible();
-        picks.take_range(visible - self.size.to_tokens(visible)..visible);
+        picks.take_range(self.first(visible)..visible);
     }
 }
 
 register!(Selector, "window", Window, "the most recent tokens");
 
 #[cfg(test)]
-vattention_testkit::laws!(window, Window { size: Size::Tokens(9) });
+vattention_testkit::laws!(window, Window { size: Size::Tokens(9), aligned: false });
+
+#[cfg(test)]
+vattention_testkit::laws!(aligned_window, Window { size: Size::Tokens(9), aligned: true });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aligned_windows_begin_at_multiples_of_their_size() {
+        let window = Window { size: Size::Tokens(4), aligned: true };
+        let first: Vec<usize> = (1..10).map(|visible| window.first(visible)).collect();
+        assert_eq!(first, [0, 0, 0, 0, 4, 4, 4, 4, 8]);
+    }
+}

@@ -13,7 +13,7 @@ fn shares_are_taken_of_visible_tokens() {
     let head = Head::new(1000, 2, 0, Texture::Gaussian);
     let configs: [&dyn SelectorConfig; 4] = [
         &Sink { size },
-        &Window { size },
+        &Window { size, aligned: false },
         &OracleTopK { size, score: Score::Head },
         &OracleTopK { size, score: Score::Group },
     ];

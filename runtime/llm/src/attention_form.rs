@@ -1,5 +1,7 @@
 //! Form of the attention of a layer, beside its keys and values.
 
+use crate::config::LayerWindow;
+
 /// Form of a layer's attention.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttentionForm<'a> {
@@ -9,6 +11,6 @@ pub(crate) struct AttentionForm<'a> {
     pub(crate) soft_cap: Option<f32>,
     /// Logits of the query heads' sinks, `[query_heads]`.
     pub(crate) sinks: Option<&'a [f32]>,
-    /// Number of last keys that a query attends to; `None` means all.
-    pub(crate) window: Option<usize>,
+    /// Last keys that a query attends to; `None` means all.
+    pub(crate) window: Option<LayerWindow>,
 }

@@ -10,7 +10,7 @@ use crate::family::Family;
 use crate::rope::{Rotary, Sharpening};
 use crate::{Error, Result};
 
-pub use block::{Block, GateActivation, HeadNorm, LayerForm};
+pub use block::{Block, GateActivation, HeadNorm, LayerForm, LayerWindow};
 use keys::KeySource;
 
 /// Largest number of layers; random streams distinguish this many.
@@ -41,11 +41,12 @@ pub struct Config {
     pub context_key: String,
     /// Structure that all layers share.
     pub block: Block,
-    /// Window and rotary embedding of each layer, `[layers]`.
+    /// Windows, rotary embeddings and scaled queries of each layer, `[layers]`.
     pub layer_forms: Vec<LayerForm>,
     /// Rotary embeddings of the layers.
     pub ropes: Vec<Rotary>,
-    /// Growth of queries with their position.
+    /// Growth of queries with their position, in the layers that
+    /// [scale queries](LayerForm::scales_queries).
     pub query_scaling: Option<Sharpening>,
     /// Epsilon of the RMS norms, added to the mean square.
     pub norm_epsilon: f64,
@@ -67,10 +68,23 @@ pub struct Experts {
     pub per_token: usize,
     /// Elements per token within an expert.
     pub inner: usize,
-    /// True if the weights of a token's experts are normalised to sum to 1.
-    pub normalises: bool,
+    /// Weights of a token's experts.
+    pub weights: ExpertWeights,
+    /// True if all tokens also use a shared expert, with the weight 1.
+    pub shared: bool,
     /// True if the router and the experts have biases.
     pub biased: bool,
+}
+
+/// Weights of a token's experts, which are those of the largest logits of the router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertWeights {
+    /// Softmax of the logits of the token's experts, which multiplies outputs.
+    ChosenSoftmax,
+    /// Softmax of the logits of all experts, which multiplies outputs.
+    Softmax,
+    /// Sigmoid of the logit, which multiplies the input of the expert.
+    InputSigmoid,
 }
 
 /// Linear maps that have a bias.
@@ -100,7 +114,7 @@ impl Config {
         let shape = shape(family, keys, hidden_size)?;
         keys.refuse_unsupported(family, &shape)?;
         let context = keys.size("max_position_embeddings")?;
-        let form = LayerForm { window: None, rope: Some(0) };
+        let form = LayerForm { window: None, rope: Some(0), scales_queries: false };
         Ok(Self {
             architecture: family.name,
             hidden_size,
@@ -115,7 +129,7 @@ impl Config {
             block: Block { activation: family.activation, ..Block::default() },
             layer_forms: vec![form; layers],
             ropes: vec![keys.rope(family, shape.head_dim, context)?],
-            query_scaling: keys.sharpening()?,
+            query_scaling: None,
             norm_epsilon: keys.positive_or("rms_norm_eps", 1e-6)?,
             tied: keys.flag("tie_word_embeddings")?.unwrap_or(family.tied),
             biases: Biases::default(),
@@ -144,8 +158,8 @@ impl Config {
         self.experts.as_ref().filter(|_| !self.without_experts.contains(&layer))
     }
 
-    /// Number of last tokens that a layer attends to, or `None` if it attends to all.
-    pub fn window(&self, layer: usize) -> Option<usize> {
+    /// Last tokens that a layer attends to, or `None` if it attends to all.
+    pub fn window(&self, layer: usize) -> Option<LayerWindow> {
         self.layer_forms[layer].window
     }
 
@@ -165,7 +179,8 @@ impl Config {
             _ => keys.size("sliding_window")?,
         };
         for (form, slides) in self.layer_forms.iter_mut().zip(slides) {
-            form.window = (*slides && window < self.context).then_some(window);
+            let window = LayerWindow { size: window, aligned: false };
+            form.window = (*slides && window.size < self.context).then_some(window);
         }
         Ok(())
     }
@@ -193,7 +208,8 @@ impl Config {
             return Err(format!("`{used}` is {per_token}; expected at most `{all}` = {count}"));
         }
         let inner = keys.size(inner)?;
-        let experts = Experts { count, per_token, inner, normalises: true, biased: false };
+        let weights = ExpertWeights::ChosenSoftmax;
+        let experts = Experts { count, per_token, inner, weights, shared: false, biased: false };
         self.experts = Some(experts);
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::config::Config;
 use crate::config::json::{GenerationFile, JsonKeys};
 use crate::families::{self, DescribedFamily};
+use crate::family::Multimodal;
 use crate::files::{find_gguf, is_gguf, read_json};
 use crate::twin::find_twin;
 use crate::{Error, Result};
@@ -30,8 +31,13 @@ impl Config {
         }
         let keys = JsonKeys::new(read_json(&path)?);
         let refuse = |reason: String| Error::checkpoint(&path, reason);
-        let family = find_family(&keys)
-            .map_err(|reason| refuse(reason + &find_twin(dir, &keys).unwrap_or_default()))?;
+        let (family, keys) = if let Some((family, part)) = find_multimodal(&keys) {
+            (family, keys.language_model(&part).map_err(refuse)?)
+        } else {
+            let family = find_family(&keys)
+                .map_err(|reason| refuse(reason + &find_twin(dir, &keys).unwrap_or_default()))?;
+            (family, keys)
+        };
         let mut config = family.describe(&keys).map_err(refuse)?;
         config.ends = keys.ends().map_err(refuse)?;
         let generation = dir.join("generation_config.json");
@@ -43,6 +49,12 @@ impl Config {
         }
         Ok(config)
     }
+}
+
+/// Finds the family of a multimodal model's language model by the name of the architecture.
+fn find_multimodal(keys: &JsonKeys) -> Option<(DescribedFamily, Multimodal)> {
+    let [name] = keys.architectures()[..] else { return None };
+    families::find_multimodal(name)
 }
 
 /// Finds the family of a model by the name of its architecture.

@@ -100,7 +100,7 @@ impl Causal<'_> {
             tile.read_gathered((keys, head_dim), (values, value_dim), earlier, soft_cap);
         }
         // First key that a token reads.
-        let begin = |token: usize| window.map_or(0, |window| (token + 1).saturating_sub(window));
+        let begin = |token: usize| window.map_or(0, |window| window.first(token));
         let from = reads.map_or(0, Reads::from).max(begin(first));
         for start in (from..visible).step_by(KEYS) {
             let size = KEYS.min(visible - start);

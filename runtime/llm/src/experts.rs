@@ -1,7 +1,7 @@
 //! Feed-forward network of experts, of which each token uses the few that its router prefers.
 
 use crate::Result;
-use crate::config::{Config, Experts};
+use crate::config::{Config, ExpertWeights, Experts};
 use crate::gated::Gated;
 use crate::inputs::LinearInputs;
 use crate::linear::{Linear, LinearScratch};
@@ -12,11 +12,13 @@ use crate::weights::{CheckpointTensors, ExpertMaps};
 pub(crate) struct ExpertNetwork {
     router: Linear,
     all: Vec<Gated>,
+    /// Expert that all tokens use.
+    shared: Option<Gated>,
     per_token: usize,
-    normalises: bool,
+    weights: ExpertWeights,
 }
 
-/// Token that an expert was chosen for, and the expert's weight in the token's sum.
+/// Token that an expert was chosen for, and the weight of the expert's input or output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct RoutedToken {
     token: usize,
@@ -30,7 +32,7 @@ impl ExpertNetwork {
         config: &Config,
         experts: &Experts,
     ) -> Result<Self> {
-        let Experts { count, per_token, normalises, biased, .. } = *experts;
+        let Experts { count, per_token, inner, biased, shared, .. } = *experts;
         let outer = config.hidden_size;
         let name = format!("blk.{layer}.ffn_gate_inp");
         let router = Linear::open(weights, &name, [outer, count], biased)?;
@@ -42,7 +44,9 @@ impl ExpertNetwork {
                 [gate, up, down].map(|map| Linear::with_bias(map.weight, map.bias));
             all.push(Gated { gate, up, down, activation });
         }
-        Ok(Self { router, all, per_token, normalises })
+        let open_shared = || Gated::open(weights, layer, "_shexp", inner, config);
+        let shared = shared.then(open_shared).transpose()?;
+        Ok(Self { router, all, shared, per_token, weights: experts.weights })
     }
 
     /// Adds the network's output for `x`, `[n, hidden_size]`, to `y` of the same shape, expert by
@@ -52,21 +56,28 @@ impl ExpertNetwork {
         let size = numbers.len() / n;
         let mut logits = vec![0.0; n * self.all.len()];
         self.router.apply(x, &mut logits, scratch);
+        if let Some(shared) = &self.shared {
+            shared.add(x, y, scratch);
+        }
+        let scales_inputs = self.weights == ExpertWeights::InputSigmoid;
         let (mut rows, mut out) = (Vec::new(), Vec::new());
         for (expert, chosen) in self.all.iter().zip(self.choose(&logits)) {
             if chosen.is_empty() {
                 continue;
             }
             rows.clear();
-            rows.extend(
-                chosen.iter().flat_map(|it| &numbers[it.token * size..(it.token + 1) * size]),
-            );
+            for &RoutedToken { token, weight } in &chosen {
+                let factor = if scales_inputs { weight } else { 1.0 };
+                let row = &numbers[token * size..(token + 1) * size];
+                rows.extend(row.iter().map(|x| factor * x));
+            }
             out.clear();
             out.resize(rows.len(), 0.0);
             expert.add(&LinearInputs::new(&rows, chosen.len()), &mut out, scratch);
             for (RoutedToken { token, weight }, out) in chosen.iter().zip(out.chunks_exact(size)) {
+                let factor = if scales_inputs { 1.0 } else { *weight };
                 let y = &mut y[token * size..(token + 1) * size];
-                y.iter_mut().zip(out).for_each(|(y, out)| *y += weight * out);
+                y.iter_mut().zip(out).for_each(|(y, out)| *y += factor * out);
             }
         }
     }
@@ -75,7 +86,7 @@ impl ExpertNetwork {
     fn choose(&self, logits: &[f32]) -> Vec<Vec<RoutedToken>> {
         let mut chosen = vec![Vec::new(); self.all.len()];
         for (token, logits) in logits.chunks_exact(self.all.len()).enumerate() {
-            for (expert, weight) in choose_experts(logits, self.per_token, self.normalises) {
+            for (expert, weight) in choose_experts(logits, self.per_token, self.weights) {
                 chosen[expert].push(RoutedToken { token, weight });
             }
         }
@@ -83,21 +94,22 @@ impl ExpertNetwork {
     }
 }
 
-/// Returns the `count` experts of the largest logits with their softmax; of equal logits, the lower
-/// number comes first. The softmax is taken over the chosen experts if `normalises`, otherwise over
-/// all experts.
-fn choose_experts(logits: &[f32], count: usize, normalises: bool) -> Vec<(usize, f32)> {
-    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weights: Vec<f32> = logits.iter().map(|logit| (logit - most).exp()).collect();
+/// Returns the `count` experts of the largest logits with their weights; of equal logits, the lower
+/// number comes first.
+fn choose_experts(logits: &[f32], count: usize, weights: ExpertWeights) -> Vec<(usize, f32)> {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+    let most = logits[order[0]];
+    let exponential = |expert: &usize| (logits[*expert] - most).exp();
+    let all: f32 = (0..logits.len()).map(|expert| exponential(&expert)).sum();
     order.truncate(count);
-    let all = if normalises {
-        order.iter().map(|&expert| weights[expert]).sum::<f32>()
-    } else {
-        weights.iter().sum()
+    let chosen: f32 = order.iter().map(exponential).sum();
+    let weight = |expert: usize| match weights {
+        ExpertWeights::ChosenSoftmax => exponential(&expert) / chosen,
+        ExpertWeights::Softmax => exponential(&expert) / all,
+        ExpertWeights::InputSigmoid => 1.0 / (1.0 + (-logits[expert]).exp()),
     };
-    order.into_iter().map(|expert| (expert, weights[expert] / all)).collect()
+    order.into_iter().map(|expert| (expert, weight(expert))).collect()
 }
 
 #[cfg(test)]
@@ -117,8 +129,10 @@ mod tests {
                 assert!((found.1 - expected.1).abs() < 1e-6, "{found:?}");
             }
         };
-        close(choose_experts(&logits, 2, false), [(1, 0.25), (3, 0.25)]);
-        close(choose_experts(&logits, 2, true), [(1, 0.5), (3, 0.5)]);
+        let choose = |weights| choose_experts(&logits, 2, weights);
+        close(choose(ExpertWeights::Softmax), [(1, 0.25), (3, 0.25)]);
+        close(choose(ExpertWeights::ChosenSoftmax), [(1, 0.5), (3, 0.5)]);
+        close(choose(ExpertWeights::InputSigmoid), [(1, 0.8), (3, 0.8)]);
     }
 
     /// Builds experts of 2 inputs and 1 inner element, which return `(number + 1) · silu(x0) · x0`;
@@ -134,7 +148,9 @@ mod tests {
         };
         // Expert 0 prefers a large second input, expert 1 a small one, expert 2 is indifferent.
         let router = linear(vec![0.0, 1.0, 0.0, -1.0, 0.0, 0.0], [3, 2]);
-        ExpertNetwork { router, all: (0..3).map(expert).collect(), per_token: 1, normalises: true }
+        let weights = ExpertWeights::ChosenSoftmax;
+        let all = (0..3).map(expert).collect();
+        ExpertNetwork { router, all, shared: None, per_token: 1, weights }
     }
 
     fn added(experts: &ExpertNetwork, x: &[f32]) -> Vec<f32> {
@@ -166,6 +182,6 @@ mod tests {
 
     #[test]
     fn large_logits_stay_finite() {
-        assert_eq!(choose_experts(&[1e4, -1e4], 2, true), [(0, 1.0), (1, 0.0)]);
+        assert_eq!(choose_experts(&[1e4, -1e4], 2, ExpertWeights::Softmax), [(0, 1.0), (1, 0.0)]);
     }
 }

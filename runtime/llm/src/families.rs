@@ -9,6 +9,7 @@
 //!
 //! - `hugging_face` and `gguf`: its names in `architectures` of `config.json` and in
 //!   `general.architecture` of GGUF metadata;
+//! - `multimodal`: multimodal models with a language model of the family;
 //! - `parts`: names of its tensors in Hugging Face checkpoints, where they differ from Llama's;
 //! - `keys`: names in GGUF of the keys of `config.json` that `describe` reads.
 //!
@@ -27,6 +28,7 @@ mod glm;
 mod gpt_oss;
 mod granite;
 mod llama;
+mod llama4;
 mod olmo;
 mod phi;
 mod qwen;
@@ -35,7 +37,7 @@ mod smollm;
 
 use crate::config::Config;
 use crate::config::keys::KeySource;
-use crate::family::Family;
+use crate::family::{Family, Multimodal};
 
 /// Family, and the function that completes the configuration of its models.
 #[derive(Clone, Copy)]
@@ -67,8 +69,9 @@ const EXPERTS: [(&str, &str); 3] = [
 ];
 
 /// All families, in the order of messages.
-pub(crate) static FAMILIES: [DescribedFamily; 19] = [
+pub(crate) static FAMILIES: [DescribedFamily; 20] = [
     DescribedFamily { family: &llama::LLAMA, describe: llama::describe_llama },
+    DescribedFamily { family: &llama4::LLAMA4, describe: llama4::describe },
     DescribedFamily { family: &llama::MISTRAL, describe: llama::describe_mistral },
     DescribedFamily { family: &llama::MIXTRAL, describe: llama::describe_mistral },
     DescribedFamily { family: &qwen::QWEN2, describe: qwen::describe_qwen2 },
@@ -91,7 +94,12 @@ pub(crate) static FAMILIES: [DescribedFamily; 19] = [
 
 /// Returns the names of all families in `config.json`.
 pub(crate) fn names() -> Vec<&'static str> {
-    FAMILIES.iter().flat_map(|it| it.family.hugging_face).copied().collect()
+    let mut names = Vec::new();
+    for Family { hugging_face, multimodal, .. } in FAMILIES.iter().map(|it| it.family) {
+        names.extend_from_slice(hugging_face);
+        names.extend(multimodal.as_ref().map(|it| it.name));
+    }
+    names
 }
 
 /// Returns the names of all families in GGUF metadata.
@@ -102,6 +110,12 @@ pub(crate) fn gguf_names() -> Vec<&'static str> {
 /// Finds a family by its name in `config.json`.
 pub(crate) fn find(name: &str) -> Option<DescribedFamily> {
     FAMILIES.into_iter().find(|it| it.family.hugging_face.contains(&name))
+}
+
+/// Finds the family of a multimodal model's language model, by the model's name in `config.json`.
+pub(crate) fn find_multimodal(name: &str) -> Option<(DescribedFamily, Multimodal)> {
+    let mut all = FAMILIES.into_iter().filter_map(|it| Some((it, it.family.multimodal?)));
+    all.find(|(_, multimodal)| multimodal.name == name)
 }
 
 /// Finds a family by its name in GGUF metadata.
@@ -118,4 +132,22 @@ fn find_sliding(keys: &dyn KeySource, layers: usize, period: u64) -> Result<Vec<
     let period = keys.whole("sliding_window_pattern")?.unwrap_or(period);
     let slides = |layer: usize| period > 0 && !(layer as u64 + 1).is_multiple_of(period);
     Ok((0..layers).map(slides).collect())
+}
+
+/// Returns for each layer whether it has a rotary embedding: as the file lists it, or all but each
+/// n-th one, where the default of n is 4.
+fn find_rotating(keys: &dyn KeySource, layers: usize) -> Result<Vec<bool>, String> {
+    // The list has 1 for layers with a rotary embedding, despite its name.
+    const LIST: &str = "no_rope_layers";
+    let listed = keys.wholes(LIST)?.unwrap_or_default();
+    let interval = keys.whole("no_rope_layer_interval")?.unwrap_or(4);
+    if !listed.is_empty() && listed.len() != layers {
+        let found = listed.len();
+        return Err(format!("`{LIST}` has {found} items; expected `num_hidden_layers` = {layers}"));
+    }
+    if !listed.is_empty() {
+        return Ok(listed.iter().map(|&rotates| rotates != 0).collect());
+    }
+    let rotates = |layer: usize| interval == 0 || !(layer as u64 + 1).is_multiple_of(interval);
+    Ok((0..layers).map(rotates).collect())
 }

@@ -14,6 +14,8 @@ pub(crate) struct Family {
     pub(crate) name: &'static str,
     /// Names in `architectures` of `config.json`.
     pub(crate) hugging_face: &'static [&'static str],
+    /// Multimodal models whose language model is of the family.
+    pub(crate) multimodal: Option<Multimodal>,
     /// Names in `general.architecture` of GGUF metadata.
     pub(crate) gguf: &'static [&'static str],
     /// Names of the parts of a layer in Hugging Face checkpoints, where they differ from
@@ -48,20 +50,40 @@ pub(crate) struct Family {
     pub(crate) activation: GateActivation,
 }
 
+/// Multimodal models, of which only the language model is read. Its keys are in `text_config`.
+#[derive(Clone, Copy)]
+pub(crate) struct Multimodal {
+    /// Name in `architectures` of `config.json`.
+    pub(crate) name: &'static str,
+    /// Names in `model_type` of `text_config`.
+    pub(crate) text_types: &'static [&'static str],
+    /// Defaults of keys that published files lack.
+    pub(crate) defaults: &'static [(&'static str, u64)],
+}
+
 /// Layout of the experts' tensors in Hugging Face checkpoints.
 #[derive(Clone, Copy)]
 pub(crate) enum ExpertLayout {
     /// `experts.{number}.{part}.weight` for each expert, `[outputs, inputs]`.
     Separate,
-    /// One tensor for all experts, `[experts, inputs, outputs]`, or its MXFP4 blocks. The columns
-    /// of gate and up alternate.
-    Joined,
+    /// One tensor for all experts, `[experts, inputs, outputs]`, or its MXFP4 blocks.
+    Joined(JoinedColumns),
+}
+
+/// Order of the columns of gate and up in one tensor.
+#[derive(Clone, Copy)]
+pub(crate) enum JoinedColumns {
+    /// Columns of gate and up alternate.
+    Alternating,
+    /// All columns of gate, then those of up.
+    Halves,
 }
 
 /// Llama, from which other families differ in some fields.
 pub(crate) const LLAMA_LIKE: Family = Family {
     name: "Llama",
     hugging_face: &[],
+    multimodal: None,
     gguf: &[],
     parts: &[],
     gguf_parts: &[],

@@ -26,7 +26,10 @@ impl FeedForward {
             Some(experts) => {
                 ExpertNetwork::open(weights, layer, config, experts).map(Self::Experts)
             }
-            None => Gated::open(weights, layer, config).map(Self::Gated),
+            None => {
+                let inner = config.intermediate_size;
+                Gated::open(weights, layer, "", inner, config).map(Self::Gated)
+            }
         }
     }
 

@@ -19,14 +19,18 @@ pub(crate) struct Gated {
 }
 
 impl Gated {
+    /// Reads a network of a layer, of `inner` elements per token. `suffix` distinguishes the names
+    /// of its tensors from those of other networks.
     pub(crate) fn open(
         weights: &mut CheckpointTensors,
         layer: usize,
+        suffix: &str,
+        inner: usize,
         config: &Config,
     ) -> Result<Self> {
-        let (outer, inner) = (config.hidden_size, config.intermediate_size);
+        let outer = config.hidden_size;
         let biased = config.biases.feed_forward;
-        let name = |part: &str| format!("blk.{layer}.{part}");
+        let name = |part: &str| format!("blk.{layer}.{part}{suffix}");
         let (gate, up) = (name("ffn_gate"), name("ffn_up"));
         let parts = [(gate.as_str(), inner), (up.as_str(), inner)];
         let [gate, up] = Linear::open_parts(weights, &name("ffn_gate_up"), outer, parts, biased)?;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::attention_form::AttentionForm;
-use crate::config::{Config, HeadNorm};
+use crate::config::{Config, HeadNorm, LayerForm};
 use crate::feed_forward::FeedForward;
 use crate::inputs::LinearInputs;
 use crate::linear::{Linear, LinearScratch, Norm};
-use crate::rope::{Angles, Tables};
+use crate::rope::{Positions, Tables};
 use crate::weights::CheckpointTensors;
 
 /// Weights of one layer. Tokens are rows: `x` is `[tokens, hidden_size]`.
@@ -25,14 +25,12 @@ pub(crate) struct DecoderLayer {
     feed_forward: FeedForward,
     feed_forward_output_norm: Option<Norm>,
     residual_scale: f32,
-    /// Index of the rotary embedding, if the layer has one.
-    rope: Option<usize>,
+    /// Window and rotary embedding.
+    form: LayerForm,
     /// Softmax scale.
     scale: f32,
     /// Soft cap of the attention logits.
     soft_cap: Option<f32>,
-    /// Number of last tokens that a query attends to; `None` means all.
-    window: Option<usize>,
     /// Logits of the query heads' sinks, `[query_heads]`.
     sinks: Option<Arc<[f32]>>,
 }
@@ -64,14 +62,18 @@ impl DecoderLayer {
             Linear::open_parts(weights, &name("attn_qkv"), *hidden_size, parts, biases.inputs)?;
         let attended = [shape.query_heads * shape.value_dim, *hidden_size];
         let output = Linear::open(weights, &name("attn_output"), attended, biases.output)?;
+        let form = config.layer_forms[number];
         let mut project = |linear, part: &str, heads: usize| {
-            let size = match block.head_norm {
-                HeadNorm::None => return Ok(Projection { linear, norm: None }),
-                HeadNorm::PerHead => shape.head_dim,
-                HeadNorm::AllHeads => heads * shape.head_dim,
+            let mut open = |size| Norm::open(weights, &name(part), size, *norm_epsilon);
+            let norm = match block.head_norm {
+                HeadNorm::PerHead => Some(open(shape.head_dim)?),
+                HeadNorm::AllHeads => Some(open(heads * shape.head_dim)?),
+                HeadNorm::Unweighted if form.rope.is_some() => {
+                    Some(Norm::unweighted(shape.head_dim, *norm_epsilon))
+                }
+                HeadNorm::Unweighted | HeadNorm::None => None,
             };
-            let norm = Norm::open(weights, &name(part), size, *norm_epsilon)?;
-            Ok::<_, crate::Error>(Projection { linear, norm: Some(norm) })
+            Ok::<_, crate::Error>(Projection { linear, norm })
         };
         let query = project(query, "attn_q_norm", shape.query_heads)?;
         let key = project(key, "attn_k_norm", shape.kv_heads)?;
@@ -99,18 +101,17 @@ impl DecoderLayer {
             feed_forward: FeedForward::open(weights, number, config)?,
             feed_forward_output_norm,
             residual_scale: block.residual_scale,
-            rope: config.layer_forms[number].rope,
+            form,
             scale: block.scale.unwrap_or(shape.default_scale()),
             soft_cap: block.attention_cap,
-            window: config.layer_forms[number].window,
             sinks: sinks.map(Arc::from),
         })
     }
 
     /// Form of the layer's attention.
     pub(crate) fn form(&self) -> AttentionForm<'_> {
-        let Self { scale, soft_cap, window, .. } = *self;
-        AttentionForm { scale, soft_cap, sinks: self.sinks.as_deref(), window }
+        let Self { scale, soft_cap, form, .. } = *self;
+        AttentionForm { scale, soft_cap, sinks: self.sinks.as_deref(), window: form.window }
     }
 
     /// Logits of the query heads' sinks, `[query_heads]`.
@@ -128,9 +129,9 @@ impl DecoderLayer {
         self.hidden_size
     }
 
-    /// Returns the angles by which this layer rotates all positions of the tables.
-    pub(crate) fn angles<'t>(&self, tables: &'t Tables) -> Option<Angles<'t>> {
-        self.rope.map(|rope| tables.0[rope].all())
+    /// Returns all positions of the tables, as this layer uses them.
+    pub(crate) fn positions<'t>(&self, tables: &'t Tables) -> Positions<'t> {
+        tables.positions(self.form.rope, self.form.scales_queries)
     }
 
     /// Computes queries `[tokens, query_heads, head_dim]`, keys `[tokens, kv_heads, head_dim]` and
@@ -138,7 +139,7 @@ impl DecoderLayer {
     pub(crate) fn project(
         &self,
         normed: &LinearInputs<'_>,
-        angles: Option<Angles<'_>>,
+        positions: Positions<'_>,
         [queries, keys, values]: [&mut [f32]; 3],
         scratch: &mut LinearScratch,
     ) {
@@ -150,11 +151,7 @@ impl DecoderLayer {
         Linear::apply_all(normed, maps, scratch);
         self.query.normalise_heads(queries);
         self.key.normalise_heads(keys);
-        if let Some(angles) = angles {
-            angles.rotate(queries);
-            angles.sharpen(queries);
-            angles.rotate(keys);
-        }
+        positions.apply(queries, keys);
     }
 
     /// Applies the output projection to the attention's output `[tokens, query_heads, value_dim]`,

@@ -65,7 +65,9 @@ mod weights;
 
 pub use chat::{Chat, ChatMessages, ChatTemplate};
 pub use classes::Classes;
-pub use config::{Biases, Block, Config, Experts, GateActivation, HeadNorm, LayerForm};
+pub use config::{
+    Biases, Block, Config, ExpertWeights, Experts, GateActivation, HeadNorm, LayerForm, LayerWindow,
+};
 pub use digest::model_digest;
 pub use error::{Error, Result};
 pub use generate::{Generation, Prompt, Stop, most_likely_token};

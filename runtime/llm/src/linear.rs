@@ -145,6 +145,11 @@ impl Norm {
         Ok(Self { weight: weights.norm(&format!("{name}.weight"), size)?, epsilon })
     }
 
+    /// Returns a norm over `size` elements whose weights are 1.
+    pub(crate) fn unweighted(size: usize, epsilon: f64) -> Self {
+        Self { weight: vec![1.0; size], epsilon }
+    }
+
     /// Normalises each row of `x`, `[n, size]`, into `y`.
     pub(crate) fn apply(&self, x: &[f32], y: &mut [f32]) {
         y.copy_from_slice(x);

@@ -9,7 +9,7 @@ use crate::inputs::LinearInputs;
 use crate::layer::DecoderLayer;
 use crate::linear::{Linear, LinearScratch, Norm};
 use crate::matrix::Matrix;
-use crate::rope::{Rope, Tables};
+use crate::rope::{Rope, Sharpening, Tables};
 use crate::weights::CheckpointTensors;
 use crate::weights::names::{EMBEDDINGS, HEAD, NORM};
 use crate::{Error, Result};
@@ -54,7 +54,7 @@ impl Model {
         let name = NORM.trim_end_matches(".weight");
         let norm = Norm::open(&mut weights, name, config.hidden_size, config.norm_epsilon)?;
         let head = Linear::new(head.unwrap_or_else(|| embeddings.clone()));
-        let rope = |rotary| Rope::new(config.shape.head_dim, rotary, config.query_scaling);
+        let rope = |rotary| Rope::new(config.shape.head_dim, rotary);
         let mut ropes: Vec<Rope> = config.ropes.iter().map(rope).collect();
         if let Some(factors) = weights.rope_factors(ropes[0].pairs())? {
             ropes[0].divide_by(&factors);
@@ -106,9 +106,12 @@ impl Model {
         x
     }
 
-    /// Computes the tables of the given positions for all rotary embeddings.
+    /// Computes the tables of the given positions for all rotary embeddings, and the factors of
+    /// queries.
     pub(crate) fn tables(&self, positions: impl Iterator<Item = usize> + Clone) -> Tables {
-        Tables(self.ropes.iter().map(|rope| rope.table(positions.clone())).collect())
+        let ropes = self.ropes.iter().map(|rope| rope.table(positions.clone())).collect();
+        let factors = |scaling: Sharpening| positions.map(|it| scaling.factor(it)).collect();
+        Tables { ropes, factors: self.config.query_scaling.map(factors) }
     }
 
     /// Returns the logits after tokens, `[tokens, vocab_size]`; `x` is `[tokens, hidden_size]`.

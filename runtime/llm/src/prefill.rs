@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 use ndarray::{Array3, s};
 
-use crate::{Config, Error, Model, Result};
+use crate::{Config, Error, LayerWindow, Model, Result};
 
 use block::BlockRunner;
 pub use reader::PromptReader;
@@ -51,8 +51,8 @@ pub struct LayerPrompt {
     pub queries: Array3<f32>,
     /// Number of token-key pairs that each block of tokens read, summed over KV heads.
     pub read_pairs: Vec<u64>,
-    /// Number of last tokens that a query of this layer attends to; `None` means all.
-    pub window: Option<usize>,
+    /// Last tokens that a query of this layer attends to; `None` means all.
+    pub window: Option<LayerWindow>,
 }
 
 impl LayerPrompt {

@@ -7,6 +7,7 @@ use vattention_core::{
     engine::{Selection, Timings},
 };
 
+use crate::LayerWindow;
 use crate::prefill::mean;
 
 /// Report of one layer at one step: the tokens it read, the error bound, and the time.
@@ -23,7 +24,7 @@ pub struct LayerReport {
     pub timings: Option<Timings>,
     /// Window of a sliding layer, which reads all tokens of its window whatever the pipeline;
     /// `None` for full layers, which follow the pipeline.
-    pub window: Option<usize>,
+    pub window: Option<LayerWindow>,
 }
 
 /// Mean density over full layers, and 1 if all layers slide; `None` without reports.
@@ -35,7 +36,7 @@ pub fn mean_density(reports: &[LayerReport]) -> Option<f64> {
 
 impl LayerReport {
     /// Report of an attention step that took `time`.
-    pub(crate) fn new(output: Output, time: Duration, window: Option<usize>) -> Self {
+    pub(crate) fn new(output: Output, time: Duration, window: Option<LayerWindow>) -> Self {
         let Output { rows, selection, timings, .. } = output;
         Self { rows, selection, time, timings, window }
     }
@@ -48,8 +49,8 @@ impl LayerReport {
     /// Share of the tokens that the model lets the layer see, those of its window if it slides,
     /// that were read, averaged over KV heads.
     pub fn density(&self) -> f64 {
-        let seen = |row: &RowReport| row.visible.min(self.window.unwrap_or(usize::MAX));
-        self.mean(|row| row.read_by_group as f64 / seen(row) as f64)
+        let first = |row: &RowReport| self.window.map_or(0, |it| it.first(row.visible - 1));
+        self.mean(|row| row.read_by_group as f64 / (row.visible - first(row)) as f64)
     }
 
     /// Number of sampled tokens, averaged over query heads.

@@ -73,14 +73,16 @@ pub enum Scaling {
     },
 }
 
-/// Growth of queries with their position, by `1 + beta ln(1 + floor(position / original))`, which
-/// keeps attention sharp over long contexts (`llama_4_scaling_beta`).
+/// Growth of queries with their position, which keeps attention sharp over long contexts
+/// (`llama_4_scaling_beta`): the factor `1 + beta ln(1 + floor((position + first) / original))`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sharpening {
     /// Rate of growth.
     pub beta: f32,
     /// Context length of the original training.
     pub original: f32,
+    /// Number of the first position.
+    pub first: f32,
 }
 
 /// Rotary frequencies of a model.
@@ -93,10 +95,9 @@ pub(crate) struct Rope {
     interleaved: bool,
     /// Number of elements of a head.
     head_dim: usize,
-    sharpening: Option<Sharpening>,
 }
 
-/// Cosines and sines of positions, and the factors of their queries.
+/// Cosines and sines of positions.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     /// Number of rotated pairs of a head.
@@ -108,12 +109,22 @@ pub(crate) struct Table {
     cos: Vec<f32>,
     /// `[positions, half]`
     sin: Vec<f32>,
-    /// Factors of queries, `[positions]`; `None` if all are 1.
-    sharpened: Option<Vec<f32>>,
 }
 
-/// Tables of all rotary embeddings of a model.
-pub(crate) struct Tables(pub(crate) Vec<Table>);
+/// Tables of all rotary embeddings of a model, and the factors of queries, for some positions.
+pub(crate) struct Tables {
+    pub(crate) ropes: Vec<Table>,
+    /// `[positions]`; `None` if all are 1.
+    pub(crate) factors: Option<Vec<f32>>,
+}
+
+/// Rotation and growth of a layer's queries and keys at consecutive positions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Positions<'a> {
+    angles: Option<Angles<'a>>,
+    /// Factors of queries, `[positions]`.
+    factors: Option<&'a [f32]>,
+}
 
 /// Consecutive entries of a table.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +136,7 @@ pub(crate) struct Angles<'a> {
 
 impl Rope {
     /// Computes the frequencies of heads with `head_dim` elements.
-    pub(crate) fn new(head_dim: usize, rotary: &Rotary, sharpening: Option<Sharpening>) -> Self {
+    pub(crate) fn new(head_dim: usize, rotary: &Rotary) -> Self {
         let Rotary { theta, dims, interleaved, .. } = *rotary;
         let frequency = |i: usize| 1.0 / theta.powf((2 * i) as f32 / dims as f32);
         let scaled = |i: usize| rotary.scaling.apply(frequency(i), i, (dims, theta));
@@ -134,7 +145,7 @@ impl Rope {
             Scaling::Yarn { length, .. } | Scaling::LongRope { length, .. } => length,
             _ => 1.0,
         };
-        Self { frequencies, length, interleaved, head_dim, sharpening }
+        Self { frequencies, length, interleaved, head_dim }
     }
 
     /// Number of rotated pairs of a head.
@@ -150,15 +161,14 @@ impl Rope {
     }
 
     /// Computes the table of the given positions.
-    pub(crate) fn table(&self, positions: impl Iterator<Item = usize> + Clone) -> Table {
+    pub(crate) fn table(&self, positions: impl Iterator<Item = usize>) -> Table {
         let half = self.frequencies.len();
         let positions = positions.map(|position| position as f32);
-        let angles = positions.clone().flat_map(|p| self.frequencies.iter().map(move |f| p * f));
+        let angles = positions.flat_map(|p| self.frequencies.iter().map(move |f| p * f));
         let (sin, cos) =
             angles.map(|angle| (self.length * angle.sin(), self.length * angle.cos())).unzip();
-        let sharpened = self.sharpening.map(|it| positions.map(|p| it.factor_at(p)).collect());
         let Self { interleaved, head_dim, .. } = *self;
-        Table { half, head_dim, interleaved, cos, sin, sharpened }
+        Table { half, head_dim, interleaved, cos, sin }
     }
 }
 
@@ -195,12 +205,37 @@ impl Angles<'_> {
             }
         });
     }
+}
 
-    /// Multiplies queries `[positions, heads, head_dim]` by the factors of their positions.
-    pub(crate) fn sharpen(self, queries: &mut [f32]) {
-        let Some(factors) = &self.table.sharpened else { return };
-        let factors = &factors[self.first..self.first + self.count];
-        for (query, factor) in queries.chunks_exact_mut(queries.len() / self.count).zip(factors) {
+impl Tables {
+    /// Returns all positions for a layer with the rotary embedding number `rope`, if it has one.
+    pub(crate) fn positions(&self, rope: Option<usize>, scales_queries: bool) -> Positions<'_> {
+        Positions {
+            angles: rope.map(|rope| self.ropes[rope].all()),
+            factors: self.factors.as_deref().filter(|_| scales_queries),
+        }
+    }
+}
+
+impl Positions<'_> {
+    /// Returns `count` of these positions, from `first` on.
+    pub(crate) fn narrow(self, first: usize, count: usize) -> Self {
+        Self {
+            angles: self.angles.map(|angles| angles.narrow(first, count)),
+            factors: self.factors.map(|factors| &factors[first..first + count]),
+        }
+    }
+
+    /// Rotates queries `[positions, query_heads, head_dim]` and keys
+    /// `[positions, kv_heads, head_dim]`, and multiplies queries by their factors.
+    pub(crate) fn apply(self, queries: &mut [f32], keys: &mut [f32]) {
+        if let Some(angles) = self.angles {
+            angles.rotate(queries);
+            angles.rotate(keys);
+        }
+        let Some(factors) = self.factors else { return };
+        for (query, factor) in queries.chunks_exact_mut(queries.len() / factors.len()).zip(factors)
+        {
             for number in query {
                 *number *= factor;
             }
@@ -237,8 +272,10 @@ pub(crate) fn longrope_length(factor: f32, original: f32) -> f32 {
 }
 
 impl Sharpening {
-    fn factor_at(self, position: f32) -> f32 {
-        1.0 + self.beta * (1.0 + (position / self.original).floor()).ln()
+    /// Returns the factor of the query at a position.
+    pub(crate) fn factor(self, position: usize) -> f32 {
+        let Self { beta, original, first } = self;
+        1.0 + beta * (1.0 + ((position as f32 + first) / original).floor()).ln()
     }
 }
 

@@ -198,7 +198,7 @@ fn start_layer(
     let Some(window) = config.window(layer) else {
         return backend.start(pipeline, layer, config.shape, &options);
     };
-    let window = Window { size: Size::Tokens(window) };
+    let window = Window { size: Size::Tokens(window.size), aligned: window.aligned };
     let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(window)];
     let name = SLIDING_LAYER.into();
     let sliding = PipelineConfig { name, selectors, ..PipelineConfig::default() };

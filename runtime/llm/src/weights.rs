@@ -4,6 +4,7 @@ mod experts;
 mod folder;
 mod mxfp4;
 pub(crate) mod names;
+mod nesting;
 pub(crate) mod number;
 mod shard;
 

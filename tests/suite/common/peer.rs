@@ -121,7 +121,11 @@ pub(crate) fn pipeline_of(maskers: &Value, part: Box<dyn SelectorConfig>) -> Pip
     let (sink, window) = (size(&maskers[0]["sink_size"]), size(&maskers[1]["window_size"]));
     PipelineConfig {
         share: Share::Head,
-        selectors: vec![Box::new(Sink { size: sink }), Box::new(Window { size: window }), part],
+        selectors: vec![
+            Box::new(Sink { size: sink }),
+            Box::new(Window { size: window, aligned: false }),
+            part,
+        ],
         ..PipelineConfig::default()
     }
 }

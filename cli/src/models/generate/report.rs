@@ -122,7 +122,8 @@ impl GenerationReport {
         let columns = [
             Column::<LayerRow>::new("layer", "", |row| match row.window {
                 None => row.layer.to_string(),
-                Some(window) => format!("{} (window {window})", row.layer),
+                Some(size) if row.chunked => format!("{} (chunk {size})", row.layer),
+                Some(size) => format!("{} (window {size})", row.layer),
             }),
             Column::<LayerRow>::new(
                 "density",

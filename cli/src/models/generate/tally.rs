@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use schemars::JsonSchema;
 use serde::Serialize;
 use vattention::Timings;
-use vattention_llm::{LayerReport, Session};
+use vattention_llm::{LayerReport, LayerWindow, Session};
 
 use super::steps::{StepLog, radii};
 
@@ -29,7 +29,7 @@ pub(in crate::models) struct StepTally<'r> {
 #[derive(Clone, Copy, Default)]
 struct LayerSums {
     /// Window of a sliding layer.
-    window: Option<usize>,
+    window: Option<LayerWindow>,
     density: f64,
     sampled: f64,
     /// Rows with a promise.
@@ -148,7 +148,8 @@ impl<'r> StepTally<'r> {
         let steps = self.seconds.len() as f64;
         let row = |(number, layer): (usize, &LayerSums)| LayerRow {
             layer: number,
-            window: layer.window,
+            window: layer.window.map(|window| window.size),
+            chunked: layer.window.is_some_and(|window| window.aligned),
             density: layer.density / steps,
             sampled: layer.sampled / steps,
             held: (layer.promised > 0).then(|| layer.held as f64 / layer.promised as f64),
@@ -218,6 +219,9 @@ pub(in crate::models) struct LayerRow {
     /// layer that follows the pipeline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) window: Option<usize>,
+    /// True if the windows of the layer begin at multiples of their length.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) chunked: bool,
     /// Share of the visible tokens, or of those within the window, that a KV head's query heads
     /// read together.
     pub(super) density: f64,

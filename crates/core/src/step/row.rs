@@ -32,6 +32,13 @@ pub struct Step<'a> {
 const NO_SELECTOR: u16 = u16::MAX;
 
 impl<'a> Step<'a> {
+    /// First step of a sequence, whose queries may read all tokens. The softmax has neither a soft
+    /// cap nor sinks.
+    pub fn new(site: &'a Site, queries: &'a [f32], keys: Tokens<'a>, values: Tokens<'a>) -> Self {
+        let (visible, form) = (keys.len(), SoftmaxForm::default());
+        Self { site, queries, keys, values, visible, step: 0, form }
+    }
+
     /// Row of one member of the group.
     pub fn row(&self, member: usize) -> Row<'a> {
         Row { step: *self, member, purpose: NO_SELECTOR, logits: None }
@@ -237,13 +244,14 @@ mod tests {
         let site = Site { seed: 1, sequence: 0, layer: 0, kv_head: 0, shape };
         let (keys, values) = ([1.0_f32, 0.0, 0.0, 1.0, 5.0, 5.0], [0.0_f32; 3]);
         let step = Step {
-            site: &site,
-            queries: &[2.0, 3.0, 10.0, 20.0],
-            keys: Tokens::new(&keys, 3, 2),
-            values: Tokens::new(&values, 3, 1),
             visible: 2,
             step: 4,
-            form: SoftmaxForm::default(),
+            ..Step::new(
+                &site,
+                &[2.0, 3.0, 10.0, 20.0],
+                Tokens::new(&keys, 3, 2),
+                Tokens::new(&values, 3, 1),
+            )
         };
         let row = step.row(1);
         assert_eq!(row.query(), [10.0, 20.0]);

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde::{Deserialize, Serialize};
 use vattention_core::{
     Estimator, Fraction, Goal, Kind, NewTokens, Picks, Pipeline, PipelineConfig, Promise, Result,
-    Row, SampleStats, Selector, SelectorConfig, Shape, Share, Site, Size, SoftmaxForm, Step,
-    Target, Tokens,
+    Row, SampleStats, Selector, SelectorConfig, Shape, Share, Site, Size, Step, Target, Tokens,
     plugin::{Radius, Uniform},
     promise::Assumptions,
     typetag,
@@ -74,15 +73,7 @@ fn each_query_head_receives_its_own_statistics() {
         let new = NewTokens { first: 0, keys: keys_, values: values_, classes: None };
         pipeline.append(&new).unwrap();
         RECEIVED.lock().unwrap().clear();
-        let step = Step {
-            site: &site,
-            queries: &queries,
-            keys: keys_,
-            values: values_,
-            visible,
-            step: 0,
-            form: SoftmaxForm::default(),
-        };
+        let step = Step { visible, ..Step::new(&site, &queries, keys_, values_) };
         let reading = pipeline.read(&step).unwrap();
         let list = reading.list(0);
         assert_eq!(list.sampled, 75, "a quarter of the visible tokens");

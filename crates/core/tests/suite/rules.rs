@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex};
 use serde::{Deserialize, Serialize};
 use vattention_core::{
     Error, Estimator, Fraction, Goal, Kind, Picks, Pipeline, PipelineConfig, Promise, Result, Row,
-    SampleStats, Sampler, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site, Size,
-    SoftmaxForm, Step, Target, Tokens,
+    SampleStats, Sampler, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site, Size, Step,
+    Target, Tokens,
     pipeline::{LayerSettings, List, Reading},
     plugin::{AttentionWeights, Design, Radius, SampleEvidence, Schedule, Uniform},
     promise::{Assumptions, SampleGoal},
@@ -256,13 +256,13 @@ impl TestHead {
     fn step(&self) -> Step<'_> {
         let n = self.keys.len();
         Step {
-            site: &self.site,
-            queries: &self.queries,
-            keys: Tokens::new(&self.keys, n, 1),
-            values: Tokens::new(&self.values, n, 1),
-            visible: n,
             step: self.step,
-            form: SoftmaxForm::default(),
+            ..Step::new(
+                &self.site,
+                &self.queries,
+                Tokens::new(&self.keys, n, 1),
+                Tokens::new(&self.values, n, 1),
+            )
         }
     }
 

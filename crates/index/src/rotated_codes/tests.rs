@@ -1,7 +1,7 @@
 //! Errors of predicted logits, and equality of predictions on every machine.
 
 use proptest::prelude::*;
-use vattention_core::{Shape, Site, SoftmaxForm, Step};
+use vattention_core::{Shape, Site, Step};
 
 use super::*;
 
@@ -22,15 +22,7 @@ fn with_rows(keys: &[f32], queries: &[f32], dim: usize, check: impl FnOnce(&[Row
     let shape = Shape { query_heads: heads, kv_heads: 1, head_dim: dim, value_dim: dim };
     let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
     let keys = Tokens::new(keys, tokens, dim);
-    let step = Step {
-        site: &site,
-        queries,
-        keys,
-        values: keys,
-        visible: tokens,
-        step: 0,
-        form: SoftmaxForm::default(),
-    };
+    let step = Step::new(&site, queries, keys, keys);
     check(&step.rows());
 }
 

@@ -251,15 +251,7 @@ fn digest(index: LogitIndex) -> u64 {
     let site = site(DIM, 2);
     let mut sampler = new_sampler(&site, index);
     sampler.append(&NewTokens { first: 0, keys, values: keys, classes: None });
-    let step = Step {
-        site: &site,
-        queries: &queries,
-        keys,
-        values: keys,
-        visible: 1000,
-        step: 0,
-        form: SoftmaxForm::default(),
-    };
+    let step = Step { visible: 1000, ..Step::new(&site, &queries, keys, keys) };
     let picks = Picks::new(1000);
     let mut design = design(&sampler, &step.rows(), &picks);
     let mut tokens = Vec::new();
@@ -286,15 +278,7 @@ fn with_outlier(largest: f32, check: impl Fn(&PriorityDesign<'_>)) {
     let keys = Tokens::new(&keys, 600, 3);
     let (sampler, site) = (PrioritySampler { index: index(keys) }, site(3, 1));
     let queries = &[1.0; 3];
-    let step = Step {
-        site: &site,
-        queries,
-        keys,
-        values: keys,
-        visible: 600,
-        step: 0,
-        form: SoftmaxForm::default(),
-    };
+    let step = Step { visible: 600, ..Step::new(&site, queries, keys, keys) };
     let picks = Picks::new(600);
     check(&design(&sampler, &[step.row(0)], &picks));
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
-use vattention_core::{Shape, Size, SoftmaxForm, Step, Tokens};
+use vattention_core::{Shape, Size, Step, Tokens};
 use vattention_testkit::{Head, Texture, heads};
 
 use super::codes::pack;
@@ -268,15 +268,7 @@ fn a_linear_group_map_picks_the_tokens_of_hata() {
         };
         let mut selector = hata.build_selector(&site).unwrap();
         selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
-        let step = Step {
-            site: &site,
-            queries: &queries,
-            keys,
-            values: keys,
-            visible,
-            step: 0,
-            form: SoftmaxForm::default(),
-        };
+        let step = Step { visible, ..Step::new(&site, &queries, keys, keys) };
         let mut picks = Picks::new(visible);
         selector.select(&step.row(0), &mut picks);
         assert_eq!(picks.iter().collect::<Vec<_>>(), case.picks);

@@ -54,16 +54,7 @@ fn a_groups_picks_match_the_authors_code() {
         let mut selector = config.build_selector(&site).unwrap();
         selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let (visible, step) = (tokens, 0);
-        let row = Step {
-            site: &site,
-            queries: &queries,
-            keys,
-            values: keys,
-            visible,
-            step,
-            form: SoftmaxForm::default(),
-        }
-        .row(0);
+        let row = Step { visible, step, ..Step::new(&site, &queries, keys, keys) }.row(0);
         assert_eq!(selector.largest(&magnitudes(&row)), case.channels);
         for (score, expected) in selector.scores(&row).into_iter().zip(&case.scores) {
             assert!((f64::from(score) - expected.ln()).abs() < 1e-4, "{score} for {expected}");
@@ -150,15 +141,7 @@ fn scores_are_finite() {
     let keys = [1e4_f32, 0.0, 0.0, 1.0, -1e4, 5.0];
     let keys = Tokens::new(&keys, 3, 2);
     let queries = [0.0, 0.0, 1e3, 1e3];
-    let step = Step {
-        site: &site,
-        queries: &queries,
-        keys,
-        values: keys,
-        visible: 3,
-        step: 0,
-        form: SoftmaxForm::default(),
-    };
+    let step = Step::new(&site, &queries, keys, keys);
     for score in [Score::Head, Score::Group] {
         let mut selector = config(Some(1), score).build_selector(&site).unwrap();
         selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });

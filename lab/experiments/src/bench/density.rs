@@ -180,12 +180,12 @@ mod tests {
     #[test]
     fn sizes_of_evicting_selectors_are_set() {
         let [few, all] = [Size::Tokens(4), Size::Tokens(100)];
-        assert_eq!(sizes(&with(Window { size: all })).0, [share(0.1)]);
+        assert_eq!(sizes(&with(Window { size: all, aligned: false })).0, [share(0.1)]);
         assert_eq!(sizes(&with(H2o { heavy: few, recent: all })).0, [share(0.05); 2]);
         // A promise decides the density, and the window's size is not changed.
         let promising = PipelineConfig {
             estimator: Some(Box::new(with_promise())),
-            ..with(Window { size: all })
+            ..with(Window { size: all, aligned: false })
         };
         let mut same = (*with_sizes(&promising, Fraction::try_from(0.1).unwrap()).unwrap()).clone();
         let last = same.selectors.last_mut().unwrap().tunable();

@@ -44,7 +44,7 @@ impl Natural {
     pub(super) fn selectors(&self) -> PipelineConfig {
         let selectors: [Box<dyn SelectorConfig>; 3] = [
             Box::new(Sink { size: self.sink }),
-            Box::new(Window { size: self.window }),
+            Box::new(Window { size: self.window, aligned: false }),
             Box::new(OracleTopK { size: self.top_k, score: Score::default() }),
         ];
         PipelineConfig { share: Share::Head, selectors: selectors.into(), ..Default::default() }

@@ -224,7 +224,7 @@ fn largest(sizes: &[usize]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vattention_core::{Shape, SoftmaxForm, Step, Target, Tokens};
+    use vattention_core::{Shape, Step, Target, Tokens};
 
     /// Creates a row of six tokens with logits 0 to 5 and values 1, 2, 4, ..., which always reads
     /// the first and the fourth.
@@ -233,15 +233,7 @@ mod tests {
         let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
         let keys = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
         let values = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
-        let step = Step {
-            site: &site,
-            queries: &[1.0],
-            keys: Tokens::new(&keys, 6, 1),
-            values: Tokens::new(&values, 6, 1),
-            visible: 6,
-            step: 0,
-            form: SoftmaxForm::default(),
-        };
+        let step = Step::new(&site, &[1.0], Tokens::new(&keys, 6, 1), Tokens::new(&values, 6, 1));
         ResidualPopulation::new(&step.row(0), &[0, 3])
     }
 

@@ -3,9 +3,7 @@
 use std::ops::Range;
 
 use ndarray::s;
-use vattention_core::{
-    NewTokens, Picks, Selector, SelectorConfig, Shape, Site, SoftmaxForm, Step, Tokens,
-};
+use vattention_core::{NewTokens, Picks, Selector, SelectorConfig, Shape, Site, Step, Tokens};
 use vattention_selectors::HashAttention;
 use vattention_trace::TraceLayer;
 
@@ -99,15 +97,7 @@ fn add_recall(
             let group = layer.queries.slice(s![heads.clone(), query, ..]).mapv(|x| x * scale);
             let visible = layer.visible_to(query);
             let group: Vec<f32> = group.iter().copied().collect();
-            let step = Step {
-                site: &site,
-                queries: &group,
-                keys,
-                values,
-                visible,
-                step: 0,
-                form: SoftmaxForm::default(),
-            };
+            let step = Step { visible, ..Step::new(&site, &group, keys, values) };
             for (member, head) in heads.enumerate() {
                 means[head].add(row_recall(selector.as_ref(), &step, member, best));
             }

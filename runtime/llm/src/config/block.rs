@@ -1,5 +1,7 @@
 //! Description of a model's layers: everything in which families differ besides dimensions.
 
+use std::fmt;
+
 /// Structure that all layers of a model share. The default is that of Llama.
 ///
 /// A layer adds the outputs of attention and of the feed-forward network, times `residual_scale`,
@@ -58,6 +60,9 @@ pub enum HeadNorm {
     PerHead,
     /// One norm over all heads of a token, with weights `[heads · head_dim]`.
     AllHeads,
+    /// One norm for each head without weights, in layers with a rotary embedding. It may follow or
+    /// precede the rotation, which keeps the lengths of heads.
+    Unweighted,
 }
 
 /// Activation `a` of a gated feed-forward network, `down(a(gate(x)) · up(x))`.
@@ -80,9 +85,39 @@ pub enum GateActivation {
 /// Attention of one layer, as far as layers differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerForm {
-    /// Number of last tokens that a query attends to, its own token included; `None` means all.
-    pub window: Option<usize>,
+    /// Last tokens that a query attends to; `None` means all.
+    pub window: Option<LayerWindow>,
     /// Index of the layer's rotary embedding in [`Config::ropes`](crate::Config::ropes); `None` if
     /// it has none.
     pub rope: Option<usize>,
+    /// True if queries grow by [`Config::query_scaling`](crate::Config::query_scaling).
+    pub scales_queries: bool,
+}
+
+/// Last tokens that a query of a layer attends to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerWindow {
+    /// Largest number of tokens, the query's own token included.
+    pub size: usize,
+    /// True if windows begin at multiples of `size`: the sequence is cut into chunks, and tokens
+    /// attend within their chunk.
+    pub aligned: bool,
+}
+
+impl LayerWindow {
+    /// First token that the query of a token attends to.
+    pub fn first(self, token: usize) -> usize {
+        if self.aligned {
+            token / self.size * self.size
+        } else {
+            (token + 1).saturating_sub(self.size)
+        }
+    }
+}
+
+impl fmt::Display for LayerWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.aligned { "chunk" } else { "window" };
+        write!(f, "{kind} {}", self.size)
+    }
 }

@@ -11,8 +11,7 @@ use vattention_core::Shape;
 
 use super::block::GateActivation;
 use super::keys::KeySource;
-use crate::family::Family;
-use crate::rope::{Rotary, Sharpening};
+use crate::family::{Family, Multimodal};
 
 /// Names of keys that transformers 5 or some families write in place of others.
 const ALIASES: [(&str, &[&str]); 3] = [
@@ -21,9 +20,15 @@ const ALIASES: [(&str, &[&str]); 3] = [
     ("sliding_window_pattern", &["_sliding_window_pattern"]),
 ];
 
+/// Keys of a multimodal model that hold for its language model, too.
+const OUTER_KEYS: [&str; 2] = ["eos_token_id", "quantization_config"];
+
+const TIED: &str = "tie_word_embeddings";
+
 /// Kinds of attention in `layer_types`.
 const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
+const CHUNKED: &str = "chunked_attention";
 
 /// Keys of a `config.json`.
 pub(crate) struct JsonKeys {
@@ -58,6 +63,35 @@ impl From<Ends> for Vec<u32> {
 impl JsonKeys {
     pub(crate) fn new(keys: Map<String, Value>) -> Self {
         Self { keys, read: RefCell::default() }
+    }
+
+    /// Returns the keys of a multimodal model's language model.
+    pub(crate) fn language_model(&self, part: &Multimodal) -> Result<Self, String> {
+        let object = |value: &Value| value.as_object().cloned();
+        let found = self.read("text_config", "an object", object)?;
+        let mut keys = found.ok_or("no `text_config`")?;
+        let kind = keys.get("model_type").cloned().unwrap_or_default();
+        if !part.text_types.iter().any(|known| kind == **known) {
+            let known = part.text_types.join(", ");
+            return Err(format!("`text_config.model_type` is {kind}; expected one of {known}"));
+        }
+        for key in OUTER_KEYS {
+            if let Some(value) = self.get(key) {
+                keys.insert(key.into(), value.clone());
+            }
+        }
+        // transformers 5 follows the outer key, transformers 4 the inner one. Weights that are
+        // stored twice, and differ, are not tied in either case.
+        if let Some(outer) = self.get(TIED) {
+            let tied = keys.entry(TIED).or_insert_with(|| outer.clone());
+            if *outer == true {
+                *tied = outer.clone();
+            }
+        }
+        for (key, default) in part.defaults {
+            keys.entry(*key).or_insert_with(|| (*default).into());
+        }
+        Ok(Self::new(keys))
     }
 
     /// Names of the architectures.
@@ -120,6 +154,30 @@ impl JsonKeys {
         let Some(value) = self.get(key) else { return Ok(None) };
         T::deserialize(value).map(Some).map_err(|error| format!("`{key}`: {error}"))
     }
+
+    /// Returns for each layer of `layer_types` whether it is a local one, of the kind `local`.
+    fn layers_of(&self, local: &str, layers: usize) -> Result<Option<Vec<bool>>, String> {
+        let texts = |value: &Value| -> Option<Vec<String>> {
+            value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect()
+        };
+        let Some(types) = self.read("layer_types", "a list of texts", texts)? else {
+            return Ok(None);
+        };
+        if types.len() != layers {
+            let found = types.len();
+            return Err(format!(
+                "`layer_types` has {found} items; expected `num_hidden_layers` = {layers}"
+            ));
+        }
+        let other = types.iter().position(|kind| kind != FULL && kind != local);
+        match other {
+            None => Ok(Some(types.iter().map(|kind| kind == local).collect())),
+            Some(layer) => Err(format!(
+                "`layer_types`: layer {layer} is {:?}; expected {FULL:?} or {local:?}",
+                types[layer]
+            )),
+        }
+    }
 }
 
 impl KeySource for JsonKeys {
@@ -155,26 +213,11 @@ impl KeySource for JsonKeys {
     }
 
     fn sliding_layers(&self, layers: usize) -> Result<Option<Vec<bool>>, String> {
-        let texts = |value: &Value| -> Option<Vec<String>> {
-            value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect()
-        };
-        let Some(types) = self.read("layer_types", "a list of texts", texts)? else {
-            return Ok(None);
-        };
-        if types.len() != layers {
-            let found = types.len();
-            return Err(format!(
-                "`layer_types` has {found} items; expected `num_hidden_layers` = {layers}"
-            ));
-        }
-        let other = types.iter().position(|kind| kind != FULL && kind != SLIDING);
-        match other {
-            None => Ok(Some(types.iter().map(|kind| kind == SLIDING).collect())),
-            Some(layer) => Err(format!(
-                "`layer_types`: layer {layer} is {:?}; expected {FULL:?} or {SLIDING:?}",
-                types[layer]
-            )),
-        }
+        self.layers_of(SLIDING, layers)
+    }
+
+    fn chunked_layers(&self, layers: usize) -> Result<Option<Vec<bool>>, String> {
+        self.layers_of(CHUNKED, layers)
     }
 
     fn may_lack_kv_heads(&self, family: &Family) -> bool {
@@ -202,17 +245,5 @@ impl KeySource for JsonKeys {
             }
             _ => Ok(()),
         }
-    }
-
-    fn rope(&self, family: &Family, head_dim: usize, context: usize) -> Result<Rotary, String> {
-        self.full_rope(family, head_dim, context)
-    }
-
-    fn sliding_rope(&self, full: &Rotary, theta: f32) -> Result<Rotary, String> {
-        self.local_rope(full, theta)
-    }
-
-    fn sharpening(&self) -> Result<Option<Sharpening>, String> {
-        self.query_scaling()
     }
 }

@@ -10,7 +10,7 @@ const MAX_SIZE: u64 = i32::MAX as u64;
 
 /// Source of the keys: `config.json`, or GGUF metadata, whose keys have other names. Errors name
 /// the key as the file does. A key whose value is null is absent.
-pub(crate) trait KeySource {
+pub(crate) trait KeySource: RopeKeys {
     /// Returns true if the keys are GGUF metadata.
     fn is_gguf(&self) -> bool;
 
@@ -35,13 +35,19 @@ pub(crate) trait KeySource {
     /// Returns for each layer whether it slides, if the file has such a list.
     fn sliding_layers(&self, layers: usize) -> Result<Option<Vec<bool>>, String>;
 
+    /// Returns for each layer whether it attends within chunks, if the file has such a list.
+    fn chunked_layers(&self, layers: usize) -> Result<Option<Vec<bool>>, String>;
+
     /// Returns true if models of the family may lack the number of KV heads, which is then that of
     /// query heads.
     fn may_lack_kv_heads(&self, family: &Family) -> bool;
 
     /// Refuses options that change the computation and are not supported.
     fn refuse_unsupported(&self, family: &Family, shape: &Shape) -> Result<(), String>;
+}
 
+/// Source of the keys of rotary embeddings.
+pub(crate) trait RopeKeys {
     /// Reads the rotary embedding of full layers, of a model with this context.
     fn rope(&self, family: &Family, head_dim: usize, context: usize) -> Result<Rotary, String>;
 

@@ -1,6 +1,7 @@
 //! Tests of causal attention against its definition.
 
 use super::*;
+use crate::config::LayerWindow;
 
 /// Returns numbers that do not repeat, `[a, b, c]`.
 fn numbers(dims: (usize, usize, usize), seed: f32) -> Array3<f32> {
@@ -22,7 +23,7 @@ fn row(
     sink: Option<f32>,
 ) -> Vec<f64> {
     let (head_dim, value_dim) = (query.len(), values.len() / tokens);
-    let first = form.window.map_or(0, |window| tokens.saturating_sub(window));
+    let first = form.window.map_or(0, |window| window.first(tokens - 1));
     let dot = |key: &[f32]| -> f64 {
         query.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum()
     };
@@ -41,15 +42,21 @@ fn row(
     (0..value_dim).map(|i| output(i) / total).collect()
 }
 
+fn window(size: usize, aligned: bool) -> Option<LayerWindow> {
+    Some(LayerWindow { size, aligned })
+}
+
 #[test]
 fn attention_matches_its_definition_wherever_tiles_end() {
     let sinks: [f32; 6] = [0.3, -2.0, 5.0, 1.0, 0.0, -0.5];
     let forms = [
         PLAIN,
-        AttentionForm { window: Some(1), ..PLAIN },
-        AttentionForm { window: Some(90), scale: 0.8, ..PLAIN },
+        AttentionForm { window: window(1, false), ..PLAIN },
+        AttentionForm { window: window(90, false), scale: 0.8, ..PLAIN },
+        AttentionForm { window: window(50, true), ..PLAIN },
         AttentionForm { soft_cap: Some(1.5), sinks: Some(&sinks), ..PLAIN },
-        AttentionForm { window: Some(KEYS + 3), sinks: Some(&sinks), ..PLAIN },
+        AttentionForm { window: window(KEYS + 3, false), sinks: Some(&sinks), ..PLAIN },
+        AttentionForm { window: window(KEYS + 3, true), sinks: Some(&sinks), ..PLAIN },
     ];
     for form in forms {
         check_form(form);

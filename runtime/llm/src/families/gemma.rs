@@ -4,7 +4,7 @@
 use super::{PATTERN, WINDOW, find_sliding};
 use crate::config::keys::KeySource;
 use crate::config::{Config, GateActivation, HeadNorm};
-use crate::family::{Family, LLAMA_LIKE, NameTable};
+use crate::family::{Family, LLAMA_LIKE, Multimodal, NameTable};
 
 /// Names of a layer's norms in Hugging Face checkpoints.
 const NORMS: NameTable = &[
@@ -39,29 +39,41 @@ pub(super) const GEMMA2: Family = Family {
 pub(super) const GEMMA3: Family = Family {
     name: "Gemma3",
     hugging_face: &["Gemma3ForCausalLM"],
+    multimodal: Some(Multimodal {
+        name: "Gemma3ForConditionalGeneration",
+        text_types: &["gemma3_text"],
+        defaults: &[
+            ("vocab_size", 262_208),
+            ("num_attention_heads", 8),
+            ("num_key_value_heads", 4),
+            ("max_position_embeddings", 131_072),
+        ],
+    }),
     gguf: &["gemma3"],
     theta: 1e6,
     ..GEMMA2
 };
 
 pub(super) fn describe_gemma2(keys: &dyn KeySource, config: &mut Config) -> Result<(), String> {
-    describe(keys, config, 2, 46)
+    let slides = find_sliding(keys, config.layers, 2)?;
+    describe(keys, config, &slides, 46)
 }
 
 pub(super) fn describe_gemma3(keys: &dyn KeySource, config: &mut Config) -> Result<(), String> {
     config.block.head_norm = HeadNorm::PerHead;
-    describe(keys, config, 6, 62)?;
+    let slides = find_sliding(keys, config.layers, 6)?;
+    describe(keys, config, &slides, 62)?;
     let local = keys.sliding_rope(&config.ropes[0], 10000.0)?;
-    config.rotate_sliding(local, &find_sliding(keys, config.layers, 6)?);
+    config.rotate_sliding(local, &slides);
     Ok(())
 }
 
-/// Describes what both have in common. One of `period` layers is full. `largest` is the number of
-/// layers of the model of 27 billion weights, whose softmax scale GGUF does not store.
+/// Describes what both have in common. `largest` is the number of layers of the model of 27 billion
+/// weights, whose softmax scale GGUF does not store.
 fn describe(
     keys: &dyn KeySource,
     config: &mut Config,
-    period: u64,
+    slides: &[bool],
     largest: usize,
 ) -> Result<(), String> {
     let heads = config.shape;
@@ -83,7 +95,7 @@ fn describe(
     config.biases = super::llama::biases(keys)?;
     config.biases.feed_forward = false;
     let default = keys.is_gguf().then_some(4096);
-    config.slide(keys, default, &find_sliding(keys, config.layers, period)?)
+    config.slide(keys, default, slides)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::{EXPERTS, PATTERN, WINDOW, find_sliding};
 use crate::config::keys::KeySource;
 use crate::config::{Biases, Config, GateActivation};
-use crate::family::{ExpertLayout, Family, LLAMA_LIKE};
+use crate::family::{ExpertLayout, Family, JoinedColumns, LLAMA_LIKE};
 use crate::rope::Scaling;
 
 pub(super) const GPT_OSS: Family = Family {
@@ -17,7 +17,7 @@ pub(super) const GPT_OSS: Family = Family {
     ],
     gguf_parts: &[("ffn_norm", "post_attention_norm")],
     keys: &[WINDOW, PATTERN, EXPERTS[0], EXPERTS[1], EXPERTS[2]],
-    experts: ExpertLayout::Joined,
+    experts: ExpertLayout::Joined(JoinedColumns::Alternating),
     theta: 150_000.0,
     head_dim: Some(64),
     may_lack_kv_heads: false,

@@ -3,7 +3,7 @@
 use super::{EXPERTS, WINDOW};
 use crate::config::keys::KeySource;
 use crate::config::{Biases, Config};
-use crate::family::{Family, LLAMA_LIKE};
+use crate::family::{Family, LLAMA_LIKE, Multimodal};
 
 pub(super) const LLAMA: Family = Family {
     name: "Llama",
@@ -17,6 +17,11 @@ pub(super) const LLAMA: Family = Family {
 pub(super) const MISTRAL: Family = Family {
     name: "Mistral",
     hugging_face: &["MistralForCausalLM", "Ministral3ForCausalLM"],
+    multimodal: Some(Multimodal {
+        name: "Mistral3ForConditionalGeneration",
+        text_types: &["mistral", "ministral3"],
+        defaults: &[],
+    }),
     gguf: &["mistral3"],
     may_lack_kv_heads: false,
     ..LLAMA
@@ -26,6 +31,7 @@ pub(super) const MISTRAL: Family = Family {
 pub(super) const MIXTRAL: Family = Family {
     name: "Mixtral",
     hugging_face: &["MixtralForCausalLM"],
+    multimodal: None,
     gguf: &[],
     parts: &[
         ("ffn_gate_inp", "block_sparse_moe.gate"),
@@ -43,8 +49,13 @@ pub(super) fn describe_llama(keys: &dyn KeySource, config: &mut Config) -> Resul
     if keys.is_gguf() { describe_mistral(keys, config) } else { Ok(()) }
 }
 
-/// Every layer slides if there is a window, and has experts if there are any.
+/// Every layer slides if there is a window, and has experts if there are any. Queries may grow with
+/// their position.
 pub(super) fn describe_mistral(keys: &dyn KeySource, config: &mut Config) -> Result<(), String> {
+    config.query_scaling = keys.sharpening()?;
+    for form in &mut config.layer_forms {
+        form.scales_queries = config.query_scaling.is_some();
+    }
     config.slide_everywhere(keys)?;
     if keys.whole("num_experts")?.unwrap_or(0) > 0 {
         config.add_experts(keys, "intermediate_size")?;

@@ -2,7 +2,7 @@
 
 use super::{EXPERTS, llama};
 use crate::config::keys::KeySource;
-use crate::config::{Biases, Config, HeadNorm};
+use crate::config::{Biases, Config, ExpertWeights, HeadNorm};
 use crate::family::{Family, LLAMA_LIKE};
 
 /// Default of `max_window_layers`.
@@ -53,7 +53,9 @@ pub(super) fn describe_qwen3_moe(keys: &dyn KeySource, config: &mut Config) -> R
     config.add_experts(keys, "moe_intermediate_size")?;
     if let Some(experts) = &mut config.experts {
         // GGUF has no such key; llama.cpp always normalises the weights of experts.
-        experts.normalises = keys.flag("norm_topk_prob")?.unwrap_or(keys.is_gguf());
+        if !keys.flag("norm_topk_prob")?.unwrap_or(keys.is_gguf()) {
+            experts.weights = ExpertWeights::Softmax;
+        }
     }
     let without = keys.wholes("mlp_only_layers")?.unwrap_or_default();
     let step = match keys.whole("decoder_sparse_step")? {

@@ -13,7 +13,6 @@ use crate::config::{Biases, Config};
 use crate::families::{self, DescribedFamily};
 use crate::family::{Family, NameTable};
 use crate::gguf::tokenizer::ends;
-use crate::rope::{Rotary, Sharpening};
 
 pub(super) use rope::LongRopeFactors;
 
@@ -264,6 +263,11 @@ impl KeySource for MetadataKeys<'_> {
         }
     }
 
+    /// Returns nothing, for lack of such a key.
+    fn chunked_layers(&self, _: usize) -> Result<Option<Vec<bool>>, String> {
+        Ok(None)
+    }
+
     fn may_lack_kv_heads(&self, _: &Family) -> bool {
         true
     }
@@ -293,18 +297,6 @@ impl KeySource for MetadataKeys<'_> {
             None | Some(Value::Bool(true)) => Ok(()),
             Some(_) => self.refuse("attention.causal", "true"),
         }
-    }
-
-    fn rope(&self, family: &Family, head_dim: usize, context: usize) -> Result<Rotary, String> {
-        self.full_rope(family, head_dim, context)
-    }
-
-    fn sliding_rope(&self, full: &Rotary, theta: f32) -> Result<Rotary, String> {
-        self.local_rope(full, theta)
-    }
-
-    fn sharpening(&self) -> Result<Option<Sharpening>, String> {
-        self.query_scaling()
     }
 }
 

@@ -7,6 +7,7 @@ use super::LayerPrompt;
 use super::reads::{QueryBlock, Reads, TILE, causal_pairs};
 use super::strategy::Strategy;
 use crate::attention_form::AttentionForm;
+use crate::config::LayerWindow;
 use crate::dense::Causal;
 use crate::inputs::LinearInputs;
 use crate::layer::DecoderLayer;
@@ -62,8 +63,8 @@ impl BlockRunner {
         new_values.resize(count * values.dim().0 * values.dim().2, 0.0);
         let inputs = LinearInputs::new(normed, count);
         let projected = [&mut *queries, &mut *new_keys, &mut *new_values].map(Vec::as_mut_slice);
-        let angles = layer.angles(tables).map(|angles| angles.narrow(offset, count));
-        layer.project(&inputs, angles, projected, scratch);
+        let positions = layer.positions(tables).narrow(offset, count);
+        layer.project(&inputs, positions, projected, scratch);
         spread(new_keys, keys, first);
         spread(new_values, values, first);
         // Strategies apply to full layers; a sliding layer is dense within its window.
@@ -118,7 +119,7 @@ fn count_pairs(
     reads: &[Option<Vec<Reads>>],
     first: usize,
     count: usize,
-    window: Option<usize>,
+    window: Option<LayerWindow>,
 ) -> u64 {
     let count_tile =
         |(i, reads): (usize, &Reads)| reads.pairs(first + i * TILE, TILE.min(count - i * TILE));

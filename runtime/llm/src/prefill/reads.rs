@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::attention_form::AttentionForm;
+use crate::config::LayerWindow;
 
 /// Number of tokens whose queries share a list of keys: a tile of attention.
 pub(crate) const TILE: usize = 64;
@@ -79,9 +80,9 @@ impl Reads {
 }
 
 /// Number of causal token-key pairs of tokens `first .. first + count` within a window.
-pub(crate) fn causal_pairs(first: usize, count: usize, window: Option<usize>) -> u64 {
-    let read = |token: usize| (token + 1).min(window.unwrap_or(usize::MAX)) as u64;
-    (first..first + count).map(read).sum()
+pub(crate) fn causal_pairs(first: usize, count: usize, window: Option<LayerWindow>) -> u64 {
+    let begin = |token: usize| window.map_or(0, |window| window.first(token));
+    (first..first + count).map(|token| (token + 1 - begin(token)) as u64).sum()
 }
 
 #[cfg(test)]
@@ -98,6 +99,8 @@ mod tests {
             assert_eq!(reads.pairs(10, 5), expected as u64, "{from}");
         }
         assert_eq!(causal_pairs(10, 5, None), 11 + 12 + 13 + 14 + 15);
-        assert_eq!(causal_pairs(10, 5, Some(12)), 11 + 12 + 12 + 12 + 12);
+        let window = |size, aligned| Some(LayerWindow { size, aligned });
+        assert_eq!(causal_pairs(10, 5, window(12, false)), 11 + 12 + 12 + 12 + 12);
+        assert_eq!(causal_pairs(10, 5, window(12, true)), 11 + 12 + 1 + 2 + 3);
     }
 }

@@ -1,5 +1,7 @@
 //! Tests of rotary embeddings.
 
+use std::ops::Range;
+
 use super::*;
 
 const LLAMA3: Scaling = Scaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192.0 };
@@ -15,7 +17,7 @@ fn only_the_first_elements_are_rotated() {
     let rotate = |interleaved| {
         let rotary = Rotary { interleaved, ..rotary(Scaling::None, 4) };
         let mut head = head.clone();
-        Rope::new(8, &rotary, None).table(3..4).all().rotate(&mut head);
+        Rope::new(8, &rotary).table(3..4).all().rotate(&mut head);
         head
     };
     let (halves, neighbours) = (rotate(false), rotate(true));
@@ -45,22 +47,29 @@ fn llama3_divides_low_frequencies_and_interpolates_to_high_ones() {
 
 #[test]
 fn tables_agree_on_common_positions() {
-    let sharpening = Some(Sharpening { beta: 0.1, original: 4.0 });
-    let rope = Rope::new(16, &rotary(LLAMA3, 16), sharpening);
-    let (all, few) = (rope.table(3..10), rope.table(7..9));
+    let sharpening = Sharpening { beta: 0.1, original: 4.0, first: 0.0 };
+    let rope = Rope::new(16, &rotary(LLAMA3, 16));
+    let tables = |positions: Range<usize>| Tables {
+        ropes: vec![rope.table(positions.clone())],
+        factors: Some(positions.map(|position| sharpening.factor(position)).collect()),
+    };
+    let (all, few) = (tables(3..10), tables(7..9));
     let row = |i: usize| (i as f32).sin();
-    let [mut a, mut b] = [(); 2].map(|()| (0..2 * 3 * 16).map(row).collect::<Vec<_>>());
-    for (angles, rows) in [(all.all().narrow(4, 2), &mut a), (few.all(), &mut b)] {
-        angles.rotate(rows);
-        angles.sharpen(rows);
+    let rows = || (0..2 * 3 * 16).map(row).collect::<Vec<f32>>();
+    let [mut a, mut b] = [(); 2].map(|()| [rows(), rows()]);
+    let narrow = all.positions(Some(0), true).narrow(4, 2);
+    for (positions, rows) in [(narrow, &mut a), (few.positions(Some(0), true), &mut b)] {
+        let [queries, keys] = rows;
+        positions.apply(queries, keys);
     }
     assert_eq!(a, b);
+    assert_ne!(a[0], a[1]);
 }
 
 #[test]
 fn products_of_rotated_rows_depend_on_distance_only() {
     let rotary = Rotary { theta: 100.0, ..rotary(Scaling::Linear { factor: 2.0 }, 8) };
-    let rope = Rope::new(8, &rotary, None);
+    let rope = Rope::new(8, &rotary);
     let product = |p, q| -> f32 {
         let rotate = |p| {
             let mut row: Vec<f32> = (1..=8).map(|i| i as f32).collect();
@@ -75,8 +84,10 @@ fn products_of_rotated_rows_depend_on_distance_only() {
 
 #[test]
 fn queries_grow_at_every_multiple_of_the_original_context() {
-    let sharpening = Sharpening { beta: 0.1, original: 4.0 };
-    assert_eq!([0.0, 3.0].map(|p| sharpening.factor_at(p)), [1.0, 1.0]);
-    assert_eq!(sharpening.factor_at(4.0), sharpening.factor_at(7.0));
-    assert!((sharpening.factor_at(8.0) - (1.0 + 0.1 * 3.0_f32.ln())).abs() < 1e-7);
+    let sharpening = Sharpening { beta: 0.1, original: 4.0, first: 0.0 };
+    assert_eq!([0, 3].map(|p| sharpening.factor(p)), [1.0, 1.0]);
+    assert_eq!(sharpening.factor(4), sharpening.factor(7));
+    assert!((sharpening.factor(8) - (1.0 + 0.1 * 3.0_f32.ln())).abs() < 1e-7);
+    let from_one = Sharpening { first: 1.0, ..sharpening };
+    assert_eq!([2, 3].map(|p| from_one.factor(p)), [0, 4].map(|p| sharpening.factor(p)));
 }

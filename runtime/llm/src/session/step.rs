@@ -182,7 +182,7 @@ fn run_layers(model: &Model, batch: &mut [&mut StepTokens<'_, '_>]) -> Vec<f32> 
     for (number, layer) in model.layers.iter().enumerate() {
         layer.normalise_input(&x, &mut normed);
         let inputs = LinearInputs::new(&normed, rows.count);
-        layer.project(&inputs, layer.angles(&tables), rows.projected(), &mut scratch);
+        layer.project(&inputs, layer.positions(&tables), rows.projected(), &mut scratch);
         rows.attend(number, batch);
         layer.finish(&mut x, &rows.attended, &mut normed, &mut scratch);
     }

@@ -4,7 +4,7 @@ use super::CheckpointTensors;
 use super::folder::Folder;
 use crate::Result;
 use crate::config::Experts;
-use crate::family::ExpertLayout;
+use crate::family::{ExpertLayout, JoinedColumns};
 use crate::gguf::Gguf;
 use crate::matrix::Matrix;
 
@@ -32,9 +32,9 @@ impl CheckpointTensors {
         config: &Experts,
     ) -> Result<ExpertMaps> {
         if let Self::Folder(folder) = self
-            && let ExpertLayout::Joined = folder.family().experts
+            && let ExpertLayout::Joined(columns) = folder.family().experts
         {
-            return self.read_joined(layer, hidden, config);
+            return self.read_joined(layer, hidden, config, columns);
         }
         let mut read = |part: &str, sizes: [usize; 2]| match self {
             Self::Folder(folder) => read_separate(folder, layer, part, config, sizes),
@@ -48,13 +48,19 @@ impl CheckpointTensors {
         })
     }
 
-    /// Reads tensors that hold all experts, with the columns of gate and up in turn.
-    fn read_joined(&mut self, layer: usize, hidden: usize, config: &Experts) -> Result<ExpertMaps> {
+    /// Reads tensors that hold all experts. Biases of gate and up alternate.
+    fn read_joined(
+        &mut self,
+        layer: usize,
+        hidden: usize,
+        config: &Experts,
+        columns: JoinedColumns,
+    ) -> Result<ExpertMaps> {
         let Experts { count, inner, biased, .. } = *config;
         let name = |part: &str| format!("blk.{layer}.{part}.weight");
         let [gate_up, down] = ["ffn_gate_up_exps", "ffn_down_exps"].map(name);
-        let pairs = self.joined_matrices::<2>(&gate_up, count, [2 * inner, hidden])?;
-        let downs = self.joined_matrices::<1>(&down, count, [hidden, inner])?;
+        let pairs = self.joined_matrices::<2>(&gate_up, count, [2 * inner, hidden], columns)?;
+        let downs = self.joined_matrices::<1>(&down, count, [hidden, inner], columns)?;
         let (mut gate_biases, mut up_biases) = (vec![None; count], vec![None; count]);
         let mut down_biases = vec![None; count];
         if biased {
@@ -77,13 +83,15 @@ impl CheckpointTensors {
         })
     }
 
-    /// Reads the matrices of all experts, `[outputs, inputs]`: blocks in MXFP4, or numbers
-    /// `[experts, inputs, outputs]`. Output `i` of a stored matrix belongs to matrix `i % N`.
+    /// Reads the matrices of all experts, `[outputs, inputs]`: numbers `[experts, inputs, outputs]`
+    /// in the order of `columns`, or blocks in MXFP4, of which output `i` belongs to matrix
+    /// `i % N`.
     fn joined_matrices<const N: usize>(
         &mut self,
         name: &str,
         count: usize,
         shape: [usize; 2],
+        columns: JoinedColumns,
     ) -> Result<Vec<[Matrix; N]>> {
         let Self::Folder(folder) = self else { unreachable!("joined experts of a folder") };
         let name = folder.joined_name(name);
@@ -91,7 +99,7 @@ impl CheckpointTensors {
             return self.mxfp4_experts(&name, count, shape);
         }
         let shape = [count, shape[1], shape[0]];
-        folder.take_shard(&name, &shape)?.transposed_matrices(&name, shape)
+        folder.take_shard(&name, &shape)?.transposed_matrices(&name, shape, columns)
     }
 
     fn joined_biases(&mut self, name: &str, count: usize, size: usize) -> Result<Vec<Vec<f32>>> {

@@ -1,4 +1,5 @@
-//! Tensors of a directory: one safetensors file, or several and an index.
+//! Tensors of a directory: one safetensors file, or several and an index. Only the tensors of the
+//! language model are read of a multimodal model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::names::hugging_face_name;
+use super::nesting::Nesting;
 use super::shard::WeightShard;
 use crate::family::{Family, LLAMA_LIKE};
 use crate::files::{find_gguf, read_json};
@@ -24,8 +26,9 @@ pub(crate) struct Folder {
     /// File that lists the tensors.
     listing: PathBuf,
     shards: Vec<WeightShard>,
-    /// Index into `shards` for each tensor.
+    /// Index into `shards` for each tensor of the language model.
     places: BTreeMap<String, usize>,
+    nesting: Nesting,
     /// Family of the model, whose names the tensors have.
     family: &'static Family,
 }
@@ -43,7 +46,7 @@ impl Folder {
         if single.exists() {
             let shard = WeightShard::open(&single)?;
             let places = shard.names().map(|name| (name.to_owned(), 0)).collect();
-            Ok(Self { listing: single, shards: vec![shard], places, family: &LLAMA_LIKE })
+            Ok(Self::new(single, vec![shard], places))
         } else if index.exists() {
             Self::open_shards(dir, index)
         } else {
@@ -75,7 +78,17 @@ impl Folder {
             }
             places.insert(name.clone(), place);
         }
-        Ok(Self { listing, shards, places, family: &LLAMA_LIKE })
+        Ok(Self::new(listing, shards, places))
+    }
+
+    fn new(
+        listing: PathBuf,
+        shards: Vec<WeightShard>,
+        mut places: BTreeMap<String, usize>,
+    ) -> Self {
+        let nesting = Nesting::find(places.keys().map(String::as_str));
+        places.retain(|name, _| nesting.contains(name));
+        Self { listing, shards, places, nesting, family: &LLAMA_LIKE }
     }
 
     /// Files that contain the tensors.
@@ -93,7 +106,7 @@ impl Folder {
 
     /// Returns the name of a tensor in this directory.
     pub(super) fn name(&self, name: &str) -> String {
-        hugging_face_name(self.family, name)
+        self.nesting.nest(&hugging_face_name(self.family, name))
     }
 
     /// Returns the name of a tensor of all experts, which has no suffix.
@@ -141,7 +154,7 @@ impl Folder {
 
     /// Returns whether all tensors of a layer have been taken.
     pub(super) fn is_layer_taken(&self, layer: usize) -> bool {
-        let prefix = format!("model.layers.{layer}.");
+        let prefix = self.nesting.nest(&format!("model.layers.{layer}."));
         !self.places.keys().any(|name| name.starts_with(&prefix) && !name.ends_with(IGNORED))
     }
 

@@ -8,6 +8,7 @@ use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use super::number::finite;
+use crate::family::JoinedColumns;
 use crate::files::refuse_pointer;
 use crate::matrix::Matrix;
 use crate::{Error, Result};
@@ -96,12 +97,13 @@ impl WeightShard {
         matrices.map_err(|reason| self.refuse(name, &reason))
     }
 
-    /// Reads the matrices `[outputs, inputs]` of a tensor `[count, inputs, outputs]`. Output `i` of
-    /// a stored matrix belongs to matrix `i % N`.
+    /// Reads the matrices `[outputs, inputs]` of a tensor `[count, inputs, outputs]`, each of which
+    /// has the columns of `N` matrices.
     pub(super) fn transposed_matrices<const N: usize>(
         &mut self,
         name: &str,
         shape: [usize; 3],
+        columns: JoinedColumns,
     ) -> Result<Vec<[Matrix; N]>> {
         let (info, bytes) = self.find(name, &shape)?;
         let [_, inputs, outputs] = shape;
@@ -110,7 +112,11 @@ impl WeightShard {
         for stored in bytes.chunks_exact(inputs * outputs * size) {
             let select = |part: usize| {
                 let mut selected = Vec::with_capacity(stored.len() / N);
-                for output in (part..outputs).step_by(N) {
+                let (first, step) = match columns {
+                    JoinedColumns::Alternating => (part, N),
+                    JoinedColumns::Halves => (part * (outputs / N), 1),
+                };
+                for output in (first..outputs).step_by(step).take(outputs / N) {
                     for input in 0..inputs {
                         let place = (input * outputs + output) * size;
                         selected.extend_from_slice(&stored[place..place + size]);

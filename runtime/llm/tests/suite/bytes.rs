@@ -35,7 +35,10 @@ fn expected<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> u64 {
 #[test]
 fn matrices_in_bf16_take_two_bytes_a_number_and_all_else_four() {
     for name in CASES {
-        let (found, tensors) = (weight_bytes(&case(name)).unwrap(), tensors(&case(name)));
+        let (found, mut tensors) = (weight_bytes(&case(name)).unwrap(), tensors(&case(name)));
+        if name.ends_with("-multimodal") {
+            tensors.retain(|tensor, _| tensor.starts_with("language_model."));
+        }
         assert_eq!(found, expected(tensors.values()), "{name}");
         let numbers: usize = tensors.values().map(Tensor::elem_count).sum();
         let wide = ["llama-sharded", "mistral", "qwen3", "qwen3-moe-mixed", "olmo2"];

@@ -9,6 +9,7 @@ mod common;
 mod context;
 mod generation;
 mod gguf;
+mod multimodal;
 mod parity;
 mod refusals;
 mod saved;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vattention_core::{
     Error, Estimator, NewTokens, Picks, Pipeline, PipelineConfig, Row, SelectorConfig, Shape, Site,
-    Size, SoftmaxForm, Step, Target, Tokens,
+    Size, Step, Target, Tokens,
     pipeline::Read,
     plugin::Uniform,
     step::{Score, Softmax},
@@ -62,13 +62,14 @@ fn with_step<T>(
     let site = Site { seed: 3, sequence: 1, layer: 0, kv_head: 0, shape };
     let [keys, values, queries] = [&head.keys, &head.values, &head.queries].map(|x| x.concat());
     evaluate(&Step {
-        site: &site,
-        queries: &queries,
-        keys: Tokens::new(&keys, CAPACITY, head_dim),
-        values: Tokens::new(&values, CAPACITY, value_dim),
         visible: sizes.visible,
         step: 7,
-        form: SoftmaxForm::default(),
+        ..Step::new(
+            &site,
+            &queries,
+            Tokens::new(&keys, CAPACITY, head_dim),
+            Tokens::new(&values, CAPACITY, value_dim),
+        )
     })
 }
 

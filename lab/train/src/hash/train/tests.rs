@@ -3,9 +3,7 @@ use std::path::PathBuf;
 use candle_core::{DType, Device, Tensor};
 use ndarray::s;
 use tempfile::TempDir;
-use vattention_core::{
-    NewTokens, Picks, SelectorConfig, Site, Size, SoftmaxForm, Step, Tokens, step::Score,
-};
+use vattention_core::{NewTokens, Picks, SelectorConfig, Site, Size, Step, Tokens, step::Score};
 use vattention_selectors::{Activation, HashAttention, IndexScope};
 
 use super::*;
@@ -195,15 +193,7 @@ fn the_selector_computes_the_trained_networks() {
         let first = kv_head * shape.group();
         let queries = layer.queries.slice(s![first..first + shape.group(), 0, ..]);
         let queries: Vec<f32> = queries.iter().map(|x| x * shape.default_scale()).collect();
-        let step = Step {
-            site: &site,
-            queries: &queries,
-            keys,
-            values: keys,
-            visible: 800,
-            step: 0,
-            form: SoftmaxForm::default(),
-        };
+        let step = Step { visible: 800, ..Step::new(&site, &queries, keys, keys) };
         let mut picks = Picks::new(800);
         selector.select(&step.row(member), &mut picks);
         let mut expected: Vec<u32> = (0..800).collect();

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{FULL, JsonKeys, SLIDING};
-use crate::config::keys::KeySource;
+use crate::config::keys::{KeySource, RopeKeys};
 use crate::family::Family;
 use crate::rope::{Rotary, Scaling, Sharpening, longrope_length, yarn_length};
 
@@ -67,14 +67,10 @@ impl JsonKeys {
         }
         Err(format!("`{KEY}` is {part}; expected an even number of a head's {dim} elements"))
     }
+}
 
-    /// Reads the rotary embedding of full layers.
-    pub(super) fn full_rope(
-        &self,
-        family: &Family,
-        head_dim: usize,
-        context: usize,
-    ) -> Result<Rotary, String> {
+impl RopeKeys for JsonKeys {
+    fn rope(&self, family: &Family, head_dim: usize, context: usize) -> Result<Rotary, String> {
         let mut rope = self.rope_parameters(FULL)?.unwrap_or_default();
         let original = self.number("original_max_position_embeddings")?;
         rope.original_max_position_embeddings =
@@ -89,8 +85,7 @@ impl JsonKeys {
         })
     }
 
-    /// Reads the rotary embedding of sliding layers.
-    pub(super) fn local_rope(&self, full: &Rotary, theta: f32) -> Result<Rotary, String> {
+    fn sliding_rope(&self, full: &Rotary, theta: f32) -> Result<Rotary, String> {
         let found = self.rope_parameters(SLIDING)?.unwrap_or_default();
         let local = self.number("rope_local_base_freq")?.map(|theta| theta as f32);
         let theta = found.rope_theta.or(local).unwrap_or(theta);
@@ -104,8 +99,7 @@ impl JsonKeys {
         Ok(Rotary { theta, scaling: Scaling::None, ..full.clone() })
     }
 
-    /// Reads the growth of queries with their position.
-    pub(super) fn query_scaling(&self) -> Result<Option<Sharpening>, String> {
+    fn sharpening(&self) -> Result<Option<Sharpening>, String> {
         let rope = self.rope_parameters(FULL)?;
         let Some((rope, beta)) = rope.and_then(|rope| {
             let beta = rope.llama_4_scaling_beta?;
@@ -114,7 +108,7 @@ impl JsonKeys {
             return Ok(None);
         };
         let beta = positive("llama_4_scaling_beta", Some(beta))?;
-        Ok(Some(Sharpening { beta, original: rope.original()? }))
+        Ok(Some(Sharpening { beta, original: rope.original()?, first: 0.0 }))
     }
 }
 

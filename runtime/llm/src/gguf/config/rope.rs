@@ -3,6 +3,7 @@
 use candle_core::quantized::gguf_file::Value;
 
 use super::MetadataKeys;
+use crate::config::keys::RopeKeys;
 use crate::family::Family;
 use crate::gguf::value::typed;
 use crate::gguf::{LONG_FACTORS, SHORT_FACTORS};
@@ -105,14 +106,10 @@ impl MetadataKeys<'_> {
             Some(original) => Ok(original as f32),
         }
     }
+}
 
-    /// Reads the rotary embedding of full layers.
-    pub(super) fn full_rope(
-        &self,
-        family: &Family,
-        head_dim: usize,
-        context: usize,
-    ) -> Result<Rotary, String> {
+impl RopeKeys for MetadataKeys<'_> {
+    fn rope(&self, family: &Family, head_dim: usize, context: usize) -> Result<Rotary, String> {
         let dims = self.rotated(family, head_dim)?;
         Ok(Rotary {
             theta: self.positive_at("rope.freq_base")?.unwrap_or(10000.0),
@@ -122,15 +119,13 @@ impl MetadataKeys<'_> {
         })
     }
 
-    /// Reads the rotary embedding of sliding layers.
-    pub(super) fn local_rope(&self, full: &Rotary, theta: f32) -> Result<Rotary, String> {
+    fn sliding_rope(&self, full: &Rotary, theta: f32) -> Result<Rotary, String> {
         let theta = self.positive_at("rope.freq_base_swa")?.unwrap_or(theta);
         Ok(Rotary { theta, scaling: Scaling::None, ..full.clone() })
     }
 
-    /// Reads the growth of queries with their position.
-    pub(super) fn query_scaling(&self) -> Result<Option<Sharpening>, String> {
+    fn sharpening(&self) -> Result<Option<Sharpening>, String> {
         let Some(beta) = self.positive_at("attention.temperature_scale")? else { return Ok(None) };
-        Ok(Some(Sharpening { beta, original: self.original()? }))
+        Ok(Some(Sharpening { beta, original: self.original()?, first: 0.0 }))
     }
 }

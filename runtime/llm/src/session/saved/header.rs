@@ -94,7 +94,7 @@ impl SavedHeader {
     /// their window.
     pub(super) fn first_row(&self, layer: usize, config: &Config) -> usize {
         match config.window(layer) {
-            Some(window) if self.step > 0 => self.tokens.saturating_sub(window),
+            Some(window) if self.step > 0 => window.first(self.tokens.saturating_sub(1)),
             _ => 0,
         }
     }

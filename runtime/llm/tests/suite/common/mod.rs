@@ -12,7 +12,7 @@ use vattention_config::Loader;
 use vattention_core::{Backend, PipelineConfig};
 use {vattention_estimators as _, vattention_selectors as _};
 
-pub(crate) const CASES: [&str; 27] = [
+pub(crate) const CASES: [&str; 32] = [
     "llama3",
     "llama-sharded",
     "mistral",
@@ -26,6 +26,10 @@ pub(crate) const CASES: [&str; 27] = [
     "qwen2-window",
     "gemma2",
     "gemma3",
+    "gemma3-multimodal",
+    "mistral3-multimodal",
+    "llama4",
+    "llama4-unnormalised",
     "gpt-oss",
     "gpt-oss-mxfp4",
     "phi3",
@@ -36,6 +40,7 @@ pub(crate) const CASES: [&str; 27] = [
     "olmo2",
     "olmo3",
     "mixtral",
+    "glm",
     "glm4",
     "seed-oss",
     "ernie4.5",
@@ -44,7 +49,8 @@ pub(crate) const CASES: [&str; 27] = [
 
 /// Returns the cases that have layers without a window, which follow the pipeline.
 pub(crate) fn cases_with_full_layers() -> impl Iterator<Item = &'static str> {
-    CASES.into_iter().filter(|name| !["mistral-window", "phi3-window"].contains(name))
+    let sliding = ["mistral-window", "mistral3-multimodal", "phi3-window"];
+    CASES.into_iter().filter(move |name| !sliding.contains(name))
 }
 
 pub(crate) fn case(name: &str) -> PathBuf {
