@@ -218,8 +218,8 @@ fn look_up(tokens: &[u32], most: usize) -> &[u32] {
 }
 
 /// Prints the result of drafts for `count` tokens. `accepts` returns the numbers of drafted and of
-/// accepted tokens at a position, or `None` if nothing is drafted; `cost` is the time of a pass with
-/// this number of drafts, and `single` that of a step.
+/// accepted tokens at a position, or `None` if nothing is drafted; `cost` is the time of a pass
+/// with this number of drafts, and `single` that of a step.
 fn print_drafts(
     [drafter, checker]: [&str; 2],
     most: usize,

@@ -1,6 +1,6 @@
-//! Llama 4 (text): layers with a rotary embedding attend within chunks, and have norms of heads; the
-//! others attend to all tokens, with queries that grow with their position. Some layers have experts
-//! beside a shared one.
+//! Llama 4 (text): layers with a rotary embedding attend within chunks, and have norms of heads;
+//! the others attend to all tokens, with queries that grow with their position. Some layers have
+//! experts beside a shared one.
 
 use super::{EXPERTS, find_rotating};
 use crate::config::keys::KeySource;
@@ -74,7 +74,8 @@ pub(super) fn describe(keys: &dyn KeySource, config: &mut Config) -> Result<(), 
     Ok(())
 }
 
-/// In `config.json`, `intermediate_size` is that of experts, in GGUF that of layers without experts.
+/// In `config.json`, `intermediate_size` is that of experts, in GGUF that of layers without
+/// experts.
 fn describe_experts(keys: &dyn KeySource, config: &mut Config) -> Result<(), String> {
     if keys.is_gguf() {
         config.add_experts(keys, "moe_intermediate_size")?;

@@ -62,9 +62,9 @@ mod tests {
             failure_persistence: None,
             ..ProptestConfig::default()
         })]
-        /// Errors are within the bound, products are exact, and stored rows are stored again without
-        /// a change. Magnitudes do not grow, except those that round to a multiple of the least
-        /// scale.
+        /// Errors are within the bound, products are exact, and stored rows are stored again
+        /// without a change. Magnitudes do not grow, except those that round to a multiple of the
+        /// least scale.
         #[test]
         fn rows_are_rounded_once(
             row in prop::collection::vec(-1.0_f32..1.0, 0..70),
