@@ -31,7 +31,7 @@ use vattention_backends::Cpu;
 use vattention_config::Loader;
 use vattention_core::{Options, PipelineConfig, Storage};
 // Registers the samplers of pipeline files.
-use vattention_llm::{Model, Prefilled, Session, Tokenizer, most_likely_token};
+use vattention_llm::{Model, PrefillOptions, Prefilled, Session, Tokenizer, most_likely_token};
 use vattention_samplers as _;
 
 type BenchResult<T> = Result<T, Box<dyn std::error::Error>>;
@@ -81,7 +81,7 @@ fn measure(
 ) -> BenchResult<()> {
     let asked = &[&text[..text.len() - question.len()], question].concat();
     for (name, prompt) in [("continued", text), ("asked to repeat", asked)] {
-        let prefilled = model.prefill(prompt, Default::default())?;
+        let prefilled = model.prefill(prompt, PrefillOptions::default())?;
         let [dense, sparse] = pipelines.each_ref().map(|it| begin(model, it, &prefilled));
         let (dense, sparse) = (dense?, sparse?);
         let times = [time_passes(&dense)?, time_passes(&sparse)?];

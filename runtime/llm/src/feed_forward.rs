@@ -22,15 +22,10 @@ impl FeedForward {
         layer: usize,
         config: &Config,
     ) -> Result<Self> {
-        match config.experts_of(layer) {
-            Some(experts) => {
-                ExpertNetwork::open(weights, layer, config, experts).map(Self::Experts)
-            }
-            None => {
-                let inner = config.intermediate_size;
-                Gated::open(weights, layer, "", inner, config).map(Self::Gated)
-            }
+        if let Some(experts) = config.experts_of(layer) {
+            return ExpertNetwork::open(weights, layer, config, experts).map(Self::Experts);
         }
+        Gated::open(weights, layer, "", config.intermediate_size, config).map(Self::Gated)
     }
 
     /// Adds the network's output for `x`, `[n, hidden_size]`, to `y` of the same shape.

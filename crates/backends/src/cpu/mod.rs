@@ -181,10 +181,10 @@ fn execute(
     mode: StepMode,
 ) -> Result<HeadOutput> {
     Ok(match AnyRows::new(head.step.keys, head.step.values)? {
-        AnyRows::F32(rows) => execute_over(head, execution, mode, rows),
-        AnyRows::F16(rows) => execute_over(head, execution, mode, rows),
-        AnyRows::Bf16(rows) => execute_over(head, execution, mode, rows),
-        AnyRows::Q8(rows) => execute_over(head, execution, mode, rows),
+        AnyRows::F32(rows) => execute_over(head, execution, mode, &rows),
+        AnyRows::F16(rows) => execute_over(head, execution, mode, &rows),
+        AnyRows::Bf16(rows) => execute_over(head, execution, mode, &rows),
+        AnyRows::Q8(rows) => execute_over(head, execution, mode, &rows),
     })
 }
 
@@ -192,7 +192,7 @@ fn execute_over<E: SampledElement>(
     head: &HeadInput<'_>,
     execution: ExecutionOptions,
     mode: StepMode,
-    rows: KvRows<'_, E>,
+    rows: &KvRows<'_, E>,
 ) -> HeadOutput {
     let HeadInput { pipeline, step, .. } = head;
     if mode == StepMode::Dense {
@@ -249,7 +249,7 @@ fn execute_over<E: SampledElement>(
 fn fall_back<E: SampledElement>(
     head: &HeadInput<'_>,
     execution: ExecutionOptions,
-    rows: KvRows<'_, E>,
+    rows: &KvRows<'_, E>,
     mut timings: Timings,
 ) -> HeadOutput {
     let (begin, group) = (Instant::now(), head.step.site.shape.group());
@@ -263,7 +263,7 @@ fn fall_back<E: SampledElement>(
 fn read_all<E: SampledElement>(
     head: &HeadInput<'_>,
     execution: ExecutionOptions,
-    rows: KvRows<'_, E>,
+    rows: &KvRows<'_, E>,
     members: impl Iterator<Item = usize> + Clone,
 ) -> Vec<RowSums> {
     let HeadInput { pipeline, step, .. } = head;

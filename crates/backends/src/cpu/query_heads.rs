@@ -60,7 +60,7 @@ impl LogitsAndNorms {
 impl<'a, E: SimdElement> QueryHeads<'a, E> {
     /// Creates query heads with scaled `queries` `[members · head_dim]`.
     pub(crate) fn new(
-        rows: KvRows<'a, E>,
+        rows: &KvRows<'a, E>,
         queries: &[f32],
         head_dim: usize,
         value_dim: usize,
@@ -71,7 +71,7 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
         let queries = vectors::<E>(queries, head_dim, LOG2_E as f32, per_tile, rows.key_chunks());
         Self {
             level: Level::best(),
-            rows,
+            rows: *rows,
             members,
             per_tile,
             value_dim,

@@ -76,7 +76,7 @@ impl World {
         Step { site, queries, keys, values, visible, step: 0, form: self.form() }
     }
 
-    fn heads_over<'a, E: SampledElement>(&self, rows: KvRows<'a, E>) -> QueryHeads<'a, E> {
+    fn heads_over<'a, E: SampledElement>(&self, rows: &KvRows<'a, E>) -> QueryHeads<'a, E> {
         let Shape { head_dim, value_dim, .. } = self.site.shape;
         QueryHeads::new(rows, &self.queries, head_dim, value_dim, false).with_softmax(self.form())
     }
@@ -84,10 +84,10 @@ impl World {
     /// Calls `f` with query heads over the stored type.
     fn query_heads<T>(&self, view: &CacheView<'_>, f: impl Fn(&dyn AnyQueryHeads) -> T) -> T {
         match AnyRows::new(view.keys(), view.values()).unwrap() {
-            AnyRows::F32(rows) => f(&self.heads_over(rows)),
-            AnyRows::F16(rows) => f(&self.heads_over(rows)),
-            AnyRows::Bf16(rows) => f(&self.heads_over(rows)),
-            AnyRows::Q8(rows) => f(&self.heads_over(rows)),
+            AnyRows::F32(rows) => f(&self.heads_over(&rows)),
+            AnyRows::F16(rows) => f(&self.heads_over(&rows)),
+            AnyRows::Bf16(rows) => f(&self.heads_over(&rows)),
+            AnyRows::Q8(rows) => f(&self.heads_over(&rows)),
         }
     }
 }
@@ -209,7 +209,7 @@ fn dense_steps_are_faster_than_long_lists_and_checks_of_large_samples() {
     for (group, checking) in [(1, 0.875), (4, 3.5)] {
         let world = World::new(group, (32, 32), 4000, Storage::F32, 3);
         let view = world.cache.view();
-        let heads = QueryHeads::new(f32_rows(&view), &world.queries, 32, 32, false);
+        let heads = QueryHeads::new(&f32_rows(&view), &world.queries, 32, 32, false);
         let mut accumulator = CpuAccumulator::new(&heads, 4000, false, false);
         let from = |rows: f64| rows as usize + 1;
         assert_eq!(accumulator.dense_from(false), from(4000.0 / 1.6));
@@ -239,7 +239,7 @@ fn feedback_contains_the_logit_of_each_token_read() {
             ..PipelineConfig::default()
         };
         let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
-        let heads = QueryHeads::new(f32_rows(&view), &world.queries, 32, 5, false);
+        let heads = QueryHeads::new(&f32_rows(&view), &world.queries, 32, 5, false);
         let mut accumulator = CpuAccumulator::new(&heads, world.tokens, from == usize::MAX, true);
         let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut accumulator);
         assert_eq!(read.fell_back, from != usize::MAX);
@@ -662,7 +662,7 @@ fn the_mean_of_equal_values_is_the_value() {
     cache.append(keys.view().into(), values.view().into(), room);
     let view = cache.view();
     for group in [1, 4] {
-        let heads = QueryHeads::new(f32_rows(&view), &vec![1.0; group * 32], 32, 32, false);
+        let heads = QueryHeads::new(&f32_rows(&view), &vec![1.0; group * 32], 32, 32, false);
         for level in Level::all() {
             let sums = heads.sums(level, TokenSpan::Range(0, tokens), None);
             for x in sums.iter().flat_map(Softmax::output) {

@@ -297,7 +297,9 @@ impl<'a> Tokens<'a> {
             StoredRows::Q8(rows, scales) => {
                 i8::widen(self.layout.row(rows, token), out);
                 let scale = scales.scale(&self.layout, rows, token);
-                out.iter_mut().for_each(|x| *x *= scale);
+                for x in out {
+                    *x *= scale;
+                }
             }
         }
     }

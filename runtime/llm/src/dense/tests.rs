@@ -42,8 +42,9 @@ fn row(
     (0..value_dim).map(|i| output(i) / total).collect()
 }
 
-fn window(size: usize, aligned: bool) -> Option<LayerWindow> {
-    Some(LayerWindow { size, aligned })
+/// Plain attention within a window.
+fn within(size: usize, aligned: bool) -> AttentionForm<'static> {
+    AttentionForm { window: Some(LayerWindow { size, aligned }), ..PLAIN }
 }
 
 #[test]
@@ -51,12 +52,12 @@ fn attention_matches_its_definition_wherever_tiles_end() {
     let sinks: [f32; 6] = [0.3, -2.0, 5.0, 1.0, 0.0, -0.5];
     let forms = [
         PLAIN,
-        AttentionForm { window: window(1, false), ..PLAIN },
-        AttentionForm { window: window(90, false), scale: 0.8, ..PLAIN },
-        AttentionForm { window: window(50, true), ..PLAIN },
+        within(1, false),
+        AttentionForm { scale: 0.8, ..within(90, false) },
+        within(50, true),
         AttentionForm { soft_cap: Some(1.5), sinks: Some(&sinks), ..PLAIN },
-        AttentionForm { window: window(KEYS + 3, false), sinks: Some(&sinks), ..PLAIN },
-        AttentionForm { window: window(KEYS + 3, true), sinks: Some(&sinks), ..PLAIN },
+        AttentionForm { sinks: Some(&sinks), ..within(KEYS + 3, false) },
+        AttentionForm { sinks: Some(&sinks), ..within(KEYS + 3, true) },
     ];
     for form in forms {
         check_form(form);

@@ -8,6 +8,9 @@ use candle_core::{Device, Tensor, safetensors};
 use serde_json::{Value, json};
 use vattention_llm::{Config, LayerWindow, Model, PrefillOptions, Scaling, weight_bytes};
 
+/// Names of a language model's tensors in a multimodal checkpoint, and name of a vision tensor.
+type Layout<'a> = (&'a dyn Fn(&str) -> String, &'a str);
+
 /// Renames the tensors of a language model `model.layers…` and `lm_head…`, and adds a tensor of a
 /// vision tower.
 fn nest(dir: &Path, names: impl Fn(&str) -> String, vision: &str) {
@@ -46,9 +49,9 @@ fn language_models_are_read_under_every_name() {
             Some(rest) => format!("model.language_model.{rest}"),
             None => name.into(),
         };
-        let layouts: [(&dyn Fn(&str) -> String, &str); 2] =
-            [(&outer, "vision_tower.norm.weight"), (&inner, "model.vision_tower.norm.weight")];
-        for (rename, vision) in layouts {
+        let outer: Layout<'_> = (&outer, "vision_tower.norm.weight");
+        let inner: Layout<'_> = (&inner, "model.vision_tower.norm.weight");
+        for (rename, vision) in [outer, inner] {
             let dir = copy(name);
             nest(dir.path(), rename, vision);
             write_config(dir.path(), architecture, &read_config(dir.path()));
