@@ -251,7 +251,7 @@ fn every_command_refuses_a_wrong_header() {
             "architecture.gguf",
             patched("general.architecture", 4 + 8, b"gemma"),
             "architecture.gguf: `general.architecture` is \"gemma\"; expected one of llama, \
-             mistral3",
+             llama4",
         ),
         (
             "type.gguf",
