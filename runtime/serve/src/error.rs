@@ -7,7 +7,6 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::engine::{JobError, SubmitError};
-use crate::structure::RESPONSE_FORMAT;
 
 /// Error that a client receives instead of an answer.
 #[derive(Clone, Debug)]
@@ -31,6 +30,9 @@ pub(crate) struct ErrorBody {
 pub(crate) struct ErrorDocument<'a> {
     error: &'a ErrorBody,
 }
+
+/// Name of the parameter that a grammar comes from.
+pub(crate) const RESPONSE_FORMAT: &str = "response_format";
 
 /// Value of `type` for errors that the client can avoid.
 const INVALID: &str = "invalid_request_error";

@@ -2,11 +2,8 @@
 
 use vattention_llm::Grammar;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, RESPONSE_FORMAT};
 use crate::fields::{Fields, refuse_absence};
-
-/// Name of the parameter.
-pub(crate) const RESPONSE_FORMAT: &str = "response_format";
 
 /// Reads `response_format`.
 pub(crate) fn take_grammar(fields: &mut Fields) -> Result<Option<Grammar>, ApiError> {
