@@ -9,9 +9,9 @@ use vattention_core::{
 };
 
 use super::kernel::{
-    LaggedSquares, SampleTokens, SimdLine, Spread, SpreadCentre, exp2, products, spread,
+    LaggedSquares, SampleTokens, SimdLine, Spread, SpreadCentre, exp2, products, spread, vectors,
 };
-use super::query_heads::{QueryHeads, vectors};
+use super::query_heads::QueryHeads;
 use super::sample_rows::{SampleRows, SampledElement};
 use super::simd::{CHUNK, SimdElement};
 

@@ -6,10 +6,10 @@ use rayon::prelude::*;
 use vattention_core::{SoftmaxForm, step::Softmax};
 
 use super::kernel::{
-    GatheredRows, KvRows, Pass, PerRow, SimdLine, TileSums, TokenSpan, attend, gather,
+    GatheredRows, KvRows, Pass, PerRow, TileQueries, TileSums, TokenSpan, attend, gather,
     heads_per_tile,
 };
-use super::simd::{CHUNK, LANES, Level, SimdElement, from_lanes, to_lanes};
+use super::simd::{CHUNK, LANES, Level, SimdElement, from_lanes};
 
 /// Number of rows of a unit of work, whose sums are merged in f64. It does not depend on the number
 /// of threads, so that results do not either.
@@ -25,7 +25,7 @@ pub(crate) struct QueryHeads<'a, E> {
     /// Number of query heads in a tile.
     per_tile: usize,
     value_dim: usize,
-    queries: Vec<SimdLine>,
+    queries: TileQueries,
     /// Soft cap of logits in base 2.
     soft_cap: Option<f32>,
     /// Sums of each query head over no rows: those of its attention sink, if there is one.
@@ -68,7 +68,9 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
     ) -> Self {
         let members = queries.len() / head_dim;
         let per_tile = heads_per_tile(members);
-        let queries = vectors::<E>(queries, head_dim, LOG2_E as f32, per_tile, rows.key_chunks());
+        let log2_e = LOG2_E as f32;
+        let chunks = rows.key_chunks();
+        let queries = TileQueries::new::<E>(queries, head_dim, log2_e, per_tile, chunks);
         Self {
             level: Level::best(),
             rows: *rows,
@@ -225,23 +227,6 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
         };
         (0..self.members).map(member).collect()
     }
-}
-
-/// Multiplies vectors `[count · dim]` by `factor` and arranges them in the lanes' order, in whole
-/// tiles `[tiles][per_tile][chunks · CHUNK]`.
-pub(crate) fn vectors<E: SimdElement>(
-    vectors: &[f32],
-    dim: usize,
-    factor: f32,
-    per_tile: usize,
-    chunks: usize,
-) -> Vec<SimdLine> {
-    let (count, lines) = (vectors.len() / dim, chunks * CHUNK / LANES);
-    let mut out = vec![SimdLine([0.0; LANES]); count.next_multiple_of(per_tile) * lines];
-    for (vector, lanes) in vectors.chunks_exact(dim).zip(out.chunks_exact_mut(lines)) {
-        to_lanes::<E>(vector, factor, lanes);
-    }
-    out
 }
 
 /// Adds the sums over other rows, for each query head.

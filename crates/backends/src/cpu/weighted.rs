@@ -9,8 +9,8 @@ use vattention_core::{
     step::{Softmax, largest},
 };
 
-use super::kernel::{exp2, fours, products, weigh};
-use super::query_heads::{QueryHeads, vectors};
+use super::kernel::{exp2, fours, products, vectors, weigh};
+use super::query_heads::QueryHeads;
 use super::sample_rows::{PooledElement, SampleRows, SampledElement};
 use super::simd::{CHUNK, SimdElement, from_lanes};
 

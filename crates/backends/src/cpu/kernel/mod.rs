@@ -10,6 +10,8 @@
 
 mod gather;
 mod products;
+mod queries;
+mod rounded;
 mod rows;
 mod score;
 mod spread;
@@ -17,6 +19,7 @@ mod value;
 
 pub(crate) use gather::{GatheredRows, gather};
 pub(crate) use products::{fours, products, weigh};
+pub(crate) use queries::{TileQueries, vectors};
 pub(crate) use rows::{AnyRows, KvRows, TokenSpan};
 pub(crate) use spread::{LaggedSquares, SampleTokens, Spread, SpreadCentre, exp2, spread};
 
@@ -38,8 +41,8 @@ pub(crate) struct Pass<'a, E> {
     pub(crate) tokens: TokenSpan<'a>,
     /// Base-2 logarithm of each token's weight; `None` if all weights are 1.
     pub(crate) log_weights: Option<&'a [f32]>,
-    /// Queries, `[tiles][H][key_chunks · CHUNK]`, in the lanes' order, times `log2(e)`.
-    pub(crate) queries: &'a [SimdLine],
+    /// Queries, times `log2(e)`.
+    pub(crate) queries: &'a TileQueries,
     /// Number of query heads; the last tile is padded with zero queries.
     pub(crate) query_heads: usize,
     /// Soft cap of the logits, in base 2.
@@ -64,6 +67,9 @@ pub(crate) struct TileSums {
 
 /// Largest number of lines of a block's logits, `[rows][H]`.
 const BLOCK_LINES: usize = BLOCK_ROWS * 4 / LANES;
+
+/// `1.5 · 2^23`, whose addition rounds a small number to an integer in the low bits.
+const TO_LOW_BITS: f32 = 12_582_912.0;
 
 /// Number of rows that are summed in f32 before their sums are added to sums in f64.
 const FOLD: usize = 256;
@@ -162,7 +168,7 @@ impl<E: SimdElement> Pass<'_, E> {
         let (rows, tiles) = (&self.rows, self.query_heads.div_ceil(heads));
         assert!([1, 2, 4].contains(&heads), "{heads} heads in a tile");
         assert!(self.tokens.end() <= rows.len(), "a token past the end of the cache");
-        assert_eq!(self.queries.len(), tiles * heads * rows.key_chunks() * 2, "queries");
+        assert!(self.queries.are_complete(tiles * heads, rows.key_chunks()), "queries");
         tiles
     }
 
@@ -239,7 +245,6 @@ impl<E: SimdElement, const H: usize> AttendKernel<'_, '_, E, H> {
         let Self { pass, sums, per_row } = self;
         let sums = &mut sums[tile];
         let mut scores = [SimdLine([LEAST; LANES]); BLOCK_LINES];
-        let scales = if E::SCALED { Some(block.value_scales::<H>()) } else { None };
         let used = score_tile::<E, S, H, N, AHEAD>(pass, block, tile, &mut scores);
         if let Some(per_row) = per_row {
             record_logits::<E, H>(block, tile, used, per_row.logits);
@@ -248,11 +253,7 @@ impl<E: SimdElement, const H: usize> AttendKernel<'_, '_, E, H> {
             add_weights::<H>(used, &weights[block.first..]);
         }
         weigh_block::<S, H>(used, sums);
-        if let Some(scales) = &scales {
-            multiply_lines::<S>(used, scales);
-        }
-        let weights = used.as_ptr().cast::<f32>();
-        BlockValues::<E, N, AHEAD> { block, weights }.add::<S, H>(sums);
+        BlockValues::<E, N, AHEAD> { block }.add::<S, H>(used, sums);
     }
 }
 
@@ -272,10 +273,9 @@ unsafe fn score_tile<
     tile: usize,
     scores: &'s mut [SimdLine; BLOCK_LINES],
 ) -> &'s mut [SimdLine] {
-    let query_lines = H * pass.rows.key_chunks() * 2;
-    let queries = pass.queries.as_ptr().add(tile * query_lines).cast::<f32>();
     let used = &mut scores[..(block.len * H).div_ceil(LANES)];
-    BlockKeys::<E, N, AHEAD> { block, queries, soft_cap: pass.soft_cap }.score::<S, H>(used);
+    let Pass { queries, soft_cap, .. } = *pass;
+    BlockKeys::<E, N, AHEAD> { block, queries, tile, soft_cap }.score::<S, H>(used);
     used
 }
 

@@ -407,8 +407,12 @@ impl<'a, E: SimdElement> RowWindow<'a, E> {
         for place in first..(first + count).min(self.tokens.len()) {
             let token = self.tokens.token(place);
             let KvRows { keys, values } = self.rows;
-            S::prefetch_far(keys.scale(token, self.keys[place % RING]).cast());
-            S::prefetch_far(values.scale(token, self.values[place % RING]).cast());
+            let key_scale: *const u8 = keys.scale(token, self.keys[place % RING]).cast();
+            let value_scale: *const u8 = values.scale(token, self.values[place % RING]).cast();
+            S::prefetch_far(key_scale);
+            if key_scale.addr() / LINE_BYTES != value_scale.addr() / LINE_BYTES {
+                S::prefetch_far(value_scale);
+            }
         }
     }
 
@@ -500,10 +504,23 @@ impl<'a, E: SimdElement> RowBlock<'_, 'a, E> {
     ) -> [SimdLine; BLOCK_LINES] {
         let mut lines = [SimdLine([0.0; LANES]); BLOCK_LINES];
         let rows = flat(&mut lines).as_chunks_mut::<H>().0;
-        for (row, repeated) in rows[..self.len].iter_mut().enumerate() {
-            let place = self.first + row;
-            let token = self.window.tokens.token(place);
-            *repeated = [vectors.scale(token, pointers[place % RING]).read_unaligned(); H];
+        // Pointers of a block are contiguous. Each kind of scale has its own loop.
+        let pointers = &pointers[self.first % RING..][..self.len];
+        match vectors.scales {
+            RowScales::Unscaled => rows.as_flattened_mut().fill(1.0),
+            RowScales::Slice(scales) => {
+                for (row, repeated) in rows[..self.len].iter_mut().enumerate() {
+                    let token = self.window.tokens.token(self.first + row);
+                    *repeated = [*scales.get_unchecked(token); H];
+                }
+            }
+            RowScales::InRow(place) => {
+                let column = vectors.layout.column;
+                for (pointer, repeated) in pointers.iter().zip(rows) {
+                    let row = pointer.cast::<u8>().sub(column * size_of::<E>());
+                    *repeated = [row.add(place).cast::<f32>().read_unaligned(); H];
+                }
+            }
         }
         lines
     }

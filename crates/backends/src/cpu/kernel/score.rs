@@ -3,15 +3,16 @@
 use vattention_core::step::{TANH, TANH_LIMIT};
 
 use super::rows::RowBlock;
-use super::{LANES, LEAST, SimdLine, multiply_lines};
+use super::{BLOCK_LINES, LANES, LEAST, SimdLine, TileQueries, multiply_lines};
 use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
-/// Keys of a block, and the queries of a tile, `[H][key_chunks · CHUNK]`, of which the first `N`
-/// are used. With `AHEAD`, later rows are prefetched.
+/// Keys of a block, and the queries of a tile, of which the first `N` are used. With `AHEAD`, later
+/// rows are prefetched.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockKeys<'b, 'w, 'a, E, const N: usize, const AHEAD: bool> {
     pub(crate) block: &'b RowBlock<'w, 'a, E>,
-    pub(crate) queries: *const f32,
+    pub(crate) queries: &'b TileQueries,
+    pub(crate) tile: usize,
     /// Soft cap of the logits, in base 2.
     pub(crate) soft_cap: Option<f32>,
 }
@@ -20,23 +21,20 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
     /// Computes the logits of the block, `[rows][H]`; logits past its end are [`LEAST`].
     #[inline(always)]
     pub(crate) unsafe fn score<S: Simd, const H: usize>(&self, scores: &mut [SimdLine]) {
-        // The scales are loaded as lines after the products, when they have left the store buffer.
-        let scales = if E::SCALED { Some(self.block.key_scales::<H>()) } else { None };
-        for (i, line) in scores.iter_mut().enumerate() {
-            let mut sums = [S::splat(0.0); LANES];
-            let first = i * (LANES / H);
-            match (H, S::WIDE) {
-                (4, true) => self.dots_in::<S, H, 4>(first, &mut sums),
-                (2, true) => self.dots_in::<S, H, 8>(first, &mut sums),
-                (_, true) => self.dots_in::<S, H, 16>(first, &mut sums),
-                (4, false) => self.dots_in::<S, H, 1>(first, &mut sums),
-                (2, false) => self.dots_in::<S, H, 2>(first, &mut sums),
-                (_, false) => self.dots_in::<S, H, 4>(first, &mut sums),
+        let before = self.tile * H * self.block.rows().key_chunks();
+        match self.queries {
+            TileQueries::Floats(queries) => {
+                let queries = queries.as_ptr().add(before * CHUNK / LANES).cast();
+                self.multiply::<S, H>(queries, scores);
             }
-            S::store(line.0.as_mut_ptr(), S::sums(&sums));
-        }
-        if let Some(scales) = &scales {
-            multiply_lines::<S>(scores, scales);
+            TileQueries::Integers { queries, scales } => {
+                // The scales are loaded as lines after the products, when they have left the store
+                // buffer.
+                let key_scales = self.block.key_scales::<H>();
+                self.multiply_integers::<S, H>(queries.as_ptr().add(before).cast(), scores);
+                multiply_lines::<S>(scores, &key_scales);
+                multiply_lines::<S>(scores, &[scales[self.tile]; BLOCK_LINES]);
+            }
         }
         for (i, line) in scores.iter_mut().enumerate() {
             // One branch for sixteen logits, each of which is a product of at least 32 elements.
@@ -49,24 +47,52 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
         }
     }
 
+    /// Computes products with queries `[H][key_chunks · CHUNK]`.
+    #[inline(always)]
+    unsafe fn multiply<S: Simd, const H: usize>(
+        &self,
+        queries: *const f32,
+        scores: &mut [SimdLine],
+    ) {
+        for (i, line) in scores.iter_mut().enumerate() {
+            let mut sums = [S::splat(0.0); LANES];
+            let first = i * (LANES / H);
+            match (H, S::WIDE) {
+                (4, true) => self.dots_in::<S, H, 4>(queries, first, &mut sums),
+                (2, true) => self.dots_in::<S, H, 8>(queries, first, &mut sums),
+                (_, true) => self.dots_in::<S, H, 16>(queries, first, &mut sums),
+                (4, false) => self.dots_in::<S, H, 1>(queries, first, &mut sums),
+                (2, false) => self.dots_in::<S, H, 2>(queries, first, &mut sums),
+                (_, false) => self.dots_in::<S, H, 4>(queries, first, &mut sums),
+            }
+            S::store(line.0.as_mut_ptr(), S::sums(&sums));
+        }
+    }
+
     /// Computes sixteen products of the rows from `first` on with the queries, `R` rows at a time.
     #[inline(always)]
     unsafe fn dots_in<S: Simd, const H: usize, const R: usize>(
         &self,
+        queries: *const f32,
         first: usize,
         sums: &mut [S::F; LANES],
     ) {
         for part in (0..LANES / H).step_by(R) {
             // The compiler must not merge the loops of different rows: registers are too few.
             let row = if S::WIDE { first + part } else { std::hint::black_box(first + part) };
-            self.dots::<S, H, R>(row, sums.as_mut_ptr().add(part * H));
+            self.dots::<S, H, R>(queries, row, sums.as_mut_ptr().add(part * H));
         }
     }
 
     /// Computes the products of `R` rows, `[R][H]`: at most sixteen with AVX-512 and four
     /// otherwise, so that sums stay in registers.
     #[inline(always)]
-    unsafe fn dots<S: Simd, const H: usize, const R: usize>(&self, first: usize, out: *mut S::F) {
+    unsafe fn dots<S: Simd, const H: usize, const R: usize>(
+        &self,
+        queries: *const f32,
+        first: usize,
+        out: *mut S::F,
+    ) {
         let chunks = self.block.rows().key_chunks();
         let keys: [_; R] = std::array::from_fn(|row| self.block.key(first + row));
         let mut sums = [[S::splat(0.0); N]; R];
@@ -77,9 +103,77 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
                 }
                 let (low, high) = E::widen::<S>(key.here.add(offset));
                 for (head, sum) in sums.iter_mut().enumerate() {
-                    let query = self.queries.add(head * chunks * CHUNK + offset);
+                    let query = queries.add(head * chunks * CHUNK + offset);
                     *sum = S::fma(low, S::load(query), *sum);
                     *sum = S::fma(high, S::load(query.add(LANES)), *sum);
+                }
+            }
+        }
+        for (row, sums) in sums.iter().enumerate() {
+            for (head, sum) in sums.iter().enumerate() {
+                *out.add(row * H + head) = *sum;
+            }
+        }
+    }
+
+    /// Computes products of integers, without scales, with queries `[key_chunks][H]` of [`LANES`]
+    /// pairs.
+    #[inline(always)]
+    unsafe fn multiply_integers<S: Simd, const H: usize>(
+        &self,
+        queries: *const i32,
+        scores: &mut [SimdLine],
+    ) {
+        for (i, line) in scores.iter_mut().enumerate() {
+            let mut sums = [S::no_sums(); LANES];
+            let first = i * (LANES / H);
+            match (H, S::WIDE) {
+                (4, true) => self.integer_dots_in::<S, H, 4>(queries, first, &mut sums),
+                (2, true) => self.integer_dots_in::<S, H, 8>(queries, first, &mut sums),
+                (_, true) => self.integer_dots_in::<S, H, 16>(queries, first, &mut sums),
+                (4, false) => self.integer_dots_in::<S, H, 2>(queries, first, &mut sums),
+                (_, false) => self.integer_dots_in::<S, H, 4>(queries, first, &mut sums),
+            }
+            S::store(line.0.as_mut_ptr(), S::int_sums(&sums));
+        }
+    }
+
+    /// Computes sixteen products of integers, like [`dots_in`](Self::dots_in).
+    #[inline(always)]
+    unsafe fn integer_dots_in<S: Simd, const H: usize, const R: usize>(
+        &self,
+        queries: *const i32,
+        first: usize,
+        sums: &mut [S::R; LANES],
+    ) {
+        for part in (0..LANES / H).step_by(R) {
+            let row = if S::WIDE { first + part } else { std::hint::black_box(first + part) };
+            self.integer_dots::<S, H, R>(queries, row, sums.as_mut_ptr().add(part * H));
+        }
+    }
+
+    /// Computes the products of `R` rows, `[R][H]`, so few that sums stay in registers.
+    #[inline(always)]
+    unsafe fn integer_dots<S: Simd, const H: usize, const R: usize>(
+        &self,
+        queries: *const i32,
+        first: usize,
+        out: *mut S::R,
+    ) {
+        let keys: [_; R] = std::array::from_fn(|row| self.block.key(first + row));
+        let mut sums = [[S::no_sums(); N]; R];
+        for chunk in 0..self.block.rows().key_chunks() {
+            let mut pairs = [S::splat_int(0); R];
+            for (key, pairs) in keys.iter().zip(&mut pairs) {
+                if AHEAD {
+                    key.prefetch::<S>(chunk * CHUNK);
+                }
+                *pairs = S::pairs_in_row(E::integers(key.here.add(chunk * CHUNK)));
+            }
+            for head in 0..N {
+                let query = S::load_ints(queries.add((chunk * H + head) * LANES));
+                for (pairs, sums) in pairs.iter().zip(&mut sums) {
+                    sums[head] = S::fold_pairs(*pairs, query, sums[head]);
                 }
             }
         }

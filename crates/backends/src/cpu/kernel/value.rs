@@ -1,91 +1,75 @@
 //! Weighted sums of values.
 
+use super::rounded::RoundedWeights;
 use super::rows::{BLOCK_ROWS, KvRows, RowBlock};
-use super::{LANES, TileSums, flat};
+use super::{LANES, SimdLine, TileSums, flat, multiply_lines};
 use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
-/// Values of a block, and weights `[rows][H]`, of which the first `N` of each row are used. With
-/// `AHEAD`, later rows are prefetched.
+/// Values of a block, which are added for the first `N` heads of a tile. With `AHEAD`, later rows
+/// are prefetched.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockValues<'b, 'w, 'a, E, const N: usize, const AHEAD: bool> {
     pub(crate) block: &'b RowBlock<'w, 'a, E>,
-    pub(crate) weights: *const f32,
 }
 
 impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockValues<'_, '_, '_, E, N, AHEAD> {
-    /// Adds the weighted values of the block to the numerators of the tile's heads.
+    /// Adds the values of the block with weights `[rows][H]` to the numerators of the tile's heads.
     #[inline(always)]
-    pub(crate) unsafe fn add<S: Simd, const H: usize>(&self, sums: &mut TileSums) {
+    pub(crate) unsafe fn add<S: Simd, const H: usize>(
+        &self,
+        weights: &mut [SimdLine],
+        sums: &mut TileSums,
+    ) {
         let to = sums.numerator.as_mut_ptr().cast::<f32>();
+        if E::SCALED {
+            multiply_lines::<S>(weights, &self.block.value_scales::<H>());
+            return self.add_integers::<S, H>(&RoundedWeights::new::<H>(weights), to);
+        }
+        let weights = weights.as_ptr().cast();
         match (H, S::WIDE) {
-            (4, true) => self.add_in::<S, H, 2>(to),
-            (_, true) => self.add_in::<S, H, 4>(to),
-            _ => self.add_in::<S, H, 1>(to),
+            (4, true) => self.add_in::<S, H, 2>(weights, to),
+            (_, true) => self.add_in::<S, H, 4>(weights, to),
+            _ => self.add_in::<S, H, 1>(weights, to),
         }
     }
 
     /// Adds `C` chunks at a time, and the remaining chunks one by one.
     #[inline(always)]
-    unsafe fn add_in<S: Simd, const H: usize, const C: usize>(&self, numerator: *mut f32) {
+    unsafe fn add_in<S: Simd, const H: usize, const C: usize>(
+        &self,
+        weights: *const f32,
+        numerator: *mut f32,
+    ) {
         let chunks = self.block.rows().value_chunks();
         let whole = chunks / C * C;
         for chunk in (0..whole).step_by(C) {
-            self.add_heads::<S, H, C>(chunk, numerator);
+            self.add_heads::<S, H, C>(chunk, weights, numerator);
         }
         for chunk in whole..chunks {
-            self.add_heads::<S, H, 1>(chunk, numerator);
+            self.add_heads::<S, H, 1>(chunk, weights, numerator);
         }
     }
 
-    /// Adds `C` chunks for all heads in one loop. If registers are few, the loop is for half a
-    /// chunk, or for two heads at a time.
+    /// Adds `C` chunks for all heads in one loop, or for two heads at a time if registers are few.
     #[inline(always)]
     unsafe fn add_heads<S: Simd, const H: usize, const C: usize>(
         &self,
         chunk: usize,
+        weights: *const f32,
         numerator: *mut f32,
     ) {
         if S::WIDE || N <= 2 {
-            return self.add_chunks::<S, H, C>(chunk, numerator);
+            return self.add_chunks::<S, H, C>(chunk, weights, numerator);
         }
-        if E::HALVES {
-            self.add_half::<S, H>(chunk * CHUNK, numerator);
-            self.add_half::<S, H>(chunk * CHUNK + LANES, numerator);
-            return;
-        }
-        let stride = self.block.rows().value_chunks() * CHUNK;
-        let Self { block, weights } = *self;
+        let block = self.block;
         // The first two heads prefetch rows for all heads.
-        BlockValues::<E, 2, AHEAD> { block, weights }.add_chunks::<S, H, C>(chunk, numerator);
-        let (weights, numerator) = (weights.add(2), numerator.add(2 * stride));
+        BlockValues::<E, 2, AHEAD> { block }.add_chunks::<S, H, C>(chunk, weights, numerator);
+        let numerator = numerator.add(2 * block.rows().value_chunks() * CHUNK);
+        let weights = weights.add(2);
         if N == 3 {
-            BlockValues::<E, 1, false> { block, weights }.add_chunks::<S, H, C>(chunk, numerator);
+            BlockValues::<E, 1, false> { block }.add_chunks::<S, H, C>(chunk, weights, numerator);
         } else {
-            BlockValues::<E, 2, false> { block, weights }.add_chunks::<S, H, C>(chunk, numerator);
-        }
-    }
-
-    /// Adds the half chunk at an offset for `N` heads. Sums stay in registers over the block.
-    #[inline(always)]
-    unsafe fn add_half<S: Simd, const H: usize>(&self, offset: usize, numerator: *mut f32) {
-        let Self { block, weights } = *self;
-        let stride = block.rows().value_chunks() * CHUNK;
-        let mut sums = [S::splat(0.0); N];
-        for (head, sum) in sums.iter_mut().enumerate() {
-            *sum = S::load(numerator.add(head * stride + offset));
-        }
-        for row in 0..block.len {
-            let value = block.value(row);
-            if AHEAD && offset.is_multiple_of(CHUNK) {
-                value.prefetch::<S>(offset);
-            }
-            let half = E::widen_half::<S>(value.here.add(offset));
-            for (head, sum) in sums.iter_mut().enumerate() {
-                *sum = S::fma(half, S::splat(*weights.add(row * H + head)), *sum);
-            }
-        }
-        for (head, sum) in sums.iter().enumerate() {
-            S::store(numerator.add(head * stride + offset), *sum);
+            BlockValues::<E, 2, false> { block }.add_chunks::<S, H, C>(chunk, weights, numerator);
         }
     }
 
@@ -94,9 +78,10 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockValues<'_, '_, '_, 
     unsafe fn add_chunks<S: Simd, const H: usize, const C: usize>(
         &self,
         chunk: usize,
+        weights: *const f32,
         numerator: *mut f32,
     ) {
-        let Self { block, weights } = *self;
+        let block = self.block;
         let stride = block.rows().value_chunks() * CHUNK;
         let offset = chunk * CHUNK;
         let mut sums = [[(S::splat(0.0), S::splat(0.0)); C]; N];
@@ -127,6 +112,51 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockValues<'_, '_, '_, 
                 S::store(to, sum.0);
                 S::store(to.add(LANES), sum.1);
             }
+        }
+    }
+
+    /// Adds rows of integers in pairs, sixteen columns at a time for all heads.
+    #[inline(always)]
+    unsafe fn add_integers<S: Simd, const H: usize>(
+        &self,
+        weights: &RoundedWeights,
+        numerator: *mut f32,
+    ) {
+        let stride = self.block.rows().value_chunks() * CHUNK;
+        for offset in (0..stride).step_by(CHUNK) {
+            self.add_columns::<S, H, AHEAD>(offset, weights, numerator);
+            self.add_columns::<S, H, false>(offset + LANES, weights, numerator);
+        }
+    }
+
+    /// Adds sixteen columns of integers from `offset` on. With `FETCH`, later rows are prefetched.
+    #[inline(always)]
+    unsafe fn add_columns<S: Simd, const H: usize, const FETCH: bool>(
+        &self,
+        offset: usize,
+        weights: &RoundedWeights,
+        numerator: *mut f32,
+    ) {
+        let block = self.block;
+        let stride = block.rows().value_chunks() * CHUNK;
+        let mut sums = [S::splat_int(0); N];
+        for pair in 0..block.len.div_ceil(2) {
+            let (first, second) = (block.value(2 * pair), block.value(2 * pair + 1));
+            if FETCH {
+                first.prefetch::<S>(offset);
+                second.prefetch::<S>(offset);
+            }
+            let (a, b) = (first.here.add(offset), second.here.add(offset));
+            let values = S::pairs_of_rows(E::integers(a), E::integers(b));
+            for (head, sum) in sums.iter_mut().enumerate() {
+                let weights = weights.pairs.as_ptr().add(pair * H + head);
+                *sum = S::add_pairs(values, S::splat_int(*weights), *sum);
+            }
+        }
+        for (head, sum) in sums.iter().enumerate() {
+            let to = numerator.add(head * stride + offset);
+            let factor = S::splat(weights.factors[head]);
+            S::store(to, S::fma(S::sorted_floats(*sum), factor, S::load(to)));
         }
     }
 }

@@ -15,9 +15,12 @@ pub(crate) struct Avx2;
 const HALF: usize = LANES / 2;
 
 type Halves = (__m256, __m256);
+type IntHalves = (__m256i, __m256i);
 
 impl Simd for Avx2 {
     type F = Halves;
+    type I = IntHalves;
+    type R = __m256i;
     const WIDE: bool = false;
 
     #[inline(always)]
@@ -102,6 +105,51 @@ impl Simd for Avx2 {
         (half(0), half(HALF))
     }
     #[inline(always)]
+    unsafe fn splat_int(x: i32) -> IntHalves {
+        (_mm256_set1_epi32(x), _mm256_set1_epi32(x))
+    }
+    #[inline(always)]
+    unsafe fn load_ints(from: *const i32) -> IntHalves {
+        (_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(HALF).cast()))
+    }
+    #[inline(always)]
+    unsafe fn pairs_in_row(from: *const i8) -> IntHalves {
+        (widen_bytes(from), widen_bytes(from.add(LANES)))
+    }
+    /// The first half has the columns 0 to 3 and 8 to 11, the second half the others.
+    #[inline(always)]
+    unsafe fn pairs_of_rows(a: *const i8, b: *const i8) -> IntHalves {
+        let (a, b) = (widen_bytes(a), widen_bytes(b));
+        (_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b))
+    }
+    #[inline(always)]
+    unsafe fn add_pairs(a: IntHalves, b: IntHalves, sum: IntHalves) -> IntHalves {
+        (
+            _mm256_add_epi32(sum.0, _mm256_madd_epi16(a.0, b.0)),
+            _mm256_add_epi32(sum.1, _mm256_madd_epi16(a.1, b.1)),
+        )
+    }
+    #[inline(always)]
+    unsafe fn no_sums() -> __m256i {
+        _mm256_setzero_si256()
+    }
+    #[inline(always)]
+    unsafe fn fold_pairs(a: IntHalves, b: IntHalves, sum: __m256i) -> __m256i {
+        let sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a.0, b.0));
+        _mm256_add_epi32(sum, _mm256_madd_epi16(a.1, b.1))
+    }
+    #[inline(always)]
+    unsafe fn int_sums(x: &[__m256i; LANES]) -> Halves {
+        let (low, high) = (int_sums(&x[..HALF]), int_sums(&x[HALF..]));
+        (_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+    }
+    #[inline(always)]
+    unsafe fn sorted_floats(x: IntHalves) -> Halves {
+        let low = _mm256_permute2x128_si256::<0x20>(x.0, x.1);
+        let high = _mm256_permute2x128_si256::<0x31>(x.0, x.1);
+        (_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+    }
+    #[inline(always)]
     unsafe fn prefetch_near(_: *const u8) {
         // Arithmetic is the bottleneck here, and rows arrive from the second-level cache in time.
     }
@@ -109,6 +157,12 @@ impl Simd for Avx2 {
     unsafe fn prefetch_far(line: *const u8) {
         _mm_prefetch::<_MM_HINT_T1>(line.cast());
     }
+}
+
+/// Loads sixteen 8-bit integers as 16-bit integers.
+#[inline(always)]
+unsafe fn widen_bytes(from: *const i8) -> __m256i {
+    _mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast()))
 }
 
 #[inline(always)]
@@ -143,4 +197,14 @@ unsafe fn sums(x: &[Halves]) -> __m256 {
     let first = _mm256_permute2f128_ps::<0x20>(low, high);
     let second = _mm256_permute2f128_ps::<0x31>(low, high);
     _mm256_add_ps(first, second)
+}
+
+/// Sums of eight registers of integers.
+#[inline(always)]
+unsafe fn int_sums(x: &[__m256i]) -> __m256i {
+    let pair = |i: usize| _mm256_hadd_epi32(x[i], x[i + 1]);
+    let (low, high) = (_mm256_hadd_epi32(pair(0), pair(2)), _mm256_hadd_epi32(pair(4), pair(6)));
+    let first = _mm256_permute2x128_si256::<0x20>(low, high);
+    let second = _mm256_permute2x128_si256::<0x31>(low, high);
+    _mm256_add_epi32(first, second)
 }

@@ -13,6 +13,8 @@ pub(crate) struct Avx512;
 
 impl Simd for Avx512 {
     type F = __m512;
+    type I = __m512i;
+    type R = __m512i;
     const WIDE: bool = true;
 
     #[inline(always)]
@@ -66,27 +68,9 @@ impl Simd for Avx512 {
         }
         _mm512_scalef_ps(power, whole)
     }
-    /// Transposes and sums: pairs of vectors are interleaved and added, four times.
     #[inline(always)]
     unsafe fn sums(x: &[__m512; LANES]) -> __m512 {
-        let mut pairs = [_mm512_setzero_ps(); 8];
-        for i in 0..8 {
-            let (a, b) = (x[2 * i], x[2 * i + 1]);
-            pairs[i] = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-        }
-        let mut fours = [_mm512_setzero_ps(); 4];
-        for i in 0..4 {
-            let (a, b) = (_mm512_castps_pd(pairs[2 * i]), _mm512_castps_pd(pairs[2 * i + 1]));
-            let low = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
-            let high = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
-            fours[i] = _mm512_add_ps(low, high);
-        }
-        let join = |a, b| {
-            let even = _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);
-            let odd = _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b);
-            _mm512_add_ps(even, odd)
-        };
-        join(join(fours[0], fours[1]), join(fours[2], fours[3]))
+        sums(x, |a, b| _mm512_add_ps(a, b))
     }
     #[inline(always)]
     unsafe fn any_above(a: __m512, b: __m512) -> bool {
@@ -113,6 +97,51 @@ impl Simd for Avx512 {
         _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())))
     }
     #[inline(always)]
+    unsafe fn splat_int(x: i32) -> __m512i {
+        _mm512_set1_epi32(x)
+    }
+    #[inline(always)]
+    unsafe fn load_ints(from: *const i32) -> __m512i {
+        _mm512_loadu_si512(from.cast())
+    }
+    #[inline(always)]
+    unsafe fn pairs_in_row(from: *const i8) -> __m512i {
+        _mm512_cvtepi8_epi16(_mm256_loadu_si256(from.cast()))
+    }
+    #[inline(always)]
+    unsafe fn pairs_of_rows(a: *const i8, b: *const i8) -> __m512i {
+        let widen = |row: *const i8| _mm512_cvtepi8_epi32(_mm_loadu_si128(row.cast()));
+        _mm512_mask_blend_epi16(0xaaaa_aaaa, widen(a), _mm512_slli_epi32::<16>(widen(b)))
+    }
+    #[inline(always)]
+    unsafe fn add_pairs(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
+        _mm512_add_epi32(sum, _mm512_madd_epi16(a, b))
+    }
+    #[inline(always)]
+    unsafe fn no_sums() -> __m512i {
+        _mm512_setzero_si512()
+    }
+    #[inline(always)]
+    unsafe fn fold_pairs(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
+        Self::add_pairs(a, b, sum)
+    }
+    #[inline(always)]
+    unsafe fn int_sums(x: &[__m512i; LANES]) -> __m512 {
+        let mut bits = [_mm512_setzero_ps(); LANES];
+        for (bits, x) in bits.iter_mut().zip(x) {
+            *bits = _mm512_castsi512_ps(*x);
+        }
+        let add = |a, b| {
+            let sum = _mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b));
+            _mm512_castsi512_ps(sum)
+        };
+        _mm512_cvtepi32_ps(_mm512_castps_si512(sums(&bits, add)))
+    }
+    #[inline(always)]
+    unsafe fn sorted_floats(x: __m512i) -> __m512 {
+        _mm512_cvtepi32_ps(x)
+    }
+    #[inline(always)]
     unsafe fn prefetch_near(line: *const u8) {
         _mm_prefetch::<_MM_HINT_T0>(line.cast());
     }
@@ -120,4 +149,27 @@ impl Simd for Avx512 {
     unsafe fn prefetch_far(line: *const u8) {
         _mm_prefetch::<_MM_HINT_T1>(line.cast());
     }
+}
+
+/// Transposes and sums: pairs of vectors are interleaved and added, four times.
+#[inline(always)]
+unsafe fn sums(x: &[__m512; LANES], add: impl Fn(__m512, __m512) -> __m512) -> __m512 {
+    let mut pairs = [_mm512_setzero_ps(); 8];
+    for i in 0..8 {
+        let (a, b) = (x[2 * i], x[2 * i + 1]);
+        pairs[i] = add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    }
+    let mut fours = [_mm512_setzero_ps(); 4];
+    for i in 0..4 {
+        let (a, b) = (_mm512_castps_pd(pairs[2 * i]), _mm512_castps_pd(pairs[2 * i + 1]));
+        let low = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+        let high = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+        fours[i] = add(low, high);
+    }
+    let join = |a, b| {
+        let even = _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);
+        let odd = _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b);
+        add(even, odd)
+    };
+    join(join(fours[0], fours[1]), join(fours[2], fours[3]))
 }

@@ -9,12 +9,8 @@ pub(crate) trait SimdElement: Copy + Default + Send + Sync + 'static {
     /// Type of copies of values, which include the scales of their rows.
     type Sample: SimdElement;
 
-    /// True if each row has a scale, by which its elements are to be multiplied.
+    /// True if rows are 8-bit integers with a scale per row, by which they are to be multiplied.
     const SCALED: bool = false;
-
-    /// True if [`widen_half`](Self::widen_half) exists, and widening takes so long that it should
-    /// happen only once for all query heads.
-    const HALVES: bool = false;
 
     /// Loads [`CHUNK`] elements of a row in the order of [`place`](Self::place).
     ///
@@ -22,13 +18,9 @@ pub(crate) trait SimdElement: Copy + Default + Send + Sync + 'static {
     /// See [`Simd`]; `from` must point to [`CHUNK`] elements.
     unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F);
 
-    /// Loads half of a chunk, [`LANES`] elements, if that is one of the two vectors of
-    /// [`widen`](Self::widen).
-    ///
-    /// # Safety
-    /// See [`Simd`]; `from` must point to [`LANES`] elements.
-    unsafe fn widen_half<S: Simd>(_from: *const Self) -> S::F {
-        unreachable!("`HALVES` is false")
+    /// Address of a row's 8-bit integers, if [`SCALED`](Self::SCALED) is true.
+    fn integers(_row: *const Self) -> *const i8 {
+        unreachable!("rows without scales have no integers")
     }
 
     /// Copies [`CHUNK`] elements of a row with this scale to a sample.
@@ -94,7 +86,6 @@ impl SimdElement for i8 {
     type Sample = f32;
 
     const SCALED: bool = true;
-    const HALVES: bool = true;
 
     #[inline(always)]
     unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F) {
@@ -102,8 +93,8 @@ impl SimdElement for i8 {
     }
 
     #[inline(always)]
-    unsafe fn widen_half<S: Simd>(from: *const Self) -> S::F {
-        S::widen_i8(from)
+    fn integers(row: *const Self) -> *const i8 {
+        row
     }
 
     #[inline(always)]

@@ -39,6 +39,10 @@ pub(crate) struct SimdLine(pub(crate) [f32; LANES]);
 pub(crate) trait Simd: Copy {
     /// Type of a vector.
     type F: Copy;
+    /// Type of [`LANES`] 32-bit integers, or pairs of 16-bit integers.
+    type I: Copy;
+    /// Type of 32-bit integers in one register.
+    type R: Copy;
 
     /// True if registers suffice for sixteen sums; otherwise they suffice for four.
     const WIDE: bool;
@@ -68,6 +72,25 @@ pub(crate) trait Simd: Copy {
     unsafe fn widen_bf16(from: *const bf16) -> (Self::F, Self::F);
     /// Loads [`LANES`] 8-bit integers.
     unsafe fn widen_i8(from: *const i8) -> Self::F;
+    /// Copies of an integer.
+    unsafe fn splat_int(x: i32) -> Self::I;
+    /// Loads [`LANES`] integers.
+    unsafe fn load_ints(from: *const i32) -> Self::I;
+    /// Loads [`CHUNK`] 8-bit integers as pairs: neighbours make a pair.
+    unsafe fn pairs_in_row(from: *const i8) -> Self::I;
+    /// Loads [`LANES`] 8-bit integers of each of two rows as pairs, in any order.
+    unsafe fn pairs_of_rows(a: *const i8, b: *const i8) -> Self::I;
+    /// Adds the products of pairs, `a.0 · b.0 + a.1 · b.1`, to `sum`.
+    unsafe fn add_pairs(a: Self::I, b: Self::I, sum: Self::I) -> Self::I;
+    /// Zeros in one register.
+    unsafe fn no_sums() -> Self::R;
+    /// Adds the products of pairs, as [`add_pairs`](Self::add_pairs) does, in one register.
+    unsafe fn fold_pairs(a: Self::I, b: Self::I, sum: Self::R) -> Self::R;
+    /// Sum of the integers of each of sixteen registers.
+    unsafe fn int_sums(x: &[Self::R; LANES]) -> Self::F;
+    /// Converts integers in the order of [`pairs_of_rows`](Self::pairs_of_rows) to f32, in the
+    /// order of the rows.
+    unsafe fn sorted_floats(x: Self::I) -> Self::F;
     /// Prefetches a cache line into the first-level cache.
     unsafe fn prefetch_near(line: *const u8);
     /// Prefetches a cache line into the second-level cache, which keeps more requests in flight

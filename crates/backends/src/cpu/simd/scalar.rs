@@ -12,6 +12,8 @@ type Lanes = [f32; LANES];
 
 impl Simd for Scalar {
     type F = Lanes;
+    type I = [i32; LANES];
+    type R = [i32; LANES];
     const WIDE: bool = false;
 
     #[inline(always)]
@@ -93,7 +95,51 @@ impl Simd for Scalar {
         std::array::from_fn(|i| f32::from(*from.add(i)))
     }
     #[inline(always)]
+    unsafe fn splat_int(x: i32) -> [i32; LANES] {
+        [x; LANES]
+    }
+    #[inline(always)]
+    unsafe fn load_ints(from: *const i32) -> [i32; LANES] {
+        from.cast::<[i32; LANES]>().read_unaligned()
+    }
+    #[inline(always)]
+    unsafe fn pairs_in_row(from: *const i8) -> [i32; LANES] {
+        std::array::from_fn(|i| pair(*from.add(2 * i), *from.add(2 * i + 1)))
+    }
+    #[inline(always)]
+    unsafe fn pairs_of_rows(a: *const i8, b: *const i8) -> [i32; LANES] {
+        std::array::from_fn(|i| pair(*a.add(i), *b.add(i)))
+    }
+    #[inline(always)]
+    unsafe fn add_pairs(a: [i32; LANES], b: [i32; LANES], sum: [i32; LANES]) -> [i32; LANES] {
+        let low = |x: i32| i32::from(x as i16);
+        let high = |x: i32| x >> 16;
+        std::array::from_fn(|i| sum[i] + low(a[i]) * low(b[i]) + high(a[i]) * high(b[i]))
+    }
+    #[inline(always)]
+    unsafe fn no_sums() -> [i32; LANES] {
+        [0; LANES]
+    }
+    #[inline(always)]
+    unsafe fn fold_pairs(a: [i32; LANES], b: [i32; LANES], sum: [i32; LANES]) -> [i32; LANES] {
+        Self::add_pairs(a, b, sum)
+    }
+    #[inline(always)]
+    unsafe fn int_sums(x: &[[i32; LANES]; LANES]) -> Lanes {
+        x.map(|x| x.iter().sum::<i32>() as f32)
+    }
+    #[inline(always)]
+    unsafe fn sorted_floats(x: [i32; LANES]) -> Lanes {
+        x.map(|x| x as f32)
+    }
+    #[inline(always)]
     unsafe fn prefetch_near(_: *const u8) {}
     #[inline(always)]
     unsafe fn prefetch_far(_: *const u8) {}
+}
+
+/// Pair of 16-bit integers; the first is in the low half.
+#[inline(always)]
+fn pair(first: i8, second: i8) -> i32 {
+    i32::from(first) & 0xffff | i32::from(second) << 16
 }

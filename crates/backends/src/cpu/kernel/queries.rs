@@ -1,0 +1,101 @@
+//! Queries in the number type that keys are multiplied with.
+//!
+//! Keys of 8 bits are multiplied as integers: a query is rounded to integers of 16 bits, relative
+//! to its largest element. The error of an element is at most 2⁻¹⁶ of the largest, which changes a
+//! logit less than 8 bits of the key by a factor of 256.
+
+use super::{LANES, SimdLine, TO_LOW_BITS};
+use crate::cpu::simd::{CHUNK, SimdElement, to_lanes};
+
+/// Queries of all heads in tiles of `H`; the last tile is padded with zeros.
+#[derive(Clone, Debug)]
+pub(crate) enum TileQueries {
+    /// `[tiles][H][key_chunks · CHUNK]`, in the lanes' order.
+    Floats(Vec<SimdLine>),
+    /// Integers, each of which is to be multiplied by the scale of its query.
+    Integers {
+        /// `[tiles][key_chunks][H]`
+        queries: Vec<IntegerChunk>,
+        /// Scale of head `lane % H`, `[tiles]`.
+        scales: Vec<SimdLine>,
+    },
+}
+
+/// 16-bit integers that fill a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct IntegerChunk([i16; CHUNK]);
+
+/// Least largest element of a query that is represented with all bits.
+const LEAST_PEAK: f32 = 1e-30;
+
+/// Largest magnitude of a key's integers.
+const LARGEST_KEY: usize = 128;
+
+impl TileQueries {
+    /// Arranges queries `[count · dim]`, times `factor`, for keys of `chunks` chunks.
+    pub(crate) fn new<E: SimdElement>(
+        queries: &[f32],
+        dim: usize,
+        factor: f32,
+        per_tile: usize,
+        chunks: usize,
+    ) -> Self {
+        if E::SCALED {
+            Self::round(queries, dim, factor, per_tile, chunks)
+        } else {
+            Self::Floats(vectors::<E>(queries, dim, factor, per_tile, chunks))
+        }
+    }
+
+    fn round(queries: &[f32], dim: usize, factor: f32, per_tile: usize, chunks: usize) -> Self {
+        // Sums of products must not overflow.
+        let largest = i32::MAX as usize / (chunks * CHUNK * LARGEST_KEY);
+        let largest = largest.min(i16::MAX as usize) as f32;
+        let tiles = (queries.len() / dim).div_ceil(per_tile);
+        let mut rounded = vec![IntegerChunk([0; CHUNK]); tiles * per_tile * chunks];
+        let mut scales = vec![SimdLine([0.0; LANES]); tiles];
+        for (head, query) in queries.chunks_exact(dim).enumerate() {
+            let peak = query.iter().fold(LEAST_PEAK, |a, b| a.max(b.abs()));
+            let inverse = largest / peak;
+            let first = head / per_tile * per_tile * chunks + head % per_tile;
+            for (query, rounded) in
+                query.chunks(CHUNK).zip(rounded[first..].iter_mut().step_by(per_tile))
+            {
+                for (x, rounded) in query.iter().zip(&mut rounded.0) {
+                    *rounded = (x * inverse + TO_LOW_BITS).to_bits() as i16;
+                }
+            }
+            let line = &mut scales[head / per_tile].0;
+            for lane in (head % per_tile..LANES).step_by(per_tile) {
+                line[lane] = peak / largest * factor;
+            }
+        }
+        Self::Integers { queries: rounded, scales }
+    }
+
+    /// Returns true if there is a vector of `chunks` chunks for each of `heads` heads.
+    pub(super) fn are_complete(&self, heads: usize, chunks: usize) -> bool {
+        match self {
+            Self::Floats(queries) => queries.len() == heads * chunks * CHUNK / LANES,
+            Self::Integers { queries, .. } => queries.len() == heads * chunks,
+        }
+    }
+}
+
+/// Multiplies vectors `[count · dim]` by `factor` and arranges them in the lanes' order, in whole
+/// tiles `[tiles][per_tile][chunks · CHUNK]`.
+pub(crate) fn vectors<E: SimdElement>(
+    vectors: &[f32],
+    dim: usize,
+    factor: f32,
+    per_tile: usize,
+    chunks: usize,
+) -> Vec<SimdLine> {
+    let (count, lines) = (vectors.len() / dim, chunks * CHUNK / LANES);
+    let mut out = vec![SimdLine([0.0; LANES]); count.next_multiple_of(per_tile) * lines];
+    for (vector, lanes) in vectors.chunks_exact(dim).zip(out.chunks_exact_mut(lines)) {
+        to_lanes::<E>(vector, factor, lanes);
+    }
+    out
+}
