@@ -122,8 +122,7 @@ impl GenerationReport {
         let columns = [
             Column::<LayerRow>::new("layer", "", |row| match row.window {
                 None => row.layer.to_string(),
-                Some(size) if row.chunked => format!("{} (chunk {size})", row.layer),
-                Some(size) => format!("{} (window {size})", row.layer),
+                Some(window) => format!("{} ({window})", row.layer),
             }),
             Column::<LayerRow>::new(
                 "density",

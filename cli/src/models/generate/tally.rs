@@ -148,8 +148,7 @@ impl<'r> StepTally<'r> {
         let steps = self.seconds.len() as f64;
         let row = |(number, layer): (usize, &LayerSums)| LayerRow {
             layer: number,
-            window: layer.window.map(|window| window.size),
-            chunked: layer.window.is_some_and(|window| window.aligned),
+            window: layer.window,
             density: layer.density / steps,
             sampled: layer.sampled / steps,
             held: (layer.promised > 0).then(|| layer.held as f64 / layer.promised as f64),
@@ -215,13 +214,10 @@ pub(in crate::models) struct StepTimes {
 pub(in crate::models) struct LayerRow {
     /// Layer.
     pub(super) layer: usize,
-    /// Window of a layer that slides: it reads the last tokens, whatever the pipeline. `None` for a
-    /// layer that follows the pipeline.
+    /// Window of a layer that slides: it reads the tokens of the window, whatever the pipeline.
+    /// `None` for a layer that follows the pipeline.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) window: Option<usize>,
-    /// True if the windows of the layer begin at multiples of their length.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) chunked: bool,
+    pub(super) window: Option<LayerWindow>,
     /// Share of the visible tokens, or of those within the window, that a KV head's query heads
     /// read together.
     pub(super) density: f64,

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 /// Structure that all layers of a model share. The default is that of Llama.
 ///
 /// A layer adds the outputs of attention and of the feed-forward network, times `residual_scale`,
@@ -95,7 +98,7 @@ pub struct LayerForm {
 }
 
 /// Last tokens that a query of a layer attends to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LayerWindow {
     /// Largest number of tokens, the query's own token included.
     pub size: usize,
