@@ -109,6 +109,7 @@ LONGROPE = dict(
     long_factor=[1.0, 1.5, 2.5, 4.0, 8.0, 16.0],
 )
 HALF_ROTARY = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)
+LLAMA4 = TINY | dict(intermediate_size=24, intermediate_size_mlp=40, num_attention_heads=2)
 GPT_OSS = TINY | dict(
     head_dim=8,
     intermediate_size=32,
@@ -200,7 +201,7 @@ LONG = {
     ),
     "qwen2-window": (
         lambda: Qwen2Config(
-            **without(TINY | dict(num_hidden_layers=3, hidden_size=64), "head_dim"),
+            **without(TINY | dict(num_hidden_layers=3), "head_dim"),
             tie_word_embeddings=True,
             use_sliding_window=True,
             sliding_window=12,
@@ -255,8 +256,7 @@ LONG = {
     ),
     "mistral3-multimodal": (
         lambda: Mistral3Config(
-            text_config=TINY
-            | dict(model_type="mistral", num_hidden_layers=3, sliding_window=16),
+            text_config=TINY | dict(model_type="mistral", num_hidden_layers=3, sliding_window=16),
             vision_config=VISION | dict(model_type="pixtral", patch_size=4, head_dim=8),
             eos_token_id=END,
         ),
@@ -266,9 +266,7 @@ LONG = {
     ),
     "llama4": (
         lambda: Llama4TextConfig(
-            **TINY | dict(intermediate_size=24, num_hidden_layers=5, num_attention_heads=2,
-                          num_key_value_heads=1),
-            intermediate_size_mlp=40,
+            **LLAMA4 | dict(num_hidden_layers=5, num_key_value_heads=1),
             num_local_experts=3,
             interleave_moe_layer_step=2,
             attention_chunk_size=16,
@@ -282,8 +280,7 @@ LONG = {
     ),
     "llama4-unnormalised": (
         lambda: Llama4TextConfig(
-            **TINY | dict(intermediate_size=24, num_hidden_layers=3, num_attention_heads=2),
-            intermediate_size_mlp=40,
+            **LLAMA4 | dict(num_hidden_layers=3),
             num_local_experts=2,
             num_experts_per_tok=2,
             moe_layers=[0],
@@ -299,14 +296,17 @@ LONG = {
     ),
     "gpt-oss": (lambda: GptOssConfig(**GPT_OSS), torch.bfloat16, False, None),
     "gpt-oss-mxfp4": (
-        lambda: GptOssConfig(**GPT_OSS | dict(hidden_size=64)),
+        lambda: GptOssConfig(**GPT_OSS | dict(hidden_size=64, num_hidden_layers=2)),
         torch.bfloat16,
         False,
         None,
     ),
     "phi3": (
         lambda: Phi3Config(
-            **without(TINY | dict(hidden_size=64, num_hidden_layers=3), "head_dim"),
+            **without(
+                TINY | dict(num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1),
+                "head_dim",
+            ),
             original_max_position_embeddings=32,
             tie_word_embeddings=True,
             rope_parameters=LONGROPE,
@@ -377,18 +377,21 @@ LONG = {
         None,
     ),
     "glm": (
-        lambda: GlmConfig(**TINY, attention_bias=True, rope_parameters=HALF_ROTARY),
+        lambda: GlmConfig(
+            **TINY | dict(head_dim=8), attention_bias=True, rope_parameters=HALF_ROTARY
+        ),
         torch.bfloat16,
         False,
         None,
     ),
-    "glm4": (
-        lambda: Glm4Config(**TINY, rope_parameters=HALF_ROTARY), torch.bfloat16, False, None
-    ),
+    "glm4": (lambda: Glm4Config(**TINY, rope_parameters=HALF_ROTARY), torch.bfloat16, False, None),
     "seed-oss": (lambda: SeedOssConfig(**TINY), torch.bfloat16, False, None),
     "ernie4.5": (lambda: Ernie4_5Config(**TINY), torch.bfloat16, False, None),
     "exaone4": (
-        lambda: Exaone4Config(**TINY, sliding_window=16), torch.bfloat16, False, None
+        lambda: Exaone4Config(**TINY | dict(head_dim=8), sliding_window=16),
+        torch.bfloat16,
+        False,
+        None,
     ),
 }
 CASES |= LONG
@@ -499,13 +502,14 @@ def model_class(config):
     return AutoModelForImageTextToText if hasattr(config, "text_config") else AutoModelForCausalLM
 
 
-def load(folder):
-    config = AutoConfig.from_pretrained(folder)
+def load(folder, **changes):
+    """Loads a checkpoint in float32, with other values of some keys of config.json."""
+    config = AutoConfig.from_pretrained(folder, **changes)
     if hasattr(config, "quantization_config"):
         return load_packed(folder)
     return (
         model_class(config)
-        .from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        .from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation="eager")
         .eval()
     )
 
