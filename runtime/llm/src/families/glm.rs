@@ -8,6 +8,7 @@ use crate::family::{Family, LLAMA_LIKE};
 pub(super) const GLM: Family = Family {
     name: "Glm",
     hugging_face: &["GlmForCausalLM"],
+    gguf: &["chatglm"],
     gguf_parts: &[("ffn_gate_up", "ffn_up")],
     interleaved_pairs: true,
     rotated: Some(0.5),

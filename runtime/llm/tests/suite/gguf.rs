@@ -35,7 +35,6 @@ fn cases() -> impl Iterator<Item = &'static str> {
         "gemma3-multimodal",
         "mistral3-multimodal",
         "llama4-unnormalised",
-        "glm",
     ];
     CASES.into_iter().filter(move |name| !others.contains(name))
 }
