@@ -4,7 +4,8 @@
 //!
 //! - `"2-bit"`: codes of 2 bits for each element of a key, centred and rotated
 //!   ([`RotatedCodes`](vattention_index::RotatedCodes));
-//! - `"8-bit"`: copies of the keys in 8 bits, whose errors have proved bounds (`keys.rs`);
+//! - `"8-bit"`: the stored keys if they have 8 bits, otherwise copies of them in 8 bits; errors
+//!   have proved bounds (`keys.rs`);
 //! - `"selectors"`: the scores of the last selector that ranked the tokens, scaled to logits
 //!   (`pilot.rs`).
 //!
@@ -109,7 +110,8 @@ pub enum LogitIndex {
     #[default]
     #[serde(rename = "2-bit")]
     Codes,
-    /// Copies of the keys in 8 bits, whose errors have proved bounds.
+    /// The stored keys if they have 8 bits, otherwise copies of them in 8 bits. Errors have proved
+    /// bounds.
     #[serde(rename = "8-bit")]
     Keys,
     /// Scores of the last selector that ranked the tokens, calibrated by the logits of a pilot.

@@ -489,8 +489,9 @@ proptest! {
 
 /// Compares all statistics with those of the definition.
 ///
-/// `got` are differences of sums of `e² |v|²` after four roundings, each of at most `unit`; the terms
-/// are at most `e² · dim · 1.5²` here. Statistics much smaller than these sums have larger relative errors.
+/// `got` are differences of sums of `e² |v|²` after four roundings, each of at most `unit`; the
+/// terms are at most `e² · dim · 1.5²` here. Statistics much smaller than these sums have larger
+/// relative errors.
 fn check_stats(
     got: &SampleStats,
     want: &SampleStats,

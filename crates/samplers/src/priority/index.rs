@@ -7,7 +7,7 @@ use vattention_index::RotatedCodes;
 
 use super::LogitIndex;
 use super::errors::{LogitErrors, Scan};
-use super::keys::{KeyCopies, norm};
+use super::keys::{RoundedKeys, norm};
 use super::pilot::{choose_pilot, predict};
 use super::scratch::Scratch;
 
@@ -31,7 +31,7 @@ pub(super) struct LogitPredictor {
 #[derive(Clone, Debug)]
 enum LogitSource {
     Codes(RotatedCodes),
-    Copies(KeyCopies),
+    Keys(RoundedKeys),
     /// Scores of the selectors: nothing is stored here.
     Selectors,
 }
@@ -41,7 +41,7 @@ impl LogitPredictor {
     pub(super) fn new(site: &Site, index: LogitIndex) -> Self {
         let logits = match index {
             LogitIndex::Codes => LogitSource::Codes(RotatedCodes::new(site)),
-            LogitIndex::Keys => LogitSource::Copies(KeyCopies::new(site.shape.head_dim)),
+            LogitIndex::Keys => LogitSource::Keys(RoundedKeys::new(site.shape.head_dim)),
             LogitIndex::Selectors => LogitSource::Selectors,
         };
         Self { logits, norms: Vec::new() }
@@ -50,7 +50,7 @@ impl LogitPredictor {
     pub(super) fn append(&mut self, new: &NewTokens<'_>) {
         match &mut self.logits {
             LogitSource::Codes(codes) => codes.append(&new.keys),
-            LogitSource::Copies(copies) => copies.append(&new.keys),
+            LogitSource::Keys(keys) => keys.append(&new.keys),
             LogitSource::Selectors => {}
         }
         let mut value = vec![0.0; new.values.dim()];
@@ -83,9 +83,9 @@ impl LogitPredictor {
         for (row, mut scores) in rows.iter().zip(scores) {
             let mut errors = match &self.logits {
                 LogitSource::Codes(codes) => LogitErrors::Deviations(codes.deviations(row)),
-                LogitSource::Copies(copies) => {
-                    copies.score(row, &mut scores);
-                    LogitErrors::Proved(copies.errors(row))
+                LogitSource::Keys(keys) => {
+                    keys.score(row, &mut scores);
+                    LogitErrors::Proved(keys.errors(row))
                 }
                 LogitSource::Selectors => {
                     LogitErrors::Common(DEVIATIONS * predict(row, picks, pilot, &mut scores))
@@ -106,7 +106,7 @@ impl LogitPredictor {
     pub(super) fn bytes(&self) -> usize {
         let logits = match &self.logits {
             LogitSource::Codes(codes) => codes.bytes(),
-            LogitSource::Copies(copies) => copies.bytes(),
+            LogitSource::Keys(keys) => keys.bytes(),
             LogitSource::Selectors => 0,
         };
         logits + size_of_val(&self.norms[..])

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use vattention_core::{
     Shape, SoftmaxForm, Step, Tokens,
     sample::{Accumulator, ExactAccumulator, Residual, SampleUse},
-    step::{Softmax, Stream},
+    step::{Softmax, StoredRows, Stream, largest_query_integer, round_row},
 };
 use vattention_testkit::{Head, Texture, heads};
 
@@ -56,9 +56,21 @@ fn check_scan(keys: Tokens<'_>, query: &[f32], soft_cap: Option<f32>) -> Result<
     for token in 0..keys.len() {
         keys.copy_row(token, &mut value);
         let exact: f64 = value.iter().zip(query).map(|(k, q)| f64::from(*k) * f64::from(*q)).sum();
-        let exact = soft_cap.map_or(exact, |cap| f64::from(cap) * (exact / f64::from(cap)).tanh());
+        let cap = |logit: f64| {
+            soft_cap.map_or(logit, |cap| f64::from(cap) * (logit / f64::from(cap)).tanh())
+        };
         let score = f64::from(scan.scores[token]);
-        for logit in [f64::from(row.logit(token)), exact] {
+        // The worst rounding of the query by a backend that multiplies integers.
+        let rounded = exact
+            + match keys.stored().0 {
+                StoredRows::Q8(..) => {
+                    let peak = query.iter().fold(0.0_f32, |peak, q| peak.max(q.abs()));
+                    let sum: f64 = value.iter().map(|&k| f64::from(k.abs())).sum();
+                    0.5 * f64::from(peak) / f64::from(largest_query_integer(keys.dim())) * sum
+                }
+                _ => 0.0,
+            };
+        for logit in [f64::from(row.logit(token)), cap(exact), cap(rounded)] {
             let error = if soft_cap.is_some() { logit - score } else { (logit - score).abs() };
             prop_assert!(error <= scan.errors.proved(token), "{logit} scores {score}");
         }
@@ -96,6 +108,25 @@ proptest! {
             check_scan(Tokens::new(&keys, len, dim), query, soft_cap)?;
             check_scan(Tokens::new(&half, len, dim), query, soft_cap)?;
             check_scan(Tokens::new(&brain, len, dim), query, soft_cap)?;
+        }
+    }
+
+    #[test]
+    fn stored_keys_of_8_bits_are_scored_without_copies(
+        keys in numbers(1..300),
+        query in numbers(40..41),
+        dim in 1_usize..40,
+        cap in 0.1_f32..100.0,
+    ) {
+        let dim = dim.min(keys.len());
+        let len = keys.len() / dim;
+        let mut integers = vec![0; len * dim];
+        let rows = keys.chunks_exact(dim).zip(integers.chunks_exact_mut(dim));
+        let scales: Vec<f32> = rows.map(|(row, integers)| round_row(row, integers)).collect();
+        let rows = Tokens::new(&integers, len, dim).with_scales(&scales).unwrap();
+        prop_assert_eq!(index(rows).bytes(), len * (size_of::<f32>() + size_of::<bf16>()));
+        for soft_cap in [None, Some(cap)] {
+            check_scan(rows, &query[..dim], soft_cap)?;
         }
     }
 

@@ -4,6 +4,8 @@
 //! to its largest element. The error of an element is at most 2⁻¹⁶ of the largest, which changes a
 //! logit less than 8 bits of the key by a factor of 256.
 
+use vattention_core::step::largest_query_integer;
+
 use super::{LANES, SimdLine, TO_LOW_BITS};
 use crate::cpu::simd::{CHUNK, SimdElement, to_lanes};
 
@@ -29,9 +31,6 @@ pub(crate) struct IntegerChunk([i16; CHUNK]);
 /// Least largest element of a query that is represented with all bits.
 const LEAST_PEAK: f32 = 1e-30;
 
-/// Largest magnitude of a key's integers.
-const LARGEST_KEY: usize = 128;
-
 impl TileQueries {
     /// Arranges queries `[count · dim]`, times `factor`, for keys of `chunks` chunks.
     pub(crate) fn new<E: SimdElement>(
@@ -49,9 +48,7 @@ impl TileQueries {
     }
 
     fn round(queries: &[f32], dim: usize, factor: f32, per_tile: usize, chunks: usize) -> Self {
-        // Sums of products must not overflow.
-        let largest = i32::MAX as usize / (chunks * CHUNK * LARGEST_KEY);
-        let largest = largest.min(i16::MAX as usize) as f32;
+        let largest = f32::from(largest_query_integer(dim));
         let tiles = (queries.len() / dim).div_ceil(per_tile);
         let mut rounded = vec![IntegerChunk([0; CHUNK]); tiles * per_tile * chunks];
         let mut scales = vec![SimdLine([0.0; LANES]); tiles];

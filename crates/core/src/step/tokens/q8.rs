@@ -24,6 +24,14 @@ pub const SCALE_BYTES: usize = size_of::<f32>();
 /// `1.5 · 2^23`: f32 numbers of this magnitude are integers, so that adding it rounds.
 const ROUNDER: f32 = 12_582_912.0;
 
+/// Largest integer to which a backend rounds the elements of a query, for rows of 8-bit integers of
+/// `dim` elements: products of integers are added in 32 bits. The error of an element is at most
+/// 0.51 divided by this integer, relative to the largest magnitude of the query.
+pub fn largest_query_integer(dim: usize) -> i16 {
+    let largest = i32::MAX as usize / (dim.max(1) * 128);
+    i16::try_from(largest).unwrap_or(i16::MAX)
+}
+
 /// Rounds a row to integers, into `integers`, which has the same length, and returns its scale.
 /// Elements are finite. The rounding error of each is at most [`largest_error`] of the scale.
 pub fn round_row(row: &[f32], integers: &mut [i8]) -> f32 {
