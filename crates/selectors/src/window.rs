@@ -74,6 +74,8 @@ vattention_testkit::laws!(aligned_window, Window { size: Size::Tokens(9), aligne
 
 #[cfg(test)]
 mod tests {
+    use vattention_core::Fraction;
+
     use super::*;
 
     #[test]
@@ -81,5 +83,14 @@ mod tests {
         let window = Window { size: Size::Tokens(4), aligned: true };
         let first: Vec<usize> = (1..10).map(|visible| window.first(visible)).collect();
         assert_eq!(first, [0, 0, 0, 0, 4, 4, 4, 4, 8]);
+    }
+
+    #[test]
+    fn tokens_before_an_aligned_window_of_a_growing_share_stay_live() {
+        let window = Window { size: Size::Share(Fraction::try_from(0.5).unwrap()), aligned: true };
+        assert_eq!([window.first(9), window.first(10)], [8, 5]);
+        let mut live = Picks::new(9);
+        window.live(&mut live);
+        assert!((5..9).all(|token| live.contains(token)));
     }
 }
