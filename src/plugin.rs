@@ -23,7 +23,7 @@ pub use vattention_core::{
         Radius, SampleEvidence, SampleProof, Schedule, Tunable, TunableGoal, Uniform, check_sizes,
         components, default_base, registry_faults,
     },
-    promise::{Assumption, Assumptions, SampleGoal, Scope},
+    promise::{Assumption, Assumptions, ReferenceRows, SampleGoal, Scope},
     register,
     sample::{ALLOWANCE, Draws, MissBounds, Order, Sample, Stratification, Uniforms},
     schemars,

@@ -47,9 +47,11 @@ pub(crate) fn core(error: Error) -> PyErr {
     let message = error.to_string();
     match error {
         Error::Memory { .. } => PyMemoryError::new_err(message),
-        Error::Lost | Error::Learns | Error::Unobserved { .. } | Error::Backend { .. } => {
-            PyRuntimeError::new_err(message)
-        }
+        Error::Lost
+        | Error::Learns
+        | Error::Rounded
+        | Error::Unobserved { .. }
+        | Error::Backend { .. } => PyRuntimeError::new_err(message),
         _ => PyValueError::new_err(message),
     }
 }

@@ -137,7 +137,12 @@ impl LayerHead {
     ) {
         let first = self.cache.len();
         self.cache.append(keys, values, room);
-        self.pipeline.measure(self.cache.view().range(first..self.cache.len()).values);
+        let view = self.cache.view();
+        let stored = view.range(first..self.cache.len());
+        self.pipeline.measure(stored.values);
+        self.pipeline
+            .measure_rounding(keys, values, &stored)
+            .expect("the shapes of new rows are checked before");
     }
 
     /// Input of an executor for one query. With `listed`, the output lists the tokens read.
@@ -149,6 +154,19 @@ impl LayerHead {
     ) -> HeadInput<'a> {
         let step = query.step(self.pipeline.site(), view, self.softmax.form());
         HeadInput { pipeline: &self.pipeline, step, listed }
+    }
+
+    /// Completes the reports of rows whose promise counts the rounding of keys and values.
+    pub(crate) fn count_rounding(&self, query: &GroupQuery, output: &mut HeadOutput) {
+        if !self.pipeline.counts_rounding() {
+            return;
+        }
+        let view = self.cache.view();
+        let step = query.step(self.pipeline.site(), &view, self.softmax.form());
+        for (member, row) in output.rows.iter_mut().enumerate() {
+            let sums = &row.sums.sums;
+            row.report = self.pipeline.count_rounding(&step.row(member), sums, row.report);
+        }
     }
 
     /// Stores the last queries of a prompt, `[group, prompt, head_dim]`, not scaled.

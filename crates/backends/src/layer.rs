@@ -230,7 +230,10 @@ impl<X: Executor> Layer<X> {
         for (i, head) in self.heads.iter().enumerate() {
             inputs.push(head.input(&views[i], &queries[i], listed));
         }
-        let outputs = self.executor.execute(inputs, &self.workers)?;
+        let mut outputs = self.executor.execute(inputs, &self.workers)?;
+        for ((head, query), output) in self.heads.iter().zip(&queries).zip(&mut outputs) {
+            head.count_rounding(query, output);
+        }
         // Feedback may evict tokens that were live at this step.
         let find_live = |head: &LayerHead| -> Option<Arc<[u32]>> {
             let live = self.return_selection.then(|| head.pipeline.live(visible)).flatten();

@@ -99,6 +99,13 @@ pub enum Error {
          sequence before appending tokens that may be removed, or leave out `free_evicted`"
     )]
     Freed,
+    /// A promise counts the rounding of keys and values, and only the rounded ones can be read
+    /// back.
+    #[error(
+        "the promise counts the rounding of keys and values, which stored rows do not reveal, so \
+         the sequence cannot be stored: fork it, store rows in f32, or leave out `reference`"
+    )]
+    Rounded,
     /// An allocation failed.
     #[error("out of memory: cannot allocate another {bytes} bytes")]
     Memory {

@@ -1,6 +1,7 @@
 //! Goals of samples, promises and error bars, and the grounds that they rest on.
 
 mod assumption;
+mod reference_rows;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Fraction, Size};
 
 pub use assumption::{Assumption, Assumptions};
+pub use reference_rows::ReferenceRows;
 
 /// Goal of a sample: an error of at most epsilon, or a fixed size and an error bar.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
@@ -18,6 +20,8 @@ pub struct Goal {
     pub delta: Fraction,
     /// Rows to which delta applies.
     pub scope: Scope,
+    /// Rows that the error is relative to.
+    pub reference: ReferenceRows,
     /// Condition under which the sample is complete.
     #[serde(flatten)]
     pub sample: SampleGoal,
@@ -89,14 +93,14 @@ impl Goal {
 
     /// Promise, if the goal is one.
     pub fn promise(&self) -> Option<Promise> {
-        let &Self { target, delta, scope, .. } = self;
-        self.epsilon().map(|epsilon| Promise { target, epsilon, delta, scope })
+        let &Self { target, delta, scope, reference, .. } = self;
+        self.epsilon().map(|epsilon| Promise { target, epsilon, delta, scope, reference })
     }
 
     /// Error bar with a given radius.
     pub fn bar(&self, radius: f64) -> ErrorBar {
-        let &Self { target, delta, scope, .. } = self;
-        ErrorBar { target, delta, scope, radius }
+        let &Self { target, delta, scope, reference, .. } = self;
+        ErrorBar { target, delta, scope, reference, radius }
     }
 
     /// Failure probability of one row in a layer of `query_heads` query heads.
@@ -108,8 +112,9 @@ impl Goal {
 impl From<Promise> for Goal {
     /// Goal of a promise without a limit.
     fn from(promise: Promise) -> Self {
-        let Promise { target, epsilon, delta, scope } = promise;
-        Self { target, delta, scope, sample: SampleGoal::Promise { epsilon, limit: None } }
+        let Promise { target, epsilon, delta, scope, reference } = promise;
+        let sample = SampleGoal::Promise { epsilon, limit: None };
+        Self { target, delta, scope, reference, sample }
     }
 }
 
@@ -122,6 +127,8 @@ pub struct ErrorBar {
     pub delta: Fraction,
     /// Rows to which delta applies.
     pub scope: Scope,
+    /// Rows that the error is relative to.
+    pub reference: ReferenceRows,
     /// Relative error, in `[0, ∞]`.
     pub radius: f64,
 }
@@ -139,12 +146,14 @@ pub struct Promise {
     pub delta: Fraction,
     /// Rows to which delta applies.
     pub scope: Scope,
+    /// Rows that the error is relative to.
+    pub reference: ReferenceRows,
 }
 
 impl Promise {
-    /// Creates a promise for each row separately.
+    /// Creates a promise for each query head separately, relative to attention over stored rows.
     pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
-        Self { target, epsilon, delta, scope: Scope::Row }
+        Self { target, epsilon, delta, scope: Scope::Row, reference: ReferenceRows::Stored }
     }
 }
 
@@ -226,6 +235,19 @@ impl Certificate {
         let promise = goal.and_then(|goal| goal.promise());
         let bar = goal.map(|goal| goal.bar(0.0));
         Self { promise, bar, kind: Kind::Exact, assumes: Assumptions::NONE, held: true }
+    }
+
+    /// Certificate of a row that read every token of rounded rows, if the error relative to the
+    /// unrounded rows is at most `radius`. The promise is left out if it is not met.
+    #[must_use]
+    pub fn exact_but_rounded(self, radius: f64) -> Self {
+        if radius == 0.0 {
+            return self;
+        }
+        let meets = |promise: &Promise| radius <= promise.epsilon.get();
+        let held = self.promise.as_ref().is_none_or(meets);
+        let bar = self.bar.map(|bar| ErrorBar { radius, ..bar });
+        Self { promise: self.promise.filter(meets), bar, kind: Kind::FiniteSample, held, ..self }
     }
 }
 

@@ -111,7 +111,7 @@ impl ClosedForm {
         query_heads: usize,
         value_dim: usize,
     ) -> Option<Self> {
-        let goal = estimator.goal().ok()?;
+        let goal = estimator.goal().ok().filter(|goal| goal.reference.is_stored())?;
         let epsilon = match goal.sample {
             SampleGoal::Size { size } => return Some(Self::Size(size)),
             SampleGoal::Promise { limit: Some(_), .. } => return None,

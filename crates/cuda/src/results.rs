@@ -56,6 +56,7 @@ impl StepResults<'_> {
             budget: sample.map(|_| budget),
             fell_back: false,
             unobserved: false,
+            rounding: None,
             certificate: Certificate {
                 promise: config.promise(),
                 bar: config.goal().filter(|_| exact).map(|goal| goal.bar(0.0)),

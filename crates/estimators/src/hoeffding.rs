@@ -33,7 +33,7 @@ use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Estimator, Fraction, Goal, Kind, SampleStats, Size, Target,
     plugin::{Radius, SampleEvidence, Schedule, TunableGoal},
-    promise::{Assumption, Assumptions, SampleGoal, Scope},
+    promise::{Assumption, Assumptions, ReferenceRows, SampleGoal, Scope},
     register, typetag,
 };
 
@@ -63,6 +63,9 @@ pub struct Hoeffding {
     /// Rows that share delta: each query head by itself, or all query heads of a layer together.
     #[serde(default)]
     pub scope: Scope,
+    /// Rows that errors are relative to: those stored, or those before they were rounded.
+    #[serde(default, skip_serializing_if = "ReferenceRows::is_stored")]
+    pub reference: ReferenceRows,
     /// Constants of the bound.
     #[serde(default)]
     pub combine: Combine,
@@ -84,6 +87,7 @@ impl Hoeffding {
             limit: None,
             delta,
             scope: Scope::default(),
+            reference: ReferenceRows::default(),
             combine: Combine::default(),
             correction: Correction::default(),
             rounds: default_rounds(),
@@ -142,8 +146,9 @@ impl Hoeffding {
 #[typetag::serde(name = "hoeffding")]
 impl Estimator for Hoeffding {
     fn goal(&self) -> Result<Goal, &'static str> {
-        let &Self { target, delta, scope, epsilon, size, limit, .. } = self;
-        Ok(Goal { target, delta, scope, sample: SampleGoal::new(epsilon, size, limit)? })
+        let &Self { target, delta, scope, reference, epsilon, size, limit, .. } = self;
+        let sample = SampleGoal::new(epsilon, size, limit)?;
+        Ok(Goal { target, delta, scope, reference, sample })
     }
 
     fn evidence(&self) -> SampleEvidence {

@@ -32,7 +32,7 @@ use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Estimator, Fraction, Goal, SampleStats, Size, Target,
     plugin::{Radius, SampleEvidence, Schedule, TunableGoal},
-    promise::{SampleGoal, Scope},
+    promise::{ReferenceRows, SampleGoal, Scope},
     register, typetag,
 };
 
@@ -66,6 +66,9 @@ pub struct Ratio {
     /// Rows that share delta: each query head by itself, or all query heads of a layer together.
     #[serde(default)]
     pub scope: Scope,
+    /// Rows that errors are relative to: those stored, or those before they were rounded.
+    #[serde(default, skip_serializing_if = "ReferenceRows::is_stored")]
+    pub reference: ReferenceRows,
     /// Largest number of checks, at least 1.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
@@ -93,6 +96,7 @@ impl Ratio {
             delta,
             mode: Mode::default(),
             scope: Scope::default(),
+            reference: ReferenceRows::default(),
             rounds: default_rounds(),
             grids: RatioGrids::default(),
         }
@@ -123,9 +127,9 @@ impl Ratio {
 #[typetag::serde(name = "ratio")]
 impl Estimator for Ratio {
     fn goal(&self) -> Result<Goal, &'static str> {
-        let &Self { delta, scope, epsilon, size, limit, .. } = self;
+        let &Self { delta, scope, reference, epsilon, size, limit, .. } = self;
         let sample = SampleGoal::new(epsilon, size, limit)?;
-        Ok(Goal { target: Target::Sdpa, delta, scope, sample })
+        Ok(Goal { target: Target::Sdpa, delta, scope, reference, sample })
     }
 
     fn evidence(&self) -> SampleEvidence {

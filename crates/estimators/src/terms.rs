@@ -7,7 +7,7 @@ use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Fraction, Goal, Size, Target,
     plugin::TunableGoal,
-    promise::{SampleGoal, Scope},
+    promise::{ReferenceRows, SampleGoal, Scope},
 };
 
 use crate::{Combine, Mode};
@@ -36,6 +36,9 @@ pub struct Terms {
     /// Rows that share delta: each query head by itself, or all query heads of a layer together.
     #[serde(default)]
     pub scope: Scope,
+    /// Rows that errors are relative to: those stored, or those before they were rounded.
+    #[serde(default, skip_serializing_if = "ReferenceRows::is_stored")]
+    pub reference: ReferenceRows,
     /// Constants of the bound.
     #[serde(default)]
     pub combine: Combine,
@@ -73,6 +76,7 @@ impl Terms {
             delta,
             mode: Mode::default(),
             scope: Scope::default(),
+            reference: ReferenceRows::default(),
             combine: Combine::default(),
             correction: Correction::default(),
             rounds: default_rounds(),
@@ -80,8 +84,9 @@ impl Terms {
     }
 
     pub(crate) fn goal(&self) -> Result<Goal, &'static str> {
-        let &Self { target, delta, scope, epsilon, size, limit, .. } = self;
-        Ok(Goal { target, delta, scope, sample: SampleGoal::new(epsilon, size, limit)? })
+        let &Self { target, delta, scope, reference, epsilon, size, limit, .. } = self;
+        let sample = SampleGoal::new(epsilon, size, limit)?;
+        Ok(Goal { target, delta, scope, reference, sample })
     }
 
     pub(crate) fn tunable(&mut self) -> TunableGoal<'_> {

@@ -40,6 +40,9 @@ impl<X: Executor> Layer<X> {
         if self.stepped && self.learns() {
             return Err(Error::Learns);
         }
+        if self.heads.iter().any(|head| head.pipeline.has_rounded_rows()) {
+            return Err(Error::Rounded);
+        }
         let prompts = 0..self.heads[0].prompts().len();
         let first_sizes = self.heads.iter().flat_map(|head| head.pipeline.first_sizes());
         Ok(AttentionState {

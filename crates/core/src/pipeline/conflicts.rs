@@ -61,6 +61,14 @@ impl PipelineConfig {
         };
         let estimator_name = estimator.typetag_name();
         let target = match estimator.goal() {
+            Ok(goal) if goal.target == Target::Numerator && !goal.reference.is_stored() => {
+                let message = format!(
+                    "`{estimator_name}` counts the rounding of rows, whose effect on the numerator \
+                     has no bound"
+                );
+                let help = "choose the target `sdpa` or `denominator`, or leave out `reference`";
+                return Some(("estimator", message, help));
+            }
             Ok(goal) => goal.target,
             Err(conflict) => {
                 let help = "write `epsilon` for a promise (and `limit` for the largest sample), or \
@@ -182,15 +190,17 @@ impl PipelineConfig {
     fn describe_goal_difference(&self, part: &Self) -> Option<(String, String)> {
         let describe = |goal: Option<Goal>| {
             let Some(goal) = goal else { return "nothing is promised".to_owned() };
-            let Goal { target, delta, scope, .. } = goal;
+            let Goal { target, delta, scope, reference, .. } = goal;
             let scope = if scope == Scope::Step { ", scope step" } else { "" };
             let within = match goal.epsilon() {
                 Some(epsilon) => format!("is promised within epsilon {}", epsilon.get()),
                 None => "has an error bar".into(),
             };
-            format!("{target} {within}, delta {}{scope}", delta.get())
+            let unrounded = if reference.is_stored() { "" } else { ", reference unrounded" };
+            format!("{target} {within}, delta {}{scope}{unrounded}", delta.get())
         };
-        let compared_fields = |goal: Goal| (goal.target, goal.delta, goal.scope, goal.epsilon());
+        let compared_fields =
+            |goal: Goal| (goal.target, goal.delta, goal.scope, goal.reference, goal.epsilon());
         let mut sparse = self.parts().filter(|part| !part.reads_everything());
         let [here, first] = [part.goal(), sparse.next()?.goal()];
         let promised = [here, first].into_iter().flatten().any(|goal| goal.epsilon().is_some());

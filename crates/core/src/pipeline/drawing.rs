@@ -3,10 +3,11 @@
 use crate::{
     Fraction, Size,
     pipeline::check::{DesignSnapshot, SampleCheck},
+    pipeline::rounding::RowRounding,
     pipeline::search::{Candidates, search, suffices},
     plugin::{Budget, Design, Estimator, ProofTerms, Radius, SampleEvidence, Schedule},
     promise::{Assumptions, Goal, Kind, SampleGoal},
-    sample::{Accumulator, Residual, SampleUse},
+    sample::{Accumulator, Residual, SampleStats, SampleUse},
     step::Picks,
 };
 
@@ -74,6 +75,8 @@ struct CheckResult {
 struct SampleTarget<'a> {
     estimator: &'a dyn Estimator,
     goal: Goal,
+    /// Bounds on the effect of rounding on each query head.
+    rounding: &'a [RowRounding],
     /// Largest size, or the configured size.
     limit: usize,
 }
@@ -112,12 +115,13 @@ impl<'a> GrowingSample<'a> {
         Self { accumulator, residuals, design, uniform, n_s, visible, base, size, tokens, results }
     }
 
-    /// Draws until the estimator's `goal` is reached. A sample of a given size is checked only if
-    /// `error_bar` is true.
+    /// Draws until the estimator's `goal` is reached, which includes the `rounding` of each query
+    /// head. A sample of a given size is checked only if `error_bar` is true.
     pub(crate) fn run(
         self,
         estimator: &dyn Estimator,
         goal: Goal,
+        rounding: &[RowRounding],
         picks: &Picks,
         error_bar: bool,
     ) -> Outcome {
@@ -128,7 +132,7 @@ impl<'a> GrowingSample<'a> {
         let tokens = |size: Size| size.to_tokens(self.visible).max(self.min_size()).min(self.n_s);
         let limit = goal.size().or(goal.limit()).map_or(self.n_s, tokens);
         let base = self.base;
-        match self.draw(&SampleTarget { estimator, goal, limit }, error_bar) {
+        match self.draw(&SampleTarget { estimator, goal, rounding, limit }, error_bar) {
             Ok(drawn) => Outcome::Sampled(drawn),
             Err(DenseIsFaster { size }) => {
                 Outcome::FellBack(Some(size).filter(|&size| size > base))
@@ -269,7 +273,7 @@ impl<'a> GrowingSample<'a> {
             let result = if uniform {
                 let stats = self.accumulator.stats(reader, residual);
                 let candidates = Candidates::uniform(target.estimator.schedule(), size, n_s);
-                target.judge(&candidates, sizes, |b| target.estimator.radius(&stats.with_size(b)))
+                target.judge(&candidates, sizes, |b| target.radius(reader, &stats.with_size(b)))
             } else if self.is_complete() {
                 CheckResult::everything(n_s)
             } else if let Some((snapshot, candidates)) = &snapshot {
@@ -277,7 +281,7 @@ impl<'a> GrowingSample<'a> {
                 let sample =
                     self.accumulator.weighed(reader, residual, probabilities, strata.as_ref());
                 let check = SampleCheck::new(&*self.design, snapshot, reader, &sample, residual);
-                target.judge(candidates, sizes, |b| target.estimator.radius(&check.predict(b)))
+                target.judge(candidates, sizes, |b| target.radius(reader, &check.predict(b)))
             } else {
                 self.check_proof(target, reader, sizes)
             };
@@ -304,8 +308,11 @@ impl<'a> GrowingSample<'a> {
             let terms = ProofTerms { delta, base, limit, shift };
             result = design.proof(sample, reader, &terms).map(|proof| {
                 let relative = proof.radius;
-                let radius =
-                    |b: usize| Radius::new(relative(b), Kind::FiniteSample, Assumptions::NONE);
+                let output_norm = proof.output_norm;
+                let radius = |b: usize| {
+                    let radius = Radius::new(relative(b), Kind::FiniteSample, Assumptions::NONE);
+                    target.count_rounding(reader, radius, output_norm)
+                };
                 target.judge(&Candidates::List(proof.sizes), sizes, radius)
             });
         });
@@ -315,6 +322,18 @@ impl<'a> GrowingSample<'a> {
 }
 
 impl SampleTarget<'_> {
+    /// Error bar of a sample for one query head, relative to the rows of the goal.
+    fn radius(&self, reader: usize, stats: &SampleStats) -> Radius {
+        self.count_rounding(reader, self.estimator.radius(stats), stats.norm_n / stats.d)
+    }
+
+    /// Adds the effect of rounding to the error bar of a query head.
+    fn count_rounding(&self, reader: usize, radius: Radius, output_norm: f64) -> Radius {
+        let Radius { relative, kind, assumes } = radius;
+        let relative = self.rounding[reader].widen(self.goal.target, relative, output_norm);
+        Radius::new(relative, kind, assumes)
+    }
+
     /// Checks a sample for one query head, from its `radius` at each size.
     fn judge(
         &self,

@@ -2,19 +2,24 @@
 
 use std::sync::Arc;
 
+use ndarray::Ix2;
+
 use crate::{
-    Error, Result,
+    Error, Result, RowsView,
     pipeline::{
         PipelineConfig, Read, Reading, Share,
         drawing::{FinishedSample, GrowingSample, Outcome},
         first_sizes::FirstSizes,
         learning_record::LearningRecord,
+        rounding::{RoundingErrors, RowRounding},
+        row_report::RowReport,
     },
     plugin::{AttentionWeights, NewTokens, PromptQueries, Sampler, Schedule, Selector},
-    promise::{Assumptions, Certificate, Kind},
+    promise::{Assumptions, Certificate, Goal, Kind},
     sample::{Accumulator, ExactAccumulator, Residual, stats::norm},
     step::{
-        Picks, PrefixMax, Row, Shape, Site, Step, Stream, Tokens, row::GroupLogits, stream::SHARED,
+        Picks, PrefixMax, Row, Shape, Site, Softmax, Step, Stream, Tokens, row::GroupLogits,
+        stream::SHARED,
     },
 };
 
@@ -31,6 +36,8 @@ pub struct Pipeline {
     error_bars: bool,
     /// Norms of the values; empty unless an estimator checks uniform samples.
     norms_v: PrefixMax,
+    /// Rounding errors of the tokens; empty unless the goal counts them.
+    rounding_errors: RoundingErrors,
     learning_record: LearningRecord,
     first_sizes: FirstSizes,
 }
@@ -95,6 +102,7 @@ impl Pipeline {
             dense,
             error_bars: true,
             norms_v: PrefixMax::default(),
+            rounding_errors: RoundingErrors::default(),
             learning_record: LearningRecord::default(),
             first_sizes: FirstSizes::new(site.shape.group()),
         }
@@ -191,11 +199,22 @@ impl Pipeline {
     pub fn truncated(&self, tokens: usize) -> Result<Self> {
         let mut norms_v = self.norms_v.clone();
         norms_v.truncate(tokens);
+        let mut rounding_errors = self.rounding_errors.clone();
+        rounding_errors.truncate(tokens);
         let (config, selectors) = (self.config.clone(), Vec::new());
         let learning_record = LearningRecord::default();
         let first_sizes = FirstSizes::new(self.site.shape.group());
-        Self { config, norms_v, selectors, sampler: None, learning_record, first_sizes, ..*self }
-            .build_components()
+        Self {
+            config,
+            norms_v,
+            rounding_errors,
+            selectors,
+            sampler: None,
+            learning_record,
+            first_sizes,
+            ..*self
+        }
+        .build_components()
     }
 
     /// Records the norms of new values if an estimator checks uniform samples, whose bounds depend
@@ -211,6 +230,73 @@ impl Pipeline {
             values.copy_row(token, &mut value);
             self.norms_v.push(norm(&value));
         }
+    }
+
+    /// Measures how much rounding has changed new tokens, if the goal
+    /// [counts it](crate::promise::ReferenceRows::Unrounded): `keys` and `values` as they were
+    /// given, `[new, dim]`, and as stored. Nothing is promised about tokens that were appended but
+    /// not measured.
+    ///
+    /// # Errors
+    /// Returns [`Error::Shape`] if the rows do not have the shape of the stored ones.
+    pub fn measure_rounding(
+        &mut self,
+        keys: RowsView<'_, Ix2>,
+        values: RowsView<'_, Ix2>,
+        stored: &NewTokens<'_>,
+    ) -> Result<()> {
+        if !self.counts_rounding() {
+            return Ok(());
+        }
+        for (what, given, stored) in
+            [("keys", keys.shape(), &stored.keys), ("values", values.shape(), &stored.values)]
+        {
+            let expected = [stored.len(), stored.dim()];
+            if given != expected {
+                return Err(Error::shape(what, format!("{expected:?}"), given));
+            }
+        }
+        self.rounding_errors.measure(keys, values, stored);
+        Ok(())
+    }
+
+    /// Goal of the samples, if it counts the rounding of keys and values.
+    fn rounding_goal(&self) -> Option<Goal> {
+        self.config.goal().filter(|goal| !self.dense && !goal.reference.is_stored())
+    }
+
+    /// Returns true if the goal counts the rounding of keys and values.
+    pub fn counts_rounding(&self) -> bool {
+        self.rounding_goal().is_some()
+    }
+
+    /// Returns true if the goal counts rounding, and a stored row differs from the given one.
+    pub fn has_rounded_rows(&self) -> bool {
+        self.rounding_errors.any()
+    }
+
+    /// Completes the report of a row whose goal counts rounding, from the row's sums: the bound on
+    /// the change by rounding, and the certificate of a row that read every token.
+    #[must_use]
+    pub fn count_rounding(&self, row: &Row<'_>, sums: &Softmax, report: RowReport) -> RowReport {
+        let Some(Goal { target, .. }) = self.rounding_goal() else { return report };
+        let output_norm = sums.output().iter().map(|x| x * x).sum::<f64>().sqrt();
+        let bound = self.rounding_errors.bound(row);
+        let certificate = match report.certificate.kind {
+            Kind::Exact => {
+                report.certificate.exact_but_rounded(bound.widen(target, 0.0, output_norm))
+            }
+            _ => report.certificate,
+        };
+        let rounding = Some(bound.relative(target, output_norm));
+        RowReport { rounding, certificate, ..report }
+    }
+
+    /// Bounds on the effect of rounding on each of these rows; zero unless the goal counts it.
+    fn rounding_bounds(&self, rows: &[Row<'_>]) -> Vec<RowRounding> {
+        let counts = self.counts_rounding();
+        let bound = |row| if counts { self.rounding_errors.bound(row) } else { RowRounding::NONE };
+        rows.iter().map(bound).collect()
     }
 
     /// Passes new tokens to the selectors and the sampler, which index them. This is the part of
@@ -422,7 +508,8 @@ impl Pipeline {
         let Some((estimator, goal)) = self.config.estimator.as_ref().zip(self.config.goal()) else {
             return self.certify(step, picks, sample.draw_unchecked(picks), None);
         };
-        match sample.run(&**estimator, goal, picks, self.error_bars) {
+        let rounding = self.rounding_bounds(rows);
+        match sample.run(&**estimator, goal, &rounding, picks, self.error_bars) {
             Outcome::FellBack(required) => {
                 if let Some(required) = required.filter(|_| learns) {
                     self.first_sizes.learn_excess(list, required, base);

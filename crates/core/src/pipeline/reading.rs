@@ -207,6 +207,7 @@ impl Reading {
             budget: read.budget,
             fell_back: read.fell_back,
             unobserved: false,
+            rounding: None,
             certificate: read.certificate_of(if self.reads.len() == 1 { member } else { 0 }),
         }
     }

@@ -21,6 +21,10 @@ pub struct RowReport {
     /// True if a selector picks every token because it learns from the last queries of a prompt and
     /// has not received any ([`Attention::observe`](crate::engine::Attention::observe)).
     pub unobserved: bool,
+    /// Upper bound on the change of the target by the rounding of keys and values, relative to the
+    /// norm of the estimate; `None` unless the promise or the error bar
+    /// [counts rounding](crate::promise::ReferenceRows::Unrounded).
+    pub rounding: Option<f64>,
     /// Promise and error bar of this row.
     pub certificate: Certificate,
 }

@@ -155,6 +155,8 @@ pub struct SampleProof<'a> {
     pub sizes: Vec<usize>,
     /// Function that returns the radius at one of the sizes.
     pub radius: Box<dyn Fn(usize) -> f64 + 'a>,
+    /// Norm of the output that the sample estimates.
+    pub output_norm: f64,
 }
 
 /// Parameters of a proof for the output of one row.

@@ -19,6 +19,12 @@ impl PrefixMax {
         self.len += 1;
     }
 
+    /// Length of the list.
+    #[allow(clippy::len_without_is_empty, reason = "no caller needs it")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// Removes all but the first `count` numbers.
     pub fn truncate(&mut self, count: usize) {
         self.records.retain(|&(position, _)| position < count);

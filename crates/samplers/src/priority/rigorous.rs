@@ -88,11 +88,13 @@ impl<'a> Rigorous<'a> {
     ) -> SampleProof<'a> {
         self.checks.retain(|&(_, next)| next >= t);
         let sizes = self.checks.iter().map(|check| check.0).collect();
+        let all = sums(sample, drawn, |token| 1.0 / self.sizes.probability(token, t));
+        let output_norm = length(&all.output());
         let radius = move |size: usize| {
             let next = self.sizes.threshold(size).max(t);
             self.radius(sample, drawn, t, next)
         };
-        SampleProof { sizes, radius: Box::new(radius) }
+        SampleProof { sizes, radius: Box::new(radius), output_norm }
     }
 
     /// Bound on the relative error at the threshold `next`, from a sample drawn at the threshold
