@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use vattention::experiments::{Comparison, Guarantee, PipelineResult, compare};
+use vattention::experiments::{Comparison, Guarantee, PipelineResult, TraceSettings, compare};
 use vattention::plots;
 
 use crate::backends::BackendArg;
 use crate::fail::{Failure, note};
 use crate::numbers::{percent, promise, short};
-use crate::on_trace::OnTrace;
+use crate::on_trace::{CachedRows, OnTrace};
 use crate::pipelines::{LoadedPipelines, PipelineArgs};
 use crate::progress;
 use crate::sharing::Call;
@@ -22,6 +22,13 @@ pub(crate) struct CompareArgs {
     machine: BackendArg,
     #[command(flatten)]
     on: OnTrace,
+    #[command(flatten)]
+    rows: CachedRows,
+    /// Measure errors relative to attention over the rows of the trace before they are rounded to
+    /// --dtype. By default, errors are relative to the rounded rows, unless the pipeline's
+    /// estimator sets `reference`. A promise about other rows is not judged.
+    #[arg(long)]
+    unrounded: bool,
     /// Write outputs and selections as safetensors.
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
@@ -31,6 +38,8 @@ pub(crate) fn run(args: &CompareArgs, call: &Call) -> Result<(), Failure> {
     let backend = args.machine.find()?;
     let LoadedPipelines { lineup, files } = args.pipelines.load()?;
     let (trace, settings) = args.on.open(&files, args.dump.as_ref())?;
+    let trace = args.rows.store(trace);
+    let settings = TraceSettings { unrounded: args.unrounded, ..settings };
     let results = args.on.results(call, &lineup.run)?;
     let lineup = args.pipelines.fit_to_trace(lineup, &trace, &*backend, &settings, &results)?;
     let bar = progress::bar("steps");
@@ -63,6 +72,14 @@ fn table(comparison: &Comparison) -> String {
     let mut columns = columns();
     if pipelines.iter().any(|pipeline| pipeline.live.is_some()) {
         columns.extend(eviction_columns());
+    }
+    if pipelines.iter().any(|pipeline| pipeline.rounding.is_some()) {
+        columns.push(Column::new(
+            "rounding",
+            "bound on the change of the target by rounding keys and values to --dtype, relative to \
+             the target; mean over all rows",
+            |it: &PipelineResult| or_dash(it.rounding.map(|bound| short(bound.mean))),
+        ));
     }
     if pipelines.iter().any(|pipeline| pipeline.set.is_some()) {
         let help = "setting with which the pipeline reads the share of --density";

@@ -44,14 +44,15 @@ pub(crate) fn fraction(text: &str) -> Result<Fraction, String> {
     Fraction::try_from(number)
 }
 
-/// Formats a promise: `sdpa: 0.1, 0.1, step`.
+/// Formats a promise: `sdpa: 0.1, 0.1, step, unrounded`.
 pub(crate) fn promise(promise: &Promise) -> String {
     let Promise { target, epsilon, delta, .. } = promise;
     let scope = match promise.scope {
         Scope::Row => "",
         Scope::Step => ", step",
     };
-    format!("{target}: {}, {}{scope}", few_digits(epsilon.get()), delta.get())
+    let rows = if promise.reference.is_stored() { "" } else { ", unrounded" };
+    format!("{target}: {}, {}{scope}{rows}", few_digits(epsilon.get()), delta.get())
 }
 
 #[cfg(test)]

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use vattention::PipelineConfig;
 use vattention::experiments::{Entry, Results, TraceSettings, digest_of_file};
 use vattention::trace::Trace;
+use vattention::{PipelineConfig, Storage};
 
 use crate::fail::Failure;
 use crate::layers::{LayerRange, layer_numbers};
+use crate::numbers::storage;
 use crate::outputs::{OutputArgs, check_outputs};
 use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing, digest_pipelines};
@@ -31,6 +32,24 @@ pub(crate) struct OnTrace {
     pub(crate) outputs: OutputArgs,
 }
 
+/// Number format in which a cache stores the rows of a trace.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CachedRows {
+    /// Number format of cached keys and values; by default, that of the trace.
+    #[arg(long, value_parser = storage())]
+    dtype: Option<Storage>,
+}
+
+impl CachedRows {
+    /// Returns the trace with cached rows of the chosen format.
+    pub(crate) fn store(&self, trace: Trace) -> Trace {
+        match self.dtype {
+            Some(storage) => trace.stored_in(storage),
+            None => trace,
+        }
+    }
+}
+
 impl OnTrace {
     /// Opens the trace. Checks that no output, `dump` included, overwrites the trace or one of
     /// `files`.
@@ -45,7 +64,8 @@ impl OnTrace {
         let [json, plot] = self.outputs.files();
         check_outputs(&[json, ("--dump", dump), plot], &read)?;
         let (layers, queries) = (layer_numbers(self.layers.as_ref()), self.queries);
-        Ok((trace, TraceSettings { layers, queries, dump: dump.is_some() }))
+        let dump = dump.is_some();
+        Ok((trace, TraceSettings { layers, queries, dump, ..TraceSettings::default() }))
     }
 
     /// Opens the results of these pipelines on the trace.

@@ -222,7 +222,7 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Trace>, Failure> {
 }
 
 fn settings(layers: Option<&Vec<LayerRange>>, queries: Option<usize>) -> TraceSettings {
-    TraceSettings { layers: layer_numbers(layers), queries, dump: false }
+    TraceSettings { layers: layer_numbers(layers), queries, ..TraceSettings::default() }
 }
 
 fn rungs(text: &str) -> Result<usize, String> {

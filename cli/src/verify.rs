@@ -17,7 +17,7 @@ use vattention::{Fraction, PipelineConfig};
 use crate::backends::find_backend;
 use crate::fail::Failure;
 use crate::numbers::fraction;
-use crate::on_trace::inputs;
+use crate::on_trace::{CachedRows, inputs};
 use crate::outputs::OutputArgs;
 use crate::pipelines::{Changes, expect_fit, shapes};
 use crate::progress;
@@ -90,6 +90,8 @@ pub(crate) struct VerifyArgs {
     /// Trace to draw samples on.
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
+    #[command(flatten)]
+    rows: CachedRows,
     /// Samples per KV head, spread over its queries.
     #[arg(long, default_value_t = 2000)]
     trials: u32,
@@ -113,7 +115,7 @@ const FACTORS: [f64; 2] = [0.5, 2.0];
 
 pub(crate) fn run(args: &VerifyArgs, call: &Call) -> Result<(), Failure> {
     let (entry, files) = args.changes.load_one(&args.config)?;
-    let trace = Trace::open(&args.trace)?;
+    let trace = args.rows.store(Trace::open(&args.trace)?);
     args.outputs.check(files.iter().chain([&args.trace]).chain(&args.sharing.results))?;
     let entries = std::slice::from_ref(&entry);
     let results = args.sharing.open(call, || inputs(&args.trace, entries))?;

@@ -39,7 +39,7 @@ pub(crate) fn compare<'py>(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (entries, backend) = (entries(&pipelines), find_backend(backend)?);
-    let settings = TraceSettings { layers, queries, dump: false };
+    let settings = TraceSettings { layers, queries, ..TraceSettings::default() };
     let trace = &trace.trace;
     let results = run_long(py, progress, |report| {
         experiments::compare(&entries, trace, backend, &settings, &Results::default(), report)
@@ -142,7 +142,7 @@ pub(crate) fn study<'py>(
     let request: StudyRequest = pythonize::depythonize(request)
         .map_err(|error| PyValueError::new_err(format!("study: {error}")))?;
     let entries = &entries(&pipelines)[..];
-    let settings = TraceSettings { layers, queries, dump: false };
+    let settings = TraceSettings { layers, queries, ..TraceSettings::default() };
     let context = StudyContext { trace: &trace.trace, settings, progress };
     match request {
         StudyRequest::Tightness(options) => {

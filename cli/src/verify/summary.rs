@@ -4,7 +4,10 @@ use vattention::experiments::{
     CountTest, Evidence, EvidenceCounts, HeadFault, JudgedRows, LEVEL, PromiseTest, PromiseVerdict,
     RowsTogether, SUSPICION, TrialCount, UnitsViolated, Verification,
 };
-use vattention::{Goal, Scope, plugin::Assumption};
+use vattention::{
+    Goal, Scope,
+    plugin::{Assumption, ReferenceRows},
+};
 
 use crate::numbers::{few_digits, short};
 
@@ -46,7 +49,7 @@ fn samples(verdict: &Verification) -> &'static str {
 
 /// Formats the promise: `Pr(error of sdpa > 0.1) <= 0.1, for each query head`.
 fn promise(verdict: &Verification) -> String {
-    let Goal { target, delta, scope, .. } = verdict.goal;
+    let Goal { target, delta, scope, reference, .. } = verdict.goal;
     let (epsilon, limit) = (verdict.goal.epsilon(), verdict.goal.limit());
     let judged = match scope {
         Scope::Row => "each query head",
@@ -54,7 +57,15 @@ fn promise(verdict: &Verification) -> String {
     };
     let least = epsilon.map_or_else(|| "its error bar".into(), |epsilon| few_digits(epsilon.get()));
     let limited = if limit.is_some() { "; its error bar where the limit is too small" } else { "" };
-    format!("Pr(error of {target} > {least}) <= {}, for {judged}{limited}", delta.get())
+    let rows = match reference {
+        ReferenceRows::Stored => "stored rows",
+        ReferenceRows::Unrounded => "unrounded rows",
+    };
+    format!(
+        "Pr(error of {target} > {least}) <= {}, for {judged}{limited}; relative to attention over \
+         {rows}",
+        delta.get()
+    )
 }
 
 /// Formats the error bars: `error bars: 0.081 on average, 0.1 at most; ...`.

@@ -8,6 +8,7 @@ use ndarray::s;
 use serde::{Deserialize, Serialize};
 use vattention_core::{
     Attention, Backend, FallBack, Options, Output, Pipeline, PipelineConfig, Site,
+    promise::ReferenceRows,
 };
 use vattention_trace::{Layout, Trace, TraceLayer};
 
@@ -26,6 +27,10 @@ pub struct TraceSettings {
     pub queries: Option<usize>,
     /// True to record outputs and selections for [`Dump`].
     pub dump: bool,
+    /// True to measure errors relative to attention over the rows of the trace before they are
+    /// rounded for the cache; otherwise, errors are relative to the rows that a pipeline's promise
+    /// names.
+    pub unrounded: bool,
 }
 
 /// Result of one pipeline on one layer.
@@ -35,6 +40,13 @@ struct LayerResult {
     dump: Option<DumpPart>,
     /// Time spent computing attention, in seconds.
     seconds: f64,
+}
+
+/// Exact attention over a layer of a trace, or over the same layer with the rows of a cache.
+struct ExactLayer<'a> {
+    layer: &'a TraceLayer,
+    /// Rows in (query, query head) order.
+    rows: Vec<ExactRow>,
 }
 
 /// Compares pipelines with exact attention on a trace. The dump has outputs and selections if
@@ -73,13 +85,25 @@ pub fn compare(
             let layer = trace.layer(*number).expect("the layer was listed")?;
             let scale = trace.info().scale.unwrap_or(layout.shape.default_scale());
             let count = settings.count(layout);
-            let exact = Exact::rows_with(&layer, &layout.shape, scale, count, ExactRow::new);
+            let stored = trace.stored_layer(&layer)?;
+            let references: Vec<_> =
+                of_layer.iter().map(|&unit| settings.reference(&entries[place(unit).1])).collect();
+            let exact_layer = |reference: ReferenceRows| {
+                let rows = if reference.is_stored() { stored.as_ref() } else { None };
+                let layer = rows.unwrap_or(&layer);
+                let rows = Exact::rows_with(layer, &layout.shape, scale, count, ExactRow::new);
+                ExactLayer { layer, rows }
+            };
+            let [over_stored, over_unrounded] = [ReferenceRows::Stored, ReferenceRows::Unrounded]
+                .map(|rows| references.contains(&rows).then(|| exact_layer(rows)));
             let options =
                 Options { scale: Some(scale), return_selection: true, ..Options::default() };
             let run = LayerRun { number: *number, layout, layer: &layer, count, options };
-            for &unit in of_layer {
+            for (&unit, reference) in of_layer.iter().zip(references) {
+                let exact = if reference.is_stored() { &over_stored } else { &over_unrounded };
+                let exact = exact.as_ref().expect("computed for each reference");
                 let result =
-                    run.measure(&entries[place(unit).1], backend, &exact, settings, || {
+                    run.measure(&entries[place(unit).1], backend, exact, settings, || {
                         done += 1;
                         progress(done, total);
                     })?;
@@ -88,7 +112,7 @@ pub fn compare(
         }
         Ok::<_, Error>(())
     })?;
-    Ok(summarize(entries, &layers, results_of_units, trace, backend))
+    Ok(summarize(entries, &layers, results_of_units, trace, backend, settings))
 }
 
 /// Summarizes the results of pipelines over all layers.
@@ -98,6 +122,7 @@ fn summarize(
     results_of_units: Vec<LayerResult>,
     trace: &Trace,
     backend: &dyn Backend,
+    settings: &TraceSettings,
 ) -> (Comparison, Dump) {
     let mut tallies: Vec<(RowTally, f64)> = vec![Default::default(); entries.len()];
     let mut dump = Dump::default();
@@ -112,7 +137,7 @@ fn summarize(
         }
     }
     let measured = |(entry, (tally, seconds)): (&Entry, (RowTally, f64))| -> PipelineResult {
-        tally.summarize(entry, seconds)
+        tally.summarize(entry, seconds, settings.reference(entry))
     };
     let comparison = Comparison {
         trace: trace.path().display().to_string(),
@@ -123,6 +148,15 @@ fn summarize(
 }
 
 impl TraceSettings {
+    /// Rows of the attention that a pipeline's errors are relative to.
+    fn reference(&self, entry: &Entry) -> ReferenceRows {
+        if self.unrounded {
+            return ReferenceRows::Unrounded;
+        }
+        let goal = entry.pipeline.parts().find_map(PipelineConfig::goal);
+        goal.map_or_else(ReferenceRows::default, |goal| goal.reference)
+    }
+
     /// Number of measured queries of a layer.
     pub(crate) fn count(&self, layout: &Layout) -> usize {
         self.queries.unwrap_or(layout.queries)
@@ -198,16 +232,16 @@ impl LayerRun<'_> {
         &self,
         entry: &Entry,
         backend: &dyn Backend,
-        exact: &[ExactRow],
+        exact: &ExactLayer<'_>,
         settings: &TraceSettings,
         mut tick: impl FnMut(),
     ) -> Result<LayerResult> {
         let (mut tally, mut time) = (RowTally::default(), Duration::ZERO);
         let mut dump = settings.dump.then(DumpPart::default);
-        let mut rows = exact.chunks(self.layout.shape.query_heads);
+        let mut rows = exact.rows.chunks(self.layout.shape.query_heads);
         let index_bytes = self.attend_all(entry, backend, |output, taken| {
-            let exact = rows.next().expect("a row for each query");
-            tally.add(&output, exact, self.layer, &entry.pipeline);
+            let exact_rows = rows.next().expect("a row for each query");
+            tally.add(&output, exact_rows, exact.layer, &entry.pipeline);
             time += taken;
             if let Some(dump) = &mut dump {
                 dump.push(output);

@@ -3,7 +3,9 @@
 use ndarray::{ArrayView1, Axis, s};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vattention_core::{Kind, Output, PipelineConfig, Promise, RowReport, Target};
+use vattention_core::{
+    Kind, Output, PipelineConfig, Promise, RowReport, Target, promise::ReferenceRows,
+};
 use vattention_trace::{Layout, TraceLayer};
 
 use crate::metrics::{
@@ -62,6 +64,8 @@ pub struct PipelineResult {
     pub recall: f64,
     /// Size of the selectors' indexes of a KV head, in bytes per token.
     pub index_bytes_per_token: f64,
+    /// Rows of the exact attention that errors are relative to.
+    pub reference: ReferenceRows,
     /// `|out − exact| / |exact|`.
     pub output_error: ErrorSummary,
     /// `|D^ − D| / D`.
@@ -70,7 +74,11 @@ pub struct PipelineResult {
     pub numerator_error: ErrorSummary,
     /// Number of sampled tokens per row; `None` if the pipeline does not sample.
     pub budget: Option<MeanMax>,
-    /// Violations of the promise; `None` without a promise.
+    /// Bound on the change of the promise's target by the rounding of keys and values, over all
+    /// rows; `None` unless the promise counts rounding.
+    pub rounding: Option<MeanMax>,
+    /// Violations of the promise; `None` without a promise, and if errors are relative to other
+    /// rows than those of the promise.
     pub guarantee: Option<Guarantee>,
     /// Error bars, the number of rows outside their bars, and the evidence on the bars' delta.
     pub bars: BarsSummary,
@@ -120,6 +128,8 @@ pub(crate) struct RowTally {
     /// Densities of the rows' KV heads, and of the rows themselves.
     densities: [Vec<f64>; 2],
     sampled: Vec<usize>,
+    /// Bounds on the effect of rounding, of the rows whose promise counts it.
+    rounding: Vec<f64>,
     /// Weakest kind of certificate of any row.
     kind: Option<Kind>,
     violations: Violations,
@@ -205,6 +215,7 @@ impl RowTally {
             self.densities[0].push(report.density_of_group());
             self.densities[1].push(report.density());
             self.sampled.push(report.sampled);
+            self.rounding.extend(report.rounding);
             self.unobserved += usize::from(report.unobserved);
             let kind = report.certificate.kind;
             self.kind = Some(self.kind.map_or(kind, |weakest| weakest.min(kind)));
@@ -230,6 +241,7 @@ impl RowTally {
         let additions = additions.chain([other.recalls, other.index_bytes]);
         columns.zip(additions).for_each(|(column, addition)| column.extend(addition));
         self.sampled.extend(other.sampled);
+        self.rounding.extend(other.rounding);
         self.kind = [self.kind, other.kind].into_iter().flatten().min();
         self.violations = [self.violations, other.violations].into_iter().sum();
         self.lists = self.lists.and(other.lists);
@@ -239,8 +251,13 @@ impl RowTally {
         self.unobserved += other.unobserved;
     }
 
-    /// Summarizes all rows.
-    pub(crate) fn summarize(self, entry: &Entry, seconds: f64) -> PipelineResult {
+    /// Summarizes all rows, whose errors are relative to attention over the `reference` rows.
+    pub(crate) fn summarize(
+        self,
+        entry: &Entry,
+        seconds: f64,
+        reference: ReferenceRows,
+    ) -> PipelineResult {
         let rows = self.sampled.len();
         let [output_error, denominator_error, numerator_error] =
             self.errors.map(|target_errors| ErrorSummary::new(target_errors.into_iter()));
@@ -261,6 +278,7 @@ impl RowTally {
             evidence: self.violations.evidence(&promise, self.lists),
         };
         let goal = entry.pipeline.parts().find_map(PipelineConfig::goal);
+        let goal = goal.filter(|goal| goal.reference == reference);
         let bars = self.bars.judge(goal.as_ref(), self.query_heads, self.lists, rows);
         PipelineResult {
             pipeline: entry.pipeline.name.clone(),
@@ -271,12 +289,14 @@ impl RowTally {
             density_per_query_head: per_query_head.mean,
             recall: MeanMax::new(self.recalls.into_iter()).mean,
             index_bytes_per_token: MeanMax::new(self.index_bytes.into_iter()).mean,
+            reference,
             output_error,
             denominator_error,
             numerator_error,
             budget: draws.then(drawn),
             bars,
-            guarantee: entry.pipeline.promise().map(guarantee),
+            rounding: (!self.rounding.is_empty()).then(|| MeanMax::new(self.rounding.into_iter())),
+            guarantee: goal.and_then(|goal| goal.promise()).map(guarantee),
             live: self.evicts.then_some(live),
             unobserved: self.unobserved,
             seconds,
@@ -336,6 +356,7 @@ mod tests {
         let report = |certain, sampled, read_by_group, kind| RowReport {
             fell_back: false,
             unobserved: false,
+            rounding: None,
             visible: 100,
             certain,
             sampled,
@@ -370,7 +391,7 @@ mod tests {
             all.append(layer(1..3, 1.0, 5.0, (1.0, 0.25)));
             all
         };
-        let got = tally(Scope::Row).summarize(&entry(Scope::Row), 0.0);
+        let got = tally(Scope::Row).summarize(&entry(Scope::Row), 0.0, ReferenceRows::Stored);
         let close = |got: MeanMax, mean: f64, max: f64| {
             assert!((got.mean - mean).abs() < 1e-12 && (got.max - max).abs() < 1e-12, "{got:?}");
         };
@@ -388,8 +409,10 @@ mod tests {
         assert_eq!(guarantee.violations.to_string(), "2 of 3", "above epsilon, or NaN");
         assert_eq!(guarantee.lists, ListCounts { count: 2, heads_per_list: 2 });
         assert_eq!(guarantee.kind, Kind::Asymptotic, "the weakest");
-        let per_step =
-            tally(Scope::Step).summarize(&entry(Scope::Step), 0.0).guarantee.expect("a promise");
+        let per_step = tally(Scope::Step)
+            .summarize(&entry(Scope::Step), 0.0, ReferenceRows::Stored)
+            .guarantee
+            .expect("a promise");
         assert_eq!(per_step.violations.to_string(), "1 of 2 steps", "two heads of one step");
         assert_eq!(per_step.evidence, Evidence::AboveDelta);
     }

@@ -27,7 +27,7 @@ use crate::metrics::{
     Bars, BarsSummary, CountTest, Evidence, LEVEL, SUSPICION, ViolationCount, binomial,
 };
 use crate::{Error, Result, Results};
-use bench::TrialBench;
+use bench::{BenchLayer, TrialBench};
 use layer_counts::{KvHeadTrials, LayerCounts};
 use vattention_trace::{Layout, Trace, TraceLayer};
 
@@ -229,9 +229,11 @@ pub(crate) fn run_all_trials(
             let (pipeline, layer) = place(&of_layer[0]);
             let (number, scale) = (layers[layer].0, trace.info().scale);
             let layer = trace.layer(number).expect("the layer was listed")?;
+            let stored = trace.stored_layer(&layer)?;
+            let layers = BenchLayer { given: &layer, stored: stored.as_ref().unwrap_or(&layer) };
             let heads = of_layer.iter().map(|&unit| units[unit].2);
             let (pipeline, goal) = (&pipelines[pipeline], &goals[pipeline]);
-            let bench = TrialBench::new(pipeline, goal, number, &layer, scale, heads)?;
+            let bench = TrialBench::new(pipeline, goal, number, layers, scale, heads)?;
             of_layer
                 .par_iter()
                 .try_for_each(|&unit| sink.put(unit, bench.run(units[unit].2, trials, &tick)))
@@ -446,7 +448,8 @@ pub fn try_layer(
     trials: usize,
 ) -> Result<LayerTrials> {
     let (goal, shape) = (Goal::from(*promise), layer.shape());
-    let bench = TrialBench::new(pipeline, &goal, 0, layer, scale, 0..shape.kv_heads)?;
+    let layers = BenchLayer { given: layer, stored: layer };
+    let bench = TrialBench::new(pipeline, &goal, 0, layers, scale, 0..shape.kv_heads)?;
     let heads = (0..shape.kv_heads).into_par_iter();
     let heads: Vec<KvHeadTrials> = heads.map(|head| bench.run(head, trials, &|| {})).collect();
     let (query_heads, queries) = (shape.query_heads, layer.queries.dim().1);

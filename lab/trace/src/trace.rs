@@ -18,6 +18,7 @@
 mod header;
 mod layers;
 mod layout;
+mod stored;
 mod write;
 
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ use half::{bf16, f16};
 use memmap2::Mmap;
 use ndarray::Array3;
 use safetensors::tensor::{Dtype, SafeTensors};
-use vattention_core::{SoftmaxForm, TokenClass, step::MAX_MAGNITUDE};
+use vattention_core::{SoftmaxForm, Storage, TokenClass, step::MAX_MAGNITUDE};
 
 use crate::{Error, Result};
 
@@ -50,6 +51,8 @@ pub struct Trace {
     data_start: usize,
     info: TraceInfo,
     layers: BTreeMap<usize, LayerTensors>,
+    /// Number type of cached rows, if it is not that of the file.
+    storage: Option<Storage>,
 }
 
 impl Trace {
@@ -80,7 +83,30 @@ impl Trace {
         let info =
             read_info(metadata.metadata().as_ref()).map_err(|reason| Error::trace(path, reason))?;
         let layers = read_layers(&metadata).map_err(|reason| Error::trace(path, reason))?;
-        Ok(Self { path: path.into(), map, data_start: header + 8, info, layers })
+        let (data_start, storage) = (header + 8, None);
+        Ok(Self { path: path.into(), map, data_start, info, layers, storage })
+    }
+
+    /// Returns the trace with another number type of cached keys and values.
+    /// [`layer`](Self::layer) still returns the rows of the file, and
+    /// [`stored_layer`](Self::stored_layer) those of a cache.
+    #[must_use]
+    pub fn stored_in(self, storage: Storage) -> Self {
+        Self { storage: Some(storage), ..self }
+    }
+
+    /// Rounds the keys and values of a layer to the number type of cached rows; `None` if that is
+    /// the type of the file.
+    ///
+    /// # Errors
+    /// [`Error::Trace`] names a number that is too large for the type.
+    pub fn stored_layer(&self, layer: &TraceLayer) -> Result<Option<TraceLayer>> {
+        let Some(storage) = self.storage else { return Ok(None) };
+        let refuse = |x: f32| {
+            let reason = format!("{x:e} is too large for {storage}; expected another number type");
+            Error::trace(&self.path, reason)
+        };
+        layer.rounded_to(storage).map(Some).map_err(refuse)
     }
 
     /// File of the trace, as given.
@@ -95,7 +121,9 @@ impl Trace {
 
     /// Layouts of the layers, each with the number of the layer.
     pub fn layers(&self) -> impl Iterator<Item = (usize, Layout)> + '_ {
-        self.layers.iter().map(|(&number, layer)| (number, layer.layout))
+        self.layers.iter().map(|(&number, LayerTensors { layout, .. })| {
+            (number, Layout { storage: self.storage.unwrap_or(layout.storage), ..*layout })
+        })
     }
 
     /// Reads one layer and checks the elements of its tensors; `None` if the trace lacks the layer.

@@ -193,7 +193,7 @@ mod tests {
     use ndarray::{Array2, Array3};
     use vattention_core::{
         Certificate, Fraction, Kind,
-        promise::{Assumptions, Scope},
+        promise::{Assumptions, ReferenceRows, Scope},
     };
 
     use super::*;
@@ -207,6 +207,7 @@ mod tests {
             budget: None,
             fell_back,
             unobserved: false,
+            rounding: None,
             certificate: Certificate {
                 promise: None,
                 bar: None,
@@ -262,6 +263,7 @@ mod tests {
             epsilon: Fraction::from_percent(10.0).unwrap(),
             delta: Fraction::from_percent(10.0).unwrap(),
             scope: Scope::Row,
+            reference: ReferenceRows::Stored,
         };
         let mut tally = BenchTally::new(Share::Group, 2, 1000);
         tally.add(Duration::from_micros(1), std::slice::from_ref(&sparse));

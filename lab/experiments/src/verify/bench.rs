@@ -7,13 +7,20 @@ use std::sync::Arc;
 use ndarray::s;
 use rayon::prelude::*;
 use vattention_core::{
-    Goal, NewTokens, Pipeline, PipelineConfig, Shape, Site, SoftmaxForm, Step, Tokens,
+    Goal, NewTokens, Pipeline, PipelineConfig, RowsView, Shape, Site, SoftmaxForm, Step, Tokens,
     plugin::PromptQueries,
 };
 use vattention_trace::TraceLayer;
 
 use super::trials::{RowTrials, TrialRecorder};
 use crate::{Error, Exact, Result};
+
+/// A layer of a trace, and the same layer with the keys and values of a cache.
+#[derive(Clone, Copy)]
+pub(super) struct BenchLayer<'a> {
+    pub(super) given: &'a TraceLayer,
+    pub(super) stored: &'a TraceLayer,
+}
 
 /// One layer that is prepared for trials.
 pub(super) struct TrialBench<'a> {
@@ -42,25 +49,27 @@ impl<'a> TrialBench<'a> {
         pipeline: &Arc<PipelineConfig>,
         goal: &'a Goal,
         number: usize,
-        layer: &'a TraceLayer,
+        layers: BenchLayer<'a>,
         scale: Option<f32>,
         kv_heads: impl Iterator<Item = usize>,
     ) -> Result<Self> {
         let file = pipeline.name.clone();
         let refuse = |source| Error::Pipeline { file: file.clone(), layer: number, source };
+        let layer = layers.given;
         let shape = layer.shape();
         let scale = scale.unwrap_or(shape.default_scale());
         let (queries, tokens) = (layer.queries.dim().1, layer.keys.dim().1);
         let head = |kv_head: usize| -> Result<(usize, BenchHead<'a>)> {
             let site = Site { seed: pipeline.seed, sequence: 0, layer: number, kv_head, shape };
             let pipeline = Pipeline::new(pipeline, site).map_err(refuse)?;
-            Ok((kv_head, BenchHead::new(pipeline, layer, kv_head, scale).map_err(refuse)?))
+            Ok((kv_head, BenchHead::new(pipeline, layers, kv_head, scale).map_err(refuse)?))
         };
+        let reference = if goal.reference.is_stored() { layers.stored } else { layer };
         Ok(Self {
             goal,
             shape,
             queries,
-            exact: Exact::rows(layer, &shape, scale, queries),
+            exact: Exact::rows(reference, &shape, scale, queries),
             visible: layer.visible.clone().unwrap_or_else(|| vec![tokens; queries]),
             heads: kv_heads.map(head).collect::<Result<_>>()?,
         })
@@ -102,7 +111,7 @@ impl<'a> TrialBench<'a> {
             let step = self.step(&site, kv_head, query);
             let reading = pipeline.complete(&step, &choice);
             for (member, recorder) in members.iter_mut().enumerate() {
-                recorder.add(&reading, member);
+                recorder.add(&pipeline, &reading, member);
             }
             tick();
         }
@@ -127,10 +136,11 @@ impl<'a> TrialBench<'a> {
 impl<'a> BenchHead<'a> {
     fn new(
         mut pipeline: Pipeline,
-        layer: &'a TraceLayer,
+        layers: BenchLayer<'a>,
         kv_head: usize,
         scale: f32,
     ) -> vattention_core::Result<Self> {
+        let BenchLayer { given, stored: layer } = layers;
         let (_, tokens, head_dim) = layer.keys.dim();
         let (_, _, value_dim) = layer.values.dim();
         let rows = |numbers: &'a ndarray::Array3<f32>, dim: usize, part: Range<usize>| {
@@ -141,23 +151,30 @@ impl<'a> BenchHead<'a> {
         let both = |part: Range<usize>| {
             (rows(&layer.keys, head_dim, part.clone()), rows(&layer.values, value_dim, part))
         };
+        let append = |pipeline: &mut Pipeline, part: Range<usize>| {
+            let (keys, values) = both(part.clone());
+            let classes = layer.classes_of(part.clone());
+            let new = NewTokens { first: part.start, keys, values, classes };
+            pipeline.append(&new)?;
+            let given_rows = |numbers: &'a ndarray::Array3<f32>| {
+                RowsView::from(numbers.slice(s![kv_head, part.clone(), ..]))
+            };
+            pipeline.measure_rounding(given_rows(&given.keys), given_rows(&given.values), &new)
+        };
         let site = *pipeline.site();
         let group = site.shape.group();
         let members = kv_head * group..(kv_head + 1) * group;
         let form = layer.form().for_heads(members.clone());
         let end = layer.prompt_end();
+        append(&mut pipeline, 0..end)?;
         let (keys, values) = both(0..end);
-        let classes = layer.classes_of(0..end);
-        pipeline.append(&NewTokens { first: 0, keys, values, classes })?;
         if let Some(prompt) = &layer.prompt {
             let queries = prompt.slice(s![members.clone(), .., ..]).mapv(|q| q * scale);
             let queries = queries.view();
             pipeline.observe(&PromptQueries { site: &site, queries, keys, values, form });
         }
         if end < tokens {
-            let (keys, values) = both(end..tokens);
-            let classes = layer.classes_of(end..tokens);
-            pipeline.append(&NewTokens { first: end, keys, values, classes })?;
+            append(&mut pipeline, end..tokens)?;
         }
         let (keys, values) = both(0..tokens);
         let query =

@@ -2,7 +2,7 @@
 
 use ndarray::{Array2, ArrayView1, Axis};
 use vattention_core::{
-    Goal, Picks, Row, SampleStats, Target,
+    Goal, Picks, Pipeline, Row, RowReport, SampleStats, Target,
     pipeline::{List, Read},
     sample::{Accumulator, ExactAccumulator, Residual, SampleUse},
     step::Softmax,
@@ -60,6 +60,16 @@ impl<'a> CheckedRow<'a> {
             self.add(token as usize, p, &mut sums);
         }
         sums
+    }
+
+    /// Completes the report of a sample whose promise counts the rounding of keys and values.
+    pub(super) fn count_rounding(
+        &self,
+        pipeline: &Pipeline,
+        sums: &Softmax,
+        report: RowReport,
+    ) -> RowReport {
+        pipeline.count_rounding(&self.row, sums, report)
     }
 
     /// Returns the relative error of the promised target.

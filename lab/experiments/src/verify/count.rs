@@ -38,6 +38,9 @@ pub struct HeadCount {
     pub sampled: f64,
     /// Share of the visible tokens read, on average.
     pub density: f64,
+    /// Bound on the change of the target by the rounding of keys and values, on average; `None`
+    /// unless the promise counts rounding.
+    pub rounding: Option<f64>,
     /// Errors of the promised target.
     pub error: ErrorSummary,
     /// Smallest error that at least a share of 1 − delta of the trials do not exceed.
@@ -118,6 +121,8 @@ impl HeadCount {
             assumes: rows.iter().fold(Assumptions::NONE, |all, row| all | row.assumes),
             sampled: per_trial(rows.iter().map(|row| row.sampled as f64).sum()),
             density: per_trial(rows.iter().map(|row| row.density).sum()),
+            rounding: (!goal.reference.is_stored())
+                .then(|| per_trial(rows.iter().map(|row| row.rounding).sum())),
             error: ErrorSummary::from_sorted(&errors),
             error_at_delta: quantile(&errors, 1.0 - goal.delta.get()),
             nu: mean(|spread| spread.nu),

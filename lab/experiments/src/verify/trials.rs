@@ -1,7 +1,9 @@
 //! Results of the samples of one row.
 
 use serde::{Deserialize, Serialize};
-use vattention_core::{Certificate, Goal, Kind, Row, pipeline::Reading, promise::Assumptions};
+use vattention_core::{
+    Certificate, Goal, Kind, Pipeline, Row, pipeline::Reading, promise::Assumptions,
+};
 
 use super::cause::FailureCounts;
 use super::checked_row::{CheckedRow, ResidualTruth};
@@ -20,6 +22,8 @@ pub(super) struct RowTrials {
     pub(super) sampled: usize,
     /// Density, summed over samples.
     pub(super) density: f64,
+    /// Bound on the effect of rounding, summed over samples; 0 unless the promise counts it.
+    pub(super) rounding: f64,
     /// Number of samples that were large enough by their last check.
     pub(super) held: usize,
     /// Weakest kind of certificate of any sample.
@@ -57,6 +61,7 @@ impl<'a> TrialRecorder<'a> {
             bars: Bars::default(),
             sampled: 0,
             density: 0.0,
+            rounding: 0.0,
             held: 0,
             kind: Kind::Exact,
             assumes: Assumptions::NONE,
@@ -67,14 +72,16 @@ impl<'a> TrialRecorder<'a> {
     }
 
     /// Adds one sample.
-    pub(super) fn add(&mut self, reading: &Reading, member: usize) {
-        let (read, report) = (reading.read_by(member), reading.report(member));
+    pub(super) fn add(&mut self, pipeline: &Pipeline, reading: &Reading, member: usize) {
+        let read = reading.read_by(member);
         let Self { row, goal, truth, trials } = self;
         let uniform = read.budget.is_some() && read.probabilities().is_none();
         if let (None, Some(picks), true) = (&truth, read.picks(), uniform) {
             *truth = Some(row.truth(picks));
         }
-        let error = row.error(&row.sums(&read.list()));
+        let sums = row.sums(&read.list());
+        let report = row.count_rounding(pipeline, &sums, reading.report(member));
+        let error = row.error(&sums);
         let violated = exceeds(error, largest_allowed_error(goal, &report.certificate));
         if violated {
             trials.failures.add(row.cause(read, error, truth.as_ref()));
@@ -84,6 +91,7 @@ impl<'a> TrialRecorder<'a> {
         trials.bars.add(&report.certificate, error);
         trials.sampled += report.sampled;
         trials.density += report.density();
+        trials.rounding += report.rounding.unwrap_or(0.0);
         trials.held += usize::from(report.certificate.held);
         trials.kind = trials.kind.min(report.certificate.kind);
         trials.assumes = trials.assumes | report.certificate.assumes;

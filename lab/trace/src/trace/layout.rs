@@ -41,7 +41,8 @@ pub struct Layout {
     pub soft_cap: bool,
     /// True if query heads have attention sinks.
     pub sinks: bool,
-    /// Storage type of keys and values.
+    /// Number type of cached keys and values: that of the file, unless another was
+    /// [chosen](crate::Trace::stored_in).
     pub storage: Storage,
 }
 
