@@ -13,6 +13,6 @@ pub use vattention_core::{
     sample::{Accumulator, ExactAccumulator, Residual},
     step::{
         BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, PrefixMax, RowScales, Softmax,
-        StoredRows, largest_error, round_row,
+        StoredRows, round_row,
     },
 };

@@ -27,6 +27,6 @@ pub use stream::Stream;
 pub use token_class::TokenClass;
 pub use tokens::{
     BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, RowScales, SCALE_BYTES, StoredRows,
-    Tokens, largest_error, largest_query_integer, round_row,
+    Tokens, largest_query_integer, round_row,
 };
 pub use top::Rank;

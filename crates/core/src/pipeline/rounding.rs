@@ -217,7 +217,8 @@ mod tests {
             let rows = |first: usize| {
                 ArrayView2::from_shape((tokens, DIM), &numbers[first..][..tokens * DIM]).unwrap()
             };
-            let mut given = Rows { keys: rows(0).to_owned(), values: rows(tokens * DIM).to_owned() };
+            let values = rows(tokens * DIM).to_owned();
+            let mut given = Rows { keys: rows(0).to_owned(), values };
             given.keys.column_mut(1).mapv_inplace(|x| x * outlier);
             let stored = given.round(|row| match step {
                 None => round_to_q8(row),

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 
 use products::{dot, dots, dots_of};
 
-pub use q8::{SCALE_BYTES, largest_error, largest_query_integer, round_row};
+pub use q8::{SCALE_BYTES, largest_query_integer, round_row};
 pub use stored::{BlockLayout, Blocks, Element, PageLayout, RowScales, StoredRows};
 
 /// Largest magnitude of a stored number and of an element of a scaled query. The sum of the

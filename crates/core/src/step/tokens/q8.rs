@@ -33,7 +33,8 @@ pub fn largest_query_integer(dim: usize) -> i16 {
 }
 
 /// Rounds a row to integers, into `integers`, which has the same length, and returns its scale.
-/// Elements are finite. The rounding error of each is at most [`largest_error`] of the scale.
+/// Elements are finite. The rounding error of each is at most half the scale, and that of the
+/// quotient in f32.
 pub fn round_row(row: &[f32], integers: &mut [i8]) -> f32 {
     // Magnitudes are in the order of their bits, and integers are compared faster.
     let magnitude = |x: &f32| x.to_bits() & (u32::MAX >> 1);
@@ -48,16 +49,15 @@ pub fn round_row(row: &[f32], integers: &mut [i8]) -> f32 {
     scale
 }
 
-/// Upper bound on the difference of an element and its stored value, for the scale of its row: half
-/// a step, and the rounding of the quotient in f32.
-pub fn largest_error(scale: f32) -> f32 {
-    scale * (0.5 + LARGEST * f32::EPSILON)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Upper bound on the difference of an element and its stored value.
+    fn largest_error(scale: f32) -> f32 {
+        scale * (0.5 + LARGEST * f32::EPSILON)
+    }
 
     fn stored(row: &[f32]) -> (Vec<f32>, f32) {
         let mut integers = vec![0; row.len()];
