@@ -123,7 +123,7 @@ impl PyPipeline {
         self.config.is_dense()
     }
 
-    /// The promise of the pipeline, with target, epsilon, delta and scope, or None.
+    /// The promise of the pipeline, with target, epsilon, delta, scope and reference, or None.
     #[getter]
     fn promise<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let promise = self.config.promise();

@@ -34,6 +34,8 @@ class Promise(TypedDict):
     """Probability with which the error may exceed epsilon, in (0, 1)."""
     scope: Literal["row", "step"]
     """Rows that share delta: one query head ("row"), or all query heads of a layer ("step")."""
+    reference: Literal["stored", "unrounded"]
+    """Rows that errors are relative to: those of the cache, or those before they were rounded."""
 
 
 class RowReport(TypedDict):
