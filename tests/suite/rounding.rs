@@ -18,7 +18,7 @@ use crate::common::trace_layer;
 const TOKENS: usize = 32_768;
 const DIM: usize = 16;
 const SHAPE: Shape = Shape { query_heads: 1, kv_heads: 1, head_dim: DIM, value_dim: 2 };
-const TRIALS: usize = 20_000;
+const TRIALS: usize = 2000;
 const EPSILON: f64 = 0.2;
 const DELTA: f64 = 0.1;
 
@@ -141,12 +141,13 @@ fn rows_that_read_everything_have_the_bar_of_rounding() {
 fn rounding_errors_follow_the_tokens() {
     let config = pipeline(0.5, "unrounded");
     let mut attention = start(&config, "cpu", Storage::Q8, 60);
-    let before = report(&mut *attention, 1.0, 40);
+    let bound = |attention: &mut dyn Attention| report(attention, 1.0, 40).rounding.unwrap();
+    let before = bound(&mut *attention);
     let mut fork = attention.fork(None).unwrap();
-    assert_eq!(report(&mut *fork, 1.0, 40), before);
+    // Steps add up their tokens in different orders.
+    assert!(before > 0.0 && (bound(&mut *fork) - before).abs() < 1e-6);
     fork.truncate(40).unwrap();
-    assert_eq!(report(&mut *fork, 1.0, 40), before);
-    assert!(before.rounding.unwrap() > 0.0);
+    assert!((bound(&mut *fork) - before).abs() < 1e-6);
     assert!(matches!(fork.state(), Err(Error::Rounded)));
     start(&config, "cpu", Storage::F32, 60).state().unwrap();
     start(&pipeline(0.5, "stored"), "cpu", Storage::Q8, 60).state().unwrap();
